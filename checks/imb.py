@@ -1,0 +1,86 @@
+"""Intel MPI Benchmarks: point-to-point and collective MPI over message sizes."""
+
+import reframe as rfm
+from plumbline.check import Benchmark, Figure
+
+#: 0 bytes, then powers of two up to 4 MiB: IMB's own default.
+SIZES = [0, *(2**exponent for exponent in range(23))]
+
+#: Reductions work on 4-byte floats.
+REDUCTIONS = {"Allreduce", "Reduce", "Reduce_scatter", "Reduce_scatter_block"}
+
+
+class Imb(Benchmark, rfm.RunOnlyRegressionTest):
+    """What all of them share."""
+
+    benchmark = "imb"
+    program = "IMB-MPI1"
+    tags = {"nightly", "maintenance"}
+
+    def prepare(self):
+        # One table, on all tasks: without -npmin IMB repeats it for smaller process counts.
+        self.executable_opts = [self.operation, "-npmin", str(self.num_tasks)]
+
+
+@rfm.simple_test
+class imb_p2p(Imb):
+    """Latency and bandwidth between two tasks."""
+
+    descr = "IMB point-to-point"
+    operation = parameter(["PingPong", "PingPing", "Sendrecv", "Exchange"])
+    placement = parameter(["on-socket", "on-node", "off-node"])
+
+    @run_after("init")
+    def classify(self):
+        if self.operation == "PingPong":
+            self.tags |= {"smoke"}
+        name = self.operation.lower()
+        self.headline = [f"{name}_latency_8", f"{name}_bandwidth_4194304"]
+
+    def figures(self) -> list[Figure]:
+        name = self.operation.lower()
+        # An empty message has a latency and no bandwidth.
+        return [(f"{name}_latency", size) for size in SIZES] + [
+            (f"{name}_bandwidth", size) for size in SIZES[1:]
+        ]
+
+
+@rfm.simple_test
+class imb_collective(Imb):
+    """Time of a collective, mean over the ranks."""
+
+    descr = "IMB collective"
+    operation = parameter(
+        [
+            "Allreduce",
+            "Reduce",
+            "Reduce_scatter",
+            "Reduce_scatter_block",
+            "Allgather",
+            "Allgatherv",
+            "Gather",
+            "Gatherv",
+            "Scatter",
+            "Scatterv",
+            "Alltoall",
+            "Alltoallv",
+            "Bcast",
+            "Barrier",
+        ]
+    )
+    placement = parameter(["full-node"])
+
+    @run_after("init")
+    def classify(self):
+        if self.operation in ("Allreduce", "Barrier"):
+            self.tags |= {"smoke"}
+        metric = f"{self.operation.lower()}_latency"
+        self.headline = [metric if self.operation == "Barrier" else f"{metric}_1024"]
+
+    def figures(self) -> list[Figure]:
+        metric = f"{self.operation.lower()}_latency"
+        if self.operation == "Barrier":
+            return [(metric, None)]
+        # An empty collective moves nothing, and some libraries return at once.
+        smallest = 4 if self.operation in REDUCTIONS else 1
+        return [(metric, size) for size in SIZES if size >= smallest]

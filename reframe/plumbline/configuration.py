@@ -1,0 +1,173 @@
+"""ReFrame's configuration, gathered from ``systems/*.yaml``.
+
+Each system file is a ReFrame configuration in its own schema with one system and its
+environments. What a file of the machine at hand leaves to detection (``extras.detect``) is
+filled in here: topology, the placements that it really has, and its memory.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import shutil
+import time
+from pathlib import Path
+
+from plumbline import paths, placement
+from plumbline.errors import Fault
+from plumbline.reference import read_yaml
+
+#: Cost classes: what ReFrame's ``--mode`` can ask for.
+TAGS = ("smoke", "nightly", "maintenance", "screen", "full")
+
+
+def system_files() -> list[Path]:
+    """The system files; the machine at hand comes last, since any host name matches it.
+
+    :raises Fault: if there are none.
+    """
+    folder = paths.systems()
+    files = sorted(folder.glob("*.yaml"), key=lambda path: (path.stem == "local", path.stem))
+    if not files:
+        raise Fault(f"{folder}: no system file there; see systems/local.yaml")
+    return files
+
+
+def read_system(path: Path) -> dict:
+    """One system file, detection done.
+
+    :raises Fault: if it cannot be read or is no system file; the text names file and mend.
+    """
+    content = read_yaml(path)
+    if not isinstance(content, dict) or not isinstance(content.get("systems"), list):
+        raise Fault(f"{path}: no list `systems` at its top; see systems/local.yaml")
+    unknown = set(content) - {"systems", "environments"}
+    if unknown:
+        raise Fault(
+            f"{path}: unknown keys {', '.join(sorted(map(str, unknown)))}; "
+            f"a system file has `systems` and `environments`"
+        )
+    names = [s.get("name") if isinstance(s, dict) else None for s in content["systems"]]
+    if names != [path.stem]:
+        raise Fault(f"{path}: it must define one system, of the file's own name {path.stem!r}")
+    environments = content.get("environments", [])
+    if not isinstance(environments, list):
+        raise Fault(f"{path}: `environments` is no list")
+    for environment in environments:
+        if not isinstance(environment, dict) or environment.get("target_systems") != names:
+            raise Fault(f"{path}: every environment needs `target_systems: [{path.stem}]`")
+    for partition in content["systems"][0].get("partitions") or []:
+        _check_placements(path, partition)
+        if (partition.get("extras") or {}).get("detect"):
+            _detect(path, partition, environments)
+    return content
+
+
+def _check_placements(path: Path, partition: dict) -> None:
+    for name in (partition.get("extras") or {}).get("placements", []):
+        if not placement.known(name):
+            raise Fault(
+                f"{path}: partition {partition.get('name')!r}: unknown placement {name!r}; "
+                f"Plumbline knows {placement.describe()}"
+            )
+
+
+def _detect(path: Path, partition: dict, environments: list[dict]) -> None:
+    """Fills in what this machine is: topology by ReFrame's own detection, without its cache,
+    which a shared home carries from one machine to the next."""
+    from reframe.utility.cpuinfo import cpuinfo
+
+    extras = partition["extras"]
+    partition["processor"] = cpuinfo()
+    usable = sorted(os.sched_getaffinity(0))
+    try:
+        topology = placement.Topology.from_processor(partition["processor"], usable)
+    except placement.PlacementError as err:
+        raise Fault(f"{path}: this machine's topology could not be detected: {err}") from None
+    asked = extras.setdefault("placements", placement.of_one_node(topology))
+    partition["features"] = [*partition.get("features", []), *asked]
+    scratch = paths.scratch()
+    if not scratch.is_dir() or not os.access(scratch, os.W_OK | os.X_OK):
+        raise Fault(
+            f"{path}: scratch folder {scratch} is not there or not writable; "
+            f"set PLUMBLINE_SCRATCH to one that is"
+        )
+    extras |= {
+        "usable_cpus": usable,
+        "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "scratch": str(scratch),
+    }
+    for environment in environments:
+        provider = (environment.get("extras") or {}).get("provider")
+        if provider == "path" and shutil.which("IMB-MPI1"):
+            environment["features"] = [*environment.get("features", []), "imb"]
+
+
+def session_id() -> str:
+    """A name for a session that no other has: its start in UTC, then a random part."""
+    return f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{secrets.token_hex(3)}"
+
+
+def asked_for(tag: str, arguments: list[str]) -> bool:
+    """Whether a ReFrame command line asks for a tag, by ``--tag`` or by ``--mode``."""
+    patterns = []
+    for index, argument in enumerate(arguments):
+        option, equals, value = argument.partition("=")
+        if option in ("-t", "--tag", "--mode"):
+            value = value if equals else "".join(arguments[index + 1 : index + 2])
+        elif re.match(r"-t.", argument):
+            value = argument[2:]
+        else:
+            continue
+        patterns.append(f"^{re.escape(value)}$" if option == "--mode" else value)
+    try:
+        return any(re.search(pattern, tag) for pattern in patterns)
+    except re.error:
+        return False
+
+
+def gather(session: str, running: bool, full: bool) -> dict:
+    """The whole of ReFrame's configuration.
+
+    :arg session: the session's name; stage, output, report and log lie in its folder.
+    :arg running: whether test cases are run, so that the session's folder is needed.
+    :arg full: whether cases at published scale may be selected.
+    :raises Fault: if a system file is faulty.
+    """
+    folder = paths.results() / "sessions" / session
+    systems, environments = [], []
+    for path in system_files():
+        content = read_system(path)
+        (system,) = content["systems"]
+        system["prefix"] = str(folder)
+        for partition in system["partitions"]:
+            features = partition.setdefault("features", [])
+            features += [p for p in (partition.get("extras") or {}).get("placements", [])
+                         if p not in features]  # fmt: skip
+            if full:
+                features.append("full")
+        systems.append(system)
+        environments += content.get("environments", [])
+    handlers = [{"type": "file", "name": str(folder / "reframe.log"), "level": "debug2",
+                 "format": "[%(asctime)s] %(levelname)s: %(check_info)s: %(message)s"}]  # fmt: skip
+    if running:
+        folder.mkdir(parents=True, exist_ok=True)
+    return {
+        "systems": systems,
+        "environments": environments,
+        "modes": [{"name": tag, "options": [f"--tag=^{tag}$"]} for tag in TAGS],
+        "logging": [{
+            "level": "debug2",
+            "handlers$": [{"type": "stream", "name": "stdout", "level": "info",
+                           "format": "%(message)s"}],
+            "handlers": handlers if running else [],
+            "handlers_perflog": [],
+        }],
+        "general": [{
+            "check_search_path": [str(paths.CHECKS)],
+            "report_file": str(folder / "report.json"),
+            "purge_environment": False,
+        }],
+        "storage": [{"enable": True, "sqlite_db_file": str(paths.results() / "reframe.db")}],
+    }  # fmt: skip

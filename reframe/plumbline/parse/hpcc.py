@@ -1,0 +1,102 @@
+"""HPC Challenge 1.5: the ``key=value`` summary at the end of ``hpccoutf.txt``.
+
+The metrics are upstream's keys in lower case without their unit; the unit is the one that the
+key or, for STREAM, the text above the summary names (GB/s, 10⁹ B/s).
+"""
+
+from __future__ import annotations
+
+import re
+
+from plumbline.parse import Fom, Output, ParseError, number, sole, whole
+
+#: Key of the summary -> metric and unit.
+KEYS = {
+    "HPL_Tflops": ("hpl", "Tflop/s"),
+    "StarDGEMM_Gflops": ("star_dgemm", "Gflop/s"),
+    "SingleDGEMM_Gflops": ("single_dgemm", "Gflop/s"),
+    "PTRANS_GBs": ("ptrans", "GB/s"),
+    "MPIRandomAccess_GUPs": ("mpi_random_access", "Gupdate/s"),
+    "StarRandomAccess_GUPs": ("star_random_access", "Gupdate/s"),
+    "SingleRandomAccess_GUPs": ("single_random_access", "Gupdate/s"),
+    "StarSTREAM_Copy": ("star_stream_copy", "GB/s"),
+    "StarSTREAM_Scale": ("star_stream_scale", "GB/s"),
+    "StarSTREAM_Add": ("star_stream_add", "GB/s"),
+    "StarSTREAM_Triad": ("star_stream_triad", "GB/s"),
+    "SingleSTREAM_Copy": ("single_stream_copy", "GB/s"),
+    "SingleSTREAM_Scale": ("single_stream_scale", "GB/s"),
+    "SingleSTREAM_Add": ("single_stream_add", "GB/s"),
+    "SingleSTREAM_Triad": ("single_stream_triad", "GB/s"),
+    "StarFFT_Gflops": ("star_fft", "Gflop/s"),
+    "SingleFFT_Gflops": ("single_fft", "Gflop/s"),
+    "MPIFFT_Gflops": ("mpi_fft", "Gflop/s"),
+    "MinPingPongLatency_usec": ("pingpong_latency_min", "us"),
+    "AvgPingPongLatency_usec": ("pingpong_latency", "us"),
+    "MaxPingPongLatency_usec": ("pingpong_latency_max", "us"),
+    "MinPingPongBandwidth_GBytes": ("pingpong_bandwidth_min", "GB/s"),
+    "AvgPingPongBandwidth_GBytes": ("pingpong_bandwidth", "GB/s"),
+    "MaxPingPongBandwidth_GBytes": ("pingpong_bandwidth_max", "GB/s"),
+    "NaturallyOrderedRingLatency_usec": ("natural_ring_latency", "us"),
+    "RandomlyOrderedRingLatency_usec": ("random_ring_latency", "us"),
+    "NaturallyOrderedRingBandwidth_GBytes": ("natural_ring_bandwidth", "GB/s"),
+    "RandomlyOrderedRingBandwidth_GBytes": ("random_ring_bandwidth", "GB/s"),
+}
+
+_BEGIN, _CLOSE, _END = (
+    "Begin of Summary section.",
+    "End of Summary section.",
+    "End of HPC Challenge tests.",
+)
+
+
+def parse(text: str) -> Output:
+    """Reads the output of one run of ``hpcc``.
+
+    :raises ParseError: if it is truncated, garbled, of several runs, or one of its own
+        verifications failed.
+    """
+    lines = [line.rstrip() for line in text.splitlines()]
+    for mark in (_BEGIN, _CLOSE, _END):
+        sole([line for line in lines if line == mark], f"the line {mark!r}")
+    first, last, end = (lines.index(mark) for mark in (_BEGIN, _CLOSE, _END))
+    if not first < last < end:
+        raise ParseError("the summary's lines are out of order")
+    values: dict[str, str] = {}
+    for line in lines[first + 1 : last]:
+        key, equals, value = line.partition("=")
+        if not equals or not re.fullmatch(r"\w+", key, re.ASCII):
+            raise ParseError(f"no key=value line of the summary: {line!r}")
+        if key in values:
+            raise ParseError(f"{key} stands twice in the summary")
+        values[key] = value
+    missing = [key for key in (*KEYS, "Success", "CommWorldProcs", "HPL_N") if key not in values]
+    if missing:
+        raise ParseError(f"the summary lacks {', '.join(missing)}")
+    _verified(text, values)
+    for kind in ("Latency_usec", "Bandwidth_GBytes"):
+        low, mean, high = (
+            number(values[f"{which}PingPong{kind}"], f"{which}PingPong{kind}")
+            for which in ("Min", "Avg", "Max")
+        )
+        # The summary prints six digits: a mean of equal numbers may differ in the last one.
+        if not low * (1 - 1e-5) <= mean <= high * (1 + 1e-5):
+            raise ParseError(f"PingPong{kind}: minimum, mean, maximum are {low}, {mean}, {high}")
+    foms = tuple(Fom(name, number(values[key], key), unit) for key, (name, unit) in KEYS.items())
+    version = ".".join(values.get(f"Version{part}", "?") for part in ("Major", "Minor", "Micro"))
+    return Output(foms, whole(values["CommWorldProcs"], "CommWorldProcs"), version)
+
+
+def _verified(text: str, values: dict[str, str]) -> None:
+    """hpcc verifies its own results; a failed verification voids the run."""
+    if values["Success"] != "1":
+        raise ParseError(f"hpcc says Success={values['Success']}")
+    if re.search(r"\bFAILED\b|HPL ERROR|HPCC ERROR", text):
+        line = re.search(r"^.*(?:\bFAILED\b|HPL ERROR|HPCC ERROR).*$", text, re.M)
+        raise ParseError(f"hpcc says: {line[0].strip()}")
+    tests = re.findall(r"Finished\s+(\d+) tests with the following results:", text)
+    if tests.count("1") < 1:
+        raise ParseError("HPL's own check of its residual is missing")
+    for key in ("MPIRandomAccess_ErrorsFraction", "MPIRandomAccess_LCG_ErrorsFraction"):
+        # The rules of HPC Challenge allow RandomAccess one wrong update in a hundred.
+        if key in values and number(values[key], key) > 0.01:
+            raise ParseError(f"{key} is {values[key]}: more than the 1 % that the rules allow")

@@ -1,0 +1,47 @@
+"""Where Plumbline keeps things, and the variables that move them.
+
+========================  ==========================================================
+``PLUMBLINE_SYSTEMS``     folder of the system files (default: ``systems/``)
+``PLUMBLINE_REFERENCE``   folder of the reference tables (default: ``reference/``)
+``PLUMBLINE_RESULTS``     folder of sessions and records (default: ``results/``)
+``PLUMBLINE_TOOLS``       install root of the providers (default: ``.tools/``)
+``PLUMBLINE_SCRATCH``     scratch folder of the system ``local`` (default: ``/var/tmp``)
+========================  ==========================================================
+"""
+
+import os
+from pathlib import Path
+
+#: The project's root folder: the package is always installed in place.
+ROOT = Path(__file__).resolve().parents[2]
+CHECKS = ROOT / "checks"
+SETTINGS = ROOT / "reframe" / "settings.py"
+
+
+def _folder(variable: str, default: str) -> Path:
+    return Path(os.environ.get(variable) or ROOT / default).expanduser().absolute()
+
+
+def systems() -> Path:
+    """Folder of the system files."""
+    return _folder("PLUMBLINE_SYSTEMS", "systems")
+
+
+def reference() -> Path:
+    """Folder of the reference tables."""
+    return _folder("PLUMBLINE_REFERENCE", "reference")
+
+
+def results() -> Path:
+    """Folder of sessions, records and ReFrame's own store."""
+    return _folder("PLUMBLINE_RESULTS", "results")
+
+
+def tools() -> Path:
+    """Install root of the embedded provider ``pip``."""
+    return _folder("PLUMBLINE_TOOLS", ".tools")
+
+
+def scratch() -> Path:
+    """Scratch folder of the system ``local``."""
+    return _folder("PLUMBLINE_SCRATCH", "/var/tmp")

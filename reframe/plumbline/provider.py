@@ -1,0 +1,266 @@
+"""Providers: where a benchmark's programs come from.
+
+``path``
+    already on PATH: from the system's packages, from the environment's modules or variables.
+``pip``
+    the embedded default, without root: MPICH from its wheel runs the IMB programs of Intel's MPI
+    runtime wheel through the MPICH ABI (``libmpi.so.12``). Each wheel has a prefix of its own, so
+    that two ``mpiexec`` never meet on one PATH.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.metadata
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import fasteners
+
+from plumbline import paths
+from plumbline.errors import Fault
+
+#: Program -> the Debian packages that bring it, for messages and for ``make run``.
+DEBIAN = {"hpcc": ("hpcc", "libopenblas0-serial"), "fio": ("fio",)}
+
+#: Wheels of the provider ``pip``: prefix -> distribution and files that must be there.
+WHEELS = {
+    "mpich": ("mpich", ("bin/mpiexec", "bin/hydra_pmi_proxy", "lib/libmpi.so.12")),
+    "imb": ("impi-rt", ("bin/IMB-MPI1",)),
+}
+
+#: Benchmark program -> the wheel's prefix that has it.
+_IN_WHEEL = {"IMB-MPI1": "imb"}
+
+
+class NotProvided(Exception):
+    """The provider has not got the program; the text is the reason and the mend."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """An executable, what it needs to run, and which build it is.
+
+    :ivar path: absolute path of the executable.
+    :ivar launcher: ReFrame's name of the launcher that belongs to its MPI, ``local`` for a
+        program without MPI.
+    :ivar launcher_path: absolute path of that launcher, empty for ``local``.
+    :ivar env_vars: environment variables that it needs.
+    :ivar build: what tells this build from another, for the record.
+    """
+
+    path: str
+    launcher: str
+    launcher_path: str = ""
+    env_vars: dict[str, str] = field(default_factory=dict)
+    build: dict[str, str] = field(default_factory=dict)
+
+
+def find(provider: str, program: str, which: Callable[[str], str | None] = shutil.which) -> Program:
+    """The program of that name from that provider.
+
+    :arg which: finds an executable in the environment where the program will run.
+    :raises NotProvided: if it is not there; the text names the mend.
+    :raises Fault: if there is no provider of that name.
+    """
+    if provider not in PROVIDERS:
+        raise Fault(
+            f"provider {provider!r} is unknown (extras.provider of the environment); "
+            f"there are {', '.join(PROVIDERS)}"
+        )
+    return PROVIDERS[provider](program, which)
+
+
+def _from_path(program: str, which: Callable[[str], str | None]) -> Program:
+    path = which(program)
+    if path is None:
+        mend = "load its module, or put it on PATH"
+        if program in DEBIAN:
+            mend = f"apt-get install {' '.join(DEBIAN[program])}"
+        raise NotProvided(f"{program} is not on PATH: {mend}")
+    libraries = _libraries(path)
+    launcher, launcher_path, mpi = _launcher_of(program, libraries, which)
+    env_vars = {}
+    if launcher == "openmpi" and os.geteuid() == 0:
+        env_vars = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    build = {"provider": "path", "path": path, "sha256": _sha256(path), "mpi": mpi}
+    blas = libraries.get("blas")
+    if blas:
+        build["blas"] = os.path.realpath(blas)
+        # One rank on each core has no core left for the threads of a BLAS.
+        env_vars |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    return Program(path, launcher, launcher_path, env_vars, build)
+
+
+def _launcher_of(
+    program: str, libraries: dict[str, str], which: Callable[[str], str | None]
+) -> tuple[str, str, str]:
+    """The launcher of the MPI that a program is linked with: ReFrame's name of it, its path, and
+    the MPI's name and version. Another MPI's would start N single ranks."""
+    if "openmpi" in libraries:
+        mpi, launcher, names = "Open MPI", "openmpi", ("mpirun.openmpi", "mpirun")
+    elif "mpich" in libraries:
+        mpi, launcher, names = "MPICH", "hydra", ("mpiexec.mpich", "mpiexec.hydra", "mpiexec")
+    else:
+        return "local", "", "none"
+    for name in names:
+        path = which(name)
+        version = _mpi_version(path) if path else ""
+        if version.startswith(mpi):
+            return launcher, path, version
+    raise NotProvided(
+        f"{program} is linked with {mpi}, and none of {', '.join(names)} on PATH belongs to "
+        f"{mpi}: install that MPI's launcher, or put it first on PATH"
+    )
+
+
+@functools.cache
+def _libraries(path: str) -> dict[str, str]:
+    """The MPI and BLAS libraries that an executable is linked with: kind -> path."""
+    listed = _output(["ldd", path])
+    kinds = {
+        "openmpi": r"libmpi\.so\.(?:20|40)\b",
+        "mpich": r"libmpi(?:ch)?\.so\.(?:10|12)\b",
+        "blas": r"lib(?:open)?blas\S*",
+    }
+    found = {}
+    for kind, pattern in kinds.items():
+        match = re.search(rf"^\s*{pattern}.* => (\S+)", listed, re.M)
+        if match:
+            found[kind] = match[1]
+    return found
+
+
+@functools.cache
+def _mpi_version(launcher: str) -> str:
+    """Name and version of the MPI that a launcher belongs to, empty where it does not say."""
+    said = _output([launcher, "--version"])
+    if match := re.search(r"\(Open MPI\) (\S+)", said):
+        return f"Open MPI {match[1]}"
+    if match := re.search(r"HYDRA build details:\s+Version:\s+(\S+)", said):
+        return f"MPICH {match[1]}"
+    return ""
+
+
+def _output(command: list[str]) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout
+
+
+@functools.cache
+def _sha256(path: str) -> str:
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+
+
+def _from_pip(program: str, which: Callable[[str], str | None]) -> Program:
+    if program not in _IN_WHEEL:
+        raise NotProvided(f"no wheel has {program}: choose another environment with -p")
+    versions = {}
+    for name, (distribution, _) in WHEELS.items():
+        fault = _prefix_fault(name)
+        if fault:
+            raise NotProvided(f"{fault}: plumbline tools install")
+        versions[distribution] = _distribution(prefix_of(name), distribution).version
+    mpich = prefix_of("mpich")
+    path = prefix_of(_IN_WHEEL[program]) / "bin" / program
+    env_vars = {"LD_LIBRARY_PATH": f"{mpich / 'lib'}:$LD_LIBRARY_PATH"}
+    build = {
+        "provider": "pip",
+        "path": str(path),
+        "sha256": _sha256(str(path)),
+        "mpi": f"MPICH {versions['mpich']}",
+        "wheels": " ".join(f"{name}=={version}" for name, version in versions.items()),
+    }
+    return Program(str(path), "hydra", str(mpich / "bin" / "mpiexec"), env_vars, build)
+
+
+#: Name in ``extras.provider`` -> how it finds a program.
+PROVIDERS = {"path": _from_path, "pip": _from_pip}
+
+
+def prefix_of(name: str) -> Path:
+    """The prefix of one of the wheels."""
+    return paths.tools() / name
+
+
+def _lock_of(name: str) -> Path:
+    return Path(__file__).with_name("pip") / f"{name}.lock"
+
+
+def _distribution(prefix: Path, distribution: str) -> importlib.metadata.Distribution | None:
+    stem = distribution.replace("-", "_")
+    found = sorted(prefix.glob(f"lib/python*/site-packages/{stem}-*.dist-info"))
+    return importlib.metadata.Distribution.at(found[0]) if len(found) == 1 else None
+
+
+def _prefix_fault(name: str) -> str | None:
+    """What is wrong with a wheel's prefix, ``None`` if it is whole and of the locked version.
+
+    Every file that the wheel's own RECORD lists must be there with the size it lists.
+    """
+    prefix, (distribution, needed) = prefix_of(name), WHEELS[name]
+    if not prefix.is_dir():
+        return f"{distribution} is not installed in {prefix}"
+    installed = _distribution(prefix, distribution)
+    if installed is None or installed.files is None:
+        return f"{prefix} is half installed"
+    if f"{distribution}=={installed.version} " not in _lock_of(name).read_text():
+        return f"{prefix} has {distribution} {installed.version}, which is not the locked one"
+    for file in [*installed.files, *needed]:
+        path = prefix / file if isinstance(file, str) else Path(file.locate())
+        size = None if isinstance(file, str) else file.size
+        if not path.is_file() or (size is not None and path.stat().st_size != size):
+            return f"{prefix} is half installed ({path.name} is missing or cut short)"
+    return None
+
+
+def install(say: Callable[[str], None]) -> None:
+    """Installs what the provider ``pip`` needs, and repairs what is half installed.
+
+    Needs no network where everything is there. Safe under two at once.
+
+    :raises Fault: if pip fails; the text names its log.
+    """
+    if platform.machine() != "x86_64":
+        say(f"provider pip: its wheels are for x86_64, this machine is {platform.machine()}")
+        return
+    paths.tools().mkdir(parents=True, exist_ok=True)
+    with fasteners.InterProcessLock(paths.tools() / "lock"):
+        for name in WHEELS:
+            fault = _prefix_fault(name)
+            if fault:
+                say(f"provider pip: {fault}; installing")
+                _install_wheel(name)
+
+
+def _install_wheel(name: str) -> None:
+    prefix, log = prefix_of(name), paths.tools() / f"{name}.log"
+    partial = prefix.with_name(f"{name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install"]
+    options = ["--no-deps", "--only-binary=:all:", "--require-hashes", "--no-compile"]
+    command = [*pip, *options, "--timeout=15", "--retries=2", f"--prefix={partial}"]
+    with log.open("w") as file:
+        done = subprocess.run(
+            [*command, "-r", str(_lock_of(name))], stdout=file, stderr=file, check=False
+        )
+    if done.returncode:
+        shutil.rmtree(partial, ignore_errors=True)
+        last = log.read_text().strip().splitlines()[-1:]
+        raise Fault(
+            f"{prefix}: pip could not install {WHEELS[name][0]} ({' '.join(last)}); see {log}, "
+            f"then say `make run` again, or bring the wheel and set PIP_FIND_LINKS to its folder"
+        )
+    shutil.rmtree(prefix, ignore_errors=True)
+    partial.rename(prefix)

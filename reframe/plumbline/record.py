@@ -1,0 +1,92 @@
+"""Records: one JSON line per finished test case, the truth that everything later reads.
+
+The line's fields are described by ``record.schema.json`` (``schema: 1``).
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import jsonschema
+
+from plumbline.errors import Fault
+
+SCHEMA = 1
+
+#: Results of a test case, from the best to what was never measured.
+RESULTS = ("pass", "fail", "invalid", "error", "skip", "aborted", "unfinished")
+
+
+class RecordError(Exception):
+    """A record could not be written whole."""
+
+
+@functools.cache
+def validator() -> jsonschema.Draft202012Validator:
+    """The validator of a record."""
+    schema = json.loads(Path(__file__).with_name("record.schema.json").read_text())
+    return jsonschema.Draft202012Validator(schema)
+
+
+def dumps(fields: dict) -> str:
+    """A record as one line; infinite bounds are open, that is ``null``."""
+    return json.dumps(_finite(fields), allow_nan=False, separators=(",", ":"), default=str)
+
+
+def _finite(value: object) -> object:
+    if isinstance(value, dict):
+        return {str(key): _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def append(path: Path, line: str) -> None:
+    """Appends a line, whole or not at all, and waits until the disk has it.
+
+    :raises RecordError: if it cannot; a part that was written is taken back.
+    """
+    data = f"{line}\n".encode()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        try:
+            before = os.fstat(file).st_size
+            if os.write(file, data) != len(data):
+                os.ftruncate(file, before)
+                raise RecordError(f"{path}: the disk is full")
+            os.fsync(file)
+        finally:
+            os.close(file)
+    except OSError as err:
+        raise RecordError(f"{path}: {err.strerror or err}") from None
+
+
+def read(path: Path) -> Iterator[dict]:
+    """The records of a file, in the order they were written.
+
+    :raises Fault: on a line that is no record; the text names file and line.
+    """
+    try:
+        with path.open(encoding="utf-8") as file:
+            for number, line in enumerate(file, 1):
+                try:
+                    fields = json.loads(line)
+                except ValueError as err:
+                    raise Fault(f"{path}:{number}: no whole record: {err}") from None
+                fault = next(validator().iter_errors(fields), None)
+                if fault:
+                    raise Fault(f"{path}:{number}: {fault.json_path}: {fault.message}")
+                yield fields
+    except (OSError, UnicodeDecodeError) as err:
+        raise Fault(f"{path}: cannot be read: {err}") from None
+
+
+def sessions(results: Path) -> list[Path]:
+    """The folders of all sessions, oldest first."""
+    return sorted(path.parent for path in results.glob("sessions/*/plan.json"))

@@ -1,0 +1,405 @@
+"""One session, from its plan to its closing table.
+
+ReFrame tells a session's listeners of every test case as it ends, whatever its end; this module
+adds one that writes the records, and wraps the one call that runs the cases, so that the plan is
+written before the first job is submitted and every planned case is accounted for at the end.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import json
+import os
+import re
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import fasteners
+import reframe.core.runtime as rt
+from reframe.core.exceptions import SanityError, what
+from reframe.frontend import executors
+from tabulate import tabulate
+
+from plumbline import (
+    configuration,
+    launchers,  # noqa: F401  registers them
+    parse,
+    paths,
+    placement,
+    record,
+)
+from plumbline.errors import Fault
+
+#: The session of this process, once ReFrame's configuration is loaded.
+current: Session | None = None
+
+
+def configure(argv: list[str]) -> dict:
+    """ReFrame's configuration for its command line; a session that runs cases is watched.
+
+    :raises Fault: if a system file is faulty.
+    """
+    global current
+    running = any(a in ("--run", "--dry-run") or re.match(r"-[a-zA-Z]*r", a) for a in argv[1:])
+    name = configuration.session_id()
+    site = configuration.gather(name, running, configuration.asked_for("full", argv[1:]))
+    if running and current is None:
+        current = Session(name, dry_run="--dry-run" in argv, extras=_extras(argv))
+        watch(current)
+        atexit.register(current.close)
+    return site
+
+
+def _extras(argv: list[str]) -> dict[str, str]:
+    """What ``--session-extras`` says, as ReFrame reads it."""
+    pairs = {}
+    for index, argument in enumerate(argv):
+        option, equals, value = argument.partition("=")
+        if option == "--session-extras":
+            value = value if equals else "".join(argv[index + 1 : index + 2])
+            pairs |= dict(p.split("=", maxsplit=1) for p in value.split(",") if "=" in p)
+    return pairs
+
+
+def watch(session: Session) -> None:
+    """Has ReFrame tell the session of its cases."""
+    run_all = executors.Runner.runall
+
+    @functools.wraps(run_all)
+    def watched(self, testcases, restored_cases=None):
+        session.begin(testcases)
+        self.policy.task_listeners.append(session)
+        return run_all(self, testcases, restored_cases)
+
+    executors.Runner.runall = watched
+
+
+def key_of(testcase) -> str:
+    """The name of a test case that no other case of the session has."""
+    check, partition, environ = testcase
+    return f"{check.hashcode} @{partition.fullname}+{environ.name}"
+
+
+class Session(executors.TaskEventListener):
+    """What was planned, what ended how, and where the records lie."""
+
+    def __init__(self, name: str, dry_run: bool, extras: dict[str, str]):
+        self.name = name
+        self.dry_run = dry_run
+        self.extras = extras
+        self.folder = paths.results() / "sessions" / name
+        self.planned: dict[str, dict] = {}
+        self.records: list[dict] = []
+        self.lost = 0
+        self.notes = ["plain reframe cannot hold the session against the inventory, nor set the "
+                      "exit code by it: `plumbline run` does"]  # fmt: skip
+        self._closed = False
+        self._lock = None
+
+    # -- before the first job ---------------------------------------------------------------
+
+    def begin(self, testcases) -> None:
+        """Writes the plan and says what it will cost, before anything is submitted.
+
+        :raises Fault: if another session measures on this machine.
+        """
+        if not self.dry_run:
+            self._claim_machine(testcases)
+        jobs, node_hours = 0, 0.0
+        for testcase in testcases:
+            check, partition, environ = testcase
+            nodes, hours = _cost(check, partition)
+            jobs, node_hours = jobs + 1, node_hours + nodes * hours
+            self.planned[key_of(testcase)] = {
+                "check": check.display_name,
+                "system": rt.runtime().system.name,
+                "partition": partition.name,
+                "environment": environ.name,
+                "tags": sorted(check.tags),
+                "nodes": nodes,
+                "hours": hours,
+            }
+        print(
+            f"plumbline: session {self.name}: {jobs} job(s), at most {node_hours:.2f} node-hours "
+            f"by their time limits",
+            flush=True,
+        )
+        if not self.dry_run:
+            plan = {"schema": record.SCHEMA, "session": self.name, "extras": self.extras,
+                    "system": rt.runtime().system.name, "cases": self.planned}  # fmt: skip
+            try:
+                self.folder.mkdir(parents=True, exist_ok=True)
+                (self.folder / "plan.json").write_text(json.dumps(plan, indent=1))
+            except OSError as err:
+                raise Fault(f"{self.folder}: the plan cannot be written: {err}") from None
+
+    def _claim_machine(self, testcases) -> None:
+        """Two sessions that measure on one machine would measure each other."""
+        if not any(testcase.partition.scheduler.is_local for testcase in testcases):
+            return
+        path = paths.results() / "measuring.lock"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._lock = fasteners.InterProcessLock(path)
+        if not self._lock.acquire(blocking=False):
+            holder = path.read_text().strip()
+            self._lock = None
+            raise Fault(
+                f"{path}: session {holder or '(starting)'} measures on this machine; two at once "
+                f"would measure each other: wait until it has ended"
+            )
+        path.write_text(f"{self.name} (process {os.getpid()})")
+
+    # -- as each case ends ------------------------------------------------------------------
+
+    def on_task_setup(self, task):
+        """A case is being set up: nothing to keep."""
+
+    on_task_run = on_task_compile = on_task_exit = on_task_compile_exit = on_task_setup
+
+    def on_task_success(self, task):
+        self.keep(task, "pass")
+
+    def on_task_failure(self, task):
+        error = task.exc_info[1]
+        if task.failed_stage == "performance":
+            self.keep(task, "fail")
+        elif isinstance(error, SanityError):
+            self.keep(task, "invalid")
+        elif task.failed_stage == "cleanup":
+            # Its verdict stands in the records already; what failed was the tidying up.
+            self.notes.append(f"{task.info()}: cleanup: {what(*task.exc_info)}")
+        else:
+            self.keep(task, "error")
+
+    def on_task_skip(self, task):
+        self.keep(task, "skip")
+
+    def on_task_abort(self, task):
+        self.keep(task, "aborted")
+
+    on_task_xfailure = on_task_xsuccess = on_task_failure
+
+    def keep(self, task, result: str) -> None:
+        """Writes the record of a case that ended."""
+        fields = _record(self, task, result)
+        tidy = getattr(task.check, "tidy", None)
+        if tidy:
+            tidy()
+        self.records.append(fields)
+        if not self.dry_run:
+            self.write(fields)
+
+    def write(self, fields: dict) -> None:
+        """Appends a record; where the disk refuses it, standard output gets it instead."""
+        line = record.dumps(fields)
+        try:
+            record.append(self.folder / "records.jsonl", line)
+        except record.RecordError as err:
+            self.lost += 1
+            print(f"plumbline: record not stored ({err}); here it is:\nplumbline-record {line}",
+                  flush=True)  # fmt: skip
+
+    # -- at the end -------------------------------------------------------------------------
+
+    def close(self) -> int:
+        """Accounts for every planned case, prints the closing table, and gives the exit code."""
+        if self._closed:
+            return self.exit_code
+        self._closed = True
+        if self.planned and not self.dry_run:
+            ended = {fields["case"] for fields in self.records}
+            for case, plan in self.planned.items():
+                if case not in ended:
+                    fields = _unfinished(self, case, plan)
+                    self.records.append(fields)
+                    self.write(fields)
+        self.print_table()
+        if self._lock:
+            self._lock.release()
+        if self.lost:
+            # ReFrame's own exit code knows nothing of records.
+            sys.stdout.flush()
+            os._exit(2)
+        return self.exit_code
+
+    @property
+    def exit_code(self) -> int:
+        """0 as it should be, 1 a fault found, 2 could not tell."""
+        results = Counter(fields["result"] for fields in self.records)
+        if results["fail"] or results["invalid"] or results["error"]:
+            return 1
+        if self.lost or results["aborted"] or results["unfinished"]:
+            return 2
+        return 0 if results["pass"] or (self.dry_run and self.records) else 2
+
+    def print_table(self) -> None:
+        """What was asserted, what was not, what failed or was skipped and why."""
+        rows = []
+        for fields in self.records:
+            if fields["result"] in ("pass", "fail"):
+                rows += _table_rows(fields)
+        print()
+        if rows:
+            heads = ["check", "placement", "environment", "figure of merit", "value", "unit",
+                     "verdict", "asserted", "not asserted", "failed"]  # fmt: skip
+            print(tabulate(rows, heads, tablefmt="simple", disable_numparse=True))
+            print()
+        for result in RESULTS_WITH_REASON:
+            reasons: dict[str, list[str]] = {}
+            for fields in self.records:
+                if fields["result"] == result and fields["reason"]:
+                    reasons.setdefault(fields["reason"], []).append(_short(fields))
+            for reason, cases in reasons.items():
+                print(f"{result}: {_some(cases)}: {reason}")
+        results = Counter(fields["result"] for fields in self.records)
+        verdicts = Counter(fom["verdict"] for f in self.records for fom in f["foms"])
+        failed = verdicts["fail"] + verdicts["above-ceiling"]
+        print(
+            f"plumbline: {len(self.records)} of {max(len(self.planned), len(self.records))} test "
+            f"cases: " + (", ".join(f"{n} {name}" for name, n in results.items()) or "none")
+        )
+        print(
+            f"plumbline: figures of merit: {verdicts['pass'] + failed} asserted ({failed} failed), "
+            f"{verdicts['not-asserted']} not asserted"
+        )
+        for note in self.notes:
+            print(f"plumbline: {note}")
+        if self.records and not self.dry_run:
+            print(f"plumbline: records: {self.folder / 'records.jsonl'}")
+        sys.stdout.flush()
+
+
+#: Results whose reason the closing table gives.
+RESULTS_WITH_REASON = ("fail", "invalid", "error", "aborted", "unfinished", "skip")
+
+
+def _cost(check, partition) -> tuple[int, float]:
+    """Nodes of a case and the hours that its time limit allows."""
+    try:
+        # Only a check of ours has a placement; a site's other checks count as one node.
+        from plumbline.check import lay_out
+
+        nodes = lay_out(check.placement, partition).num_nodes
+    except (AttributeError, placement.PlacementError):
+        nodes = 1
+    return nodes, (check.time_limit or 0) / 3600
+
+
+def _unfinished(session: Session, case: str, plan: dict) -> dict:
+    return _fields(session, case, "unfinished") | {
+        "system": plan["system"],
+        "partition": plan["partition"],
+        "environment": plan["environment"],
+        "check": plan["check"],
+        "tags": plan["tags"],
+        "reason": "started or still planned when the session ended; never finished",
+    }
+
+
+def _fields(session: Session, case: str, result: str) -> dict:
+    """A record in which nothing was measured."""
+    return {
+        "schema": record.SCHEMA, "session": session.name,
+        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "system": "", "partition": "", "environment": "", "check": "", "case": case, "attempt": 0,
+        "benchmark": None, "program": None, "version": None, "placement": None, "conditions": {},
+        "tags": [], "nodes": [], "jobid": None, "samples": None, "warmups": None, "build": {},
+        "extras": session.extras, "hosts": {}, "tasks": [], "result": result, "phase": None,
+        "reason": None, "output": None, "seconds": {"total": None, "samples": []}, "foms": [],
+    }  # fmt: skip
+
+
+def _record(session: Session, task, result: str) -> dict:
+    """The record of a test case that ended."""
+    check, partition, environ = task.testcase
+    fields = _fields(session, key_of(task.testcase), result)
+    fields |= {
+        "system": rt.runtime().system.name,
+        "partition": partition.name,
+        "environment": environ.name,
+        "check": check.display_name,
+        "attempt": rt.runtime().current_run,
+        "tags": sorted(check.tags),
+        "nodes": list(check.job.nodelist or []) if check.job else [],
+        "jobid": str(check.job.jobid) if check.job and check.job.jobid else None,
+        "seconds": {"total": task.duration("total"), "samples": getattr(check, "sample_times", [])},
+    }
+    for name in ("benchmark", "program", "placement", "conditions"):
+        fields[name] = getattr(check, name, fields[name])
+    for name, source in (("samples", "num_samples"), ("warmups", "num_warmups"),
+                         ("version", "version"), ("build", "build"), ("hosts", "hosts")):  # fmt: skip
+        fields[name] = getattr(check, source, fields[name])
+    fields["tasks"] = [vars(task) for task in getattr(check, "tasks_seen", [])]
+    if result != "pass":
+        fields["phase"] = task.failed_stage
+        fields["reason"] = _reason(task)
+    folder = check.outputdir if result == "pass" else check.stagedir
+    if folder and result != "skip":
+        fields["output"] = os.path.relpath(folder, session.folder)
+    for (metric, size), judged in getattr(check, "judgements", {}).items():
+        bounds = judged.bounds
+        fields["foms"].append({
+            "metric": metric, "size": size, "value": judged.value,
+            "unit": check.unit_of(metric), "samples": check.samples[metric, size],
+            "statistic": judged.statistic, "verdict": judged.verdict,
+            "lower": bounds and bounds.lower, "upper": bounds and bounds.upper,
+            "reference": bounds and bounds.decides, "others": list(bounds.others) if bounds else [],
+            "ceiling": judged.ceiling,
+            "headline": parse.variable(metric, size) in check.headline,
+        })  # fmt: skip
+    return fields
+
+
+def _reason(task) -> str:
+    kind, error, _ = task.exc_info
+    text = str(error) if error and str(error) else what(*task.exc_info)
+    return text if kind is SanityError or task.skipped else what(*task.exc_info)
+
+
+def _table_rows(fields: dict) -> list[list[str]]:
+    """A case's lines of the closing table: its counts, then one line per headline figure."""
+    verdicts = Counter(fom["verdict"] for fom in fields["foms"])
+    failed = verdicts["fail"] + verdicts["above-ceiling"]
+    counts = [verdicts["pass"] + failed, verdicts["not-asserted"], failed]
+    shown = [fom for fom in fields["foms"] if fom["headline"] or fom["verdict"] in
+             ("fail", "above-ceiling")]  # fmt: skip
+    rows = []
+    for fom in shown:
+        cells = [parse.variable(fom["metric"], fom["size"]), f"{fom['value']:.6g}", fom["unit"],
+                 fom["verdict"].upper() if fom["verdict"] != "pass" and
+                 fom["verdict"] != "not-asserted" else fom["verdict"]]  # fmt: skip
+        first = not rows
+        rows.append([
+            *([fields["check"].partition(" %placement")[0], fields["placement"],
+               fields["environment"]] if first else [""] * 3),
+            *cells,
+            *(counts if first else [""] * 3),
+        ])  # fmt: skip
+    return rows
+
+
+def _short(fields: dict) -> str:
+    return f"{fields['check']} @{fields['partition']}+{fields['environment']}"
+
+
+def _some(cases: list[str], most: int = 3) -> str:
+    shown = ", ".join(cases[:most])
+    return shown if len(cases) <= most else f"{shown} and {len(cases) - most} more"
+
+
+def unfinished(results: Path) -> list[str]:
+    """Sessions that were cut off: planned cases without a record, a line each."""
+    found = []
+    for folder in record.sessions(results):
+        plan = json.loads((folder / "plan.json").read_text())
+        path = folder / "records.jsonl"
+        ended = {fields["case"] for fields in record.read(path)} if path.exists() else set()
+        missing = [case for case in plan["cases"] if case not in ended]
+        if missing:
+            found.append(
+                f"{folder.name}: {len(missing)} of {len(plan['cases'])} cases without an end"
+            )
+    return found

@@ -1,0 +1,15 @@
+"""ReFrame's configuration: the systems of ``systems/`` under Plumbline's rules.
+
+Plain ``reframe -c checks/ -r`` works with it after ``. ./env.sh``.
+"""
+
+import sys
+
+from plumbline import session
+from plumbline.errors import Fault
+
+try:
+    site_configuration = session.configure(sys.argv)
+except Fault as err:
+    print(f"plumbline: {err}", file=sys.stderr)
+    raise SystemExit(2) from None
