@@ -1,3 +1,21 @@
-# After `. ./env.sh`, plain `reframe -c checks/ -r` works. For bash, zsh and other POSIX shells
-# that are in the project's folder or, for bash and zsh, anywhere.
-plumbline_root=$(CDPATH= cd -- "$(dirname -- "${BASH_SOURCE:-${(%):-%x}}")" 2>/dev/null && pwd)
+# After `. ./env.sh`, plain `reframe -c checks/ -r` works: ReFrame is on PATH and reads Plumbline's
+# configuration. In bash and zsh from any folder, in other shells from the project's.
+if [ -n "${BASH_VERSION:-}" ]; then
+    plumbline_root=${BASH_SOURCE[0]}
+elif [ -n "${ZSH_VERSION:-}" ]; then
+    eval 'plumbline_root=${(%):-%x}'
+else
+    plumbline_root=./env.sh
+fi
+plumbline_root=$(CDPATH='' cd -- "$(dirname -- "$plumbline_root")" && pwd)
+
+if [ -x "$plumbline_root/.venv/bin/reframe" ]; then
+    PATH=$plumbline_root/.venv/bin:$PATH
+    RFM_CONFIG_FILES=$plumbline_root/reframe/settings.py
+    export PATH RFM_CONFIG_FILES
+    unset plumbline_root
+else
+    echo "plumbline: $plumbline_root/.venv is not set up: run \`make setup\` there" >&2
+    unset plumbline_root
+    return 2 2>/dev/null || exit 2
+fi

@@ -10,7 +10,7 @@ SIZES = [0, *(2**exponent for exponent in range(23))]
 REDUCTIONS = {"Allreduce", "Reduce", "Reduce_scatter", "Reduce_scatter_block"}
 
 
-class Imb(Benchmark, rfm.RunOnlyRegressionTest):
+class Imb(Benchmark):
     """What all of them share."""
 
     benchmark = "imb"

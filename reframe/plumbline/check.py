@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import math
 import os
+import secrets
 import shlex
 import shutil
 from pathlib import Path
@@ -24,7 +25,7 @@ from reframe.core.backends import getlauncher
 from reframe.core.exceptions import PerformanceError, ReframeError, SanityError
 from reframe.core.runtime import emit_loadenv_commands
 
-from plumbline import binding, configuration, parse, paths, placement, provider, reference
+from plumbline import binding, configuration, parse, paths, placement, provider, reference, units
 from plumbline.errors import Fault
 
 #: A figure of merit that a check declares: its metric and message size in bytes, if it has one.
@@ -33,7 +34,7 @@ Figure = tuple[str, int | None]
 _WRAPPER = Path(__file__).with_name("task.sh")
 
 
-class Benchmark(rfm.RegressionTestPlugin):
+class Benchmark(rfm.RunOnlyRegressionTest):
     """What every check has. Declare ``placement`` as a parameter (or set it), and override
     :meth:`figures`, and :meth:`prepare` where the program needs an input file or a folder."""
 
@@ -78,6 +79,12 @@ class Benchmark(rfm.RegressionTestPlugin):
     #: :type: :class:`List[str]`, names of performance variables
     headline = builtins.variable(typ.List[str], value=[])
 
+    # The samples' output is kept for whoever doubts a verdict.
+    keep_files = ["sample-*", "samples.txt"]
+
+    # ReFrame's own comparison is recorded; the verdict, with its source, is `judge`'s.
+    strict_check = False
+
     def figures(self) -> list[Figure]:
         """The figures of merit that every sample must print; all others are ignored."""
         raise Fault(f"{type(self).__name__}: figures() is not declared")
@@ -109,17 +116,14 @@ class Benchmark(rfm.RegressionTestPlugin):
         self.valid_systems = [wanted]
         self.valid_prog_environs = [f"+{self.benchmark}"]
         self.executable = self.program
-        # The samples' output is kept for whoever doubts a verdict.
-        self.keep_files = ["sample-*", "samples.txt"]
-        # ReFrame's own comparison is recorded; the verdict, with its source, is `judge`'s.
-        self.strict_check = False
         self.time_limit = f"{(self.num_samples + self.num_warmups) * self.sample_seconds + 60}s"
 
     @builtins.run_after("setup")
     def place(self):
         """From placement and topology to tasks, program, launcher and binding."""
         try:
-            self.layout = lay_out(self.placement, self.current_partition)
+            self.topology = topology_of(self.current_partition)
+            self.layout = placement.lay_out(self.placement, self.topology)
             found = provider.find(
                 self.current_environ.extras.get("provider", "path"),
                 self.program,
@@ -178,6 +182,44 @@ class Benchmark(rfm.RegressionTestPlugin):
     def write_file(self, name: str, text: str) -> None:
         """Writes an input file into the stage folder."""
         (Path(self.stagedir) / name).write_text(text, encoding="utf-8")
+
+    def make_scratch(self, needed: int, direct_io: bool = False) -> Path:
+        """A folder of this test case's own in the partition's scratch (``extras.scratch``).
+
+        The job removes it at its end, whatever the end; :meth:`tidy` where the job could not.
+
+        :arg needed: bytes that the test case will write; it is skipped where fewer are free.
+        :arg direct_io: skips the test case where the file system has no direct I/O.
+        """
+        scratch = self.current_partition.extras.get("scratch")
+        if not scratch:
+            self.leave_out("the partition has no scratch folder: set its extras.scratch")
+        folder = Path(scratch) / f"plumbline-{Path(self.stagedir).name}-{secrets.token_hex(4)}"
+        self.scratch_folder = folder
+        removal = f"rm -rf -- {shlex.quote(str(folder))}"
+        self.prerun_cmds = [*self.prerun_cmds, f"trap {shlex.quote(removal)} EXIT"]
+        try:
+            folder.mkdir(mode=0o700)
+            free = shutil.disk_usage(folder).free
+            if free < needed * 1.05:
+                self.leave_out(
+                    f"{scratch} has {free / 2**30:.2f} GiB free, {needed / 2**30:.2f} GiB are "
+                    f"needed: free some, or point the partition's scratch elsewhere"
+                )
+            if direct_io and not _has_direct_io(folder):
+                self.leave_out(
+                    f"{scratch} has no direct I/O, and what the page cache says is no file "
+                    f"system's bandwidth: point the partition's scratch at a disk"
+                )
+        except OSError as err:
+            self.leave_out(f"{scratch}: {err.strerror}: point the partition's scratch elsewhere")
+        return folder
+
+    def tidy(self) -> None:
+        """Removes what the job may have left, also after it was killed."""
+        folder = getattr(self, "scratch_folder", None)
+        if folder:
+            shutil.rmtree(folder, ignore_errors=True)
 
     def leave_out(self, reason: str) -> None:
         """Skips the test case with a reason and its mend; fails it under strict rules."""
@@ -254,22 +296,28 @@ class Benchmark(rfm.RegressionTestPlugin):
         return ended
 
     def read_figure(self, found: dict[Figure, parse.Fom], figure: Figure) -> float:
-        """One declared figure of a sample: printed, finite and positive, in the right unit."""
+        """One declared figure of a sample, in its registered unit: printed, finite, positive."""
         fom = found.get(figure)
         if fom is None:
             raise parse.ParseError(f"{parse.variable(*figure)} is not printed")
-        registered = references().fom(self.benchmark, fom.metric)
-        if fom.unit != registered.unit:
-            raise parse.ParseError(
-                f"{fom.variable} is in {fom.unit}, foms.yaml has {registered.unit}"
-            )
+        try:
+            factor = units.factor(fom.unit, self.unit_of(fom.metric))
+        except units.UnitError as err:
+            raise parse.ParseError(f"{fom.variable}: {err}") from None
         if not (math.isfinite(fom.value) and fom.value > 0):
             raise parse.ParseError(f"{fom.variable} is {fom.value:g} {fom.unit}, not positive")
-        return fom.value
+        return fom.value * factor
 
     def unit_of(self, metric: str) -> str:
         """The registered unit of a metric."""
         return references().fom(self.benchmark, metric).unit
+
+    def nodes_on(self, partition) -> int:
+        """Nodes that a job takes on a partition.
+
+        :raises PlacementError: if the partition does not have the placement.
+        """
+        return placement.lay_out(self.placement, topology_of(partition)).num_nodes
 
     @property
     def case(self) -> reference.Case:
@@ -288,6 +336,8 @@ class Benchmark(rfm.RegressionTestPlugin):
     @builtins.run_before("performance")
     def judge(self):
         """Gives each figure its verdict, and ReFrame the same numbers for its own store."""
+        if self.is_dry_run():
+            return
         tables, full_name = references(), self.current_partition.fullname
         self.judgements = {
             figure: tables.judge(self.case, *figure, values)
@@ -307,6 +357,8 @@ class Benchmark(rfm.RegressionTestPlugin):
 
         :raises PerformanceError: naming system, nodes, figure, value, bounds and source.
         """
+        if self.is_dry_run():
+            return
         faults = [
             message
             for figure, judged in self.judgements.items()
@@ -340,15 +392,25 @@ def references() -> reference.References:
     return reference.loaded(paths.reference())
 
 
-def lay_out(name: str, partition) -> placement.Layout:
-    """A placement on a ReFrame partition.
+def topology_of(partition) -> placement.Topology:
+    """The topology of a ReFrame partition, within the CPUs that may be used.
 
-    :raises PlacementError: if the partition's topology is not known or does not have it.
+    :raises PlacementError: if it is not known.
     """
-    topology = placement.Topology.from_processor(
+    return placement.Topology.from_processor(
         partition.processor.info, partition.extras.get("usable_cpus")
     )
-    return placement.lay_out(name, topology)
+
+
+def _has_direct_io(folder: Path) -> bool:
+    probe = folder / "direct-io"
+    try:
+        os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_DIRECT, 0o600))
+    except OSError:
+        return False
+    finally:
+        probe.unlink(missing_ok=True)
+    return True
 
 
 def _relative(bounds: reference.Bounds) -> tuple[float, float | None, float | None]:

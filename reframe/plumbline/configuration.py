@@ -167,7 +167,8 @@ def gather(session: str, running: bool, full: bool) -> dict:
         "general": [{
             "check_search_path": [str(paths.CHECKS)],
             "report_file": str(folder / "report.json"),
-            "purge_environment": False,
+            # The closing table shows the headline figures, the records all of them.
+            "perf_info_level": "verbose",
         }],
         "storage": [{"enable": True, "sqlite_db_file": str(paths.results() / "reframe.db")}],
     }  # fmt: skip

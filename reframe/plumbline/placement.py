@@ -32,10 +32,11 @@ class Core:
 
 @dataclass(frozen=True)
 class Topology:
-    """The usable cores of a node, socket by socket, and their last-level cache.
+    """The usable cores of a node, socket by socket, and the last-level cache.
 
     :ivar cores: cores in order of socket, NUMA domain and first CPU number.
-    :ivar last_level_cache: bytes of all last-level caches of the node, 0 where unknown.
+    :ivar last_level_cache: bytes of one last-level cache, all that one core can use; 0 where
+        it is not known.
     """
 
     cores: tuple[Core, ...]
@@ -73,7 +74,7 @@ class Topology:
         ]
         caches = topology.get("caches", [])
         level = max((c["type"] for c in caches), default="")
-        size = sum(c["size"] * len(c["cpusets"]) for c in caches if c["type"] == level)
+        size = max((c["size"] for c in caches if c["type"] == level), default=0)
         return cls(tuple(cores), size)
 
     def by_socket(self) -> list[list[Core]]:

@@ -170,7 +170,7 @@ def _from_pip(program: str, which: Callable[[str], str | None]) -> Program:
     for name, (distribution, _) in WHEELS.items():
         fault = _prefix_fault(name)
         if fault:
-            raise NotProvided(f"{fault}: plumbline tools install")
+            raise NotProvided(f"{fault}: plumbline setup")
         versions[distribution] = _distribution(prefix_of(name), distribution).version
     mpich = prefix_of("mpich")
     path = prefix_of(_IN_WHEEL[program]) / "bin" / program
@@ -264,3 +264,31 @@ def _install_wheel(name: str) -> None:
         )
     shutil.rmtree(prefix, ignore_errors=True)
     partial.rename(prefix)
+
+
+def install_packages(say: Callable[[str], None]) -> None:
+    """Installs Debian's hpcc and fio where they are missing, root is there and apt is.
+
+    Where they cannot be had their checks are skipped, so that is said and is no fault.
+    """
+    missing = [program for program in DEBIAN if shutil.which(program) is None]
+    if not missing:
+        return
+    packages = sorted({package for program in missing for package in DEBIAN[program]})
+    command = ["apt-get", "install", "-y", "--no-install-recommends", *packages]
+    told = f"{' and '.join(missing)} not on PATH"
+    if os.geteuid() != 0 or shutil.which("apt-get") is None:
+        say(f"{told}: their checks are skipped until you say: {' '.join(command)}")
+        return
+    say(f"{told}: installing {' '.join(packages)} from Debian's packages")
+    paths.tools().mkdir(parents=True, exist_ok=True)
+    log = paths.tools() / "apt.log"
+    patience = ["-o", "Acquire::http::Timeout=15", "-o", "Acquire::Retries=1"]
+    settings = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    with log.open("w") as file:
+        for step in (["apt-get", "update"], command):
+            done = subprocess.run(
+                [*step, *patience], stdout=file, stderr=file, env=settings, check=False
+            )
+    if done.returncode:
+        say(f"apt-get failed, see {log}; the checks of {' and '.join(missing)} are skipped")

@@ -90,3 +90,17 @@ def read(path: Path) -> Iterator[dict]:
 def sessions(results: Path) -> list[Path]:
     """The folders of all sessions, oldest first."""
     return sorted(path.parent for path in results.glob("sessions/*/plan.json"))
+
+
+def unfinished(results: Path) -> list[str]:
+    """Sessions that were cut off, a line each: planned cases have no record."""
+    found = []
+    for folder in sessions(results):
+        plan = json.loads((folder / "plan.json").read_text())
+        path = folder / "records.jsonl"
+        ended = {fields["case"] for fields in read(path)} if path.exists() else set()
+        missing = [case for case in plan["cases"] if case not in ended]
+        if missing:
+            total = len(plan["cases"])
+            found.append(f"{folder.name}: {len(missing)} of {total} cases started, never finished")
+    return found

@@ -19,17 +19,18 @@ from pathlib import Path
 
 import fasteners
 import reframe.core.runtime as rt
-from reframe.core.exceptions import SanityError, what
+from reframe.core.exceptions import PerformanceError, ReframeError, SanityError, what
 from reframe.frontend import executors
 from tabulate import tabulate
 
 from plumbline import (
     configuration,
-    launchers,  # noqa: F401  registers them
+    launchers,  # noqa: F401  registers ours
     parse,
     paths,
     placement,
     record,
+    reference,
 )
 from plumbline.errors import Fault
 
@@ -40,9 +41,10 @@ current: Session | None = None
 def configure(argv: list[str]) -> dict:
     """ReFrame's configuration for its command line; a session that runs cases is watched.
 
-    :raises Fault: if a system file is faulty.
+    :raises Fault: if a system file or a reference table is faulty.
     """
     global current
+    reference.loaded(paths.reference())
     running = any(a in ("--run", "--dry-run") or re.match(r"-[a-zA-Z]*r", a) for a in argv[1:])
     name = configuration.session_id()
     site = configuration.gather(name, running, configuration.asked_for("full", argv[1:]))
@@ -70,7 +72,12 @@ def watch(session: Session) -> None:
 
     @functools.wraps(run_all)
     def watched(self, testcases, restored_cases=None):
-        session.begin(testcases)
+        try:
+            session.begin(testcases)
+        except Fault as err:
+            # ReFrame would print a traceback, and exit as if a test case had failed.
+            print(f"plumbline: {err}", file=sys.stderr)
+            raise SystemExit(2) from None
         self.policy.task_listeners.append(session)
         return run_all(self, testcases, restored_cases)
 
@@ -93,9 +100,11 @@ class Session(executors.TaskEventListener):
         self.folder = paths.results() / "sessions" / name
         self.planned: dict[str, dict] = {}
         self.records: list[dict] = []
+        self.survey: list[dict] = []
         self.lost = 0
-        self.notes = ["plain reframe cannot hold the session against the inventory, nor set the "
-                      "exit code by it: `plumbline run` does"]  # fmt: skip
+        self.notes: list[str] = []
+        #: Whether `plumbline run` holds this session against the inventory.
+        self.supervised = False
         self._closed = False
         self._lock = None
 
@@ -160,11 +169,12 @@ class Session(executors.TaskEventListener):
     on_task_run = on_task_compile = on_task_exit = on_task_compile_exit = on_task_setup
 
     def on_task_success(self, task):
-        self.keep(task, "pass")
+        judged = hasattr(task.check, "judgements") or not hasattr(task.check, "figures")
+        self.keep(task, "pass" if judged or self.dry_run else "invalid")
 
     def on_task_failure(self, task):
         error = task.exc_info[1]
-        if task.failed_stage == "performance":
+        if isinstance(error, PerformanceError):
             self.keep(task, "fail")
         elif isinstance(error, SanityError):
             self.keep(task, "invalid")
@@ -189,7 +199,9 @@ class Session(executors.TaskEventListener):
         if tidy:
             tidy()
         self.records.append(fields)
-        if not self.dry_run:
+        if self.dry_run:
+            self.survey.append(_surveyed(task, fields))
+        else:
             self.write(fields)
 
     def write(self, fields: dict) -> None:
@@ -209,13 +221,20 @@ class Session(executors.TaskEventListener):
         if self._closed:
             return self.exit_code
         self._closed = True
-        if self.planned and not self.dry_run:
+        if self.dry_run:
+            self.write_survey()
+        elif self.planned:
             ended = {fields["case"] for fields in self.records}
             for case, plan in self.planned.items():
                 if case not in ended:
                     fields = _unfinished(self, case, plan)
                     self.records.append(fields)
                     self.write(fields)
+        if not (self.supervised or self.dry_run):
+            self.notes.append(
+                "plain reframe: this session was not held against the inventory, and the exit "
+                "code is ReFrame's own; `plumbline run` does both"
+            )
         self.print_table()
         if self._lock:
             self._lock.release()
@@ -224,6 +243,12 @@ class Session(executors.TaskEventListener):
             sys.stdout.flush()
             os._exit(2)
         return self.exit_code
+
+    def write_survey(self) -> None:
+        """What a dry run found out, for `plumbline doctor` and `plumbline lint`."""
+        path = os.environ.get(SURVEY)
+        if path:
+            Path(path).write_text(json.dumps(self.survey))
 
     @property
     def exit_code(self) -> int:
@@ -243,8 +268,7 @@ class Session(executors.TaskEventListener):
                 rows += _table_rows(fields)
         print()
         if rows:
-            heads = ["check", "placement", "environment", "figure of merit", "value", "unit",
-                     "verdict", "asserted", "not asserted", "failed"]  # fmt: skip
+            heads = ["check", "placement", "env", "figure of merit", "value", "verdict", "asserted"]
             print(tabulate(rows, heads, tablefmt="simple", disable_numparse=True))
             print()
         for result in RESULTS_WITH_REASON:
@@ -272,6 +296,34 @@ class Session(executors.TaskEventListener):
         sys.stdout.flush()
 
 
+#: Variable that names the file a dry run's survey goes to.
+SURVEY = "PLUMBLINE_SURVEY"
+
+
+def _surveyed(task, fields: dict) -> dict:
+    """A case of a dry run: whether it would run, and what of it would be asserted."""
+    check = task.check
+    figures = check.figures() if hasattr(check, "figures") else []
+    asserted = 0
+    if fields["result"] == "pass" and figures:
+        tables = reference.loaded(paths.reference())
+        asserted = sum(tables.bounds(check.case, *figure) is not None for figure in figures)
+    return {
+        "case": case_name(fields["check"], fields),
+        "tags": fields["tags"],
+        "runs": fields["result"] == "pass",
+        "result": fields["result"],
+        "reason": fields["reason"],
+        "figures": len(figures),
+        "asserted": asserted,
+    }
+
+
+def case_name(check: str, fields: dict) -> str:
+    """A test case as ReFrame lists it, without the hash."""
+    return f"{check} @{fields['system']}:{fields['partition']}+{fields['environment']}"
+
+
 #: Results whose reason the closing table gives.
 RESULTS_WITH_REASON = ("fail", "invalid", "error", "aborted", "unfinished", "skip")
 
@@ -279,10 +331,7 @@ RESULTS_WITH_REASON = ("fail", "invalid", "error", "aborted", "unfinished", "ski
 def _cost(check, partition) -> tuple[int, float]:
     """Nodes of a case and the hours that its time limit allows."""
     try:
-        # Only a check of ours has a placement; a site's other checks count as one node.
-        from plumbline.check import lay_out
-
-        nodes = lay_out(check.placement, partition).num_nodes
+        nodes = check.nodes_on(partition)
     except (AttributeError, placement.PlacementError):
         nodes = 1
     return nodes, (check.time_limit or 0) / 3600
@@ -327,11 +376,10 @@ def _record(session: Session, task, result: str) -> dict:
         "jobid": str(check.job.jobid) if check.job and check.job.jobid else None,
         "seconds": {"total": task.duration("total"), "samples": getattr(check, "sample_times", [])},
     }
-    for name in ("benchmark", "program", "placement", "conditions"):
-        fields[name] = getattr(check, name, fields[name])
-    for name, source in (("samples", "num_samples"), ("warmups", "num_warmups"),
-                         ("version", "version"), ("build", "build"), ("hosts", "hosts")):  # fmt: skip
-        fields[name] = getattr(check, source, fields[name])
+    sources = {"samples": "num_samples", "warmups": "num_warmups"}
+    for name in ("benchmark", "program", "placement", "conditions", "samples", "warmups",
+                 "version", "build", "hosts"):  # fmt: skip
+        fields[name] = getattr(check, sources.get(name, name), fields[name])
     fields["tasks"] = [vars(task) for task in getattr(check, "tasks_seen", [])]
     if result != "pass":
         fields["phase"] = task.failed_stage
@@ -354,30 +402,33 @@ def _record(session: Session, task, result: str) -> dict:
 
 
 def _reason(task) -> str:
+    """Why a case did not pass, in its own words, or in ReFrame's where it has none."""
     kind, error, _ = task.exc_info
-    text = str(error) if error and str(error) else what(*task.exc_info)
-    return text if kind is SanityError or task.skipped else what(*task.exc_info)
+    if kind is None:
+        return "not judged: ReFrame was told to leave out its sanity or performance phase"
+    own = task.skipped or isinstance(error, (SanityError, PerformanceError, ReframeError))
+    return str(error) if own and str(error) else " ".join(what(*task.exc_info).split())
 
 
 def _table_rows(fields: dict) -> list[list[str]]:
-    """A case's lines of the closing table: its counts, then one line per headline figure."""
+    """A case's lines of the closing table, one for each headline figure and each failed one."""
     verdicts = Counter(fom["verdict"] for fom in fields["foms"])
-    failed = verdicts["fail"] + verdicts["above-ceiling"]
-    counts = [verdicts["pass"] + failed, verdicts["not-asserted"], failed]
-    shown = [fom for fom in fields["foms"] if fom["headline"] or fom["verdict"] in
-             ("fail", "above-ceiling")]  # fmt: skip
+    asserted = f"{len(fields['foms']) - verdicts['not-asserted']} of {len(fields['foms'])}"
+    name = re.sub(r" %placement=\S+", "", fields["check"]).replace(" %", " ")
+    case = [name, fields["placement"], fields["environment"]]
     rows = []
-    for fom in shown:
-        cells = [parse.variable(fom["metric"], fom["size"]), f"{fom['value']:.6g}", fom["unit"],
-                 fom["verdict"].upper() if fom["verdict"] != "pass" and
-                 fom["verdict"] != "not-asserted" else fom["verdict"]]  # fmt: skip
-        first = not rows
-        rows.append([
-            *([fields["check"].partition(" %placement")[0], fields["placement"],
-               fields["environment"]] if first else [""] * 3),
-            *cells,
-            *(counts if first else [""] * 3),
-        ])  # fmt: skip
+    for fom in fields["foms"]:
+        bad = fom["verdict"] in ("fail", "above-ceiling")
+        if fom["headline"] or bad:
+            rows.append(
+                [
+                    *(["", "", ""] if rows else case),
+                    parse.variable(fom["metric"], fom["size"]),
+                    f"{fom['value']:.6g} {fom['unit']}",
+                    fom["verdict"].upper() if bad else fom["verdict"],
+                    "" if rows else asserted,
+                ]
+            )
     return rows
 
 
@@ -388,18 +439,3 @@ def _short(fields: dict) -> str:
 def _some(cases: list[str], most: int = 3) -> str:
     shown = ", ".join(cases[:most])
     return shown if len(cases) <= most else f"{shown} and {len(cases) - most} more"
-
-
-def unfinished(results: Path) -> list[str]:
-    """Sessions that were cut off: planned cases without a record, a line each."""
-    found = []
-    for folder in record.sessions(results):
-        plan = json.loads((folder / "plan.json").read_text())
-        path = folder / "records.jsonl"
-        ended = {fields["case"] for fields in record.read(path)} if path.exists() else set()
-        missing = [case for case in plan["cases"] if case not in ended]
-        if missing:
-            found.append(
-                f"{folder.name}: {len(missing)} of {len(plan['cases'])} cases without an end"
-            )
-    return found

@@ -1,0 +1,39 @@
+# make run    measure this machine          ARGS='--mode=smoke' and other ReFrame options
+# make test   pass the tests
+# make lint   style, and systems, references and checks against each other
+# make bench  what the harness itself costs
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: run test lint bench setup
+
+run: setup
+	@$(BIN)/plumbline run $(ARGS)
+
+test: setup
+	@$(BIN)/python -m pytest $(ARGS)
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/plumbline lint
+
+bench: setup
+	@$(BIN)/python tests/bench.py $(ARGS)
+
+setup: $(VENV)/complete
+	@$(BIN)/plumbline setup
+
+# Renewed when the lock changes; one that was cut off has no mark and is made anew.
+$(VENV)/complete: requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
+	    echo "plumbline: $(PYTHON) is older than 3.10: make PYTHON=python3.11 ..." >&2; exit 2; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { \
+	    test "$$(id -u)" = 0 && apt-get update -q && apt-get install -qy python3-venv; } || { \
+	    echo "plumbline: $(PYTHON) has no venv: apt-get install python3-venv" >&2; exit 2; }
+	@echo "plumbline: setting up $(VENV)"
+	@$(PYTHON) -m venv --clear $(VENV)
+	@$(BIN)/python -m pip --disable-pip-version-check install -q --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip --disable-pip-version-check install -q --no-deps --no-build-isolation -e .
+	@touch $@

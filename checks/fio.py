@@ -1,0 +1,60 @@
+"""fio: sequential write and read of a file system, past the page cache."""
+
+import shlex
+
+import reframe as rfm
+from plumbline.check import Benchmark, Figure
+
+
+@rfm.simple_test
+class fio(Benchmark):
+    """Blocks of 1 MiB with direct I/O, in a folder of its own that is removed at the end."""
+
+    descr = "fio sequential I/O"
+    benchmark = "fio"
+    program = "fio"
+    placement = parameter(["all-cores"])
+    direction = parameter(["write", "read"])
+
+    #: Jobs at once, each with a file of its own.
+    #:
+    #: :type: :class:`int`
+    jobs = variable(int, value=1)
+
+    #: Size of each job's file in MiB.
+    #:
+    #: :type: :class:`int`
+    size = variable(int, value=1024)
+
+    tags = {"smoke", "nightly", "maintenance"}
+
+    @run_after("init")
+    def classify(self):
+        self.conditions = {
+            "access": "sequential",
+            "block": "1MiB",
+            "direct": "1",
+            "jobs": str(self.jobs),
+            "size": f"{self.size}MiB",
+        }
+        self.headline = [f"{self.direction}_bandwidth"]
+
+    def figures(self) -> list[Figure]:
+        return [(f"{self.direction}_bandwidth", None)]
+
+    def prepare(self):
+        folder = self.make_scratch(needed=self.jobs * self.size * 2**20, direct_io=True)
+        self.executable_opts = [
+            "--name=plumbline",
+            f"--directory={folder}",
+            f"--rw={self.direction}",
+            "--bs=1M",
+            f"--size={self.size}M",
+            f"--numjobs={self.jobs}",
+            "--direct=1",
+            "--end_fsync=1",
+            "--ioengine=psync",
+            "--group_reporting",
+            "--output-format=json",
+        ]
+        self.after_sample = [f"rm -f -- {shlex.quote(str(folder))}/plumbline.*"]

@@ -1,0 +1,175 @@
+"""The ``plumbline`` command.
+
+Exit codes: 0 as it should be, 1 a regression or fault found, 2 could not tell (bad input, a broken
+set-up, too little data).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import click
+from tabulate import tabulate
+
+from plumbline.errors import Fault
+
+
+class _Group(click.Group):
+    """Has a fault printed in a line or two, with exit code 2, instead of a traceback."""
+
+    def invoke(self, ctx: click.Context):
+        try:
+            return super().invoke(ctx)
+        except Fault as err:
+            for line in str(err).splitlines():
+                click.echo(f"plumbline: {line}", err=True)
+            ctx.exit(2)
+
+
+@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="plumbline")
+def main():
+    """Holds a machine against what it is known to do.
+
+    Exit codes: 0 as it should be, 1 a regression or fault found, 2 could not tell.
+    """
+
+
+_system = click.option("--system", metavar="NAME", help="The system; by host name if not given.")
+_format = click.option(
+    "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True
+)
+
+
+@main.command()
+def setup():
+    """Install what the checks need: the wheels of provider `pip`, and with root Debian's hpcc
+    and fio. Does nothing, and needs no network, where all is there."""
+    from plumbline import provider
+
+    provider.install(click.echo)
+    provider.install_packages(click.echo)
+
+
+@main.command(context_settings={"ignore_unknown_options": True})
+@click.option("--strict", is_flag=True, help="A skipped case, and a missing reference that the "
+              "inventory expects, fail the session.")  # fmt: skip
+@_system
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def run(strict: bool, system: str | None, arguments: tuple[str, ...]):
+    """Run the checks through ReFrame, under the rules of a session.
+
+    ARGUMENTS are ReFrame's own: --mode=smoke, -n NAME, -t TAG, -p ENVIRONMENT ...
+
+    The plan is written before the first job, the cases are held against the system's inventory,
+    and every planned case is accounted for at the end.
+    """
+    from plumbline import supervisor
+
+    sys.exit(supervisor.run(system, list(arguments), strict))
+
+
+@main.command()
+@click.argument("benchmark")
+@click.argument("file", type=click.Path(path_type=Path))
+def parse(benchmark: str, file: Path):
+    """Print as JSON what Plumbline reads from an output FILE of a BENCHMARK.
+
+    Exits with 1 where the output cannot be trusted.
+    """
+    from plumbline import parse as parsers
+
+    if benchmark not in parsers.BENCHMARKS:
+        raise Fault(f"no parser for {benchmark!r}; there are {', '.join(parsers.BENCHMARKS)}")
+    try:
+        output = parsers.parse_file(benchmark, file)
+    except parsers.ParseError as err:
+        click.echo(f"plumbline: {file}: invalid: {err}", err=True)
+        sys.exit(1)
+    except OSError as err:
+        raise Fault(f"{file}: {err.strerror}") from None
+    foms = [vars(fom) for fom in output.foms]
+    click.echo(
+        json.dumps({"version": output.version, "tasks": output.tasks, "foms": foms}, indent=1)
+    )
+
+
+@main.command()
+@_system
+@_format
+def doctor(system: str | None, form: str):
+    """Show what this machine has, what would run, and what would be skipped and why."""
+    from plumbline import doctor as examiner
+
+    found = examiner.examine(system)
+    if form == "json":
+        click.echo(json.dumps(found, indent=1))
+        return
+    for part in ("machine", "programs"):
+        click.echo(tabulate(found[part].items(), tablefmt="plain"))
+        click.echo()
+    for line in found["cut off"]:
+        click.echo(f"cut off: session {line}")
+    cases = found["cases"]
+    runs = [case for case in cases if case["runs"]]
+    for case in runs:
+        click.echo(f"runs: {case['case']}: {case['figures']} figures, {case['asserted']} asserted")
+    for case in cases:
+        if not case["runs"]:
+            click.echo(f"{case['result']}: {case['case']}: {case['reason']}")
+    click.echo(f"plumbline: {len(runs)} of {len(cases)} test cases would run")
+
+
+@main.command()
+@_system
+@click.option("--accept", is_flag=True, help="Write the inventory anew, as the system is now.")
+def lint(system: str | None, accept: bool):
+    """Hold systems, references, tolerances and checks against each other.
+
+    Writes the system's inventory where there is none. Exits with 1 on any fault.
+    """
+    from plumbline import lint as linter
+
+    faults, said = linter.lint(system, accept)
+    for line in said:
+        click.echo(f"plumbline: {line}")
+    for fault in faults:
+        click.echo(f"plumbline: {fault}", err=True)
+    click.echo(f"plumbline: {len(faults)} fault(s)")
+    sys.exit(1 if faults else 0)
+
+
+@main.command()
+@click.argument("system")
+@click.option("--accept", is_flag=True, help="Replace a table that is there.")
+@click.option("--dry-run", is_flag=True, help="Print the table; write nothing.")
+def baseline(system: str, accept: bool, dry_run: bool):
+    """Propose reference/site/SYSTEM.csv from the stored sessions; the next run asserts it.
+
+    Each row is the median over the sessions with the newest build, with a robust spread. Fewer
+    than three sessions are refused.
+    """
+    from plumbline import baseline as baselines
+    from plumbline import paths, reference
+
+    least = reference.load(paths.reference()).rules.baseline.sessions
+    records = baselines.records_of(system, paths.results())
+    if not records:
+        raise Fault(f"{paths.results()}: no record of system {system!r} there")
+    rows, left_out = baselines.propose(system, records, least)
+    for line in left_out:
+        click.echo(f"plumbline: left out: {line}", err=True)
+    if not rows:
+        raise Fault(f"no baseline for {system!r}: no case has {least} sessions with one build")
+    path = paths.reference() / "site" / f"{system}.csv"
+    if dry_run:
+        click.echo(baselines.to_csv(rows), nl=False)
+        return
+    baselines.save(path, rows, accept)
+    click.echo(f"plumbline: {path}: {len(rows)} references; the next run asserts them")
+
+
+if __name__ == "__main__":
+    main()

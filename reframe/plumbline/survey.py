@@ -1,0 +1,87 @@
+"""What would run on a system, found out by ReFrame's own listing and dry run."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from plumbline import paths, session
+from plumbline.errors import Fault
+
+_CASE = re.compile(r"^- (?P<check>\S.*?) /[0-9a-f]+ @(?P<where>\S+)$", re.M)
+_WARNING = re.compile(r"^WARNING: (.*(?:\n(?!\[|- |WARNING).+)*)", re.M)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A test case of a dry run.
+
+    :ivar name: as ReFrame lists it, without the hash.
+    :ivar runs: whether it would run; if not, ``reason`` says why and how to mend it.
+    :ivar figures: how many figures of merit it measures, and ``asserted``, how many of them a
+        reference bounds.
+    """
+
+    case: str
+    tags: list[str]
+    runs: bool
+    result: str
+    reason: str | None
+    figures: int
+    asserted: int
+
+
+def reframe(arguments: list[str], system: str | None = None, **env: str) -> str:
+    """Runs ReFrame under Plumbline's configuration and gives what it prints.
+
+    :raises Fault: if it fails, or left out a check that it could not load; the text is its own.
+    """
+    settings = {"RFM_CONFIG_FILES": str(paths.SETTINGS), "RFM_COLORIZE": "0", **env}
+    named = [f"--system={system}"] if system else []
+    done = subprocess.run(
+        [str(Path(sys.executable).with_name("reframe")), *named, *arguments],
+        env={**os.environ, **settings},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    said = done.stdout + done.stderr
+    left_out = [w for w in _WARNING.findall(said) if w.startswith("skipping test")]
+    if left_out:
+        raise Fault("\n".join(" ".join(warning.split()) for warning in left_out))
+    if done.returncode:
+        lines = [line for line in said.splitlines() if "plumbline:" in line or "ERROR" in line]
+        text = "\n".join(lines or said.strip().splitlines()[-3:])
+        raise Fault(text.replace("plumbline: ", "").replace("ERROR: ", ""))
+    return said
+
+
+def listed(system: str | None, checks: list[str]) -> set[str]:
+    """The names of all test cases of a system, by ReFrame's listing.
+
+    :raises Fault: if a check file cannot be loaded or the system is unknown.
+    """
+    said = reframe([*_from(checks), "-lC"], system)
+    return {f"{case['check']} @{case['where']}" for case in _CASE.finditer(said)}
+
+
+def surveyed(system: str | None, checks: list[str], arguments: list[str]) -> list[Case]:
+    """The test cases of a system, by ReFrame's dry run.
+
+    :raises Fault: if a check file cannot be loaded or the system is unknown.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "survey.json"
+        settings = {session.SURVEY: str(path), "PLUMBLINE_RESULTS": folder, "PLUMBLINE_STRICT": "0"}
+        reframe([*_from(checks), "--dry-run", *arguments], system, **settings)
+        return [Case(**fields) for fields in json.loads(path.read_text())]
+
+
+def _from(checks: list[str]) -> list[str]:
+    return [option for check in checks for option in ("-c", check)]
