@@ -57,17 +57,22 @@ class hpcc(Benchmark):
         STREAM has three vectors in a task's share of the matrix, so each holds N*N/(3*tasks)
         numbers of 8 bytes.
         """
-        memory = self.current_partition.extras["memory"]
+        memory = self.current_partition.extras.get("memory")
+        if not memory:
+            self.leave_out("the size of the memory is not known: set the partition's extras.memory")
         largest = math.isqrt(int(0.8 * memory) // 8)
         if self.scale == "memory":
             return largest // self.block * self.block
         cache = self.topology.last_level_cache
         vector = 4 * cache // 8
         wanted = math.isqrt(3 * self.num_tasks * vector)
-        self.skip_if(
-            not cache, "the size of the last-level cache is not known: give the partition's caches"
-        )
-        self.skip_if(wanted > largest, "vectors of four times the cache do not fit the memory")
+        if not cache:
+            self.leave_out(
+                "the size of the last-level cache is not known: give the caches in the processor's "
+                "topology of the partition"
+            )
+        if wanted > largest:
+            self.leave_out("vectors of four times the last-level cache do not fit the memory")
         return math.ceil(wanted / self.block) * self.block
 
     def input_file(self) -> str:

@@ -152,7 +152,13 @@ def gather(session: str, running: bool, full: bool) -> dict:
     handlers = [{"type": "file", "name": str(folder / "reframe.log"), "level": "debug2",
                  "format": "[%(asctime)s] %(levelname)s: %(check_info)s: %(message)s"}]  # fmt: skip
     if running:
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as err:
+            raise Fault(
+                f"{folder}: cannot be made ({err.strerror}): free the disk, or set "
+                f"PLUMBLINE_RESULTS to a folder that can be written"
+            ) from None
     return {
         "systems": systems,
         "environments": environments,

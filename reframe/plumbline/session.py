@@ -13,20 +13,19 @@ import json
 import os
 import re
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 
 import fasteners
 import reframe.core.runtime as rt
-from reframe.core.exceptions import PerformanceError, ReframeError, SanityError, what
+from reframe.core.exceptions import PerformanceError, SanityError, what
 from reframe.frontend import executors
-from tabulate import tabulate
 
 from plumbline import (
+    closing,
     configuration,
     launchers,  # noqa: F401  registers ours
-    parse,
+    outcome,
     paths,
     placement,
     record,
@@ -84,12 +83,6 @@ def watch(session: Session) -> None:
     executors.Runner.runall = watched
 
 
-def key_of(testcase) -> str:
-    """The name of a test case that no other case of the session has."""
-    check, partition, environ = testcase
-    return f"{check.hashcode} @{partition.fullname}+{environ.name}"
-
-
 class Session(executors.TaskEventListener):
     """What was planned, what ended how, and where the records lie."""
 
@@ -113,8 +106,13 @@ class Session(executors.TaskEventListener):
     def begin(self, testcases) -> None:
         """Writes the plan and says what it will cost, before anything is submitted.
 
-        :raises Fault: if another session measures on this machine.
+        :raises Fault: if nothing is selected, or another session measures on this machine.
         """
+        if not testcases:
+            raise Fault(
+                "no test case is selected: check the names, tags, system and environments that "
+                "were asked for (`plumbline doctor` lists what there is)"
+            )
         if not self.dry_run:
             self._claim_machine(testcases)
         jobs, node_hours = 0, 0.0
@@ -122,7 +120,7 @@ class Session(executors.TaskEventListener):
             check, partition, environ = testcase
             nodes, hours = _cost(check, partition)
             jobs, node_hours = jobs + 1, node_hours + nodes * hours
-            self.planned[key_of(testcase)] = {
+            self.planned[outcome.key_of(testcase)] = {
                 "check": check.display_name,
                 "system": rt.runtime().system.name,
                 "partition": partition.name,
@@ -137,8 +135,13 @@ class Session(executors.TaskEventListener):
             flush=True,
         )
         if not self.dry_run:
-            plan = {"schema": record.SCHEMA, "session": self.name, "extras": self.extras,
-                    "system": rt.runtime().system.name, "cases": self.planned}  # fmt: skip
+            plan = {
+                "schema": record.SCHEMA,
+                "session": self.name,
+                "extras": self.extras,
+                "system": rt.runtime().system.name,
+                "cases": self.planned,
+            }
             try:
                 self.folder.mkdir(parents=True, exist_ok=True)
                 (self.folder / "plan.json").write_text(json.dumps(plan, indent=1))
@@ -194,7 +197,7 @@ class Session(executors.TaskEventListener):
 
     def keep(self, task, result: str) -> None:
         """Writes the record of a case that ended."""
-        fields = _record(self, task, result)
+        fields = outcome.of_task(self, task, result)
         tidy = getattr(task.check, "tidy", None)
         if tidy:
             tidy()
@@ -211,8 +214,8 @@ class Session(executors.TaskEventListener):
             record.append(self.folder / "records.jsonl", line)
         except record.RecordError as err:
             self.lost += 1
-            print(f"plumbline: record not stored ({err}); here it is:\nplumbline-record {line}",
-                  flush=True)  # fmt: skip
+            print(f"plumbline: record not stored ({err}); here it is:")
+            print(f"plumbline-record {line}", flush=True)
 
     # -- at the end -------------------------------------------------------------------------
 
@@ -221,13 +224,15 @@ class Session(executors.TaskEventListener):
         if self._closed:
             return self.exit_code
         self._closed = True
+        if not self.planned:
+            return self.exit_code
         if self.dry_run:
             self.write_survey()
-        elif self.planned:
+        else:
             ended = {fields["case"] for fields in self.records}
             for case, plan in self.planned.items():
                 if case not in ended:
-                    fields = _unfinished(self, case, plan)
+                    fields = outcome.unfinished(self, case, plan)
                     self.records.append(fields)
                     self.write(fields)
         if not (self.supervised or self.dry_run):
@@ -235,7 +240,11 @@ class Session(executors.TaskEventListener):
                 "plain reframe: this session was not held against the inventory, and the exit "
                 "code is ReFrame's own; `plumbline run` does both"
             )
-        self.print_table()
+        print(closing.table(self.records, len(self.planned)))
+        for note in self.notes:
+            print(f"plumbline: {note}")
+        if self.records and not self.dry_run:
+            print(f"plumbline: records: {self.folder / 'records.jsonl'}", flush=True)
         if self._lock:
             self._lock.release()
         if self.lost:
@@ -259,41 +268,6 @@ class Session(executors.TaskEventListener):
         if self.lost or results["aborted"] or results["unfinished"]:
             return 2
         return 0 if results["pass"] or (self.dry_run and self.records) else 2
-
-    def print_table(self) -> None:
-        """What was asserted, what was not, what failed or was skipped and why."""
-        rows = []
-        for fields in self.records:
-            if fields["result"] in ("pass", "fail"):
-                rows += _table_rows(fields)
-        print()
-        if rows:
-            heads = ["check", "placement", "env", "figure of merit", "value", "verdict", "asserted"]
-            print(tabulate(rows, heads, tablefmt="simple", disable_numparse=True))
-            print()
-        for result in RESULTS_WITH_REASON:
-            reasons: dict[str, list[str]] = {}
-            for fields in self.records:
-                if fields["result"] == result and fields["reason"]:
-                    reasons.setdefault(fields["reason"], []).append(_short(fields))
-            for reason, cases in reasons.items():
-                print(f"{result}: {_some(cases)}: {reason}")
-        results = Counter(fields["result"] for fields in self.records)
-        verdicts = Counter(fom["verdict"] for f in self.records for fom in f["foms"])
-        failed = verdicts["fail"] + verdicts["above-ceiling"]
-        print(
-            f"plumbline: {len(self.records)} of {max(len(self.planned), len(self.records))} test "
-            f"cases: " + (", ".join(f"{n} {name}" for name, n in results.items()) or "none")
-        )
-        print(
-            f"plumbline: figures of merit: {verdicts['pass'] + failed} asserted ({failed} failed), "
-            f"{verdicts['not-asserted']} not asserted"
-        )
-        for note in self.notes:
-            print(f"plumbline: {note}")
-        if self.records and not self.dry_run:
-            print(f"plumbline: records: {self.folder / 'records.jsonl'}")
-        sys.stdout.flush()
 
 
 #: Variable that names the file a dry run's survey goes to.
@@ -324,10 +298,6 @@ def case_name(check: str, fields: dict) -> str:
     return f"{check} @{fields['system']}:{fields['partition']}+{fields['environment']}"
 
 
-#: Results whose reason the closing table gives.
-RESULTS_WITH_REASON = ("fail", "invalid", "error", "aborted", "unfinished", "skip")
-
-
 def _cost(check, partition) -> tuple[int, float]:
     """Nodes of a case and the hours that its time limit allows."""
     try:
@@ -335,107 +305,3 @@ def _cost(check, partition) -> tuple[int, float]:
     except (AttributeError, placement.PlacementError):
         nodes = 1
     return nodes, (check.time_limit or 0) / 3600
-
-
-def _unfinished(session: Session, case: str, plan: dict) -> dict:
-    return _fields(session, case, "unfinished") | {
-        "system": plan["system"],
-        "partition": plan["partition"],
-        "environment": plan["environment"],
-        "check": plan["check"],
-        "tags": plan["tags"],
-        "reason": "started or still planned when the session ended; never finished",
-    }
-
-
-def _fields(session: Session, case: str, result: str) -> dict:
-    """A record in which nothing was measured."""
-    return {
-        "schema": record.SCHEMA, "session": session.name,
-        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "system": "", "partition": "", "environment": "", "check": "", "case": case, "attempt": 0,
-        "benchmark": None, "program": None, "version": None, "placement": None, "conditions": {},
-        "tags": [], "nodes": [], "jobid": None, "samples": None, "warmups": None, "build": {},
-        "extras": session.extras, "hosts": {}, "tasks": [], "result": result, "phase": None,
-        "reason": None, "output": None, "seconds": {"total": None, "samples": []}, "foms": [],
-    }  # fmt: skip
-
-
-def _record(session: Session, task, result: str) -> dict:
-    """The record of a test case that ended."""
-    check, partition, environ = task.testcase
-    fields = _fields(session, key_of(task.testcase), result)
-    fields |= {
-        "system": rt.runtime().system.name,
-        "partition": partition.name,
-        "environment": environ.name,
-        "check": check.display_name,
-        "attempt": rt.runtime().current_run,
-        "tags": sorted(check.tags),
-        "nodes": list(check.job.nodelist or []) if check.job else [],
-        "jobid": str(check.job.jobid) if check.job and check.job.jobid else None,
-        "seconds": {"total": task.duration("total"), "samples": getattr(check, "sample_times", [])},
-    }
-    sources = {"samples": "num_samples", "warmups": "num_warmups"}
-    for name in ("benchmark", "program", "placement", "conditions", "samples", "warmups",
-                 "version", "build", "hosts"):  # fmt: skip
-        fields[name] = getattr(check, sources.get(name, name), fields[name])
-    fields["tasks"] = [vars(task) for task in getattr(check, "tasks_seen", [])]
-    if result != "pass":
-        fields["phase"] = task.failed_stage
-        fields["reason"] = _reason(task)
-    folder = check.outputdir if result == "pass" else check.stagedir
-    if folder and result != "skip":
-        fields["output"] = os.path.relpath(folder, session.folder)
-    for (metric, size), judged in getattr(check, "judgements", {}).items():
-        bounds = judged.bounds
-        fields["foms"].append({
-            "metric": metric, "size": size, "value": judged.value,
-            "unit": check.unit_of(metric), "samples": check.samples[metric, size],
-            "statistic": judged.statistic, "verdict": judged.verdict,
-            "lower": bounds and bounds.lower, "upper": bounds and bounds.upper,
-            "reference": bounds and bounds.decides, "others": list(bounds.others) if bounds else [],
-            "ceiling": judged.ceiling,
-            "headline": parse.variable(metric, size) in check.headline,
-        })  # fmt: skip
-    return fields
-
-
-def _reason(task) -> str:
-    """Why a case did not pass, in its own words, or in ReFrame's where it has none."""
-    kind, error, _ = task.exc_info
-    if kind is None:
-        return "not judged: ReFrame was told to leave out its sanity or performance phase"
-    own = task.skipped or isinstance(error, (SanityError, PerformanceError, ReframeError))
-    return str(error) if own and str(error) else " ".join(what(*task.exc_info).split())
-
-
-def _table_rows(fields: dict) -> list[list[str]]:
-    """A case's lines of the closing table, one for each headline figure and each failed one."""
-    verdicts = Counter(fom["verdict"] for fom in fields["foms"])
-    asserted = f"{len(fields['foms']) - verdicts['not-asserted']} of {len(fields['foms'])}"
-    name = re.sub(r" %placement=\S+", "", fields["check"]).replace(" %", " ")
-    case = [name, fields["placement"], fields["environment"]]
-    rows = []
-    for fom in fields["foms"]:
-        bad = fom["verdict"] in ("fail", "above-ceiling")
-        if fom["headline"] or bad:
-            rows.append(
-                [
-                    *(["", "", ""] if rows else case),
-                    parse.variable(fom["metric"], fom["size"]),
-                    f"{fom['value']:.6g} {fom['unit']}",
-                    fom["verdict"].upper() if bad else fom["verdict"],
-                    "" if rows else asserted,
-                ]
-            )
-    return rows
-
-
-def _short(fields: dict) -> str:
-    return f"{fields['check']} @{fields['partition']}+{fields['environment']}"
-
-
-def _some(cases: list[str], most: int = 3) -> str:
-    shown = ", ".join(cases[:most])
-    return shown if len(cases) <= most else f"{shown} and {len(cases) - most} more"

@@ -46,9 +46,6 @@ def run(system: str | None, arguments: list[str], strict: bool) -> int:
         code = end.code if isinstance(end.code, int) else 2
     ended = session.current
     if ended is None or not ended.planned:
-        # Nothing selected is PASSED to ReFrame.
-        print("plumbline: no test case was run: check the names, tags, system and environments "
-              "that were asked for", file=sys.stderr)  # fmt: skip
         return 2
     faults = _against_inventory(ended, there, strict, given != [])
     ended.supervised = True
