@@ -11,7 +11,7 @@ from pathlib import Path
 
 from plumbline import record
 from plumbline.errors import Fault
-from plumbline.reference import Row
+from plumbline.table import SITE, Row
 
 #: Columns of ``reference/site/<system>.csv``.
 COLUMNS = [name for name in Row.model_fields if name not in ("value_used", "unit_used")]
@@ -79,7 +79,7 @@ def _rows_of(system: str, newest: dict, runs: list[dict], sessions: list[str]) -
         rows.append(
             Row(
                 id="-".join(told),
-                source="site",
+                source=SITE,
                 locator=f"median of {len(by_session)} sessions",
                 system=system,
                 toolchain=newest["environment"],

@@ -154,7 +154,7 @@ def baseline(system: str, accept: bool, dry_run: bool):
     from plumbline import baseline as baselines
     from plumbline import paths, reference
 
-    least = reference.load(paths.reference()).rules.baseline.sessions
+    least = reference.loaded(paths.reference()).tables.rules.baseline.sessions
     records = baselines.records_of(system, paths.results())
     if not records:
         raise Fault(f"{paths.results()}: no record of system {system!r} there")

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from plumbline import paths, placement
 from plumbline.errors import Fault
-from plumbline.reference import read_yaml
+from plumbline.table import read_yaml
 
 #: Cost classes: what ReFrame's ``--mode`` can ask for.
 TAGS = ("smoke", "nightly", "maintenance", "screen", "full")

@@ -21,7 +21,7 @@ def lint(system: str | None, accept: bool) -> tuple[list[str], list[str]]:
         except Fault as err:
             faults += str(err).splitlines()
     try:
-        tables = reference.load(paths.reference())
+        tables = reference.loaded(paths.reference())
         said.append(f"{len(systems)} system(s), {len(tables.rows)} reference(s)")
         faults += [
             f"reference {row.id}: column system: no systems/{row.system}.yaml"

@@ -1,0 +1,379 @@
+"""Reference tables: reading and validation.
+
+Pure: knows nothing of ReFrame. A table with a faulty row is refused whole, since a run that
+skipped the row would assert less than it seems to.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Literal
+
+import pydantic
+import yaml
+
+from plumbline import placement, units
+from plumbline.errors import Fault
+from plumbline.parse import variable
+
+Statistic = Literal["best", "mean", "median", "min", "max", "std", "p99", "single", "unstated"]
+Kind = Literal["measured", "peak", "target", "derived"]
+
+#: Source key of a facility's own rows.
+SITE = "site"
+
+
+def _empty_is_unstated(cell: object) -> object:
+    return None if cell == "" else cell
+
+
+def _conditions(cell: object) -> object:
+    if not isinstance(cell, str):
+        return cell
+    pairs = {}
+    for part in filter(None, (p.strip() for p in cell.split(";"))):
+        key, equals, value = part.partition("=")
+        if not equals or not key or not value:
+            raise ValueError(f"{part!r} is not key=value")
+        if key in pairs:
+            raise ValueError(f"{key!r} stands twice")
+        pairs[key] = value
+    return pairs
+
+
+Text = Annotated[str, pydantic.Field(min_length=1)]
+Unstated = pydantic.BeforeValidator(_empty_is_unstated)
+Count = Annotated[int | None, pydantic.Field(ge=0), Unstated]
+Number = Annotated[float, pydantic.Field(allow_inf_nan=False)]
+
+
+class Row(pydantic.BaseModel):
+    """One printed number with its source and conditions: a line of a table.
+
+    An empty cell means unstated and matches any case. ``value``, ``spread`` and ``unit`` are as
+    printed; where a misprint is read differently, ``value_used`` and ``unit_used`` say how.
+    """
+
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True, str_strip_whitespace=True)
+
+    id: Text
+    source: Text
+    locator: Text
+    system: Text
+    toolchain: str = ""
+    benchmark: Text
+    metric: Text
+    placement: str = ""
+    message_size: Count = None
+    nodes: Count = None
+    ppn: Count = None
+    conditions: Annotated[dict[str, str], pydantic.BeforeValidator(_conditions)] = {}
+    value: Number
+    spread: Annotated[Number | None, pydantic.Field(ge=0), Unstated] = None
+    unit: str
+    value_used: Annotated[Number | None, Unstated] = None
+    unit_used: str = ""
+    statistic: Statistic
+    kind: Kind
+    note: str = ""
+    sessions: str = ""
+    date: str = ""
+
+    @pydantic.field_validator("placement")
+    @classmethod
+    def _known_placement(cls, name: str) -> str:
+        if name and not placement.known(name):
+            raise ValueError(f"unknown placement; known are {placement.describe()}")
+        return name
+
+    @property
+    def variable(self) -> str:
+        return variable(self.metric, self.message_size)
+
+    def used(self, unit: str) -> tuple[float, float]:
+        """Value and spread as they are used, in the given unit.
+
+        :raises units.UnitError: if the units do not measure the same thing.
+        """
+        value = self.value if self.value_used is None else self.value_used
+        factor = units.factor(self.unit_used or self.unit, unit)
+        return value * factor, (self.spread or 0.0) * factor
+
+
+class Fom(pydantic.BaseModel):
+    """What ``foms.yaml`` registers of a metric.
+
+    :ivar resolution: the last digit that the program prints, in ``unit``.
+    :ivar unstated_size: message size in bytes that a row means which states none.
+    :ivar ceilings: metrics, as ``benchmark/metric``, whose peaks cap this one too.
+    """
+
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
+
+    unit: str
+    tolerance: Annotated[str, pydantic.Field(alias="class")]
+    resolution: float = 0.0
+    unstated_size: int | None = None
+    ceilings: tuple[str, ...] = ()
+
+
+class _FomGroup(Fom):
+    metrics: list[str]
+
+
+class Tolerance(pydantic.BaseModel):
+    """How far a figure of merit of one class may lie from its reference.
+
+    ``better: neither`` is for figures that bound nothing: shares, ratios, capacities.
+    """
+
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
+
+    better: Literal["higher", "lower", "neither"]
+    floor: Annotated[float, pydantic.Field(ge=0, lt=1)]
+    spreads: Annotated[float, pydantic.Field(ge=0)]
+    reason: Text
+
+
+class _Baseline(pydantic.BaseModel):
+    sessions: Annotated[int, pydantic.Field(ge=2)]
+
+
+class Rules(pydantic.BaseModel):
+    """``tolerance.yaml``."""
+
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
+
+    classes: dict[str, Tolerance]
+    decides: list[Statistic]
+    baseline: _Baseline
+
+
+class Source(pydantic.BaseModel):
+    """Where rows come from: an entry of ``sources.yaml``."""
+
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
+
+    title: Text
+    authors: str = ""
+    venue: str = ""
+    year: int | None = None
+    doi: str = ""
+    document: str = ""
+
+    @property
+    def short(self) -> str:
+        """How a message cites it."""
+        return ", ".join(filter(None, (self.title, self.venue, str(self.year or ""))))
+
+
+class Condition(pydantic.BaseModel):
+    """What a key of the column ``conditions`` means: an entry of ``conditions.yaml``."""
+
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
+
+    meaning: Text
+    decides: bool = True
+
+
+@dataclass(frozen=True)
+class Tables:
+    """All rows, with file and line, and what they are held against."""
+
+    rows: dict[str, Row] = field(default_factory=dict)
+    where: dict[str, str] = field(default_factory=dict)
+    foms: dict[str, dict[str, Fom]] = field(default_factory=dict)
+    rules: Rules | None = None
+    sources: dict[str, Source] = field(default_factory=dict)
+    conditions: dict[str, Condition] = field(default_factory=dict)
+
+
+class _Foms(pydantic.RootModel[dict[str, list[_FomGroup]]]):
+    pass
+
+
+class _Sources(pydantic.RootModel[dict[str, Source]]):
+    pass
+
+
+class _Conditions(pydantic.RootModel[dict[str, Condition]]):
+    pass
+
+
+def read_yaml(path: Path) -> object:
+    """A YAML file's content.
+
+    :raises Fault: if it cannot be read; the text names file, line and column.
+    """
+    try:
+        with path.open(encoding="utf-8") as file:
+            return yaml.load(file, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except yaml.MarkedYAMLError as err:
+        mark = err.problem_mark
+        where = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
+        raise Fault(f"{path}{where}: no valid YAML: {err.problem or err.context}") from None
+    except (OSError, yaml.YAMLError, UnicodeDecodeError) as err:
+        raise Fault(f"{path}: cannot be read: {err}") from None
+
+
+def _read_model(path: Path, model: type[pydantic.BaseModel]):
+    try:
+        return model.model_validate(read_yaml(path))
+    except pydantic.ValidationError as err:
+        raise Fault("\n".join(_told(path, fault) for fault in err.errors())) from None
+
+
+def _told(path: Path, fault: dict) -> str:
+    place = ".".join(map(str, fault["loc"])) or "file"
+    return f"{path}: {place}: {fault['msg']}"
+
+
+def read_foms(path: Path) -> dict[str, dict[str, Fom]]:
+    """The register of figures of merit: benchmark -> metric -> unit, class ...
+
+    :raises Fault: if the file is faulty or registers a metric twice.
+    """
+    foms: dict[str, dict[str, Fom]] = {}
+    for benchmark, groups in _read_model(path, _Foms).root.items():
+        metrics = foms.setdefault(benchmark, {})
+        for group in groups:
+            for metric in group.metrics:
+                if metric in metrics:
+                    raise Fault(f"{path}: {benchmark}: {metric} is registered twice")
+                metrics[metric] = group
+    return foms
+
+
+def read_rows(path: Path) -> tuple[list[tuple[int, Row]], list[str]]:
+    """A table's rows with their lines, and its faults, each with file, line and column."""
+    rows, faults = [], []
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            reader = csv.DictReader(file, strict=True)
+            columns = reader.fieldnames or []
+            required = [name for name, cell in Row.model_fields.items() if cell.is_required()]
+            missing = [name for name in required if name not in columns]
+            unknown = [name for name in columns if name not in Row.model_fields]
+            if missing or unknown or len(set(columns)) != len(columns):
+                told = [f"missing {name}" for name in missing]
+                told += [f"unknown {name!r}" for name in unknown]
+                return [], [f"{path}:1: columns: {', '.join(told) or 'one stands twice'}"]
+            for cells in reader:
+                where = f"{path}:{reader.line_num}"
+                if None in cells or None in cells.values():
+                    faults.append(
+                        f"{where}: column {columns[-1]}: more or fewer cells than columns"
+                    )
+                    continue
+                try:
+                    rows.append((reader.line_num, Row.model_validate(cells)))
+                except pydantic.ValidationError as err:
+                    for fault in err.errors():
+                        column = str(fault["loc"][0]) if fault["loc"] else "row"
+                        told = f"column {column}: {cells.get(column)!r}: {fault['msg']}"
+                        faults.append(f"{where}: {told}")
+    except (OSError, csv.Error, UnicodeDecodeError) as err:
+        faults.append(f"{path}: cannot be read: {err}")
+    return rows, faults
+
+
+def load(folder: Path) -> Tables:
+    """Reads all tables of a folder and of its ``site/``, and holds them against its registers.
+
+    :raises Fault: with every fault of every table, a line each.
+    """
+    foms = read_foms(folder / "foms.yaml")
+    tables = Tables(
+        foms=foms,
+        rules=_read_model(folder / "tolerance.yaml", Rules),
+        sources=_read_model(folder / "sources.yaml", _Sources).root,
+        conditions=_read_model(folder / "conditions.yaml", _Conditions).root,
+    )
+    faults = list(_faults_of_foms(folder / "foms.yaml", tables))
+    for path in sorted([*folder.glob("*.csv"), *folder.glob("site/*.csv")]):
+        rows, wrong = read_rows(path)
+        faults += wrong
+        for line, row in rows:
+            where = f"{path}:{line}"
+            if row.id in tables.rows:
+                faults.append(f"{where}: column id: {row.id!r} is also in {tables.where[row.id]}")
+                continue
+            tables.rows[row.id], tables.where[row.id] = row, where
+    for row in tables.rows.values():
+        faults += [f"{tables.where[row.id]}: {fault}" for fault in _faults_of_row(row, tables)]
+    faults += _faults_between(tables)
+    if faults:
+        raise Fault("\n".join(faults))
+    return tables
+
+
+def _faults_of_foms(path: Path, tables: Tables) -> Iterator[str]:
+    for benchmark, metrics in tables.foms.items():
+        for metric, fom in metrics.items():
+            if fom.tolerance not in tables.rules.classes:
+                yield f"{path}: {benchmark} {metric}: class {fom.tolerance!r} is not in tolerance.yaml"
+            try:
+                units.factor(fom.unit, fom.unit)
+            except units.UnitError as err:
+                yield f"{path}: {benchmark} {metric}: unit: {err}"
+            for ceiling in fom.ceilings:
+                other, _, capped = ceiling.partition("/")
+                if capped not in tables.foms.get(other, {}):
+                    yield f"{path}: {benchmark} {metric}: ceiling {ceiling!r} is not registered"
+
+
+def _faults_of_row(row: Row, tables: Tables) -> Iterator[str]:
+    if row.source not in tables.sources:
+        yield f"column source: {row.source!r} is not in sources.yaml"
+    for key in row.conditions:
+        if key not in tables.conditions:
+            yield f"column conditions: key {key!r} is not in conditions.yaml"
+    fom = tables.foms.get(row.benchmark, {}).get(row.metric)
+    if row.benchmark not in tables.foms:
+        yield f"column benchmark: {row.benchmark!r} is not in foms.yaml"
+    elif fom is None:
+        yield f"column metric: {row.benchmark} {row.metric!r} is not in foms.yaml"
+    else:
+        try:
+            value, spread = row.used(fom.unit)
+        except units.UnitError as err:
+            yield f"column {'unit_used' if row.unit_used else 'unit'}: {err}"
+            return
+        if spread > abs(value):
+            yield f"column spread: {row.spread:g} is larger than the value"
+        if tables.rules.classes[fom.tolerance].better != "neither" and value < 0:
+            yield f"column value: {value:g} is negative"
+        bounding = row.kind == "measured" and row.statistic in tables.rules.decides
+        if tables.rules.classes[fom.tolerance].better != "neither" and bounding and value == 0:
+            yield "column value: 0 bounds nothing"
+
+
+def key_of(row: Row) -> tuple:
+    """What a row is about; two rows of one source with one key contradict or repeat each other."""
+    conditions = tuple(sorted(row.conditions.items()))
+    cells = (row.system, row.toolchain, row.benchmark, row.metric, row.placement)
+    return (*cells, row.message_size, row.nodes, row.ppn, conditions, row.statistic, row.kind)
+
+
+def _faults_between(tables: Tables) -> Iterator[str]:
+    seen: dict[tuple, Row] = {}
+    for row in tables.rows.values():
+        key = (row.source, *key_of(row))
+        if key in seen:
+            other = tables.where[seen[key].id]
+            yield f"{tables.where[row.id]}: column id: the same key as {seen[key].id} ({other})"
+        seen.setdefault(key, row)
+    published: dict[tuple, Row] = {}
+    for row in tables.rows.values():
+        if row.source != SITE:
+            published.setdefault((row.system, row.benchmark, row.metric), row)
+    for row in tables.rows.values():
+        shadowed = published.get((row.system, row.benchmark, row.metric))
+        if row.source == SITE and shadowed and not units.same(row.unit, shadowed.unit):
+            yield (
+                f"{tables.where[row.id]}: column unit: {row.unit!r}, but {shadowed.id}, which it "
+                f"shadows, is in {shadowed.unit!r}: write it in that unit"
+            )
