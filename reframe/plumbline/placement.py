@@ -170,6 +170,10 @@ def _all_cores(topology: Topology) -> list[Task]:
     return [Task(0, topology.cores)]
 
 
+def _one_socket(topology: Topology) -> list[Task]:
+    return [Task(0, tuple(topology.by_socket()[0]))]
+
+
 def _full_node(topology: Topology) -> list[Task]:
     if len(topology.cores) < 2:
         raise PlacementError("it takes two cores, this node has one")
@@ -194,14 +198,36 @@ def _off_node(topology: Topology) -> list[Task]:
     return [Task(0, topology.cores[:1]), Task(1, topology.cores[:1])]
 
 
-#: Placements that take one name each, and what they mean.
-PLACEMENTS: dict[str, tuple[Callable[[Topology], list[Task]], str]] = {
-    "one-core": (_one_core, "one task on one core"),
-    "all-cores": (_all_cores, "one task that may use every core of the node"),
-    "on-socket": (_on_socket, "two tasks on two cores of one socket"),
-    "on-node": (_on_node, "two tasks on two sockets of one node"),
-    "off-node": (_off_node, "two tasks on two nodes"),
-    "full-node": (_full_node, "one task on every core of one node"),
+#: Every placement but ``numa-M-N``, and what it means.
+PLACEMENTS = {
+    "one-core": "one task on one core",
+    "all-cores": "one task that may use every core of the node",
+    "one-socket": "one task that may use every core of one socket",
+    "on-socket": "two tasks on two cores of one socket",
+    "on-node": "two tasks on two sockets of one node",
+    "off-node": "two tasks on two nodes",
+    "off-rack": "two tasks on two nodes of two racks",
+    "full-node": "one task on every core of one node",
+    "one-task-per-node": "one task on every node of the job",
+    "host-to-host": "two tasks on two CPUs of a node that has accelerators",
+    "per-gpu": "one task for each GPU of the node, on the cores nearest to it",
+    "off-socket": "one task on one socket and a GPU on the other",
+    "gpu-a": "two tasks, each with a GPU, of the nearest class of pairs",
+    "gpu-b": "two tasks, each with a GPU, of the second class of pairs",
+    "gpu-c": "two tasks, each with a GPU, of the third class of pairs",
+    "gpu-d": "two tasks, each with a GPU, of the farthest class of pairs",
+}
+
+#: How those are laid out that a topology of cores gives; the others need devices, racks or a
+#: number of nodes.
+_PLACE: dict[str, Callable[[Topology], list[Task]]] = {
+    "one-core": _one_core,
+    "all-cores": _all_cores,
+    "one-socket": _one_socket,
+    "on-socket": _on_socket,
+    "on-node": _on_node,
+    "off-node": _off_node,
+    "full-node": _full_node,
 }
 
 #: Placements with numbers: cores of NUMA domain M, memory of NUMA domain N.
@@ -234,15 +260,16 @@ def lay_out(placement: str, topology: Topology) -> Layout:
             return Layout(placement, (Task(0, tuple(domains[cores]), memory),))
         if placement not in PLACEMENTS:
             raise PlacementError(f"unknown; Plumbline knows {describe()}")
-        place, _ = PLACEMENTS[placement]
-        return Layout(placement, tuple(place(topology)))
+        if placement not in _PLACE:
+            raise PlacementError("no check lays it out yet (docs/roadmap.md, step 3)")
+        return Layout(placement, tuple(_PLACE[placement](topology)))
     except PlacementError as err:
         raise PlacementError(f"placement {placement!r}: {err}") from None
 
 
 def of_one_node(topology: Topology) -> list[str]:
     """The placements that a single node of this topology really has."""
-    names = [name for name in PLACEMENTS if name != "off-node"]
+    names = [name for name in _PLACE if name != "off-node"]
     domains = sorted(topology.by_numa())
     names += [f"numa-{cores}-{memory}" for cores in domains for memory in domains]
     found = []

@@ -111,8 +111,10 @@ class References:
         best: tuple | None = None
         found: list[Row] = []
         for row in self._by_metric.get((case.system, case.benchmark, metric), ()):
-            score = _score(row, case, size, fom) if row.kind == kind else None
-            if score is None or not self._may_decide(row):
+            if row.kind != kind or not self._may_decide(row):
+                continue
+            score = self._score(row, case, size, fom)
+            if score is None:
                 continue
             rank = (row.source == table.SITE, score)
             if best is None or rank > best:
@@ -122,23 +124,52 @@ class References:
         return found
 
     def _may_decide(self, row: Row) -> bool:
-        return all(self.tables.conditions[key].decides for key in row.conditions)
+        return all(self.tables.conditions[key].role != "data" for key in row.conditions)
 
-    def bounds(self, case: Case, metric: str, size: int | None) -> Bounds | None:
-        """The interval for a figure of merit of a case, ``None`` where no row bounds it."""
+    def _score(self, row: Row, case: Case, size: int | None, fom: Fom) -> int | None:
+        """How many of the row's stated cells the case meets; ``None`` if it misses one."""
+        means = row.message_size
+        if means is None and size is not None:
+            means = fom.unstated_size
+        # A size is part of what was measured: a figure of another size is another figure.
+        if means != size:
+            return None
+        stated = [
+            (row.toolchain or None, case.environment),
+            (row.placement or None, case.placement),
+            (row.message_size, size),
+            (row.nodes, case.nodes),
+            (row.ppn, case.ppn),
+        ]
+        conditions = {"partition": case.partition, **case.conditions}
+        stated += [
+            (value, conditions.get(key))
+            for key, value in row.conditions.items()
+            if self.tables.conditions[key].role == "condition"
+        ]
+        met = [(told, got) for told, got in stated if told is not None]
+        return len(met) if all(told == got for told, got in met) else None
+
+    def bounds(self, case: Case, metric: str, size: int | None, runs: int = 1) -> Bounds | None:
+        """The interval for a figure of merit of a case, ``None`` where no row bounds it.
+
+        :arg runs: samples that the figure is summarized from.
+        """
         order = self.tables.rules.decides
         matching = self.matching(case, metric, size, "measured")
         rows = [row for row in matching if row.statistic in order]
         rows.sort(key=lambda row: (order.index(row.statistic), row.id))
         if not rows or self.rule(self.fom(case.benchmark, metric)).better == "neither":
             return None
-        return self.bounds_of(rows[0], tuple(row.id for row in rows[1:]))
+        return self.bounds_of(rows[0], tuple(row.id for row in rows[1:]), runs)
 
-    def bounds_of(self, row: Row, others: tuple[str, ...] = ()) -> Bounds:
-        """The interval that a row gives by the rule of its class."""
+    def bounds_of(self, row: Row, others: tuple[str, ...] = (), runs: int = 1) -> Bounds:
+        """The interval that a row gives, by the rule of its class, to a summary of so many runs."""
         fom = self.fom(row.benchmark, row.metric)
         rule = self.rule(fom)
         value, spread = row.used(fom.unit)
+        if rule.distribution:
+            spread *= math.sqrt(1 / int(row.conditions.get("runs", 1)) + 1 / runs)
         distance = max(rule.floor * abs(value), rule.spreads * spread, fom.resolution)
         return Bounds(
             value,
@@ -153,7 +184,7 @@ class References:
     def ceiling(
         self, case: Case, metric: str, size: int | None
     ) -> tuple[float, str] | tuple[None, None]:
-        """The lowest theoretical peak that caps a figure of merit, in its unit, and its row's id."""
+        """The lowest theoretical peak that caps a figure of merit, in its unit; its row's id."""
         fom = self.fom(case.benchmark, metric)
         peaks = self.matching(case, metric, size, "peak")
         for other in fom.ceilings:
@@ -169,7 +200,7 @@ class References:
 
         Where nothing is asserted, the summary is the median.
         """
-        bounds = self.bounds(case, metric, size)
+        bounds = self.bounds(case, metric, size, len(samples))
         rule = self.rule(self.fom(case.benchmark, metric))
         statistic = bounds.statistic if bounds else "median"
         value = summarize(samples, statistic, rule)
@@ -181,27 +212,6 @@ class References:
         else:
             verdict = "pass" if bounds.lower <= value <= bounds.upper else "fail"
         return Judgement(value, statistic, verdict, bounds, ceiling, ceiling_id)
-
-
-def _score(row: Row, case: Case, size: int | None, fom: Fom) -> int | None:
-    """How many of the row's stated cells the case meets; ``None`` if it misses one."""
-    means = row.message_size
-    if means is None and size is not None:
-        means = fom.unstated_size
-    # A size is part of what was measured: a figure of another size is another figure.
-    if means != size:
-        return None
-    stated = [
-        (row.toolchain or None, case.environment),
-        (row.placement or None, case.placement),
-        (row.message_size, size),
-        (row.nodes, case.nodes),
-        (row.ppn, case.ppn),
-    ]
-    conditions = {"partition": case.partition, **case.conditions}
-    stated += [(value, conditions.get(key)) for key, value in row.conditions.items()]
-    met = [(told, got) for told, got in stated if told is not None]
-    return len(met) if all(told == got for told, got in met) else None
 
 
 def summarize(samples: Sequence[float], statistic: str, rule: Tolerance) -> float:

@@ -127,7 +127,9 @@ class _FomGroup(Fom):
 class Tolerance(pydantic.BaseModel):
     """How far a figure of merit of one class may lie from its reference.
 
-    ``better: neither`` is for figures that bound nothing: shares, ratios, capacities.
+    ``better: neither`` is for figures that bound nothing: shares, ratios, capacities. With
+    ``distribution``, the printed spread is that of single runs, so that the distance of a mean of n
+    from a mean of the printed number of runs is ``spreads * spread * sqrt(1/runs + 1/n)``.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
@@ -135,6 +137,7 @@ class Tolerance(pydantic.BaseModel):
     better: Literal["higher", "lower", "neither"]
     floor: Annotated[float, pydantic.Field(ge=0, lt=1)]
     spreads: Annotated[float, pydantic.Field(ge=0)]
+    distribution: bool = False
     reason: Text
 
 
@@ -171,12 +174,16 @@ class Source(pydantic.BaseModel):
 
 
 class Condition(pydantic.BaseModel):
-    """What a key of the column ``conditions`` means: an entry of ``conditions.yaml``."""
+    """What a key of the column ``conditions`` means: an entry of ``conditions.yaml``.
+
+    :ivar role: ``condition``, to be met by a case; ``describes``, which need not be; ``data``, with
+        which a row bounds and caps nothing.
+    """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
 
     meaning: Text
-    decides: bool = True
+    role: Literal["condition", "describes", "data"] = "condition"
 
 
 @dataclass(frozen=True)
@@ -314,7 +321,8 @@ def _faults_of_foms(path: Path, tables: Tables) -> Iterator[str]:
     for benchmark, metrics in tables.foms.items():
         for metric, fom in metrics.items():
             if fom.tolerance not in tables.rules.classes:
-                yield f"{path}: {benchmark} {metric}: class {fom.tolerance!r} is not in tolerance.yaml"
+                told = f"class {fom.tolerance!r} is not in tolerance.yaml"
+                yield f"{path}: {benchmark} {metric}: {told}"
             try:
                 units.factor(fom.unit, fom.unit)
             except units.UnitError as err:
