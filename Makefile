@@ -1,12 +1,13 @@
 # make run    measure this machine          ARGS='--mode=smoke' and other ReFrame options
 # make test   pass the tests
 # make lint   style, and systems, references and checks against each other
+# make docs   the pages that are rendered from the reference tables
 # make bench  what the harness itself costs
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test lint bench setup
+.PHONY: run test lint docs bench setup
 
 run: setup
 	@$(BIN)/plumbline run $(ARGS)
@@ -18,6 +19,9 @@ lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/plumbline lint
+
+docs: setup
+	$(BIN)/plumbline refs --pages docs/papers
 
 bench: setup
 	@$(BIN)/python tests/bench.py $(ARGS)

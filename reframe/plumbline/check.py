@@ -79,6 +79,9 @@ class Benchmark(rfm.RunOnlyRegressionTest):
     #: :type: :class:`List[str]`, names of performance variables
     headline = builtins.variable(typ.List[str], value=[])
 
+    #: Names of the performance variables that :meth:`figures` declares, for `plumbline refs`.
+    declared = builtins.variable(typ.List[str], value=[])
+
     # The samples' output is kept for whoever doubts a verdict.
     keep_files = ["sample-*", "samples.txt"]
 
@@ -107,8 +110,9 @@ class Benchmark(rfm.RunOnlyRegressionTest):
             raise Fault(f"check {name}: no cost class; tag it {', '.join(configuration.TAGS)}")
         if self.num_samples < 1 or self.num_warmups < 0:
             raise Fault(f"check {name}: num_samples must be at least 1, num_warmups at least 0")
-        for metric, _ in self.figures():
+        for metric, size in self.figures():
             references().fom(self.benchmark, metric)
+            self.declared = [*self.declared, parse.variable(metric, size)]
         self.tags |= {self.benchmark}
         wanted = f"+{self.placement}"
         if "full" in self.tags:

@@ -188,10 +188,12 @@ class Condition(pydantic.BaseModel):
 
 @dataclass(frozen=True)
 class Tables:
-    """All rows, with file and line, and what they are held against."""
+    """All rows by id, with file and line and the cells as they stand there, and what they are
+    held against."""
 
     rows: dict[str, Row] = field(default_factory=dict)
     where: dict[str, str] = field(default_factory=dict)
+    printed: dict[str, dict[str, str]] = field(default_factory=dict)
     foms: dict[str, dict[str, Fom]] = field(default_factory=dict)
     rules: Rules | None = None
     sources: dict[str, Source] = field(default_factory=dict)
@@ -254,8 +256,8 @@ def read_foms(path: Path) -> dict[str, dict[str, Fom]]:
     return foms
 
 
-def read_rows(path: Path) -> tuple[list[tuple[int, Row]], list[str]]:
-    """A table's rows with their lines, and its faults, each with file, line and column."""
+def read_rows(path: Path) -> tuple[list[tuple[int, dict[str, str], Row]], list[str]]:
+    """A table's rows with their lines and cells, and its faults, each with file, line, column."""
     rows, faults = [], []
     try:
         with path.open(newline="", encoding="utf-8") as file:
@@ -276,7 +278,7 @@ def read_rows(path: Path) -> tuple[list[tuple[int, Row]], list[str]]:
                     )
                     continue
                 try:
-                    rows.append((reader.line_num, Row.model_validate(cells)))
+                    rows.append((reader.line_num, cells, Row.model_validate(cells)))
                 except pydantic.ValidationError as err:
                     for fault in err.errors():
                         column = str(fault["loc"][0]) if fault["loc"] else "row"
@@ -303,12 +305,13 @@ def load(folder: Path) -> Tables:
     for path in sorted([*folder.glob("*.csv"), *folder.glob("site/*.csv")]):
         rows, wrong = read_rows(path)
         faults += wrong
-        for line, row in rows:
+        for line, cells, row in rows:
             where = f"{path}:{line}"
             if row.id in tables.rows:
                 faults.append(f"{where}: column id: {row.id!r} is also in {tables.where[row.id]}")
                 continue
             tables.rows[row.id], tables.where[row.id] = row, where
+            tables.printed[row.id] = cells
     for row in tables.rows.values():
         faults += [f"{tables.where[row.id]}: {fault}" for fault in _faults_of_row(row, tables)]
     faults += _faults_between(tables)

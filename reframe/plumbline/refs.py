@@ -1,0 +1,151 @@
+"""``plumbline refs``: the reference rows, found, explained, and held against the checks."""
+
+from __future__ import annotations
+
+import csv
+import fnmatch
+import json
+import math
+from collections.abc import Iterable
+from pathlib import Path
+
+from plumbline import paths, survey
+from plumbline.errors import Fault
+from plumbline.reference import References
+from plumbline.table import Row
+
+#: Columns of a listing.
+COLUMNS = ("id", "system", "benchmark", "metric", "placement", "message_size", "nodes",
+           "conditions", "value", "spread", "unit", "statistic", "kind", "locator")  # fmt: skip
+
+
+def select(
+    references: References, wanted: dict[str, str | None], words: Iterable[str]
+) -> list[Row]:
+    """The rows whose cells match all patterns (``*`` and ``?`` as in a shell).
+
+    :arg wanted: column -> pattern; ``None`` matches any.
+    :arg words: each must stand in some cell, in any case; a number must be the row's value.
+    """
+    patterns = {column: pattern for column, pattern in wanted.items() if pattern is not None}
+    found = []
+    for row in references.rows:
+        cells = references.tables.printed[row.id]
+        fits = all(fnmatch.fnmatchcase(cells.get(c, ""), p) for c, p in patterns.items())
+        if fits and all(_has(cells, word) for word in words):
+            found.append(row)
+    return found
+
+
+def _has(cells: dict[str, str], word: str) -> bool:
+    try:
+        return float(word) == float(cells["value"])
+    except ValueError:
+        return any(word.lower() in cell.lower() for cell in cells.values())
+
+
+def misprints(folder: Path) -> dict[str, list[dict]]:
+    """Known misprints by row id: what is printed, what is used, and the arithmetic."""
+    found: dict[str, list[dict]] = {}
+    with (folder / "known" / "misprints.csv").open(newline="", encoding="utf-8") as file:
+        for fields in csv.DictReader(file):
+            for pattern in fields["id"].split(";"):
+                found.setdefault(pattern.strip(), []).append(fields)
+    return found
+
+
+def misprints_of(row: Row, known: dict[str, list[dict]]) -> list[dict]:
+    """The known misprints of a row; an id of the list may be a pattern."""
+    return [
+        fields
+        for pattern, listed in known.items()
+        if fnmatch.fnmatchcase(row.id, pattern)
+        for fields in listed
+    ]
+
+
+def why(references: References, name: str, known: dict[str, list[dict]]) -> list[str]:
+    """What a row is, where it comes from, and what it asserts by which rule: lines of text.
+
+    :raises Fault: if there is no row of that id.
+    """
+    tables = references.tables
+    row = tables.rows.get(name)
+    if row is None:
+        near = [other for other in tables.rows if name in other][:3]
+        hint = f"; near: {', '.join(near)}" if near else ""
+        raise Fault(f"no reference {name!r}{hint}")
+    source = tables.sources[row.source]
+    told = {column: cell for column, cell in tables.printed[name].items() if cell}
+    spread = f" ± {told['spread']}" if "spread" in told else ""
+    about = ("toolchain", "placement", "message_size", "nodes", "ppn", "conditions")
+    lines = [
+        f"{row.id}  ({tables.where[row.id]})",
+        f"printed:   {told['value']}{spread} {row.unit}, statistic {row.statistic}, {row.kind}",
+        f"of:        {row.system}, {row.benchmark} {row.variable}",
+        *(f"           {key} {told[key]}" for key in about if key in told),
+        f"source:    {': '.join(filter(None, (source.authors, source.short)))}",
+        f"           {row.locator}",
+    ]
+    if source.doi:
+        lines.append(f"           doi:{source.doi}")
+    if row.note:
+        lines.append(f"note:      {row.note}")
+    for fields in misprints_of(row, known):
+        lines.append(f"misprint:  printed {fields['printed']}; used {fields['used']}: "
+                     f"{fields['arithmetic']}")  # fmt: skip
+    return [*lines, *_asserts(references, row)]
+
+
+def _asserts(references: References, row: Row) -> list[str]:
+    fom = references.fom(row.benchmark, row.metric)
+    rule = references.rule(fom)
+    data = [key for key in row.conditions if references.tables.conditions[key].role == "data"]
+    if data:
+        return [f"asserts:   nothing: {', '.join(data)} makes the row data"]
+    if row.kind == "peak":
+        value, _ = row.used(fom.unit)
+        return [f"asserts:   ceiling {value:g} {fom.unit}: no honest measurement exceeds it"]
+    if row.kind != "measured" or row.statistic not in references.tables.rules.decides:
+        return [f"asserts:   nothing: a row of kind {row.kind}, statistic {row.statistic}, is data"]
+    if rule.better == "neither":
+        return [f"asserts:   nothing: class {fom.tolerance}: {rule.reason}"]
+    bounds = references.bounds_of(row)
+    interval = f"[{_open(bounds.lower)}, {_open(bounds.upper)}] {fom.unit}"
+    single = ", for one run" if rule.distribution else ""
+    return [
+        f"asserts:   {interval}",
+        f"           class {fom.tolerance}: {rule.better} is better; the larger of "
+        f"{rule.floor:.0%} and {rule.spreads:g} spreads, at least {fom.resolution:g} {fom.unit}"
+        f"{single}",
+        f"           {rule.reason}",
+    ]
+
+
+def _open(bound: float) -> str:
+    return "open" if math.isinf(bound) else f"{bound:.6g}"
+
+
+def unused(rows: Iterable[Row]) -> list[Row]:
+    """The rows that no check declares, whatever the system: data to read, not to assert.
+
+    :raises Fault: if a check file cannot be loaded.
+    """
+    everywhere = ["--skip-system-check", "--skip-prgenv-check"]
+    said = survey.reframe(["-c", str(paths.CHECKS), "--describe", *everywhere], "local")
+    described = json.loads(said[said.index("[\n") : said.rindex("]") + 1])
+    declared = {
+        (check["benchmark"], check["placement"], figure)
+        for check in described
+        for figure in check["declared"]
+    }
+    return [row for row in rows if not _declared(row, declared)]
+
+
+def _declared(row: Row, declared: set[tuple[str, str, str]]) -> bool:
+    return any(
+        benchmark == row.benchmark
+        and row.placement in ("", placement)
+        and (figure == row.variable or figure.startswith(f"{row.variable}_"))
+        for benchmark, placement, figure in declared
+    )
