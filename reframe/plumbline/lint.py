@@ -2,32 +2,51 @@
 
 from __future__ import annotations
 
-from plumbline import configuration, inventory, paths, reference, survey
+import functools
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import jsonschema
+import reframe.core.backends as backends
+import reframe.schemas as schemas
+
+from plumbline import (
+    binding,
+    configuration,
+    inventory,
+    launchers,  # noqa: F401  registers ours
+    paths,
+    placement,
+    provider,
+    reference,
+    survey,
+)
 from plumbline.errors import Fault
+from plumbline.table import Tables
 
 
 def lint(system: str | None, accept: bool) -> tuple[list[str], list[str]]:
     """All faults, and what was done.
 
+    :arg system: the system whose checks are held against its inventory; by host name if ``None``.
     :arg accept: whether the system's inventory is written anew.
     """
     faults: list[str] = []
     said: list[str] = []
-    systems = []
+    systems: dict[str, dict] = {}
     for path in configuration.system_files():
         try:
-            configuration.read_system(path)
-            systems.append(path.stem)
+            content = configuration.read_system(path)
         except Fault as err:
             faults += str(err).splitlines()
+            continue
+        systems[path.stem] = content
+        faults += [f"{path}: {fault}" for fault in faults_of_system(content)]
     try:
-        tables = reference.loaded(paths.reference())
+        tables = reference.loaded(paths.reference()).tables
         said.append(f"{len(systems)} system(s), {len(tables.rows)} reference(s)")
-        faults += [
-            f"reference {row.id}: column system: no systems/{row.system}.yaml"
-            for row in tables.rows
-            if row.system not in systems
-        ]
+        faults += faults_of_references(tables, systems)
     except Fault as err:
         faults += str(err).splitlines()
     if not faults:
@@ -35,25 +54,129 @@ def lint(system: str | None, accept: bool) -> tuple[list[str], list[str]]:
     return faults, said
 
 
+@functools.cache
+def _schema() -> jsonschema.Draft7Validator:
+    """ReFrame's own schema of what a system file may hold."""
+    whole = json.loads(Path(schemas.__path__[0], "config.json").read_text(encoding="utf-8"))
+    parts = {key: whole["properties"][key] for key in ("systems", "environments")}
+    return jsonschema.Draft7Validator({**whole, "properties": parts, "required": ["systems"]})
+
+
+def faults_of_system(content: dict) -> Iterator[str]:
+    """What is wrong with a system file that could be read."""
+    wrong = False
+    for fault in _schema().iter_errors(content):
+        wrong = True
+        yield f"{fault.json_path}: {fault.message}"
+    if wrong:
+        return
+    (system,) = content["systems"]
+    if system["name"] != "local" and ".*" in system["hostnames"]:
+        yield "hostnames: '.*' takes every host, and would shadow the systems after it"
+    environments = {environment["name"]: environment for environment in content["environments"]}
+    if len(environments) != len(content["environments"]):
+        yield "environments: a name stands twice"
+    for partition in system["partitions"]:
+        for fault in _faults_of_partition(partition, environments):
+            yield f"partition {partition['name']}: {fault}"
+    used = {name for partition in system["partitions"] for name in partition.get("environs", [])}
+    for name, environment in environments.items():
+        if name not in used:
+            yield f"environment {name}: no partition has it among its environs"
+        extras = environment.get("extras", {})
+        if extras.get("provider") not in provider.PROVIDERS:
+            yield (
+                f"environment {name}: extras.provider {extras.get('provider')!r}; there are "
+                f"{', '.join(provider.PROVIDERS)}"
+            )
+        launcher = extras.get("launcher")
+        if launcher and not _registered(backends.getlauncher, launcher):
+            yield f"environment {name}: extras.launcher {launcher!r} is not known to ReFrame"
+
+
+def _faults_of_partition(partition: dict, environments: dict) -> Iterator[str]:
+    for name in partition.get("environs", []):
+        if name not in environments:
+            yield f"environs: {name!r} is not among the file's environments"
+    if not _registered(backends.getlauncher, partition["launcher"]):
+        yield f"launcher {partition['launcher']!r} is not known to ReFrame or Plumbline"
+    elif partition["launcher"] not in binding.LAUNCHERS and partition.get("environs"):
+        yield f"launcher {partition['launcher']!r}: plumbline/binding.py has no binding for it"
+    if not _registered(backends.getscheduler, partition["scheduler"]):
+        yield f"scheduler {partition['scheduler']!r} is not known to ReFrame or Plumbline"
+    processor, extras = partition.get("processor", {}), partition.get("extras", {})
+    if processor.get("topology"):
+        yield from _faults_of_topology(processor, extras)
+
+
+def _faults_of_topology(processor: dict, extras: dict) -> Iterator[str]:
+    topology = processor["topology"]
+    everything = set(range(processor["num_cpus"]))
+    for level in ("cores", "sockets", "numa_nodes"):
+        listed = [cpu for mask in topology.get(level, []) for cpu in placement.cpus_of_mask(mask)]
+        # A NUMA domain may have memory and no core; no CPU is in two of them.
+        if len(listed) != len(set(listed)) or set(listed) != everything:
+            yield f"processor: topology.{level} does not hold each of {len(everything)} CPUs once"
+    strange = set(extras.get("usable_cpus", [])) - everything
+    if strange:
+        yield f"extras.usable_cpus: {sorted(strange)} are beyond the {len(everything)} CPUs"
+        return
+    cores = placement.Topology.from_processor(processor, extras.get("usable_cpus"))
+    for name in extras.get("placements", []):
+        fault = placement.missing(name, cores)
+        if fault:
+            yield f"extras.placements: {fault}"
+
+
+def _registered(find, name: str) -> bool:
+    try:
+        find(name)
+    except Exception:
+        return False
+    return True
+
+
+def faults_of_references(tables: Tables, systems: dict[str, dict]) -> Iterator[str]:
+    """What is wrong between the tables and the systems, with file, line and column."""
+    homeless: dict[str, list[str]] = {}
+    for row in tables.rows.values():
+        where = tables.where[row.id]
+        content = systems.get(row.system)
+        if content is None:
+            homeless.setdefault(row.system, []).append(where)
+            continue
+        environments = [environment["name"] for environment in content.get("environments", [])]
+        if row.toolchain and row.toolchain not in environments:
+            yield (
+                f"{where}: column toolchain: {row.toolchain!r} is no environment of "
+                f"{row.system}; it has {', '.join(environments)}"
+            )
+        partitions = [partition["name"] for partition in content["systems"][0]["partitions"]]
+        partition = row.conditions.get("partition")
+        if partition and partition not in partitions:
+            yield f"{where}: column conditions: {row.system} has no partition {partition!r}"
+    for system, places in homeless.items():
+        more = f" (and {len(places) - 1} more rows)" if len(places) > 1 else ""
+        file = paths.systems() / f"{system}.yaml"
+        yield f"{places[0]}: column system: {system!r} has no {file}{more}"
+
+
 def _inventory(system: str | None, accept: bool, said: list[str]) -> list[str]:
     try:
         cases = {c.case: c for c in survey.surveyed(system, [str(paths.CHECKS)], [])}
+        name = next(iter(cases)).rpartition("@")[2].partition(":")[0]
+        before = inventory.read(name)
     except Fault as err:
         return str(err).splitlines()
-    if not cases:
-        return [f"system {system or 'of this host'}: no check fits any of its partitions"]
-    name = next(iter(cases)).rpartition("@")[2].partition(":")[0]
     now = {case: found.asserted for case, found in cases.items()}
-    before = inventory.read(name)
+    path = inventory.path_of(name)
     if before is None or accept:
         said.append(f"{inventory.write(name, now)}: {len(now)} test cases")
         return []
-    faults = [f"{case}: in {inventory.path_of(name)}, and no longer there" for case in before
-              if case not in now]  # fmt: skip
-    faults += [f"{case}: not in {inventory.path_of(name)} yet: --accept" for case in now
-               if case not in before]  # fmt: skip
+    faults = [f"{case}: in {path}, and no longer there" for case in before if case not in now]
+    faults += [f"{case}: not in {path} yet: --accept" for case in now if case not in before]
     faults += [
-        f"{case}: {now[case]} figures asserted, {inventory.path_of(name)} expects {before[case]}"
+        f"{case}: {now[case]} figures asserted, {path} expects {before[case]}"
         for case in now
         if case in before and cases[case].runs and now[case] < before[case]
     ]

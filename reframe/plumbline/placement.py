@@ -267,16 +267,21 @@ def lay_out(placement: str, topology: Topology) -> Layout:
         raise PlacementError(f"placement {placement!r}: {err}") from None
 
 
+def missing(placement: str, topology: Topology) -> str | None:
+    """Why a topology does not have a placement; ``None`` if it has, or if the placement needs more
+    than a topology of cores tells."""
+    if placement in PLACEMENTS and placement not in _PLACE:
+        return None
+    try:
+        lay_out(placement, topology)
+    except PlacementError as err:
+        return str(err)
+    return None
+
+
 def of_one_node(topology: Topology) -> list[str]:
     """The placements that a single node of this topology really has."""
     names = [name for name in _PLACE if name != "off-node"]
     domains = sorted(topology.by_numa())
     names += [f"numa-{cores}-{memory}" for cores in domains for memory in domains]
-    found = []
-    for name in names:
-        try:
-            lay_out(name, topology)
-        except PlacementError:
-            continue
-        found.append(name)
-    return found
+    return [name for name in names if missing(name, topology) is None]
