@@ -76,6 +76,7 @@ SPELLINGS = {
     "GB/GB/s": "s",
     "GUPs": "Gupdate/s",
     "creates/s": "operation/s",
+    "Million creates/s": "Moperation/s",
     "operations/s": "operation/s",
     "messages per minute": "message/min",
 }
