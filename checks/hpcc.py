@@ -4,6 +4,7 @@ import math
 
 import reframe as rfm
 from plumbline.check import Benchmark, Figure
+from plumbline.parse import Output, ParseError
 from plumbline.parse.hpcc import KEYS
 
 
@@ -44,6 +45,14 @@ class hpcc(Benchmark):
 
     def figures(self) -> list[Figure]:
         return [(metric, None) for metric, _ in KEYS.values()]
+
+    def verify(self, output: Output) -> None:
+        # With an input file that it rejects, hpcc runs a problem of its own and exits 0.
+        if output.inputs["HPL_N"] != str(self.order()):
+            raise ParseError(
+                f"hpcc ran HPL with N = {output.inputs['HPL_N']}, asked for was {self.order()}: it "
+                f"rejected hpccinf.txt"
+            )
 
     def prepare(self):
         self.write_file("hpccinf.txt", self.input_file())

@@ -36,7 +36,8 @@ _WRAPPER = Path(__file__).with_name("task.sh")
 
 class Benchmark(rfm.RunOnlyRegressionTest):
     """What every check has. Declare ``placement`` as a parameter (or set it), and override
-    :meth:`figures`, and :meth:`prepare` where the program needs an input file or a folder."""
+    :meth:`figures`, :meth:`prepare` where the program needs an input file or a folder, and
+    :meth:`verify` where its output says what it ran with."""
 
     #: Key of the parser and of ``reference/foms.yaml``.
     #:
@@ -91,6 +92,12 @@ class Benchmark(rfm.RunOnlyRegressionTest):
     def figures(self) -> list[Figure]:
         """The figures of merit that every sample must print; all others are ignored."""
         raise Fault(f"{type(self).__name__}: figures() is not declared")
+
+    def verify(self, output: parse.Output) -> None:
+        """Holds what the program says it ran with against what it was asked for.
+
+        :raises ParseError: if it ran something else.
+        """
 
     def prepare(self) -> None:
         """Options, input files and folders of the program; runs once the layout is known."""
@@ -267,6 +274,7 @@ class Benchmark(rfm.RunOnlyRegressionTest):
                         f"{self.program} ran on {output.tasks} tasks, not on "
                         f"{self.layout.num_tasks}: its MPI is not the launcher's"
                     )
+                self.verify(output)
                 found = {(fom.metric, fom.size): fom for fom in output.foms}
                 for figure, values in figures.items():
                     value = self.read_figure(found, figure)

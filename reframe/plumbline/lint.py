@@ -12,7 +12,6 @@ import reframe.core.backends as backends
 import reframe.schemas as schemas
 
 from plumbline import (
-    binding,
     configuration,
     inventory,
     launchers,  # noqa: F401  registers ours
@@ -100,8 +99,6 @@ def _faults_of_partition(partition: dict, environments: dict) -> Iterator[str]:
             yield f"environs: {name!r} is not among the file's environments"
     if not _registered(backends.getlauncher, partition["launcher"]):
         yield f"launcher {partition['launcher']!r} is not known to ReFrame or Plumbline"
-    elif partition["launcher"] not in binding.LAUNCHERS and partition.get("environs"):
-        yield f"launcher {partition['launcher']!r}: plumbline/binding.py has no binding for it"
     if not _registered(backends.getscheduler, partition["scheduler"]):
         yield f"scheduler {partition['scheduler']!r} is not known to ReFrame or Plumbline"
     processor, extras = partition.get("processor", {}), partition.get("extras", {})

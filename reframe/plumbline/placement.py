@@ -133,6 +133,10 @@ class Layout:
         return max(len(task.cores) for task in self.tasks)
 
 
+#: More than any Linux kernel is built for.
+_MOST_CPUS = 2**16
+
+
 def cpus_of_mask(mask: str) -> list[int]:
     """CPU numbers of a hexadecimal CPU mask (``0x3`` is CPUs 0 and 1)."""
     value = int(mask, 16)
@@ -147,7 +151,10 @@ def cpus_of_list(text: str) -> set[int]:
     cpus: set[int] = set()
     for part in text.strip().split(","):
         first, _, last = part.partition("-")
-        cpus.update(range(int(first), int(last or first) + 1))
+        start, end = int(first), int(last or first)
+        if not 0 <= start <= end < _MOST_CPUS:
+            raise ValueError(f"{part!r} names no CPUs")
+        cpus.update(range(start, end + 1))
     return cpus
 
 

@@ -6,6 +6,8 @@
     the embedded default, without root: MPICH from its wheel runs the IMB programs of Intel's MPI
     runtime wheel through the MPICH ABI (``libmpi.so.12``). Each wheel has a prefix of its own, so
     that two ``mpiexec`` never meet on one PATH.
+``spack``
+    the view of an installed environment of ``spack-env/``: open, its programs are skipped.
 """
 
 from __future__ import annotations
@@ -185,8 +187,15 @@ def _from_pip(program: str, which: Callable[[str], str | None]) -> Program:
     return Program(str(path), "hydra", str(mpich / "bin" / "mpiexec"), env_vars, build)
 
 
+def _from_spack(program: str, which: Callable[[str], str | None]) -> Program:
+    raise NotProvided(
+        f"{program}: Spack environments are not there yet (docs/roadmap.md, step 4): give the "
+        f"environment extras.provider path, and the program's module"
+    )
+
+
 #: Name in ``extras.provider`` -> how it finds a program.
-PROVIDERS = {"path": _from_path, "pip": _from_pip}
+PROVIDERS = {"path": _from_path, "pip": _from_pip, "spack": _from_spack}
 
 
 def prefix_of(name: str) -> Path:

@@ -105,7 +105,8 @@ class References:
     def matching(self, case: Case, metric: str, size: int | None, kind: str) -> list[Row]:
         """The rows of a kind that match a case best, all of them where several match equally.
 
-        A site's own rows win over published ones.
+        A site's own rows win over published ones. Rows that bound nothing (data, and measured rows
+        of a statistic that never decides) stand in no other row's way.
         """
         fom = self.fom(case.benchmark, metric)
         best: tuple | None = None
@@ -124,6 +125,8 @@ class References:
         return found
 
     def _may_decide(self, row: Row) -> bool:
+        if row.kind == "measured" and row.statistic not in self.tables.rules.decides:
+            return False
         return all(self.tables.conditions[key].role != "data" for key in row.conditions)
 
     def _score(self, row: Row, case: Case, size: int | None, fom: Fom) -> int | None:
@@ -156,8 +159,7 @@ class References:
         :arg runs: samples that the figure is summarized from.
         """
         order = self.tables.rules.decides
-        matching = self.matching(case, metric, size, "measured")
-        rows = [row for row in matching if row.statistic in order]
+        rows = self.matching(case, metric, size, "measured")
         rows.sort(key=lambda row: (order.index(row.statistic), row.id))
         if not rows or self.rule(self.fom(case.benchmark, metric)).better == "neither":
             return None

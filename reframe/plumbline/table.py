@@ -259,6 +259,7 @@ def read_foms(path: Path) -> dict[str, dict[str, Fom]]:
 def read_rows(path: Path) -> tuple[list[tuple[int, dict[str, str], Row]], list[str]]:
     """A table's rows with their lines and cells, and its faults, each with file, line, column."""
     rows, faults = [], []
+    line = 0
     try:
         with path.open(newline="", encoding="utf-8") as file:
             reader = csv.DictReader(file, strict=True)
@@ -271,21 +272,24 @@ def read_rows(path: Path) -> tuple[list[tuple[int, dict[str, str], Row]], list[s
                 told += [f"unknown {name!r}" for name in unknown]
                 return [], [f"{path}:1: columns: {', '.join(told) or 'one stands twice'}"]
             for cells in reader:
-                where = f"{path}:{reader.line_num}"
+                line = reader.line_num
+                where = f"{path}:{line}"
                 if None in cells or None in cells.values():
                     faults.append(
                         f"{where}: column {columns[-1]}: more or fewer cells than columns"
                     )
                     continue
                 try:
-                    rows.append((reader.line_num, cells, Row.model_validate(cells)))
+                    rows.append((line, cells, Row.model_validate(cells)))
                 except pydantic.ValidationError as err:
                     for fault in err.errors():
                         column = str(fault["loc"][0]) if fault["loc"] else "row"
                         told = f"column {column}: {cells.get(column)!r}: {fault['msg']}"
                         faults.append(f"{where}: {told}")
-    except (OSError, csv.Error, UnicodeDecodeError) as err:
-        faults.append(f"{path}: cannot be read: {err}")
+    except (csv.Error, UnicodeDecodeError) as err:
+        faults.append(f"{path}:{line + 1}: no valid table from here: {err}")
+    except OSError as err:
+        faults.append(f"{path}: cannot be read: {err.strerror}")
     return rows, faults
 
 
@@ -342,6 +346,9 @@ def _faults_of_row(row: Row, tables: Tables) -> Iterator[str]:
     for key in row.conditions:
         if key not in tables.conditions:
             yield f"column conditions: key {key!r} is not in conditions.yaml"
+    runs = row.conditions.get("runs", "1")
+    if not runs.isdecimal() or int(runs) < 1:
+        yield f"column conditions: runs={runs} is no number of runs"
     fom = tables.foms.get(row.benchmark, {}).get(row.metric)
     if row.benchmark not in tables.foms:
         yield f"column benchmark: {row.benchmark!r} is not in foms.yaml"

@@ -19,13 +19,13 @@ tera- = 1e12 = T-
 giga- = 1e9 = G-
 mega- = 1e6 = M-
 kilo- = 1e3 = k-
-milli- = 1e-3 = m-
 micro- = 1e-6 = u-
 nano- = 1e-9 = n-
 gibi- = 2**30 = Gi-
 mebi- = 2**20 = Mi-
 kibi- = 2**10 = Ki-
 second = [time] = s
+millisecond = 1e-3 * second = ms
 minute = 60 * second = min
 hour = 60 * minute = h
 byte = [information] = B
@@ -102,6 +102,8 @@ def factor(source: str, target: str) -> float:
     """
     registry = _registry()
     try:
+        if "//" in source + target:
+            raise ValueError("'//' is no division of units")
         units = [registry.parse_units(SPELLINGS.get(u, u)) for u in (source, target)]
         if same(source, target):
             return 1.0

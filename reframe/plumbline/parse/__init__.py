@@ -11,7 +11,7 @@ import importlib
 import math
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 #: Benchmarks that have a parser, in the order they are listed for users.
@@ -49,11 +49,14 @@ class Output:
     :ivar foms: figures of merit, in the order they are printed.
     :ivar tasks: MPI world size that the program reports, ``None`` where it reports none.
     :ivar version: the program's version, as printed.
+    :ivar inputs: what the program says it ran with, where a check must hold that against what it
+        asked for.
     """
 
     foms: tuple[Fom, ...]
     tasks: int | None
     version: str
+    inputs: dict[str, str] = field(default_factory=dict)
 
 
 def variable(metric: str, size: int | None = None) -> str:
@@ -93,18 +96,18 @@ def parse_file(benchmark: str, path: Path) -> Output:
     return parse(benchmark, text)
 
 
-# The shapes that printf(3) gives a number; ``inf`` and ``nan`` are read to be refused by name.
-_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", re.ASCII)
+# The shapes that printf(3) gives a finite number. None of the programs measures a negative one.
+_NUMBER = re.compile(r"(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", re.ASCII)
 _WHOLE = re.compile(r"\d{1,18}", re.ASCII)
 
 
 def number(text: str, what: str) -> float:
-    """A finite number.
+    """A finite number that is not negative.
 
     :raises ParseError: if the text is none.
     """
     if not _NUMBER.fullmatch(text) or not math.isfinite(float(text)):
-        raise ParseError(f"{what}: {text!r} is no finite number")
+        raise ParseError(f"{what}: {text!r} is no finite number of zero or more")
     return float(text)
 
 

@@ -20,7 +20,9 @@ def parse(text: str) -> Output:
     # fio prints warnings of its own before the report.
     start = re.search(r"^\{", text, re.M)
     try:
-        report = json.loads(text[start.start() :] if start else text)
+        report = json.loads(
+            text[start.start() :] if start else text, object_pairs_hook=_each_once, parse_int=_int
+        )
         version = report["fio version"]
         jobs = report["jobs"]
         if not isinstance(version, str) or not version.startswith("fio-"):
@@ -40,6 +42,19 @@ def parse(text: str) -> Output:
     if len(foms) != 1:
         raise ParseError(f"{len(foms)} directions moved data, expected one")
     return Output(tuple(foms), None, version)
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
+        raise ParseError("a field stands twice in one object of the report")
+    return fields
+
+
+def _int(digits: str) -> int:
+    if len(digits) > 19:
+        raise ParseError(f"a whole number of {len(digits)} digits is no count of fio's")
+    return int(digits)
 
 
 def _count(fields: dict[str, Any], key: str) -> int:

@@ -42,11 +42,16 @@ KEYS = {
     "RandomlyOrderedRingBandwidth_GBytes": ("random_ring_bandwidth", "GB/s"),
 }
 
+_BANNER = "This is the DARPA/DOE HPC Challenge Benchmark version"
 _BEGIN, _CLOSE, _END = (
     "Begin of Summary section.",
     "End of Summary section.",
     "End of HPC Challenge tests.",
 )
+
+#: Shares of RandomAccess' updates that went wrong; the rules allow one in a hundred.
+_ERRORS = ("MPIRandomAccess_ErrorsFraction", "MPIRandomAccess_LCG_ErrorsFraction")
+_NEEDED = (*KEYS, *_ERRORS, "Success", "CommWorldProcs", "HPL_N")
 
 
 def parse(text: str) -> Output:
@@ -55,6 +60,7 @@ def parse(text: str) -> Output:
     :raises ParseError: if it is truncated, garbled, of several runs, or one of its own
         verifications failed.
     """
+    sole(re.findall(f"^{_BANNER}", text, re.M), "hpcc's banner")
     lines = [line.rstrip() for line in text.splitlines()]
     for mark in (_BEGIN, _CLOSE, _END):
         sole([line for line in lines if line == mark], f"the line {mark!r}")
@@ -69,7 +75,7 @@ def parse(text: str) -> Output:
         if key in values:
             raise ParseError(f"{key} stands twice in the summary")
         values[key] = value
-    missing = [key for key in (*KEYS, "Success", "CommWorldProcs", "HPL_N") if key not in values]
+    missing = [key for key in _NEEDED if key not in values]
     if missing:
         raise ParseError(f"the summary lacks {', '.join(missing)}")
     _verified(text, values)
@@ -83,7 +89,8 @@ def parse(text: str) -> Output:
             raise ParseError(f"PingPong{kind}: minimum, mean, maximum are {low}, {mean}, {high}")
     foms = tuple(Fom(name, number(values[key], key), unit) for key, (name, unit) in KEYS.items())
     version = ".".join(values.get(f"Version{part}", "?") for part in ("Major", "Minor", "Micro"))
-    return Output(foms, whole(values["CommWorldProcs"], "CommWorldProcs"), version)
+    tasks = whole(values["CommWorldProcs"], "CommWorldProcs")
+    return Output(foms, tasks, version, {"HPL_N": values["HPL_N"]})
 
 
 def _verified(text: str, values: dict[str, str]) -> None:
@@ -96,7 +103,9 @@ def _verified(text: str, values: dict[str, str]) -> None:
     tests = re.findall(r"Finished\s+(\d+) tests with the following results:", text)
     if tests.count("1") < 1:
         raise ParseError("HPL's own check of its residual is missing")
-    for key in ("MPIRandomAccess_ErrorsFraction", "MPIRandomAccess_LCG_ErrorsFraction"):
-        # The rules of HPC Challenge allow RandomAccess one wrong update in a hundred.
-        if key in values and number(values[key], key) > 0.01:
+    for key in _ERRORS:
+        if number(values[key], key) > 0.01:
             raise ParseError(f"{key} is {values[key]}: more than the 1 % that the rules allow")
+    rates = set(re.findall(r"^Function\s+Rate \(([^)]*)\)", text, re.M))
+    if rates != {"GB/s"}:
+        raise ParseError(f"STREAM's rates are in {', '.join(sorted(rates)) or 'no unit'}, not GB/s")

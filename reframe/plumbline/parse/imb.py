@@ -7,7 +7,10 @@ A file holds one run; each benchmark named on its command line has one table. Th
 
 from __future__ import annotations
 
+import itertools
 import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from plumbline.parse import Fom, Output, ParseError, number, sole, whole
 
@@ -21,18 +24,39 @@ COLUMNS = {
     "Msg/sec": ("message_rate", "message/s"),
 }
 
+_TIMES = ("t_min[usec]", "t_max[usec]", "t_avg[usec]")
+
+#: The heads that IMB gives its tables.
+HEADS = (
+    ("#bytes", "#repetitions", "t[usec]", "Mbytes/sec"),
+    ("#bytes", "#repetitions", *_TIMES),
+    ("#bytes", "#repetitions", *_TIMES, "Mbytes/sec"),
+    ("#bytes", "#repetitions", "Mbytes/sec", "Msg/sec"),
+    ("#repetitions", *_TIMES),
+)
+
+#: Benchmarks that work on 4-byte floats, and so have no smaller size but 0.
+REDUCTIONS = {"allreduce", "reduce", "reduce_scatter", "reduce_scatter_block"}
+
 #: Messages per repetition that the printed bandwidth counts.
 MESSAGES = {"pingpong": 1, "pingping": 1, "sendrecv": 2, "exchange": 4}
 
 _VERSION = re.compile(r"^#\s+Intel\(R\) MPI Benchmarks (\S+), MPI-1 part\s*$", re.M)
-_COMMAND = re.compile(r"^# Calling sequence was:\s*\n\s*\n# (.+?)\s*$", re.M)
-_LISTED = re.compile(r"^# List of Benchmarks to run:\s*\n((?:\s*\n|# \w+\s*\n)+)", re.M)
-_TABLE = re.compile(
-    r"^#-+\s*\n# Benchmarking (\w+)\s*\n# #processes = (\d+)\s*\n#-+\s*\n"
-    r"[ ]*(#(?:bytes|repetitions).*)\n((?:[^#\n]*\n)*)",
-    re.M,
-)
+_LISTED = re.compile(r"^# List of Benchmarks to run:[ ]*\n((?:[ ]*\n|# \w+[ ]*\n)+)", re.M)
+_LARGEST = re.compile(r"^# Maximum message length in bytes:\s+(\d+)\s*$", re.M)
+_COMMAND = re.compile(r"^# Calling sequence was:[ ]*\n[ ]*\n# (.+)$", re.M)
+_REFUSED = re.compile(r"^# !! (.*?) !!|^(Invalid benchmark name .*)$", re.M)
 _END = "# All processes entering MPI_Finalize"
+
+
+@dataclass(frozen=True)
+class _Table:
+    """A table as it stands: benchmark, process count, head and rows, cell by cell."""
+
+    name: str
+    tasks: int
+    head: tuple[str, ...]
+    rows: list[list[str]]
 
 
 def parse(text: str) -> Output:
@@ -41,64 +65,108 @@ def parse(text: str) -> Output:
     :raises ParseError: if it is truncated, garbled, of several runs, or contradicts itself.
     """
     version = sole(_VERSION.findall(text), "the banner of IMB-MPI1")
-    invalid = re.search(r"^# !! (.*?) !!", text, re.M)
-    if invalid:
-        raise ParseError(f"IMB says: {invalid[1].strip()}")
+    refused = _REFUSED.search(text)
+    if refused:
+        raise ParseError(f"IMB says: {(refused[1] or refused[2]).strip()}")
     if sum(line.strip() == _END for line in text.splitlines()) != 1:
         raise ParseError(f"the closing line {_END!r} is not there once: the run did not end")
     listed = re.findall(r"# (\w+)", sole(_LISTED.findall(text), "the list of benchmarks"))
-    tables = _TABLE.findall(text)
-    if [table[0] for table in tables] != listed:
-        raise ParseError(f"benchmarks {listed} were to run, tables are there for "
-                         f"{[table[0] for table in tables]}")  # fmt: skip
-    tasks = {whole(table[1], "#processes") for table in tables}
-    if len(tasks) != 1:
+    tables = list(_tables(text))
+    tasks = {table.tasks for table in tables}
+    if len(tasks) > 1:
         raise ParseError(f"tables for several process counts: {sorted(tasks)}; run with -npmin")
-    foms = [fom for name, _, head, body in tables for fom in _table(name.lower(), head, body)]
+    if not tables or [table.name for table in tables] != listed:
+        told = ", ".join(table.name for table in tables) or "none"
+        raise ParseError(f"benchmarks {', '.join(listed)} were to run, tables are there for {told}")
+    expected = _expected(text)
+    foms = [fom for table in tables for fom in _figures(table, expected)]
     return Output(tuple(foms), tasks.pop(), version)
 
 
-def _table(name: str, head: str, body: str) -> list[Fom]:
-    columns = head.split()
-    sized = columns[0] == "#bytes"
-    measured = columns[2:] if sized else columns[1:]
-    if columns[: 2 if sized else 1] != ["#bytes", "#repetitions"][0 if sized else 1 :] or any(
-        column not in COLUMNS for column in measured
-    ):
-        raise ParseError(f"{name}: unknown columns {columns}")
-    rows = [line.split() for line in body.splitlines() if line.strip()]
-    if not rows or (not sized and len(rows) != 1):
-        raise ParseError(f"{name}: the table has {len(rows)} rows")
-    foms, before = [], -1
-    for row in rows:
-        if len(row) != len(columns):
-            raise ParseError(
-                f"{name}: a row has {len(row)} cells for {len(columns)} columns: {row}"
-            )
-        size = None
-        if sized:
-            size = whole(row[0], f"{name}: #bytes")
-            if size <= before:
-                raise ParseError(f"{name}: size {size} follows {before}")
-            before = size
-        if not whole(row[1 if sized else 0], f"{name}: #repetitions"):
+def _tables(text: str) -> Iterator[_Table]:
+    """The tables of a text: from the line that names the benchmark to the next empty one."""
+    lines = iter(text.splitlines())
+    for line in lines:
+        title = re.fullmatch(r"# Benchmarking (\S+)\s*", line)
+        if not title:
+            continue
+        name = title[1]
+        counted = re.fullmatch(r"# #processes = (\d+)\s*", next(lines, ""))
+        if not counted:
+            raise ParseError(f"{name}: no line with its process count")
+        line = next(lines, "")
+        if re.fullmatch(r"# \( \d+ additional processes waiting in MPI_Barrier ?\)\s*", line):
+            line = next(lines, "")
+        head = tuple(next(lines, "").split())
+        if not re.fullmatch(r"#-+", line.strip()) or head not in HEADS:
+            raise ParseError(f"{name}: its table has an unknown head: {' '.join(head)!r}")
+        rows = []
+        for line in lines:
+            if not line.strip():
+                break
+            rows.append(line.split())
+        yield _Table(name, whole(counted[1], f"{name}: #processes"), head, rows)
+
+
+def _figures(table: _Table, expected: Callable[[str], list[int] | None]) -> Iterator[Fom]:
+    """A table's figures.
+
+    :arg expected: the sizes that a benchmark's rows have, ``None`` where they are not known.
+    """
+    name = table.name.lower()
+    sized = table.head[0] == "#bytes"
+    if not table.rows or (not sized and len(table.rows) != 1):
+        raise ParseError(f"{name}: the table has {len(table.rows)} rows")
+    sizes = []
+    for row in table.rows:
+        if len(row) != len(table.head):
+            raise ParseError(f"{name}: {len(row)} cells under {len(table.head)} columns: {row}")
+        cells = dict(zip(table.head, row, strict=True))
+        size = whole(cells.pop("#bytes"), f"{name}: #bytes") if sized else None
+        if not whole(cells.pop("#repetitions"), f"{name}: #repetitions"):
             raise ParseError(f"{name}: a row without repetitions: {row}")
-        cells = dict(zip(measured, row[len(columns) - len(measured) :], strict=True))
-        _consistent(name, size, cells)
-        for column, cell in cells.items():
+        values = {column: number(cell, f"{name}: {column}") for column, cell in cells.items()}
+        _consistent(name, size, values)
+        for column, value in values.items():
             suffix, unit = COLUMNS[column]
             # Zero bytes a second is how IMB prints the bandwidth of an empty message.
             if not (size == 0 and suffix == "bandwidth"):
-                value = number(cell, f"{name}: {column}")
-                foms.append(Fom(f"{name}_{suffix}", value, unit, size))
-    return foms
+                yield Fom(f"{name}_{suffix}", value, unit, size)
+        sizes.append(size)
+    if sized:
+        _complete(name, sizes, expected(name))
 
 
-def _consistent(name: str, size: int | None, cells: dict[str, str]) -> None:
+def _complete(name: str, sizes: list[int], expected: list[int] | None) -> None:
+    """No row is missing and none stands twice."""
+    rising = all(before < after for before, after in itertools.pairwise(sizes))
+    if not rising or (expected is not None and sizes != expected):
+        raise ParseError(f"{name}: rows are missing or doubled: its sizes are {sizes}")
+
+
+def _expected(text: str) -> Callable[[str], list[int] | None]:
+    """The sizes that a benchmark's rows have: 0, then doubling up to the largest; ``None`` where
+    the command line chose others."""
+    command = sole(_COMMAND.findall(text), "the calling sequence")
+    largest = whole(sole(_LARGEST.findall(text), "the maximum message length"), "its bytes")
+    chosen = re.search(r"\s-(?:msglen|msgsize|zero_size|data_type|red_data_type|input)\b", command)
+    logs = re.search(r"\s-msglog (\d{1,2}):\d", command)
+    smallest = 2 ** int(logs[1]) if logs else 1
+
+    def sizes(name: str) -> list[int] | None:
+        if chosen:
+            return None
+        first = max(smallest, 4) if name in REDUCTIONS else smallest
+        powers = itertools.takewhile(lambda size: size <= largest, (first << k for k in range(64)))
+        return [0, *powers]
+
+    return sizes
+
+
+def _consistent(name: str, size: int | None, value: dict[str, float]) -> None:
     """Holds a row's numbers against each other: each was printed from the same time."""
-    value = {column: number(cell, f"{name}: {column}") for column, cell in cells.items()}
     if "t_min[usec]" in value:
-        low, mean, high = (value[f"t_{which}[usec]"] for which in ("min", "avg", "max"))
+        low, high, mean = (value[column] for column in _TIMES)
         if not low <= mean <= high:
             raise ParseError(f"{name}: t_min, t_avg, t_max are {low}, {mean}, {high}")
     if name in MESSAGES and size and "Mbytes/sec" in value:

@@ -1,0 +1,1 @@
+fio --name=t --size=16M --bs=1M --direct=1 --directory=. --ioengine=psync --output-format=json --rw=write --numjobs=2

@@ -1,0 +1,1 @@
+ulimit -f 20000; fio --name=u --size=64M --bs=1M --direct=1 --directory=. --ioengine=psync --group_reporting --output-format=json --rw=write --fallocate=none

@@ -1,0 +1,1 @@
+mpiexec -n 2 -bind-to user:0,1 IMB-MPI1 Alltoallv -npmin 2

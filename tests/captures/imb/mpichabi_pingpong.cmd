@@ -1,0 +1,1 @@
+mpirun.mpich -np 2 IMB-MPI1 PingPong

@@ -1,0 +1,172 @@
+"""Faults seeded into systems and tables, each told apart by `plumbline lint`."""
+
+import copy
+from pathlib import Path
+
+import pytest
+from plumbline import configuration, lint, paths, table
+from plumbline.errors import Fault
+
+
+def system() -> dict:
+    """A system file without fault: two sockets of two cores."""
+    return {
+        "systems": [
+            {
+                "name": "somewhere",
+                "hostnames": ["^login\\d+$"],
+                "partitions": [
+                    {
+                        "name": "batch",
+                        "scheduler": "local",
+                        "launcher": "srun",
+                        "environs": ["gcc"],
+                        "processor": {
+                            "num_cpus": 4,
+                            "topology": {
+                                "sockets": ["0x3", "0xc"],
+                                "numa_nodes": ["0x3", "0xc"],
+                                "cores": ["0x1", "0x2", "0x4", "0x8"],
+                            },
+                        },
+                        "extras": {
+                            "placements": ["on-socket", "on-node", "numa-1-0", "gpu-a"],
+                            "usable_cpus": [0, 1, 2],
+                        },
+                    }
+                ],
+            }
+        ],
+        "environments": [
+            {"name": "gcc", "extras": {"provider": "path"}, "target_systems": ["somewhere"]}
+        ],
+    }
+
+
+def site(content: dict) -> dict:
+    return content["systems"][0]
+
+
+def partition(content: dict) -> dict:
+    return site(content)["partitions"][0]
+
+
+def environment(content: dict) -> dict:
+    return content["environments"][0]
+
+
+def topology(content: dict) -> dict:
+    return partition(content)["processor"]["topology"]
+
+
+#: What is done to the system file -> what lint says of it.
+SYSTEM_FAULTS = [
+    (lambda c: site(c).pop("hostnames"), "'hostnames' is a required property"),
+    (lambda c: site(c).update(hostname="x"), "'hostname' was unexpected"),
+    (lambda c: site(c).update(hostnames=[".*"]), "'.*' takes every host"),
+    (lambda c: partition(c).pop("launcher"), "'launcher' is a required property"),
+    (lambda c: partition(c).update(launcher="jsrum"), "launcher 'jsrum' is not known"),
+    (lambda c: partition(c).update(scheduler="slurn"), "scheduler 'slurn' is not known"),
+    (lambda c: partition(c)["environs"].append("icc"), "environs: 'icc' is not among"),
+    (lambda c: partition(c).update(max_jobs="4"), "'4' is not of type 'number'"),
+    (lambda c: partition(c)["extras"].update({"file-systems": {}}), "does not match"),
+    (lambda c: partition(c)["extras"]["usable_cpus"].append(9), "[9] are beyond the 4 CPUs"),
+    (lambda c: partition(c)["extras"]["placements"].append("numa-2-0"), "no usable NUMA domain 2"),
+    (lambda c: topology(c)["cores"].pop(), "topology.cores does not hold each"),
+    (lambda c: topology(c).update(sockets=["0x3", "0x6"]), "topology.sockets does not hold each"),
+    (lambda c: topology(c).update(numa_nodes=["0x3", "0xe"]), "topology.numa_nodes does not hold"),
+    (lambda c: environment(c)["extras"].update(provider="spak"), "extras.provider 'spak'"),
+    (lambda c: environment(c)["extras"].pop("provider"), "extras.provider None"),
+    (lambda c: environment(c)["extras"].update(launcher="mpirum"), "extras.launcher 'mpirum'"),
+    (lambda c: environment(c).update(cc=["gcc"]), "['gcc'] is not of type 'string'"),
+    (lambda c: c["environments"].append({**environment(c), "name": "icc"}), "icc: no partition"),
+    (lambda c: c["environments"].append(environment(c)), "a name stands twice"),
+]
+
+
+def test_good_system():
+    """Nothing is found where nothing is wrong."""
+    assert list(lint.faults_of_system(system())) == []
+
+
+@pytest.mark.parametrize(("damage", "says"), SYSTEM_FAULTS, ids=[says for _, says in SYSTEM_FAULTS])
+def test_system_fault(damage, says):
+    """One fault, one line, in words of its own."""
+    content = copy.deepcopy(system())
+    damage(content)
+    faults = list(lint.faults_of_system(content))
+    assert len(faults) == 1, faults
+    assert says in faults[0]
+    others = [other for _, other in SYSTEM_FAULTS if other != says]
+    assert not any(other in faults[0] for other in others)
+
+
+#: Text of a system file -> what reading it says.
+FILE_FAULTS = [
+    ("systems: [", "no valid YAML"),
+    ("- a\n- b\n", "no list `systems`"),
+    ("systems: []\nmodes: []\n", "unknown keys modes"),
+    ("systems: [{name: other, hostnames: [x], partitions: []}]\n", "of the file's own name"),
+    ("systems: [{name: here}]\nenvironments: [{name: gcc}]\n", "target_systems: [here]"),
+    (
+        "systems: [{name: here, partitions: [{name: p, extras: {placements: [on-soket]}}]}]\n",
+        "unknown placement 'on-soket'",
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "says"), FILE_FAULTS, ids=[says for _, says in FILE_FAULTS])
+def test_system_file_fault(tmp_path: Path, text: str, says: str):
+    """The file's name, and what it lacks."""
+    path = tmp_path / "here.yaml"
+    path.write_text(text)
+    with pytest.raises(Fault) as fault:
+        configuration.read_system(path)
+    assert str(path) in str(fault.value)
+    assert says in str(fault.value)
+
+
+def rows(*cells: dict) -> table.Tables:
+    """Tables with rows of the system above."""
+    tables = table.Tables()
+    for number, changed in enumerate(cells, 2):
+        row = table.Row(
+            **{
+                "id": f"r{number}", "source": "site", "locator": "here", "system": "somewhere",
+                "benchmark": "imb", "metric": "pingpong_latency", "value": 1, "unit": "us",
+                "statistic": "median", "kind": "measured", **changed,
+            }
+        )  # fmt: skip
+        tables.rows[row.id], tables.where[row.id] = row, f"site/somewhere.csv:{number}"
+    return tables
+
+
+@pytest.mark.parametrize(
+    ("cells", "says"),
+    [
+        ({"system": "nowhere"}, "column system: 'nowhere' has no"),
+        ({"toolchain": "icc"}, "column toolchain: 'icc' is no environment of somewhere"),
+        ({"conditions": "partition=gpu"}, "column conditions: somewhere has no partition 'gpu'"),
+    ],
+)
+def test_fault_between_tables_and_systems(cells: dict, says: str):
+    """File, line and column, and nothing of the row that is right."""
+    tables = rows({"toolchain": "gcc", "conditions": "partition=batch"}, cells)
+    (fault,) = lint.faults_of_references(tables, {"somewhere": system()})
+    assert fault.startswith("site/somewhere.csv:3: ")
+    assert says in fault
+
+
+def test_enough_faults_are_seeded():
+    """Thirty and more, with those of test_reference.py on rows and registers."""
+    assert len(SYSTEM_FAULTS) + len(FILE_FAULTS) + 3 >= 30
+
+
+def test_shipped_systems_are_good():
+    """Every system file of the project, and the tables against them."""
+    systems = {}
+    for path in configuration.system_files():
+        systems[path.stem] = configuration.read_system(path)
+        assert list(lint.faults_of_system(systems[path.stem])) == [], path.name
+    tables = table.load(paths.reference())
+    assert list(lint.faults_of_references(tables, systems)) == []

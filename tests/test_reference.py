@@ -1,0 +1,678 @@
+"""References: tables are read whole or refused by name, matched, and turned into bounds."""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+from plumbline import reference, table
+from plumbline.errors import Fault
+from plumbline.reference import Case, References, summarize
+from plumbline.table import Row, load
+
+SHIPPED = Path(__file__).parents[1] / "reference"
+
+#: Registers with round numbers, so that the tests' arithmetic is done by hand.
+REGISTERS = {
+    "sources.yaml": {
+        "site": {"title": "Site baseline"},
+        "paper": {"title": "A paper", "venue": "SC", "year": 2030},
+        "other": {"title": "Another paper"},
+    },
+    "conditions.yaml": {
+        "partition": {"meaning": "the partition"},
+        "port": {"meaning": "the ports in use"},
+        "routing": {"meaning": "static or adaptive"},
+        "runs": {"meaning": "runs behind the mean", "role": "describes"},
+        "bound": {"meaning": "the number is a bound", "role": "data"},
+    },
+    "tolerance.yaml": {
+        "classes": {
+            "up": {"better": "higher", "floor": 0.05, "spreads": 3, "reason": "more is better"},
+            "down": {"better": "lower", "floor": 0.10, "spreads": 3, "reason": "less is better"},
+            "noisy": {
+                "better": "lower",
+                "floor": 0,
+                "spreads": 3,
+                "distribution": True,
+                "reason": "one run says nothing",
+            },
+            "noisy-up": {
+                "better": "higher",
+                "floor": 0,
+                "spreads": 3,
+                "distribution": True,
+                "reason": "one run says nothing",
+            },
+            "data": {"better": "neither", "floor": 0, "spreads": 0, "reason": "nothing to hold"},
+        },
+        "decides": ["median", "mean", "best", "single", "unstated"],
+        "baseline": {"sessions": 3},
+    },
+    "foms.yaml": {
+        "bench": [
+            {"class": "up", "unit": "MB/s", "metrics": ["bandwidth", "peak_bandwidth"]},
+            {
+                "class": "up",
+                "unit": "MB/s",
+                "unstated_size": 4096,
+                "ceilings": ["bench/peak_bandwidth"],
+                "metrics": ["capped"],
+            },
+            {
+                "class": "down",
+                "unit": "us",
+                "resolution": 0.01,
+                "unstated_size": 8,
+                "metrics": ["latency"],
+            },
+            {"class": "noisy", "unit": "us", "metrics": ["ring"]},
+            {"class": "noisy-up", "unit": "MB/s", "metrics": ["ring_bandwidth"]},
+            {"class": "data", "unit": "percent", "metrics": ["share"]},
+        ],
+    },
+}
+
+COLUMNS = [
+    *("id", "source", "locator", "system", "toolchain", "benchmark", "metric", "placement"),
+    *("message_size", "nodes", "ppn", "conditions", "value", "spread", "unit"),
+    *("value_used", "unit_used", "statistic", "kind", "note"),
+]
+
+#: What a row says that a test does not change.
+ROW = {
+    "id": "r",
+    "source": "paper",
+    "locator": "table 1",
+    "system": "sys",
+    "benchmark": "bench",
+    "metric": "bandwidth",
+    "value": "1000",
+    "unit": "MB/s",
+    "statistic": "unstated",
+    "kind": "measured",
+}
+
+LATENCY = {"metric": "latency", "unit": "us", "value": "10"}
+
+CASE = Case("sys", "batch", "gnu", "bench", "on-node", 1, 2, {"port": "0330"})
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name, content in REGISTERS.items():
+        (tmp_path / name).write_text(yaml.safe_dump(content, sort_keys=False))
+    (tmp_path / "site").mkdir()
+    return tmp_path
+
+
+def write(path: Path, *rows: dict, columns: list[str] = COLUMNS) -> None:
+    """Writes a table; each row changes some cells of the usual one."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, columns, restval="", extrasaction="ignore")
+        writer.writeheader()
+        writer.writerows(ROW | {"id": f"r{n}"} | row for n, row in enumerate(rows, start=1))
+
+
+def references(folder: Path, *rows: dict) -> References:
+    """The references of published rows, and of a site's own where a row says so."""
+    named = [{"id": f"r{n}"} | row for n, row in enumerate(rows, start=1)]
+    write(folder / "paper.csv", *(row for row in named if row.get("source") != "site"))
+    write(folder / "site" / "sys.csv", *(row for row in named if row.get("source") == "site"))
+    return References(load(folder))
+
+
+# -- reading -------------------------------------------------------------------------------------
+
+
+def test_good_rows(folder: Path) -> None:
+    full = {
+        "toolchain": "gnu",
+        "placement": "numa-0-3",
+        "message_size": "0",
+        "nodes": "2",
+        "ppn": "4",
+        "conditions": " port=0330 ; routing=static;",
+        "value": " 1.5e3 ",
+        "spread": "0.02",
+        "value_used": "1.5",
+        "unit_used": "GB/s",
+        "statistic": "mean",
+        "note": 'a misprint, "1500" for 1.5',
+    }
+    tables = references(folder, full, {"metric": "share", "unit": "%", "value": "-3"}).tables
+    first, second = tables.rows.values()
+    assert (first.id, first.source, first.toolchain) == ("r1", "paper", "gnu")
+    assert (first.message_size, first.nodes, first.ppn) == (0, 2, 4)
+    assert first.conditions == {"port": "0330", "routing": "static"}
+    assert (first.value, first.spread, first.unit) == (1500, 0.02, "MB/s")
+    assert first.used("MB/s") == pytest.approx((1500, 20))
+    assert first.variable == "bandwidth_0"
+    assert first.note == 'a misprint, "1500" for 1.5'
+    assert second.variable == "share"
+    assert (second.message_size, second.nodes, second.ppn, second.spread) == (None,) * 4
+    assert (second.toolchain, second.placement, second.conditions) == ("", "", {})
+    assert second.used("percent") == (-3, 0)
+    assert tables.where["r2"] == f"{folder / 'paper.csv'}:3"
+    assert tables.printed["r1"]["value"] == " 1.5e3 "
+
+
+def test_every_table_is_read(folder: Path) -> None:
+    write(folder / "b.csv", {"id": "b"})
+    write(folder / "a.csv", {"id": "a", "system": "a"})
+    write(folder / "site" / "c.csv", {"id": "c", "source": "site"})
+    assert list(load(folder).rows) == ["a", "b", "c"]
+
+
+def test_no_table(folder: Path) -> None:
+    assert load(folder).rows == {}
+
+
+def test_shipped_tables_are_good(tmp_path: Path) -> None:
+    """Those of the repository, without a site's own."""
+    for path in [*SHIPPED.glob("*.yaml"), *SHIPPED.glob("*.csv")]:
+        shutil.copy(path, tmp_path)
+    tables = load(tmp_path)
+    lines = sum(
+        len(list(csv.DictReader(path.open(encoding="utf-8")))) for path in tmp_path.glob("*.csv")
+    )
+    assert len(tables.rows) == lines
+
+
+#: What is wrong in the second of two rows -> column that the fault names, and what it says.
+FAULTY = [
+    ({"placement": "on-moon"}, "placement", "unknown placement; known are one-core"),
+    ({"placement": "numa-0"}, "placement", "unknown placement"),
+    ({"value": ""}, "value", "number"),
+    ({"value": "fast"}, "value", "'fast'.*number"),
+    ({"value": "1,000"}, "value", "'1,000'.*number"),
+    ({"value": "> 450"}, "value", "'> 450'.*number"),
+    ({"value": "12 MB/s"}, "value", "number"),
+    ({"value": "nan"}, "value", "finite"),
+    ({"value": "inf"}, "value", "finite"),
+    ({"value": "-5"}, "value", "negative"),
+    ({"value": "0"}, "value", "bounds nothing"),
+    ({"value_used": "five"}, "value_used", "number"),
+    ({"value_used": "-5"}, "value", "negative"),
+    ({"spread": "1001"}, "spread", "larger than the value"),
+    ({"spread": "-1"}, "spread", "greater than or equal to 0"),
+    ({"spread": "nan"}, "spread", "'nan'"),
+    ({"spread": "0.5 %"}, "spread", "number"),
+    ({"unit": "parrots/s"}, "unit", "cannot convert 'parrots/s' to 'MB/s'"),
+    ({"unit": "us"}, "unit", "cannot convert 'us' to 'MB/s'"),
+    ({"unit": "MB"}, "unit", "cannot convert 'MB' to 'MB/s'"),
+    ({"unit": ""}, "unit", "cannot convert '' to 'MB/s'"),
+    ({"unit_used": "us"}, "unit_used", "cannot convert 'us' to 'MB/s'"),
+    ({"statistic": "average"}, "statistic", "'average'"),
+    ({"statistic": "Mean"}, "statistic", "'Mean'"),
+    ({"statistic": ""}, "statistic", "''"),
+    ({"kind": "guessed"}, "kind", "'guessed'"),
+    ({"kind": ""}, "kind", "''"),
+    ({"source": "blog"}, "source", "'blog' is not in sources.yaml"),
+    ({"source": ""}, "source", "''"),
+    ({"metric": "bandwith"}, "metric", "'bandwith' is not in foms.yaml"),
+    ({"metric": ""}, "metric", "''"),
+    ({"benchmark": "bunch"}, "benchmark", "'bunch' is not in foms.yaml"),
+    ({"system": " "}, "system", "at least 1 character"),
+    ({"locator": ""}, "locator", "at least 1 character"),
+    ({"id": ""}, "id", "at least 1 character"),
+    ({"id": "r1"}, "id", "'r1' is also in .*paper.csv:2"),
+    ({"id": "r9"}, "id", "the same key as r1"),
+    ({"message_size": "8 B"}, "message_size", "'8 B'.*integer"),
+    ({"message_size": "-8"}, "message_size", "greater than or equal to 0"),
+    ({"nodes": "two"}, "nodes", "integer"),
+    ({"ppn": "1.5"}, "ppn", "integer"),
+    ({"conditions": "port"}, "conditions", "'port' is not key=value"),
+    ({"conditions": "port="}, "conditions", "'port=' is not key=value"),
+    ({"conditions": "=0330"}, "conditions", "'=0330' is not key=value"),
+    ({"conditions": "port=1;port=2"}, "conditions", "'port' stands twice"),
+    ({"conditions": "weather=hot"}, "conditions", "key 'weather' is not in conditions.yaml"),
+]
+
+
+@pytest.mark.parametrize(("cells", "column", "says"), FAULTY)
+def test_faulty_row(folder: Path, cells: dict, column: str, says: str) -> None:
+    # A repeated key is a fault of its own: only the row that tests it repeats one.
+    other = {} if cells.get("id") == "r9" else {"placement": "one-core"}
+    write(folder / "paper.csv", {}, other | cells)
+    with pytest.raises(Fault) as raised:
+        load(folder)
+    (line,) = str(raised.value).splitlines()
+    assert line.startswith(f"{folder / 'paper.csv'}:3: column {column}: ")
+    assert re.search(says, line)
+
+
+@pytest.mark.parametrize("statistic", ["best", "mean", "median", "single", "unstated"])
+def test_zero_is_no_bound_and_may_be_data(folder: Path, statistic: str) -> None:
+    for row in ({"value": "0", "statistic": "std"}, {"value": "0", "kind": "target"}):
+        references(folder, row)
+    with pytest.raises(Fault, match="bounds nothing"):
+        references(folder, {"value": "0", "statistic": statistic})
+
+
+def test_all_faults_are_told(folder: Path) -> None:
+    write(folder / "a.csv", {"id": "a", "value": "x", "kind": "y"}, {"source": "z"})
+    write(folder / "b.csv", {"id": "a", "system": "b"}, {"id": "r2", "system": "c"})
+    with pytest.raises(Fault) as raised:
+        load(folder)
+    lines = str(raised.value).replace(f"{folder}/", "").splitlines()
+    told = [line.split(": ")[:2] for line in lines]
+    assert sorted(told) == [
+        ["a.csv:2", "column kind"],
+        ["a.csv:2", "column value"],
+        ["a.csv:3", "column source"],
+        ["b.csv:3", "column id"],
+    ]
+
+
+@pytest.mark.parametrize("column", sorted(ROW))
+def test_missing_column(folder: Path, column: str) -> None:
+    write(folder / "paper.csv", {}, columns=[name for name in COLUMNS if name != column])
+    with pytest.raises(Fault, match=rf"paper\.csv:1: .*missing {column}"):
+        load(folder)
+
+
+@pytest.mark.parametrize(
+    ("columns", "says"),
+    [
+        ([*COLUMNS, "comment"], "unknown 'comment'"),
+        ([*COLUMNS, "value"], "twice"),
+        (["\ufeffid", *COLUMNS[1:]], "missing id"),
+        ([name.upper() for name in COLUMNS], "missing id.*unknown 'ID'"),
+        ([], "missing id"),
+    ],
+)
+def test_wrong_header(folder: Path, columns: list, says: str) -> None:
+    write(folder / "paper.csv", {}, columns=columns)
+    with pytest.raises(Fault, match=rf"paper\.csv:1: columns: .*{says}"):
+        load(folder)
+
+
+@pytest.mark.parametrize("change", [lambda line: line + ",extra", lambda line: line[:-1]])
+def test_more_or_fewer_cells(folder: Path, change: object) -> None:
+    path = folder / "paper.csv"
+    write(path, {}, {"placement": "one-core"})
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([*lines[:2], change(lines[2])]) + "\n")
+    with pytest.raises(Fault, match=r"paper\.csv:3: column note: more or fewer cells"):
+        load(folder)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda text: text + b'r3,"paper',
+        lambda text: text + b'r3,"pa"per,table 1\n',
+        lambda text: text + b"r3,paper\xff,table 1\n",
+    ],
+    ids=["open quote", "text after a quote", "no UTF-8"],
+)
+def test_garbled_table(folder: Path, damage: object) -> None:
+    path = folder / "paper.csv"
+    write(path, {})
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(Fault, match=r"paper\.csv:\d+: (no valid table|column)"):
+        load(folder)
+
+
+def test_garbled_table_is_told_with_its_line(folder: Path) -> None:
+    path = folder / "paper.csv"
+    write(path, {})
+    path.write_text(path.read_text() + 'r3,"paper')
+    with pytest.raises(Fault, match=r"paper\.csv:3:"):
+        load(folder)
+
+
+@pytest.mark.parametrize("name", REGISTERS)
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        ("a: [1,\n", r":\d+:\d+: no valid YAML"),
+        ("a: 1\n b: 2\n", r":2:\d+: no valid YAML"),
+        ("\tx: 1\n", r":1:1: no valid YAML"),
+        ("a: !!python/none 1\n", r":1:\d+: no valid YAML"),
+        ("", ": file: "),
+        ("text\n", ": file: "),
+        ("- 1\n", ": file: "),
+        ("a: 1\n", ": "),
+        ("\0", ": cannot be read"),
+    ],
+)
+def test_malformed_register(folder: Path, name: str, text: str, where: str) -> None:
+    (folder / name).write_text(text)
+    with pytest.raises(Fault, match=re.escape(str(folder / name)) + where):
+        load(folder)
+
+
+@pytest.mark.parametrize("name", REGISTERS)
+def test_missing_register(folder: Path, name: str) -> None:
+    (folder / name).unlink()
+    with pytest.raises(Fault, match=rf"{name}: cannot be read"):
+        load(folder)
+
+
+def changed(name: str, *keys: object) -> str:
+    """A register with one entry changed: the keys to it, then what takes its place."""
+    content = yaml.safe_load(yaml.safe_dump(REGISTERS[name]))
+    inner = content
+    for key in keys[:-2]:
+        inner = inner[key]
+    inner[keys[-2]] = keys[-1]
+    return yaml.safe_dump(content, sort_keys=False)
+
+
+#: Register, keys to the entry that changes and what takes its place -> what the fault says.
+FAULTY_REGISTERS = [
+    ("tolerance.yaml", ("classes", "up", "flor", 0.05), "classes.up.flor: "),
+    ("tolerance.yaml", ("classes", "up", "floor", 1.5), "classes.up.floor: "),
+    ("tolerance.yaml", ("classes", "up", "floor", -0.1), "classes.up.floor: "),
+    ("tolerance.yaml", ("classes", "up", "spreads", -1), "classes.up.spreads: "),
+    ("tolerance.yaml", ("classes", "up", "better", "faster"), "classes.up.better: "),
+    ("tolerance.yaml", ("classes", "up", "reason", ""), "classes.up.reason: "),
+    ("tolerance.yaml", ("decides", ["typical"]), "decides.0: "),
+    ("tolerance.yaml", ("baseline", "sessions", 1), "baseline.sessions: "),
+    ("foms.yaml", ("bench", 0, "class", "sideways"), "bench bandwidth: class 'sideways' is not"),
+    ("foms.yaml", ("bench", 0, "unit", "parrots"), "bench bandwidth: unit: cannot convert"),
+    ("foms.yaml", ("bench", 0, "metrics", ["capped"]), "bench: capped is registered twice"),
+    ("foms.yaml", ("bench", 1, "ceilings", ["bench/no"]), "bench capped: ceiling 'bench/no'"),
+    ("foms.yaml", ("bench", 1, "ceilings", ["no"]), "bench capped: ceiling 'no'"),
+    ("foms.yaml", ("bench", 0, "klass", "up"), "bench.0.klass: "),
+    ("sources.yaml", ("paper", "title", ""), "paper.title: "),
+    ("sources.yaml", ("paper", "yaer", 2030), "paper.yaer: "),
+    ("conditions.yaml", ("port", "role", "decoration"), "port.role: "),
+    ("conditions.yaml", ("port", "meaning", ""), "port.meaning: "),
+]
+
+
+@pytest.mark.parametrize(("name", "change", "says"), FAULTY_REGISTERS)
+def test_faulty_register(folder: Path, name: str, change: tuple, says: str) -> None:
+    (folder / name).write_text(changed(name, *change))
+    with pytest.raises(Fault, match=re.escape(f"{folder / name}: {says}")):
+        load(folder)
+
+
+def test_site_baseline_keeps_the_published_unit(folder: Path) -> None:
+    site = {"source": "site", "id": "s", "value": "1"}
+    references(folder, {}, site | {"unit": "Mbytes/sec"})
+    with pytest.raises(Fault, match=r"site.sys\.csv:2: column unit: 'GB/s', but r1"):
+        references(folder, {}, site | {"unit": "GB/s"})
+
+
+@pytest.mark.parametrize("runs", ["many", "0", "-1"])
+def test_number_of_runs_is_a_number(folder: Path, runs: str) -> None:
+    """Judging by such a row would end in an exception."""
+    with pytest.raises(Fault, match="column conditions"):
+        references(folder, {"metric": "ring", "unit": "us", "conditions": f"runs={runs}"})
+
+
+def test_loaded_once(folder: Path) -> None:
+    first = reference.loaded(folder)
+    assert reference.loaded(folder) is first
+
+
+# -- matching ------------------------------------------------------------------------------------
+
+
+def decided(refs: References, case: Case = CASE, metric: str = "bandwidth", size=None) -> tuple:
+    """Id of the row that decides, then those of its equals."""
+    bounds = refs.bounds(case, metric, size)
+    return (bounds.decides, *bounds.others) if bounds else ()
+
+
+#: Cells of rows r1, r2 ... -> the row that decides, and its equals.
+MATCHES = [
+    ([], ""),
+    ([{}], "r1"),
+    # A stated cell must be met ...
+    ([{"system": "elsewhere"}], ""),
+    ([{"benchmark": "bench", "metric": "peak_bandwidth"}], ""),
+    ([{"toolchain": "intel"}], ""),
+    ([{"placement": "on-socket"}], ""),
+    ([{"nodes": "2"}], ""),
+    ([{"ppn": "1"}], ""),
+    ([{"conditions": "port=03"}], ""),
+    ([{"conditions": "routing=static"}], ""),
+    ([{"conditions": "port=0330;routing=static"}], ""),
+    ([{"conditions": "partition=debug"}], ""),
+    ([{"message_size": "8"}], ""),
+    # ... and then counts.
+    ([{"toolchain": "gnu"}], "r1"),
+    ([{"placement": "on-node", "nodes": "1", "ppn": "2", "conditions": "port=0330"}], "r1"),
+    ([{"conditions": "partition=batch"}], "r1"),
+    ([{}, {"toolchain": "gnu"}], "r2"),
+    ([{"toolchain": "gnu"}, {"toolchain": "gnu", "nodes": "1"}], "r2"),
+    ([{"toolchain": "gnu", "nodes": "1"}, {"conditions": "port=0330"}], "r1"),
+    ([{"nodes": "1", "ppn": "1"}, {}], "r2"),
+    # Equals are all named; the order of `decides` picks, then the id.
+    ([{"toolchain": "gnu"}, {"placement": "on-node"}], "r1 r2"),
+    ([{"statistic": "single"}, {"statistic": "mean"}, {"statistic": "best"}], "r2 r3 r1"),
+    ([{"statistic": "unstated"}, {"statistic": "median"}], "r2 r1"),
+    ([{"id": "z"}, {"id": "a", "source": "other"}], "a z"),
+    # What is no measurement bounds nothing.
+    ([{"kind": "peak"}], ""),
+    ([{"kind": "target"}, {"kind": "derived"}], ""),
+    ([{"statistic": "std"}], ""),
+    ([{"statistic": "min"}, {"statistic": "max"}, {"statistic": "p99"}], ""),
+    ([{"statistic": "std"}, {"statistic": "mean"}], "r2"),
+    ([{"conditions": "bound=lower"}], ""),
+    ([{"conditions": "bound=lower;port=0330"}, {}], "r2"),
+    # What only describes need not be met and makes nothing more specific.
+    ([{"conditions": "runs=5"}], "r1"),
+    ([{"conditions": "runs=5"}, {}], "r1 r2"),
+    # A site's own rows win, even the less specific one.
+    ([{"toolchain": "gnu", "placement": "on-node"}, {"source": "site"}], "r2"),
+    ([{"toolchain": "gnu"}, {"source": "site", "id": "s", "statistic": "unstated"}], "s"),
+    ([{"toolchain": "gnu"}, {"source": "site", "id": "s", "placement": "on-socket"}], "r1"),
+    ([{"source": "site", "id": "s"}, {"source": "site", "id": "t", "nodes": "1"}], "t"),
+]
+
+
+@pytest.mark.parametrize(("rows", "ids"), MATCHES)
+def test_matching(folder: Path, rows: list, ids: str) -> None:
+    assert decided(references(folder, *rows)) == tuple(ids.split())
+
+
+@pytest.mark.parametrize(
+    "row", [{"statistic": "std", "toolchain": "gnu"}, {"statistic": "max", "nodes": "1"}]
+)
+def test_data_shadow_no_bound(folder: Path, row: dict) -> None:
+    """A more specific row of a statistic that bounds nothing must not hide the one that does."""
+    assert decided(references(folder, {}, row)) == ("r1",)
+
+
+def test_site_data_shadow_no_published_bound(folder: Path) -> None:
+    rows = [{}, {"source": "site", "id": "s", "statistic": "std", "value": "10"}]
+    assert decided(references(folder, *rows)) == ("r1",)
+
+
+#: Metric, size of the row, size asked for -> whether it matches.
+SIZES = [
+    ("bandwidth", "", None, True),
+    ("bandwidth", "8", 8, True),
+    ("bandwidth", "8", 16, False),
+    ("bandwidth", "8", None, False),
+    ("bandwidth", "", 8, False),
+    ("bandwidth", "0", 0, True),
+    ("bandwidth", "0", None, False),
+    ("bandwidth", "", 0, False),
+    # A latency that states no size is that of the small message that foms.yaml says.
+    ("latency", "", 8, True),
+    ("latency", "", 16, False),
+    ("latency", "", 0, False),
+    ("latency", "", None, True),
+    ("latency", "16", 8, False),
+    ("latency", "16", 16, True),
+]
+
+
+@pytest.mark.parametrize(("metric", "stated", "asked", "matches"), SIZES)
+def test_size(folder: Path, metric: str, stated: str, asked: int | None, matches: bool) -> None:
+    unit = {"bandwidth": "MB/s", "latency": "us"}[metric]
+    refs = references(folder, {"metric": metric, "unit": unit, "message_size": stated})
+    assert decided(refs, CASE, metric, asked) == (("r1",) if matches else ())
+
+
+def test_stated_size_is_more_specific(folder: Path) -> None:
+    refs = references(folder, LATENCY, LATENCY | {"message_size": "8"})
+    assert decided(refs, CASE, "latency", 8) == ("r2",)
+
+
+def test_metric_that_is_not_registered(folder: Path) -> None:
+    with pytest.raises(Fault, match=r"foms\.yaml: benchmark 'bench' has no metric 'speed'"):
+        references(folder, {}).judge(CASE, "speed", None, [1.0])
+
+
+# -- bounds --------------------------------------------------------------------------------------
+
+INF = math.inf
+
+#: Cells of the row, number of runs -> reference, lower and upper bound.
+BOUNDS = [
+    # Higher is better: minus the larger of 5 % and three spreads.
+    ({}, 1, (1000, 950, INF)),
+    ({"spread": "0"}, 1, (1000, 950, INF)),
+    ({"spread": "10"}, 1, (1000, 950, INF)),
+    ({"spread": "20"}, 1, (1000, 940, INF)),
+    ({"spread": "400"}, 1, (1000, -200, INF)),
+    ({"unit": "GB/s", "value": "2", "spread": "0.1"}, 1, (2000, 1700, INF)),
+    ({"unit": "MiB/s", "value": "1000"}, 1, (1048.576, 996.1472, INF)),
+    ({"value_used": "500"}, 1, (500, 475, INF)),
+    ({"unit_used": "GB/s", "value_used": "3", "spread": "0.1"}, 1, (3000, 2700, INF)),
+    # Lower is better: plus the larger of 10 % and three spreads, at least the resolution.
+    (LATENCY, 1, (10, -INF, 11)),
+    (LATENCY | {"spread": "0.1"}, 1, (10, -INF, 11)),
+    (LATENCY | {"spread": "0.5"}, 1, (10, -INF, 11.5)),
+    (LATENCY | {"value": "0.05"}, 1, (0.05, -INF, 0.06)),
+    (LATENCY | {"value": "0.1"}, 1, (0.1, -INF, 0.11)),
+    (LATENCY | {"value": "0.002", "unit": "ms"}, 1, (2, -INF, 2.2)),
+    # A distribution: three standard errors, sqrt(1/runs + 1/n).
+    (LATENCY | {"metric": "ring", "spread": "2"}, 1, (10, -INF, 10 + 6 * math.sqrt(2))),
+    (
+        LATENCY | {"metric": "ring", "spread": "2", "conditions": "runs=4"},
+        4,
+        (10, -INF, 10 + 6 * math.sqrt(1 / 2)),
+    ),
+    (
+        {"metric": "ring_bandwidth", "spread": "100", "conditions": "runs=9"},
+        16,
+        (1000, 1000 - 300 * 5 / 12, INF),
+    ),
+    (LATENCY | {"metric": "ring"}, 5, (10, -INF, 10)),
+]
+
+
+@pytest.mark.parametrize(("cells", "runs", "expected"), BOUNDS)
+def test_bounds(folder: Path, cells: dict, runs: int, expected: tuple) -> None:
+    row = ROW | cells
+    bounds = references(folder, cells).bounds(CASE, row["metric"], None, runs)
+    assert (bounds.value, bounds.lower, bounds.upper) == pytest.approx(expected, rel=1e-12)
+    assert (bounds.decides, bounds.statistic) == ("r1", "unstated")
+    assert bounds.source == "A paper, SC, 2030, table 1"
+
+
+def test_what_has_no_direction_bounds_nothing(folder: Path) -> None:
+    refs = references(folder, {"metric": "share", "unit": "%", "value": "50"})
+    assert refs.bounds(CASE, "share", None) is None
+    assert refs.judge(CASE, "share", None, [99.0]).verdict == "not-asserted"
+
+
+# -- verdicts ------------------------------------------------------------------------------------
+
+PEAK = {"kind": "peak", "value": "2000"}
+OTHER_PEAK = PEAK | {"metric": "peak_bandwidth"}
+
+#: Rows, metric, samples -> verdict.
+VERDICTS = [
+    ([{}], "bandwidth", [950.0], "pass"),
+    ([{}], "bandwidth", [949.999], "fail"),
+    ([{}], "bandwidth", [1e9], "pass"),
+    ([{}], "bandwidth", [math.nan], "fail"),
+    ([{"spread": "100"}], "bandwidth", [700.0], "pass"),
+    ([{"spread": "100"}], "bandwidth", [699.999], "fail"),
+    ([LATENCY], "latency", [11.0], "pass"),
+    ([LATENCY], "latency", [11.001], "fail"),
+    ([LATENCY], "latency", [0.01], "pass"),
+    ([LATENCY | {"value": "0.05"}], "latency", [0.06], "pass"),
+    ([LATENCY | {"value": "0.05"}], "latency", [0.0601], "fail"),
+    # The summary is held against the bounds, each sample against the ceiling.
+    ([{"statistic": "median"}], "bandwidth", [900.0, 950.0, 2000.0], "pass"),
+    ([{"statistic": "mean"}], "bandwidth", [900.0, 900.0, 1050.0], "pass"),
+    ([{"statistic": "mean"}], "bandwidth", [900.0, 900.0, 1049.0], "fail"),
+    ([{"statistic": "best"}], "bandwidth", [1.0, 950.0], "pass"),
+    ([LATENCY | {"statistic": "best"}], "latency", [11.0, 99.0], "pass"),
+    ([{}, PEAK], "bandwidth", [2000.0], "pass"),
+    ([{}, PEAK], "bandwidth", [1000.0, 1000.0, 2000.1], "above-ceiling"),
+    ([{}, PEAK], "bandwidth", [900.0], "fail"),
+    ([PEAK], "bandwidth", [2000.1], "above-ceiling"),
+    ([PEAK], "bandwidth", [1999.0], "not-asserted"),
+    ([PEAK, PEAK | {"value": "1500", "source": "other"}], "bandwidth", [1600.0], "above-ceiling"),
+    ([{}, PEAK | {"placement": "on-socket"}], "bandwidth", [3000.0], "pass"),
+    ([{}, PEAK | {"conditions": "bound=lower"}], "bandwidth", [3000.0], "pass"),
+    # The peak of another metric caps this one, whatever size it has.
+    (
+        [{"metric": "capped"}, PEAK | {"metric": "peak_bandwidth"}],
+        "capped",
+        [2001.0],
+        "above-ceiling",
+    ),
+    ([{"metric": "capped"}, PEAK | {"metric": "peak_bandwidth"}], "capped", [1999.0], "pass"),
+    ([], "bandwidth", [1.0], "not-asserted"),
+    ([{"system": "elsewhere"}], "bandwidth", [1.0], "not-asserted"),
+    ([{"kind": "target"}], "bandwidth", [1.0], "not-asserted"),
+]
+
+
+@pytest.mark.parametrize(("rows", "metric", "samples", "verdict"), VERDICTS)
+def test_verdict(folder: Path, rows: list, metric: str, samples: list, verdict: str) -> None:
+    refs = references(folder, *rows)
+    size = 4096 if metric == "capped" else None
+    judged = refs.judge(CASE, metric, size, samples)
+    assert judged.verdict == verdict
+    assert (judged.bounds is None) == (not any(decided(refs, CASE, metric, size)))
+
+
+def test_judgement_tells_its_ceiling(folder: Path) -> None:
+    judged = references(folder, PEAK | {"unit": "GB/s", "value": "2"}).judge(
+        CASE, "bandwidth", None, [3.0, 1.0, 2.0]
+    )
+    assert (judged.ceiling, judged.ceiling_id) == (2000, "r1")
+    assert (judged.value, judged.statistic, judged.bounds) == (2.0, "median", None)
+
+
+def test_judgement_by_the_number_of_samples(folder: Path) -> None:
+    """The more samples of a distribution, the closer their mean must be."""
+    row = LATENCY | {"metric": "ring", "spread": "1", "statistic": "mean", "conditions": "runs=100"}
+    refs = references(folder, row)
+    assert refs.judge(CASE, "ring", None, [12.0]).verdict == "pass"
+    assert refs.judge(CASE, "ring", None, [12.0] * 9).verdict == "fail"
+
+
+@pytest.mark.parametrize(
+    ("statistic", "metric", "expected"),
+    [
+        ("best", "bandwidth", 9.0),
+        ("best", "latency", 1.0),
+        ("best", "share", 2.0),
+        ("mean", "bandwidth", 3.75),
+        ("median", "latency", 2.5),
+        ("single", "latency", 2.5),
+        ("unstated", "bandwidth", 2.5),
+    ],
+)
+def test_summary(folder: Path, statistic: str, metric: str, expected: float) -> None:
+    refs = references(folder)
+    rule = refs.rule(refs.fom("bench", metric))
+    samples = [3.0, 1.0, 9.0, 2.0] if metric != "share" else [3.0, 1.0, 2.0]
+    assert summarize(samples, statistic, rule) == expected
+
+
+def test_row_is_frozen() -> None:
+    row = Row.model_validate(ROW)
+    with pytest.raises(ValueError, match="frozen"):
+        row.value = 1.0
+    assert table.key_of(row) == table.key_of(Row.model_validate(ROW | {"id": "other"}))
