@@ -19,6 +19,7 @@ from plumbline import (
     placement,
     provider,
     reference,
+    schedulers,  # noqa: F401  registers ours
     survey,
 )
 from plumbline.errors import Fault

@@ -30,6 +30,7 @@ from plumbline import (
     placement,
     record,
     reference,
+    schedulers,  # noqa: F401  registers ours
 )
 from plumbline.errors import Fault
 
