@@ -145,7 +145,9 @@ class Benchmark(rfm.RunOnlyRegressionTest):
                 self.job.launcher = getlauncher(launcher or found.launcher)()
             if self.job.launcher.registered_name == found.launcher != "local":
                 self.job.launcher.path = found.launcher_path
-            bound = binding.bind(self.layout, self.job.launcher.registered_name)
+            # An mpiexec tells nothing of whose it is: the environment does, where it is not Hydra's.
+            manager = self.current_environ.extras.get("process_manager")
+            bound = binding.bind(self.layout, manager or self.job.launcher.registered_name)
         except (placement.PlacementError, provider.NotProvided, binding.BindingError) as err:
             self.leave_out(str(err))
         self.build = found.build

@@ -175,6 +175,9 @@ def gather(session: str, running: bool, full: bool) -> dict:
             "report_file": str(folder / "report.json"),
             # The closing table shows the headline figures, the records all of them.
             "perf_info_level": "verbose",
+            # A foreign system can be listed where its module system is not installed; its modules'
+            # conflicts are the module system's own to resolve.
+            "resolve_module_conflicts": False,
         }],
         "storage": [{"enable": True, "sqlite_db_file": str(paths.results() / "reframe.db")}],
     }  # fmt: skip
