@@ -1,0 +1,84 @@
+"""Flux by its commands: what is submitted, and what becomes of each end of a job."""
+
+import os
+from pathlib import Path
+
+import pytest
+from plumbline import launchers, schedulers
+from reframe.core.exceptions import JobError
+from reframe.core.schedulers import Job
+
+STANDIN = Path(__file__).with_name("standins") / "flux"
+
+
+@pytest.fixture
+def flux(tmp_path, monkeypatch):
+    """A scheduler whose `flux` is the stand-in, in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{STANDIN}:{os.environ['PATH']}")
+    monkeypatch.setenv("STANDIN_FLUX", str(tmp_path))
+    monkeypatch.setattr(schedulers.FluxBatchScheduler, "get_option", lambda *_: None)
+    monkeypatch.setattr(schedulers.time, "sleep", lambda _: None)
+    return schedulers.FluxBatchScheduler()
+
+
+def job_of(scheduler, body: str, **given) -> Job:
+    """A submitted job of two tasks on two nodes."""
+    job = Job.create(scheduler, launchers.FluxRun(), name="rfm_job", script_filename="job.sh",
+                     stdout="job.out", stderr="job.err", **given)  # fmt: skip
+    job.num_tasks, job.num_tasks_per_node, job.num_cpus_per_task = 2, 1, 3
+    job.time_limit = 90
+    preamble = scheduler.emit_preamble(job)
+    Path("job.sh").write_text("\n".join(["#!/bin/sh", *preamble, body, ""]))
+    scheduler.submit(job)
+    return job
+
+
+def test_directives(flux):
+    """Each option is a directive of its own, under one sentinel (flux-batch(1))."""
+    job = job_of(flux, "true", sched_access=["--queue=pdebug"])
+    assert job.jobid == "81234567890"
+    lines = [line for line in Path("script").read_text().splitlines() if line.startswith("#flux")]
+    for option in ("--nodes=2", "--nslots=2", "--cores-per-slot=3", "--time-limit=90s",
+                   "--queue=pdebug", "--output=job.out", "--error=job.err"):  # fmt: skip
+        assert f"#flux: {option}" in lines
+    assert job.launcher.run_command(job) == "flux run -N 2 -n 2 -c 3"
+
+
+@pytest.mark.parametrize(("body", "code"), [("true", 0), ("exit 3", 3)])
+def test_a_job_that_ends(flux, body, code):
+    job = job_of(flux, body)
+    flux.wait(job)
+    assert (job.exitcode, job.nodelist, job.exception) == (code, ["node7"], None)
+
+
+@pytest.mark.parametrize(
+    ("state", "says"),
+    [
+        ("TIMEOUT|142|node7|resource allocation expired", "TIMEOUT: resource allocation expired"),
+        ("CANCELED|||by an operator", "CANCELED: by an operator"),
+        ("FAILED|||unsatisfiable request", "FAILED: unsatisfiable request"),
+        ("LOST", "does not know the job any more"),
+    ],
+)
+def test_a_job_that_is_lost_is_told_in_flux_words(flux, monkeypatch, state, says):
+    """Not as output in which a pattern was not found."""
+    job = job_of(flux, "true")
+    monkeypatch.setenv("STANDIN_STATE", state)
+    for _ in range(schedulers.MISSES):
+        flux.poll(job)
+    assert flux.finished(job)
+    assert isinstance(job.exception, JobError)
+    assert says in str(job.exception)
+
+
+def test_jsrun_resource_sets(flux):
+    """One resource set a task; GPUs and other sets as a binding asks (jsrun(1))."""
+    job = Job.create(flux, launchers.Jsrun(), name="rfm_job", script_filename="job.sh",
+                     stdout="job.out", stderr="job.err")  # fmt: skip
+    job.num_tasks, job.num_tasks_per_node, job.num_cpus_per_task = 12, 6, 7
+    assert job.launcher.run_command(job) == "jsrun -n 12 -a 1 -c 7 -g 0 -r 6"
+    job.launcher.gpus_per_task = 1
+    assert job.launcher.run_command(job) == "jsrun -n 12 -a 1 -c 7 -g 1 -r 6"
+    job.launcher.resource_sets = ["-n", "1", "-a", "42"]
+    assert job.launcher.run_command(job) == "jsrun -n 1 -a 42"
