@@ -17,7 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from plumbline import configuration, parse, paths, placement, provider, record
+from plumbline import configuration, parse, paths, placement, provider, record, table
 
 DOCS = paths.ROOT / "docs"
 BIN = Path(sys.executable).parent
@@ -48,6 +48,16 @@ def listing(results: str, repeats: int) -> list[float]:
     return [timed(command, results) for _ in range(repeats)]
 
 
+def tables(repeats: int) -> list[float]:
+    """Seconds of reading all reference tables."""
+    found = []
+    for _ in range(repeats):
+        began = time.perf_counter()
+        table.load(paths.reference())
+        found.append(time.perf_counter() - began)
+    return found
+
+
 def overhead(results: str, repeats: int) -> dict[str, list[float]]:
     """Seconds a test case beyond its program's own: within the case, and of the whole session."""
     found: dict[str, list[float]] = {"case": [], "session": []}
@@ -62,9 +72,7 @@ def overhead(results: str, repeats: int) -> dict[str, list[float]]:
 
 def by_hand(samples: int) -> float:
     """Median 8-byte latency of PingPong, started by hand with the same binding, in us."""
-    (partition,) = configuration.read_system(paths.systems() / "local.yaml")["systems"][0][
-        "partitions"
-    ]
+    partition = configuration.this_machine()
     topology = placement.Topology.from_processor(
         partition["processor"], partition["extras"]["usable_cpus"]
     )
@@ -120,6 +128,7 @@ def measure(pairs: int) -> dict:
             "machine": {"cpus": os.cpu_count(), "kernel": platform.release(),
                         "python": platform.python_version()},
             "date": time.strftime("%Y-%m-%d"),
+            "tables_seconds": round(statistics.median(tables(repeats=5)), 3),
             "listing_seconds": round(statistics.median(listing(results, repeats=5)), 3),
             "case_overhead_seconds": round(statistics.median(costs["case"]), 3),
             "session_overhead_seconds_per_case": round(statistics.median(costs["session"]), 3),
@@ -138,6 +147,7 @@ def render(figures: dict) -> str:
         ("harness seconds a test case, whole session shared out",
          figures["session_overhead_seconds_per_case"], "≤ 1"),
         ("seconds of `reframe -c checks/ -l`", figures["listing_seconds"], "≤ 3"),
+        ("seconds of reading all reference tables", figures["tables_seconds"], "≤ 0.2"),
         (f"IMB 8-byte latency, harness / by hand, median of {figures['latency_pairs']} pairs",
          f"{figures['latency_ratio_median']} (quartiles {low} and {high})", "0.97 to 1.03"),
     ]  # fmt: skip

@@ -1,14 +1,13 @@
 """Faults seeded into systems and tables, each told apart by `plumbline lint`."""
 
-import copy
 from pathlib import Path
 
 import pytest
-from plumbline import configuration, lint, paths, table
+from plumbline import configuration, lint, paths, system, table
 from plumbline.errors import Fault
 
 
-def system() -> dict:
+def somewhere() -> dict:
     """A system file without fault: two sockets of two cores."""
     return {
         "systems": [
@@ -67,6 +66,7 @@ SYSTEM_FAULTS = [
     (lambda c: partition(c).pop("launcher"), "'launcher' is a required property"),
     (lambda c: partition(c).update(launcher="jsrum"), "launcher 'jsrum' is not known"),
     (lambda c: partition(c).update(scheduler="slurn"), "scheduler 'slurn' is not known"),
+    (lambda c: partition(c)["extras"].update(placements="all"), "'all' is no list"),
     (lambda c: partition(c)["environs"].append("icc"), "environs: 'icc' is not among"),
     (lambda c: partition(c).update(max_jobs="4"), "'4' is not of type 'number'"),
     (lambda c: partition(c)["extras"].update({"file-systems": {}}), "does not match"),
@@ -86,15 +86,15 @@ SYSTEM_FAULTS = [
 
 def test_good_system():
     """Nothing is found where nothing is wrong."""
-    assert list(lint.faults_of_system(system())) == []
+    assert list(system.faults(somewhere())) == []
 
 
 @pytest.mark.parametrize(("damage", "says"), SYSTEM_FAULTS, ids=[says for _, says in SYSTEM_FAULTS])
 def test_system_fault(damage, says):
     """One fault, one line, in words of its own."""
-    content = copy.deepcopy(system())
+    content = somewhere()
     damage(content)
-    faults = list(lint.faults_of_system(content))
+    faults = list(system.faults(content))
     assert len(faults) == 1, faults
     assert says in faults[0]
     others = [other for _, other in SYSTEM_FAULTS if other != says]
@@ -109,7 +109,8 @@ FILE_FAULTS = [
     ("systems: [{name: other, hostnames: [x], partitions: []}]\n", "of the file's own name"),
     ("systems: [{name: here}]\nenvironments: [{name: gcc}]\n", "target_systems: [here]"),
     (
-        "systems: [{name: here, partitions: [{name: p, extras: {placements: [on-soket]}}]}]\n",
+        "systems: [{name: here, hostnames: [h], partitions: [{name: p, scheduler: local, "
+        "launcher: local, extras: {placements: [on-soket]}}]}]\n",
         "unknown placement 'on-soket'",
     ),
 ]
@@ -152,7 +153,7 @@ def rows(*cells: dict) -> table.Tables:
 def test_fault_between_tables_and_systems(cells: dict, says: str):
     """File, line and column, and nothing of the row that is right."""
     tables = rows({"toolchain": "gcc", "conditions": "partition=batch"}, cells)
-    (fault,) = lint.faults_of_references(tables, {"somewhere": system()})
+    (fault,) = lint.faults_of_references(tables, {"somewhere": somewhere()})
     assert fault.startswith("site/somewhere.csv:3: ")
     assert says in fault
 
@@ -167,6 +168,6 @@ def test_shipped_systems_are_good():
     systems = {}
     for path in configuration.system_files():
         systems[path.stem] = configuration.read_system(path)
-        assert list(lint.faults_of_system(systems[path.stem])) == [], path.name
+        assert list(system.faults(systems[path.stem])) == [], path.name
     tables = table.load(paths.reference())
     assert list(lint.faults_of_references(tables, systems)) == []

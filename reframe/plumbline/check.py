@@ -145,7 +145,7 @@ class Benchmark(rfm.RunOnlyRegressionTest):
                 self.job.launcher = getlauncher(launcher or found.launcher)()
             if self.job.launcher.registered_name == found.launcher != "local":
                 self.job.launcher.path = found.launcher_path
-            # An mpiexec tells nothing of whose it is: the environment does, where it is not Hydra's.
+            # Whose an mpiexec is its name does not tell: the environment does.
             manager = self.current_environ.extras.get("process_manager")
             bound = binding.bind(self.layout, manager or self.job.launcher.registered_name)
         except (placement.PlacementError, provider.NotProvided, binding.BindingError) as err:
@@ -155,7 +155,12 @@ class Benchmark(rfm.RunOnlyRegressionTest):
         self.num_tasks_per_node = self.layout.num_tasks_per_node
         self.num_cpus_per_task = self.layout.num_cpus_per_task
         self.env_vars.update({**found.env_vars, **bound.env_vars})
-        self.job.launcher.options = [*map(shlex.quote, bound.options)]
+        options = [*map(shlex.quote, bound.options)]
+        if self.job.launcher.registered_name == "local":
+            # ReFrame's local launcher drops its options; a modifier stays before the program.
+            self.job.launcher.modifier, *self.job.launcher.modifier_options = options
+        else:
+            self.job.launcher.options = options
         self.prepare()
         for name, text in bound.files.items():
             self.write_file(name, text)
@@ -352,6 +357,8 @@ class Benchmark(rfm.RunOnlyRegressionTest):
         """Gives each figure its verdict, and ReFrame the same numbers for its own store."""
         if self.is_dry_run():
             return
+        if not hasattr(self, "samples"):
+            raise SanityError("invalid: ReFrame was told to leave out the sanity phase")
         tables, full_name = references(), self.current_partition.fullname
         self.judgements = {
             figure: tables.judge(self.case, *figure, values)
@@ -388,7 +395,7 @@ class Benchmark(rfm.RunOnlyRegressionTest):
         value = f"{parse.variable(*figure)} = {judged.value:.6g} {unit}"
         if judged.verdict == "above-ceiling":
             return (
-                f"{value} is above its ceiling {judged.ceiling:.6g} {unit} ({judged.ceiling_id}): "
+                f"{value} is beyond its ceiling {judged.ceiling:.6g} {unit} ({judged.ceiling_id}): "
                 f"a fault of the measurement"
             )
         if judged.verdict == "fail":

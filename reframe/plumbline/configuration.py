@@ -14,7 +14,7 @@ import shutil
 import time
 from pathlib import Path
 
-from plumbline import paths, placement
+from plumbline import paths, placement, system
 from plumbline.errors import Fault
 from plumbline.table import read_yaml
 
@@ -58,19 +58,12 @@ def read_system(path: Path) -> dict:
         if not isinstance(environment, dict) or environment.get("target_systems") != names:
             raise Fault(f"{path}: every environment needs `target_systems: [{path.stem}]`")
     for partition in content["systems"][0].get("partitions") or []:
-        _check_placements(path, partition)
-        if (partition.get("extras") or {}).get("detect"):
+        if isinstance(partition, dict) and (partition.get("extras") or {}).get("detect"):
             _detect(path, partition, environments)
+    fault = next(system.faults({"environments": [], **content}), None)
+    if fault:
+        raise Fault(f"{path}: {fault}")
     return content
-
-
-def _check_placements(path: Path, partition: dict) -> None:
-    for name in (partition.get("extras") or {}).get("placements", []):
-        if not placement.known(name):
-            raise Fault(
-                f"{path}: partition {partition.get('name')!r}: unknown placement {name!r}; "
-                f"Plumbline knows {placement.describe()}"
-            )
 
 
 def _detect(path: Path, partition: dict, environments: list[dict]) -> None:
@@ -85,8 +78,7 @@ def _detect(path: Path, partition: dict, environments: list[dict]) -> None:
         topology = placement.Topology.from_processor(partition["processor"], usable)
     except placement.PlacementError as err:
         raise Fault(f"{path}: this machine's topology could not be detected: {err}") from None
-    asked = extras.setdefault("placements", placement.of_one_node(topology))
-    partition["features"] = [*partition.get("features", []), *asked]
+    extras.setdefault("placements", placement.of_one_node(topology))
     scratch = paths.scratch()
     if not scratch.is_dir() or not os.access(scratch, os.W_OK | os.X_OK):
         raise Fault(
@@ -102,6 +94,16 @@ def _detect(path: Path, partition: dict, environments: list[dict]) -> None:
         provider = (environment.get("extras") or {}).get("provider")
         if provider == "path" and shutil.which("IMB-MPI1"):
             environment["features"] = [*environment.get("features", []), "imb"]
+
+
+def this_machine() -> dict:
+    """A partition that is this machine, as detection fills it in.
+
+    :raises Fault: if the machine cannot be told, or has no scratch folder.
+    """
+    partition = {"extras": {}}
+    _detect(paths.systems(), partition, [])
+    return partition
 
 
 def session_id() -> str:
@@ -139,19 +141,24 @@ def gather(session: str, running: bool, full: bool) -> dict:
     systems, environments = [], []
     for path in system_files():
         content = read_system(path)
-        (system,) = content["systems"]
-        system["prefix"] = str(folder)
-        for partition in system["partitions"]:
+        (found,) = content["systems"]
+        found["prefix"] = str(folder)
+        for partition in found["partitions"]:
             features = partition.setdefault("features", [])
             features += [p for p in (partition.get("extras") or {}).get("placements", [])
                          if p not in features]  # fmt: skip
             if full:
                 features.append("full")
-        systems.append(system)
+        systems.append(found)
         environments += content.get("environments", [])
     handlers = [{"type": "file", "name": str(folder / "reframe.log"), "level": "debug2",
                  "format": "[%(asctime)s] %(levelname)s: %(check_info)s: %(message)s"}]  # fmt: skip
     if running:
+        if len(str(folder).split()) != 1:
+            raise Fault(
+                f"{folder}: ReFrame starts no job in a folder with a space in its name: set "
+                f"PLUMBLINE_RESULTS to one without"
+            )
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as err:

@@ -27,9 +27,7 @@ def examine(system: str | None) -> dict:
 
 
 def _machine() -> dict[str, str]:
-    content = configuration.read_system(paths.systems() / "local.yaml")
-    (system,) = content["systems"]
-    (partition,) = system["partitions"]
+    partition = configuration.this_machine()
     extras = partition["extras"]
     topology = placement.Topology.from_processor(partition["processor"], extras["usable_cpus"])
     scratch = paths.scratch()

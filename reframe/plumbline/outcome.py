@@ -112,5 +112,7 @@ def _reason(task) -> str:
     kind, error, _ = task.exc_info
     if kind is None:
         return "not judged: ReFrame was told to leave out its sanity or performance phase"
+    if error is not None and task.aborted:
+        return f"stopped while it ran ({type(error.__cause__).__name__})"
     own = task.skipped or isinstance(error, (SanityError, PerformanceError, ReframeError))
     return str(error) if own and str(error) else " ".join(what(*task.exc_info).split())

@@ -186,14 +186,18 @@ class References:
     def ceiling(
         self, case: Case, metric: str, size: int | None
     ) -> tuple[float, str] | tuple[None, None]:
-        """The lowest theoretical peak that caps a figure of merit, in its unit; its row's id."""
+        """The tightest theoretical peak of a figure of merit, in its unit, and its row's id.
+
+        Where lower is better, a peak is the least that can be.
+        """
         fom = self.fom(case.benchmark, metric)
         peaks = self.matching(case, metric, size, "peak")
         for other in fom.ceilings:
             benchmark, _, capped = other.partition("/")
             of_other = Case(**{**vars(case), "benchmark": benchmark})
             peaks += self.matching(of_other, capped, None, "peak")
-        return min(((row.used(fom.unit)[0], row.id) for row in peaks), default=(None, None))
+        tightest = max if self.rule(fom).better == "lower" else min
+        return tightest(((row.used(fom.unit)[0], row.id) for row in peaks), default=(None, None))
 
     def judge(
         self, case: Case, metric: str, size: int | None, samples: Sequence[float]
@@ -207,7 +211,8 @@ class References:
         statistic = bounds.statistic if bounds else "median"
         value = summarize(samples, statistic, rule)
         ceiling, ceiling_id = self.ceiling(case, metric, size)
-        if ceiling is not None and max(samples) > ceiling:
+        lower = rule.better == "lower"
+        if ceiling is not None and (min(samples) < ceiling if lower else max(samples) > ceiling):
             verdict = "above-ceiling"
         elif bounds is None:
             verdict = "not-asserted"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import functools
 import json
+import logging
 import os
 import re
 import sys
@@ -19,18 +20,17 @@ from pathlib import Path
 import fasteners
 import reframe.core.runtime as rt
 from reframe.core.exceptions import PerformanceError, SanityError, what
+from reframe.core.logging import getlogger
 from reframe.frontend import executors
 
 from plumbline import (
     closing,
     configuration,
-    launchers,  # noqa: F401  registers ours
     outcome,
     paths,
     placement,
     record,
     reference,
-    schedulers,  # noqa: F401  registers ours
 )
 from plumbline.errors import Fault
 
@@ -48,6 +48,8 @@ def configure(argv: list[str]) -> dict:
     running = any(a in ("--run", "--dry-run") or re.match(r"-[a-zA-Z]*r", a) for a in argv[1:])
     name = configuration.session_id()
     site = configuration.gather(name, running, configuration.asked_for("full", argv[1:]))
+    # A log that cannot be written (a full disk) must not bury the verdicts under tracebacks.
+    logging.raiseExceptions = False
     if running and current is None:
         current = Session(name, dry_run="--dry-run" in argv, extras=_extras(argv))
         watch(current)
@@ -94,6 +96,7 @@ class Session(executors.TaskEventListener):
         self.folder = paths.results() / "sessions" / name
         self.planned: dict[str, dict] = {}
         self.records: list[dict] = []
+        self._ended: set[tuple[str, int]] = set()
         self.survey: list[dict] = []
         self.lost = 0
         self.notes: list[str] = []
@@ -115,7 +118,10 @@ class Session(executors.TaskEventListener):
                 "were asked for (`plumbline doctor` lists what there is)"
             )
         if not self.dry_run:
-            self._claim_machine(testcases)
+            try:
+                self._claim_machine(testcases)
+            except OSError as err:
+                raise Fault(_unwritable(paths.results(), err)) from None
         jobs, node_hours = 0, 0.0
         for testcase in testcases:
             check, partition, environ = testcase
@@ -147,23 +153,24 @@ class Session(executors.TaskEventListener):
                 self.folder.mkdir(parents=True, exist_ok=True)
                 (self.folder / "plan.json").write_text(json.dumps(plan, indent=1))
             except OSError as err:
-                raise Fault(f"{self.folder}: the plan cannot be written: {err}") from None
+                raise Fault(_unwritable(self.folder, err)) from None
 
     def _claim_machine(self, testcases) -> None:
         """Two sessions that measure on one machine would measure each other."""
         if not any(testcase.partition.scheduler.is_local for testcase in testcases):
             return
         path = paths.results() / "measuring.lock"
-        path.parent.mkdir(parents=True, exist_ok=True)
+        # Beside the lock: closing a file of its own would let go of a process' lock on it.
+        holder = path.with_suffix(".holder")
         self._lock = fasteners.InterProcessLock(path)
         if not self._lock.acquire(blocking=False):
-            holder = path.read_text().strip()
+            told = holder.read_text().strip() if holder.exists() else "that is starting"
             self._lock = None
             raise Fault(
-                f"{path}: session {holder or '(starting)'} measures on this machine; two at once "
-                f"would measure each other: wait until it has ended"
+                f"{path}: session {told} measures on this machine; two at once would measure each "
+                f"other: wait until it has ended"
             )
-        path.write_text(f"{self.name} (process {os.getpid()})")
+        holder.write_text(f"{self.name} (process {os.getpid()})")
 
     # -- as each case ends ------------------------------------------------------------------
 
@@ -199,6 +206,11 @@ class Session(executors.TaskEventListener):
     def keep(self, task, result: str) -> None:
         """Writes the record of a case that ended."""
         fields = outcome.of_task(self, task, result)
+        ended = (fields["case"], fields["attempt"])
+        if ended in self._ended:
+            # A signal while ReFrame was clearing up after it: its verdict stands already.
+            return
+        self._ended.add(ended)
         tidy = getattr(task.check, "tidy", None)
         if tidy:
             tidy()
@@ -225,6 +237,7 @@ class Session(executors.TaskEventListener):
         if self._closed:
             return self.exit_code
         self._closed = True
+        _close_logs()
         if not self.planned:
             return self.exit_code
         if self.dry_run:
@@ -297,6 +310,26 @@ def _surveyed(task, fields: dict) -> dict:
 def case_name(check: str, fields: dict) -> str:
     """A test case as ReFrame lists it, without the hash."""
     return f"{check} @{fields['system']}:{fields['partition']}+{fields['environment']}"
+
+
+def _unwritable(folder: Path, err: OSError) -> str:
+    return (
+        f"{folder}: cannot be written ({err.strerror}): free the disk, or set PLUMBLINE_RESULTS "
+        f"to a folder that can be"
+    )
+
+
+def _close_logs() -> None:
+    """Closes ReFrame's log files while a failure can still be put in words: at exit, a disk that
+    is full would print a traceback for each."""
+    logger = getlogger().logger
+    for handler in list(logger.handlers if logger else []):
+        if isinstance(handler, logging.FileHandler):
+            logger.removeHandler(handler)
+            try:
+                handler.close()
+            except OSError as err:
+                print(f"plumbline: {handler.baseFilename}: not whole ({err.strerror})")
 
 
 def _cost(check, partition) -> tuple[int, float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from plumbline import inventory, paths, session, survey
+from plumbline import inventory, paths, reference, session, survey
 from plumbline.errors import Fault
 
 #: ReFrame's options that a session cannot have, and why.
@@ -30,6 +30,7 @@ def run(system: str | None, arguments: list[str], strict: bool) -> int:
         raise Fault(
             "a session without sanity and performance checks asserts nothing: leave them on"
         )
+    reference.loaded(paths.reference())
     checks = _checks_in(arguments) or [str(paths.CHECKS)]
     there = survey.listed(system, checks)
     os.environ["RFM_CONFIG_FILES"] = str(paths.SETTINGS)

@@ -15,6 +15,7 @@ from plumbline import paths, session
 from plumbline.errors import Fault
 
 _CASE = re.compile(r"^- (?P<check>\S.*?) /[0-9a-f]+ @(?P<where>\S+)$", re.M)
+_TRACEBACK = re.compile(r"^.*Traceback \(most recent call last\):\n((?: .*\n)+)(\S.*)$", re.M)
 _WARNING = re.compile(r"^WARNING: (.*(?:\n(?!\[|- |WARNING).+)*)", re.M)
 
 
@@ -52,14 +53,24 @@ def reframe(arguments: list[str], system: str | None = None, **env: str) -> str:
         check=False,
     )
     said = done.stdout + done.stderr
-    left_out = [w for w in _WARNING.findall(said) if w.startswith("skipping test")]
+    left_out = [w for w in _WARNING.findall(said) if w.startswith(("skipping test", "check path"))]
     if left_out:
         raise Fault("\n".join(" ".join(warning.split()) for warning in left_out))
     if done.returncode:
-        lines = [line for line in said.splitlines() if "plumbline:" in line or "ERROR" in line]
-        text = "\n".join(lines or said.strip().splitlines()[-3:])
-        raise Fault(text.replace("plumbline: ", "").replace("ERROR: ", ""))
+        raise Fault(_told(said))
     return said
+
+
+def _told(said: str) -> str:
+    """What ReFrame said of a failure, without its traceback: where it was raised, and the words."""
+    raised = _TRACEBACK.findall(said)
+    if raised:
+        places, words = raised[-1]
+        path, line = re.findall(r'^  File "(.+)", line (\d+)', places, re.M)[-1]
+        return f"{path}:{line}: {words}"
+    lines = [line for line in said.splitlines() if "plumbline:" in line or "ERROR" in line]
+    text = "\n".join(lines or said.strip().splitlines()[-2:])
+    return text.replace("plumbline: ", "").replace("ERROR: ", "")
 
 
 def listed(system: str | None, checks: list[str]) -> set[str]:

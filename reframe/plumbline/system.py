@@ -1,0 +1,114 @@
+"""System files: what may be wrong with one.
+
+A system file is a ReFrame configuration in its own schema; beyond the schema it is held against
+what ReFrame and Plumbline know, and against its own topology.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import jsonschema
+import reframe.core.backends as backends
+import reframe.schemas as schemas
+
+from plumbline import (
+    launchers,  # noqa: F401  registers ours
+    placement,
+    provider,
+    schedulers,  # noqa: F401  registers ours
+)
+
+
+@functools.cache
+def _schema() -> jsonschema.Draft7Validator:
+    """ReFrame's own schema of what a system file may hold."""
+    whole = json.loads(Path(schemas.__path__[0], "config.json").read_text(encoding="utf-8"))
+    parts = {key: whole["properties"][key] for key in ("systems", "environments")}
+    return jsonschema.Draft7Validator({**whole, "properties": parts, "required": ["systems"]})
+
+
+def faults(content: dict) -> Iterator[str]:
+    """What is wrong with a system file that could be read."""
+    wrong = False
+    for fault in _schema().iter_errors(content):
+        wrong = True
+        yield f"{fault.json_path}: {fault.message}"
+    if wrong:
+        return
+    (system,) = content["systems"]
+    if system["name"] != "local" and ".*" in system["hostnames"]:
+        yield "hostnames: '.*' takes every host, and would shadow the systems after it"
+    environments = {environment["name"]: environment for environment in content["environments"]}
+    if len(environments) != len(content["environments"]):
+        yield "environments: a name stands twice"
+    for partition in system["partitions"]:
+        for fault in _faults_of_partition(partition, environments):
+            yield f"partition {partition['name']}: {fault}"
+    used = {name for partition in system["partitions"] for name in partition.get("environs", [])}
+    for name, environment in environments.items():
+        if name not in used:
+            yield f"environment {name}: no partition has it among its environs"
+        extras = environment.get("extras", {})
+        if extras.get("provider") not in provider.PROVIDERS:
+            yield (
+                f"environment {name}: extras.provider {extras.get('provider')!r}; there are "
+                f"{', '.join(provider.PROVIDERS)}"
+            )
+        launcher = extras.get("launcher")
+        if launcher and not _registered(backends.getlauncher, launcher):
+            yield f"environment {name}: extras.launcher {launcher!r} is not known to ReFrame"
+
+
+def _faults_of_partition(partition: dict, environments: dict) -> Iterator[str]:
+    for name in partition.get("environs", []):
+        if name not in environments:
+            yield f"environs: {name!r} is not among the file's environments"
+    if not _registered(backends.getlauncher, partition["launcher"]):
+        yield f"launcher {partition['launcher']!r} is not known to ReFrame or Plumbline"
+    if not _registered(backends.getscheduler, partition["scheduler"]):
+        yield f"scheduler {partition['scheduler']!r} is not known to ReFrame or Plumbline"
+    processor, extras = partition.get("processor", {}), partition.get("extras", {})
+    placements = extras.get("placements", [])
+    if not isinstance(placements, list):
+        yield f"extras.placements: {placements!r} is no list"
+        return
+    for name in placements:
+        if not isinstance(name, str) or not placement.known(name):
+            yield (
+                f"extras.placements: unknown placement {name!r}; Plumbline knows "
+                f"{placement.describe()}"
+            )
+            return
+    if processor.get("topology"):
+        yield from _faults_of_topology(processor, extras)
+
+
+def _faults_of_topology(processor: dict, extras: dict) -> Iterator[str]:
+    topology = processor["topology"]
+    everything = set(range(processor["num_cpus"]))
+    for level in ("cores", "sockets", "numa_nodes"):
+        listed = [cpu for mask in topology.get(level, []) for cpu in placement.cpus_of_mask(mask)]
+        # A NUMA domain may have memory and no core; no CPU is in two of them.
+        if len(listed) != len(set(listed)) or set(listed) != everything:
+            yield f"processor: topology.{level} does not hold each of {len(everything)} CPUs once"
+    strange = set(extras.get("usable_cpus", [])) - everything
+    if strange:
+        yield f"extras.usable_cpus: {sorted(strange)} are beyond the {len(everything)} CPUs"
+        return
+    cores = placement.Topology.from_processor(processor, extras.get("usable_cpus"))
+    for name in extras.get("placements", []):
+        fault = placement.missing(name, cores)
+        if fault:
+            yield f"extras.placements: {fault}"
+
+
+def _registered(find, name: str) -> bool:
+    try:
+        find(name)
+    except Exception:
+        return False
+    return True

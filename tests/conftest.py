@@ -1,0 +1,354 @@
+"""Fixtures of the end-to-end tests: a system of its own for the real commands to run on."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import functools
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[1]
+BIN = Path(sys.executable).parent
+CHECKS = ROOT / "checks"
+STANDINS = ROOT / "tests" / "standins"
+MPICH = ROOT / ".tools" / "mpich" / "bin"
+
+#: Longest that a command may take before it is stopped and the test fails.
+PATIENCE = 180
+
+#: Columns of a reference table that the tests fill.
+COLUMNS = [
+    *("id", "source", "locator", "system", "toolchain", "benchmark", "metric", "placement"),
+    *("message_size", "nodes", "ppn", "conditions", "value", "spread", "unit", "statistic", "kind"),
+]
+
+
+@functools.cache
+def two_cores() -> tuple[int, int]:
+    """Two usable CPUs on two cores of one socket: what every test system has, so that the
+    captures' two tasks fit it on any machine."""
+    seen: dict[str, dict[str, int]] = {}
+    for cpu in sorted(os.sched_getaffinity(0)):
+        folder = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology")
+        try:
+            socket, core = [
+                (folder / name).read_text().strip() for name in ("physical_package_id", "core_id")
+            ]
+        except OSError:
+            continue
+        cores = seen.setdefault(socket, {})
+        cores.setdefault(core, cpu)
+        if len(cores) == 2:
+            first, second = cores.values()
+            return first, second
+    pytest.skip("needs two usable cores on one socket")
+
+
+@dataclass(frozen=True)
+class Done:
+    """A command that ended.
+
+    :ivar records: of the sessions that it made, each held against the record's schema.
+    """
+
+    code: int
+    out: str
+    err: str
+    sessions: list[Path] = field(default_factory=list)
+
+    @property
+    def said(self) -> str:
+        return self.out + self.err
+
+    @property
+    def session(self) -> Path:
+        """The folder of the one session that it made."""
+        (folder,) = self.sessions
+        return folder
+
+    @property
+    def records(self) -> list[dict]:
+        return [fields for folder in self.sessions for fields in records_of(folder)]
+
+    def record(self, check: str, environment: str | None = None) -> dict:
+        """The one record of a check, whose name holds all words of ``check``."""
+        found = [
+            fields
+            for fields in self.records
+            if set(check.split()) <= set(fields["check"].replace("%", " ").split())
+            and environment in (None, fields["environment"])
+        ]
+        assert len(found) == 1, f"{len(found)} records of {check} {environment}\n{self.said}"
+        return found[0]
+
+
+@functools.cache
+def _validator() -> jsonschema.Draft202012Validator:
+    schema = ROOT / "reframe" / "plumbline" / "record.schema.json"
+    return jsonschema.Draft202012Validator(json.loads(schema.read_text()))
+
+
+def records_of(session: Path) -> list[dict]:
+    """The records of a session's folder, whole lines that keep to the schema."""
+    path = session / "records.jsonl"
+    if not path.exists():
+        return []
+    text = path.read_text()
+    assert not text or text.endswith("\n"), f"{path} ends within a line"
+    return [valid(json.loads(line)) for line in text.splitlines()]
+
+
+def valid(fields: dict) -> dict:
+    """A record, once it keeps to the schema."""
+    _validator().validate(fields)
+    return fields
+
+
+CHECK = """\
+import reframe as rfm
+from plumbline.check import Benchmark
+
+
+@rfm.simple_test
+class NAME(Benchmark):
+FIELDS
+
+    def figures(self):
+        return self.wanted
+"""
+
+
+class Testbed:
+    """A system in a folder of its own, with what its commands find in their environment."""
+
+    __test__ = False
+
+    def __init__(self, folder: Path, scratch: Path, name: str = "testbed"):
+        self.name = name
+        self.folder = folder
+        self.systems = folder / "systems"
+        self.reference = folder / "reference"
+        self.results = folder / "results"
+        self.scratch = scratch
+        self.home = folder / "home"
+        for made in (self.systems, self.results, self.home):
+            made.mkdir()
+        shutil.copytree(
+            ROOT / "reference", self.reference, ignore=shutil.ignore_patterns("*.csv", "README*")
+        )
+        (self.reference / "site").mkdir(exist_ok=True)
+        self.environments: list[dict] = []
+        kept = {
+            key: value
+            for key, value in os.environ.items()
+            if not key.startswith(("PLUMBLINE_", "RFM_", "STANDIN_", "PYTEST_"))
+        }
+        self.env = kept | {
+            "HOME": str(self.home),
+            "PATH": f"{BIN}:{kept['PATH']}",
+            "PLUMBLINE_SYSTEMS": str(self.systems),
+            "PLUMBLINE_REFERENCE": str(self.reference),
+            "PLUMBLINE_RESULTS": str(self.results),
+            "PLUMBLINE_SCRATCH": str(self.scratch),
+            "RFM_CONFIG_FILES": str(ROOT / "reframe" / "settings.py"),
+            "RFM_COLORIZE": "0",
+        }
+
+    # -- the system ---------------------------------------------------------------------------
+
+    def environment(
+        self,
+        name: str,
+        features: str = "imb hpcc fio",
+        output: Path | None = None,
+        wrong: str = "",
+        provider: str = "path",
+        **variables: object,
+    ) -> None:
+        """Adds environment ``name`` to the system, with the stand-ins first on PATH. MPI programs
+        start by MPICH's mpiexec; fio has no launcher, and an environment ``name-io`` for that.
+
+        :arg output: folder of the captures that the stand-ins print.
+        :arg wrong: folder of ``standins/wrong`` whose launchers come before the real ones.
+        :arg variables: what else the stand-ins' environment has.
+        """
+        path = [STANDINS / "wrong" / wrong] if wrong else []
+        path += [STANDINS, MPICH]
+        found = {
+            "PATH": ":".join([*map(str, path), "$PATH"]),
+            "STANDIN_OUTPUT": str(output or STANDINS / "outputs"),
+            **{key: str(value) for key, value in variables.items()},
+        }
+        kinds = {
+            name: ([f for f in features.split() if f != "fio"], {"launcher": "mpiexec"}),
+            f"{name}-io": ([f for f in features.split() if f == "fio"], {}),
+        }
+        for key, (wanted, extras) in kinds.items():
+            if wanted:
+                self.environments.append(
+                    {
+                        "name": key,
+                        "features": wanted,
+                        "extras": {"provider": provider, **extras},
+                        "env_vars": [[k, v] for k, v in found.items()],
+                        "target_systems": [self.name],
+                    }
+                )
+        self.write()
+
+    def write(self, **partition: object) -> Path:
+        """Writes the system's file."""
+        path = self.systems / f"{self.name}.yaml"
+        node = {
+            "name": "node",
+            "scheduler": "local",
+            "launcher": "local",
+            "environs": [environment["name"] for environment in self.environments],
+            # Nothing is measured: the stand-ins may run beside each other.
+            "max_jobs": 4,
+            "extras": {"detect": True},
+            **partition,
+        }
+        # Only the machine at hand may take every host name.
+        host = ".*" if self.name == "local" else f"^{re.escape(socket.gethostname())}$"
+        system = {"name": self.name, "hostnames": [host], "partitions": [node]}
+        content = {"systems": [system], "environments": self.environments}
+        path.write_text(yaml.safe_dump(content, sort_keys=False))
+        return path
+
+    def refer(self, *rows: dict, name: str = "site/testbed.csv") -> Path:
+        """Writes a reference table; what a row does not say is as a site's baseline has it."""
+        path = self.reference / name
+        usual = {
+            "source": "site",
+            "locator": "table 1",
+            "system": self.name,
+            "statistic": "median",
+            "kind": "measured",
+        }
+        with path.open("w", newline="") as file:
+            writer = csv.DictWriter(file, COLUMNS, restval="")
+            writer.writeheader()
+            writer.writerows({**usual, **row} for row in rows)
+        return path
+
+    def check_file(self, name: str, **fields: object) -> Path:
+        """Writes a check of the test's own: PingPong's latency of 8 bytes, but for what is said."""
+        fields = {
+            "benchmark": "imb",
+            "program": "IMB-MPI1",
+            "placement": "on-socket",
+            "tags": {"smoke"},
+            "executable_opts": ["PingPong"],
+            "wanted": [("pingpong_latency", 8)],
+            **fields,
+        }
+        lines = "\n".join(f"    {key} = {value!r}" for key, value in fields.items())
+        path = self.folder / f"{name}.py"
+        path.write_text(CHECK.replace("NAME", name).replace("FIELDS", lines))
+        return path
+
+    # -- commands -----------------------------------------------------------------------------
+
+    def session_folders(self) -> set[Path]:
+        return {path.parent for path in self.results.glob("sessions/*/plan.json")}
+
+    def start(self, *command: object, cwd: Path | None = None, **env: object) -> subprocess.Popen:
+        """Starts a command in a process group of its own; whoever calls it stops it."""
+        cores = two_cores()
+        return subprocess.Popen(
+            [str(word) for word in command],
+            cwd=cwd or self.folder,
+            env={**self.env, **{key: str(value) for key, value in env.items()}},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            preexec_fn=lambda: os.sched_setaffinity(0, cores),
+        )
+
+    def ended(self, process: subprocess.Popen, before: set[Path]) -> Done:
+        """Waits for the end of a command."""
+        try:
+            out, err = process.communicate(timeout=PATIENCE)
+        finally:
+            stop(process)
+        made = sorted(self.session_folders() - before)
+        return Done(process.returncode, out, err, made)
+
+    def run(self, *command: object, cwd: Path | None = None, **env: object) -> Done:
+        """Runs a command to its end."""
+        before = self.session_folders()
+        return self.ended(self.start(*command, cwd=cwd, **env), before)
+
+    def plumbline(self, *arguments: object, **env: object) -> Done:
+        return self.run(BIN / "plumbline", *arguments, **env)
+
+    def reframe(self, *arguments: object, **env: object) -> Done:
+        return self.run(BIN / "reframe", *arguments, **env)
+
+
+def stop(process: subprocess.Popen) -> None:
+    """Ends what is left of a command's process group."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+
+
+@functools.cache
+def _has_direct_io(folder: Path) -> bool:
+    probe = folder / "direct-io"
+    try:
+        os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_DIRECT, 0o600))
+    except OSError:
+        return False
+    finally:
+        probe.unlink(missing_ok=True)
+    return True
+
+
+@pytest.fixture(scope="session")
+def disk() -> Iterator[Path]:
+    """A folder on a file system with direct I/O."""
+    for parent in (tempfile.gettempdir(), "/var/tmp", str(Path.home())):
+        with tempfile.TemporaryDirectory(prefix="plumbline-tests-", dir=parent) as folder:
+            if _has_direct_io(Path(folder)):
+                yield Path(folder)
+                return
+    pytest.skip("no folder with direct I/O here")
+
+
+@pytest.fixture(scope="module")
+def make_testbed(tmp_path_factory: pytest.TempPathFactory, disk: Path) -> Callable[..., Testbed]:
+    """Makes test systems; skips where the programs that they need are not installed."""
+    if not (MPICH / "mpiexec").is_file():
+        pytest.skip(f"{MPICH / 'mpiexec'} is not there: make setup")
+
+    def make(name: str = "testbed") -> Testbed:
+        two_cores()
+        scratch = Path(tempfile.mkdtemp(prefix="scratch-", dir=disk))
+        return Testbed(tmp_path_factory.mktemp(name), scratch, name)
+
+    return make
+
+
+@pytest.fixture
+def testbed(make_testbed: Callable[..., Testbed]) -> Testbed:
+    """A test system of the test's own, without environments yet."""
+    return make_testbed()

@@ -1,0 +1,228 @@
+"""`plumbline baseline`: from a site's own records to references that the next run asserts."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+from conftest import STANDINS, Testbed, valid
+
+FIO = ["-n", "fio.*write", "-S", "fio.size=8", "-S", "num_samples=1", "-S", "num_warmups=0"]
+CONDITIONS = {
+    "access": "sequential",
+    "block": "1MiB",
+    "direct": "1",
+    "jobs": "1",
+    "size": "8MiB",
+}
+
+
+def figure(value: float, **fields: object) -> dict:
+    """A figure of merit as a record has it."""
+    return {
+        "metric": "write_bandwidth",
+        "size": None,
+        "value": value,
+        "unit": "MB/s",
+        "samples": [value],
+        "statistic": "median",
+        "verdict": "not-asserted",
+        "lower": None,
+        "upper": None,
+        "reference": None,
+        "others": [],
+        "ceiling": None,
+        "headline": True,
+        **fields,
+    }
+
+
+def remember(testbed: Testbed, number: int, value: float | None, **fields: object) -> str:
+    """Writes a session with one record of fio's bandwidth, or one that measured nothing."""
+    session = f"2026110{number}T000000Z-{number:06x}"
+    line = valid(
+        {
+            "schema": 1,
+            "session": session,
+            "time": f"2026-11-0{number}T00:00:10Z",
+            "system": testbed.name,
+            "partition": "node",
+            "environment": "disk-io",
+            "check": "fio %placement=all-cores %direction=write",
+            "case": f"0123abcd @{testbed.name}:node+disk-io",
+            "attempt": 0,
+            "benchmark": "fio",
+            "program": "fio",
+            "version": "fio-3.33",
+            "placement": "all-cores",
+            "conditions": CONDITIONS,
+            "tags": ["smoke"],
+            "nodes": ["n1"],
+            "jobid": "1",
+            "samples": 1,
+            "warmups": 0,
+            "build": {"sha256": "a" * 64},
+            "extras": {},
+            "hosts": {},
+            "tasks": [{"rank": 0, "host": "n1", "cpus": "0-1"}],
+            "result": "pass",
+            "phase": None,
+            "reason": None,
+            "output": None,
+            "seconds": {"total": 1.0, "samples": [0.5]},
+            "foms": [] if value is None else [figure(value)],
+            **fields,
+        }
+    )
+    folder = testbed.results / "sessions" / session
+    folder.mkdir(parents=True, exist_ok=True)
+    plan = {"schema": 1, "session": session, "extras": {}, "cases": {line["case"]: {}}}
+    (folder / "plan.json").write_text(json.dumps(plan))
+    with (folder / "records.jsonl").open("a") as file:
+        file.write(json.dumps(line) + "\n")
+    return session
+
+
+def table(testbed: Testbed) -> list[dict]:
+    with (testbed.reference / "site" / f"{testbed.name}.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_two_sessions_are_too_few(testbed: Testbed):
+    testbed.environment("disk", "fio")
+    for number in (1, 2):
+        remember(testbed, number, 320)
+    # Neither a second record of a session nor one that measured nothing is a third one.
+    remember(testbed, 2, 320)
+    remember(testbed, 3, None, result="skip")
+    remember(testbed, 4, 320, system="another")
+    done = testbed.plumbline("baseline", testbed.name)
+    assert done.code == 2
+    assert "3" in done.err and "2 session(s)" in done.err and "Traceback" not in done.err
+    assert not (testbed.reference / "site" / "testbed.csv").exists()
+
+
+def test_three_give_the_median_and_a_robust_spread_that_the_next_run_asserts(testbed: Testbed):
+    testbed.environment("disk", "fio")
+    sessions = [remember(testbed, n, value) for n, value in enumerate([1900, 2100, 2000], 1)]
+    testbed.refer(
+        {"id": "printed", "benchmark": "fio", "metric": "write_bandwidth", "value": 5000,
+         "unit": "MB/s", "source": "paper", "toolchain": "disk-io", "placement": "all-cores"},
+        name="paper.csv",
+    )  # fmt: skip
+    with (testbed.reference / "sources.yaml").open("a") as file:
+        file.write("paper:\n  title: A paper\n  authors: Someone\n  year: 2000\n")
+    done = testbed.plumbline("baseline", testbed.name)
+    assert done.code == 0, done.said
+    assert "1 references" in done.out
+    (row,) = table(testbed)
+    assert (row["source"], row["system"], row["toolchain"]) == ("site", "testbed", "disk-io")
+    assert (row["benchmark"], row["metric"]) == ("fio", "write_bandwidth")
+    assert (row["placement"], row["nodes"], row["ppn"]) == ("all-cores", "1", "1")
+    assert (float(row["value"]), row["unit"], row["statistic"]) == (2000, "MB/s", "median")
+    # 1.4826 times the median absolute deviation, which is 100.
+    assert float(row["spread"]) == pytest.approx(148.26, rel=5e-3)
+    assert row["sessions"].split() == sessions
+    assert row["date"] == "2026-11-03"
+    # The stand-in prints 1973.79 MB/s. The site's own row wins over the printed one.
+    after = testbed.plumbline("run", *FIO)
+    assert after.code == 0, after.said
+    (fom,) = after.record("direction=write")["foms"]
+    assert fom["verdict"] == "pass" and fom["reference"] == row["id"]
+    assert fom["lower"] == pytest.approx(2000 - 3 * 148.26, rel=5e-3)
+    assert fom["upper"] is None
+    assert "1 asserted (0 failed)" in after.out
+    # And a worse one fails.
+    worse = testbed.folder / "worse"
+    worse.mkdir()
+    text = (STANDINS / "outputs" / "write.out").read_text()
+    for printed, less in (
+        ('"bw_bytes" : 1973790117', '"bw_bytes" : 1500000000'),
+        ('"bw" : 1927529', '"bw" : 1464843'),
+        ('"runtime" : 34', '"runtime" : 45'),
+    ):
+        assert text.count(printed) == 1
+        text = text.replace(printed, less)
+    (worse / "write.out").write_text(text)
+    testbed.environments.clear()
+    testbed.environment("disk", "fio", worse)
+    failed = testbed.plumbline("run", *FIO)
+    assert failed.code == 1
+    fields = failed.record("direction=write")
+    assert fields["result"] == "fail"
+    for part in ("write_bandwidth = 1500 MB/s", row["id"], "median of 3 sessions", "2000"):
+        assert part in fields["reason"]
+
+
+def test_another_build_is_another_machine(testbed: Testbed):
+    testbed.environment("disk", "fio")
+    for number in (1, 2, 3):
+        remember(testbed, number, 300)
+    new = {"sha256": "b" * 64}
+    remember(testbed, 4, 500, build=new)
+    done = testbed.plumbline("baseline", testbed.name)
+    assert done.code == 2
+    assert "build" in done.err
+    for number in (5, 6):
+        remember(testbed, number, 500, build=new)
+    assert testbed.plumbline("baseline", testbed.name).code == 0
+    (row,) = table(testbed)
+    assert float(row["value"]) == 500
+    assert len(row["sessions"].split()) == 3
+
+
+def test_a_table_that_is_there_is_replaced_only_when_that_is_accepted(testbed: Testbed):
+    testbed.environment("disk", "fio")
+    for number in (1, 2, 3):
+        remember(testbed, number, 300)
+    path = testbed.reference / "site" / "testbed.csv"
+    shown = testbed.plumbline("baseline", testbed.name, "--dry-run")
+    assert shown.code == 0 and not path.exists()
+    assert testbed.plumbline("baseline", testbed.name).code == 0
+    first = path.read_text()
+    assert shown.out == first
+    for number in (4, 5, 6, 7):
+        remember(testbed, number, 400)
+    done = testbed.plumbline("baseline", testbed.name)
+    assert done.code == 2
+    assert str(path) in done.err and "--accept" in done.err
+    assert path.read_text() == first
+    assert testbed.plumbline("baseline", testbed.name, "--accept").code == 0
+    assert float(table(testbed)[0]["value"]) == 400
+
+
+def test_what_cannot_be_trusted_is_no_baseline(testbed: Testbed):
+    testbed.environment("disk", "fio")
+    for number in (1, 2, 3):
+        remember(testbed, number, 300)
+        # An invalid attempt has no figures, and does not count.
+        remember(testbed, number, None, result="invalid", attempt=1)
+    assert testbed.plumbline("baseline", testbed.name, "--dry-run").code == 0
+    # Nor has what is above a ceiling.
+    impossible = figure(9e6, verdict="above-ceiling", ceiling=8000)
+    for number in (4, 5, 6):
+        remember(testbed, number, None, result="fail", foms=[impossible])
+    done = testbed.plumbline("baseline", testbed.name, "--dry-run")
+    assert "9e+06" not in done.out and "9000000" not in done.out
+
+
+@pytest.mark.parametrize("line", ["{", "{}", '{"schema": 1}', "[]"])
+def test_a_line_that_is_no_record_is_named(testbed: Testbed, line: str):
+    testbed.environment("disk", "fio")
+    for number in (1, 2, 3):
+        session = remember(testbed, number, 300)
+    path = Path(testbed.results) / "sessions" / session / "records.jsonl"
+    with path.open("a") as file:
+        file.write(line + "\n")
+    done = testbed.plumbline("baseline", testbed.name)
+    assert done.code == 2
+    assert f"{path}:2" in done.err and "Traceback" not in done.err
+
+
+def test_a_system_without_records(testbed: Testbed):
+    testbed.environment("disk", "fio")
+    done = testbed.plumbline("baseline", "nosuch")
+    assert done.code == 2
+    assert str(testbed.results) in done.err and "nosuch" in done.err

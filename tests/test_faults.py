@@ -1,0 +1,601 @@
+"""Bad input and faults: an error of a line or two that names file and mend, and nothing lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from conftest import BIN, CHECKS, ROOT, STANDINS, Done, Testbed, records_of, stop, valid
+
+TOOLS = ROOT / ".tools"
+OUTPUTS = STANDINS / "outputs"
+ONE = ["-S", "num_samples=1", "-S", "num_warmups=0"]
+PINGPONG = ["-n", "imb_p2p.*PingPong", *ONE]
+FIO = ["-n", "fio", "-S", "fio.size=8", *ONE]
+
+
+def refused(done: Done, *parts: str) -> None:
+    """A fault in a line or two, exit code 2, and no case was run."""
+    lines = done.err.strip().splitlines()
+    assert done.code == 2, done.said
+    assert 1 <= len(lines) <= 2, done.said
+    assert lines[0].startswith("plumbline: ")
+    assert "Traceback" not in done.said and "  File " not in done.err
+    for part in parts:
+        assert part in done.err
+    assert done.records == []
+
+
+# -- system files --------------------------------------------------------------------------------
+
+MALFORMED = {
+    "unclosed": ("systems: [\n", ":2:1"),
+    "tabs": ("systems:\n\t- name: testbed\n", ":2:1"),
+    "bytes": (b"systems: \xff\xfe\n", ""),
+    "empty": ("", "systems"),
+    "list": ("[]\n", "systems"),
+    "scalar": ("systems\n", "systems"),
+    "mapping": ("systems: {}\n", "systems"),
+    "two": ("systems: [{name: testbed}, {name: other}]\n", "one system"),
+    "name": ("systems: [{name: other, hostnames: ['.*'], partitions: []}]\n", "testbed"),
+}
+#: A change of a good file -> what the error names.
+MISSHAPEN = {
+    "key": (("environments:", "enviroments:"), "enviroments"),
+    "target": (("target_systems:", "target_system:"), "target_systems"),
+    "no-partitions": (("  partitions:", "  partition:"), "partitions"),
+    "partition-text": (("  - name: node", "  - node\n  - name: node"), "partition"),
+    "misspelt": (("scheduler:", "schedular:"), "scheduler"),
+    "launcher": (("launcher: local", "launcher: rsh"), "rsh"),
+    "provider": (("provider: path", "provider: brew"), "brew"),
+    "environment": (("- disk-io\n", "- disc\n"), "disc"),
+    "placement": (("detect: true", "placements: [on-moon]"), "on-moon"),
+    "placements": (("detect: true", "placements: 5"), "placements"),
+}
+
+
+@pytest.mark.parametrize("fault", MALFORMED)
+def test_a_malformed_system_file(testbed: Testbed, fault: str):
+    text, says = MALFORMED[fault]
+    path = testbed.systems / "testbed.yaml"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    # `plumbline run` asks ReFrame as the plain command does.
+    refused(testbed.plumbline("run", *FIO), str(path), says)
+    if fault in ("unclosed", "list"):
+        refused(testbed.reframe("-c", CHECKS, "-r", *FIO), str(path), says)
+
+
+@pytest.mark.parametrize("fault", MISSHAPEN)
+def test_a_misshapen_system_file(testbed: Testbed, fault: str):
+    change, says = MISSHAPEN[fault]
+    testbed.environment("disk", "fio")
+    path = testbed.write()
+    text = path.read_text()
+    assert change[0] in text
+    path.write_text(text.replace(*change))
+    refused(testbed.plumbline("run", *FIO), str(path), says)
+
+
+def test_no_system_file(testbed: Testbed):
+    refused(testbed.plumbline("run", *FIO), str(testbed.systems), "systems/local.yaml")
+
+
+def test_an_unknown_system(testbed: Testbed):
+    testbed.environment("disk", "fio")
+    refused(testbed.plumbline("run", "--system=nosuch", *FIO), "nosuch")
+
+
+# -- checks --------------------------------------------------------------------------------------
+
+
+def test_an_unknown_placement_of_a_check(testbed: Testbed):
+    testbed.environment("mpich", "imb")
+    path = testbed.check_file("lost", placement="on-moon")
+    refused(testbed.plumbline("run", "-c", path, *ONE), "lost", "on-moon", "on-socket")
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"tags": {"quick"}}, "smoke"),
+        ({"benchmark": "linpack"}, "linpack"),
+        ({"num_samples": 0}, "num_samples"),
+    ],
+    ids=["tag", "benchmark", "samples"],
+)
+def test_a_check_that_declares_nonsense(testbed: Testbed, fields: dict, says: str):
+    testbed.environment("mpich", "imb")
+    path = testbed.check_file("odd", **fields)
+    refused(testbed.plumbline("run", "-c", path), "odd", says)
+
+
+UNLOADABLE = {"import": "import nosuch\n", "syntax": "def broken(:\n", "run": "1 / 0\n"}
+
+
+@pytest.mark.parametrize("fault", UNLOADABLE)
+def test_a_check_file_that_does_not_import(testbed: Testbed, fault: str):
+    testbed.environment("mpich", "imb")
+    good = testbed.check_file("good")
+    bad = testbed.folder / "bad.py"
+    bad.write_text(f"import reframe as rfm\n{UNLOADABLE[fault]}")
+    # Not even the good one beside it is run: half a session would look whole.
+    refused(testbed.plumbline("run", "-c", good, "-c", bad, *ONE), str(bad))
+
+
+def test_a_check_file_that_is_not_there(testbed: Testbed):
+    testbed.environment("mpich", "imb")
+    missing = testbed.folder / "missing.py"
+    refused(testbed.plumbline("run", "-c", missing, *ONE), str(missing))
+
+
+@pytest.mark.parametrize("selection", ["-n nosuch", "-t nosuch", "-p nosuch", "--mode=screen"])
+def test_a_selection_of_nothing(testbed: Testbed, selection: str):
+    testbed.environment("disk", "fio")
+    done = testbed.plumbline("run", *selection.split())
+    refused(done, "no test case")
+    assert "`plumbline run` does" not in done.out
+
+
+def test_a_check_that_stops_to_import_vanishes_from_a_plain_session(testbed: Testbed):
+    """What the plain command cannot enforce, it says."""
+    testbed.environment("mpich", "imb")
+    good, bad = testbed.check_file("good"), testbed.folder / "bad.py"
+    bad.write_text("import reframe as rfm\nimport nosuch\n")
+    done = testbed.reframe("-c", good, "-c", bad, "-r", *ONE)
+    assert [fields["result"] for fields in done.records] == ["pass"]
+    assert "not held against the inventory" in done.out
+
+
+# -- reference tables ----------------------------------------------------------------------------
+
+ROW = {"id": "r1", "benchmark": "fio", "metric": "read_bandwidth", "value": 1, "unit": "MB/s"}
+FAULTY_ROWS = {
+    "placement": {"placement": "on-moon"},
+    "source": {"source": "nobody"},
+    "metric": {"metric": "read_speed"},
+    "unit": {"unit": "us"},
+    "value": {"value": "1,5"},
+    "kind": {"kind": "guess"},
+    "statistic": {"statistic": "modus"},
+    "spread": {"spread": "-1"},
+    "conditions": {"conditions": "direct"},
+}
+
+
+def test_a_faulty_reference_row(testbed: Testbed):
+    testbed.environment("disk", "fio")
+    path = testbed.refer(ROW, {**ROW, "id": "r2", "placement": "on-moon"})
+    refused(testbed.plumbline("run", *FIO), f"{path}:3: column placement", "on-moon")
+
+
+def test_every_faulty_reference_row_is_named(testbed: Testbed):
+    testbed.environment("disk", "fio")
+    rows = [{**ROW, "id": column, **fault} for column, fault in FAULTY_ROWS.items()]
+    path = testbed.refer(*rows)
+    done = testbed.plumbline("lint")
+    assert done.code == 1 and "Traceback" not in done.said
+    lines = done.err.splitlines()
+    for number, column in enumerate(FAULTY_ROWS, 2):
+        found = [line for line in lines if line.startswith(f"plumbline: {path}:{number}: ")]
+        assert found, f"{column}: {done.err}"
+        assert f"column {column}" in found[0]
+
+
+@pytest.mark.parametrize("name", ["tolerance.yaml", "foms.yaml", "sources.yaml"])
+def test_a_faulty_reference_file(testbed: Testbed, name: str):
+    testbed.environment("disk", "fio")
+    path = testbed.reference / name
+    path.write_text("fio: [\n")
+    refused(testbed.plumbline("run", *FIO), f"{path}:2:1")
+    path.unlink()
+    refused(testbed.plumbline("run", *FIO), str(path))
+
+
+def test_a_table_of_other_columns_or_with_an_id_twice(testbed: Testbed):
+    testbed.environment("disk", "fio")
+    path = testbed.reference / "paper.csv"
+    path.write_text("id,value\nr1,5\n")
+    refused(testbed.plumbline("run", *FIO), f"{path}:1", "missing system")
+    path.unlink()
+    path = testbed.refer(ROW, ROW)
+    refused(testbed.plumbline("run", *FIO), str(path), "r1")
+
+
+# -- scratch and disks ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
+    """Mounts file systems of a given size."""
+    mounted = []
+
+    def mount(size: str) -> Path:
+        folder = tmp_path / f"disk-{size}"
+        folder.mkdir()
+        command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
+        if os.geteuid() != 0 or subprocess.run(command, capture_output=True).returncode:
+            pytest.skip("needs root and mount(8) for a small disk")
+        mounted.append(folder)
+        return folder
+
+    yield mount
+    for folder in mounted:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_no_scratch_folder(testbed: Testbed):
+    testbed.environment("disk", "fio")
+    missing = testbed.folder / "no-scratch"
+    done = testbed.plumbline("run", *FIO, PLUMBLINE_SCRATCH=missing)
+    refused(done, str(missing), "PLUMBLINE_SCRATCH")
+
+
+def test_a_scratch_folder_that_is_a_file(testbed: Testbed):
+    testbed.environment("disk", "fio")
+    file = testbed.folder / "file"
+    file.touch()
+    refused(testbed.plumbline("run", *FIO, PLUMBLINE_SCRATCH=file), str(file), "PLUMBLINE_SCRATCH")
+
+
+def test_too_little_scratch_space(testbed: Testbed, small_disk: Callable[[str], Path]):
+    testbed.environment("disk", "imb fio")
+    scratch = small_disk("4m")
+    selected = ["-n", "fio|PingPong", "-S", "fio.size=8", *ONE]
+    done = testbed.plumbline("run", *selected, PLUMBLINE_SCRATCH=scratch)
+    assert done.code == 0, done.said
+    assert done.record("PingPong".join(("operation=", "")))["result"] == "pass"
+    for way in ("read", "write"):
+        fields = done.record(f"direction={way}")
+        assert fields["result"] == "skip"
+        assert str(scratch) in fields["reason"] and "GiB free" in fields["reason"]
+        assert "scratch elsewhere" in fields["reason"]
+    assert list(scratch.iterdir()) == []
+
+
+def _lost(done: Done) -> list[dict]:
+    """The records that standard output got instead of the disk."""
+    said = re.findall(r"^plumbline-record (.*)$", done.out, re.M)
+    return [valid(json.loads(line)) for line in said]
+
+
+@pytest.mark.parametrize("command", ["plumbline", "reframe"])
+def test_a_disk_that_fills_up(testbed: Testbed, small_disk: Callable[[str], Path], command: str):
+    disk = small_disk("2m")
+    testbed.results = disk
+    testbed.env["PLUMBLINE_RESULTS"] = str(disk)
+    testbed.environment("quick", "imb")
+    testbed.environment("fills", "imb", STANDIN_FILL=disk / "fill")
+    testbed.write(max_jobs=1)
+    samples = ["-n", "imb_p2p.*PingPong", "-S", "num_samples=2", "-S", "num_warmups=0"]
+    if command == "plumbline":
+        done = testbed.plumbline("run", *samples)
+    else:
+        done = testbed.reframe("-c", CHECKS, "-r", *samples)
+    assert done.code == 2, done.said
+    stored, lost = done.records, _lost(done)
+    assert lost
+    # Each is in one of the two places, and whole.
+    assert sorted(f["environment"] for f in [*stored, *lost]) == ["fills", "quick"]
+    kinds = {(f["environment"], f["result"], len(f["foms"])) for f in [*stored, *lost]}
+    # A launcher that cannot write what a task says ends with an error of its own.
+    assert kinds <= {("quick", "pass", 47), ("fills", "pass", 47), ("fills", "invalid", 0)}
+    assert "records.jsonl" in done.out and "No space left on device" in done.out
+
+
+def test_a_disk_that_is_full_from_the_start(testbed: Testbed, small_disk: Callable[[str], Path]):
+    disk = small_disk("64k")
+    (disk / "fill").write_bytes(b"\0" * 60 * 1024)
+    testbed.environment("mpich", "imb")
+    done = testbed.plumbline("run", *PINGPONG, PLUMBLINE_RESULTS=disk)
+    assert done.code == 2, done.said
+    assert str(disk) in done.err and "plumbline: " in done.err
+    assert "Traceback" not in done.said
+
+
+# -- the provider's prefixes ---------------------------------------------------------------------
+
+
+def copied_tools(testbed: Testbed) -> Path:
+    """The installed wheels in a folder of the test's own, as hard links where that may be."""
+    if not (TOOLS / "imb" / "bin" / "IMB-MPI1").is_file():
+        pytest.skip(f"{TOOLS} is not set up: make setup")
+    folder = testbed.folder / "tools"
+
+    def link(source: str, target: str) -> None:
+        try:
+            os.link(source, target)
+        except OSError:
+            shutil.copy2(source, target)
+
+    shutil.copytree(TOOLS, folder, copy_function=link, symlinks=True)
+    testbed.env["PLUMBLINE_TOOLS"] = str(folder)
+    return folder
+
+
+def pip_environment(testbed: Testbed) -> None:
+    testbed.environments = [
+        {
+            "name": "pip",
+            "features": ["imb"],
+            "extras": {"provider": "pip"},
+            "target_systems": [testbed.name],
+        }
+    ]
+    testbed.write()
+
+
+def cut_short(path: Path) -> None:
+    """Halves a file that may be a hard link."""
+    data = path.read_bytes()
+    path.unlink()
+    path.write_bytes(data[: len(data) // 2])
+
+
+HALF_INSTALLED: dict[str, Callable[[Path], None]] = {
+    "no-launcher": lambda tools: (tools / "mpich/bin/mpiexec").unlink(),
+    "no-proxy": lambda tools: (tools / "mpich/bin/hydra_pmi_proxy").unlink(),
+    "short-library": lambda tools: cut_short((tools / "mpich/lib/libmpi.so.12").resolve()),
+    "short-program": lambda tools: cut_short(tools / "imb/bin/IMB-MPI1"),
+    "no-record": lambda tools: shutil.rmtree(
+        next((tools / "imb").glob("lib/python*/site-packages/*.dist-info"))
+    ),
+    "empty": lambda tools: [shutil.rmtree(tools / "imb"), (tools / "imb").mkdir()],
+    "gone": lambda tools: shutil.rmtree(tools / "mpich"),
+}
+
+
+@pytest.mark.parametrize("fault", HALF_INSTALLED)
+def test_a_half_installed_prefix_is_a_skip_with_its_mend(testbed: Testbed, fault: str):
+    tools = copied_tools(testbed)
+    HALF_INSTALLED[fault](tools)
+    pip_environment(testbed)
+    done = testbed.reframe("-c", CHECKS, "-r", *PINGPONG)
+    (fields,) = done.records
+    assert fields["result"] == "skip", fields["reason"]
+    assert str(tools) in fields["reason"]
+    assert fields["reason"].endswith("plumbline setup")
+    assert fields["foms"] == []
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> None:
+    """Skips where pip cannot bring the locked wheel of MPICH."""
+    lock = ROOT / "reframe" / "plumbline" / "pip" / "mpich.lock"
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "-q"]
+    options = ["--no-deps", "--require-hashes", "--timeout=15", "--retries=1"]
+    command = [*pip, *options, "-d", str(tmp_path), "-r", str(lock)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"pip reaches no package index: {done.stderr.strip().splitlines()[-1:]}")
+
+
+def with_programs(testbed: Testbed) -> None:
+    """Has hpcc and fio on PATH, so that a set-up does not ask apt for them."""
+    testbed.env["PATH"] = f"{STANDINS}:{testbed.env['PATH']}"
+
+
+def test_setup_repairs_a_half_installed_prefix(testbed: Testbed, registry: None):
+    tools = copied_tools(testbed)
+    with_programs(testbed)
+    HALF_INSTALLED["short-library"](tools)
+    HALF_INSTALLED["empty"](tools)
+    done = testbed.plumbline("setup")
+    assert done.code == 0, done.said
+    assert "mpich is half installed" in done.out and "imb is half installed" in done.out
+    assert testbed.plumbline("setup").out == ""
+    pip_environment(testbed)
+    done = testbed.reframe("-c", CHECKS, "-r", *PINGPONG)
+    (fields,) = done.records
+    # The real program, by the real launcher.
+    assert fields["result"] == "pass", fields["reason"]
+    assert fields["build"]["path"] == str(tools / "imb" / "bin" / "IMB-MPI1")
+    assert len(fields["foms"]) == 47
+
+
+def test_a_setup_that_reaches_no_index_says_so(testbed: Testbed):
+    tools = copied_tools(testbed)
+    with_programs(testbed)
+    HALF_INSTALLED["short-program"](tools)
+    nowhere = {"PIP_INDEX_URL": "http://127.0.0.1:9/", "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": ""}
+    done = testbed.plumbline("setup", **nowhere)
+    refused(done, str(tools / "imb"), "imb.log", "make run")
+    # What was there is not taken away, and nothing half made is left.
+    assert (tools / "imb" / "bin" / "IMB-MPI1").is_file()
+    assert not list(tools.glob("*.partial"))
+
+
+def test_without_a_network_all_works_once_it_is_set_up(testbed: Testbed):
+    apart = ["unshare", "-n", "--"]
+    if (
+        shutil.which("unshare") is None
+        or subprocess.run([*apart, "true"], capture_output=True).returncode
+    ):
+        pytest.skip("needs root and unshare(1) for a machine without a network")
+    if not (TOOLS / "imb" / "bin" / "IMB-MPI1").is_file():
+        pytest.skip(f"{TOOLS} is not set up: make setup")
+    testbed.environment("mpich", "imb")
+    with_programs(testbed)
+    done = testbed.run(*apart, BIN / "plumbline", "setup")
+    assert (done.code, done.said) == (0, "")
+    done = testbed.run(*apart, BIN / "reframe", "-c", CHECKS, "-l", "--mode=smoke")
+    assert done.code == 0 and "PingPong" in done.out
+    done = testbed.run(*apart, BIN / "plumbline", "run", *PINGPONG)
+    assert done.code == 0, done.said
+    assert [fields["result"] for fields in done.records] == ["pass"]
+
+
+# -- cut off in the middle -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def halfway(
+    make_testbed: Callable[..., Testbed],
+) -> Iterator[tuple[Testbed, subprocess.Popen, Path]]:
+    """A session of which one case has ended, and the other one waits for the end of the test."""
+    testbed = make_testbed("local")
+    release = testbed.folder / "release"
+    log = testbed.folder / "log"
+    testbed.environment("quick", "imb")
+    testbed.environment("waits", "imb", STANDIN_WAIT=release, STANDIN_LOG=log)
+    process = testbed.start(BIN / "plumbline", "run", *PINGPONG)
+    try:
+        wait_for(lambda: log.exists() and any(map(records_of, testbed.session_folders())), process)
+        yield testbed, process, release
+    finally:
+        release.touch()
+        stop(process)
+
+
+def wait_for(condition: Callable[[], bool], process: subprocess.Popen) -> None:
+    """Waits until something holds while a process runs."""
+    deadline = time.monotonic() + 60
+    while not condition():
+        if process.poll() is not None:
+            pytest.fail(f"it ended with {process.returncode}: {process.communicate()}")
+        assert time.monotonic() < deadline, "the session did not come that far"
+        time.sleep(0.05)
+
+
+def _running(words: str) -> list[int]:
+    """Processes whose environment or command line has these words."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            told = (folder / "cmdline").read_bytes() + (folder / "environ").read_bytes()
+        except OSError:
+            continue
+        if words.encode() in told:
+            found.append(int(folder.name))
+    return found
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_interrupted_in_the_middle(halfway, name: str):
+    testbed, process, release = halfway
+    if name == "SIGTERM":
+        # ReFrame loses a SIGTERM that comes while it writes its log: until it only waits.
+        time.sleep(1)
+    os.killpg(process.pid, getattr(signal, name))
+    done = testbed.ended(process, set())
+    assert done.code == 2, done.said
+    ended = {fields["environment"]: fields["result"] for fields in done.records}
+    assert len(done.records) == 2
+    assert ended["quick"] == "pass"
+    assert ended["waits"] in ("aborted", "unfinished")
+    (reason,) = [fields["reason"] for fields in done.records if fields["result"] != "pass"]
+    assert re.search(r"\w\w", reason)
+    assert "2 of 2 test cases" in done.out
+    assert str(done.session / "records.jsonl") in done.out
+    # The job went with its session.
+    wait_for_end_of(f"STANDIN_WAIT={release}")
+
+
+def wait_for_end_of(words: str) -> None:
+    """Waits until no process has these words any more."""
+    deadline = time.monotonic() + 10
+    while _running(words):
+        assert time.monotonic() < deadline, "the job still runs"
+        time.sleep(0.05)
+
+
+def test_killed_in_the_middle(halfway):
+    testbed, process, release = halfway
+    os.killpg(process.pid, signal.SIGKILL)
+    done = testbed.ended(process, set())
+    assert done.code == -signal.SIGKILL
+    # Whole lines, none doubled: records_of() holds each against the schema.
+    assert [(f["environment"], f["result"]) for f in done.records] == [("quick", "pass")]
+    plan = json.loads((done.session / "plan.json").read_text())
+    assert len(plan["cases"]) == 2
+    doctor = testbed.plumbline("doctor", "--format=json")
+    assert doctor.code == 0, doctor.said
+    (cut_off,) = json.loads(doctor.out)["cut off"]
+    assert done.session.name in cut_off and "1 of 2" in cut_off
+    release.touch()
+    later = testbed.plumbline("run", *PINGPONG)
+    assert later.code == 0, later.said
+    assert [fields["result"] for fields in later.records] == ["pass", "pass"]
+    assert [f["environment"] for f in records_of(done.session)] == ["quick"]
+
+
+def test_two_sessions_at_once(halfway):
+    testbed, process, release = halfway
+    (first,) = testbed.session_folders()
+    second = testbed.plumbline("run", *PINGPONG, "-p", "quick")
+    assert second.code == 2, second.said
+    assert first.name in second.err and "measures on this machine" in second.err
+    assert len(second.err.strip().splitlines()) <= 2 and "Traceback" not in second.said
+    assert second.sessions == []
+    plain = testbed.reframe("-c", CHECKS, "-r", *PINGPONG, "-p", "quick")
+    assert plain.code == 2 and first.name in plain.err
+    # What measures nothing may run beside it.
+    assert testbed.reframe("-c", CHECKS, "-l").code == 0
+    release.touch()
+    done = testbed.ended(process, set())
+    assert done.code == 0, done.said
+    assert [fields["result"] for fields in done.records] == ["pass", "pass"]
+    assert testbed.plumbline("run", *PINGPONG).code == 0
+
+
+# -- hostile text --------------------------------------------------------------------------------
+
+
+def test_hostile_text_never_reaches_a_shell(testbed: Testbed):
+    marker = testbed.folder / "marker"
+    touch = f"touch {marker}"
+    hostile = [f"$({touch})", f"`{touch}`", f"x; {touch} #", f"' \" & {touch}"]
+    hostile += [f"a}}b{{ || {touch}", "*", "-", f"\n{touch}\n"]
+    conditions = {f"key{n}; {touch}": text for n, text in enumerate(hostile)}
+    arguments = testbed.folder / "arguments"
+    testbed.environment("mpich", "imb", STANDIN_ARGS=arguments)
+    path = testbed.check_file(
+        "hostile", conditions=conditions, executable_opts=["PingPong", *hostile]
+    )
+    extras = {f"extra{n}": text for n, text in enumerate(hostile)}
+    told = ",".join(f"{key}={value}" for key, value in extras.items())
+    done = testbed.plumbline("run", "-c", path, *ONE, f"--session-extras={told}")
+    assert done.code == 0, done.said
+    (fields,) = done.records
+    assert fields["extras"] == extras
+    assert fields["conditions"] == conditions
+    assert set(arguments.read_text().splitlines()) == {
+        line for text in ["PingPong", *hostile] for line in text.split("\n")
+    }
+    assert not marker.exists()
+
+
+def test_a_results_folder_with_a_space_works_or_is_refused(testbed: Testbed):
+    testbed.environment("disk", "fio")
+    testbed.results = testbed.folder / "my results"
+    done = testbed.plumbline("run", *FIO, PLUMBLINE_RESULTS=testbed.results)
+    if done.code == 2:
+        refused(done, str(testbed.results))
+    else:
+        assert done.code == 0, done.said
+        assert [fields["result"] for fields in done.records] == ["pass", "pass"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["a b;touch $STANDIN_MARKER;$(touch $STANDIN_MARKER)`touch $STANDIN_MARKER`", 'it\'s "one" *'],
+    ids=["commands", "quotes"],
+)
+def test_hostile_names_of_folders_never_reach_a_shell(testbed: Testbed, name: str):
+    marker = testbed.folder / "marker"
+    scratch = testbed.scratch / name
+    scratch.mkdir()
+    testbed.environment("disk", "fio", STANDIN_MARKER=marker)
+    done = testbed.plumbline("run", *FIO, PLUMBLINE_SCRATCH=scratch)
+    assert done.code == 0, done.said
+    assert [fields["result"] for fields in done.records] == ["pass", "pass"]
+    assert list(testbed.scratch.rglob("*")) == [scratch]
+    assert not marker.exists()
