@@ -3,9 +3,6 @@
 import reframe as rfm
 from plumbline.check import Benchmark, Figure
 
-#: 0 bytes, then powers of two up to 4 MiB: IMB's own default.
-SIZES = [0, *(2**exponent for exponent in range(23))]
-
 #: Reductions work on 4-byte floats.
 REDUCTIONS = {"Allreduce", "Reduce", "Reduce_scatter", "Reduce_scatter_block"}
 
@@ -15,11 +12,21 @@ class Imb(Benchmark):
 
     benchmark = "imb"
     program = "IMB-MPI1"
+
+    #: Logarithm of the largest message's size: 4 MiB, as IMB's own.
+    largest = 22
+
     tags = {"nightly", "maintenance"}
+
+    @property
+    def sizes(self) -> list[int]:
+        """0 bytes, then powers of two."""
+        return [0, *(2**exponent for exponent in range(self.largest + 1))]
 
     def prepare(self):
         # One table, on all tasks: without -npmin IMB repeats it for smaller process counts.
-        self.executable_opts = [self.operation, "-npmin", str(self.num_tasks)]
+        sizes = f"0:{self.largest}"
+        self.executable_opts = [self.operation, "-npmin", str(self.num_tasks), "-msglog", sizes]
 
 
 @rfm.simple_test
@@ -40,8 +47,8 @@ class imb_p2p(Imb):
     def figures(self) -> list[Figure]:
         name = self.operation.lower()
         # An empty message has a latency and no bandwidth.
-        return [(f"{name}_latency", size) for size in SIZES] + [
-            (f"{name}_bandwidth", size) for size in SIZES[1:]
+        return [(f"{name}_latency", size) for size in self.sizes] + [
+            (f"{name}_bandwidth", size) for size in self.sizes[1:]
         ]
 
 
@@ -50,6 +57,10 @@ class imb_collective(Imb):
     """Time of a collective, mean over the ranks."""
 
     descr = "IMB collective"
+
+    #: 64 KiB: a collective's buffers are as many as its tasks, which are hundreds on some nodes.
+    largest = 16
+
     operation = parameter(
         [
             "Allreduce",
@@ -83,4 +94,4 @@ class imb_collective(Imb):
             return [(metric, None)]
         # An empty collective moves nothing, and some libraries return at once.
         smallest = 4 if self.operation in REDUCTIONS else 1
-        return [(metric, size) for size in SIZES if size >= smallest]
+        return [(metric, size) for size in self.sizes if size >= smallest]

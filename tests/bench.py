@@ -82,7 +82,7 @@ def by_hand(samples: int) -> float:
     latencies = []
     for _ in range(samples + 1):
         said = subprocess.run(
-            [*command, "PingPong", "-npmin", "2"],
+            [*command, "PingPong", "-npmin", "2", "-msglog", "0:22"],
             env=env,
             capture_output=True,
             text=True,

@@ -21,6 +21,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 import yaml
+from plumbline.check import has_direct_io
 
 ROOT = Path(__file__).resolve().parents[1]
 BIN = Path(sys.executable).parent
@@ -311,24 +312,12 @@ def stop(process: subprocess.Popen) -> None:
     process.communicate()
 
 
-@functools.cache
-def _has_direct_io(folder: Path) -> bool:
-    probe = folder / "direct-io"
-    try:
-        os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_DIRECT, 0o600))
-    except OSError:
-        return False
-    finally:
-        probe.unlink(missing_ok=True)
-    return True
-
-
 @pytest.fixture(scope="session")
 def disk() -> Iterator[Path]:
     """A folder on a file system with direct I/O."""
     for parent in (tempfile.gettempdir(), "/var/tmp", str(Path.home())):
         with tempfile.TemporaryDirectory(prefix="plumbline-tests-", dir=parent) as folder:
-            if _has_direct_io(Path(folder)):
+            if has_direct_io(Path(folder)):
                 yield Path(folder)
                 return
     pytest.skip("no folder with direct I/O here")

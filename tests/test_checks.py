@@ -84,7 +84,7 @@ PROBES = [
     Probe("PingPong", "imb_p2p operation=PingPong", "imb", "on-socket", "pingpong_latency", 8,
           1.04, "us", 47, r"^( +8 +1000 +)1\.04", IMB_TIME),
     Probe("Allreduce", "imb_collective operation=Allreduce", "imb", "full-node",
-          "allreduce_latency", 1024, 0.43, "us", 21, r"^( +1024 +1000 +\S+ +\S+ +)0\.43", IMB_MEAN),
+          "allreduce_latency", 1024, 0.43, "us", 15, r"^( +1024 +1000 +\S+ +\S+ +)0\.43", IMB_MEAN),
     Probe("Barrier", "imb_collective operation=Barrier", "imb", "full-node", "barrier_latency",
           None, 0.30, "us", 1, r"^( +1000 +\S+ +\S+ +)0\.30", IMB_MEAN),
     Probe("hpcc", "hpcc scale=cache", "hpcc", "full-node", "star_stream_triad", None, 76.1614,

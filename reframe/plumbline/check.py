@@ -224,7 +224,7 @@ class Benchmark(rfm.RunOnlyRegressionTest):
                     f"{scratch} has {free / 2**30:.2f} GiB free, {needed / 2**30:.2f} GiB are "
                     f"needed: free some, or point the partition's scratch elsewhere"
                 )
-            if direct_io and not _has_direct_io(folder):
+            if direct_io and not has_direct_io(folder):
                 self.leave_out(
                     f"{scratch} has no direct I/O, and what the page cache says is no file "
                     f"system's bandwidth: point the partition's scratch at a disk"
@@ -423,7 +423,8 @@ def topology_of(partition) -> placement.Topology:
     )
 
 
-def _has_direct_io(folder: Path) -> bool:
+def has_direct_io(folder: Path) -> bool:
+    """Whether files of a folder can be opened past the page cache."""
     probe = folder / "direct-io"
     try:
         os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_DIRECT, 0o600))
