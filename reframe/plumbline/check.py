@@ -400,10 +400,11 @@ class Benchmark(rfm.RunOnlyRegressionTest):
             )
         if judged.verdict == "fail":
             bounds = judged.bounds
+            others = f"; as near: {', '.join(bounds.others)}" if bounds.others else ""
             return (
                 f"{value} ({judged.statistic} of {self.num_samples}) is outside "
                 f"[{bounds.lower:.6g}, {bounds.upper:.6g}] "
-                f"(reference {bounds.decides}, {bounds.value:.6g} {unit}: {bounds.source})"
+                f"(reference {bounds.decides}, {bounds.value:.6g} {unit}: {bounds.source}{others})"
             )
         return None
 
