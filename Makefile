@@ -32,7 +32,7 @@ setup: $(VENV)/complete
 # Renewed when the lock changes; one that was cut off has no mark and is made anew.
 $(VENV)/complete: requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
-	    echo "plumbline: $(PYTHON) is older than 3.10: make PYTHON=python3.11 ..." >&2; exit 2; }
+	    echo "plumbline: $(PYTHON) does not run, or is older than 3.10: make PYTHON=python3.12 ..." >&2; exit 2; }
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { \
 	    test "$$(id -u)" = 0 && apt-get update -q && apt-get install -qy python3-venv; } || { \
 	    echo "plumbline: $(PYTHON) has no venv: apt-get install python3-venv" >&2; exit 2; }
