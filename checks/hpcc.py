@@ -36,7 +36,7 @@ class hpcc(Benchmark):
 
     @run_after("init")
     def classify(self):
-        self.conditions = {"scale": self.scale}
+        self.conditions = {"scale": self.scale, "hpl_block": str(self.block)}
         if self.scale == "memory":
             self.tags = {"full"}
             self.sample_seconds = 4 * 3600

@@ -226,3 +226,32 @@ def test_a_system_without_records(testbed: Testbed):
     done = testbed.plumbline("baseline", "nosuch")
     assert done.code == 2
     assert str(testbed.results) in done.err and "nosuch" in done.err
+
+
+def test_a_session_that_failed_does_not_count(testbed: Testbed) -> None:
+    """A regression is no baseline of itself."""
+    for number in (1, 2, 3):
+        remember(testbed, number, 2000)
+    remember(testbed, 4, 1000, result="fail")
+    done = testbed.plumbline("baseline", testbed.name, "--dry-run")
+    (row,) = csv.DictReader(done.out.splitlines())
+    assert (row["value"], row["locator"]) == ("2000.0", "median of 3 sessions")
+
+
+def test_another_measurement_is_no_baseline(testbed: Testbed) -> None:
+    """Sessions of other conditions or samples than the newest do not count."""
+    for number in (1, 2):
+        remember(testbed, number, 2000, conditions=CONDITIONS | {"size": "4096MiB"})
+    remember(testbed, 3, 2000)
+    done = testbed.plumbline("baseline", testbed.name)
+    assert done.code == 2
+    assert "1 session(s)" in done.err
+
+
+def test_a_figure_that_varies_too_much_has_no_baseline(testbed: Testbed) -> None:
+    """Bounds that could not fail would look asserted."""
+    for number, value in enumerate((1000, 2000, 3000), 1):
+        remember(testbed, number, value)
+    done = testbed.plumbline("baseline", testbed.name)
+    assert done.code == 2
+    assert "spread above 15%" in done.err

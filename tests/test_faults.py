@@ -554,7 +554,8 @@ def test_hostile_text_never_reaches_a_shell(testbed: Testbed):
     touch = f"touch {marker}"
     hostile = [f"$({touch})", f"`{touch}`", f"x; {touch} #", f"' \" & {touch}"]
     hostile += [f"a}}b{{ || {touch}", "*", "-", f"\n{touch}\n"]
-    conditions = {f"key{n}; {touch}": text for n, text in enumerate(hostile)}
+    keys = ["access", "api", "barrier", "block", "buffer", "core", "cores", "device"]
+    conditions = dict(zip(keys, hostile, strict=False))
     arguments = testbed.folder / "arguments"
     testbed.environment("mpich", "imb", STANDIN_ARGS=arguments)
     path = testbed.check_file(
@@ -599,3 +600,31 @@ def test_hostile_names_of_folders_never_reach_a_shell(testbed: Testbed, name: st
     assert [fields["result"] for fields in done.records] == ["pass", "pass"]
     assert list(testbed.scratch.rglob("*")) == [scratch]
     assert not marker.exists()
+
+
+# -- a command line that ReFrame would let through -----------------------------------------------
+
+
+def test_a_check_that_its_own_setting_breaks(testbed: Testbed) -> None:
+    """ReFrame drops a check that refuses a variable's value, and passes the others."""
+    testbed.environment("mpich", "imb")
+    done = testbed.plumbline("run", *PINGPONG, "-S", "imb_collective.num_warmups=-1")
+    assert done.code == 2, done.said
+    assert "imb_collective" in done.err and "num_warmups" in done.err
+    assert not done.sessions
+
+
+def test_an_abbreviated_option_runs_nothing_unrecorded(testbed: Testbed) -> None:
+    """ReFrame takes --ru for --run; a session that was not set up for it is refused."""
+    testbed.environment("mpich", "imb")
+    done = testbed.reframe("-c", "checks/", "--ru", *PINGPONG)
+    assert done.code == 2, done.said
+    assert "--run" in done.err
+
+
+@pytest.mark.parametrize("option", ["-l", "--describe", "--dry-run", "--performance-report"])
+def test_options_that_a_session_cannot_have(testbed: Testbed, option: str) -> None:
+    """Refused in one line, before anything starts."""
+    done = testbed.plumbline("run", option)
+    assert done.code == 2
+    assert option in done.err and len(done.err.splitlines()) == 1

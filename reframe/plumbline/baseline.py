@@ -11,7 +11,7 @@ from pathlib import Path
 
 from plumbline import record
 from plumbline.errors import Fault
-from plumbline.table import SITE, Row
+from plumbline.table import SITE, Baseline, Row, key_of, read_rows
 
 #: Columns of ``reference/site/<system>.csv``.
 COLUMNS = [name for name in Row.model_fields if name not in ("value_used", "unit_used")]
@@ -30,42 +30,60 @@ def records_of(system: str, results: Path) -> list[dict]:
     return [fields for fields in found if fields["system"] == system]
 
 
-def propose(system: str, records: Iterable[dict], least: int) -> tuple[list[Row], list[str]]:
-    """Baseline rows, median and robust spread over the sessions, and what was left out and why.
+#: What two records must have in common to be of one measurement.
+_SAME = ("build", "conditions", "samples", "warmups", "placement")
 
-    Only sessions with the newest build of a case count: another build is another machine. A
-    session counts once, with the median of its cases.
 
-    :arg least: sessions below which no row is made.
+def propose(
+    system: str, records: Iterable[dict], rules: Baseline
+) -> tuple[list[Row], dict[str, list[str]]]:
+    """Baseline rows, median and robust spread over the sessions; and what was left out: reason ->
+    cases or figures.
+
+    Only sessions that passed count, and only those that measured as the newest of the case did:
+    with its build, conditions and samples, and on a system `local` on its host. A session counts
+    once, with the median of its cases.
     """
     cases: dict[str, list[dict]] = defaultdict(list)
     for fields in records:
-        if fields["foms"]:
+        if fields["foms"] and fields["result"] == "pass":
             cases[fields["case"]].append(fields)
-    rows, left_out = [], []
+    rows: dict[tuple, Row] = {}
+    left_out: dict[str, list[str]] = defaultdict(list)
     for runs in cases.values():
         newest = runs[-1]
-        same = [run for run in runs if run["build"] == newest["build"]]
+        same = [run for run in runs if _alike(run, newest)]
         sessions = sorted({run["session"] for run in same})
-        if len(sessions) < least:
-            name = f"{newest['check']} @{newest['partition']}+{newest['environment']}"
-            left_out.append(
-                f"{name}: {len(sessions)} session(s) with its build, {least} are needed"
-            )
+        name = f"{newest['check']} @{newest['partition']}+{newest['environment']}"
+        if len(sessions) < rules.sessions:
+            reason = f"fewer than {rules.sessions} sessions that passed with its build"
+            left_out[reason].append(f"{name}: {len(sessions)} session(s)")
             continue
-        rows += _rows_of(system, newest, same, sessions)
-    return rows, left_out
+        for row in _rows_of(system, newest, same, sessions):
+            if row.spread > rules.noise * row.value:
+                left_out[f"spread above {rules.noise:.0%}"].append(row.id)
+            elif key_of(row) in rows:
+                left_out["measured by another check too"].append(row.id)
+            else:
+                rows[key_of(row)] = row
+    return list(rows.values()), left_out
+
+
+def _alike(run: dict, newest: dict) -> bool:
+    same_host = newest["system"] != "local" or run["nodes"] == newest["nodes"]
+    return same_host and all(run[name] == newest[name] for name in _SAME)
 
 
 def _rows_of(system: str, newest: dict, runs: list[dict], sessions: list[str]) -> list[Row]:
     values: dict[tuple, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for run in runs:
         for fom in run["foms"]:
-            if fom["verdict"] != "above-ceiling":
-                figure = fom["metric"], fom["size"], fom["unit"]
-                values[figure][run["session"]].append(statistics.median(fom["samples"]))
+            figure = fom["metric"], fom["size"], fom["unit"]
+            values[figure][run["session"]].append(statistics.median(fom["samples"]))
     per_node = Counter(task["host"] for task in newest["tasks"])
     conditions = {"partition": newest["partition"], **newest["conditions"]}
+    if system == "local":
+        conditions["host"] = newest["nodes"][0]
     rows = []
     for (metric, size, unit), by_session in values.items():
         if len(by_session) < len(sessions):
@@ -73,9 +91,9 @@ def _rows_of(system: str, newest: dict, runs: list[dict], sessions: list[str]) -
         medians = [statistics.median(found) for found in by_session.values()]
         middle = statistics.median(medians)
         spread = _MAD_TO_STD * statistics.median(abs(m - middle) for m in medians)
-        what = [newest["environment"], newest["benchmark"], metric, size, newest["placement"]]
+        what = [newest["environment"], newest["check"].split()[0], metric, size]
         told = [str(part) for part in [system, newest["partition"], *what] if part is not None]
-        told += newest["conditions"].values()
+        told += [newest["placement"], *newest["conditions"].values()]
         rows.append(
             Row(
                 id="-".join(told),
@@ -123,4 +141,10 @@ def save(path: Path, rows: list[Row], accept: bool) -> None:
     if path.exists() and path.read_text(encoding="utf-8") != text and not accept:
         raise Fault(f"{path} is there and would change: say --accept to replace it")
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
+    partial = path.with_suffix(".partial")
+    partial.write_text(text, encoding="utf-8")
+    _, faults = read_rows(partial)
+    if faults:
+        partial.unlink()
+        raise Fault("\n".join(faults))
+    partial.replace(path)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import math
 import os
+import platform
 import secrets
 import shlex
 import shutil
@@ -30,6 +31,9 @@ from plumbline.errors import Fault
 
 #: A figure of merit that a check declares: its metric and message size in bytes, if it has one.
 Figure = tuple[str, int | None]
+
+#: Failed figures that a message tells of; the table and the record have them all.
+MOST_TOLD = 5
 
 _WRAPPER = Path(__file__).with_name("task.sh")
 
@@ -117,6 +121,8 @@ class Benchmark(rfm.RunOnlyRegressionTest):
             raise Fault(f"check {name}: no cost class; tag it {', '.join(configuration.TAGS)}")
         if self.num_samples < 1 or self.num_warmups < 0:
             raise Fault(f"check {name}: num_samples must be at least 1, num_warmups at least 0")
+        for key in set(self.conditions) - set(references().tables.conditions):
+            raise Fault(f"check {name}: condition {key!r} is not in reference/conditions.yaml")
         for metric, size in self.figures():
             references().fom(self.benchmark, metric)
             self.declared = [*self.declared, parse.variable(metric, size)]
@@ -341,6 +347,10 @@ class Benchmark(rfm.RunOnlyRegressionTest):
     @property
     def case(self) -> reference.Case:
         """The conditions of this test case, for the references."""
+        conditions = dict(self.conditions)
+        if self.current_system.name == "local":
+            # `local` is another machine on another host.
+            conditions["host"] = platform.node()
         return reference.Case(
             self.current_system.name,
             self.current_partition.name,
@@ -349,7 +359,7 @@ class Benchmark(rfm.RunOnlyRegressionTest):
             self.placement,
             self.layout.num_nodes,
             self.layout.num_tasks_per_node,
-            dict(self.conditions),
+            conditions,
         )
 
     @builtins.run_before("performance")
@@ -387,7 +397,9 @@ class Benchmark(rfm.RunOnlyRegressionTest):
         ]
         if faults:
             where = f"{self.current_partition.fullname} on {','.join(self.job.nodelist or ['?'])}"
-            raise PerformanceError(f"{where}: " + "; ".join(faults))
+            more = len(faults) - MOST_TOLD
+            told = faults[:MOST_TOLD] + ([f"and {more} more: see the record"] if more > 0 else [])
+            raise PerformanceError(f"{where}: " + "; ".join(told))
 
     def fault_of(self, figure: Figure, judged: reference.Judgement) -> str | None:
         """What is wrong with a figure, ``None`` if nothing is."""
@@ -403,7 +415,7 @@ class Benchmark(rfm.RunOnlyRegressionTest):
             others = f"; as near: {', '.join(bounds.others)}" if bounds.others else ""
             return (
                 f"{value} ({judged.statistic} of {self.num_samples}) is outside "
-                f"[{bounds.lower:.6g}, {bounds.upper:.6g}] "
+                f"[{reference.told(bounds.lower)}, {reference.told(bounds.upper)}] "
                 f"(reference {bounds.decides}, {bounds.value:.6g} {unit}: {bounds.source}{others})"
             )
         return None

@@ -23,6 +23,9 @@ class _Group(click.Group):
     def invoke(self, ctx: click.Context):
         try:
             return super().invoke(ctx)
+        except KeyboardInterrupt:
+            click.echo("plumbline: stopped", err=True)
+            ctx.exit(2)
         except Fault as err:
             for line in str(err).splitlines():
                 click.echo(f"plumbline: {line}", err=True)
@@ -113,6 +116,8 @@ def doctor(system: str | None, form: str):
         click.echo()
     for line in found["cut off"]:
         click.echo(f"cut off: session {line}")
+    for path in found["left over"]:
+        click.echo(f"left over by a session that was killed, or in use by one that runs: {path}")
     cases = found["cases"]
     runs = [case for case in cases if case["runs"]]
     for case in runs:
@@ -149,27 +154,31 @@ def lint(system: str | None, accept: bool):
 def baseline(system: str, accept: bool, dry_run: bool):
     """Propose reference/site/SYSTEM.csv from the stored sessions; the next run asserts it.
 
-    Each row is the median over the sessions with the newest build, with a robust spread. Fewer
-    than three sessions are refused.
+    Each row is the median over the sessions that passed as the newest did: same build, conditions
+    and samples. Fewer than three sessions are refused, and figures that vary too much are left out.
     """
     from plumbline import baseline as baselines
-    from plumbline import paths, reference
+    from plumbline import inventory, paths, table
 
-    least = reference.loaded(paths.reference()).tables.rules.baseline.sessions
+    rules = table.read_rules(paths.reference()).baseline
     records = baselines.records_of(system, paths.results())
     if not records:
         raise Fault(f"{paths.results()}: no record of system {system!r} there")
-    rows, left_out = baselines.propose(system, records, least)
-    for line in left_out:
-        click.echo(f"plumbline: left out: {line}", err=True)
+    rows, left_out = baselines.propose(system, records, rules)
+    for reason, names in left_out.items():
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        click.echo(f"plumbline: left out: {reason}: {', '.join(names[:3])}{more}", err=True)
     if not rows:
-        raise Fault(f"no baseline for {system!r}: no case has {least} sessions with one build")
+        raise Fault(f"no baseline for {system!r}: {', '.join(left_out)}")
     path = paths.reference() / "site" / f"{system}.csv"
     if dry_run:
         click.echo(baselines.to_csv(rows), nl=False)
         return
     baselines.save(path, rows, accept)
     click.echo(f"plumbline: {path}: {len(rows)} references; the next run asserts them")
+    if inventory.path_of(system).exists():
+        click.echo(f"plumbline: then `plumbline lint --system={system} --accept`, so that --strict "
+                   f"notices when one of them goes missing")  # fmt: skip
 
 
 @main.command()

@@ -60,9 +60,9 @@ def read_system(path: Path) -> dict:
     for partition in content["systems"][0].get("partitions") or []:
         if isinstance(partition, dict) and (partition.get("extras") or {}).get("detect"):
             _detect(path, partition, environments)
-    fault = next(system.faults({"environments": [], **content}), None)
-    if fault:
-        raise Fault(f"{path}: {fault}")
+    found = list(system.faults({"environments": [], **content}))
+    if found:
+        raise Fault("\n".join(f"{path}: {fault}" for fault in found))
     return content
 
 

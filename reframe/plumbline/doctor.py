@@ -22,6 +22,7 @@ def examine(system: str | None) -> dict:
         "machine": _machine(),
         "programs": _programs(),
         "cut off": record.unfinished(paths.results()),
+        "left over": [str(path) for path in sorted(paths.scratch().glob("plumbline-*"))],
         "cases": [vars(c) for c in survey.surveyed(system, [str(paths.CHECKS)], [])],
     }
 

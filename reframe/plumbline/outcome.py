@@ -113,6 +113,8 @@ def _reason(task) -> str:
     if kind is None:
         return "not judged: ReFrame was told to leave out its sanity or performance phase"
     if error is not None and task.aborted:
-        return f"stopped while it ran ({type(error.__cause__).__name__})"
+        cause = type(error.__cause__).__name__
+        started = task.check.job is not None and task.check.job.jobid is not None
+        return f"{'stopped while it ran' if started else 'not started when stopped'} ({cause})"
     own = task.skipped or isinstance(error, (SanityError, PerformanceError, ReframeError))
     return str(error) if own and str(error) else " ".join(what(*task.exc_info).split())

@@ -165,14 +165,19 @@ class References:
             return None
         return self.bounds_of(rows[0], tuple(row.id for row in rows[1:]), runs)
 
-    def bounds_of(self, row: Row, others: tuple[str, ...] = (), runs: int = 1) -> Bounds:
-        """The interval that a row gives, by the rule of its class, to a summary of so many runs."""
+    def bounds_of(self, row: Row, others: tuple[str, ...] = (), runs: int = 1) -> Bounds | None:
+        """The interval that a row gives, by the rule of its class, to a summary of so many runs.
+
+        ``None`` where the spread is so wide that no measurement could fail.
+        """
         fom = self.fom(row.benchmark, row.metric)
         rule = self.rule(fom)
         value, spread = row.used(fom.unit)
         if rule.distribution:
             spread *= math.sqrt(1 / int(row.conditions.get("runs", 1)) + 1 / runs)
         distance = max(rule.floor * abs(value), rule.spreads * spread, fom.resolution)
+        if rule.better == "higher" and value <= distance:
+            return None
         return Bounds(
             value,
             value - distance if rule.better == "higher" else -math.inf,
@@ -219,6 +224,11 @@ class References:
         else:
             verdict = "pass" if bounds.lower <= value <= bounds.upper else "fail"
         return Judgement(value, statistic, verdict, bounds, ceiling, ceiling_id)
+
+
+def told(bound: float) -> str:
+    """A bound in words."""
+    return "open" if math.isinf(bound) else f"{bound:.6g}"
 
 
 def summarize(samples: Sequence[float], statistic: str, rule: Tolerance) -> float:

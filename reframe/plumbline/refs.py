@@ -5,13 +5,12 @@ from __future__ import annotations
 import csv
 import fnmatch
 import json
-import math
 from collections.abc import Iterable
 from pathlib import Path
 
 from plumbline import paths, survey
 from plumbline.errors import Fault
-from plumbline.reference import References
+from plumbline.reference import References, told
 from plumbline.table import Row
 
 #: Columns of a listing.
@@ -76,14 +75,14 @@ def why(references: References, name: str, known: dict[str, list[dict]]) -> list
         hint = f"; near: {', '.join(near)}" if near else ""
         raise Fault(f"no reference {name!r}{hint}")
     source = tables.sources[row.source]
-    told = {column: cell for column, cell in tables.printed[name].items() if cell}
-    spread = f" ± {told['spread']}" if "spread" in told else ""
+    cells = {column: cell for column, cell in tables.printed[name].items() if cell}
+    spread = f" ± {cells['spread']}" if "spread" in cells else ""
     about = ("toolchain", "placement", "message_size", "nodes", "ppn", "conditions")
     lines = [
         f"{row.id}  ({tables.where[row.id]})",
-        f"printed:   {told['value']}{spread} {row.unit}, statistic {row.statistic}, {row.kind}",
+        f"printed:   {cells['value']}{spread} {row.unit}, statistic {row.statistic}, {row.kind}",
         f"of:        {row.system}, {row.benchmark} {row.variable}",
-        *(f"           {key} {told[key]}" for key in about if key in told),
+        *(f"           {key} {cells[key]}" for key in about if key in cells),
         f"source:    {': '.join(filter(None, (source.authors, source.short)))}",
         f"           {row.locator}",
     ]
@@ -111,19 +110,17 @@ def _asserts(references: References, row: Row) -> list[str]:
     if rule.better == "neither":
         return [f"asserts:   nothing: class {fom.tolerance}: {rule.reason}"]
     bounds = references.bounds_of(row)
-    interval = f"[{_open(bounds.lower)}, {_open(bounds.upper)}] {fom.unit}"
+    if bounds is None:
+        return ["asserts:   nothing: its spread is so wide that no measurement could fail"]
+    interval = f"[{told(bounds.lower)}, {told(bounds.upper)}] {fom.unit}"
+    least = f", at least {fom.resolution:g} {fom.unit}" if fom.resolution else ""
     single = ", for one run" if rule.distribution else ""
     return [
         f"asserts:   {interval}",
         f"           class {fom.tolerance}: {rule.better} is better; the larger of "
-        f"{rule.floor:.0%} and {rule.spreads:g} spreads, at least {fom.resolution:g} {fom.unit}"
-        f"{single}",
+        f"{rule.floor:.0%} and {rule.spreads:g} spreads{least}{single}",
         f"           {rule.reason}",
     ]
-
-
-def _open(bound: float) -> str:
-    return "open" if math.isinf(bound) else f"{bound:.6g}"
 
 
 def unused(rows: Iterable[Row]) -> list[Row]:

@@ -50,8 +50,9 @@ def configure(argv: list[str]) -> dict:
     site = configuration.gather(name, running, configuration.asked_for("full", argv[1:]))
     # A log that cannot be written (a full disk) must not bury the verdicts under tracebacks.
     logging.raiseExceptions = False
-    if running and current is None:
+    if current is None:
         current = Session(name, dry_run="--dry-run" in argv, extras=_extras(argv))
+        current.announced = running
         watch(current)
         atexit.register(current.close)
     return site
@@ -100,6 +101,8 @@ class Session(executors.TaskEventListener):
         self.survey: list[dict] = []
         self.lost = 0
         self.notes: list[str] = []
+        #: Whether the command line said that cases would be run, so that the session has a folder.
+        self.announced = True
         #: Whether `plumbline run` holds this session against the inventory.
         self.supervised = False
         self._closed = False
@@ -112,6 +115,10 @@ class Session(executors.TaskEventListener):
 
         :raises Fault: if nothing is selected, or another session measures on this machine.
         """
+        if not self.announced:
+            raise Fault(
+                "an abbreviated option was not understood: write --run or --dry-run in full"
+            )
         if not testcases:
             raise Fault(
                 "no test case is selected: check the names, tags, system and environments that "
@@ -260,6 +267,7 @@ class Session(executors.TaskEventListener):
         if self.records and not self.dry_run:
             print(f"plumbline: records: {self.folder / 'records.jsonl'}", flush=True)
         if self._lock:
+            (paths.results() / "measuring.holder").unlink(missing_ok=True)
             self._lock.release()
         if self.lost:
             # ReFrame's own exit code knows nothing of records.

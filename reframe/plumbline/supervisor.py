@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 
 from plumbline import inventory, paths, reference, session, survey
 from plumbline.errors import Fault
@@ -14,6 +15,10 @@ REFUSED = {
     "reframe afterwards",
     "--skip-sanity-check": "a session without it trusts any output",
     "--skip-performance-check": "a session without it asserts nothing",
+    **dict.fromkeys(
+        ("-l", "-L", "--list", "--list-detailed", "--describe", "--dry-run"),
+        "nothing is run by it: `plumbline doctor`, or reframe itself after `. ./env.sh`",
+    ),
 }
 
 
@@ -23,20 +28,18 @@ def run(system: str | None, arguments: list[str], strict: bool) -> int:
     :arg arguments: ReFrame's own, without ``-r``; ``-c`` only for other checks than ours.
     :raises Fault: if a check cannot be loaded, or the configuration is faulty.
     """
-    if "--performance-report" in arguments:
-        raise Fault("--performance-report with -r stores node lists that cannot be read back: "
-                    "run first, then `reframe --performance-report`")  # fmt: skip
-    if "--skip-sanity-check" in arguments or "--skip-performance-check" in arguments:
-        raise Fault(
-            "a session without sanity and performance checks asserts nothing: leave them on"
-        )
+    for option, why in REFUSED.items():
+        if option in arguments:
+            raise Fault(f"{option}: {why}")
     reference.loaded(paths.reference())
-    checks = _checks_in(arguments) or [str(paths.CHECKS)]
-    there = survey.listed(system, checks)
+    named_checks = _values(arguments, "-c", "--checkpath")
+    own = not named_checks or any(Path(c).resolve() == paths.CHECKS for c in named_checks)
+    variables = [f"--setvar={value}" for value in _values(arguments, "-S", "--setvar")]
+    there = survey.listed(system, named_checks or [str(paths.CHECKS)], variables)
     os.environ["RFM_CONFIG_FILES"] = str(paths.SETTINGS)
     os.environ["PLUMBLINE_STRICT"] = "1" if strict else os.environ.get("PLUMBLINE_STRICT", "0")
     named = [f"--system={system}"] if system else []
-    given = [] if _checks_in(arguments) else ["-c", str(paths.CHECKS)]
+    given = [] if named_checks else ["-c", str(paths.CHECKS)]
     sys.argv = ["reframe", *given, *named, "-r", *arguments]
     from reframe.frontend.cli import main
 
@@ -48,36 +51,40 @@ def run(system: str | None, arguments: list[str], strict: bool) -> int:
     ended = session.current
     if ended is None or not ended.planned:
         return 2
-    faults = _against_inventory(ended, there, strict, given != [])
+    if own:
+        faults = _against_inventory(ended, there, strict)
+    else:
+        ended.notes.append("other checks than checks/: not held against the inventory")
+        faults = []
     ended.supervised = True
     ended.notes += faults
-    own = ended.close()
-    if own == 1 or faults:
+    result = ended.close()
+    if result == 1 or faults:
         return 1
-    return own or (2 if code else 0)
+    return result or (2 if code else 0)
 
 
-def _checks_in(arguments: list[str]) -> list[str]:
-    """The check paths that the arguments name."""
+def _values(arguments: list[str], short: str, long: str) -> list[str]:
+    """The values that a command line gives to an option."""
     found = []
     for index, argument in enumerate(arguments):
         option, equals, value = argument.partition("=")
-        if option in ("-c", "--checkpath"):
-            found.append(value if equals else "".join(arguments[index + 1 : index + 2]))
-        elif argument.startswith("-c"):
-            found.append(argument[2:])
+        if option == long and equals:
+            found.append(value)
+        elif argument in (short, long):
+            found += arguments[index + 1 : index + 2]
+        elif argument.startswith(short) and not argument.startswith("--"):
+            found.append(argument[len(short) :])
     return found
 
 
-def _against_inventory(
-    ended: session.Session, there: set[str], strict: bool, own_checks: bool
-) -> list[str]:
+def _against_inventory(ended: session.Session, there: set[str], strict: bool) -> list[str]:
     """What the inventory has and the system no longer has, or no longer asserts, a line each."""
-    if not own_checks:
-        return []
     system = next(iter(ended.planned.values()))["system"]
     expected = inventory.read(system)
     path = inventory.path_of(system)
+    if expected is None and strict:
+        return [f"strict: {path} is not there, so what should run is not known: `plumbline lint`"]
     if expected is None:
         ended.notes.append(f"{path} is not there: `plumbline lint` writes it, and the next session "
                            f"is held against it")  # fmt: skip

@@ -73,12 +73,13 @@ def _told(said: str) -> str:
     return text.replace("plumbline: ", "").replace("ERROR: ", "")
 
 
-def listed(system: str | None, checks: list[str]) -> set[str]:
+def listed(system: str | None, checks: list[str], variables: list[str]) -> set[str]:
     """The names of all test cases of a system, by ReFrame's listing.
 
+    :arg variables: ReFrame's options that set variables of the checks.
     :raises Fault: if a check file cannot be loaded or the system is unknown.
     """
-    said = reframe([*_from(checks), "-lC"], system)
+    said = reframe([*_from(checks), *variables, "-lC"], system)
     return {f"{case['check']} @{case['where']}" for case in _CASE.finditer(said)}
 
 

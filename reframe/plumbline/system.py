@@ -40,6 +40,13 @@ def faults(content: dict) -> Iterator[str]:
     if wrong:
         return
     (system,) = content["systems"]
+    with_modules = [p["name"] for p in [*system["partitions"], *content["environments"]]
+                    if p.get("modules")]  # fmt: skip
+    if with_modules and system.get("modules_system", "nomod") == "nomod":
+        yield (
+            f"{', '.join(with_modules)}: modules are named, and no modules_system loads them: set "
+            f"lmod, tmod4 or envmod"
+        )
     if system["name"] != "local" and ".*" in system["hostnames"]:
         yield "hostnames: '.*' takes every host, and would shadow the systems after it"
     environments = {environment["name"]: environment for environment in content["environments"]}

@@ -141,8 +141,17 @@ class Tolerance(pydantic.BaseModel):
     reason: Text
 
 
-class _Baseline(pydantic.BaseModel):
+class Baseline(pydantic.BaseModel):
+    """What a site baseline takes.
+
+    :ivar sessions: sessions below which a case has no baseline.
+    :ivar noise: spread, relative to the value, above which a figure has none.
+    """
+
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
+
     sessions: Annotated[int, pydantic.Field(ge=2)]
+    noise: Annotated[float, pydantic.Field(gt=0, lt=1)]
 
 
 class Rules(pydantic.BaseModel):
@@ -152,7 +161,7 @@ class Rules(pydantic.BaseModel):
 
     classes: dict[str, Tolerance]
     decides: list[Statistic]
-    baseline: _Baseline
+    baseline: Baseline
 
 
 class Source(pydantic.BaseModel):
@@ -293,6 +302,14 @@ def read_rows(path: Path) -> tuple[list[tuple[int, dict[str, str], Row]], list[s
     return rows, faults
 
 
+def read_rules(folder: Path) -> Rules:
+    """``tolerance.yaml`` alone.
+
+    :raises Fault: if it is faulty.
+    """
+    return _read_model(folder / "tolerance.yaml", Rules)
+
+
 def load(folder: Path) -> Tables:
     """Reads all tables of a folder and of its ``site/``, and holds them against its registers.
 
@@ -301,7 +318,7 @@ def load(folder: Path) -> Tables:
     foms = read_foms(folder / "foms.yaml")
     tables = Tables(
         foms=foms,
-        rules=_read_model(folder / "tolerance.yaml", Rules),
+        rules=read_rules(folder),
         sources=_read_model(folder / "sources.yaml", _Sources).root,
         conditions=_read_model(folder / "conditions.yaml", _Conditions).root,
     )
