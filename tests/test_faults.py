@@ -628,3 +628,15 @@ def test_options_that_a_session_cannot_have(testbed: Testbed, option: str) -> No
     done = testbed.plumbline("run", option)
     assert done.code == 2
     assert option in done.err and len(done.err.splitlines()) == 1
+
+
+def test_a_site_row_that_no_case_can_meet(testbed: Testbed) -> None:
+    """A run refuses it: a system or toolchain that is misspelt would assert nothing."""
+    testbed.environment("mpich", "imb")
+    path = testbed.refer(
+        {"id": "lost", "benchmark": "imb", "metric": "pingpong_latency", "message_size": 8,
+         "value": 1, "unit": "us", "toolchain": "mpihc"})  # fmt: skip
+    done = testbed.plumbline("run", *PINGPONG)
+    assert done.code == 2, done.said
+    assert "column toolchain: 'mpihc'" in done.err
+    assert f"{path}:2: " in done.err

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from plumbline import configuration, lint, paths, system, table
+from plumbline import configuration, paths, system, table
 from plumbline.errors import Fault
 
 
@@ -153,7 +153,7 @@ def rows(*cells: dict) -> table.Tables:
 def test_fault_between_tables_and_systems(cells: dict, says: str):
     """File, line and column, and nothing of the row that is right."""
     tables = rows({"toolchain": "gcc", "conditions": "partition=batch"}, cells)
-    (fault,) = lint.faults_of_references(tables, {"somewhere": somewhere()})
+    (fault,) = system.faults_of_rows(tables.rows.values(), tables, {"somewhere": somewhere()})
     assert fault.startswith("site/somewhere.csv:3: ")
     assert says in fault
 
@@ -170,4 +170,4 @@ def test_shipped_systems_are_good():
         systems[path.stem] = configuration.read_system(path)
         assert list(system.faults(systems[path.stem])) == [], path.name
     tables = table.load(paths.reference())
-    assert list(lint.faults_of_references(tables, systems)) == []
+    assert list(system.faults_of_rows(tables.rows.values(), tables, systems)) == []

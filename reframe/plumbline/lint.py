@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from plumbline import configuration, inventory, paths, reference, survey
+from plumbline import system as of_systems
 from plumbline.errors import Fault
-from plumbline.table import Tables
 
 
 def lint(system: str | None, accept: bool) -> tuple[list[str], list[str]]:
@@ -28,37 +26,12 @@ def lint(system: str | None, accept: bool) -> tuple[list[str], list[str]]:
     try:
         tables = reference.loaded(paths.reference()).tables
         said.append(f"{len(systems)} system(s), {len(tables.rows)} reference(s)")
-        faults += faults_of_references(tables, systems)
+        faults += of_systems.faults_of_rows(tables.rows.values(), tables, systems)
     except Fault as err:
         faults += str(err).splitlines()
     if not faults:
         faults += _inventory(system, accept, said)
     return faults, said
-
-
-def faults_of_references(tables: Tables, systems: dict[str, dict]) -> Iterator[str]:
-    """What is wrong between the tables and the systems, with file, line and column."""
-    homeless: dict[str, list[str]] = {}
-    for row in tables.rows.values():
-        where = tables.where[row.id]
-        content = systems.get(row.system)
-        if content is None:
-            homeless.setdefault(row.system, []).append(where)
-            continue
-        environments = [environment["name"] for environment in content.get("environments", [])]
-        if row.toolchain and row.toolchain not in environments:
-            yield (
-                f"{where}: column toolchain: {row.toolchain!r} is no environment of "
-                f"{row.system}; it has {', '.join(environments)}"
-            )
-        partitions = [partition["name"] for partition in content["systems"][0]["partitions"]]
-        partition = row.conditions.get("partition")
-        if partition and partition not in partitions:
-            yield f"{where}: column conditions: {row.system} has no partition {partition!r}"
-    for system, places in homeless.items():
-        more = f" (and {len(places) - 1} more rows)" if len(places) > 1 else ""
-        file = paths.systems() / f"{system}.yaml"
-        yield f"{places[0]}: column system: {system!r} has no {file}{more}"
 
 
 def _inventory(system: str | None, accept: bool, said: list[str]) -> list[str]:

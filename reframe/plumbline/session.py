@@ -31,8 +31,10 @@ from plumbline import (
     placement,
     record,
     reference,
+    system,
 )
 from plumbline.errors import Fault
+from plumbline.table import SITE
 
 #: The session of this process, once ReFrame's configuration is loaded.
 current: Session | None = None
@@ -44,10 +46,10 @@ def configure(argv: list[str]) -> dict:
     :raises Fault: if a system file or a reference table is faulty.
     """
     global current
-    reference.loaded(paths.reference())
     running = any(a in ("--run", "--dry-run") or re.match(r"-[a-zA-Z]*r", a) for a in argv[1:])
     name = configuration.session_id()
     site = configuration.gather(name, running, configuration.asked_for("full", argv[1:]))
+    _hold_references(site)
     # A log that cannot be written (a full disk) must not bury the verdicts under tracebacks.
     logging.raiseExceptions = False
     if current is None:
@@ -56,6 +58,30 @@ def configure(argv: list[str]) -> dict:
         watch(current)
         atexit.register(current.close)
     return site
+
+
+def _hold_references(site: dict) -> None:
+    """Refuses tables with rows that no case could ever meet: they would assert less than it seems.
+
+    A facility that keeps its systems elsewhere need not have those of the papers.
+    """
+    tables = reference.loaded(paths.reference()).tables
+    elsewhere = "PLUMBLINE_SYSTEMS" in os.environ
+    rows = [row for row in tables.rows.values() if row.source == SITE or not elsewhere]
+    systems = {
+        found["name"]: {
+            "systems": [found],
+            "environments": [
+                environment
+                for environment in site["environments"]
+                if found["name"] in environment["target_systems"]
+            ],
+        }
+        for found in site["systems"]
+    }
+    faults = list(system.faults_of_rows(rows, tables, systems))
+    if faults:
+        raise Fault("\n".join(faults))
 
 
 def _extras(argv: list[str]) -> dict[str, str]:

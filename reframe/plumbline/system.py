@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import jsonschema
@@ -17,10 +17,12 @@ import reframe.schemas as schemas
 
 from plumbline import (
     launchers,  # noqa: F401  registers ours
+    paths,
     placement,
     provider,
     schedulers,  # noqa: F401  registers ours
 )
+from plumbline.table import Row, Tables
 
 
 @functools.cache
@@ -119,3 +121,31 @@ def _registered(find, name: str) -> bool:
     except Exception:
         return False
     return True
+
+
+def faults_of_rows(rows: Iterable[Row], tables: Tables, systems: dict[str, dict]) -> Iterator[str]:
+    """What is wrong between reference rows and the systems, with file, line and column.
+
+    :arg systems: name -> content of the system's file.
+    """
+    homeless: dict[str, list[str]] = {}
+    for row in rows:
+        where = tables.where[row.id]
+        content = systems.get(row.system)
+        if content is None:
+            homeless.setdefault(row.system, []).append(where)
+            continue
+        environments = [environment["name"] for environment in content.get("environments", [])]
+        if row.toolchain and row.toolchain not in environments:
+            yield (
+                f"{where}: column toolchain: {row.toolchain!r} is no environment of "
+                f"{row.system}; it has {', '.join(environments)}"
+            )
+        partitions = [partition["name"] for partition in content["systems"][0]["partitions"]]
+        partition = row.conditions.get("partition")
+        if partition and partition not in partitions:
+            yield f"{where}: column conditions: {row.system} has no partition {partition!r}"
+    for system, places in homeless.items():
+        more = f" (and {len(places) - 1} more rows)" if len(places) > 1 else ""
+        file = paths.systems() / f"{system}.yaml"
+        yield f"{places[0]}: column system: {system!r} has no {file}{more}"
