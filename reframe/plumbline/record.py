@@ -19,9 +19,6 @@ from plumbline.errors import Fault
 
 SCHEMA = 1
 
-#: Results of a test case, from the best to what was never measured.
-RESULTS = ("pass", "fail", "invalid", "error", "skip", "aborted", "unfinished")
-
 
 class RecordError(Exception):
     """A record could not be written whole."""
