@@ -22,6 +22,7 @@ lint: setup
 
 docs: setup
 	$(BIN)/plumbline refs --pages docs/papers
+	$(BIN)/python -m plumbline.power docs/power.md
 
 bench: setup
 	@$(BIN)/python tests/bench.py $(ARGS)

@@ -40,7 +40,7 @@ class fio(Benchmark):
         self.headline = [f"{self.direction}_bandwidth"]
 
     def figures(self) -> list[Figure]:
-        return [(f"{self.direction}_bandwidth", None)]
+        return [Figure(f"{self.direction}_bandwidth")]
 
     def prepare(self):
         folder = self.make_scratch(needed=self.jobs * self.size * 2**20, direct_io=True)

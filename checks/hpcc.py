@@ -44,7 +44,7 @@ class hpcc(Benchmark):
             self.tags = {"nightly", "maintenance"}
 
     def figures(self) -> list[Figure]:
-        return [(metric, None) for metric, _ in KEYS.values()]
+        return [Figure(metric) for metric, _ in KEYS.values()]
 
     def verify(self, output: Output) -> None:
         # With an input file that it rejects, hpcc runs a problem of its own and exits 0.

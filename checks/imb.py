@@ -47,8 +47,8 @@ class imb_p2p(Imb):
     def figures(self) -> list[Figure]:
         name = self.operation.lower()
         # An empty message has a latency and no bandwidth.
-        return [(f"{name}_latency", size) for size in self.sizes] + [
-            (f"{name}_bandwidth", size) for size in self.sizes[1:]
+        return [Figure(f"{name}_latency", size) for size in self.sizes] + [
+            Figure(f"{name}_bandwidth", size) for size in self.sizes[1:]
         ]
 
 
@@ -91,7 +91,7 @@ class imb_collective(Imb):
     def figures(self) -> list[Figure]:
         metric = f"{self.operation.lower()}_latency"
         if self.operation == "Barrier":
-            return [(metric, None)]
+            return [Figure(metric)]
         # An empty collective moves nothing, and some libraries return at once.
         smallest = 4 if self.operation in REDUCTIONS else 1
-        return [(metric, size) for size in self.sizes if size >= smallest]
+        return [Figure(metric, size) for size in self.sizes if size >= smallest]

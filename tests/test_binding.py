@@ -1,22 +1,24 @@
-"""Binding: a launcher's exact options, and the proof that the tasks ran where they should."""
+"""The task wrapper, and the proof that the tasks ran where they should; launchers, for real."""
 
 from __future__ import annotations
 
+import functools
 import os
 import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import pytest
 from plumbline import binding, paths
-from plumbline.binding import Binding, BindingError, BindingMismatch, Seen, bind, prove, seen
-from plumbline.placement import Core, Layout, Task, Topology, lay_out
+from plumbline.binding import BindingMismatch, Seen, bind, prove, seen
+from plumbline.placement import Core, Layout, Task, Topology, cpus_of_list, lay_out
 
 TASK = Path(binding.__file__).with_name("task.sh")
-MPIEXEC = paths.tools() / "mpich" / "bin" / "mpiexec"
+MPICH = paths.tools() / "mpich" / "bin" / "mpiexec"
+INTEL = paths.tools() / "imb" / "bin" / "mpiexec.hydra"
 
 
 def topology(usable: Iterable[int] | None = None) -> Topology:
@@ -29,95 +31,24 @@ def topology(usable: Iterable[int] | None = None) -> Topology:
     return Topology.from_processor({"topology": masks}, usable)
 
 
+def only(placement: str, node: Topology) -> Layout:
+    (layout,) = lay_out(placement, node)
+    return layout
+
+
 #: Two usable cores of each socket, by their second threads alone.
 SOME = range(10, 14)
-
-
-# -- options -------------------------------------------------------------------------------------
-
-#: Launcher, placement, usable CPUs -> options.
-OPTIONS = [
-    ("local", "one-core", None, "taskset -c 0"),
-    ("local", "one-core", SOME, "taskset -c 10"),
-    ("local", "all-cores", None, "taskset -c 0,1,2,3,4,5,6,7"),
-    ("local", "one-socket", None, "taskset -c 0,1,2,3"),
-    ("local", "numa-1-3", None, "numactl --physcpubind=2,3 --membind=3"),
-    ("hydra", "one-core", None, "-bind-to user:0"),
-    ("hydra", "all-cores", None, "-bind-to user:0+1+2+3+4+5+6+7"),
-    ("hydra", "on-socket", None, "-bind-to user:0,1"),
-    ("hydra", "on-node", None, "-bind-to user:0,4"),
-    ("hydra", "on-node", SOME, "-bind-to user:10,12"),
-    ("hydra", "off-node", None, "-bind-to user:0 -ppn 1"),
-    ("hydra", "full-node", None, "-bind-to user:0,1,2,3,4,5,6,7"),
-    ("mpiexec", "on-socket", None, "-bind-to user:0,1"),
-    ("mpiexec", "off-node", None, "-bind-to user:0 -ppn 1"),
-    ("srun", "one-core", None, "--cpu-bind=mask_cpu:0x1 --distribution=block"),
-    ("srun", "all-cores", None, "--cpu-bind=mask_cpu:0xff --distribution=block"),
-    ("srun", "on-socket", None, "--cpu-bind=mask_cpu:0x1,0x2 --distribution=block"),
-    ("srun", "on-node", SOME, "--cpu-bind=mask_cpu:0x400,0x1000 --distribution=block"),
-    ("srun", "off-node", None, "--cpu-bind=mask_cpu:0x1 --distribution=block"),
-]
-
-
-@pytest.mark.parametrize(("launcher", "name", "usable", "options"), OPTIONS)
-def test_options(launcher: str, name: str, usable: Iterable[int] | None, options: str) -> None:
-    assert bind(lay_out(name, topology(usable)), launcher) == Binding(tuple(options.split()))
-
-
-#: Placement, usable CPUs -> rank file.
-RANK_FILES = [
-    ("one-core", None, ["0:0"]),
-    ("all-cores", None, ["0:0,1,2,3;1:0,1,2,3"]),
-    ("on-socket", None, ["0:0", "0:1"]),
-    ("on-node", None, ["0:0", "1:0"]),
-    ("full-node", None, [f"{socket}:{core}" for socket in (0, 1) for core in range(4)]),
-    ("full-node", SOME, ["0:0", "0:1", "1:0", "1:1"]),
-    # All that may be used is on the second socket: the only one that Open MPI counts.
-    ("on-socket", [5, 14], ["0:0", "0:1"]),
-]
-
-
-@pytest.mark.parametrize("launcher", ["openmpi", "mpirun-openmpi"])
-@pytest.mark.parametrize(("name", "usable", "slots"), RANK_FILES)
-def test_rank_file(launcher: str, name: str, usable: Iterable[int] | None, slots: list) -> None:
-    text = "".join(f"rank {rank}=localhost slot={slot}\n" for rank, slot in enumerate(slots))
-    expected = Binding(("--rankfile", "rankfile"), files={"rankfile": text})
-    assert bind(lay_out(name, topology(usable)), launcher) == expected
-
-
-NO_MEMORY = "cannot place memory"
-
-#: Launcher, placement -> what the refusal says.
-UNBOUND = [
-    ("local", "on-socket", "starts one task"),
-    ("local", "off-node", "starts one task"),
-    ("local", "full-node", "starts one task"),
-    ("openmpi", "off-node", "one node only"),
-    ("mpirun-openmpi", "off-node", "one node only"),
-    *((name, "numa-0-0", NO_MEMORY) for name in binding.LAUNCHERS if name != "local"),
-]
-
-
-@pytest.mark.parametrize(("launcher", "name", "says"), UNBOUND)
-def test_what_a_launcher_cannot_do(launcher: str, name: str, says: str) -> None:
-    with pytest.raises(BindingError, match=f"^launcher '{launcher}', placement '{name}': .*{says}"):
-        bind(lay_out(name, topology()), launcher)
-
-
-def test_unknown_launcher() -> None:
-    with pytest.raises(BindingError, match=r"'jsrun'.*has local, hydra"):
-        bind(lay_out("one-core", topology()), "jsrun")
 
 
 # -- what was seen -------------------------------------------------------------------------------
 
 STDERR = """\
-plumbline-task 1 node2 8-11,0 0-1
+plumbline-task 1 node2 8-11,0 0-1 0,1 1
 plumbline-host node2 kernel 6.1.0-31-amd64
 plumbline-host node2 cpu_model AMD EPYC 7A53 64-Core Processor
   plumbline-task 7 is not at the start of its line
 some warning
-plumbline-task 0 node1 0 ?
+plumbline-task 0 node1 0 ? - none
 plumbline-host node1 governor performance
 plumbline-host node1
 plumbline-hosts node1 kernel 5
@@ -125,7 +56,10 @@ plumbline-hosts node1 kernel 5
 
 
 def test_seen_in_rank_order() -> None:
-    assert seen(STDERR) == [Seen(0, "node1", "0"), Seen(1, "node2", "8-11,0")]
+    assert seen(STDERR) == [
+        Seen(0, "node1", "0", "", "none"),
+        Seen(1, "node2", "8-11,0", "0,1", "1"),
+    ]
     assert seen("") == []
 
 
@@ -141,19 +75,19 @@ def test_host_facts() -> None:
     [
         "plumbline-task ",
         "plumbline-task 0",
-        "plumbline-task 0 node1 0",
-        "plumbline-task 0 node1 0 0 0",
-        "plumbline-task x node1 0 0",
-        "plumbline-task 0 node1 x 0",
-        "plumbline-task 0 node1 0- 0 plumbline-task",
-        "plumbline-task 0 node1 plumbline-task 1",
-        "plumbline-task 0 node1 -1 0",
-        "plumbline-task 0 node1 1-0 0",
+        "plumbline-task 0 node1 0 0 -",
+        "plumbline-task 0 node1 0 0 - - -",
+        "plumbline-task x node1 0 0 - -",
+        "plumbline-task 0 node1 x 0 - -",
+        "plumbline-task 0 node1 0- 0 - - plumbline-task",
+        "plumbline-task 0 node1 plumbline-task 1 - -",
+        "plumbline-task 0 node1 -1 0 - -",
+        "plumbline-task 0 node1 1-0 0 - -",
     ],
 )
 def test_garbled_report(line: str) -> None:
     with pytest.raises(BindingMismatch, match="cannot be read"):
-        seen(f"plumbline-task 0 node1 0 0\n{line}\n")
+        seen(f"plumbline-task 0 node1 0 0 - -\n{line}\n")
 
 
 def test_garbled_range_does_not_fill_the_memory() -> None:
@@ -161,19 +95,23 @@ def test_garbled_range_does_not_fill_the_memory() -> None:
     code = (
         "import resource; resource.setrlimit(resource.RLIMIT_AS, (2**29, 2**29));"
         "from plumbline import binding\n"
-        "try: binding.seen('plumbline-task 0 node1 0-99999999 0')\n"
+        "try: binding.seen('plumbline-task 0 node1 0-99999999 0 - -')\n"
         "except binding.BindingMismatch: pass\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 
-# -- proof ---------------------------------------------------------------------------------------
+# -- proof: ranks, nodes, CPUs -------------------------------------------------------------------
 
 
 def report(*tasks: str) -> list[Seen]:
-    """What was seen, from ``RANK HOST CPUS``."""
-    return seen("".join(f"plumbline-task {task} 0\n" for task in tasks))
+    """What was seen, from ``RANK HOST CPUS``, or ``RANK HOST CPUS GIVEN VISIBLE``."""
+    lines = []
+    for task in tasks:
+        rank, host, cpus, *gpus = task.split()
+        lines.append(f"plumbline-task {rank} {host} {cpus} 0 {' '.join(gpus or ['-', '-'])}\n")
+    return seen("".join(lines))
 
 
 #: Placement -> what proves it.
@@ -232,13 +170,13 @@ WRONG = [
 
 @pytest.mark.parametrize(("name", "tasks"), RIGHT)
 def test_proof(name: str, tasks: list) -> None:
-    prove(lay_out(name, topology()), report(*tasks))
+    prove(only(name, topology()), report(*tasks))
 
 
 @pytest.mark.parametrize(("name", "tasks", "says"), WRONG)
 def test_no_proof(name: str, tasks: list, says: str) -> None:
     with pytest.raises(BindingMismatch, match=says):
-        prove(lay_out(name, topology()), report(*tasks))
+        prove(only(name, topology()), report(*tasks))
 
 
 def two_by_two() -> Layout:
@@ -259,73 +197,147 @@ def test_ranks_fill_the_nodes_in_turn() -> None:
 
 
 def test_usable_threads_alone_count() -> None:
-    layout = lay_out("on-socket", topology(SOME))
+    layout = only("on-socket", topology(SOME))
     prove(layout, report("0 a 10", "1 a 11"))
     with pytest.raises(BindingMismatch, match=r"CPUs 2,10; placement 'on-socket' puts it on 10"):
         prove(layout, report("0 a 2,10", "1 a 11"))
 
 
+def test_a_whole_machine() -> None:
+    """27,000 tasks on 4,500 nodes: one that ran elsewhere is found, and a message stays short."""
+    (layout,) = lay_out("tasks-per-node", topology(), nodes=4500, tasks_per_node=6)
+    ran = report(*(f"{r} n{t.node} {t.cpus[0]}" for r, t in enumerate(layout.tasks)))
+    prove(layout, ran)
+    with pytest.raises(BindingMismatch, match="rank 26999 on n4499 may run on CPUs 0;"):
+        prove(layout, [*ran[:-1], Seen(26999, "n4499", "0")])
+    with pytest.raises(BindingMismatch, match="26999, ranks 0 to 26998 ") as missing:
+        prove(layout, ran[:-1])
+    assert len(str(missing.value)) < 200
+
+
+def test_racks() -> None:
+    layout = only("off-rack", topology())
+    ran = report("0 a01n01 0", "1 b02n01 0")
+    prove(layout, ran, lambda host: host[:3])
+    prove(layout, ran)
+    with pytest.raises(BindingMismatch, match=r"all nodes were of rack 1; .* takes 2 racks"):
+        prove(layout, ran, lambda host: host[-1])
+    prove(only("off-node", topology()), ran, lambda host: host[-1])
+
+
+# -- proof: GPUs ---------------------------------------------------------------------------------
+
+
+def with_gpus(*gpus: tuple[int, ...], vendor: str = "cuda") -> Layout:
+    """A task on each of the first cores, with these GPUs."""
+    cores = topology().cores
+    tasks = [Task(0, (core,), None, mine) for core, mine in zip(cores, gpus, strict=False)]
+    return Layout("gpus", tuple(tasks), vendor=vendor)
+
+
+#: GPUs of each task; what each rank's wrapper said of them, on host a and CPUs 0, 1 ...
+GPUS_RIGHT = [
+    ([(2,)], ["- 2"]),
+    ([(2,)], ["0,1,2,3 2"]),
+    ([(2,)], ["2 2"]),
+    ([(2,)], ["GPU-a,GPU-b,GPU-c 2"]),
+    ([(3, 1), (3, 1)], ["- 3,1", "0,1,2,3 3,1"]),
+    # No GPU is named: the program goes through them by itself.
+    ([()], ["- -"]),
+    ([()], ["0,1 0,1"]),
+    # Each its own.
+    ([(0,), (1,)], ["0 0", "1 1"]),
+    ([(0,), (1,)], ["GPU-a GPU-a", "GPU-b GPU-b"]),
+]
+
+SEES, GIVEN, OWN = "sees GPUs", "by the launcher", "GPU . alone"
+
+GPUS_WRONG = [
+    # Not narrowed, narrowed to others, another order, none.
+    ([(2,)], ["- -"], SEES),
+    ([(2,)], ["0,1,2,3 0,1,2,3"], SEES),
+    ([(2,)], ["- 1"], SEES),
+    ([(2,)], ["- none"], SEES),
+    ([(3, 1), (3, 1)], ["- 1,3", "- 3,1"], SEES),
+    ([(3, 1), (3, 1)], ["- 3,1", "- 3"], SEES),
+    # The launcher kept one.
+    ([(2,)], ["0,1 2"], GIVEN),
+    ([(2,)], ["none 2"], GIVEN),
+    ([(2,)], ["-1 2"], GIVEN),
+    ([(2,)], ["GPU-a,GPU-b 2"], GIVEN),
+    ([(3, 1), (3, 1)], ["0,1,2,3 3,1", "1 3,1"], GIVEN),
+    # Own ones: several, none, swapped, narrowed to another.
+    ([(0,), (1,)], ["0,1 0,1", "0,1 0,1"], OWN),
+    ([(0,), (1,)], ["- -", "- -"], OWN),
+    ([(0,), (1,)], ["none none", "1 1"], OWN),
+    ([(0,), (1,)], ["1 1", "0 0"], OWN),
+    ([(0,), (1,)], ["0 0", "0 0"], OWN),
+    ([(0,), (1,)], ["0 1", "1 1"], OWN),
+    ([(0,), (1,)], ["GPU-a GPU-a", "GPU-a GPU-a"], "both given GPU GPU-a"),
+]
+
+
+@pytest.mark.parametrize(("gpus", "said"), GPUS_RIGHT)
+def test_proof_of_gpus(gpus: list, said: list) -> None:
+    prove(with_gpus(*gpus), report(*(f"{rank} a {rank} {word}" for rank, word in enumerate(said))))
+
+
+@pytest.mark.parametrize(("gpus", "said", "says"), GPUS_WRONG)
+def test_no_proof_of_gpus(gpus: list, said: list, says: str) -> None:
+    ran = report(*(f"{rank} a {rank} {word}" for rank, word in enumerate(said)))
+    with pytest.raises(BindingMismatch, match=says):
+        prove(with_gpus(*gpus), ran)
+
+
+def test_the_same_gpu_on_two_nodes() -> None:
+    """Only one node's tasks compete for it."""
+    core = topology().cores[0]
+    tasks = [Task(n, (core,), None, (0,)) for n in (0, 1)]
+    prove(Layout("gpus", tuple(tasks), vendor="rocm"), report("0 a 0 - 0", "1 b 0 - 0"))
+
+
 # -- task.sh, for real ---------------------------------------------------------------------------
+
+SHELLS = [
+    pytest.param(
+        shell, marks=pytest.mark.skipif(not shutil.which(shell), reason=f"{shell} is not installed")
+    )
+    for shell in ("sh", "dash", "bash")
+]
 
 
 def here(most: int = 4) -> Topology:
-    """The first CPUs that this process may use, each as a core of its own."""
-    cpus = sorted(os.sched_getaffinity(0))[:most]
-    masks = {
-        "cores": [hex(1 << cpu) for cpu in cpus],
-        "sockets": [hex(sum(1 << cpu for cpu in cpus))],
-    }
-    return Topology.from_processor({"topology": masks})
+    """The first usable cores of this machine, as Linux tells them."""
+    allowed = os.sched_getaffinity(0)
+    cores: dict[tuple[int, ...], int] = {}
+    for cpu in sorted(allowed):
+        folder = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology")
+        threads = cpus_of_list((folder / "thread_siblings_list").read_text()) & allowed
+        cores[tuple(sorted(threads))] = int((folder / "physical_package_id").read_text())
+    kept = dict(list(cores.items())[:most])
+    mask = {core: hex(sum(1 << cpu for cpu in core)) for core in kept}
+    sockets = [
+        hex(sum(1 << cpu for core, on in kept.items() if on == socket for cpu in core))
+        for socket in sorted(set(kept.values()))
+    ]
+    return Topology.from_processor(
+        {"topology": {"cores": list(mask.values()), "sockets": sockets}},
+        [cpu for core in kept for cpu in core],
+    )
 
 
-def run_task(*command: object, **env: str) -> subprocess.CompletedProcess:
-    ranks = ("OMPI_", "PMI", "PALS_", "ALPS_", "FLUX_", "SLURM_", "HYDRA_")
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(ranks)}
+RANK_VARIABLES = ("OMPI_", "PMI", "PALS_", "ALPS_", "FLUX_", "SLURM_", "HYDRA_", "MV2_", "MPT_")
+
+
+def run_task(
+    *command: object, folder: Path | None = None, **env: str
+) -> subprocess.CompletedProcess:
+    left_out = (*RANK_VARIABLES, "JSM_", "CUDA_", "ROCR_")
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(left_out)}
     words = [str(word) for word in command]
-    return subprocess.run(words, env=kept | env, capture_output=True, text=True, timeout=60)
-
-
-@pytest.mark.skipif(not shutil.which("taskset"), reason="taskset is not installed")
-@pytest.mark.parametrize("name", ["one-core", "all-cores"])
-def test_taskset_binds_what_task_sh_sees(name: str) -> None:
-    layout = lay_out(name, here())
-    done = run_task(*bind(layout, "local").options, "sh", TASK, 1, "echo", "two  words")
-    assert (done.returncode, done.stdout) == (0, "two  words\n")
-    prove(layout, seen(done.stderr))
-    assert len(done.stderr.splitlines()) == 1
-
-
-@pytest.mark.skipif(not shutil.which("taskset"), reason="taskset is not installed")
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one CPU alone may be used")
-def test_a_task_that_is_not_bound_is_seen() -> None:
-    done = run_task("sh", TASK, 1, "true")
-    with pytest.raises(BindingMismatch, match=CPUS):
-        prove(lay_out("one-core", here()), seen(done.stderr))
-
-
-@pytest.mark.skipif(not MPIEXEC.is_file(), reason="MPICH is not among the tools: make setup")
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one CPU alone may be used")
-@pytest.mark.parametrize("name", ["on-socket", "full-node"])
-def test_hydra_binds_what_task_sh_sees(name: str) -> None:
-    layout = lay_out(name, here())
-    # A batch script's own rank is in the environment under every launcher.
-    command = [MPIEXEC, "-n", layout.num_tasks, *bind(layout, "hydra").options]
-    done = run_task(*command, "sh", TASK, 0, "true", SLURM_PROCID="0")
-    assert done.returncode == 0, done.stderr
-    prove(layout, seen(done.stderr))
-    (facts,) = binding.host_facts(done.stderr).values()
-    assert facts["kernel"] == platform.release()
-
-
-@pytest.mark.skipif(not MPIEXEC.is_file(), reason="MPICH is not among the tools: make setup")
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one CPU alone may be used")
-def test_hydra_that_binds_elsewhere_is_seen() -> None:
-    layout = lay_out("on-socket", here())
-    first, second = (task.cpus[0] for task in layout.tasks)
-    command = [MPIEXEC, "-n", 2, "-bind-to", f"user:{second},{first}"]
-    done = run_task(*command, "sh", TASK, 1, "true")
-    with pytest.raises(BindingMismatch, match=CPUS):
-        prove(layout, seen(done.stderr))
+    return subprocess.run(
+        words, cwd=folder, env=kept | env, capture_output=True, text=True, timeout=60
+    )
 
 
 @pytest.mark.parametrize(
@@ -334,8 +346,13 @@ def test_hydra_that_binds_elsewhere_is_seen() -> None:
         ({}, 0),
         ({"SLURM_PROCID": "3"}, 3),
         ({"PMI_RANK": "2", "SLURM_PROCID": "0"}, 2),
-        ({"OMPI_COMM_WORLD_RANK": "1", "PMIX_RANK": "1", "SLURM_PROCID": "0"}, 1),
+        ({"OMPI_COMM_WORLD_RANK": "1", "PMIX_RANK": "7", "SLURM_PROCID": "0"}, 1),
+        ({"JSM_NAMESPACE_RANK": "6"}, 6),
+        ({"PMIX_RANK": "8", "SLURM_PROCID": "0"}, 8),
+        ({"MV2_COMM_WORLD_RANK": "9"}, 9),
+        ({"MPT_MPI_RANK": "11"}, 11),
         ({"PALS_RANKID": "4"}, 4),
+        ({"ALPS_APP_PE": "10"}, 10),
         ({"FLUX_TASK_RANK": "5"}, 5),
     ],
 )
@@ -343,14 +360,220 @@ def test_rank_is_the_launchers(env: dict, rank: int) -> None:
     (task,) = seen(run_task("sh", TASK, 1, "true", **env).stderr)
     assert task.rank == rank
     assert task.host == platform.node()
+    assert cpus_of_list(task.cpus) == os.sched_getaffinity(0)
 
 
-def test_the_task_becomes_its_program() -> None:
+@pytest.mark.parametrize("shell", SHELLS)
+def test_the_task_becomes_its_program(shell: str) -> None:
     code = "import os, sys; print(os.getppid()); sys.exit(7)"
-    done = run_task("sh", TASK, 0, sys.executable, "-c", code)
+    done = run_task(shell, TASK, 0, sys.executable, "-c", code)
     assert done.returncode == 7
     # No shell between the launcher and the program.
     assert int(done.stdout) == os.getpid()
     facts = binding.host_facts(done.stderr)
     assert facts[platform.node()]["kernel"] == platform.release()
-    assert run_task("sh", TASK, 0, "plumbline-no-such-program").returncode == 127
+    assert run_task(shell, TASK, 0, "plumbline-no-such-program").returncode == 127
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_task_starts_nothing_but_its_program(shell: str) -> None:
+    """It runs for each of thousands of tasks: without a PATH there is no other program."""
+    done = run_task(shutil.which(shell), TASK, 1, shutil.which("echo"), "two  words", PATH="")
+    assert (done.returncode, done.stdout) == (0, "two  words\n")
+    assert len(done.stderr.splitlines()) == 1
+    assert len(seen(done.stderr)) == 1
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_words_before_the_program(shell: str, tmp_path: Path) -> None:
+    """Values of any kind; a program whose path has a = is no word."""
+    program = tmp_path / "a=b"
+    program.write_text('#!/bin/sh\nprintf \'%s|\' "$OMP_PLACES" "$EMPTY" "$@"\n')
+    program.chmod(0o755)
+    words = ["OMP_PLACES={0},{4} $HOME 'x'", "EMPTY="]
+    done = run_task(shell, TASK, 1, *words, program, "C=d", EMPTY="no")
+    assert done.stdout == f"{words[0].partition('=')[2]}||C=d|"
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_output_of_each_rank(shell: str, tmp_path: Path) -> None:
+    code = "import os; print(os.environ.get('PLUMBLINE_OUTPUT'))"
+    word = "PLUMBLINE_OUTPUT=sample-0"
+    done = run_task(
+        shell, TASK, 1, word, "A=b", sys.executable, "-c", code, folder=tmp_path, PMI_RANK="12"
+    )
+    assert (done.returncode, done.stdout) == (0, "")
+    assert (tmp_path / "sample-0.12.out").read_text() == "None\n"
+    assert [task.rank for task in seen(done.stderr)] == [12]
+
+
+#: Environment, words -> GPUs as given, and as the program sees them.
+GPU_COLUMNS = [
+    ({}, [], "", ""),
+    ({"CUDA_VISIBLE_DEVICES": "3"}, [], "3", "3"),
+    ({"ROCR_VISIBLE_DEVICES": "3"}, [], "3", "3"),
+    ({"CUDA_VISIBLE_DEVICES": ""}, [], "none", "none"),
+    ({}, ["CUDA_VISIBLE_DEVICES=1,0"], "", "1,0"),
+    ({"CUDA_VISIBLE_DEVICES": "0,1,2"}, ["CUDA_VISIBLE_DEVICES=1"], "0,1,2", "1"),
+    ({"CUDA_VISIBLE_DEVICES": ""}, ["CUDA_VISIBLE_DEVICES=1"], "none", "1"),
+    ({"ROCR_VISIBLE_DEVICES": "0,1"}, ["ROCR_VISIBLE_DEVICES=1"], "0,1", "1"),
+    # Slurm may set both: the words tell which one counts.
+    (
+        {"CUDA_VISIBLE_DEVICES": "5", "ROCR_VISIBLE_DEVICES": "0,1"},
+        ["CUDA_DEVICE_ORDER=PCI_BUS_ID", "CUDA_VISIBLE_DEVICES=5"],
+        "5",
+        "5",
+    ),
+    ({"CUDA_VISIBLE_DEVICES": "5"}, ["ROCR_VISIBLE_DEVICES=1"], "", "1"),
+]
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize(("env", "words", "given", "gpus"), GPU_COLUMNS)
+def test_gpus_given_and_seen(shell: str, env: dict, words: list, given: str, gpus: str) -> None:
+    done = run_task(shell, TASK, 1, *words, "env", **env)
+    (task,) = seen(done.stderr)
+    assert (task.given, task.gpus) == (given, gpus)
+    assert set(words) <= set(done.stdout.splitlines())
+
+
+@pytest.mark.skipif(not shutil.which("numactl"), reason="numactl is not installed")
+def test_memory_words() -> None:
+    """What ``numactl --membind`` does, and that it ends with an error where it cannot."""
+    if run_task("numactl", "--membind=0", "true").returncode:
+        pytest.skip("numactl may not bind memory here")
+    layout = Layout("memory", (Task(0, here().cores[:1], 0),))
+    words = bind(layout, "local").task
+    done = run_task("sh", TASK, 1, *words, "numactl", "--show")
+    assert "policy: bind" in done.stdout
+    assert "membind: 0" in done.stdout
+    missing = Layout("memory", (Task(0, here().cores[:1], 4095),))
+    assert run_task("sh", TASK, 1, *bind(missing, "local").task, "true").returncode != 0
+
+
+# -- launchers, for real -------------------------------------------------------------------------
+
+AS_ROOT = {
+    f"{name}_ALLOW_RUN_AS_ROOT{more}": "1" for name in ("OMPI", "PRTE") for more in ("", "_CONFIRM")
+}
+
+
+def local() -> Sequence[object]:
+    if not shutil.which("taskset"):
+        pytest.skip("taskset is not installed")
+    return []
+
+
+def wheel(path: Path) -> Sequence[object]:
+    if not path.is_file():
+        pytest.skip(f"{path.name} is not among the tools: make setup")
+    return [path, "-n", "{tasks}"]
+
+
+def open_mpi(version: int) -> Sequence[object]:
+    told = ""
+    if shutil.which("mpirun"):
+        told = subprocess.run(["mpirun", "--version"], capture_output=True, text=True).stdout
+    if f"(Open MPI) {version}." not in told:
+        pytest.skip(f"the mpirun on PATH is not Open MPI {version}'s: {told[:40] or 'none'!r}")
+    return ["mpirun", "-np", "{tasks}"]
+
+
+def srun() -> Sequence[object]:
+    if not (shutil.which("srun") and "SLURM_JOB_ID" in os.environ):
+        pytest.skip("not in a Slurm allocation")
+    return ["srun"]
+
+
+def flux() -> Sequence[object]:
+    if not shutil.which("flux"):
+        pytest.skip("flux is not installed")
+    return ["flux", "start", "flux", "run"]
+
+
+#: Launcher -> the command that it starts with; skips where it is not here.
+COMMANDS: dict[str, Callable[[], Sequence[object]]] = {
+    "local": local,
+    "hydra": functools.partial(wheel, MPICH),
+    "mpirun-intelmpi": functools.partial(wheel, INTEL),
+    "openmpi": functools.partial(open_mpi, 4),
+    "openmpi5": functools.partial(open_mpi, 5),
+    "srun": srun,
+    "flux-run": flux,
+}
+
+
+def layouts_here() -> dict[str, Layout]:
+    """Layouts of this machine: none is what a launcher does without being told."""
+    first, second, *_ = here().cores
+    backwards = (Task(0, (second,)), Task(0, (first,)))
+    both = tuple(Task(0, (core,), None, (3, 1)) for core in (second, first))
+    return {
+        "second core": Layout("second core", (Task(0, (second,)),)),
+        "two cores": Layout("two cores", (Task(0, (first, second)),)),
+        "backwards": Layout("backwards", backwards),
+        "two GPUs": Layout("two GPUs", both, ("gpu3-gpu1",), vendor="cuda"),
+    }
+
+
+def run_bound(launcher: str, layout: Layout, folder: Path, *program: object, sample: int = 1):
+    """A program under a launcher, bound; the tests' own launcher variables are left out."""
+    command = [str(word).format(tasks=layout.num_tasks) for word in COMMANDS[launcher]()]
+    bound = bind(layout, launcher)
+    for name, text in bound.files.items():
+        (folder / name).write_text(text)
+    slurm = {k: v for k, v in os.environ.items() if launcher == "srun" and k.startswith("SLURM")}
+    env = AS_ROOT | bound.env_vars | slurm
+    return run_task(
+        *command, *bound.options, "sh", TASK, sample, *bound.task, *program, folder=folder, **env
+    )
+
+
+@pytest.mark.skipif(len(here().cores) < 2, reason="one core alone may be used")
+@pytest.mark.parametrize(
+    ("launcher", "name"),
+    [
+        (launcher, name)
+        for launcher in COMMANDS
+        for name in ("second core", "two cores", "backwards", "two GPUs")
+        # It starts one task.
+        if launcher != "local" or "core" in name
+    ],
+)
+def test_a_launcher_binds_what_task_sh_sees(launcher: str, name: str, tmp_path: Path) -> None:
+    layout = layouts_here()[name]
+    done = run_bound(launcher, layout, tmp_path, "true")
+    assert done.returncode == 0, done.stderr
+    prove(layout, seen(done.stderr))
+
+
+@pytest.mark.skipif(len(here().cores) < 2, reason="one core alone may be used")
+@pytest.mark.parametrize("launcher", [name for name in COMMANDS if name != "local"])
+def test_a_launcher_that_binds_elsewhere_is_seen(launcher: str, tmp_path: Path) -> None:
+    layouts = layouts_here()
+    done = run_bound(launcher, layouts["backwards"], tmp_path, "true")
+    forwards = Layout("forwards", tuple(reversed(layouts["backwards"].tasks)))
+    with pytest.raises(BindingMismatch, match=CPUS):
+        prove(forwards, seen(done.stderr))
+
+
+@pytest.mark.skipif(len(here().cores) < 2, reason="one core alone may be used")
+def test_a_task_that_is_not_bound_is_seen() -> None:
+    done = run_task("sh", TASK, 1, "true")
+    with pytest.raises(BindingMismatch, match=CPUS):
+        prove(only("one-core", here()), seen(done.stderr))
+
+
+@pytest.mark.skipif(len(here().cores) < 2, reason="one core alone may be used")
+@pytest.mark.parametrize("launcher", ["hydra", "mpirun-intelmpi"])
+def test_a_batch_scripts_rank_is_not_the_tasks(launcher: str, tmp_path: Path) -> None:
+    """It is in the environment under every launcher; each host tells its facts."""
+    layout = layouts_here()["backwards"]
+    command = [str(word).format(tasks=2) for word in COMMANDS[launcher]()]
+    bound = bind(layout, launcher)
+    done = run_task(
+        *command, *bound.options, "sh", TASK, 0, "true", folder=tmp_path, SLURM_PROCID="0"
+    )
+    prove(layout, seen(done.stderr))
+    (facts,) = binding.host_facts(done.stderr).values()
+    assert facts["kernel"] == platform.release()

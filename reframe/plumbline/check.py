@@ -8,13 +8,15 @@ references in the performance phase.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 import os
 import platform
-import secrets
+import re
 import shlex
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 
 import reframe as rfm
@@ -24,13 +26,23 @@ import reframe.utility.sanity as sn
 import reframe.utility.typecheck as typ
 from reframe.core.backends import getlauncher
 from reframe.core.exceptions import PerformanceError, ReframeError, SanityError
-from reframe.core.runtime import emit_loadenv_commands
+from reframe.core.runtime import emit_loadenv_commands, runtime
 
-from plumbline import binding, configuration, parse, paths, placement, provider, reference, units
+from plumbline import (
+    binding,
+    configuration,
+    parse,
+    paths,
+    placement,
+    provider,
+    reference,
+    samples,
+    scratch,
+    units,
+)
 from plumbline.errors import Fault
-
-#: A figure of merit that a check declares: its metric and message size in bytes, if it has one.
-Figure = tuple[str, int | None]
+from plumbline.parse import Figure, Fom
+from plumbline.samples import Run
 
 #: Failed figures that a message tells of; the table and the record have them all.
 MOST_TOLD = 5
@@ -38,10 +50,84 @@ MOST_TOLD = 5
 _WRAPPER = Path(__file__).with_name("task.sh")
 
 
+#: The environment as it is, without the variables and options of a variant.
+DEFAULT = "default"
+
+#: A parameter's only value where the system at hand has none: no test case comes of it. ReFrame
+#: warns of a parameter without values as of a check that could not be loaded.
+NONE = "none"
+
+
+def variants(*keys: str) -> list[str]:
+    """The variants of the system at hand that set conditions of these keys and no others, to be
+    a check's parameter; before them the environment as it is."""
+    found = [DEFAULT]
+    for partition in runtime().system.partitions:
+        for name, told in (partition.extras.get("variants") or {}).items():
+            set_by_it = told.get("conditions", {}).keys()
+            if name not in found and set_by_it and set_by_it <= set(keys):
+                found.append(name)
+    return found
+
+
+def gpu_variants() -> list[str]:
+    """The variants under which messages may lie in GPU memory; where the system has none, the
+    environment as it is."""
+    return variants("buffer")[1:] or [DEFAULT]
+
+
+def of_variants(*keys: str) -> list[str]:
+    """The variants alone."""
+    return variants(*keys)[1:] or [NONE]
+
+
+def file_systems(**having: object) -> list[str]:
+    """The file systems of the system at hand, to be a check's parameter; where it names none, its
+    scratch folder. Those that are set up for one experiment are left out.
+
+    :arg having: only those that tell this of themselves; ``...`` stands for any value.
+    """
+    listed = {
+        name: told
+        for partition in runtime().system.partitions
+        for name, told in (partition.extras.get("file_systems") or {}).items()
+    }
+    if having:
+        found = [
+            name
+            for name, told in listed.items()
+            if all(key in told and want in (..., told[key]) for key, want in having.items())
+        ]
+        return found or [NONE]
+    return [n for n, told in listed.items() if "building_blocks" not in told] or ["scratch"]
+
+
+def published_scales(benchmark: str, placement: str = "") -> list:
+    """Nodes and tasks on each of every measurement that was published of a benchmark on the
+    system at hand and states both, to be a check's parameter."""
+    scales = {
+        (row.nodes, row.ppn)
+        for row in references().rows
+        if (row.system, row.benchmark) == (runtime().system.name, benchmark)
+        and row.kind == "measured"
+        and row.placement == placement
+        and row.nodes
+        and row.ppn
+    }
+    return sorted(scales) or [NONE]
+
+
+def of_scale(scale) -> str:
+    """A published scale in a test case's name: 420x4."""
+    return scale if scale == NONE else f"{scale[0]}x{scale[1]}"
+
+
 class Benchmark(rfm.RunOnlyRegressionTest):
-    """What every check has. Declare ``placement`` as a parameter (or set it), and override
-    :meth:`figures`, :meth:`prepare` where the program needs an input file or a folder, and
-    :meth:`verify` where its output says what it ran with."""
+    """What every check has. Declare ``placement`` as a parameter (or set it), ``variant`` too
+    where there is a choice of the system file's ``extras.variants``, and override
+    :meth:`figures`, :meth:`prepare` where the program needs options, an input file or a folder,
+    :meth:`verify` where its output says what it ran with, and :meth:`derive` where a figure is
+    made of several that are printed."""
 
     #: Key of the parser and of ``reference/foms.yaml``.
     #:
@@ -58,6 +144,42 @@ class Benchmark(rfm.RunOnlyRegressionTest):
     #: :type: :class:`Dict[str, str]`
     conditions = builtins.variable(typ.Dict[str, str], value={})
 
+    #: What the environment must have beside the benchmark: ``cuda``.
+    #:
+    #: :type: :class:`List[str]`
+    environ_features = builtins.variable(typ.List[str], value=[])
+
+    #: Nodes of the job, in placements that leave their number open; 0 stands for two where the
+    #: partition has them, or else one.
+    #:
+    #: :type: :class:`int`
+    nodes = builtins.variable(int, value=1)
+
+    #: Tasks on each node, in the placement ``tasks-per-node``.
+    #:
+    #: :type: :class:`int`
+    tasks_per_node = builtins.variable(int, value=1)
+
+    #: Whether one process goes through GPUs, their pairs or NUMA domains by itself.
+    #:
+    #: :type: :class:`bool`
+    one_process = builtins.variable(bool, value=False)
+
+    #: Whether each task of a run prints an output of its own.
+    #:
+    #: :type: :class:`bool`
+    output_per_task = builtins.variable(bool, value=False)
+
+    #: Which of a run's files holds the figures: ``sample-<run>.<suffix>``.
+    #:
+    #: :type: :class:`str`
+    output_suffix = builtins.variable(str, value="out")
+
+    #: Options that the first sample has beside the others'.
+    #:
+    #: :type: :class:`List[str]`
+    first_sample_opts = builtins.variable(typ.List[str], value=[])
+
     #: Complete runs of the program that the verdict rests on, all in one job.
     #:
     #: :type: :class:`int`
@@ -73,7 +195,8 @@ class Benchmark(rfm.RunOnlyRegressionTest):
     #: :type: :class:`int`
     sample_seconds = builtins.variable(int, value=60)
 
-    #: Shell commands before and after the program in each sample, on the job's first node.
+    #: Shell commands before and after the program in each run, on the job's first node; ``$run``
+    #: is the run's name.
     #:
     #: :type: :class:`List[str]`
     before_sample = builtins.variable(typ.List[str], value=[])
@@ -97,11 +220,26 @@ class Benchmark(rfm.RunOnlyRegressionTest):
         """The figures of merit that every sample must print; all others are ignored."""
         raise Fault(f"{type(self).__name__}: figures() is not declared")
 
+    def figures_of(self, layout: placement.Layout) -> list[Figure]:
+        """The figures of one run: each declared one of everything that the run measures."""
+        if not layout.at:
+            return self.figures()
+        return [figure._replace(at=at) for at in layout.at for figure in self.figures()]
+
     def verify(self, output: parse.Output) -> None:
         """Holds what the program says it ran with against what it was asked for.
 
         :raises ParseError: if it ran something else.
         """
+
+    def derive(self, printed: dict[Figure, Fom]) -> Iterable[Fom]:
+        """Figures that a run's printed ones make together, such as the mean of two directions."""
+        return ()
+
+    def conditions_at(self, at: str) -> dict[str, str]:
+        """The conditions of one of several things that a run measures."""
+        gpu = re.fullmatch(r"gpu(\d+)", at)
+        return {"gpu": gpu[1]} if gpu else {}
 
     def prepare(self) -> None:
         """Options, input files and folders of the program; runs once the layout is known."""
@@ -123,24 +261,36 @@ class Benchmark(rfm.RunOnlyRegressionTest):
             raise Fault(f"check {name}: num_samples must be at least 1, num_warmups at least 0")
         for key in set(self.conditions) - set(references().tables.conditions):
             raise Fault(f"check {name}: condition {key!r} is not in reference/conditions.yaml")
-        for metric, size in self.figures():
-            references().fom(self.benchmark, metric)
-            self.declared = [*self.declared, parse.variable(metric, size)]
+        for figure in self.figures():
+            references().fom(self.benchmark, figure.metric)
+            self.declared = [*self.declared, figure.variable]
         self.tags |= {self.benchmark}
-        wanted = f"+{self.placement}"
+        wanted = [self.placement]
+        if self.under != DEFAULT:
+            wanted.append(configuration.variant_feature(self.under))
         if "full" in self.tags:
-            wanted += " +full"
-        self.valid_systems = [wanted]
-        self.valid_prog_environs = [f"+{self.benchmark}"]
+            wanted.append("full")
+        here = NONE not in [getattr(self, name) for name in type(self).param_space.params]
+        self.valid_systems = [" ".join(f"+{feature}" for feature in wanted)] if here else []
+        self.valid_prog_environs = [
+            " ".join(f"+{feature}" for feature in [self.benchmark, *self.environ_features])
+        ]
         self.executable = self.program
-        self.time_limit = f"{(self.num_samples + self.num_warmups) * self.sample_seconds + 60}s"
+        self.limit_time(1)
+
+    def limit_time(self, layouts: int) -> None:
+        """Sets the job's time limit by its runs."""
+        runs = (self.num_samples + self.num_warmups) * layouts
+        self.time_limit = f"{runs * self.sample_seconds + 60}s"
 
     @builtins.run_after("setup")
     def place(self):
         """From placement and topology to tasks, program, launcher and binding."""
+        extras = self.current_partition.extras
         try:
             self.topology = topology_of(self.current_partition)
-            self.layout = placement.lay_out(self.placement, self.topology)
+            self.layouts = self.lay_out(self.current_partition, self.topology)
+            self.hold_against_nodes()
             found = provider.find(
                 self.current_environ.extras.get("provider", "path"),
                 self.program,
@@ -153,91 +303,157 @@ class Benchmark(rfm.RunOnlyRegressionTest):
                 self.job.launcher.path = found.launcher_path
             # Whose an mpiexec is its name does not tell: the environment does.
             manager = self.current_environ.extras.get("process_manager")
-            bound = binding.bind(self.layout, manager or self.job.launcher.registered_name)
+            manager = manager or self.job.launcher.registered_name
+            bindings = [binding.bind(layout, manager) for layout in self.layouts]
         except (placement.PlacementError, provider.NotProvided, binding.BindingError) as err:
             self.leave_out(str(err))
         self.build = found.build
-        self.num_tasks = self.layout.num_tasks
-        self.num_tasks_per_node = self.layout.num_tasks_per_node
-        self.num_cpus_per_task = self.layout.num_cpus_per_task
-        self.env_vars.update({**found.env_vars, **bound.env_vars})
-        options = [*map(shlex.quote, bound.options)]
+        self.limit_time(len(self.layouts))
+        self.set_tasks()
+        variant = {}
+        if self.under != DEFAULT:
+            variant = extras["variants"][self.under]
+            self.conditions = {"variant": self.under, **self.conditions}
+        self.conditions = {
+            **extras.get("conditions", {}),
+            **variant.get("conditions", {}),
+            **self.conditions,
+        }
+        self.env_vars.update({**found.env_vars, **variant.get("env_vars", {})})
+        if len(bindings) == 1:
+            self.env_vars.update(bindings[0].env_vars)
+        for bound in bindings:
+            for name, text in bound.files.items():
+                self.write_file(name, text)
+        shutil.copy(_WRAPPER, self.stagedir)
+        launcher_options = [*map(shlex.quote, variant.get("launcher_options", []))]
+        self.prepare_launcher(bindings, launcher_options)
+        self.prepare()
+        self.sample_command(found.path, bindings)
+
+    def lay_out(self, partition, topology: placement.Topology) -> tuple[placement.Layout, ...]:
+        """The layouts that the job measures one after the other.
+
+        :raises PlacementError: if the topology does not have the placement.
+        """
+        nodes = self.nodes or (2 if "off-node" in partition.features else 1)
+        return placement.lay_out(
+            self.placement, topology, nodes, self.tasks_per_node, self.one_process
+        )
+
+    @property
+    def under(self) -> str:
+        """The variant that the job runs under."""
+        return getattr(self, "variant", DEFAULT)
+
+    @property
+    def layout(self) -> placement.Layout:
+        """The first layout; the others have as many tasks and nodes."""
+        return self.layouts[0]
+
+    def hold_against_nodes(self) -> None:
+        """Skips the test case where the partition has not the nodes for it.
+
+        :raises PlacementError: with the reason.
+        """
+        partition = self.current_partition
+        if self.layout.num_nodes > 1 and "off-node" not in partition.features:
+            raise placement.PlacementError(
+                f"{self.program} is to run on {self.layout.num_nodes} nodes, and partition "
+                f"{partition.fullname} is one: run it on a partition with more"
+            )
+        if self.layout.racks > 1 and not partition.extras.get("rack_pattern"):
+            raise placement.PlacementError(
+                "which rack a node is in is not known: set the partition's extras.rack_pattern"
+            )
+
+    def set_tasks(self) -> None:
+        """Tells ReFrame, and its launcher already now, how many tasks and nodes there are."""
+        self.num_tasks = self.job.num_tasks = self.layout.num_tasks
+        self.num_tasks_per_node = self.job.num_tasks_per_node = self.layout.num_tasks_per_node
+        self.num_cpus_per_task = self.job.num_cpus_per_task = self.layout.num_cpus_per_task
+        if self.layout.vendor:
+            self.num_gpus_per_node = len(self.topology.gpus)
+
+    def prepare_launcher(self, bindings: list[binding.Binding], options: list[str]) -> None:
+        """Gives the launcher its options, those of a variant first."""
+        bound = samples.options(bindings)
         if self.job.launcher.registered_name == "local":
             # ReFrame's local launcher drops its options; a modifier stays before the program.
-            self.job.launcher.modifier, *self.job.launcher.modifier_options = options
+            self.job.launcher.modifier, *self.job.launcher.modifier_options = bound
         else:
-            self.job.launcher.options = options
-        self.prepare()
-        for name, text in bound.files.items():
-            self.write_file(name, text)
-        shutil.copy(_WRAPPER, self.stagedir)
-        self.sample_command(found.path)
+            self.job.launcher.options = [*options, *bound]
 
-    def sample_command(self, path: str) -> None:
-        """Makes the job a loop over the samples around the launcher's own command.
-
-        Each sample has its own output; its exit code and its start and end stand in
-        ``samples.txt``. A sample that fails ends the job.
-        """
-        last = self.num_warmups + self.num_samples - 1
-        self.prerun_cmds = [
-            *self.prerun_cmds,
-            f"for sample in $(seq 0 {last}); do  # {self.num_warmups} to warm up",
-            *self.before_sample,
-            "began=$(date +%s.%N)",
-        ]
+    def sample_command(self, path: str, bindings: list[binding.Binding]) -> None:
+        """Makes the job a loop over the samples around the launcher's own command."""
+        loop = samples.loop(
+            self.layouts,
+            bindings,
+            self.num_warmups + self.num_samples,
+            self.num_warmups,
+            self.before_sample,
+            self.after_sample,
+            self.output_per_task,
+        )
+        first = ""
+        if self.first_sample_opts:
+            words = " ".join(map(shlex.quote, self.first_sample_opts))
+            first = f"$([ $sample != 0 ] || echo {words})"
+        self.prerun_cmds = [*self.prerun_cmds, *loop.before]
         self.executable = "./task.sh"
         self.executable_opts = [
             "$sample",
+            *loop.words,
             shlex.quote(path),
+            *([first] if first else []),
             *map(shlex.quote, self.executable_opts),
-            ">sample-$sample.out",
-            "2>sample-$sample.err",
+            *loop.redirections,
         ]
-        self.postrun_cmds = [
-            "status=$?; ended=$(date +%s.%N)",
-            *self.after_sample,
-            'echo "$sample $status $began $ended" >>samples.txt',
-            "[ $status = 0 ] || exit $status",
-            "done",
-            *self.postrun_cmds,
-        ]
+        self.postrun_cmds = [*loop.after, *self.postrun_cmds]
 
     def write_file(self, name: str, text: str) -> None:
         """Writes an input file into the stage folder."""
         (Path(self.stagedir) / name).write_text(text, encoding="utf-8")
 
-    def make_scratch(self, needed: int, direct_io: bool = False) -> Path:
-        """A folder of this test case's own in the partition's scratch (``extras.scratch``).
+    def make_scratch(
+        self, needed: int, files: int = 1, direct_io: bool = False, file_system: str = "scratch"
+    ) -> Path:
+        """A folder of this test case's own, in the partition's scratch or a file system of it.
 
         The job removes it at its end, whatever the end; :meth:`tidy` where the job could not.
 
-        :arg needed: bytes that the test case will write; it is skipped where fewer are free.
+        :arg needed: bytes that the test case will write, in so many files; it is skipped where
+            fewer are free.
         :arg direct_io: skips the test case where the file system has no direct I/O.
+        :arg file_system: of one of the partition's ``extras.file_systems``, or ``scratch``.
         """
-        scratch = self.current_partition.extras.get("scratch")
-        if not scratch:
-            self.leave_out("the partition has no scratch folder: set its extras.scratch")
-        folder = Path(scratch) / f"plumbline-{Path(self.stagedir).name}-{secrets.token_hex(4)}"
-        self.scratch_folder = folder
-        removal = f"rm -rf -- {shlex.quote(str(folder))}"
-        self.prerun_cmds = [*self.prerun_cmds, f"trap {shlex.quote(removal)} EXIT"]
+        chosen = self.storage(file_system)
         try:
-            folder.mkdir(mode=0o700)
-            free = shutil.disk_usage(folder).free
-            if free < needed * 1.05:
-                self.leave_out(
-                    f"{scratch} has {free / 2**30:.2f} GiB free, {needed / 2**30:.2f} GiB are "
-                    f"needed: free some, or point the partition's scratch elsewhere"
-                )
-            if direct_io and not has_direct_io(folder):
-                self.leave_out(
-                    f"{scratch} has no direct I/O, and what the page cache says is no file "
-                    f"system's bandwidth: point the partition's scratch at a disk"
-                )
-        except OSError as err:
-            self.leave_out(f"{scratch}: {err.strerror}: point the partition's scratch elsewhere")
+            folder = scratch.own_folder(chosen.folder, Path(self.stagedir).name)
+            removal = f"rm -rf -- {shlex.quote(str(folder))}"
+            if chosen.node_local:
+                # Each node has its own, which only the job's own tasks see.
+                launch = f"{self.job.launcher.run_command(self.job)} ./task.sh - "
+                removal = launch + removal
+                made = f"{launch}mkdir -p -- {shlex.quote(str(folder))} || exit"
+                self.prerun_cmds = [*self.prerun_cmds, f"trap {shlex.quote(removal)} EXIT", made]
+            else:
+                self.scratch_folder = folder
+                self.prerun_cmds = [*self.prerun_cmds, f"trap {shlex.quote(removal)} EXIT"]
+                scratch.make(folder, needed, files, direct_io)
+        except scratch.ScratchError as err:
+            self.leave_out(str(err))
+        if chosen.resource:
+            self.extra_resources = {**self.extra_resources, chosen.resource: {}}
+        self.conditions = {**chosen.conditions, **self.conditions}
         return folder
+
+    def storage(self, file_system: str) -> scratch.FileSystem:
+        """What a file system of the partition is; the test case is skipped where it has none."""
+        try:
+            return scratch.file_system(self.current_partition.extras, file_system)
+        except scratch.ScratchError as err:
+            self.leave_out(str(err))
 
     def tidy(self) -> None:
         """Removes what the job may have left, also after it was killed."""
@@ -260,76 +476,114 @@ class Benchmark(rfm.RunOnlyRegressionTest):
     def read_samples(self) -> dict[Figure, list[float]]:
         """The declared figures of every sample that is no warm-up.
 
-        :raises SanityError: if one sample cannot be trusted; its text names the file.
+        :raises SanityError: if one run cannot be trusted; its text names the file.
         """
-        ended = self.read_exits()
-        figures = {figure: [] for figure in self.figures()}
-        self.hosts = {}
-        for sample in range(self.num_warmups + self.num_samples):
-            out = Path(self.stagedir) / f"sample-{sample}.out"
-            err = out.with_suffix(".err")
+        ended = self.read_ends()
+        figures: dict[Figure, list[float]] = {}
+        self.hosts, self.tasks_seen = {}, []
+        for run in samples.runs(self.layouts, self.num_warmups + self.num_samples):
             try:
-                said = err.read_text(encoding="utf-8", errors="replace")
-                if sample not in ended:
-                    raise SanityError(f"invalid: sample {sample} never ended{_last_words(said)}")
-                if ended[sample]:
-                    raise SanityError(
-                        f"invalid: sample {sample} ended with exit code {ended[sample]}"
-                        f"{_last_words(said)}"
-                    )
-                tasks = binding.seen(said)
-                binding.prove(self.layout, tasks)
-                for host, facts in binding.host_facts(said).items():
-                    self.hosts.setdefault(host, {}).update(facts)
-                output = parse.parse_file(self.benchmark, out)
-                if output.tasks not in (None, self.layout.num_tasks):
-                    raise parse.ParseError(
-                        f"{self.program} ran on {output.tasks} tasks, not on "
-                        f"{self.layout.num_tasks}: its MPI is not the launcher's"
-                    )
-                self.verify(output)
-                found = {(fom.metric, fom.size): fom for fom in output.foms}
-                for figure, values in figures.items():
-                    value = self.read_figure(found, figure)
-                    if sample >= self.num_warmups:
+                for figure, value in self.read_run(run, ended).items():
+                    values = figures.setdefault(figure, [])
+                    if run.sample >= self.num_warmups:
                         values.append(value)
             except (parse.ParseError, binding.BindingMismatch, OSError) as fault:
-                raise SanityError(f"invalid: {out.name}: {fault}") from None
-        self.tasks_seen, self.version = tasks, output.version
+                raise SanityError(f"invalid: {run.out}: {fault}") from None
         return figures
 
-    def read_exits(self) -> dict[int, int]:
-        """Exit code of each sample that ended.
+    def read_ends(self) -> dict[str, samples.End]:
+        """How each run ended.
 
-        :raises SanityError: if ``samples.txt`` is missing, garbled, or names a sample twice.
+        :raises SanityError: if none did, or what tells of it is garbled.
         """
-        path = Path(self.stagedir) / "samples.txt"
-        ended: dict[int, int] = {}
-        self.sample_times: list[float] = []
+        stagedir = Path(self.stagedir)
         try:
-            for line in path.read_text(encoding="utf-8").splitlines():
-                sample, status, began, done = line.split()
-                if int(sample) in ended:
-                    raise ValueError(f"sample {sample} stands twice")
-                ended[int(sample)] = int(status)
-                self.sample_times.append(float(done) - float(began))
-        except FileNotFoundError:
-            said = (Path(self.stagedir) / str(self.job.stderr)).read_text(errors="replace")
-            raise SanityError(f"invalid: no sample ended{_last_words(said)}") from None
-        except (ValueError, OSError) as err:
-            raise SanityError(f"invalid: {path.name}: {err}") from None
+            ended = samples.ends(stagedir)
+        except samples.SampleError as err:
+            raise SanityError(f"invalid: {err}") from None
+        if not ended:
+            said = (stagedir / str(self.job.stderr)).read_text(errors="replace")
+            raise SanityError(f"invalid: no sample ended{_last_words(said)}")
+        self.sample_times = [end.seconds for end in ended.values()]
         return ended
 
-    def read_figure(self, found: dict[Figure, parse.Fom], figure: Figure) -> float:
-        """One declared figure of a sample, in its registered unit: printed, finite, positive."""
+    def read_run(self, run: Run, ended: dict[str, samples.End]) -> dict[Figure, float]:
+        """The declared figures of one run: of tasks that were where they should be.
+
+        :raises SanityError: if it did not end well.
+        :raises ParseError: if its output cannot be trusted.
+        :raises BindingMismatch: if a task ran elsewhere.
+        """
+        stagedir = Path(self.stagedir)
+        said = (stagedir / run.err).read_text(encoding="utf-8", errors="replace")
+        if run.name not in ended:
+            raise SanityError(f"invalid: sample {run.name} never ended{_last_words(said)}")
+        status = ended[run.name].status
+        if status:
+            raise SanityError(
+                f"invalid: sample {run.name} ended with exit code {status}{_last_words(said)}"
+            )
+        tasks = binding.seen(said)
+        self.hold_against_racks(run.layout, tasks)
+        binding.prove(run.layout, tasks)
+        self.tasks_seen = tasks
+        for host, facts in binding.host_facts(said).items():
+            self.hosts.setdefault(host, {}).update(facts)
+        printed: dict[Figure, Fom] = {}
+        if self.output_per_task:
+            for rank, at in enumerate(run.layout.at):
+                printed |= self.read_output(run.layout, stagedir / run.out_of_rank(rank), at)
+        else:
+            at = run.layout.at[0] if len(run.layout.at) == 1 and not self.one_process else ""
+            path = (stagedir / run.out).with_suffix(f".{self.output_suffix}")
+            printed = self.read_output(run.layout, path, at)
+        printed |= {fom.figure: fom for fom in self.derive(printed)}
+        return {figure: self.read_figure(printed, figure) for figure in self.figures_of(run.layout)}
+
+    def read_output(self, layout: placement.Layout, path: Path, at: str) -> dict[Figure, Fom]:
+        """What one output holds.
+
+        :arg at: what was measured, where the program itself cannot tell.
+        :raises ParseError: if it cannot be trusted.
+        """
+        output = parse.parse_file(self.benchmark, path)
+        if output.tasks not in (None, layout.num_tasks):
+            raise parse.ParseError(
+                f"{self.program} ran on {output.tasks} tasks, not on {layout.num_tasks}: its MPI "
+                f"is not the launcher's"
+            )
+        self.verify(output)
+        self.version = output.version
+        return {
+            (found := dataclasses.replace(fom, at=fom.at or at)).figure: found
+            for fom in output.foms
+        }
+
+    def hold_against_racks(self, layout: placement.Layout, tasks: list[binding.Seen]) -> None:
+        """Skips the test case whose nodes the scheduler took from fewer racks than it needs."""
+        if layout.racks == 1:
+            return
+        pattern = re.compile(self.current_partition.extras["rack_pattern"])
+        racks = {match[1] for task in tasks if (match := pattern.match(task.host))}
+        if len(racks) < layout.racks:
+            self.leave_out(
+                f"all nodes were of rack {', '.join(racks) or '?'}: name nodes of "
+                f"{layout.racks} racks to the scheduler (ReFrame's -J)"
+            )
+
+    def read_figure(self, found: dict[Figure, Fom], figure: Figure) -> float:
+        """One declared figure of a run, in its registered unit: printed, finite, positive."""
         fom = found.get(figure)
         if fom is None:
-            raise parse.ParseError(f"{parse.variable(*figure)} is not printed")
+            raise parse.ParseError(f"{figure.variable} is not printed")
+        registered = references().fom(self.benchmark, fom.metric)
         try:
-            factor = units.factor(fom.unit, self.unit_of(fom.metric))
+            factor = units.factor(fom.unit, registered.unit)
         except units.UnitError as err:
             raise parse.ParseError(f"{fom.variable}: {err}") from None
-        if not (math.isfinite(fom.value) and fom.value > 0):
+        # A share that overlaps nothing is an honest zero, a bandwidth is not.
+        least = 0 if references().rule(registered).better == "neither" else math.ulp(0)
+        if not (math.isfinite(fom.value) and fom.value >= least):
             raise parse.ParseError(f"{fom.variable} is {fom.value:g} {fom.unit}, not positive")
         return fom.value * factor
 
@@ -337,17 +591,19 @@ class Benchmark(rfm.RunOnlyRegressionTest):
         """The registered unit of a metric."""
         return references().fom(self.benchmark, metric).unit
 
-    def nodes_on(self, partition) -> int:
-        """Nodes that a job takes on a partition.
+    def cost_on(self, partition) -> tuple[int, float]:
+        """Nodes of the job on a partition, and the seconds that its time limit allows.
 
         :raises PlacementError: if the partition does not have the placement.
         """
-        return placement.lay_out(self.placement, topology_of(partition)).num_nodes
+        layouts = self.lay_out(partition, topology_of(partition))
+        runs = (self.num_samples + self.num_warmups) * len(layouts)
+        return layouts[0].num_nodes, runs * self.sample_seconds + 60
 
-    @property
-    def case(self) -> reference.Case:
-        """The conditions of this test case, for the references."""
-        conditions = dict(self.conditions)
+    def case_of(self, figure: Figure) -> reference.Case:
+        """The conditions of one figure of this test case, for the references."""
+        layout = next((known for known in self.layouts if figure.at in known.at), self.layout)
+        conditions = {**self.conditions, **self.conditions_at(figure.at)}
         if self.current_system.name == "local":
             # `local` is another machine on another host.
             conditions["host"] = platform.node()
@@ -356,9 +612,9 @@ class Benchmark(rfm.RunOnlyRegressionTest):
             self.current_partition.name,
             self.current_environ.name,
             self.benchmark,
-            self.placement,
-            self.layout.num_nodes,
-            self.layout.num_tasks_per_node,
+            layout.placement,
+            layout.num_nodes,
+            layout.num_tasks_per_node,
             conditions,
         )
 
@@ -371,12 +627,12 @@ class Benchmark(rfm.RunOnlyRegressionTest):
             raise SanityError("invalid: ReFrame was told to leave out the sanity phase")
         tables, full_name = references(), self.current_partition.fullname
         self.judgements = {
-            figure: tables.judge(self.case, *figure, values)
+            figure: tables.judge(self.case_of(figure), figure.metric, figure.size, values)
             for figure, values in self.samples.items()
         }
         bounds = {}
-        for (metric, size), judged in self.judgements.items():
-            name, unit = parse.variable(metric, size), self.unit_of(metric)
+        for figure, judged in self.judgements.items():
+            name, unit = figure.variable, self.unit_of(figure.metric)
             self.perf_variables[name] = sn.make_performance_function(sn.defer(judged.value), unit)
             if judged.bounds:
                 bounds[name] = (*_relative(judged.bounds), unit)
@@ -403,8 +659,8 @@ class Benchmark(rfm.RunOnlyRegressionTest):
 
     def fault_of(self, figure: Figure, judged: reference.Judgement) -> str | None:
         """What is wrong with a figure, ``None`` if nothing is."""
-        unit = self.unit_of(figure[0])
-        value = f"{parse.variable(*figure)} = {judged.value:.6g} {unit}"
+        unit = self.unit_of(figure.metric)
+        value = f"{figure.variable} = {judged.value:.6g} {unit}"
         if judged.verdict == "above-ceiling":
             return (
                 f"{value} is beyond its ceiling {judged.ceiling:.6g} {unit} ({judged.ceiling_id}): "
@@ -431,21 +687,11 @@ def topology_of(partition) -> placement.Topology:
 
     :raises PlacementError: if it is not known.
     """
-    return placement.Topology.from_processor(
-        partition.processor.info, partition.extras.get("usable_cpus")
+    return placement.Topology.of_partition(
+        partition.processor.info,
+        [device.info for device in partition.devices],
+        partition.extras,
     )
-
-
-def has_direct_io(folder: Path) -> bool:
-    """Whether files of a folder can be opened past the page cache."""
-    probe = folder / "direct-io"
-    try:
-        os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_DIRECT, 0o600))
-    except OSError:
-        return False
-    finally:
-        probe.unlink(missing_ok=True)
-    return True
 
 
 def _relative(bounds: reference.Bounds) -> tuple[float, float | None, float | None]:

@@ -57,7 +57,7 @@ def _table_rows(fields: dict) -> list[list[str]]:
             rows.append(
                 [
                     *(["", "", ""] if rows else case),
-                    parse.variable(fom["metric"], fom["size"]),
+                    parse.Figure(fom["metric"], fom["size"], fom["at"]).variable,
                     f"{fom['value']:.6g} {fom['unit']}",
                     fom["verdict"].upper() if bad else fom["verdict"],
                     "" if rows else asserted,

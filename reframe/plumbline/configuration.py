@@ -16,6 +16,7 @@ from pathlib import Path
 
 from plumbline import paths, placement, system
 from plumbline.errors import Fault
+from plumbline.provider import FEATURES
 from plumbline.table import read_yaml
 
 #: Cost classes: what ReFrame's ``--mode`` can ask for.
@@ -92,8 +93,10 @@ def _detect(path: Path, partition: dict, environments: list[dict]) -> None:
     }
     for environment in environments:
         provider = (environment.get("extras") or {}).get("provider")
-        if provider == "path" and shutil.which("IMB-MPI1"):
-            environment["features"] = [*environment.get("features", []), "imb"]
+        if provider == "path":
+            found = [f for program in FEATURES if shutil.which(program) for f in FEATURES[program]]
+            features = [*environment.get("features", []), *found]
+            environment["features"] = list(dict.fromkeys(features))
 
 
 def this_machine() -> dict:
@@ -109,6 +112,11 @@ def this_machine() -> dict:
 def session_id() -> str:
     """A name for a session that no other has: its start in UTC, then a random part."""
     return f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{secrets.token_hex(3)}"
+
+
+def variant_feature(variant: str) -> str:
+    """The feature of a partition that has a variant."""
+    return f"variant-{variant}"
 
 
 def asked_for(tag: str, arguments: list[str]) -> bool:
@@ -145,8 +153,12 @@ def gather(session: str, running: bool, full: bool) -> dict:
         found["prefix"] = str(folder)
         for partition in found["partitions"]:
             features = partition.setdefault("features", [])
-            features += [p for p in (partition.get("extras") or {}).get("placements", [])
-                         if p not in features]  # fmt: skip
+            extras = partition.get("extras") or {}
+            wanted = [
+                *extras.get("placements", []),
+                *map(variant_feature, extras.get("variants", {})),
+            ]
+            features += [feature for feature in wanted if feature not in features]
             if full:
                 features.append("full")
         systems.append(found)

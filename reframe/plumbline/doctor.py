@@ -6,11 +6,8 @@ import os
 import platform
 import shutil
 
-from plumbline import configuration, parse, paths, placement, provider, record, survey
+from plumbline import configuration, paths, placement, provider, record, survey
 from plumbline.errors import Fault
-
-#: Benchmark -> the program that its checks start.
-PROGRAMS = {"imb": "IMB-MPI1", "hpcc": "hpcc", "fio": "fio"}
 
 
 def examine(system: str | None) -> dict:
@@ -47,14 +44,14 @@ def _machine() -> dict[str, str]:
 
 def _programs() -> dict[str, str]:
     found = {}
-    for benchmark in parse.BENCHMARKS:
-        for name in provider.PROVIDERS:
+    for name in provider.FEATURES:
+        for where in provider.PROVIDERS:
             try:
-                program = provider.find(name, PROGRAMS[benchmark])
+                program = provider.find(where, name)
             except (provider.NotProvided, Fault) as err:
-                found[f"{benchmark} ({name})"] = f"no: {err}"
+                found[f"{name} ({where})"] = f"no: {err}"
             else:
                 mpi = program.build.get("mpi", "none")
                 with_mpi = "" if mpi == "none" else f" with {mpi}"
-                found[f"{benchmark} ({name})"] = f"{program.path}{with_mpi}"
+                found[f"{name} ({where})"] = f"{program.path}{with_mpi}"
     return found

@@ -35,28 +35,28 @@ class OpenMpi(_OfOneMpi):
     tasks_option = "-np"
 
 
+@register_launcher("mpt")
+class Mpt(_OfOneMpi):
+    """``mpiexec_mpt`` of HPE's MPT, which takes the hosts of a PBS job: mpiexec_mpt(1)."""
+
+    path = "mpiexec_mpt"
+    tasks_option = "-np"
+
+
 @register_launcher("jsrun")
 class Jsrun(JobLauncher):
     """IBM's Job Step Manager on LSF: jsrun(1), also "Job Launcher (jsrun)" in the OLCF's Summit
     User Guide.
 
-    One resource set holds one task and its cores (``-c`` counts cores, not hardware threads). A
-    binding that wants other sets replaces them.
-
-    :ivar gpus_per_task: GPUs in each resource set.
-    :ivar resource_sets: the options from ``-n`` to ``-r``, where a binding sets them.
+    Without options of its own, one resource set holds one task and its cores (``-c`` counts
+    cores, not hardware threads); options say all there is to say, as a binding's do.
     """
 
-    def __init__(self):
-        super().__init__()
-        self.gpus_per_task = 0
-        self.resource_sets: list[str] | None = None
-
     def command(self, job):
-        if self.resource_sets is not None:
-            return ["jsrun", *self.resource_sets]
+        if self.options:
+            return ["jsrun"]
         command = ["jsrun", "-n", str(job.num_tasks), "-a", "1"]
-        command += ["-c", str(job.num_cpus_per_task or 1), "-g", str(self.gpus_per_task)]
+        command += ["-c", str(job.num_cpus_per_task or 1), "-b", "rs"]
         if job.num_tasks_per_node:
             command += ["-r", str(job.num_tasks_per_node)]
         return command
@@ -66,20 +66,17 @@ class Jsrun(JobLauncher):
 class FluxRun(JobLauncher):
     """Flux's ``flux run``: flux-run(1) of flux-core, "JOB PARAMETERS".
 
-    :ivar gpus_per_task: GPUs of each task.
+    Without options of its own, the job's tasks and cores; options say all there is to say, as a
+    binding's do.
     """
-
-    def __init__(self):
-        super().__init__()
-        self.gpus_per_task = 0
 
     def command(self, job):
         command = ["flux", "run"]
+        if self.options:
+            return command
         if job.num_tasks_per_node:
             command += ["-N", str(-(-job.num_tasks // job.num_tasks_per_node))]
         command += ["-n", str(job.num_tasks)]
         if job.num_cpus_per_task:
             command += ["-c", str(job.num_cpus_per_task)]
-        if self.gpus_per_task:
-            command += ["-g", str(self.gpus_per_task)]
         return command

@@ -76,13 +76,14 @@ def of_task(session, task, result: str) -> dict:
     return fields
 
 
-def _fom(check, figure: tuple[str, int | None], judged) -> dict:
+def _fom(check, figure: parse.Figure, judged) -> dict:
     bounds = judged.bounds
     return {
-        "metric": figure[0],
-        "size": figure[1],
+        "metric": figure.metric,
+        "size": figure.size,
+        "at": figure.at,
         "value": judged.value,
-        "unit": check.unit_of(figure[0]),
+        "unit": check.unit_of(figure.metric),
         "samples": check.samples[figure],
         "statistic": judged.statistic,
         "verdict": judged.verdict,
@@ -91,7 +92,7 @@ def _fom(check, figure: tuple[str, int | None], judged) -> dict:
         "reference": bounds and bounds.decides,
         "others": list(bounds.others) if bounds else [],
         "ceiling": judged.ceiling,
-        "headline": parse.variable(*figure) in check.headline,
+        "headline": figure.variable in check.headline,
     }
 
 

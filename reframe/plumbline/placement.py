@@ -1,14 +1,14 @@
 """Placements: where the tasks of a benchmark sit.
 
-Pure: from a processor topology (ReFrame's own ``processor`` dictionary) and the CPUs that
-may be used, to the exact CPU set of every task. Knows nothing of ReFrame or of launchers.
+Pure: from a node's topology (ReFrame's own ``processor`` and ``devices``, and the CPUs that may be
+used) to the exact CPUs, memory and GPUs of every task. Knows nothing of ReFrame or of launchers.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 
 class PlacementError(Exception):
@@ -31,16 +31,38 @@ class Core:
 
 
 @dataclass(frozen=True)
+class Gpu:
+    """One GPU as software counts it: each die of an MI250X is one.
+
+    :ivar cores: the usable cores nearest to it.
+    """
+
+    number: int
+    numa: int
+    cores: tuple[Core, ...]
+
+
+@dataclass(frozen=True)
 class Topology:
-    """The usable cores of a node, socket by socket, and the last-level cache.
+    """The usable cores of a node, socket by socket, the last-level cache, and the GPUs.
 
     :ivar cores: cores in order of socket, NUMA domain and first CPU number.
     :ivar last_level_cache: bytes of one last-level cache, all that one core can use; 0 where
         it is not known.
+    :ivar num_last_level_caches: how many of them the node has.
+    :ivar numa_os_numbers: what the operating system calls each NUMA domain, where that is not its
+        index: domains 0 and 1 of a POWER9 node are 0 and 8.
+    :ivar pairs: class of GPU pairs (``gpu-a``) -> its pairs of GPU numbers.
+    :ivar vendor: ``cuda`` or ``rocm``, by the GPUs' architecture; empty without GPUs.
     """
 
     cores: tuple[Core, ...]
     last_level_cache: int = 0
+    num_last_level_caches: int = 1
+    numa_os_numbers: tuple[int, ...] = ()
+    gpus: tuple[Gpu, ...] = ()
+    pairs: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    vendor: str = ""
 
     @classmethod
     def from_processor(cls, processor: dict, usable: Iterable[int] | None = None) -> Topology:
@@ -74,29 +96,78 @@ class Topology:
         ]
         caches = topology.get("caches", [])
         level = max((c["type"] for c in caches), default="")
-        size = max((c["size"] for c in caches if c["type"] == level), default=0)
-        return cls(tuple(cores), size)
+        last = [cache for cache in caches if cache["type"] == level]
+        size = max((cache["size"] for cache in last), default=0)
+        every_cpu = sum(len(cpus_of_mask(mask)) for mask in topology["cores"])
+        count = every_cpu // last[0]["num_cpus"] if last and last[0].get("num_cpus") else 1
+        return cls(tuple(cores), size, max(count, 1))
+
+    @classmethod
+    def of_partition(cls, processor: dict, devices: Iterable[dict], extras: dict) -> Topology:
+        """Reads ReFrame's ``processor`` and ``devices`` of a partition, and of its ``extras``
+        ``usable_cpus``, ``numa_os_numbers``, ``gpu_affinity`` and ``pair_classes``.
+
+        :raises PlacementError: if they have no topology, or contradict it.
+        """
+        found = cls.from_processor(processor, extras.get("usable_cpus"))
+        gpus = [device for device in devices if device.get("type") == "gpu"]
+        count = sum(device.get("num_devices", 1) for device in gpus)
+        affinity = extras.get("gpu_affinity") or [{} for _ in range(count)]
+        if len(affinity) != count:
+            raise PlacementError(f"gpu_affinity tells of {len(affinity)} GPUs, devices of {count}")
+        nearest = []
+        for number, near in enumerate(affinity):
+            cpus = cpus_of_list(near["cpus"]) if "cpus" in near else None
+            cores = tuple(c for c in found.cores if cpus is None or cpus.issuperset(c.cpus))
+            if not cores:
+                raise PlacementError(f"no usable core is near GPU {number}")
+            nearest.append(Gpu(number, near.get("numa", cores[0].numa), cores))
+        pairs = {
+            name: [(first, second) for first, second in listed]
+            for name, listed in (extras.get("pair_classes") or {}).items()
+        }
+        if any(gpu not in range(count) for listed in pairs.values() for p in listed for gpu in p):
+            raise PlacementError(f"pair_classes names a GPU beyond the {count} of the node")
+        architecture = gpus[0].get("arch", "") if gpus else ""
+        return replace(
+            found,
+            numa_os_numbers=tuple(extras.get("numa_os_numbers", ())),
+            gpus=tuple(nearest),
+            pairs=pairs,
+            vendor=next((v for a, v in _VENDORS.items() if architecture.startswith(a)), ""),
+        )
 
     def by_socket(self) -> list[list[Core]]:
         """The usable cores of each socket that has any."""
         return _grouped(self.cores, lambda core: core.socket)
 
     def by_numa(self) -> dict[int, list[Core]]:
-        """The usable cores of each NUMA domain that has any, keyed by the domain's number."""
+        """The usable cores of each NUMA domain that has any, keyed by the domain's index."""
         groups = _grouped(self.cores, lambda core: core.numa)
         return {group[0].numa: group for group in groups}
+
+    def os_number(self, domain: int) -> int:
+        """What ``numactl`` calls a NUMA domain."""
+        return self.numa_os_numbers[domain] if self.numa_os_numbers else domain
+
+
+#: Start of ReFrame's name of a device's architecture -> whose runtime it needs.
+_VENDORS = {"sm_": "cuda", "gfx": "rocm"}
 
 
 @dataclass(frozen=True)
 class Task:
-    """One task: its node (counted from 0), the cores it may run on and its memory domain.
+    """One task: its node (counted from 0), the cores it may run on, its memory and its GPUs.
 
-    :ivar memory: NUMA domain that its memory must come from; ``None`` leaves it free.
+    :ivar memory: the operating system's number of the NUMA domain that its memory must come from;
+        ``None`` leaves it free.
+    :ivar gpus: numbers of the GPUs that it sees, in this order; empty leaves them free.
     """
 
     node: int
     cores: tuple[Core, ...]
     memory: int | None = None
+    gpus: tuple[int, ...] = ()
 
     @property
     def cpus(self) -> tuple[int, ...]:
@@ -111,10 +182,20 @@ class Task:
 
 @dataclass(frozen=True)
 class Layout:
-    """A placement on a topology: every task with its exact CPU set, in rank order."""
+    """One run of a program: every task with its exact CPU set, in rank order, node by node.
+
+    :ivar placement: the placement that references know it by.
+    :ivar at: what it measures of several, ``gpu0-gpu1``: one name, or one for each task, or all
+        that one process goes through by itself; empty where there is one.
+    :ivar racks: racks that its nodes must be of.
+    :ivar vendor: ``cuda`` or ``rocm`` where its GPUs matter.
+    """
 
     placement: str
     tasks: tuple[Task, ...]
+    at: tuple[str, ...] = ()
+    racks: int = 1
+    vendor: str = ""
 
     @property
     def num_tasks(self) -> int:
@@ -122,7 +203,7 @@ class Layout:
 
     @property
     def num_nodes(self) -> int:
-        return len({task.node for task in self.tasks})
+        return self.tasks[-1].node + 1
 
     @property
     def num_tasks_per_node(self) -> int:
@@ -181,12 +262,6 @@ def _one_socket(topology: Topology) -> list[Task]:
     return [Task(0, tuple(topology.by_socket()[0]))]
 
 
-def _full_node(topology: Topology) -> list[Task]:
-    if len(topology.cores) < 2:
-        raise PlacementError("it takes two cores, this node has one")
-    return [Task(0, (core,)) for core in topology.cores]
-
-
 def _on_socket(topology: Topology) -> list[Task]:
     for cores in topology.by_socket():
         if len(cores) >= 2:
@@ -205,6 +280,101 @@ def _off_node(topology: Topology) -> list[Task]:
     return [Task(0, topology.cores[:1]), Task(1, topology.cores[:1])]
 
 
+def _host_to_host(topology: Topology) -> list[Task]:
+    if not topology.gpus:
+        raise PlacementError("it is of nodes that have GPUs")
+    return _on_socket(topology)
+
+
+def _full_node(topology: Topology, nodes: int) -> list[Task]:
+    if len(topology.cores) < 2:
+        raise PlacementError("it takes two cores, this node has one")
+    return [Task(node, (core,)) for node in range(nodes) for core in topology.cores]
+
+
+def _one_task_per_node(topology: Topology, nodes: int) -> list[Task]:
+    return [Task(node, topology.cores[:1]) for node in range(nodes)]
+
+
+def _tasks_per_node(topology: Topology, nodes: int, tasks: int) -> list[Task]:
+    """Equal shares; of each socket where the tasks divide evenly among them."""
+    sockets = topology.by_socket()
+    groups = sockets if tasks % len(sockets) == 0 else [list(topology.cores)]
+    per_group = tasks // len(groups)
+    share = min(len(cores) for cores in groups) // per_group
+    if not share:
+        raise PlacementError(f"{tasks} tasks need as many cores, this node has fewer")
+    return [
+        Task(node, tuple(cores[index * share : (index + 1) * share]))
+        for node in range(nodes)
+        for cores in groups
+        for index in range(per_group)
+    ]
+
+
+def _of_gpus(placement: str, topology: Topology, one_process: bool) -> list[Layout]:
+    """``per-gpu``, ``all-gpus``, ``off-socket`` and the classes of pairs."""
+    if not topology.gpus:
+        raise PlacementError("this node has no GPU")
+    if placement == "all-gpus":
+        tasks = tuple(Task(0, _share(gpu, topology), None, (gpu.number,)) for gpu in topology.gpus)
+        names = tuple(f"gpu{gpu.number}" for gpu in topology.gpus)
+        return [Layout(placement, tasks, names, vendor=topology.vendor)]
+    if placement in ("per-gpu", "off-socket"):
+        layouts = [
+            Layout(placement, (Task(0, cores, None, (gpu.number,)),), (f"gpu{gpu.number}",))
+            for gpu in topology.gpus
+            if (cores := gpu.cores if placement == "per-gpu" else _far_cores(gpu, topology))
+        ]
+        if not layouts:
+            raise PlacementError("it takes a second socket")
+    else:
+        layouts = [
+            Layout(placement, _pair(topology, *pair), (f"gpu{pair[0]}-gpu{pair[1]}",))
+            for pair in topology.pairs.get(placement, [])
+        ]
+        if not layouts:
+            raise PlacementError("the pair_classes of the node have no such class")
+    if one_process:
+        names = tuple(name for layout in layouts for name in layout.at)
+        return [Layout(placement, (Task(0, topology.cores),), names, vendor=topology.vendor)]
+    return [replace(layout, vendor=topology.vendor) for layout in layouts]
+
+
+def _share(gpu: Gpu, topology: Topology) -> tuple[Core, ...]:
+    """This GPU's part of the cores that are as near to other GPUs."""
+    rivals = [other.number for other in topology.gpus if other.cores == gpu.cores]
+    share = len(gpu.cores) // len(rivals)
+    if not share:
+        raise PlacementError(f"GPU {gpu.number} has no core for itself")
+    first = rivals.index(gpu.number) * share
+    return gpu.cores[first : first + share]
+
+
+def _far_cores(gpu: Gpu, topology: Topology) -> tuple[Core, ...]:
+    near = {core.socket for core in gpu.cores}
+    return tuple(core for core in topology.cores if core.socket not in near)
+
+
+def _pair(topology: Topology, first: int, second: int) -> tuple[Task, Task]:
+    """Both tasks see both GPUs: OSU's take theirs by local rank, and memory that is shared
+    between processes is mapped only if the other's GPU is visible."""
+    one = topology.gpus[first].cores[0]
+    other = next((core for core in topology.gpus[second].cores if core != one), None)
+    if other is None:
+        raise PlacementError(f"GPUs {first} and {second} have one core between them")
+    return Task(0, (one,), None, (first, second)), Task(0, (other,), None, (first, second))
+
+
+def _numa(topology: Topology, cores: int, memory: int) -> Layout:
+    domains = topology.by_numa()
+    for domain in (cores, memory):
+        if domain not in domains:
+            raise PlacementError(f"this node has no usable NUMA domain {domain}")
+    task = Task(0, tuple(domains[cores]), topology.os_number(memory))
+    return Layout(f"numa-{cores}-{memory}", (task,))
+
+
 #: Every placement but ``numa-M-N``, and what it means.
 PLACEMENTS = {
     "one-core": "one task on one core",
@@ -214,28 +384,35 @@ PLACEMENTS = {
     "on-node": "two tasks on two sockets of one node",
     "off-node": "two tasks on two nodes",
     "off-rack": "two tasks on two nodes of two racks",
-    "full-node": "one task on every core of one node",
-    "one-task-per-node": "one task on every node of the job",
-    "host-to-host": "two tasks on two CPUs of a node that has accelerators",
-    "per-gpu": "one task for each GPU of the node, on the cores nearest to it",
-    "off-socket": "one task on one socket and a GPU on the other",
-    "gpu-a": "two tasks, each with a GPU, of the nearest class of pairs",
-    "gpu-b": "two tasks, each with a GPU, of the second class of pairs",
-    "gpu-c": "two tasks, each with a GPU, of the third class of pairs",
-    "gpu-d": "two tasks, each with a GPU, of the farthest class of pairs",
+    "full-node": "one task on every core of every node of the job",
+    "one-task-per-node": "one task on one core of every node of the job",
+    "tasks-per-node": "so many tasks on every node of the job, each on an equal share of its cores",
+    "host-to-host": "two tasks on two cores of one socket, of a node that has GPUs",
+    "per-gpu": "each GPU of the node alone, driven from the cores nearest to it",
+    "all-gpus": "all GPUs of the node at once, a task for each on the cores nearest to it",
+    "off-socket": "each GPU of the node alone, driven from the cores of another socket",
+    "gpu-a": "two GPUs of one node, of the nearest class of pairs",
+    "gpu-b": "two GPUs of one node, of the second class of pairs",
+    "gpu-c": "two GPUs of one node, of the third class of pairs",
+    "gpu-d": "two GPUs of one node, of the farthest class of pairs",
+    "numa-matrix": "the cores of each NUMA domain with the memory of each",
 }
 
-#: How those are laid out that a topology of cores gives; the others need devices, racks or a
-#: number of nodes.
-_PLACE: dict[str, Callable[[Topology], list[Task]]] = {
+#: Those of one or two nodes, laid out on the cores alone.
+_FIXED: dict[str, Callable[[Topology], list[Task]]] = {
     "one-core": _one_core,
     "all-cores": _all_cores,
     "one-socket": _one_socket,
     "on-socket": _on_socket,
     "on-node": _on_node,
     "off-node": _off_node,
-    "full-node": _full_node,
+    "off-rack": _off_node,
+    "host-to-host": _host_to_host,
 }
+
+_OF_GPUS = ("per-gpu", "all-gpus", "off-socket", "gpu-a", "gpu-b", "gpu-c", "gpu-d")
+
+_NEED_TWO_NODES = ("off-node", "off-rack", "one-task-per-node")
 
 #: Placements with numbers: cores of NUMA domain M, memory of NUMA domain N.
 _NUMA = re.compile(r"numa-(\d+)-(\d+)")
@@ -251,34 +428,60 @@ def describe() -> str:
     return ", ".join([*PLACEMENTS, "numa-M-N"])
 
 
-def lay_out(placement: str, topology: Topology) -> Layout:
-    """Places the tasks on the topology.
+def lay_out(
+    placement: str,
+    topology: Topology,
+    nodes: int = 1,
+    tasks_per_node: int = 1,
+    one_process: bool = False,
+) -> tuple[Layout, ...]:
+    """Places the tasks on the topology: one layout, or several of one size that a job measures
+    one after the other (each GPU, each pair of a class, each pair of NUMA domains).
 
+    :arg nodes: of the placements whose number of nodes is open.
+    :arg tasks_per_node: of ``tasks-per-node``.
+    :arg one_process: the program goes through GPUs and pairs by itself.
     :raises PlacementError: if the placement is unknown or the topology does not have it.
     """
-    numa = _NUMA.fullmatch(placement)
     try:
-        if numa:
-            domains = topology.by_numa()
-            cores, memory = int(numa[1]), int(numa[2])
-            for domain in (cores, memory):
-                if domain not in domains:
-                    raise PlacementError(f"this node has no usable NUMA domain {domain}")
-            return Layout(placement, (Task(0, tuple(domains[cores]), memory),))
-        if placement not in PLACEMENTS:
-            raise PlacementError(f"unknown; Plumbline knows {describe()}")
-        if placement not in _PLACE:
-            raise PlacementError("no check lays it out yet (docs/roadmap.md, step 3)")
-        return Layout(placement, tuple(_PLACE[placement](topology)))
+        return tuple(_layouts(placement, topology, nodes, tasks_per_node, one_process))
     except PlacementError as err:
         raise PlacementError(f"placement {placement!r}: {err}") from None
 
 
+def _layouts(
+    placement: str, topology: Topology, nodes: int, tasks_per_node: int, one_process: bool
+) -> list[Layout]:
+    numa = _NUMA.fullmatch(placement)
+    if numa:
+        return [_numa(topology, int(numa[1]), int(numa[2]))]
+    if placement == "numa-matrix":
+        domains = sorted(topology.by_numa())
+        pairs = [(cores, memory) for cores in domains for memory in domains]
+        names = [f"numa{topology.os_number(c)}-numa{topology.os_number(m)}" for c, m in pairs]
+        if one_process:
+            return [Layout(placement, (Task(0, topology.cores),), tuple(names))]
+        return [
+            replace(_numa(topology, *pair), at=(name,))
+            for pair, name in zip(pairs, names, strict=True)
+        ]
+    if placement in _OF_GPUS:
+        return _of_gpus(placement, topology, one_process)
+    if placement == "full-node":
+        tasks = _full_node(topology, nodes)
+    elif placement == "one-task-per-node":
+        tasks = _one_task_per_node(topology, nodes)
+    elif placement == "tasks-per-node":
+        tasks = _tasks_per_node(topology, nodes, tasks_per_node)
+    elif placement in _FIXED:
+        tasks = _FIXED[placement](topology)
+    else:
+        raise PlacementError(f"unknown; Plumbline knows {describe()}")
+    return [Layout(placement, tuple(tasks), racks=2 if placement == "off-rack" else 1)]
+
+
 def missing(placement: str, topology: Topology) -> str | None:
-    """Why a topology does not have a placement; ``None`` if it has, or if the placement needs more
-    than a topology of cores tells."""
-    if placement in PLACEMENTS and placement not in _PLACE:
-        return None
+    """Why a topology does not have a placement; ``None`` if it has."""
     try:
         lay_out(placement, topology)
     except PlacementError as err:
@@ -288,7 +491,8 @@ def missing(placement: str, topology: Topology) -> str | None:
 
 def of_one_node(topology: Topology) -> list[str]:
     """The placements that a single node of this topology really has."""
-    names = [name for name in _PLACE if name != "off-node"]
-    domains = sorted(topology.by_numa())
-    names += [f"numa-{cores}-{memory}" for cores in domains for memory in domains]
-    return [name for name in names if missing(name, topology) is None]
+    return [
+        name
+        for name in PLACEMENTS
+        if name not in _NEED_TWO_NODES and missing(name, topology) is None
+    ]

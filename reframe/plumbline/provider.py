@@ -33,6 +33,24 @@ from plumbline.errors import Fault
 #: Program -> the Debian packages that bring it, for messages and for ``make run``.
 DEBIAN = {"hpcc": ("hpcc", "libopenblas0-serial"), "fio": ("fio",)}
 
+#: Program -> what an environment has where the program is on PATH.
+FEATURES = {
+    "IMB-MPI1": ("imb",),
+    "comm_scope": ("commscope",),
+    "cuda-stream": ("babelstream", "cuda"),
+    "fio": ("fio",),
+    "hip-stream": ("babelstream", "hip"),
+    "hpcc": ("hpcc",),
+    "ior": ("ior",),
+    "kokkos-stream": ("babelstream", "kokkos"),
+    "mdtest": ("mdtest",),
+    "network_test": ("gpcnet",),
+    "omp-stream": ("babelstream", "omp"),
+    "osu_latency": ("osu",),
+    "serial-stream": ("babelstream", "serial"),
+    "sycl-stream": ("babelstream", "sycl"),
+}
+
 #: Wheels of the provider ``pip``: prefix -> distribution and files that must be there.
 WHEELS = {
     "mpich": ("mpich", ("bin/mpiexec", "bin/hydra_pmi_proxy", "lib/libmpi.so.12")),

@@ -55,6 +55,10 @@ class Bounds:
     source: str
     others: tuple[str, ...] = ()
 
+    def hold(self, value: float) -> bool:
+        """Whether a value lies within."""
+        return self.lower <= value <= self.upper
+
 
 @dataclass(frozen=True)
 class Judgement:
@@ -62,6 +66,7 @@ class Judgement:
 
     :ivar verdict: ``pass``, ``fail``, ``above-ceiling`` or ``not-asserted``.
     :ivar ceiling: the theoretical peak, if one is known.
+    :ivar reason: why nothing is asserted although there is a row; empty otherwise.
     """
 
     value: float
@@ -70,6 +75,7 @@ class Judgement:
     bounds: Bounds | None
     ceiling: float | None
     ceiling_id: str | None
+    reason: str = ""
 
 
 class References:
@@ -105,27 +111,42 @@ class References:
     def matching(self, case: Case, metric: str, size: int | None, kind: str) -> list[Row]:
         """The rows of a kind that match a case best, all of them where several match equally.
 
-        A site's own rows win over published ones. Rows that bound nothing (data, and measured rows
-        of a statistic that never decides) stand in no other row's way.
+        A metric's own rows win over those of another program's that is the same quantity, and a
+        site's own over published ones. Rows that bound nothing (data, and measured rows of a
+        statistic that never decides) stand in no other row's way.
         """
-        fom = self.fom(case.benchmark, metric)
+        own = self._best(case, [(case.benchmark, metric)], size, kind)
+        return own or self._best(case, self._same(case.benchmark, metric), size, kind)
+
+    def _same(self, benchmark: str, metric: str) -> list[tuple[str, str]]:
+        """Benchmarks and metrics of other programs that measure the same quantity."""
+        return [tuple(name.split("/", 1)) for name in self.fom(benchmark, metric).same_as]
+
+    def _best(
+        self, case: Case, names: list[tuple[str, str]], size: int | None, kind: str
+    ) -> list[Row]:
         best: tuple | None = None
         found: list[Row] = []
-        for row in self._by_metric.get((case.system, case.benchmark, metric), ()):
-            if row.kind != kind or not self._may_decide(row):
-                continue
-            score = self._score(row, case, size, fom)
-            if score is None:
-                continue
-            rank = (row.source == table.SITE, score)
-            if best is None or rank > best:
-                best, found = rank, []
-            if rank == best:
-                found.append(row)
+        for benchmark, metric in names:
+            fom = self.fom(benchmark, metric)
+            for row in self._by_metric.get((case.system, benchmark, metric), ()):
+                if row.kind != kind or not self.may_decide(row):
+                    continue
+                score = self._score(row, case, size, fom)
+                if score is None:
+                    continue
+                rank = (row.source == table.SITE, score)
+                if best is None or rank > best:
+                    best, found = rank, []
+                if rank == best:
+                    found.append(row)
         return found
 
-    def _may_decide(self, row: Row) -> bool:
-        if row.kind == "measured" and row.statistic not in self.tables.rules.decides:
+    def may_decide(self, row: Row) -> bool:
+        """Whether a row can bound or cap anything."""
+        rules = self.tables.rules
+        rule = self.rule(self.fom(row.benchmark, row.metric))
+        if row.kind == "measured" and not rule.decides(row, rules.decides):
             return False
         return all(self.tables.conditions[key].role != "data" for key in row.conditions)
 
@@ -153,29 +174,51 @@ class References:
         met = [(told, got) for told, got in stated if told is not None]
         return len(met) if all(told == got for told, got in met) else None
 
-    def bounds(self, case: Case, metric: str, size: int | None, runs: int = 1) -> Bounds | None:
+    def bounds(
+        self, case: Case, metric: str, size: int | None, runs: int | None = None
+    ) -> Bounds | None:
         """The interval for a figure of merit of a case, ``None`` where no row bounds it.
 
-        :arg runs: samples that the figure is summarized from.
+        :arg runs: samples that the figure is summarized from; unless told, as few as its class
+            asks for.
         """
-        order = self.tables.rules.decides
-        rows = self.matching(case, metric, size, "measured")
-        rows.sort(key=lambda row: (order.index(row.statistic), row.id))
-        if not rows or self.rule(self.fom(case.benchmark, metric)).better == "neither":
+        fom = self.fom(case.benchmark, metric)
+        rows = self._deciding(case, metric, size)
+        if not rows or (runs is not None and runs < self.rule(fom).samples):
             return None
-        return self.bounds_of(rows[0], tuple(row.id for row in rows[1:]), runs)
+        return self.bounds_of(rows[0], tuple(row.id for row in rows[1:]), runs, fom)
 
-    def bounds_of(self, row: Row, others: tuple[str, ...] = (), runs: int = 1) -> Bounds | None:
+    def _deciding(self, case: Case, metric: str, size: int | None) -> list[Row]:
+        """The rows that match a case best, the one that decides first."""
+        order = {statistic: place for place, statistic in enumerate(self.tables.rules.decides)}
+        rows = self.matching(case, metric, size, "measured")
+        return sorted(rows, key=lambda row: (order.get(row.statistic, 0), row.id))
+
+    def bounds_of(
+        self,
+        row: Row,
+        others: tuple[str, ...] = (),
+        runs: int | None = None,
+        fom: Fom | None = None,
+    ) -> Bounds | None:
         """The interval that a row gives, by the rule of its class, to a summary of so many runs.
 
         ``None`` where the spread is so wide that no measurement could fail.
+
+        :arg runs: unless told, as few as the class asks for.
+        :arg fom: what is measured, where that is another program's metric than the row's.
         """
-        fom = self.fom(row.benchmark, row.metric)
+        fom = fom or self.fom(row.benchmark, row.metric)
         rule = self.rule(fom)
         value, spread = row.used(fom.unit)
+        half_value, half_spread = self.tables.half_digits(row, fom.unit)
+        noise = rule.spreads * spread
         if rule.distribution:
-            spread *= math.sqrt(1 / int(row.conditions.get("runs", 1)) + 1 / runs)
-        distance = max(rule.floor * abs(value), rule.spreads * spread, fom.resolution)
+            # Both numbers are rounded: a printed spread of 0.0 is none of exactly nothing.
+            behind = int(row.conditions.get("runs", 1))
+            errors = math.sqrt(1 / behind + 1 / (runs or rule.samples))
+            noise = half_value + rule.spreads * (spread + half_spread) * errors
+        distance = max(rule.floor * abs(value), noise, fom.resolution, 2 * half_value)
         if rule.better == "higher" and value <= distance:
             return None
         return Bounds(
@@ -193,14 +236,15 @@ class References:
     ) -> tuple[float, str] | tuple[None, None]:
         """The tightest theoretical peak of a figure of merit, in its unit, and its row's id.
 
-        Where lower is better, a peak is the least that can be.
+        Where lower is better, a peak is the least that can be. A peak of the same quantity caps it
+        whichever program it is printed for.
         """
         fom = self.fom(case.benchmark, metric)
-        peaks = self.matching(case, metric, size, "peak")
-        for other in fom.ceilings:
-            benchmark, _, capped = other.partition("/")
-            of_other = Case(**{**vars(case), "benchmark": benchmark})
-            peaks += self.matching(of_other, capped, None, "peak")
+        peaks = []
+        for name in [(case.benchmark, metric), *self._same(case.benchmark, metric)]:
+            peaks += self._best(case, [name], size, "peak")
+            for other in self.fom(*name).ceilings:
+                peaks += self._best(case, [tuple(other.split("/", 1))], None, "peak")
         tightest = max if self.rule(fom).better == "lower" else min
         return tightest(((row.used(fom.unit)[0], row.id) for row in peaks), default=(None, None))
 
@@ -209,21 +253,36 @@ class References:
     ) -> Judgement:
         """Summarizes the samples by the reference's statistic and gives the verdict.
 
-        Where nothing is asserted, the summary is the median.
+        Where nothing is asserted, the summary is the median; of a distribution it is the mean.
         """
-        bounds = self.bounds(case, metric, size, len(samples))
         rule = self.rule(self.fom(case.benchmark, metric))
-        statistic = bounds.statistic if bounds else "median"
-        value = summarize(samples, statistic, rule)
+        bounds = self.bounds(case, metric, size, len(samples))
         ceiling, ceiling_id = self.ceiling(case, metric, size)
-        lower = rule.better == "lower"
-        if ceiling is not None and (min(samples) < ceiling if lower else max(samples) > ceiling):
-            verdict = "above-ceiling"
-        elif bounds is None:
-            verdict = "not-asserted"
-        else:
-            verdict = "pass" if bounds.lower <= value <= bounds.upper else "fail"
-        return Judgement(value, statistic, verdict, bounds, ceiling, ceiling_id)
+        value, statistic, verdict = held(samples, rule, bounds, ceiling)
+        reason = ""
+        if len(samples) < rule.samples and (rows := self._deciding(case, metric, size)):
+            reason = (
+                f"{rows[0].id} is the mean of a distribution: asserted from {rule.samples} samples "
+                f"on, not from {len(samples)}"
+            )
+        return Judgement(value, statistic, verdict, bounds, ceiling, ceiling_id, reason)
+
+
+def held(
+    samples: Sequence[float], rule: Tolerance, bounds: Bounds | None, ceiling: float | None
+) -> tuple[float, str, str]:
+    """The samples' summary, the statistic that it is, and its verdict.
+
+    The summary is held against the bounds, each sample against the ceiling.
+    """
+    statistic = bounds.statistic if bounds else "mean" if rule.distribution else "median"
+    value = summarize(samples, statistic, rule)
+    lower = rule.better == "lower"
+    if ceiling is not None and (min(samples) < ceiling if lower else max(samples) > ceiling):
+        return value, statistic, "above-ceiling"
+    if bounds is None:
+        return value, statistic, "not-asserted"
+    return value, statistic, "pass" if bounds.hold(value) else "fail"
 
 
 def told(bound: float) -> str:

@@ -325,11 +325,14 @@ SURVEY = "PLUMBLINE_SURVEY"
 def _surveyed(task, fields: dict) -> dict:
     """A case of a dry run: whether it would run, and what of it would be asserted."""
     check = task.check
-    figures = check.figures() if hasattr(check, "figures") else []
-    asserted = 0
-    if fields["result"] == "pass" and figures:
+    figures, asserted = [], []
+    if fields["result"] == "pass" and hasattr(check, "layouts"):
         tables = reference.loaded(paths.reference())
-        asserted = sum(tables.bounds(check.case, *figure) is not None for figure in figures)
+        figures = [figure for layout in check.layouts for figure in check.figures_of(layout)]
+        for figure in figures:
+            bounds = tables.bounds(check.case_of(figure), figure.metric, figure.size)
+            if bounds:
+                asserted.append([bounds.decides, *bounds.others])
     return {
         "case": case_name(fields["check"], fields),
         "tags": fields["tags"],
@@ -337,7 +340,8 @@ def _surveyed(task, fields: dict) -> dict:
         "result": fields["result"],
         "reason": fields["reason"],
         "figures": len(figures),
-        "asserted": asserted,
+        "asserted": len(asserted),
+        "references": sorted({name for ids in asserted for name in ids}),
     }
 
 
@@ -369,7 +373,7 @@ def _close_logs() -> None:
 def _cost(check, partition) -> tuple[int, float]:
     """Nodes of a case and the hours that its time limit allows."""
     try:
-        nodes = check.nodes_on(partition)
+        nodes, seconds = check.cost_on(partition)
     except (AttributeError, placement.PlacementError):
-        nodes = 1
-    return nodes, (check.time_limit or 0) / 3600
+        nodes, seconds = 1, check.time_limit or 0
+    return nodes, seconds / 3600

@@ -27,6 +27,7 @@ class Case:
     :ivar runs: whether it would run; if not, ``reason`` says why and how to mend it.
     :ivar figures: how many figures of merit it measures, and ``asserted``, how many of them a
         reference bounds.
+    :ivar references: ids of the rows that bound them.
     """
 
     case: str
@@ -36,6 +37,7 @@ class Case:
     reason: str | None
     figures: int
     asserted: int
+    references: list[str]
 
 
 def reframe(arguments: list[str], system: str | None = None, **env: str) -> str:

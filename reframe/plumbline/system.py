@@ -93,10 +93,10 @@ def _faults_of_partition(partition: dict, environments: dict) -> Iterator[str]:
             )
             return
     if processor.get("topology"):
-        yield from _faults_of_topology(processor, extras)
+        yield from _faults_of_topology(processor, partition.get("devices", []), extras)
 
 
-def _faults_of_topology(processor: dict, extras: dict) -> Iterator[str]:
+def _faults_of_topology(processor: dict, devices: list, extras: dict) -> Iterator[str]:
     topology = processor["topology"]
     everything = set(range(processor["num_cpus"]))
     for level in ("cores", "sockets", "numa_nodes"):
@@ -108,7 +108,11 @@ def _faults_of_topology(processor: dict, extras: dict) -> Iterator[str]:
     if strange:
         yield f"extras.usable_cpus: {sorted(strange)} are beyond the {len(everything)} CPUs"
         return
-    cores = placement.Topology.from_processor(processor, extras.get("usable_cpus"))
+    try:
+        cores = placement.Topology.of_partition(processor, devices, extras)
+    except placement.PlacementError as err:
+        yield f"extras: {err}"
+        return
     for name in extras.get("placements", []):
         fault = placement.missing(name, cores)
         if fault:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -17,7 +18,7 @@ import yaml
 
 from plumbline import placement, units
 from plumbline.errors import Fault
-from plumbline.parse import variable
+from plumbline.parse import Figure
 
 Statistic = Literal["best", "mean", "median", "min", "max", "std", "p99", "single", "unstated"]
 Kind = Literal["measured", "peak", "target", "derived"]
@@ -91,7 +92,7 @@ class Row(pydantic.BaseModel):
 
     @property
     def variable(self) -> str:
-        return variable(self.metric, self.message_size)
+        return Figure(self.metric, self.message_size).variable
 
     def used(self, unit: str) -> tuple[float, float]:
         """Value and spread as they are used, in the given unit.
@@ -109,6 +110,8 @@ class Fom(pydantic.BaseModel):
     :ivar resolution: the last digit that the program prints, in ``unit``.
     :ivar unstated_size: message size in bytes that a row means which states none.
     :ivar ceilings: metrics, as ``benchmark/metric``, whose peaks cap this one too.
+    :ivar same_as: metrics, as ``benchmark/metric``, of other programs that measure the same
+        quantity: their rows bound and cap this one where it has none of its own.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
@@ -118,6 +121,7 @@ class Fom(pydantic.BaseModel):
     resolution: float = 0.0
     unstated_size: int | None = None
     ceilings: tuple[str, ...] = ()
+    same_as: tuple[str, ...] = ()
 
 
 class _FomGroup(Fom):
@@ -129,7 +133,10 @@ class Tolerance(pydantic.BaseModel):
 
     ``better: neither`` is for figures that bound nothing: shares, ratios, capacities. With
     ``distribution``, the printed spread is that of single runs, so that the distance of a mean of n
-    from a mean of the printed number of runs is ``spreads * spread * sqrt(1/runs + 1/n)``.
+    from a mean of the printed number of runs is ``spreads * spread * sqrt(1/runs + 1/n)``; only a
+    row of statistic ``mean`` with a spread says both.
+
+    :ivar samples: samples below which nothing is asserted.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
@@ -138,7 +145,19 @@ class Tolerance(pydantic.BaseModel):
     floor: Annotated[float, pydantic.Field(ge=0, lt=1)]
     spreads: Annotated[float, pydantic.Field(ge=0)]
     distribution: bool = False
+    samples: Annotated[int, pydantic.Field(ge=1)] = 1
     reason: Text
+
+    def decides(self, row: Row, statistics: list[Statistic]) -> bool:
+        """Whether a measured row of this class gives bounds.
+
+        :arg statistics: those that do in other classes.
+        """
+        if self.better == "neither":
+            return False
+        if self.distribution:
+            return row.statistic == "mean" and row.spread is not None
+        return row.statistic in statistics
 
 
 class Baseline(pydantic.BaseModel):
@@ -208,6 +227,14 @@ class Tables:
     sources: dict[str, Source] = field(default_factory=dict)
     conditions: dict[str, Condition] = field(default_factory=dict)
 
+    def half_digits(self, row: Row, unit: str) -> tuple[float, float]:
+        """Half of the last digit printed of a row's value, and of its spread, in the given unit:
+        what the rounding of each may hide."""
+        cells = self.printed[row.id]
+        factor = units.factor(row.unit_used or row.unit, unit)
+        value = cells.get("value_used") or cells["value"]
+        return tuple(half_digit(cell) * factor for cell in (value, cells.get("spread") or ""))
+
 
 class _Foms(pydantic.RootModel[dict[str, list[_FomGroup]]]):
     pass
@@ -219,6 +246,11 @@ class _Sources(pydantic.RootModel[dict[str, Source]]):
 
 class _Conditions(pydantic.RootModel[dict[str, Condition]]):
     pass
+
+
+def half_digit(cell: str) -> float:
+    """Half of the last digit that a cell prints; 0 of an empty one."""
+    return float(Decimal(5).scaleb(Decimal(cell).as_tuple().exponent - 1)) if cell else 0.0
 
 
 def read_yaml(path: Path) -> object:
@@ -355,6 +387,25 @@ def _faults_of_foms(path: Path, tables: Tables) -> Iterator[str]:
                 other, _, capped = ceiling.partition("/")
                 if capped not in tables.foms.get(other, {}):
                     yield f"{path}: {benchmark} {metric}: ceiling {ceiling!r} is not registered"
+            for same in fom.same_as:
+                told = _fault_of_same(same, fom, tables)
+                if told:
+                    yield f"{path}: {benchmark} {metric}: same_as {same!r} {told}"
+
+
+def _fault_of_same(same: str, fom: Fom, tables: Tables) -> str | None:
+    """Why a metric cannot be the same quantity as another."""
+    benchmark, _, metric = same.partition("/")
+    other = tables.foms.get(benchmark, {}).get(metric)
+    if other is None:
+        return "is not registered"
+    if other.tolerance != fom.tolerance:
+        return f"is of class {other.tolerance!r}, not {fom.tolerance!r}"
+    try:
+        units.factor(other.unit, fom.unit)
+    except units.UnitError as err:
+        return f"is in another unit: {err}"
+    return None
 
 
 def _faults_of_row(row: Row, tables: Tables) -> Iterator[str]:
@@ -379,10 +430,11 @@ def _faults_of_row(row: Row, tables: Tables) -> Iterator[str]:
             return
         if spread > abs(value):
             yield f"column spread: {row.spread:g} is larger than the value"
-        if tables.rules.classes[fom.tolerance].better != "neither" and value < 0:
+        rule = tables.rules.classes[fom.tolerance]
+        if rule.better != "neither" and value < 0:
             yield f"column value: {value:g} is negative"
-        bounding = row.kind == "measured" and row.statistic in tables.rules.decides
-        if tables.rules.classes[fom.tolerance].better != "neither" and bounding and value == 0:
+        bounding = row.kind == "measured" and rule.decides(row, tables.rules.decides)
+        if bounding and value == 0:
             yield "column value: 0 bounds nothing"
 
 

@@ -21,6 +21,7 @@ mega- = 1e6 = M-
 kilo- = 1e3 = k-
 micro- = 1e-6 = u-
 nano- = 1e-9 = n-
+tebi- = 2**40 = Ti-
 gibi- = 2**30 = Gi-
 mebi- = 2**20 = Mi-
 kibi- = 2**10 = Ki-

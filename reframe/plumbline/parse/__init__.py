@@ -13,33 +13,67 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 #: Benchmarks that have a parser, in the order they are listed for users.
-BENCHMARKS = ("fio", "hpcc", "imb")
+BENCHMARKS = (
+    "babelstream",
+    "commscope",
+    "fio",
+    "gpcnet",
+    "hpcc",
+    "imb",
+    "ior",
+    "mdtest",
+    "osu",
+)
 
 
 class ParseError(Exception):
     """The output cannot be trusted: truncated, garbled, contradictory, or a failed run's."""
 
 
-@dataclass(frozen=True)
-class Fom:
-    """One figure of merit of one sample.
+class Figure(NamedTuple):
+    """What tells one figure of merit of a test case from another.
 
     :ivar metric: its registered name (``reference/foms.yaml``).
+    :ivar size: message size in bytes, ``None`` where the metric has none.
+    :ivar at: which of several that one test case measures: a pair of GPUs (``gpu0-gpu1``), a
+        traffic (``congested``); empty where there is one.
+    """
+
+    metric: str
+    size: int | None = None
+    at: str = ""
+
+    @property
+    def variable(self) -> str:
+        """ReFrame's name of the performance variable, made here alone."""
+        size = None if self.size is None else str(self.size)
+        return "_".join(part for part in (self.metric, size, self.at) if part)
+
+
+@dataclass(frozen=True)
+class Fom:
+    """One figure of merit of one sample: its :class:`Figure` and
+
     :ivar value: the number, as printed.
     :ivar unit: its unit, as :mod:`plumbline.units` spells it.
-    :ivar size: message size in bytes, ``None`` where the metric has none.
     """
 
     metric: str
     value: float
     unit: str
     size: int | None = None
+    at: str = ""
+
+    @property
+    def figure(self) -> Figure:
+        return Figure(self.metric, self.size, self.at)
 
     @property
     def variable(self) -> str:
-        return variable(self.metric, self.size)
+        return self.figure.variable
 
 
 @dataclass(frozen=True)
@@ -57,11 +91,6 @@ class Output:
     tasks: int | None
     version: str
     inputs: dict[str, str] = field(default_factory=dict)
-
-
-def variable(metric: str, size: int | None = None) -> str:
-    """ReFrame's name of a performance variable: ``<metric>`` or ``<metric>_<size>``."""
-    return metric if size is None else f"{metric}_{size}"
 
 
 def parse(benchmark: str, text: str) -> Output:

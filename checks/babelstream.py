@@ -1,0 +1,133 @@
+"""BabelStream: bandwidth of a node's memory, of each NUMA domain's, and of each GPU's."""
+
+import math
+
+import reframe as rfm
+from plumbline.check import Benchmark, Figure
+from plumbline.parse import Fom, Output, ParseError
+
+KERNELS = ["copy", "mul", "add", "triad", "dot"]
+
+#: Bytes of one number.
+DOUBLE = 8
+
+
+class BabelStream(Benchmark):
+    """What all of them share: arrays of at least four times the last-level cache."""
+
+    benchmark = "babelstream"
+
+    #: Times that a sample runs each kernel; the best of them is printed.
+    #:
+    #: :type: :class:`int`
+    times = variable(int, value=100)
+
+    tags = {"nightly", "maintenance", "screen"}
+    sample_seconds = 180
+
+    def figures(self) -> list[Figure]:
+        return [*map(Figure, KERNELS), Figure("memory_bandwidth")]
+
+    def derive(self, printed):
+        # pmbs23 does not print which kernel its one number is of: read as the best of a run's.
+        for at in {figure.at for figure in printed}:
+            rates = [fom for figure, fom in printed.items() if figure.at == at]
+            best = max(rates, key=lambda fom: fom.value)
+            yield Fom("memory_bandwidth", best.value, best.unit, at=at)
+
+    def verify(self, output: Output) -> None:
+        if output.inputs["array_size"] != str(self.elements):
+            raise ParseError(
+                f"arrays of {output.inputs['array_size']} numbers, asked for were {self.elements}"
+            )
+
+    def prepare(self):
+        self.elements = self.array_elements()
+        self.conditions = {"array_size": str(self.elements), **self.conditions}
+        self.executable_opts = ["-s", str(self.elements), "-n", str(self.times)]
+
+    def array_elements(self) -> int:
+        """Numbers in each of the three arrays, a multiple of 1024 as its GPU kernels need."""
+        least = 2**25
+        if self.layout.vendor:
+            memory = self.current_partition.extras.get("gpu_memory", 0)
+            # A GPU's cache is far below 256 MiB an array.
+            elements, room = least, 0.8 * memory
+        else:
+            cache = self.topology.last_level_cache
+            if not cache:
+                self.leave_out(
+                    "the size of the last-level cache is not known: give the caches in the "
+                    "processor's topology of the partition"
+                )
+            memory = self.current_partition.extras.get("memory", 0)
+            share = self.layout.num_cpus_per_task / len(self.topology.cores)
+            cache *= math.ceil(share * self.topology.num_last_level_caches)
+            elements, room = max(least, 4 * cache // DOUBLE), 0.8 * memory
+        elements = -(-elements // 1024) * 1024
+        if memory and 3 * elements * DOUBLE > room:
+            self.leave_out("arrays of four times the last-level cache do not fit the memory")
+        return elements
+
+
+@rfm.simple_test
+class babelstream(BabelStream):
+    """One core, one socket, every core, and the cores of each NUMA domain with the memory of
+    each: threads of OpenMP on the cores of the placement."""
+
+    descr = "BabelStream on CPUs"
+    program = "omp-stream"
+    environ_features = ["omp"]
+    placement = parameter(["one-core", "one-socket", "all-cores", "numa-matrix"])
+
+    @run_after("init")
+    def classify(self):
+        if self.placement == "all-cores":
+            self.tags |= {"smoke"}
+        self.headline = ["triad"]
+
+
+@rfm.simple_test
+class babelstream_serial(BabelStream):
+    """One core without threads."""
+
+    descr = "BabelStream without threads"
+    program = "serial-stream"
+    environ_features = ["serial"]
+    placement = parameter(["one-core"])
+    headline = ["triad"]
+
+
+@rfm.simple_test
+class babelstream_model(BabelStream):
+    """The programming models that run on CPUs too, on every core."""
+
+    descr = "BabelStream by programming model"
+    model = parameter(["kokkos", "sycl"])
+    placement = parameter(["all-cores"])
+    headline = ["triad"]
+
+    @run_after("init")
+    def choose(self):
+        self.program = f"{self.model}-stream"
+        self.environ_features = [self.model]
+
+
+@rfm.simple_test
+class babelstream_gpu(BabelStream):
+    """Each GPU of a node alone, then all at once."""
+
+    descr = "BabelStream on GPUs"
+    model = parameter(["cuda", "hip", "kokkos", "sycl"])
+    placement = parameter(["per-gpu", "all-gpus"])
+    times = 1000
+
+    @run_after("init")
+    def choose(self):
+        self.program = f"{self.model}-stream"
+        self.environ_features = (
+            [self.model, "gpu"] if self.model in ("kokkos", "sycl") else [self.model]
+        )
+        self.output_per_task = self.placement == "all-gpus"
+        if self.placement == "per-gpu":
+            self.tags |= {"smoke"}

@@ -1,0 +1,191 @@
+"""Comm|Scope: launching on GPUs, copies to, from and between them, and between NUMA domains."""
+
+import os
+
+import reframe as rfm
+from plumbline.check import Benchmark, Figure
+from plumbline.parse import Fom
+
+#: Logarithms of the sizes that stand for a latency and a bandwidth: the smallest that the GPU
+#: tests copy, and 1 GiB. pmbs23 prints neither; these are taken for its numbers too.
+SMALL, LARGE = 8, 30
+
+#: The same of copies within the host.
+HOST_SMALL, HOST_LARGE = 12, 26
+
+#: What a program that may would change: Comm|Scope does so when it starts.
+CPU_SETTINGS = [
+    "/sys/devices/system/cpu/intel_pstate/no_turbo",
+    "/sys/devices/system/cpu/cpufreq/boost",
+    "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
+]
+
+#: Prefix of the names of a vendor's copies, of its empty kernel and of waiting for the device.
+NAMES = {
+    "cuda": ("Comm_cudaMemcpyAsync", "Comm_cudart_kernel", "Comm_cudaDeviceSynchronize"),
+    "rocm": ("Comm_hipMemcpyAsync", "Comm_hip_kernel", "Comm_hipDeviceSynchronize"),
+}
+
+
+class Commscope(Benchmark):
+    """What all of them share: one process on all CPUs of the node, which goes through them."""
+
+    benchmark = "commscope"
+    program = "comm_scope"
+    one_process = True
+    output_suffix = "json"
+    num_samples = 3
+    sample_seconds = 600
+    tags = {"nightly", "maintenance", "screen"}
+
+    def prepare(self):
+        guard = (
+            f"for setting in {' '.join(CPU_SETTINGS)}; do [ ! -w $setting ] || "
+            f'{{ echo "comm_scope would change $setting" >&2; exit 1; }}; done'
+        )
+        if self.current_partition.scheduler.is_local and any(
+            os.access(setting, os.W_OK) for setting in CPU_SETTINGS
+        ):
+            self.leave_out(
+                "comm_scope would change this host's CPU settings, which this user may: run it as "
+                "another user"
+            )
+        self.before_sample = [guard]
+        self.after_sample = ["[ ! -f commscope.json ] || mv commscope.json sample-$run.json"]
+        self.executable_opts = [
+            f"--benchmark_filter=^({'|'.join(self.tests())})$",
+            "--benchmark_out=commscope.json",
+            "--benchmark_out_format=json",
+        ]
+
+
+def of_size(log: int) -> str:
+    """End of the name of a copy of 2**log bytes."""
+    return rf"log2\(N\):{log}/manual_time"
+
+
+@rfm.simple_test
+class commscope_gpu(Commscope):
+    """Launch of an empty kernel, waiting for the device, and copies between the memory nearest to
+    a GPU and the GPU: each GPU of the node."""
+
+    descr = "Comm|Scope between CPU and GPU"
+    placement = parameter(["per-gpu"])
+
+    @run_after("init")
+    def classify(self):
+        self.tags |= {"smoke"}
+
+    def figures(self) -> list[Figure]:
+        return [
+            Figure("kernel_launch_latency"),
+            Figure("device_sync_latency"),
+            Figure("host_device_latency"),
+            Figure("host_device_bandwidth"),
+            *(Figure(f"{way}_latency", 2**SMALL) for way in ("h2d", "d2h")),
+            *(Figure(f"{way}_bandwidth", 2**LARGE) for way in ("h2d", "d2h", "bidir")),
+        ]
+
+    def derive(self, printed):
+        # pmbs23 prints the mean of both directions.
+        for at in self.layout.at:
+            for what, size in (("latency", 2**SMALL), ("bandwidth", 2**LARGE)):
+                ways = [printed.get(Figure(f"{way}_{what}", size, at)) for way in ("h2d", "d2h")]
+                if all(ways) and ways[0].unit == ways[1].unit:
+                    mean = (ways[0].value + ways[1].value) / 2
+                    yield Fom(f"host_device_{what}", mean, ways[0].unit, at=at)
+
+    def tests(self) -> list[str]:
+        copy, kernel, wait = NAMES[self.topology.vendor]
+        found = []
+        for gpu in self.topology.gpus:
+            where = f"{self.topology.os_number(gpu.numa)}/{gpu.number}"
+            found += [
+                f"{kernel}/{where}/0/real_time/threads:1",
+                f"{wait}/{where}/real_time/threads:1",
+                *(
+                    f"{copy}_{way}/{where}/{of_size(log)}"
+                    for way in ("PinnedToGPU", "GPUToPinned")
+                    for log in (SMALL, LARGE)
+                ),
+                f"{copy}_Duplex_Pinned/{where}/{of_size(LARGE)}",
+            ]
+        return found
+
+
+@rfm.simple_test
+class commscope_d2d(Commscope):
+    """Copies from one GPU of a pair to the other, with peer access and without it, and both ways
+    at once: each pair of a class."""
+
+    descr = "Comm|Scope between GPUs"
+    placement = parameter(["gpu-a", "gpu-b", "gpu-c", "gpu-d"])
+
+    def figures(self) -> list[Figure]:
+        return [
+            Figure("d2d_latency"),
+            Figure("d2d_latency", 2**SMALL),
+            Figure("d2d_bandwidth", 2**LARGE),
+        ]
+
+    def figures_of(self, layout):
+        found = super().figures_of(layout)
+        if layout.vendor == "cuda":
+            found += [
+                Figure(metric, 2**log, at)
+                for at in layout.at
+                for metric, log in (
+                    ("d2d_peer_latency", SMALL),
+                    ("d2d_peer_bandwidth", LARGE),
+                    ("d2d_bidir_bandwidth", LARGE),
+                    ("d2d_bidir_peer_bandwidth", LARGE),
+                )
+            ]
+        return found
+
+    def derive(self, printed):
+        for at in self.layout.at:
+            latency = printed.get(Figure("d2d_latency", 2**SMALL, at))
+            if latency:
+                yield Fom("d2d_latency", latency.value, latency.unit, at=at)
+
+    def tests(self) -> list[str]:
+        vendor = self.topology.vendor
+        copy, *_ = NAMES[vendor]
+        found = []
+        for first, second in self.topology.pairs[self.placement]:
+            numa = self.topology.os_number(self.topology.gpus[first].numa)
+            where = f"{first}/{second}"
+            staged = f"{numa}/{where}" if vendor == "cuda" else where
+            found += [f"{copy}_GPUToGPU/{staged}/{of_size(log)}" for log in (SMALL, LARGE)]
+            if vendor == "cuda":
+                duplex = "Comm_cudaMemcpyPeerAsync_Duplex_GPUGPU"
+                found += [
+                    *(f"{copy}_GPUToGPUPeer/{where}/{of_size(log)}" for log in (SMALL, LARGE)),
+                    f"{duplex}/{where}/{of_size(LARGE)}",
+                    f"{duplex}Peer/{where}/{of_size(LARGE)}",
+                ]
+        return found
+
+
+@rfm.simple_test
+class commscope_host(Commscope):
+    """Copies from the memory of each NUMA domain to that of each, on machines without GPUs too."""
+
+    descr = "Comm|Scope within the host"
+    placement = parameter(["numa-matrix"])
+
+    def figures(self) -> list[Figure]:
+        return [
+            Figure("numa_copy_latency", 2**HOST_SMALL),
+            Figure("numa_copy_bandwidth", 2**HOST_LARGE),
+        ]
+
+    def tests(self) -> list[str]:
+        domains = [self.topology.os_number(domain) for domain in sorted(self.topology.by_numa())]
+        return [
+            rf"libc_memcpy_NUMAToNUMA/{source}/{target}/log2\(N\):{log}"
+            for source in domains
+            for target in domains
+            for log in (HOST_SMALL, HOST_LARGE)
+        ]

@@ -1,0 +1,197 @@
+"""IOR: bandwidth of a file system for one process, many, and at the published scales."""
+
+import reframe as rfm
+from plumbline.check import NONE, Benchmark, Figure, file_systems, of_scale, published_scales
+from plumbline.parse import Fom, Output, ParseError
+
+GIB = 2**30
+MIB = 2**20
+
+
+class Ior(Benchmark):
+    """What all of them share: writes, flushes, and reads what another node wrote.
+
+    On one node the page cache would answer: there POSIX reads with direct I/O, and what MPI-IO
+    reads is called ``cached_read_bandwidth``, which no reference bounds.
+    """
+
+    benchmark = "ior"
+    program = "ior"
+    placement = "tasks-per-node"
+
+    #: Bytes that a task writes in one piece, of one transfer, and pieces of each task.
+    #:
+    #: :type: :class:`int`
+    block = variable(int, value=256 * MIB)
+    transfer = variable(int, value=MIB)
+    segments = variable(int, value=1)
+
+    #: Seconds after which writing or reading is cut short; 0 writes and reads everything.
+    #:
+    #: :type: :class:`int`
+    cut_after = variable(int, value=0)
+
+    num_samples = 3
+    sample_seconds = 600
+
+    @run_after("init")
+    def classify(self):
+        self.conditions = {
+            "access": self.access,
+            "api": self.api,
+            "pattern": self.pattern,
+            "block_size": size(self.block),
+            "transfer_size": size(self.transfer),
+            "segments": str(self.segments),
+        }
+        self.headline = ["write_bandwidth", "read_bandwidth"]
+
+    @property
+    def shifted(self) -> bool:
+        """Whether each task reads what a task of another node wrote."""
+        return self.layout.num_nodes > 1 and not self.node_local
+
+    @property
+    def direct(self) -> bool:
+        """Whether the page cache is gone round."""
+        return self.api == "posix" and not self.shifted
+
+    def figures(self) -> list[Figure]:
+        return [Figure("write_bandwidth"), Figure("read_bandwidth")]
+
+    def figures_of(self, layout):
+        if self.shifted or self.direct:
+            return self.figures()
+        return [Figure("write_bandwidth"), Figure("cached_read_bandwidth")]
+
+    def derive(self, printed):
+        read = printed.get(Figure("read_bandwidth"))
+        if read:
+            yield Fom("cached_read_bandwidth", read.value, read.unit)
+
+    def verify(self, output: Output) -> None:
+        asked = {"api": self.api.upper(), "access": self.access}
+        for key, value in asked.items():
+            if output.inputs[key] != value:
+                raise ParseError(f"IOR ran with {key} {output.inputs[key]}, asked for was {value}")
+
+    def prepare(self):
+        written = self.layout.num_tasks * self.block * self.segments
+        self.node_local = self.storage(self.file_system).node_local
+        files = self.layout.num_tasks if self.access == "file-per-process" else 1
+        folder = self.make_scratch(written, files, self.direct, self.file_system)
+        self.executable_opts = [
+            *("-a", self.api.upper(), "-w", "-r", "-e"),
+            *("-b", str(self.block), "-t", str(self.transfer), "-s", str(self.segments)),
+            *(["-F"] if self.access == "file-per-process" else []),
+            *(["-z"] if self.pattern == "random" else []),
+            *(["-C"] if self.shifted else []),
+            *(["--posix.odirect"] if self.direct else []),
+            *(["-D", str(self.cut_after)] if self.cut_after else []),
+            *("-O", "summaryFormat=JSON", "-o", f"{folder}/ior"),
+        ]
+
+
+def size(count: int) -> str:
+    """Bytes as the papers write them."""
+    return f"{count // GIB}GiB" if count % GIB == 0 else f"{count // MIB}MiB"
+
+
+@rfm.simple_test
+class ior(Ior):
+    """A small form for any machine: two tasks on each of two nodes, or of one."""
+
+    descr = "IOR"
+    file_system = parameter(file_systems())
+    api = parameter(["posix", "mpiio"])
+    access = parameter(["file-per-process", "shared"])
+    pattern = "sequential"
+    nodes = 0
+    tasks_per_node = 2
+    tags = {"nightly", "maintenance"}
+
+
+@rfm.simple_test
+class ior_random(Ior):
+    """The same in random order, a file for each task."""
+
+    descr = "IOR in random order"
+    file_system = parameter(file_systems())
+    api = "posix"
+    access = "file-per-process"
+    pattern = "random"
+    nodes = 0
+    tasks_per_node = 2
+    tags = {"nightly", "maintenance"}
+
+
+@rfm.simple_test
+class ior_building_block(Ior):
+    """Building blocks of a file system, each by 12 clients with 8 processes, files of their own,
+    for 20 minutes (coral-sc18, section V-C: GL4 units)."""
+
+    descr = "IOR on building blocks of a file system"
+    file_system = parameter(file_systems(building_blocks=...))
+    pattern = parameter(["sequential", "random"])
+    api = "posix"
+    access = "file-per-process"
+    tasks_per_node = 8
+    block = 4 * GIB
+    transfer = 32 * MIB
+    #: 40 TB were written by 96 processes.
+    segments = 104
+    cut_after = 1200
+    num_samples = 1
+    num_warmups = 0
+    sample_seconds = 2 * 1500
+    tags = {"full"}
+
+    def lay_out(self, partition, topology):
+        blocks = partition.extras["file_systems"][self.file_system]["building_blocks"]
+        self.nodes = 12 * blocks
+        return super().lay_out(partition, topology)
+
+
+@rfm.simple_test
+class ior_one_client(Ior):
+    """One client against a building block of a file system (coral-sc18, section V-C)."""
+
+    descr = "IOR of one client"
+    file_system = parameter(file_systems(building_blocks=1))
+    pattern = "sequential"
+    api = "posix"
+    access = "file-per-process"
+    tasks_per_node = 8
+    block = 4 * GIB
+    transfer = 32 * MIB
+    segments = 4
+    tags = {"full"}
+
+
+@rfm.simple_test
+class ior_whole(Ior):
+    """The whole machine against the whole of a file system, in pieces of 1 MiB (the slides on
+    Reedbush: 420 nodes with 1, 2 and 4 processes)."""
+
+    descr = "IOR on the whole of a file system"
+    file_system = parameter(file_systems(ior_segments=...))
+    api = parameter(["posix", "mpiio"])
+    access = parameter(["file-per-process", "shared"])
+    pattern = "sequential"
+    scale = parameter(published_scales("ior"), fmt=of_scale)
+    block = MIB
+    num_samples = 1
+    num_warmups = 0
+    sample_seconds = 3600
+    tags = {"full"}
+
+    @run_after("init")
+    def choose(self):
+        if self.scale != NONE:
+            self.nodes, self.tasks_per_node = self.scale
+
+    @run_before("setup")
+    def take_segments(self):
+        told = self.current_partition.extras["file_systems"][self.file_system]
+        self.segments = told["ior_segments"][self.access]
+        self.conditions["segments"] = str(self.segments)

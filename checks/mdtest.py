@@ -1,0 +1,119 @@
+"""mdtest: rate of metadata operations of a file system."""
+
+import dataclasses
+
+import reframe as rfm
+from plumbline.check import Benchmark, Figure, file_systems
+from plumbline.parse import Output, ParseError
+from reframe.utility import typecheck as typ
+
+
+class Mdtest(Benchmark):
+    """What all of them share: files of 32 KiB, a directory of each task's own.
+
+    Tasks ask for what a task of another node made. On one node its own cache would answer: there
+    what is asked of files is called ``cached_...``, which no reference bounds.
+    """
+
+    benchmark = "mdtest"
+    program = "mdtest"
+    placement = "tasks-per-node"
+
+    #: Files that each task makes, and bytes that it writes into each.
+    #:
+    #: :type: :class:`int`
+    files = variable(int, value=1000)
+    write_bytes = variable(int, value=32 * 1024)
+
+    #: Phases of mdtest and their options; all where none is given.
+    #:
+    #: :type: :class:`List[str]`
+    phases = variable(typ.List[str], value=[])
+
+    num_samples = 3
+    sample_seconds = 600
+    headline = ["file_creation_rate"]
+
+    @run_after("init")
+    def classify(self):
+        self.conditions = {
+            "directory": "unique",
+            "files_per_process": str(self.files),
+            "write_bytes": f"{self.write_bytes // 1024}KiB",
+        }
+
+    @property
+    def shifted(self) -> bool:
+        """Whether each task asks for what a task of another node made."""
+        return self.layout.num_nodes > 1 and not self.storage(self.file_system).node_local
+
+    def figures(self) -> list[Figure]:
+        return [Figure(f"file_{phase}_rate") for phase in ("creation", "stat", "read", "removal")]
+
+    def figures_of(self, layout):
+        if self.shifted:
+            return self.figures()
+        return [
+            figure._replace(metric=f"cached_{figure.metric}") if cached(figure) else figure
+            for figure in self.figures()
+        ]
+
+    def derive(self, printed):
+        for figure, fom in printed.items():
+            if cached(figure):
+                yield dataclasses.replace(fom, metric=f"cached_{fom.metric}")
+
+    def verify(self, output: Output) -> None:
+        made = output.inputs["items_per_task"]
+        if made != str(self.files):
+            raise ParseError(f"mdtest made {made} files a task, asked for were {self.files}")
+
+    def prepare(self):
+        tasks = self.layout.num_tasks
+        self.conditions = {"processes": str(tasks), **self.conditions}
+        count = tasks * self.files
+        folder = self.make_scratch(count * self.write_bytes, count, file_system=self.file_system)
+        self.executable_opts = [
+            *("-F", "-u", "-n", str(self.files)),
+            *("-w", str(self.write_bytes), "-e", str(self.write_bytes)),
+            *(["-N", str(self.layout.num_tasks_per_node)] if self.shifted else []),
+            *self.phases,
+            *("-d", f"{folder}/mdtest"),
+        ]
+
+
+def cached(figure: Figure) -> bool:
+    """Whether a node that made a file can answer from memory."""
+    return figure.metric in ("file_stat_rate", "file_read_rate")
+
+
+@rfm.simple_test
+class mdtest(Mdtest):
+    """A small form for any machine: two tasks on each of two nodes, or of one."""
+
+    descr = "mdtest"
+    file_system = parameter(file_systems())
+    nodes = 0
+    tasks_per_node = 2
+    tags = {"nightly", "maintenance"}
+
+
+@rfm.simple_test
+class mdtest_building_block(Mdtest):
+    """A building block of a file system: 12 clients and 48 processes make 524,288 files each
+    (coral-sc18, section V-C: a GL4 unit)."""
+
+    descr = "mdtest on a building block of a file system"
+    file_system = parameter(file_systems(building_blocks=1))
+    nodes = 12
+    tasks_per_node = 4
+    files = 524288
+    # Twenty minutes to make them, as many to remove them.
+    phases = ["-C", "-r"]
+    num_samples = 1
+    num_warmups = 0
+    sample_seconds = 2 * 3600
+    tags = {"full"}
+
+    def figures(self) -> list[Figure]:
+        return [Figure("file_creation_rate"), Figure("file_removal_rate")]

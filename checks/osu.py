@@ -1,0 +1,254 @@
+"""OSU Micro-Benchmarks: latency, bandwidth and collectives of MPI, of CPUs and of GPUs."""
+
+import reframe as rfm
+from plumbline.check import (
+    NONE,
+    Benchmark,
+    Figure,
+    gpu_variants,
+    of_scale,
+    of_variants,
+    published_scales,
+    variants,
+)
+from plumbline.parse import Output, ParseError
+
+#: Tests between two tasks -> the metrics that they print.
+POINT_TO_POINT = {
+    "latency": ["latency"],
+    "bw": ["bandwidth"],
+    "bibw": ["bibandwidth"],
+    "mbw_mr": ["multi_bandwidth", "message_rate"],
+    "multi_lat": ["multi_latency"],
+}
+
+#: One-sided tests between two tasks -> metric.
+ONE_SIDED = {
+    "put_latency": "put_latency",
+    "get_latency": "get_latency",
+    "put_bw": "put_bandwidth",
+    "get_bw": "get_bandwidth",
+    "put_bibw": "put_bibandwidth",
+    "acc_latency": "acc_latency",
+    "get_acc_latency": "get_acc_latency",
+    "cas_latency": "cas_latency",
+    "fop_latency": "fop_latency",
+}
+
+#: Atomics of one element have no message size to vary.
+ATOMICS = {"cas_latency", "fop_latency"}
+
+COLLECTIVES = [
+    *("allgather", "allreduce", "alltoall", "barrier", "bcast", "gather"),
+    *("reduce", "reduce_scatter", "scatter"),
+]
+
+#: Those that have a form which returns at once and is completed later.
+NON_BLOCKING = ["iallgather", "iallreduce", "ialltoall", "ibarrier", "ibcast"]
+
+#: Reductions work on 4-byte floats.
+REDUCTIONS = {"allreduce", "reduce", "reduce_scatter", "iallreduce"}
+
+#: Atomics of one element are of 8 bytes.
+ELEMENT = 8
+
+
+def powers(smallest: int, largest: int) -> list[int]:
+    """The powers of two from one to another."""
+    return [2**k for k in range(largest.bit_length()) if smallest <= 2**k <= largest]
+
+
+class Osu(Benchmark):
+    """What all of them share. OSU scales iterations and warm-up with the message's size itself."""
+
+    benchmark = "osu"
+
+    #: Largest message in bytes.
+    #:
+    #: :type: :class:`int`
+    largest = variable(int, value=4 * 2**20)
+
+    #: Whether the first sample checks what arrives (``-c``).
+    #:
+    #: :type: :class:`bool`
+    validate = variable(bool, value=True)
+
+    tags = {"nightly", "maintenance"}
+
+    @run_after("init")
+    def choose(self):
+        self.program = f"osu_{self.test}"
+
+    def verify(self, output: Output) -> None:
+        if output.inputs["program"] != self.program:
+            raise ParseError(f"{output.inputs['program']} ran, not {self.program}")
+
+    def prepare(self):
+        if self.validate:
+            self.first_sample_opts = ["-c"]
+
+
+class PointToPoint(Osu):
+    """Two tasks, messages in host memory."""
+
+    @run_after("init")
+    def head(self):
+        metric = POINT_TO_POINT[self.test][0]
+        self.headline = [Figure(metric, 8 if "lat" in metric else 2**20).variable]
+
+    @property
+    def smallest(self) -> int:
+        """A bandwidth of nothing is none."""
+        return 0 if self.test == "latency" else 1
+
+    def figures(self) -> list[Figure]:
+        sizes = [0] * (self.smallest == 0) + powers(1, self.largest)
+        return [Figure(metric, size) for metric in POINT_TO_POINT[self.test] for size in sizes]
+
+    def prepare(self):
+        super().prepare()
+        self.executable_opts = ["-m", f"{self.smallest}:{self.largest}"]
+
+
+@rfm.simple_test
+class osu_p2p(PointToPoint):
+    """Within a socket, a node, between nodes and racks."""
+
+    descr = "OSU point-to-point"
+    test = parameter(list(POINT_TO_POINT))
+    placement = parameter(["on-socket", "on-node", "host-to-host", "off-node", "off-rack"])
+
+    @run_after("init")
+    def classify(self):
+        if self.test in ("latency", "bw"):
+            self.tags |= {"smoke", "screen"}
+
+
+@rfm.simple_test
+class osu_p2p_variant(PointToPoint):
+    """Between nodes, with and without the network's own tag matching."""
+
+    descr = "OSU point-to-point by variant"
+    test = parameter(["latency", "bw"])
+    placement = parameter(["off-node"])
+    variant = parameter(of_variants("tag_matching"))
+
+
+@rfm.simple_test
+class osu_gpu(Osu):
+    """Two tasks, each on the CPU nearest to its GPU, messages in GPU memory."""
+
+    descr = "OSU between GPUs"
+    test = parameter(["latency", "bw", "bibw"])
+    placement = parameter(["gpu-a", "gpu-b", "gpu-c", "gpu-d"])
+    variant = parameter(gpu_variants())
+    conditions = {"buffer": "device"}
+
+    @run_after("init")
+    def classify(self):
+        if self.test == "latency":
+            self.tags |= {"screen"}
+
+    def figures(self) -> list[Figure]:
+        return [Figure(POINT_TO_POINT[self.test][0], size) for size in powers(1, self.largest)]
+
+    def verify(self, output: Output) -> None:
+        super().verify(output)
+        if output.inputs["buffer"] != "device":
+            raise ParseError(f"the messages were in {output.inputs['buffer']} memory, not a GPU's")
+
+    def prepare(self):
+        super().prepare()
+        self.executable_opts = ["-m", f"1:{self.largest}", "-d", self.topology.vendor, "D", "D"]
+
+
+@rfm.simple_test
+class osu_one_sided(Osu):
+    """Two tasks, one of which reaches into the other's memory."""
+
+    descr = "OSU one-sided"
+    test = parameter(list(ONE_SIDED))
+    placement = parameter(["on-node", "off-node"])
+
+    def figures(self) -> list[Figure]:
+        metric = ONE_SIDED[self.test]
+        sizes = [ELEMENT] if self.test in ATOMICS else powers(1, self.largest)
+        return [Figure(metric, size) for size in sizes]
+
+    def prepare(self):
+        if self.test not in ATOMICS:
+            super().prepare()
+            self.executable_opts = ["-m", f"1:{self.largest}"]
+
+
+class Collective(Osu):
+    """A collective over the tasks of all nodes, mean over the ranks."""
+
+    #: 64 KiB: a collective's buffers are as many as its tasks.
+    largest = 64 * 2**10
+
+    def metrics(self) -> list[str]:
+        """What the operation prints."""
+        return [f"{self.test}_latency"]
+
+    def figures(self) -> list[Figure]:
+        sizes = [None]
+        if "barrier" not in self.test:
+            sizes = powers(4 if self.test in REDUCTIONS else 1, self.largest)
+        return [Figure(metric, size) for metric in self.metrics() for size in sizes]
+
+    @run_after("init")
+    def head(self):
+        self.headline = [Figure(self.metrics()[0], 8).variable]
+        if "barrier" in self.test:
+            self.headline = [self.metrics()[0]]
+
+    def prepare(self):
+        if "barrier" not in self.test:
+            super().prepare()
+            self.executable_opts = ["-m", f"{self.figures()[0].size}:{self.largest}"]
+
+
+@rfm.simple_test
+class osu_collective(Collective):
+    """On every core of two nodes, and on one core of each."""
+
+    descr = "OSU collective"
+    test = parameter(COLLECTIVES)
+    placement = parameter(["full-node", "one-task-per-node"])
+    nodes = 0
+
+    @run_after("init")
+    def classify(self):
+        if self.test in ("allreduce", "barrier"):
+            self.tags |= {"smoke"}
+
+
+@rfm.simple_test
+class osu_overlap(Collective):
+    """Collectives that return at once: how much computation hides them."""
+
+    descr = "OSU non-blocking collective"
+    test = parameter(NON_BLOCKING)
+    placement = parameter(["full-node"])
+    nodes = 0
+
+    def metrics(self) -> list[str]:
+        return [f"{self.test}_{part}" for part in ("latency", "pure_latency", "overlap")]
+
+
+@rfm.simple_test
+class osu_collective_published(Collective):
+    """The collectives that were published of a system, on as many nodes, by collective library."""
+
+    descr = "OSU collective at published scale"
+    test = parameter(["allreduce", "barrier"])
+    placement = parameter(["one-task-per-node"])
+    variant = parameter(variants("library"))
+    scale = parameter(published_scales("osu", "one-task-per-node"), fmt=of_scale)
+    tags = {"full"}
+
+    @run_after("init")
+    def size(self):
+        if self.scale != NONE:
+            self.nodes, _ = self.scale

@@ -1,0 +1,228 @@
+"""Comm|Scope 0.9 to 0.12: the JSON of ``--benchmark_out`` or ``--benchmark_format=json``.
+
+A benchmark's name holds what was copied, where, and how much:
+``Comm_cudaMemcpyAsync_PinnedToGPU/0/1/log2(N):20/manual_time`` is NUMA domain 0, GPU 1, 2²⁰ bytes.
+Each that moves bytes gives ``<what>_latency`` (``real_time``, in the unit that is printed) and
+``<what>_bandwidth`` (``bytes_per_second``), with the size:
+
+==================================================  ======================  ==================
+name                                                what                    at
+==================================================  ======================  ==================
+Comm_cudart_kernel, Comm_hip_kernel                 kernel_launch (no       gpu0
+                                                    bandwidth; size is that
+                                                    of the arguments, none
+                                                    for no arguments)
+Comm_cudaDeviceSynchronize, _hipDeviceSynchronize   device_sync (the same)  gpu0
+Comm_cudaMemcpyAsync_PinnedToGPU, Comm_hip...       h2d                     gpu0
+..._GPUToPinned                                     d2h                     gpu0
+..._HostToGPU (CUDA), ..._PageableToGPU (HIP)       h2d_pageable            gpu0
+..._GPUToHost (CUDA), ..._GPUToPageable (HIP)       d2h_pageable            gpu0
+Comm_hipMemcpy_NUMAToGPU, _GPUToNUMA, _GPUToGPU     h2d_, d2h_, d2d_blocking  gpu0, gpu0-gpu1
+Comm_cudaMemcpyAsync_GPUToGPU, Comm_hip...          d2d                     gpu0-gpu1
+Comm_cudaMemcpyAsync_GPUToGPUPeer                   d2d_peer                gpu0-gpu1
+Comm_cudaMemcpyPeerAync_GPUToGPU (spelt so)         d2d_peerasync           gpu0-gpu1
+Comm_cudaMemcpyPeerAsync_GPUToGPUPeer               d2d_peerasync_peer      gpu0-gpu1
+Comm_cudaMemcpyAsync_Duplex_Pinned, Comm_hip...     bidir (no latency)      gpu0
+..._Duplex_Host (CUDA), ..._Duplex_Pageable (HIP)   bidir_pageable          gpu0
+Comm_cudaMemcpyPeerAsync_Duplex_GPUGPU              d2d_bidir               gpu0-gpu1
+Comm_cudaMemcpyPeerAsync_Duplex_GPUGPUPeer          d2d_bidir_peer          gpu0-gpu1
+libc_memcpy_NUMAToNUMA                              numa_copy               numa0-numa1
+==================================================  ======================  ==================
+
+``_flush`` behind the name (caches flushed before each copy) stands behind ``what`` too. Where one
+GPU is measured from several NUMA domains, ``at`` begins with the domain: ``numa0-gpu1``. Other
+benchmarks, and calls from several threads at once, give no figures. Nor does
+``Comm_cudaMemcpyAsync_Duplex_GPUGPUPeer``: both of its targets lie on the second GPU, so that it
+copies within that GPU in place of backwards.
+
+``bytes_per_second`` counts both directions of a duplex copy. That of ``libc_memcpy`` is taken from
+CPU time, since the benchmark asks for no real time. With repetitions the value is their mean.
+
+Source: the ``registerer`` of each file of ``src/``; Google Benchmark's ``json_reporter.cc``.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Any
+
+from plumbline.parse import Fom, Output, ParseError, json_report
+
+_GPU, _PAIR, _NUMA_PAIR = ("numa", "gpu"), ("gpu", "gpu"), ("numa", "numa")
+_STAGED_PAIR = ("numa", "gpu", "gpu")
+
+#: Name -> what, and the places in the name.
+NAMES = {
+    "Comm_cudart_kernel": ("kernel_launch", _GPU),
+    "Comm_hip_kernel": ("kernel_launch", _GPU),
+    "Comm_cudaDeviceSynchronize": ("device_sync", _GPU),
+    "Comm_hipDeviceSynchronize": ("device_sync", _GPU),
+    "Comm_cudaMemcpyAsync_PinnedToGPU": ("h2d", _GPU),
+    "Comm_hipMemcpyAsync_PinnedToGPU": ("h2d", _GPU),
+    "Comm_cudaMemcpyAsync_GPUToPinned": ("d2h", _GPU),
+    "Comm_hipMemcpyAsync_GPUToPinned": ("d2h", _GPU),
+    "Comm_cudaMemcpyAsync_HostToGPU": ("h2d_pageable", _GPU),
+    "Comm_hipMemcpyAsync_PageableToGPU": ("h2d_pageable", _GPU),
+    "Comm_cudaMemcpyAsync_GPUToHost": ("d2h_pageable", _GPU),
+    "Comm_hipMemcpyAsync_GPUToPageable": ("d2h_pageable", _GPU),
+    "Comm_hipMemcpy_NUMAToGPU": ("h2d_blocking", _GPU),
+    "Comm_hipMemcpy_GPUToNUMA": ("d2h_blocking", _GPU),
+    "Comm_hipMemcpy_GPUToGPU": ("d2d_blocking", _PAIR),
+    "Comm_cudaMemcpyAsync_GPUToGPU": ("d2d", _STAGED_PAIR),
+    "Comm_hipMemcpyAsync_GPUToGPU": ("d2d", _PAIR),
+    "Comm_cudaMemcpyAsync_GPUToGPUPeer": ("d2d_peer", _PAIR),
+    "Comm_cudaMemcpyPeerAync_GPUToGPU": ("d2d_peerasync", _PAIR),
+    "Comm_cudaMemcpyPeerAsync_GPUToGPUPeer": ("d2d_peerasync_peer", _PAIR),
+    "Comm_cudaMemcpyAsync_Duplex_Pinned": ("bidir", _GPU),
+    "Comm_hipMemcpyAsync_Duplex_Pinned": ("bidir", _GPU),
+    "Comm_cudaMemcpyAsync_Duplex_Host": ("bidir_pageable", _GPU),
+    "Comm_hipMemcpyAsync_Duplex_Pageable": ("bidir_pageable", _GPU),
+    "Comm_cudaMemcpyPeerAsync_Duplex_GPUGPU": ("d2d_bidir", _PAIR),
+    "Comm_cudaMemcpyPeerAsync_Duplex_GPUGPUPeer": ("d2d_bidir_peer", _PAIR),
+    "libc_memcpy_NUMAToNUMA": ("numa_copy", _NUMA_PAIR),
+}
+
+_CALLS = {"kernel_launch", "device_sync"}
+_TIMES = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
+
+_NAME = re.compile(
+    r"(?P<name>\w+?)(?P<flush>_flush)?(?P<places>(?:/\d+)+)(?:/log2\(N\):(?P<log>\d{1,2}))?"
+    r"(?:/(?P<clock>manual_time|real_time))?(?:/threads:(?P<threads>\d+))?",
+    re.ASCII,
+)
+_VERSION = re.compile(r"^Comm\|Scope (\S+)", re.M)
+
+
+@dataclass(frozen=True)
+class _Row:
+    """One benchmark of the report: what it measured, where, how much, and its entry."""
+
+    what: str
+    kinds: tuple[str, ...]
+    places: tuple[str, ...]
+    size: int | None
+    clock: str
+    entry: dict[str, Any]
+
+
+def parse(text: str) -> Output:
+    """Reads the JSON report of one run.
+
+    :raises ParseError: if it is no such report, is cut off, a benchmark failed, or its numbers
+        disagree.
+    """
+    report = json_report.read(text)
+    context = json_report.field(report, "context")
+    entries = json_report.objects(report, "benchmarks")
+    rows = [row for row in map(_row, _values(entries)) if row]
+    domains: dict[tuple[str, tuple[str, ...]], set[str]] = defaultdict(set)
+    for row in rows:
+        domains[row.what, _gpus(row)].add(_domain(row))
+    foms = []
+    for row in rows:
+        several = len(domains[row.what, _gpus(row)]) > 1
+        foms += _figures(row, "-".join([*([_domain(row)] if several else []), *_gpus(row)]))
+    versions = _VERSION.findall(text)
+    if len(versions) > 1:
+        raise ParseError(f"Comm|Scope's banner stands there {len(versions)} times")
+    inputs = {
+        "library_build_type": json_report.string(context, "library_build_type"),
+        "num_cpus": str(json_report.count(context, "num_cpus")),
+        "date": json_report.string(context, "date"),
+    }
+    return Output(tuple(foms), None, versions[0] if versions else "", inputs)
+
+
+def _values(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One entry of each benchmark: that of its only repetition, or the mean of several."""
+    single: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    means: dict[str, dict[str, Any]] = {}
+    for entry in entries:
+        name = json_report.string(entry, "run_name")
+        if entry.get("error_occurred") or "error_message" in entry:
+            raise ParseError(f"{name} failed: {entry.get('error_message', '')}")
+        kind = json_report.string(entry, "run_type")
+        if kind == "iteration":
+            single[name].append(entry)
+        elif kind != "aggregate":
+            raise ParseError(f"{name}: {kind!r} is no kind of run")
+        elif json_report.string(entry, "aggregate_name") == "mean":
+            if name in means:
+                raise ParseError(f"{name}: two means")
+            means[name] = entry
+    for name, entry in means.items():
+        _mean_of(name, entry, single.get(name, []))
+    for name, several in single.items():
+        repetitions = {json_report.count(entry, "repetitions") for entry in several}
+        indices = [json_report.count(entry, "repetition_index") for entry in several]
+        if repetitions != {len(several)} or indices != list(range(len(several))):
+            raise ParseError(f"{name}: repetitions are missing or doubled: {indices}")
+        if len(several) > 1 and name not in means:
+            raise ParseError(f"{name}: {len(several)} repetitions without their mean")
+    return [means.get(name) or single[name][0] for name in dict.fromkeys([*single, *means])]
+
+
+def _mean_of(name: str, entry: dict[str, Any], several: list[dict[str, Any]]) -> None:
+    for key in ("real_time", "bytes_per_second"):
+        if several and key in entry:
+            mean = math.fsum(json_report.number(one, key) for one in several) / len(several)
+            if not math.isclose(mean, json_report.number(entry, key), rel_tol=1e-9):
+                raise ParseError(f"{name}: the mean of {key} is {entry[key]}, not {mean}")
+
+
+def _row(entry: dict[str, Any]) -> _Row | None:
+    """What an entry measured; ``None`` where it gives no figures."""
+    name = json_report.string(entry, "run_name")
+    found = _NAME.fullmatch(name)
+    if not found or found["name"] not in NAMES or found["threads"] not in {None, "1"}:
+        return None
+    what, kinds = NAMES[found["name"]]
+    numbers = found["places"].split("/")[1:]
+    size = None
+    if what == "kernel_launch":
+        size = int(numbers.pop()) or None
+    elif what not in _CALLS:
+        if not found["log"]:
+            raise ParseError(f"{name} names no size")
+        size = 2 ** int(found["log"])
+        if json_report.number(entry, "bytes") != size:
+            raise ParseError(f"{name}: its bytes are {entry['bytes']}, not {size}")
+    if len(numbers) != len(kinds):
+        raise ParseError(f"{name}: expected {len(kinds)} places")
+    places = tuple(f"{kind}{number}" for kind, number in zip(kinds, numbers, strict=True))
+    what += found["flush"] or ""
+    return _Row(what, kinds, places, size, found["clock"] or "", entry)
+
+
+def _domain(row: _Row) -> str:
+    """The NUMA domain of the calling thread or of the host's memory."""
+    return row.places[0] if row.kinds in (_GPU, _STAGED_PAIR) else ""
+
+
+def _gpus(row: _Row) -> tuple[str, ...]:
+    """The places without that domain."""
+    return row.places[1:] if _domain(row) else row.places
+
+
+def _figures(row: _Row, at: str) -> list[Fom]:
+    unit = json_report.string(row.entry, "time_unit")
+    if unit not in _TIMES:
+        raise ParseError(f"{row.what}: a time in {unit!r}")
+    time = json_report.number(row.entry, "real_time")
+    latency = Fom(f"{row.what}_latency", time, unit, row.size, at)
+    if row.what in _CALLS:
+        return [latency]
+    rate = json_report.number(row.entry, "bytes_per_second")
+    bandwidth = Fom(f"{row.what}_bandwidth", rate, "B/s", row.size, at)
+    duplex = "bidir" in row.what
+    clock = "real_time" if row.clock else "cpu_time"
+    seconds = json_report.number(row.entry, clock) * _TIMES[unit]
+    # The mean of rates is not the rate of the mean time.
+    if row.entry["run_type"] == "iteration" and not math.isclose(
+        rate * seconds, (row.size or 0) * (2 if duplex else 1), rel_tol=1e-6
+    ):
+        raise ParseError(f"{row.what}: {row.size} bytes in {seconds} s cannot be {rate} B/s")
+    return [bandwidth] if duplex else [latency, bandwidth]

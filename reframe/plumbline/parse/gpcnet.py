@@ -1,0 +1,201 @@
+"""GPCNeT 1.2 and 1.3: ``network_test`` and ``network_load_test`` (times in µs, rates in MiB/s).
+
+A row ``RR Two-sided Lat (8 B)`` with the columns ``Avg`` and ``99%`` becomes
+``random_ring_latency`` and ``random_ring_latency_p99`` of 8 bytes; ``at`` is the table:
+``isolated``, or ``congested`` while the congestors run. Of a rate, ``99%`` is the one that 99 % of
+the measurements exceed. ``MiB/s/rank`` is what a rank moves: 2²⁰ bytes a second, as printed.
+
+==========================  ==============================
+row                         metric
+==========================  ==============================
+RR Two-sided Lat            ``random_ring_latency``
+RR Get Lat                  ``random_ring_get_latency``
+RR Two-sided BW             ``random_ring_bandwidth``
+RR Put BW                   ``random_ring_put_bandwidth``
+RR Two-sided BW+Sync        ``random_ring_sync_bandwidth``
+Nat Two-sided BW            ``natural_ring_bandwidth``
+Multiple Allreduce          ``multiple_allreduce_latency``
+Multiple Alltoall           ``multiple_alltoall_bandwidth``
+==========================  ==============================
+
+The last table of ``network_load_test`` holds the congestion factors:
+``random_ring_latency_congestion_factor`` and ``random_ring_latency_p99_congestion_factor``. A
+factor has neither size nor ``at``. Source: ``utils.c`` (``print_results``,
+``print_comparison_results``, ``print_header``), ``network_test.c``, ``network_load_test.c``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from plumbline.parse import Fom, Output, ParseError, number, sole, whole
+
+#: Row without its size -> metric.
+ROWS = {
+    "RR Two-sided Lat": "random_ring_latency",
+    "RR Get Lat": "random_ring_get_latency",
+    "RR Two-sided BW": "random_ring_bandwidth",
+    "RR Put BW": "random_ring_put_bandwidth",
+    "RR Two-sided BW+Sync": "random_ring_sync_bandwidth",
+    "Nat Two-sided BW": "natural_ring_bandwidth",
+    "Multiple Allreduce": "multiple_allreduce_latency",
+    "Multiple Alltoall": "multiple_alltoall_bandwidth",
+}
+
+#: Program -> rows of each of its tables.
+PROGRAMS = {
+    "Network": tuple(ROWS),
+    "NetworkLoad": ("RR Two-sided Lat", "RR Two-sided BW+Sync", "Multiple Allreduce"),
+}
+
+_ISOLATED = "Isolated Network Tests"
+_CONGESTED = "Network Tests running with Congestion Tests"
+_FACTORS = "Network Tests running with Congestion Tests - Key Results"
+
+#: Program -> its tables, in the order they are printed.
+TABLES = {"Network": [_ISOLATED], "NetworkLoad": [_ISOLATED, _CONGESTED, _FACTORS]}
+
+#: The rows above a table's figures.
+_HEADS = {
+    _ISOLATED: [["Name", "Avg", "99%", "Units"]],
+    _CONGESTED: [["Name", "Avg", "99%", "Units"]],
+    _FACTORS: [["Name", "Congestion Impact Factor"], ["", "Avg", "99%"]],
+}
+
+_TITLE = re.compile(r"^(Network|NetworkLoad) Tests v(\d+\.\d+)[ ]*$", re.M)
+_RANKS = re.compile(r"^  Test with (\d+) MPI ranks \((\d+) nodes\)[ ]*$", re.M)
+_TESTED = re.compile(r"^  (\d+) nodes running Network Tests[ ]*$", re.M)
+_CONGESTORS = re.compile(
+    r"^  (\d+) nodes running Congestion Tests \(min (\d+) nodes .*\)[ ]*$", re.M
+)
+
+# The name is cut after 31 characters, which takes the bracket of a size of seven digits.
+_NAME = re.compile(r"(.+) \(\s*(\d+) B\)?")
+_TENTH = re.compile(r"\d+\.\d", re.ASCII)
+
+#: Width of a table, separators included.
+_WIDTH = 80
+
+
+def parse(text: str) -> Output:
+    """Reads the output of one run of either program.
+
+    :raises ParseError: if it is truncated, garbled, of several runs, or contradicts itself.
+    """
+    refused = re.search(r"^ERROR: .*$", text, re.M)
+    if refused:
+        raise ParseError(f"GPCNeT says: {refused[0]}")
+    sole((match[0] for match in _TITLE.finditer(text)), "the title of GPCNeT")
+    program, version = _TITLE.search(text).groups()
+    tasks, nodes = sole(_RANKS.findall(text), "the line with ranks and nodes")
+    inputs = {"program": _program(program), "nodes": nodes}
+    if program == "NetworkLoad":
+        inputs["test_nodes"] = sole(_TESTED.findall(text), "the number of tested nodes")
+        congestors, _ = sole(_CONGESTORS.findall(text), "the number of congestors' nodes")
+        inputs["congestor_nodes"] = congestors
+        if int(inputs["test_nodes"]) + int(congestors) != int(nodes):
+            raise ParseError(f"{inputs['test_nodes']} and {congestors} nodes are not {nodes}")
+    tables = list(_tables(text))
+    if [title for title, _ in tables] != TABLES[program]:
+        raise ParseError(f"the tables are {[title for title, _ in tables]}")
+    foms: dict[str, list[Fom]] = {}
+    for title, rows in tables:
+        names = [name for name, _, _ in rows]
+        if tuple(names) != PROGRAMS[program]:
+            raise ParseError(f"{title!r}: rows are missing or doubled: {names}")
+        read = _factor if title == _FACTORS else _measured
+        foms[title] = [fom for row in rows for fom in read(title, *row)]
+    if program == "NetworkLoad":
+        _consistent(tables, foms)
+    figures = tuple(fom for table in foms.values() for fom in table)
+    return Output(figures, whole(tasks, "MPI ranks"), version, inputs)
+
+
+def _program(title: str) -> str:
+    return {"Network": "network_test", "NetworkLoad": "network_load_test"}[title]
+
+
+def _tables(text: str) -> Iterator[tuple[str, list[tuple[str, str, list[str]]]]]:
+    """Title of each table, and of its rows the name, the size and the cells."""
+    lines = [line for line in text.splitlines() if line[:1] in {"|", "+"}]
+    title, rows, heads = "", [], []
+    for line, below in zip(lines, [*lines[1:], ""], strict=False):
+        if len(line) != _WIDTH or line[0] != line[-1]:
+            raise ParseError(f"a line of a table is cut or too long: {line!r}")
+        if line[0] == "+":
+            if set(line) != {"+", "-"}:
+                raise ParseError(f"no line between rows: {line!r}")
+            continue
+        cells = [cell.strip() for cell in line[1:-1].split("|")]
+        if below[:1] != "+" and len(cells) > 1:
+            raise ParseError(f"a row that is not closed: {line!r}")
+        if len(cells) == 1:
+            if title:
+                yield title, rows
+            title, rows, heads = cells[0], [], list(_HEADS.get(cells[0], []))
+            if not heads:
+                raise ParseError(f"an unknown table: {title!r}")
+        elif heads:
+            if cells != heads.pop(0):
+                raise ParseError(f"{title!r} has an unknown head: {cells}")
+        elif not title:
+            raise ParseError(f"a row outside of a table: {line!r}")
+        else:
+            named = _NAME.fullmatch(cells[0])
+            if not named:
+                raise ParseError(f"{title!r}: a row without name and size: {line!r}")
+            rows.append((named[1], named[2], cells[1:]))
+    if title:
+        yield title, rows
+
+
+def _measured(title: str, name: str, size: str, cells: list[str]) -> Iterator[Fom]:
+    if len(cells) != 3 or name not in ROWS:
+        raise ParseError(f"{title!r}: {name}: expected two numbers and a unit: {cells}")
+    metric = ROWS[name]
+    units = {"usec": "us"} if metric.endswith("latency") else {"MiB/s/rank": "MiB/s"}
+    if cells[2] not in units:
+        raise ParseError(f"{title!r}: {name} is not measured in {cells[2]!r}")
+    at = "isolated" if title == _ISOLATED else "congested"
+    for ending, cell in zip(("", "_p99"), cells, strict=False):
+        yield Fom(metric + ending, _tenth(cell, name), units[cells[2]], _bytes(size, name), at)
+
+
+def _factor(title: str, name: str, size: str, cells: list[str]) -> Iterator[Fom]:
+    if len(cells) != 2 or name not in ROWS or not all(cell.endswith("X") for cell in cells):
+        raise ParseError(f"{title!r}: {name}: expected two factors: {cells}")
+    _bytes(size, name)
+    for ending, cell in zip(("", "_p99"), cells, strict=True):
+        metric = f"{ROWS[name]}{ending}_congestion_factor"
+        yield Fom(metric, _tenth(cell.removesuffix("X"), name), "one")
+
+
+def _bytes(size: str, name: str) -> int:
+    return whole(size, f"{name}: bytes")
+
+
+def _tenth(cell: str, name: str) -> float:
+    if not _TENTH.fullmatch(cell):
+        raise ParseError(f"{name}: {cell!r} is no number with one decimal")
+    return number(cell, name)
+
+
+def _consistent(
+    tables: list[tuple[str, list[tuple[str, str, list[str]]]]], foms: dict[str, list[Fom]]
+) -> None:
+    """Holds the factors against the two tables, from whose printed numbers they were taken."""
+    sizes = [[size for _, size, _ in rows] for _, rows in tables]
+    if sizes != [sizes[0]] * len(sizes):
+        raise ParseError(f"the tables are of different sizes: {sizes}")
+    for before, under, factor in zip(
+        *(foms[title] for title in TABLES["NetworkLoad"]), strict=True
+    ):
+        slower = before.unit == "us"
+        above, below = (under, before) if slower else (before, under)
+        if not below.value:
+            raise ParseError(f"{factor.metric}: {below.variable} is 0.0")
+        if abs(above.value / below.value - factor.value) > 0.0501:
+            raise ParseError(
+                f"{factor.metric}: {above.value} / {below.value} cannot be {factor.value}"
+            )

@@ -1,0 +1,142 @@
+"""mdtest 3.3.0, 4.0.0 and main: the table ``SUMMARY rate``, operations a second of all tasks.
+
+``File creation`` becomes ``file_creation_rate``; likewise ``stat``, ``read``, ``rename`` and
+``removal`` of files and directories, and ``tree_creation_rate``, ``tree_removal_rate``. The value
+is the column ``Mean``: of the iterations, in 3.3.0 also of the tasks. A phase that did not run is
+printed as 0.000 and gives no figure. The second table that ``-P`` prints holds times, and is no
+source of figures.
+
+mdtest goes on after a file could not be made, and says so with ``WARNING``: every warning voids the
+run, but for :data:`HARMLESS` ones. Source: ``src/mdtest.c``.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+from plumbline.parse import Fom, Output, ParseError, number, sole, whole
+
+#: Warnings that say nothing about the rates.
+HARMLESS = (
+    "Read bytes is 0, thus, a read test will actually just open/close",
+    "unable to use realpath() on file system",
+    "Backend doesn't support rename",
+)
+
+_DIRECTORY = ("Directory creation", "Directory stat", "Directory removal")
+_RENAME = ("Directory creation", "Directory stat", "Directory rename", "Directory removal")
+_FILE = ("File creation", "File stat", "File read", "File removal")
+_TREE = ("Tree creation", "Tree removal")
+
+#: The rows that a table may have: ``-F`` leaves out directories, ``-D`` files.
+ROWS = (
+    (*_DIRECTORY, *_FILE, *_TREE),
+    (*_RENAME, *_FILE, *_TREE),
+    (*_FILE, *_TREE),
+    (*_DIRECTORY, *_TREE),
+    (*_RENAME, *_TREE),
+)
+
+_LAUNCHED = re.compile(
+    r"^mdtest-(\S+) was launched with (\d+) total task\(s\) on (\d+) node\(s\)[ ]*$", re.M
+)
+_STARTED = re.compile(r"^-- started at .* --[ ]*$", re.M)
+_FINISHED = re.compile(r"^-- finished at .* --[ ]*$", re.M)
+_COMMAND = re.compile(r"^Command line used: (.*)$", re.M)
+_PATH = re.compile(r"^Path *: (.*\S)[ ]*$", re.M)
+_WORK = re.compile(r"^(\d+) tasks, (\d+) (files/directories|files|file|directories)[ ]*$", re.M)
+_TITLE = re.compile(r"^SUMMARY (rate|time)(?: \(in [\w/]+\))?: \(of (\d+) iterations\)[ ]*$")
+_HEAD = re.compile(r" +Operation +Max +Min +Mean +Std Dev *")
+_RULE = re.compile(r" +-+ +-+ +-+ +-+ +-+ *")
+_ROW = re.compile(r"   (\w+ \w+) *:?((?: +(?:\d+\.\d{3}|-?nan)){4})", re.ASCII)
+_SAID = re.compile(r"^.*?\b(?:WARNING|ERROR|FAILED)\b[: ].*$", re.M)
+
+
+def parse(text: str) -> Output:
+    """Reads the output of one run.
+
+    :raises ParseError: if it is truncated, garbled, of several runs, or mdtest says that an
+        operation failed.
+    """
+    for line in _SAID.findall(_COMMAND.sub("", text)):
+        if not any(harmless in line for harmless in HARMLESS):
+            raise ParseError(f"mdtest says: {line.strip()}")
+    sole(_STARTED.findall(text), "the opening line of mdtest")
+    if "Continue stonewall hit" in text:
+        raise ParseError("a stonewall (-W) ended the run before all items were made")
+    version, tasks, nodes = sole(_LAUNCHED.findall(text), "the line with mdtest's tasks")
+    inputs = {"nodes": nodes, **_command(sole(_COMMAND.findall(text), "the command line"))}
+    inputs["path"] = sole(_PATH.findall(text), "the path")
+    working, items, what = sole(_WORK.findall(text), "the line with tasks and items")
+    if working != tasks:
+        raise ParseError(f"{tasks} tasks were launched, {working} worked")
+    inputs |= {"items": items, "items_are": what}
+    finished = sole((match[0] for match in _FINISHED.finditer(text)), "the closing line of mdtest")
+    tables = _tables(text[: text.index(finished)].splitlines())
+    if text[text.index(finished) + len(finished) :].count("SUMMARY"):
+        raise ParseError("a table stands after the closing line")
+    if "rate" not in tables:
+        raise ParseError("the table of rates is missing")
+    iterations, rates = tables["rate"]
+    for other, (count, rows) in tables.items():
+        if count != iterations or list(rows) != list(rates):
+            raise ParseError(f"the table of {other} has other rows or iterations")
+    inputs["iterations"] = iterations
+    foms = [_figure(name, cells, whole(iterations, "iterations")) for name, cells in rates.items()]
+    return Output(tuple(filter(None, foms)), whole(tasks, "tasks"), version, inputs)
+
+
+def _command(line: str) -> dict[str, str]:
+    """The options that say how much work was done, as they were given."""
+    try:
+        words = shlex.split(line)
+    except ValueError as err:
+        raise ParseError(f"the command line is cut: {err}") from None
+    valued = {"items_per_task": "-n", "write_bytes": "-w", "read_bytes": "-e"}
+    inputs = {
+        name: words[words.index(option) + 1] if option in words[:-1] else "0"
+        for name, option in valued.items()
+    }
+    flags = {"unique_dir": "-u", "files_only": "-F"}
+    return inputs | {name: "1" if flag in words else "0" for name, flag in flags.items()}
+
+
+def _tables(lines: list[str]) -> dict[str, tuple[str, dict[str, list[str]]]]:
+    """The tables: ``rate`` or ``time`` -> iterations, and name -> cells of each row."""
+    tables: dict[str, tuple[str, dict[str, list[str]]]] = {}
+    at = 0
+    while at < len(lines):
+        title = _TITLE.fullmatch(lines[at])
+        at += 1
+        if not title:
+            if _ROW.fullmatch(lines[at - 1]):
+                raise ParseError(f"a row outside of a table: {lines[at - 1]!r}")
+            continue
+        if title[1] in tables:
+            raise ParseError(f"the table of {title[1]} is printed twice")
+        if not _HEAD.fullmatch("".join(lines[at : at + 1])):
+            raise ParseError(f"the table of {title[1]} has an unknown head")
+        if not _RULE.fullmatch("".join(lines[at + 1 : at + 2])):
+            raise ParseError(f"the table of {title[1]} has no line under its head")
+        at += 2
+        rows: dict[str, list[str]] = {}
+        while at < len(lines) and lines[at].strip():
+            row = _ROW.fullmatch(lines[at])
+            if not row or row[1] in rows:
+                raise ParseError(f"the table of {title[1]}: no row, or one twice: {lines[at]!r}")
+            rows[row[1]] = row[2].split()
+            at += 1
+        if tuple(rows) not in ROWS:
+            raise ParseError(f"the table of {title[1]}: rows are missing: it has {list(rows)}")
+        tables[title[1]] = (title[2], rows)
+    return tables
+
+
+def _figure(name: str, cells: list[str], iterations: int) -> Fom | None:
+    high, low, mean, _ = (number(cell, name) for cell in cells)
+    if not low - 1e-3 <= mean <= high + 1e-3 or not iterations:
+        raise ParseError(f"{name}: minimum, mean, maximum are {low}, {mean}, {high}")
+    if not high:
+        return None
+    return Fom(f"{name.lower().replace(' ', '_')}_rate", mean, "operation/s")

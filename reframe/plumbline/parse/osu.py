@@ -1,0 +1,305 @@
+"""OSU Micro-Benchmarks 5.x to 7.x, MPI programs (times in µs, bandwidths in 10⁶ B/s).
+
+The title line names the program; the metrics are
+
+====================================  =========================================================
+program                               metrics
+====================================  =========================================================
+osu_latency, osu_multi_lat            ``latency``, ``multi_latency``
+osu_bw, osu_bibw                      ``bandwidth``, ``bibandwidth``
+osu_mbw_mr                            ``multi_bandwidth``, ``message_rate`` (sums over the pairs)
+osu_allreduce and its like            ``allreduce_latency`` (the mean over the ranks); with
+                                      ``-f`` also ``allreduce_latency_min``, ``..._max``
+osu_iallreduce and its like           ``iallreduce_latency`` (overall), ``iallreduce_compute``,
+                                      ``iallreduce_pure_latency``, ``iallreduce_overlap`` (%)
+osu_put_latency, osu_put_bw, ...      ``put_latency``, ``put_bandwidth``, ``put_bibandwidth``
+osu_latency_persistent, ...           ``persistent_latency``, ``allreduce_persistent_latency``
+osu_init                              ``init_time`` (the mean over the ranks), ``init_time_min``,
+                                      ``init_time_max`` (ms)
+====================================  =========================================================
+
+Nothing closes the table: an output cut off after a whole row is a shorter table. That no size is
+missing at the end is for the check to see, which knows the sizes that it asked for, and the exit
+status of the program.
+
+5.3's osu_init prints neither title nor unit, and is refused. Some programs share a title: osu_bw_fan_in and osu_bw_fan_out print osu_bw's,
+osu_neighbor_alltoallw prints osu_alltoallw's, and osu_ialltoallw prints osu_ialltoallv's in 5.3.
+
+Source: the programs' ``BENCHMARK`` macros, ``osu_util_mpi.c`` (7.4), ``osu_coll.c``,
+``osu_pt2pt.c`` and ``osu_1sc.c`` (5.3).
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator
+
+from plumbline.parse import Fom, Output, ParseError, number, sole, whole
+
+_COLLECTIVES = {
+    "allgather": "allgather",
+    "allgatherv": "allgatherv",
+    "allreduce": "allreduce",
+    "all-to-all personalized exchange": "alltoall",
+    "all-to-allv personalized exchange": "alltoallv",
+    "all-to-allw personalized exchange": "alltoallw",
+    "barrier": "barrier",
+    "broadcast": "bcast",
+    "gather": "gather",
+    "gatherv": "gatherv",
+    "reduce": "reduce",
+    "reduce_scatter": "reduce_scatter",
+    "reduce_scatter_block": "reduce_scatter_block",
+    "scatter": "scatter",
+    "scatterv": "scatterv",
+}
+
+#: Title in small letters, without accelerator and version -> program and the start of its metrics.
+TITLES = {
+    "osu mpi latency test": ("osu_latency", ""),
+    "osu mpi bandwidth test": ("osu_bw", ""),
+    "osu mpi bi-directional bandwidth test": ("osu_bibw", "bi"),
+    "osu mpi latency persistent test": ("osu_latency_persistent", "persistent_"),
+    "osu mpi bandwidth persistent test": ("osu_bw_persistent", "persistent_"),
+    "osu mpi bi-directional bandwidth persistent test": ("osu_bibw_persistent", "persistent_bi"),
+    "osu mpi multiple bandwidth / message rate test": ("osu_mbw_mr", "multi_"),
+    "osu mpi multi latency test": ("osu_multi_lat", "multi_"),
+    "osu mpi_put latency test": ("osu_put_latency", "put_"),
+    "osu mpi_put bandwidth test": ("osu_put_bw", "put_"),
+    "osu mpi_put bi-directional bandwidth test": ("osu_put_bibw", "put_bi"),
+    "osu mpi_get latency test": ("osu_get_latency", "get_"),
+    "osu mpi_get bandwidth test": ("osu_get_bw", "get_"),
+    "osu mpi_accumulate latency test": ("osu_acc_latency", "acc_"),
+    "osu mpi_get_accumulate latency test": ("osu_get_acc_latency", "get_acc_"),
+    "osu mpi_fetch_and_op latency test": ("osu_fop_latency", "fop_"),
+    "osu mpi_compare_and_swap latency test": ("osu_cas_latency", "cas_"),
+    "osu mpi init test": ("osu_init", ""),
+    "osu mpi non-blocking all-to-all latency test": ("osu_ialltoall", "ialltoall_"),
+}
+for _title, _name in _COLLECTIVES.items():
+    TITLES[f"osu mpi {_title} latency test"] = (f"osu_{_name}", f"{_name}_")
+    TITLES[f"osu mpi non-blocking {_title} latency test"] = (f"osu_i{_name}", f"i{_name}_")
+    TITLES[f"osu mpi {_title} persistent latency test"] = (
+        f"osu_{_name}_persistent",
+        f"{_name}_persistent_",
+    )
+
+#: Column of a table -> end of the metric and unit; ``None``: tolerated, and no figure.
+COLUMNS = {
+    "Latency (us)": ("latency", "us"),
+    "Avg Latency(us)": ("latency", "us"),
+    "Min Latency(us)": ("latency_min", "us"),
+    "Max Latency(us)": ("latency_max", "us"),
+    "Bandwidth (MB/s)": ("bandwidth", "MB/s"),
+    "MB/s": ("bandwidth", "MB/s"),
+    "Messages/s": ("rate", "message/s"),
+    "Overall(us)": ("latency", "us"),
+    "Compute(us)": ("compute", "us"),
+    "Pure Comm.(us)": ("pure_latency", "us"),
+    "Overlap(%)": ("overlap", "percent"),
+    "Coll. Init(us)": None,
+    "MPI_Test(us)": None,
+    "MPI_Wait(us)": None,
+    "Min Comm.(us)": None,
+    "Max Comm.(us)": None,
+}
+
+_LATENCY = (("Latency (us)",), ("Avg Latency(us)",))
+_FULL = ("Avg Latency(us)", "Min Latency(us)", "Max Latency(us)", "Iterations")
+_OVERLAP = ("Overall(us)", "Compute(us)", "Pure Comm.(us)", "Overlap(%)")
+_PARTS = ("Overall(us)", "Compute(us)", "Coll. Init(us)", "MPI_Test(us)", "MPI_Wait(us)")
+
+#: The heads that there are, without size, percentiles and validation.
+HEADS = {
+    *_LATENCY,
+    _FULL,
+    ("Bandwidth (MB/s)",),
+    ("MB/s", "Messages/s"),
+    ("MB/s",),
+    _OVERLAP,
+    (*_PARTS, "Pure Comm.(us)", "Overlap(%)"),
+    (*_PARTS, "Pure Comm.(us)", "Min Comm.(us)", "Max Comm.(us)", "Overlap(%)"),
+}
+
+_TITLE = re.compile(r"^# (OSU .*?) v(\d[\w.]*)[ ]*$", re.M)
+_ACCELERATOR = re.compile(r"-(CUDA MANAGED|CUDA|OPENACC|ROCM|MANAGED)(?= )")
+_TAIL = re.compile(r"P\d{1,2} Tail (?:Lat\(us\)|BW\(MB/s\))|Transmit Size|Iterations")
+_FRACTION = re.compile(r"\d+\.\d\d", re.ASCII)
+_INIT = re.compile(r"^nprocs: (\d+), min: (\d+) ms, max: (\d+) ms, avg: (\d+) ms$", re.M)
+
+#: What may stand between title and table -> the inputs that it tells.
+_FACTS = {
+    r"# Datatype: (\S+)\.": ("datatype",),
+    r"# \[ pairs: (\d+) \] \[ window size: (\d+) \]": ("pairs", "window_size"),
+    r"# Window creation: (\S+)": ("window_creation",),
+    r"# Synchronization: (\S+)": ("synchronization",),
+    r"# Overall = Coll\. Init \+ Compute \+ MPI_Test \+ MPI_Wait": (),
+}
+_BUFFERS = re.compile(
+    r"# (?:Send Buffer|Rank 0 Memory) on (HOST|DEVICE|MANAGED) \([HDM]\) and "
+    r"(?:Receive Buffer|Rank 1 Memory) on (HOST|DEVICE|MANAGED) \([HDM]\)"
+)
+
+#: What a launcher (ALPS) says on standard output after a run that ended well.
+_LAUNCHER = re.compile(r"Application \d+ resources: .*")
+
+
+def parse(text: str) -> Output:
+    """Reads the output of one run of one program.
+
+    :raises ParseError: if it is garbled, of several runs, of an unknown program, ends within a
+        line, or a validation failed.
+    """
+    sole(_TITLE.findall(text), "the title of an OSU program")
+    title = _TITLE.search(text)
+    full, version = title.groups()
+    if not text.endswith("\n"):
+        raise ParseError("the last line is cut off")
+    accelerator = _ACCELERATOR.search(full)
+    key = _ACCELERATOR.sub("", full).lower()
+    if key not in TITLES:
+        raise ParseError(f"no program whose figures are known: {full!r}")
+    program, stem = TITLES[key]
+    inputs = {"program": program, "accelerator": "none"}
+    if accelerator:
+        inputs["accelerator"] = accelerator[1].lower()
+    else:
+        inputs["buffer"] = "host"
+    before = text[: title.start()].splitlines()
+    if any(re.match(r"\s*[\d.]+\s+[\d.]+", line) for line in before):
+        raise ParseError("rows of a table stand before the title")
+    lines = text[title.end() :].splitlines()
+    if program == "osu_init":
+        return _init(lines, version, inputs)
+    at = _preamble(lines, inputs)
+    head = _head(lines[at])
+    if ("barrier" in program) == (head[0] == "# Size"):
+        raise ParseError(f"{program}: a head that it has not: {lines[at]!r}")
+    inputs["validation"] = "pass" if "Validation" in head else "off"
+    rows = list(_rows(lines[at + 1 :], head))
+    return Output(tuple(_figures(program, stem, head, rows)), None, version, inputs)
+
+
+def _init(lines: list[str], version: str, inputs: dict[str, str]) -> Output:
+    """osu_init prints one line."""
+    line = sole([line for line in lines if line.strip()], "osu_init's line of times")
+    found = _INIT.fullmatch(line)
+    if not found:
+        raise ParseError(f"no times of osu_init: {line!r}")
+    tasks, low, high, mean = (whole(cell, "osu_init") for cell in found.groups())
+    if not low <= mean <= high:
+        raise ParseError(f"osu_init: minimum, mean, maximum are {low}, {mean}, {high} ms")
+    times = {"init_time": mean, "init_time_min": low, "init_time_max": high}
+    foms = tuple(Fom(metric, float(value), "ms") for metric, value in times.items())
+    return Output(foms, tasks, version, inputs)
+
+
+def _preamble(lines: list[str], inputs: dict[str, str]) -> int:
+    """Reads what stands between title and table into the inputs.
+
+    :return: the index of the table's head.
+    """
+    for at, line in enumerate(lines):
+        bare = line.strip()
+        if bare and re.split(r"\s{2,}", bare.removeprefix("# "))[0] in {"Size", *COLUMNS}:
+            return at
+        buffers = _BUFFERS.fullmatch(bare)
+        facts = [(re.fullmatch(pattern, bare), names) for pattern, names in _FACTS.items()]
+        found = next(((match, names) for match, names in facts if match), None)
+        if buffers:
+            _tell(inputs, "buffer", "-".join(dict.fromkeys(map(str.lower, buffers.groups()))))
+        elif found:
+            for name, value in zip(found[1], found[0].groups(), strict=True):
+                _tell(inputs, name, value)
+        elif bare:
+            raise ParseError(f"an unknown line before the table: {line!r}")
+    raise ParseError("the table is missing")
+
+
+def _tell(inputs: dict[str, str], name: str, value: str) -> None:
+    if name in inputs:
+        raise ParseError(f"{name} is told twice")
+    inputs[name] = value
+
+
+def _head(line: str) -> tuple[str, ...]:
+    """The columns of a table: ``# Size`` or none, those of ``HEADS``, and what options add."""
+    cells = re.split(r"\s{2,}", line.strip())
+    sized = cells[0] == "# Size"
+    cells[0] = cells[0].removeprefix("# ")
+    columns = cells[1:] if sized else cells
+    extra = [c for c in columns if c == "Validation" or (_TAIL.fullmatch(c) and c not in _FULL)]
+    if tuple(columns[: len(columns) - len(extra)]) not in HEADS or len(set(cells)) != len(cells):
+        raise ParseError(f"a table with an unknown head: {line!r}")
+    return ("# Size", *columns) if sized else tuple(columns)
+
+
+def _rows(lines: list[str], head: tuple[str, ...]) -> Iterator[dict[str, str]]:
+    ended = False
+    for line in lines:
+        cells = line.split()
+        if _LAUNCHER.fullmatch(line):
+            ended = True
+        elif "DATA VALIDATION ERROR" in line:
+            raise ParseError(f"OSU says: {line.strip()}")
+        elif cells and ended:
+            raise ParseError(f"a line after the table: {line!r}")
+        elif cells:
+            if len(cells) != len(head):
+                raise ParseError(f"{len(cells)} cells under {len(head)} columns: {line!r}")
+            yield dict(zip(head, cells, strict=True))
+        else:
+            ended = True
+
+
+def _figures(
+    program: str, stem: str, head: tuple[str, ...], rows: list[dict[str, str]]
+) -> Iterator[Fom]:
+    sized = head[0] == "# Size"
+    if not rows or (not sized and len(rows) != 1):
+        raise ParseError(f"{program}: the table has {len(rows)} rows")
+    sizes = []
+    for row in rows:
+        if row.get("Validation", "Pass") != "Pass":
+            raise ParseError(f"{program}: validation says {row['Validation']!r}: {row}")
+        size = whole(row["# Size"], f"{program}: size") if sized else None
+        values = {column: _value(program, column, row[column]) for column in head if column in row}
+        _consistent(program, size, values)
+        for column, value in values.items():
+            if COLUMNS.get(column):
+                ending, unit = COLUMNS[column]
+                metric = "message_rate" if ending == "rate" else stem + ending
+                yield Fom(metric, value, unit, size)
+        sizes.append(size)
+    # Each size is twice the one before; an empty message stands before one byte.
+    for before, after in itertools.pairwise(sizes):
+        if after != (2 * before or 1):
+            raise ParseError(f"{program}: rows are missing or doubled: its sizes are {sizes}")
+
+
+def _value(program: str, column: str, cell: str) -> float:
+    if column in {"# Size", "Iterations", "Transmit Size"}:
+        return float(whole(cell, f"{program}: {column}"))
+    if column == "Validation":
+        return 0.0
+    if not _FRACTION.fullmatch(cell):
+        raise ParseError(f"{program}: {column}: {cell!r} is no number with two decimals")
+    return number(cell, f"{program}: {column}")
+
+
+def _consistent(program: str, size: int | None, value: dict[str, float]) -> None:
+    """Holds a row's numbers against each other."""
+    half = 0.005
+    if "Min Latency(us)" in value:
+        low, mean, high = (value[f"{which} Latency(us)"] for which in ("Min", "Avg", "Max"))
+        if not low - 2 * half <= mean <= high + 2 * half:
+            raise ParseError(f"{program}: minimum, mean, maximum are {low}, {mean}, {high} us")
+    if value.get("Overlap(%)", 0.0) > 100:
+        raise ParseError(f"{program}: an overlap of {value['Overlap(%)']} %")
+    if size and "Messages/s" in value:
+        bandwidth, rate = value["MB/s"], value["Messages/s"]
+        if abs(bandwidth - rate * size / 1e6) > half + half * size / 1e6 + bandwidth * 1e-9:
+            raise ParseError(
+                f"{program}: {rate} messages/s of {size} bytes cannot be {bandwidth} MB/s (10^6)"
+            )

@@ -1,0 +1,157 @@
+"""The samples of a test case: the loop in its job script, and what that leaves to read.
+
+Every sample is one complete run of the program for every layout. Each run has its own output,
+``sample-<run>.out`` and ``.err``; its exit code, start and end stand in ``samples.txt``. A run that
+fails ends the job. Knows nothing of ReFrame.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from plumbline.binding import Binding
+from plumbline.placement import Layout
+
+#: File that tells of each run: its name, exit code, start and end (seconds since the epoch).
+ENDS = "samples.txt"
+
+
+class SampleError(Exception):
+    """What the job left cannot be read."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of the program: of which sample, and of which layout."""
+
+    sample: int
+    layout: Layout
+    name: str
+
+    @property
+    def out(self) -> str:
+        return f"sample-{self.name}.out"
+
+    @property
+    def err(self) -> str:
+        return f"sample-{self.name}.err"
+
+    def out_of_rank(self, rank: int) -> str:
+        """Its output where each task has one of its own."""
+        return f"sample-{self.name}.{rank}.out"
+
+
+@dataclass(frozen=True)
+class Loop:
+    """The parts of a job script around the launcher's command.
+
+    :ivar before: what stands before it.
+    :ivar words: what stands between ``./task.sh`` and the program, as the shell reads it.
+    :ivar redirections: what stands after the program's arguments.
+    :ivar after: what stands after it.
+    """
+
+    before: list[str]
+    words: list[str]
+    redirections: list[str]
+    after: list[str]
+
+
+def runs(layouts: Sequence[Layout], count: int) -> Iterator[Run]:
+    """Every run of a job, in order."""
+    for sample in range(count):
+        for layout in layouts:
+            several = len(layouts) > 1
+            yield Run(sample, layout, f"{sample}-{layout.at[0]}" if several else str(sample))
+
+
+def loop(
+    layouts: Sequence[Layout],
+    bindings: Sequence[Binding],
+    count: int,
+    warmups: int,
+    before_sample: Sequence[str] = (),
+    after_sample: Sequence[str] = (),
+    output_per_task: bool = False,
+) -> Loop:
+    """The loop over samples, and over layouts where there are several.
+
+    :arg before_sample: shell commands before each run, and ``after_sample`` after it.
+    """
+    before = [f"for sample in $(seq 0 {count - 1}); do  # {warmups} to warm up"]
+    done = ["done"]
+    if len(layouts) == 1:
+        (binding,) = bindings
+        run, words = "$sample", _quoted(binding.task)
+    else:
+        names = [layout.at[0] for layout in layouts]
+        before += [f"for at in {' '.join(names)}; do", "case $at in"]
+        for name, binding in zip(names, bindings, strict=True):
+            exports = [f"export {key}={shlex.quote(v)};" for key, v in binding.env_vars.items()]
+            before.append(
+                " ".join(
+                    [
+                        f"{name})",
+                        *exports,
+                        f"binding=({' '.join(_quoted(binding.options))})",
+                        f"words=({' '.join(_quoted(binding.task))}) ;;",
+                    ]
+                )
+            )
+        before.append("esac")
+        done = ["done", "done"]
+        run, words = "$sample-$at", ['"${words[@]}"']
+    if output_per_task:
+        words = ["PLUMBLINE_OUTPUT=sample-$run", *words]
+    return Loop(
+        [*before, f"run={run}", *before_sample, "began=$(date +%s.%N)"],
+        words,
+        [">sample-$run.out", "2>sample-$run.err"],
+        [
+            "status=$?; ended=$(date +%s.%N)",
+            *after_sample,
+            f'echo "$run $status $began $ended" >>{ENDS}',
+            "[ $status = 0 ] || exit $status",
+            *done,
+        ],
+    )
+
+
+def options(bindings: Sequence[Binding]) -> list[str]:
+    """The launcher's options, as the shell reads them; :func:`loop` sets them where each layout
+    has its own."""
+    return _quoted(bindings[0].options) if len(bindings) == 1 else ['"${binding[@]}"']
+
+
+def _quoted(words: Sequence[str]) -> list[str]:
+    return [shlex.quote(word) for word in words]
+
+
+@dataclass(frozen=True)
+class End:
+    """How a run ended: its exit code, and the seconds it took."""
+
+    status: int
+    seconds: float
+
+
+def ends(folder: Path) -> dict[str, End]:
+    """How each run that ended did, by its name; empty where none has.
+
+    :raises SampleError: if the file is garbled or names a run twice.
+    """
+    found: dict[str, End] = {}
+    try:
+        for line in (folder / ENDS).read_text(encoding="utf-8").splitlines():
+            name, status, began, done = line.split()
+            if name in found:
+                raise ValueError(f"run {name} stands twice")
+            found[name] = End(int(status), float(done) - float(began))
+    except FileNotFoundError:
+        return {}
+    except (ValueError, OSError) as err:
+        raise SampleError(f"{ENDS}: {err}") from None
+    return found

@@ -1,0 +1,1 @@
+omp-stream --help

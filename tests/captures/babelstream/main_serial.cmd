@@ -1,0 +1,1 @@
+serial-stream -s 1048576 -n 20

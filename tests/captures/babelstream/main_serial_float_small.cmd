@@ -1,0 +1,1 @@
+serial-stream --float -s 1048576 -n 20

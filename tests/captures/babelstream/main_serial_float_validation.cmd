@@ -1,0 +1,1 @@
+serial-stream --float -s 67108864 -n 2

@@ -1,0 +1,1 @@
+serial-stream --only Nstream -s 1024 -n 1000

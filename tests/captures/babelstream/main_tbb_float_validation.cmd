@@ -1,0 +1,1 @@
+tbb-stream --float -s 67108864 -n 2

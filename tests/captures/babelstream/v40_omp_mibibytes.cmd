@@ -1,0 +1,1 @@
+OMP_NUM_THREADS=2 OMP_PROC_BIND=true omp-stream --mibibytes -s 1048576 -n 20

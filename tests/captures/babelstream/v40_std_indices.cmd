@@ -1,0 +1,1 @@
+std-indices-stream -s 1048576 -n 20

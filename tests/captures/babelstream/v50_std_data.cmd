@@ -1,0 +1,1 @@
+std-data-stream -s 1048576 -n 20

@@ -1,0 +1,1 @@
+comm_scope --benchmark_list_tests

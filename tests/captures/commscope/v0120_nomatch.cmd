@@ -1,0 +1,1 @@
+comm_scope --benchmark_filter=zzz

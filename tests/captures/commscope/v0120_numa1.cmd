@@ -1,0 +1,1 @@
+comm_scope --numa 7 --benchmark_list_tests

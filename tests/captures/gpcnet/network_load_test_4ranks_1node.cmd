@@ -1,0 +1,1 @@
+mpirun --allow-run-as-root --oversubscribe -np 4 network_load_test

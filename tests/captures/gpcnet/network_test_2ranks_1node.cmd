@@ -1,0 +1,1 @@
+mpirun --allow-run-as-root --oversubscribe -np 2 network_test

@@ -1,0 +1,1 @@
+mpiexec -n 2 fakenode 1 network_test

@@ -1,0 +1,1 @@
+mpirun -n 4 fakenode 1 network_load_test

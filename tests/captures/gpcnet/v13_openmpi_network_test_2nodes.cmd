@@ -1,0 +1,1 @@
+mpirun -n 2 fakenode 1 network_test

@@ -1,0 +1,1 @@
+mpiexec -n 2 ior -a NOSUCH -o data/f

@@ -1,0 +1,1 @@
+ulimit -f 4096; mpiexec -n 2 ior -a POSIX -F -w -r -b 16m -t 1m -C -e -o data/f

@@ -1,0 +1,1 @@
+mpirun -n 2 ior -a NOSUCH -o data/f

@@ -1,0 +1,1 @@
+mpirun -n 2 ior -a POSIX -F -w -k -b 16m -t 1m -e -o data/f

@@ -1,0 +1,1 @@
+mpiexec -n 1 mdtest -n 10 -u -F -w 32768 -e 32768 -d data/t

@@ -1,0 +1,1 @@
+mpiexec -n 2 mdtest -n 10 -u -F -w 32768 -e 32768 -N 1 -d data/t

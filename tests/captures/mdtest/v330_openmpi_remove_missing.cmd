@@ -1,0 +1,1 @@
+mpirun -n 2 mdtest -n 10 -u -F -w 32768 -e 32768 -r -d data/t

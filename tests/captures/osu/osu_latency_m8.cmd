@@ -1,0 +1,1 @@
+mpirun --allow-run-as-root --oversubscribe -np 2 osu_latency -m 8:8

@@ -1,0 +1,1 @@
+mpiexec -n 1 osu_allreduce -m 4:64

@@ -1,0 +1,1 @@
+mpiexec -n 4 osu_multi_lat -x 1 -i 5

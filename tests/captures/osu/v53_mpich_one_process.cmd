@@ -1,0 +1,1 @@
+mpiexec -n 1 osu_latency

@@ -1,0 +1,1 @@
+mpirun -n 2 osu_get_latency -x 1 -i 5

@@ -1,0 +1,1 @@
+mpirun -n 4 osu_multi_lat -x 1 -i 5

@@ -1,0 +1,1 @@
+mpirun -n 2 osu_reduce_scatter -m 4:64

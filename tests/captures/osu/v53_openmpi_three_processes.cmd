@@ -1,0 +1,1 @@
+mpirun -n 3 osu_latency

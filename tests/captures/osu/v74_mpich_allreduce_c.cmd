@@ -1,0 +1,1 @@
+mpiexec -n 2 osu_allreduce -c -f -m 4:64

@@ -1,0 +1,1 @@
+mpiexec -n 2 osu_bw_fan_out -m 4:64

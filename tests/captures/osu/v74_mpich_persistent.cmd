@@ -1,0 +1,1 @@
+mpiexec -n 2 osu_latency_persistent -m 4:64

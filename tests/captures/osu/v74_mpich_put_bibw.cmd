@@ -1,0 +1,1 @@
+mpiexec -n 2 osu_put_bibw -m 4:64

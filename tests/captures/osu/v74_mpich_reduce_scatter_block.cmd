@@ -1,0 +1,1 @@
+mpiexec -n 2 osu_reduce_scatter_block -m 4:64

@@ -1,0 +1,1 @@
+mpiexec -n 3 osu_latency -m 4:64

@@ -1,0 +1,1 @@
+mpirun -n 1 osu_allreduce -m 4:64

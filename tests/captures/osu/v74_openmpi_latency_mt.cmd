@@ -1,0 +1,1 @@
+mpirun -n 2 osu_latency_mt -m 4:64

@@ -1,0 +1,1 @@
+mpirun -n 1 osu_latency -m 4:64

@@ -1,0 +1,1 @@
+mpirun -n 2 osu_latency_persistent -m 4:64

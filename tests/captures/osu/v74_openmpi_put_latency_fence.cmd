@@ -1,0 +1,1 @@
+mpirun -n 2 osu_put_latency -m 4:64 -w allocate -s fence

@@ -1,0 +1,48 @@
+"""A simulated facility: stand-ins for batch systems, launchers and benchmark programs.
+
+Knows nothing of plumbline: what it says comes from ``machines.yaml``, from the manuals of the
+commands that it stands in for, and from the second transcription of the papers.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+BIN = Path(__file__).resolve().parent / "bin"
+
+
+def environment(
+    system: str,
+    state: Path,
+    fault: dict | list | None = None,
+    noise: float | None = None,
+    base: dict[str, str] | None = None,
+) -> dict[str, str]:
+    """Variables with which commands find the stand-ins of one system first on PATH.
+
+    :arg state: folder for jobs and for what the stand-ins need; made if it is not there.
+    :arg fault: what goes wrong, see ``faults.py``.
+    :arg noise: relative standard deviation of every value; none without.
+    :arg base: the environment to start from; the process' own without.
+    :raises KeyError: if no such machine is known.
+    """
+    from . import machine
+
+    machine.prepare(system, state)
+    found = {
+        key: value
+        for key, value in (os.environ if base is None else base).items()
+        if not key.startswith("FACILITY_")
+    }
+    found |= {
+        "PATH": f"{BIN}:{found.get('PATH', os.defpath)}",
+        "FACILITY_STATE": str(state),
+        "FACILITY_SYSTEM": system,
+    }
+    if fault is not None:
+        found["FACILITY_FAULT"] = json.dumps(fault)
+    if noise is not None:
+        found["FACILITY_NOISE"] = str(noise)
+    return found

@@ -1,0 +1,324 @@
+"""The batch systems: their commands, and the jobs, which run here in the background.
+
+A job is a folder of the state: ``job.json`` (what was granted, from when it starts), ``script``,
+``meta.json`` (what was asked for) and ``status.json`` (how far it is).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from .faults import Faults
+from .machine import Machine
+from .options import Refused
+
+#: Seconds between two looks for free nodes.
+PAUSE = 0.1
+
+#: What a batch system that starts jobs with a fresh login keeps of the submitter's environment;
+#: the rest is the facility's own.
+LOGIN = ("HOME", "PATH", "LANG", "USER", "LOGNAME", "SHELL", "TMPDIR", "TERM", "TZ")
+
+
+class Request:
+    """What a job asks for.
+
+    :ivar record: what its launchers must know: nodes come to it when it starts.
+    :ivar seconds: time limit.
+    :ivar env: variables of the batch system; a function of the granted nodes.
+    """
+
+    def __init__(self, name: str, script: str, folder: str):
+        self.name = name
+        self.script = script
+        self.folder = folder
+        self.nodes = 1
+        self.pinned: list[str] = []
+        self.record: dict = {}
+        self.seconds: float | None = None
+        self.output = ""
+        self.error = ""
+        self.queue = ""
+        self.fresh_login = False
+        self.footer = False
+
+
+# -- state --------------------------------------------------------------------------------------
+
+
+def jobs_folder() -> Path:
+    folder = Path(os.environ["FACILITY_STATE"]) / "jobs"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+@contextlib.contextmanager
+def locked():
+    """Nobody else changes the state."""
+    with (jobs_folder() / "lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def load(number: str) -> dict | None:
+    """A job's status and what it asked for."""
+    folder = jobs_folder() / number
+    try:
+        meta = json.loads((folder / "meta.json").read_text())
+        return meta | json.loads((folder / "status.json").read_text()) | {"number": number}
+    except OSError:
+        return None
+
+
+def put(folder: Path, **status: object) -> None:
+    path = folder / "status.json"
+    old = json.loads(path.read_text()) if path.exists() else {}
+    new = folder / f"status.{os.getpid()}"
+    new.write_text(json.dumps(old | status))
+    new.rename(path)
+
+
+def every_job() -> list[dict]:
+    numbers = sorted((path.name for path in jobs_folder().iterdir() if path.is_dir()), key=int)
+    return [job for number in numbers if (job := load(number))]
+
+
+def submit(request: Request, machine: Machine, variables) -> str:
+    """Takes a job; its number.
+
+    :arg variables: gives the batch system's variables, from the job's number and its nodes.
+    """
+    with locked():
+        taken = [int(path.name) for path in jobs_folder().iterdir() if path.name.isdigit()]
+        number = str(max(taken, default=1000) + 1)
+        folder = jobs_folder() / number
+        folder.mkdir()
+        meta = {
+            "name": request.name,
+            "queue": request.queue,
+            "folder": request.folder,
+            "submitted": time.time(),
+            "wanted": request.nodes,
+        }
+        (folder / "meta.json").write_text(json.dumps(meta))
+        (folder / "script").write_text(request.script)
+        (folder / "script").chmod(0o755)
+        put(folder, state="PENDING", nodes=[])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if os.fork() == 0:
+        os.setsid()
+        with open(os.devnull, "r+b") as null:
+            for stream in (0, 1, 2):
+                os.dup2(null.fileno(), stream)
+        code = 0
+        try:
+            _run(request, machine, variables, number, folder)
+        except BaseException as err:
+            put(folder, state="FAILED", code=1, ended=time.time(), note=repr(err))
+            code = 1
+        os._exit(code)
+    return number
+
+
+def _run(request, machine, variables, number, folder) -> None:
+    """A job's life, in a process of its own."""
+    while True:
+        with locked():
+            if load(number)["state"] != "PENDING":
+                return
+            nodes = _free_nodes(request, machine)
+            if nodes:
+                record = request.record | {"nodes": nodes}
+                (folder / "job.json").write_text(json.dumps(record))
+                put(folder, state="RUNNING", nodes=nodes, started=time.time(), pid=os.getpid())
+                break
+        time.sleep(PAUSE)
+    env = dict(os.environ)
+    if request.fresh_login:
+        env = {k: v for k, v in env.items() if k in LOGIN or k.startswith(("FACILITY_", "STANDIN_"))}
+    env |= variables(number, nodes, folder) | {"FACILITY_JOB": number}
+    output, error = (
+        Path(request.folder, _named(name, number)) for name in (request.output, request.error)
+    )
+    spool = [folder / "out", folder / "err"] if request.fresh_login else [output, error]
+    merged = not request.error or error == output
+    start = os.environ.get("HOME", "/") if request.fresh_login else request.folder
+    fault = Faults(request.name).one("state")
+    limit = request.seconds
+    with open(spool[0], "wb") as out, open(os.devnull if merged else spool[1], "wb") as err:
+        process = subprocess.Popen(
+            [str(folder / "script")],
+            cwd=start,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT if merged else err,
+            start_new_session=True,
+        )
+        put(folder, group=process.pid)
+        state, code = "", 0
+        try:
+            code = process.wait(timeout=0.5 if fault else limit)
+        except subprocess.TimeoutExpired:
+            state = fault["state"] if fault else "TIMEOUT"
+            _kill(process.pid)
+            process.wait()
+    told = load(number)["state"]
+    if told == "CANCELLED":
+        state = told
+    signaled = -code if code < 0 else 0
+    if not state:
+        state = "FAILED" if code else "COMPLETED"
+    if request.footer:
+        with output.open("a") as file:
+            file.write(_lsf_report(number, request, nodes, state, code))
+    if request.fresh_login:
+        for made, wanted in zip(spool, (output, error), strict=True):
+            if not merged or wanted is output:
+                wanted.write_bytes(made.read_bytes() if made.exists() else b"")
+    put(folder, state=state, code=max(code, 0), signal=signaled, ended=time.time())
+
+
+def _named(name: str, number: str) -> str:
+    return name.replace("%j", number).replace("%J", number)
+
+
+def _free_nodes(request: Request, machine: Machine) -> list[str]:
+    """Nodes for a job; none while there are too few."""
+    busy = {
+        node for job in every_job() if job["state"] == "RUNNING" for node in job.get("nodes", ())
+    }
+    if request.pinned:
+        return [] if busy & set(request.pinned) else request.pinned
+    free = []
+    for node in machine.nodes:
+        if node not in busy:
+            free.append(node)
+            if len(free) == request.nodes:
+                return free
+    return []
+
+
+def _kill(group: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, signal.SIGKILL)
+
+
+def cancel(number: str) -> bool:
+    """Ends a job; whether there was one to end."""
+    with locked():
+        job = load(number)
+        if not job or job["state"] not in ("PENDING", "RUNNING"):
+            return False
+        pending = job["state"] == "PENDING"
+        put(jobs_folder() / number, state="CANCELLED", **({"ended": time.time()} if pending else {}))
+    if "group" in job:
+        _kill(job["group"])
+    return True
+
+
+def directives(text: str, sentinel: str, anywhere: bool = False) -> list[str]:
+    """Words of a script's directives: up to the first command, or anywhere."""
+    import shlex
+
+    words: list[str] = []
+    for line in text.splitlines():
+        line = line.strip()
+        if line.startswith(sentinel) and (line[len(sentinel) :][:1] in (" ", "\t", "")):
+            words += shlex.split(line[len(sentinel) :])
+        elif line and not line.startswith("#") and not anywhere:
+            break
+    return words
+
+
+def check_pins(request: Request, machine: Machine, complaint: str) -> None:
+    known = set(machine.nodes)
+    away = [node for node in request.pinned if node not in known]
+    if away:
+        raise Refused(complaint.format(away[0]))
+    if request.pinned:
+        request.nodes = max(request.nodes, len(request.pinned))
+        extra = [node for node in machine.nodes if node not in set(request.pinned)]
+        request.pinned += extra[: request.nodes - len(request.pinned)]
+
+
+def abbreviated(nodes: list[str]) -> str:
+    """Names in Slurm's and Flux's short form: ``a[01-03,7]``."""
+    groups: dict[tuple[str, str, int], list[int]] = {}
+    for node in nodes:
+        found = re.fullmatch(r"(.*?)(\d+)(\D*)", node)
+        if found:
+            key = (found[1], found[3], len(found[2]))
+            groups.setdefault(key, []).append(int(found[2]))
+        else:
+            groups[(node, "", 0)] = []
+    parts = []
+    for (prefix, suffix, width), found_numbers in groups.items():
+        if len(found_numbers) < 2:
+            parts.append(prefix + "".join(f"{n:0{width}}" for n in found_numbers) + suffix)
+            continue
+        runs: list[list[int]] = []
+        for n in sorted(found_numbers):
+            if runs and runs[-1][1] == n - 1:
+                runs[-1][1] = n
+            else:
+                runs.append([n, n])
+        inner = ",".join(
+            f"{a:0{width}}" if a == b else f"{a:0{width}}-{b:0{width}}" for a, b in runs
+        )
+        parts.append(f"{prefix}[{inner}]{suffix}")
+    return ",".join(parts)
+
+
+def clock(text: str, complaint: str) -> float:
+    """Seconds of a time limit: ``[days-][[hours:]minutes:]seconds`` with two colons, minutes with
+    none, as sbatch(1) has it."""
+    found = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", text)
+    if not found:
+        raise Refused(complaint)
+    days, first, second, third = (int(part) if part else 0 for part in found.groups())
+    if found[4]:
+        seconds = first * 3600 + second * 60 + third
+    elif found[1]:
+        seconds = first * 3600 + second * 60
+    else:
+        seconds = first * 60 + second
+    return days * 86400 + seconds
+
+
+def main(name: str, words: list[str], machine: Machine) -> int:
+    import importlib
+
+    module = {
+        "slurm": "batch_slurm",
+        "lsf": "batch_lsf",
+        "pbspro": "batch_pbs",
+        "torque": "batch_pbs",
+        "flux": "batch_flux",
+    }[machine.facts["batch"]]
+    function = getattr(importlib.import_module(f".{module}", __package__), name)
+    return function(words, machine) or 0
+
+
+def _lsf_report(number, request, nodes, state, code) -> str:
+    ended = "Successfully completed." if state == "COMPLETED" else f"Exited with exit code {code}."
+    return (
+        "\n------------------------------------------------------------\n"
+        f"Sender: LSF System <lsfadmin@{nodes[0]}>\n"
+        f"Subject: Job {number}: <{request.name}> in cluster <facility> "
+        f"{'Done' if state == 'COMPLETED' else 'Exited'}\n\n"
+        f"Job <{request.name}> was submitted from host <login1> in cluster <facility>.\n"
+        f"{ended}\n\nThe output (if any) is above this job summary.\n"
+    )
+
+

@@ -1,0 +1,261 @@
+"""Flux's commands: flux-batch(1), flux-job(1), flux-jobs(1), flux-cancel(1)."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+
+from .batch import (
+    Request,
+    abbreviated,
+    cancel,
+    check_pins,
+    directives,
+    every_job,
+    load,
+    submit,
+)
+from .launch import expand_nodes
+from .machine import Machine
+from .options import Refused, read
+
+BATCH = """
+-N|--nodes= -n|--nslots= -c|--cores-per-slot= -g|--gpus-per-slot= -x|--exclusive -t|--time-limit=
+--job-name= --output= --error= --input= -q|--queue= -B|--bank= --requires= --dependency= --begin-time=
+--env= --env-remove= --env-file= --rlimit= -o|--setopt= -S|--setattr= --flags= --urgency= --cwd= --wrap
+--broker-opts= --dump? --conf= --add-file= --signal= --dry-run --debug -v|--verbose -l|--label-io
+-u|--unbuffered --quiet --log= --log-stderr= --wait
+"""
+
+#: A job's number in Flux is a large one; the facility's own counts from 1001.
+BASE = 81234567890
+_DIGITS = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
+
+
+def f58(number: int) -> str:
+    """A job's number as Flux prints it (RFC 19)."""
+    text = ""
+    while number:
+        number, digit = divmod(number, 58)
+        text = _DIGITS[digit] + text
+    return f"ƒ{text or '1'}"
+
+
+def from_f58(text: str) -> int:
+    """The number of a printed one, or of a decimal one.
+
+    :raises Refused: if it is neither.
+    """
+    if text.isdigit():
+        return int(text)
+    number = 0
+    for letter in text.lstrip("ƒf"):
+        if letter not in _DIGITS:
+            raise Refused(f"flux-job: error parsing jobid: {text}")
+        number = number * 58 + _DIGITS.index(letter)
+    return number
+
+
+def own(text: str) -> str:
+    """The facility's number of a job."""
+    return str(from_f58(text) - BASE)
+
+
+def flux(words: list[str], machine: Machine) -> int:
+    command, *rest = words or [""]
+    known = {"batch": batch, "job": job, "jobs": jobs, "cancel": cancel_jobs, "version": version}
+    if command in ("--version", "-V"):
+        command = "version"
+    if command not in known:
+        raise Refused(f"flux: `{command}' is not a flux command.  See 'flux --help'")
+    return known[command](rest, machine) or 0
+
+
+def version(words: list[str], machine: Machine) -> None:
+    print("commands:    \t\t0.59.0\nlibflux-core:\t\t0.59.0")
+
+
+def batch(words: list[str], machine: Machine) -> None:
+    def unknown(word):
+        raise Refused(
+            "usage: flux batch [OPTIONS...] SCRIPT [ARGS...]\n"
+            f"flux-batch: error: unrecognized arguments: {word}",
+            2,
+        )
+
+    options, rest = read(words, BATCH, unknown)
+    if not rest:
+        raise Refused("flux-batch: ERROR: no batch script was given")
+    path = Path(rest[0])
+    script = path.read_text()
+    if not script.startswith("#!"):
+        raise Refused(f"flux-batch: ERROR: {path} does not appear to start with '#!'")
+    _one_block(script)
+    inner, stray = read(directives(script, "#flux:"), BATCH, unknown)
+    if stray:
+        unknown(stray[0])
+    for name, value in options.given:
+        inner.add(name, value)
+    options = inner
+    complaint = "flux-batch: error: argument --{0}: invalid int value: '{1}'"
+    slots = options.number("nslots", complaint)
+    nodes = options.number("nodes", complaint)
+    width = options.number("cores-per-slot", complaint) or 1
+    exclusive = "exclusive" in options
+    if slots is None and nodes is None:
+        raise Refused("flux-batch: ERROR: Number of slots to allocate must be specified")
+    if slots is None:
+        slots = nodes
+        exclusive = True
+    cores = machine.num_cores
+    if nodes is None:
+        nodes = -(-slots * width // cores)
+    if nodes > slots:
+        raise Refused("flux-batch: ERROR: node count must not be greater than slot count")
+    per_node = -(-slots // nodes)
+    request = Request(str(options.get("job-name", path.name)), script, os.getcwd())
+    request.queue = str(options.get("queue", machine.facts["queues"][0]))
+    if request.queue not in machine.facts["queues"]:
+        raise Refused(f"flux-batch: ERROR: [Errno 22] Invalid queue '{request.queue}' specified")
+    gpus = options.number("gpus-per-slot", complaint) or 0
+    if nodes > machine.facts["count"] or per_node * width > cores or (
+        per_node * gpus > machine.num_gpus
+    ):
+        raise Refused("flux-batch: ERROR: [Errno 22] unsatisfiable request")
+    request.nodes = nodes
+    for rule in options.all("requires"):
+        if str(rule).startswith(("hosts:", "host:")):
+            request.pinned = expand_nodes(str(rule).partition(":")[2])
+        else:
+            raise Refused(f"flux-batch: ERROR: [Errno 22] unsatisfiable constraint: {rule}")
+    check_pins(request, machine, "flux-batch: ERROR: [Errno 22] Invalid hosts in constraint: {}")
+    if "time-limit" in options:
+        found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?", str(options["time-limit"]))
+        if not found:
+            raise Refused(f"flux-batch: ERROR: invalid time limit: {options['time-limit']}")
+        scale = {"ms": 0.001, "s": 1, None: 60, "m": 60, "h": 3600, "d": 86400}
+        request.seconds = float(found[1]) * scale[found[2]]
+    request.output = str(options.get("output", "flux-{{id}}.out")).replace("{{id}}", "%J")
+    request.error = str(options.get("error", "")).replace("{{id}}", "%J")
+    kept = list(range(per_node * width, cores)) if not exclusive else []
+    request.record = {
+        "slots": per_node,
+        "isolated": kept,
+        "gpus": machine.num_gpus if exclusive else per_node * gpus,
+    }
+
+    def variables(number, granted, folder):
+        return {
+            "FLUX_JOB_ID": f58(BASE + int(number)),
+            "FLUX_URI": f"local://{folder}/local-0",
+            "FLUX_JOB_NNODES": str(len(granted)),
+            "FLUX_JOB_SIZE": str(slots),
+            "FLUX_ENCLOSING_ID": f58(BASE + int(number)),
+        }
+
+    print(f58(BASE + int(submit(request, machine, variables))))
+
+
+def _one_block(script: str) -> None:
+    """Directives must stand in one block (flux-batch(1), "SUBMISSION DIRECTIVES")."""
+    seen = ended = False
+    for line in script.splitlines():
+        if line.startswith("#flux:"):
+            if ended:
+                raise Refused("flux-batch: ERROR: directives are not in one block of comments")
+            seen = True
+        elif seen and not line.startswith("#"):
+            ended = True
+
+
+def job(words: list[str], machine: Machine) -> None:
+    if words[:1] != ["id"]:
+        raise Refused(f"flux-job: unknown subcommand {' '.join(words[:1])}")
+    to = "dec"
+    for word in words[1:]:
+        if word.startswith("--to="):
+            to = word[5:]
+        elif word.startswith("-"):
+            raise Refused(f"flux-job: unrecognized option '{word}'")
+        else:
+            number = from_f58(word)
+            if to not in ("dec", "f58"):
+                raise Refused(f"flux-job: Unknown to={to}")
+            print(number if to == "dec" else f58(number))
+
+
+_STATUS = {"PENDING": "SCHED", "RUNNING": "RUN", "CANCELLED": "CANCELED", "NODE_FAIL": "FAILED"}
+
+
+def jobs(words: list[str], machine: Machine) -> int:
+    def unknown(word):
+        raise Refused(f"flux-jobs: error: unrecognized arguments: {word}", 2)
+
+    table = "-n|--no-header -o|--format= -a -A -u|--user= -f|--filter= -c|--count= --json -R|--recursive"
+    options, numbers = read(words, table, unknown)
+    chosen, code = [], 0
+    for text in numbers:
+        found = load(own(text))
+        if found:
+            chosen.append(found)
+        else:
+            print(f"flux-jobs: ERROR: JobID {text} unknown", file=sys.stderr)
+            code = 1
+    if not numbers:
+        chosen = [
+            found
+            for found in every_job()
+            if "a" in options or found["state"] in ("PENDING", "RUNNING")
+        ]
+    text = str(options.get("format", "{id.f58} {name} {status_abbrev} {nodelist}"))
+    if "no-header" not in options:
+        print(re.sub(r"\{([\w.]+)[^}]*\}", lambda found: found[1].upper(), text))
+    notes = {
+        "TIMEOUT": "resource allocation expired",
+        "CANCELLED": "",
+        "NODE_FAIL": "lost contact with job shell",
+    }
+    for found in chosen:
+        ended = found["state"] not in ("PENDING", "RUNNING")
+        number = BASE + int(found["number"])
+        status = _STATUS.get(found["state"], found["state"])
+        cells = {
+            "id.dec": str(number),
+            "id": f58(number),
+            "id.f58": f58(number),
+            "status": status,
+            "state": {"SCHED": "SCHED", "RUN": "RUN"}.get(status, "INACTIVE"),
+            "status_abbrev": status[:2],
+            "name": found["name"],
+            "queue": found["queue"],
+            "returncode": str(_code(found)) if ended and found["nodes"] else "",
+            "nodelist": abbreviated(found["nodes"]),
+            "nnodes": str(len(found["nodes"]) or found["wanted"]),
+            "exception.note": notes.get(found["state"], ""),
+            "exception.type": {"TIMEOUT": "timeout", "CANCELLED": "cancel"}.get(found["state"], ""),
+        }
+
+        def cell(match, cells=cells):
+            if match[1] not in cells:
+                raise Refused(f"flux-jobs: ERROR: Unknown format field: {match[1]}")
+            return cells[match[1]]
+
+        print(re.sub(r"\{([\w.]+)[^}]*\}", cell, text))
+    return code
+
+
+def _code(found: dict) -> int:
+    return {"TIMEOUT": 142, "CANCELLED": 143, "NODE_FAIL": 1}.get(
+        found["state"], found.get("code", 0)
+    )
+
+
+def cancel_jobs(words: list[str], machine: Machine) -> int:
+    code = 0
+    for text in (word for word in words if not word.startswith("-")):
+        if not cancel(own(text)):
+            print(f"flux-cancel: ERROR: {text}: job is inactive", file=sys.stderr)
+            code = 1
+    return code

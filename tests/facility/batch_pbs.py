@@ -1,0 +1,292 @@
+"""The commands of PBS Pro and of Torque: qsub(1B), qstat(1B), qdel(1B)."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from pathlib import Path
+
+from .batch import (
+    Request,
+    cancel,
+    check_pins,
+    directives,
+    every_job,
+    jobs_folder,
+    load,
+    submit,
+)
+from .machine import Machine
+from .options import Refused, read
+
+QSUB = """
+-N= -o= -e= -q= -A= -j= -k= -V -v= -W= -S= -M= -m= -r= -P= -I -J= -h -a= -c= -p= -u= -z -C= -l= -R=
+-X -f -d= -w= -t= -T= -D= -n -x -G=
+"""
+
+#: Resources of ``-l`` and of a chunk of ``select``.
+RESOURCES = {"walltime", "place", "select", "filesystems", "mem", "ncpus", "nodes", "cput", "pmem"}
+RESOURCES |= {"software", "singularity_fakeroot"}
+CHUNK = {"mpiprocs", "ncpus", "ngpus", "mem", "host", "vnode", "ompthreads", "system", "arch"}
+CHUNK |= {"accelerator_model"}
+
+
+def _suffix(machine: Machine) -> str:
+    return "sdb" if machine.facts["batch"] == "torque" else "pbs01"
+
+
+def qsub(words: list[str], machine: Machine) -> int:
+    def unknown(word):
+        raise Refused(
+            f"qsub: invalid option -- '{word.lstrip('-')[:1]}'\nusage: qsub [-a date_time] "
+            "[-A account_string] [-c interval]\n\t[-C directive_prefix] [-e path] [-h ] ...",
+            2,
+        )
+
+    options, rest = read(words, QSUB, unknown)
+    if not rest:
+        raise Refused("qsub: this stand-in takes a script's file", 2)
+    path = Path(rest[0])
+    try:
+        script = path.read_text()
+    except OSError:
+        raise Refused("qsub: script file::  No such file or directory") from None
+    inner, stray = read(directives(script, "#PBS"), QSUB, unknown)
+    if stray:
+        raise Refused(f"qsub: directive error: {stray[0]} ", 2)
+    for name, value in options.given:
+        inner.add(name, value)
+    options = inner
+    request = Request(str(options.get("N", path.name)), script, os.getcwd())
+    if not re.fullmatch(r"[A-Za-z_][\w.+-]{0,229}", request.name):
+        raise Refused("qsub: illegal -N value")
+    facts = machine.facts
+    request.queue = str(options.get("q", facts["queues"][0]))
+    if request.queue not in facts["queues"]:
+        raise Refused("qsub: Unknown queue", 170)
+    told: dict[str, str] = {}
+    for text in options.all("l"):
+        # A value may hold commas only in a chunk's or a host's list; resources are separated by
+        # them as well.
+        for part in re.split(r",(?=\w+=)", str(text)):
+            key, _, value = part.partition("=")
+            if key not in RESOURCES:
+                raise Refused(f"qsub: Unknown resource: {key}", 188)
+            if key in told and key in ("select", "nodes"):
+                raise Refused(f"qsub: only one {key} may be given", 2)
+            told[key] = value
+    torque = facts["batch"] == "torque"
+    if torque and "select" in told:
+        raise Refused("qsub: Unknown resource type  select", 188)
+    if "select" in told and "nodes" in told:
+        raise Refused("qsub: \"-lnodes=\" cannot be used with \"-lselect\"", 2)
+    if "filesystems" in facts:
+        wanted = set(filter(None, told.get("filesystems", "").split(":")))
+        if not wanted:
+            raise Refused("qsub: Resource: filesystems is required to be set.", 1)
+        if wanted - set(facts["filesystems"]):
+            raise Refused("qsub: Invalid filesystems resource", 1)
+    if "walltime" in told:
+        request.seconds = _seconds(told["walltime"])
+    _chunks(request, told, machine)
+    check_pins(request, machine, "qsub: Unknown node or host {}")
+    request.output = str(options.get("o", f"{request.name}.o%J"))
+    request.error = str(options.get("e", f"{request.name}.e%J"))
+    if "oe" in str(options.get("j", "")):
+        request.error = ""
+    request.fresh_login = "V" not in options
+    passed = {}
+    for pair in re.split(r",(?=\w+(?:=|$))", str(options.get("v", ""))):
+        name, equals, value = pair.partition("=")
+        if name:
+            passed[name] = value if equals else os.environ.get(name, "")
+    suffix = _suffix(machine)
+
+    def variables(number, granted, folder):
+        per_node = request.record["slots"]
+        file = folder / "nodefile"
+        file.write_text("".join(f"{node}\n" * per_node for node in granted))
+        found = passed | {
+            "PBS_JOBID": f"{number}.{suffix}",
+            "PBS_JOBNAME": request.name,
+            "PBS_QUEUE": request.queue,
+            "PBS_ENVIRONMENT": "PBS_BATCH",
+            "PBS_NODEFILE": str(file),
+            "PBS_O_WORKDIR": request.folder,
+            "PBS_O_HOST": "login1",
+            "PBS_O_HOME": os.environ.get("HOME", "/"),
+            "PBS_O_PATH": os.environ.get("PATH", ""),
+            "PBS_O_QUEUE": request.queue,
+        }
+        if torque:
+            found |= {
+                "PBS_NUM_NODES": str(len(granted)),
+                "PBS_NUM_PPN": str(per_node),
+                "PBS_NP": str(per_node * len(granted)),
+            }
+        else:
+            # PBS Professional User's Guide, "Environment Variables": both are the chunk's ncpus.
+            threads = request.record.get("threads") or request.record["cpus"]
+            found |= {"NCPUS": str(request.record["cpus"]), "OMP_NUM_THREADS": str(threads)}
+        return found
+
+    print(f"{submit(request, machine, variables)}.{suffix}")
+    return 0
+
+
+def _seconds(text: str) -> float:
+    parts = text.split(":")
+    if not all(part.isdigit() for part in parts) or len(parts) > 3:
+        raise Refused("qsub: Illegal attribute or resource value Resource_List.walltime", 1)
+    return float(sum(int(part) * 60**n for n, part in enumerate(reversed(parts))))
+
+
+def _chunks(request: Request, told: dict[str, str], machine: Machine) -> None:
+    """Nodes of ``select`` (PBS Pro) or ``nodes`` (Torque)."""
+    never = Refused("qsub: Job exceeds queue and/or server resource limits", 188)
+    if "nodes" in told:
+        first, *settings = told["nodes"].split("+")[0].split(":")
+        request.nodes = int(first) if first.isdigit() else 1
+        if not first.isdigit():
+            request.pinned = [first]
+        values = dict(setting.partition("=")[::2] for setting in settings if "=" in setting)
+        if set(values) - {"ppn", "gpus"}:
+            raise Refused("qsub: Illegal attribute or resource value Resource_List.nodes", 1)
+        slots = int(values.get("ppn", "1"))
+        cpus = slots
+    else:
+        chunk = told.get("select", "1").split("+")
+        if len(chunk) > 1:
+            raise Refused("qsub: this stand-in takes one kind of chunk", 2)
+        first, *settings = chunk[0].split(":")
+        if not first.isdigit():
+            settings.insert(0, first)
+            first = "1"
+        values = {}
+        for setting in settings:
+            key, equals, value = setting.partition("=")
+            if not equals or key not in CHUNK:
+                raise Refused(f"qsub: Unknown resource: {key}", 188)
+            values[key] = value
+        request.nodes = int(first)
+        if "host" in values or "vnode" in values:
+            request.pinned = [values.get("host", values.get("vnode", ""))]
+        slots, cpus = int(values.get("mpiprocs", "1")), int(values.get("ncpus", "1"))
+        if "ompthreads" in values:
+            request.record["threads"] = int(values["ompthreads"])
+        if int(values.get("ngpus", "0")) > machine.num_gpus:
+            raise never
+        placing = told.get("place", "free")
+        if not re.fullmatch(r"(free|pack|scatter|vscatter)?(:?(excl|exclhost|shared))?", placing):
+            raise Refused("qsub: Illegal attribute or resource value Resource_List.place", 1)
+        if not placing.startswith(("scatter", "vscatter")) and request.nodes > 1:
+            # Chunks that fit one host share it.
+            fits = max(1, machine.num_cpus // max(cpus, 1))
+            hosts = -(-request.nodes // fits)
+            slots *= -(-request.nodes // hosts)
+            request.nodes = hosts
+    if request.nodes > machine.facts["count"] or cpus > machine.num_cpus:
+        raise never
+    few = machine.facts.get("few_cores")
+    isolated = list(range(few, machine.num_cores)) if few and cpus <= few else []
+    request.record |= {
+        "slots": slots,
+        "cpus": cpus,
+        "isolated": isolated,
+        "gpus": machine.num_gpus,
+    }
+
+
+# -- queries ------------------------------------------------------------------------------------
+
+
+def _fields(job: dict, machine: Machine) -> dict[str, object]:
+    torque = machine.facts["batch"] == "torque"
+    state = {"PENDING": "Q", "RUNNING": "R"}.get(job["state"], "C" if torque else "F")
+    record = {}
+    file = jobs_folder() / job["number"] / "job.json"
+    if file.exists():
+        record = json.loads(file.read_text())
+    found: dict[str, object] = {
+        "Job_Name": job["name"],
+        "Job_Owner": f"{os.environ.get('USER', 'user')}@login1",
+        "job_state": state,
+        "queue": job["queue"],
+        "server": _suffix(machine),
+    }
+    if job["nodes"]:
+        if torque:
+            span = f"0-{record['slots'] - 1}" if record["slots"] > 1 else "0"
+            found["exec_host"] = "+".join(f"{node}/{span}" for node in job["nodes"])
+        else:
+            found["exec_host"] = "+".join(f"{node}/0*{record['cpus']}" for node in job["nodes"])
+    if state in "CF":
+        code = job.get("code", 0)
+        code = {"TIMEOUT": 271, "CANCELLED": 271, "NODE_FAIL": -24}.get(job["state"], code)
+        found["exit_status" if torque else "Exit_status"] = code
+    return found
+
+
+def qstat(words: list[str], machine: Machine) -> int:
+    def unknown(word):
+        raise Refused(f"qstat: invalid option -- '{word.lstrip('-')[:1]}'", 2)
+
+    options, numbers = read(words, "-f -x -F= -a -i -r -u= -n -s -T -w -H -t -q -B -Q -1", unknown)
+    torque = machine.facts["batch"] == "torque"
+    jobs, code = [], 0
+    for text in numbers:
+        job = load(text.partition(".")[0])
+        ended = job and job["state"] not in ("PENDING", "RUNNING")
+        if not job:
+            print(f"qstat: Unknown Job Id {text}", file=sys.stderr)
+            code = 153
+        elif ended and not torque and "x" not in options:
+            print(f"qstat: {text} Job has finished, use -x or -H to obtain historical job "
+                  "information", file=sys.stderr)  # fmt: skip
+            code = 35
+        else:
+            jobs.append(job)
+    if not numbers:
+        jobs = [job for job in every_job() if job["state"] in ("PENDING", "RUNNING")]
+    suffix = _suffix(machine)
+    if options.get("F") == "json" and not torque:
+        content = {
+            "timestamp": 0,
+            "pbs_version": "2022.1.1",
+            "pbs_server": suffix,
+            "Jobs": {f"{job['number']}.{suffix}": _fields(job, machine) for job in jobs},
+        }
+        print(json.dumps(content, indent=4))
+    elif "f" in options:
+        for job in jobs:
+            print(f"Job Id: {job['number']}.{suffix}")
+            for key, value in _fields(job, machine).items():
+                print(_folded(f"    {key} = {value}"))
+            print()
+    else:
+        print("Job id            Name             User              Time Use S Queue")
+        for job in jobs:
+            state = _fields(job, machine)["job_state"]
+            print(f"{job['number']}.{suffix:<10} {job['name']:<16} user 0 {state} {job['queue']}")
+    return code
+
+
+def _folded(line: str) -> str:
+    """Long lines go on after a line break and a tab."""
+    width = 79
+    return "\n\t".join(line[start : start + width] for start in range(0, len(line), width))
+
+
+def qdel(words: list[str], machine: Machine) -> int:
+    code = 0
+    for text in (word for word in words if not word.startswith("-")):
+        number = text.partition(".")[0]
+        if not load(number):
+            print(f"qdel: Unknown Job Id {text}", file=sys.stderr)
+            code = 153
+        elif not cancel(number):
+            print(f"qdel: Job has finished {text}", file=sys.stderr)
+            code = 35
+    return code

@@ -1,0 +1,113 @@
+"""Faults on request, from ``FACILITY_FAULT``: one JSON object, or a list of them.
+
+``kind``, and what it is held to; what is left out holds for all:
+
+program  name or pattern of the program; for the batch system's own faults, of the job's name
+sample   number, or list of numbers, of the run (the word behind task.sh)
+metric, size, gpu, node   of one value
+
+slow       values are worse by ``factor``, or are ``value`` in the unit that the program prints
+garble     digits of line ``line`` (of the one in the middle) become other signs
+missing    lines that match ``line`` (a regular expression) are not printed
+truncate   only the first half of the output is printed, within a line
+crash      the same, then a segmentation fault
+hang       the same, then nothing more ever
+exit       the program ends with ``code``, its output complete
+binding    tasks sit on other cores than the launcher was told
+singletons each task is alone in its world, as under the wrong MPI
+state      the batch system ends the job with ``state``
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import os
+import re
+import sys
+import time
+
+KINDS = (
+    *("slow", "garble", "missing", "truncate", "crash", "hang", "exit", "binding", "singletons"),
+    "state",
+)
+
+
+class Faults:
+    """The faults of one run.
+
+    :ivar sample: its number; unknown without task.sh.
+    """
+
+    def __init__(self, program: str, sample: int | None = None):
+        told = json.loads(os.environ.get("FACILITY_FAULT") or "[]")
+        told = told if isinstance(told, list) else [told]
+        wrong = [fault for fault in told if fault.get("kind") not in KINDS]
+        if wrong:
+            raise SystemExit(f"FACILITY_FAULT: unknown kind: {wrong[0]}")
+        self._told = [
+            fault
+            for fault in told
+            if fnmatch.fnmatch(program, fault.get("program", "*")) and _holds(fault, sample)
+        ]
+
+    def one(self, kind: str) -> dict | None:
+        """The first fault of a kind."""
+        return next((fault for fault in self._told if fault["kind"] == kind), None)
+
+    def spoil(self, value: float, lower_is_better: bool, **where: object) -> float:
+        """A value, worse where a fault says so.
+
+        :arg where: metric, size, gpus and nodes that it belongs to.
+        """
+        for fault in self._told:
+            if fault["kind"] != "slow" or not _here(fault, where):
+                continue
+            if "value" in fault:
+                return float(fault["value"])
+            factor = float(fault.get("factor", 1.5))
+            value = value * factor if lower_is_better else value / factor
+        return value
+
+    def print(self, text: str, file, code: int) -> int:
+        """Prints a program's output as far as it gets; its exit code."""
+        cut = self.one("crash") or self.one("hang") or self.one("truncate")
+        garble = self.one("garble")
+        missing = self.one("missing")
+        if missing:
+            pattern = re.compile(missing["line"])
+            lines = text.splitlines(keepends=True)
+            text = "".join(line for line in lines if not pattern.search(line))
+        if garble:
+            lines = text.splitlines(keepends=True)
+            index = garble.get("line", len(lines) // 2)
+            if lines:
+                lines[index] = re.sub(r"[0-9.]+", "#@!", lines[index])
+            text = "".join(lines)
+        if cut:
+            text = text[: len(text) // 2]
+        file.write(text)
+        file.flush()
+        if self.one("hang"):
+            time.sleep(10**6)
+        if self.one("crash"):
+            print("Segmentation fault (core dumped)", file=sys.stderr, flush=True)
+            return 139
+        ended = self.one("exit")
+        return int(ended.get("code", 1)) if ended else code
+
+
+def _holds(fault: dict, sample: int | None) -> bool:
+    wanted = fault.get("sample")
+    if wanted is None:
+        return True
+    return sample in (wanted if isinstance(wanted, list) else [wanted])
+
+
+def _here(fault: dict, where: dict) -> bool:
+    for key in ("metric", "size"):
+        if key in fault and fault[key] != where.get(key):
+            return False
+    if "gpu" in fault and fault["gpu"] not in (where.get("gpus") or ()):
+        return False
+    return "node" not in fault or fault["node"] in (where.get("nodes") or ())

@@ -1,0 +1,117 @@
+"""What a stand-in does when it is called: by the name it is called by."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+
+from .job import current
+from .machine import Machine, here
+from .options import Refused
+
+BATCH = frozenset(
+    "sbatch squeue sacct scontrol scancel sinfo bsub bjobs bkill qsub qstat qdel flux".split()
+)
+
+#: Commands of each batch system.
+COMMANDS = {
+    "slurm": {"sbatch", "squeue", "sacct", "scontrol", "scancel", "sinfo"},
+    "lsf": {"bsub", "bjobs", "bkill"},
+    "pbspro": {"qsub", "qstat", "qdel"},
+    "torque": {"qsub", "qstat", "qdel"},
+    "flux": {"flux"},
+    "none": set(),
+}
+
+
+def launcher(name: str, machine: Machine) -> Callable | None:
+    """The function of a launcher, where this machine has it; which MPI's mpirun and mpiexec are on
+    PATH is told by the modules in ``FACILITY_MODULES``."""
+    from . import launch, launch_mpi
+
+    flavour = machine.facts.get("mpi", "")
+    by_module = machine.facts.get("by_module", {})
+    for module in os.environ.get("FACILITY_MODULES", "").split():
+        flavour = by_module.get(module.partition("/")[0], flavour)
+        if module == "openmpi/5" or module.startswith("openmpi/5."):
+            flavour = "openmpi5"
+
+    def intel(words, job):
+        return launch_mpi.hydra(words, job, intel=True)
+
+    def openmpi5(words, job):
+        return launch_mpi.openmpi(words, job, release=5)
+
+    own = set(machine.facts["launchers"])
+    table = {
+        "srun": launch.srun if "srun" in own else None,
+        "jsrun": launch.jsrun if "jsrun" in own else None,
+        "aprun": launch_mpi.aprun if "aprun" in own else None,
+        "mpiexec_mpt": launch_mpi.mpt if flavour == "mpt" else None,
+        "mpirun_rsh": launch_mpi.mpirun_rsh if flavour == "mvapich" else None,
+        "mpirun": {"openmpi": launch_mpi.openmpi, "openmpi5": openmpi5, "intelmpi": intel},
+        "mpiexec": {
+            "openmpi": launch_mpi.openmpi,
+            "openmpi5": openmpi5,
+            "intelmpi": intel,
+            "mpich": launch_mpi.hydra,
+            "mvapich": launch_mpi.hydra,
+            "pals": launch_mpi.pals,
+            "fujitsu": launch_mpi.fujitsu,
+        },
+        "mpiexec.hydra": {
+            "intelmpi": intel,
+            "mpich": launch_mpi.hydra,
+            "mvapich": launch_mpi.hydra,
+        },
+    }
+    if name not in table:
+        return None
+    found = table[name]
+    found = found.get(flavour) if isinstance(found, dict) else found
+    if found is None:
+        raise Refused(f"bash: {name}: command not found", 127)
+    return found
+
+
+def main(name: str, words: list[str]) -> int:
+    """Runs a stand-in; its exit code."""
+    try:
+        machine = here()
+        if name in BATCH and not (name == "flux" and words[:1] == ["run"]):
+            if name not in COMMANDS[machine.facts["batch"]]:
+                raise Refused(f"bash: {name}: command not found", 127)
+            from . import batch
+
+            return batch.main(name, words, machine)
+        from . import run as runs
+
+        job = current(machine)
+        if name == "flux":
+            if machine.facts["batch"] != "flux":
+                raise Refused("bash: flux: command not found", 127)
+            from .launch_mpi import flux_run
+
+            return _launched(flux_run, words[1:], machine, job)
+        function = launcher(name, machine)
+        if function:
+            return _launched(function, words, machine, job)
+        from .job import Task
+
+        alone = Task(0, job.nodes[0], 0, job.cpus, job.gpus)
+        return runs.start(runs.Run(machine, job, [alone], dict(os.environ)), [name, *words])
+    except Refused as refused:
+        print(refused, file=sys.stderr, flush=True)
+        return refused.code
+    except BrokenPipeError:
+        return 141
+
+
+def _launched(function: Callable, words: list[str], machine: Machine, job) -> int:
+    from . import run as runs
+
+    step = function(words, job)
+    if machine.facts.get("mpi") == "mvapich" or "mvapich2" in os.environ.get("FACILITY_MODULES", ""):
+        step.moves = True
+    return runs.execute(machine, job, step)

@@ -1,0 +1,294 @@
+"""What a launcher's tasks do: ``task.sh`` and the program behind it, for all of them at once."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from .faults import Faults
+from .job import Job, Task
+from .machine import Machine, list_of, numbers
+from .options import Options, Refused, read
+
+BIN = Path(__file__).resolve().parent / "bin"
+STANDINS = BIN.parents[1] / "standins"
+
+#: Variables that say which GPUs a program sees.
+VISIBLE = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
+
+HOST_FACTS = (
+    ("kernel", "4.18.0-348.el8.{arch}"),
+    ("governor", "performance"),
+    ("board", "{name}"),
+    ("transparent_hugepages", "[always] madvise never"),
+    ("numa_balancing", "0"),
+    ("smt", "{smt}"),
+    ("cpu_model", "{cpu}"),
+    ("memory", "{memory} kB"),
+)
+
+
+class Run:
+    """One run of a program by all tasks of a launcher.
+
+    :ivar tasks: where they are, in rank order; their GPUs are those that they see, in order.
+    :ivar env: the program's environment.
+    :ivar program: its name, without its folder.
+    :ivar words: its command line, with the program as it was called.
+    :ivar sample: the number behind task.sh.
+    """
+
+    def __init__(self, machine: Machine, job: Job, tasks: list[Task], env: dict[str, str]):
+        self.machine = machine
+        self.job = job
+        self.tasks = tasks
+        self.env = env
+        self.program = ""
+        self.words: list[str] = []
+        self.sample: int | None = None
+        self.faults: Faults = Faults("")
+
+    @property
+    def nodes(self) -> list[str]:
+        """Its nodes, in rank order."""
+        return list(dict.fromkeys(task.node for task in self.tasks))
+
+    @property
+    def per_node(self) -> int:
+        return max(task.local for task in self.tasks) + 1
+
+
+def execute(machine: Machine, job: Job, step) -> int:
+    """Runs a launcher's step; the exit code."""
+    env = {**os.environ, **step.env}
+    run = Run(machine, job, step.tasks, env)
+    command = list(step.command)
+    if Path(command[0]).name == "task.sh":
+        if not os.access(command[0], os.X_OK):
+            raise Refused(f"{command[0]}: No such file or directory", 127)
+        command = _task_script(run, command)
+    output = run.env.pop("PLUMBLINE_OUTPUT", None)
+    command = _wrappers(run, command)
+    return start(run, command, output)
+
+
+def start(run: Run, command: list[str], output: str | None = None) -> int:
+    """Runs a program.
+
+    :arg output: prefix of a file for each rank's standard output.
+    """
+    path = find(command[0])
+    if path is None:
+        print(f"execve(): {command[0]}: No such file or directory", file=sys.stderr, flush=True)
+        return 127
+    run.program = path.name
+    run.words = command
+    run.faults = Faults(run.program, run.sample)
+    run.tasks = [task._replace(gpus=visible(run.machine, task, run.env)) for task in run.tasks]
+    if path.parent.resolve() != BIN and path.resolve().parent != BIN:
+        return _foreign(run, path, command[1:], output)
+
+    from . import programs
+
+    code = 0
+    for rank, text, ended in programs.play(run):
+        if output is not None:
+            with open(f"{output}.{rank}.out", "w") as file:
+                code = run.faults.print(text, file, ended) or code
+        else:
+            code = run.faults.print(text, sys.stdout, ended) or code
+    return code
+
+
+def find(name: str) -> Path | None:
+    """A program's file, as execvp(3) finds it."""
+    folders = [""] if "/" in name else os.environ.get("PATH", os.defpath).split(":")
+    for folder in folders:
+        path = Path(folder, name)
+        if path.is_file() and os.access(path, os.X_OK):
+            return path
+    return None
+
+
+def _foreign(run: Run, path: Path, words: list[str], output: str | None) -> int:
+    """A program that is none of the facility's: once, as rank 0."""
+    env = run.env | {"PMI_RANK": "0", "PMI_SIZE": str(len(run.tasks))}
+    with open(f"{output}.0.out", "wb") if output else io.BytesIO() as file:
+        where = file if output else None
+        return subprocess.run([str(path), *words], env=env, stdout=where).returncode
+
+
+# -- task.sh ------------------------------------------------------------------------------------
+
+
+def _task_script(run: Run, command: list[str]) -> list[str]:
+    """``task.sh SAMPLE [NAME=VALUE ...] PROGRAM [ARGUMENT ...]``: the report of every task on
+    standard error; the program."""
+    sample, *rest = command[1:]
+    run.sample = int(sample) if sample.isdigit() else None
+    set_by_words = {}
+    while rest and re.match(r"[A-Za-z_]\w*=", rest[0]):
+        name, _, value = rest.pop(0).partition("=")
+        set_by_words[name] = value
+    if not rest:
+        raise Refused("task.sh: no program", 127)
+    fault = Faults(Path(_program_of(rest)).name, run.sample)
+    if fault.one("binding"):
+        run.tasks = displaced(run.machine, run.tasks)
+    variable = next((name for name in VISIBLE if name in set_by_words), "")
+    lines = []
+    memories = run.machine.memories
+    lists: dict[tuple, str] = {}
+    hosts = set()
+    for task in run.tasks:
+        given = task.given
+        if given is None:
+            given = next((run.env[name] for name in VISIBLE if name in run.env), "-")
+        seen = set_by_words[variable] if variable else given
+        text = lists.get(task.cpus)
+        if text is None:
+            text = lists[task.cpus] = list_of(task.cpus)
+        lines.append(
+            f"plumbline-task {task.rank} {task.node} {text} {memories} {given} {seen}\n"
+        )
+        if sample == "0" and task.node not in hosts:
+            hosts.add(task.node)
+            lines += [f"plumbline-host {task.node} {fact} {value}\n" for fact, value in _facts(run)]
+    sys.stderr.write("".join(lines))
+    sys.stderr.flush()
+    run.env = run.env | set_by_words
+    return rest
+
+
+def _facts(run: Run) -> list[tuple[str, str]]:
+    machine = run.machine
+    near = machine.facts["numbering"] == "near"
+    words = {
+        "arch": "ppc64le" if near else "x86_64",
+        "name": machine.name,
+        "smt": "on" if machine.smt > 1 else "notsupported",
+        "cpu": f"processor of {machine.name}",
+        "memory": 2**28,
+    }
+    return [(fact, text.format(**words)) for fact, text in HOST_FACTS]
+
+
+def _program_of(words: list[str]) -> str:
+    """The program behind numactl and taskset."""
+    names = [word for word in words if not word.startswith("-")]
+    for name in names:
+        if Path(name).name not in ("numactl", "taskset") and find(name):
+            return name
+    return names[0] if names else ""
+
+
+def displaced(machine: Machine, tasks: list[Task]) -> list[Task]:
+    """Tasks on the cores next to their own; the last cores' on the first."""
+    width = machine.num_cores
+    moved = []
+    for task in tasks:
+        shift = len({machine.core_of(cpu) for cpu in task.cpus})
+        cores = {(machine.core_of(cpu) + shift) % width for cpu in task.cpus}
+        moved.append(task._replace(cpus=machine.cpus_of_cores(cores)))
+    return moved
+
+
+# -- numactl and taskset ------------------------------------------------------------------------
+
+NUMACTL = """
+-m|--membind= -N|--cpunodebind= -C|--physcpubind= -p|--preferred= -i|--interleave= -l|--localalloc
+"""
+
+
+def _wrappers(run: Run, command: list[str]) -> list[str]:
+    """numactl(8) and taskset(1) before the program: CPUs and memory policy of all tasks."""
+    while command:
+        name = Path(command[0]).name
+        if name == "numactl":
+            options, command = read(command[1:], NUMACTL, _unknown("numactl"))
+            run.tasks = _numactl(run, options)
+        elif name == "taskset":
+            options, command = read(
+                command[1:], "-c|--cpu-list -a|--all-tasks", _unknown("taskset")
+            )
+            text, *command = command
+            cpus = numbers(text) if "cpu-list" in options else _bits(text)
+            run.tasks = [task._replace(cpus=tuple(sorted(cpus))) for task in run.tasks]
+        else:
+            return command
+    raise Refused("no program was given", 127)
+
+
+def _unknown(name: str):
+    def refuse(word):
+        raise Refused(f"{name}: unrecognized option '{word}'", 1)
+
+    return refuse
+
+
+def _bits(text: str) -> list[int]:
+    mask = int(text, 16)
+    return [bit for bit in range(mask.bit_length()) if mask >> bit & 1]
+
+
+def _numactl(run: Run, options: Options) -> list[Task]:
+    machine = run.machine
+    known = {int(number) for number in numbers(machine.memories)}
+    changed = {}
+    if "membind" in options:
+        domains = tuple(numbers(options["membind"]))
+        away = [number for number in domains if number not in known]
+        if away:
+            raise Refused(f"libnuma: Warning: node argument {away[0]} is out of range\n", 1)
+        changed["memory"] = domains
+    if "physcpubind" in options:
+        changed["cpus"] = tuple(sorted(numbers(options["physcpubind"])))
+    if "cpunodebind" in options:
+        domains = numbers(options["cpunodebind"])
+        inside = [
+            core
+            for core in range(machine.num_cores)
+            if machine.numa_numbers[machine.numa_of(core)] in domains
+        ]
+        changed["cpus"] = machine.cpus_of_cores(inside)
+    if any(cpu >= machine.num_cpus for cpu in changed.get("cpus", ())):
+        raise Refused("libnuma: Warning: cpu argument is out of range\n", 1)
+    return [task._replace(**changed) for task in run.tasks]
+
+
+# -- GPUs ---------------------------------------------------------------------------------------
+
+
+def visible(machine: Machine, task: Task, env: dict[str, str]) -> tuple[int, ...]:
+    """GPUs that a program sees, in its order. A list ends at the first number that is none
+    (CUDA C++ Programming Guide, "CUDA Environment Variables"). On AMD's machines
+    ROCR_VISIBLE_DEVICES chooses first, and the others count in what it left (ROCm
+    documentation, "GPU isolation techniques")."""
+    given = {name: env[name] for name in VISIBLE if name in env}
+    if task.given is not None:
+        set_by_launcher = "ROCR_VISIBLE_DEVICES" if machine.vendor == "rocm" else VISIBLE[0]
+        if machine.facts.get("batch") == "flux":
+            set_by_launcher = VISIBLE[0]
+        given.setdefault(set_by_launcher, task.given)
+    if machine.vendor == "cuda":
+        return _chosen(given.get(VISIBLE[0]), task.gpus, task.gpus)
+    left = _chosen(given.get("ROCR_VISIBLE_DEVICES"), task.gpus, task.gpus)
+    for name in ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"):
+        if name in given:
+            return _chosen(given[name], left, tuple(range(len(left))), left)
+    return left
+
+
+def _chosen(text, default, known, values=None) -> tuple[int, ...]:
+    if text is None:
+        return default
+    found: list[int] = []
+    for word in str(text).split(","):
+        if not word.strip().isdigit() or int(word) not in known:
+            break
+        found.append(int(word) if values is None else values[int(word)])
+    return tuple(found)

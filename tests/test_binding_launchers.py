@@ -1,0 +1,684 @@
+"""Options of every launcher: by hand on the papers' machines, and read back on any other."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from plumbline import binding, launchers
+from plumbline.binding import Binding, BindingError, bind
+from plumbline.placement import (
+    PLACEMENTS,
+    Layout,
+    PlacementError,
+    Task,
+    Topology,
+    cpus_of_list,
+    cpus_of_mask,
+    lay_out,
+)
+from reframe.core.backends import getlauncher
+from reframe.core.launchers import JobLauncher
+from reframe.core.schedulers import Job
+from reframe.core.schedulers.local import LocalJobScheduler
+
+SYSTEMS = Path(__file__).resolve().parents[1] / "systems"
+
+
+@functools.cache
+def node_of(system: str, partition: int = 0) -> Topology:
+    """A node of one of the papers' machines."""
+    content = yaml.safe_load((SYSTEMS / f"{system}.yaml").read_text())
+    found = content["systems"][0]["partitions"][partition]
+    return Topology.of_partition(
+        found["processor"], found.get("devices", []), found.get("extras", {})
+    )
+
+
+def laid_out(system: str, placement: str, at: str = "", partition: int = 0, **given: int) -> Layout:
+    """A machine's placement, the layout of that name where there are several."""
+    found = lay_out(placement, node_of(system, partition), **given)
+    return next(layout for layout in found if not at or layout.at[0] == at)
+
+
+# -- options, by hand ----------------------------------------------------------------------------
+
+#: Launcher, system, placement, name of the layout, numbers -> options; where a file says the rest,
+#: its text behind ` << `.
+OPTIONS = [
+    # Summit: the last core of each socket (CPUs 84-87, 172-175) is the system's.
+    ("jsrun", "summit", "one-core", "", {}, "-n 1 -r 1 -a 1 -c 1 -g 0 -d packed -b packed:1"),
+    ("jsrun", "summit", "on-socket", "", {}, "-n 1 -r 1 -a 2 -c 2 -g 0 -d packed -b packed:1"),
+    ("jsrun", "summit", "all-cores", "", {}, "-n 1 -r 1 -a 1 -c 42 -g 0 -d packed -b packed:42"),
+    ("jsrun", "summit", "off-rack", "", {}, "-n 2 -r 1 -a 1 -c 1 -g 0 -d packed -b packed:1"),
+    ("jsrun", "summit", "full-node", "", {"nodes": 3},
+     "-n 3 -r 1 -a 42 -c 42 -g 0 -d packed -b packed:1"),
+    ("jsrun", "summit", "all-gpus", "", {},
+     "-n 6 -r 6 -a 1 -c 7 -g 1 -l gpu-cpu -d packed -b packed:7"),
+    ("jsrun", "summit", "on-node", "", {},
+     "--erf_input resources << cpu_index_using: physical\n"
+     "rank: 0-1: { host: 1; cpu: {0-3},{88-91}; mem: * }"),
+    ("jsrun", "summit", "per-gpu", "gpu4", {},
+     "--erf_input resources-gpu4 << cpu_index_using: physical\n"
+     "rank: 0: { host: 1; cpu: {88-171}; gpu: *; mem: * }"),
+    ("jsrun", "summit", "gpu-b", "gpu0-gpu3", {},
+     "--erf_input resources-gpu0-gpu3 << cpu_index_using: physical\n"
+     "rank: 0-1: { host: 1; cpu: {0-3},{88-91}; gpu: *; mem: * }"),
+    ("jsrun", "summit", "numa-0-1", "", {},
+     "--erf_input resources << cpu_index_using: physical\n"
+     "rank: 0: { host: 1; cpu: {0-83}; mem: * }"),
+    ("jsrun", "summit", "tasks-per-node", "", {"nodes": 2, "tasks_per_node": 4},
+     "--erf_input resources << cpu_index_using: physical\n"
+     "rank: 0-3: { host: 1; cpu: {0-39},{40-79},{88-127},{128-167}; mem: * }\n"
+     "rank: 4-7: { host: 2; cpu: {0-39},{40-79},{88-127},{128-167}; mem: * }"),
+    # Sierra: the first two cores of each socket are the system's.
+    ("jsrun", "sierra", "one-core", "", {}, "-n 1 -r 1 -a 1 -c 1 -g 0 -d packed -b packed:1"),
+    ("jsrun", "sierra", "on-node", "", {},
+     "--erf_input resources << cpu_index_using: physical\n"
+     "rank: 0-1: { host: 1; cpu: {8-11},{96-99}; mem: * }"),
+    ("jsrun", "sierra", "all-gpus", "", {},
+     "-n 4 -r 4 -a 1 -c 10 -g 1 -l gpu-cpu -d packed -b packed:10"),
+    # Frontier: the first core of each L3 cache is the system's.
+    ("srun", "frontier", "on-socket", "", {},
+     "--nodes=1 --ntasks=2 --ntasks-per-node=2 --distribution=block --cpu-bind=mask_cpu:0x2,0x4"),
+    ("srun", "frontier", "off-node", "", {},
+     "--nodes=2 --ntasks=2 --ntasks-per-node=1 --distribution=block --cpu-bind=mask_cpu:0x2"),
+    ("srun", "frontier", "all-cores", "", {},
+     "--nodes=1 --ntasks=1 --ntasks-per-node=1 --distribution=block "
+     "--cpu-bind=mask_cpu:0xfefefefefefefefe"),
+    ("srun", "frontier", "gpu-b", "gpu2-gpu4", {},
+     "--nodes=1 --ntasks=2 --ntasks-per-node=2 --distribution=block "
+     "--cpu-bind=mask_cpu:0x20000,0x2 --gpus-per-node=8 --gpu-bind=none"),
+    ("srun", "frontier", "all-gpus", "", {},
+     "--nodes=1 --ntasks=8 --ntasks-per-node=8 --distribution=block --cpu-bind=mask_cpu:"
+     "0xfe000000000000,0xfe00000000000000,0xfe0000,0xfe000000,0xfe,0xfe00,0xfe00000000,"
+     "0xfe0000000000 --gpus-per-node=8 --gpu-bind=map_gpu:0,1,2,3,4,5,6,7"),
+    ("srun", "perlmutter", "per-gpu", "gpu0", {},
+     "--nodes=1 --ntasks=1 --ntasks-per-node=1 --distribution=block "
+     "--cpu-bind=mask_cpu:0xffff000000000000 --gpus-per-node=4 --gpu-bind=none"),
+    # Polaris
+    ("pals", "polaris", "all-cores", "", {}, "--ppn 1 --cpu-bind list:0-31"),
+    ("pals", "polaris", "tasks-per-node", "", {"nodes": 2, "tasks_per_node": 2},
+     "--ppn 2 --cpu-bind list:0-15:16-31"),
+    ("pals", "polaris", "gpu-a", "gpu0-gpu1", {}, "--ppn 2 --cpu-bind list:24:16"),
+    ("pals", "polaris", "all-gpus", "", {},
+     "--ppn 4 --cpu-bind list:24-31:16-23:8-15:0-7 --gpu-bind list:0:1:2:3"),
+    # Cielo, Theta, Titan
+    ("alps", "cielo", "on-node", "", {}, "-cc 0,8"),
+    ("alps", "cielo", "all-cores", "", {}, "-cc none taskset -c 0-15"),
+    ("alps", "cielo", "tasks-per-node", "", {"nodes": 2, "tasks_per_node": 4}, "-cc depth"),
+    ("alps", "theta", "full-node", "", {}, f"-cc {','.join(map(str, range(64)))}"),
+    ("alps", "theta", "all-cores", "", {}, "-cc none taskset -c 0-63"),
+    ("alps", "titan", "all-gpus", "", {}, "-cc none taskset -c 0-15"),
+    # Reedbush, Sawtooth, Eagle
+    ("mpirun-intelmpi", "reedbush-u", "on-node", "", {}, "-genv I_MPI_PIN_DOMAIN [0x1,0x40000]"),
+    ("mpirun-intelmpi", "sawtooth", "off-node", "", {}, "-ppn 1 -genv I_MPI_PIN_DOMAIN [0x1]"),
+    ("mpirun-intelmpi", "sawtooth", "all-cores", "", {},
+     "-genv I_MPI_PIN_DOMAIN [0xffffffffffff]"),
+    ("mpt", "reedbush-u", "on-node", "", {}, "omplace -nt 1 -c 0,18"),
+    ("mpt", "reedbush-u", "all-cores", "", {}, "taskset -c 0-35"),
+    ("mpt", "reedbush-u", "off-node", "", {}, "taskset -c 0"),
+    ("mvapich", "reedbush-u", "on-node", "", {}, "-bind-to user:0,18"),
+    ("mpirun-openmpi", "reedbush-h", "gpu-a", "gpu0-gpu1", {},
+     "--mca rmaps_rank_file_physical 1 --rankfile rankfile-gpu0-gpu1 << "
+     "rank 0=localhost slot=0\nrank 1=localhost slot=18"),
+    ("mpirun-openmpi", "eagle", "off-node", "", {},
+     "--mca rmaps_rank_file_physical 1 --rankfile rankfile << "
+     "rank 0=+n0 slot=0\nrank 1=+n1 slot=0"),
+    ("openmpi", "eagle", "one-socket", "", {},
+     "--mca rmaps_rank_file_physical 1 --rankfile rankfile << "
+     "rank 0=localhost slot=0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17"),
+    ("openmpi5", "eagle", "tasks-per-node", "", {"nodes": 2, "tasks_per_node": 36},
+     "--map-by rankfile:file=rankfile << " + "\n".join(
+         f"rank {node * 36 + socket * 18 + core}=+n{node} slot={socket}:{core}"
+         for node in range(2) for socket in range(2) for core in range(18))),
+    ("hydra", "eagle", "one-task-per-node", "", {"nodes": 4}, "-bind-to user:0 -ppn 1"),
+    ("mpiexec", "eagle", "tasks-per-node", "", {"tasks_per_node": 12},
+     "-bind-to user:" + ",".join(f"{i}+{i + 1}+{i + 2}" for i in range(0, 36, 3))),
+    ("local", "eagle", "one-socket", "", {}, "taskset -c 0-17"),
+    # Tioga
+    ("flux-run", "tioga", "off-node", "", {},
+     "-N 2 --tasks-per-node=1 --exclusive -o mpibind=off -o cpu-affinity=map:0 "
+     "-o gpu-affinity=off"),
+    ("flux-run", "tioga", "gpu-a", "gpu0-gpu1", {},
+     "-N 1 --tasks-per-node=2 --exclusive -o mpibind=off -o cpu-affinity=map:48;56 "
+     "-o gpu-affinity=off"),
+    ("flux-run", "tioga", "all-gpus", "", {},
+     "-N 1 --tasks-per-node=8 --exclusive -o mpibind=off "
+     "-o cpu-affinity=map:48-55;56-63;16-23;24-31;0-7;8-15;32-39;40-47 "
+     "-o gpu-affinity=map:0;1;2;3;4;5;6;7"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("launcher", "system", "placement", "at", "numbers", "told"), OPTIONS)
+def test_options(
+    launcher: str, system: str, placement: str, at: str, numbers: dict, told: str
+) -> None:
+    bound = bind(laid_out(system, placement, at, **numbers), launcher, node_of(system))
+    options, _, text = told.partition(" << ")
+    assert bound.options == tuple(options.split())
+    # The file has the name that the last option gives.
+    named = options.split()[-1].removeprefix("rankfile:file=")
+    assert bound.files == ({named: f"{text}\n"} if text else {})
+
+
+def test_every_launcher_has_options_by_hand() -> None:
+    assert {launcher for launcher, *_ in OPTIONS} == set(binding.LAUNCHERS)
+
+
+def test_variables_of_the_job() -> None:
+    """Where an MPI would bind anew by itself, or place by the scheduler's wish."""
+    for launcher, placement, variables in [
+        ("mvapich", "on-node", {"MV2_ENABLE_AFFINITY": "0"}),
+        ("mpt", "all-cores", {"MPI_DSM_OFF": "1"}),
+        ("mpt", "on-node", {}),
+        ("mpirun-intelmpi", "off-node", {"I_MPI_JOB_RESPECT_PROCESS_PLACEMENT": "0"}),
+        ("mpirun-intelmpi", "on-node", {}),
+        ("hydra", "on-node", {}),
+    ]:
+        assert bind(laid_out("reedbush-u", placement), launcher).env_vars == variables
+
+
+def test_without_the_topology() -> None:
+    """A whole node cannot be told from a part of it, nor can its GPUs be counted."""
+    whole = bind(laid_out("summit", "all-cores"), "jsrun")
+    assert whole.options == ("--erf_input", "resources")
+    assert "cpu: {0-83,88-171};" in whole.files["resources"]
+    alone = bind(laid_out("perlmutter", "per-gpu", "gpu0"), "srun")
+    assert alone.options[-1] == "--gpu-bind=none"
+    assert not any("gpus-per-node" in option for option in alone.options)
+
+
+# -- words before the program --------------------------------------------------------------------
+
+PLACES = ",".join(f"{{{cpu}}}" for cpu in range(18))
+
+#: System, placement, name of the layout -> words, the same for every launcher that can do it.
+WORDS = [
+    ("eagle", "one-core", "", "OMP_NUM_THREADS=1 OMP_PROC_BIND=close OMP_PLACES={0}"),
+    ("eagle", "off-node", "", "OMP_NUM_THREADS=1 OMP_PROC_BIND=close OMP_PLACES={0}"),
+    ("eagle", "on-node", "", "OMP_NUM_THREADS=1 OMP_PROC_BIND=close OMP_PLACES=cores"),
+    ("eagle", "one-socket", "",
+     f"OMP_NUM_THREADS=18 OMP_PROC_BIND=close OMP_PLACES={PLACES}"),
+    ("eagle", "numa-0-1", "",
+     f"OMP_NUM_THREADS=18 OMP_PROC_BIND=close OMP_PLACES={PLACES} numactl --membind=1"),
+    ("frontier", "per-gpu", "gpu4",
+     "OMP_NUM_THREADS=7 OMP_PROC_BIND=close OMP_PLACES={1},{2},{3},{4},{5},{6},{7} "
+     "ROCR_VISIBLE_DEVICES=4"),
+    ("frontier", "all-gpus", "", "OMP_NUM_THREADS=7 OMP_PROC_BIND=close OMP_PLACES=cores"),
+    ("perlmutter", "gpu-a", "gpu1-gpu3",
+     "OMP_NUM_THREADS=1 OMP_PROC_BIND=close OMP_PLACES=cores CUDA_DEVICE_ORDER=PCI_BUS_ID "
+     "CUDA_VISIBLE_DEVICES=1,3"),
+    ("perlmutter", "all-gpus", "",
+     "OMP_NUM_THREADS=16 OMP_PROC_BIND=close OMP_PLACES=cores CUDA_DEVICE_ORDER=PCI_BUS_ID"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("launcher", binding.LAUNCHERS)
+@pytest.mark.parametrize(("system", "placement", "at", "words"), WORDS)
+def test_words(launcher: str, system: str, placement: str, at: str, words: str) -> None:
+    try:
+        bound = bind(laid_out(system, placement, at), launcher)
+    except BindingError:
+        assert (launcher == "local") or (placement == "all-gpus")
+        return
+    assert bound.task == tuple(words.split())
+
+
+def test_memory_of_power9_by_linux_numbers() -> None:
+    """Its second domain is 8."""
+    assert bind(laid_out("summit", "numa-0-1"), "jsrun").task[-2:] == ("numactl", "--membind=8")
+
+
+def test_tasks_with_different_numbers_of_cores() -> None:
+    """No number of threads would be right for both: the runtime counts."""
+    one, *more = node_of("eagle").cores[:3]
+    layout = Layout("uneven", (Task(0, (one,)), Task(0, tuple(more))))
+    assert bind(layout, "srun").task == ("OMP_PROC_BIND=close", "OMP_PLACES=cores")
+
+
+# -- what a launcher cannot do -------------------------------------------------------------------
+
+OWN = "cannot give each task a GPU of its own"
+CORES = node_of("eagle").cores
+
+#: Launcher, layout -> what the refusal says.
+UNBOUND = [
+    *(
+        (launcher, laid_out("perlmutter", "all-gpus"), OWN)
+        for launcher in binding.LAUNCHERS
+        if launcher not in ("local", "srun", "jsrun", "pals", "flux-run")
+    ),
+    ("local", laid_out("eagle", "on-socket"), "starts one task"),
+    ("local", laid_out("eagle", "off-node"), "starts one task"),
+    (
+        "mpt",
+        laid_out("reedbush-u", "tasks-per-node", tasks_per_node=2),
+        "one task per node, or one core per task",
+    ),
+    (
+        "alps",
+        Layout("gap", (Task(0, CORES[:2]), Task(0, CORES[4:6]))),
+        "only to equal blocks of CPUs",
+    ),
+    *(
+        (launcher, Layout("unlike", (Task(0, CORES[:1]), Task(1, CORES[1:2]))), "nodes .* differ")
+        for launcher in binding.LAUNCHERS
+        if launcher not in ("local", "openmpi", "mpirun-openmpi", "openmpi5")
+    ),
+    *(
+        (launcher, Layout("unlike", (Task(0, CORES[:1], 0), Task(0, CORES[1:2], 1))), "same domain")
+        for launcher in ("hydra", "srun", "jsrun")
+    ),
+    ("srun", Layout("unknown", (Task(0, CORES[:1], None, (0,)),)), "give the arch"),
+    (
+        "srun",
+        Layout("twos", tuple(Task(0, CORES[i : i + 1], None, (2 * i, 2 * i + 1)) for i in (0, 1)),
+               vendor="cuda"),
+        "each task one GPU, or all tasks the same",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("launcher", "layout", "says"), UNBOUND)
+def test_what_a_launcher_cannot_do(launcher: str, layout: Layout, says: str) -> None:
+    with pytest.raises(
+        BindingError, match=f"^launcher '{launcher}', placement '{layout.placement}': .*{says}"
+    ):
+        bind(layout, launcher)
+
+
+def test_open_mpi_5_miscounts_uneven_sockets() -> None:
+    uneven = Topology(CORES[1:])
+    with pytest.raises(BindingError, match="keep as many of each socket"):
+        bind(lay_out("on-node", uneven)[0], "openmpi5", uneven)
+
+
+def test_unknown_launcher() -> None:
+    with pytest.raises(BindingError, match=r"'lrun'.*has local, hydra"):
+        bind(laid_out("eagle", "one-core"), "lrun")
+
+
+def test_nodes_that_differ_in_a_rank_file() -> None:
+    layout = Layout("unlike", (Task(0, CORES[:1]), Task(1, CORES[18:20])))
+    text = bind(layout, "openmpi").files["rankfile"]
+    assert text == "rank 0=+n0 slot=0\nrank 1=+n1 slot=18,19\n"
+
+
+# -- any machine: the options, read independently ------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A node, and the CPU numbers that are kept for the system.
+
+    :ivar cores: CPU numbers of every core, also of those kept, by socket.
+    """
+
+    topology: Topology
+    cores: list[list[list[int]]]
+    kept: set[int]
+
+
+@st.composite
+def machines(draw: st.DrawFn) -> Machine:
+    """One to three sockets of up to two memory domains, one to four threads a core, numbered core
+    by core or thread by thread; some cores kept for the system; GPUs near domains."""
+    sockets = draw(st.integers(1, 3))
+    domains = draw(st.integers(1, 2))
+    per_domain = draw(st.integers(1, 4))
+    threads = draw(st.sampled_from([1, 2, 4]))
+    together = draw(st.booleans())
+    total = sockets * domains * per_domain
+
+    def threads_of(core: int) -> list[int]:
+        if together:
+            return list(range(core * threads, (core + 1) * threads))
+        return [core + thread * total for thread in range(threads)]
+
+    cores = [threads_of(core) for core in range(total)]
+    by_domain = [cores[i : i + per_domain] for i in range(0, total, per_domain)]
+    kept: set[int] = set()
+    for domain in by_domain:
+        count = draw(st.integers(0, len(domain) - 1))
+        first = draw(st.booleans())
+        chosen = domain[:count] if first else domain[len(domain) - count :]
+        kept.update(cpu for core in chosen for cpu in core)
+
+    def mask(groups: Iterable[Iterable[int]]) -> str:
+        return hex(sum(1 << cpu for group in groups for cpu in group))
+
+    by_socket = [
+        [core for domain in by_domain[i : i + domains] for core in domain]
+        for i in range(0, len(by_domain), domains)
+    ]
+    processor = {
+        "topology": {
+            "cores": [mask([core]) for core in cores],
+            "numa_nodes": [mask(domain) for domain in by_domain],
+            "sockets": [mask(socket) for socket in by_socket],
+        }
+    }
+    gpus = draw(st.integers(0, 4))
+    near = [draw(st.integers(0, len(by_domain) - 1)) for _ in range(gpus)]
+    usable = sorted({cpu for core in cores for cpu in core} - kept)
+    extras = {
+        "usable_cpus": usable,
+        "gpu_affinity": [
+            {"numa": d, "cpus": ",".join(str(c) for core in by_domain[d] for c in core)}
+            for d in near
+        ],
+        "pair_classes": {"gpu-a": [[0, 1]] if gpus > 1 else []},
+    }
+    devices = [{"type": "gpu", "arch": "sm_80", "num_devices": gpus}] if gpus else []
+    topology = Topology.of_partition(processor, devices, extras)
+    return Machine(topology, by_socket, kept)
+
+
+#: What a rank's place is: its node, and the CPUs that it may run on.
+Place = tuple[int, set[int]]
+
+
+def same_on_every_node(sets: Sequence[set[int]], layout: Layout) -> list[Place]:
+    return [(node, cpus) for node in range(layout.num_nodes) for cpus in sets]
+
+
+def after(words: Sequence[str], option: str) -> str:
+    """The word behind an option."""
+    return words[list(words).index(option) + 1]
+
+
+def read_taskset(bound: Binding, layout: Layout, _: Machine) -> list[Place]:
+    assert bound.options[-3:-1] == ("taskset", "-c")
+    return same_on_every_node([cpus_of_list(bound.options[-1])], layout)
+
+
+def read_hydra(bound: Binding, layout: Layout, _: Machine) -> list[Place]:
+    sets = after(bound.options, "-bind-to").removeprefix("user:").split(",")
+    assert layout.num_nodes == 1 or int(after(bound.options, "-ppn")) == len(sets)
+    return same_on_every_node([{int(cpu) for cpu in part.split("+")} for part in sets], layout)
+
+
+def read_intel(bound: Binding, layout: Layout, _: Machine) -> list[Place]:
+    masks = after(bound.options, "I_MPI_PIN_DOMAIN").strip("[]").split(",")
+    assert layout.num_nodes == 1 or int(after(bound.options, "-ppn")) == len(masks)
+    return same_on_every_node([set(cpus_of_mask(mask)) for mask in masks], layout)
+
+
+def read_ranks(bound: Binding) -> dict[int, tuple[int, str]]:
+    """Node and slot of each rank of the one rank file."""
+    ((_, text),) = bound.files.items()
+    found = re.findall(r"^rank (\d+)=(?:localhost|\+n(\d+)) slot=(\S+)$", text, re.M)
+    assert len(found) == text.count("\n")
+    return {int(rank): (int(node or 0), slot) for rank, node, slot in found}
+
+
+def read_openmpi(bound: Binding, _: Layout, machine: Machine) -> list[Place]:
+    """A physical number stands for its core with all threads."""
+    core_of = {cpu: core for socket in machine.cores for core in socket for cpu in core}
+    ranks = read_ranks(bound)
+    return [
+        (node, {cpu for number in slot.split(",") for cpu in core_of[int(number)]})
+        for node, slot in (ranks[rank] for rank in range(len(ranks)))
+    ]
+
+
+def read_openmpi5(bound: Binding, _: Layout, machine: Machine) -> list[Place]:
+    """Logical numbers, counted through the cores of all sockets that may be used."""
+    usable = [
+        [core for core in socket if not machine.kept.issuperset(core)] for socket in machine.cores
+    ]
+    usable = [socket for socket in usable if socket]
+    flat = [core for socket in usable for core in socket]
+    ranks = read_ranks(bound)
+    places = []
+    for rank in range(len(ranks)):
+        node, slot = ranks[rank]
+        cpus: set[int] = set()
+        for part in slot.split(";"):
+            package, _, numbers = part.partition(":")
+            before = len(usable[int(package)]) * int(package)
+            for number in numbers.split(","):
+                cpus.update(flat[before + int(number)])
+        places.append((node, cpus))
+    return places
+
+
+def read_srun(bound: Binding, layout: Layout, _: Machine) -> list[Place]:
+    told = dict(option.lstrip("-").split("=", 1) for option in bound.options)
+    masks = told["cpu-bind"].removeprefix("mask_cpu:").split(",")
+    assert int(told["nodes"]) == layout.num_nodes
+    assert int(told["ntasks"]) == layout.num_nodes * len(masks)
+    assert int(told["ntasks-per-node"]) == len(masks)
+    return same_on_every_node([set(cpus_of_mask(mask)) for mask in masks], layout)
+
+
+def read_jsrun(bound: Binding, layout: Layout, machine: Machine) -> list[Place]:
+    if "--erf_input" in bound.options:
+        return read_resource_file(bound.files[after(bound.options, "--erf_input")])
+    number = {option: int(after(bound.options, option)) for option in ("-n", "-r", "-a", "-c")}
+    width = int(after(bound.options, "-b").removeprefix("packed:"))
+    free = [
+        core for socket in machine.cores for core in socket if not machine.kept.issuperset(core)
+    ]
+    sets = []
+    for index in range(number["-r"]):
+        if after(bound.options, "-g") == "1":
+            near = {cpu for core in machine.topology.gpus[index].cores for cpu in core.cpus}
+            socket = next(s for s in machine.cores if any(near & set(core) for core in s))
+            mine = [core for core in free if core in socket][: number["-c"]]
+        else:
+            mine = free[: number["-c"]]
+        free = [core for core in free if core not in mine]
+        for task in range(number["-a"]):
+            packed = mine[task * width : (task + 1) * width]
+            sets.append({cpu for core in packed for cpu in core})
+    assert number["-n"] == number["-r"] * layout.num_nodes
+    return same_on_every_node(sets, layout)
+
+
+def read_resource_file(text: str) -> list[Place]:
+    first, *lines = text.splitlines()
+    assert first == "cpu_index_using: physical"
+    places: dict[int, Place] = {}
+    for line in lines:
+        found = re.fullmatch(
+            r"rank: ([\d-]+): \{ host: (\d+); cpu: (\{[\d,{}-]+\});(?: gpu: (?:\*|\{\d\});)? "
+            r"mem: \* \}",
+            line,
+        )
+        assert found, line
+        ranks = sorted(cpus_of_list(found[1]))
+        sets = [cpus_of_list(part) for part in found[3][1:-1].split("},{")]
+        assert len(ranks) == len(sets)
+        places.update(
+            (rank, (int(found[2]) - 1, cpus)) for rank, cpus in zip(ranks, sets, strict=True)
+        )
+    return [places[rank] for rank in range(len(places))]
+
+
+def read_alps(bound: Binding, layout: Layout, machine: Machine) -> list[Place]:
+    binds = after(bound.options, "-cc")
+    if binds == "none":
+        return read_taskset(bound, layout, machine)
+    if binds == "depth":
+        depth = layout.num_cpus_per_task
+        return same_on_every_node(
+            [set(range(i * depth, (i + 1) * depth)) for i in range(layout.num_tasks_per_node)],
+            layout,
+        )
+    return same_on_every_node([{int(cpu)} for cpu in binds.split(",")], layout)
+
+
+def read_pals(bound: Binding, layout: Layout, _: Machine) -> list[Place]:
+    sets = after(bound.options, "--cpu-bind").removeprefix("list:").split(":")
+    assert int(after(bound.options, "--ppn")) == len(sets)
+    return same_on_every_node([cpus_of_list(part) for part in sets], layout)
+
+
+def read_mpt(bound: Binding, layout: Layout, machine: Machine) -> list[Place]:
+    if "taskset" in bound.options:
+        return read_taskset(bound, layout, machine)
+    assert bound.options[:3] == ("omplace", "-nt", "1")
+    sets = [{int(cpu)} for cpu in after(bound.options, "-c").split(",")]
+    return same_on_every_node(sets, layout)
+
+
+def read_flux(bound: Binding, layout: Layout, _: Machine) -> list[Place]:
+    shell = dict(option.split("=", 1) for option in bound.options if "affinity" in option)
+    sets = shell["cpu-affinity"].removeprefix("map:").split(";")
+    assert int(after(bound.options, "-N")) == layout.num_nodes
+    assert f"--tasks-per-node={len(sets)}" in bound.options
+    return same_on_every_node([cpus_of_list(part) for part in sets], layout)
+
+
+READERS: dict[str, Callable[[Binding, Layout, Machine], list[Place]]] = {
+    "local": read_taskset,
+    "hydra": read_hydra,
+    "mpiexec": read_hydra,
+    "mpirun-intelmpi": read_intel,
+    "mvapich": read_hydra,
+    "openmpi": read_openmpi,
+    "mpirun-openmpi": read_openmpi,
+    "openmpi5": read_openmpi5,
+    "srun": read_srun,
+    "jsrun": read_jsrun,
+    "alps": read_alps,
+    "pals": read_pals,
+    "mpt": read_mpt,
+    "flux-run": read_flux,
+}
+
+
+def layouts_of(topology: Topology) -> list[Layout]:
+    """Every layout of every placement, on one node and on three; and one with the tasks of its
+    node in the reverse order."""
+    found: list[Layout] = []
+    for name in PLACEMENTS:
+        for numbers in ({}, {"nodes": 3, "tasks_per_node": 2}):
+            try:
+                found += lay_out(name, topology, **numbers)
+            except PlacementError:
+                continue
+    backwards = tuple(Task(node, (core,)) for node in range(2) for core in reversed(topology.cores))
+    return [*found, Layout("backwards", backwards)]
+
+
+@pytest.mark.parametrize("launcher", READERS)
+@settings(max_examples=25, deadline=None)
+@given(machine=machines())
+def test_the_options_name_exactly_the_layouts_cpus(launcher: str, machine: Machine) -> None:
+    for layout in layouts_of(machine.topology):
+        try:
+            bound = bind(layout, launcher, machine.topology)
+        except BindingError:
+            continue
+        places = READERS[launcher](bound, layout, machine)
+        assert len(places) == layout.num_tasks
+        taken: set[tuple[int, int]] = set()
+        for (node, cpus), task in zip(places, layout.tasks, strict=True):
+            assert node == task.node
+            assert not cpus & machine.kept
+            assert cpus <= task.hardware_threads
+            assert all(cpus & set(core.cpus) for core in task.cores)
+            assert not taken & {(node, cpu) for cpu in cpus}
+            taken |= {(node, cpu) for cpu in cpus}
+
+
+@settings(max_examples=25, deadline=None)
+@given(machine=machines())
+def test_what_each_launcher_refuses(machine: Machine) -> None:
+    """Nothing that it could do: each of these takes any layout with one GPU a task at most."""
+    for layout in layouts_of(machine.topology):
+        own = len({task.gpus for task in layout.tasks}) > 1
+        for launcher in ("srun", "jsrun", "pals", "flux-run"):
+            bind(layout, launcher, machine.topology)
+        for launcher in ("hydra", "mpirun-intelmpi", "mvapich", "openmpi"):
+            if own:
+                with pytest.raises(BindingError, match=OWN):
+                    bind(layout, launcher, machine.topology)
+            else:
+                bind(layout, launcher, machine.topology)
+
+
+@settings(max_examples=25, deadline=None)
+@given(machine=machines())
+def test_own_gpus_by_the_launchers_own_option(machine: Machine) -> None:
+    """Those that give each task a GPU give the layout's, in rank order."""
+    try:
+        (layout,) = lay_out("all-gpus", machine.topology)
+    except PlacementError:
+        return
+    wanted = [str(task.gpus[0]) for task in layout.tasks]
+    if len(wanted) == 1:
+        for launcher in ("srun", "jsrun", "pals", "flux-run", "hydra"):
+            assert "CUDA_VISIBLE_DEVICES=0" in bind(layout, launcher, machine.topology).task
+        return
+    read = {
+        "srun": lambda b: b.options[-1].removeprefix("--gpu-bind=map_gpu:").split(","),
+        "pals": lambda b: after(b.options, "--gpu-bind").removeprefix("list:").split(":"),
+        "flux-run": lambda b: b.options[-1].removeprefix("gpu-affinity=map:").split(";"),
+        "jsrun": gpus_of_jsrun,
+    }
+    for launcher, gpus in read.items():
+        bound = bind(layout, launcher, machine.topology)
+        assert gpus(bound) == wanted
+        assert not any("VISIBLE" in word for word in bound.task)
+
+
+def gpus_of_jsrun(bound: Binding) -> list[str]:
+    if "--erf_input" in bound.options:
+        ((_, text),) = bound.files.items()
+        return re.findall(r"gpu: \{(\d+)\}", text)
+    assert after(bound.options, "-g") == "1"
+    return [str(gpu) for gpu in range(int(after(bound.options, "-r")))]
+
+
+# -- the launcher's command with them ------------------------------------------------------------
+
+
+def command(launcher: JobLauncher, layout: Layout, options: Sequence[str]) -> str:
+    """ReFrame's line for a launcher with these options."""
+    job = Job.create(LocalJobScheduler(), launcher, name="job")
+    job.num_tasks, job.num_tasks_per_node = layout.num_tasks, layout.num_tasks_per_node
+    job.num_cpus_per_task = layout.num_cpus_per_task
+    launcher.options = list(options)
+    return launcher.run_command(job)
+
+
+@pytest.mark.parametrize(
+    ("name", "system", "placement", "line"),
+    [
+        ("jsrun", "summit", "on-socket", "jsrun -n 1 -r 1 -a 2 -c 2 -g 0 -d packed -b packed:1"),
+        ("jsrun", "summit", "on-node", "jsrun --erf_input resources"),
+        ("flux-run", "tioga", "on-socket",
+         "flux run -N 1 --tasks-per-node=2 --exclusive -o mpibind=off -o cpu-affinity=map:0;1 "
+         "-o gpu-affinity=off"),
+        ("alps", "cielo", "tasks-per-node", "aprun -n 2 -N 2 -d 8 -cc depth"),
+        ("alps", "cielo", "all-cores", "aprun -n 1 -N 1 -d 16 -cc none taskset -c 0-15"),
+        ("mpt", "reedbush-u", "on-socket", "mpiexec_mpt -np 2 omplace -nt 1 -c 0,1"),
+        ("mpirun-intelmpi", "sawtooth", "on-socket",
+         "mpirun -np 2 -genv I_MPI_PIN_DOMAIN [0x1,0x2]"),
+        ("mpirun-openmpi", "eagle", "on-socket",
+         "mpirun -np 2 --mca rmaps_rank_file_physical 1 --rankfile rankfile"),
+        ("mpiexec", "eagle", "on-socket", "mpiexec -n 2 -bind-to user:0,1"),
+    ],
+)  # fmt: skip
+def test_command(name: str, system: str, placement: str, line: str) -> None:
+    """No number stands twice."""
+    layout = laid_out(system, placement, tasks_per_node=2)
+    bound = bind(layout, name, node_of(system))
+    assert command(getlauncher(name)(), layout, bound.options) == line
+
+
+def test_commands_without_a_binding() -> None:
+    layout = laid_out("summit", "tasks-per-node", nodes=2, tasks_per_node=6)
+    assert command(launchers.Jsrun(), layout, []) == "jsrun -n 12 -a 1 -c 7 -b rs -r 6"
+    assert command(launchers.FluxRun(), layout, []) == "flux run -N 2 -n 12 -c 7"
