@@ -7,6 +7,9 @@ from plumbline.parse import Fom, Output, ParseError
 GIB = 2**30
 MIB = 2**20
 
+#: Access as the papers call it -> as IOR does.
+ACCESS = {"file-per-process": "file-per-process", "shared": "single-shared-file"}
+
 
 class Ior(Benchmark):
     """What all of them share: writes, flushes, and reads what another node wrote.
@@ -70,7 +73,7 @@ class Ior(Benchmark):
             yield Fom("cached_read_bandwidth", read.value, read.unit)
 
     def verify(self, output: Output) -> None:
-        asked = {"api": self.api.upper(), "access": self.access}
+        asked = {"api": self.api.upper(), "access": ACCESS[self.access]}
         for key, value in asked.items():
             if output.inputs[key] != value:
                 raise ParseError(f"IOR ran with {key} {output.inputs[key]}, asked for was {value}")

@@ -21,7 +21,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 import yaml
-from plumbline.check import has_direct_io
+from plumbline.scratch import has_direct_io
 
 ROOT = Path(__file__).resolve().parents[1]
 BIN = Path(sys.executable).parent

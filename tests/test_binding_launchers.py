@@ -64,25 +64,32 @@ OPTIONS = [
      "-n 6 -r 6 -a 1 -c 7 -g 1 -l gpu-cpu -d packed -b packed:7"),
     ("jsrun", "summit", "on-node", "", {},
      "--erf_input resources << cpu_index_using: physical\n"
-     "rank: 0-1: { host: 1; cpu: {0-3},{88-91}; mem: * }"),
+     "rank: 0,1: { host: 1; cpu: {0-3},{88-91}; mem: * }"),
     ("jsrun", "summit", "per-gpu", "gpu4", {},
      "--erf_input resources-gpu4 << cpu_index_using: physical\n"
      "rank: 0: { host: 1; cpu: {88-171}; gpu: *; mem: * }"),
+    ("jsrun", "summit", "gpu-a", "gpu0-gpu1", {},
+     "--erf_input resources-gpu0-gpu1 << cpu_index_using: physical\n"
+     "rank: 0,1: { host: 1; cpu: {0-3},{4-7}; gpu: *; mem: * }"),
     ("jsrun", "summit", "gpu-b", "gpu0-gpu3", {},
      "--erf_input resources-gpu0-gpu3 << cpu_index_using: physical\n"
-     "rank: 0-1: { host: 1; cpu: {0-3},{88-91}; gpu: *; mem: * }"),
+     "rank: 0,1: { host: 1; cpu: {0-3},{88-91}; gpu: *; mem: * }"),
     ("jsrun", "summit", "numa-0-1", "", {},
      "--erf_input resources << cpu_index_using: physical\n"
      "rank: 0: { host: 1; cpu: {0-83}; mem: * }"),
     ("jsrun", "summit", "tasks-per-node", "", {"nodes": 2, "tasks_per_node": 4},
      "--erf_input resources << cpu_index_using: physical\n"
-     "rank: 0-3: { host: 1; cpu: {0-39},{40-79},{88-127},{128-167}; mem: * }\n"
-     "rank: 4-7: { host: 2; cpu: {0-39},{40-79},{88-127},{128-167}; mem: * }"),
+     "rank: 0,1,2,3: { host: 1; cpu: {0-39},{40-79},{88-127},{128-167}; mem: * }\n"
+     "rank: 4,5,6,7: { host: 2; cpu: {0-39},{40-79},{88-127},{128-167}; mem: * }"),
+    ("jsrun", "frontier", "all-gpus", "", {},
+     "--erf_input resources-gpu0 << cpu_index_using: physical\n" + "\n".join(
+         f"rank: {rank}: {{ host: 1; cpu: {{{core}-{core + 6},{core + 64}-{core + 70}}}; "
+         f"gpu: {{{rank}}} }}" for rank, core in enumerate([49, 57, 17, 25, 1, 9, 33, 41]))),
     # Sierra: the first two cores of each socket are the system's.
     ("jsrun", "sierra", "one-core", "", {}, "-n 1 -r 1 -a 1 -c 1 -g 0 -d packed -b packed:1"),
     ("jsrun", "sierra", "on-node", "", {},
      "--erf_input resources << cpu_index_using: physical\n"
-     "rank: 0-1: { host: 1; cpu: {8-11},{96-99}; mem: * }"),
+     "rank: 0,1: { host: 1; cpu: {8-11},{96-99}; mem: * }"),
     ("jsrun", "sierra", "all-gpus", "", {},
      "-n 4 -r 4 -a 1 -c 10 -g 1 -l gpu-cpu -d packed -b packed:10"),
     # Frontier: the first core of each L3 cache is the system's.
@@ -122,9 +129,9 @@ OPTIONS = [
     ("mpirun-intelmpi", "sawtooth", "off-node", "", {}, "-ppn 1 -genv I_MPI_PIN_DOMAIN [0x1]"),
     ("mpirun-intelmpi", "sawtooth", "all-cores", "", {},
      "-genv I_MPI_PIN_DOMAIN [0xffffffffffff]"),
-    ("mpt", "reedbush-u", "on-node", "", {}, "omplace -nt 1 -c 0,18"),
-    ("mpt", "reedbush-u", "all-cores", "", {}, "taskset -c 0-35"),
-    ("mpt", "reedbush-u", "off-node", "", {}, "taskset -c 0"),
+    ("mpt", "reedbush-u", "on-node", "", {}, "-ppn 2 omplace -nt 1 -c 0,18"),
+    ("mpt", "reedbush-u", "all-cores", "", {}, "-ppn 1 taskset -c 0-35"),
+    ("mpt", "reedbush-u", "off-node", "", {}, "-ppn 1 taskset -c 0"),
     ("mvapich", "reedbush-u", "on-node", "", {}, "-bind-to user:0,18"),
     ("mpirun-openmpi", "reedbush-h", "gpu-a", "gpu0-gpu1", {},
      "--mca rmaps_rank_file_physical 1 --rankfile rankfile-gpu0-gpu1 << "
@@ -490,12 +497,12 @@ def read_resource_file(text: str) -> list[Place]:
     places: dict[int, Place] = {}
     for line in lines:
         found = re.fullmatch(
-            r"rank: ([\d-]+): \{ host: (\d+); cpu: (\{[\d,{}-]+\});(?: gpu: (?:\*|\{\d\});)? "
-            r"mem: \* \}",
+            r"rank: ([\d,]+): \{ host: (\d+); cpu: (\{[\d,{}-]+\});"
+            r"(?: gpu: \{\d\}|(?: gpu: \*;)? mem: \*) \}",
             line,
         )
         assert found, line
-        ranks = sorted(cpus_of_list(found[1]))
+        ranks = [int(rank) for rank in found[1].split(",")]
         sets = [cpus_of_list(part) for part in found[3][1:-1].split("},{")]
         assert len(ranks) == len(sets)
         places.update(
@@ -526,8 +533,9 @@ def read_pals(bound: Binding, layout: Layout, _: Machine) -> list[Place]:
 def read_mpt(bound: Binding, layout: Layout, machine: Machine) -> list[Place]:
     if "taskset" in bound.options:
         return read_taskset(bound, layout, machine)
-    assert bound.options[:3] == ("omplace", "-nt", "1")
+    assert bound.options[2:5] == ("omplace", "-nt", "1")
     sets = [{int(cpu)} for cpu in after(bound.options, "-c").split(",")]
+    assert int(after(bound.options, "-ppn")) == len(sets)
     return same_on_every_node(sets, layout)
 
 
@@ -663,7 +671,7 @@ def command(launcher: JobLauncher, layout: Layout, options: Sequence[str]) -> st
          "-o gpu-affinity=off"),
         ("alps", "cielo", "tasks-per-node", "aprun -n 2 -N 2 -d 8 -cc depth"),
         ("alps", "cielo", "all-cores", "aprun -n 1 -N 1 -d 16 -cc none taskset -c 0-15"),
-        ("mpt", "reedbush-u", "on-socket", "mpiexec_mpt -np 2 omplace -nt 1 -c 0,1"),
+        ("mpt", "reedbush-u", "on-socket", "mpiexec_mpt -np 2 -ppn 2 omplace -nt 1 -c 0,1"),
         ("mpirun-intelmpi", "sawtooth", "on-socket",
          "mpirun -np 2 -genv I_MPI_PIN_DOMAIN [0x1,0x2]"),
         ("mpirun-openmpi", "eagle", "on-socket",

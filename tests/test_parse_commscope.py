@@ -261,7 +261,7 @@ def test_benchmark_twice() -> None:
     )
     with pytest.raises(ParseError, match="two means"):
         read("commscope", report(*several, mean, mean))
-    with pytest.raises(ParseError, match="the mean of real_time is 1.0"):
+    with pytest.raises(ParseError, match=r"the mean of real_time is 1\.0"):
         read("commscope", report(*several, mean | {"real_time": 1.0}))
 
 
@@ -283,5 +283,5 @@ def test_field_twice() -> None:
 
 @pytest.mark.parametrize("other", ["ior/v400_mpich_json", "fio/write_end_fsync", "osu/osu_bw"])
 def test_other_program(other: str) -> None:
-    with pytest.raises(ParseError, match="lacks|missing"):
+    with pytest.raises(ParseError, match=r"lacks|missing"):
         read("commscope", text_of(other))

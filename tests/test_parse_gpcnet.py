@@ -12,16 +12,17 @@ from plumbline.parse.gpcnet import ROWS
 
 #: End of a capture's name -> what its refusal says.
 REFUSED = {
+    # Open MPI's shared windows clash where a node is emulated, and it aborts.
+    r"\w*killed|\w*20ranks_10nodes": "the tables are|rows are missing|cut|not closed",
     r"network_(?:load_)?test(?:_\d+ranks)?_\d+nodes?": "at least (?:2|10) nodes",
     "one_process|4ranks_1node|2ranks_1node": "at least (?:2|10) nodes",
-    r"\w*killed": "the tables are|rows are missing|cut|not closed",
     r"\w*verbose\w*": "cut or too long",
     r"\w*launcher_WRONG": "GPCNeT says|found",
 }
 GOOD = [
     name
     for name in damage.names_of("gpcnet")
-    if "+---" in text_of(name) and not re.search("killed|verbose|WRONG", name)
+    if "+---" in text_of(name) and not re.search("killed|20ranks|verbose|WRONG", name)
 ]
 FAILED = sorted(set(damage.names_of("gpcnet")) - set(GOOD))
 

@@ -129,7 +129,7 @@ def test_warnings_in_the_middle() -> None:
         text = changed(text_of(name), before, rf"{WARNING}\1")
         assert figures(read(name, text)) == figures(read(name))
         for said in ("WARNING: write(7, 0x1, 8) failed No space", "ior ERROR: cannot open file"):
-            with pytest.raises(ParseError, match="IOR says: .*(?:write|cannot open)"):
+            with pytest.raises(ParseError, match=r"IOR says: .*(?:write|cannot open)"):
                 read(name, changed(text_of(name), before, rf"{said}\n\1"))
 
 
@@ -219,5 +219,5 @@ def test_deep_nesting_is_refused() -> None:
 
 @pytest.mark.parametrize("other", ["mdtest/v400_mpich_files", "fio/write_end_fsync", "osu/osu_bw"])
 def test_other_program(other: str) -> None:
-    with pytest.raises(ParseError, match="lacks|missing"):
+    with pytest.raises(ParseError, match=r"lacks|missing"):
         read("ior", text_of(other))

@@ -169,6 +169,7 @@ def test_no_finite_number(name: str, pattern: str) -> None:
         ),
         (TIMES, r"^SUMMARY time: \(of 1", "SUMMARY time: (of 3", "other rows or iterations"),
         (TIMES, r"^SUMMARY time", "SUMMARY rate", "printed twice"),
+        (FILES, r"\(of 1 iterations", "(of 0 iterations", "of no iteration"),
         (BOTH, r"^   Directory stat .*\n", "", "rows are missing"),
     ],
 )

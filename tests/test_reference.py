@@ -6,6 +6,7 @@ import csv
 import math
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,7 @@ REGISTERS = {
                 "floor": 0,
                 "spreads": 3,
                 "distribution": True,
+                "samples": 3,
                 "reason": "one run says nothing",
             },
             "noisy-up": {
@@ -47,6 +49,7 @@ REGISTERS = {
                 "floor": 0,
                 "spreads": 3,
                 "distribution": True,
+                "samples": 3,
                 "reason": "one run says nothing",
             },
             "data": {"better": "neither", "floor": 0, "spreads": 0, "reason": "nothing to hold"},
@@ -75,6 +78,14 @@ REGISTERS = {
             {"class": "noisy-up", "unit": "MB/s", "metrics": ["ring_bandwidth"]},
             {"class": "data", "unit": "percent", "metrics": ["share"]},
         ],
+        "other": [
+            {
+                "class": "up",
+                "unit": "GB/s",
+                "same_as": ["bench/bandwidth", "bench/capped"],
+                "metrics": ["stream"],
+            },
+        ],
     },
 }
 
@@ -99,6 +110,9 @@ ROW = {
 }
 
 LATENCY = {"metric": "latency", "unit": "us", "value": "10"}
+
+#: A row of a distribution that decides.
+RING = LATENCY | {"metric": "ring", "spread": "2.0", "statistic": "mean", "value": "10.0"}
 
 CASE = Case("sys", "batch", "gnu", "bench", "on-node", 1, 2, {"port": "0330"})
 
@@ -382,6 +396,19 @@ FAULTY_REGISTERS = [
     ("foms.yaml", ("bench", 1, "ceilings", ["bench/no"]), "bench capped: ceiling 'bench/no'"),
     ("foms.yaml", ("bench", 1, "ceilings", ["no"]), "bench capped: ceiling 'no'"),
     ("foms.yaml", ("bench", 0, "klass", "up"), "bench.0.klass: "),
+    ("foms.yaml", ("other", 0, "same_as", ["bench/no"]), "other stream: same_as 'bench/no' is not"),
+    ("foms.yaml", ("other", 0, "same_as", ["no"]), "other stream: same_as 'no' is not registered"),
+    (
+        "foms.yaml",
+        ("other", 0, "same_as", ["bench/latency"]),
+        "other stream: same_as 'bench/latency' is of class 'down', not 'up'",
+    ),
+    (
+        "foms.yaml",
+        ("other", 0, "unit", "flop/s"),
+        "other stream: same_as 'bench/bandwidth' is in another unit",
+    ),
+    ("tolerance.yaml", ("classes", "noisy", "samples", 0), "classes.noisy.samples: "),
     ("sources.yaml", ("paper", "title", ""), "paper.title: "),
     ("sources.yaml", ("paper", "yaer", 2030), "paper.yaer: "),
     ("conditions.yaml", ("port", "role", "decoration"), "port.role: "),
@@ -538,30 +565,28 @@ BOUNDS = [
     ({"spread": "0"}, 1, (1000, 950, INF)),
     ({"spread": "10"}, 1, (1000, 950, INF)),
     ({"spread": "20"}, 1, (1000, 940, INF)),
-    ({"unit": "GB/s", "value": "2", "spread": "0.1"}, 1, (2000, 1700, INF)),
+    ({"unit": "GB/s", "value": "2.00", "spread": "0.1"}, 1, (2000, 1700, INF)),
     ({"unit": "MiB/s", "value": "1000"}, 1, (1048.576, 996.1472, INF)),
     ({"value_used": "500"}, 1, (500, 475, INF)),
-    ({"unit_used": "GB/s", "value_used": "3", "spread": "0.1"}, 1, (3000, 2700, INF)),
+    (
+        {"unit_used": "GB/s", "value_used": "3.0", "spread": "0.1"},
+        1,
+        (3000, 2700, INF),
+    ),
     # Lower is better: plus the larger of 10 % and three spreads, at least the resolution.
     (LATENCY, 1, (10, -INF, 11)),
     (LATENCY | {"spread": "0.1"}, 1, (10, -INF, 11)),
     (LATENCY | {"spread": "0.5"}, 1, (10, -INF, 11.5)),
     (LATENCY | {"value": "0.05"}, 1, (0.05, -INF, 0.06)),
-    (LATENCY | {"value": "0.1"}, 1, (0.1, -INF, 0.11)),
-    (LATENCY | {"value": "0.002", "unit": "ms"}, 1, (2, -INF, 2.2)),
-    # A distribution: three standard errors, sqrt(1/runs + 1/n).
-    (LATENCY | {"metric": "ring", "spread": "2"}, 1, (10, -INF, 10 + 6 * math.sqrt(2))),
-    (
-        LATENCY | {"metric": "ring", "spread": "2", "conditions": "runs=4"},
-        4,
-        (10, -INF, 10 + 6 * math.sqrt(1 / 2)),
-    ),
-    (
-        {"metric": "ring_bandwidth", "spread": "100", "conditions": "runs=9"},
-        16,
-        (1000, 1000 - 300 * 5 / 12, INF),
-    ),
-    (LATENCY | {"metric": "ring"}, 5, (10, -INF, 10)),
+    (LATENCY | {"value": "0.050"}, 1, (0.05, -INF, 0.06)),
+    (LATENCY | {"value": "0.10"}, 1, (0.1, -INF, 0.11)),
+    (LATENCY | {"value": "0.0020", "unit": "ms"}, 1, (2, -INF, 2.2)),
+    # Never less than the last printed digit: what is printed as 2 may have been 1.5.
+    ({"value": "2", "unit": "GB/s"}, 1, (2000, 1000, INF)),
+    ({"value": "2.0", "unit": "GB/s"}, 1, (2000, 1900, INF)),
+    ({"value": "9.9e2"}, 1, (990, 940.5, INF)),
+    ({"value": "1e3", "unit_used": "GB/s", "value_used": "7"}, 1, (7000, 6000, INF)),
+    (LATENCY | {"value": "0.1"}, 1, (0.1, -INF, 0.2)),
 ]
 
 
@@ -572,6 +597,155 @@ def test_bounds(folder: Path, cells: dict, runs: int, expected: tuple) -> None:
     assert (bounds.value, bounds.lower, bounds.upper) == pytest.approx(expected, rel=1e-12)
     assert (bounds.decides, bounds.statistic) == ("r1", "unstated")
     assert bounds.source == "A paper, SC, 2030, table 1"
+
+
+#: Cells of a distribution's row, number of runs -> reference, lower and upper bound: three standard
+#: errors, sqrt(1/runs + 1/n), of the spread and half of its last digit, and half of the value's.
+DISTRIBUTIONS = [
+    ({"conditions": "runs=3"}, 3, (10, -INF, 10.05 + 3 * 2.05 * math.sqrt(2 / 3))),
+    ({"conditions": "runs=4"}, 4, (10, -INF, 10.05 + 3 * 2.05 * math.sqrt(1 / 2))),
+    ({"conditions": "runs=20"}, 10, (10, -INF, 10.05 + 3 * 2.05 * math.sqrt(3 / 20))),
+    # A row that tells no runs is one run, and a caller that tells none has as few as must be.
+    ({}, 4, (10, -INF, 10.05 + 3 * 2.05 * math.sqrt(5 / 4))),
+    ({"conditions": "runs=6"}, None, (10, -INF, 10.05 + 3 * 2.05 * math.sqrt(1 / 2))),
+    # A spread printed as 0.0 is anything below 0.05.
+    ({"spread": "0.0", "conditions": "runs=4"}, 4, (10, -INF, 10.05 + 0.15 * math.sqrt(1 / 2))),
+    # The printed digit is the least, as of any class.
+    ({"spread": "0.00", "value": "10", "conditions": "runs=9"}, 9, (10, -INF, 11)),
+    ({"spread": "2", "unit": "ms", "value": "10"}, 4, (1e4, -INF, 10500 + 7500 * 5**0.5 / 2)),
+    (
+        {
+            "metric": "ring_bandwidth",
+            "unit": "MB/s",
+            "value": "1000",
+            "spread": "100",
+            "conditions": "runs=9",
+        },
+        16,
+        (1000, 999.5 - 301.5 * 5 / 12, INF),
+    ),
+]
+
+
+@pytest.mark.parametrize(("cells", "runs", "expected"), DISTRIBUTIONS)
+def test_bounds_of_a_distribution(
+    folder: Path, cells: dict, runs: int | None, expected: tuple
+) -> None:
+    row = RING | cells
+    bounds = references(folder, row).bounds(CASE, row["metric"], None, runs)
+    assert (bounds.value, bounds.lower, bounds.upper) == pytest.approx(expected, rel=1e-12)
+    assert bounds.statistic == "mean"
+
+
+@pytest.mark.parametrize("statistic", ["median", "best", "single", "unstated"])
+def test_of_a_distribution_only_the_mean_decides(folder: Path, statistic: str) -> None:
+    """A median printed without a spread would allow no more than its last digit."""
+    other = RING | {"statistic": statistic, "value": "8", "spread": ""}
+    assert decided(references(folder, other, RING), CASE, "ring") == ("r2",)
+    assert decided(references(folder, other), CASE, "ring") == ()
+    # One that states more conditions does not shadow the mean either.
+    assert decided(references(folder, other | {"nodes": "1"}, RING), CASE, "ring") == ("r2",)
+
+
+def test_of_a_distribution_a_mean_without_spread_decides_nothing(folder: Path) -> None:
+    refs = references(folder, RING | {"spread": ""})
+    assert refs.judge(CASE, "ring", None, [99.0] * 9).verdict == "not-asserted"
+
+
+def test_a_distribution_is_asserted_from_some_samples_on(folder: Path) -> None:
+    refs = references(folder, RING)
+    few = refs.judge(CASE, "ring", None, [99.0, 90.0])
+    assert (few.verdict, few.bounds, few.statistic, few.value) == (
+        *("not-asserted", None, "mean", 94.5),
+    )
+    assert few.reason == (
+        "r1 is the mean of a distribution: asserted from 3 samples on, not from 2"
+    )
+    enough = refs.judge(CASE, "ring", None, [99.0, 90.0, 90.0])
+    assert (enough.verdict, enough.statistic, enough.value, enough.reason) == (
+        "fail",
+        "mean",
+        93,
+        "",
+    )
+    # What no row tells of is not asserted either, and there is nothing to add to it.
+    assert references(folder).judge(CASE, "ring", None, [99.0]).reason == ""
+
+
+def test_samples_of_a_distribution_are_summarized_by_their_mean(folder: Path) -> None:
+    """Their median passes: it is their mean that lies beyond."""
+    refs = references(folder, RING | {"spread": "1.0", "conditions": "runs=100"})
+    judged = refs.judge(CASE, "ring", None, [10.0, 10.0, 10.0, 10.0, 30.0])
+    assert (judged.value, judged.verdict) == (14.0, "fail")
+
+
+# -- the same quantity from another program ------------------------------------------------------
+
+STREAM = replace(CASE, benchmark="other")
+
+
+OWN = {"benchmark": "other", "metric": "stream", "unit": "GB/s", "value": "1.000"}
+
+#: Rows -> the row that decides `other stream`, and its equals.
+SAME = [
+    ([{}], "r1"),
+    ([{"metric": "peak_bandwidth"}], ""),
+    ([{"toolchain": "intel"}], ""),
+    ([{"statistic": "std"}], ""),
+    # Of several that are the same, the one that matches best, or all.
+    ([{}, {"metric": "capped", "message_size": "8"}], "r1"),
+    ([{}, {"toolchain": "gnu"}], "r2"),
+    ([{}, {"source": "site", "id": "s"}], "s"),
+    # Its own win: less specific, or published beside a site's own of the other program.
+    ([{"toolchain": "gnu", "nodes": "1"}, OWN], "r2"),
+    ([{"source": "site", "id": "s"}, OWN], "r2"),
+    ([{}, OWN | {"toolchain": "intel"}], "r1"),
+    ([{}, OWN | {"kind": "target"}], "r1"),
+]
+
+
+@pytest.mark.parametrize(("rows", "ids"), SAME)
+def test_same_quantity(folder: Path, rows: list, ids: str) -> None:
+    assert decided(references(folder, *rows), STREAM, "stream") == tuple(ids.split())
+
+
+def test_same_quantity_is_judged_in_its_own_unit_by_its_own_class(folder: Path) -> None:
+    refs = references(folder, {"spread": "100"})
+    judged = refs.judge(STREAM, "stream", None, [0.69])
+    assert (judged.verdict, judged.bounds.decides) == ("fail", "r1")
+    assert (judged.bounds.value, judged.bounds.lower) == pytest.approx((1.0, 0.7))
+    assert judged.bounds.source == "A paper, SC, 2030, table 1"
+    assert refs.judge(STREAM, "stream", None, [0.71]).verdict == "pass"
+
+
+def test_same_quantity_does_not_bound_the_other_way(folder: Path) -> None:
+    assert decided(references(folder, OWN)) == ()
+
+
+#: Rows -> the ceiling of `other stream` in its unit.
+SAME_CEILINGS = [
+    ([{"kind": "peak", "value": "2000"}], 2.0),
+    ([{"kind": "peak", "value": "2000"}, OWN | {"kind": "peak", "value": "3"}], 2.0),
+    ([{"kind": "peak", "value": "2000"}, OWN | {"kind": "peak", "value": "1.5"}], 1.5),
+    # What caps the other program's metric caps this one.
+    ([{"kind": "peak", "value": "1800", "metric": "peak_bandwidth"}], 1.8),
+    ([{"kind": "peak", "value": "1800", "placement": "on-socket"}], None),
+]
+
+
+@pytest.mark.parametrize(("rows", "ceiling"), SAME_CEILINGS)
+def test_ceiling_of_the_same_quantity(folder: Path, rows: list, ceiling: float | None) -> None:
+    assert references(folder, *rows).ceiling(STREAM, "stream", None)[0] == ceiling
+
+
+def test_shipped_babelstream_kernels_are_streams() -> None:
+    """Each is bound by the STREAM kernel of the same arithmetic: Cielo's triad by NUMA domain."""
+    tables = load(SHIPPED)
+    kernels = {"copy": "copy", "mul": "scale", "add": "add", "triad": "triad"}
+    for ours, theirs in kernels.items():
+        assert tables.foms["babelstream"][ours].same_as == (f"stream/{theirs}",)
+    case = Case("cielo", "compute", "gcc", "babelstream", "numa-2-2", 1, 1)
+    assert decided(References(tables), case, "triad") == ("cielo-stream-triad-numa-2-2",)
 
 
 def test_a_spread_that_nothing_could_fail_bounds_nothing(folder: Path) -> None:
@@ -652,10 +826,9 @@ def test_judgement_tells_its_ceiling(folder: Path) -> None:
 
 def test_judgement_by_the_number_of_samples(folder: Path) -> None:
     """The more samples of a distribution, the closer their mean must be."""
-    row = LATENCY | {"metric": "ring", "spread": "1", "statistic": "mean", "conditions": "runs=100"}
-    refs = references(folder, row)
-    assert refs.judge(CASE, "ring", None, [12.0]).verdict == "pass"
-    assert refs.judge(CASE, "ring", None, [12.0] * 9).verdict == "fail"
+    refs = references(folder, RING | {"spread": "1.0", "conditions": "runs=100"})
+    assert refs.judge(CASE, "ring", None, [11.5] * 3).verdict == "pass"
+    assert refs.judge(CASE, "ring", None, [11.5] * 9).verdict == "fail"
 
 
 @pytest.mark.parametrize(

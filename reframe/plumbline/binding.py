@@ -301,12 +301,13 @@ def _first_of_sockets(tasks: tuple[Task, ...]) -> bool:
 
 
 def _resource_file(layout: Layout) -> Binding:
-    """One resource set for each node, which all its tasks share; one for each task where each has
-    a GPU of its own. Hosts are counted from 1.
+    """One resource set for each node, whose tasks are bound to one group of its CPUs each; one for
+    each task where each has a GPU of its own. Hosts are counted from 1.
 
     CPUs by their physical numbers: the logical ones leave out isolated cores and change with
-    the SMT mode (OLCF, "Explicit Resource File (ERF) CPU Indexing"). All memory and all GPUs stay
-    reachable: the words before the program narrow them.
+    the SMT mode (OLCF, "Explicit Resource File (ERF) CPU Indexing"). In a set that a node has
+    alone, all memory and all GPUs stay reachable, and the words before the program narrow them;
+    several sets may not name the same resource.
     """
     tasks = _per_node(layout)
     own = _own_gpus(layout)
@@ -317,12 +318,11 @@ def _resource_file(layout: Layout) -> Binding:
         first = node * len(tasks)
         if own:
             lines += [
-                f"rank: {first + i}: {{ host: {node + 1}; cpu: {cpus}; gpu: {{{gpu}}}; mem: * }}"
+                f"rank: {first + i}: {{ host: {node + 1}; cpu: {cpus}; gpu: {{{gpu}}} }}"
                 for i, (cpus, gpu) in enumerate(zip(sets, numbers, strict=True))
             ]
         else:
-            last = first + len(tasks) - 1
-            ranks = f"{first}-{last}" if last > first else f"{first}"
+            ranks = ",".join(str(first + i) for i in range(len(tasks)))
             gpus = " gpu: *;" if layout.vendor else ""
             lines.append(
                 f"rank: {ranks}: {{ host: {node + 1}; cpu: {','.join(sets)};{gpus} mem: * }}"
@@ -377,14 +377,17 @@ def _mpt(layout: Layout, _: Topology | None) -> Binding:
     off (MPI(1), "MPI_DSM_OFF"), where it is the only one of its node."""
     _no_own_gpus(layout)
     tasks = _per_node(layout)
+    where = ("-ppn", str(len(tasks)))
     if len(tasks) == 1:
-        return Binding(("taskset", "-c", _list(tasks[0].cpus)), {"MPI_DSM_OFF": "1"})
+        alone = (*where, "taskset", "-c", _list(tasks[0].cpus))
+        return Binding(alone, {"MPI_DSM_OFF": "1"})
     if any(len(task.cores) > 1 for task in tasks):
         raise BindingError(
             "it binds each thread to a CPU of its own, not a task to several cores: use one task "
             "per node, or one core per task"
         )
-    return Binding(("omplace", "-nt", "1", "-c", ",".join(str(task.cpus[0]) for task in tasks)))
+    cpus = ",".join(str(task.cpus[0]) for task in tasks)
+    return Binding((*where, "omplace", "-nt", "1", "-c", cpus))
 
 
 def _flux(layout: Layout, _: Topology | None) -> Binding:

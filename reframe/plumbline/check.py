@@ -226,6 +226,10 @@ class Benchmark(rfm.RunOnlyRegressionTest):
             return self.figures()
         return [figure._replace(at=at) for at in layout.at for figure in self.figures()]
 
+    def optional(self) -> list[Figure]:
+        """Figures that only some versions of the program print."""
+        return []
+
     def verify(self, output: parse.Output) -> None:
         """Holds what the program says it ran with against what it was asked for.
 
@@ -304,7 +308,7 @@ class Benchmark(rfm.RunOnlyRegressionTest):
             # Whose an mpiexec is its name does not tell: the environment does.
             manager = self.current_environ.extras.get("process_manager")
             manager = manager or self.job.launcher.registered_name
-            bindings = [binding.bind(layout, manager) for layout in self.layouts]
+            bindings = [binding.bind(layout, manager, self.topology) for layout in self.layouts]
         except (placement.PlacementError, provider.NotProvided, binding.BindingError) as err:
             self.leave_out(str(err))
         self.build = found.build
@@ -372,6 +376,10 @@ class Benchmark(rfm.RunOnlyRegressionTest):
         self.num_tasks = self.job.num_tasks = self.layout.num_tasks
         self.num_tasks_per_node = self.job.num_tasks_per_node = self.layout.num_tasks_per_node
         self.num_cpus_per_task = self.job.num_cpus_per_task = self.layout.num_cpus_per_task
+        if self.current_partition.scheduler.registered_name in ("slurm", "squeue", "lsf"):
+            # srun(1): --cpus-per-task implies --exact, and a CPU beyond the step's own is refused.
+            # LSF: ReFrame asks for affinity, which a job of whole nodes (-nnodes) may not.
+            self.num_cpus_per_task = self.job.num_cpus_per_task = None
         if self.layout.vendor:
             self.num_gpus_per_node = len(self.topology.gpus)
 
@@ -489,6 +497,9 @@ class Benchmark(rfm.RunOnlyRegressionTest):
                         values.append(value)
             except (parse.ParseError, binding.BindingMismatch, OSError) as fault:
                 raise SanityError(f"invalid: {run.out}: {fault}") from None
+        for figure, values in figures.items():
+            if len(values) != self.num_samples:
+                raise SanityError(f"invalid: {figure.variable} is not printed by every sample")
         return figures
 
     def read_ends(self) -> dict[str, samples.End]:
@@ -529,6 +540,7 @@ class Benchmark(rfm.RunOnlyRegressionTest):
         self.tasks_seen = tasks
         for host, facts in binding.host_facts(said).items():
             self.hosts.setdefault(host, {}).update(facts)
+        parse.hold_against_errors(self.benchmark, said)
         printed: dict[Figure, Fom] = {}
         if self.output_per_task:
             for rank, at in enumerate(run.layout.at):
@@ -538,7 +550,9 @@ class Benchmark(rfm.RunOnlyRegressionTest):
             path = (stagedir / run.out).with_suffix(f".{self.output_suffix}")
             printed = self.read_output(run.layout, path, at)
         printed |= {fom.figure: fom for fom in self.derive(printed)}
-        return {figure: self.read_figure(printed, figure) for figure in self.figures_of(run.layout)}
+        wanted = self.figures_of(run.layout)
+        wanted += [figure for figure in self.optional() if figure in printed]
+        return {figure: self.read_figure(printed, figure) for figure in wanted}
 
     def read_output(self, layout: placement.Layout, path: Path, at: str) -> dict[Figure, Fom]:
         """What one output holds.
@@ -703,8 +717,12 @@ def _relative(bounds: reference.Bounds) -> tuple[float, float | None, float | No
 
 def _last_words(stderr: str) -> str:
     """The last line that a program wrote, after a colon, for a message."""
-    lines = [line for line in stderr.splitlines() if not line.startswith("plumbline-")]
-    return f": {lines[-1].strip()}" if lines else ""
+    lines = [
+        line.strip()
+        for line in stderr.splitlines()
+        if not line.startswith("plumbline-") and re.search(r"\w", line)
+    ]
+    return f": {lines[-1]}" if lines else ""
 
 
 def _which(partition, environ, program: str) -> str | None:

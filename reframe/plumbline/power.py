@@ -268,28 +268,25 @@ def sessions_of(
     """
     chance = random.Random(f"{seed} {case.row.id}")
     worse = 1 if case.rule.better == "lower" else -1
-    if case.rule.distribution:
-        for _ in range(sessions):
-            # The paper's runs and ours, all of one law.
-            behind = int(case.row.conditions.get("runs", 1))
-            runs = [
-                case.shown(case.value + worse * case.spread * law(chance))
-                for _ in range(behind + case.samples)
-            ]
-            again = _printed_again(references, case, runs[case.samples :])
-            yield runs[: case.samples], references.bounds_of(again, (), case.samples)
-        return
-    bounds = references.bounds(case.case, case.row.metric, case.size, case.samples)
-    within, between = math.sqrt(1 - SHARE), math.sqrt(SHARE)
+    printed = references.bounds(case.case, case.row.metric, case.size, case.samples)
+    behind = int(case.row.conditions.get("runs", 0)) if case.rule.distribution else 0
+    between = 0.0 if case.rule.distribution else math.sqrt(SHARE)
+    within = math.sqrt(1 - between**2)
     usual = BEST_EXCESS if case.row.statistic == "best" else 0.0
     for _ in range(sessions):
         true = case.value + chance.uniform(-case.half_value, case.half_value)
-        spread = worse * max(0.0, case.spread + chance.uniform(-case.half_spread, case.half_spread))
-        offset = usual + between * law(chance)
-        samples = [
-            case.shown(true + spread * (offset + within * law(chance))) for _ in range(case.samples)
+        spread = case.spread + chance.uniform(-case.half_spread, case.half_spread)
+        spread = worse * max(0.0, spread)
+        offset = usual + (between * law(chance) if between else 0.0)
+        runs = [
+            case.shown(true + spread * (offset + within * law(chance)))
+            for _ in range(case.samples + behind)
         ]
-        yield samples, bounds
+        bounds = printed
+        if behind:
+            again = _printed_again(references, case, runs[case.samples :])
+            bounds = references.bounds_of(again, (), case.samples)
+        yield runs[: case.samples], bounds
 
 
 def _printed_again(references: References, case: Asserted, runs: list[float]) -> Row:
@@ -361,7 +358,7 @@ def alarms(simulated: Simulated, noise: str) -> float:
 
 
 def least_found(simulated: Simulated, noise: str) -> float | None:
-    """Share of the sessions that find a loss beyond tolerance, of the steady figure that does worst;
+    """Share of the sessions that find a loss beyond tolerance, of the steady row that does worst;
     ``None`` if none is steady."""
     steady = [by_noise[noise] for case, by_noise in simulated if case.noise <= STEADY]
     return min((o.found / o.sessions for o in steady), default=None)
@@ -370,25 +367,28 @@ def least_found(simulated: Simulated, noise: str) -> float | None:
 #: Where the page says that its numbers come from.
 _HEAD = "Rendered by `make docs` from `reference/` and simulated sessions; do not edit."
 
-#: What a paper's page need not say again.
+#: What the page says of the model, wrapped by hand: Markdown does not care.
 _ABOUT = """\
-Each published row that decides a figure of merit is measured again in {sessions:,} simulated
-sessions of a healthy system, and judged by the code that judges real ones. A session has {samples}
-samples, of a distribution (GPCNeT) {of_distribution}. Half of the printed variance is the samples'
-own, the other half is an offset that a session's samples share; each run of a distribution is a
-draw of its own, and so are the runs behind its printed mean and spread. What is printed is rounded,
-and the best of a paper is that of 1,000 trials. `reframe/plumbline/power.py` has the reasons.
+Each published row that decides a figure of merit is measured again in {sessions} simulated
+sessions of a healthy system, and judged by the code that judges real ones. A session has
+{samples} samples, of a distribution (GPCNeT) {of_distribution}. Half of the printed variance is
+the samples' own, the other half is an offset that a session's samples share; each run of a
+distribution is a draw of its own, and so are the runs behind its printed mean and spread. What is
+printed is rounded, and the best of a paper is that of 1,000 trials. The reasons are in
+`reframe/plumbline/power.py`.
 
 The noise is normal; heavy-tailed (Student's t, three degrees of freedom); bootstrapped from the
-residuals of real runs (`tests/captures/noise.csv`). Each is scaled to the printed spread. Where none
-is printed it is assumed: the upper quartile of the relative spreads that are printed in the class,
-or in that of bandwidths where it has none. A shared file system is noisier than that: its
-references need a site baseline.
+residuals of real runs (`tests/captures/noise.csv`). Each is scaled to the printed spread. Where
+none is printed it is assumed: the upper quartile of the relative spreads that are printed in the
+class, or in that of bandwidths where it has none. A shared file system is noisier than that: hold
+it against a site baseline.
 
-A false alarm is a healthy session in which the figure fails. A loss beyond tolerance is a true value
-{higher:.0%} below the bound of a bandwidth, rate, or {lower:.0%} above that of a latency or time; the
-share of the sessions that find it is that of the class's worst row with a spread of at most
-{steady:.0%}. The loss found is what {found:.0%} of the sessions find, relative to the reference."""
+A false alarm is a healthy session in which the figure fails. A loss beyond tolerance is a true
+value {higher} below the bound of a bandwidth or rate, or {lower} above that of a latency or time.
+The share of the sessions that find it is that of the class's worst row with a spread of at most
+{steady}, under the noise that hides it best. The loss found is what {found} of the sessions find,
+relative to the reference, under normal noise: of the row that shows least to the one that shows
+most."""
 
 
 def render(references: References, simulated: Simulated) -> str:
@@ -396,68 +396,61 @@ def render(references: References, simulated: Simulated) -> str:
     noises = list(simulated[0][1])
     sessions = simulated[0][1][noises[0]].sessions
     said = _ABOUT.format(
-        sessions=sessions,
+        sessions=f"{sessions:,}",
         samples=SAMPLES,
         of_distribution=SAMPLES_OF_DISTRIBUTION,
-        higher=BEYOND["higher"],
-        lower=BEYOND["lower"],
-        steady=STEADY,
-        found=FOUND,
+        higher=_percent(BEYOND["higher"]),
+        lower=_percent(BEYOND["lower"]),
+        steady=_percent(STEADY),
+        found=_percent(FOUND),
     )
     lines = ["# False alarms and power", "", _HEAD, "", said, "", "## By class", ""]
-    lines += _table_head(
-        ["class", "floor", "spreads", "assumed noise", "rows"],
-        [f"alarms in 1,000, {noise}" for noise in noises],
-        ["loss beyond tolerance found"],
-    )
+    of_alarms = [f"alarms in 1,000, {noise}" for noise in noises]
+    lines += _head(["class"], ["floor", "spreads", "assumed noise", "rows", *of_alarms,
+                               "loss beyond tolerance found"])  # fmt: skip
     noise_of = assumed(references)
-    for name, group in _grouped(simulated, lambda case: case.fom.tolerance):
+    for name, group in _grouped(simulated, _class_of):
         rule = references.tables.rules.classes[name]
         unprinted = any(case.row.spread is None for case, _ in group)
+        found = [share for n in noises if (share := least_found(group, n)) is not None]
         lines.append(
             _line(
-                name,
-                f"{rule.floor:.0%}",
-                f"{rule.spreads:g}",
-                f"{noise_of[name]:.1%}" if unprinted else "—",
+                *(name, _percent(rule.floor), f"{rule.spreads:g}"),
+                _percent(noise_of[name], 1) if unprinted else "—",
                 len(group),
-                *(f"{1000 * alarms(group, noise):.2f}" for noise in noises),
-                _share(min((least_found(group, noise) or 1.0) for noise in noises))
-                if least_found(group, noises[0]) is not None
-                else "—",
+                *_alarms(group, noises),
+                # Rounded down: 100 % is said of all alone.
+                _percent(math.floor(1000 * min(found)) / 1000, 1) if found else "—",
             )
         )
     lines += ["", "## By figure of merit", ""]
-    lines += _table_head(
-        ["benchmark", "metric", "class", "rows"],
-        [f"alarms in 1,000, {noise}" for noise in noises],
-        ["loss found"],
-    )
-    key = lambda case: (case.row.benchmark, case.row.metric, case.fom.tolerance)  # noqa: E731
-    for name, group in _grouped(simulated, key):
-        found = [by_noise["normal"].loss for _, by_noise in group]
-        lines.append(
-            _line(
-                *name,
-                len(group),
-                *(f"{1000 * alarms(group, noise):.2f}" for noise in noises),
-                _range(min(found), max(found)),
-            )
-        )
-    lines += ["", f"## Rows with a spread above {STEADY:.0%}", ""]
-    lines += _table_head(["row"], ["spread", "tolerance"], [f"loss found, {n}" for n in noises])
+    lines += _head(["benchmark", "metric", "class"], ["rows", *of_alarms, "loss found"])
+    for name, group in _grouped(simulated, _figure_of):
+        losses = sorted(by_noise["normal"].loss for _, by_noise in group)
+        ends = dict.fromkeys(_percent(loss, 1) for loss in (losses[0], losses[-1]))
+        cells = [len(group), *_alarms(group, noises), " to ".join(ends)]
+        lines.append(_line(*name, *cells))
+    lines += ["", f"## Rows with a spread above {_percent(STEADY)}", ""]
+    lines += _head(["row"], ["spread", "tolerance", *(f"loss found, {n}" for n in noises)])
     for case, by_noise in simulated:
         if case.noise > STEADY:
             bound = case.bounds.lower if case.rule.better == "higher" else case.bounds.upper
-            lines.append(
-                _line(
-                    f"`{case.row.id}`",
-                    f"{case.noise:.0%}",
-                    f"{abs(bound / case.value - 1):.0%}",
-                    *(f"{by_noise[noise].loss:.0%}" for noise in noises),
-                )
-            )
+            shares = [case.noise, abs(bound / case.value - 1)]
+            shares += [by_noise[noise].loss for noise in noises]
+            lines.append(_line(f"`{case.row.id}`", *map(_percent, shares)))
     return "\n".join([*lines, ""])
+
+
+def _class_of(case: Asserted) -> str:
+    return case.fom.tolerance
+
+
+def _figure_of(case: Asserted) -> tuple[str, str, str]:
+    return case.row.benchmark, case.row.metric, case.fom.tolerance
+
+
+def _alarms(simulated: Simulated, noises: list[str]) -> list[str]:
+    return [f"{1000 * alarms(simulated, noise):.2f}" for noise in noises]
 
 
 def _grouped(simulated: Simulated, key: Callable[[Asserted], object]) -> list[tuple]:
@@ -467,23 +460,16 @@ def _grouped(simulated: Simulated, key: Callable[[Asserted], object]) -> list[tu
     return sorted(groups.items())
 
 
-def _table_head(words: list[str], *numbers: list[str]) -> list[str]:
-    heads = [name for names in numbers for name in names]
-    return [_line(*words, *heads), "|" + " --- |" * len(words) + " ---: |" * len(heads)]
+def _head(words: list[str], numbers: list[str]) -> list[str]:
+    return [_line(*words, *numbers), "|" + " --- |" * len(words) + " ---: |" * len(numbers)]
 
 
 def _line(*cells: object) -> str:
     return f"| {' | '.join(map(str, cells))} |"
 
 
-def _share(share: float) -> str:
-    """A share in per cent, never rounded up to all."""
-    return f"{math.floor(1000 * share) / 10:g} %"
-
-
-def _range(least: float, most: float) -> str:
-    texts = [f"{loss:.1%}" for loss in (least, most)]
-    return texts[0] if texts[0] == texts[1] else " to ".join(texts)
+def _percent(share: float, digits: int = 0) -> str:
+    return f"{100 * share:.{digits}f} %"
 
 
 #: Real runs of programs, whose noise is bootstrapped.

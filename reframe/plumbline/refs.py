@@ -8,8 +8,9 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from plumbline import paths, survey
+from plumbline import paths, reference, survey
 from plumbline.errors import Fault
+from plumbline.parse import Figure
 from plumbline.reference import References, told
 from plumbline.table import Row
 
@@ -105,16 +106,19 @@ def _asserts(references: References, row: Row) -> list[str]:
     if row.kind == "peak":
         value, _ = row.used(fom.unit)
         return [f"asserts:   ceiling {value:g} {fom.unit}: no honest measurement exceeds it"]
-    if row.kind != "measured" or row.statistic not in references.tables.rules.decides:
-        return [f"asserts:   nothing: a row of kind {row.kind}, statistic {row.statistic}, is data"]
     if rule.better == "neither":
         return [f"asserts:   nothing: class {fom.tolerance}: {rule.reason}"]
+    if row.kind != "measured" or not references.may_decide(row):
+        what = f"a row of kind {row.kind}, statistic {row.statistic}"
+        where = f", of a distribution ({fom.tolerance})" if rule.distribution else ""
+        return [f"asserts:   nothing: {what}{where}, is data"]
     bounds = references.bounds_of(row)
     if bounds is None:
         return ["asserts:   nothing: its spread is so wide that no measurement could fail"]
     interval = f"[{told(bounds.lower)}, {told(bounds.upper)}] {fom.unit}"
-    least = f", at least {fom.resolution:g} {fom.unit}" if fom.resolution else ""
-    single = ", for one run" if rule.distribution else ""
+    digit = max(fom.resolution, 2 * references.tables.half_digits(row, fom.unit)[0])
+    least = f", at least {digit:g} {fom.unit}"
+    single = f", for the mean of {rule.samples} runs" if rule.distribution else ""
     return [
         f"asserts:   {interval}",
         f"           class {fom.tolerance}: {rule.better} is better; the larger of "
@@ -136,13 +140,30 @@ def unused(rows: Iterable[Row]) -> list[Row]:
         for check in described
         for figure in check["declared"]
     }
-    return [row for row in rows if not _declared(row, declared)]
+    standing_in: dict[tuple[str, str], set[tuple[str, str]]] = {}
+    for benchmark, metrics in reference.loaded(paths.reference()).tables.foms.items():
+        for metric, fom in metrics.items():
+            for same in fom.same_as:
+                standing_in.setdefault(tuple(same.split("/", 1)), set()).add((benchmark, metric))
+    return [
+        row
+        for row in rows
+        if not any(
+            _declared(row, *name, declared)
+            for name in [
+                (row.benchmark, row.metric),
+                *standing_in.get((row.benchmark, row.metric), ()),
+            ]
+        )
+    ]
 
 
-def _declared(row: Row, declared: set[tuple[str, str, str]]) -> bool:
+def _declared(row: Row, benchmark: str, metric: str, declared: set[tuple[str, str, str]]) -> bool:
+    """Whether a check declares what a row tells of a benchmark's metric."""
+    variable = Figure(metric, row.message_size).variable
     return any(
-        benchmark == row.benchmark
+        of == benchmark
         and row.placement in ("", placement)
-        and (figure == row.variable or figure.startswith(f"{row.variable}_"))
-        for benchmark, placement, figure in declared
+        and (figure == variable or figure.startswith(f"{variable}_"))
+        for of, placement, figure in declared
     )

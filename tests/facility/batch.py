@@ -117,7 +117,7 @@ def submit(request: Request, machine: Machine, variables) -> str:
     sys.stderr.flush()
     if os.fork() == 0:
         os.setsid()
-        with open(os.devnull, "r+b") as null:
+        with Path(os.devnull).open("r+b") as null:
             for stream in (0, 1, 2):
                 os.dup2(null.fileno(), stream)
         code = 0
@@ -145,7 +145,9 @@ def _run(request, machine, variables, number, folder) -> None:
         time.sleep(PAUSE)
     env = dict(os.environ)
     if request.fresh_login:
-        env = {k: v for k, v in env.items() if k in LOGIN or k.startswith(("FACILITY_", "STANDIN_"))}
+        env = {
+            k: v for k, v in env.items() if k in LOGIN or k.startswith(("FACILITY_", "STANDIN_"))
+        }
     env |= variables(number, nodes, folder) | {"FACILITY_JOB": number}
     output, error = (
         Path(request.folder, _named(name, number)) for name in (request.output, request.error)
@@ -155,7 +157,8 @@ def _run(request, machine, variables, number, folder) -> None:
     start = os.environ.get("HOME", "/") if request.fresh_login else request.folder
     fault = Faults(request.name).one("state")
     limit = request.seconds
-    with open(spool[0], "wb") as out, open(os.devnull if merged else spool[1], "wb") as err:
+    other = Path(os.devnull) if merged else spool[1]
+    with spool[0].open("wb") as out, other.open("wb") as err:
         process = subprocess.Popen(
             [str(folder / "script")],
             cwd=start,
@@ -221,7 +224,9 @@ def cancel(number: str) -> bool:
         if not job or job["state"] not in ("PENDING", "RUNNING"):
             return False
         pending = job["state"] == "PENDING"
-        put(jobs_folder() / number, state="CANCELLED", **({"ended": time.time()} if pending else {}))
+        put(
+            jobs_folder() / number, state="CANCELLED", **({"ended": time.time()} if pending else {})
+        )
     if "group" in job:
         _kill(job["group"])
     return True
@@ -320,5 +325,3 @@ def _lsf_report(number, request, nodes, state, code) -> str:
         f"Job <{request.name}> was submitted from host <login1> in cluster <facility>.\n"
         f"{ended}\n\nThe output (if any) is above this job summary.\n"
     )
-
-

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from pathlib import Path
@@ -23,10 +22,10 @@ from .options import Refused, read
 
 BATCH = """
 -N|--nodes= -n|--nslots= -c|--cores-per-slot= -g|--gpus-per-slot= -x|--exclusive -t|--time-limit=
---job-name= --output= --error= --input= -q|--queue= -B|--bank= --requires= --dependency= --begin-time=
---env= --env-remove= --env-file= --rlimit= -o|--setopt= -S|--setattr= --flags= --urgency= --cwd= --wrap
---broker-opts= --dump? --conf= --add-file= --signal= --dry-run --debug -v|--verbose -l|--label-io
--u|--unbuffered --quiet --log= --log-stderr= --wait
+--job-name= --output= --error= --input= -q|--queue= -B|--bank= --requires= --dependency=
+--begin-time= --env= --env-remove= --env-file= --rlimit= -o|--setopt= -S|--setattr= --flags=
+--urgency= --cwd= --wrap --broker-opts= --dump? --conf= --add-file= --signal= --dry-run --debug
+-v|--verbose -l|--label-io -u|--unbuffered --quiet --log= --log-stderr= --wait
 """
 
 #: A job's number in Flux is a large one; the facility's own counts from 1001.
@@ -115,13 +114,15 @@ def batch(words: list[str], machine: Machine) -> None:
     if nodes > slots:
         raise Refused("flux-batch: ERROR: node count must not be greater than slot count")
     per_node = -(-slots // nodes)
-    request = Request(str(options.get("job-name", path.name)), script, os.getcwd())
+    request = Request(str(options.get("job-name", path.name)), script, str(Path.cwd()))
     request.queue = str(options.get("queue", machine.facts["queues"][0]))
     if request.queue not in machine.facts["queues"]:
         raise Refused(f"flux-batch: ERROR: [Errno 22] Invalid queue '{request.queue}' specified")
     gpus = options.number("gpus-per-slot", complaint) or 0
-    if nodes > machine.facts["count"] or per_node * width > cores or (
-        per_node * gpus > machine.num_gpus
+    if (
+        nodes > machine.facts["count"]
+        or per_node * width > cores
+        or (per_node * gpus > machine.num_gpus)
     ):
         raise Refused("flux-batch: ERROR: [Errno 22] unsatisfiable request")
     request.nodes = nodes
@@ -212,6 +213,7 @@ def jobs(words: list[str], machine: Machine) -> int:
     text = str(options.get("format", "{id.f58} {name} {status_abbrev} {nodelist}"))
     if "no-header" not in options:
         print(re.sub(r"\{([\w.]+)[^}]*\}", lambda found: found[1].upper(), text))
+    types = {"TIMEOUT": "timeout", "CANCELLED": "cancel"}
     notes = {
         "TIMEOUT": "resource allocation expired",
         "CANCELLED": "",
@@ -234,7 +236,7 @@ def jobs(words: list[str], machine: Machine) -> int:
             "nodelist": abbreviated(found["nodes"]),
             "nnodes": str(len(found["nodes"]) or found["wanted"]),
             "exception.note": notes.get(found["state"], ""),
-            "exception.type": {"TIMEOUT": "timeout", "CANCELLED": "cancel"}.get(found["state"], ""),
+            "exception.type": types.get(found["state"], ""),
         }
 
         def cell(match, cells=cells):

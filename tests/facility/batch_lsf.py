@@ -20,9 +20,9 @@ from .machine import Machine
 from .options import Refused, read
 
 BSUB = """
--J= -o= -oo= -e= -eo= -n= -nnodes= -W= -q= -P= -R= -x -alloc_flags= -core_isolation= -m= -G= -U= -env=
--cwd= -L= -B -N -u= -stage= -w= -H -cn_cu= -cn_mem= -ln_slots= -ln_mem= -jsm= -step_cgroup= -csm= -I
--Is -K -sla= -app= -M= -a= -b= -E= -Ep= -ti -r -rn -V -XF -smt= -data= -gpu= -nohost -i=
+-J= -o= -oo= -e= -eo= -n= -nnodes= -W= -q= -P= -R= -x -alloc_flags= -core_isolation= -m= -G= -U=
+-env= -cwd= -L= -B -N -u= -stage= -w= -H -cn_cu= -cn_mem= -ln_slots= -ln_mem= -jsm= -step_cgroup=
+-csm= -I -Is -K -sla= -app= -M= -a= -b= -E= -Ep= -ti -r -rn -V -XF -smt= -data= -gpu= -nohost -i=
 """
 
 
@@ -42,7 +42,7 @@ def bsub(words: list[str], machine: Machine) -> int:
         inner.add(name, value)
     options = inner
     facts = machine.facts
-    request = Request(str(options.get("J", "bsub")), script, os.getcwd())
+    request = Request(str(options.get("J", "bsub")), script, str(Path.cwd()))
     request.queue = str(options.get("q", facts["queues"][0]))
     if request.queue not in facts["queues"]:
         raise Refused(f"{request.queue}: No such queue. Job not submitted.", 255)
@@ -104,7 +104,7 @@ def bsub(words: list[str], machine: Machine) -> int:
             "LSB_JOBNAME": request.name,
             "LSB_QUEUE": request.queue,
             "LSB_SUB_HOST": "login1",
-            "LS_SUBCWD": os.getcwd(),
+            "LS_SUBCWD": str(Path.cwd()),
             "LSB_DJOB_NUMPROC": str(sum(count for _, count in hosts)),
             "LSB_DJOB_HOSTFILE": str(host_file),
             "LSB_MCPU_HOSTS": " ".join(f"{node} {count}" for node, count in hosts),

@@ -22,8 +22,8 @@ from .machine import Machine
 from .options import Refused, read
 
 QSUB = """
--N= -o= -e= -q= -A= -j= -k= -V -v= -W= -S= -M= -m= -r= -P= -I -J= -h -a= -c= -p= -u= -z -C= -l= -R=
--X -f -d= -w= -t= -T= -D= -n -x -G=
+-N= -o= -e= -q= -A= -j= -k= -V -v= -W= -S= -M= -m= -r= -P= -I -J= -h -a= -c= -p= -u= -z -C= -l=
+-R= -X -f -d= -w= -t= -T= -D= -n -x -G=
 """
 
 #: Resources of ``-l`` and of a chunk of ``select``.
@@ -59,7 +59,7 @@ def qsub(words: list[str], machine: Machine) -> int:
     for name, value in options.given:
         inner.add(name, value)
     options = inner
-    request = Request(str(options.get("N", path.name)), script, os.getcwd())
+    request = Request(str(options.get("N", path.name)), script, str(Path.cwd()))
     if not re.fullmatch(r"[A-Za-z_][\w.+-]{0,229}", request.name):
         raise Refused("qsub: illegal -N value")
     facts = machine.facts
@@ -81,7 +81,7 @@ def qsub(words: list[str], machine: Machine) -> int:
     if torque and "select" in told:
         raise Refused("qsub: Unknown resource type  select", 188)
     if "select" in told and "nodes" in told:
-        raise Refused("qsub: \"-lnodes=\" cannot be used with \"-lselect\"", 2)
+        raise Refused('qsub: "-lnodes=" cannot be used with "-lselect"', 2)
     if "filesystems" in facts:
         wanted = set(filter(None, told.get("filesystems", "").split(":")))
         if not wanted:

@@ -27,14 +27,15 @@ SBATCH = """
 -c|--cpus-per-task= -o|--output= -e|--error= -t|--time= --time-min= --exclusive? -w|--nodelist=
 -x|--exclude= -C|--constraint= -p|--partition= -q|--qos= -A|--account= --hint= -G|--gpus=
 --gpus-per-node= --gpus-per-task= --gpus-per-socket= --gres= --gres-flags= --mem= --mem-per-cpu=
---mem-per-gpu= --no-requeue --requeue -S|--core-spec= --thread-spec= --threads-per-core= -D|--chdir=
---export= --get-user-env? -H|--hold --wrap= -W|--wait --parsable --reservation= --mail-type=
---mail-user= --comment= -d|--dependency= -a|--array= --signal= -L|--licenses= -s|--oversubscribe
--m|--distribution= --switches= --network= -O|--overcommit -k|--no-kill? --open-mode= -b|--begin=
---cpu-freq= --ntasks-per-gpu= --gpu-bind= --gpu-freq= --mem-bind= -i|--input= --nice? --priority=
---tmp= --use-min-nodes --spread-job --contiguous -v|--verbose -Q|--quiet -V|--version --test-only
--M|--clusters= --bb= --bbf= --uid= --gid= --wckey= --acctg-freq= --deadline= --power= --profile=
---delay-boot= --propagate? -B|--extra-node-info= --cores-per-socket= --sockets-per-node= --kill-on-invalid-dep=
+--mem-per-gpu= --no-requeue --requeue -S|--core-spec= --thread-spec= --threads-per-core=
+-D|--chdir= --export= --get-user-env? -H|--hold --wrap= -W|--wait --parsable --reservation=
+--mail-type= --mail-user= --comment= -d|--dependency= -a|--array= --signal= -L|--licenses=
+-s|--oversubscribe -m|--distribution= --switches= --network= -O|--overcommit -k|--no-kill?
+--open-mode= -b|--begin= --cpu-freq= --ntasks-per-gpu= --gpu-bind= --gpu-freq= --mem-bind=
+-i|--input= --nice? --priority= --tmp= --use-min-nodes --spread-job --contiguous -v|--verbose
+-Q|--quiet -V|--version --test-only -M|--clusters= --bb= --bbf= --uid= --gid= --wckey=
+--acctg-freq= --deadline= --power= --profile= --delay-boot= --propagate? -B|--extra-node-info=
+--cores-per-socket= --sockets-per-node= --kill-on-invalid-dep=
 """
 
 _FAILED = "sbatch: error: Batch job submission failed: {}"
@@ -74,7 +75,7 @@ def sbatch(words: list[str], machine: Machine) -> int:
     for name, value in options.given:
         inner.add(name, value)
     options = inner
-    request = Request(str(options.get("job-name", path.name)), script, os.getcwd())
+    request = Request(str(options.get("job-name", path.name)), script, str(Path.cwd()))
     _judge(request, options, machine)
     number = submit(request, machine, lambda *told: _variables(options, request, machine, *told))
     print(f"{number}" if "parsable" in options else f"Submitted batch job {number}")
@@ -133,15 +134,13 @@ def _judge(request: Request, options, machine: Machine) -> None:
         request.pinned = expand_nodes(str(options["nodelist"]))
     check_pins(request, machine, _FAILED.format("Invalid node name specified"))
     if "time" in options:
-        request.seconds = clock(
-            str(options["time"]), "sbatch: error: Invalid --time specification"
-        )
+        request.seconds = clock(str(options["time"]), "sbatch: error: Invalid --time specification")
     request.output = str(options.get("output", "slurm-%j.out"))
     request.error = str(options.get("error", ""))
     request.record = {
         "slots": on_node,
         "isolated": sorted(isolated),
-        "gpus": _gpus(options, machine, on_node, nodes),
+        **_gpus(options, machine, on_node, nodes),
         "tasks": tasks,
         "width": width,
     }
@@ -149,8 +148,10 @@ def _judge(request: Request, options, machine: Machine) -> None:
         request.folder = str(options["chdir"])
 
 
-def _gpus(options, machine: Machine, on_node: int, nodes: int) -> int:
-    """GPUs of each node that a job gets."""
+def _gpus(options, machine: Machine, on_node: int, nodes: int) -> dict[str, int]:
+    """GPUs of each node that a job gets. An exclusive one has all of them, but its steps have only
+    what the job asked for or they ask for themselves (sbatch(1), "--exclusive"; srun(1),
+    "--gres")."""
     total = machine.num_gpus
 
     def count(name):
@@ -172,9 +173,8 @@ def _gpus(options, machine: Machine, on_node: int, nodes: int) -> int:
         if not total:
             raise Refused(_FAILED.format("Invalid generic resource (gres) specification"))
         raise Refused(_FAILED.format("Requested node configuration is not available"))
-    if wanted is None:
-        wanted = 0 if machine.facts.get("gpus_on_request") else total
-    return wanted
+    asked = wanted or 0
+    return {"gpus": total if "exclusive" in options else asked, "asked_gpus": asked}
 
 
 def _variables(options, request, machine, number, nodes, folder) -> dict[str, str]:
@@ -195,7 +195,7 @@ def _variables(options, request, machine, number, nodes, folder) -> dict[str, st
         "SLURM_JOB_CPUS_PER_NODE": f"{cpus}" + (f"(x{len(nodes)})" if len(nodes) > 1 else ""),
         "SLURM_CPUS_ON_NODE": str(cpus),
         "SLURM_JOB_PARTITION": request.queue,
-        "SLURM_SUBMIT_DIR": os.getcwd(),
+        "SLURM_SUBMIT_DIR": str(Path.cwd()),
         "SLURM_CLUSTER_NAME": machine.name,
         "SLURMD_NODENAME": nodes[0],
         "SLURM_PROCID": "0",
@@ -208,11 +208,11 @@ def _variables(options, request, machine, number, nodes, folder) -> dict[str, st
         found["SLURM_NTASKS_PER_NODE"] = str(options["ntasks-per-node"])
     if "cpus-per-task" in options:
         found["SLURM_CPUS_PER_TASK"] = str(options["cpus-per-task"])
-    if record["gpus"]:
-        found["SLURM_GPUS_ON_NODE"] = str(record["gpus"])
+    if record["asked_gpus"]:
+        found["SLURM_GPUS_ON_NODE"] = str(record["asked_gpus"])
         # The script itself sees the GPUs of the first node.
         name = {"cuda": "CUDA_VISIBLE_DEVICES", "rocm": "ROCR_VISIBLE_DEVICES"}[machine.vendor]
-        found[name] = ",".join(map(str, range(record["gpus"])))
+        found[name] = ",".join(map(str, range(record["asked_gpus"])))
     return found
 
 
@@ -236,8 +236,8 @@ def _stamp(seconds: float | None) -> str:
 def sacct(words: list[str], machine: Machine) -> int:
     table = """
     -j|--jobs= -S|--starttime= -E|--endtime= -o|--format= -P|--parsable2 -p|--parsable -n|--noheader
-    -X|--allocations -a|--allusers -u|--user= -s|--state= -D|--duplicates -M|--clusters= --delimiter=
-    -V|--version --units=
+    -X|--allocations -a|--allusers -u|--user= -s|--state= -D|--duplicates -M|--clusters=
+    --delimiter= -V|--version --units=
     """
     options, _ = read(words, table, _unknown("sacct"))
     wanted = [
@@ -398,7 +398,7 @@ def scontrol(words: list[str], machine: Machine) -> int:
 
 
 def scancel(words: list[str], machine: Machine) -> int:
-    options, numbers = read(
+    _, numbers = read(
         words, "-s|--signal= -f|--full -Q|--quiet -v|--verbose -b|--batch", _unknown("scancel")
     )
     code = 0

@@ -36,6 +36,7 @@ class Job:
     :ivar slots: tasks that the job was given room for, of each node.
     :ivar cores: cores of each node that the job may use, ascending.
     :ivar gpus: GPUs of each node that the job may use.
+    :ivar asked_gpus: those that it asked for by name; a step has the others only where it asks.
     :ivar batch: whether a batch system granted it; otherwise the machine is all its own.
     """
 
@@ -48,6 +49,7 @@ class Job:
         isolated = set(record.get("isolated", machine.isolated_cores()))
         self.cores = [core for core in range(machine.num_cores) if core not in isolated]
         self.gpus = tuple(range(record.get("gpus", machine.num_gpus)))
+        self.asked_gpus = tuple(range(record.get("asked_gpus", len(self.gpus))))
         room = record.get("slots", 0) or (1 if self.batch else len(self.cores))
         self.slots = [room] * len(self.nodes)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from pathlib import Path
 
 from .job import Job, Task
@@ -21,7 +22,10 @@ class Step:
     :ivar tasks: in rank order.
     :ivar command: what each of them runs.
     :ivar env: variables that the launcher adds to those of all tasks.
+    :ivar moves: whether the MPI library moves the tasks once they have started.
     """
+
+    moves = False
 
     def __init__(self, tasks: list[Task], command: list[str], env: dict[str, str] | None = None):
         self.tasks = tasks
@@ -69,9 +73,7 @@ def tasks_of(job: Job, order: list[tuple[str, int]], places) -> list[Task]:
 
     :arg places: for each local number (CPUs, GPUs, list in the environment).
     """
-    return [
-        Task(rank, node, local, *places[local]) for rank, (node, local) in enumerate(order)
-    ]
+    return [Task(rank, node, local, *places[local]) for rank, (node, local) in enumerate(order)]
 
 
 def gpu_list(gpus) -> str:
@@ -108,7 +110,7 @@ def srun(words: list[str], job: Job) -> Step:
     def unknown(word):
         kind = "unrecognized" if word.startswith("--") else "invalid"
         what = f"'{word}'" if word.startswith("--") else f"-- '{word[1:2]}'"
-        raise Refused(f"srun: {kind} option {what}\nTry \"srun --help\" for more information", 255)
+        raise Refused(f'srun: {kind} option {what}\nTry "srun --help" for more information', 255)
 
     options, command = read(words, SRUN, unknown)
     if not command:
@@ -189,9 +191,7 @@ def srun(words: list[str], job: Job) -> Step:
     step_cores = sorted(core for cores in own for core in cores) if exact else job.cores
 
     def cpus(cores):
-        return tuple(
-            sorted(cpu for core in cores for cpu in machine.cpus_of_core(core)[:threads])
-        )
+        return tuple(sorted(cpu for core in cores for cpu in machine.cpus_of_core(core)[:threads]))
 
     places = _srun_binding(options, job, most, own, step_cores, per_task or 1, cpus)
     gpus = _srun_gpus(options, job, places)
@@ -265,8 +265,7 @@ def _srun_binding(options, job, most, own, step_cores, per_task, cpus) -> list[t
         order = [cpu for core in _over_sockets(job) for cpu in cpus([core])]
         order = [cpu for cpu in order if cpu in set(everything)]
         return [
-            tuple(sorted(order[local * per_task : (local + 1) * per_task]))
-            for local in range(most)
+            tuple(sorted(order[local * per_task : (local + 1) * per_task])) for local in range(most)
         ]
     if kind in ("sockets", "socket", "ldoms", "ldom"):
         domain = machine.socket_of if kind.startswith("socket") else machine.numa_of
@@ -296,13 +295,22 @@ def mask_of(text: str) -> tuple[int, ...]:
 def _srun_gpus(options, job, places) -> list[tuple[tuple[int, ...], str | None]]:
     """GPUs of each local task, and the list in its environment."""
     machine = job.machine
-    gpus = job.gpus
+    per_task = options.number("gpus-per-task")
+    wanted = None
     for name in ("gpus-per-node", "gpus", "gres"):
-        if name in options and not job.batch:
-            gpus = tuple(range(int(str(options[name]).split(":")[-1])))
+        if name in options:
+            wanted = int(str(options[name]).split(":")[-1])
+            wanted = -(-wanted // len(job.nodes)) if name == "gpus" else wanted
+    if wanted is None and per_task:
+        wanted = per_task * len(places)
+    if wanted is not None and wanted > len(job.gpus):
+        raise Refused(
+            "srun: error: Unable to create step for job: Invalid generic resource (gres) "
+            "specification"
+        )
+    gpus = job.asked_gpus if wanted is None else tuple(range(wanted))
     if not gpus:
         return [((), None)] * len(places)
-    per_task = options.number("gpus-per-task")
     binding = str(options.get("gpu-bind", f"per_task:{per_task}" if per_task else ""))
     binding = binding.removeprefix("verbose,").removeprefix("v,")
     kind, _, listed = binding.partition(":")
@@ -357,8 +365,8 @@ JSRUN = """
 -E|--env= -D|--env_eval= -h|--chdir= -M|--smpiargs= -S|--save_resources= -U|--use_resources=
 -k|--stdio_stderr= -o|--stdio_stdout= -t|--stdio_input= -e|--stdio_mode= -X|--exit_on_error=
 --erf_input= --erf_output= -x|--exclude_hosts= -P|--pre_post_exec= -i|--immediate -u|--use_all?
--V|--version -?|--help -L|--use_spindle= -z|--disable_hosts= -F|--env_no_propagate
---progress= -H|--hosts=
+-V|--version -?|--help -L|--use_spindle= -z|--disable_hosts= -F|--env_no_propagate --progress=
+-H|--hosts=
 """
 
 
@@ -382,7 +390,9 @@ def jsrun(words: list[str], job: Job) -> Step:
         name, _, value = str(pair).partition("=")
         env[name] = value
     if "erf_input" in options:
-        mixed = {"nrs", "tasks_per_rs", "cpu_per_rs", "gpu_per_rs", "rs_per_host", "np"} & {*options}
+        mixed = {"nrs", "tasks_per_rs", "cpu_per_rs", "gpu_per_rs", "rs_per_host", "np"} & {
+            *options
+        }
         if mixed:
             raise Refused(f"Error: --erf_input cannot be combined with --{sorted(mixed)[0]}.", 1)
         return Step(_erf(Path(str(options["erf_input"])), job), command, env)
@@ -468,9 +478,7 @@ def _pack(job: Job, size: int, num_gpus: int) -> list[tuple[list[int], tuple[int
         socket: [core for core in job.cores if machine.socket_of(core) == socket]
         for socket in range(machine.num_sockets)
     }
-    idle = {
-        socket: [g for g in job.gpus if machine.facts["gpus"][g] == socket] for socket in free
-    }
+    idle = {socket: [g for g in job.gpus if machine.facts["gpus"][g] == socket] for socket in free}
     sets = []
     while True:
         for socket, cores in free.items():
@@ -511,11 +519,17 @@ def _jsrun_binding(text: str, job: Job, cores: list[int], count: int) -> list[tu
         width = max(1, len(cores) // count)
     return [
         machine.cpus_of_cores(
-            cores[local * width : (local + 1) * width]
-            or [cores[local % len(cores)]]
+            cores[local * width : (local + 1) * width] or [cores[local % len(cores)]]
         )
         for local in range(count)
     ]
+
+
+ERF_KEYWORDS = {
+    *("cpu_index_using", "overlapping_rs", "launch_distribution"),
+    *("skip_missing_cpu", "skip_missing_gpu", "skip_missing_mem"),
+    *("oversubscribe_cpu", "oversubscribe_gpu", "oversubscribe_mem"),
+}
 
 
 def _erf(path: Path, job: Job) -> list[Task]:
@@ -528,10 +542,7 @@ def _erf(path: Path, job: Job) -> list[Task]:
         raise Refused(f"Error: Failed to open ERF file {path}.") from None
     text = re.sub(r"#.*", "", text)
     settings = dict(re.findall(r"^\s*(\w+)\s*:\s*(\w+)\s*$", text, re.MULTILINE))
-    unknown = set(settings) - set(
-        "cpu_index_using overlapping_rs skip_missing_cpu skip_missing_gpu skip_missing_mem "
-        "oversubscribe_cpu oversubscribe_gpu oversubscribe_mem launch_distribution".split()
-    )
+    unknown = set(settings) - ERF_KEYWORDS
     if unknown:
         raise Refused(f"Error: ERF file {path}: unknown keyword {sorted(unknown)[0]}.")
     allowed = job.cpus
@@ -555,19 +566,17 @@ def _erf(path: Path, job: Job) -> list[Task]:
         if not 1 <= host <= len(job.nodes):
             raise Refused(f"Error: ERF file {path}: host {host} is not in the allocation.")
         node = job.nodes[host - 1]
-        if values["cpu"] == "*":
-            cpus = allowed
-        elif settings.get("cpu_index_using") == "physical":
-            cpus = tuple(sorted(numbers(values["cpu"])))
-        else:
-            listed = numbers(values["cpu"])
-            if max(listed) >= len(allowed):
-                raise Refused(f"Error: ERF file {path}: CPU {max(listed)} does not exist.")
-            cpus = tuple(sorted(allowed[index] for index in listed))
-        if not set(cpus) <= set(allowed):
-            away = list_of(set(cpus) - set(allowed))
-            raise Refused(f"Error: ERF file {path}: CPUs {away} are not in the allocation.")
-        for rank in numbers(who.replace(" ", "")):
+        physical = settings.get("cpu_index_using") == "physical"
+        sets = [allowed]
+        if values["cpu"] != "*":
+            sets = [_erf_cpus(path, text, allowed, physical) for text in values["cpu"].split("},{")]
+        members = numbers(who.replace(" ", ""))
+        if len(sets) not in (1, len(members)):
+            raise Refused(
+                f"Error: ERF file {path}: {len(sets)} sets of CPUs for {len(members)} ranks."
+            )
+        for index, rank in enumerate(members):
+            cpus = sets[index % len(sets)]
             for cpu in cpus:
                 if used.setdefault((node, cpu), rank) != rank and settings.get(
                     "overlapping_rs", "error"
@@ -589,9 +598,17 @@ def _erf(path: Path, job: Job) -> list[Task]:
     return tasks
 
 
+def _erf_cpus(path: Path, text: str, allowed: tuple[int, ...], physical: bool) -> tuple[int, ...]:
+    """A set of CPUs of a resource file, by the kernel's numbers."""
+    listed = numbers(text)
+    if not physical and max(listed) >= len(allowed):
+        raise Refused(f"Error: ERF file {path}: CPU {max(listed)} does not exist.")
+    cpus = tuple(sorted(listed if physical else [allowed[index] for index in listed]))
+    if not set(cpus) <= set(allowed):
+        away = list_of(set(cpus) - set(allowed))
+        raise Refused(f"Error: ERF file {path}: CPUs {away} are not in the allocation.")
+    return cpus
+
+
 def print_error(text: str) -> None:
-    import sys
-
     print(text, file=sys.stderr, flush=True)
-
-

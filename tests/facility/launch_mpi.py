@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from pathlib import Path
@@ -35,14 +36,14 @@ OPENMPI = """
 -c|-n|-np= -host|--host|-H= -hostfile|--hostfile|-machinefile|--machinefile= -rf|--rankfile=
 -bind-to|--bind-to= -map-by|--map-by= -rank-by|--rank-by= -npernode|--npernode|-N=
 -npersocket|--npersocket= -pernode|--pernode -x= -mca|--mca== -gmca|--gmca== --prefix=
--report-bindings|--report-bindings -oversubscribe|--oversubscribe -nooversubscribe|--nooversubscribe
--allow-run-as-root|--allow-run-as-root -use-hwthread-cpus|--use-hwthread-cpus
--cpu-set|--cpu-set|-cpu-list|--cpu-list= -display-map|--display-map
--display-allocation|--display-allocation -tag-output|--tag-output -timeout|--timeout=
--wdir|--wdir|-wd= -path|--path= -q|--quiet -v|--verbose -V|--version -stdin|--stdin=
--output-filename|--output-filename= -bycore|--bycore -bynode|--bynode -byslot|--byslot
--bind-to-core|--bind-to-core -bind-to-socket|--bind-to-socket -bind-to-none|--bind-to-none
--display|--display= -prtemca|--prtemca== -pmixmca|--pmixmca==
+-report-bindings|--report-bindings -oversubscribe|--oversubscribe
+-nooversubscribe|--nooversubscribe -allow-run-as-root|--allow-run-as-root
+-use-hwthread-cpus|--use-hwthread-cpus -cpu-set|--cpu-set|-cpu-list|--cpu-list=
+-display-map|--display-map -display-allocation|--display-allocation -tag-output|--tag-output
+-timeout|--timeout= -wdir|--wdir|-wd= -path|--path= -q|--quiet -v|--verbose -V|--version
+-stdin|--stdin= -output-filename|--output-filename= -bycore|--bycore -bynode|--bynode
+-byslot|--byslot -bind-to-core|--bind-to-core -bind-to-socket|--bind-to-socket
+-bind-to-none|--bind-to-none -display|--display= -prtemca|--prtemca== -pmixmca|--pmixmca==
 -cpus-per-proc|--cpus-per-proc=
 """
 
@@ -66,7 +67,7 @@ def openmpi(words: list[str], job: Job, release: int = 4) -> Step:
     if not command:
         raise Refused(
             "mpirun could not find anything to do.\n\nIt is possible that you forgot to specify "
-            "how many processes to run\nvia the \"-np\" argument."
+            'how many processes to run\nvia the "-np" argument.'
         )
     env = {}
     for pair in options.all("x"):
@@ -83,7 +84,9 @@ def openmpi(words: list[str], job: Job, release: int = 4) -> Step:
         rank_file = mapping.partition("file=")[2]
     if rank_file:
         wanted = options.number("np")
-        return Step(_rank_file(Path(str(rank_file)), job, wanted), command, env)
+        physical = env.get("OMPI_MCA_rmaps_rank_file_physical") in ("1", "true")
+        tasks = _rank_file(Path(str(rank_file)), job, wanted, release, physical)
+        return Step(tasks, command, env)
 
     per_node = options.number("N")
     if "pernode" in options:
@@ -99,9 +102,10 @@ def openmpi(words: list[str], job: Job, release: int = 4) -> Step:
         if word.startswith("pe="):
             width = int(word[3:])
         elif word not in ("oversubscribe", "nooversubscribe", "span", "hwtcpus", "corecpus"):
-            raise Refused(f"mpirun: Error: The map-by directive \"{word}\" is not recognized.")
+            raise Refused(f'mpirun: Error: The map-by directive "{word}" is not recognized.')
     over = "oversubscribe" in options or "oversubscribe" in modifiers
-    over = over or os.environ.get("OMPI_MCA_rmaps_base_oversubscribe") in ("1", "true")
+    seen = {**os.environ, **env}
+    over = over or seen.get("OMPI_MCA_rmaps_base_oversubscribe") in ("1", "true")
 
     slots = list(job.slots)
     count = options.number("np")
@@ -228,12 +232,26 @@ def _openmpi_places(job, most, by, binding, width, listed) -> list[tuple[int, ..
                 machine.cpus_of_cores([c for c in job.cores if groups[binding](c) == domain])
             )
         return found
-    raise Refused(f"mpirun: Error: unknown binding \"{binding}\".")
+    raise Refused(f'mpirun: Error: unknown binding "{binding}".')
 
 
-def _rank_file(path: Path, job: Job, wanted: int | None) -> list[Task]:
-    """``rank N=HOST slot=SOCKET:CORES[;...]``, logical numbers; ``slot=CPUS``, cores in a row
-    (mpirun(1), "Rankfiles")."""
+def _cpus_of_slot(slot: str, machine: Machine) -> list[int]:
+    """CPUs of a slot in physical numbers."""
+    try:
+        cpus = numbers(slot)
+    except ValueError:
+        raise Refused(f"Error, invalid slot in the rankfile: {slot}") from None
+    if max(cpus) >= machine.num_cpus:
+        raise Refused(f"The rankfile that was used claimed a CPU that does not exist: {slot}")
+    return cpus
+
+
+def _rank_file(
+    path: Path, job: Job, wanted: int | None, release: int, physical: bool
+) -> list[Task]:
+    """``rank N=HOST slot=SOCKET:CORES[;...]``, logical numbers; ``slot=CPUS``, cores in a row, or
+    the kernel's numbers with the parameter ``rmaps_rank_file_physical`` (mpirun(1),
+    "Rankfiles")."""
     machine = job.machine
     try:
         text = path.read_text()
@@ -259,9 +277,17 @@ def _rank_file(path: Path, job: Job, wanted: int | None) -> list[Task]:
                 f"  host: {host}"
             )
         cores: list[int] = []
+        if physical:
+            cpus = _cpus_of_slot(slot, machine)
+            found[rank] = (host, machine.cpus_of_cores(sorted({*map(machine.core_of, cpus)})))
+            continue
         for part in slot.split(";"):
             socket, colon, inner = part.partition(":")
             for piece in inner.split(",") if colon else part.split(","):
+                if release == 4 and colon and piece != inner.split(",")[0] and ":" not in piece:
+                    # 4.1 takes what stands behind a comma for a socket.
+                    cores += machine.cores_of_socket(int(piece))
+                    continue
                 if colon and ":" in piece:
                     socket, _, piece = piece.partition(":")
                 listed = (
@@ -302,11 +328,11 @@ def number_locally(places: list[tuple]) -> list[Task]:
 # -- Hydra: MPICH and Intel MPI -----------------------------------------------------------------
 
 HYDRA = """
--np|-n= -ppn|-perhost= -f|-hostfile|-machinefile= -host|-hosts= -genv== -env== -genvlist= -envlist=
--genvall -envall -genvnone -envnone -bind-to|-binding= -map-by= -membind= -launcher|-bootstrap=
--launcher-exec= -rmk= -print-rank-map -print-all-exitcodes -l|-prepend-rank= -v|-verbose
--info|-version|-V -iface= -wdir= -order-nodes= -outfile-pattern= -errfile-pattern= -usize=
--localhost= -disable-auto-cleanup -disable-hostname-propagation -nolocal
+-np|-n= -ppn|-perhost= -f|-hostfile|-machinefile= -host|-hosts= -genv== -env== -genvlist=
+-envlist= -genvall -envall -genvnone -envnone -bind-to|-binding= -map-by= -membind=
+-launcher|-bootstrap= -launcher-exec= -rmk= -print-rank-map -print-all-exitcodes -l|-prepend-rank=
+-v|-verbose -info|-version|-V -iface= -wdir= -order-nodes= -outfile-pattern= -errfile-pattern=
+-usize= -localhost= -disable-auto-cleanup -disable-hostname-propagation -nolocal
 """
 
 
@@ -329,7 +355,8 @@ def hydra(words: list[str], job: Job, intel: bool = False) -> Step:
     options, command = read(words, table, unknown, glued=False)
     if "V" in options:
         print(
-            "Intel(R) MPI Library for Linux* OS, Version 2019 Update 5" if intel
+            "Intel(R) MPI Library for Linux* OS, Version 2019 Update 5"
+            if intel
             else "HYDRA build details:\n    Version:                                 4.1.2"
         )
         raise SystemExit(0)
@@ -411,7 +438,7 @@ def _hydra_binding(job: Job, most: int, text: str) -> list[tuple[int, ...]]:
         ]
     domain = {"socket": machine.socket_of, "numa": machine.numa_of}.get(kind)
     if not domain:
-        raise Refused(f"unrecognized binding mode \"{text}\"", 255)
+        raise Refused(f'unrecognized binding mode "{text}"', 255)
     domains = sorted({domain(core) for core in job.cores})
     return [
         machine.cpus_of_cores(
@@ -454,9 +481,7 @@ def _intel_pins(job: Job, most: int, seen: dict) -> list[tuple[int, ...]]:
     else:
         raise Refused(f"MPI startup(): I_MPI_PIN_DOMAIN={domain} is not recognized.", 255)
     return [
-        machine.cpus_of_cores(
-            job.cores[(local * width + n) % len(job.cores)] for n in range(width)
-        )
+        machine.cpus_of_cores(job.cores[(local * width + n) % len(job.cores)] for n in range(width))
         for local in range(most)
     ]
 
@@ -521,10 +546,11 @@ def mvapich_affinity(tasks: list[Task], env: dict, machine: Machine) -> list[Tas
 # -- HPE: PALS and MPT --------------------------------------------------------------------------
 
 PALS = """
--n|-np|--np= -ppn|--ppn= -d|--depth= --cpu-bind= --mem-bind= --gpu-bind= -env|--env= -genv== --genvall
--envall -genvall -l|--label -H|--hosts|-hosts|-host= -f|--hostfile|-hostfile|--host-file= --line-buffer --exclusive
---shared --no-abort-on-failure --abort-on-failure --pmi= --version --rlimits= --wdir|-wdir=
---no-transfer --transfer -v|--verbose --umask= --fanout= --procinfo= --no-vni
+-n|-np|--np= -ppn|--ppn= -d|--depth= --cpu-bind= --mem-bind= --gpu-bind= -env|--env= -genv==
+--genvall -envall -genvall -l|--label -H|--hosts|-hosts|-host=
+-f|--hostfile|-hostfile|--host-file= --line-buffer --exclusive --shared --no-abort-on-failure
+--abort-on-failure --pmi= --version --rlimits= --wdir|-wdir= --no-transfer --transfer -v|--verbose
+--umask= --fanout= --procinfo= --no-vni
 """
 
 
@@ -583,7 +609,9 @@ def pals(words: list[str], job: Job) -> Step:
         else:
             own = [tuple(threads[n * depth : (n + 1) * depth]) for n in range(most)]
         if not all(own):
-            raise Refused(f"mpiexec: depth {depth} does not fit {most} ranks on {len(firsts)} cores")
+            raise Refused(
+                f"mpiexec: depth {depth} does not fit {most} ranks on {len(firsts)} cores"
+            )
         cpus = own
     elif kind in ("numa", "socket"):
         of = machine.numa_of if kind == "numa" else machine.socket_of
@@ -628,7 +656,9 @@ def mpt(words: list[str], job: Job) -> Step:
     try:
         counts = [used for used in fill(count, slots) if used]
     except ValueError:
-        raise Refused("mpiexec_mpt error: number of ranks exceeds the slots of the job", 1) from None
+        raise Refused(
+            "mpiexec_mpt error: number of ranks exceeds the slots of the job", 1
+        ) from None
     most = max(counts)
     listed = os.environ.get("MPI_DSM_CPULIST", "")
     cpus: list[tuple[int, ...]]
@@ -670,11 +700,12 @@ def fujitsu(words: list[str], job: Job) -> Step:
 # -- ALPS ---------------------------------------------------------------------------------------
 
 APRUN = """
--n|--pes= -N|--pes-per-node= -d|--cpus-per-pe= -j|--cpus-per-cu= -S|--pes-per-numa-node=
--sn= -sl= -ss -cc|--cpu-binding= -cp|--cpu-binding-file= -D|--debug= -F|--access-mode=
--L|--node-list= -m|--memory-per-pe= -r|--specialized-cpus= -q|--quiet -T|--sync-output -t|--cpu-time-limit=
--e|--environment-override= -b|--bypass-app-transfer -B|--batch-args -p|--protection-domain-identifier=
--P|--pipes= -R|--relaunch= -V|--version -a|--architecture= -C|--reconnect -k
+-n|--pes= -N|--pes-per-node= -d|--cpus-per-pe= -j|--cpus-per-cu= -S|--pes-per-numa-node= -sn= -sl=
+-ss -cc|--cpu-binding= -cp|--cpu-binding-file= -D|--debug= -F|--access-mode= -L|--node-list=
+-m|--memory-per-pe= -r|--specialized-cpus= -q|--quiet -T|--sync-output -t|--cpu-time-limit=
+-e|--environment-override= -b|--bypass-app-transfer -B|--batch-args
+-p|--protection-domain-identifier= -P|--pipes= -R|--relaunch= -V|--version -a|--architecture=
+-C|--reconnect -k
 """
 
 
@@ -743,10 +774,13 @@ def aprun(words: list[str], job: Job) -> Step:
         outside = {cpu for chosen in sets for cpu in chosen} - set(order)
         if outside:
             raise Refused(f"aprun: -cc CPU {min(outside)} is not among the reserved CPUs", 1)
-        if len(sets) == 1 and ":" not in binding and most > 1:
-            cpus = [(sets[0][local % len(sets[0])],) for local in range(most)]
+        # A PE itself sits on the first CPU of its list; the threads that it makes take the others.
+        if ":" not in binding and binding != "x":
+            order = numbers(binding)
+            cpus = [(order[local % len(order)],) for local in range(most)]
         else:
-            cpus = [sets[local % len(sets)] for local in range(most)]
+            own = [sets[local % len(sets)] for local in range(most)]
+            cpus = [mine if len(mine) == len(order) else mine[:1] for mine in own]
     tasks = tasks_of(job, ranks(job, counts), same_everywhere(job, cpus))
     if "ss" in options:
         tasks = [
@@ -806,14 +840,16 @@ def flux_run(words: list[str], job: Job) -> Step:
     nodes = options.number("nodes", complaint)
     count = options.number("ntasks", complaint)
     per_node = options.number("tasks-per-node", complaint)
-    if per_node and count and nodes is None:
-        raise Refused("flux-run: ERROR: --tasks-per-node requires --nodes", 1)
+    by_resource = {"tasks-per-node", "tasks-per-core", "cores"} & set(options)
+    if by_resource and {"ntasks", "cores-per-task", "gpus-per-task"} & set(options):
+        raise Refused("flux-run: ERROR: Per-resource options can't be used with per-task options.")
     if count is None:
         count = (per_node or 1) * (nodes or 1)
     width = options.number("cores-per-task", complaint) or 1
     gpus_per_task = options.number("gpus-per-task", complaint) or 0
     gpus_per_node = options.number("gpus-per-node", complaint)
-    exclusive = "exclusive" in options
+    # Nodes asked for by resource are the job's alone.
+    exclusive = "exclusive" in options or bool(by_resource and nodes)
     if nodes is None:
         nodes = -(-count * width // len(job.cores))
         counts = [used for used in fill(count, [len(job.cores) // width] * len(job.nodes)) if used]
@@ -851,7 +887,7 @@ def shares(items, bins: int) -> list[tuple]:
     if len(items) < bins:
         return [(items[n * len(items) // bins],) if items else () for n in range(bins)]
     bounds = [n * len(items) // bins for n in range(bins + 1)]
-    return [tuple(items[a:b]) for a, b in zip(bounds, bounds[1:], strict=False)]
+    return [tuple(items[a:b]) for a, b in itertools.pairwise(bounds)]
 
 
 def _mpibind(machine, cores, gpus, most):

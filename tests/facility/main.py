@@ -10,10 +10,6 @@ from .job import current
 from .machine import Machine, here
 from .options import Refused
 
-BATCH = frozenset(
-    "sbatch squeue sacct scontrol scancel sinfo bsub bjobs bkill qsub qstat qdel flux".split()
-)
-
 #: Commands of each batch system.
 COMMANDS = {
     "slurm": {"sbatch", "squeue", "sacct", "scontrol", "scancel", "sinfo"},
@@ -24,18 +20,26 @@ COMMANDS = {
     "none": set(),
 }
 
+BATCH = frozenset(name for names in COMMANDS.values() for name in names)
 
-def launcher(name: str, machine: Machine) -> Callable | None:
-    """The function of a launcher, where this machine has it; which MPI's mpirun and mpiexec are on
-    PATH is told by the modules in ``FACILITY_MODULES``."""
-    from . import launch, launch_mpi
 
+def flavour_of(machine: Machine) -> str:
+    """Which MPI's mpirun and mpiexec are on PATH: the machine's own, or that of the modules in
+    ``FACILITY_MODULES``."""
     flavour = machine.facts.get("mpi", "")
     by_module = machine.facts.get("by_module", {})
     for module in os.environ.get("FACILITY_MODULES", "").split():
         flavour = by_module.get(module.partition("/")[0], flavour)
-        if module == "openmpi/5" or module.startswith("openmpi/5."):
+        if module.startswith("openmpi/5"):
             flavour = "openmpi5"
+    return flavour
+
+
+def launcher(name: str, machine: Machine) -> Callable | None:
+    """The function of a launcher, where this machine has it."""
+    from . import launch, launch_mpi
+
+    flavour = flavour_of(machine)
 
     def intel(words, job):
         return launch_mpi.hydra(words, job, intel=True)
@@ -112,6 +116,5 @@ def _launched(function: Callable, words: list[str], machine: Machine, job) -> in
     from . import run as runs
 
     step = function(words, job)
-    if machine.facts.get("mpi") == "mvapich" or "mvapich2" in os.environ.get("FACILITY_MODULES", ""):
-        step.moves = True
+    step.moves = flavour_of(machine) == "mvapich"
     return runs.execute(machine, job, step)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import re
 import subprocess
@@ -37,6 +36,7 @@ class Run:
 
     :ivar tasks: where they are, in rank order; their GPUs are those that they see, in order.
     :ivar env: the program's environment.
+    :ivar set_by_words: names of those variables that stood before the program.
     :ivar program: its name, without its folder.
     :ivar words: its command line, with the program as it was called.
     :ivar sample: the number behind task.sh.
@@ -47,6 +47,7 @@ class Run:
         self.job = job
         self.tasks = tasks
         self.env = env
+        self.set_by_words: set[str] = set()
         self.program = ""
         self.words: list[str] = []
         self.sample: int | None = None
@@ -66,13 +67,18 @@ def execute(machine: Machine, job: Job, step) -> int:
     """Runs a launcher's step; the exit code."""
     env = {**os.environ, **step.env}
     run = Run(machine, job, step.tasks, env)
-    command = list(step.command)
+    # taskset before task.sh shows in its report.
+    command = _wrappers(run, list(step.command))
     if Path(command[0]).name == "task.sh":
         if not os.access(command[0], os.X_OK):
             raise Refused(f"{command[0]}: No such file or directory", 127)
         command = _task_script(run, command)
     output = run.env.pop("PLUMBLINE_OUTPUT", None)
     command = _wrappers(run, command)
+    if step.moves:
+        from .launch_mpi import mvapich_affinity
+
+        run.tasks = mvapich_affinity(run.tasks, run.env, machine)
     return start(run, command, output)
 
 
@@ -88,7 +94,7 @@ def start(run: Run, command: list[str], output: str | None = None) -> int:
     run.program = path.name
     run.words = command
     run.faults = Faults(run.program, run.sample)
-    run.tasks = [task._replace(gpus=visible(run.machine, task, run.env)) for task in run.tasks]
+    run.tasks = [task._replace(gpus=visible(run, task)) for task in run.tasks]
     if path.parent.resolve() != BIN and path.resolve().parent != BIN:
         return _foreign(run, path, command[1:], output)
 
@@ -97,7 +103,7 @@ def start(run: Run, command: list[str], output: str | None = None) -> int:
     code = 0
     for rank, text, ended in programs.play(run):
         if output is not None:
-            with open(f"{output}.{rank}.out", "w") as file:
+            with Path(f"{output}.{rank}.out").open("w") as file:
                 code = run.faults.print(text, file, ended) or code
         else:
             code = run.faults.print(text, sys.stdout, ended) or code
@@ -117,9 +123,10 @@ def find(name: str) -> Path | None:
 def _foreign(run: Run, path: Path, words: list[str], output: str | None) -> int:
     """A program that is none of the facility's: once, as rank 0."""
     env = run.env | {"PMI_RANK": "0", "PMI_SIZE": str(len(run.tasks))}
-    with open(f"{output}.0.out", "wb") if output else io.BytesIO() as file:
-        where = file if output else None
-        return subprocess.run([str(path), *words], env=env, stdout=where).returncode
+    done = subprocess.run([str(path), *words], env=env, stdout=subprocess.PIPE if output else None)
+    if output:
+        Path(f"{output}.0.out").write_bytes(done.stdout)
+    return done.returncode
 
 
 # -- task.sh ------------------------------------------------------------------------------------
@@ -139,28 +146,30 @@ def _task_script(run: Run, command: list[str]) -> list[str]:
     fault = Faults(Path(_program_of(rest)).name, run.sample)
     if fault.one("binding"):
         run.tasks = displaced(run.machine, run.tasks)
-    variable = next((name for name in VISIBLE if name in set_by_words), "")
+    variable = next((name for name in VISIBLE[:2] if name in set_by_words), "")
     lines = []
     memories = run.machine.memories
     lists: dict[tuple, str] = {}
     hosts = set()
     for task in run.tasks:
-        given = task.given
-        if given is None:
-            given = next((run.env[name] for name in VISIBLE if name in run.env), "-")
-        seen = set_by_words[variable] if variable else given
+        lists_of_gpus = given_lists(run, task)
+        if variable:
+            given = lists_of_gpus.get(variable, "-") or "none"
+            seen = set_by_words[variable] or "none"
+        else:
+            told = [lists_of_gpus[name] for name in VISIBLE[:2] if name in lists_of_gpus]
+            given = seen = (told[0] or "none") if told else "-"
         text = lists.get(task.cpus)
         if text is None:
             text = lists[task.cpus] = list_of(task.cpus)
-        lines.append(
-            f"plumbline-task {task.rank} {task.node} {text} {memories} {given} {seen}\n"
-        )
+        lines.append(f"plumbline-task {task.rank} {task.node} {text} {memories} {given} {seen}\n")
         if sample == "0" and task.node not in hosts:
             hosts.add(task.node)
             lines += [f"plumbline-host {task.node} {fact} {value}\n" for fact, value in _facts(run)]
     sys.stderr.write("".join(lines))
     sys.stderr.flush()
     run.env = run.env | set_by_words
+    run.set_by_words = set(set_by_words)
     return rest
 
 
@@ -263,17 +272,13 @@ def _numactl(run: Run, options: Options) -> list[Task]:
 # -- GPUs ---------------------------------------------------------------------------------------
 
 
-def visible(machine: Machine, task: Task, env: dict[str, str]) -> tuple[int, ...]:
+def visible(run: Run, task: Task) -> tuple[int, ...]:
     """GPUs that a program sees, in its order. A list ends at the first number that is none
     (CUDA C++ Programming Guide, "CUDA Environment Variables"). On AMD's machines
     ROCR_VISIBLE_DEVICES chooses first, and the others count in what it left (ROCm
     documentation, "GPU isolation techniques")."""
-    given = {name: env[name] for name in VISIBLE if name in env}
-    if task.given is not None:
-        set_by_launcher = "ROCR_VISIBLE_DEVICES" if machine.vendor == "rocm" else VISIBLE[0]
-        if machine.facts.get("batch") == "flux":
-            set_by_launcher = VISIBLE[0]
-        given.setdefault(set_by_launcher, task.given)
+    machine = run.machine
+    given = given_lists(run, task)
     if machine.vendor == "cuda":
         return _chosen(given.get(VISIBLE[0]), task.gpus, task.gpus)
     left = _chosen(given.get("ROCR_VISIBLE_DEVICES"), task.gpus, task.gpus)
@@ -281,6 +286,22 @@ def visible(machine: Machine, task: Task, env: dict[str, str]) -> tuple[int, ...
         if name in given:
             return _chosen(given[name], left, tuple(range(len(left))), left)
     return left
+
+
+def variable_of(machine: Machine) -> str:
+    """The variable in which a machine's launchers name a task's GPUs."""
+    if machine.vendor == "rocm" and machine.facts["batch"] != "flux":
+        return VISIBLE[1]
+    return VISIBLE[0]
+
+
+def given_lists(run: Run, task: Task) -> dict[str, str]:
+    """The lists of GPUs in a task's environment as its launcher leaves it."""
+    found = {name: run.env[name] for name in VISIBLE if name in run.env}
+    variable = variable_of(run.machine)
+    if task.given is not None and variable not in run.set_by_words:
+        found[variable] = task.given
+    return found
 
 
 def _chosen(text, default, known, values=None) -> tuple[int, ...]:

@@ -100,7 +100,9 @@ class Values:
                 factor = max(factor, 1.25)
             if device and not set(mine) & set(machine.cores_of_gpu(gpu_of(task))):
                 factor = max(factor, 1.2)
-        own = [(task.node, mine[0]) for task, mine in zip(tasks, cores, strict=True) if len(mine) == 1]
+        own = [
+            (task.node, mine[0]) for task, mine in zip(tasks, cores, strict=True) if len(mine) == 1
+        ]
         if len(set(own)) < len(own):
             factor = 40.0
         return factor
@@ -282,10 +284,16 @@ class Values:
 
     # -- files ------------------------------------------------------------------------------
 
-    def ior(self, access: str, **conditions: str) -> float:
-        """MiB/s of a file system; ``access`` is write or read."""
+    def ior(self, access: str, order: str, **conditions: str) -> float:
+        """MiB/s of a file system.
+
+        :arg access: write or read; ``order``: sequential or random.
+        """
         nodes = len(self.run.nodes)
-        rows = [row for row in self.find("ior", f"{access}_bandwidth", **conditions) if row["nodes"]]
+        conditions["access"] = order
+        rows = [
+            row for row in self.find("ior", f"{access}_bandwidth", **conditions) if row["nodes"]
+        ]
         if rows:
             same = [row for row in rows if int(row["ppn"] or 1) == self.run.per_node] or rows
             row = min(same, key=lambda row: abs(int(row["nodes"]) - nodes))
@@ -337,7 +345,9 @@ def variant(env: dict[str, str]) -> dict[str, str]:
     matching = env.get("PAMI_IBV_ENABLE_TAG_MATCHING") == "1"
     matching = matching and "pml_pami_use_2sided 1" in arguments
     ports = [
-        "".join(word.partition(":")[0].removeprefix("mlx5_") for word in env.get(name, "").split(","))
+        "".join(
+            word.partition(":")[0].removeprefix("mlx5_") for word in env.get(name, "").split(",")
+        )
         for name in ("PAMI_IBV_DEVICE_NAME", "PAMI_IBV_DEVICE_NAME_1")
     ]
     striped = env.get("PAMI_ENABLE_STRIPING") == "1"

@@ -112,6 +112,18 @@ def parse(benchmark: str, text: str) -> Output:
     return output
 
 
+def hold_against_errors(benchmark: str, errors: str) -> None:
+    """Refuses a run whose standard error says that its results are wrong, where the program prints
+    them and exits 0 all the same.
+
+    :raises ParseError: if it says so.
+    """
+    failed = getattr(importlib.import_module(f"plumbline.parse.{benchmark}"), "FAILED", None)
+    found = failed.search(errors) if failed else None
+    if found:
+        raise ParseError(f"the program says: {found[0].strip()}")
+
+
 def parse_file(benchmark: str, path: Path) -> Output:
     """Reads one sample's output from a file; bytes that are no UTF-8 make it invalid.
 

@@ -248,7 +248,7 @@ def _consistent(row: _Row, low: float, high: float, half_rate: float) -> None:
     :arg low: least volume that the kernel may have moved, in the rate's unit; ``high`` most.
     """
     least, most, mean = row.times
-    if not least - row.half <= mean - row.half <= most + row.half:
+    if not least - 2 * row.half <= mean <= most + 2 * row.half:
         raise ParseError(f"{row.kernel}: minimum, mean, maximum are {least}, {mean}, {most} s")
     slowest = low / (least + row.half) - half_rate if least + row.half else 0.0
     fastest = high / (least - row.half) + half_rate if least > row.half else float("inf")

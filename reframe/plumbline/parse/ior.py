@@ -14,7 +14,6 @@ writing, which IOR warns of and whose rate is of what was moved. Source: ``src/i
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from plumbline.parse import Fom, Output, ParseError, json_report, number, sole, whole
@@ -220,7 +219,10 @@ def _json_summary(fields: dict) -> _Summary:
     operation = json_report.string(fields, "operation")
     if operation not in _OPERATIONS:
         raise ParseError(f"an unknown operation {operation!r}")
-    count: Callable[[str], int] = lambda key: json_report.count(fields, key)  # noqa: E731
+
+    def count(key: str) -> int:
+        return json_report.count(fields, key)
+
     return _Summary(
         operation=operation,
         high=_four(fields, "bwMaxMIB"),

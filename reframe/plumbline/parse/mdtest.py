@@ -83,7 +83,9 @@ def parse(text: str) -> Output:
         if count != iterations or list(rows) != list(rates):
             raise ParseError(f"the table of {other} has other rows or iterations")
     inputs["iterations"] = iterations
-    foms = [_figure(name, cells, whole(iterations, "iterations")) for name, cells in rates.items()]
+    if not whole(iterations, "iterations"):
+        raise ParseError("rates of no iteration")
+    foms = [_figure(name, cells) for name, cells in rates.items()]
     return Output(tuple(filter(None, foms)), whole(tasks, "tasks"), version, inputs)
 
 
@@ -133,9 +135,10 @@ def _tables(lines: list[str]) -> dict[str, tuple[str, dict[str, list[str]]]]:
     return tables
 
 
-def _figure(name: str, cells: list[str], iterations: int) -> Fom | None:
+def _figure(name: str, cells: list[str]) -> Fom | None:
+    """The mean of a row, ``None`` where the phase did not run."""
     high, low, mean, _ = (number(cell, name) for cell in cells)
-    if not low - 1e-3 <= mean <= high + 1e-3 or not iterations:
+    if not low - 1e-3 <= mean <= high + 1e-3:
         raise ParseError(f"{name}: minimum, mean, maximum are {low}, {mean}, {high}")
     if not high:
         return None

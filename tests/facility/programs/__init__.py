@@ -27,7 +27,7 @@ def module_of(name: str) -> str:
         "comm_scope": "commscope",
         "network_test": "gpcnet",
         "network_load_test": "gpcnet",
-        "IMB-MPI1": "replay",
+        "IMB-MPI1": "imb",
         "hpcc": "replay",
         "fio": "replay",
     }[name]

@@ -69,7 +69,9 @@ TESTS: dict[str, Test] = {
     "osu_put_bibw": Test("MPI_Put{} Bi-directional Bandwidth", "one-bw"),
     "osu_init": Test("MPI Init", "startup"),
     "osu_hello": Test("MPI Hello World", "startup"),
-    **{f"osu_{name}": Test(f"MPI{{}} {title} Latency", "coll") for name, title in _BLOCKING.items()},
+    **{
+        f"osu_{name}": Test(f"MPI{{}} {title} Latency", "coll") for name, title in _BLOCKING.items()
+    },
     **{
         f"osu_{name}_persistent": Test(f"MPI{{}} {title} Persistent Latency", "coll")
         for name, title in _BLOCKING.items()
@@ -93,8 +95,8 @@ _OPTIONS = {
     "barrier": "hvfm:i:x:M:a:u:G:P:Iz::d:",
     "nbc": "hvfm:i:x:M:t:a:c::u:G:D:P:T:Ilz::k:d:r:",
     "nbc-barrier": "hvfm:i:x:M:t:a:G:P:Iz::d:",
-    "one-lat": "w:s:hvm:d:x:i:G:P:Iz::",
-    "one-bw": "w:s:hvm:d:x:i:W:G:P:Iz::",
+    "one-lat": "w:s:hvm:d:x:i:G:Iz::P:",
+    "one-bw": "w:s:hvm:d:x:i:W:G:Iz::P:",
     "startup": "I",
 }
 
@@ -259,8 +261,6 @@ def _usage(program: str, kind: str) -> str:
     order = _OPTIONS[kind].replace("d:", "")
     lines = [f"Usage: {program} [options]", "Options:"]
     for letter in re.findall(r"\w", order):
-        if kind.startswith("one-") and letter in "z":
-            pass
         first, *others = _HELP.get(letter, [""])
         lines.append(f"  -{letter}, {'--' + names[letter]:<22}{first}")
         lines += [f"{'':28}{line}" for line in others]
@@ -284,7 +284,7 @@ def _accelerator_fails(run: Run, accelerator: str, rest: list[str]) -> str:
     that messages are in GPU memory."""
     if not accelerator:
         return ""
-    if accelerator == "rocm" and run.machine.vendor != "rocm" or (
+    if (accelerator == "rocm" and run.machine.vendor != "rocm") or (
         accelerator in ("cuda", "managed") and run.machine.vendor != "cuda"
     ):
         return f"{accelerator.upper()} support not enabled: no device"
@@ -326,7 +326,8 @@ class _Table:
         wanted = [word for word in self.options.get("T", "mpi_char").split(",") if word]
         if wanted == ["all"]:
             wanted = ["mpi_char", "mpi_int", "mpi_float"]
-        return [word.upper() for word in wanted]
+        # Of a list, the program takes the first.
+        return [word.upper() for word in wanted[: None if len(wanted) == 3 else 1]]
 
     def sizes(self, default_least: int = 1, default_most: int = 1 << 22) -> list[int]:
         """Powers of two between the bounds of ``-m``; 0 and then 1 where it begins with 0."""
@@ -346,22 +347,22 @@ class _Table:
         return sizes
 
     def tail(self, value: float) -> str:
-        return "".join(f"{value * (1 + p / 400):20.2f}" for p in self.percentiles)
+        return "".join(f"{value * (1 + p / 400):18.2f}" for p in self.percentiles)
 
     def heads(self, unit: str) -> str:
-        text = f"{'Validation':>20}" if self.validates else ""
+        text = f"{'Validation':>18}" if self.validates else ""
         for p in self.percentiles:
-            text += f"{f'P{p} Tail {unit}':>20}"
+            text += f"{f'P{p} Tail {unit}':>18}"
         return text
 
     def passes(self) -> str:
-        return f"{'Pass':>20}" if self.validates else ""
+        return f"{'Pass':>18}" if self.validates else ""
 
     def rows(self, header: str, sizes: list[int], value, title: str) -> str:
-        """A table of sizes; the program begins anew for every data type."""
-        text = ""
+        """A table of sizes for each data type."""
+        text = f"\n{title}"
         for name in self.types:
-            text += f"\n{title}# Datatype: {name}.\n{header}\n"
+            text += f"# Datatype: {name}.\n{header}\n"
             step = 1 if name == "MPI_CHAR" else 4
             for size in sizes:
                 if size >= step or not size:
@@ -376,9 +377,9 @@ class _Table:
         def value(size):
             us = self.values.latency(self.first, self.last, size, self.device)
             us = self.told(us, True, metric, size)
-            return f"{us:20.2f}{self.passes()}{self.tail(us)}"
+            return f"{us:18.2f}{self.passes()}{self.tail(us)}"
 
-        header = f"{'# Size':<10}{'Avg Latency(us)':>20}{self.heads('Lat(us)')}"
+        header = f"{'# Size':<10}{'Avg Latency(us)':>18}{self.heads('Lat(us)')}"
         return self.rows(header, self.sizes(), value, title)
 
     def told(self, value: float, lower: bool, metric: str, size: int | None) -> float:
@@ -391,9 +392,9 @@ class _Table:
         def value(size):
             rate = self.values.bandwidth(self.first, self.last, size, self.device)
             rate = self.told(rate * (1.7 if both else 1), False, self.run.program[4:], size)
-            return f"{rate:20.2f}{self.passes()}{self.tail(rate)}"
+            return f"{rate:18.2f}{self.passes()}{self.tail(rate)}"
 
-        header = f"{'# Size':<10}{'Bandwidth (MB/s)':>20}{self.heads('BW(MB/s)')}"
+        header = f"{'# Size':<10}{'Bandwidth (MB/s)':>18}{self.heads('BW(MB/s)')}"
         return self.rows(header, self.sizes(), value, title)
 
     def message_rate(self, title: str) -> str:
@@ -407,12 +408,12 @@ class _Table:
             link = self.values.links["network"] * 1e3
             rate = min(one * pairs, link) if len(self.run.nodes) > 1 else one * pairs
             rate = self.told(rate, False, "mbw_mr", size)
-            text = f"{rate:20.2f}"
+            text = f"{rate:18.2f}"
             if rates:
-                text += f"{rate * 1e6 / max(size, 1):20.2f}"
+                text += f"{rate * 1e6 / max(size, 1):18.2f}"
             return text + self.passes() + self.tail(rate)
 
-        header = f"{'# Size':<10}{'MB/s':>20}" + (f"{'Messages/s':>20}" if rates else "")
+        header = f"{'# Size':<10}{'MB/s':>18}" + (f"{'Messages/s':>18}" if rates else "")
         header += self.heads("BW(MB/s)")
         return self.rows(header, self.sizes(), value, head)[1:]
 
@@ -421,7 +422,7 @@ class _Table:
 
     def _full(self, average: float, coll: bool = True) -> str:
         iterations = int(self.options.get("i", 1000))
-        return f"{average * 0.96:20.2f}{average * 1.05:20.2f}{iterations:12d}"
+        return f"{average * 0.96:18.2f}{average * 1.05:18.2f}{iterations:12d}"
 
     def collective(self, title: str) -> str:
         metric = self._metric()
@@ -432,18 +433,20 @@ class _Table:
 
         def value(size):
             us = self.told(self.values.collective(metric, size), True, metric, size)
-            text = f"{us:20.2f}" + (self._full(us) if full else "")
+            text = f"{us:18.2f}" + (self._full(us) if full else "")
             return text + self.passes() + self.tail(us)
 
-        header = f"{'# Size':<10}{'Avg Latency(us)':>20}"
+        header = f"{'# Size':<10}{'Avg Latency(us)':>18}"
         if full:
-            header += f"{'Min Latency(us)':>20}{'Max Latency(us)':>20}{'Iterations':>12}"
+            header += f"{'Min Latency(us)':>18}{'Max Latency(us)':>18}{'Iterations':>12}"
         return self.rows(header + self.heads("Lat(us)"), self.sizes(least, most), value, title)
 
     def _memory(self, metric: str) -> int:
         """Largest size for which all tasks' blocks fit the limit of memory."""
         limit = int(self.options.get("M", 1 << 29))
-        blocks = len(self.run.tasks) if re.match(r"all(gather|toall)|i?gather|i?scatter", metric) else 1
+        blocks = (
+            len(self.run.tasks) if re.match(r"all(gather|toall)|i?gather|i?scatter", metric) else 1
+        )
         return max(1, limit // blocks)
 
     def barrier(self, title: str) -> str:
@@ -451,7 +454,7 @@ class _Table:
         full = "f" in self.options
         header = "# Avg Latency(us)"
         if full:
-            header += f"{'Min Latency(us)':>20}{'Max Latency(us)':>20}{'Iterations':>12}"
+            header += f"{'Min Latency(us)':>18}{'Max Latency(us)':>18}{'Iterations':>12}"
         return (
             f"\n{title}{header}{self.heads('Lat(us)')}\n"
             f"{us:17.2f}{self._full(us) if full else ''}{self.tail(us)}\n"
@@ -473,21 +476,23 @@ class _Table:
             columns = [compute, us, overlap]
             if full:
                 columns = [compute, 0.2, 0.0, us * 0.4, us, us * 0.97, us * 1.04, overlap]
-            first = f"{overall:20.2f}" if sized else f"{overall:13.2f}"
-            columns_text = "".join(f"{column:20.2f}" for column in columns)
+            first = f"{overall:18.2f}" if sized else f"{overall:13.2f}"
+            columns_text = "".join(f"{column:18.2f}" for column in columns)
             return first + columns_text + self.passes() + self.tail(us)
 
         note = f"{title}# Overall = Coll. Init + Compute + MPI_Test + MPI_Wait\n\n"
-        columns_head = "".join(f"{head:>20}" for head in heads) + self.heads("Lat(us)")
+        columns_head = "".join(f"{head:>18}" for head in heads) + self.heads("Lat(us)")
         if not sized:
             return f"\n{note}# Overall(us){columns_head}\n{value(0)}\n"
-        header = f"{'# Size':<10}{'Overall(us)':>20}{columns_head}"
+        header = f"{'# Size':<10}{'Overall(us)':>18}{columns_head}"
         most = min(1 << 20, self._memory(metric))
         return self.rows(header, self.sizes(least, most), value, note)
 
     def one_sided(self, title: str) -> str:
         program = self.run.program
-        window, sync = {"osu_get_acc_latency": ("create", "lock")}.get(program, ("allocate", "flush"))
+        window, sync = {"osu_get_acc_latency": ("create", "lock")}.get(
+            program, ("allocate", "flush")
+        )
         if program == "osu_put_bibw":
             sync = "pscw"
         window = self.options.get("w", window)
@@ -508,7 +513,7 @@ class _Table:
         if "d" in self.options:
             text += "# Rank 0 Memory on DEVICE (D) and Rank 1 Memory on DEVICE (D)\n"
         is_bandwidth = self.kind == "one-bw"
-        text += f"{'# Size':<10}{'Bandwidth (MB/s)' if is_bandwidth else 'Latency (us)':>20}\n"
+        text += f"{'# Size':<10}{'Bandwidth (MB/s)' if is_bandwidth else 'Latency (us)':>18}\n"
         sizes = self.sizes()
         if program in ("osu_cas_latency", "osu_fop_latency"):
             sizes = [1]
@@ -519,7 +524,7 @@ class _Table:
             else:
                 value = self.values.latency(self.first, self.last, size, self.device) * 1.1
             value = self.told(value, not is_bandwidth, program[4:], size)
-            text += f"{size:<10d}{value:20.2f}\n"
+            text += f"{size:<10d}{value:18.2f}\n"
         return text
 
     def startup(self, title: str) -> str:
