@@ -46,7 +46,7 @@ class Gpcnet(Benchmark):
         ]
 
     def conditions_at(self, at):
-        return {"congestion": at} if at else {}
+        return {"at": at, "congestion": at} if at else {}
 
     @run_after("init")
     def head(self):
@@ -90,6 +90,8 @@ class gpcnet_load(Gpcnet):
     def choose(self):
         if self.scale != NONE:
             self.nodes, self.tasks_per_node = self.scale
+        if self.nodes > 1000:
+            self.conditions = {"whole_system": "yes"}
 
     def figures(self) -> list[Figure]:
         factors = [

@@ -193,8 +193,8 @@ class ior_whole(Ior):
         if self.scale != NONE:
             self.nodes, self.tasks_per_node = self.scale
 
-    @run_before("setup")
-    def take_segments(self):
-        told = self.current_partition.extras["file_systems"][self.file_system]
+    def lay_out(self, partition, topology):
+        told = partition.extras["file_systems"][self.file_system]
         self.segments = told["ior_segments"][self.access]
         self.conditions["segments"] = str(self.segments)
+        return super().lay_out(partition, topology)

@@ -49,9 +49,6 @@ NON_BLOCKING = ["iallgather", "iallreduce", "ialltoall", "ibarrier", "ibcast"]
 #: Reductions work on 4-byte floats.
 REDUCTIONS = {"allreduce", "reduce", "reduce_scatter", "iallreduce"}
 
-#: Atomics of one element are of 8 bytes.
-ELEMENT = 8
-
 
 def powers(smallest: int, largest: int) -> list[int]:
     """The powers of two from one to another."""
@@ -167,10 +164,13 @@ class osu_one_sided(Osu):
     descr = "OSU one-sided"
     test = parameter(list(ONE_SIDED))
     placement = parameter(["on-node", "off-node"])
+    # These have no such option.
+    validate = False
 
     def figures(self) -> list[Figure]:
         metric = ONE_SIDED[self.test]
-        sizes = [ELEMENT] if self.test in ATOMICS else powers(1, self.largest)
+        # What one element is, an atomic test's type says: a character or 8 bytes.
+        sizes = [1] if self.test in ATOMICS else powers(1, self.largest)
         return [Figure(metric, size) for size in sizes]
 
     def prepare(self):

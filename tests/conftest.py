@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import csv
 import functools
@@ -21,6 +22,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 import yaml
+from plumbline.provider import FEATURES
 from plumbline.scratch import has_direct_io
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -58,6 +60,21 @@ def two_cores() -> tuple[int, int]:
             first, second = cores.values()
             return first, second
     pytest.skip("needs two usable cores on one socket")
+
+
+@functools.cache
+def plain_path() -> str:
+    """PATH without any benchmark's program: what is installed on the machine is no part of a test
+    system, unless the test puts it there."""
+    folder = tempfile.TemporaryDirectory(prefix="plumbline-path-")
+    atexit.register(folder.cleanup)
+    for listed in os.get_exec_path():
+        with contextlib.suppress(OSError):
+            for program in os.scandir(listed):
+                with contextlib.suppress(FileExistsError):
+                    if program.name not in FEATURES and Path(listed) != BIN:
+                        Path(folder.name, program.name).symlink_to(Path(listed, program.name))
+    return folder.name
 
 
 @dataclass(frozen=True)
@@ -122,7 +139,7 @@ def valid(fields: dict) -> dict:
 
 CHECK = """\
 import reframe as rfm
-from plumbline.check import Benchmark
+from plumbline.check import Benchmark, Figure
 
 
 @rfm.simple_test
@@ -130,7 +147,7 @@ class NAME(Benchmark):
 FIELDS
 
     def figures(self):
-        return self.wanted
+        return [Figure(*wanted) for wanted in self.wanted]
 """
 
 
@@ -161,7 +178,7 @@ class Testbed:
         }
         self.env = kept | {
             "HOME": str(self.home),
-            "PATH": f"{BIN}:{kept['PATH']}",
+            "PATH": f"{BIN}:{plain_path()}",
             "PLUMBLINE_SYSTEMS": str(self.systems),
             "PLUMBLINE_REFERENCE": str(self.reference),
             "PLUMBLINE_RESULTS": str(self.results),

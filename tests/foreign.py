@@ -48,9 +48,7 @@ def prepare(system: str, folder: Path) -> None:
         environment["extras"]["provider"] = "path"
         modules = environment.pop("modules", [])
         names = [m if isinstance(m, str) else m["name"] for m in modules]
-        environment.setdefault("env_vars", []).append(
-            ["FACILITY_MODULES", f'"{" ".join(names)}"']
-        )
+        environment.setdefault("env_vars", []).append(["FACILITY_MODULES", f'"{" ".join(names)}"'])
     systems = folder / "systems"
     systems.mkdir(parents=True, exist_ok=True)
     (systems / f"{system}.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
@@ -70,6 +68,7 @@ def variables(system: str, folder: Path, **of_facility) -> dict[str, str]:
         "RFM_CONFIG_FILES": str(ROOT / "reframe" / "settings.py"),
         "RFM_COLORIZE": "0",
         "PATH": f"{BIN}:{env.get('PATH', os.defpath)}",
+        "PYTHONPATH": str(ROOT / "tests" / "facility" / "python"),
     }
     (folder / "home").mkdir(parents=True, exist_ok=True)
     return facility.environment(system, folder / "state", base=env, **of_facility)

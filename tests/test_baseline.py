@@ -14,6 +14,7 @@ CONDITIONS = {
     "access": "sequential",
     "block": "1MiB",
     "direct": "1",
+    "filesystem": "scratch",
     "jobs": "1",
     "size": "8MiB",
 }
@@ -24,11 +25,15 @@ def figure(value: float, **fields: object) -> dict:
     return {
         "metric": "write_bandwidth",
         "size": None,
+        "at": "",
+        "placement": "all-cores",
         "value": value,
         "unit": "MB/s",
         "samples": [value],
+        "summary": {"min": value, "median": value, "mean": value, "max": value, "std": 0.0},
         "statistic": "median",
         "verdict": "not-asserted",
+        "reason": "",
         "lower": None,
         "upper": None,
         "reference": None,
@@ -66,7 +71,7 @@ def remember(testbed: Testbed, number: int, value: float | None, **fields: objec
             "build": {"sha256": "a" * 64},
             "extras": {},
             "hosts": {},
-            "tasks": [{"rank": 0, "host": "n1", "cpus": "0-1"}],
+            "tasks": [{"rank": 0, "host": "n1", "cpus": "0-1", "given": "", "gpus": ""}],
             "result": "pass",
             "phase": None,
             "reason": None,
@@ -255,3 +260,41 @@ def test_a_figure_that_varies_too_much_has_no_baseline(testbed: Testbed) -> None
     done = testbed.plumbline("baseline", testbed.name)
     assert done.code == 2
     assert "spread above 15%" in done.err
+
+
+def test_each_of_several_has_a_baseline_of_its_own(testbed: Testbed) -> None:
+    """The GPUs, pairs and domains that one case measures differ, and are not averaged; each is
+    known by the placement that references know it by."""
+    rates = {("gpu0", "per-gpu"): 800, ("gpu1", "per-gpu"): 700, ("numa0-numa8", "numa-0-1"): 20}
+    for number in (1, 2, 3):
+        foms = [
+            figure(value + number, metric="triad", at=at, placement=placement)
+            for (at, placement), value in rates.items()
+        ]
+        remember(testbed, number, None, foms=foms, benchmark="babelstream")
+    done = testbed.plumbline("baseline", testbed.name)
+    assert done.code == 0, done.said
+    rows = {row["conditions"].partition("at=")[2].partition(";")[0]: row for row in table(testbed)}
+    assert {(at, row["placement"]): float(row["value"]) for at, row in rows.items()} == {
+        key: value + 2 for key, value in rates.items()
+    }
+    assert len({row["id"] for row in rows.values()}) == 3
+
+
+def test_a_distribution_is_the_mean_of_all_runs(testbed: Testbed) -> None:
+    """Its spread is that of single runs, of which it says how many there were (GPCNeT)."""
+    runs = [[1.0, 3.0], [2.0, 6.0], [4.0, 8.0]]
+    for number, samples in enumerate(runs, 1):
+        foms = [
+            figure(samples[0], metric="random_ring_latency", size=8, unit="us", samples=samples,
+                   statistic="mean")
+        ]  # fmt: skip
+        remember(testbed, number, None, foms=foms, benchmark="gpcnet", samples=2)
+    done = testbed.plumbline("baseline", testbed.name)
+    assert done.code == 0, done.said
+    (row,) = table(testbed)
+    assert (float(row["value"]), row["statistic"]) == (4.0, "mean")
+    # Of 1, 2, 3, 4, 6 and 8 about 4: the squares are 9, 4, 1, 0, 4 and 16.
+    assert float(row["spread"]) == pytest.approx((34 / 5) ** 0.5, rel=5e-3)
+    assert "runs=6" in row["conditions"]
+    assert row["locator"] == "mean of 3 sessions"

@@ -58,7 +58,7 @@ class Probe:
         assert count == 1
         return changed
 
-    def row(self, environment: str, value: float, **cells: object) -> dict:
+    def row(self, environment: str, value: float | str, **cells: object) -> dict:
         """A reference row for the figure in one environment."""
         return {
             "id": f"ref-{environment}-{self.key}",
@@ -132,9 +132,10 @@ def judged(make_testbed: Callable[..., Testbed]) -> Done:
         "honest": [probe.row("honest", probe.value * (1.001 if probe.better == "higher"
                                                       else 0.999), kind="peak")
                    for probe in PROBES],
-        # By the raw number, a thousandth of the reference or a thousand times it.
+        # By the raw number, a thousandth of the reference or a thousand times it; with so many
+        # digits that the last one widens no bound.
         "converted": [
-            probe.row("converted", probe.value / 1000 if probe.unit != "GB/s"
+            probe.row("converted", f"{probe.value / 1000:.9f}" if probe.unit != "GB/s"
                       else probe.value * 1000,
                       unit={"us": "ms", "MB/s": "GB/s", "GB/s": "MB/s"}[probe.unit])
             for probe in PROBES

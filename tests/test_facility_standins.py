@@ -4,6 +4,7 @@ values by the second transcription, and its faults."""
 from __future__ import annotations
 
 import ast
+import functools
 import json
 import math
 import os
@@ -17,6 +18,7 @@ from pathlib import Path
 
 import facility
 import pytest
+import yaml
 from facility import launch, launch_mpi, main, programs
 from facility import machine as machines
 from facility import run as runs
@@ -25,7 +27,7 @@ from facility.job import Job, Task
 from facility.machine import Machine, list_of, names, numbers
 from facility.options import Refused
 from facility.programs import osu
-from facility.values import Values, variant
+from facility.values import variant
 
 ROOT = Path(__file__).resolve().parents[1]
 CAPTURES = ROOT / "tests" / "captures"
@@ -36,11 +38,14 @@ FOLDER = Path(facility.__file__).parent
 def plain(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No variable of the caller's own job, launcher or GPUs; a folder of the test's own."""
     for name in list(os.environ):
-        if name.startswith(("FACILITY_", "SLURM", "OMPI_", "I_MPI_", "MV2_", "OMP_", *runs.VISIBLE)):
+        if name.startswith(
+            ("FACILITY_", "SLURM", "OMPI_", "I_MPI_", "MV2_", "OMP_", *runs.VISIBLE)
+        ):
             monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
 
 
+@functools.cache
 def built(system: str) -> Machine:
     return machines.build(system)
 
@@ -114,14 +119,12 @@ def masked(text: str, keep: str = "right") -> str:
     if keep == "right":
         return re.sub(rf" *{number}", lambda found: "#" * len(found[0]), text)
     if keep == "left":
-        text = re.sub(rf"\(={number} ", "(=# ", text)
+        text = re.sub(rf"(\(=|GiB/s\):  ){number}\s", r"\1# ", text)
         return re.sub(rf"{number} *", lambda found: "#" * len(found[0]), text)
     return re.sub(rf" *{number}(?: *\w?(?=[ /]))?", "#", text)
 
 
-def play(
-    command: str, system: str = "sawtooth", spread: int = 0
-) -> tuple[str, str, int]:
+def play(command: str, system: str = "sawtooth", spread: int = 0) -> tuple[str, str, int]:
     """What a captured command prints here: standard output, error, exit code.
 
     :arg spread: ranks of each node, where the capture made several of one.
@@ -143,14 +146,26 @@ def play(
     machine = built(system)
     each = spread or count
     tasks = [
-        Task(rank, machine.nodes[rank // each], rank % each, (rank % each,))
+        Task(
+            rank,
+            machine.nodes[rank // each],
+            rank % each,
+            (rank % each,),
+            tuple(range(machine.num_gpus)),
+        )
         for rank in range(count)
     ]
     run = runs.Run(machine, Job(machine), tasks, env)
     run.program, run.words = Path(parts[0]).name, parts
     run.faults = Faults(run.program)
     ((_, text, code),) = programs.play(run)
-    return text.replace(machine.nodes[0], "node1"), run.program, code
+    return on_node1(text, machine), run.program, code
+
+
+def on_node1(text: str, machine: Machine) -> str:
+    """A text that names the captures' host instead of the machine's first node."""
+    node = machine.nodes[0]
+    return text.replace(node, "node1").replace(f'"{node.rstrip("0123456789")}(', '"node(')
 
 
 @pytest.mark.parametrize("path", captured("osu/v74_mpich_*.cmd"))
@@ -172,3 +187,1571 @@ def test_babelstream_prints_the_captured_format(path: Path) -> None:
     expected = path.with_suffix(".out").read_text()
     keep = "" if "csv" in path.stem else "left"
     assert masked(text, keep) == masked(expected, keep)
+
+
+def test_babelstream_says_of_its_device_what_the_source_says() -> None:
+    text, _, _ = play("cuda-stream -s 33554432 -n 20", "summit")
+    lines = text.splitlines()
+    assert "Implementation: CUDA" in lines
+    assert "Using CUDA device Tesla V100-SXM2-16GB" in lines
+    assert lines.index("Memory: DEFAULT") < lines.index(
+        "Function    MBytes/sec  Min (sec)   Max         Average     "
+    )
+
+
+@pytest.mark.parametrize("path", captured("ior/v400_mpich_*.cmd"))
+def test_ior_prints_the_captured_format(path: Path) -> None:
+    Path("data").mkdir()
+    *before, command = path.read_text().split(" >/dev/null; ")
+    for made in before:
+        play(made)
+    text, _, _ = play(command)
+    expected = path.with_suffix(".out").read_text()
+    if "json" in path.stem:
+        assert masked(text, "") == masked(expected, "")
+        told, real = json.loads(text), json.loads(expected)
+        assert [*told["tests"][0]["Results"][0]] == [*real["tests"][0]["Results"][0]]
+        return
+    for mine, real in zip(text.splitlines(), expected.splitlines(), strict=True):
+        keep = "right" if " NA " in real else "left"
+        assert masked(mine, keep) == masked(real, keep)
+    assert not [*Path("data").iterdir()] or "-k" in command or before
+
+
+def test_ior_without_its_folder_ends_as_captured() -> None:
+    path = CAPTURES / "ior" / "v400_mpich_no_directory.cmd"
+    text, _, code = play(path.read_text())
+    assert masked(text, "left") == masked(path.with_suffix(".out").read_text(), "left")
+    assert code == 255
+
+
+@pytest.mark.parametrize("name", ["bad_option", "bad_api", "bad_sizes"])
+def test_ior_refuses_as_captured(name: str) -> None:
+    path = CAPTURES / "ior" / f"v400_mpich_{name}.cmd"
+    text, _, code = play(path.read_text())
+    expected = masked(path.with_suffix(".out").read_text(), "").splitlines()
+    assert masked(text, "").splitlines() == expected[: len(text.splitlines())]
+    assert text
+    assert code == (255 if name == "bad_sizes" else 1)
+
+
+#: Where two processes' warnings and the first one's lines meet, their order is chance; and what
+#: needs more than the one command.
+_MET = ("files_and_dirs", "not_writable")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        param
+        for param in captured("mdtest/v400_mpich_*.cmd")
+        if not any(m in param.id for m in _MET)
+    ],
+)
+def test_mdtest_prints_the_captured_format(path: Path) -> None:
+    Path("data").mkdir()
+    *before, command = path.read_text().split(" >/dev/null; ")
+    for made in before:
+        play(made)
+    text, _, _ = play(command)
+    assert masked(text) == masked(path.with_suffix(".out").read_text())
+
+
+def test_mdtest_on_a_missing_tree_ends_as_captured() -> None:
+    Path("data").mkdir()
+    for name, ended in (("stat_missing", 0), ("read_missing", 255)):
+        path = CAPTURES / "mdtest" / f"v400_mpich_{name}.cmd"
+        text, _, code = play(path.read_text())
+        assert masked(text) == masked(path.with_suffix(".out").read_text())
+        assert code == ended
+
+
+@pytest.mark.parametrize("path", captured("gpcnet/v13_mpich_*.cmd"))
+def test_gpcnet_prints_the_captured_format(path: Path) -> None:
+    command = path.read_text()
+    text, _, _ = play(command, spread=1 if "fakenode" in command else 0)
+    assert masked(text) == masked(path.with_suffix(".out").read_text())
+
+
+@pytest.mark.parametrize("path", captured("commscope/v0120_*.cmd"))
+def test_commscope_prints_the_captured_format(path: Path) -> None:
+    text, _, _ = play(path.read_text(), "theta")
+    assert masked(text, "") == masked(path.with_suffix(".out").read_text(), "")
+    written = path.with_suffix(".json")
+    if written.exists():
+        (mine,) = Path().glob("*.json")
+        content = on_node1(mine.read_text(), built("theta"))
+        assert masked(content, "") == masked(written.read_text(), "")
+
+
+def test_commscope_names_what_its_source_names() -> None:
+    """src/libcudart, src/cudaMemcpyAsync, src/cudaMemcpyPeerAsync; src/hip, src/hipMemcpyAsync."""
+    text, _, _ = play("comm_scope --benchmark_list_tests", "summit")
+    listed = set(text.splitlines())
+    assert {
+        "Comm_cudart_kernel/0/0/0/real_time/threads:1",
+        "Comm_cudaDeviceSynchronize/8/5/real_time/threads:1",
+        "Comm_cudaMemcpyAsync_PinnedToGPU/8/3/log2(N):32/manual_time",
+        "Comm_cudaMemcpyAsync_GPUToPinned_flush/0/0/log2(N):8/manual_time",
+        "Comm_cudaMemcpyAsync_GPUToGPU/0/1/2/log2(N):8/manual_time",
+        "Comm_cudaMemcpyPeerAync_GPUToGPU/0/5/log2(N):20/manual_time",
+    } <= listed
+    text, _, _ = play("comm_scope --benchmark_list_tests", "frontier")
+    assert {
+        "Comm_hip_kernel/3/7/4096/real_time/threads:1",
+        "Comm_hipMemcpyAsync_GPUToGPU/0/6/log2(N):30/manual_time",
+    } <= set(text.splitlines())
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["pingpong", "pingping", "sendrecv", "exchange", "allreduce", "reduce", "bcast", "barrier"],
+)
+def test_imb_prints_the_captured_tables(name: str) -> None:
+    path = CAPTURES / "imb" / f"{name}.cmd"
+    command = path.read_text()
+    parts = shlex.split(command[command.index("IMB-MPI1") :])
+    run = one_run("sawtooth", parts, count=2)
+    ((_, text, _),) = programs.play(run)
+    begin = "# List of Benchmarks"
+    expected = path.with_suffix(".out").read_text()
+    assert masked(text[text.index(begin) :]) == masked(expected[expected.index(begin) :])
+
+
+def one_run(
+    system: str,
+    parts: list[str],
+    count: int = 1,
+    tasks: list[Task] | None = None,
+    **env: str,
+) -> runs.Run:
+    """A program's run on the first cores of a system's first node, or of given tasks."""
+    machine = built(system)
+    if tasks is None:
+        tasks = [
+            Task(rank, machine.nodes[0], rank, machine.cpus_of_core(rank)[:1])
+            for rank in range(count)
+        ]
+    run = runs.Run(machine, Job(machine), tasks, env)
+    run.program, run.words = Path(parts[0]).name, parts
+    run.faults = Faults(run.program)
+    return run
+
+
+# -- launchers, by their manuals ------------------------------------------------------------------
+
+
+def srun(text: str, of: Job) -> launch.Step:
+    return launch.srun(words(text), of)
+
+
+def test_srun_spreads_tasks_over_nodes_in_blocks() -> None:
+    of = job("eagle", nodes=2, slots=2)
+    step = srun("-N 2 -n 4 --cpu-bind=map_cpu:0,1", of)
+    assert nodes(step, of) == [0, 0, 1, 1]
+    assert cpus(step) == ["0", "1", "0", "1"]
+    of = job("eagle", nodes=2)
+    assert nodes(srun("-N 2 -n 4 -m cyclic", of), of) == [0, 1, 0, 1]
+
+
+def test_srun_without_cpu_bind_leaves_tasks_the_node() -> None:
+    """Auto binding only where the tasks' CPUs are as many as sockets, cores or threads."""
+    assert cpus(srun("-n 3", job("eagle"))) == ["0-35"] * 3
+    assert cpus(srun("-n 2", job("eagle"))) == ["0-17", "18-35"]
+    assert cpus(srun("-n 36", job("eagle")))[:3] == ["0", "18", "1"]
+
+
+def test_srun_takes_masks_of_the_first_node_for_every_node() -> None:
+    of = job("eagle", nodes=2)
+    step = srun("-N2 -n4 --cpu-bind=quiet,mask_cpu:0x3,0xc0000", of)
+    assert cpus(step) == ["0-1", "18-19"] * 2
+
+
+def test_srun_refuses_a_mask_outside_the_step() -> None:
+    """--cpus-per-task implies --exact since 22.05: the step has those CPUs alone."""
+    with pytest.raises(Refused, match="outside of job step allocation"):
+        srun("-n 2 -c 1 --cpu-bind=mask_cpu:0x2,0x1000000000000", job("frontier"))
+    assert cpus(srun("-n 2 --cpu-bind=mask_cpu:0x2,0x2000000000000", job("frontier"))) == [
+        "1",
+        "49",
+    ]
+    # Core 0 of each L3 is the system's on Frontier.
+    with pytest.raises(Refused, match="outside of job step allocation"):
+        srun("-n 1 --cpu-bind=mask_cpu:0x1", job("frontier"))
+    # Older releases have the whole node.
+    step = srun("-n 2 -c 1 --cpu-bind=mask_cpu:0x1,0x40000", job("eagle"))
+    assert cpus(step) == ["0", "18"]
+
+
+def test_srun_counts_threads_where_the_site_does() -> None:
+    step = srun("-n 2 -c 4 --cpu-bind=cores", job("perlmutter", gpus=0))
+    assert cpus(step) == ["0-1,64-65", "2-3,66-67"]
+    step = srun("-n 2 -c 7 --cpu-bind=cores", job("frontier", gpus=0))
+    assert cpus(step) == ["1-7", "9-15"]
+
+
+def test_srun_gives_the_gpus_that_were_asked_for() -> None:
+    asked = {"gpus": 8, "asked_gpus": 8}
+    step = srun("-n 2 --gpu-bind=map_gpu:4,6", job("frontier", **asked))
+    assert [task.gpus for task in step.tasks] == [(4,), (6,)]
+    assert [task.given for task in step.tasks] == ["4", "6"]
+    step = srun("-n 2 --gpu-bind=none", job("frontier", **asked))
+    assert [task.given for task in step.tasks] == ["0,1,2,3,4,5,6,7"] * 2
+    step = srun("-n 8 --gpus-per-task=1", job("frontier", **asked))
+    assert [task.gpus for task in step.tasks] == [(gpu,) for gpu in range(8)]
+    # An exclusive job has them all, a step of it those that it asks for.
+    only = {"gpus": 8, "asked_gpus": 0}
+    assert srun("-n 1", job("frontier", **only)).tasks[0].gpus == ()
+    assert srun("-n 1 --gpus-per-node=8", job("frontier", **only)).tasks[0].gpus == (*range(8),)
+    with pytest.raises(Refused, match="generic resource"):
+        srun("-n 1 --gpus-per-node=9", job("frontier", **only))
+
+
+def test_srun_binds_to_the_gpus_nearest_to_the_task() -> None:
+    of = job("frontier", gpus=8, asked_gpus=8)
+    step = srun("-n 1 --cpu-bind=map_cpu:49 --gpu-bind=closest", of)
+    assert step.tasks[0].given == "0,1"
+
+
+def test_srun_reads_the_job_s_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_NTASKS", "4")
+    monkeypatch.setenv("SLURM_NTASKS_PER_NODE", "2")
+    monkeypatch.setenv("SLURM_CPUS_PER_TASK", "9")
+    of = job("eagle", nodes=2)
+    step = srun("--cpu-bind=cores", of)
+    assert nodes(step, of) == [0, 0, 1, 1]
+    assert len(step.tasks[0].cpus) == 9
+    # 22.05 reads SRUN_CPUS_PER_TASK instead.
+    assert len(srun("--cpu-bind=cores", job("frontier", nodes=2)).tasks[0].cpus) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["--nosuch", "-n x", "--cpu-bind=sideways", "-n 0", "-n 99", "--gpu-bind=left", "-m sideways"],
+)
+def test_srun_refuses(text: str) -> None:
+    with pytest.raises(Refused):
+        srun(text, job("perlmutter"))
+
+
+def test_srun_knows_its_version(capsys: pytest.CaptureFixture) -> None:
+    with pytest.raises(SystemExit):
+        launch.srun(["--version"], job("frontier"))
+    assert capsys.readouterr().out == "slurm 23.02.7\n"
+
+
+def jsrun(text: str, of: Job) -> launch.Step:
+    return launch.jsrun(words(text), of)
+
+
+def test_jsrun_packs_resource_sets_and_binds_to_one_core() -> None:
+    """OLCF's defaults: -c 1, -b packed:1, -d packed; a core has four hardware threads."""
+    of = job("summit", nodes=2)
+    step = jsrun("-n 4 -a 1 -c 1 -r 2", of)
+    assert nodes(step, of) == [0, 0, 1, 1]
+    assert cpus(step) == ["0-3", "4-7"] * 2
+    assert cpus(jsrun("-n 1 -a 2 -c 42", job("summit"))) == ["0-3", "4-7"]
+    assert cpus(jsrun("-n 1 -a 1 -c 42 -b rs", job("summit"))) == ["0-83,88-171"]
+    assert cpus(jsrun("-n 1 -a 2 -c 42 -b packed:21", job("summit"))) == ["0-83", "88-171"]
+    assert cpus(jsrun("-n 1 -a 1 -c 2 -b none", job("summit"))) == ["0-83,88-171"]
+
+
+def test_jsrun_keeps_a_set_on_one_socket_and_near_its_gpus() -> None:
+    step = jsrun("-n 6 -r 6 -a 1 -c 7 -g 1 -b rs", job("summit"))
+    assert cpus(step) == ["0-27", "28-55", "56-83", "88-115", "116-143", "144-171"]
+    assert [task.given for task in step.tasks] == list("012345")
+    assert cpus(jsrun("-n 2 -r 2 -a 1 -c 21 -b rs", job("summit"))) == ["0-83", "88-171"]
+    assert cpus(jsrun("-n 2 -r 2 -K 1 -a 1 -c 1", job("summit"))) == ["0-3", "88-91"]
+
+
+def test_jsrun_counts_the_cores_that_isolation_leaves() -> None:
+    sierra = built("sierra")
+    kept = sorted(sierra.isolated_cores(2))
+    assert cpus(jsrun("-n 1 -c 1", job("sierra", isolated=kept))) == ["8-11"]
+    with pytest.raises(Refused, match="41"):
+        jsrun("-n 1 -c 41", job("sierra", isolated=kept))
+    assert len(jsrun("-n 1 -c 44 -b rs", job("sierra", isolated=[])).tasks[0].cpus) == 176
+
+
+def test_jsrun_distributes_ranks_over_sets() -> None:
+    of = job("summit", nodes=2)
+    assert nodes(jsrun("-n 2 -r 1 -a 2 -c 2 -d packed", of), of) == [0, 0, 1, 1]
+    assert nodes(jsrun("-n 2 -r 1 -a 2 -c 2 -d cyclic", of), of) == [0, 1, 0, 1]
+
+
+def test_jsrun_reads_a_resource_file() -> None:
+    Path("erf").write_text(
+        "overlapping_rs: allow\ncpu_index_using: physical\n"
+        "rank: 0: { host: 1; cpu: {0-3}; gpu: {0,3} ; mem: * }\n"
+        "rank: 1-2: { host: 2; cpu: {88-91},{92-95}; gpu: * }\n"
+    )
+    of = job("summit", nodes=2)
+    step = jsrun("--erf_input erf", of)
+    assert nodes(step, of) == [0, 1, 1]
+    assert cpus(step) == ["0-3", "88-91", "92-95"]
+    assert [task.given for task in step.tasks] == ["0,3", "0,1,2,3,4,5", "0,1,2,3,4,5"]
+    # Logical CPUs are those of the job in a row: isolated ones do not count.
+    Path("erf").write_text("cpu_index_using: logical\nrank: 0: { host: 1; cpu: {84-87} }\n")
+    assert cpus(jsrun("--erf_input erf", job("summit"))) == ["88-91"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "cpu_index_using: physical\nrank: 0: { host: 1; cpu: {84-87} }\n",
+        "rank: 0: { host: 2; cpu: {0-3} }\n",
+        "rank: 1: { host: 1; cpu: {0-3} }\n",
+        "rank: 0: { host: 1; cpu: {0-3}; colour: red }\n",
+        "nosuch: thing\nrank: 0: { host: 1; cpu: {0} }\n",
+        "rank: 0: { host: 1; cpu: {0-3} }\nrank: 1: { host: 1; cpu: {0-3} }\n",
+        "",
+    ],
+)
+def test_jsrun_refuses_a_resource_file(text: str) -> None:
+    Path("erf").write_text(text)
+    with pytest.raises(Refused, match="ERF"):
+        jsrun("--erf_input erf", job("summit"))
+
+
+@pytest.mark.parametrize("text", ["--nosuch", "-n x", "-g 7", "-r 43", "-b sideways", "-d left"])
+def test_jsrun_refuses(text: str) -> None:
+    with pytest.raises(Refused):
+        jsrun(text, job("summit"))
+
+
+def test_jsrun_needs_an_allocation() -> None:
+    with pytest.raises(Refused, match="RM connection"):
+        launch.jsrun(words("-n 1"), Job(built("summit")))
+
+
+def mpirun(text: str, of: Job, release: int = 4) -> launch.Step:
+    return launch_mpi.openmpi(words(text), of, release)
+
+
+def test_openmpi_maps_few_by_core_and_many_by_socket() -> None:
+    assert cpus(mpirun("-np 2", job("eagle", slots=36))) == ["0", "1"]
+    assert cpus(mpirun("-np 4", job("eagle", slots=36))) == ["0-17", "18-35"] * 2
+    assert cpus(mpirun("-np 2 --map-by socket", job("eagle", slots=36))) == ["0", "18"]
+    assert cpus(mpirun("-np 2 --bind-to none", job("eagle", slots=36))) == ["0-35"] * 2
+    assert cpus(mpirun("-np 2 --map-by slot:PE=9", job("eagle", slots=36))) == ["0-8", "9-17"]
+
+
+def test_openmpi_fills_the_slots_of_a_node_first() -> None:
+    of = job("eagle", nodes=2, slots=2)
+    assert nodes(mpirun("-np 2", of), of) == [0, 0]
+    of = job("eagle", nodes=2, slots=2)
+    assert nodes(mpirun("-np 2 -npernode 1", of), of) == [0, 1]
+    of = job("eagle", nodes=2, slots=2)
+    assert nodes(mpirun("-np 2 --map-by node", of), of) == [0, 1]
+    of = job("eagle", nodes=2, slots=2)
+    assert nodes(mpirun("-np 4 --map-by ppr:2:node", of), of) == [0, 0, 1, 1]
+    with pytest.raises(Refused, match="not enough slots"):
+        mpirun("-np 5", job("eagle", nodes=2, slots=2))
+    assert len(mpirun("-np 5 --oversubscribe", job("eagle", nodes=2, slots=2)).tasks) == 5
+
+
+def test_openmpi_reads_rank_files() -> None:
+    Path("ranks").write_text("rank 0=+n1 slot=1:0\nrank 1=localhost slot=0:17\n")
+    of = job("eagle", nodes=2)
+    step = mpirun("-np 2 --rankfile ranks", of)
+    assert (nodes(step, of), cpus(step)) == ([1, 0], ["18", "17"])
+    # Physical numbers are the kernel's; a CPU stands for its core.
+    Path("ranks").write_text("rank 0=localhost slot=1,65\n")
+    step = mpirun("-np 1 --mca rmaps_rank_file_physical 1 -rf ranks", job("perlmutter"))
+    assert cpus(step) == ["1,65"]
+    # 4.1 takes the second core of SOCKET:CORE,CORE for a socket; 5.0 does not.
+    Path("ranks").write_text("rank 0=localhost slot=0:0,1\n")
+    assert cpus(mpirun("-np 1 -rf ranks", job("eagle"))) == ["0,18-35"]
+    step = mpirun("-np 1 --map-by rankfile:file=ranks", job("eagle"), release=5)
+    assert cpus(step) == ["0-1"]
+    with pytest.raises(Refused, match="not in the rankfile"):
+        mpirun("-np 2 -rf ranks", job("eagle"))
+
+
+@pytest.mark.parametrize(
+    "text", ["--nosuch", "-np 1 --map-by slot:nosuch", "--bind-to nosuch -np 1"]
+)
+def test_openmpi_refuses(text: str) -> None:
+    with pytest.raises(Refused):
+        mpirun(text, job("eagle"))
+
+
+def test_hydra_binds_nothing_unless_told() -> None:
+    of = job("sawtooth", nodes=2, slots=2)
+    step = launch_mpi.hydra(words("-n 4"), of)
+    assert (nodes(step, of), cpus(step)) == ([0, 0, 1, 1], ["0-47"] * 4)
+    step = launch_mpi.hydra(words("-n 2 -bind-to user:0+1,24"), job("sawtooth", slots=2))
+    assert cpus(step) == ["0-1", "24"]
+    of = job("sawtooth", nodes=2, slots=2)
+    step = launch_mpi.hydra(words("-n 2 -ppn 1 -bind-to core"), of)
+    assert (nodes(step, of), cpus(step)) == ([0, 1], ["0", "0"])
+    with pytest.raises(Refused, match="unrecognized argument"):
+        launch_mpi.hydra(words("-n 2 --nosuch"), job("sawtooth"))
+
+
+def test_intel_mpi_pins_by_its_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    step = launch_mpi.hydra(words("-n 2"), job("sawtooth", slots=2), intel=True)
+    assert cpus(step) == ["0-23", "24-47"]
+    text = "-n 2 -genv I_MPI_PIN_DOMAIN [0x1,0x1000000]"
+    assert cpus(launch_mpi.hydra(words(text), job("sawtooth", slots=2), intel=True)) == ["0", "24"]
+    # Its Hydra ignores -bind-to user:.
+    text = "-n 2 -bind-to user:0,24"
+    found = cpus(launch_mpi.hydra(words(text), job("sawtooth", slots=2), intel=True))
+    assert found == ["0-23", "24-47"]
+    # Under a scheduler the job's own placement overrides -ppn.
+    of = job("sawtooth", nodes=2, slots=2)
+    assert nodes(launch_mpi.hydra(words("-n 2 -ppn 1"), of, intel=True), of) == [0, 0]
+    monkeypatch.setenv("I_MPI_JOB_RESPECT_PROCESS_PLACEMENT", "0")
+    of = job("sawtooth", nodes=2, slots=2)
+    assert nodes(launch_mpi.hydra(words("-n 2 -ppn 1"), of, intel=True), of) == [0, 1]
+
+
+def test_mvapich_moves_its_processes_in_mpi_init() -> None:
+    machine = built("reedbush-u")
+    step = launch_mpi.hydra(words("-n 2 -bind-to user:0,18"), job("reedbush-u", slots=2))
+    moved = launch_mpi.mvapich_affinity(step.tasks, {}, machine)
+    assert [task.cpus for task in moved] == [(0,), (1,)]
+    kept = launch_mpi.mvapich_affinity(step.tasks, {"MV2_ENABLE_AFFINITY": "0"}, machine)
+    assert [task.cpus for task in kept] == [(0,), (18,)]
+    mapped = launch_mpi.mvapich_affinity(step.tasks, {"MV2_CPU_MAPPING": "3:20-21"}, machine)
+    assert [task.cpus for task in mapped] == [(3,), (20, 21)]
+
+
+def test_mpirun_rsh_deals_out_its_hosts() -> None:
+    Path("hosts").write_text("rbu001\nrbu002\n")
+    of = job("reedbush-u", nodes=2)
+    step = launch_mpi.mpirun_rsh([*shlex.split("-np 2 -hostfile hosts A=1"), "prog"], of)
+    assert (nodes(step, of), step.env, step.command) == ([0, 1], {"A": "1"}, ["prog"])
+
+
+def test_pals_reads_lists_by_colons() -> None:
+    of = job("polaris", nodes=2)
+    step = launch_mpi.pals(words("-n 4 --ppn 2 --cpu-bind list:0:8-9,40"), of)
+    assert (nodes(step, of), cpus(step)) == ([0, 0, 1, 1], ["0", "8-9,40"] * 2)
+    step = launch_mpi.pals(words("-n 2 --ppn 2 -d 8 --cpu-bind depth"), job("polaris"))
+    assert cpus(step) == ["0-7", "8-15"]
+    step = launch_mpi.pals(words("-n 2 --ppn 2 --gpu-bind list:3:0"), job("polaris"))
+    assert [task.given for task in step.tasks] == ["3", "0"]
+    assert launch_mpi.pals(words("-n 1"), job("polaris")).tasks[0].given is None
+    for text in ("--nosuch", "-n 2 --ppn 2 --cpu-bind list:0", "-n 3 --ppn 1", "--cpu-bind left"):
+        with pytest.raises(Refused):
+            launch_mpi.pals(words(text), job("polaris"))
+
+
+def test_mpt_takes_cpus_in_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert cpus(launch_mpi.mpt(words("-np 2"), job("reedbush-u", slots=2))) == ["0", "1"]
+    text = "-np 2 omplace -nt 2 -c 0-1,18-19"
+    assert cpus(launch_mpi.mpt(words(text), job("reedbush-u", slots=2))) == ["0-1", "18-19"]
+    monkeypatch.setenv("MPI_DSM_CPULIST", "3,5")
+    assert cpus(launch_mpi.mpt(words("-np 2"), job("reedbush-u", slots=2))) == ["3", "5"]
+    monkeypatch.setenv("MPI_DSM_OFF", "1")
+    assert cpus(launch_mpi.mpt(words("-np 1"), job("reedbush-u"))) == ["0-35"]
+
+
+def test_aprun_binds_a_pe_to_a_cpu() -> None:
+    of = job("theta", nodes=2)
+    step = launch_mpi.aprun(words("-n 2 -N 1"), of)
+    assert (nodes(step, of), cpus(step)) == ([0, 1], ["0", "0"])
+    assert cpus(launch_mpi.aprun(words("-n 2 -N 2 -d 4 -cc depth"), job("theta"))) == ["0-3", "4-7"]
+    assert cpus(launch_mpi.aprun(words("-n 2 -N 2 -cc 0,33"), job("theta"))) == ["0", "33"]
+    assert cpus(launch_mpi.aprun(words("-n 1 -cc none -j 1"), job("theta"))) == ["0-63"]
+    # Of a list the PE has the first; the threads that it makes have the others.
+    assert cpus(launch_mpi.aprun(words("-n 2 -N 2 -cc 4-7:8-11"), job("theta"))) == ["4", "8"]
+    assert cpus(launch_mpi.aprun(words("-n 2 -N 2 -S 1"), job("cielo"))) == ["0", "4"]
+    assert cpus(launch_mpi.aprun(words("-n 1 -cc numa_node"), job("cielo"))) == ["0-3"]
+    step = launch_mpi.aprun(words("-n 1 -ss -cc 5"), job("cielo"))
+    assert step.tasks[0].memory == (1,)
+
+
+@pytest.mark.parametrize(
+    "text", ["--nosuch", "-n x", "-n 17 -N 17", "-n 99", "-j 2", "-cc 77", "-cc left"]
+)
+def test_aprun_refuses(text: str) -> None:
+    with pytest.raises(Refused):
+        launch_mpi.aprun(words(text), job("cielo"))
+
+
+def flux_run(text: str, of: Job) -> launch.Step:
+    return launch_mpi.flux_run(words(text), of)
+
+
+def test_flux_gives_tasks_their_cores_and_gpus() -> None:
+    of = job("tioga", nodes=2)
+    text = "-N 2 --tasks-per-node=2 -o mpibind=off -o cpu-affinity=map:1;9-10 -o gpu-affinity=off"
+    step = launch_mpi.flux_run([*text.split(), "prog"], of)
+    assert (nodes(step, of), cpus(step)) == ([0, 0, 1, 1], ["1", "9-10"] * 2)
+    assert step.tasks[0].given is None
+    step = flux_run("-n 2 -c 2 -o mpibind=off", job("tioga"))
+    assert cpus(step) == ["0-3,64-67"] * 2
+    assert step.tasks[0].given == "-1"
+    step = flux_run("-n 2 -c 2 -o mpibind=off -o cpu-affinity=per-task", job("tioga"))
+    assert cpus(step) == ["0-1,64-65", "2-3,66-67"]
+    step = flux_run("-n 2 -g 1 -o mpibind=off -o gpu-affinity=per-task", job("tioga"))
+    assert [task.given for task in step.tasks] == ["0", "1"]
+
+
+def test_flux_binds_by_mpibind_where_the_site_has_it() -> None:
+    step = flux_run("-N1 -n 8 --exclusive -o cpu-affinity=off", job("tioga"))
+    assert cpus(step)[:2] == ["48-55", "56-63"]
+    assert [task.given for task in step.tasks] == list("01234567")
+
+
+@pytest.mark.parametrize(
+    "text", ["--nosuch", "-n x", "-N 3 -n 3", "-N 2 -n 1", "-n 1 -g 9", "-n 2 --tasks-per-node=2"]
+)
+def test_flux_refuses(text: str) -> None:
+    with pytest.raises(Refused):
+        flux_run(text, job("tioga"))
+
+
+def test_a_machine_has_its_own_launchers_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert main.launcher("jsrun", built("summit")) is launch.jsrun
+    with pytest.raises(Refused, match="command not found"):
+        main.launcher("srun", built("summit"))
+    assert main.launcher("mpiexec", built("polaris")) is launch_mpi.pals
+    reedbush = built("reedbush-u")
+    for module, flavour in (("mvapich2/2.2rc1", "mvapich"), ("openmpi/1.10.2", "openmpi")):
+        monkeypatch.setenv("FACILITY_MODULES", f"intel/16.0.3 {module}")
+        assert main.flavour_of(reedbush) == flavour
+
+
+def test_thousands_of_nodes_cost_little() -> None:
+    """27,000 tasks share the places of six: none is worked out for itself."""
+    step = jsrun("-n 27000 -r 6 -a 1 -c 7 -g 1 -b rs", job("summit", nodes=4500))
+    assert len(step.tasks) == 27000
+    assert len({id(task.cpus) for task in step.tasks}) == 6
+
+
+# -- task.sh --------------------------------------------------------------------------------------
+
+
+def stand_in(
+    command: list[str], system: str, monkeypatch: pytest.MonkeyPatch, of: Job, step: launch.Step
+) -> int:
+    """Runs a step with the stand-ins first on PATH, in this process."""
+    for name, value in facility.environment(system, Path("state").resolve()).items():
+        monkeypatch.setenv(name, value)
+    script = Path("task.sh")
+    shutil.copy(ROOT / "reframe" / "plumbline" / "task.sh", script)
+    step.command = command
+    return runs.execute(of.machine, of, step)
+
+
+@pytest.mark.parametrize(
+    "given, told",
+    [
+        ("", []),
+        ("", ["OMP_NUM_THREADS=2"]),
+        ("CUDA_VISIBLE_DEVICES=0,1,2", []),
+        ("CUDA_VISIBLE_DEVICES=0,1,2", ["CUDA_VISIBLE_DEVICES=1,0"]),
+        ("CUDA_VISIBLE_DEVICES=", []),
+        ("CUDA_VISIBLE_DEVICES=", ["CUDA_VISIBLE_DEVICES=1"]),
+        ("CUDA_VISIBLE_DEVICES=0", ["CUDA_VISIBLE_DEVICES="]),
+        ("ROCR_VISIBLE_DEVICES=0,1", ["CUDA_VISIBLE_DEVICES=1"]),
+        ("ROCR_VISIBLE_DEVICES=0,1", ["ROCR_VISIBLE_DEVICES=1"]),
+    ],
+)
+def test_reports_are_those_of_the_real_task_script(
+    given: str, told: list[str], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
+) -> None:
+    """The real script runs on this machine, the stand-in's tasks on the simulated one: CPUs,
+    memory and host differ, the GPUs do not."""
+    script = ROOT / "reframe" / "plumbline" / "task.sh"
+    env = {"PATH": os.environ["PATH"]}
+    if given:
+        name, _, value = given.partition("=")
+        env[name] = value
+        monkeypatch.setenv(name, value)
+    command = [str(script), "0", *told, "true"]
+    real = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
+    of = job("summit")
+    step = launch.Step([Task(0, of.nodes[0], 0, (0, 1, 2, 3), (0, 1, 2))], [])
+    assert stand_in(["./task.sh", "0", *told, "true"], "summit", monkeypatch, of, step) == 0
+    mine = capfd.readouterr().err
+    lines = [
+        {line.split()[0]: line.split() for line in text.splitlines()}
+        for text in (real.stderr, mine)
+    ]
+    first, second = (found["plumbline-task"] for found in lines)
+    assert (first[1], first[5:]) == (second[1], second[5:])
+    assert second[2:5] == [of.nodes[0], "0-3", "0,8,250-255"]
+    assert len(lines[0]["plumbline-host"]) >= 4
+    known = {line.split()[2] for line in script.read_text().splitlines() if "fact " in line} | set(
+        re.findall(r"plumbline-host %s (\w+)", script.read_text())
+    )
+    facts = {line.split()[2] for line in mine.splitlines() if line.startswith("plumbline-host")}
+    assert facts <= known | set(re.findall(r"fact (\w+)", script.read_text()))
+
+
+def test_each_rank_has_its_output_in_a_file_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    of = job("summit", gpus=6)
+    step = jsrun("-n 6 -r 6 -a 1 -c 7 -g 1", of)
+    told = ["PLUMBLINE_OUTPUT=out", "cuda-stream", "-s", "33554432", "-n", "5"]
+    assert stand_in(["./task.sh", "1", *told], "summit", monkeypatch, of, step) == 0
+    texts = [Path(f"out.{rank}.out").read_text() for rank in range(6)]
+    assert all("Triad" in text for text in texts)
+
+
+def test_words_before_the_program_narrow_what_it_sees(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
+) -> None:
+    of = job("summit")
+    step = jsrun("-n 1 -a 2 -c 42 -g 6 --smpiargs=-gpu", of)
+    told = ["CUDA_VISIBLE_DEVICES=3,5", "osu_latency", "-m", "8:8", "-d", "cuda", "D", "D"]
+    stand_in(["./task.sh", "1", *told], "summit", monkeypatch, of, step)
+    near = capfd.readouterr().out
+    step = jsrun("-n 1 -a 2 -c 42 -g 6 --smpiargs=-gpu", of)
+    told[0] = "CUDA_VISIBLE_DEVICES=0,5"
+    stand_in(["./task.sh", "1", *told], "summit", monkeypatch, of, step)
+    assert near != capfd.readouterr().out
+
+
+def test_numactl_and_taskset_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    of = job("summit")
+    run = runs.Run(of.machine, of, [Task(0, of.nodes[0], 0, of.cpus)], {})
+    runs._wrappers(run, ["numactl", "--membind=8", "--physcpubind=0-3", "prog"])
+    assert (run.tasks[0].memory, run.tasks[0].cpus) == ((8,), (0, 1, 2, 3))
+    runs._wrappers(run, ["taskset", "-c", "4,5", "prog"])
+    assert run.tasks[0].cpus == (4, 5)
+    runs._wrappers(run, ["numactl", "-N", "8", "prog"])
+    assert list_of(run.tasks[0].cpus) == "88-175"
+    with pytest.raises(Refused, match="out of range"):
+        runs._wrappers(run, ["numactl", "--membind=1", "prog"])
+    with pytest.raises(Refused, match="unrecognized option"):
+        runs._wrappers(run, ["numactl", "--nosuch", "prog"])
+
+
+# -- values ---------------------------------------------------------------------------------------
+
+
+def pair(system: str, one: int, other: int, far: int = 0) -> list[Task]:
+    """Two tasks on cores of a system; the second ``far`` nodes away."""
+    machine = built(system)
+    return [
+        Task(0, machine.nodes[0], 0, machine.cpus_of_core(one)[:1]),
+        Task(1, machine.nodes[far], 0 if far else 1, machine.cpus_of_core(other)[:1]),
+    ]
+
+
+def latency(text: str, size: int = 8) -> float:
+    return float(re.search(rf"^{size} +([\d.]+)", text, re.M)[1])
+
+
+def second(system: str, benchmark: str, metric: str, placement: str, **conditions: str) -> float:
+    """The one number of the second transcription."""
+    found = {
+        row["value"]
+        for row in machines.second_rows()
+        if (row["system"], row["benchmark"], row["metric"], row["placement"])
+        == (system, benchmark, metric, placement)
+        and conditions.items() <= row["conditions"].items()
+    }
+    (value,) = found
+    return float(value)
+
+
+@pytest.mark.parametrize(
+    "system, one, other, placement",
+    [
+        ("eagle", 0, 1, "on-socket"),
+        ("eagle", 0, 18, "on-node"),
+        ("manzano", 3, 4, "on-socket"),
+        ("manzano", 0, 47, "on-node"),
+        ("sawtooth", 0, 1, "on-socket"),
+        ("trinity", 0, 1, "on-socket"),
+        ("trinity", 0, 67, "on-node"),
+        ("theta", 0, 63, "on-node"),
+        ("summit", 0, 1, "host-to-host"),
+        ("frontier", 1, 2, "host-to-host"),
+        ("polaris", 0, 1, "host-to-host"),
+    ],
+)
+def test_latency_is_that_of_where_the_tasks_are(
+    system: str, one: int, other: int, placement: str
+) -> None:
+    tasks = pair(system, one, other)
+    ((_, text, _),) = programs.play(one_run(system, ["osu_latency", "-m", "8:8"], tasks=tasks))
+    assert latency(text) == second(system, "osu", "latency", placement)
+
+
+def test_a_wrong_place_shows_as_a_wrong_number() -> None:
+    def of(tasks: list[Task]) -> float:
+        run = one_run("eagle", ["osu_latency", "-m", "8:8"], tasks=tasks)
+        ((_, text, _),) = programs.play(run)
+        return latency(text)
+
+    right = of(pair("eagle", 0, 1))
+    unbound = [task._replace(cpus=tuple(range(36))) for task in pair("eagle", 0, 1)]
+    assert of(unbound) > 1.5 * right
+    assert of(pair("eagle", 0, 18)) > 1.5 * right
+    assert of(pair("eagle", 4, 4)) > 10 * right
+    assert of(pair("eagle", 0, 0, far=1)) > 5 * right
+    # A machine whose GPUs make it a class of its own: the other socket is not host-to-host.
+    run = one_run("summit", ["osu_latency", "-m", "8:8"], tasks=pair("summit", 0, 22))
+    ((_, text, _),) = programs.play(run)
+    assert latency(text) > 1.5 * second("summit", "osu", "latency", "host-to-host")
+
+
+@pytest.mark.parametrize(
+    "system, gpus, placement",
+    [
+        ("summit", (0, 1), "gpu-a"),
+        ("summit", (2, 3), "gpu-b"),
+        ("sierra", (2, 3), "gpu-a"),
+        ("sierra", (0, 2), "gpu-b"),
+        ("frontier", (0, 1), "gpu-a"),
+        ("frontier", (0, 6), "gpu-b"),
+        ("rzvernal", (1, 3), "gpu-c"),
+        ("tioga", (0, 7), "gpu-d"),
+        ("polaris", (1, 3), "gpu-a"),
+    ],
+)
+def test_latency_of_gpus_is_that_of_their_class(
+    system: str, gpus: tuple[int, int], placement: str
+) -> None:
+    machine = built(system)
+    vendor = machine.vendor
+    tasks = [
+        Task(rank, machine.nodes[0], rank, machine.cpus_of_core(core)[:1], gpus)
+        for rank, core in enumerate(machine.cores_of_gpu(gpu)[1 + n] for n, gpu in enumerate(gpus))
+    ]
+    command = ["osu_latency", "-m", "8:8", "-d", vendor, "D", "D"]
+    # An MPI that was not told of buffers on a GPU crashes.
+    ((_, _, code),) = programs.play(one_run(system, command, tasks=tasks))
+    assert code == 139
+    aware = {"FACILITY_SMPIARGS": "-gpu", "MPICH_GPU_SUPPORT_ENABLED": "1"}
+    ((_, text, code),) = programs.play(one_run(system, command, tasks=tasks, **aware))
+    assert code == 0
+    assert latency(text) == second(system, "osu", "latency", placement)
+    # Neither core is near to its GPU any more.
+    far = [task._replace(cpus=other.cpus) for task, other in zip(tasks, tasks[::-1], strict=True)]
+    if machine.cores_of_gpu(gpus[0]) != machine.cores_of_gpu(gpus[1]):
+        ((_, text, _),) = programs.play(one_run(system, command, tasks=far, **aware))
+        assert latency(text) > 1.1 * second(system, "osu", "latency", placement)
+
+
+def test_latency_off_node_has_the_printed_sizes() -> None:
+    tasks = pair("summit", 0, 0, far=1)
+    ((_, text, _),) = programs.play(one_run("summit", ["osu_latency", "-m", "0:8192"], tasks=tasks))
+    matching = {"FACILITY_SMPIARGS": "-mca pml_pami_use_2sided 1"}
+    matching |= {"PAMI_IBV_ENABLE_TAG_MATCHING": "1"}
+    run = one_run("summit", ["osu_latency", "-m", "0:8192"], tasks=tasks, **matching)
+    ((_, hardware, _),) = programs.play(run)
+    rows = [row for row in machines.second_rows() if row["conditions"].get("tag_matching")]
+    printed = [row for row in rows if row["benchmark"] == "osu" and row["placement"] == "off-node"]
+    assert len(printed) == 30
+    for row in printed:
+        found = text if row["conditions"]["tag_matching"] == "off" else hardware
+        assert latency(found, int(row["message_size"])) == float(row["value"])
+
+
+@pytest.mark.parametrize("library", ["ibm", "hcoll", "sharp"])
+def test_collectives_are_those_of_the_library_that_the_variables_choose(library: str) -> None:
+    hcoll = {"FACILITY_SMPIARGS": "-mca coll_hcoll_enable 1 -mca coll_hcoll_np 0 -HCOLL -FCA"}
+    env = {"ibm": {}, "hcoll": hcoll, "sharp": hcoll | {"HCOLL_ENABLE_SHARP": "3"}}[library]
+    assert variant(env)["library"] == library
+    machine = built("summit")
+    tasks = [Task(n, node, 0, (0,)) for n, node in enumerate(machine.nodes[:4096])]
+    for program, metric, size in (
+        ("osu_barrier", "barrier_latency", ""),
+        ("osu_allreduce", "allreduce_latency", "8"),
+        ("osu_allreduce", "allreduce_latency", "2048"),
+    ):
+        command = [program, *(["-m", f"{size}:{size}"] if size else [])]
+        ((_, text, _),) = programs.play(one_run("summit", command, tasks=tasks, **env))
+        (row,) = [
+            row
+            for row in machines.second_rows()
+            if (row["metric"], row["nodes"], row["message_size"]) == (metric, "4096", size)
+            and row["conditions"].get("collectives") == library
+        ]
+        assert float(text.split()[-1]) == pytest.approx(float(row["value"]), abs=0.01)
+
+
+def test_variants_are_told_from_variables() -> None:
+    ports = {
+        "PAMI_ENABLE_STRIPING": "1",
+        "PAMI_IBV_DEVICE_NAME": "mlx5_0:1,mlx5_3:1",
+        "PAMI_IBV_DEVICE_NAME_1": "mlx5_3:1,mlx5_0:1",
+    }
+    assert variant(ports)["port_policy"] == "0330"
+    assert variant({**ports, "PAMI_ENABLE_STRIPING": "0"})["port_policy"] == "03"
+    both = {"PAMI_IBV_DEVICE_NAME": "mlx5_0:1,mlx5_1:1"}
+    both["PAMI_IBV_DEVICE_NAME_1"] = "mlx5_2:1,mlx5_3:1"
+    assert variant({**ports, **both})["port_policy"] == "0123"
+    assert variant({"PAMI_IBV_ENABLE_OOO_AR": "0"})["routing"] == "static"
+    # SHARP without the launcher's switch does nothing.
+    assert variant({"HCOLL_ENABLE_SHARP": "3"})["library"] == "ibm"
+    assert variant({"PAMI_IBV_ENABLE_TAG_MATCHING": "1"})["tag_matching"] == "off"
+
+
+@pytest.mark.parametrize("policy", ["03", "0330"])
+def test_gpcnet_prints_the_printed_means(policy: str) -> None:
+    env = {"PAMI_ENABLE_STRIPING": "1" if policy == "0330" else "0"}
+    env["PAMI_IBV_DEVICE_NAME"] = "mlx5_0:1,mlx5_3:1" if policy == "0330" else "mlx5_0:1"
+    env["PAMI_IBV_DEVICE_NAME_1"] = "mlx5_3:1,mlx5_0:1" if policy == "0330" else "mlx5_3:1"
+    machine = built("sierra")
+    tasks = [Task(n, node, 0, (8,)) for n, node in enumerate(machine.nodes[:4200])]
+    ((_, text, _),) = programs.play(one_run("sierra", ["network_load_test"], tasks=tasks, **env))
+    found = re.findall(r"\|\s+RR Two-sided Lat \(8 B\) \|\s+([\d.]+) \|\s+([\d.]+) \|", text)
+    for index, congestion in enumerate(("isolated", "congested")):
+        for column, metric in enumerate(("random_ring_latency", "random_ring_latency_p99")):
+            (row,) = [
+                row
+                for row in machines.second_rows()
+                if (row["system"], row["metric"], row["statistic"]) == ("sierra", metric, "mean")
+                and row["conditions"].get("congestion") == congestion
+                and row["conditions"].get("port_policy") == policy
+            ]
+            assert float(found[index][column]) == float(row["value"])
+
+
+def triad(text: str) -> float:
+    """GB/s."""
+    return float(re.search(r"^Triad +([\d.]+)", text, re.M)[1]) / 1e3
+
+
+def stream(system: str, task: Task, program: str = "omp-stream", **env: str) -> float:
+    run = one_run(system, [program, "-s", "33554432", "-n", "10"], tasks=[task], **env)
+    ((_, text, code),) = programs.play(run)
+    assert code == 0
+    return triad(text)
+
+
+def test_memory_bandwidth_is_that_of_the_cores_and_of_the_memory() -> None:
+    eagle = built("eagle")
+    node = eagle.nodes[0]
+    close = {"OMP_PROC_BIND": "close"}
+    one = second("eagle", "babelstream", "bandwidth", "one-core")
+    every = second("eagle", "babelstream", "bandwidth", "all-cores")
+    assert stream("eagle", Task(0, node, 0, (0,))) == pytest.approx(one)
+    whole = Task(0, node, 0, tuple(range(36)))
+    assert stream("eagle", whole, **close) == pytest.approx(every)
+    assert stream("eagle", whole) < 0.9 * every
+    assert stream("eagle", whole, OMP_NUM_THREADS="1") == pytest.approx(one)
+    socket = Task(0, node, 0, tuple(range(18)))
+    assert stream("eagle", socket, **close) == pytest.approx(every / 2)
+    assert stream("eagle", socket._replace(memory=(1,)), **close) < 0.7 * every / 2
+    # Core isolation leaves all that a job can have.
+    frontier = Job(built("frontier"))
+    cpus_ = tuple(frontier.machine.cpus_of_core(core)[0] for core in frontier.cores)
+    assert stream("frontier", Task(0, frontier.nodes[0], 0, cpus_), **close) > 160
+
+
+def test_memory_of_another_domain_has_the_printed_matrix() -> None:
+    """Rows of the printed matrix are the memory's domain, columns the cores'."""
+    xt5 = built("xt5")
+    inside = [core for core in range(12) if xt5.numa_of(core) == 1]
+    task = Task(0, xt5.nodes[0], 0, xt5.cpus_of_cores(inside), memory=(0,))
+    found = stream("xt5", task, OMP_PROC_BIND="close")
+    assert found == pytest.approx(second("xt5", "stream", "triad", "numa-0-1"))
+
+
+@pytest.mark.parametrize(
+    "system, program",
+    [("summit", "cuda-stream"), ("frontier", "hip-stream"), ("perlmutter", "cuda-stream")],
+)
+def test_memory_bandwidth_of_a_gpu_is_the_printed_one(system: str, program: str) -> None:
+    task = Task(0, built(system).nodes[0], 0, (1,), (2,))
+    told = second(system, "babelstream", "bandwidth", "per-gpu")
+    assert stream(system, task, program) == pytest.approx(told)
+
+
+def test_a_stream_on_a_gpu_that_is_not_there_ends_as_the_program_does(
+    capsys: pytest.CaptureFixture,
+) -> None:
+    task = Task(0, built("summit").nodes[0], 0, (1,), ())
+    ((_, _, code),) = programs.play(one_run("summit", ["cuda-stream"], tasks=[task]))
+    assert code == 134
+    assert "Invalid device index" in capsys.readouterr().err
+    task = task._replace(gpus=(0,))
+    ((_, _, code),) = programs.play(one_run("summit", ["hip-stream"], tasks=[task]))
+    assert code == 1
+
+
+def commscope(system: str, name: str, gpus: tuple[int, ...]) -> dict:
+    command = ["comm_scope", f"--benchmark_filter={name}", "--benchmark_out=x.json"]
+    task = Task(0, built(system).nodes[0], 0, (1,), gpus)
+    ((_, _, code),) = programs.play(one_run(system, command, tasks=[task]))
+    assert code == 0
+    (row,) = json.loads(Path("x.json").read_text())["benchmarks"]
+    return row
+
+
+def test_commscope_has_the_printed_numbers() -> None:
+    gpus = tuple(range(6))
+    row = commscope("summit", "cudart_kernel/0/0/0/", gpus)
+    told = second("summit", "commscope", "kernel_launch_latency", "")
+    assert row["real_time"] == pytest.approx(told * 1e3)
+    row = commscope("summit", r"PinnedToGPU/0/0/log2\(N\):30/", gpus)
+    told = second("summit", "commscope", "host_device_bandwidth", "")
+    assert row["bytes_per_second"] == pytest.approx(told * 1e9, rel=0.01)
+    row = commscope("summit", r"PinnedToGPU/0/0/log2\(N\):8/", gpus)
+    told = second("summit", "commscope", "host_device_latency", "")
+    assert row["real_time"] == pytest.approx(told * 1e3, rel=0.01)
+    # What it calls 0 and 1 are the GPUs that it sees.
+    row = commscope("summit", r"cudaMemcpyAsync_GPUToGPUPeer/0/1/log2\(N\):8/", (2, 3))
+    told = second("summit", "commscope", "d2d_latency", "gpu-b")
+    assert row["real_time"] == pytest.approx(told * 1e3, rel=0.01)
+    row = commscope("frontier", r"hipMemcpyAsync_GPUToGPU/0/1/log2\(N\):8/", (0, 2))
+    told = second("frontier", "commscope", "d2d_latency", "gpu-c")
+    assert row["real_time"] == pytest.approx(told * 1e3, rel=0.01)
+
+
+def test_ior_has_the_printed_numbers() -> None:
+    machine = built("reedbush-u")
+    tasks = [Task(n, node, 0, (0,)) for n, node in enumerate(machine.nodes)]
+    command = ["ior", "-a", "MPIIO", "-w", "-b", "1m", "-t", "1m", "-s", "10", "-o", "f"]
+    ((_, text, _),) = programs.play(one_run("reedbush-u", command, tasks=tasks))
+    rate = float(re.search(r"^write +([\d.]+)", text, re.M)[1])
+    assert rate * 2**20 / 1e6 == pytest.approx(20456, rel=1e-4)
+    machine = built("summit")
+    tasks = [
+        Task(rank, machine.nodes[rank // 8], rank % 8, (4 * (rank % 8),)) for rank in range(96)
+    ]
+    command = ["ior", "-F", "-r", "-z", "-w", "-b", "4g", "-t", "32m", "-C", "-o", "f"]
+    ((_, text, _),) = programs.play(one_run("summit", command, tasks=tasks))
+    rates = [float(rate) for rate in re.findall(r"^(?:read|write) +([\d.]+) +\d+ ", text, re.M)]
+    assert [rate * 2**20 / 1e9 for rate in rates] == pytest.approx([36, 42], rel=1e-4)
+
+
+def test_a_read_of_what_the_node_just_wrote_comes_from_its_memory() -> None:
+    def read(*more: str, count: int = 2) -> float:
+        tasks = [Task(n, built("eagle").nodes[n], 0, (0,)) for n in range(count)]
+        command = ["ior", "-F", "-w", "-r", "-b", "16m", "-t", "1m", "-o", "f", *more]
+        ((_, text, _),) = programs.play(one_run("eagle", command, tasks=tasks))
+        return float(re.search(r"^read +([\d.]+)", text, re.M)[1])
+
+    assert read() > 5 * read("-C")
+    assert read("-C", count=1) > 5 * read("-C") / 2
+    assert read("--posix.odirect") == read("-C")
+
+
+def test_mdtest_has_the_printed_number() -> None:
+    machine = built("summit")
+    tasks = [Task(rank, machine.nodes[rank // 4], rank % 4, (0,)) for rank in range(48)]
+    command = ["mdtest", "-F", "-u", "-n", "524288", "-w", "32768", "-d", "t"]
+    ((_, text, _),) = programs.play(one_run("summit", command, tasks=tasks))
+    assert float(re.search(r"File creation +([\d.]+)", text)[1]) == 21000
+
+
+def test_imb_has_the_printed_numbers() -> None:
+    machine = built("reedbush-u")
+    tasks = [Task(n, machine.nodes[n], 0, (0,)) for n in range(2)]
+    ((_, text, _),) = programs.play(one_run("reedbush-u", ["IMB-MPI1", "PingPong"], tasks=tasks))
+    assert re.search(r"^ +0 +1000 +1\.10 ", text, re.M)
+    assert float(re.search(r"^ +4194304 .* ([\d.]+)$", text, re.M)[1]) == pytest.approx(11560)
+
+
+def test_values_are_the_same_at_each_call_and_noise_is_what_was_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def found(sample: int) -> float:
+        run = one_run("eagle", ["osu_bw", "-m", "1048576:1048576"], tasks=pair("eagle", 0, 1))
+        run.sample = sample
+        ((_, text, _),) = programs.play(run)
+        return latency(text, 1048576)
+
+    calm = {found(sample) for sample in range(40)}
+    assert len(calm) == 1
+    monkeypatch.setenv("FACILITY_NOISE", "0.05")
+    noisy = [found(sample) for sample in range(40)]
+    assert noisy == [found(sample) for sample in range(40)]
+    mean = sum(noisy) / len(noisy)
+    deviation = math.sqrt(sum((value - mean) ** 2 for value in noisy) / len(noisy))
+    assert 0.02 < deviation / mean < 0.1
+
+
+# -- faults ---------------------------------------------------------------------------------------
+
+
+def faulty(monkeypatch: pytest.MonkeyPatch, **fault: object) -> None:
+    monkeypatch.setenv("FACILITY_FAULT", json.dumps(fault))
+
+
+def test_a_slow_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    def found(program: str, sample: int = 1) -> float:
+        run = one_run("eagle", [program, "-m", "8:8"], tasks=pair("eagle", 0, 1))
+        run.sample = sample
+        run.faults = Faults(program, sample)
+        ((_, text, _),) = programs.play(run)
+        return latency(text)
+
+    right, wide = found("osu_latency"), found("osu_bw")
+    faulty(monkeypatch, kind="slow", program="osu_*", factor=2, sample=[1, 2])
+    assert found("osu_latency") == pytest.approx(2 * right, abs=0.01)
+    assert found("osu_bw") == pytest.approx(wide / 2, abs=0.01)
+    assert found("osu_latency", sample=3) == right
+    faulty(monkeypatch, kind="slow", program="osu_bw", value=1.5)
+    assert (found("osu_latency"), found("osu_bw")) == (right, 1.5)
+    faulty(monkeypatch, kind="slow", metric="latency", size=16, value=9)
+    assert found("osu_latency") == right
+
+
+def test_a_slow_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    faulty(monkeypatch, kind="slow", gpu=3, factor=1.5)
+    node = built("summit").nodes[0]
+    rates = [stream("summit", Task(0, node, 0, (1,), (gpu,)), "cuda-stream") for gpu in range(6)]
+    assert rates[3] == pytest.approx(rates[0] / 1.5, rel=1e-3)
+    assert len({*rates[:3], *rates[4:]}) == 1
+
+
+def printed(
+    monkeypatch: pytest.MonkeyPatch, of: str = "eagle", *command: str
+) -> tuple[str, str, int]:
+    """Standard output, error and exit code of a launcher's call in a process of its own."""
+    env = dict(os.environ) | facility.environment(
+        of, Path("state").resolve(), base=dict(os.environ)
+    )
+    env |= {key: value for key, value in os.environ.items() if key == "FACILITY_FAULT"}
+    shutil.copy(ROOT / "reframe" / "plumbline" / "task.sh", "task.sh")
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=30)
+    return done.stdout, done.stderr, done.returncode
+
+
+LATENCY = ("mpirun", "-np", "2", "./task.sh", "1", "osu_latency", "-m", "1:64")
+
+
+def test_faults_of_the_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    right, _, code = printed(monkeypatch, "eagle", *LATENCY)
+    assert code == 0
+    faulty(monkeypatch, kind="garble", line=-1)
+    text, _, code = printed(monkeypatch, "eagle", *LATENCY)
+    assert (text.splitlines()[:-1], code) == (right.splitlines()[:-1], 0)
+    assert "#@!" in text.splitlines()[-1]
+    faulty(monkeypatch, kind="missing", line=r"^(8|16) ")
+    text, _, _ = printed(monkeypatch, "eagle", *LATENCY)
+    assert len(text.splitlines()) == len(right.splitlines()) - 2
+    faulty(monkeypatch, kind="truncate")
+    text, _, code = printed(monkeypatch, "eagle", *LATENCY)
+    assert (code, right.startswith(text), len(text)) == (0, True, len(right) // 2)
+    faulty(monkeypatch, kind="crash")
+    text, said, code = printed(monkeypatch, "eagle", *LATENCY)
+    assert (code, "Segmentation fault" in said) == (139, True)
+    faulty(monkeypatch, kind="exit", code=3)
+    text, _, code = printed(monkeypatch, "eagle", *LATENCY)
+    assert (text, code) == (right, 3)
+
+
+def test_a_fault_of_the_binding_shows_in_the_reports(monkeypatch: pytest.MonkeyPatch) -> None:
+    faulty(monkeypatch, kind="binding", program="osu_latency")
+    _, said, _ = printed(monkeypatch, "eagle", *LATENCY)
+    assert [line.split()[3] for line in said.splitlines()] == ["1", "2"]
+
+
+def test_singletons_are_each_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    faulty(monkeypatch, kind="singletons")
+    text, said, code = printed(monkeypatch, "eagle", *LATENCY)
+    assert said.count("This test requires exactly two processes") == 2
+    assert (text, code) == ("", 1)
+
+
+def test_a_hanging_program_prints_what_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    faulty(monkeypatch, kind="hang")
+    with pytest.raises(subprocess.TimeoutExpired):
+        env = facility.environment("eagle", Path("state").resolve(), {"kind": "hang"})
+        shutil.copy(ROOT / "reframe" / "plumbline" / "task.sh", "task.sh")
+        subprocess.run(LATENCY, env=env, capture_output=True, timeout=2)
+
+
+def test_an_unknown_fault_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    faulty(monkeypatch, kind="nosuch")
+    with pytest.raises(SystemExit, match="unknown kind"):
+        Faults("osu_latency")
+
+
+# -- batch systems --------------------------------------------------------------------------------
+
+PATIENCE = 20
+
+
+class Site:
+    """A system's commands, in an environment with the stand-ins."""
+
+    def __init__(self, system: str, **how: object):
+        self.state = Path("state").resolve()
+        self.env = facility.environment(system, self.state, **how)
+
+    def run(self, *command: str, stdin: str | None = None) -> tuple[str, str, int]:
+        done = subprocess.run(
+            command, env=self.env, input=stdin, capture_output=True, text=True, timeout=PATIENCE
+        )
+        return done.stdout, done.stderr, done.returncode
+
+    def until(self, ended, *command: str) -> str:
+        """Asks until an answer says that the job ended."""
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
+            text, _, _ = self.run(*command)
+            if ended(text):
+                return text
+            time.sleep(0.05)
+        raise AssertionError(f"{command} still says {text}")
+
+
+def script(sentinel: str, options: str, body: str = "true") -> str:
+    lines = [f"{sentinel} {option}" for option in options.splitlines() if option.strip()]
+    return "\n".join(["#!/bin/bash", *lines, body, ""])
+
+
+SACCT = ("sacct", "-S", "2020-01-01", "-P", "-j", "1001", "-o", "jobid,state,exitcode,end,nodelist")
+
+
+def test_slurm_runs_a_job() -> None:
+    site = Site("frontier")
+    body = "env >env.txt; srun --gpu-bind=none ./task.sh 0 osu_latency -m 8:8; exit 3"
+    shutil.copy(ROOT / "reframe" / "plumbline" / "task.sh", "task.sh")
+    options = (
+        '--job-name="a b"\n--ntasks=2\n--ntasks-per-node=1\n--nodes=2\n--output=out\n--error=err\n'
+        "--time=0:10:0\n--no-requeue\n--partition=batch\n--exclusive\n--gpus-per-node=8"
+    )
+    Path("job.sh").write_text(script("#SBATCH", options, body))
+    assert site.run("sbatch", "job.sh") == ("Submitted batch job 1001\n", "", 0)
+    text = site.until(lambda said: "FAILED" in said, *SACCT)
+    assert re.search(r"^1001\|FAILED\|3:0\|[\dT:-]+\|frontier\[00001-00002\]$", text, re.M)
+    assert site.run("scontrol", "show", "hostname", "frontier[00001-00002]")[0].split() == [
+        "frontier00001",
+        "frontier00002",
+    ]
+    env = dict(
+        line.split("=", 1) for line in Path("env.txt").read_text().splitlines() if "=" in line
+    )
+    assert env["SLURM_JOB_NODELIST"] == "frontier[00001-00002]"
+    assert (env["SLURM_NNODES"], env["SLURM_NTASKS"]) == ("2", "2")
+    assert "OSU MPI Latency" in Path("out").read_text()
+    hosts = re.findall(r"^plumbline-task \d (\S+)", Path("err").read_text(), re.M)
+    assert hosts == ["frontier00001", "frontier00002"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "--nosuch",
+        "no-requeue",
+        "--partition=nosuch",
+        "--constraint=nosuch",
+        "--nodes=9409",
+        "--ntasks=65 \n--nodes=1",
+        "--gpus-per-node=9",
+        "--ntasks=x",
+        "--time=soon",
+        "--nodelist=nowhere",
+        "--qos=nosuch",
+        "--ntasks=4\n--nodes=1\n--ntasks-per-node=2",
+    ],
+)
+def test_sbatch_refuses(options: str) -> None:
+    Path("job.sh").write_text(script("#SBATCH", options))
+    out, err, code = Site("frontier").run("sbatch", "job.sh")
+    assert (out, "sbatch: " in err, bool(code)) == ("", True, True)
+
+
+def test_slurm_ends_a_job_at_its_limit_or_when_told() -> None:
+    site = Site("eagle")
+    Path("job.sh").write_text(script("#SBATCH", "--time=0:0:1", "sleep 60"))
+    site.run("sbatch", "job.sh")
+    site.until(lambda said: "1001|TIMEOUT" in said, *SACCT)
+    Path("job.sh").write_text(script("#SBATCH", "--time=10", "sleep 60"))
+    site.run("sbatch", "job.sh")
+    site.until(lambda said: "RUNNING" in said, "squeue", "-h", "-j", "1002", "-o", "%i|%T|%N|%r")
+    assert site.run("scancel", "1002")[2] == 0
+    ask = [*SACCT]
+    ask[5] = "1002"
+    site.until(lambda said: "1002|CANCELLED by" in said, *ask)
+
+
+def test_jobs_wait_for_nodes() -> None:
+    site = Site("peak")
+    wide = script("#BSUB", "-nnodes 18\n-W 5\n-o out", "sleep 1")
+    site.run("bsub", stdin=wide)
+    site.run("bsub", stdin=script("#BSUB", "-nnodes 1\n-W 5\n-o other"))
+    ask = ("bjobs", "-o", "jobid: user:10 stat: queue:", "-noheader")
+    text = site.until(lambda said: "RUN" in said, *ask, "1001", "1002")
+    assert re.search(r"^1002 .*PEND", text, re.M)
+    site.until(lambda said: said.count("DONE") == 2, *ask, "1001", "1002")
+
+
+def test_lsf_runs_a_job() -> None:
+    site = Site("summit")
+    body = "env >env.txt; jsrun -n 2 -r 1 ./task.sh 1 osu_latency -m 8:8; exit 2"
+    shutil.copy(ROOT / "reframe" / "plumbline" / "task.sh", "task.sh")
+    text = script("#BSUB", "-J test\n-o out\n-e err\n-nnodes 2\n-W 10\n-x", body)
+    out, _, code = site.run("bsub", stdin=text)
+    assert (out, code) == ("Job <1001> is submitted to queue <batch>.\n", 0)
+    ask = ("bjobs", "-o", "jobid: user:10 stat: queue:", "-noheader", "1001")
+    site.until(lambda said: re.match(r"1001\s+\S+\s+EXIT\s+batch", said), *ask)
+    env = dict(
+        line.split("=", 1) for line in Path("env.txt").read_text().splitlines() if "=" in line
+    )
+    assert env["LSB_MCPU_HOSTS"] == "batch1 1 a01n01 42 a01n02 42"
+    # LSF adds its own report to standard output.
+    assert "Sender: LSF System" in Path("out").read_text()
+    assert Path("err").read_text().count("plumbline-task") == 2
+    assert site.run("bjobs", "5")[2] == 255
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "-nosuch",
+        "-q nosuch",
+        "-nnodes 4609",
+        "-nnodes x",
+        "-W 0",
+        "-W soon",
+        '-R "affinity[core(2)]"',
+        "-csm y\n-nnodes 2",
+        "-alloc_flags nosuch",
+        "-m nowhere",
+    ],
+)
+def test_bsub_refuses(options: str) -> None:
+    out, err, code = Site("summit").run("bsub", stdin=script("#BSUB", options))
+    assert (out, "not submitted" in err or "Illegal" in err, bool(code)) == ("", True, True)
+
+
+def test_core_isolation_is_the_job_s() -> None:
+    site = Site("sierra")
+    shutil.copy(ROOT / "reframe" / "plumbline" / "task.sh", "task.sh")
+    for index, (isolation, first) in enumerate((("", "8-11"), ("-core_isolation 0", "0-3"))):
+        body = f"jsrun -n 1 ./task.sh 1 true 2>err{index}"
+        site.run("bsub", stdin=script("#BSUB", f"{isolation}\n-W 5", body))
+        ask = ("bjobs", "-o", "stat", "-noheader", str(1001 + index))
+        site.until(lambda said: "DONE" in said, *ask)
+        assert Path(f"err{index}").read_text().split()[3] == first
+
+
+def test_pbs_pro_runs_a_job() -> None:
+    site = Site("polaris")
+    folder = Path.cwd()
+    shutil.copy(ROOT / "reframe" / "plumbline" / "task.sh", "task.sh")
+    body = (
+        f"cd {folder}\nenv >env.txt\nmpiexec -n 4 --ppn 2 --cpu-bind list:0:8 ./task.sh 1 true\n"
+        "cat $PBS_NODEFILE; exit 4"
+    )
+    options = (
+        "-N test\n-o out\n-e err\n-l walltime=0:10:0\n-l select=2:mpiprocs=2:ncpus=2\n-q debug\n"
+        "-l filesystems=home:eagle\n-l place=scatter:excl"
+    )
+    Path("job.sh").write_text(script("#PBS", options, body))
+    site.env["NOT_MINE"] = "x"
+    out, _, code = site.run("qsub", "-o", "out", "-e", "err", "job.sh")
+    assert (out, code) == ("1001.pbs01\n", 0)
+    ask = ("qstat", "-xf", "-F", "json", "1001.pbs01")
+    text = site.until(lambda said: '"F"' in said, *ask)
+    (told,) = json.loads(text)["Jobs"].values()
+    assert (told["Exit_status"], told["exec_host"]) == (4, "x3001c0s01b0n0/0*2+x3001c0s02b0n0/0*2")
+    hosts = ["x3001c0s01b0n0"] * 2 + ["x3001c0s02b0n0"] * 2
+    assert Path("out").read_text().split() == hosts
+    assert re.findall(r"^plumbline-task \d (\S+)", Path("err").read_text(), re.M) == hosts
+    # A login of its own: the submitter's variables are not there.
+    env = Path("env.txt").read_text()
+    assert "NOT_MINE" not in env
+    assert "NCPUS=2" in env
+    assert site.run("qstat", "-f", "1001.pbs01")[2] == 35
+    assert site.run("qstat", "-xf", "-F", "json", "9.pbs01")[2] == 153
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "-l walltime=0:1:0",
+        "-l filesystems=home\n-q nosuch",
+        "-l filesystems=nosuch",
+        "-l filesystems=home\n-l nosuch=1",
+        "-l filesystems=home\n-l select=2:nosuch=1",
+        "-l filesystems=home\n-l select=1:ncpus=65",
+        "-l filesystems=home\n-l select=561\n-l place=scatter",
+        "-l filesystems=home\n-l place=sideways",
+        "-l filesystems=home\n-l select=1\n-l nodes=1",
+        "-l filesystems=home\n-l walltime=soon",
+        "-l filesystems=home\n-Y 1",
+        "-N 1st\n-l filesystems=home",
+    ],
+)
+def test_qsub_refuses(options: str) -> None:
+    Path("job.sh").write_text(script("#PBS", options))
+    out, err, code = Site("polaris").run("qsub", "job.sh")
+    assert (out, "qsub: " in err, bool(code)) == ("", True, True)
+
+
+def test_pbs_pro_packs_chunks_onto_a_host_unless_scattered() -> None:
+    site = Site("reedbush-u")
+    for number, place, hosts in ((1001, "free", 1), (1002, "scatter:excl", 2)):
+        options = f"-l select=2:mpiprocs=1:ncpus=1\n-l place={place}\n-o out{number}\n-e err"
+        Path("job.sh").write_text(script("#PBS", options, "sort -u $PBS_NODEFILE"))
+        Path("home").mkdir(exist_ok=True)
+        site.run("qsub", "job.sh")
+        ask = ("qstat", "-xf", "-F", "json", f"{number}.pbs01")
+        site.until(lambda said: '"F"' in said, *ask)
+        assert len(Path(f"out{number}").read_text().split()) == hosts
+
+
+def test_torque_runs_a_job() -> None:
+    site = Site("cielo")
+    shutil.copy(ROOT / "reframe" / "plumbline" / "task.sh", "task.sh")
+    body = f"cd {Path.cwd()}\naprun -n 2 -N 1 ./task.sh 1 true"
+    options = "-N test\n-o out\n-e err\n-l walltime=0:10:0\n-l nodes=2:ppn=16"
+    Path("job.sh").write_text(script("#PBS", options, body))
+    out, _, _ = site.run("qsub", "job.sh")
+    assert out == "1001.sdb\n"
+    text = site.until(lambda said: "job_state = C" in said, "qstat", "-f", "1001.sdb")
+    assert re.search(r"^Job Id: 1001\.sdb$", text, re.M)
+    assert "exec_host = nid00001/0-15+nid00002/0-15" in text
+    assert re.search(r"^\s*exit_status = 0$", text, re.M)
+    assert Path("err").read_text().count("plumbline-task") == 2
+    Path("job.sh").write_text(script("#PBS", "-l select=1"))
+    assert site.run("qsub", "job.sh")[2] == 188
+
+
+def test_xt4_has_nodes_of_two_and_of_four_cores() -> None:
+    machine = built("xt4")
+    two = Job(machine, {"nodes": machine.nodes[:1], "isolated": [2, 3]})
+    assert cpus(launch_mpi.aprun(words("-n 1 -cc none"), two)) == ["0-1"]
+
+
+def test_flux_runs_a_job() -> None:
+    site = Site("rzvernal")
+    shutil.copy(ROOT / "reframe" / "plumbline" / "task.sh", "task.sh")
+    options = (
+        "--job-name=test\n--output=out\n--error=err\n--nodes=1\n--nslots=2\n--exclusive\n"
+        "--time-limit=60s\n--queue=pdebug"
+    )
+    body = "flux run -N1 -n2 --exclusive -o mpibind=off -o cpu-affinity=per-task ./task.sh 1 true"
+    Path("job.sh").write_text(script("#flux:", options, body))
+    out, err, code = site.run("flux", "batch", "job.sh")
+    assert (out[:1], err, code) == ("ƒ", "", 0)
+    number = site.run("flux", "job", "id", "--to=dec", out.strip())[0].strip()
+    assert number.isdigit()
+    form = "{id.dec}|{status}|{returncode}|{nodelist}|{exception.note}"
+    ask = ("flux", "jobs", "--no-header", f"--format={form}", number)
+    text = site.until(lambda said: "COMPLETED" in said, *ask)
+    assert text == f"{number}|COMPLETED|0|rzvernal1|\n"
+    assert [line.split()[3] for line in Path("err").read_text().splitlines()] == [
+        "0-31,64-95",
+        "32-63,96-127",
+    ]
+    Path("job.sh").write_text(script("#flux:", "-N1\n-n1\n--time-limit=60s", "sleep 60"))
+    other = site.run("flux", "batch", "job.sh")[0].strip()
+    site.until(lambda said: "RUN" in said, *ask[:-1], other)
+    assert site.run("flux", "cancel", other)[2] == 0
+    site.until(lambda said: "CANCELED" in said, *ask[:-1], other)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "--nosuch",
+        "--nodes=2\n--nslots=1",
+        "--nslots=x",
+        "",
+        "--nslots=1\n--queue=nosuch",
+        "--nslots=1\n--nodes=1\n--cores-per-slot=65",
+        "--nodes=39",
+        "--nslots=1\n--time-limit=soon",
+        "--nslots=1\n--requires=colour:red",
+        "--nslots=1\n\n#flux: --nodes=1",
+    ],
+)
+def test_flux_batch_refuses(options: str) -> None:
+    text = script("#flux:", options)
+    Path("job.sh").write_text(text)
+    out, err, code = Site("tioga").run("flux", "batch", "job.sh")
+    assert (out, "flux-batch: " in err, bool(code)) == ("", True, True)
+
+
+def test_a_batch_system_ends_a_job_on_request() -> None:
+    site = Site("eagle", fault={"kind": "state", "state": "NODE_FAIL", "program": "doomed"})
+    Path("job.sh").write_text(script("#SBATCH", "--job-name=doomed", "sleep 60"))
+    site.run("sbatch", "job.sh")
+    site.until(lambda said: "1001|NODE_FAIL" in said, *SACCT)
+
+
+def test_a_machine_has_its_own_batch_system_only() -> None:
+    _, err, code = Site("summit").run("sbatch", "job.sh")
+    assert ("command not found" in err, code) == (True, 127)
+
+
+# -- the machines ---------------------------------------------------------------------------------
+
+
+def test_names_of_nodes() -> None:
+    assert list(names("a[09-11]b[x-y]")) == [f"a{n}b{c}" for n in ("09", "10", "11") for c in "xy"]
+    summit = built("summit")
+    assert (len(summit.nodes), summit.nodes[0], summit.nodes[18]) == (4608, "a01n01", "a02n01")
+    assert summit.rack_of("a01n18") != summit.rack_of("a02n01") == summit.rack_of("a02n02")
+    for system in machines.machines():
+        found = built(system).nodes
+        assert len(set(found)) == len(found) == built(system).facts["count"]
+
+
+def test_lists_of_numbers() -> None:
+    assert list_of([8, 0, 1, 2]) == "0-2,8"
+    assert numbers("0-2,8") == [0, 1, 2, 8]
+
+
+def test_cpus_of_cores() -> None:
+    assert built("summit").cpus_of_core(1) == (4, 5, 6, 7)
+    assert built("theta").cpus_of_core(1) == (1, 65, 129, 193)
+    assert built("summit").isolated_cores() == {21, 43}
+    assert built("sierra").isolated_cores() == {0, 1, 22, 23}
+    assert built("frontier").isolated_cores() == {0, 8, 16, 24, 32, 40, 48, 56}
+
+
+def test_every_gpu_pair_has_a_class() -> None:
+    for system in machines.machines():
+        machine = built(system)
+        for one in range(machine.num_gpus):
+            for other in range(machine.num_gpus):
+                assert machine.pair_class(one, other), (system, one, other)
+    assert built("frontier").pair_class(0, 7) == "gpu-d"
+
+
+def test_a_facility_must_be_prepared(tmp_path: Path) -> None:
+    env = {"PATH": os.environ["PATH"]}
+    done = subprocess.run(
+        [sys.executable, FOLDER / "bin" / "srun"], env=env, capture_output=True, text=True
+    )
+    assert (done.returncode, "not prepared" in done.stderr) == (1, True)
+    with pytest.raises(KeyError):
+        facility.environment("nosuch", tmp_path / "state")
+
+
+def _bits(mask: str) -> list[int]:
+    value = int(mask, 16)
+    return [bit for bit in range(value.bit_length()) if value >> bit & 1]
+
+
+def _described() -> list:
+    """Every partition of every system that the facility stands in for."""
+    found = []
+    for path in sorted((ROOT / "systems").glob("*.yaml")):
+        (system,) = yaml.safe_load(path.read_text())["systems"]
+        if system["name"] != "local":
+            for part in system["partitions"]:
+                found.append(pytest.param(system["name"], part, id=f"{path.stem}-{part['name']}"))
+    return found
+
+
+@pytest.mark.parametrize("system, part", _described())
+def test_the_system_s_file_describes_the_same_machine(system: str, part: dict) -> None:
+    """Two descriptions, written apart."""
+    machine = built(system)
+    topology, extras = part["processor"]["topology"], part["extras"]
+    cores = range(len(topology["cores"]))
+    assert len(cores) in (machine.num_cores, machine.facts.get("few_cores"))
+    if len(cores) == machine.num_cores:
+        assert sorted(map(_bits, topology["cores"])) == sorted(
+            sorted(machine.cpus_of_core(core)) for core in cores
+        )
+        for name, of in (("sockets", machine.socket_of), ("numa_nodes", machine.numa_of)):
+            groups: dict[int, list[int]] = {}
+            for core in cores:
+                groups.setdefault(of(core), []).append(core)
+            assert [_bits(mask) for mask in topology[name]] == [
+                list(machine.cpus_of_cores(members)) for members in groups.values()
+            ]
+    assert extras.get("numa_os_numbers", [*range(len(machine.numa_numbers))]) == (
+        machine.numa_numbers
+    )
+    asked = re.search(r"-core_isolation (\d)", " ".join(part.get("access") or []))
+    isolated = machine.isolated_cores(int(asked[1]) if asked else None)
+    if len(cores) == machine.num_cores:
+        free = machine.cpus_of_cores(core for core in cores if core not in isolated)
+        assert extras.get("usable_cpus", [*free]) == [*free]
+        assert "usable_cpus" in extras or not isolated
+    devices = part.get("devices", [])
+    assert sum(device["num_devices"] for device in devices) == machine.num_gpus
+    for gpu, near in enumerate(extras.get("gpu_affinity", [])):
+        assert near["numa"] == machine.facts["gpus"][gpu]
+        own = [core for core in machine.cores_of_gpu(gpu) if core not in isolated]
+        if machine.facts["batch"] != "torque":
+            assert numbers(near["cpus"]) == [*machine.cpus_of_cores(own)]
+    for name, pairs in extras.get("pair_classes", {}).items():
+        assert all(machine.pair_class(*two) == name for two in pairs)
+        every = [
+            [one, other]
+            for one in range(machine.num_gpus)
+            for other in range(one + 1, machine.num_gpus)
+            if machine.pair_class(one, other) == name
+        ]
+        assert sorted(pairs) == every
+    if "rack_pattern" in extras:
+        racks = {node: re.match(extras["rack_pattern"], node)[1] for node in machine.nodes}
+        assert all(machine.rack_of(node) == rack for node, rack in racks.items())
+    batch = {"flux-batch": "flux", "local": "none"}.get(part["scheduler"], part["scheduler"])
+    assert batch == machine.facts["batch"]
+
+
+@pytest.mark.parametrize(
+    "system, reach, given, words_, seen",
+    [
+        # CUDA: numbers of the node's GPUs; the list ends at the first that is none.
+        ("summit", (0, 1, 2), "0,1,2", {}, (0, 1, 2)),
+        ("summit", (0, 1, 2), "0,1,2", {"CUDA_VISIBLE_DEVICES": "2,0"}, (2, 0)),
+        ("summit", (0, 1, 2), "0,1,2", {"CUDA_VISIBLE_DEVICES": "1,5,0"}, (1,)),
+        ("summit", (0, 1, 2), "0,1,2", {"CUDA_VISIBLE_DEVICES": ""}, ()),
+        ("summit", (), None, {"CUDA_VISIBLE_DEVICES": "0"}, ()),
+        # ROCm: HIP's and CUDA's variables count in what ROCR's leaves.
+        ("frontier", (*range(8),), "4,5", {}, (4, 5)),
+        ("frontier", (*range(8),), None, {"ROCR_VISIBLE_DEVICES": "6,7"}, (6, 7)),
+        ("frontier", (*range(8),), "4,5", {"HIP_VISIBLE_DEVICES": "1"}, (5,)),
+        ("frontier", (*range(8),), "4,5", {"HIP_VISIBLE_DEVICES": "4"}, ()),
+        # Flux names GPUs in CUDA's variable everywhere.
+        ("tioga", (*range(8),), "7", {}, (7,)),
+        ("tioga", (*range(8),), "-1", {}, ()),
+        ("tioga", (*range(8),), "2", {"ROCR_VISIBLE_DEVICES": "6,7"}, ()),
+    ],
+)
+def test_gpus_that_a_program_sees(
+    system: str, reach: tuple, given: str | None, words_: dict, seen: tuple
+) -> None:
+    machine = built(system)
+    task = Task(0, machine.nodes[0], 0, (1,), reach, given)
+    run = runs.Run(machine, Job(machine), [task], words_)
+    run.set_by_words = set(words_)
+    assert runs.visible(run, task) == seen
+
+
+def test_hpcc_answers_for_its_input() -> None:
+    run = one_run("eagle", ["hpcc"], count=36)
+    ((_, _, code),) = programs.play(run)
+    assert code == 1
+    lines = ["title", "title", "HPL.out", "8", "1", "19200  N"]
+    Path("hpccinf.txt").write_text("\n".join(lines))
+    ((_, text, code),) = programs.play(run)
+    report = Path("hpccoutf.txt").read_text()
+    assert (text, code) == ("", 0)
+    assert "\nHPL_N=19200\n" in report
+    assert "\nCommWorldProcs=36\n" in report
+
+
+def test_fio_leaves_its_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("data").mkdir()
+    command = ["fio", "--name=plumbline", "--directory=data", "--rw=read", "--output-format=json"]
+    ((_, text, _),) = programs.play(one_run("eagle", command))
+    assert json.loads(text)["jobs"][0]["read"]["bw_bytes"] > 0
+    assert Path("data/plumbline.0.0").exists()
+    ((_, _, code),) = programs.play(one_run("eagle", ["fio", "--directory=nosuch", "--rw=read"]))
+    assert code == 1
+
+
+def test_copies_both_ways_count_twice() -> None:
+    one = commscope("summit", r"MemcpyAsync_PinnedToGPU/0/0/log2\(N\):30/", (0, 1))
+    both = commscope("summit", r"Duplex_Pinned/0/0/log2\(N\):30/", (0, 1))
+    ratio = 2 * one["real_time"] / both["real_time"]
+    assert both["bytes_per_second"] / one["bytes_per_second"] == pytest.approx(ratio)
+
+
+def test_gpcnet_was_built_for_large_messages_where_the_paper_says_so() -> None:
+    machine = built("summit")
+    tasks = [Task(n, machine.nodes[n], 0, (0,)) for n in range(10)]
+    ((_, text, _),) = programs.play(one_run("summit", ["network_load_test"], tasks=tasks))
+    assert "RR Two-sided BW+Sync (1048576 B) |" in text
+
+
+def test_hydra_leaves_the_program_its_words() -> None:
+    text = "--n 1 ./task.sh 1 numactl --membind=0 prog --x"
+    step = launch_mpi.hydra(shlex.split(text), job("sawtooth"))
+    assert step.command == shlex.split(text)[2:]
+    assert len(step.tasks) == 1

@@ -8,7 +8,7 @@ from plumbline.errors import Fault
 
 
 def somewhere() -> dict:
-    """A system file without fault: two sockets of two cores."""
+    """A system file without fault: two sockets of two cores, and a GPU at each."""
     return {
         "systems": [
             {
@@ -28,9 +28,19 @@ def somewhere() -> dict:
                                 "cores": ["0x1", "0x2", "0x4", "0x8"],
                             },
                         },
+                        "devices": [{"type": "gpu", "arch": "sm_70", "num_devices": 2}],
                         "extras": {
-                            "placements": ["on-socket", "on-node", "numa-1-0", "gpu-a"],
+                            "placements": [
+                                *("on-socket", "on-node", "numa-1-0", "numa-matrix"),
+                                *("per-gpu", "all-gpus", "off-socket", "gpu-a", "off-rack"),
+                            ],
                             "usable_cpus": [0, 1, 2],
+                            "gpu_affinity": [
+                                {"numa": 0, "cpus": "0-1"},
+                                {"numa": 1, "cpus": "2-3"},
+                            ],
+                            "numa_os_numbers": [0, 8],
+                            "pair_classes": {"gpu-a": [[0, 1]]},
                         },
                     }
                 ],
@@ -48,6 +58,10 @@ def site(content: dict) -> dict:
 
 def partition(content: dict) -> dict:
     return site(content)["partitions"][0]
+
+
+def extras(content: dict) -> dict:
+    return partition(content)["extras"]
 
 
 def environment(content: dict) -> dict:
@@ -72,6 +86,18 @@ SYSTEM_FAULTS = [
     (lambda c: partition(c)["extras"].update({"file-systems": {}}), "does not match"),
     (lambda c: partition(c)["extras"]["usable_cpus"].append(9), "[9] are beyond the 4 CPUs"),
     (lambda c: partition(c)["extras"]["placements"].append("numa-2-0"), "no usable NUMA domain 2"),
+    (lambda c: extras(c)["placements"].append("on-moon"), "unknown placement 'on-moon'; Plumbline"),
+    (lambda c: extras(c)["placements"].append(["on-node"]), "unknown placement ['on-node']"),
+    (lambda c: extras(c)["placements"].append("gpu-b"), "'gpu-b': the pair_classes of the node"),
+    (lambda c: partition(c).pop("devices"), "gpu_affinity tells of 2 GPUs, devices of 0"),
+    (lambda c: extras(c)["gpu_affinity"].pop(), "gpu_affinity tells of 1 GPUs, devices of 2"),
+    (lambda c: extras(c)["gpu_affinity"][1].update(cpus="3"), "no usable core is near GPU 1"),
+    (lambda c: extras(c)["gpu_affinity"][0].update(cpus="0-x"), "'0-x' is no list of CPUs"),
+    (lambda c: extras(c)["gpu_affinity"][0].update(numa=2), "there is no NUMA domain 2"),
+    (lambda c: extras(c)["gpu_affinity"][0].update(cpus="0-3"), "some of its cores in common"),
+    (lambda c: extras(c)["pair_classes"]["gpu-a"].append([1, 2]), "[1, 2] is no two of the 2 GPUs"),
+    (lambda c: extras(c)["pair_classes"].update({"gpu-b": [[1]]}), "[1] is no two of the 2 GPUs"),
+    (lambda c: extras(c)["numa_os_numbers"].append(16), "numa_os_numbers has 3 of 2 NUMA domains"),
     (lambda c: topology(c)["cores"].pop(), "topology.cores does not hold each"),
     (lambda c: topology(c).update(sockets=["0x3", "0x6"]), "topology.sockets does not hold each"),
     (lambda c: topology(c).update(numa_nodes=["0x3", "0xe"]), "topology.numa_nodes does not hold"),

@@ -1,12 +1,22 @@
-"""Placements: from a topology to the exact CPU set of every task."""
+"""Placements: from a topology to the exact CPUs, memory and GPUs of every task."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 
 import pytest
-from plumbline import placement
-from plumbline.placement import PlacementError, Topology, cpus_of_list, cpus_of_mask, lay_out
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from plumbline import configuration, paths, placement
+from plumbline.placement import (
+    Layout,
+    PlacementError,
+    Topology,
+    cpus_of_list,
+    cpus_of_mask,
+    lay_out,
+)
 
 
 def mask(*cpus: int) -> str:
@@ -78,14 +88,23 @@ LAYOUTS = [
     ("on-socket", IN_TURN, None, [(0, (0,), None), (0, (2,), None)]),
     ("on-node", IN_TURN, None, [(0, (0,), None), (0, (1,), None)]),
     ("numa-1-0", IN_TURN, None, [(0, (1, 3), 0)]),
+    ("off-rack", LARGE, None, [(0, (0,), None), (1, (0,), None)]),
+    ("off-rack", LARGE, SOME, [(0, (9,), None), (1, (9,), None)]),
+    ("one-task-per-node", LARGE, SOME, [(0, (9,), None)]),
+    ("tasks-per-node", LARGE, None, [(0, (0, 1, 2, 3, 4, 5, 6, 7), None)]),
+    ("tasks-per-node", LARGE, SOME, [(0, (9, 10, 11, 4), None)]),
 ]
 
 
 @pytest.mark.parametrize(("name", "of", "usable", "tasks"), LAYOUTS)
 def test_exact_cpus(name: str, of: dict, usable: list | None, tasks: list) -> None:
-    layout = lay_out(name, topology(of, usable))
+    (layout,) = lay_out(name, topology(of, usable))
     assert layout.placement == name
     assert [(task.node, task.cpus, task.memory) for task in layout.tasks] == tasks
+    # GPUs are no concern of these: none is hidden, and the launcher is not asked for any.
+    assert {task.gpus for task in layout.tasks} == {()}
+    assert (layout.vendor, layout.at) == ("", ())
+    assert layout.racks == (2 if name == "off-rack" else 1)
 
 
 @pytest.mark.parametrize(
@@ -93,15 +112,19 @@ def test_exact_cpus(name: str, of: dict, usable: list | None, tasks: list) -> No
     [
         ("one-core", 1, 1, 1, 1),
         ("all-cores", 1, 1, 1, 8),
+        ("one-socket", 1, 1, 1, 4),
         ("on-socket", 2, 1, 2, 1),
         ("on-node", 2, 1, 2, 1),
         ("off-node", 2, 2, 1, 1),
+        ("off-rack", 2, 2, 1, 1),
         ("full-node", 8, 1, 8, 1),
+        ("one-task-per-node", 1, 1, 1, 1),
+        ("tasks-per-node", 1, 1, 1, 8),
         ("numa-1-3", 1, 1, 1, 2),
     ],
 )
 def test_counts(name: str, tasks: int, nodes: int, per_node: int, cpus: int) -> None:
-    layout = lay_out(name, topology(LARGE))
+    (layout,) = lay_out(name, topology(LARGE))
     assert layout.num_tasks == tasks
     assert layout.num_nodes == nodes
     assert layout.num_tasks_per_node == per_node
@@ -109,9 +132,11 @@ def test_counts(name: str, tasks: int, nodes: int, per_node: int, cpus: int) -> 
 
 
 def test_hardware_threads_are_those_of_its_cores_that_are_usable() -> None:
-    (task,) = lay_out("numa-0-1", topology(LARGE)).tasks
+    (layout,) = lay_out("numa-0-1", topology(LARGE))
+    (task,) = layout.tasks
     assert task.hardware_threads == {0, 8, 1, 9}
-    first, second = lay_out("on-node", topology(LARGE, SOME)).tasks
+    (layout,) = lay_out("on-node", topology(LARGE, SOME))
+    first, second = layout.tasks
     assert first.hardware_threads == {9}
     assert second.hardware_threads == {4, 12}
 
@@ -128,6 +153,609 @@ def test_logical_numbers_count_what_is_usable() -> None:
     assert [(c.socket, c.logical_socket) for c in topology(LARGE, [6, 7]).cores] == [(1, 0)] * 2
 
 
+# -- placements whose number of nodes or tasks is open ------------------------------------------
+
+
+def cpus_by_node(layout: Layout) -> list[list[tuple[int, ...]]]:
+    """The CPUs of the tasks of each node, in rank order."""
+    nodes = [[] for _ in range(layout.num_nodes)]
+    for task in layout.tasks:
+        nodes[task.node].append(task.cpus)
+    # All ranks of a node come before those of the next.
+    assert [task.node for task in layout.tasks] == sorted(task.node for task in layout.tasks)
+    return nodes
+
+
+@pytest.mark.parametrize("nodes", [1, 2, 5])
+def test_nodes_of_a_job_are_alike(nodes: int) -> None:
+    expected = {
+        "full-node": [(9,), (10,), (11,), (4,)],
+        "one-task-per-node": [(9,)],
+        "tasks-per-node": [(9,), (4,)],
+    }
+    for name, cpus in expected.items():
+        (layout,) = lay_out(name, topology(LARGE, SOME), nodes, tasks_per_node=2)
+        assert cpus_by_node(layout) == [cpus] * nodes
+        assert (layout.num_nodes, layout.num_tasks) == (nodes, nodes * len(cpus))
+
+
+#: Usable CPUs, tasks -> the CPUs of each.
+SHARES = [
+    (None, 1, [(0, 1, 2, 3, 4, 5, 6, 7)]),
+    (None, 2, [(0, 1, 2, 3), (4, 5, 6, 7)]),
+    (None, 4, [(0, 1), (2, 3), (4, 5), (6, 7)]),
+    # One core of each socket is left over.
+    (None, 6, [(0,), (1,), (2,), (4,), (5,), (6,)]),
+    (None, 8, [(cpu,) for cpu in range(8)]),
+    # Three do not divide among two sockets: of the node as a whole, and two cores are left over.
+    (None, 3, [(0, 1), (2, 3), (4, 5)]),
+    (None, 5, [(0,), (1,), (2,), (3,), (4,)]),
+    # The smaller socket says how much each gets.
+    ((0, 1, 2, 3, 4, 5), 2, [(0, 1), (4, 5)]),
+    ((0, 1, 2, 3, 4, 5), 4, [(0,), (1,), (4,), (5,)]),
+    # It has not enough for its half of them, and the node has.
+    (SOME, 4, [(9,), (10,), (11,), (4,)]),
+    ((0, 1, 2, 3, 4), 4, [(0,), (1,), (2,), (3,)]),
+    # Nothing is usable on the first socket.
+    ((4, 5, 14, 7), 2, [(4, 5), (7, 14)]),
+]
+
+
+@pytest.mark.parametrize(("usable", "tasks", "cpus"), SHARES)
+def test_tasks_per_node_get_equal_shares(usable: tuple | None, tasks: int, cpus: list) -> None:
+    (layout,) = lay_out("tasks-per-node", topology(LARGE, usable), tasks_per_node=tasks)
+    assert cpus_by_node(layout) == [cpus]
+
+
+@pytest.mark.parametrize(
+    ("usable", "tasks"), [(None, 9), (SOME, 5), ([3], 2), (None, 0), (None, -1)]
+)
+def test_tasks_without_a_core(usable: tuple | None, tasks: int) -> None:
+    has = len(topology(LARGE, usable).cores)
+    says = f"'tasks-per-node': {tasks} tasks need as many cores, this node has {has}$"
+    with pytest.raises(PlacementError, match=says):
+        lay_out("tasks-per-node", topology(LARGE, usable), tasks_per_node=tasks)
+
+
+# -- GPUs ----------------------------------------------------------------------------------------
+
+
+#: Four GPUs on the node of LARGE, two to a socket.
+GPUS = [{"type": "gpu", "arch": "sm_70", "num_devices": 4}]
+NEAR = [{"numa": domain, "cpus": near} for domain, near in
+        ((0, "0-3,8-11"), (1, "0-3,8-11"), (2, "4-7,12-15"), (3, "4-7,12-15"))]  # fmt: skip
+PAIRS = {"gpu-a": [[0, 1], [3, 2]], "gpu-b": [[0, 2], [2, 0]]}
+
+
+def with_gpus(usable: Iterable[int] | None = None, **extras: object) -> Topology:
+    told = {"gpu_affinity": NEAR, "pair_classes": PAIRS, **extras}
+    if usable is not None:
+        told["usable_cpus"] = list(usable)
+    return Topology.of_partition(LARGE, GPUS, told)
+
+
+def told(layouts: Iterable[Layout]) -> list:
+    """What is measured, and CPUs and GPUs of each task."""
+    return [
+        (layout.at, [(task.node, task.cpus, task.gpus) for task in layout.tasks])
+        for layout in layouts
+    ]
+
+
+FIRST, SECOND = (0, 1, 2, 3), (4, 5, 6, 7)
+#: Placement, usable CPUs -> names, CPUs and GPUs of each layout.
+OF_GPUS = [
+    ("per-gpu", None, [
+        (("gpu0",), [(0, FIRST, (0,))]), (("gpu1",), [(0, FIRST, (1,))]),
+        (("gpu2",), [(0, SECOND, (2,))]), (("gpu3",), [(0, SECOND, (3,))]),
+    ]),
+    ("off-socket", None, [
+        (("gpu0",), [(0, SECOND, (0,))]), (("gpu1",), [(0, SECOND, (1,))]),
+        (("gpu2",), [(0, FIRST, (2,))]), (("gpu3",), [(0, FIRST, (3,))]),
+    ]),
+    # Two GPUs are near the same cores, and share them.
+    ("all-gpus", None, [
+        (("gpu0", "gpu1", "gpu2", "gpu3"),
+         [(0, (0, 1), (0,)), (0, (2, 3), (1,)), (0, (4, 5), (2,)), (0, (6, 7), (3,))]),
+    ]),
+    # Both tasks see both GPUs, in the order of the pair, on two cores of the same near set.
+    ("gpu-a", None, [
+        (("gpu0-gpu1",), [(0, (0,), (0, 1)), (0, (1,), (0, 1))]),
+        (("gpu3-gpu2",), [(0, (4,), (3, 2)), (0, (5,), (3, 2))]),
+    ]),
+    ("gpu-b", None, [
+        (("gpu0-gpu2",), [(0, (0,), (0, 2)), (0, (4,), (0, 2))]),
+        (("gpu2-gpu0",), [(0, (4,), (2, 0)), (0, (0,), (2, 0))]),
+    ]),
+    ("per-gpu", (3, 11, 6, 15), [
+        (("gpu0",), [(0, (3,), (0,))]), (("gpu1",), [(0, (3,), (1,))]),
+        (("gpu2",), [(0, (6, 15), (2,))]), (("gpu3",), [(0, (6, 15), (3,))]),
+    ]),
+    ("off-socket", (3, 11, 6, 15), [
+        (("gpu0",), [(0, (6, 15), (0,))]), (("gpu1",), [(0, (6, 15), (1,))]),
+        (("gpu2",), [(0, (3,), (2,))]), (("gpu3",), [(0, (3,), (3,))]),
+    ]),
+    # Three cores for two GPUs: one is left over.
+    ("all-gpus", (1, 2, 3, 4, 5), [
+        (("gpu0", "gpu1", "gpu2", "gpu3"),
+         [(0, (1,), (0,)), (0, (2,), (1,)), (0, (4,), (2,)), (0, (5,), (3,))]),
+    ]),
+    ("gpu-a", (1, 2, 7, 12), [
+        (("gpu0-gpu1",), [(0, (1,), (0, 1)), (0, (2,), (0, 1))]),
+        (("gpu3-gpu2",), [(0, (12,), (3, 2)), (0, (7,), (3, 2))]),
+    ]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "usable", "expected"), OF_GPUS)
+def test_exact_gpus(name: str, usable: tuple | None, expected: list) -> None:
+    layouts = lay_out(name, with_gpus(usable))
+    assert told(layouts) == expected
+    assert {(layout.placement, layout.vendor) for layout in layouts} == {(name, "cuda")}
+    # Memory is the nearest: the kernel's own choice.
+    assert {task.memory for layout in layouts for task in layout.tasks} == {None}
+
+
+def test_host_to_host_is_on_a_socket_of_a_node_with_gpus() -> None:
+    (layout,) = lay_out("host-to-host", with_gpus(SOME))
+    assert told([layout]) == [((), [(0, (9,), ()), (0, (10,), ())])]
+    assert (layout.placement, layout.vendor) == ("host-to-host", "")
+
+
+def test_one_process_goes_through_all_by_itself() -> None:
+    node, every = with_gpus(), (0, 1, 2, 3, 4, 5, 6, 7)
+    for name, names in {
+        "per-gpu": ("gpu0", "gpu1", "gpu2", "gpu3"),
+        "gpu-a": ("gpu0-gpu1", "gpu3-gpu2"),
+        "gpu-b": ("gpu0-gpu2", "gpu2-gpu0"),
+    }.items():
+        layouts = lay_out(name, node, one_process=True)
+        assert told(layouts) == [(names, [(0, every, ())])]
+        assert layouts[0].vendor == "cuda"
+    (matrix,) = lay_out("numa-matrix", topology(SMALL), one_process=True)
+    assert told([matrix]) == [(("numa0-numa0",), [(0, (0, 1), ())])]
+    assert (matrix.vendor, matrix.tasks[0].memory) == ("", None)
+    # All at once is a task for each GPU, whatever the program.
+    assert lay_out("all-gpus", node, one_process=True) == lay_out("all-gpus", node)
+
+
+def test_a_gpu_whose_cores_are_all_near_has_no_far_ones() -> None:
+    near = [{"cpus": "0-15"}, *NEAR[1:]]
+    layouts = lay_out("off-socket", with_gpus(gpu_affinity=near))
+    assert [layout.at for layout in layouts] == [("gpu1",), ("gpu2",), ("gpu3",)]
+
+
+def test_gpus_without_affinity_are_near_every_core() -> None:
+    node = with_gpus(gpu_affinity=[])
+    assert [gpu.cores for gpu in node.gpus] == [node.cores] * 4
+    assert [cpus for _, ((_, cpus, _),) in told(lay_out("per-gpu", node))] == [tuple(range(8))] * 4
+    (layout,) = lay_out("all-gpus", node)
+    assert [task.cpus for task in layout.tasks] == [(0, 1), (2, 3), (4, 5), (6, 7)]
+
+
+def test_the_second_task_of_a_pair_finds_the_core_that_is_left() -> None:
+    near = [{"cpus": "0,8,1,9"}, {"cpus": "0,8"}, *NEAR[2:]]
+    (pair, _) = lay_out("gpu-a", with_gpus(gpu_affinity=near))
+    assert [task.cpus for task in pair.tasks] == [(1,), (0,)]
+
+
+@pytest.mark.parametrize(
+    ("arch", "vendor"),
+    [("sm_70", "cuda"), ("sm_90", "cuda"), ("gfx90a", "rocm"), ("gfx942", "rocm"), ("xe", "")],
+)
+def test_vendor(arch: str, vendor: str) -> None:
+    devices = [{"type": "gpu", "arch": arch}]
+    node = Topology.of_partition(SMALL, devices, {})
+    assert (len(node.gpus), node.vendor) == (1, vendor)
+    (layout,) = lay_out("per-gpu", node)
+    assert layout.vendor == vendor
+    # Nothing is asked of the launcher where GPUs play no part.
+    assert lay_out("one-core", node)[0].vendor == ""
+
+
+def test_devices_that_are_no_gpus_do_not_count() -> None:
+    devices = [{"type": "nic", "num_devices": 2}, {"type": "gpu", "num_devices": 2, "arch": "gfx"}]
+    assert [gpu.number for gpu in Topology.of_partition(SMALL, devices, {}).gpus] == [0, 1]
+    assert Topology.of_partition(SMALL, [], {}).gpus == ()
+
+
+#: Extras -> what is refused of them.
+CONTRADICTIONS = [
+    ({"gpu_affinity": NEAR[:3]}, "gpu_affinity tells of 3 GPUs, devices of 4"),
+    ({"gpu_affinity": [*NEAR, {}]}, "gpu_affinity tells of 5 GPUs, devices of 4"),
+    ({"gpu_affinity": [{"cpus": "16-19"}, {}, {}, {}]}, "no usable core is near GPU 0"),
+    # Half a core is not near.
+    ({"gpu_affinity": [{}, {"cpus": "0"}, {}, {}]}, "no usable core is near GPU 1"),
+    ({"usable_cpus": [0, 1]}, "no usable core is near GPU 2"),
+    ({"gpu_affinity": [{}, {}, {}, {"cpus": "4-"}]}, "GPU 3: '4-' is no list of CPUs"),
+    ({"gpu_affinity": [{}, {}, {"cpus": ""}, {}]}, "GPU 2: '' is no list of CPUs"),
+    ({"gpu_affinity": [{"numa": 4}, {}, {}, {}]}, "GPU 0: there is no NUMA domain 4"),
+    ({"pair_classes": {"gpu-a": [[0, 4]]}}, r"gpu-a: \[0, 4\] is no two of the 4 GPUs"),
+    ({"pair_classes": {"gpu-b": [[-1, 0]]}}, r"gpu-b: \[-1, 0\] is no two of the 4 GPUs"),
+    ({"pair_classes": {"gpu-a": [[0, 1], [2, 2]]}}, r"gpu-a: \[2, 2\] is no two of the 4 GPUs"),
+    ({"pair_classes": {"gpu-a": [[0, 1, 2]]}}, r"gpu-a: \[0, 1, 2\] is no two of the 4 GPUs"),
+    ({"pair_classes": {"gpu-a": [0, 1]}}, r"gpu-a: 0 is no two of the 4 GPUs"),
+    ({"numa_os_numbers": [0, 8]}, "numa_os_numbers has 2 of 4 NUMA domains"),
+    ({"usable_cpus": [16]}, "none of the node's CPUs may be used"),
+]
+
+
+@pytest.mark.parametrize(("extras", "says"), CONTRADICTIONS)
+def test_extras_that_contradict_the_node(extras: dict, says: str) -> None:
+    with pytest.raises(PlacementError, match=says):
+        with_gpus(**extras)
+
+
+def test_of_partition_without_a_topology() -> None:
+    with pytest.raises(PlacementError, match="no processor topology"):
+        Topology.of_partition({"num_cpus": 4}, GPUS, {"gpu_affinity": NEAR})
+
+
+#: Placement, extras -> what the refusal says.
+GPU_REFUSED = [
+    ("gpu-c", {}, "the pair_classes of the node have no such class"),
+    ("gpu-a", {"pair_classes": {}}, "the pair_classes of the node have no such class"),
+    ("off-socket", {"gpu_affinity": []}, "it takes a second socket"),
+    ("off-socket", {"gpu_affinity": [{"cpus": "0-3,8-11"}] * 4, "usable_cpus": [0, 1]},
+     "it takes a second socket"),
+    ("all-gpus", {"usable_cpus": [0, 4]}, "GPU 0 has no core for itself"),
+    ("gpu-a", {"usable_cpus": [0, 8, 4, 5]}, "GPUs 0 and 1 have one core between them"),
+    ("all-gpus", {"gpu_affinity": [{}, *NEAR[1:]]}, "GPU 0 has some of its cores in common"),
+    ("host-to-host", {"usable_cpus": [0, 4]}, "two cores of one socket"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "extras", "says"), GPU_REFUSED)
+def test_what_a_node_with_gpus_lacks(name: str, extras: dict, says: str) -> None:
+    with pytest.raises(PlacementError, match=f"^placement '{name}': .*{says}"):
+        lay_out(name, with_gpus(**extras))
+
+
+# -- NUMA domains --------------------------------------------------------------------------------
+
+
+def test_memory_goes_by_what_linux_calls_it() -> None:
+    processor_ = processor([[0], [1], [2], [3]], [[0, 1], [2, 3]], [[0, 1], [2, 3]])
+    node = Topology.of_partition(processor_, [], {"numa_os_numbers": [0, 8]})
+    assert [node.os_number(domain) for domain in (0, 1)] == [0, 8]
+    layouts = lay_out("numa-matrix", node)
+    assert [
+        (layout.placement, layout.at, layout.tasks[0].cpus, layout.tasks[0].memory)
+        for layout in layouts
+    ] == [
+        ("numa-0-0", ("numa0-numa0",), (0, 1), 0),
+        ("numa-0-1", ("numa0-numa8",), (0, 1), 8),
+        ("numa-1-0", ("numa8-numa0",), (2, 3), 0),
+        ("numa-1-1", ("numa8-numa8",), (2, 3), 8),
+    ]
+    (alone,) = lay_out("numa-1-0", node)
+    assert (alone.tasks[0].cpus, alone.tasks[0].memory, alone.at) == ((2, 3), 0, ())
+    (one,) = lay_out("numa-matrix", node, one_process=True)
+    assert one.at == ("numa0-numa0", "numa0-numa8", "numa8-numa0", "numa8-numa8")
+    assert (one.placement, one.tasks[0].cpus, one.tasks[0].memory) == (
+        "numa-matrix", (0, 1, 2, 3), None,
+    )  # fmt: skip
+
+
+def test_a_domain_without_usable_cores_is_in_no_matrix() -> None:
+    layouts = lay_out("numa-matrix", topology(LARGE, [2, 10, 7]))
+    assert [(layout.placement, layout.tasks[0].cpus) for layout in layouts] == [
+        ("numa-1-1", (2,)), ("numa-1-3", (2,)), ("numa-3-1", (7,)), ("numa-3-3", (7,)),
+    ]  # fmt: skip
+
+
+# -- the papers' systems, worked out by hand from their node diagrams ----------------------------
+
+
+@functools.cache
+def of_system(name: str) -> Topology:
+    content = configuration.read_system(paths.ROOT / "systems" / f"{name}.yaml")
+    partition = content["systems"][0]["partitions"][0]
+    return Topology.of_partition(
+        partition["processor"], partition.get("devices", []), partition["extras"]
+    )
+
+
+def by_task(name: str, placement: str, *how: int) -> list:
+    """CPUs and memory of each task of the one layout."""
+    (layout,) = lay_out(placement, of_system(name), *how)
+    return [(task.node, task.cpus, task.memory) for task in layout.tasks]
+
+
+def firsts(start: int, end: int, step: int = 1) -> tuple[int, ...]:
+    """CPU numbers from one to another, the last one too."""
+    return tuple(range(start, end + 1, step))
+
+
+def test_summit() -> None:
+    """Two POWER9 of 22 cores with four threads, the last core of each kept; six V100."""
+    node = of_system("summit")
+    assert len(node.cores) == 42 and node.vendor == "cuda" and len(node.gpus) == 6
+    # Cores 0 to 20 are CPUs 0, 4 ... 80; cores 22 to 42 are CPUs 88, 92 ... 168.
+    first, second = firsts(0, 80, 4), firsts(88, 168, 4)
+    assert by_task("summit", "one-core") == [(0, (0,), None)]
+    assert by_task("summit", "one-socket") == [(0, first, None)]
+    assert by_task("summit", "all-cores") == [(0, first + second, None)]
+    assert by_task("summit", "on-socket") == [(0, (0,), None), (0, (4,), None)]
+    assert by_task("summit", "host-to-host") == [(0, (0,), None), (0, (4,), None)]
+    assert by_task("summit", "on-node") == [(0, (0,), None), (0, (88,), None)]
+    assert by_task("summit", "off-node") == [(0, (0,), None), (1, (0,), None)]
+    assert by_task("summit", "off-rack") == [(0, (0,), None), (1, (0,), None)]
+    assert by_task("summit", "one-task-per-node", 3) == [(n, (0,), None) for n in range(3)]
+    assert by_task("summit", "full-node", 2) == [
+        (n, (cpu,), None) for n in range(2) for cpu in first + second
+    ]
+    # Two tasks: a socket each. Six: seven cores each.
+    assert by_task("summit", "tasks-per-node", 1, 2) == [(0, first, None), (0, second, None)]
+    assert by_task("summit", "tasks-per-node", 1, 6) == [
+        (0, firsts(start, start + 24, 4), None) for start in (0, 28, 56, 88, 116, 144)
+    ]
+    assert by_task("summit", "numa-0-1") == [(0, first, 8)]
+    assert by_task("summit", "numa-1-1") == [(0, second, 8)]
+    assert told(lay_out("per-gpu", node)) == [
+        ((f"gpu{gpu}",), [(0, first if gpu < 3 else second, (gpu,))]) for gpu in range(6)
+    ]
+    assert told(lay_out("off-socket", node)) == [
+        ((f"gpu{gpu}",), [(0, second if gpu < 3 else first, (gpu,))]) for gpu in range(6)
+    ]
+    # Three GPUs of a socket share its 21 cores.
+    assert told(lay_out("all-gpus", node)) == [(
+        tuple(f"gpu{gpu}" for gpu in range(6)),
+        [
+            (0, firsts(start, start + 24, 4), (gpu,))
+            for gpu, start in enumerate((0, 28, 56, 88, 116, 144))
+        ],
+    )]  # fmt: skip
+    near, far = lay_out("gpu-a", node), lay_out("gpu-b", node)
+    assert (len(near), len(far)) == (6, 9)
+    assert told(near[:1]) == [(("gpu0-gpu1",), [(0, (0,), (0, 1)), (0, (4,), (0, 1))])]
+    assert told(near[5:]) == [(("gpu4-gpu5",), [(0, (88,), (4, 5)), (0, (92,), (4, 5))])]
+    assert told(far[:1]) == [(("gpu0-gpu3",), [(0, (0,), (0, 3)), (0, (88,), (0, 3))])]
+    assert [layout.at for layout in lay_out("numa-matrix", node)] == [
+        ("numa0-numa0",), ("numa0-numa8",), ("numa8-numa0",), ("numa8-numa8",),
+    ]  # fmt: skip
+
+
+def test_sierra() -> None:
+    """As Summit, but the first two cores of each socket are kept, and there are four V100."""
+    node = of_system("sierra")
+    first, second = firsts(8, 84, 4), firsts(96, 172, 4)
+    assert len(node.cores) == 40 and len(node.gpus) == 4
+    assert by_task("sierra", "all-cores") == [(0, first + second, None)]
+    assert by_task("sierra", "on-socket") == [(0, (8,), None), (0, (12,), None)]
+    assert by_task("sierra", "on-node") == [(0, (8,), None), (0, (96,), None)]
+    assert by_task("sierra", "numa-1-0") == [(0, second, 0)]
+    assert by_task("sierra", "tasks-per-node", 1, 4) == [
+        (0, firsts(start, start + 36, 4), None) for start in (8, 48, 96, 136)
+    ]
+    assert told(lay_out("off-socket", node))[3] == (("gpu3",), [(0, first, (3,))])
+    # Two GPUs of a socket share its 20 cores.
+    assert told(lay_out("all-gpus", node)) == [(
+        ("gpu0", "gpu1", "gpu2", "gpu3"),
+        [
+            (0, firsts(start, start + 36, 4), (gpu,))
+            for gpu, start in enumerate((8, 48, 96, 136))
+        ],
+    )]  # fmt: skip
+    assert told(lay_out("gpu-a", node)) == [
+        (("gpu0-gpu1",), [(0, (8,), (0, 1)), (0, (12,), (0, 1))]),
+        (("gpu2-gpu3",), [(0, (96,), (2, 3)), (0, (100,), (2, 3))]),
+    ]
+    assert [layout.at for layout in lay_out("gpu-b", node)] == [
+        ("gpu0-gpu2",), ("gpu0-gpu3",), ("gpu1-gpu2",), ("gpu1-gpu3",),
+    ]  # fmt: skip
+    assert {layout.tasks[1].cpus for layout in lay_out("gpu-b", node)} == {(96,)}
+
+
+def test_frontier() -> None:
+    """One EPYC of 64 cores; the first core of each eight is kept; each die of an MI250X is a GPU
+    next to eight cores of its own, which are not in the GPUs' order."""
+    node = of_system("frontier")
+    assert len(node.cores) == 56 and node.vendor == "rocm"
+    every = tuple(cpu for cpu in range(64) if cpu % 8)
+    near = [firsts(start, start + 6) for start in (49, 57, 17, 25, 1, 9, 33, 41)]
+    assert by_task("frontier", "one-core") == [(0, (1,), None)]
+    assert by_task("frontier", "all-cores") == [(0, every, None)]
+    assert by_task("frontier", "on-socket") == [(0, (1,), None), (0, (2,), None)]
+    # One socket: a task each of eight cores less the kept one.
+    assert by_task("frontier", "tasks-per-node", 1, 8) == [
+        (0, every[start : start + 7], None) for start in range(0, 56, 7)
+    ]
+    assert told(lay_out("per-gpu", node)) == [
+        ((f"gpu{gpu}",), [(0, cpus, (gpu,))]) for gpu, cpus in enumerate(near)
+    ]
+    # No two GPUs are rivals.
+    assert told(lay_out("all-gpus", node)) == [
+        (tuple(f"gpu{gpu}" for gpu in range(8)),
+         [(0, cpus, (gpu,)) for gpu, cpus in enumerate(near)]),
+    ]  # fmt: skip
+    assert told(lay_out("gpu-a", node)) == [
+        (("gpu0-gpu1",), [(0, (49,), (0, 1)), (0, (57,), (0, 1))]),
+        (("gpu2-gpu3",), [(0, (17,), (2, 3)), (0, (25,), (2, 3))]),
+        (("gpu4-gpu5",), [(0, (1,), (4, 5)), (0, (9,), (4, 5))]),
+        (("gpu6-gpu7",), [(0, (33,), (6, 7)), (0, (41,), (6, 7))]),
+    ]
+    assert told(lay_out("gpu-b", node)) == [
+        (("gpu0-gpu6",), [(0, (49,), (0, 6)), (0, (33,), (0, 6))]),
+        (("gpu2-gpu4",), [(0, (17,), (2, 4)), (0, (1,), (2, 4))]),
+    ]
+    assert [len(lay_out(name, node)) for name in ("gpu-c", "gpu-d")] == [6, 16]
+    assert told(lay_out("gpu-d", node)[:1]) == [
+        (("gpu0-gpu3",), [(0, (49,), (0, 3)), (0, (25,), (0, 3))])
+    ]
+    assert by_task("frontier", "numa-3-0") == [(0, near[0] + near[1], 0)]
+    assert len(lay_out("numa-matrix", node)) == 16
+    for name in ("on-node", "off-socket"):
+        assert "socket" in placement.missing(name, node)
+
+
+def test_perlmutter() -> None:
+    """One EPYC of 64 cores in four domains, and A100s numbered against them."""
+    node = of_system("perlmutter")
+    near = [firsts(start, start + 15) for start in (48, 32, 16, 0)]
+    assert len(node.cores) == 64 and node.vendor == "cuda"
+    assert told(lay_out("per-gpu", node)) == [
+        ((f"gpu{gpu}",), [(0, cpus, (gpu,))]) for gpu, cpus in enumerate(near)
+    ]
+    (together,) = lay_out("all-gpus", node)
+    assert [task.cpus for task in together.tasks] == near
+    assert [task.gpus for task in together.tasks] == [(0,), (1,), (2,), (3,)]
+    assert told(lay_out("gpu-a", node)) == [
+        ((f"gpu{a}-gpu{b}",), [(0, near[a][:1], (a, b)), (0, near[b][:1], (a, b))])
+        for a, b in ((0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3))
+    ]
+    assert by_task("perlmutter", "tasks-per-node", 2, 4) == [
+        (n, firsts(start, start + 15), None) for n in range(2) for start in (0, 16, 32, 48)
+    ]
+    assert by_task("perlmutter", "numa-2-3") == [(0, firsts(32, 47), 3)]
+    # The second hardware threads are of the same cores, and no thread sits on them.
+    (layout,) = lay_out("numa-2-3", node)
+    assert layout.tasks[0].hardware_threads == {*firsts(32, 47), *firsts(96, 111)}
+
+
+def test_cielo() -> None:
+    """Two Magny-Cours of two dies with four cores each, a CPU a core, no GPU."""
+    node = of_system("cielo")
+    assert by_task("cielo", "all-cores") == [(0, firsts(0, 15), None)]
+    assert by_task("cielo", "one-socket") == [(0, firsts(0, 7), None)]
+    assert by_task("cielo", "on-socket") == [(0, (0,), None), (0, (1,), None)]
+    assert by_task("cielo", "on-node") == [(0, (0,), None), (0, (8,), None)]
+    assert by_task("cielo", "tasks-per-node", 1, 4) == [
+        (0, firsts(start, start + 3), None) for start in (0, 4, 8, 12)
+    ]
+    matrix = lay_out("numa-matrix", node)
+    assert [
+        (layout.placement, layout.at, layout.tasks[0].cpus, layout.tasks[0].memory)
+        for layout in matrix
+    ] == [
+        (f"numa-{c}-{m}", (f"numa{c}-numa{m}",), firsts(4 * c, 4 * c + 3), m)
+        for c in range(4)
+        for m in range(4)
+    ]
+    assert (node.gpus, node.vendor) == ((), "")
+    for name in ("per-gpu", "all-gpus", "gpu-a", "host-to-host"):
+        assert "GPU" in placement.missing(name, node)
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in configuration.system_files() if path.stem != "local"],
+    ids=lambda path: path.stem,
+)  # fmt: skip
+def test_every_system_has_the_placements_that_it_says(path) -> None:
+    for partition in configuration.read_system(path)["systems"][0]["partitions"]:
+        if "topology" not in partition.get("processor", {}):
+            continue
+        node = Topology.of_partition(
+            partition["processor"], partition.get("devices", []), partition["extras"]
+        )
+        for name in partition["extras"]["placements"]:
+            assert placement.missing(name, node) is None, (partition["name"], name)
+
+
+# -- any node ------------------------------------------------------------------------------------
+
+
+@st.composite
+def nodes(draw) -> Topology:
+    """A node of up to four sockets, some of its CPUs kept, with GPUs near domains or sockets."""
+    sockets, domains = draw(st.integers(1, 4)), draw(st.integers(1, 3))
+    cores, threads = draw(st.integers(1, 5)), draw(st.integers(1, 4))
+    count = sockets * domains * cores
+    # Siblings are numbered last, as on x86, or next to each other, as on POWER.
+    far = draw(st.booleans())
+    numbered = [
+        [core + thread * count if far else core * threads + thread for thread in range(threads)]
+        for core in range(count)
+    ]
+
+    def grouped(size: int) -> list[list[int]]:
+        return [
+            [cpu for core in numbered[at : at + size] for cpu in core]
+            for at in range(0, count, size)
+        ]
+
+    of = processor(numbered, grouped(domains * cores), grouped(cores))
+    usable = draw(st.sets(st.integers(0, count * threads - 1), min_size=1))
+    extras: dict = {"usable_cpus": sorted(usable)}
+    if draw(st.booleans()):
+        extras["numa_os_numbers"] = [8 * domain for domain in range(sockets * domains)]
+    gpus = draw(st.integers(0, 6))
+    near = draw(st.sampled_from(["all", "socket", "domain"]))
+    if gpus and near != "all":
+        groups = grouped(domains * cores if near == "socket" else cores)
+        groups = [group for group in groups if usable & set(group)]
+        extras["gpu_affinity"] = [
+            {"cpus": ",".join(map(str, groups[draw(st.integers(0, len(groups) - 1))]))}
+            for _ in range(gpus)
+        ]
+    pairs = [[a, b] for a in range(gpus) for b in range(gpus) if a != b]
+    for name in ("gpu-a", "gpu-b", "gpu-c", "gpu-d"):
+        chosen = draw(st.lists(st.sampled_from(pairs), unique_by=tuple)) if pairs else []
+        extras.setdefault("pair_classes", {})[name] = chosen
+    devices = [{"type": "gpu", "arch": "gfx90a", "num_devices": gpus}] if gpus else []
+    found = Topology.of_partition(of, devices, extras)
+    assert {cpu for core in found.cores for cpu in core.cpus} == usable
+    return found
+
+
+@pytest.mark.parametrize("one_process", [False, True])
+@given(st.data())
+def test_what_holds_on_any_node(one_process: bool, data: st.DataObject) -> None:
+    node = data.draw(nodes())
+    count, tasks = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 12))
+    usable = {cpu for core in node.cores for cpu in core.cpus}
+    memory = {None, *map(node.os_number, node.by_numa())}
+    laid_out = 0
+    for name in [*placement.PLACEMENTS, "numa-0-1"]:
+        try:
+            layouts = lay_out(name, node, count, tasks, one_process)
+        except PlacementError as err:
+            assert str(err).startswith(f"placement '{name}': ")
+            continue
+        laid_out += 1
+        assert layouts
+        # One job measures all: as many tasks and nodes for each.
+        assert len({(x.num_tasks, x.num_nodes, x.num_tasks_per_node) for x in layouts}) == 1
+        names = [at for layout in layouts for at in layout.at]
+        assert len(names) == len(set(names))
+        assert len(layouts) == 1 or all(len(layout.at) == 1 for layout in layouts)
+        for layout in layouts:
+            assert [t.node for t in layout.tasks] == sorted(t.node for t in layout.tasks)
+            assert layout.num_nodes * layout.num_tasks_per_node == layout.num_tasks
+            per_node: dict[int, list] = {}
+            for task in layout.tasks:
+                assert task.cores and set(task.cores) <= set(node.cores)
+                assert set(task.cpus) <= task.hardware_threads <= usable
+                assert task.memory in memory
+                assert set(task.gpus) <= {gpu.number for gpu in node.gpus}
+                per_node.setdefault(task.node, []).append(task)
+            for on_node in per_node.values():
+                cores = [core for task in on_node for core in task.cores]
+                assert len(cores) == len(set(cores)), (name, layout)
+                # All nodes are alike.
+                assert [t.cores for t in on_node] == [t.cores for t in per_node[0]]
+    # Every node has one core, and what is made of it.
+    assert laid_out >= 4
+
+
+@given(nodes(), st.sampled_from(["gpu-a", "gpu-b", "per-gpu", "all-gpus", "off-socket"]))
+def test_a_task_is_near_its_gpu_or_far_where_that_is_asked(node: Topology, name: str) -> None:
+    assume(placement.missing(name, node) is None)
+    for layout in lay_out(name, node):
+        for rank, task in enumerate(layout.tasks):
+            gpu = node.gpus[task.gpus[rank] if name.startswith("gpu-") else task.gpus[0]]
+            if name == "off-socket":
+                assert not {c.socket for c in task.cores} & {c.socket for c in gpu.cores}
+            else:
+                assert set(task.cores) <= set(gpu.cores)
+        if name.startswith("gpu-"):
+            assert len({task.gpus for task in layout.tasks}) == 1
+            assert layout.at == (f"gpu{task.gpus[0]}-gpu{task.gpus[1]}",)
+
+
+# -- what a topology lacks -----------------------------------------------------------------------
+
+
 #: Placement, topology, usable CPUs -> what the refusal says besides the placement's name.
 REFUSED = [
     ("on-node", SMALL, None, "two sockets, this node has one"),
@@ -141,8 +769,12 @@ REFUSED = [
     ("numa-0-3", LARGE, SOME, "no usable NUMA domain 3"),
     ("numa-3-0", LARGE, SOME, "no usable NUMA domain 3"),
     ("on-moon", LARGE, None, "unknown; Plumbline knows one-core, .*numa-M-N"),
-    ("off-rack", LARGE, None, "no check lays it out yet"),
-    ("gpu-a", LARGE, None, "no check lays it out yet"),
+    ("gpu-a", LARGE, None, "this node has no GPU"),
+    ("per-gpu", LARGE, None, "this node has no GPU"),
+    ("all-gpus", LARGE, None, "this node has no GPU"),
+    ("off-socket", LARGE, None, "this node has no GPU"),
+    ("host-to-host", LARGE, None, "nodes that have GPUs"),
+    ("gpu-e", LARGE, None, "unknown"),
     ("numa-0", LARGE, None, "unknown"),
     ("numa-0-0-0", LARGE, None, "unknown"),
     ("numa--1-0", LARGE, None, "unknown"),
@@ -173,24 +805,28 @@ def test_no_usable_cpu(usable: list) -> None:
 
 def test_of_one_node() -> None:
     alone = ["one-core", "all-cores", "one-socket"]
-    common = [*alone, "on-socket", "full-node"]
-    assert placement.of_one_node(topology(SMALL)) == [*common, "numa-0-0"]
-    assert placement.of_one_node(topology(SMALL, [0])) == [*alone, "numa-0-0"]
+    common = [*alone, "on-socket", "full-node", "tasks-per-node", "numa-matrix"]
+    assert placement.of_one_node(topology(SMALL)) == common
+    alone += ["tasks-per-node", "numa-matrix"]
+    assert placement.of_one_node(topology(SMALL, [0])) == alone
     found = placement.of_one_node(topology(LARGE))
-    assert set(found) == {*common, "on-node"} | {
-        f"numa-{cores}-{memory}" for cores in range(4) for memory in range(4)
-    }
+    assert set(found) == {*common, "on-node"}
     assert len(found) == len(set(found))
-    for name in found:
-        lay_out(name, topology(LARGE))
+    # off-rack and the like take a second node, which one machine has not.
+    assert set(placement.of_one_node(with_gpus())) == {
+        *found, "host-to-host", "per-gpu", "all-gpus", "off-socket", "gpu-a", "gpu-b",
+    }  # fmt: skip
+    for name in placement.of_one_node(with_gpus()):
+        assert {layout.num_nodes for layout in lay_out(name, with_gpus())} == {1}
 
 
 def test_missing() -> None:
     assert placement.missing("on-node", topology(LARGE)) is None
     assert "two sockets" in placement.missing("on-node", topology(SMALL))
     assert "unknown" in placement.missing("on-moon", topology(SMALL))
-    # A topology of cores does not tell.
-    assert placement.missing("gpu-a", topology(SMALL)) is None
+    assert "no GPU" in placement.missing("gpu-a", topology(SMALL))
+    assert placement.missing("gpu-a", with_gpus()) is None
+    assert "no such class" in placement.missing("gpu-d", with_gpus())
 
 
 def test_known() -> None:
@@ -229,7 +865,9 @@ def test_cpus_of_list(text: str, cpus: set) -> None:
     assert cpus_of_list(text) == cpus
 
 
-@pytest.mark.parametrize("text", ["", "a", "0,", ",0", "0-a", "-1", "0x1", "0;1", "0-1-2"])
+@pytest.mark.parametrize(
+    "text", ["", "a", "0,", ",0", "0-a", "-1", "0-", "3-2", "0x1", "0;1", "0-1-2"]
+)
 def test_no_list_of_cpus(text: str) -> None:
     with pytest.raises(ValueError):
         cpus_of_list(text)

@@ -6,6 +6,7 @@ that the noise is drawn from, or the code that judges.
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import math
 import random
@@ -23,12 +24,9 @@ NOISES = ["normal", "heavy-tailed", "bootstrapped"]
 
 
 @pytest.fixture(scope="module")
-def references(tmp_path_factory) -> References:
+def references() -> References:
     """The shipped tables, without a site's own."""
-    folder = tmp_path_factory.mktemp("reference")
-    for path in [*paths.reference().glob("*.yaml"), *paths.reference().glob("*.csv")]:
-        (folder / path.name).write_bytes(path.read_bytes())
-    return References(load(folder))
+    return power.published(References(load(paths.ROOT / "reference")))
 
 
 @pytest.fixture(scope="module")
@@ -282,6 +280,24 @@ def test_assumed_noise_is_the_upper_quartile_of_what_is_printed(references):
         assert smaller == pytest.approx(0.75, abs=0.03)
     # No rate or time is printed with a spread: they repeat as bandwidths do, says tolerance.yaml.
     assert assumed["rate"] == assumed["time"] == assumed["bandwidth"]
+
+
+def test_a_sites_own_rows_change_nothing(tmp_path, references):
+    """The page is the same wherever it is rendered."""
+    for path in [*paths.reference().glob("*.yaml"), *paths.reference().glob("*.csv")]:
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    (tmp_path / "site").mkdir()
+    name = "sawtooth-babelstream-memory-bandwidth-all-cores"
+    cells = {**references.tables.printed[name], "id": "s", "source": "site", "spread": "60"}
+    with (tmp_path / "site" / "sawtooth.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(cells))
+        writer.writeheader()
+        writer.writerow(cells)
+    with_site = References(load(tmp_path))
+    assert name not in {case.row.id for case in power.asserted(with_site)}
+    expected = [(case.row.id, case.spread) for case in power.asserted(references)]
+    cases = power.asserted(power.published(with_site))
+    assert [(case.row.id, case.spread) for case in cases] == expected
 
 
 # -- real runs -----------------------------------------------------------------------------------

@@ -73,12 +73,20 @@ def test_a_job_that_is_lost_is_told_in_flux_words(flux, monkeypatch, state, says
 
 
 def test_jsrun_resource_sets(flux):
-    """One resource set a task; GPUs and other sets as a binding asks (jsrun(1))."""
+    """One resource set a task, bound as a whole; a binding's options say all (jsrun(1))."""
     job = Job.create(flux, launchers.Jsrun(), name="rfm_job", script_filename="job.sh",
                      stdout="job.out", stderr="job.err")  # fmt: skip
     job.num_tasks, job.num_tasks_per_node, job.num_cpus_per_task = 12, 6, 7
-    assert job.launcher.run_command(job) == "jsrun -n 12 -a 1 -c 7 -g 0 -r 6"
-    job.launcher.gpus_per_task = 1
-    assert job.launcher.run_command(job) == "jsrun -n 12 -a 1 -c 7 -g 1 -r 6"
-    job.launcher.resource_sets = ["-n", "1", "-a", "42"]
-    assert job.launcher.run_command(job) == "jsrun -n 1 -a 42"
+    assert job.launcher.run_command(job) == "jsrun -n 12 -a 1 -c 7 -b rs -r 6"
+    job.launcher.options = ["-n", "1", "-r", "1", "-a", "42", "-c", "42", "-g", "ALL_GPUS"]
+    assert job.launcher.run_command(job) == "jsrun -n 1 -r 1 -a 42 -c 42 -g ALL_GPUS"
+
+
+def test_flux_run_by_a_binding(flux):
+    """The options of a binding stand alone: none of the job's own is said a second time."""
+    job = Job.create(flux, launchers.FluxRun(), name="rfm_job", script_filename="job.sh",
+                     stdout="job.out", stderr="job.err")  # fmt: skip
+    job.num_tasks, job.num_tasks_per_node, job.num_cpus_per_task = 12, 6, 7
+    assert job.launcher.run_command(job) == "flux run -N 2 -n 12 -c 7"
+    job.launcher.options = ["-N", "2", "--tasks-per-node=6", "-o", "cpu-affinity=off"]
+    assert job.launcher.run_command(job) == "flux run -N 2 --tasks-per-node=6 -o cpu-affinity=off"

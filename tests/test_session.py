@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import platform
 import re
 import shutil
 import socket
 import statistics
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
-from conftest import BIN, CHECKS, ROOT, STANDINS, Done, Testbed, two_cores
+from conftest import CHECKS, ROOT, STANDINS, Done, Testbed, plain_path, two_cores
 
 OUTPUTS = STANDINS / "outputs"
 PINGPONG = ["-n", "imb_p2p.*PingPong", "-S", "num_samples=1", "-S", "num_warmups=0"]
@@ -67,7 +65,11 @@ def test_a_session_leaves_one_record_for_its_case(measured: Done):
         "samples": 3,
         "warmups": 1,
         "extras": HOSTILE,
-        "tasks": [{"rank": n, "host": host, "cpus": cpu} for n, cpu in enumerate(cpus)],
+        # Neither the launcher nor the binding says anything of GPUs.
+        "tasks": [
+            {"rank": n, "host": host, "cpus": cpu, "given": "", "gpus": ""}
+            for n, cpu in enumerate(cpus)
+        ],
         "result": "pass",
         "phase": None,
         "reason": None,
@@ -95,6 +97,14 @@ def test_the_warm_up_is_kept_and_not_counted(measured: Done):
         assert fom["samples"] == values
         assert fom["value"] == statistics.median(values)
         assert fom["statistic"] == "median"
+        assert (fom["at"], fom["placement"], fom["reason"]) == ("", "on-socket", "")
+        assert fom["summary"] == {
+            "min": min(values),
+            "median": statistics.median(values),
+            "mean": pytest.approx(statistics.fmean(values), rel=1e-12),
+            "max": max(values),
+            "std": pytest.approx(statistics.stdev(values), rel=1e-12),
+        }
     shown = {key for key, fom in foms.items() if fom["headline"]}
     assert shown == {("pingpong_latency", 8), ("pingpong_bandwidth", 4194304)}
 
@@ -170,8 +180,7 @@ def test_the_plain_command_works_and_prints_the_table(testbed: Testbed, where: s
     if shutil.disk_usage(testbed.scratch).free < 2 * 2**30:
         pytest.skip(f"{testbed.scratch} has less than 2 GiB free, which checks/fio.py wants")
     testbed.environment("disk", "fio")
-    path = os.pathsep.join(p for p in os.environ["PATH"].split(os.pathsep) if Path(p) != BIN)
-    plain = {"PATH": path, "RFM_CONFIG_FILES": ""}
+    plain = {"PATH": plain_path(), "RFM_CONFIG_FILES": ""}
     if where == "project":
         done = testbed.run("sh", "-c", ". ./env.sh && reframe -c checks/ -r", cwd=ROOT, **plain)
     else:

@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 
-from plumbline import record
+from plumbline import paths, record, reference
 from plumbline.errors import Fault
 from plumbline.table import SITE, Baseline, Row, key_of, read_rows
 
@@ -60,7 +60,8 @@ def propose(
             left_out[reason].append(f"{name}: {len(sessions)} session(s)")
             continue
         for row in _rows_of(system, newest, same, sessions):
-            if row.spread > rules.noise * row.value:
+            noisy = row.spread > rules.noise * row.value
+            if noisy and not _is_distribution(row.benchmark, row.metric):
                 left_out[f"spread above {rules.noise:.0%}"].append(row.id)
             elif key_of(row) in rows:
                 left_out["measured by another check too"].append(row.id)
@@ -74,44 +75,56 @@ def _alike(run: dict, newest: dict) -> bool:
     return same_host and all(run[name] == newest[name] for name in _SAME)
 
 
+def _is_distribution(benchmark: str, metric: str) -> bool:
+    tables = reference.loaded(paths.reference())
+    return tables.rule(tables.fom(benchmark, metric)).distribution
+
+
 def _rows_of(system: str, newest: dict, runs: list[dict], sessions: list[str]) -> list[Row]:
     values: dict[tuple, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for run in runs:
         for fom in run["foms"]:
-            figure = fom["metric"], fom["size"], fom["unit"]
-            values[figure][run["session"]].append(statistics.median(fom["samples"]))
+            figure = fom["metric"], fom["size"], fom["at"], fom["placement"], fom["unit"]
+            values[figure][run["session"]] += fom["samples"]
     per_node = Counter(task["host"] for task in newest["tasks"])
     conditions = {"partition": newest["partition"], **newest["conditions"]}
     if system == "local":
         conditions["host"] = newest["nodes"][0]
     rows = []
-    for (metric, size, unit), by_session in values.items():
+    for (metric, size, at, placement, unit), by_session in values.items():
         if len(by_session) < len(sessions):
             continue
-        medians = [statistics.median(found) for found in by_session.values()]
-        middle = statistics.median(medians)
-        spread = _MAD_TO_STD * statistics.median(abs(m - middle) for m in medians)
-        what = [newest["environment"], newest["check"].split()[0], metric, size]
+        here = {**conditions, **({"at": at} if at else {})}
+        if _is_distribution(newest["benchmark"], metric):
+            single = [sample for found in by_session.values() for sample in found]
+            middle, spread = statistics.fmean(single), statistics.stdev(single)
+            statistic, here["runs"] = "mean", str(len(single))
+        else:
+            medians = [statistics.median(found) for found in by_session.values()]
+            middle = statistics.median(medians)
+            spread = _MAD_TO_STD * statistics.median(abs(m - middle) for m in medians)
+            statistic = "median"
+        what = [newest["environment"], newest["check"].split()[0], metric, size, at or None]
         told = [str(part) for part in [system, newest["partition"], *what] if part is not None]
-        told += [newest["placement"], *newest["conditions"].values()]
+        told += [placement, *newest["conditions"].values()]
         rows.append(
             Row(
                 id="-".join(told),
                 source=SITE,
-                locator=f"median of {len(by_session)} sessions",
+                locator=f"{statistic} of {len(by_session)} sessions",
                 system=system,
                 toolchain=newest["environment"],
                 benchmark=newest["benchmark"],
                 metric=metric,
-                placement=newest["placement"],
+                placement=placement,
                 message_size=size,
                 nodes=len(per_node),
                 ppn=max(per_node.values()),
-                conditions=conditions,
+                conditions=here,
                 value=float(f"{middle:.6g}"),
                 spread=float(f"{min(spread, middle):.3g}"),
                 unit=unit,
-                statistic="median",
+                statistic=statistic,
                 kind="measured",
                 sessions=" ".join(sessions),
                 date=newest["time"][:10],

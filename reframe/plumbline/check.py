@@ -27,6 +27,7 @@ import reframe.utility.typecheck as typ
 from reframe.core.backends import getlauncher
 from reframe.core.exceptions import PerformanceError, ReframeError, SanityError
 from reframe.core.runtime import emit_loadenv_commands, runtime
+from reframe.utility import nodelist_abbrev
 
 from plumbline import (
     binding,
@@ -207,7 +208,9 @@ class Benchmark(rfm.RunOnlyRegressionTest):
     #: :type: :class:`List[str]`, names of performance variables
     headline = builtins.variable(typ.List[str], value=[])
 
-    #: Names of the performance variables that :meth:`figures` declares, for `plumbline refs`.
+    #: Placement, and names of the performance variables that :meth:`figures` declares, for
+    #: `plumbline refs`.
+    placed = builtins.variable(str, value="")
     declared = builtins.variable(typ.List[str], value=[])
 
     # The samples' output is kept for whoever doubts a verdict.
@@ -243,7 +246,7 @@ class Benchmark(rfm.RunOnlyRegressionTest):
     def conditions_at(self, at: str) -> dict[str, str]:
         """The conditions of one of several things that a run measures."""
         gpu = re.fullmatch(r"gpu(\d+)", at)
-        return {"gpu": gpu[1]} if gpu else {}
+        return {"at": at, **({"gpu": gpu[1]} if gpu else {})} if at else {}
 
     def prepare(self) -> None:
         """Options, input files and folders of the program; runs once the layout is known."""
@@ -268,6 +271,7 @@ class Benchmark(rfm.RunOnlyRegressionTest):
         for figure in self.figures():
             references().fom(self.benchmark, figure.metric)
             self.declared = [*self.declared, figure.variable]
+        self.placed = self.placement
         self.tags |= {self.benchmark}
         wanted = [self.placement]
         if self.under != DEFAULT:
@@ -666,10 +670,15 @@ class Benchmark(rfm.RunOnlyRegressionTest):
             if (message := self.fault_of(figure, judged))
         ]
         if faults:
-            where = f"{self.current_partition.fullname} on {','.join(self.job.nodelist or ['?'])}"
+            where = f"{self.current_partition.fullname} on {nodelist_abbrev(self.hosts_seen)}"
             more = len(faults) - MOST_TOLD
             told = faults[:MOST_TOLD] + ([f"and {more} more: see the record"] if more > 0 else [])
             raise PerformanceError(f"{where}: " + "; ".join(told))
+
+    @property
+    def hosts_seen(self) -> list[str]:
+        """The nodes that tasks ran on; not every scheduler tells them to ReFrame."""
+        return list(dict.fromkeys(task.host for task in getattr(self, "tasks_seen", [])))
 
     def fault_of(self, figure: Figure, judged: reference.Judgement) -> str | None:
         """What is wrong with a figure, ``None`` if nothing is."""

@@ -29,6 +29,10 @@ def table(records: list[dict], planned: int) -> str:
             if fields["result"] == result and fields["reason"]:
                 reasons.setdefault(fields["reason"], []).append(_short(fields))
         lines += [f"{result}: {_some(cases)}: {reason}" for reason, cases in reasons.items()]
+    unasserted = Counter(
+        fom["reason"] for fields in records for fom in fields["foms"] if fom["reason"]
+    )
+    lines += [f"not asserted: {count} figures: {reason}" for reason, count in unasserted.items()]
     results = Counter(fields["result"] for fields in records)
     verdicts = Counter(fom["verdict"] for fields in records for fom in fields["foms"])
     failed = verdicts["fail"] + verdicts["above-ceiling"]

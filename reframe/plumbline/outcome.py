@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import statistics
 import time
 
 import reframe.core.runtime as rt
@@ -62,6 +63,7 @@ def of_task(session, task, result: str) -> dict:
     # A check that is not Plumbline's has none of these, one that ended early not all.
     for name in ("benchmark", "program", "version", "placement", "conditions", "build", "hosts"):
         fields[name] = getattr(check, name, fields[name])
+    fields["nodes"] = fields["nodes"] or getattr(check, "hosts_seen", [])
     fields["samples"] = getattr(check, "num_samples", None)
     fields["warmups"] = getattr(check, "num_warmups", None)
     fields["tasks"] = [vars(task) for task in getattr(check, "tasks_seen", [])]
@@ -82,17 +84,30 @@ def _fom(check, figure: parse.Figure, judged) -> dict:
         "metric": figure.metric,
         "size": figure.size,
         "at": figure.at,
+        "placement": check.case_of(figure).placement,
         "value": judged.value,
         "unit": check.unit_of(figure.metric),
         "samples": check.samples[figure],
+        "summary": _summary(check.samples[figure]),
         "statistic": judged.statistic,
         "verdict": judged.verdict,
+        "reason": judged.reason,
         "lower": bounds and bounds.lower,
         "upper": bounds and bounds.upper,
         "reference": bounds and bounds.decides,
         "others": list(bounds.others) if bounds else [],
         "ceiling": judged.ceiling,
         "headline": figure.variable in check.headline,
+    }
+
+
+def _summary(samples: list[float]) -> dict[str, float]:
+    return {
+        "min": min(samples),
+        "median": statistics.median(samples),
+        "mean": statistics.fmean(samples),
+        "max": max(samples),
+        "std": statistics.stdev(samples) if len(samples) > 1 else 0.0,
     }
 
 

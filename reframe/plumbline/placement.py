@@ -6,6 +6,7 @@ used) to the exact CPUs, memory and GPUs of every task. Knows nothing of ReFrame
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
@@ -115,25 +116,21 @@ class Topology:
         affinity = extras.get("gpu_affinity") or [{} for _ in range(count)]
         if len(affinity) != count:
             raise PlacementError(f"gpu_affinity tells of {len(affinity)} GPUs, devices of {count}")
-        nearest = []
-        for number, near in enumerate(affinity):
-            cpus = cpus_of_list(near["cpus"]) if "cpus" in near else None
-            cores = tuple(c for c in found.cores if cpus is None or cpus.issuperset(c.cpus))
-            if not cores:
-                raise PlacementError(f"no usable core is near GPU {number}")
-            nearest.append(Gpu(number, near.get("numa", cores[0].numa), cores))
-        pairs = {
-            name: [(first, second) for first, second in listed]
-            for name, listed in (extras.get("pair_classes") or {}).items()
-        }
-        if any(gpu not in range(count) for listed in pairs.values() for p in listed for gpu in p):
-            raise PlacementError(f"pair_classes names a GPU beyond the {count} of the node")
+        domains = len(processor["topology"].get("numa_nodes", [])) or 1
+        os_numbers = tuple(extras.get("numa_os_numbers", ()))
+        if len(os_numbers) not in (0, domains):
+            raise PlacementError(f"numa_os_numbers has {len(os_numbers)} of {domains} NUMA domains")
         architecture = gpus[0].get("arch", "") if gpus else ""
         return replace(
             found,
-            numa_os_numbers=tuple(extras.get("numa_os_numbers", ())),
-            gpus=tuple(nearest),
-            pairs=pairs,
+            numa_os_numbers=os_numbers,
+            gpus=tuple(
+                _gpu(number, near, found.cores, domains) for number, near in enumerate(affinity)
+            ),
+            pairs={
+                name: [_two_of(count, name, pair) for pair in listed]
+                for name, listed in (extras.get("pair_classes") or {}).items()
+            },
             vendor=next((v for a, v in _VENDORS.items() if architecture.startswith(a)), ""),
         )
 
@@ -153,6 +150,32 @@ class Topology:
 
 #: Start of ReFrame's name of a device's architecture -> whose runtime it needs.
 _VENDORS = {"sm_": "cuda", "gfx": "rocm"}
+
+
+def _gpu(number: int, near: dict, cores: tuple[Core, ...], domains: int) -> Gpu:
+    """A GPU by its entry of ``gpu_affinity``, which may be empty."""
+    if "cpus" in near:
+        try:
+            cpus = cpus_of_list(str(near["cpus"]))
+        except ValueError:
+            raise PlacementError(
+                f"gpu_affinity of GPU {number}: {near['cpus']!r} is no list of CPUs"
+            ) from None
+        cores = tuple(core for core in cores if cpus.issuperset(core.cpus))
+    if not cores:
+        raise PlacementError(f"no usable core is near GPU {number}")
+    numa = near.get("numa", cores[0].numa)
+    if numa not in range(domains):
+        raise PlacementError(f"gpu_affinity of GPU {number}: there is no NUMA domain {numa}")
+    return Gpu(number, numa, cores)
+
+
+def _two_of(count: int, name: str, pair: object) -> tuple[int, int]:
+    """A pair of ``pair_classes``."""
+    found = tuple(pair) if isinstance(pair, list | tuple) else ()
+    if len(found) != 2 or len(set(found)) != 2 or any(gpu not in range(count) for gpu in found):
+        raise PlacementError(f"pair_classes: {name}: {pair} is no two of the {count} GPUs")
+    return found
 
 
 @dataclass(frozen=True)
@@ -231,8 +254,8 @@ def cpus_of_list(text: str) -> set[int]:
     """
     cpus: set[int] = set()
     for part in text.strip().split(","):
-        first, _, last = part.partition("-")
-        start, end = int(first), int(last or first)
+        first, dash, last = part.partition("-")
+        start, end = int(first), int(last if dash else first)
         if not 0 <= start <= end < _MOST_CPUS:
             raise ValueError(f"{part!r} names no CPUs")
         cpus.update(range(start, end + 1))
@@ -298,12 +321,14 @@ def _one_task_per_node(topology: Topology, nodes: int) -> list[Task]:
 
 def _tasks_per_node(topology: Topology, nodes: int, tasks: int) -> list[Task]:
     """Equal shares; of each socket where the tasks divide evenly among them."""
-    sockets = topology.by_socket()
-    groups = sockets if tasks % len(sockets) == 0 else [list(topology.cores)]
-    per_group = tasks // len(groups)
-    share = min(len(cores) for cores in groups) // per_group
-    if not share:
-        raise PlacementError(f"{tasks} tasks need as many cores, this node has fewer")
+    if not 1 <= tasks <= len(topology.cores):
+        raise PlacementError(
+            f"{tasks} tasks need as many cores, this node has {len(topology.cores)}"
+        )
+    groups, per_group = topology.by_socket(), tasks // len(topology.by_socket())
+    if tasks % len(groups) or per_group > min(map(len, groups)):
+        groups, per_group = [list(topology.cores)], tasks
+    share = min(map(len, groups)) // per_group
     return [
         Task(node, tuple(cores[index * share : (index + 1) * share]))
         for node in range(nodes)
@@ -343,7 +368,13 @@ def _of_gpus(placement: str, topology: Topology, one_process: bool) -> list[Layo
 
 def _share(gpu: Gpu, topology: Topology) -> tuple[Core, ...]:
     """This GPU's part of the cores that are as near to other GPUs."""
-    rivals = [other.number for other in topology.gpus if other.cores == gpu.cores]
+    near = set(gpu.cores)
+    rivals = [other.number for other in topology.gpus if near & set(other.cores)]
+    if any(set(topology.gpus[rival].cores) != near for rival in rivals):
+        raise PlacementError(
+            f"GPU {gpu.number} has some of its cores in common with another GPU, and not all: make "
+            f"the cpus of gpu_affinity the same, or have none in common"
+        )
     share = len(gpu.cores) // len(rivals)
     if not share:
         raise PlacementError(f"GPU {gpu.number} has no core for itself")
@@ -359,11 +390,11 @@ def _far_cores(gpu: Gpu, topology: Topology) -> tuple[Core, ...]:
 def _pair(topology: Topology, first: int, second: int) -> tuple[Task, Task]:
     """Both tasks see both GPUs: OSU's take theirs by local rank, and memory that is shared
     between processes is mapped only if the other's GPU is visible."""
-    one = topology.gpus[first].cores[0]
-    other = next((core for core in topology.gpus[second].cores if core != one), None)
-    if other is None:
-        raise PlacementError(f"GPUs {first} and {second} have one core between them")
-    return Task(0, (one,), None, (first, second)), Task(0, (other,), None, (first, second))
+    gpus = (first, second)
+    for one, other in itertools.product(*(topology.gpus[gpu].cores for gpu in gpus)):
+        if one != other:
+            return Task(0, (one,), None, gpus), Task(0, (other,), None, gpus)
+    raise PlacementError(f"GPUs {first} and {second} have one core between them")
 
 
 def _numa(topology: Topology, cores: int, memory: int) -> Layout:

@@ -44,7 +44,7 @@ import statistics
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from plumbline import paths, units
@@ -229,15 +229,21 @@ def assumed(references: References) -> dict[str, float]:
     return {name: quartiles.get(name, quartiles.get("bandwidth", 0.0)) for name in seen}
 
 
-def asserted(references: References) -> list[Asserted]:
-    """The published rows that decide a figure of merit of the case that they were measured under.
+def published(references: References) -> References:
+    """The references without a site's own: what is simulated does not depend on the site."""
+    rows = {name: row for name, row in references.tables.rows.items() if row.source != SITE}
+    return References(replace(references.tables, rows=rows))
 
-    A row beside which another decides is left out, and so is a site's own.
+
+def asserted(references: References) -> list[Asserted]:
+    """The rows that decide a figure of merit of the case that they were measured under.
+
+    A row beside which another decides is left out.
     """
     found = []
     noise = assumed(references)
     for row in references.rows:
-        if row.kind != "measured" or row.source == SITE or not references.may_decide(row):
+        if row.kind != "measured" or not references.may_decide(row):
             continue
         fom = references.fom(row.benchmark, row.metric)
         rule = references.rule(fom)
@@ -480,6 +486,6 @@ SESSIONS = 1000
 
 
 if __name__ == "__main__":
-    tables = loaded(paths.reference())
+    tables = published(loaded(paths.reference()))
     page = render(tables, simulate(tables, laws(RUNS), SESSIONS))
     Path(sys.argv[1]).write_text(page, encoding="utf-8")

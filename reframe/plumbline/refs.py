@@ -136,7 +136,7 @@ def unused(rows: Iterable[Row]) -> list[Row]:
     said = survey.reframe(["-c", str(paths.CHECKS), "--describe", *everywhere], "local")
     described = json.loads(said[said.index("[\n") : said.rindex("]") + 1])
     declared = {
-        (check["benchmark"], check["placement"], figure)
+        (check["benchmark"], check["placed"], figure)
         for check in described
         for figure in check["declared"]
     }

@@ -7,6 +7,7 @@ fails ends the job. Knows nothing of ReFrame.
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -149,7 +150,10 @@ def ends(folder: Path) -> dict[str, End]:
             name, status, began, done = line.split()
             if name in found:
                 raise ValueError(f"run {name} stands twice")
-            found[name] = End(int(status), float(done) - float(began))
+            seconds = float(done) - float(began)
+            if not math.isfinite(seconds):
+                raise ValueError(f"run {name} took {seconds} seconds")
+            found[name] = End(int(status), seconds)
     except FileNotFoundError:
         return {}
     except (ValueError, OSError) as err:

@@ -42,7 +42,7 @@ def file_system(extras: dict, name: str) -> FileSystem:
     listed = extras.get("file_systems") or {}
     if name in listed:
         told = listed[name]
-        folder = told.get("path") or f"${told.get('path_variable')}"
+        folder = told.get("path") or f"${{{told.get('path_variable', '')}}}"
     elif name == "scratch" and extras.get("scratch"):
         told, folder = {}, extras["scratch"]
     else:
@@ -57,6 +57,16 @@ def file_system(extras: dict, name: str) -> FileSystem:
             f"file system {name}: its folder is in the variable {err.args[0]}, which is not set: "
             f"set it to a folder of yours there"
         ) from None
+    except ValueError:
+        raise ScratchError(
+            f"file system {name}: {folder!r} is no folder: give its path or path_variable in the "
+            f"partition's extras.file_systems"
+        ) from None
+    # The job does not start where ReFrame did.
+    if not Path(folder).is_absolute():
+        raise ScratchError(
+            f"file system {name}: its folder {folder!r} is no absolute path: make it one"
+        )
     return FileSystem(
         name,
         folder,
@@ -66,35 +76,49 @@ def file_system(extras: dict, name: str) -> FileSystem:
     )
 
 
+_MEND = "point the partition's scratch elsewhere"
+
+
 def own_folder(parent: str, owner: str) -> Path:
     """A name in a folder that nobody else has."""
     return Path(parent) / f"plumbline-{owner}-{secrets.token_hex(4)}"
 
 
 def make(folder: Path, needed: int, files: int, direct_io: bool) -> None:
-    """Makes a test case's own folder.
+    """Makes a test case's own folder; where it will not do, none is left.
 
     :arg needed: bytes that will be written to it, in so many files.
     :arg direct_io: refuses a file system that has none.
     :raises ScratchError: if it cannot be made, or will not hold that.
     """
-    parent = folder.parent
-    mend = "point the partition's scratch elsewhere"
     try:
         folder.mkdir(mode=0o700)
+    except OSError as err:
+        raise ScratchError(f"{folder.parent}: {err.strerror}: {_MEND}") from None
+    try:
+        _hold_against(folder, needed, files, direct_io)
+    except ScratchError:
+        folder.rmdir()
+        raise
+
+
+def _hold_against(folder: Path, needed: int, files: int, direct_io: bool) -> None:
+    """Whether the folder's file system will do."""
+    parent = folder.parent
+    try:
         room = os.statvfs(folder)
     except OSError as err:
-        raise ScratchError(f"{parent}: {err.strerror}: {mend}") from None
+        raise ScratchError(f"{parent}: {err.strerror}: {_MEND}") from None
     free = room.f_bavail * room.f_frsize
     if free < needed * 1.05:
         raise ScratchError(
             f"{parent} has {free / 2**30:.2f} GiB free, {needed / 2**30:.2f} GiB are needed: free "
-            f"some, or {mend}"
+            f"some, or {_MEND}"
         )
     # Some file systems make inodes as they are needed, and count none.
     if room.f_files and room.f_favail < files * 1.05:
         raise ScratchError(
-            f"{parent} has {room.f_favail} inodes free, {files} are needed: free some, or {mend}"
+            f"{parent} has {room.f_favail} inodes free, {files} are needed: free some, or {_MEND}"
         )
     if direct_io and not has_direct_io(folder):
         raise ScratchError(
@@ -104,7 +128,10 @@ def make(folder: Path, needed: int, files: int, direct_io: bool) -> None:
 
 
 def has_direct_io(folder: Path) -> bool:
-    """Whether files of a folder can be opened past the page cache."""
+    """Whether files of a folder can be opened past the page cache, and are not in memory anyway:
+    tmpfs takes the flag since Linux 6.6, and has nothing but the page cache."""
+    if _type_of(folder) in ("tmpfs", "ramfs"):
+        return False
     probe = folder / "direct-io"
     try:
         os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_DIRECT, 0o600))
@@ -113,3 +140,15 @@ def has_direct_io(folder: Path) -> bool:
     finally:
         probe.unlink(missing_ok=True)
     return True
+
+
+def _type_of(folder: Path) -> str:
+    """The kernel's name of a folder's file system; empty where its device is in no mount, as a
+    subvolume's of btrfs: proc_pid_mountinfo(5)."""
+    device = folder.stat().st_dev
+    wanted = f"{os.major(device)}:{os.minor(device)}"
+    for line in Path("/proc/self/mountinfo").read_text(errors="replace").splitlines():
+        mount, _, told = line.partition(" - ")
+        if mount.split()[2] == wanted:
+            return told.split()[0]
+    return ""

@@ -329,8 +329,10 @@ def _surveyed(task, fields: dict) -> dict:
     if fields["result"] == "pass" and hasattr(check, "layouts"):
         tables = reference.loaded(paths.reference())
         figures = [figure for layout in check.layouts for figure in check.figures_of(layout)]
+        figures += check.optional()
         for figure in figures:
-            bounds = tables.bounds(check.case_of(figure), figure.metric, figure.size)
+            case = check.case_of(figure)
+            bounds = tables.bounds(case, figure.metric, figure.size, check.num_samples)
             if bounds:
                 asserted.append([bounds.decides, *bounds.others])
     return {

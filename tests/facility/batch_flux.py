@@ -194,7 +194,7 @@ def jobs(words: list[str], machine: Machine) -> int:
     def unknown(word):
         raise Refused(f"flux-jobs: error: unrecognized arguments: {word}", 2)
 
-    table = "-n|--no-header -o|--format= -a -A -u|--user= -f|--filter= -c|--count= --json -R|--recursive"
+    table = "-n|--no-header -o|--format= -a -A -u|--user= -f|--filter= -c|--count= --json"
     options, numbers = read(words, table, unknown)
     chosen, code = [], 0
     for text in numbers:

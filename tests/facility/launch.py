@@ -448,12 +448,13 @@ def jsrun(words: list[str], job: Job) -> Step:
     distribution, _, plane = str(options.get("launch_distribution", "packed")).partition(":")
     if distribution not in ("packed", "cyclic", "plane"):
         raise Refused(f"Error: invalid launch distribution {distribution}")
+    binding = str(options.get("bind", "packed:1"))
+    bound = [_jsrun_binding(binding, job, cores, per_set) for cores, _ in sets]
     placed = []
     for index in range(num_sets):
-        cores, gpus = sets[index % len(sets)]
-        node = job.nodes[index // len(sets)]
-        bound = _jsrun_binding(str(options.get("bind", "packed:1")), job, cores, per_set)
-        placed.append([(node, cpus, gpus) for cpus in bound])
+        node, _ = divmod(index, len(sets))
+        gpus = sets[index % len(sets)][1]
+        placed.append([(job.nodes[node], cpus, gpus) for cpus in bound[index % len(sets)]])
     if distribution == "packed":
         flat = [place for one in placed for place in one]
     else:

@@ -340,7 +340,6 @@ def hydra(words: list[str], job: Job, intel: bool = False) -> Step:
     """mpiexec.hydra of MPICH ("Using the Hydra process manager"), which binds nothing unless told;
     of Intel MPI (Developer Reference, "Process Pinning"), whose library pins by I_MPI_PIN."""
     name = "mpiexec.hydra" if intel else "mpiexec"
-    words = [word[1:] if word.startswith("--") else word for word in words]
 
     def unknown(word):
         raise Refused(
@@ -351,7 +350,11 @@ def hydra(words: list[str], job: Job, intel: bool = False) -> Step:
             255,
         )
 
-    table = HYDRA.replace("-prepend-rank=", "-prepend-rank")
+    # Either number of hyphens will do.
+    doubled = (re.sub(r"(^|\|)(?=-)", r"\1-", entry.rstrip("=")) for entry in HYDRA.split())
+    table = " ".join(
+        f"{double}|{entry}" for double, entry in zip(doubled, HYDRA.split(), strict=True)
+    )
     options, command = read(words, table, unknown, glued=False)
     if "V" in options:
         print(
@@ -902,7 +905,7 @@ def _mpibind(machine, cores, gpus, most):
             others = [n for n, theirs in enumerate(own_gpus) if theirs == mine]
             picked.append(shares(near or cores, len(others))[others.index(local)])
     cpus = [tuple(sorted(machine.cpus_of_core(core)[0] for core in mine)) for mine in picked]
-    return cpus, [(mine, gpu_list(mine) if mine else None) for mine in own_gpus]
+    return cpus, [(gpus, gpu_list(mine) if mine else None) for mine in own_gpus]
 
 
 def _flux_cpus(text: str, job: Job, cores: list[int], most: int) -> list[tuple[int, ...]]:
@@ -928,12 +931,13 @@ def _flux_cpus(text: str, job: Job, cores: list[int], most: int) -> list[tuple[i
 def _flux_gpus(text: str, job: Job, gpus: tuple[int, ...], most: int) -> list[tuple]:
     if text == "off":
         return [inherited(job)] * most
+    # It names GPUs in a variable alone: a task can reach all of the node's.
     if text in ("on", "1"):
-        return [(gpus, gpu_list(gpus) if gpus else "-1")] * most
+        return [(job.gpus, gpu_list(gpus) if gpus else "-1")] * most
     if text == "per-task":
-        return [(share, gpu_list(share) if share else "-1") for share in shares(gpus, most)]
+        return [(job.gpus, gpu_list(own) if own else "-1") for own in shares(gpus, most)]
     if text.startswith("map:"):
-        sets = [tuple(numbers(word)) for word in text[4:].split(";")]
-        sets += [sets[-1]] * (most - len(sets))
-        return [(chosen, gpu_list(chosen)) for chosen in sets[:most]]
+        lists = [gpu_list(numbers(word)) for word in text[4:].split(";")]
+        lists += [lists[-1]] * (most - len(lists))
+        return [(job.gpus, listed) for listed in lists[:most]]
     raise Refused(f"flux-shell: FATAL: gpu-affinity: invalid option: {text}", 1)

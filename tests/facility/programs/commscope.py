@@ -112,16 +112,32 @@ def _device_tests(api, kernel, domains, gpus, largest) -> Iterator[Test]:
                             {f"{api}_id": gpu, "numa_id": domain},
                             {"gpu": gpu, "domain": domain},
                         )
+    for name in ("Pinned", host):
+        for gpu in gpus:
+            for domain in domains:
+                for flush in ("", "_flush"):
+                    for size in range(8, largest + 1):
+                        yield Test(
+                            f"Comm_{api}MemcpyAsync_Duplex_{name}{flush}/{domain}/{gpu}/log2(N):"
+                            f"{size}/manual_time",
+                            "duplex" if name == "Pinned" else "duplex_pageable",
+                            2**size,
+                            {},
+                            {"gpu": gpu, "domain": domain},
+                        )
     for source in gpus:
         for target in gpus:
             where = {"gpu": source, "other": target}
             kinds: list[tuple[str, dict[str, int]]] = []
             pair = {"src_gpu": source, "dst_gpu": target}
+            both = {"gpu0": source, "gpu1": target, "wait_cycles": 2**20}
             if api == "cuda":
                 kinds = [
                     ("Comm_cudaMemcpyAsync_GPUToGPUPeer", pair),
                     ("Comm_cudaMemcpyPeerAync_GPUToGPU", {"srcGpu": source, "dstGpu": target}),
                     ("Comm_cudaMemcpyPeerAsync_GPUToGPUPeer", {"srcGpu": source, "dstGpu": target}),
+                    ("Comm_cudaMemcpyPeerAsync_Duplex_GPUGPU", both),
+                    ("Comm_cudaMemcpyPeerAsync_Duplex_GPUGPUPeer", both),
                 ]
             else:
                 kinds = [("Comm_hipMemcpyAsync_GPUToGPU", {"src_id": source, "dst_id": target})]
@@ -129,7 +145,7 @@ def _device_tests(api, kernel, domains, gpus, largest) -> Iterator[Test]:
                 for size in range(8, largest + 1):
                     yield Test(
                         f"{name}/{source}/{target}/log2(N):{size}/manual_time",
-                        "d2d", 2**size, counters, where,
+                        "d2d_duplex" if "Duplex" in name else "d2d", 2**size, counters, where,
                     )  # fmt: skip
             for domain in domains if api == "cuda" else ():
                 for size in range(8, largest + 1):
@@ -166,6 +182,12 @@ def _one(run: Run, task: Task) -> tuple[str, int]:
         print("Could not compile benchmark re", file=sys.stderr, flush=True)
         return text + end, 1
     chosen = [test for test in tests_of(run, task) if wanted.search(test.name)]
+    if "benchmark_out" in told:
+        try:
+            Path(told["benchmark_out"]).write_text("")
+        except OSError:
+            print(f"invalid file name: '{told['benchmark_out']}'", file=sys.stderr, flush=True)
+            return text, 1
     if not chosen:
         print(
             f"Failed to match any benchmarks against regex: {wanted.pattern}",
@@ -182,11 +204,7 @@ def _one(run: Run, task: Task) -> tuple[str, int]:
         rows.append(_row(test, nanoseconds, index))
     content = _json(run, rows)
     if "benchmark_out" in told:
-        try:
-            Path(told["benchmark_out"]).write_text(content)
-        except OSError:
-            print(f"invalid file name: '{told['benchmark_out']}'", file=sys.stderr, flush=True)
-            return text, 1
+        Path(told["benchmark_out"]).write_text(content)
     print(_context(run), file=sys.stderr, flush=True)
     if told.get("benchmark_format", "console") == "json":
         return text + content + end, 0
@@ -209,12 +227,13 @@ def _nanoseconds(run: Run, values: Values, task: Task, test: Test) -> float:
     elif test.kind == "sync":
         metric = "device_sync_latency"
         value = values.commscope(metric) * 1e3
-    elif test.kind in ("pinned", "pageable"):
+    elif test.kind in ("pinned", "pageable", "duplex", "duplex_pageable"):
         metric = "host_device"
-        slow = far() * (1.0 if test.kind == "pinned" else 1.8)
+        slow = far() * (1.8 if "pageable" in test.kind else 1.0)
+        slow *= 1.1 if "duplex" in test.kind else 1.0
         rate = values.commscope("host_device_bandwidth")
         value = _copy(values.commscope("host_device_latency") * 1e3, rate, test.size) * slow
-    elif test.kind == "d2d":
+    elif test.kind in ("d2d", "d2d_duplex"):
         metric = "d2d_latency"
         one, other = gpus[test.where["gpu"]], gpus[test.where["other"]]
         place = machine.pair_class(one, other)
@@ -252,7 +271,10 @@ def _row(test: Test, nanoseconds: float, index: int) -> dict:
     if test.size is None:
         counters["items_per_second"] = 1e9 / nanoseconds
     else:
-        counters |= {"bytes": float(test.size), "bytes_per_second": test.size * 1e9 / nanoseconds}
+        # Without a clock of its own a benchmark's rate is that of CPU time.
+        clock = nanoseconds if "_time" in test.name else nanoseconds * 0.998
+        moved = test.size * (2 if "duplex" in test.kind else 1)
+        counters |= {"bytes": float(test.size), "bytes_per_second": moved * 1e9 / clock}
     return row | dict(sorted(counters.items()))
 
 

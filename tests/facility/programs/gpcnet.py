@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from ..run import Run
 from ..values import Values
 
+#: Bytes of the bandwidth tests' messages, where the machine's program was not built for others.
 BYTES = 131072
 
 _LINE = "+" + "-" * 33 + "+" + ("-" * 14 + "+") * 3
@@ -28,6 +29,7 @@ class _Tables:
     def __init__(self, run: Run):
         self.run = run
         self.values = Values(run)
+        self.size = run.machine.facts.get("gpcnet_bytes", BYTES)
 
     def head(self, name: str, title: str, more: str = "", natural: bool = True) -> str:
         text = f"{name} Tests v1.3\n  Test with {len(self.run.tasks)} MPI ranks "
@@ -63,13 +65,13 @@ class _Tables:
         kinds = {
             "RR Two-sided Lat (8 B)": ("random_ring_latency", (3.0 * heavy, 7.0 * heavy**2)),
             "RR Get Lat (8 B)": ("random_ring_get_latency", (4.0 * heavy, 9.0 * heavy**2)),
-            f"RR Two-sided BW ({BYTES} B)": ("ring_bandwidth_only", (link * 0.5, link * 0.3)),
-            f"RR Put BW ({BYTES} B)": ("put_bandwidth", (link * 0.5, link * 0.3)),
-            f"RR Two-sided BW+Sync ({BYTES} B)": (
+            f"RR Two-sided BW ({self.size} B)": ("ring_bandwidth_only", (link * 0.5, link * 0.3)),
+            f"RR Put BW ({self.size} B)": ("put_bandwidth", (link * 0.5, link * 0.3)),
+            f"RR Two-sided BW+Sync ({self.size} B)": (
                 "random_ring_bandwidth",
                 (link * 0.45 / heavy**0.5, link * 0.25 / heavy),
             ),
-            f"Nat Two-sided BW ({BYTES} B)": ("natural_bandwidth", (link * 0.6, link * 0.4)),
+            f"Nat Two-sided BW ({self.size} B)": ("natural_bandwidth", (link * 0.6, link * 0.4)),
             "Multiple Allreduce (8 B)": ("multiple_allreduce", (15.0 * heavy, 30.0 * heavy**2)),
             "Multiple Alltoall (4096 B)": ("alltoall_bandwidth", (link * 0.3, link * 0.2)),
         }
@@ -86,10 +88,10 @@ class _Tables:
         names = [
             "RR Two-sided Lat (8 B)",
             "RR Get Lat (8 B)",
-            f"RR Two-sided BW ({BYTES} B)",
-            f"RR Put BW ({BYTES} B)",
-            f"RR Two-sided BW+Sync ({BYTES} B)",
-            f"Nat Two-sided BW ({BYTES} B)",
+            f"RR Two-sided BW ({self.size} B)",
+            f"RR Put BW ({self.size} B)",
+            f"RR Two-sided BW+Sync ({self.size} B)",
+            f"Nat Two-sided BW ({self.size} B)",
             "Multiple Allreduce (8 B)",
             "Multiple Alltoall (4096 B)",
         ]
@@ -99,7 +101,7 @@ class _Tables:
     def loaded(self) -> str:
         names = [
             "RR Two-sided Lat (8 B)",
-            f"RR Two-sided BW+Sync ({BYTES} B)",
+            f"RR Two-sided BW+Sync ({self.size} B)",
             "Multiple Allreduce (8 B)",
         ]
         nodes = len(self.run.nodes)

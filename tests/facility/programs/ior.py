@@ -137,12 +137,11 @@ class _Report:
                 rate = self.values.told(rate, False, metric=f"{access}_bandwidth", size=None)
                 seconds = total / 2**20 / rate
                 limit = float(self.options.get("D", 0))
-                if limit and seconds < limit:
+                row = {"access": access, "rate": rate, "seconds": seconds, "iter": repetition}
+                if limit and seconds > limit:
                     # The stonewall ends the run; what it moved by then is what counts.
-                    seconds = limit
-                found.append(
-                    {"access": access, "rate": rate, "seconds": seconds, "iter": repetition}
-                )
+                    row |= {"seconds": limit, "moved": int(rate * limit) * 2**20}
+                found.append(row)
         return found
 
     def _cached(self) -> bool:
@@ -276,12 +275,20 @@ class _Report:
             ("aggregate filesize", human(self.block * self.segments * self.tasks)),
         ]
         if "D" in self.options:
-            settings += [("stonewallingTime", self.options["D"]), ("stonewallingWearOut", 0)]
+            settings += [("stonewallingTime", self.options["D"]), ("stoneWallingWearOut", 0)]
         return settings
 
     def _table(self, results: list[dict]) -> str:
         text = ""
         for row in results:
+            if "moved" in row:
+                text += (
+                    "WARNING: Expected aggregate file size       = "
+                    f"{self.block * self.segments * self.tasks}\n"
+                    f"WARNING: Stat() of aggregate file size      = {row['moved']}\n"
+                    f"WARNING: Using actual aggregate bytes moved = {row['moved']}\n"
+                    "WARNING: Maybe caused by deadlineForStonewalling\n"
+                )
             cells = [
                 (row["access"], 10), (_six(row["rate"]), 11), (_six(row["rate"] * 1.01), 11),
                 (f"{row['seconds'] / 50:.6f}", 12), (f"{self.block / 1024:.6g}"[:10], 11),
@@ -302,7 +309,7 @@ class _Report:
             mean = sum(rates) / len(rates)
             ops = 2**20 / self.transfer
             wide = [max(rates), min(rates), mean, _deviation(rates)]
-            text += f"{access:<10}"
+            text += f"{access:<9}"
             text += "".join(f" {value:10.2f}" for value in wide)
             text += "".join(f" {value * ops:10.2f}" for value in wide)
             text += f" {sum(seconds) / len(seconds):10.5f}         NA            NA"
@@ -329,7 +336,7 @@ class _Report:
         )
         flags = {
             "testID": 0, "refnum": int(self.options.get("A", 0)), "api": self.api,
-            "platform": f"{node}(Linux)", "testFileName": self.path,
+            "platform": f"{node.rstrip('0123456789')}(Linux)", "testFileName": self.path,
             "deadlineForStonewall": int(self.options.get("D", 0)), "stoneWallingWearOut": 0,
             "maxTimeDuration": int(self.options.get("T", 0)), "outlierThreshold": 0,
             "options": "(null)", "dryRun": 0, "nodes": len(self.run.nodes), "memoryPerTask": 0,

@@ -59,10 +59,7 @@ def _report(run: Run, options) -> str:
     if wanted["creation"]:
         try:
             Path(folder).mkdir(exist_ok=True)
-            made = Path(folder, "test-dir.0-0")
-            made.mkdir(exist_ok=True)
-            if wanted["removal"]:
-                made.rmdir()
+            tree(folder).mkdir(exist_ok=True)
         except OSError:
             nodemap = "".join("1" if task.node == run.nodes[0] else "0" for task in run.tasks)
             raise Refused(
@@ -87,6 +84,18 @@ def _report(run: Run, options) -> str:
         f"Nodemap: {''.join('1' if task.node == run.nodes[0] else '0' for task in run.tasks)}\n"
         f"{shifted}{warns}{tasks} tasks, {each * tasks} {kind}\n"
     )
+    if not tree(folder).exists():
+        if wanted["read"]:
+            raise Refused(text.rstrip("\n"), 255)
+        if wanted["stat"]:
+            text += "".join(
+                f"WARNING: unable to stat file {folder}/test-dir.0-0/mdtest_tree.{task.rank}.0/"
+                f"file.mdtest.{task.rank}.{index}\n"
+                for task in reversed(run.tasks)
+                for index in range(each)
+            )
+    elif wanted["removal"]:
+        tree(folder).rmdir()
     names: dict[str, float] = {}
     if folders:
         names |= _FOLDERS
@@ -111,6 +120,11 @@ def _report(run: Run, options) -> str:
         }
         text += _table("time", iterations, times)
     return f"{text}-- finished at {now} --\n\n"
+
+
+def tree(folder: str) -> Path:
+    """Stands for all that the creation makes."""
+    return Path(folder, "test-dir.0-0")
 
 
 def _table(what: str, iterations: int, rows: dict[str, list[float]]) -> str:
