@@ -3,22 +3,30 @@
 # make lint   style, and systems, references and checks against each other
 # make docs   the pages that are rendered from the reference tables
 # make bench  what the harness itself costs
+# make golden job scripts of every system, and the page of what is asserted, written anew
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test lint docs bench setup
+.PHONY: run test lint docs golden bench setup
 
 run: setup
 	@$(BIN)/plumbline run $(ARGS)
 
 test: setup
+	@command -v slurmctld >/dev/null && command -v munged >/dev/null || { test "$$(id -u)" = 0 && \
+	    apt-get update -q && apt-get install -qy --no-install-recommends slurmctld munge numactl; } || \
+	    echo "plumbline: no slurmctld and munge: the tests that hold job scripts against Slurm skip"
 	@$(BIN)/python -m pytest $(ARGS)
 
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/plumbline lint
+
+# What is looked at in review before it is taken: job scripts, and the page of what is asserted.
+golden: setup
+	@ACCEPT_GOLDEN=1 $(BIN)/python -m pytest tests/test_golden.py tests/test_facility.py $(ARGS)
 
 docs: setup
 	$(BIN)/plumbline refs --pages docs/papers

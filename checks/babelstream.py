@@ -23,7 +23,7 @@ class BabelStream(Benchmark):
     times = variable(int, value=20)
 
     tags = {"nightly", "maintenance", "screen"}
-    sample_seconds = 180
+    sample_seconds = 90
 
     def figures(self) -> list[Figure]:
         return [*map(Figure, KERNELS), Figure("memory_bandwidth")]
@@ -88,6 +88,9 @@ class babelstream(BabelStream):
 
     @run_after("init")
     def classify(self):
+        if self.placement == "numa-matrix":
+            # A job of every domain with every other, within a debug queue's half hour.
+            self.num_samples, self.sample_seconds = 3, 20
         if self.placement == "all-cores":
             self.tags |= {"smoke"}
         self.headline = ["triad"]
@@ -127,6 +130,8 @@ class babelstream_gpu(BabelStream):
     model = parameter(["cuda", "hip", "kokkos", "sycl"])
     placement = parameter(["per-gpu", "all-gpus"])
     times = 100
+    num_samples = 3
+    sample_seconds = 20
 
     @run_after("init")
     def choose(self):

@@ -35,7 +35,7 @@ class Commscope(Benchmark):
     one_process = True
     output_suffix = "json"
     num_samples = 3
-    sample_seconds = 600
+    sample_seconds = 300
     tags = {"nightly", "maintenance", "screen"}
 
     def prepare(self):

@@ -112,7 +112,7 @@ class mdtest_building_block(Mdtest):
     phases = ["-C", "-r"]
     num_samples = 1
     num_warmups = 0
-    sample_seconds = 2 * 3600
+    sample_seconds = 6900
     tags = {"full"}
 
     def figures(self) -> list[Figure]:

@@ -3,6 +3,7 @@ simulated facility."""
 
 from __future__ import annotations
 
+import fnmatch
 from collections import Counter, defaultdict
 
 from plumbline.reference import References
@@ -11,10 +12,14 @@ from plumbline.table import Row
 #: The programs whose every printed value is asserted, or is listed with the reason.
 PROGRAMS = ("osu", "babelstream", "ior", "mdtest", "commscope", "gpcnet")
 
+ONE_SOCKET = "the nodes have one socket, and which of its cores were measured is not printed"
+
 #: Rows that could decide and that no check meets -> why.
 WHY_NOT = {
-    "summit-osu-latency-tag-matching-*-0": "OSU 7 measures no empty message; a build of OSU 5 "
+    "summit-osu-latency-tm-o*-0": "OSU 7 measures no empty message; a build of OSU 5 "
     "prints it, and the check asserts it then",
+    "trinity-osu-latency-on-node": ONE_SOCKET,
+    "theta-osu-latency-on-node": ONE_SOCKET,
 }
 
 
@@ -65,12 +70,9 @@ def render(references: References, asserted: dict[str, set[str]]) -> str:
     for program in PROGRAMS:
         of_it = [row for row in rows if row.benchmark == program and row.kind != "derived"]
         not_asserted = [row for row in of_it if row.id not in asserted]
-        left[program] = Counter(
-            why_not(references, row) or unmet(row.id) for row in not_asserted
-        )
+        left[program] = Counter(why_not(references, row) or unmet(row.id) for row in not_asserted)
         lines.append(
-            f"| {program} | {len(of_it)} | {len(of_it) - len(not_asserted)} | "
-            f"{len(not_asserted)} |"
+            f"| {program} | {len(of_it)} | {len(of_it) - len(not_asserted)} | {len(not_asserted)} |"
         )
     lines += ["", "Why the others are not asserted:", ""]
     lines += ["| program | values | reason |", "| --- | ---: | --- |"]
@@ -87,6 +89,4 @@ def render(references: References, asserted: dict[str, set[str]]) -> str:
 
 def unmet(name: str) -> str:
     """The stated reason of a row that could decide and that no check meets; empty without."""
-    import fnmatch
-
     return next((why for pattern, why in WHY_NOT.items() if fnmatch.fnmatch(name, pattern)), "")

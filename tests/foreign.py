@@ -48,7 +48,7 @@ def prepare(system: str, folder: Path) -> None:
         environment["extras"]["provider"] = "path"
         modules = environment.pop("modules", [])
         names = [m if isinstance(m, str) else m["name"] for m in modules]
-        environment.setdefault("env_vars", []).append(["FACILITY_MODULES", f'"{" ".join(names)}"'])
+        environment.setdefault("env_vars", []).append(["FACILITY_MODULES", ":".join(names)])
     systems = folder / "systems"
     systems.mkdir(parents=True, exist_ok=True)
     (systems / f"{system}.yaml").write_text(yaml.safe_dump(content, sort_keys=False))

@@ -1,14 +1,13 @@
 """Every system runs all its checks at the simulated facility, whose numbers come from the second
-transcription of the papers: at the printed values, at the bounds, beyond them, and with damaged
-outputs. ``make golden`` writes ``docs/coverage.md`` from what was asserted."""
+transcription of the papers: at the printed values, just within their bounds, just beyond them, and
+with damaged outputs. ``make golden`` writes ``docs/coverage.md`` from what was asserted."""
 
 from __future__ import annotations
 
-import json
-import math
 import os
 import re
 from collections import defaultdict
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,11 @@ import coverage_page
 import foreign
 import pytest
 from foreign import Session
-from plumbline import reference
+from plumbline import paths, reference
+from plumbline.parse import Figure
+from reframe.utility import nodelist_abbrev
+
+COVERAGE = foreign.ROOT / "docs" / "coverage.md"
 
 #: One run for each verdict, three where a distribution is judged.
 FEW = ["-S", "num_warmups=0", "-S", "num_samples=1", "-S", "gpcnet_load.num_samples=3"]
@@ -25,42 +28,235 @@ FEW = ["-S", "num_warmups=0", "-S", "num_samples=1", "-S", "gpcnet_load.num_samp
 #: Reasons for which a case may be skipped at the facility.
 MAY_SKIP = re.compile(
     r"the partition has no scratch folder|all nodes were of rack|it cannot give each task a GPU"
+    r"|no binding is written for it"
 )
 
-#: Damages of an output, each of which voids the run.
-DAMAGES = ["garble", "truncate", "crash"]
+#: Lines of a program's output that hold the figures with a reference.
+HELD = {
+    "babelstream": r"^(Copy|Mul|Add|Triad|Dot) ",
+    "commscope": r'"(real_time|bytes_per_second)"',
+    "gpcnet": r"RR Two-sided|Multiple Allreduce",
+    "imb": r"^ +\d+ +\d+ +\d+\.",
+    "ior": r'"bw|bwMaxMIB',
+    "mdtest": r"^ *File creation",
+    "osu": r"^ *\d+(\.\d+)? *",
+}
 
 
-@dataclass
-class Facility:
-    """The sessions of every system, two systems at once."""
+def damages() -> dict[str, list[dict]]:
+    """Faults after which no figure with a reference can be trusted."""
+    programs = {
+        "babelstream": "*-stream",
+        "commscope": "comm_scope",
+        "gpcnet": "network_*",
+        "imb": "IMB-MPI1",
+        "osu": "osu_*",
+    }
+    names = {benchmark: programs.get(benchmark, benchmark) for benchmark in HELD}
+    return {
+        "garbled": [
+            {"kind": "garble", "program": names[b], "match": line} for b, line in HELD.items()
+        ],
+        "missing": [
+            {"kind": "missing", "program": names[b], "line": line} for b, line in HELD.items()
+        ],
+        "truncated": [{"kind": "truncate"}],
+    }
 
-    printed: dict[str, Future[Session]]
+
+@dataclass(frozen=True)
+class Asserted:
+    """A figure that a reference bounds: where it was measured, and its bounds."""
+
+    case: str
+    folder: str
+    hash: str
+    figure: Figure
+    fom: dict
+
+    def moved(self, beyond: bool) -> float:
+        """The value just within its bound or just beyond it, by what the program can print."""
+        lower = self.fom["upper"] is None
+        bound = self.fom["lower"] if lower else self.fom["upper"]
+        fom = references().fom(self.fom["benchmark"], self.figure.metric)
+        step = max(0.6 * fom.resolution, 1e-3 * bound)
+        return bound + step * (1 if beyond != lower else -1)
 
 
-def _printed(system: str, folder: Path) -> Session:
+def references() -> reference.References:
+    return reference.loaded(paths.ROOT / "reference")
+
+
+def asserted(records: list[dict]) -> Iterator[Asserted]:
+    """The figures of a session that a reference bounds."""
+    for fields in records:
+        number = fields["case"].split()[0]
+        name = fields["check"].split()[0]
+        own = f"{name}_{number}" if "%" in fields["check"] else name
+        for fom in fields["foms"]:
+            if fom["verdict"] != "not-asserted" and fom["reference"]:
+                yield Asserted(
+                    fields["case"],
+                    f"{fields['environment']}/{own}",
+                    number,
+                    Figure(fom["metric"], fom["size"], fom["at"]),
+                    fom | {"benchmark": fields["benchmark"]},
+                )
+
+
+@dataclass(frozen=True)
+class Sessions:
+    """A system's sessions at the facility.
+
+    :ivar printed: all its cases, at the printed values.
+    :ivar inside, outside: those with a reference, just within their bounds and just beyond.
+    :ivar damaged: the same with damaged outputs, by the damage.
+    """
+
+    printed: Session
+    held: list[Asserted]
+    inside: Session | None = None
+    outside: Session | None = None
+    damaged: dict[str, Session] | None = None
+
+
+def run_all(system: str, folder: Path) -> Sessions:
     foreign.prepare(system, folder)
-    return foreign.run(system, folder, "--tag=.*", *FEW, patience=1500)
+    printed = foreign.run(system, folder, "--tag=.*", *FEW, patience=1500)
+    held = list(asserted(printed.records))
+    if not held:
+        return Sessions(printed, held)
+    selected = ["--tag=.*", *FEW, "-n", "|".join(sorted({f"/{one.hash}" for one in held}))]
+
+    def scaled(beyond: bool) -> list[dict]:
+        return [
+            {
+                "kind": "scale",
+                "folder": one.folder,
+                "near": one.fom["value"],
+                "factor": one.moved(beyond) / one.fom["value"],
+            }
+            for one in held
+        ]
+
+    def run(fault: list[dict]) -> Session:
+        return foreign.run(system, folder, *selected, patience=1500, fault=fault)
+
+    return Sessions(
+        printed,
+        held,
+        run(scaled(beyond=False)),
+        run(scaled(beyond=True)),
+        {name: run(faults) for name, faults in damages().items()},
+    )
 
 
 @pytest.fixture(scope="module")
-def facility(tmp_path_factory: pytest.TempPathFactory):
+def facility(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Future[Sessions]]]:
+    """The sessions of every system, of two systems at once."""
     pool = ThreadPoolExecutor(2)
     folders = {system: tmp_path_factory.mktemp(system) for system in foreign.SYSTEMS}
-    yield Facility({s: pool.submit(_printed, s, folder) for s, folder in folders.items()})
+    yield {system: pool.submit(run_all, system, folder) for system, folder in folders.items()}
     pool.shutdown(cancel_futures=True)
 
 
-@pytest.mark.parametrize("system", foreign.SYSTEMS)
-def test_printed_values_pass(system: str, facility: Facility) -> None:
-    session = facility.printed[system].result()
-    if "no test case is selected" in session.said:
+def sessions_of(system: str, facility: dict[str, Future[Sessions]]) -> Sessions:
+    found = facility[system].result()
+    if "no test case is selected" in found.printed.said:
         pytest.skip(f"{system}: no environment has a benchmark that there is a check of")
+    return found
+
+
+def with_reference(system: str, facility: dict[str, Future[Sessions]]) -> Sessions:
+    found = sessions_of(system, facility)
+    if not found.held:
+        pytest.skip(f"{system}: no reference bounds a figure of a check that runs")
+    return found
+
+
+@pytest.mark.parametrize("system", foreign.SYSTEMS)
+def test_printed_values_pass(system: str, facility) -> None:
+    session = sessions_of(system, facility).printed
     strange = [
         (fields["check"], fields["environment"], fields["result"], fields["reason"])
         for fields in session.records
         if fields["result"] != "pass"
         and not (fields["result"] == "skip" and MAY_SKIP.search(fields["reason"]))
     ]
-    assert not strange, f"{strange}\n{session.said}"
+    assert not strange, session.said
     assert session.code == 0, session.said
+    assert any(fields["foms"] for fields in session.records)
+
+
+@pytest.mark.parametrize("system", foreign.SYSTEMS)
+def test_values_just_within_their_bounds_pass(system: str, facility) -> None:
+    found = with_reference(system, facility)
+    told = {(one.case, one.figure): one.fom for one in asserted(found.inside.records)}
+    for one in found.held:
+        fom = told[one.case, one.figure]
+        assert fom["verdict"] == "pass", (one, fom)
+        # It did move, and nearly to the bound.
+        moved = abs(fom["value"] - one.fom["value"])
+        assert moved >= 0.5 * abs(one.moved(False) - one.fom["value"]), (one, fom)
+    assert found.inside.code == 0, found.inside.said
+
+
+@pytest.mark.parametrize("system", foreign.SYSTEMS)
+def test_values_just_beyond_their_bounds_fail(system: str, facility) -> None:
+    found = with_reference(system, facility)
+    assert found.outside.code == 1, found.outside.said
+    told = {(one.case, one.figure): one.fom for one in asserted(found.outside.records)}
+    cases: dict[str, list[Asserted]] = defaultdict(list)
+    for one in found.held:
+        assert told[one.case, one.figure]["verdict"] == "fail", (one, told[one.case, one.figure])
+        cases[one.case].append(one)
+    for fields in found.outside.records:
+        here = cases.get(fields["case"])
+        if not here:
+            continue
+        assert fields["result"] == "fail", fields
+        reason, first = fields["reason"], here[0]
+        row = references().tables.rows[first.fom["reference"]]
+        short = references().tables.sources[row.source].short
+        assert fields["nodes"], fields
+        nodes = nodelist_abbrev(fields["nodes"])
+        told_of = [system, f" on {nodes}:", first.figure.variable, row.id, short, row.locator]
+        for words in told_of:
+            assert words in reason, f"{words!r} is not told: {reason}"
+        assert re.search(
+            r"= [\d.e+-]+ \S+ .*outside \[(open|[\d.e+-]+), (open|[\d.e+-]+)\]", reason
+        )
+
+
+@pytest.mark.parametrize("damage", damages())
+@pytest.mark.parametrize("system", foreign.SYSTEMS)
+def test_damaged_outputs_are_invalid(system: str, damage: str, facility) -> None:
+    found = with_reference(system, facility)
+    session = found.damaged[damage]
+    results = {fields["case"]: fields for fields in session.records}
+    for case in {one.case for one in found.held}:
+        assert results[case]["result"] == "invalid", (damage, results[case])
+    assert session.code == 1, session.said
+
+
+def test_every_printed_value_is_asserted_or_listed(facility) -> None:
+    by_row: dict[str, set[str]] = defaultdict(set)
+    for future in facility.values():
+        for fields in future.result().printed.records:
+            for fom in fields["foms"]:
+                if fom["verdict"] == "pass":
+                    for name in [fom["reference"], *fom["others"]]:
+                        by_row[name].add(fields["check"].split()[0])
+    page = coverage_page.render(references(), by_row)
+    left = [
+        row.id
+        for row in references().rows
+        if row.benchmark in coverage_page.PROGRAMS
+        and row.id not in by_row
+        and not coverage_page.why_not(references(), row)
+        and not coverage_page.unmet(row.id)
+    ]
+    assert not left, f"no check asserts {left}, and the page says no reason"
+    if os.environ.get("ACCEPT_GOLDEN"):
+        COVERAGE.write_text(page, encoding="utf-8")
+    assert COVERAGE.read_text(encoding="utf-8") == page, "look at the change, then: make golden"

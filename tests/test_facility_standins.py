@@ -1262,7 +1262,8 @@ def test_an_unknown_fault_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 # -- batch systems --------------------------------------------------------------------------------
 
-PATIENCE = 20
+#: Longest that a command or a job may take, in seconds.
+PATIENCE = 60
 
 
 class Site:
@@ -1362,12 +1363,13 @@ def test_slurm_ends_a_job_at_its_limit_or_when_told() -> None:
 
 def test_jobs_wait_for_nodes() -> None:
     site = Site("peak")
-    wide = script("#BSUB", "-nnodes 18\n-W 5\n-o out", "sleep 1")
+    wide = script("#BSUB", "-nnodes 18\n-W 5\n-o out", "until [ -e go ]; do sleep 0.05; done")
     site.run("bsub", stdin=wide)
     site.run("bsub", stdin=script("#BSUB", "-nnodes 1\n-W 5\n-o other"))
     ask = ("bjobs", "-o", "jobid: user:10 stat: queue:", "-noheader")
     text = site.until(lambda said: "RUN" in said, *ask, "1001", "1002")
     assert re.search(r"^1002 .*PEND", text, re.M)
+    Path("go").touch()
     site.until(lambda said: said.count("DONE") == 2, *ask, "1001", "1002")
 
 

@@ -102,6 +102,12 @@ def test_a_partition_without_it(extras: dict, name: str) -> None:
         file_system(extras, name)
 
 
+def test_a_folder_with_a_dollar_in_its_name() -> None:
+    assert file_system({"scratch": "/tmp/$$(id) $${USER}"}, "scratch").folder == (
+        "/tmp/$(id) ${USER}"
+    )
+
+
 def test_a_file_system_that_is_called_scratch() -> None:
     """As Perlmutter's: it is the one that is meant."""
     extras = {"scratch": "/var/tmp", "file_systems": {"scratch": {"path": "/lustre"}}}

@@ -313,6 +313,7 @@ class Benchmark(rfm.RunOnlyRegressionTest):
             manager = self.current_environ.extras.get("process_manager")
             manager = manager or self.job.launcher.registered_name
             bindings = [binding.bind(layout, manager, self.topology) for layout in self.layouts]
+            self.hold_against_tools(bindings)
         except (placement.PlacementError, provider.NotProvided, binding.BindingError) as err:
             self.leave_out(str(err))
         self.build = found.build
@@ -349,6 +350,15 @@ class Benchmark(rfm.RunOnlyRegressionTest):
             self.placement, topology, nodes, self.tasks_per_node, self.one_process
         )
 
+    def hold_against_tools(self, bindings: list[binding.Binding]) -> None:
+        """Skips the test case where this machine has not got what places memory.
+
+        :raises BindingError: with the mend.
+        """
+        needed = any("numactl" in (*bound.options, *bound.task) for bound in bindings)
+        if needed and self.current_partition.scheduler.is_local and not shutil.which("numactl"):
+            raise binding.BindingError("numactl is not on PATH: apt-get install numactl")
+
     @property
     def under(self) -> str:
         """The variant that the job runs under."""
@@ -384,6 +394,10 @@ class Benchmark(rfm.RunOnlyRegressionTest):
             # srun(1): --cpus-per-task implies --exact, and a CPU beyond the step's own is refused.
             # LSF: ReFrame asks for affinity, which a job of whole nodes (-nnodes) may not.
             self.num_cpus_per_task = self.job.num_cpus_per_task = None
+        elif self.current_partition.scheduler.registered_name in ("pbs", "pbspro"):
+            # PBS keeps a job to the CPUs that it asks for: all of them.
+            share = len(self.topology.cores) // self.layout.num_tasks_per_node
+            self.num_cpus_per_task = self.job.num_cpus_per_task = share
         if self.layout.vendor:
             self.num_gpus_per_node = len(self.topology.gpus)
 

@@ -89,7 +89,8 @@ def _detect(path: Path, partition: dict, environments: list[dict]) -> None:
     extras |= {
         "usable_cpus": usable,
         "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        "scratch": str(scratch),
+        # Variables of a scratch folder are replaced; a $ in this one's name is no variable.
+        "scratch": str(scratch).replace("$", "$$"),
     }
     for environment in environments:
         provider = (environment.get("extras") or {}).get("provider")

@@ -42,7 +42,9 @@ def environment(
         "FACILITY_SYSTEM": system,
     }
     if fault is not None:
-        found["FACILITY_FAULT"] = json.dumps(fault)
+        path = Path(state) / "faults.json"
+        path.write_text(json.dumps(fault))
+        found["FACILITY_FAULT"] = f"@{path}"
     if noise is not None:
         found["FACILITY_NOISE"] = str(noise)
     return found

@@ -5,9 +5,13 @@
 program  name or pattern of the program; for the batch system's own faults, of the job's name
 sample   number, or list of numbers, of the run (the word behind task.sh)
 metric, size, gpu, node   of one value
+folder   pattern of the last two parts of the folder that it runs in
 
+scale      values within a tenth of ``near`` become ``factor`` times as large, each by the nearest
+           such fault; a prefix of the unit (10³) does not matter
 slow       values are worse by ``factor``, or are ``value`` in the unit that the program prints
-garble     digits of line ``line`` (of the one in the middle) become other signs
+garble     digits of line ``line`` (of the one in the middle), or of the lines that match ``match``,
+           become other signs
 missing    lines that match ``line`` (a regular expression) are not printed
 truncate   only the first half of the output is printed, within a line
 crash      the same, then a segmentation fault
@@ -22,13 +26,26 @@ from __future__ import annotations
 
 import fnmatch
 import json
+import math
 import os
 import re
 import sys
 import time
+from pathlib import Path
 
 KINDS = (
-    *("slow", "garble", "missing", "truncate", "crash", "hang", "exit", "binding", "singletons"),
+    *(
+        "scale",
+        "slow",
+        "garble",
+        "missing",
+        "truncate",
+        "crash",
+        "hang",
+        "exit",
+        "binding",
+        "singletons",
+    ),
     "state",
 )
 
@@ -40,7 +57,9 @@ class Faults:
     """
 
     def __init__(self, program: str, sample: int | None = None):
-        told = json.loads(os.environ.get("FACILITY_FAULT") or "[]")
+        said = os.environ.get("FACILITY_FAULT") or "[]"
+        # A list can be longer than a variable may be.
+        told = json.loads(Path(said[1:]).read_text() if said.startswith("@") else said)
         told = told if isinstance(told, list) else [told]
         wrong = [fault for fault in told if fault.get("kind") not in KINDS]
         if wrong:
@@ -48,7 +67,9 @@ class Faults:
         self._told = [
             fault
             for fault in told
-            if fnmatch.fnmatch(program, fault.get("program", "*")) and _holds(fault, sample)
+            if fnmatch.fnmatch(program, fault.get("program", "*"))
+            and fnmatch.fnmatch("/".join(Path.cwd().parts[-2:]), fault.get("folder", "*"))
+            and _holds(fault, sample)
         ]
 
     def one(self, kind: str) -> dict | None:
@@ -60,6 +81,14 @@ class Faults:
 
         :arg where: metric, size, gpus and nodes that it belongs to.
         """
+        scales = [
+            (distance, fault["factor"])
+            for fault in self._told
+            if fault["kind"] == "scale"
+            and (distance := _distance(value, float(fault["near"]))) <= 0.1
+        ]
+        if scales:
+            value *= min(scales)[1]
         for fault in self._told:
             if fault["kind"] != "slow" or not _here(fault, where):
                 continue
@@ -80,8 +109,10 @@ class Faults:
             text = "".join(line for line in lines if not pattern.search(line))
         if garble:
             lines = text.splitlines(keepends=True)
-            index = garble.get("line", len(lines) // 2)
-            if lines:
+            hit = [garble.get("line", len(lines) // 2)] if lines else []
+            if "match" in garble:
+                hit = [at for at, line in enumerate(lines) if re.search(garble["match"], line)]
+            for index in hit:
                 lines[index] = re.sub(r"[0-9.]+", "#@!", lines[index])
             text = "".join(lines)
         if cut:
@@ -95,6 +126,14 @@ class Faults:
             return 139
         ended = self.one("exit")
         return int(ended.get("code", 1)) if ended else code
+
+
+def _distance(value: float, near: float) -> float:
+    """Relative distance of two values in units that differ by a prefix."""
+    if value <= 0 or near <= 0:
+        return math.inf
+    ratio = value / near
+    return abs(ratio / 1000 ** round(math.log10(ratio) / 3) - 1)
 
 
 def _holds(fault: dict, sample: int | None) -> bool:
