@@ -136,9 +136,10 @@ class babelstream_gpu(BabelStream):
     @run_after("init")
     def choose(self):
         self.program = f"{self.model}-stream"
-        self.environ_features = (
-            [self.model, "gpu"] if self.model in ("kokkos", "sycl") else [self.model]
-        )
+        # Kokkos and SYCL are built for CPUs or for GPUs.
+        self.environ_features = [
+            self.model if self.model in ("cuda", "hip") else f"{self.model} gpu"
+        ]
         self.output_per_task = self.placement == "all-gpus"
         if self.placement == "per-gpu":
             self.tags |= {"smoke"}

@@ -137,6 +137,7 @@ class osu_gpu(Osu):
     placement = parameter(["gpu-a", "gpu-b", "gpu-c", "gpu-d"])
     variant = parameter(gpu_variants())
     conditions = {"buffer": "device"}
+    environ_features = ["cuda", "hip"]
     # A job of every pair of a class: 16 of the farthest on Frontier.
     num_samples = 3
     sample_seconds = 20

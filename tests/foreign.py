@@ -44,6 +44,8 @@ def prepare(system: str, folder: Path) -> None:
             told.pop("path_variable", None)
             told["path"] = str(place)
         partition.pop("modules", None)
+        # One look at the queue serves all jobs.
+        partition["max_jobs"] = 16
     for environment in content["environments"]:
         environment["extras"]["provider"] = "path"
         modules = environment.pop("modules", [])
@@ -76,6 +78,8 @@ def variables(system: str, folder: Path, **of_facility) -> dict[str, str]:
 
 def run(system: str, folder: Path, *arguments: str, patience: int = 600, **of_facility) -> Session:
     """``plumbline run`` on a system of the facility."""
+    sessions = folder / "results" / "sessions"
+    before = set(sessions.glob("*/records.jsonl"))
     done = subprocess.run(
         [str(BIN / "plumbline"), "run", f"--system={system}", *arguments],
         env=variables(system, folder, **of_facility),
@@ -85,9 +89,8 @@ def run(system: str, folder: Path, *arguments: str, patience: int = 600, **of_fa
         check=False,
         timeout=patience,
     )
-    sessions = sorted((folder / "results" / "sessions").glob("*/records.jsonl"))
-    records = []
-    if sessions:
-        records = [json.loads(line) for line in sessions[-1].read_text().splitlines()]
-    said = done.stdout + done.stderr
-    return Session(done.returncode, said, sessions[-1].parent if sessions else None, records)
+    new = set(sessions.glob("*/records.jsonl")) - before
+    assert len(new) <= 1, new
+    records = [json.loads(line) for path in new for line in path.read_text().splitlines()]
+    folders = [path.parent for path in new]
+    return Session(done.returncode, done.stdout + done.stderr, *(folders or [None]), records)

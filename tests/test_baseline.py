@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from conftest import STANDINS, Testbed, valid
+from plumbline import record
 
 FIO = ["-n", "fio.*write", "-S", "fio.size=8", "-S", "num_samples=1", "-S", "num_warmups=0"]
 CONDITIONS = {
@@ -49,7 +50,7 @@ def remember(testbed: Testbed, number: int, value: float | None, **fields: objec
     session = f"2026110{number}T000000Z-{number:06x}"
     line = valid(
         {
-            "schema": 1,
+            "schema": 2,
             "session": session,
             "time": f"2026-11-0{number}T00:00:10Z",
             "system": testbed.name,
@@ -83,7 +84,7 @@ def remember(testbed: Testbed, number: int, value: float | None, **fields: objec
     )
     folder = testbed.results / "sessions" / session
     folder.mkdir(parents=True, exist_ok=True)
-    plan = {"schema": 1, "session": session, "extras": {}, "cases": {line["case"]: {}}}
+    plan = {"schema": 2, "session": session, "extras": {}, "cases": {line["case"]: {}}}
     (folder / "plan.json").write_text(json.dumps(plan))
     with (folder / "records.jsonl").open("a") as file:
         file.write(json.dumps(line) + "\n")
@@ -298,3 +299,21 @@ def test_a_distribution_is_the_mean_of_all_runs(testbed: Testbed) -> None:
     assert float(row["spread"]) == pytest.approx((34 / 5) ** 0.5, rel=5e-3)
     assert "runs=6" in row["conditions"]
     assert row["locator"] == "mean of 3 sessions"
+
+
+def test_records_of_schema_1_are_read_as_what_they_stand_for(testbed: Testbed) -> None:
+    session = remember(testbed, 1, 100.0)
+    path = testbed.results / "sessions" / session / "records.jsonl"
+    new = json.loads(path.read_text())
+    old = json.loads(path.read_text()) | {"schema": 1}
+    for task in old["tasks"]:
+        del task["given"], task["gpus"]
+    for fom in old["foms"]:
+        del fom["at"], fom["placement"], fom["summary"], fom["reason"]
+    path.write_text(json.dumps(old) + "\n")
+    (read,) = record.read(path)
+    (fom,) = read["foms"]
+    assert read["schema"] == new["schema"] == 2
+    assert (fom["at"], fom["placement"], fom["reason"]) == ("", "all-cores", "")
+    assert fom["summary"] == {"min": 100, "median": 100, "mean": 100, "max": 100, "std": 0}
+    assert read["tasks"] == new["tasks"]

@@ -126,7 +126,9 @@ def run_all(system: str, folder: Path) -> Sessions:
     held = list(asserted(printed.records))
     if not held:
         return Sessions(printed, held)
-    selected = ["--tag=.*", *FEW, "-n", "|".join(sorted({f"/{one.hash}" for one in held}))]
+    selected = ["--tag=.*", *FEW]
+    for number in sorted({one.hash for one in held}):
+        selected += ["-n", f"/{number}"]
 
     def scaled(beyond: bool) -> list[dict]:
         return [
@@ -142,13 +144,16 @@ def run_all(system: str, folder: Path) -> Sessions:
     def run(fault: list[dict]) -> Session:
         return foreign.run(system, folder, *selected, patience=1500, fault=fault)
 
-    return Sessions(
+    found = Sessions(
         printed,
         held,
         run(scaled(beyond=False)),
         run(scaled(beyond=True)),
         {name: run(faults) for name, faults in damages().items()},
     )
+    left = [str(path) for path in folder.glob("file-systems/*/*")]
+    assert not left, f"left on the file systems: {left}"
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -177,6 +182,10 @@ def with_reference(system: str, facility: dict[str, Future[Sessions]]) -> Sessio
 @pytest.mark.parametrize("system", foreign.SYSTEMS)
 def test_printed_values_pass(system: str, facility) -> None:
     session = sessions_of(system, facility).printed
+    if all(fields["result"] == "skip" for fields in session.records):
+        reasons = {fields["reason"] for fields in session.records}
+        assert all(map(MAY_SKIP.search, reasons)), reasons
+        pytest.skip(f"{system}: {'; '.join(reasons)}")
     strange = [
         (fields["check"], fields["environment"], fields["result"], fields["reason"])
         for fields in session.records

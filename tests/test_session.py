@@ -48,7 +48,7 @@ def test_a_session_leaves_one_record_for_its_case(measured: Done):
     cpus = [str(cpu) for cpu in two_cores()]
     host = socket.gethostname()
     told = {
-        "schema": 1,
+        "schema": 2,
         "session": measured.session.name,
         "system": "testbed",
         "partition": "node",

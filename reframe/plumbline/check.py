@@ -145,10 +145,11 @@ class Benchmark(rfm.RunOnlyRegressionTest):
     #: :type: :class:`Dict[str, str]`
     conditions = builtins.variable(typ.Dict[str, str], value={})
 
-    #: What the environment must have beside the benchmark: ``cuda``.
+    #: What the environment must have beside the benchmark, several where any of them will do; each
+    #: is a feature, or several with blanks between them.
     #:
     #: :type: :class:`List[str]`
-    environ_features = builtins.variable(typ.List[str], value=[])
+    environ_features = builtins.variable(typ.List[str], value=[""])
 
     #: Nodes of the job, in placements that leave their number open; 0 stands for two where the
     #: partition has them, or else one.
@@ -281,7 +282,8 @@ class Benchmark(rfm.RunOnlyRegressionTest):
         here = NONE not in [getattr(self, name) for name in type(self).param_space.params]
         self.valid_systems = [" ".join(f"+{feature}" for feature in wanted)] if here else []
         self.valid_prog_environs = [
-            " ".join(f"+{feature}" for feature in [self.benchmark, *self.environ_features])
+            " ".join(f"+{feature}" for feature in [self.benchmark, *features.split()])
+            for features in self.environ_features
         ]
         self.executable = self.program
         self.limit_time(1)

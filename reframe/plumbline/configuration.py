@@ -14,7 +14,7 @@ import shutil
 import time
 from pathlib import Path
 
-from plumbline import paths, placement, system
+from plumbline import devices, paths, placement, system
 from plumbline.errors import Fault
 from plumbline.provider import FEATURES
 from plumbline.table import read_yaml
@@ -76,7 +76,11 @@ def _detect(path: Path, partition: dict, environments: list[dict]) -> None:
     partition["processor"] = cpuinfo()
     usable = sorted(os.sched_getaffinity(0))
     try:
-        topology = placement.Topology.from_processor(partition["processor"], usable)
+        partition["devices"], of_gpus = devices.nvidia(usable)
+        extras |= {"usable_cpus": usable, **of_gpus}
+        topology = placement.Topology.of_partition(
+            partition["processor"], partition["devices"], extras
+        )
     except placement.PlacementError as err:
         raise Fault(f"{path}: this machine's topology could not be detected: {err}") from None
     extras.setdefault("placements", placement.of_one_node(topology))
@@ -87,14 +91,12 @@ def _detect(path: Path, partition: dict, environments: list[dict]) -> None:
             f"set PLUMBLINE_SCRATCH to one that is"
         )
     extras |= {
-        "usable_cpus": usable,
         "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         # Variables of a scratch folder are replaced; a $ in this one's name is no variable.
         "scratch": str(scratch).replace("$", "$$"),
     }
     for environment in environments:
-        provider = (environment.get("extras") or {}).get("provider")
-        if provider == "path":
+        if (environment.get("extras") or {}).get("detect"):
             found = [f for program in FEATURES if shutil.which(program) for f in FEATURES[program]]
             features = [*environment.get("features", []), *found]
             environment["features"] = list(dict.fromkeys(features))
@@ -138,12 +140,28 @@ def asked_for(tag: str, arguments: list[str]) -> bool:
         return False
 
 
-def gather(session: str, running: bool, full: bool) -> dict:
+def log_level(arguments: list[str]) -> str:
+    """How much ReFrame logs, by the ``-v`` of its command line.
+
+    For each line that it logs of a test case, ReFrame looks at everything of the case; on Slurm it
+    asks for the node list with a command of its own each time. Two thirds of the time that a case
+    takes beside its program went there.
+    """
+    asked = sum(
+        argument.count("v") if re.fullmatch(r"-[a-zA-Z]*v[a-zA-Z]*", argument) else 1
+        for argument in arguments
+        if argument == "--verbose" or re.fullmatch(r"-[a-zA-Z]*v[a-zA-Z]*", argument)
+    )
+    return ["verbose", "verbose", "debug", "debug2"][min(asked, 3)]
+
+
+def gather(session: str, running: bool, full: bool, level: str = "verbose") -> dict:
     """The whole of ReFrame's configuration.
 
     :arg session: the session's name; stage, output, report and log lie in its folder.
     :arg running: whether test cases are run, so that the session's folder is needed.
     :arg full: whether cases at published scale may be selected.
+    :arg level: of ReFrame's log.
     :raises Fault: if a system file is faulty.
     """
     folder = paths.results() / "sessions" / session
@@ -164,7 +182,7 @@ def gather(session: str, running: bool, full: bool) -> dict:
                 features.append("full")
         systems.append(found)
         environments += content.get("environments", [])
-    handlers = [{"type": "file", "name": str(folder / "reframe.log"), "level": "debug2",
+    handlers = [{"type": "file", "name": str(folder / "reframe.log"), "level": level,
                  "format": "[%(asctime)s] %(levelname)s: %(check_info)s: %(message)s"}]  # fmt: skip
     if running:
         if len(str(folder).split()) != 1:
@@ -184,7 +202,7 @@ def gather(session: str, running: bool, full: bool) -> dict:
         "environments": environments,
         "modes": [{"name": tag, "options": [f"--tag=^{tag}$"]} for tag in TAGS],
         "logging": [{
-            "level": "debug2",
+            "level": level,
             "handlers$": [{"type": "stream", "name": "stdout", "level": "info",
                            "format": "%(message)s"}],
             "handlers": handlers if running else [],

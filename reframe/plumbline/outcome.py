@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import statistics
 import time
 
 import reframe.core.runtime as rt
@@ -88,7 +87,7 @@ def _fom(check, figure: parse.Figure, judged) -> dict:
         "value": judged.value,
         "unit": check.unit_of(figure.metric),
         "samples": check.samples[figure],
-        "summary": _summary(check.samples[figure]),
+        "summary": record.summary(check.samples[figure]),
         "statistic": judged.statistic,
         "verdict": judged.verdict,
         "reason": judged.reason,
@@ -98,16 +97,6 @@ def _fom(check, figure: parse.Figure, judged) -> dict:
         "others": list(bounds.others) if bounds else [],
         "ceiling": judged.ceiling,
         "headline": figure.variable in check.headline,
-    }
-
-
-def _summary(samples: list[float]) -> dict[str, float]:
-    return {
-        "min": min(samples),
-        "median": statistics.median(samples),
-        "mean": statistics.fmean(samples),
-        "max": max(samples),
-        "std": statistics.stdev(samples) if len(samples) > 1 else 0.0,
     }
 
 

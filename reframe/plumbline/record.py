@@ -1,6 +1,7 @@
 """Records: one JSON line per finished test case, the truth that everything later reads.
 
-The line's fields are described by ``record.schema.json`` (``schema: 1``).
+The line's fields are described by ``record.schema.json`` (``schema: 2``). Lines of schema 1, which
+had one figure of each metric and size, are read as what they stand for now.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import json
 import math
 import os
 import re
+import statistics
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +19,7 @@ import jsonschema
 
 from plumbline.errors import Fault
 
-SCHEMA = 1
+SCHEMA = 2
 
 
 class RecordError(Exception):
@@ -77,12 +79,43 @@ def read(path: Path) -> Iterator[dict]:
                     fields = json.loads(line)
                 except ValueError as err:
                     raise Fault(f"{path}:{number}: no whole record: {err}") from None
+                fields = _renewed(fields)
                 fault = next(validator().iter_errors(fields), None)
                 if fault:
                     raise Fault(f"{path}:{number}: {fault.json_path}: {fault.message}")
                 yield fields
     except (OSError, UnicodeDecodeError) as err:
         raise Fault(f"{path}: cannot be read: {err}") from None
+
+
+def summary(samples: list[float]) -> dict[str, float]:
+    """A figure's distribution over its samples."""
+    return {
+        "min": min(samples),
+        "median": statistics.median(samples),
+        "mean": statistics.fmean(samples),
+        "max": max(samples),
+        "std": statistics.stdev(samples) if len(samples) > 1 else 0.0,
+    }
+
+
+def _renewed(fields: object) -> object:
+    """A record of schema 1 with what schema 2 added; any other as it is."""
+    if not isinstance(fields, dict) or fields.get("schema") != 1:
+        return fields
+    try:
+        for task in fields["tasks"]:
+            task |= {"given": "", "gpus": ""}
+        for fom in fields["foms"]:
+            fom |= {
+                "at": "",
+                "placement": fields["placement"] or "",
+                "summary": summary(fom["samples"]),
+                "reason": "",
+            }
+    except (KeyError, TypeError, ValueError):
+        return fields
+    return fields | {"schema": SCHEMA}
 
 
 def sessions(results: Path) -> list[Path]:

@@ -48,7 +48,8 @@ def configure(argv: list[str]) -> dict:
     global current
     running = any(a in ("--run", "--dry-run") or re.match(r"-[a-zA-Z]*r", a) for a in argv[1:])
     name = configuration.session_id()
-    site = configuration.gather(name, running, configuration.asked_for("full", argv[1:]))
+    full, level = configuration.asked_for("full", argv[1:]), configuration.log_level(argv[1:])
+    site = configuration.gather(name, running, full, level)
     _hold_references(site)
     # A log that cannot be written (a full disk) must not bury the verdicts under tracebacks.
     logging.raiseExceptions = False

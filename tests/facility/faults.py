@@ -98,26 +98,28 @@ class Faults:
             value = value * factor if lower_is_better else value / factor
         return value
 
-    def print(self, text: str, file, code: int) -> int:
-        """Prints a program's output as far as it gets; its exit code."""
-        cut = self.one("crash") or self.one("hang") or self.one("truncate")
+    def damaged(self, text: str) -> str:
+        """What a program writes, as it comes out."""
         garble = self.one("garble")
         missing = self.one("missing")
+        lines = text.splitlines(keepends=True)
         if missing:
             pattern = re.compile(missing["line"])
-            lines = text.splitlines(keepends=True)
-            text = "".join(line for line in lines if not pattern.search(line))
+            lines = [line for line in lines if not pattern.search(line)]
         if garble:
-            lines = text.splitlines(keepends=True)
             hit = [garble.get("line", len(lines) // 2)] if lines else []
             if "match" in garble:
                 hit = [at for at, line in enumerate(lines) if re.search(garble["match"], line)]
             for index in hit:
                 lines[index] = re.sub(r"[0-9.]+", "#@!", lines[index])
-            text = "".join(lines)
-        if cut:
+        text = "".join(lines)
+        if self.one("crash") or self.one("hang") or self.one("truncate"):
             text = text[: len(text) // 2]
-        file.write(text)
+        return text
+
+    def print(self, text: str, file, code: int) -> int:
+        """Prints a program's output as far as it gets; its exit code."""
+        file.write(self.damaged(text))
         file.flush()
         if self.one("hang"):
             time.sleep(10**6)

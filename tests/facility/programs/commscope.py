@@ -204,7 +204,7 @@ def _one(run: Run, task: Task) -> tuple[str, int]:
         rows.append(_row(test, nanoseconds, index))
     content = _json(run, rows)
     if "benchmark_out" in told:
-        Path(told["benchmark_out"]).write_text(content)
+        Path(told["benchmark_out"]).write_text(run.faults.damaged(content))
     print(_context(run), file=sys.stderr, flush=True)
     if told.get("benchmark_format", "console") == "json":
         return text + content + end, 0

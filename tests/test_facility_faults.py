@@ -1,0 +1,85 @@
+"""What goes wrong at a facility, and what its staff are told of it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import foreign
+import pytest
+
+ONE = ["-S", "num_warmups=0", "-S", "num_samples=1"]
+
+#: A check whose figures have references, on Perlmutter's GPUs.
+GPU = "osu_gpu.*test=latency.*placement=gpu-a"
+
+
+def session(folder: Path, *arguments: str, fault: object, system: str = "perlmutter"):
+    foreign.prepare(system, folder)
+    return foreign.run(system, folder, *ONE, *arguments, fault=fault)
+
+
+def only(found: foreign.Session) -> dict:
+    (fields,) = found.records
+    return fields
+
+
+def test_a_slow_gpu_is_named(tmp_path: Path) -> None:
+    slow = {"kind": "slow", "gpu": 3, "factor": 1.5}
+    fields = only(session(tmp_path, "-n", GPU, fault=slow))
+    assert fields["result"] == "fail"
+    bad = {fom["at"] for fom in fields["foms"] if fom["verdict"] == "fail"}
+    assert bad == {"gpu0-gpu3", "gpu1-gpu3", "gpu2-gpu3"}
+    assert "latency_8_gpu0-gpu3 = " in fields["reason"]
+    good = {fom["at"] for fom in fields["foms"] if fom["verdict"] == "pass"}
+    assert good == {"gpu0-gpu1", "gpu0-gpu2", "gpu1-gpu2"}
+
+
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        ({"kind": "binding"}, r"rank \d+ on nid\d+ may run on CPUs .* puts it on"),
+        ({"kind": "singletons"}, r"ended with exit code|This test requires exactly two processes"),
+        ({"kind": "crash"}, r"ended with exit code 139.*Segmentation fault"),
+        ({"kind": "exit", "code": 7}, r"ended with exit code 7"),
+    ],
+)
+def test_a_run_that_cannot_be_trusted_is_invalid(fault: dict, told: str, tmp_path: Path) -> None:
+    fields = only(session(tmp_path, "-n", GPU, fault=fault))
+    assert fields["result"] == "invalid"
+    assert re.search(told, fields["reason"]), fields["reason"]
+    assert not fields["foms"]
+
+
+def test_a_job_that_the_scheduler_ended_did_not_pass(tmp_path: Path) -> None:
+    fault = [{"kind": "hang"}, {"kind": "state", "state": "NODE_FAIL"}]
+    found = session(tmp_path, "-n", GPU, fault=fault)
+    assert only(found)["result"] in ("error", "invalid")
+    assert found.code == 1
+    assert re.search("NODE_FAIL|never ended|no sample ended", found.said)
+
+
+def test_the_folder_on_a_file_system_goes_also_after_a_crash(tmp_path: Path) -> None:
+    """On burst buffers, which each node has its own of, the job's own tasks remove it."""
+    for system, check in (("summit", "ior_random"), ("summit", "^mdtest %")):
+        folder = tmp_path / check.strip("^ %")
+        found = session(folder, "-n", check, fault={"kind": "crash"}, system=system)
+        assert {fields["result"] for fields in found.records} == {"invalid"}
+        assert len(found.records) == 2
+        assert not list(folder.glob("file-systems/*/*"))
+
+
+def test_commscope_does_not_start_where_it_could_change_the_cpus(tmp_path: Path) -> None:
+    golden = (foreign.ROOT / "tests" / "golden" / "frontier.txt").read_text()
+    (guard,) = set(re.findall(r"^for setting in .*comm_scope would change.*$", golden, re.M))
+    setting = tmp_path / "scaling_governor"
+    guard = re.sub(r"/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", str(setting), guard)
+    script = f"{guard}\necho started\n"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
+    assert done.stdout == "started\n"
+    setting.write_text("powersave\n")
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert str(setting) in done.stderr
