@@ -78,22 +78,31 @@ class BabelStream(Benchmark):
 
 @rfm.simple_test
 class babelstream(BabelStream):
-    """One core, one socket, every core, and the cores of each NUMA domain with the memory of
-    each: threads of OpenMP on the cores of the placement."""
+    """One core, one socket, every core: threads of OpenMP on the cores of the placement."""
 
     descr = "BabelStream on CPUs"
     program = "omp-stream"
     environ_features = ["omp"]
-    placement = parameter(["one-core", "one-socket", "all-cores", "numa-matrix"])
+    placement = parameter(["one-core", "one-socket", "all-cores"])
 
     @run_after("init")
     def classify(self):
-        if self.placement == "numa-matrix":
-            # A job of every domain with every other, within a debug queue's half hour.
-            self.num_samples, self.sample_seconds = 3, 20
         if self.placement == "all-cores":
             self.tags |= {"smoke"}
         self.headline = ["triad"]
+
+
+@rfm.simple_test
+class babelstream_numa(BabelStream):
+    """The cores of each NUMA domain with the memory of each."""
+
+    descr = "BabelStream between NUMA domains"
+    program = "omp-stream"
+    environ_features = ["omp"]
+    placement = parameter(["numa-matrix"])
+    # A job of every domain with every other, within a debug queue's half hour.
+    num_samples = 3
+    sample_seconds = 20
 
 
 @rfm.simple_test

@@ -111,6 +111,12 @@ def test_layout_of_the_json_does_not_matter() -> None:
     assert figures(read(JSON, text)) == figures(read(JSON))
 
 
+def test_stonewall_in_json() -> None:
+    output = parse.parse("ior", text_of("ior/v400_mpich_posix_stonewall_json"))
+    assert output.inputs["stonewall"] == "1"
+    assert [fom.metric for fom in output.foms] == ["write_bandwidth", "read_bandwidth"]
+
+
 def test_stonewall() -> None:
     """A stonewall leaves a smaller file: its rate is of what was moved."""
     output = read(STONEWALL)

@@ -193,12 +193,14 @@ def build(system: str) -> Machine:
 
     :raises KeyError: if there is none of that name.
     """
+    facts = machines()[system]
+    systems = {system, facts.get("rows_of", system)}
     rows = [
         {key: row[key] for key in _KEPT}
         for row in second_rows()
-        if row["system"] == system and row["conditions"].get("kind") != "peak"
+        if row["system"] in systems and row["conditions"].get("kind") != "peak"
     ]
-    return Machine(system, machines()[system], rows)
+    return Machine(system, facts, rows)
 
 
 _KEPT = (

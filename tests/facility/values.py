@@ -232,6 +232,9 @@ class Values:
         if threads == 1:
             value = one * (0.6 if remote else 1.0)
         else:
+            told = self._node_row(kernel, used)
+            if told is not None:
+                return told
             told = self._numa_row(kernel, domains, task)
             if told is not None:
                 return told * min(1.0, used / (machine.num_cores // len(machine.numa_numbers)))
@@ -245,6 +248,12 @@ class Values:
             if threads > len(cores):
                 value *= 0.9
         return value * _KERNELS[kernel]
+
+    def _node_row(self, kernel: str, cores: int) -> float | None:
+        """STREAM on so many cores: what it calls scale is BabelStream's mul."""
+        name = {"mul": "scale"}.get(kernel, kernel)
+        rows = self.find("stream", name, "full-node", cores=str(cores))
+        return self.number([row for row in rows if "cores" in row["conditions"]])
 
     def _numa_row(self, kernel: str, domains: list[int], task: Task) -> float | None:
         """The printed matrix has the memory's domain before the cores' one."""
@@ -291,10 +300,12 @@ class Values:
         """
         nodes = len(self.run.nodes)
         conditions["access"] = order
-        rows = [
-            row for row in self.find("ior", f"{access}_bandwidth", **conditions) if row["nodes"]
-        ]
+        every = self.find("ior", f"{access}_bandwidth", **conditions)
+        rows = [row for row in every if row["nodes"]]
+        if every and not rows:
+            return float(every[0]["value"]) * {"GB/s": 1e9}.get(every[0]["unit"], 1e6) / 2**20
         if rows:
+            rows = [row for row in rows if int(row["nodes"]) == nodes] or rows
             same = [row for row in rows if int(row["ppn"] or 1) == self.run.per_node] or rows
             row = min(same, key=lambda row: abs(int(row["nodes"]) - nodes))
             value = float(row["value"]) * {"GB/s": 1e9}.get(row["unit"], 1e6) / 2**20

@@ -121,7 +121,9 @@ class _Tables:
         text += f"|{'':32} |{'Avg':>21} |{'99%':>20} |\n{split}\n"
         for name in names:
             factors = []
-            for before, after in zip(alone[name], under[name], strict=True):
+            # From the numbers as they are printed.
+            printed = [[round(value, 1) for value in found[name]] for found in (alone, under)]
+            for before, after in zip(*printed, strict=True):
                 factors.append(before / after if "BW" in name else after / before)
             text += f"|{name:>32} |{factors[0]:20.1f}X |{factors[1]:19.1f}X |\n{split}\n"
         return text

@@ -125,8 +125,11 @@ class _Report:
         if self.run.machine.name.startswith("reedbush"):
             ime = re.search(r"ime|cache", self.path)
             conditions["filesystem"] = "ime" if ime else "lustre"
-        if self.run.machine.name == "summit":
-            conditions["gl4_units"] = "1"
+        units = re.search(r"gl4-unit(s?)/", self.path)
+        if units:
+            conditions["gl4_units"] = "16" if units[1] else "1"
+        elif self.run.machine.name in ("summit", "sierra"):
+            conditions["gl4_units"] = "whole"
         found = []
         for repetition in range(self.repetitions):
             for access in self.accesses:
@@ -278,17 +281,22 @@ class _Report:
             settings += [("stonewallingTime", self.options["D"]), ("stoneWallingWearOut", 0)]
         return settings
 
+    def _warnings(self, row: dict) -> str:
+        """What IOR says of a file that a stonewall left smaller, in the midst of its report."""
+        if "moved" not in row:
+            return ""
+        return (
+            "WARNING: Expected aggregate file size       = "
+            f"{self.block * self.segments * self.tasks}\n"
+            f"WARNING: Stat() of aggregate file size      = {row['moved']}\n"
+            f"WARNING: Using actual aggregate bytes moved = {row['moved']}\n"
+            "WARNING: Maybe caused by deadlineForStonewalling\n"
+        )
+
     def _table(self, results: list[dict]) -> str:
         text = ""
         for row in results:
-            if "moved" in row:
-                text += (
-                    "WARNING: Expected aggregate file size       = "
-                    f"{self.block * self.segments * self.tasks}\n"
-                    f"WARNING: Stat() of aggregate file size      = {row['moved']}\n"
-                    f"WARNING: Using actual aggregate bytes moved = {row['moved']}\n"
-                    "WARNING: Maybe caused by deadlineForStonewalling\n"
-                )
+            text += self._warnings(row)
             cells = [
                 (row["access"], 10), (_six(row["rate"]), 11), (_six(row["rate"] * 1.01), 11),
                 (f"{row['seconds'] / 50:.6f}", 12), (f"{self.block / 1024:.6g}"[:10], 11),
@@ -367,8 +375,10 @@ class _Report:
                 "wrRdTime": row["seconds"] * 0.99, "closeTime": row["seconds"] / 800,
                 "totalTime": row["seconds"],
             }  # fmt: skip
-            rows.append("            {\n" + _members(cells, 8) + "\n      }\n")
-        text += '    "Results": [\n' + ", \n".join(rows) + "]\n\n  }\n]\n, \n" + '"summary": [\n'
+            comma = ", \n" if rows else ""
+            members = "            {\n" + _members(cells, 8) + "\n      }\n"
+            rows.append(f"{self._warnings(row)}{comma}{members}")
+        text += '    "Results": [\n' + "".join(rows) + "]\n\n  }\n]\n, \n" + '"summary": [\n'
         summaries = []
         for access in self.accesses:
             rates = [row["rate"] for row in results if row["access"] == access]
@@ -390,7 +400,9 @@ class _Report:
             }  # fmt: skip
             if "D" in self.options:
                 cells |= {"StoneWallTime": min(seconds), "StoneWallbwMeanMIB": mean}
-            cells["xsizeMiB"] = self.block * self.segments * self.tasks / 2**20
+            expected = self.block * self.segments * self.tasks
+            moved = [r.get("moved", expected) for r in results if r["access"] == access]
+            cells["xsizeMiB"] = moved[-1] / 2**20
             summaries.append("    {\n" + _members(cells, 4) + "\n  }\n")
         return text + ", \n".join(summaries) + f']\n, \n"Finished": "{date}"\n}}\n'
 
