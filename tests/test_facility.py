@@ -131,15 +131,14 @@ def run_all(system: str, folder: Path) -> Sessions:
         selected += ["-n", f"/{number}"]
 
     def scaled(beyond: bool) -> list[dict]:
-        return [
-            {
-                "kind": "scale",
-                "folder": one.folder,
-                "near": one.fom["value"],
-                "factor": one.moved(beyond) / one.fom["value"],
-            }
-            for one in held
-        ]
+        faults = []
+        for one in held:
+            value, factor = one.fom["value"], one.moved(beyond) / one.fom["value"]
+            # What the program measures is a time, of which it makes the bandwidth.
+            if one.fom["benchmark"] in ("commscope", "imb") and "bandwidth" in one.figure.metric:
+                value, factor = (one.figure.size or 2**30) / value, 1 / factor
+            faults.append({"kind": "scale", "folder": one.folder, "near": value, "factor": factor})
+        return faults
 
     def run(fault: list[dict]) -> Session:
         return foreign.run(system, folder, *selected, patience=1500, fault=fault)
@@ -246,6 +245,25 @@ def test_damaged_outputs_are_invalid(system: str, damage: str, facility) -> None
     for case in {one.case for one in found.held}:
         assert results[case]["result"] == "invalid", (damage, results[case])
     assert session.code == 1, session.said
+
+
+def test_what_a_nodes_own_memory_answers_is_called_so(facility) -> None:
+    def metrics(system: str, words: str) -> set[str]:
+        records = sessions_of(system, facility).printed.records
+        found = [f for f in records if set(words.split()) <= set(f["check"].split())]
+        return {fom["metric"] for fields in found for fom in fields["foms"]}
+
+    ior = "ior %access=file-per-process %file_system"
+    both, cached = (
+        {"write_bandwidth", "read_bandwidth"},
+        {"write_bandwidth", "cached_read_bandwidth"},
+    )
+    # Another node reads; direct I/O; what MPI-IO reads on one node.
+    assert metrics("summit", f"{ior}=alpine %api=mpiio") == both
+    assert metrics("summit", f"{ior}=burst-buffer %api=posix") == both
+    assert metrics("summit", f"{ior}=burst-buffer %api=mpiio") == cached
+    assert "cached_file_read_rate" in metrics("summit", "mdtest %file_system=burst-buffer")
+    assert "file_read_rate" in metrics("summit", "mdtest %file_system=alpine")
 
 
 def test_every_printed_value_is_asserted_or_listed(facility) -> None:

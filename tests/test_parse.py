@@ -658,6 +658,15 @@ def test_figures_are_there_once(foms: tuple, says: str, monkeypatch: pytest.Monk
         parse.parse("imb", "")
 
 
+def test_a_failed_validation_may_stand_on_standard_error_alone() -> None:
+    folder = CAPTURES / "babelstream"
+    failed = (folder / "v50_omp_float.err").read_text()
+    with pytest.raises(ParseError, match="Validation failed on"):
+        parse.hold_against_errors("babelstream", failed)
+    parse.hold_against_errors("babelstream", "plumbline-task 0 node1 0-1 0 - -\n")
+    parse.hold_against_errors("osu", failed)
+
+
 def test_variable() -> None:
     assert Figure("hpl").variable == Fom("hpl", 1.0, "Tflop/s").variable == "hpl"
     assert Figure("pingpong_latency", 0).variable == "pingpong_latency_0"

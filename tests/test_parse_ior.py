@@ -8,6 +8,7 @@ import re
 import damage
 import pytest
 from damage import changed, figures, read, text_of
+from plumbline import parse
 from plumbline.parse import ParseError
 
 #: End of a capture's name -> what its refusal says.

@@ -62,7 +62,8 @@ def of_task(session, task, result: str) -> dict:
     # A check that is not Plumbline's has none of these, one that ended early not all.
     for name in ("benchmark", "program", "version", "placement", "conditions", "build", "hosts"):
         fields[name] = getattr(check, name, fields[name])
-    fields["nodes"] = fields["nodes"] or getattr(check, "hosts_seen", [])
+    # Where its tasks ran; what the scheduler says is the login node's name under some.
+    fields["nodes"] = getattr(check, "hosts_seen", []) or fields["nodes"]
     fields["samples"] = getattr(check, "num_samples", None)
     fields["warmups"] = getattr(check, "num_warmups", None)
     fields["tasks"] = [vars(task) for task in getattr(check, "tasks_seen", [])]

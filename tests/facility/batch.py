@@ -197,19 +197,20 @@ def _named(name: str, number: str) -> str:
 
 
 def _free_nodes(request: Request, machine: Machine) -> list[str]:
-    """Nodes for a job; none while there are too few."""
+    """Nodes for a job, of one rack where one has enough; none while there are too few."""
     busy = {
         node for job in every_job() if job["state"] == "RUNNING" for node in job.get("nodes", ())
     }
     if request.pinned:
         return [] if busy & set(request.pinned) else request.pinned
-    free = []
-    for node in machine.nodes:
-        if node not in busy:
-            free.append(node)
-            if len(free) == request.nodes:
-                return free
-    return []
+    free = [node for node in machine.nodes if node not in busy]
+    racks: dict[str, list[str]] = {}
+    for node in free:
+        together = racks.setdefault(machine.rack_of(node), [])
+        together.append(node)
+        if len(together) == request.nodes:
+            return together
+    return free[: request.nodes] if len(free) >= request.nodes else []
 
 
 def _kill(group: int) -> None:
