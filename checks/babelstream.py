@@ -50,6 +50,8 @@ class BabelStream(Benchmark):
     def prepare(self):
         self.elements = self.array_elements()
         self.conditions = {"array_size": str(self.elements), **self.conditions}
+        if not self.layout.vendor:
+            self.conditions["cores"] = str(self.layout.num_cpus_per_task)
         self.executable_opts = ["-s", str(self.elements), "-n", str(self.times)]
 
     def array_elements(self) -> int:
