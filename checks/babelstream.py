@@ -102,6 +102,7 @@ class babelstream_numa(BabelStream):
     program = "omp-stream"
     environ_features = ["omp"]
     placement = parameter(["numa-matrix"])
+    headline = ["triad"]
     # A job of every domain with every other, within a debug queue's half hour.
     num_samples = 3
     sample_seconds = 20
@@ -140,6 +141,7 @@ class babelstream_gpu(BabelStream):
     descr = "BabelStream on GPUs"
     model = parameter(["cuda", "hip", "kokkos", "sycl"])
     placement = parameter(["per-gpu", "all-gpus"])
+    headline = ["triad"]
     times = 100
     num_samples = 3
     sample_seconds = 20

@@ -72,6 +72,8 @@ class commscope_gpu(Commscope):
     descr = "Comm|Scope between CPU and GPU"
     placement = parameter(["per-gpu"])
 
+    headline = ["host_device_bandwidth"]
+
     @run_after("init")
     def classify(self):
         self.tags |= {"smoke"}
@@ -120,6 +122,7 @@ class commscope_d2d(Commscope):
 
     descr = "Comm|Scope between GPUs"
     placement = parameter(["gpu-a", "gpu-b", "gpu-c", "gpu-d"])
+    headline = ["d2d_latency"]
 
     def figures(self) -> list[Figure]:
         return [
@@ -174,6 +177,7 @@ class commscope_host(Commscope):
 
     descr = "Comm|Scope within the host"
     placement = parameter(["numa-matrix"])
+    headline = [Figure("numa_copy_bandwidth", 2**HOST_LARGE).variable]
 
     def figures(self) -> list[Figure]:
         return [

@@ -49,6 +49,13 @@ class Ior(Benchmark):
         }
         self.headline = ["write_bandwidth", "read_bandwidth"]
 
+    def lay_out(self, partition, topology):
+        told = (partition.extras.get("file_systems") or {}).get(self.file_system, {})
+        if self.access == "shared" and told.get("node_local"):
+            # The nodes share nothing of a file system that each has its own of.
+            self.nodes = 1
+        return super().lay_out(partition, topology)
+
     @property
     def shifted(self) -> bool:
         """Whether each task reads what a task of another node wrote."""

@@ -69,6 +69,7 @@ class Osu(Benchmark):
     #:
     #: :type: :class:`bool`
     validate = variable(bool, value=True)
+    first_sample_seconds = 180
 
     tags = {"nightly", "maintenance"}
 
@@ -146,6 +147,8 @@ class osu_gpu(Osu):
     def classify(self):
         if self.test == "latency":
             self.tags |= {"screen"}
+        metric = POINT_TO_POINT[self.test][0]
+        self.headline = [Figure(metric, 8 if "lat" in metric else 2**20).variable]
 
     def figures(self) -> list[Figure]:
         return [Figure(POINT_TO_POINT[self.test][0], size) for size in powers(1, self.largest)]

@@ -86,6 +86,25 @@ SYSTEM_FAULTS = [
     (lambda c: partition(c)["extras"].update({"file-systems": {}}), "does not match"),
     (lambda c: partition(c)["extras"]["usable_cpus"].append(9), "[9] are beyond the 4 CPUs"),
     (lambda c: partition(c)["extras"]["placements"].append("numa-2-0"), "no usable NUMA domain 2"),
+    (lambda c: extras(c).update(gpu_memry=1), "'gpu_memry' does not match any"),
+    (lambda c: extras(c).update(memory="512GB"), "'512GB' is not of type 'integer'"),
+    (lambda c: extras(c).update(rack_pattern="a.*"), "no pattern with a group"),
+    (
+        lambda c: extras(c).update(variants={"v": {"envvars": {}, "conditions": {"a": "b"}}}),
+        "'envvars' was unexpected",
+    ),
+    (
+        lambda c: extras(c).update(variants={"v": {"conditions": {"tag_matching": True}}}),
+        "True is not of type 'string'",
+    ),
+    (
+        lambda c: extras(c).update(file_systems={"f": {"path": "/f", "nodelocal": True}}),
+        "'nodelocal' was unexpected",
+    ),
+    (
+        lambda c: extras(c).update(file_systems={"f": {"type": "lustre"}}),
+        "is not valid under any of the given schemas",
+    ),
     (lambda c: extras(c)["placements"].append("on-moon"), "unknown placement 'on-moon'; Plumbline"),
     (lambda c: extras(c)["placements"].append(["on-node"]), "unknown placement ['on-node']"),
     (lambda c: extras(c)["placements"].append("gpu-b"), "'gpu-b': the pair_classes of the node"),
@@ -197,3 +216,15 @@ def test_shipped_systems_are_good():
         assert list(system.faults(systems[path.stem])) == [], path.name
     tables = table.load(paths.reference())
     assert list(system.faults_of_rows(tables.rows.values(), tables, systems)) == []
+
+
+def test_words_that_no_table_knows() -> None:
+    content = somewhere()
+    tables = table.load(paths.reference())
+    assert not list(system.faults_of_words({"somewhere": content}, tables))
+    extras(content)["variants"] = {"on": {"conditions": {"tag_matchin": "on"}}}
+    content["environments"][0]["features"] = ["mpi", "babelstrem"]
+    told = list(system.faults_of_words({"somewhere": content}, tables))
+    assert len(told) == 2
+    assert "condition 'tag_matchin' is not in reference/conditions.yaml" in told[0]
+    assert "feature 'babelstrem' is no benchmark" in told[1]

@@ -253,3 +253,10 @@ def test_no_direct_io(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(tmp_path.iterdir()) == []
     make(tmp_path / "own", needed=1, files=1, direct_io=False)
     assert (tmp_path / "own").is_dir()
+
+
+def test_the_file_system_that_a_folder_is_on(in_memory: Path, tmp_path: Path) -> None:
+    assert scratch.kind(in_memory).split()[0] in ("tmpfs", "ramfs")
+    assert str(in_memory).startswith(scratch.kind(in_memory).split(maxsplit=1)[1])
+    assert scratch.kind(in_memory / "not-there") == str(in_memory / "not-there")
+    assert len(scratch.kind(tmp_path).split(maxsplit=1)) == 2

@@ -197,6 +197,11 @@ class Benchmark(rfm.RunOnlyRegressionTest):
     #: :type: :class:`int`
     sample_seconds = builtins.variable(int, value=60)
 
+    #: Seconds that the first sample may take beside the others' (a validation).
+    #:
+    #: :type: :class:`int`
+    first_sample_seconds = builtins.variable(int, value=0)
+
     #: Shell commands before and after the program in each run, on the job's first node; ``$run``
     #: is the run's name.
     #:
@@ -265,6 +270,8 @@ class Benchmark(rfm.RunOnlyRegressionTest):
             raise Fault(f"check {name}: no parser for benchmark {self.benchmark!r}")
         if not self.tags & set(configuration.TAGS):
             raise Fault(f"check {name}: no cost class; tag it {', '.join(configuration.TAGS)}")
+        if self.nodes < 0 or self.tasks_per_node < 1:
+            raise Fault(f"check {name}: nodes must be at least 0, tasks_per_node at least 1")
         if self.num_samples < 1 or self.num_warmups < 0:
             raise Fault(f"check {name}: num_samples must be at least 1, num_warmups at least 0")
         for key in set(self.conditions) - set(references().tables.conditions):
@@ -291,7 +298,7 @@ class Benchmark(rfm.RunOnlyRegressionTest):
     def limit_time(self, layouts: int) -> None:
         """Sets the job's time limit by its runs."""
         runs = (self.num_samples + self.num_warmups) * layouts
-        self.time_limit = f"{runs * self.sample_seconds + 60}s"
+        self.time_limit = f"{runs * self.sample_seconds + self.first_sample_seconds + 60}s"
 
     @builtins.run_after("setup")
     def place(self):
@@ -471,6 +478,8 @@ class Benchmark(rfm.RunOnlyRegressionTest):
                 scratch.make(folder, needed, files, direct_io)
         except scratch.ScratchError as err:
             self.leave_out(str(err))
+        # Another disk is another measurement, whatever its name.
+        self.build = {**self.build, "scratch": scratch.kind(folder.parent)}
         if chosen.resource:
             self.extra_resources = {**self.extra_resources, chosen.resource: {}}
         self.conditions = {**chosen.conditions, **self.conditions}
@@ -632,7 +641,8 @@ class Benchmark(rfm.RunOnlyRegressionTest):
         """
         layouts = self.lay_out(partition, topology_of(partition))
         runs = (self.num_samples + self.num_warmups) * len(layouts)
-        return layouts[0].num_nodes, runs * self.sample_seconds + 60
+        seconds = runs * self.sample_seconds + self.first_sample_seconds + 60
+        return layouts[0].num_nodes, seconds
 
     def case_of(self, figure: Figure) -> reference.Case:
         """The conditions of one figure of this test case, for the references."""

@@ -27,6 +27,7 @@ def lint(system: str | None, accept: bool) -> tuple[list[str], list[str]]:
         tables = reference.loaded(paths.reference()).tables
         said.append(f"{len(systems)} system(s), {len(tables.rows)} reference(s)")
         faults += of_systems.faults_of_rows(tables.rows.values(), tables, systems)
+        faults += of_systems.faults_of_words(systems, tables)
     except Fault as err:
         faults += str(err).splitlines()
     if not faults:

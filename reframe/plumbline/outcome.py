@@ -97,7 +97,7 @@ def _fom(check, figure: parse.Figure, judged) -> dict:
         "reference": bounds and bounds.decides,
         "others": list(bounds.others) if bounds else [],
         "ceiling": judged.ceiling,
-        "headline": figure.variable in check.headline,
+        "headline": bool({figure.variable, figure._replace(at="").variable} & {*check.headline}),
     }
 
 

@@ -127,6 +127,20 @@ def _hold_against(folder: Path, needed: int, files: int, direct_io: bool) -> Non
         )
 
 
+def kind(folder: Path) -> str:
+    """The type and the mount point of the file system that a folder is on; only its path where it
+    is not there."""
+    try:
+        lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()
+        place = folder.resolve(strict=True)
+    except OSError:
+        return str(folder)
+    found = [(words[4], words[words.index("-") + 1]) for words in map(str.split, lines)]
+    on = [(point, name) for point, name in found if place.is_relative_to(point)]
+    point, name = max(on, key=lambda told: len(told[0]), default=(str(folder), "?"))
+    return f"{name} {point}"
+
+
 def has_direct_io(folder: Path) -> bool:
     """Whether files of a folder can be opened past the page cache, and are not in memory anyway:
     tmpfs takes the flag since Linux 6.6, and has nothing but the page cache."""

@@ -289,6 +289,8 @@ class Session(executors.TaskEventListener):
                 "code is ReFrame's own; `plumbline run` does both"
             )
         print(closing.table(self.records, len(self.planned)))
+        if self.records and not any(f["result"] != "skip" for f in self.records):
+            self.notes.append("nothing was measured: every test case was skipped")
         for note in self.notes:
             print(f"plumbline: {note}")
         if self.records and not self.dry_run:

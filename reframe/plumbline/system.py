@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -31,6 +32,12 @@ def _schema() -> jsonschema.Draft7Validator:
     whole = json.loads(Path(schemas.__path__[0], "config.json").read_text(encoding="utf-8"))
     parts = {key: whole["properties"][key] for key in ("systems", "environments")}
     return jsonschema.Draft7Validator({**whole, "properties": parts, "required": ["systems"]})
+
+
+@functools.cache
+def _schema_of_extras() -> jsonschema.Draft7Validator:
+    text = Path(__file__).with_name("extras.schema.json").read_text(encoding="utf-8")
+    return jsonschema.Draft7Validator(json.loads(text))
 
 
 def faults(content: dict) -> Iterator[str]:
@@ -81,6 +88,14 @@ def _faults_of_partition(partition: dict, environments: dict) -> Iterator[str]:
     if not _registered(backends.getscheduler, partition["scheduler"]):
         yield f"scheduler {partition['scheduler']!r} is not known to ReFrame or Plumbline"
     processor, extras = partition.get("processor", {}), partition.get("extras", {})
+    wrong = list(_schema_of_extras().iter_errors(extras))
+    for fault in wrong:
+        yield f"extras{fault.json_path[1:]}: {fault.message}"
+    if wrong:
+        return
+    pattern = extras.get("rack_pattern")
+    if pattern is not None and not _has_group(pattern):
+        yield f"extras.rack_pattern: {pattern!r} is no pattern with a group, which is the rack"
     placements = extras.get("placements", [])
     if not isinstance(placements, list):
         yield f"extras.placements: {placements!r} is no list"
@@ -119,12 +134,54 @@ def _faults_of_topology(processor: dict, devices: list, extras: dict) -> Iterato
             yield f"extras.placements: {fault}"
 
 
+def _has_group(pattern: str) -> bool:
+    try:
+        return re.compile(pattern).groups > 0
+    except re.error:
+        return False
+
+
 def _registered(find, name: str) -> bool:
     try:
         find(name)
     except Exception:
         return False
     return True
+
+
+#: Features of an environment that are no benchmark: what it can build with.
+_MODELS = {"mpi", "omp", "serial", "cuda", "hip", "kokkos", "sycl"}
+
+
+def faults_of_words(systems: dict[str, dict], tables: Tables) -> Iterator[str]:
+    """Conditions and features of the systems that no table and no check knows: they would match
+    nothing, in silence.
+
+    :arg systems: name -> content of the system's file.
+    """
+    for name, content in systems.items():
+        file = paths.systems() / f"{name}.yaml"
+        for partition in content["systems"][0]["partitions"]:
+            extras = partition.get("extras", {})
+            told = {"extras": extras.get("conditions", {})}
+            for group in ("variants", "file_systems"):
+                told |= {
+                    f"extras.{group}.{key}": one.get("conditions", {})
+                    for key, one in extras.get(group, {}).items()
+                }
+            for where, conditions in told.items():
+                for key in set(conditions) - set(tables.conditions):
+                    yield (
+                        f"{file}: partition {partition['name']}: {where}: condition {key!r} is not "
+                        f"in reference/conditions.yaml"
+                    )
+        for environment in content.get("environments", []):
+            for feature in environment.get("features", []):
+                if feature not in _MODELS and feature not in tables.foms:
+                    yield (
+                        f"{file}: environment {environment['name']}: feature {feature!r} is no "
+                        f"benchmark of reference/foms.yaml, nor one of {', '.join(sorted(_MODELS))}"
+                    )
 
 
 def faults_of_rows(rows: Iterable[Row], tables: Tables, systems: dict[str, dict]) -> Iterator[str]:
