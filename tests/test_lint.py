@@ -83,7 +83,10 @@ SYSTEM_FAULTS = [
     (lambda c: partition(c)["extras"].update(placements="all"), "'all' is no list"),
     (lambda c: partition(c)["environs"].append("icc"), "environs: 'icc' is not among"),
     (lambda c: partition(c).update(max_jobs="4"), "'4' is not of type 'number'"),
-    (lambda c: partition(c)["extras"].update({"file-systems": {}}), "does not match"),
+    (
+        lambda c: partition(c)["extras"].update({"file-systems": {}}),
+        "'file-systems' does not match",
+    ),
     (lambda c: partition(c)["extras"]["usable_cpus"].append(9), "[9] are beyond the 4 CPUs"),
     (lambda c: partition(c)["extras"]["placements"].append("numa-2-0"), "no usable NUMA domain 2"),
     (lambda c: extras(c).update(gpu_memry=1), "'gpu_memry' does not match any"),
