@@ -1,7 +1,8 @@
 """GPCNeT: a network's latency and bandwidth, alone and under congestion."""
 
 import reframe as rfm
-from plumbline.check import NONE, Benchmark, Figure, of_scale, published_scales, variants
+from plumbline.check import Benchmark, Figure
+from plumbline.parameters import NONE, of_scale, published_scales, variants
 
 #: Bytes of the bandwidth tests' messages, unless the environment's program was built for others
 #: (``extras.gpcnet_message_size``).

@@ -1,10 +1,9 @@
 """OSU Micro-Benchmarks: latency, bandwidth and collectives of MPI, of CPUs and of GPUs."""
 
 import reframe as rfm
-from plumbline.check import (
+from plumbline.check import Benchmark, Figure
+from plumbline.parameters import (
     NONE,
-    Benchmark,
-    Figure,
     gpu_variants,
     of_scale,
     of_variants,

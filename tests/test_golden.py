@@ -69,6 +69,7 @@ def _shown(path: Path, folder: Path) -> str:
     text = "\n".join(parts)
     text = text.replace(str(foreign.facility.BIN), "PROGRAMS").replace(str(folder), "FOLDER")
     text = re.sub(r"(plumbline-\w+?)-[0-9a-f]{8}\b", r"\1-RANDOM", text)
+    text = re.sub(r"/sessions/\d{8}T\d{6}Z-[0-9a-f]+/", "/sessions/SESSION/", text)
     return re.sub(r"^export FACILITY_.*\n", "", text, flags=re.M)
 
 
