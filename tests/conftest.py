@@ -151,6 +151,13 @@ FIELDS
 """
 
 
+def _as_a_user_starts_it(cores: set[int]) -> None:
+    """In a new process: its cores; and a SIGINT that is heard, which a shell's background job,
+    such as these tests may be, has ignored."""
+    os.sched_setaffinity(0, cores)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Testbed:
     """A system in a folder of its own, with what its commands find in their environment."""
 
@@ -298,7 +305,7 @@ class Testbed:
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
-            preexec_fn=lambda: os.sched_setaffinity(0, cores),
+            preexec_fn=lambda: _as_a_user_starts_it(cores),
         )
 
     def ended(self, process: subprocess.Popen, before: set[Path]) -> Done:

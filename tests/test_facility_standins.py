@@ -1109,7 +1109,9 @@ def test_ior_has_the_printed_numbers() -> None:
     tasks = [
         Task(rank, machine.nodes[rank // 8], rank % 8, (4 * (rank % 8),)) for rank in range(96)
     ]
-    command = ["ior", "-F", "-r", "-z", "-w", "-b", "4g", "-t", "32m", "-C", "-o", "f"]
+    # Its folder tells which file system it is: that of one building block.
+    Path("gl4-unit").mkdir()
+    command = ["ior", "-F", "-r", "-z", "-w", "-b", "4g", "-t", "32m", "-C", "-o", "gl4-unit/f"]
     ((_, text, _),) = programs.play(one_run("summit", command, tasks=tasks))
     rates = [float(rate) for rate in re.findall(r"^(?:read|write) +([\d.]+) +\d+ ", text, re.M)]
     assert [rate * 2**20 / 1e9 for rate in rates] == pytest.approx([36, 42], rel=1e-4)
