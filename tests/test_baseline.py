@@ -317,3 +317,16 @@ def test_records_of_schema_1_are_read_as_what_they_stand_for(testbed: Testbed) -
     assert (fom["at"], fom["placement"], fom["reason"]) == ("", "all-cores", "")
     assert fom["summary"] == {"min": 100, "median": 100, "mean": 100, "max": 100, "std": 0}
     assert read["tasks"] == new["tasks"]
+
+
+def test_a_figure_that_one_session_lacks_is_named(testbed: Testbed) -> None:
+    testbed.environment("disk", "fio")
+    small = figure(50.0, size=8)
+    for number in (1, 2, 3):
+        more = [small] if number < 3 else []
+        remember(testbed, number, 100.0, foms=[figure(100.0), *more])
+    done = testbed.plumbline("baseline", testbed.name)
+    assert done.code == 0, done.said
+    assert "left out: not measured in every session: " in done.err
+    assert "write_bandwidth_8" in done.err
+    assert len(table(testbed)) == 1

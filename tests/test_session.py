@@ -365,6 +365,30 @@ def test_what_plumbline_run_refuses(testbed: Testbed):
         assert done.sessions == []
 
 
+@pytest.mark.parametrize(
+    ("variable", "says"),
+    [
+        ("num_sample=1", "no check here has a variable 'num_sample'"),
+        ("placement=one-core", "no check here has a variable 'placement'"),
+        ("fio.sizes=8", "check fio has no variable 'sizes'"),
+    ],
+)
+def test_a_variable_that_no_check_has_is_refused(testbed: Testbed, variable: str, says: str):
+    """ReFrame warns, measures something else, and exits 0."""
+    testbed.environment("disk", "fio")
+    done = testbed.plumbline("run", *FIO, "-S", variable)
+    assert done.code == 2
+    assert says in done.err
+    assert done.sessions == []
+
+
+def test_a_dry_run_says_that_it_measured_nothing(testbed: Testbed):
+    testbed.environment("disk", "fio")
+    done = testbed.reframe("-c", CHECKS, "--dry-run", *FIO)
+    assert "2 of 2 test cases: 2 would run" in done.out
+    assert "pass" not in done.out[done.out.index("plumbline: 2 of 2") :]
+
+
 @pytest.mark.parametrize("phase", ["sanity", "performance"])
 def test_the_plain_command_without_a_phase_trusts_nothing(testbed: Testbed, phase: str):
     testbed.environment("disk", "fio")

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from plumbline import paths, record, reference
 from plumbline.errors import Fault
+from plumbline.parse import Figure
 from plumbline.table import SITE, Baseline, Row, key_of, read_rows
 
 #: Columns of ``reference/site/<system>.csv``.
@@ -59,6 +60,13 @@ def propose(
             reason = f"fewer than {rules.sessions} sessions that passed with its build"
             left_out[reason].append(f"{name}: {len(sessions)} session(s)")
             continue
+        measured = Counter(
+            figure
+            for session in sessions
+            for figure in {f for run in same if run["session"] == session for f in _figures(run)}
+        )
+        missing = [f.variable for f, count in measured.items() if count < len(sessions)]
+        left_out["not measured in every session"] += [f"{name}: {f}" for f in missing]
         for row in _rows_of(system, newest, same, sessions):
             noisy = row.spread > rules.noise * row.value
             if noisy and not _is_distribution(row.benchmark, row.metric):
@@ -67,7 +75,11 @@ def propose(
                 left_out["measured by another check too"].append(row.id)
             else:
                 rows[key_of(row)] = row
-    return list(rows.values()), left_out
+    return list(rows.values()), {reason: names for reason, names in left_out.items() if names}
+
+
+def _figures(run: dict) -> list[Figure]:
+    return [Figure(fom["metric"], fom["size"], fom["at"]) for fom in run["foms"]]
 
 
 def _alike(run: dict, newest: dict) -> bool:

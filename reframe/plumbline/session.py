@@ -288,7 +288,7 @@ class Session(executors.TaskEventListener):
                 "plain reframe: this session was not held against the inventory, and the exit "
                 "code is ReFrame's own; `plumbline run` does both"
             )
-        print(closing.table(self.records, len(self.planned)))
+        print(closing.table(self.told(), len(self.planned)))
         if self.records and not any(f["result"] != "skip" for f in self.records):
             self.notes.append("nothing was measured: every test case was skipped")
         for note in self.notes:
@@ -303,6 +303,12 @@ class Session(executors.TaskEventListener):
             sys.stdout.flush()
             os._exit(2)
         return self.exit_code
+
+    def told(self) -> list[dict]:
+        """The records as the closing table tells of them: a dry run measured nothing."""
+        if not self.dry_run:
+            return self.records
+        return [f | {"result": "would run"} if f["result"] == "pass" else f for f in self.records]
 
     def write_survey(self) -> None:
         """What a dry run found out, for `plumbline doctor` and `plumbline lint`."""

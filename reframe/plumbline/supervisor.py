@@ -34,7 +34,7 @@ def run(system: str | None, arguments: list[str], strict: bool) -> int:
     reference.loaded(paths.reference())
     named_checks = _values(arguments, "-c", "--checkpath")
     own = not named_checks or any(Path(c).resolve() == paths.CHECKS for c in named_checks)
-    variables = [f"--setvar={value}" for value in _values(arguments, "-S", "--setvar")]
+    variables = _values(arguments, "-S", "--setvar")
     there = survey.listed(system, named_checks or [str(paths.CHECKS)], variables)
     os.environ["RFM_CONFIG_FILES"] = str(paths.SETTINGS)
     os.environ["PLUMBLINE_STRICT"] = "1" if strict else os.environ.get("PLUMBLINE_STRICT", "0")

@@ -16,6 +16,7 @@ from plumbline.errors import Fault
 
 _CASE = re.compile(r"^- (?P<check>\S.*?) /[0-9a-f]+ @(?P<where>\S+)$", re.M)
 _TRACEBACK = re.compile(r"^.*Traceback \(most recent call last\):\n((?: .*\n)+)(\S.*)$", re.M)
+_UNSET = re.compile(r"test '([^']+)': the following variables were not set: (.*)")
 _WARNING = re.compile(r"^WARNING: (.*(?:\n(?!\[|- |WARNING).+)*)", re.M)
 
 
@@ -78,11 +79,25 @@ def _told(said: str) -> str:
 def listed(system: str | None, checks: list[str], variables: list[str]) -> set[str]:
     """The names of all test cases of a system, by ReFrame's listing.
 
-    :arg variables: ReFrame's options that set variables of the checks.
-    :raises Fault: if a check file cannot be loaded or the system is unknown.
+    :arg variables: what is set of the checks, as ReFrame's ``-S`` takes it: ``[CHECK.]NAME=VALUE``.
+    :raises Fault: if a check file cannot be loaded, the system is unknown, or a variable is none
+        of any check's, which ReFrame warns of and then measures something else.
     """
-    said = reframe([*_from(checks), *variables, "-lC"], system)
-    return {f"{case['check']} @{case['where']}" for case in _CASE.finditer(said)}
+    options = [f"--setvar={variable}" for variable in variables]
+    said = reframe([*_from(checks), *options, "-lC"], system)
+    cases = {f"{case['check']} @{case['where']}" for case in _CASE.finditer(said)}
+    names = {case.split()[0] for case in cases}
+    without: dict[str, set[str]] = {}
+    for check, unset in _UNSET.findall(said):
+        for name in re.findall(r"'([^']+)'", unset):
+            without.setdefault(name, set()).add(check)
+    for variable in variables:
+        target, _, name = variable.partition("=")[0].rpartition(".")
+        lacking = without.get(name, set())
+        if target in lacking if target else names and names <= lacking:
+            who = f"check {target}" if target else "no check here"
+            raise Fault(f"-S {variable}: {who} has {'no' if target else 'a'} variable {name!r}")
+    return cases
 
 
 def surveyed(system: str | None, checks: list[str], arguments: list[str]) -> list[Case]:
