@@ -1,17 +1,22 @@
 # make run    measure this machine          ARGS='--mode=smoke' and other ReFrame options
+# make build  build the other benchmarks for this machine with Spack: local:openmpi, local:mpich
 # make test   pass the tests
 # make lint   style, and systems, references and checks against each other
 # make docs   the pages that are rendered from the reference tables
+# make lock   every Spack environment concretized anew: some forty minutes
 # make bench  what the harness itself costs
 # make golden job scripts of every system, and the page of what is asserted, written anew
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test lint docs golden bench setup
+.PHONY: run build test lint docs golden lock bench setup
 
 run: setup
 	@$(BIN)/plumbline run $(ARGS)
+
+build: setup
+	@$(BIN)/plumbline build $(or $(ARGS),local)
 
 test: setup
 	@command -v slurmctld >/dev/null && command -v munged >/dev/null || { test "$$(id -u)" = 0 && \
@@ -31,6 +36,9 @@ golden: setup
 docs: setup
 	$(BIN)/plumbline refs --pages docs/papers
 	$(BIN)/python -m plumbline.power docs/power.md
+
+lock: setup
+	@$(BIN)/plumbline lock --page docs/environments.md $(ARGS)
 
 bench: setup
 	@$(BIN)/python tests/bench.py $(ARGS)

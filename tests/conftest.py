@@ -190,6 +190,7 @@ class Testbed:
             "PLUMBLINE_REFERENCE": str(self.reference),
             "PLUMBLINE_RESULTS": str(self.results),
             "PLUMBLINE_SCRATCH": str(self.scratch),
+            "PLUMBLINE_SPACK_ENV": str(self.folder / "spack-env"),
             "RFM_CONFIG_FILES": str(ROOT / "reframe" / "settings.py"),
             "RFM_COLORIZE": "0",
         }

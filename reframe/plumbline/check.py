@@ -240,6 +240,7 @@ class Benchmark(rfm.RunOnlyRegressionTest):
                 self.current_environ.extras.get("provider", "path"),
                 self.program,
                 functools.partial(_which, self.current_partition, self.current_environ),
+                f"{self.current_system.name}:{self.current_environ.name}",
             )
             launcher = self.current_environ.extras.get("launcher")
             if launcher or self.job.launcher.registered_name == "local":

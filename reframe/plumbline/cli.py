@@ -41,6 +41,10 @@ def main():
     """
 
 
+def _say(line: str) -> None:
+    click.echo(f"plumbline: {line}")
+
+
 _system = click.option("--system", metavar="NAME", help="The system; by host name if not given.")
 _format = click.option(
     "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True
@@ -73,6 +77,136 @@ def run(strict: bool, system: str | None, arguments: tuple[str, ...]):
     from plumbline import supervisor
 
     sys.exit(supervisor.run(system, list(arguments), strict))
+
+
+def _named(names: tuple[str, ...]) -> list:
+    """The Spack environments that a command line names, each once; all of them without a name."""
+    from plumbline import environments
+
+    found = [known for name in names for known in environments.named(name)]
+    return list(dict.fromkeys(found)) if names else environments.every()
+
+
+@main.command()
+@click.option("-j", "--jobs", type=click.IntRange(min=1), help="Compilations at once.")
+@click.argument("names", nargs=-1, metavar="[SYSTEM[:TOOLCHAIN]]...")
+def build(jobs: int | None, names: tuple[str, ...]):
+    """Build a system's benchmarks with Spack, for each of its toolchains or for one.
+
+    Spack itself is brought first, at a pinned commit; without a SYSTEM only that is done. What is
+    built is left alone. A run never builds: checks are skipped where this was not done.
+    """
+    from plumbline import build as builder
+    from plumbline import spack
+
+    if not names:
+        with spack.locked(_say):
+            spack.bootstrap(_say)
+        _say(f"Spack is in {spack.checkout('spack')}; `plumbline build SYSTEM` builds with it")
+        return
+    failed = []
+    for environment in _named(names):
+        try:
+            builder.build(environment, jobs, _say)
+        except Fault as err:
+            # One toolchain's trouble is no reason to leave the others unbuilt.
+            failed.append(environment.name)
+            for line in str(err).splitlines():
+                click.echo(f"plumbline: {line}", err=True)
+    if failed:
+        raise Fault(f"not built: {', '.join(failed)}")
+
+
+@main.command()
+@click.argument("names", nargs=-1, metavar="[SYSTEM[:TOOLCHAIN]]...")
+@click.option(
+    "-j",
+    "--jobs",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Environments at once; each takes some 1.5 GiB of memory.",
+)
+@click.option("--page", type=click.Path(path_type=Path), metavar="FILE",
+              help="Write what was concretized, and how long it took.")  # fmt: skip
+def lock(names: tuple[str, ...], jobs: int, page: Path | None):
+    """Concretize Spack environments anew, all without a SYSTEM, and keep their locks."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    from plumbline import build as builder
+    from plumbline import spack
+
+    failed = []
+
+    def solve(environment):
+        try:
+            return builder.lock(environment, _say)
+        except Fault as err:
+            failed.append(environment.name)
+            for line in str(err).splitlines():
+                click.echo(f"plumbline: {line}", err=True)
+            return None
+
+    wanted = _named(names)
+    _say(f"{len(wanted)} environment(s), about a minute each")
+    with spack.locked(_say):
+        spack.bootstrap(_say)
+        with ThreadPoolExecutor(jobs) as pool:
+            solutions = [solution for solution in pool.map(solve, wanted) if solution]
+    if failed:
+        raise Fault(f"not concretized: {', '.join(failed)}")
+    if page:
+        page.write_text(builder.page(solutions, jobs), encoding="utf-8")
+
+
+@main.command()
+@click.argument("name", metavar="SYSTEM:TOOLCHAIN")
+def bom(name: str):
+    """Print the bill of materials of a Spack environment as CycloneDX JSON.
+
+    Of what is built, or else of the lock that is kept beside the manifest.
+    """
+    from plumbline import bom as bill
+    from plumbline import build as builder
+
+    environments = _named((name,))
+    if len(environments) != 1:
+        raise Fault(f"{name}: name one of {', '.join(e.name for e in environments)}")
+    (environment,) = environments
+    built = builder.built(environment)
+    of = built.lock if built else environment.lock()
+    if of is None:
+        raise Fault(f"{environment.folder}: no lock there: `plumbline lock {name}`")
+    if built and (reason := builder.why_not(environment)):
+        click.echo(f"plumbline: {reason}: the bill is of what is built", err=True)
+    click.echo(bill.of(environment, of, built.mark if built else builder.of_pins()))
+
+
+@main.group()
+def mirror():
+    """Carry everything that builds need to a site without a network."""
+
+
+@mirror.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("names", nargs=-1, required=True, metavar="SYSTEM[:TOOLCHAIN]...")
+def create(folder: Path, names: tuple[str, ...]):
+    """Make a mirror in FOLDER of everything that these environments are built from."""
+    from plumbline import mirror as mirrors
+
+    mirrors.create(folder.absolute(), _named(names), _say)
+
+
+@mirror.command()
+@click.argument("folder", type=click.Path(path_type=Path), required=False)
+@click.option("--off", is_flag=True, help="Use the network again.")
+def use(folder: Path | None, off: bool):
+    """Have builds take everything from the mirror in FOLDER."""
+    from plumbline import mirror as mirrors
+
+    if off == (folder is not None):
+        raise Fault("name the mirror's folder, or --off")
+    mirrors.use(folder, _say)
 
 
 @main.command()
@@ -111,9 +245,10 @@ def doctor(system: str | None, form: str):
     if form == "json":
         click.echo(json.dumps(found, indent=1))
         return
-    for part in ("machine", "programs"):
-        click.echo(tabulate(found[part].items(), tablefmt="plain"))
-        click.echo()
+    for part in ("machine", "programs", "environments"):
+        if found[part]:
+            click.echo(tabulate(found[part].items(), tablefmt="plain"))
+            click.echo()
     for line in found["cut off"]:
         click.echo(f"cut off: session {line}")
     for path in found["left over"]:
@@ -132,7 +267,7 @@ def doctor(system: str | None, form: str):
 @_system
 @click.option("--accept", is_flag=True, help="Write the inventory anew, as the system is now.")
 def lint(system: str | None, accept: bool):
-    """Hold systems, references, tolerances and checks against each other.
+    """Hold systems, Spack environments, references, tolerances and checks against each other.
 
     Writes the system's inventory where there is none. Exits with 1 on any fault.
     """

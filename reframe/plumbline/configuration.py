@@ -10,11 +10,10 @@ from __future__ import annotations
 import os
 import re
 import secrets
-import shutil
 import time
 from pathlib import Path
 
-from plumbline import devices, paths, placement, system
+from plumbline import devices, paths, placement, provider, system
 from plumbline.errors import Fault
 from plumbline.provider import FEATURES
 from plumbline.table import read_yaml
@@ -97,7 +96,9 @@ def _detect(path: Path, partition: dict, environments: list[dict]) -> None:
     }
     for environment in environments:
         if (environment.get("extras") or {}).get("detect"):
-            found = [f for program in FEATURES if shutil.which(program) for f in FEATURES[program]]
+            name = f"{path.stem}:{environment.get('name')}"
+            there = provider.there(environment["extras"].get("provider", "path"), name)
+            found = [feature for program in there for feature in FEATURES[program]]
             features = [*environment.get("features", []), *found]
             environment["features"] = list(dict.fromkeys(features))
 

@@ -6,7 +6,17 @@ import os
 import platform
 import shutil
 
-from plumbline import configuration, paths, placement, provider, record, survey
+from plumbline import (
+    build,
+    configuration,
+    environments,
+    paths,
+    placement,
+    provider,
+    record,
+    spack,
+    survey,
+)
 from plumbline.errors import Fault
 
 
@@ -15,12 +25,15 @@ def examine(system: str | None) -> dict:
 
     :raises Fault: if the configuration is faulty.
     """
+    cases = survey.surveyed(system, [str(paths.CHECKS)], [])
+    name = cases[0].case.rpartition("@")[2].partition(":")[0] if cases else system or build.HERE
     return {
         "machine": _machine(),
         "programs": _programs(),
+        "environments": _environments(name),
         "cut off": record.unfinished(paths.results()),
         "left over": [str(path) for path in sorted(paths.scratch().glob("plumbline-*"))],
-        "cases": [vars(c) for c in survey.surveyed(system, [str(paths.CHECKS)], [])],
+        "cases": [vars(case) for case in cases],
     }
 
 
@@ -43,15 +56,39 @@ def _machine() -> dict[str, str]:
 
 
 def _programs() -> dict[str, str]:
+    """Program -> where it is, from each provider that has it, or why none has it."""
     found = {}
     for name in provider.FEATURES:
-        for where in provider.PROVIDERS:
+        why = ""
+        for source, environment in _sources():
             try:
-                program = provider.find(where, name)
+                program = provider.find(source, name, environment=environment)
             except (provider.NotProvided, Fault) as err:
-                found[f"{name} ({where})"] = f"no: {err}"
-            else:
-                mpi = program.build.get("mpi", "none")
-                with_mpi = "" if mpi == "none" else f" with {mpi}"
-                found[f"{name} ({where})"] = f"{program.path}{with_mpi}"
+                # What Spack would bring is best had from there.
+                if not why or (source == "spack" and name in build.ALL_PROGRAMS):
+                    why = str(err)
+                continue
+            mpi = program.build.get("mpi", "none")
+            with_mpi = "" if mpi == "none" else f" with {mpi}"
+            found[f"{name} ({environment or source})"] = f"{program.path}{with_mpi}"
+        if not any(key.startswith(f"{name} (") for key in found):
+            found[name] = f"no: {why}"
     return found
+
+
+def _sources() -> list[tuple[str, str]]:
+    """Where this machine's programs may come from: provider, and Spack environment."""
+    of_spack = [("spack", environment.name) for environment in environments.every(build.HERE)]
+    return [("path", ""), ("pip", ""), *of_spack]
+
+
+def _environments(system: str) -> dict[str, str]:
+    """Spack environment -> where it is built, or what would build it."""
+    told = {}
+    for environment in environments.every(system):
+        reason = build.why_not(environment)
+        folder = spack.folder_of(environment)
+        told[environment.name] = f"{reason}: plumbline build {environment.name}" if reason else (
+            f"{folder}, built {build.built(environment).mark['built']}"
+        )  # fmt: skip
+    return told

@@ -1,8 +1,8 @@
-"""Holds systems, references, tolerances and checks against each other."""
+"""Holds systems, Spack environments, references, tolerances and checks against each other."""
 
 from __future__ import annotations
 
-from plumbline import configuration, inventory, paths, reference, survey
+from plumbline import configuration, environments, inventory, paths, reference, survey
 from plumbline import system as of_systems
 from plumbline.errors import Fault
 
@@ -25,9 +25,13 @@ def lint(system: str | None, accept: bool) -> tuple[list[str], list[str]]:
         systems[path.stem] = content
     try:
         tables = reference.loaded(paths.reference()).tables
-        said.append(f"{len(systems)} system(s), {len(tables.rows)} reference(s)")
+        said.append(
+            f"{len(systems)} system(s), {len(environments.every())} Spack environment(s), "
+            f"{len(tables.rows)} reference(s)"
+        )
         faults += of_systems.faults_of_rows(tables.rows.values(), tables, systems)
         faults += of_systems.faults_of_words(systems, tables)
+        faults += environments.faults(systems)
     except Fault as err:
         faults += str(err).splitlines()
     if not faults:

@@ -4,6 +4,7 @@
 ``PLUMBLINE_SYSTEMS``     folder of the system files (default: ``systems/``)
 ``PLUMBLINE_REFERENCE``   folder of the reference tables (default: ``reference/``)
 ``PLUMBLINE_RESULTS``     folder of sessions and records (default: ``results/``)
+``PLUMBLINE_SPACK_ENV``   folder of the Spack environments (default: ``spack-env/``)
 ``PLUMBLINE_TOOLS``       install root of the providers (default: ``.tools/``)
 ``PLUMBLINE_SCRATCH``     scratch folder of the system ``local`` (default: ``/var/tmp``)
 ========================  ==========================================================
@@ -37,8 +38,13 @@ def results() -> Path:
     return _folder("PLUMBLINE_RESULTS", "results")
 
 
+def spack_env() -> Path:
+    """Folder of the Spack environments."""
+    return _folder("PLUMBLINE_SPACK_ENV", "spack-env")
+
+
 def tools() -> Path:
-    """Install root of the embedded provider ``pip``."""
+    """Install root of the providers: the wheels of ``pip``, and under ``spack/`` all of Spack's."""
     return _folder("PLUMBLINE_TOOLS", ".tools")
 
 

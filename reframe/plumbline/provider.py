@@ -7,7 +7,7 @@
     runtime wheel through the MPICH ABI (``libmpi.so.12``). Each wheel has a prefix of its own, so
     that two ``mpiexec`` never meet on one PATH.
 ``spack``
-    the view of an installed environment of ``spack-env/``: open, its programs are skipped.
+    the view of an environment of ``spack-env/`` that ``plumbline build`` has installed.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import fasteners
 
-from plumbline import paths
+from plumbline import build as builds
+from plumbline import debian, environments, paths
 from plumbline.errors import Fault
 
 #: Program -> the Debian packages that bring it, for messages and for ``make run``.
@@ -84,10 +85,16 @@ class Program:
     build: dict[str, str] = field(default_factory=dict)
 
 
-def find(provider: str, program: str, which: Callable[[str], str | None] = shutil.which) -> Program:
+def find(
+    provider: str,
+    program: str,
+    which: Callable[[str], str | None] = shutil.which,
+    environment: str = "",
+) -> Program:
     """The program of that name from that provider.
 
     :arg which: finds an executable in the environment where the program will run.
+    :arg environment: ``system:toolchain``, for the provider ``spack``.
     :raises NotProvided: if it is not there; the text names the mend.
     :raises Fault: if there is no provider of that name.
     """
@@ -96,22 +103,43 @@ def find(provider: str, program: str, which: Callable[[str], str | None] = shuti
             f"provider {provider!r} is unknown (extras.provider of the environment); "
             f"there are {', '.join(PROVIDERS)}"
         )
-    return PROVIDERS[provider](program, which)
+    return PROVIDERS[provider](program, which, environment)
 
 
-def _from_path(program: str, which: Callable[[str], str | None]) -> Program:
+def there(provider: str, environment: str) -> list[str]:
+    """The programs that an environment of the machine at hand has.
+
+    :arg environment: ``system:toolchain``.
+    """
+    if provider == "path":
+        return [program for program in FEATURES if shutil.which(program)]
+    if provider != "spack":
+        return []
+    found = builds.built(environments.Environment(*environment.split(":")))
+    # Also what got lost or is out of date: a case that is skipped is seen, one that is not there
+    # is not.
+    wanted = [program for program, _ in found.programs()] if found else []
+    return [program for program in FEATURES if program in wanted]
+
+
+def _from_path(program: str, which: Callable[[str], str | None], environment: str) -> Program:
     path = which(program)
     if path is None:
         mend = "load its module, or put it on PATH"
         if program in DEBIAN:
             mend = f"apt-get install {' '.join(DEBIAN[program])}"
         raise NotProvided(f"{program} is not on PATH: {mend}")
+    return _at(path, "path", which)
+
+
+def _at(path: str, provider: str, which: Callable[[str], str | None]) -> Program:
+    """An executable with the launcher of its MPI."""
     libraries = _libraries(path)
-    launcher, launcher_path, mpi = _launcher_of(program, libraries, which)
+    launcher, launcher_path, mpi = _launcher_of(Path(path).name, libraries, which)
     env_vars = {}
     if launcher == "openmpi" and os.geteuid() == 0:
         env_vars = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    build = {"provider": "path", "path": path, "sha256": _sha256(path), "mpi": mpi}
+    build = {"provider": provider, "path": path, "sha256": _sha256(path), "mpi": mpi}
     blas = libraries.get("blas")
     if blas:
         build["blas"] = os.path.realpath(blas)
@@ -136,6 +164,9 @@ def _launcher_of(
         version = _mpi_version(path) if path else ""
         if version.startswith(mpi):
             return launcher, path, version
+        if launcher == "hydra" and version.startswith("Intel MPI"):
+            # Of the same ABI, and with a launcher of the same name.
+            return "mpirun-intelmpi", path, version
     raise NotProvided(
         f"{program} is linked with {mpi}, and none of {', '.join(names)} on PATH belongs to "
         f"{mpi}: install that MPI's launcher, or put it first on PATH"
@@ -165,6 +196,8 @@ def _mpi_version(launcher: str) -> str:
     said = _output([launcher, "--version"])
     if match := re.search(r"\(Open MPI\) (\S+)", said):
         return f"Open MPI {match[1]}"
+    if match := re.search(r"Intel\(R\) MPI Library.* Version (\d[\d.]*)", said):
+        return f"Intel MPI {match[1]}"
     if match := re.search(r"HYDRA build details:\s+Version:\s+(\S+)", said):
         return f"MPICH {match[1]}"
     return ""
@@ -183,7 +216,7 @@ def _sha256(path: str) -> str:
     return hashlib.sha256(Path(path).read_bytes()).hexdigest()
 
 
-def _from_pip(program: str, which: Callable[[str], str | None]) -> Program:
+def _from_pip(program: str, which: Callable[[str], str | None], environment: str) -> Program:
     if program not in _IN_WHEEL:
         raise NotProvided(f"no wheel has {program}: choose another environment with -p")
     versions = {}
@@ -205,11 +238,54 @@ def _from_pip(program: str, which: Callable[[str], str | None]) -> Program:
     return Program(str(path), "hydra", str(mpich / "bin" / "mpiexec"), env_vars, build)
 
 
-def _from_spack(program: str, which: Callable[[str], str | None]) -> Program:
-    raise NotProvided(
-        f"{program}: Spack environments are not there yet (docs/roadmap.md, step 4): give the "
-        f"environment extras.provider path, and the program's module"
-    )
+def _from_spack(program: str, which: Callable[[str], str | None], environment: str) -> Program:
+    try:
+        (known,) = environments.named(environment)
+        reason = builds.why_not(known)
+    except Fault as err:
+        raise NotProvided(f"{program}: {err}") from None
+    if reason:
+        raise NotProvided(f"{program}: {reason}: plumbline build {known.name}")
+    found = builds.built(known)
+    path = builds.program_in(found.view, program)
+    if path is None:
+        lost = program in [name for name, _ in found.programs()]
+        mend = "it is lost" if lost else f"add its package to {known.manifest}"
+        raise NotProvided(
+            f"{program} is not in Spack environment {known.name}: {mend}: plumbline build "
+            f"{known.name}"
+        )
+    # The installed package itself: a build that goes on beside a session changes the view alone.
+    path = path.resolve()
+    try:
+        node, mpi = found.package_of(path)
+    except Fault as err:
+        raise NotProvided(f"{program}: {err}") from None
+
+    def beside_mpi(name: str) -> str | None:
+        of_mpi = shutil.which(name, path=str(found.prefix_of(mpi) / "bin")) if mpi else None
+        return of_mpi or which(name)
+
+    there = _at(str(path), "spack", beside_mpi)
+    linked = {"openmpi": "openmpi", "hydra": "mpich"}.get(there.launcher)
+    here = f"{linked}@{there.build['mpi'].split()[-1]}"
+    if mpi and linked and mpi.name in ("openmpi", "mpich") and mpi.spec != here:
+        raise NotProvided(
+            f"{path} was built with {mpi.spec}, and what starts it is of {there.build['mpi']}: "
+            f"plumbline build {known.name}"
+        )
+    compiler = found.lock.provided(node, "c") or found.lock.provided(node, "cxx")
+    facts = {
+        "mpi": mpi.spec if mpi else "none",
+        "compiler": compiler.spec if compiler else "none",
+        "environment": known.name,
+        "spec": node.spec,
+        "hash": node.hash,
+        "lock": found.lock.sha256,
+        "spack": found.mark["spack"],
+        "packages": found.mark["packages"],
+    }
+    return replace(there, build=there.build | facts)
 
 
 #: Name in ``extras.provider`` -> how it finds a program.
@@ -221,7 +297,8 @@ def prefix_of(name: str) -> Path:
     return paths.tools() / name
 
 
-def _lock_of(name: str) -> Path:
+def lock_of(name: str) -> Path:
+    """The lock that one of the wheels is installed from."""
     return Path(__file__).with_name("pip") / f"{name}.lock"
 
 
@@ -242,7 +319,7 @@ def _prefix_fault(name: str) -> str | None:
     installed = _distribution(prefix, distribution)
     if installed is None or installed.files is None:
         return f"{prefix} is half installed"
-    if f"{distribution}=={installed.version} " not in _lock_of(name).read_text():
+    if f"{distribution}=={installed.version} " not in lock_of(name).read_text():
         return f"{prefix} has {distribution} {installed.version}, which is not the locked one"
     for file in [*installed.files, *needed]:
         path = prefix / file if isinstance(file, str) else Path(file.locate())
@@ -280,7 +357,7 @@ def _install_wheel(name: str) -> None:
     command = [*pip, *options, "--timeout=15", "--retries=2", f"--prefix={partial}"]
     with log.open("w") as file:
         done = subprocess.run(
-            [*command, "-r", str(_lock_of(name))], stdout=file, stderr=file, check=False
+            [*command, "-r", str(lock_of(name))], stdout=file, stderr=file, check=False
         )
     if done.returncode:
         shutil.rmtree(partial, ignore_errors=True)
@@ -302,20 +379,9 @@ def install_packages(say: Callable[[str], None]) -> None:
     if not missing:
         return
     packages = sorted({package for program in missing for package in DEBIAN[program]})
-    command = ["apt-get", "install", "-y", "--no-install-recommends", *packages]
     told = f"{' and '.join(missing)} not on PATH"
-    if os.geteuid() != 0 or shutil.which("apt-get") is None:
-        say(f"{told}: their checks are skipped until you say: {' '.join(command)}")
-        return
-    say(f"{told}: installing {' '.join(packages)} from Debian's packages")
-    paths.tools().mkdir(parents=True, exist_ok=True)
-    log = paths.tools() / "apt.log"
-    patience = ["-o", "Acquire::http::Timeout=15", "-o", "Acquire::Retries=1"]
-    settings = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    with log.open("w") as file:
-        for step in (["apt-get", "update"], command):
-            done = subprocess.run(
-                [*step, *patience], stdout=file, stderr=file, env=settings, check=False
-            )
-    if done.returncode:
-        say(f"apt-get failed, see {log}; the checks of {' and '.join(missing)} are skipped")
+    if not debian.can_install():
+        install = " ".join(debian.command(packages))
+        say(f"{told}: their checks are skipped until you say: {install}")
+    elif not debian.install(packages, paths.tools() / "apt.log", lambda s: say(f"{told}: {s}")):
+        say(f"the checks of {' and '.join(missing)} are skipped")

@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-from plumbline import inventory, paths, reference, session, survey
+from plumbline import build, environments, inventory, paths, reference, session, survey
 from plumbline.errors import Fault
 
 #: ReFrame's options that a session cannot have, and why.
@@ -50,6 +50,8 @@ def run(system: str | None, arguments: list[str], strict: bool) -> int:
         code = end.code if isinstance(end.code, int) else 2
     ended = session.current
     if ended is None or not ended.planned:
+        for line in _unbuilt(there):
+            print(f"plumbline: {line}", file=sys.stderr)
         return 2
     if own:
         faults = _against_inventory(ended, there, strict)
@@ -57,7 +59,7 @@ def run(system: str | None, arguments: list[str], strict: bool) -> int:
         ended.notes.append("other checks than checks/: not held against the inventory")
         faults = []
     ended.supervised = True
-    ended.notes += faults
+    ended.notes += [*_unbuilt(there), *faults]
     result = ended.close()
     if result == 1 or faults:
         return 1
@@ -76,6 +78,20 @@ def _values(arguments: list[str], short: str, long: str) -> list[str]:
         elif argument.startswith(short) and not argument.startswith("--"):
             found.append(argument[len(short) :])
     return found
+
+
+def _unbuilt(there: set[str]) -> list[str]:
+    """What Spack would add on the machine at hand, whose unbuilt environments have no cases that
+    could be skipped; in one line."""
+    if not any(f"@{build.HERE}:" in case for case in there):
+        return []
+    names = [e.name for e in environments.every(build.HERE) if not build.built(e)]
+    if not names:
+        return []
+    return [
+        f"{' and '.join(names)}: not built; `make build` would add OSU Micro-Benchmarks, "
+        f"BabelStream, IOR, mdtest, Comm|Scope and GPCNeT"
+    ]
 
 
 def _against_inventory(ended: session.Session, there: set[str], strict: bool) -> list[str]:

@@ -1,0 +1,16 @@
+"""MPICH with the compiler wrappers that bear its name, as Debian has them."""
+
+from spack_repo.builtin.packages.mpich.package import Mpich as BuiltinMpich
+from spack_repo.plumbline import debian
+
+
+class Mpich(BuiltinMpich):
+    __doc__ = BuiltinMpich.__doc__
+
+    def setup_dependent_package(self, module, dependent_spec):
+        super().setup_dependent_package(module, dependent_spec)
+        debian.to_dependents(self)
+
+    def setup_run_environment(self, env):
+        super().setup_run_environment(env)
+        debian.to_environment(self, env)

@@ -1,0 +1,1 @@
+spack -e perlmutter/cray-mpich mirror create --all -d mirror

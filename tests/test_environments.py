@@ -1,0 +1,363 @@
+"""Spack environments: the shipped ones, and faults seeded into one, each told apart."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import cyclonedx.schema
+import jsonschema
+import pytest
+import yaml
+from click.testing import CliRunner
+from plumbline import bom, build, configuration, environments, paths
+from plumbline.cli import main
+from plumbline.environments import Environment
+from plumbline.errors import Fault
+from referencing import Registry, Resource
+
+SHIPPED = environments.every()
+HISTORICAL = {"cielo", "fx10", "llnl-broadwell", "titan", "xt3", "xt4", "xt5", "xt6"}
+
+
+def names(environment: Environment) -> str:
+    return environment.name
+
+
+@pytest.fixture(scope="module")
+def systems() -> dict[str, dict]:
+    return {path.stem: configuration.read_system(path) for path in configuration.system_files()}
+
+
+# -- the shipped ones ----------------------------------------------------------------------------
+
+
+def test_shipped_environments_are_good(systems: dict[str, dict]):
+    """Lint finds nothing: manifests, features, modules, pins, paths, and every lock up to date."""
+    assert list(environments.faults(systems)) == []
+
+
+def test_every_current_system_has_its_environments(systems: dict[str, dict]):
+    assert {environment.system for environment in SHIPPED} == set(systems) - HISTORICAL
+
+
+@pytest.mark.parametrize("environment", SHIPPED, ids=names)
+def test_lock_is_of_the_systems_own_nodes(environment: Environment):
+    """One operating system, one processor family, nothing of the machine that concretized."""
+    lock = environment.lock()
+    nodes = lock.nodes.values()
+    (platform,) = {node.platform for node in nodes}
+    families = {environments.family(node.target) for node in nodes}
+    assert len(families) == 1
+    if environment.system != "local":
+        assert platform != "debian12"
+        for root in environment.roots():
+            assert f"arch=linux-{platform}-" in root
+
+
+@pytest.mark.parametrize("environment", SHIPPED, ids=names)
+def test_compilers_and_mpi_are_the_sites(environment: Environment):
+    """What the site gives is taken as given; only benchmarks and small libraries are built."""
+    lock = environment.lock()
+    for digest in lock.roots:
+        root = lock.nodes[digest]
+        for virtual in ("c", "cxx", "fortran", "mpi"):
+            provider = lock.provided(root, virtual)
+            assert provider is None or provider.prefix, f"{root.spec}: {provider.spec} is built"
+
+
+@pytest.mark.parametrize("environment", SHIPPED, ids=names)
+def test_pinned_versions_are_what_is_locked(environment: Environment):
+    lock = environment.lock()
+    pins = environment.configuration("packages")
+    for digest in lock.roots:
+        root = lock.nodes[digest]
+        assert f"@={root.version}" in str(pins[root.name]["require"])
+
+
+def cyclonedx_schema() -> jsonschema.Draft7Validator:
+    folder = Path(cyclonedx.schema.__file__).with_name("_res")
+    schemas = {path.name: json.loads(path.read_text()) for path in folder.glob("*.schema.json")}
+    found = [(schema["$id"], Resource.from_contents(schema)) for schema in schemas.values()]
+    registry = Registry().with_resources(found)
+    return jsonschema.Draft7Validator(schemas["bom-1.6.SNAPSHOT.schema.json"], registry=registry)
+
+
+@pytest.mark.parametrize("environment", SHIPPED, ids=names)
+def test_bill_of_materials(environment: Environment):
+    """Valid CycloneDX, the same text each time, with every package of the lock."""
+    lock = environment.lock()
+    text = bom.of(environment, lock, build.of_pins())
+    assert text == bom.of(environment, lock, build.of_pins())
+    bill = json.loads(text)
+    cyclonedx_schema().validate(bill)
+    assert {(c["name"], c["version"]) for c in bill["components"]} == {
+        (node.name, node.version) for node in lock.nodes.values()
+    }
+    assert len(bill["components"]) == len(lock.nodes)
+
+
+def test_bom_command():
+    done = CliRunner().invoke(main, ["bom", "local:openmpi"])
+    assert done.exit_code == 0
+    assert json.loads(done.output)["metadata"]["component"]["name"] == "local:openmpi"
+    several = CliRunner().invoke(main, ["bom", "local"])
+    assert several.exit_code == 2
+    assert "local:mpich, local:openmpi" in several.stderr
+
+
+# -- a copy with faults ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the shipped folder that a test may spoil."""
+    folder = tmp_path / "spack-env"
+    shutil.copytree(paths.spack_env(), folder, ignore=shutil.ignore_patterns(".spack-env", "view"))
+    monkeypatch.setenv("PLUMBLINE_SPACK_ENV", str(folder))
+    return folder
+
+
+def edit(path: Path, change: Callable[[dict], object]) -> None:
+    content = yaml.safe_load(path.read_text())
+    change(content)
+    path.write_text(yaml.safe_dump(content, sort_keys=False))
+
+
+def spoil(path: Path, text: str, other: str) -> None:
+    whole = path.read_text()
+    assert text in whole
+    path.write_text(whole.replace(text, other))
+
+
+HERE = Environment("local", "openmpi")
+
+
+def stale(kept: environments.Lock) -> bool:
+    environments._pins.cache_clear()
+    try:
+        return not HERE.agrees(kept)
+    finally:
+        environments._pins.cache_clear()
+
+
+def test_comments_and_layout_leave_the_lock_valid(tree: Path):
+    kept = HERE.lock()
+    assert not stale(kept)
+    for path in (HERE.manifest, tree / "local" / "externals.yaml"):
+        path.write_text("# A remark.\n" + yaml.safe_dump(yaml.safe_load(path.read_text())))
+    assert not stale(kept)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda tree: edit(HERE.manifest, lambda c: c["spack"]["specs"].append("fio")),
+        lambda tree: edit(
+            tree / "local" / "externals.yaml",
+            lambda c: c["packages"]["gcc"]["externals"][0].update(prefix="/opt/gcc"),
+        ),
+        lambda tree: edit(
+            tree / "common" / "benchmarks.yaml",
+            lambda c: c["packages"]["ior"].update(require=["@=3.3.0"]),
+        ),
+        lambda tree: edit(
+            tree / "pins.yaml", lambda c: c["packages"].update(commit="0" * 40)
+        ),
+        lambda tree: (
+            tree / "repo/spack_repo/plumbline/packages/gpcnet/package.py"
+        ).write_text("changed"),
+        lambda tree: (tree / "local" / "site.yaml").write_text("packages: {perl: {}}\n"),
+    ],
+    ids=["manifest", "included file", "pinned version", "Spack's commit", "recipe", "site's file"],
+)  # fmt: skip
+def test_lock_is_out_of_date_after_a_change(tree: Path, change):
+    kept = HERE.lock()
+    assert not stale(kept)
+    change(tree)
+    assert stale(kept)
+
+
+def test_recipe_of_another_package_leaves_the_lock_valid(tree: Path):
+    kept = HERE.lock()
+    folder = tree / "repo/spack_repo/plumbline/packages/elsewhere"
+    folder.mkdir()
+    (folder / "package.py").write_text("")
+    assert not stale(kept)
+
+
+def manifest(change: Callable[[dict], object]) -> Callable[[Path], None]:
+    return lambda tree: edit(HERE.manifest, lambda content: change(content["spack"]))
+
+
+def without(package: str) -> Callable[[Path], None]:
+    def change(content: dict) -> None:
+        rows = content["specs"][0]["matrix"]
+        rows[0] = [root for root in rows[0] if not root.startswith(package)]
+
+    return manifest(change)
+
+
+#: What is done to the tree -> what lint says of it.
+FAULTS = [
+    (lambda tree: HERE.manifest.write_text("spack: ["), "no valid YAML"),
+    (lambda tree: HERE.manifest.write_text("specs: []"), "no section `spack`"),
+    (lambda tree: HERE.manifest.unlink(), "takes its programs from Spack, and"),
+    (
+        lambda tree: shutil.copytree(HERE.folder, tree / "local" / "clang"),
+        "no environment clang with extras.provider spack",
+    ),
+    (manifest(lambda c: c["include"].append("../externels.yaml")), "externels.yaml is not there"),
+    (manifest(lambda c: c["include"].append("/etc/x.yaml")), "no path relative to this file"),
+    (manifest(lambda c: c["include"].append("$HOME/x.yaml")), "no path relative to this file"),
+    (
+        manifest(lambda c: c["specs"].append({"matrx": []})),
+        "is not valid under any of the given schemas",
+    ),
+    (manifest(lambda c: c["specs"].append("zlib-ng")), "root zlib-ng has no pinned version"),
+    (manifest(lambda c: c.update(include="../externals.yaml")), "is not of type 'array'"),
+    (manifest(lambda c: c.update(specs=[])), "$.specs: []"),
+    (manifest(lambda c: c.update(concretizer=None)), "None is not of type 'object'"),
+    (
+        lambda tree: (tree / "local" / "site.yaml").write_text("packages: [gcc]\n"),
+        "$.packages: ['gcc'] is not of type 'object'",
+    ),
+    (
+        lambda tree: (tree / "local" / "site.yaml").write_text("packages: {gcc: {externals: x}}\n"),
+        "$.packages.gcc.externals: 'x' is not of type 'array'",
+    ),
+    (manifest(lambda c: c["view"]["default"].update(root="/opt/x")), "/opt/x is a path of one"),
+    (lambda tree: (HERE.folder / "spack.lock").unlink(), "no spack.lock beside it"),
+    (lambda tree: (HERE.folder / "spack.lock").write_text("{"), "no lock of Spack's"),
+    (lambda tree: (HERE.folder / "spack.lock").write_text('{"roots": []}'), "no lock of Spack's"),
+    (manifest(lambda c: c["specs"].append("ior@3.3.0")), "was made from another manifest"),
+    (manifest(lambda c: c["specs"].append("ior %clang")), "no toolchain 'clang'"),
+    (
+        manifest(lambda c: c.update(spec=[])),
+        "Additional properties are not allowed ('spec' was unexpected)",
+    ),
+    (
+        manifest(lambda c: c["concretizer"].update(targets={"host_compatible": False})),
+        "so it needs arch=linux-<os>-<target>",
+    ),
+    (
+        manifest(lambda c: c["concretizer"].update(targets={"host_compatible": False})),
+        "no external glibc",
+    ),
+    (
+        lambda tree: shutil.copytree(tree / "local", tree / "locla"),
+        "no environment openmpi with extras.provider spack",
+    ),
+    (
+        lambda tree: spoil(HERE.folder / "spack.lock", '"version":"4.0.0"', '"version":"3.3.0"'),
+        "was made from another manifest",
+    ),
+]
+
+
+@pytest.mark.parametrize(("damage", "says"), FAULTS, ids=[says for _, says in FAULTS])
+def test_fault(tree: Path, systems: dict[str, dict], damage, says: str):
+    """The file's name and what it lacks, and nothing of the other environments."""
+    damage(tree)
+    found = list(environments.faults(systems))
+    assert [fault for fault in found if says in fault], found
+    assert all("/loc" in fault for fault in found), found
+
+
+@pytest.mark.parametrize(
+    ("package", "feature"),
+    [("osu-micro-benchmarks", "osu"), ("ior", "ior"), ("gpcnet", "gpcnet")],
+)
+def test_feature_without_its_package(tree: Path, systems, package: str, feature: str):
+    systems = json.loads(json.dumps(systems["local"]))
+    for environment in systems["environments"]:
+        if environment["name"] == "openmpi":
+            environment["features"] = ["mpi", feature]
+    without(package)(tree)
+    assert any(
+        f"feature {feature} of its ReFrame environment needs {package}" in fault
+        for fault in environments.faults({"local": systems})
+    )
+
+
+def test_model_without_its_build_and_module_of_no_external(tree: Path, systems):
+    content = json.loads(json.dumps(systems["perlmutter"]))
+    (environment,) = content["environments"]
+    environment["features"] += ["hip"]
+    environment["modules"] += ["craype-hugepages2M"]
+    told = environments.faults({"perlmutter": content})
+    found = [fault for fault in told if "perlmutter" in fault]
+    assert any("feature hip of its ReFrame environment needs a root babelstream+hip" in fault
+               for fault in found)  # fmt: skip
+    assert any("module craype-hugepages2M of its ReFrame environment is of no external" in fault
+               for fault in found)  # fmt: skip
+    assert len(found) == 2
+
+
+def test_lint_exits_with_1_on_them(tree: Path):
+    (HERE.folder / "spack.lock").unlink()
+    done = CliRunner().invoke(main, ["lint"])
+    assert done.exit_code == 1
+    assert "plumbline lock local:openmpi" in done.stderr
+
+
+def test_faulty_pins(tree: Path):
+    edit(tree / "pins.yaml", lambda content: content["spack"].update(commit="v1.1.0"))
+    environments._pins.cache_clear()
+    with pytest.raises(Fault, match="commit's 40 digits"):
+        environments.pins()
+    environments._pins.cache_clear()
+
+
+def test_unknown_names():
+    with pytest.raises(Fault, match=r"no Spack environment for system 'sumit'.*summit"):
+        environments.named("sumit")
+    with pytest.raises(Fault, match=r"no toolchain 'clang'.*local:mpich, local:openmpi"):
+        environments.named("local:clang")
+    with pytest.raises(Fault):
+        environments.named("../local")
+    for empty in ("", ":openmpi"):
+        with pytest.raises(Fault):
+            environments.named(empty)
+
+
+@pytest.mark.parametrize("required", ["@3:", "^mpich@4", "@4.0.0", "+hdf5"])
+def test_pin_that_pins_nothing(tree: Path, systems, required: str):
+    edit(tree / "common" / "benchmarks.yaml",
+         lambda c: c["packages"]["ior"].update(require=[required]))  # fmt: skip
+    found = list(environments.faults({"local": systems["local"]}))
+    assert any("local/openmpi" in f and "root ior has no pinned version" in f for f in found)
+
+
+def test_site_overrides_as_spack_merges(tree: Path, systems):
+    """Mappings by key, lists one after the other, two colons in the other's place."""
+    (tree / "perlmutter" / "site.yaml").write_text(
+        "packages:\n"
+        "  ior: {variants: +hdf5}\n"
+        "  gcc:\n    externals:\n    - {spec: gcc@13, prefix: /opt/gcc13}\n"
+        "  cray-mpich:\n    externals::\n"
+        "    - {spec: cray-mpich@9, prefix: /opt/m, modules: [m/9]}\n"
+    )
+    (environment,) = environments.named("perlmutter")
+    packages = environment.configuration("packages")
+    assert packages["ior"] == {"variants": "+hdf5", "require": ["@=4.0.0"]}
+    assert [e["spec"].split()[0] for e in packages["gcc"]["externals"]] == ["gcc@13", "gcc@11.2.0"]
+    assert packages["gcc"]["buildable"] is False
+    assert [e["spec"] for e in packages["cray-mpich"]["externals"]] == ["cray-mpich@9"]
+    found = [f for f in environments.faults(systems) if "perlmutter" in f]
+    assert any("module cray-mpich/8.1.25 of its ReFrame environment is of no" in f for f in found)
+    assert not any("ior" in f or "gcc" in f for f in found)
+
+
+def test_site_file_of_the_docs(tree: Path, systems):
+    """With the system file's module changed as the docs say, only the lock is left to be made."""
+    page = (paths.ROOT / "docs" / "spack.md").read_text()
+    (example,) = re.findall(r"```yaml\n(# spack-env/perlmutter/site\.yaml\n.*?)```", page, re.S)
+    (tree / "perlmutter" / "site.yaml").write_text(example)
+    content = json.loads(json.dumps(systems["perlmutter"]).replace("8.1.25", "8.1.28"))
+    told = environments.faults(systems | {"perlmutter": content})
+    (fault,) = [fault for fault in told if "perlmutter" in fault]
+    assert "was made from another manifest" in fault
