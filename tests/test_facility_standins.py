@@ -110,12 +110,13 @@ def captured(pattern: str) -> list:
 
 
 def masked(text: str, keep: str = "right") -> str:
-    """A text without its numbers.
+    """A text without its numbers and without the names of day and month.
 
     :arg keep: the side on which columns are aligned: a number's place is kept with the blanks
         before it (``right``) or behind it (``left``); with neither, its length does not count.
     """
     number = r"-?(?:\d[\d.]*(?:e[+-]?\d+)?|nan|inf)"
+    text = re.sub(r"\b[A-Z][a-z]{2} [A-Z][a-z]{2}(?= +\d+ \d+:)", "Day Mon", text)
     if keep == "right":
         return re.sub(rf" *{number}", lambda found: "#" * len(found[0]), text)
     if keep == "left":
