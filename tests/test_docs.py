@@ -36,7 +36,7 @@ def test_commands_are_there(page: Path):
     """Each `plumbline` command and option that a page names."""
     for line in re.findall(r"plumbline ((?:[a-z]+)(?: +--?[a-z][a-z-]*)*)", page.read_text()):
         name, *options = line.split()
-        command = cli.main.commands.get(name)
+        command = cli.main.get_command(None, name)
         if command is None:
             continue
         known = {option for parameter in command.params for option in parameter.opts}

@@ -1,0 +1,49 @@
+"""The ``plumbline`` command: a module for each subcommand, by its name.
+
+Exit codes: 0 as it should be, 1 a regression or fault found, 2 could not tell (bad input, a broken
+set-up, too little data).
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+
+import click
+
+from plumbline.errors import Fault
+
+
+class _Group(click.Group):
+    """Finds each subcommand in the module of its name, and has a fault printed in a line or two,
+    with exit code 2, instead of a traceback."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(
+            found.name for found in pkgutil.iter_modules(__path__) if found.name != "common"
+        )
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        return getattr(importlib.import_module(f"{__name__}.{cmd_name}"), cmd_name)
+
+    def invoke(self, ctx: click.Context):
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            click.echo("plumbline: stopped", err=True)
+            ctx.exit(2)
+        except Fault as err:
+            for line in str(err).splitlines():
+                click.echo(f"plumbline: {line}", err=True)
+            ctx.exit(2)
+
+
+@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="plumbline")
+def main():
+    """Holds a machine against what it is known to do.
+
+    Exit codes: 0 as it should be, 1 a regression or fault found, 2 could not tell.
+    """

@@ -1,0 +1,28 @@
+"""``plumbline lint``: systems, references and checks against each other."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from plumbline.cli.common import system_option
+
+
+@click.command()
+@system_option
+@click.option("--accept", is_flag=True, help="Write the inventory anew, as the system is now.")
+def lint(system: str | None, accept: bool):
+    """Hold systems, Spack environments, references, tolerances and checks against each other.
+
+    Writes the system's inventory where there is none. Exits with 1 on any fault.
+    """
+    from plumbline import lint as linter
+
+    faults, said = linter.lint(system, accept)
+    for line in said:
+        click.echo(f"plumbline: {line}")
+    for fault in faults:
+        click.echo(f"plumbline: {fault}", err=True)
+    click.echo(f"plumbline: {len(faults)} fault(s)")
+    sys.exit(1 if faults else 0)

@@ -1,0 +1,36 @@
+"""``plumbline parse``: what is read from a benchmark's output."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import click
+
+from plumbline.errors import Fault
+
+
+@click.command()
+@click.argument("benchmark")
+@click.argument("file", type=click.Path(path_type=Path))
+def parse(benchmark: str, file: Path):
+    """Print as JSON what Plumbline reads from an output FILE of a BENCHMARK.
+
+    Exits with 1 where the output cannot be trusted.
+    """
+    from plumbline import parse as parsers
+
+    if benchmark not in parsers.BENCHMARKS:
+        raise Fault(f"no parser for {benchmark!r}; there are {', '.join(parsers.BENCHMARKS)}")
+    try:
+        output = parsers.parse_file(benchmark, file)
+    except parsers.ParseError as err:
+        click.echo(f"plumbline: {file}: invalid: {err}", err=True)
+        sys.exit(1)
+    except OSError as err:
+        raise Fault(f"{file}: {err.strerror}") from None
+    foms = [vars(fom) for fom in output.foms]
+    click.echo(
+        json.dumps({"version": output.version, "tasks": output.tasks, "foms": foms}, indent=1)
+    )

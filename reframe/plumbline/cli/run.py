@@ -1,0 +1,27 @@
+"""``plumbline run``: running the checks."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from plumbline.cli.common import system_option
+
+
+@click.command(context_settings={"ignore_unknown_options": True})
+@click.option("--strict", is_flag=True, help="A skipped case, and a missing reference that the "
+              "inventory expects, fail the session.")  # fmt: skip
+@system_option
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def run(strict: bool, system: str | None, arguments: tuple[str, ...]):
+    """Run the checks through ReFrame, under the rules of a session.
+
+    ARGUMENTS are ReFrame's own: --mode=smoke, -n NAME, -t TAG, -p ENVIRONMENT ...
+
+    The plan is written before the first job, the cases are held against the system's inventory,
+    and every planned case is accounted for at the end.
+    """
+    from plumbline import supervisor
+
+    sys.exit(supervisor.run(system, list(arguments), strict))

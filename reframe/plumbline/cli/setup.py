@@ -1,0 +1,15 @@
+"""``plumbline setup``: installing what the checks need."""
+
+from __future__ import annotations
+
+import click
+
+
+@click.command()
+def setup():
+    """Install what the checks need: the wheels of provider `pip`, and with root Debian's hpcc
+    and fio. Does nothing, and needs no network, where all is there."""
+    from plumbline import provider
+
+    provider.install(click.echo)
+    provider.install_packages(click.echo)
