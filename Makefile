@@ -19,9 +19,10 @@ build: setup
 	@$(BIN)/plumbline build $(or $(ARGS),local)
 
 test: setup
-	@command -v slurmctld >/dev/null && command -v munged >/dev/null || { test "$$(id -u)" = 0 && \
-	    apt-get update -q && apt-get install -qy --no-install-recommends slurmctld munge numactl; } || \
-	    echo "plumbline: no slurmctld and munge: the tests that hold job scripts against Slurm skip"
+	@command -v slurmctld >/dev/null && command -v munged >/dev/null && command -v chromium >/dev/null || { \
+	    test "$$(id -u)" = 0 && apt-get update -q && \
+	    apt-get install -qy --no-install-recommends slurmctld munge numactl chromium; } || \
+	    echo "plumbline: no slurmctld, munge or chromium: the tests that need them skip"
 	@$(BIN)/python -m pytest $(ARGS)
 
 lint: setup

@@ -41,7 +41,7 @@ class hpcc(Benchmark):
             self.tags = {"full"}
             self.sample_seconds = 4 * 3600
         else:
-            self.tags = {"nightly", "maintenance"}
+            self.tags = {"nightly", "maintenance", "screen"}
 
     def figures(self) -> list[Figure]:
         return [Figure(metric) for metric, _ in KEYS.values()]

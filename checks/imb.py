@@ -2,6 +2,7 @@
 
 import reframe as rfm
 from plumbline.check import Benchmark, Figure
+from plumbline.pairs import NodePairs
 
 #: Reductions work on 4-byte floats.
 REDUCTIONS = {"Allreduce", "Reduce", "Reduce_scatter", "Reduce_scatter_block"}
@@ -50,6 +51,21 @@ class imb_p2p(Imb):
         return [Figure(f"{name}_latency", size) for size in self.sizes] + [
             Figure(f"{name}_bandwidth", size) for size in self.sizes[1:]
         ]
+
+
+@rfm.simple_test
+class imb_node_pairs(NodePairs):
+    """PingPong between all nodes of a job, in rounds of random pairs."""
+
+    descr = "IMB between pairs of nodes"
+    benchmark = "imb"
+    program = "IMB-MPI1"
+
+    def figures(self) -> list[Figure]:
+        return [Figure("pingpong_latency", 8), Figure("pingpong_bandwidth", 2**20)]
+
+    def prepare(self):
+        self.executable_opts = ["PingPong", "-npmin", "2", "-msglog", "3:20"]
 
 
 @rfm.simple_test

@@ -2,6 +2,7 @@
 
 import reframe as rfm
 from plumbline.check import Benchmark, Figure
+from plumbline.pairs import NodePairs
 from plumbline.parameters import (
     NONE,
     gpu_variants,
@@ -115,7 +116,38 @@ class osu_p2p(PointToPoint):
     @run_after("init")
     def classify(self):
         if self.test in ("latency", "bw"):
-            self.tags |= {"smoke", "screen"}
+            self.tags |= {"smoke"}
+            # Between nodes it is pairs of them all that are looked through.
+            if "off" not in self.placement:
+                self.tags |= {"screen"}
+
+
+@rfm.simple_test
+class osu_node_pairs(NodePairs):
+    """Between all nodes of a job, in rounds of random pairs; one size, or it would take all day."""
+
+    descr = "OSU between pairs of nodes"
+    benchmark = "osu"
+    test = parameter(["latency", "bw"])
+
+    @run_after("init")
+    def choose(self):
+        self.program = f"osu_{self.test}"
+
+    @property
+    def figure(self) -> Figure:
+        """What is measured of each pair."""
+        return Figure("latency", 8) if self.test == "latency" else Figure("bandwidth", 2**20)
+
+    def figures(self) -> list[Figure]:
+        return [self.figure]
+
+    def verify(self, output: Output) -> None:
+        if output.inputs["program"] != self.program:
+            raise ParseError(f"{output.inputs['program']} ran, not {self.program}")
+
+    def prepare(self):
+        self.executable_opts = ["-m", f"{self.figure.size}:{self.figure.size}"]
 
 
 @rfm.simple_test

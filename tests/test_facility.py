@@ -28,7 +28,8 @@ FEW = ["-S", "num_warmups=0", "-S", "num_samples=1", "-S", "gpcnet_load.num_samp
 #: Reasons for which a case may be skipped at the facility.
 MAY_SKIP = re.compile(
     r"the partition has no scratch folder|all nodes were of rack|it cannot give each task a GPU"
-    r"|no binding is written for it"
+    r"|no binding is written for it|it is not known to keep to two nodes of a job"
+    r"|it is not known how a job of it lists its nodes"
 )
 
 #: Lines of a program's output that hold the figures with a reference.

@@ -18,6 +18,7 @@ KINDS = "|".join(
     [
         *("osu_p2p.*test=latency", "osu_gpu.*test=latency", "osu_one_sided.*test=put_latency"),
         *("osu_collective.*test=allreduce", "osu_overlap.*test=iallreduce"),
+        *("osu_node_pairs.*test=latency", "imb_node_pairs"),
         *("babelstream", "commscope", "gpcnet", "mdtest", "hpcc", "fio"),
         *("ior.*posix.*file-per-process", "ior_random", "ior_building", "ior_one"),
         *("imb_p2p.*PingPong", "imb_collective.*Allreduce"),
@@ -40,6 +41,8 @@ def dry_run(system: str, folder: Path) -> str:
                 str(foreign.ROOT / "checks"),
             ),
             *("-n", f"^({KINDS})", "--dry-run", "--tag=.*"),
+            *("-S", "osu_node_pairs.nodes=4", "-S", "imb_node_pairs.nodes=5"),
+            *("-S", "pair_seed=1"),
         ],
         env=foreign.variables(system, folder) | {"PLUMBLINE_STRICT": "0"},
         cwd=folder,

@@ -203,6 +203,11 @@ def _task_words(words: list[str]) -> list[str]:
 
 def _by_hand() -> Iterator[Written]:
     """What each launcher gets for the layouts of test_binding_launchers.py."""
+    for manager in binding.KEPT_TO_PAIR:
+        layout = by_hand.laid_out("eagle", "node-pairs", "")
+        pair = binding.on_pair(binding.bind(layout, manager, by_hand.node_of("eagle")), manager)
+        words = shlex.split(" ".join(pair.words))
+        yield Written(f"{manager}, pairs of nodes", SECTIONS[manager], tuple(words))
     for manager, system, placement, at, numbers in LAYOUTS:
         layout = by_hand.laid_out(system, placement, at, **numbers)
         bound = binding.bind(layout, manager, by_hand.node_of(system))

@@ -55,7 +55,8 @@ REGISTERS = {
             "data": {"better": "neither", "floor": 0, "spreads": 0, "reason": "nothing to hold"},
         },
         "decides": ["median", "mean", "best", "single", "unstated"],
-        "baseline": {"sessions": 3, "noise": 0.15},
+        "warning": {"near": 0.8, "reason": "most of what is allowed"},
+        "baseline": {"sessions": 3, "noise": 0.15, "alarms": 0.001},
     },
     "foms.yaml": {
         "bench": [
@@ -390,6 +391,10 @@ FAULTY_REGISTERS = [
     ("tolerance.yaml", ("classes", "up", "reason", ""), "classes.up.reason: "),
     ("tolerance.yaml", ("decides", ["typical"]), "decides.0: "),
     ("tolerance.yaml", ("baseline", "sessions", 1), "baseline.sessions: "),
+    ("tolerance.yaml", ("warning", "near", 1.0), "warning.near: "),
+    ("tolerance.yaml", ("warning", "near", 0), "warning.near: "),
+    ("tolerance.yaml", ("warning", "reason", ""), "warning.reason: "),
+    ("tolerance.yaml", ("classes", "up", "near", 80), "classes.up.near: "),
     ("foms.yaml", ("bench", 0, "class", "sideways"), "bench bandwidth: class 'sideways' is not"),
     ("foms.yaml", ("bench", 0, "unit", "parrots"), "bench bandwidth: unit: cannot convert"),
     ("foms.yaml", ("bench", 0, "metrics", ["capped"]), "bench: capped is registered twice"),
@@ -814,6 +819,44 @@ def test_verdict(folder: Path, rows: list, metric: str, samples: list, verdict: 
     judged = refs.judge(CASE, metric, size, samples)
     assert judged.verdict == verdict
     assert (judged.bounds is None) == (not any(decided(refs, CASE, metric, size)))
+
+
+#: Row, metric, single sample -> whether it passes near its bound, with four fifths allowed. The
+#: bandwidth's bound is 950, the latency's 11, and with a spread of 1 it is 13.
+NEAR = [
+    ({}, "bandwidth", 961, False),
+    ({}, "bandwidth", 959, True),
+    ({}, "bandwidth", 949, None),
+    ({}, "bandwidth", 1100, False),
+    (LATENCY, "latency", 10.79, False),
+    (LATENCY, "latency", 10.81, True),
+    (LATENCY, "latency", 11.01, None),
+    (LATENCY, "latency", 5, False),
+    (LATENCY | {"spread": "1"}, "latency", 12.39, False),
+    (LATENCY | {"spread": "1"}, "latency", 12.41, True),
+]
+
+
+@pytest.mark.parametrize(("row", "metric", "value", "near"), NEAR)
+def test_warning_band(
+    folder: Path, row: dict, metric: str, value: float, near: bool | None
+) -> None:
+    judged = references(folder, row).judge(CASE, metric, None if not row else 8, [value])
+    assert (judged.verdict, judged.near) == ("fail" if near is None else "pass", bool(near))
+    assert judged.better == ("higher" if metric == "bandwidth" else "lower")
+
+
+def test_warning_band_of_a_class(folder: Path) -> None:
+    text = changed("tolerance.yaml", "classes", "up", "near", 0.5)
+    (folder / "tolerance.yaml").write_text(text)
+    known = references(folder, {})
+    assert known.judge(CASE, "bandwidth", None, [974]).near
+    assert not known.judge(CASE, "bandwidth", None, [976]).near
+
+
+def test_what_is_not_asserted_is_near_no_bound(folder: Path) -> None:
+    judged = references(folder).judge(CASE, "bandwidth", None, [959])
+    assert (judged.verdict, judged.near) == ("not-asserted", False)
 
 
 def test_judgement_tells_its_ceiling(folder: Path) -> None:

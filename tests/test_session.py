@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 import pytest
 from conftest import CHECKS, ROOT, STANDINS, Done, Testbed, plain_path, two_cores
+from plumbline import closing
 
 OUTPUTS = STANDINS / "outputs"
 PINGPONG = ["-n", "imb_p2p.*PingPong", "-S", "num_samples=1", "-S", "num_warmups=0"]
@@ -48,7 +49,7 @@ def test_a_session_leaves_one_record_for_its_case(measured: Done):
     cpus = [str(cpu) for cpu in two_cores()]
     host = socket.gethostname()
     told = {
-        "schema": 2,
+        "schema": 3,
         "session": measured.session.name,
         "system": "testbed",
         "partition": "node",
@@ -398,3 +399,22 @@ def test_the_plain_command_without_a_phase_trusts_nothing(testbed: Testbed, phas
         assert fields["foms"] == []
         assert "told to leave out" in fields["reason"]
     assert len(done.records) == 2
+
+
+def test_a_case_on_many_nodes_is_told_in_few_lines(measured: Done):
+    of = measured.record("imb_p2p")
+    (fom,) = [fom for fom in of["foms"] if fom["headline"]][:1]
+    cases = [
+        of
+        | {"check": f"{of['check']} %.nid=n{number}", "case": f"c{number}", "nodes": [f"n{number}"]}
+        | {"foms": [fom | {"value": 100.0 + number, "better": "higher", "verdict": "pass"}]}
+        for number in range(1, 500)
+    ]
+    cases[7] |= {"result": "fail"}
+    cases[7]["foms"][0] |= {"value": 1.0, "verdict": "fail"}
+    told = closing.table(cases, len(cases))
+    assert len(told.splitlines()) < 12
+    assert "499 cases" in told and "498 pass, 1 fail" in told
+    assert re.search(r"median of 499 .* 350 ", told)
+    assert re.search(r"worst, n8 .* 1 ", told)
+    assert re.search(r"^ *n8 .* FAIL", told, re.M)

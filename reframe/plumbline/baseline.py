@@ -2,59 +2,94 @@
 
 from __future__ import annotations
 
-import csv
-import io
+import dataclasses
+import math
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Iterable
-from pathlib import Path
+from collections.abc import Iterable, Iterator
 
-from plumbline import paths, record, reference
-from plumbline.errors import Fault
+import numpy as np
+from scipy import stats
+
+from plumbline import paths, reference
+from plumbline.history import History
 from plumbline.parse import Figure
-from plumbline.table import SITE, Baseline, Row, key_of, read_rows
-
-#: Columns of ``reference/site/<system>.csv``.
-COLUMNS = [name for name in Row.model_fields if name not in ("value_used", "unit_used")]
+from plumbline.reference import Case
+from plumbline.series import Selection
+from plumbline.table import SITE, Row, key_of
+from plumbline.tolerance import Baseline, Tolerance
 
 #: Makes the median absolute deviation of normal values their standard deviation.
 _MAD_TO_STD = 1.4826
 
+#: Sessions beyond so many robust spreads are drawn in to there, from so many sessions on.
+_FAR, _FAR_FROM = 5, 10
 
-def records_of(system: str, results: Path) -> list[dict]:
-    """All records of a system, oldest session first.
+#: Most sessions that are said to be still wanting.
+_MOST = 100
 
-    :raises Fault: if a session's file holds a line that is no record.
+
+def records_of(system: str, history: History, last: int) -> list[dict]:
+    """The records of a system that a baseline may come from, oldest session first: of each test
+    case, the newest sessions that passed with its newest build.
+
+    :arg last: how many of them are wanted; three times as many are looked at, since some may have
+        measured otherwise.
+    :raises Fault: if there is none of the system.
     """
-    files = [folder / "records.jsonl" for folder in record.sessions(results)]
-    found = [fields for path in files if path.exists() for fields in record.read(path)]
-    return [fields for fields in found if fields["system"] == system]
+    cases = defaultdict(list)
+    for row in history.cases(Selection(system=system)):
+        if row.result == "pass":
+            cases[row.case].append(row)
+    sessions = set()
+    for rows in cases.values():
+        same = dict.fromkeys(row.session for row in rows if row.build == rows[-1].build)
+        sessions |= {*[*same][-3 * last :]}
+    if not sessions:
+        return []
+    return list(history.records(Selection(system=system, sessions=tuple(sorted(sessions)))))
 
 
 #: What two records must have in common to be of one measurement.
 _SAME = ("build", "conditions", "samples", "warmups", "placement")
 
 
+@dataclasses.dataclass(frozen=True)
+class Proposal:
+    """A row that a baseline would have.
+
+    :ivar case: what it would be held against.
+    :ivar more: how many more sessions would let its bound lie where its noise alone puts it.
+    """
+
+    row: Row
+    case: Case
+    more: int
+
+
 def propose(
-    system: str, records: Iterable[dict], rules: Baseline
-) -> tuple[list[Row], dict[str, list[str]]]:
-    """Baseline rows, median and robust spread over the sessions; and what was left out: reason ->
-    cases or figures.
+    system: str, records: Iterable[dict], rules: Baseline, last: int
+) -> tuple[list[Proposal], dict[str, list[str]]]:
+    """Baseline rows, median and spread over the sessions; and what was left out: reason -> cases or
+    figures.
 
     Only sessions that passed count, and only those that measured as the newest of the case did:
     with its build, conditions and samples, and on a system `local` on its host. A session counts
     once, with the median of its cases.
+
+    :arg last: how many sessions of a case count, the newest.
     """
     cases: dict[str, list[dict]] = defaultdict(list)
     for fields in records:
         if fields["foms"] and fields["result"] == "pass":
             cases[fields["case"]].append(fields)
-    rows: dict[tuple, Row] = {}
+    found: dict[tuple, Proposal] = {}
     left_out: dict[str, list[str]] = defaultdict(list)
     for runs in cases.values():
         newest = runs[-1]
         same = [run for run in runs if _alike(run, newest)]
-        sessions = sorted({run["session"] for run in same})
+        sessions = [*dict.fromkeys(run["session"] for run in same)][-last:]
+        same = [run for run in same if run["session"] in sessions]
         name = f"{newest['check']} @{newest['partition']}+{newest['environment']}"
         if len(sessions) < rules.sessions:
             reason = f"fewer than {rules.sessions} sessions that passed with its build"
@@ -67,15 +102,14 @@ def propose(
         )
         missing = [f.variable for f, count in measured.items() if count < len(sessions)]
         left_out["not measured in every session"] += [f"{name}: {f}" for f in missing]
-        for row in _rows_of(system, newest, same, sessions):
-            noisy = row.spread > rules.noise * row.value
-            if noisy and not _is_distribution(row.benchmark, row.metric):
-                left_out[f"spread above {rules.noise:.0%}"].append(row.id)
-            elif key_of(row) in rows:
-                left_out["measured by another check too"].append(row.id)
+        for proposal, reason in _proposals_of(system, newest, same, sessions, rules):
+            if reason:
+                left_out[reason].append(proposal.row.id)
+            elif key_of(proposal.row) in found:
+                left_out["measured by another check too"].append(proposal.row.id)
             else:
-                rows[key_of(row)] = row
-    return list(rows.values()), {reason: names for reason, names in left_out.items() if names}
+                found[key_of(proposal.row)] = proposal
+    return list(found.values()), {reason: names for reason, names in left_out.items() if names}
 
 
 def _figures(run: dict) -> list[Figure]:
@@ -87,89 +121,126 @@ def _alike(run: dict, newest: dict) -> bool:
     return same_host and all(run[name] == newest[name] for name in _SAME)
 
 
-def _is_distribution(benchmark: str, metric: str) -> bool:
+def spread_of(values: list[float]) -> tuple[float, float]:
+    """Median and standard deviation of sessions' values, those far out drawn in."""
+    middle = statistics.median(values)
+    if len(values) >= _FAR_FROM:
+        far = _FAR * _MAD_TO_STD * statistics.median(abs(value - middle) for value in values)
+        values = np.clip(values, middle - far, middle + far).tolist()
+    return middle, statistics.stdev(values)
+
+
+def widening(sessions: int, rule: Tolerance, rules: Baseline) -> float:
+    """What the spread of so few sessions is multiplied with, so that the next session of a healthy
+    system lies beyond the bound no more often than is allowed, where the noise is normal.
+
+    The distance of a new value from the median of n has the variance 1 + pi/2n; its ratio to the
+    standard deviation of the n is Student's, with n - 1 degrees of freedom.
+    """
+    if not rule.spreads:
+        return 1.0
+    allowed = stats.t.isf(rules.alarms, sessions - 1) * math.sqrt(1 + math.pi / (2 * sessions))
+    return max(1.0, float(allowed) / rule.spreads)
+
+
+def _more(sessions: int, least: float, spread: float, rule: Tolerance, rules: Baseline) -> int:
+    """How many more sessions would let the bound lie at the least distance of its class, or within
+    a quarter of where the same spread of very many would put it."""
+    enough = max(least, 1.25 * rule.spreads * spread)
+    for more in range(_MOST):
+        if rule.spreads * widening(sessions + more, rule, rules) * spread <= enough:
+            return more
+    return _MOST
+
+
+def _proposals_of(
+    system: str, newest: dict, runs: list[dict], sessions: list[str], rules: Baseline
+) -> Iterator[tuple[Proposal, str]]:
+    """The rows of a test case, each with the reason why it is left out, or none."""
     tables = reference.loaded(paths.reference())
-    return tables.rule(tables.fom(benchmark, metric)).distribution
-
-
-def _rows_of(system: str, newest: dict, runs: list[dict], sessions: list[str]) -> list[Row]:
     values: dict[tuple, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for run in runs:
         for fom in run["foms"]:
             figure = fom["metric"], fom["size"], fom["at"], fom["placement"], fom["unit"]
             values[figure][run["session"]] += fom["samples"]
     per_node = Counter(task["host"] for task in newest["tasks"])
-    conditions = {"partition": newest["partition"], **newest["conditions"]}
+    conditions = {**newest["conditions"]}
     if system == "local":
         conditions["host"] = newest["nodes"][0]
-    rows = []
     for (metric, size, at, placement, unit), by_session in values.items():
         if len(by_session) < len(sessions):
             continue
         here = {**conditions, **({"at": at} if at else {})}
-        if _is_distribution(newest["benchmark"], metric):
-            single = [sample for found in by_session.values() for sample in found]
-            middle, spread = statistics.fmean(single), statistics.stdev(single)
-            statistic, here["runs"] = "mean", str(len(single))
-        else:
-            medians = [statistics.median(found) for found in by_session.values()]
-            middle = statistics.median(medians)
-            spread = _MAD_TO_STD * statistics.median(abs(m - middle) for m in medians)
-            statistic = "median"
-        what = [newest["environment"], newest["check"].split()[0], metric, size, at or None]
-        told = [str(part) for part in [system, newest["partition"], *what] if part is not None]
-        told += [placement, *newest["conditions"].values()]
-        rows.append(
-            Row(
-                id="-".join(told),
-                source=SITE,
-                locator=f"{statistic} of {len(by_session)} sessions",
-                system=system,
-                toolchain=newest["environment"],
-                benchmark=newest["benchmark"],
-                metric=metric,
-                placement=placement,
-                message_size=size,
-                nodes=len(per_node),
-                ppn=max(per_node.values()),
-                conditions=here,
-                value=float(f"{middle:.6g}"),
-                spread=float(f"{min(spread, middle):.3g}"),
-                unit=unit,
-                statistic=statistic,
-                kind="measured",
-                sessions=" ".join(sessions),
-                date=newest["time"][:10],
-            )
+        case = Case(
+            system,
+            newest["partition"],
+            newest["environment"],
+            newest["benchmark"],
+            placement,
+            len(per_node),
+            max(per_node.values()),
+            here,
         )
-    return rows
+        rule = tables.rule(tables.fom(case.benchmark, metric))
+        row, more = _row(newest, case, (metric, size, at, unit), by_session, rule, rules)
+        yield Proposal(row, case, more), _left_out(row, more, rule, rules)
 
 
-def to_csv(rows: list[Row]) -> str:
-    """The rows as a table's text."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    for row in sorted(rows, key=lambda row: row.id):
-        cells = row.model_dump(include=set(COLUMNS))
-        cells["conditions"] = ";".join(f"{k}={v}" for k, v in sorted(row.conditions.items()))
-        writer.writerow({k: "" if v is None else v for k, v in cells.items()})
-    return text.getvalue()
+def _row(
+    newest: dict,
+    case: Case,
+    figure: tuple[str, int | None, str, str],
+    by_session: dict[str, list[float]],
+    rule: Tolerance,
+    rules: Baseline,
+) -> tuple[Row, int]:
+    """A figure's row; and how many more sessions it wants."""
+    metric, size, at, unit = figure
+    here = {"partition": case.partition, **case.conditions}
+    note, more, count = "", 0, len(by_session)
+    if rule.distribution:
+        single = [sample for found in by_session.values() for sample in found]
+        middle, spread = statistics.fmean(single), statistics.stdev(single)
+        statistic, here["runs"] = "mean", str(len(single))
+    else:
+        middle, spread = spread_of([statistics.median(found) for found in by_session.values()])
+        statistic, factor = "median", widening(count, rule, rules)
+        more = _more(count, rule.floor * middle, spread, rule, rules)
+        if factor > 1 and spread:
+            note = f"spread of {count} sessions {spread:.3g}, widened by {factor:.3g} for so few"
+        spread *= factor
+    what = [case.environment, newest["check"].split()[0], metric, size, at or None]
+    told = [str(part) for part in [case.system, case.partition, *what] if part is not None]
+    told += [case.placement, *newest["conditions"].values()]
+    row = Row(
+        id="-".join(told),
+        source=SITE,
+        locator=f"{statistic} of {count} sessions",
+        system=case.system,
+        toolchain=case.environment,
+        benchmark=case.benchmark,
+        metric=metric,
+        placement=case.placement,
+        message_size=size,
+        nodes=case.nodes,
+        ppn=case.ppn,
+        conditions=here,
+        value=float(f"{middle:.6g}"),
+        spread=float(f"{min(spread, middle):.3g}"),
+        unit=unit,
+        statistic=statistic,
+        kind="measured",
+        note=note,
+        sessions=" ".join(by_session),
+        date=newest["time"][:10],
+    )
+    return row, more
 
 
-def save(path: Path, rows: list[Row], accept: bool) -> None:
-    """Writes a site's table; one that is there is replaced only when that is accepted.
-
-    :raises Fault: if the table is there and would change.
-    """
-    text = to_csv(rows)
-    if path.exists() and path.read_text(encoding="utf-8") != text and not accept:
-        raise Fault(f"{path} is there and would change: say --accept to replace it")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial")
-    partial.write_text(text, encoding="utf-8")
-    _, faults = read_rows(partial)
-    if faults:
-        partial.unlink()
-        raise Fault("\n".join(faults))
-    partial.replace(path)
+def _left_out(row: Row, more: int, rule: Tolerance, rules: Baseline) -> str:
+    """Why a row is no baseline, empty if it is one."""
+    if rule.distribution or row.spread <= rules.noise * row.value:
+        return ""
+    if rule.better != "neither" and row.note and more:
+        return f"spread above {rules.noise:.0%} as widened for so few sessions: run more"
+    return f"spread above {rules.noise:.0%}"

@@ -16,8 +16,10 @@ import platform
 import re
 import shlex
 import shutil
+import sys
 from collections.abc import Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 import reframe as rfm
 import reframe.core.builtins as builtins
@@ -32,6 +34,7 @@ from reframe.utility import nodelist_abbrev
 from plumbline import (
     binding,
     configuration,
+    outcome,
     parse,
     placement,
     provider,
@@ -48,7 +51,22 @@ from plumbline.samples import Run
 #: Failed figures that a message tells of; the table and the record have them all.
 MOST_TOLD = 5
 
+#: What was said to be left out of a session that is distributed over nodes.
+_LEFT_OUT: set[str] = set()
+
 _WRAPPER = Path(__file__).with_name("task.sh")
+
+
+class PinnedTo(NamedTuple):
+    """Where ReFrame's ``--distribute`` has a test case run.
+
+    :ivar partition: with the system's name before it.
+    :ivar others: all nodes that the session is distributed over.
+    """
+
+    partition: str
+    node: str
+    others: list[str]
 
 
 class Benchmark(rfm.RunOnlyRegressionTest):
@@ -209,19 +227,45 @@ class Benchmark(rfm.RunOnlyRegressionTest):
             self.declared = [*self.declared, figure.variable]
         self.placed = self.placement
         self.tags |= {self.benchmark}
-        wanted = [self.placement]
+        wanted = [placement.feature(self.placement)]
         if self.under != DEFAULT:
             wanted.append(configuration.variant_feature(self.under))
         if "full" in self.tags:
             wanted.append("full")
         here = NONE not in [getattr(self, name) for name in type(self).param_space.params]
         self.valid_systems = [" ".join(f"+{feature}" for feature in wanted)] if here else []
+        if self.pinned_to:
+            self.valid_systems = [self.pinned_to.partition] if self.fits_one_node() else []
         self.valid_prog_environs = [
             " ".join(f"+{feature}" for feature in [self.benchmark, *features.split()])
             for features in self.environ_features
         ]
         self.executable = self.program
         self.limit_time(1)
+
+    @property
+    def pinned_to(self) -> PinnedTo | None:
+        """The node that the test case is for, where ReFrame's ``--distribute`` made it."""
+        params = type(self).param_space.params
+        if ".nid" not in params or ".part" not in params:
+            return None
+        (node,) = getattr(self, ".nid")
+        others = [name for (name,) in params[".nid"].values]
+        return PinnedTo(getattr(self, ".part"), node, others)
+
+    def fits_one_node(self) -> bool:
+        """Whether the test case can be one of a single node; says so once where it cannot."""
+        name = f"{type(self).__name__}, placement {self.placement}"
+        if placement.fits_one_node(self.placement, self.nodes):
+            return True
+        if name not in _LEFT_OUT:
+            _LEFT_OUT.add(name)
+            print(
+                f"plumbline: --distribute gives each test case one node: left out, as it takes "
+                f"more: {name}",
+                file=sys.stderr,
+            )
+        return False
 
     def limit_time(self, layouts: int) -> None:
         """Sets the job's time limit by its runs."""
@@ -250,7 +294,7 @@ class Benchmark(rfm.RunOnlyRegressionTest):
             # Whose an mpiexec is its name does not tell: the environment does.
             manager = self.current_environ.extras.get("process_manager")
             manager = manager or self.job.launcher.registered_name
-            bindings = [binding.bind(layout, manager, self.topology) for layout in self.layouts]
+            bindings = self.bind_tasks(manager)
             self.hold_against_tools(bindings)
         except (placement.PlacementError, provider.NotProvided, binding.BindingError) as err:
             self.leave_out(str(err))
@@ -283,10 +327,18 @@ class Benchmark(rfm.RunOnlyRegressionTest):
 
         :raises PlacementError: if the topology does not have the placement.
         """
-        nodes = self.nodes or (2 if "off-node" in partition.features else 1)
+        several = "off-node" in partition.features and not self.pinned_to
+        nodes = self.nodes or (2 if several else 1)
         return placement.lay_out(
             self.placement, topology, nodes, self.tasks_per_node, self.one_process
         )
+
+    def bind_tasks(self, manager: str) -> list[binding.Binding]:
+        """The binding of each layout by a process manager.
+
+        :raises BindingError: if it cannot express one.
+        """
+        return [binding.bind(layout, manager, self.topology) for layout in self.layouts]
 
     def hold_against_tools(self, bindings: list[binding.Binding]) -> None:
         """Skips the test case where this machine has not got what places memory.
@@ -359,12 +411,20 @@ class Benchmark(rfm.RunOnlyRegressionTest):
             self.after_sample,
             self.output_per_task,
         )
+        self.put_command("./task.sh", path, loop)
+
+    def put_command(self, start: str, path: str, loop: samples.Loop) -> None:
+        """Puts the program's command into a loop.
+
+        :arg start: what stands before its words, behind the launcher's command.
+        :arg path: of the program.
+        """
         first = ""
         if self.first_sample_opts:
             words = " ".join(map(shlex.quote, self.first_sample_opts))
             first = f"$([ $sample != 0 ] || echo {words})"
         self.prerun_cmds = [*self.prerun_cmds, *loop.before]
-        self.executable = "./task.sh"
+        self.executable = start
         self.executable_opts = [
             "$sample",
             *loop.words,
@@ -447,7 +507,7 @@ class Benchmark(rfm.RunOnlyRegressionTest):
         ended = self.read_ends()
         figures: dict[Figure, list[float]] = {}
         self.hosts, self.tasks_seen = {}, []
-        for run in samples.runs(self.layouts, self.num_warmups + self.num_samples):
+        for run in self.runs():
             try:
                 for figure, value in self.read_run(run, ended).items():
                     values = figures.setdefault(figure, [])
@@ -459,6 +519,10 @@ class Benchmark(rfm.RunOnlyRegressionTest):
             if len(values) != self.num_samples:
                 raise SanityError(f"invalid: {figure.variable} is not printed by every sample")
         return figures
+
+    def runs(self) -> Iterable[Run]:
+        """The runs of the job, in order."""
+        return samples.runs(self.layouts, self.num_warmups + self.num_samples)
 
     def read_ends(self) -> dict[str, samples.End]:
         """How each run ended.
@@ -472,7 +536,7 @@ class Benchmark(rfm.RunOnlyRegressionTest):
             raise SanityError(f"invalid: {err}") from None
         if not ended:
             said = (stagedir / str(self.job.stderr)).read_text(errors="replace")
-            raise SanityError(f"invalid: no sample ended{_last_words(said)}")
+            raise SanityError(f"invalid: no sample ended{last_words(said)}")
         self.sample_times = [end.seconds for end in ended.values()]
         return ended
 
@@ -486,15 +550,17 @@ class Benchmark(rfm.RunOnlyRegressionTest):
         stagedir = Path(self.stagedir)
         said = (stagedir / run.err).read_text(encoding="utf-8", errors="replace")
         if run.name not in ended:
-            raise SanityError(f"invalid: sample {run.name} never ended{_last_words(said)}")
+            raise SanityError(f"invalid: sample {run.name} never ended{last_words(said)}")
         status = ended[run.name].status
         if status:
             raise SanityError(
-                f"invalid: sample {run.name} ended with exit code {status}{_last_words(said)}"
+                f"invalid: sample {run.name} ended with exit code {status}{last_words(said)}"
             )
         tasks = binding.seen(said)
         self.hold_against_racks(run.layout, tasks)
         binding.prove(run.layout, tasks)
+        if self.pinned_to:
+            binding.prove_nodes([self.pinned_to.node], tasks, self.pinned_to.others)
         self.tasks_seen = tasks
         for host, facts in binding.host_facts(said).items():
             self.hosts.setdefault(host, {}).update(facts)
@@ -603,9 +669,11 @@ class Benchmark(rfm.RunOnlyRegressionTest):
             figure: tables.judge(self.case_of(figure), figure.metric, figure.size, values)
             for figure, values in self.samples.items()
         }
+        for figure, judged in self.judgements.items():
+            self.judgements[figure] = outcome.waived(self, figure, judged)
         bounds = {}
         for figure, judged in self.judgements.items():
-            name, unit = figure.variable, self.unit_of(figure.metric)
+            name, unit = _name_in_reframe(figure), self.unit_of(figure.metric)
             self.perf_variables[name] = sn.make_performance_function(sn.defer(judged.value), unit)
             if judged.bounds:
                 bounds[name] = (*_relative(judged.bounds), unit)
@@ -613,22 +681,35 @@ class Benchmark(rfm.RunOnlyRegressionTest):
 
     @builtins.run_after("performance")
     def assert_verdicts(self):
-        """Fails the test case on each figure outside its bounds or above its ceiling.
+        """Fails the test case on each figure outside its bounds or above its ceiling; where
+        waivers cover them all, as a known fault.
 
         :raises PerformanceError: naming system, nodes, figure, value, bounds and source.
+        :raises Waived: the same, and the waivers.
         """
         if self.is_dry_run():
             return
-        faults = [
-            message
-            for figure, judged in self.judgements.items()
-            if (message := self.fault_of(figure, judged))
-        ]
+        faults, known, waivers = [], [], {}
+        for figure, judged in self.judgements.items():
+            message = self.fault_of(figure, judged)
+            if judged.waiver:
+                known.append(message)
+                waivers[judged.waiver.id] = judged.waiver
+                # ReFrame's own store has its verdict beside the value.
+                name = f"{self.current_partition.fullname}:{_name_in_reframe(figure)}"
+                self.perfvalues[name][-1] = "xfail"
+            elif message:
+                faults.append(message)
+        told = faults or known
+        if not told:
+            return
+        where = f"{self.current_partition.fullname} on {nodelist_abbrev(self.hosts_seen)}"
+        more = len(told) - MOST_TOLD
+        rest = [f"and {more} more: see the record"] if more > 0 else []
+        message = f"{where}: " + "; ".join(told[:MOST_TOLD] + rest)
         if faults:
-            where = f"{self.current_partition.fullname} on {nodelist_abbrev(self.hosts_seen)}"
-            more = len(faults) - MOST_TOLD
-            told = faults[:MOST_TOLD] + ([f"and {more} more: see the record"] if more > 0 else [])
-            raise PerformanceError(f"{where}: " + "; ".join(told))
+            raise PerformanceError(message)
+        raise outcome.Waived([*waivers.values()], message)
 
     @property
     def hosts_seen(self) -> list[str]:
@@ -644,13 +725,14 @@ class Benchmark(rfm.RunOnlyRegressionTest):
                 f"{value} is beyond its ceiling {judged.ceiling:.6g} {unit} ({judged.ceiling_id}): "
                 f"a fault of the measurement"
             )
-        if judged.verdict == "fail":
+        if judged.verdict in ("fail", "waived"):
             bounds = judged.bounds
             others = f"; as near: {', '.join(bounds.others)}" if bounds.others else ""
             return (
                 f"{value} ({judged.statistic} of {self.num_samples}) is outside "
                 f"[{reference.told(bounds.lower)}, {reference.told(bounds.upper)}] "
                 f"(reference {bounds.decides}, {bounds.value:.6g} {unit}: {bounds.source}{others})"
+                f"{outcome.expired_for(self, figure, judged)}"
             )
         return None
 
@@ -667,6 +749,11 @@ def topology_of(partition) -> placement.Topology:
     )
 
 
+def _name_in_reframe(figure: Figure) -> str:
+    """The name of a figure's performance variable: ReFrame cuts one with a colon in two."""
+    return figure.variable.replace(":", "-")
+
+
 def _relative(bounds: reference.Bounds) -> tuple[float, float | None, float | None]:
     """Bounds as ReFrame takes them: the reference and what may be lost or gained of it."""
     lower = None if math.isinf(bounds.lower) else max(bounds.lower / bounds.value - 1, -1.0)
@@ -674,7 +761,7 @@ def _relative(bounds: reference.Bounds) -> tuple[float, float | None, float | No
     return bounds.value, lower, upper
 
 
-def _last_words(stderr: str) -> str:
+def last_words(stderr: str) -> str:
     """The last line that a program wrote, after a colon, for a message."""
     lines = [
         line.strip()

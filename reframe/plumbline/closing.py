@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import re
+import statistics
 from collections import Counter
 
 from tabulate import tabulate
 
-from plumbline import parse
+from plumbline import parse, record
 
 #: Results whose reason the closing table gives.
-_WITH_REASON = ("fail", "invalid", "error", "aborted", "unfinished", "skip")
+_WITH_REASON = ("fail", "invalid", "error", "aborted", "unfinished", "waived", "skip")
+#: Results of a test case that measured.
+_MEASURED = ("pass", "fail", "waived")
 _HEADS = ["check", "placement", "env", "figure of merit", "value", "verdict", "asserted"]
+
+
+def exit_code(results: Counter) -> int:
+    """The exit code of a session from the number of its test cases by result: 0 as it should be, 1
+    a fault found, 2 could not tell."""
+    if results["fail"] or results["invalid"] or results["error"]:
+        return 1
+    if results["aborted"] or results["unfinished"]:
+        return 2
+    return 0 if results["pass"] or results["waived"] else 2
 
 
 def table(records: list[dict], planned: int) -> str:
@@ -20,7 +33,11 @@ def table(records: list[dict], planned: int) -> str:
     :arg planned: how many test cases the session's plan had.
     """
     lines = [""]
-    rows = [row for f in records if f["result"] in ("pass", "fail") for row in _table_rows(f)]
+    rows = [
+        row
+        for cases in _together([f for f in records if f["result"] in _MEASURED])
+        for row in (_table_rows(cases[0]) if len(cases) == 1 else _rows_together(cases))
+    ]
     if rows:
         lines += [tabulate(rows, _HEADS, tablefmt="simple", disable_numparse=True), ""]
     for result in _WITH_REASON:
@@ -36,38 +53,97 @@ def table(records: list[dict], planned: int) -> str:
     results = Counter(fields["result"] for fields in records)
     verdicts = Counter(fom["verdict"] for fields in records for fom in fields["foms"])
     failed = verdicts["fail"] + verdicts["above-ceiling"]
+    near = sum(fom["near"] for fields in records for fom in fields["foms"])
+    notable = {"failed": failed, "waived": verdicts["waived"], "near their bound": near}
+    told = ", ".join(f"{n} {what}" for what, n in notable.items() if n or what == "failed")
+    asserted = verdicts["pass"] + failed + verdicts["waived"]
     counts = ", ".join(f"{count} {result}" for result, count in results.items()) or "none"
     ended = len({fields["case"] for fields in records})
     return "\n".join(
         [
             *lines,
             f"plumbline: {ended} of {max(planned, ended)} test cases: {counts}",
-            f"plumbline: figures of merit: {verdicts['pass'] + failed} asserted ({failed} failed), "
+            f"plumbline: figures of merit: {asserted} asserted ({told}), "
             f"{verdicts['not-asserted']} not asserted",
         ]
     )
 
 
+def _together(records: list[dict]) -> list[list[dict]]:
+    """The cases, those together that ``--distribute`` or ``--repeat`` made of one."""
+    found: dict[tuple, list[dict]] = {}
+    for number, f in enumerate(records):
+        name = record.plain(f["check"])
+        own = number if name == f["check"] else None
+        found.setdefault((name, f["partition"], f["environment"], own), []).append(f)
+    return list(found.values())
+
+
+def _rows_together(cases: list[dict]) -> list[list[str]]:
+    """Lines of a case on many nodes: the median of each headline figure and its worst node; then
+    the figures that did not pass well, by their nodes."""
+    first = cases[0]
+    foms = [(f, fom) for f in cases for fom in f["foms"]]
+    asserted = sum(fom["verdict"] != "not-asserted" for _, fom in foms)
+    rows = []
+    for shown in (fom for fom in first["foms"] if fom["headline"]):
+        what = parse.Figure(shown["metric"], shown["size"], shown["at"])
+        here = [
+            (fom["value"], _nodes(f))
+            for f, fom in foms
+            if parse.Figure(fom["metric"], fom["size"], fom["at"]) == what
+        ]
+        worst, node = (max if shown["better"] == "lower" else min)(here)
+        middle = statistics.median(value for value, _ in here)
+        unit = shown["unit"]
+        rows += [
+            [f"median of {len(here)}", what.variable, f"{middle:.6g} {unit}", ""],
+            [f"worst, {node}", what.variable, f"{worst:.6g} {unit}", ""],
+        ]
+    rows += [
+        [_nodes(f), *row[3:6]]
+        for f in cases
+        for row in _table_rows(f | {"foms": [{**fom, "headline": False} for fom in f["foms"]]})
+    ]
+    name = re.sub(r" %placement=\S+", "", record.plain(first["check"])).replace(" %", " ")
+    counted = Counter(f["result"] for f in cases)
+    results = ", ".join(f"{count} {result}" for result, count in counted.items())
+    head = [name, first["placement"], first["environment"]]
+    return [
+        [*(head if not index else [f"  {row[0]}", "", ""]), *row[1:],
+         "" if index else f"{asserted} of {len(foms)}"]
+        for index, row in enumerate([["", "", f"{len(cases)} cases", results], *rows])
+    ]  # fmt: skip
+
+
+def _nodes(fields: dict) -> str:
+    return ", ".join(fields["nodes"]) or "unknown node"
+
+
 def _table_rows(fields: dict) -> list[list[str]]:
-    """A case's lines of the closing table, one for each headline figure and each failed one."""
+    """A case's lines of the closing table: its headline figures, and all that did not pass well."""
     verdicts = Counter(fom["verdict"] for fom in fields["foms"])
     asserted = f"{len(fields['foms']) - verdicts['not-asserted']} of {len(fields['foms'])}"
     name = re.sub(r" %placement=\S+", "", fields["check"]).replace(" %", " ")
     case = [name, fields["placement"], fields["environment"]]
     rows = []
     for fom in fields["foms"]:
-        bad = fom["verdict"] in ("fail", "above-ceiling")
-        if fom["headline"] or bad:
+        bad = fom["verdict"] in ("fail", "above-ceiling", "waived")
+        if fom["headline"] or bad or fom["near"]:
             rows.append(
                 [
                     *(["", "", ""] if rows else case),
                     parse.Figure(fom["metric"], fom["size"], fom["at"]).variable,
                     f"{fom['value']:.6g} {fom['unit']}",
-                    fom["verdict"].upper() if bad else fom["verdict"],
+                    fom["verdict"].upper() if bad else _verdict(fom),
                     "" if rows else asserted,
                 ]
             )
     return rows
+
+
+def _verdict(fom: dict) -> str:
+    return f"{fom['verdict']} (near its bound)" if fom["near"] else fom["verdict"]
 
 
 def _short(fields: dict) -> str:

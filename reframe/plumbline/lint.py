@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from plumbline import configuration, environments, inventory, paths, reference, survey
+from plumbline import configuration, environments, inventory, paths, reference, survey, waivers
 from plumbline import system as of_systems
 from plumbline.errors import Fault
 
@@ -32,11 +32,18 @@ def lint(system: str | None, accept: bool) -> tuple[list[str], list[str]]:
         faults += of_systems.faults_of_rows(tables.rows.values(), tables, systems)
         faults += of_systems.faults_of_words(systems, tables)
         faults += environments.faults(systems)
+        metrics = {metric for known in tables.foms.values() for metric in known}
+        where = waivers.path_of(paths.reference())
+        faults += waivers.faults_of(_waivers(), where, systems, metrics)
     except Fault as err:
         faults += str(err).splitlines()
     if not faults:
         faults += _inventory(system, accept, said)
     return faults, said
+
+
+def _waivers() -> tuple[waivers.Waiver, ...]:
+    return waivers.loaded(paths.reference())
 
 
 def _inventory(system: str | None, accept: bool, said: list[str]) -> list[str]:
@@ -46,12 +53,13 @@ def _inventory(system: str | None, accept: bool, said: list[str]) -> list[str]:
         before = inventory.read(name)
     except Fault as err:
         return str(err).splitlines()
+    faults = [*waivers.about_no_case(_waivers(), waivers.path_of(paths.reference()), cases)]
     now = {case: found.asserted for case, found in cases.items()}
     path = inventory.path_of(name)
     if before is None or accept:
         said.append(f"{inventory.write(name, now)}: {len(now)} test cases")
-        return []
-    faults = [f"{case}: in {path}, and no longer there" for case in before if case not in now]
+        return faults
+    faults += [f"{case}: in {path}, and no longer there" for case in before if case not in now]
     faults += [f"{case}: not in {path} yet: --accept" for case in now if case not in before]
     faults += [
         f"{case}: {now[case]} figures asserted, {path} expects {before[case]}"

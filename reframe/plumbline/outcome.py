@@ -2,19 +2,101 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import time
 
 import reframe.core.runtime as rt
-from reframe.core.exceptions import PerformanceError, ReframeError, SanityError, what
+from reframe.core.exceptions import (
+    ExpectedFailureError,
+    PerformanceError,
+    ReframeError,
+    SanityError,
+    what,
+)
 
-from plumbline import parse, record
+from plumbline import parse, paths, record, reference, waivers
+
+
+class Waived(ExpectedFailureError):
+    """A known fault, for ReFrame an expected failure.
+
+    :ivar waivers: those that cover it.
+    """
+
+    def __init__(self, covering: list[waivers.Waiver], fault: str):
+        super().__init__("; ".join([fault, *(f"waiver {waiver}" for waiver in covering)]))
+        self.waivers = covering
 
 
 def key_of(testcase) -> str:
     """The name of a test case that no other case of the session has."""
     check, partition, environ = testcase
     return f"{check.hashcode} @{partition.fullname}+{environ.name}"
+
+
+def result_of(error: BaseException | None) -> str:
+    """The result of a test case that ended with an error."""
+    if isinstance(error, Waived):
+        return "waived"
+    if isinstance(error, PerformanceError):
+        return "fail"
+    return "invalid" if isinstance(error, SanityError) else "error"
+
+
+def _nodes_of(check) -> list[str]:
+    """Where its tasks ran; what the scheduler says is the login node's name under some."""
+    return getattr(check, "hosts_seen", []) or list((check.job and check.job.nodelist) or [])
+
+
+def subject_of(testcase, figure: parse.Figure | None = None) -> waivers.Subject:
+    """A test case, or a figure of it, as waivers know it."""
+    check, partition, environ = testcase
+    case = waivers.Subject(
+        rt.runtime().system.name,
+        partition.name,
+        environ.name,
+        check.display_name,
+        getattr(check, "placement", ""),
+        tuple(_nodes_of(check)),
+    )
+    if figure is None:
+        return case
+    placement = check.case_of(figure).placement
+    return dataclasses.replace(case, placement=placement, **figure._asdict())
+
+
+def waived(check, figure: parse.Figure, judged: reference.Judgement) -> reference.Judgement:
+    """A judgement; waived where a waiver in force covers its failure."""
+    if judged.verdict != "fail":
+        return judged
+    known = waivers.loaded(paths.reference())
+    waiver = waivers.covering(known, subject_of(_case_of(check), figure), "fail")
+    return dataclasses.replace(judged, verdict="waived", waiver=waiver) if waiver else judged
+
+
+def expired_for(check, figure: parse.Figure, judged: reference.Judgement) -> str:
+    """The expired waivers that would cover a failed figure, for its message."""
+    if judged.waiver:
+        return ""
+    known = waivers.loaded(paths.reference())
+    expired = waivers.expired(known, subject_of(_case_of(check), figure), "fail")
+    return "".join(f"; expired waiver {waiver}" for waiver in expired)
+
+
+def _case_of(check) -> tuple:
+    return check, check.current_partition, check.current_environ
+
+
+def waived_case(task, exc_info: tuple) -> Waived | None:
+    """The known fault that a whole test case fails by, if a waiver in force covers it."""
+    result = result_of(exc_info[1])
+    # What failed after its verdict was the tidying up; of figures, each has a waiver of its own.
+    if task.succeeded or (result == "fail" and hasattr(task.check, "judgements")):
+        return None
+    known = waivers.loaded(paths.reference())
+    waiver = waivers.covering(known, subject_of(task.testcase), result)
+    return Waived([waiver], _said(exc_info)) if waiver else None
 
 
 def _fields(session, case: str, result: str) -> dict:
@@ -38,6 +120,7 @@ def _fields(session, case: str, result: str) -> dict:
         "tasks": [],
         "result": result,
         "reason": None,
+        "waiver": None,
         "output": None,
         "seconds": {"total": None, "samples": []},
         "foms": [],
@@ -55,21 +138,26 @@ def of_task(session, task, result: str) -> dict:
         "check": check.display_name,
         "attempt": rt.runtime().current_run,
         "tags": sorted(check.tags),
-        "nodes": list(check.job.nodelist or []) if check.job else [],
+        "nodes": _nodes_of(check),
         "jobid": str(check.job.jobid) if check.job and check.job.jobid else None,
         "seconds": {"total": task.duration("total"), "samples": getattr(check, "sample_times", [])},
     }
     # A check that is not Plumbline's has none of these, one that ended early not all.
     for name in ("benchmark", "program", "version", "placement", "conditions", "build", "hosts"):
         fields[name] = getattr(check, name, fields[name])
-    # Where its tasks ran; what the scheduler says is the login node's name under some.
-    fields["nodes"] = getattr(check, "hosts_seen", []) or fields["nodes"]
     fields["samples"] = getattr(check, "num_samples", None)
     fields["warmups"] = getattr(check, "num_warmups", None)
     fields["tasks"] = [vars(task) for task in getattr(check, "tasks_seen", [])]
+    error = task.exc_info[1]
     if result != "pass":
         fields["phase"] = task.failed_stage
         fields["reason"] = _reason(task)
+    if isinstance(error, Waived):
+        fields["waiver"] = error.waivers[0].id
+    elif result in ("fail", "invalid", "error") and not hasattr(check, "judgements"):
+        known = waivers.loaded(paths.reference())
+        expired = waivers.expired(known, subject_of(task.testcase), result)
+        fields["reason"] += "".join(f"; expired waiver {waiver}" for waiver in expired)
     folder = check.outputdir if result == "pass" else check.stagedir
     if folder and result != "skip":
         fields["output"] = os.path.relpath(folder, session.folder)
@@ -90,7 +178,10 @@ def _fom(check, figure: parse.Figure, judged) -> dict:
         "samples": check.samples[figure],
         "summary": record.summary(check.samples[figure]),
         "statistic": judged.statistic,
+        "better": judged.better,
         "verdict": judged.verdict,
+        "near": judged.near,
+        "waiver": judged.waiver.id if judged.waiver else None,
         "reason": judged.reason,
         "lower": bounds and bounds.lower,
         "upper": bounds and bounds.upper,
@@ -122,5 +213,11 @@ def _reason(task) -> str:
         cause = type(error.__cause__).__name__
         started = task.check.job is not None and task.check.job.jobid is not None
         return f"{'stopped while it ran' if started else 'not started when stopped'} ({cause})"
-    own = task.skipped or isinstance(error, (SanityError, PerformanceError, ReframeError))
-    return str(error) if own and str(error) else " ".join(what(*task.exc_info).split())
+    return str(error) if task.skipped and str(error) else _said(task.exc_info)
+
+
+def _said(exc_info: tuple) -> str:
+    """An error in its own words, or in ReFrame's where it has none."""
+    error = exc_info[1]
+    own = isinstance(error, (SanityError, PerformanceError, ReframeError)) and str(error)
+    return str(error) if own else " ".join(what(*exc_info).split())

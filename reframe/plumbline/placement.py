@@ -415,6 +415,7 @@ PLACEMENTS = {
     "on-node": "two tasks on two sockets of one node",
     "off-node": "two tasks on two nodes",
     "off-rack": "two tasks on two nodes of two racks",
+    "node-pairs": "two tasks on two nodes, on all nodes of the job at once, in rounds of new pairs",
     "full-node": "one task on every core of every node of the job",
     "one-task-per-node": "one task on one core of every node of the job",
     "tasks-per-node": "so many tasks on every node of the job, each on an equal share of its cores",
@@ -438,12 +439,19 @@ _FIXED: dict[str, Callable[[Topology], list[Task]]] = {
     "on-node": _on_node,
     "off-node": _off_node,
     "off-rack": _off_node,
+    "node-pairs": _off_node,
     "host-to-host": _host_to_host,
 }
 
 _OF_GPUS = ("per-gpu", "all-gpus", "off-socket", "gpu-a", "gpu-b", "gpu-c", "gpu-d")
 
-_NEED_TWO_NODES = ("off-node", "off-rack", "one-task-per-node")
+_NEED_TWO_NODES = ("off-node", "off-rack", "node-pairs", "one-task-per-node")
+
+#: Placements whose number of nodes the check says.
+_OPEN = ("full-node", "one-task-per-node", "tasks-per-node")
+
+#: Those that every partition with another one has, too.
+_COMES_WITH = {"node-pairs": "off-node"}
 
 #: Placements with numbers: cores of NUMA domain M, memory of NUMA domain N.
 _NUMA = re.compile(r"numa-(\d+)-(\d+)")
@@ -457,6 +465,19 @@ def known(placement: str) -> bool:
 def describe() -> str:
     """The names of all placements, for messages."""
     return ", ".join([*PLACEMENTS, "numa-M-N"])
+
+
+def feature(placement: str) -> str:
+    """The placement that a partition lists if it has this one: itself, or the one it comes with."""
+    return _COMES_WITH.get(placement, placement)
+
+
+def fits_one_node(placement: str, nodes: int) -> bool:
+    """Whether a job of this placement can be had on one node.
+
+    :arg nodes: of the placements whose number of nodes is open; 0 leaves it to the partition.
+    """
+    return placement not in _NEED_TWO_NODES and (placement not in _OPEN or nodes < 2)
 
 
 def lay_out(

@@ -49,7 +49,8 @@ from pathlib import Path
 
 from plumbline import paths, units
 from plumbline.reference import Bounds, Case, References, held, loaded, summarize
-from plumbline.table import SITE, Fom, Row, Tolerance, half_digit
+from plumbline.table import SITE, Fom, Row, half_digit
+from plumbline.tolerance import Tolerance
 
 #: Share of the variance of single runs that all samples of a session have in common.
 SHARE = 0.5

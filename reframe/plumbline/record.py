@@ -1,7 +1,8 @@
 """Records: one JSON line per finished test case, the truth that everything later reads.
 
-The line's fields are described by ``record.schema.json`` (``schema: 2``). Lines of schema 1, which
-had one figure of each metric and size, are read as what they stand for now.
+The line's fields are described by ``record.schema.json`` (``schema: 3``). Lines of schema 1, which
+had one figure of each metric and size, and of schema 2, which knew neither waivers nor a warning
+band, are read as what they stand for now.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from pathlib import Path
 
 import jsonschema
 
+from plumbline import paths, table
 from plumbline.errors import Fault
 
-SCHEMA = 2
+SCHEMA = 3
 
 
 class RecordError(Exception):
@@ -79,7 +81,7 @@ def read(path: Path) -> Iterator[dict]:
                     fields = json.loads(line)
                 except ValueError as err:
                     raise Fault(f"{path}:{number}: no whole record: {err}") from None
-                fields = _renewed(fields)
+                fields = renewed(fields)
                 fault = next(validator().iter_errors(fields), None)
                 if fault:
                     raise Fault(f"{path}:{number}: {fault.json_path}: {fault.message}")
@@ -99,23 +101,45 @@ def summary(samples: list[float]) -> dict[str, float]:
     }
 
 
-def _renewed(fields: object) -> object:
-    """A record of schema 1 with what schema 2 added; any other as it is."""
-    if not isinstance(fields, dict) or fields.get("schema") != 1:
-        return fields
+def renewed(fields: object) -> object:
+    """A record of an older schema with what newer ones added; any other as it is."""
+    renewals = {1: _with_several, 2: _with_waivers}
     try:
-        for task in fields["tasks"]:
-            task |= {"given": "", "gpus": ""}
-        for fom in fields["foms"]:
-            fom |= {
-                "at": "",
-                "placement": fields["placement"] or "",
-                "summary": summary(fom["samples"]),
-                "reason": "",
-            }
-    except (KeyError, TypeError, ValueError):
-        return fields
-    return fields | {"schema": SCHEMA}
+        while (renew := renewals.get(fields["schema"])) is not None:
+            fields = renew(fields)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        # No record: whoever validates it says why.
+        pass
+    return fields
+
+
+def _with_several(fields: dict) -> dict:
+    """Schema 1 as 2: several figures of a metric and size, GPUs."""
+    tasks = [task | {"given": "", "gpus": ""} for task in fields["tasks"]]
+    more = {"at": "", "placement": fields["placement"] or "", "reason": ""}
+    foms = [fom | more | {"summary": summary(fom["samples"])} for fom in fields["foms"]]
+    return fields | {"schema": 2, "tasks": tasks, "foms": foms}
+
+
+def _with_waivers(fields: dict) -> dict:
+    """Schema 2 as 3: waivers, the warning band, and which direction is better."""
+    known = table.directions(paths.reference()) if fields["foms"] else {}
+    foms = [
+        fom
+        | {
+            "better": known.get((fields["benchmark"], fom["metric"]), "neither"),
+            "near": False,
+            "waiver": None,
+        }
+        for fom in fields["foms"]
+    ]
+    return fields | {"schema": 3, "waiver": None, "foms": foms}
+
+
+def plain(check: str) -> str:
+    """A check's name without what ReFrame adds for ``--distribute`` and ``--repeat``, such as
+    ``%.nid=node1``."""
+    return re.sub(r" %\.\S+", "", check)
 
 
 def sessions(results: Path) -> list[Path]:

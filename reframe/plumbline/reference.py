@@ -14,7 +14,9 @@ from pathlib import Path
 
 from plumbline import table
 from plumbline.errors import Fault
-from plumbline.table import Fom, Row, Tables, Tolerance
+from plumbline.table import Fom, Row, Tables
+from plumbline.tolerance import Tolerance
+from plumbline.waivers import Waiver
 
 
 @dataclass(frozen=True)
@@ -59,14 +61,27 @@ class Bounds:
         """Whether a value lies within."""
         return self.lower <= value <= self.upper
 
+    def edge(self, share: float) -> float:
+        """Where a share of the distance from the reference to the bound is used up."""
+        bound = self.lower if math.isinf(self.upper) else self.upper
+        return self.value + share * (bound - self.value)
+
+    def near(self, value: float, share: float) -> bool:
+        """Whether a value that lies within has used up more than a share of the distance."""
+        return value < self.edge(share) if math.isinf(self.upper) else value > self.edge(share)
+
 
 @dataclass(frozen=True)
 class Judgement:
     """A figure of merit, summarized over its samples and held against its bounds.
 
-    :ivar verdict: ``pass``, ``fail``, ``above-ceiling`` or ``not-asserted``.
+    :ivar verdict: ``pass``, ``fail``, ``above-ceiling``, ``not-asserted``; or ``waived``, which
+        failed and is covered by a waiver.
     :ivar ceiling: the theoretical peak, if one is known.
     :ivar reason: why nothing is asserted although there is a row; empty otherwise.
+    :ivar better: ``higher``, ``lower`` or ``neither``.
+    :ivar near: whether it passed within the warning band near its bound.
+    :ivar waiver: the waiver that covers it, if it is waived.
     """
 
     value: float
@@ -76,6 +91,9 @@ class Judgement:
     ceiling: float | None
     ceiling_id: str | None
     reason: str = ""
+    better: str = "neither"
+    near: bool = False
+    waiver: Waiver | None = None
 
 
 class References:
@@ -265,7 +283,10 @@ class References:
                 f"{rows[0].id} is the mean of a distribution: asserted from {rule.samples} samples "
                 f"on, not from {len(samples)}"
             )
-        return Judgement(value, statistic, verdict, bounds, ceiling, ceiling_id, reason)
+        near = verdict == "pass" and bounds.near(value, self.tables.rules.band(rule))
+        return Judgement(
+            value, statistic, verdict, bounds, ceiling, ceiling_id, reason, rule.better, near
+        )
 
 
 def held(

@@ -11,8 +11,9 @@ from pathlib import Path
 from plumbline import paths, reference, survey
 from plumbline.errors import Fault
 from plumbline.parse import Figure
-from plumbline.reference import References, told
+from plumbline.reference import Bounds, References, told
 from plumbline.table import Row
+from plumbline.tolerance import Tolerance
 
 #: Columns of a listing.
 COLUMNS = ("id", "system", "benchmark", "metric", "placement", "message_size", "nodes",
@@ -124,7 +125,17 @@ def _asserts(references: References, row: Row) -> list[str]:
         f"           class {fom.tolerance}: {rule.better} is better; the larger of "
         f"{rule.floor:.0%} and {rule.spreads:g} spreads{least}{single}",
         f"           {rule.reason}",
+        f"           {_band(references, rule, bounds)} {fom.unit}: near its bound",
+        f"           {references.tables.rules.warning.reason}",
     ]
+
+
+def _band(references: References, rule: Tolerance, bounds: Bounds) -> str:
+    """The warning band inside the bounds, in words."""
+    share = references.tables.rules.band(rule)
+    if rule.better == "higher":
+        return f"[{told(bounds.lower)}, {told(bounds.edge(share))})"
+    return f"({told(bounds.edge(share))}, {told(bounds.upper)}]"
 
 
 def unused(rows: Iterable[Row]) -> list[Row]:

@@ -13,11 +13,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from plumbline.binding import Binding
+from plumbline.binding import Binding, OnPair
 from plumbline.placement import Layout
 
 #: File that tells of each run: its name, exit code, start and end (seconds since the epoch).
 ENDS = "samples.txt"
+
+#: File with the names of the job's nodes, where the job tells them apart itself.
+NODES = "nodes.txt"
+
+
+#: Rounds of pairs of nodes, by their places in the job's list of nodes.
+Rounds = Sequence[Sequence[tuple[int, int]]]
 
 
 class SampleError(Exception):
@@ -119,6 +126,98 @@ def loop(
             *done,
         ],
     )
+
+
+def rounds_loop(
+    rounds: Rounds,
+    nodes: int,
+    listed: str,
+    pair: OnPair,
+    task: Sequence[str],
+    before_sample: Sequence[str] = (),
+    after_sample: Sequence[str] = (),
+    note: str = "",
+) -> Loop:
+    """The loop over rounds of pairs of nodes, all pairs of a round at once.
+
+    A round ends with its last pair; a run that failed fails the job after the last round, so that
+    it is known which pairs fail.
+
+    :arg nodes: how many the job has.
+    :arg listed: shell words that print the job's nodes, one a line.
+    :arg task: words between ``./task.sh`` and the program.
+    :arg note: what the script says of the rounds.
+    """
+    cases = [
+        f"{number}) pairs='{' '.join(f'{one}-{other}' for one, other in pairs)}' ;;"
+        for number, pairs in enumerate(rounds)
+    ]
+    return Loop(
+        [
+            f"mapfile -t nodes < <({listed})",
+            f"printf '%s\\n' \"${{nodes[@]}}\" >{NODES}",
+            f'[ ${{#nodes[@]}} = {nodes} ] || {{ echo "${{#nodes[@]}} nodes are listed of the job, '
+            f'not {nodes}: ${{nodes[*]}}" >&2; exit 1; }}',
+            "failed=0",
+            f"for sample in $(seq 0 {len(rounds) - 1}); do  # {note}",
+            "case $sample in",
+            *cases,
+            "esac",
+            "started=()",
+            "for pair in $pairs; do",
+            "(",
+            "first=${nodes[${pair%-*}]} second=${nodes[${pair#*-}]}",
+            "run=$sample-$first:$second",
+            *before_sample,
+            *pair.before,
+            "began=$(date +%s.%N)",
+        ],
+        _quoted(task),
+        ['>"sample-$run.out"', '2>"sample-$run.err"'],
+        [
+            "status=$?; ended=$(date +%s.%N)",
+            *after_sample,
+            f'echo "$run $status $began $ended" >>{ENDS}',
+            "exit $status",
+            ") &",
+            "started+=($!)",
+            "done",
+            'for each in "${started[@]}"; do wait $each || failed=$?; done',
+            "done",
+            "[ $failed = 0 ] || exit $failed",
+        ],
+    )
+
+
+def pair_runs(
+    rounds: Rounds, nodes: Sequence[str], layout: Layout, count: int = 1
+) -> Iterator[Run]:
+    """Every run of :func:`rounds_loop`, in order of the rounds.
+
+    :arg rounds: those of all samples.
+    :arg count: how many samples they make, each as many rounds.
+    """
+    each = len(rounds) // count
+    for number, pairs in enumerate(rounds):
+        for one, other in pairs:
+            yield Run(number // each, layout, f"{number}-{nodes[one]}:{nodes[other]}")
+
+
+def nodes_of_job(folder: Path) -> list[str]:
+    """The job's nodes as :func:`rounds_loop` listed them; empty where it did not.
+
+    :raises SampleError: if one is listed twice.
+    """
+    try:
+        found = (folder / NODES).read_text(encoding="utf-8").split()
+    except FileNotFoundError:
+        return []
+    except (ValueError, OSError) as err:
+        raise SampleError(f"{NODES}: {err}") from None
+    twice = [name for name in found if found.count(name) > 1]
+    if twice:
+        raise SampleError(f"{NODES}: {twice[0]} is listed twice")
+    return found
 
 
 def options(bindings: Sequence[Binding]) -> list[str]:

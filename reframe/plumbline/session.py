@@ -8,6 +8,7 @@ written before the first job is submitted and every planned case is accounted fo
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import json
 import logging
@@ -19,7 +20,7 @@ from pathlib import Path
 
 import fasteners
 import reframe.core.runtime as rt
-from reframe.core.exceptions import PerformanceError, SanityError, what
+from reframe.core.exceptions import JobNotStartedError, what
 from reframe.core.logging import getlogger
 from reframe.frontend import executors
 
@@ -32,6 +33,7 @@ from plumbline import (
     record,
     reference,
     system,
+    waivers,
 )
 from plumbline.errors import Fault
 from plumbline.table import SITE
@@ -67,6 +69,7 @@ def _hold_references(site: dict) -> None:
     A facility that keeps its systems elsewhere need not have those of the papers.
     """
     tables = reference.loaded(paths.reference()).tables
+    waivers.loaded(paths.reference())
     elsewhere = "PLUMBLINE_SYSTEMS" in os.environ
     rows = [row for row in tables.rows.values() if row.source == SITE or not elsewhere]
     systems = {
@@ -97,7 +100,7 @@ def _extras(argv: list[str]) -> dict[str, str]:
 
 
 def watch(session: Session) -> None:
-    """Has ReFrame tell the session of its cases."""
+    """Has ReFrame tell the session of its cases, and take a known fault for an expected one."""
     run_all = executors.Runner.runall
 
     @functools.wraps(run_all)
@@ -112,6 +115,21 @@ def watch(session: Session) -> None:
         return run_all(self, testcases, restored_cases)
 
     executors.Runner.runall = watched
+    fail = executors.RegressionTask.fail
+
+    @functools.wraps(fail)
+    def failed(self, exc_info=None, callback="on_task_failure"):
+        exc_info = exc_info or sys.exc_info()
+        known = outcome.waived_case(self, exc_info) if callback == "on_task_failure" else None
+        if known is None:
+            fail(self, exc_info, callback)
+            return
+        for job in filter(None, (self.check.build_job, self.check.job)):
+            with contextlib.suppress(JobNotStartedError):
+                job.wait()
+        self.xfail((type(known), known, exc_info[2]))
+
+    executors.RegressionTask.fail = failed
 
 
 class Session(executors.TaskEventListener):
@@ -128,6 +146,8 @@ class Session(executors.TaskEventListener):
         self.survey: list[dict] = []
         self.lost = 0
         self.notes: list[str] = []
+        #: What `plumbline run` found against the inventory.
+        self.faults: list[str] = []
         #: Whether the command line said that cases would be run, so that the session has a folder.
         self.announced = True
         #: Whether `plumbline run` holds this session against the inventory.
@@ -218,16 +238,11 @@ class Session(executors.TaskEventListener):
         self.keep(task, "pass" if judged or self.dry_run else "invalid")
 
     def on_task_failure(self, task):
-        error = task.exc_info[1]
-        if isinstance(error, PerformanceError):
-            self.keep(task, "fail")
-        elif isinstance(error, SanityError):
-            self.keep(task, "invalid")
-        elif task.failed_stage == "cleanup":
+        if task.failed_stage == "cleanup":
             # Its verdict stands in the records already; what failed was the tidying up.
             self.notes.append(f"{task.info()}: cleanup: {what(*task.exc_info)}")
         else:
-            self.keep(task, "error")
+            self.keep(task, outcome.result_of(task.exc_info[1]))
 
     def on_task_skip(self, task):
         self.keep(task, "skip")
@@ -235,6 +250,7 @@ class Session(executors.TaskEventListener):
     def on_task_abort(self, task):
         self.keep(task, "aborted")
 
+    # An expected failure or success that no waiver tells of is an error of the check.
     on_task_xfailure = on_task_xsuccess = on_task_failure
 
     def keep(self, task, result: str) -> None:
@@ -288,11 +304,15 @@ class Session(executors.TaskEventListener):
                 "plain reframe: this session was not held against the inventory, and the exit "
                 "code is ReFrame's own; `plumbline run` does both"
             )
+        if not self.dry_run:
+            self.notes += waivers.told(waivers.loaded(paths.reference()), self.records)
         print(closing.table(self.told(), len(self.planned)))
         if self.records and not any(f["result"] != "skip" for f in self.records):
             self.notes.append("nothing was measured: every test case was skipped")
-        for note in self.notes:
+        for note in [*self.notes, *self.faults]:
             print(f"plumbline: {note}")
+        if not self.dry_run:
+            self.write_end()
         if self.records and not self.dry_run:
             print(f"plumbline: records: {self.folder / 'records.jsonl'}", flush=True)
         if self._lock:
@@ -303,6 +323,14 @@ class Session(executors.TaskEventListener):
             sys.stdout.flush()
             os._exit(2)
         return self.exit_code
+
+    def write_end(self) -> None:
+        """Writes what the records do not tell of the session, for who reads it later."""
+        end = {"code": self.exit_code, "notes": self.notes, "faults": self.faults}
+        try:
+            (self.folder / "end.json").write_text(json.dumps(end, indent=1))
+        except OSError as err:
+            print(f"plumbline: {_unwritable(self.folder, err)}")
 
     def told(self) -> list[dict]:
         """The records as the closing table tells of them: a dry run measured nothing."""
@@ -319,12 +347,12 @@ class Session(executors.TaskEventListener):
     @property
     def exit_code(self) -> int:
         """0 as it should be, 1 a fault found, 2 could not tell."""
-        results = Counter(fields["result"] for fields in self.records)
-        if results["fail"] or results["invalid"] or results["error"]:
+        code = closing.exit_code(Counter(fields["result"] for fields in self.records))
+        if code == 1 or self.faults:
             return 1
-        if self.lost or results["aborted"] or results["unfinished"]:
+        if self.lost:
             return 2
-        return 0 if results["pass"] or (self.dry_run and self.records) else 2
+        return 0 if self.dry_run and self.records else code
 
 
 #: Variable that names the file a dry run's survey goes to.

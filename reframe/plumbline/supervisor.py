@@ -6,7 +6,17 @@ import os
 import sys
 from pathlib import Path
 
-from plumbline import build, environments, inventory, paths, reference, session, survey
+from plumbline import (
+    build,
+    environments,
+    inventory,
+    paths,
+    record,
+    reference,
+    session,
+    survey,
+    waivers,
+)
 from plumbline.errors import Fault
 
 #: ReFrame's options that a session cannot have, and why.
@@ -32,6 +42,7 @@ def run(system: str | None, arguments: list[str], strict: bool) -> int:
         if option in arguments:
             raise Fault(f"{option}: {why}")
     reference.loaded(paths.reference())
+    waivers.loaded(paths.reference())
     named_checks = _values(arguments, "-c", "--checkpath")
     own = not named_checks or any(Path(c).resolve() == paths.CHECKS for c in named_checks)
     variables = _values(arguments, "-S", "--setvar")
@@ -59,11 +70,9 @@ def run(system: str | None, arguments: list[str], strict: bool) -> int:
         ended.notes.append("other checks than checks/: not held against the inventory")
         faults = []
     ended.supervised = True
-    ended.notes += [*_unbuilt(there), *faults]
-    result = ended.close()
-    if result == 1 or faults:
-        return 1
-    return result or (2 if code else 0)
+    ended.notes += _unbuilt(there)
+    ended.faults = faults
+    return ended.close() or (2 if code else 0)
 
 
 def _values(arguments: list[str], short: str, long: str) -> list[str]:
@@ -113,7 +122,7 @@ def _against_inventory(ended: session.Session, there: set[str], strict: bool) ->
     ]
     if strict:
         for fields in ended.records:
-            name = session.case_name(fields["check"], fields)
+            name = session.case_name(record.plain(fields["check"]), fields)
             asserted = sum(fom["verdict"] != "not-asserted" for fom in fields["foms"])
             if fields["foms"] and asserted < expected.get(name, 0):
                 faults.append(

@@ -7,6 +7,7 @@ skipped the row would assert less than it seems to.
 from __future__ import annotations
 
 import csv
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -19,8 +20,8 @@ import yaml
 from plumbline import placement, units
 from plumbline.errors import Fault
 from plumbline.parse import Figure
+from plumbline.tolerance import Rules, Statistic, Text
 
-Statistic = Literal["best", "mean", "median", "min", "max", "std", "p99", "single", "unstated"]
 Kind = Literal["measured", "peak", "target", "derived"]
 
 #: Source key of a facility's own rows.
@@ -45,7 +46,6 @@ def _conditions(cell: object) -> object:
     return pairs
 
 
-Text = Annotated[str, pydantic.Field(min_length=1)]
 Unstated = pydantic.BeforeValidator(_empty_is_unstated)
 Count = Annotated[int | None, pydantic.Field(ge=0), Unstated]
 Number = Annotated[float, pydantic.Field(allow_inf_nan=False)]
@@ -55,7 +55,9 @@ class Row(pydantic.BaseModel):
     """One printed number with its source and conditions: a line of a table.
 
     An empty cell means unstated and matches any case. ``value``, ``spread`` and ``unit`` are as
-    printed; where a misprint is read differently, ``value_used`` and ``unit_used`` say how.
+    printed; where a misprint is read differently, ``value_used`` and ``unit_used`` say how. A
+    row of a site's baseline has the sessions that it comes from, the newest one's date, and who
+    took it and when.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True, str_strip_whitespace=True)
@@ -82,6 +84,8 @@ class Row(pydantic.BaseModel):
     note: str = ""
     sessions: str = ""
     date: str = ""
+    accepted_by: str = ""
+    accepted_on: str = ""
 
     @pydantic.field_validator("placement")
     @classmethod
@@ -126,61 +130,6 @@ class Fom(pydantic.BaseModel):
 
 class _FomGroup(Fom):
     metrics: list[str]
-
-
-class Tolerance(pydantic.BaseModel):
-    """How far a figure of merit of one class may lie from its reference.
-
-    ``better: neither`` is for figures that bound nothing: shares, ratios, capacities. With
-    ``distribution``, the printed spread is that of single runs, so that the distance of a mean of n
-    from a mean of the printed number of runs is ``spreads * spread * sqrt(1/runs + 1/n)``; only a
-    row of statistic ``mean`` with a spread says both.
-
-    :ivar samples: samples below which nothing is asserted.
-    """
-
-    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
-
-    better: Literal["higher", "lower", "neither"]
-    floor: Annotated[float, pydantic.Field(ge=0, lt=1)]
-    spreads: Annotated[float, pydantic.Field(ge=0)]
-    distribution: bool = False
-    samples: Annotated[int, pydantic.Field(ge=1)] = 1
-    reason: Text
-
-    def decides(self, row: Row, statistics: list[Statistic]) -> bool:
-        """Whether a measured row of this class gives bounds.
-
-        :arg statistics: those that do in other classes.
-        """
-        if self.better == "neither":
-            return False
-        if self.distribution:
-            return row.statistic == "mean" and row.spread is not None
-        return row.statistic in statistics
-
-
-class Baseline(pydantic.BaseModel):
-    """What a site baseline takes.
-
-    :ivar sessions: sessions below which a case has no baseline.
-    :ivar noise: spread, relative to the value, above which a figure has none.
-    """
-
-    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
-
-    sessions: Annotated[int, pydantic.Field(ge=2)]
-    noise: Annotated[float, pydantic.Field(gt=0, lt=1)]
-
-
-class Rules(pydantic.BaseModel):
-    """``tolerance.yaml``."""
-
-    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
-
-    classes: dict[str, Tolerance]
-    decides: list[Statistic]
-    baseline: Baseline
 
 
 class Source(pydantic.BaseModel):
@@ -265,11 +214,12 @@ def read_yaml(path: Path) -> object:
         mark = err.problem_mark
         where = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
         raise Fault(f"{path}{where}: no valid YAML: {err.problem or err.context}") from None
-    except (OSError, yaml.YAMLError, UnicodeDecodeError) as err:
+    except (OSError, ValueError, yaml.YAMLError) as err:
+        # A date that is none, such as 2026-13-01, is a ValueError.
         raise Fault(f"{path}: cannot be read: {err}") from None
 
 
-def _read_model(path: Path, model: type[pydantic.BaseModel]):
+def read_model(path: Path, model: type[pydantic.BaseModel]):
     try:
         return model.model_validate(read_yaml(path))
     except pydantic.ValidationError as err:
@@ -287,7 +237,7 @@ def read_foms(path: Path) -> dict[str, dict[str, Fom]]:
     :raises Fault: if the file is faulty or registers a metric twice.
     """
     foms: dict[str, dict[str, Fom]] = {}
-    for benchmark, groups in _read_model(path, _Foms).root.items():
+    for benchmark, groups in read_model(path, _Foms).root.items():
         metrics = foms.setdefault(benchmark, {})
         for group in groups:
             for metric in group.metrics:
@@ -339,7 +289,22 @@ def read_rules(folder: Path) -> Rules:
 
     :raises Fault: if it is faulty.
     """
-    return _read_model(folder / "tolerance.yaml", Rules)
+    return read_model(folder / "tolerance.yaml", Rules)
+
+
+@functools.cache
+def directions(folder: Path) -> dict[tuple[str, str], str]:
+    """Benchmark and metric of each figure that is registered -> ``higher``, ``lower``, ``neither``.
+
+    :raises Fault: if a register is faulty.
+    """
+    classes = read_rules(folder).classes
+    return {
+        (benchmark, metric): classes[fom.tolerance].better
+        for benchmark, metrics in read_foms(folder / "foms.yaml").items()
+        for metric, fom in metrics.items()
+        if fom.tolerance in classes
+    }
 
 
 def load(folder: Path) -> Tables:
@@ -351,8 +316,8 @@ def load(folder: Path) -> Tables:
     tables = Tables(
         foms=foms,
         rules=read_rules(folder),
-        sources=_read_model(folder / "sources.yaml", _Sources).root,
-        conditions=_read_model(folder / "conditions.yaml", _Conditions).root,
+        sources=read_model(folder / "sources.yaml", _Sources).root,
+        conditions=read_model(folder / "conditions.yaml", _Conditions).root,
     )
     faults = list(_faults_of_foms(folder / "foms.yaml", tables))
     for path in sorted([*folder.glob("*.csv"), *folder.glob("site/*.csv")]):

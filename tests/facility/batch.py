@@ -17,7 +17,7 @@ import sys
 import time
 from pathlib import Path
 
-from .faults import Faults
+from .faults import Faults, drained
 from .machine import Machine
 from .options import Refused
 
@@ -201,6 +201,10 @@ def _free_nodes(request: Request, machine: Machine) -> list[str]:
     busy = {
         node for job in every_job() if job["state"] == "RUNNING" for node in job.get("nodes", ())
     }
+    busy |= drained()
+    misplaced = Faults(request.name).one("misplace")
+    if misplaced:
+        return [] if misplaced["node"] in busy else [misplaced["node"]]
     if request.pinned:
         return [] if busy & set(request.pinned) else request.pinned
     free = [node for node in machine.nodes if node not in busy]

@@ -18,6 +18,7 @@ from .batch import (
     load,
     submit,
 )
+from .faults import drained
 from .launch import expand_nodes
 from .machine import Machine
 from .options import Refused, read
@@ -365,6 +366,7 @@ def scontrol(words: list[str], machine: Machine) -> int:
         chosen = expand_nodes(names[0]) if names else machine.nodes
         known = set(machine.nodes)
         busy = {node for job in every_job() if job["state"] == "RUNNING" for node in job["nodes"]}
+        away = drained()
         for node in chosen:
             if node not in known:
                 raise Refused(f"Node {node} not found")
@@ -374,8 +376,10 @@ def scontrol(words: list[str], machine: Machine) -> int:
                 f"CPUTot={machine.num_cpus} AvailableFeatures={features} "
                 f"ActiveFeatures={features} NodeAddr={node} NodeHostName={node} "
                 f"Sockets={machine.num_sockets} "
-                f"State={'ALLOCATED' if node in busy else 'IDLE'} "
+                f"State={'ALLOCATED' if node in busy else 'IDLE'}"
+                f"{'+DRAIN' if node in away else ''} "
                 f"ThreadsPerCore={machine.smt} Partitions={','.join(machine.facts['queues'])} "
+                + ("Reason=bad memory [root@2026-11-20T09:00:00]" if node in away else "")
             )
     elif kind in ("partition", "partitions"):
         for index, queue in enumerate(machine.facts["queues"]):

@@ -4,7 +4,8 @@
 
 program  name or pattern of the program; for the batch system's own faults, of the job's name
 sample   number, or list of numbers, of the run (the word behind task.sh)
-metric, size, gpu, node   of one value
+metric, size, gpu   of one value
+node     that the run, or the value, is on; a list of nodes, all of which it is on
 folder   pattern of the last two parts of the folder that it runs in
 
 scale      values within a tenth of ``near`` become ``factor`` times as large, each by the nearest
@@ -18,8 +19,11 @@ crash      the same, then a segmentation fault
 hang       the same, then nothing more ever
 exit       the program ends with ``code``, its output complete
 binding    tasks sit on other cores than the launcher was told
+elsewhere  tasks sit on the job's first nodes, whichever the launcher was told
 singletons each task is alone in its world, as under the wrong MPI
 state      the batch system ends the job with ``state``
+drain      the batch system has ``node`` drained, and starts no job there
+misplace   the batch system starts jobs of one node on ``node``, whichever they are pinned to
 """
 
 from __future__ import annotations
@@ -44,19 +48,21 @@ KINDS = (
         "hang",
         "exit",
         "binding",
+        "elsewhere",
         "singletons",
     ),
-    "state",
+    *("state", "drain", "misplace"),
 )
 
 
 class Faults:
     """The faults of one run.
 
-    :ivar sample: its number; unknown without task.sh.
+    :arg sample: its number; unknown without task.sh.
+    :arg nodes: that it runs on, where they matter.
     """
 
-    def __init__(self, program: str, sample: int | None = None):
+    def __init__(self, program: str, sample: int | None = None, nodes: list[str] | None = None):
         said = os.environ.get("FACILITY_FAULT") or "[]"
         # A list can be longer than a variable may be.
         told = json.loads(Path(said[1:]).read_text() if said.startswith("@") else said)
@@ -70,6 +76,7 @@ class Faults:
             if fnmatch.fnmatch(program, fault.get("program", "*"))
             and fnmatch.fnmatch("/".join(Path.cwd().parts[-2:]), fault.get("folder", "*"))
             and _holds(fault, sample)
+            and (nodes is None or _on(fault, nodes))
         ]
 
     def one(self, kind: str) -> dict | None:
@@ -145,10 +152,21 @@ def _holds(fault: dict, sample: int | None) -> bool:
     return sample in (wanted if isinstance(wanted, list) else [wanted])
 
 
+def _on(fault: dict, nodes) -> bool:
+    wanted = fault.get("node", [])
+    return set([wanted] if isinstance(wanted, str) else wanted) <= set(nodes)
+
+
+def drained() -> set[str]:
+    """The nodes that the batch system has drained."""
+    told = Faults("*")._told
+    return {fault["node"] for fault in told if fault["kind"] == "drain"}
+
+
 def _here(fault: dict, where: dict) -> bool:
     for key in ("metric", "size"):
         if key in fault and fault[key] != where.get(key):
             return False
     if "gpu" in fault and fault["gpu"] not in (where.get("gpus") or ()):
         return False
-    return "node" not in fault or fault["node"] in (where.get("nodes") or ())
+    return _on(fault, where.get("nodes") or ())

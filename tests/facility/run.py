@@ -93,7 +93,7 @@ def start(run: Run, command: list[str], output: str | None = None) -> int:
         return 127
     run.program = path.name
     run.words = command
-    run.faults = Faults(run.program, run.sample)
+    run.faults = Faults(run.program, run.sample, run.nodes)
     run.tasks = [task._replace(gpus=visible(run, task)) for task in run.tasks]
     if path.parent.resolve() != BIN and path.resolve().parent != BIN:
         return _foreign(run, path, command[1:], output)
@@ -143,9 +143,12 @@ def _task_script(run: Run, command: list[str]) -> list[str]:
         set_by_words[name] = value
     if not rest:
         raise Refused("task.sh: no program", 127)
-    fault = Faults(Path(_program_of(rest)).name, run.sample)
+    fault = Faults(Path(_program_of(rest)).name, run.sample, run.nodes)
     if fault.one("binding"):
         run.tasks = displaced(run.machine, run.tasks)
+    if fault.one("elsewhere"):
+        first = dict(zip(run.nodes, run.job.record["nodes"], strict=False))
+        run.tasks = [task._replace(node=first[task.node]) for task in run.tasks]
     variable = next((name for name in VISIBLE[:2] if name in set_by_words), "")
     lines = []
     memories = run.machine.memories

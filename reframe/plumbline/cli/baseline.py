@@ -2,40 +2,88 @@
 
 from __future__ import annotations
 
+import getpass
+import json
+import sys
+
 import click
 
+from plumbline.cli.common import say, warn
 from plumbline.errors import Fault
 
 
 @click.command()
 @click.argument("system")
-@click.option("--accept", is_flag=True, help="Replace a table that is there.")
-@click.option("--dry-run", is_flag=True, help="Print the table; write nothing.")
-def baseline(system: str, accept: bool, dry_run: bool):
-    """Propose reference/site/SYSTEM.csv from the stored sessions; the next run asserts it.
+@click.option("--accept", is_flag=True, help="Take bounds that are looser, and drop rows, too.")
+@click.option("--by", metavar="NAME", help="Who takes it; kept in the rows (default: your login).")
+@click.option("--last", type=click.IntRange(min=2), default=30, show_default=True,
+              metavar="N", help="The newest sessions of a test case that count.")  # fmt: skip
+@click.option("--dry-run", is_flag=True, help="Only show what would change.")
+@click.option("--format", "form", type=click.Choice(["text", "json", "csv"]), default="text",
+              show_default=True, help="csv: the table as it would be.")  # fmt: skip
+def baseline(system: str, accept: bool, by: str | None, last: int, dry_run: bool, form: str):
+    """Make reference/site/SYSTEM.csv from the stored sessions, and show what that changes; the next
+    run asserts it.
 
     Each row is the median over the sessions that passed as the newest did: same build, conditions
-    and samples. Fewer than three sessions are refused, and figures that vary too much are left out.
+    and samples. Fewer than three are refused, and figures that vary too much are left out. A bound
+    that would be looser than the one in force, and a row that would be dropped, stop it, with
+    exit code 1 and nothing written, unless --accept says that somebody looked.
     """
     from plumbline import baseline as baselines
-    from plumbline import inventory, paths, table
+    from plumbline import changes, paths, reference, waivers
+    from plumbline.history import History
 
-    rules = table.read_rules(paths.reference()).baseline
-    records = baselines.records_of(system, paths.results())
-    if not records:
-        raise Fault(f"{paths.results()}: no record of system {system!r} there")
-    rows, left_out = baselines.propose(system, records, rules)
+    references = reference.loaded(paths.reference())
+    rules = references.tables.rules.baseline
+    with History(say=warn) as history:
+        records = baselines.records_of(system, history, last)
+        proposals, left_out = baselines.propose(system, records, rules, last)
+    for fault in history.faults:
+        warn(f"left out: {fault}")
     for reason, names in left_out.items():
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-        click.echo(f"plumbline: left out: {reason}: {', '.join(names[:3])}{more}", err=True)
-    if not rows:
-        raise Fault(f"no baseline for {system!r}: {', '.join(left_out)}")
+        warn(f"left out: {reason}: {', '.join(names[:3])}{more}")
+    if not proposals:
+        raise Fault(f"no baseline for {system!r}: {', '.join(left_out) or 'no session passed'}")
     path = paths.reference() / "site" / f"{system}.csv"
-    if dry_run:
-        click.echo(baselines.to_csv(rows), nl=False)
-        return
-    baselines.save(path, rows, accept)
-    click.echo(f"plumbline: {path}: {len(rows)} references; the next run asserts them")
-    if inventory.path_of(system).exists():
-        click.echo(f"plumbline: then `plumbline lint --system={system} --accept`, so that --strict "
-                   f"notices when one of them goes missing")  # fmt: skip
+    found = changes.changes(proposals, references, path)
+    refused = not accept and any(change.kind in changes.TO_ACCEPT for change in found)
+    write = not (dry_run or refused) and any(change.kind != changes.SAME for change in found)
+    by = by if by is not None else getpass.getuser()
+    content = changes.to_csv(found, references, path, by, str(waivers.today()))
+    if write:
+        changes.save(path, content)
+    if form == "json":
+        told = {"system": system, "path": str(path), "written": write, "by": by,
+                "changes": [change.fields() for change in found], "left_out": left_out}  # fmt: skip
+        click.echo(json.dumps(told, indent=1))
+    elif form == "csv":
+        click.echo(content, nl=False)
+    else:
+        _tell(found, path, write)
+    if refused:
+        warn(f"{path}: not written: {changes.counts(found)}: look at what is loosened or gone, "
+             f"then say --accept")  # fmt: skip
+        sys.exit(1)
+    sys.exit(2 if history.faults else 0)
+
+
+def _tell(found: list, path, written: bool) -> None:
+    from tabulate import tabulate
+
+    from plumbline import changes, inventory
+
+    heads = ["change", "reference", "value", "bounds"]
+    lines = changes.text(found)
+    if lines:
+        click.echo(tabulate(lines, heads, tablefmt="simple", disable_numparse=True))
+    rows = sum(change.new is not None for change in found)
+    say(f"{path}: {rows} references: {changes.counts(found)}")
+    if wanting := changes.wanting(found):
+        say(wanting)
+    if written:
+        say("the next run asserts them")
+        if inventory.path_of(path.stem).exists():
+            say(f"then `plumbline lint --system={path.stem} --accept`, so that --strict notices "
+                f"when one of them goes missing")  # fmt: skip

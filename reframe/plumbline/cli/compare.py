@@ -1,0 +1,86 @@
+"""``plumbline compare``: two sets of sessions held against each other."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from plumbline.cli.common import output_option, selection_options, warn, write
+from plumbline.errors import Fault
+
+
+@click.command()
+@click.argument("before")
+@click.argument("after")
+@selection_options
+@click.option("--within", type=click.FloatRange(0, 50, min_open=True), default=2.0,
+              show_default=True, metavar="PCT",
+              help="A difference below this counts as unchanged.")  # fmt: skip
+@click.option("--loss", type=click.FloatRange(0, 90, min_open=True), metavar="PCT",
+              help="The loss that must not be missed.  [default: 2.5 times --within]")  # fmt: skip
+@click.option("--untold", type=click.FloatRange(0, 100), default=0.0, metavar="PCT",
+              help="Share of the figures that may have too little data in a go.  "
+                   "[default: none]")  # fmt: skip
+@click.option("--no-past", is_flag=True,
+              help="Judge from both sides alone, not also from what went before.")  # fmt: skip
+@click.option("--each-sample", is_flag=True,
+              help="Count each sample as if it were a session: what sessions differ by is "
+                   "then not in the interval.")  # fmt: skip
+@click.option("--all", "every", is_flag=True, help="Show the unchanged figures too.")
+@click.option("--format", "form", type=click.Choice(["text", "json", "csv", "junit", "markdown"]),
+              default="text", show_default=True)  # fmt: skip
+@output_option
+def compare(before: str, after: str, select, source: Path | None, within: float,
+            loss: float | None, untold: float, no_past: bool, each_sample: bool, every: bool,
+            form: str, output: Path | None):  # fmt: skip
+    """Hold the sessions AFTER against the sessions BEFORE, figure by figure: go or no-go.
+
+    Each is a session's id, several with commas, a pattern (2026110*), a span
+    (2026-11-01..2026-11-14, either end may be missing), last:N, or extras of --session-extras
+    (maintenance=2026-11).
+
+    Exits with 0 for go, 1 for no-go (something regressed), 2 for not enough data.
+    """
+    from plumbline import compare as comparing
+    from plumbline.compare import formats, hostfacts, sides
+    from plumbline.history import History
+
+    loss = 2.5 * within if loss is None else loss
+    if loss < within:
+        raise Fault(f"--loss {loss:g} is below --within {within:g}: a loss that counts as "
+                    f"unchanged cannot be one that must not be missed")  # fmt: skip
+    with History(source, say=warn) as history:
+        both = sides.load(history, select, before, after, past=not no_past)
+        found = comparing.compare(
+            both.series["before"],
+            both.series["after"],
+            both.series["past"],
+            within / 100,
+            loss / 100,
+            untold / 100,
+            each_sample,
+        )
+        names = [[row.session for row in both.sessions[side]] for side in ("before", "after")]
+        found.before, found.after = names
+        found.unmeasured = both.unmeasured
+        if both.retried:
+            found.notes.append(f"{both.retried} value(s) of a retry do not count: the first "
+                               f"attempt does")  # fmt: skip
+        if each_sample:
+            found.notes.append("each sample counts as a session of its own: what sessions differ "
+                               "by is not in the intervals")  # fmt: skip
+        if history.source.is_dir():
+            records = history.records(replace(select, sessions=(*names[0], *names[1])))
+            found.surroundings = hostfacts.differences(records, *map(set, names))
+        else:
+            found.notes.append("a CSV file tells neither host facts nor builds")
+        for fault in history.faults:
+            warn(f"left out: {fault}")
+        left_out = bool(history.faults)
+    write(formats.FORMATS[form](found, every), output)
+    if output is not None:
+        warn(f"{found.verdict}: {'; '.join(found.reasons)}")
+    sys.exit(found.exit_code or 2 * left_out)

@@ -1,0 +1,160 @@
+"""``plumbline screen``: which nodes, GPUs, pairs of nodes, links or switches are slow."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shlex
+import sys
+from pathlib import Path
+
+import click
+from tabulate import tabulate
+
+from plumbline.cli.common import output_option, selection_options, warn, write
+from plumbline.errors import Fault
+
+_FILE = click.Path(path_type=Path, dir_okay=False)
+_COLUMNS = ("night", "kind", "name", "size", "confidence", "since", "until", "evidence", "note")
+
+
+@click.command()
+@click.argument("sessions", nargs=-1, metavar="[SESSION]...")
+@selection_options
+@click.option("--input", "file", type=_FILE, metavar="FILE",
+              help="Screen a CSV file instead: night, node, value, better; and gpu, or a and b for "
+                   "pairs; switch, or switch_a and switch_b.")  # fmt: skip
+@click.option("--topology", type=_FILE, metavar="FILE",
+              help="Slurm's topology.conf: which switch a node is on.")  # fmt: skip
+@click.option("--format", "form", type=click.Choice(["text", "json", "csv"]),
+              help="text; json where there is --input.")  # fmt: skip
+@output_option
+@click.option("--drain", type=_FILE, metavar="FILE", help="Write the nodes to drain, one a line.")
+@click.option("--retest", type=_FILE, metavar="FILE",
+              help="Write the nodes to measure again tonight, one a line.")  # fmt: skip
+def screen(sessions, select, source, file, topology, form, output, drain, retest):
+    """Name the nodes, GPUs, pairs of nodes, links between switches, or switches that are slow.
+
+    Each is held against its peers of the same night and against its own earlier nights, up to
+    SESSION, or up to the last one. Suspects are told too: measure them again, several times in the
+    same night, and screen once more.
+
+    Exits with 1 where something is named, with 2 where it could not be told.
+    """
+    from plumbline import screen as screening
+
+    known = None if topology is None else screening.of_topology(topology)
+    if file is not None:
+        if sessions or source is not None:
+            raise Fault("--input has its own nights: leave SESSION and --from out")
+        groups, switches = screening.of_file(file)
+        faults, shown = [], None
+    else:
+        groups, switches, faults, shown = _of_history(sessions, select, source)
+    if not groups:
+        raise Fault("no value of a single node, a GPU or a pair of nodes there: see "
+                    "docs/screening.md for what can be screened")  # fmt: skip
+    found = screening.screen(groups, switches if known is None else known)
+    named = [one for one in found.named if shown is None or one.until is None
+             or one.night in shown]  # fmt: skip
+    for line in faults:
+        warn(f"left out: {line}")
+    for line in found.told:
+        warn(line)
+    form = form or ("json" if file is not None else "text")
+    if form == "json":
+        text = json.dumps([one.fields() for one in named], indent=1)
+    elif form == "csv":
+        text = _csv(named)
+    else:
+        text = _text(found, named)
+    write(text, output)
+    for path, nodes in ((drain, found.drain()), (retest, found.retest())):
+        if path is not None:
+            write("".join(f"{node}\n" for node in nodes), path)
+    sys.exit(1 if named else 2 if faults or found.unsure else 0)
+
+
+def _of_history(sessions: tuple[str, ...], select, source):
+    """Groups, switches, what was left out, and the nights that were asked for."""
+    from plumbline import screen as screening
+    from plumbline.history import History
+
+    with History(source, say=warn) as history:
+        series = history.series(select)
+        faults = history.faults
+    there = {session for one in series for session in one.sessions.tolist()}
+    if unknown := [session for session in sessions if session not in there]:
+        raise Fault(f"session {unknown[0]}: nothing of it is in the history, or selected")
+    groups = screening.of_series(series, max(sessions, default=""))
+    nights = screening.nights(there)
+    shown = {nights[session] for session in sessions or sorted(there)[-1:]}
+    nodes = {node for one in groups for _, unit in [*one.values, *one.pairs] for node in unit}
+    switches = screening.by_name({one.key.system for one in series}, nodes)
+    return groups, switches, faults, shown
+
+
+def _rows(named: list) -> list[dict]:
+    return [
+        {
+            **one.fields(),
+            "name": ":".join(one.name),
+            "until": one.until or "",
+            "evidence": "; ".join(one.evidence),
+        }
+        for one in named
+    ]
+
+
+def _csv(named: list) -> str:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, _COLUMNS, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(_rows(named))
+    return text.getvalue()
+
+
+def _text(found, named: list) -> str:
+    lines = []
+    if named:
+        table = [
+            [row["kind"], row["name"], f"{one.size:.1%}", f"{one.confidence:.3f}", row["since"],
+             row["until"] or "still", row["night"], _evidence(one)]
+            for one, row in zip(named, _rows(named), strict=True)
+        ]  # fmt: skip
+        headers = ["kind", "name", "slower by", "confidence", "since", "until", "named", "in"]
+        lines += [tabulate(table, headers, disable_numparse=True), ""]
+    if nodes := found.drain():
+        told = shlex.quote(_folded(nodes))
+        lines += [
+            "to drain them:",
+            f"  scontrol update nodename={told} state=drain reason='plumbline screen: slow'",
+        ]
+    if nodes := found.retest():
+        pairs = sum(kind == "pair" for kind, _ in found.suspects)
+        lines += [
+            f"plumbline: suspects, to measure again tonight, three times each "
+            f"({len(found.suspects)}, of them {pairs} pairs):",
+            f"  {_folded(nodes)}",
+        ]
+    lines.append(f"plumbline: {len(named)} named, {found.judged} values compared in "
+                 f"{len(found.nights)} night(s)")  # fmt: skip
+    return "\n".join(lines) + "\n"
+
+
+def _evidence(one) -> str:
+    """What it was slow in, the worst first."""
+    told = one.evidence[:1] + ([f"and {len(one.evidence) - 1} more"] if one.evidence[1:] else [])
+    return "; ".join(filter(None, [*told, one.note]))
+
+
+def _folded(nodes: list[str]) -> str:
+    """A list of nodes as schedulers write it: n[1-3,7]."""
+    from reframe.utility import nodelist_abbrev
+
+    try:
+        return nodelist_abbrev(nodes)
+    except Exception:
+        # Names that are no host names.
+        return ",".join(nodes)

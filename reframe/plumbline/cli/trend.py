@@ -1,0 +1,116 @@
+"""``plumbline trend``: what changed in the history of each figure, and when."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+from tabulate import tabulate
+
+from plumbline.cli.common import output_option, selection_options, tell, warn, write
+from plumbline.errors import Fault
+
+
+@click.command()
+@selection_options
+@click.option("--input", "file", type=click.Path(path_type=Path), metavar="FILE",
+              help="A CSV file of nights (series, night, value, better; if there, retest) "
+                   "instead of the history.")  # fmt: skip
+@click.option(
+    "--online",
+    is_flag=True,
+    help="Start and size from what each night knew, not from the whole series.",
+)
+@click.option(
+    "--suspects",
+    is_flag=True,
+    help="Say also which nights stood out and were back before anything bore them out.",
+)
+@click.option("--format", "form", type=click.Choice(["text", "json", "csv"]),
+              help="[default: json with --input, else text]")  # fmt: skip
+@output_option
+def trend(select, source: Path | None, file: Path | None, online: bool, suspects: bool,
+          form: str | None, output: Path | None):  # fmt: skip
+    """Find lasting changes, blips that came back, and slow drifts, series by series.
+
+    Each night is judged from the nights up to it, from the 20th measured one on; a finding's night
+    is the first on which it was told.
+
+    Exits with 1 if a regression or a drift to the worse is still on, 2 if no series had enough
+    nights.
+    """
+    from plumbline import following
+
+    if file is not None and (source is not None or select != type(select)()):
+        raise Fault("--input reads a file of its own: leave --from and the selection out")
+    if file is not None:
+        found, code = following.of_file(file, online), 0
+    else:
+        from plumbline.history import History
+
+        with History(source, say=warn) as history:
+            found = following.of_history(history.series(select), online)
+            code = tell(history)
+    write(_FORMS[form or ("json" if file is not None else "text")](found), output)
+    if suspects:
+        for name, first, last in found.outliers:
+            warn(f"stood out and came back: {name}: night {first}"
+                 + ("" if first == last else f" to {last}"))  # fmt: skip
+    if found.too_short:
+        warn(f"not judged: {found.too_short} series with fewer than {found.least} nights")
+    if found.bad:
+        sys.exit(1)
+    sys.exit(code if found.judged else 2)
+
+
+def _json(found) -> str:
+    return json.dumps([_cells(row) for row in found.rows], indent=1, ensure_ascii=False)
+
+
+def _csv(found) -> str:
+    lines = io.StringIO()
+    from plumbline.following import Row
+
+    writer = csv.DictWriter(lines, list(Row.__dataclass_fields__), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(_cells(row) for row in found.rows)
+    return lines.getvalue().rstrip("\n")
+
+
+def _text(found) -> str:
+    shown = [
+        {
+            "series": row.series,
+            "kind": row.kind + ("" if row.confirmed else " (unconfirmed)"),
+            "since": row.start,
+            "until": row.until or "",
+            "found": row.night,
+            "size": f"{row.size:+.1%}",
+            "95 %": f"{row.low:+.1%} to {row.high:+.1%}" if row.low is not None else "",
+            "still on": "yes" if row.on else "",
+            "build": row.build,
+            "before": row.before,
+            "after": row.after,
+            "nodes": row.nodes,
+        }
+        for row in found.rows
+    ]
+    # Columns that say nothing, as those of the sessions for an --input, are left out.
+    kept = [name for name in (shown[0] if shown else []) if any(row[name] for row in shown)]
+    table = [{name: row[name] for name in kept} for row in shown]
+    text = tabulate(table, headers="keys", tablefmt="plain", disable_numparse=True)
+    return (text + "\n" if shown else "") + (
+        f"plumbline: {len(shown)} findings in {found.judged} series judged"
+    )
+
+
+def _cells(row) -> dict:
+    return asdict(row)
+
+
+_FORMS = {"json": _json, "csv": _csv, "text": _text}

@@ -1,0 +1,354 @@
+"""A made-up history that looks like a facility's: two systems, a season of nights, and what
+happens in one: a regression, a blip, a slow node, builds, waivers, skips, a killed job.
+
+As a script, it makes the picture of the README (needs chromium)::
+
+    python tests/demo_history.py FOLDER docs/images/report.png
+"""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+from conftest import COLUMNS, ROOT
+
+SIZES = [8, 64, 512, 4096, 32768, 262144, 1048576]
+NODES = [f"nid{number:04d}" for number in range(1, 13)]
+WAIVER = "ost-rebuild"
+
+
+class Demo:
+    """Writes sessions night by night; what each check measures is a method."""
+
+    def __init__(self, nights: int, end: datetime.datetime, seed: int):
+        self.random = np.random.default_rng(seed)
+        self.nights = nights
+        self.end = end
+        self.sessions: dict[str, list[dict]] = {}
+        self.plans: dict[str, dict] = {}
+        #: (system, benchmark, metric, size, placement) -> value, unit, better.
+        self.references: dict[tuple, tuple] = {}
+        #: Slow wander of the file system, in logarithms.
+        steps = self.random.normal(0, 0.012, nights)
+        self.wander = np.zeros(nights)
+        for night in range(1, nights):
+            self.wander[night] = 0.9 * self.wander[night - 1] + steps[night]
+
+    def id_of(self, system: str, night: int) -> tuple[str, datetime.datetime]:
+        hour = 2 if system == "alder" else 4
+        start = self.end - datetime.timedelta(days=self.nights - 1 - night)
+        start = start.replace(hour=hour, minute=10, second=night % 60)
+        mark = hashlib.sha256(f"{system}{night}".encode()).hexdigest()[:6]
+        return f"{start:%Y%m%dT%H%M%SZ}-{mark}", start
+
+    def case(self, system, night, check, benchmark, placement, figures, **fields) -> dict:
+        """Adds a test case; a figure is the arguments of :meth:`figure`."""
+        session, start = self.id_of(system, night)
+        records = self.sessions.setdefault(session, [])
+        partition, environment = ("cpu", "gnu-mpich") if system == "alder" else ("gpu", "gnu-ompi")
+        ended = start + datetime.timedelta(minutes=3 * len(records) + 2)
+        mark = hashlib.sha256(check.encode(errors="replace")).hexdigest()
+        version = "1.2.0" if night < self.nights * 0.6 else "1.3.1"
+        nodes = fields.get("nodes", NODES[:2])
+        foms = [self.figure(system, benchmark, placement, **figure) for figure in figures]
+        verdicts = {fom["verdict"] for fom in foms}
+        result = next((r for r in ("fail", "waived") if r in verdicts), "pass")
+        result = "fail" if "above-ceiling" in verdicts else result
+        record = {
+            "schema": 3,
+            "session": session,
+            "time": f"{ended:%Y-%m-%dT%H:%M:%SZ}",
+            "system": system,
+            "partition": partition,
+            "environment": environment,
+            "check": check,
+            "case": f"{mark[:8]} @{system}:{partition}+{environment}",
+            "attempt": 0,
+            "benchmark": benchmark,
+            "program": benchmark,
+            "version": version,
+            "placement": placement,
+            "conditions": {},
+            "tags": ["nightly"],
+            "nodes": nodes,
+            "jobid": str(48000 + night * 20 + len(records)),
+            "samples": 3,
+            "warmups": 1,
+            "build": {
+                "path": f"/opt/spack/{benchmark}-{version}/bin/{benchmark}",
+                "sha256": hashlib.sha256(f"{benchmark}{version}".encode()).hexdigest(),
+                "mpi": "mpich 4.2.3" if system == "alder" else "openmpi 5.0.6",
+            },
+            "extras": {"maintenance": "2026-09"} if night == int(self.nights * 0.6) else {},
+            "hosts": {
+                node: {"kernel": "6.1.0-31", "governor": "performance", "microcode": "0x2b000603"}
+                for node in nodes
+            },
+            "tasks": [],
+            "result": result,
+            "phase": None,
+            "reason": None,
+            "output": f"output/{system}/{partition}/{environment}/{check.split()[0]}",
+            "seconds": {"total": 61.5, "samples": [14.2, 14.1, 14.3, 14.2]},
+            "waiver": WAIVER if result == "waived" else None,
+            "foms": foms,
+            **fields,
+        }
+        bad = [fom for fom in foms if fom["verdict"] in ("fail", "above-ceiling")]
+        if bad and not record["reason"]:
+            worst = bad[0]
+            record["reason"] = (
+                f"{worst['metric']} {worst['value']:.6g} {worst['unit']} on {nodes[0]} is outside "
+                f"its bounds by {worst['reference']}"
+            )
+        records.append(record)
+        self.plans.setdefault(session, {})[record["case"] + check] = {
+            "check": check,
+            "system": system,
+            "partition": partition,
+            "environment": environment,
+            "tags": ["nightly"],
+            "nodes": len(nodes),
+            "hours": 0.2,
+        }
+        return record
+
+    def figure(self, system, benchmark, placement, metric, value, unit, better, reference=None,
+               floor=0.05, size=None, at="", ceiling=None, waived=False, reason="",
+               headline=True) -> dict:  # fmt: skip
+        """A figure as a record has it; asserted where there is a reference value."""
+        lower = upper = name = None
+        verdict, near = "not-asserted", False
+        if reference is not None:
+            name = "-".join(filter(None, (system, benchmark, metric, str(size or ""), placement)))
+            self.references[system, benchmark, metric, size, placement, name] = reference, unit
+            lower = reference * (1 - floor) if better == "higher" else None
+            upper = reference * (1 + floor) if better == "lower" else None
+            bound = lower if lower is not None else upper
+            inside = value >= bound if better == "higher" else value <= bound
+            verdict = "pass" if inside else "waived" if waived else "fail"
+            near = inside and abs(value - bound) < 0.2 * floor * reference
+        if ceiling is not None and value > ceiling:
+            verdict, near = "above-ceiling", False
+        samples = [round(float(value * (1 + d)), 6) for d in (-0.002, 0.0, 0.002)]
+        return {
+            "metric": metric,
+            "size": size,
+            "at": at,
+            "placement": placement,
+            "value": round(float(value), 6),
+            "unit": unit,
+            "samples": samples,
+            "summary": {"min": samples[0], "median": samples[1], "mean": samples[1],
+                        "max": samples[2], "std": round(float(value) * 0.002, 9)},
+            "statistic": "median",
+            "verdict": verdict,
+            "reason": reason,
+            "lower": lower,
+            "upper": upper,
+            "reference": name,
+            "others": [],
+            "ceiling": ceiling,
+            "headline": headline,
+            "better": better,
+            "near": bool(near),
+            "waiver": WAIVER if verdict == "waived" else None,
+        }  # fmt: skip
+
+    # -- what is measured ---------------------------------------------------------------------
+
+    def noise(self, share: float) -> float:
+        return float(np.exp(self.random.normal(0, share)))
+
+    def latency(self, system: str, night: int) -> None:
+        # Since a fortnight, small messages of alder take longer: a firmware, say.
+        slow = 1.13 if system == "alder" and night >= self.nights - 13 else 1.0
+        figures = []
+        for size in SIZES:
+            base = 0.82 + size / 11000
+            value = base * (slow if size <= 4096 else 1) * self.noise(0.012)
+            figures.append({"metric": "latency", "size": size, "value": value, "unit": "us",
+                            "better": "lower", "reference": base, "floor": 0.1,
+                            "headline": size == 8})  # fmt: skip
+        name = "osu_p2p %operation=latency %placement=on-socket"
+        self.case(system, night, name, "osu", "on-socket", figures, nodes=NODES[night % 8 :][:1])
+
+    def bandwidth(self, system: str, night: int) -> None:
+        better = 1.045 if night >= self.nights * 0.6 else 1.0
+        blip = 0.9 if system == "birch" and 30 <= self.nights - night < 33 else 1.0
+        figures = []
+        for size in SIZES[3:]:
+            base = 24800 * size / (size + 20000)
+            value = base * better * blip * self.noise(0.01)
+            figures.append({"metric": "bandwidth", "size": size, "value": value, "unit": "MB/s",
+                            "better": "higher", "reference": base, "ceiling": 25000 * 1.06,
+                            "headline": size == SIZES[-1]})  # fmt: skip
+        start = night % 6
+        name = "osu_p2p %operation=bandwidth %placement=off-node"
+        self.case(system, night, name, "osu", "off-node", figures, nodes=NODES[start : start + 2])
+
+    def stream(self, night: int) -> None:
+        for place, node in enumerate(NODES):
+            slow = 0.92 if node == "nid0007" and night >= self.nights - 6 else 1.0
+            figures = [
+                {"metric": metric, "value": base * slow * (1 + 0.003 * (place % 3))
+                 * self.noise(0.008), "unit": "GB/s", "better": "higher", "reference": base,
+                 "ceiling": 460.8, "headline": metric == "triad"}
+                for metric, base in (("copy", 352.0), ("triad", 364.0), ("memory_bandwidth", 366.0))
+            ]  # fmt: skip
+            name = f"babelstream_cpu %placement=all-cores %.part='alder:cpu' %.nid={node}"
+            self.case("alder", night, name, "babelstream", "all-cores", figures, nodes=[node])
+
+    def stream_gpu(self, night: int) -> None:
+        figures = [
+            {"metric": "memory_bandwidth", "at": f"gpu{gpu}", "unit": "GB/s", "better": "higher",
+             "value": 1362 * self.noise(0.004) * (1.25 if night == self.nights - 1 and gpu == 3
+                                                  else 1.0),
+             "reference": 1360.0, "ceiling": 1555.0}
+            for gpu in range(4)
+        ]  # fmt: skip
+        name = "babelstream_gpu %placement=per-gpu"
+        self.case("birch", night, name, "babelstream", "per-gpu", figures, nodes=["bgpu01"])
+
+    def files(self, system: str, night: int) -> None:
+        rebuild = system == "birch" and night >= self.nights - 9
+        rate = np.exp(self.wander[night]) * (0.86 if rebuild else 1.0)
+        figures = [
+            {"metric": metric, "value": base * rate * self.noise(0.01), "unit": "MiB/s",
+             "better": "higher", "reference": base, "floor": 0.1, "waived": rebuild}
+            for metric, base in (("write_bandwidth", 41200.0), ("read_bandwidth", 55600.0))
+        ]  # fmt: skip
+        self.case(system, night, "ior_easy %api=posix", "ior", "one-task-per-node", figures)
+        fades = 1 - 0.047 * max(0.0, (night - self.nights + 50) / 50)
+        figures = [
+            {"metric": "file_creation_rate", "value": 88000 * fades * self.noise(0.004),
+             "unit": "operation/s", "better": "higher", "reference": 87900.0, "floor": 0.052},
+            {"metric": "file_stat_rate", "value": 412000 * self.noise(0.012),
+             "unit": "operation/s", "better": "higher"},
+        ]  # fmt: skip
+        self.case(system, night, "mdtest_easy", "mdtest", "one-task-per-node", figures)
+
+    def congestion(self, system: str, night: int) -> None:
+        reason = (
+            "coral-gpcnet-latency is the mean of a distribution: asserted from 3 samples on, "
+            "not from 1"
+        )
+        figures = [
+            {"metric": "random_ring_latency", "at": at, "value": base * self.noise(0.04),
+             "unit": "us", "better": "lower", "reason": reason}
+            for at, base in (("isolated", 2.1), ("congested", 5.4))
+        ]  # fmt: skip
+        self.case(system, night, "gpcnet_load", "gpcnet", "all-cores", figures, nodes=NODES[:10])
+
+    def write_all(self) -> None:
+        last = self.nights - 1
+        for night in range(self.nights):
+            if night % 37 != 20:  # Nights without a session.
+                self.latency("alder", night)
+                self.bandwidth("alder", night)
+                self.stream(night)
+                self.files("alder", night)
+                self.congestion("alder", night)
+                self.case("alder", night, "fio_sequential %operation=write", None, None, [],
+                          result="skip", nodes=[], output=None, build={},
+                          reason="fio is not on PATH: apt-get install fio, or load its "
+                                 "module")  # fmt: skip
+            self.latency("birch", night)
+            self.bandwidth("birch", night)
+            self.stream_gpu(night)
+            self.files("birch", night)
+            lost = {"result": "invalid", "phase": "sanity", "reason":
+                    "sample-2.out: the table of message sizes ends at 65536 of 1048576 bytes: "
+                    "truncated"} if night == last else {}  # fmt: skip
+            self.case("birch", night, "commscope_h2d %placement=per-gpu", "commscope", "per-gpu",
+                      [] if lost else [{"metric": "h2d_bandwidth", "value": 25.3 *
+                       self.noise(0.005), "unit": "GB/s", "better": "higher",
+                       "reference": 25.0}], nodes=["bgpu02"], **lost)  # fmt: skip
+            if night == last:
+                self.case("birch", night, "hpcc_suite", "hpcc", "full-node", [], result="error",
+                          phase="run", nodes=["bgpu03"],
+                          reason="job 50387: cancelled by its time limit (TIMEOUT, "
+                                 "sacct)")  # fmt: skip
+
+
+def write(folder: Path, nights: int = 120, end: datetime.datetime | None = None, seed: int = 7):
+    """Writes the made-up history's sessions, and references and waivers that fit them.
+
+    :arg folder: gets ``sessions/`` and ``reference/``.
+    :arg end: the day of the last night; today unless told, since waivers look at the calendar.
+    """
+    end = end or datetime.datetime.now(datetime.timezone.utc)
+    demo = Demo(nights, end, seed)
+    demo.write_all()
+    for session, records in demo.sessions.items():
+        made = folder / "sessions" / session
+        made.mkdir(parents=True)
+        lines = [json.dumps(record, separators=(",", ":")) for record in records]
+        (made / "records.jsonl").write_text("\n".join(lines) + "\n")
+        plan = {"schema": 3, "session": session, "extras": records[0]["extras"],
+                "system": records[0]["system"], "cases": demo.plans[session]}  # fmt: skip
+        (made / "plan.json").write_text(json.dumps(plan))
+    references(folder / "reference", demo, end)
+
+
+def references(folder: Path, demo: Demo, end: datetime.datetime) -> None:
+    """The tables of the project, a site's own rows for the made-up systems, and a waiver."""
+    shutil.copytree(ROOT / "reference", folder)
+    (folder / "site").mkdir(exist_ok=True)
+    rows: dict[str, list[dict]] = {}
+    for (system, benchmark, metric, size, placement, name), held in demo.references.items():
+        value, unit = held
+        rows.setdefault(system, []).append(
+            {"id": name, "source": "site", "locator": "baseline of 2026-07-30, 12 sessions",
+             "system": system, "benchmark": benchmark, "metric": metric, "placement": placement,
+             "message_size": "" if size is None else size, "value": f"{value:.6g}",
+             "unit": unit, "statistic": "median", "kind": "measured"}
+        )  # fmt: skip
+    for system, listed in rows.items():
+        with (folder / "site" / f"{system}.csv").open("w", newline="") as file:
+            writer = csv.DictWriter(file, COLUMNS, restval="")
+            writer.writeheader()
+            writer.writerows(listed)
+    expires = (end + datetime.timedelta(days=11)).date()
+    (folder / "site" / "waivers.yaml").write_text(
+        f"- id: {WAIVER}\n"
+        "  reason: two storage targets are rebuilt after a disk failure, ticket 4711\n"
+        "  owner: storage team\n"
+        f"  expires: {expires}\n"
+        "  match:\n"
+        "    system: birch\n"
+        "    check: ior_easy*\n"
+    )
+
+
+def picture(folder: Path, path: Path) -> None:
+    """Makes a report of a made-up history, beside it, and a picture of its start page."""
+    from playwright.sync_api import sync_playwright
+
+    env = os.environ | {"PLUMBLINE_REFERENCE": str(folder / "reference")}
+    out = folder / "report"
+    made = ["plumbline", "report", "--from", str(folder), "--out", str(out)]
+    subprocess.run(made, env=env, check=True)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=shutil.which("chromium"), args=["--no-sandbox"]
+        )
+        page = browser.new_page(viewport={"width": 1120, "height": 800})
+        page.goto((out / "index.html").absolute().as_uri())
+        page.screenshot(path=path)
+        browser.close()
+
+
+if __name__ == "__main__":
+    write(Path(sys.argv[1]))
+    if sys.argv[2:]:
+        picture(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -1,0 +1,110 @@
+"""Synthetic fleets for screening: seeded values of nodes, GPUs and pairs, some of them slow.
+
+All values are of a figure that is better where it is higher, about 100. Noise is relative and
+gaussian; the weather moves a whole night.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+from plumbline.screen import Group, rounds
+
+
+@dataclass
+class Fleet:
+    """What a simulated machine is like.
+
+    :ivar noise: of one measurement.
+    :ivar weather: standard deviation of the nights' levels.
+    :ivar levels: standard deviation of what each node always has above or below the others.
+    :ivar slow: unit -> first slow night, loss. A unit is ``("n7",)``, ``("n7", "gpu2")``, two
+        nodes, or with ``link`` before two switches.
+    """
+
+    seed: int
+    nodes: int = 500
+    nights: int = 40
+    noise: float = 0.02
+    weather: float = 0.02
+    levels: float = 0.0
+    switches: int = 25
+    slow: dict[tuple[str, ...], tuple[int, float]] = field(default_factory=dict)
+
+    def __post_init__(self):
+        self.random = np.random.default_rng(self.seed)
+        self.names = [f"n{i:03d}" for i in range(self.nodes)]
+        self.of_nights = 100 * np.exp(self.random.normal(0, self.weather, self.nights))
+        self.of_nodes = np.exp(self.random.normal(0, self.levels, self.nodes))
+
+    def switch_of(self) -> dict[str, str]:
+        """Node -> switch, in order of their names."""
+        each = -(-self.nodes // self.switches)
+        return {name: f"s{i // each:02d}" for i, name in enumerate(self.names)}
+
+    def loss(self, night: int, *units: tuple[str, ...]) -> float:
+        """What is left of a value that any of these units shapes."""
+        found = [self.slow[unit] for unit in units if unit in self.slow]
+        return float(np.prod([1 - size for since, size in found if night >= since]))
+
+    def measured(self, night: int, node: int, rows: int, *units: tuple[str, ...]) -> list[float]:
+        """So many measurements of a unit in a night."""
+        level = self.of_nights[night] * self.of_nodes[node] * self.loss(night, *units)
+        return (level * (1 + self.random.normal(0, self.noise, rows))).tolist()
+
+    def values(self, rows: int = 1, gpus: int = 0) -> Group:
+        """Every node's values, or those of its GPUs, night by night."""
+        group = Group("", "higher")
+        for night in range(self.nights):
+            for i, name in enumerate(self.names):
+                for unit in [(name, f"gpu{g}") for g in range(gpus)] or [(name,)]:
+                    above = {(name,), unit, ("switch", self.switch_of_node(i))}
+                    group.values[f"{night}", unit] = self.measured(night, i, rows, *above)
+        return group
+
+    def switch_of_node(self, node: int) -> str:
+        return f"s{node // -(-self.nodes // self.switches):02d}"
+
+    def again(self, group: Group, suspects: Iterable[tuple], rows: int) -> None:
+        """Measures suspects again in their night, as a second stage does.
+
+        :arg suspects: kind, name and night of each.
+        """
+        of_node: dict[tuple[str, str], list[tuple[str, ...]]] = {}
+        for night, unit in group.values:
+            of_node.setdefault((night, unit[0]), []).append(unit)
+        for kind, name, night in suspects:
+            if kind in ("node", "gpu"):
+                for unit in of_node.get((night, name[0]), []) if kind == "node" else [name]:
+                    i = int(unit[0][1:])
+                    above = {unit[:1], unit, ("switch", self.switch_of_node(i))}
+                    more = self.measured(int(night), i, rows, *above)
+                    group.values[night, unit] = [*group.values[night, unit][:1], *more]
+            elif kind == "pair":
+                first = group.pairs[night, name][:1]
+                group.pairs[night, name] = [*first, *self.pair(int(night), *name, rows)]
+
+    def pair(self, night: int, one: str, other: str, rows: int = 1) -> list[float]:
+        """Measurements between two nodes."""
+        first, second = int(one[1:]), int(other[1:])
+        across = sorted({self.switch_of_node(first), self.switch_of_node(second)})
+        units = {(one,), (other,), (one, other), ("link", *across),
+                 *(("switch", name) for name in across)}  # fmt: skip
+        level = np.sqrt(self.of_nodes[first] * self.of_nodes[second])
+        level *= self.of_nights[night] * self.loss(night, *units)
+        return (level * (1 + self.random.normal(0, self.noise, rows))).tolist()
+
+    def pairs(self, only: int | None = None) -> Group:
+        """Random pairs of all nodes in rounds, every night anew.
+
+        :arg only: number of rounds; of all that screening takes where not given.
+        """
+        group = Group("", "higher")
+        for night in range(self.nights):
+            for listed in rounds(self.names, seed=1000 * self.seed + night)[:only]:
+                for one, other in listed:
+                    pair = tuple(sorted((one, other)))
+                    group.pairs[f"{night}", pair] = self.pair(night, *pair)
+        return group

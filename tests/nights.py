@@ -1,0 +1,157 @@
+"""Synthetic nightly series, seeded: noise, gaps, level steps, drifts, blips of nights, wander.
+
+``python tests/nights.py --series 1000 --nights 365`` prints a file that ``plumbline trend --input``
+reads.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+#: Level of every series.
+LEVEL = 100.0
+#: Share of the nights that ``outlier`` noise hits, and how deep (share of the value).
+OUTLIER_NIGHTS = 0.02
+OUTLIER_DEPTH = 0.05, 0.30
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a set of series is made of; sizes are relative, 0.02 is 2 %.
+
+    :ivar noise: ``gaussian``, ``lognormal``, ``outlier`` (gaussian, and single nights far too low)
+        or ``heavy`` (Student's t with three degrees of freedom).
+    :ivar change: ``step``, ``drift``, ``blip`` or empty.
+    :ivar size: of the change; negative: the value goes down.
+    :ivar over: nights that the drift takes, or that the blip lasts.
+    :ivar wander: standard deviation of the slow wander, or amplitude of ``sine``.
+    :ivar memory: of the wander: its correlation from one night to the next (``ar``), or the period
+        in nights (``sine``).
+    :ivar gaps: share of the nights that are missing.
+    :ivar retest: every night was measured twice.
+    """
+
+    noise: str = "gaussian"
+    level: float = 0.01
+    nights: int = 180
+    change: str = ""
+    size: float = 0.0
+    over: int = 3
+    wander: float = 0.0
+    memory: float = 0.95
+    shape: str = "ar"
+    gaps: float = 0.0
+    retest: bool = False
+    better: str = "higher"
+    earliest: int = 40
+    latest: int = 150
+
+    def but(self, **fields: object) -> Plan:
+        return replace(self, **fields)
+
+
+@dataclass
+class Nights:
+    """Series of one plan.
+
+    :ivar values: series x nights; NaN is a gap.
+    :ivar second: the second measurement, NaN where there is none.
+    :ivar start: first changed night of each series; -1 without a change.
+    """
+
+    plan: Plan
+    values: np.ndarray
+    second: np.ndarray
+    start: np.ndarray
+
+
+def make(plan: Plan, count: int, seed: int) -> Nights:
+    """So many series of a plan. Equal seeds make equal series."""
+    rng = np.random.default_rng(seed)
+    shape = count, plan.nights
+    truth = LEVEL * np.exp(_wander(plan, shape, rng))
+    start = np.full(count, -1)
+    if plan.change:
+        start = rng.integers(plan.earliest, min(plan.latest, plan.nights - 20) + 1, count)
+        truth = truth * (1 + plan.size * _course(plan, start, shape))
+    values = truth * _noise(plan, shape, rng)
+    second = truth * _noise(plan, shape, rng) if plan.retest else np.full(shape, np.nan)
+    missing = rng.random(shape) < plan.gaps
+    values[missing] = second[missing] = np.nan
+    return Nights(plan, values, second, start)
+
+
+def _course(plan: Plan, start: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
+    """Share of the change that each night has of it."""
+    since = np.arange(shape[1]) - start[:, None]
+    if plan.change == "step":
+        return (since >= 0) * 1.0
+    if plan.change == "blip":
+        return ((since >= 0) & (since < plan.over)) * 1.0
+    return np.clip(since / plan.over, 0, 1)
+
+
+def _noise(plan: Plan, shape: tuple[int, int], rng: np.random.Generator) -> np.ndarray:
+    if plan.noise == "lognormal":
+        return np.exp(plan.level * rng.standard_normal(shape))
+    if plan.noise == "heavy":
+        return np.exp(plan.level * rng.standard_t(3, shape) / np.sqrt(3))
+    factor = 1 + plan.level * rng.standard_normal(shape)
+    if plan.noise == "outlier":
+        hit = rng.random(shape) < OUTLIER_NIGHTS
+        factor *= np.where(hit, 1 - rng.uniform(*OUTLIER_DEPTH, shape), 1.0)
+    return factor
+
+
+def _wander(plan: Plan, shape: tuple[int, int], rng: np.random.Generator) -> np.ndarray:
+    if not plan.wander:
+        return np.zeros(shape)
+    if plan.shape == "sine":
+        phase = rng.uniform(0, 2 * np.pi, (shape[0], 1))
+        return plan.wander * np.sin(2 * np.pi * np.arange(shape[1]) / plan.memory + phase)
+    found = np.empty(shape)
+    found[:, 0] = rng.standard_normal(shape[0])
+    kick = np.sqrt(1 - plan.memory**2)
+    for night in range(1, shape[1]):
+        found[:, night] = plan.memory * found[:, night - 1]
+        found[:, night] += kick * rng.standard_normal(shape[0])
+    return plan.wander * found
+
+
+def rows(nights: Nights, prefix: str = "s") -> list[str]:
+    """The lines of an input file, without its header."""
+    lines = []
+    for number, (values, second) in enumerate(zip(nights.values, nights.second, strict=True)):
+        for night, (value, again) in enumerate(zip(values, second, strict=True)):
+            cells = ["" if np.isnan(v) else f"{v:.6g}" for v in (value, again)]
+            lines.append(f"{prefix}{number},{night},{cells[0]},{nights.plan.better},{cells[1]}")
+    return lines
+
+
+HEADER = "series,night,value,better,retest"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--series", type=int, default=100)
+    parser.add_argument("--nights", type=int, default=180)
+    parser.add_argument("--noise", default="gaussian")
+    parser.add_argument("--level", type=float, default=0.01)
+    parser.add_argument("--change", default="", choices=["", "step", "drift", "blip"])
+    parser.add_argument("--size", type=float, default=-0.05)
+    parser.add_argument("--over", type=int, default=3)
+    parser.add_argument("--wander", type=float, default=0.0)
+    parser.add_argument("--gaps", type=float, default=0.0)
+    parser.add_argument("--retest", action="store_true")
+    parser.add_argument("--seed", type=int, default=1)
+    given = vars(parser.parse_args())
+    count, seed = given.pop("series"), given.pop("seed")
+    sys.stdout.write("\n".join([HEADER, *rows(make(Plan(**given), count, seed))]) + "\n")
+
+
+if __name__ == "__main__":
+    main()

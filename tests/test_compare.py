@@ -1,0 +1,613 @@
+"""`plumbline compare`: before and after, by sessions written here and by simulation."""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import io
+import json
+import re
+import xml.etree.ElementTree
+from pathlib import Path
+
+import junitparser
+import numpy as np
+import pytest
+from bench_compare import Family, Noise, alone, family, gaussian, lognormal, outliers
+from click.testing import CliRunner, Result
+from conftest import ROOT, valid
+from plumbline import compare
+from plumbline.cli import main
+from plumbline.compare import formats, hostfacts, judge
+
+NOISE = 0.002
+HOSTS = {"kernel": "5.14", "governor": "performance"}
+BUILD = {"path": "/opt/imb", "mpi": "mpich 4.2"}
+
+
+def fom(value: float, **fields: object) -> dict:
+    """A figure of merit as a record has it."""
+    return {
+        "metric": "bandwidth",
+        "size": None,
+        "at": "",
+        "placement": "on-node",
+        "value": value,
+        "unit": "MB/s",
+        "samples": [value],
+        "summary": {"min": value, "median": value, "mean": value, "max": value, "std": 0.0},
+        "statistic": "median",
+        "better": "higher",
+        "verdict": "not-asserted",
+        "near": False,
+        "waiver": None,
+        "reason": "",
+        "lower": None,
+        "upper": None,
+        "reference": None,
+        "others": [],
+        "ceiling": None,
+        "headline": True,
+        **fields,
+    }
+
+
+def wild(day: int) -> float:
+    """A figure so noisy that nothing can be said of it."""
+    return 130.0 if day % 2 else 70.0
+
+
+class Lab:
+    """A results folder with sessions of one night each."""
+
+    def __init__(self, results: Path):
+        self.results = results
+        self.chance = np.random.default_rng(20261101)
+
+    def noisy(self, level: float, noise: float = NOISE) -> float:
+        return float(level * np.exp(self.chance.normal(0, noise)))
+
+    def session(self, day: int, *cases: dict, **extras: str) -> str:
+        """Writes the session of a day of November; each case is what its record says."""
+        start = datetime.datetime(2026, 10, 31, 2) + datetime.timedelta(days=day)
+        name = f"{start:%Y%m%dT%H%M%SZ}-{day + 500:06x}"
+        folder = self.results / "sessions" / name
+        folder.mkdir(parents=True)
+        plan = {"schema": 3, "session": name, "extras": extras, "system": "hill", "cases": {}}
+        (folder / "plan.json").write_text(json.dumps(plan))
+        with (folder / "records.jsonl").open("w") as file:
+            for number, case in enumerate(cases):
+                end = start + datetime.timedelta(minutes=number + 1)
+                told = {
+                    "schema": 3,
+                    "session": name,
+                    "time": f"{end:%Y-%m-%dT%H:%M:%SZ}",
+                    "system": "hill",
+                    "partition": "cpu",
+                    "environment": "gnu",
+                    "check": "imb_p2p",
+                    "attempt": 0,
+                    "benchmark": "imb",
+                    "program": "IMB-MPI1",
+                    "version": None,
+                    "placement": "on-node",
+                    "conditions": {},
+                    "tags": [],
+                    "nodes": ["n1"],
+                    "jobid": None,
+                    "samples": 1,
+                    "warmups": 0,
+                    "build": BUILD,
+                    "extras": extras,
+                    "hosts": {"n1": HOSTS},
+                    "tasks": [],
+                    "result": "pass",
+                    "phase": None,
+                    "reason": None,
+                    "waiver": None,
+                    "output": None,
+                    "seconds": {"total": 1.0, "samples": []},
+                    "foms": [],
+                    **case,
+                }
+                told.setdefault("case", f"{told['check']} @hill:cpu+gnu")
+                file.write(json.dumps(valid(told)) + "\n")
+        return name
+
+    def nights(self, days: range, level: float, noise: float = NOISE, **fields: object) -> None:
+        """A session each day, with one figure about a level."""
+        for day in days:
+            self.session(day, {"foms": [fom(self.noisy(level, noise), **fields)]})
+
+    def plumbline(self, *arguments: str) -> Result:
+        env = {"PLUMBLINE_RESULTS": str(self.results)}
+        return CliRunner().invoke(main, list(arguments), env=env)
+
+    def compare(self, *arguments: str, before: str = "..2026-11-05", after: str = "2026-11-06.."):
+        return self.plumbline("compare", before, after, *arguments)
+
+    def told(self, *arguments: str, **sides: str) -> dict:
+        """The comparison as JSON, whose exit code is the command's."""
+        done = self.compare("--format=json", *arguments, **sides)
+        found = json.loads(done.stdout)
+        assert done.exit_code == found["exit_code"], done.output
+        return found
+
+    def figure(self, *arguments: str, **sides: str) -> dict:
+        """The one figure of a comparison."""
+        (found,) = self.told(*arguments, **sides)["figures"]
+        return found
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Lab:
+    return Lab(tmp_path / "results")
+
+
+# -- verdicts -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("better", "factor", "verdict", "whole", "code"),
+    [
+        ("higher", 1.0, "unchanged", "go", 0),
+        ("higher", 0.94, "regressed", "no-go", 1),
+        ("higher", 1.06, "improved", "go", 0),
+        ("lower", 1.06, "regressed", "no-go", 1),
+        ("lower", 0.94, "improved", "go", 0),
+        ("neither", 0.94, "changed", "not enough data", 2),
+        ("neither", 1.06, "changed", "not enough data", 2),
+        ("neither", 1.0, "unchanged", "go", 0),
+    ],
+)
+def test_a_verdict_knows_which_way_is_better(lab: Lab, better, factor, verdict, whole, code):
+    lab.nights(range(1, 6), 1000, better=better)
+    lab.nights(range(6, 11), 1000 * factor, better=better)
+    found = lab.told()
+    (row,) = found["figures"]
+    assert (row["verdict"], found["verdict"], found["exit_code"]) == (verdict, whole, code)
+    assert row["low"] < factor - 1 < row["high"]
+    assert row["median_after"] / row["median_before"] == pytest.approx(factor, rel=0.01)
+    assert (row["n_before"], row["n_after"]) == (5, 5)
+    assert 0 < row["detectable"] < 0.03
+
+
+def test_the_other_way_round_it_is_an_improvement(lab: Lab):
+    lab.nights(range(1, 6), 1000)
+    lab.nights(range(6, 11), 940)
+    there, back = lab.figure(), lab.figure(before="2026-11-06..", after="..2026-11-05")
+    assert (there["verdict"], back["verdict"]) == ("regressed", "improved")
+    assert (1 + there["difference"]) * (1 + back["difference"]) == pytest.approx(1)
+
+
+def test_a_difference_below_within_counts_as_unchanged(lab: Lab):
+    """However certain it is; and one above it does not."""
+    lab.nights(range(1, 6), 1000)
+    lab.nights(range(6, 11), 965)
+    assert lab.figure("--within=2")["verdict"] == "regressed"
+    row = lab.figure("--within=5")
+    assert row["verdict"] == "unchanged" and row["p"] < 1e-3
+
+
+def test_noise_that_could_hide_a_loss_is_too_little_data(lab: Lab):
+    for day in range(1, 11):
+        lab.session(day, {"foms": [fom(wild(day))]})
+    found = lab.told()
+    (row,) = found["figures"]
+    assert (row["verdict"], found["verdict"], found["exit_code"]) == (
+        *("too little data", "not enough data", 2),
+    )
+    assert row["needed"] > 5 and row["detectable"] > 0.05
+    assert f"{row['needed']} sessions a side would tell" in lab.compare().stdout
+    assert lab.told("--loss=80")["verdict"] == "go"
+
+
+def test_what_may_stay_untold_is_a_share_that_must_be_asked_for(lab: Lab):
+    for day in range(1, 11):
+        foms = [fom(lab.noisy(100), size=n) for n in range(4)]
+        lab.session(day, {"foms": [*foms, fom(wild(day), metric="wild")]})
+    assert lab.told()["verdict"] == "not enough data"
+    assert lab.told("--untold=10")["verdict"] == "not enough data"
+    assert lab.told("--untold=20")["verdict"] == "go"
+
+
+def test_two_sessions_are_too_few(lab: Lab):
+    lab.nights(range(4, 6), 1000)
+    lab.nights(range(6, 11), 500)
+    row = lab.figure()
+    assert row["verdict"] == "too little data" and "fewer than 3 sessions" in row["reason"]
+    assert row["p"] is None
+
+
+# -- what counts ----------------------------------------------------------------------------
+
+
+def test_a_session_counts_once(lab: Lab):
+    """Three cases of one session share its hour: they are no three sessions."""
+    for day in range(1, 11):
+        level = wild(day)
+        lab.session(day, *({"foms": [fom(level + n)]} for n in (1, 0, -50)))
+    row = lab.figure()
+    assert (row["n_before"], row["n_after"]) == (5, 5)
+    assert (row["median_before"], row["median_after"]) == (wild(1), wild(2))
+    assert row["verdict"] == "too little data"
+    each = lab.told("--each-sample")
+    assert each["figures"][0]["n_before"] == 15
+    assert "what sessions differ by is not in the intervals" in each["notes"][0]
+
+
+def test_a_retry_does_not_replace_the_first_attempt(lab: Lab):
+    lab.nights(range(1, 6), 1000)
+    for day in range(6, 11):
+        retry = {"foms": [fom(lab.noisy(1000))], "attempt": 1}
+        lab.session(day, {"foms": [fom(lab.noisy(900))], "result": "fail"}, retry)
+    found = lab.told()
+    assert found["figures"][0]["verdict"] == "regressed"
+    assert "5 value(s) of a retry do not count" in found["notes"][0]
+
+
+def test_figures_outside_their_bounds_are_told(lab: Lab):
+    lab.nights(range(1, 6), 1000)
+    lab.nights(range(6, 11), 1000, verdict="fail")
+    row = lab.figure()
+    assert (row["failed_before"], row["failed_after"]) == (0, 5)
+    assert "outside its bounds in 5 session(s) after" in lab.compare().stdout
+
+
+def test_what_vanished_is_no_go_ahead(lab: Lab):
+    """A check that no longer runs after the maintenance is a finding, with its reason."""
+    for day in range(1, 11):
+        other = {"check": "ior", "foms": [fom(lab.noisy(50), metric="write")]}
+        skip = {"check": "ior", "result": "skip", "reason": "ior is not on PATH"}
+        case = {"foms": [fom(lab.noisy(1000))]}
+        lab.session(day, case, other if day < 6 else skip)
+    found = lab.told()
+    assert (found["verdict"], found["exit_code"]) == ("not enough data", 2)
+    assert found["counts"]["only before"] == 1
+    (case,) = found["unmeasured"]
+    assert case["results"] == {"skip": 5} and case["before"] == 0
+    done = lab.compare()
+    assert "only before: ior" in done.stdout and "ior is not on PATH" in done.stdout
+    backwards = lab.told(before="2026-11-06..", after="..2026-11-05")
+    assert backwards["counts"]["only after"] == 1 and backwards["verdict"] == "go"
+
+
+def test_a_regression_outweighs_what_vanished(lab: Lab):
+    for day in range(1, 11):
+        gone = [fom(100, metric="gone")] if day < 6 else []
+        lab.session(day, {"foms": [fom(lab.noisy(1000 if day < 6 else 900)), *gone]})
+    assert lab.told()["exit_code"] == 1
+
+
+def test_another_unit_is_not_compared(lab: Lab):
+    lab.nights(range(1, 6), 1000)
+    lab.nights(range(6, 11), 1, unit="GB/s")
+    assert lab.compare().exit_code == 2
+
+
+def test_one_session_far_off_is_set_aside_and_told(lab: Lab):
+    """Where the noise is well known from the past; two of five are no accident."""
+    lab.nights(range(-40, 6), 1000)
+    for day in range(6, 11):
+        lab.session(day, {"foms": [fom(lab.noisy(600 if day == 8 else 1000))]})
+    row = lab.figure(before="2026-11-01..2026-11-05")
+    assert row["verdict"] == "unchanged" and len(row["aside"]) == 1
+    assert "20261108" in row["aside"][0]
+
+
+def test_several_sessions_far_off_are_not_set_aside(lab: Lab):
+    lab.nights(range(-40, 6), 1000)
+    for day in range(6, 11):
+        lab.session(day, {"foms": [fom(lab.noisy(600 if day in (7, 8) else 1000))]})
+    row = lab.figure(before="2026-11-01..2026-11-05")
+    assert row["verdict"] == "too little data" and not row["aside"]
+
+
+def test_the_past_tells_noise_and_level(lab: Lab):
+    """A loss that five sessions a side cannot show; unless BEFORE has a past that agrees."""
+    lab.nights(range(-40, 6), 1000, noise=0.02)
+    lab.nights(range(6, 11), 950, noise=0.02)
+    sides = {"before": "2026-11-01..2026-11-05"}
+    alone, known = lab.figure("--no-past", **sides), lab.figure(**sides)
+    assert (alone["n_past"], known["n_past"] >= 30) == (0, True)
+    assert known["detectable"] < 0.055 < alone["detectable"]
+    assert known["verdict"] == "regressed"
+
+
+def test_a_past_of_another_level_or_build_does_not_count(lab: Lab):
+    lab.nights(range(-40, -5), 1200)
+    lab.nights(range(-5, 11), 1000)
+    row = lab.figure(before="2026-11-01..2026-11-05")
+    assert row["n_past"] < 10 and row["verdict"] == "unchanged"
+
+
+def test_a_past_of_another_build_does_not_count(lab: Lab):
+    for day in range(-40, 11):
+        build = BUILD | {"mpi": "mpich 4.1"} if day < 1 else BUILD
+        lab.session(day, {"foms": [fom(lab.noisy(1000))], "build": build})
+    assert lab.figure(before="2026-11-01..2026-11-05")["n_past"] == 0
+
+
+# -- the two sides --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("2026-11-01..2026-11-05", "2026-11-06..2026-11-10"),
+        ("..2026-11-05T12:00", "2026-11-05T12:00.."),
+        ("2026110*", "last:1"),
+        ("2026110[1-5]*", "last:5"),
+        ("20261101T*,20261102T*,20261103T*", "maintenance=2026-11"),
+        ("maintenance=2026-10", "maintenance=*-11,kind=short"),
+    ],
+)
+def test_a_side_is_named_in_many_ways(lab: Lab, before: str, after: str):
+    for day in range(1, 11):
+        month = "2026-10" if day < 6 else "2026-11"
+        lab.session(day, {"foms": [fom(lab.noisy(1))]}, maintenance=month, kind="short")
+    found = lab.told(before=before, after=after)
+    days = [[int(name[6:8]) for name in found[side]] for side in ("before", "after")]
+    last = {"last:1": 1}.get(after, 5)
+    first = {"2026110*": 9, "20261101T*,20261102T*,20261103T*": 3}.get(before, 5)
+    assert days == [list(range(1, first + 1)), list(range(11 - last, 11))]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        ("20261101T020000Z-1", "last:1", "no session '20261101T020000Z-1'; near: 20261101T02"),
+        ("rubbish", "last:1", "no session 'rubbish'; there are: 7 more, 20261108T"),
+        ("last:11", "last:1", "there are 10 sessions"),
+        ("last:0", "last:1", "there are 10 sessions"),
+        ("last:5", "last:3", "3 session(s) are both BEFORE and AFTER"),
+        ("2027-01-01..", "last:1", "means no session"),
+        ("2026-11-31..", "last:1", "BEFORE: '2026-11-31' is not a date"),
+        ("last:1", "maintenance=none", "AFTER: 'maintenance=none' means no session"),
+        ("maintenance=x,y", "last:1", "is not KEY=VALUE"),
+        ("", "last:1", "means no session"),
+    ],
+)
+def test_a_side_that_is_none_says_what_there_is(lab: Lab, before: str, after: str, told: str):
+    lab.nights(range(1, 11), 1000)
+    done = lab.compare(before=before, after=after)
+    assert done.exit_code == 2 and done.stderr.startswith("plumbline: ")
+    assert told in done.stderr and "Traceback" not in done.output
+
+
+def test_a_history_without_sessions_says_so(tmp_path: Path):
+    done = Lab(tmp_path / "none").compare()
+    assert done.exit_code == 2 and done.stderr.startswith("plumbline: ")
+
+
+def test_a_loss_below_within_is_refused(lab: Lab):
+    lab.nights(range(1, 11), 1000)
+    done = lab.compare("--within=3", "--loss=2")
+    assert done.exit_code == 2 and "--loss 2 is below --within 3" in done.stderr
+
+
+def test_a_selection_narrows_it(lab: Lab):
+    for day in range(1, 11):
+        foms = [fom(lab.noisy(1000)), fom(lab.noisy(1000 if day < 6 else 500), metric="latency")]
+        lab.session(day, {"foms": foms})
+    assert lab.compare().exit_code == 1
+    assert lab.compare("--metric=bandwidth").exit_code == 0
+    assert lab.compare("--metric=nothing").exit_code == 2
+
+
+def test_a_broken_line_is_told_and_is_no_go(lab: Lab):
+    lab.nights(range(1, 11), 1000)
+    path = sorted(lab.results.glob("sessions/*/records.jsonl"))[0]
+    path.write_text(path.read_text() + '{"schema": 3, "ses')
+    done = lab.compare()
+    assert done.exit_code == 2
+    assert "plumbline: left out: " in done.stderr and "records.jsonl:2" in done.stderr
+
+
+def test_a_csv_of_the_history_is_read_too(lab: Lab, tmp_path: Path):
+    lab.nights(range(1, 6), 1000)
+    lab.nights(range(6, 11), 900)
+    there = lab.plumbline("history", "export")
+    assert there.exit_code == 0, there.output
+    path = tmp_path / "history.csv"
+    path.write_text(there.stdout)
+    told = lab.told(f"--from={path}")
+    assert told["figures"] == lab.told()["figures"]
+    assert told["surroundings"] is None and "neither host facts" in told["notes"][0]
+
+
+# -- hosts and builds -----------------------------------------------------------------------
+
+
+def test_host_facts_and_builds_are_held_against_each_other(lab: Lab):
+    for day in range(1, 11):
+        late = day > 5
+        hosts = {
+            "n1": HOSTS | ({"kernel": "6.1"} if late else {}),
+            "n2": HOSTS | ({"kernel": "6.1", "driver": "560"} if late else {}),
+            "n3" if late else "n0": HOSTS | ({"governor": "powersave"} if late else {}),
+        }
+        build = BUILD | ({"mpi": "mpich 4.3"} if late else {})
+        case = {"foms": [fom(lab.noisy(1000))], "hosts": hosts, "nodes": list(hosts)}
+        lab.session(day, case | {"build": build})
+    found = lab.told()["surroundings"]
+    changes = {(c["what"], c["before"], c["after"]): c["where"] for c in found["hosts"]}
+    assert changes == {("kernel", "5.14", "6.1"): ["n1", "n2"], ("driver", "", "560"): ["n2"]}
+    (elsewhere,) = found["elsewhere"]
+    assert (elsewhere["after"], elsewhere["where"]) == ("powersave", ["n3"])
+    assert (found["new_nodes"], found["gone_nodes"]) == (["n3"], ["n0"])
+    (build,) = found["builds"]
+    assert (build["what"], build["after"]) == ("imb @gnu: mpi", "mpich 4.3")
+    for form in ("text", "markdown"):
+        told = lab.compare(f"--format={form}").stdout
+        assert "6.1" in told and "mpich 4.3" in told and "powersave" in told
+
+
+def test_nothing_known_of_the_hosts_is_not_the_same_hosts():
+    nothing = hostfacts.differences([], {"a"}, {"b"})
+    assert formats._same(nothing) == "no node told facts of its host on both sides"
+
+
+# -- formats --------------------------------------------------------------------------------
+
+HOSTILE = "p2p %x=a|b <script>alert(1)</script> `rm` [l](http://e.example) @all #1 \x1b[31m\n*b*"
+
+
+@pytest.fixture
+def hostile(lab: Lab) -> Lab:
+    """Names and words that mean something to whoever shows them; one figure of each verdict."""
+    for day in range(1, 11):
+        late = day > 5
+        foms = [
+            fom(lab.noisy(900 if late else 1000), metric="a|b", at="<b>"),
+            fom(lab.noisy(1000), metric="calm"),
+            fom(wild(day), metric="wild"),
+            fom(lab.noisy(1000), metric="new" if late else "gone"),
+        ]
+        broken = {"check": "x", "result": "error", "reason": "</testcase> | \x00 ]]> &"}
+        lab.session(day, {"check": HOSTILE, "foms": foms}, broken)
+    return lab
+
+
+def test_text_shows_what_needs_a_look_first(hostile: Lab):
+    out = hostile.compare().stdout
+    assert "\x1b" not in out and "\x00" not in out
+    verdicts = re.findall(r"^(regressed|only before|too little data|unchanged) ", out, re.M)
+    assert verdicts[0] == "regressed" and "unchanged" not in verdicts
+    assert "1 unchanged" in out and out.splitlines()[-1].startswith("plumbline: no-go: 1 of 5")
+    assert re.search("^unchanged ", hostile.compare("--all").stdout, re.M)
+
+
+def test_markdown_escapes_what_names_hold(hostile: Lab):
+    out = hostile.compare("--format=markdown").stdout
+    assert "<" not in out and "`" not in out and "@" not in out and "\x1b" not in out
+    rows = [line for line in out.splitlines() if line.startswith("|")]
+    assert {line.count("|") for line in rows if "MB/s" in line} == {12}
+    assert "### Before and after: no-go" in out
+
+
+def test_junit_never_passes_what_was_not_compared(hostile: Lab):
+    out = hostile.compare("--format=junit").stdout
+    xml.etree.ElementTree.fromstring(out)
+    (suite,) = junitparser.JUnitXml.fromstring(out)
+    results = {case.name.split()[0]: [type(r).__name__ for r in case.result] for case in suite}
+    assert results == {
+        "a|b_<b>": ["Failure"],
+        "gone": ["Error"],
+        "wild": ["Skipped"],
+        "new": ["Skipped"],
+        "calm": [],
+        "verdict": ["Failure"],
+    }
+    (skipped,) = next(case for case in suite if case.name.startswith("wild")).result
+    assert "too little data" in skipped.message
+
+
+def test_csv_has_a_row_for_each_figure(hostile: Lab):
+    rows = list(csv.DictReader(io.StringIO(hostile.compare("--format=csv").stdout)))
+    told = {row["metric"]: row["verdict"] for row in hostile.told()["figures"]}
+    assert {row["metric"]: row["verdict"] for row in rows} == told
+    assert float(rows[0]["difference"]) == pytest.approx(-0.1, abs=0.01)
+
+
+def test_the_page_names_every_field(hostile: Lab):
+    page = (ROOT / "docs" / "compare.md").read_text()
+    found = hostile.told()
+    names = {*found, *found["figures"][0], *found["whole"], *found["unmeasured"][0],
+             *found["surroundings"], *found["counts"]}  # fmt: skip
+    assert not [name for name in names if f"`{name}`" not in page]
+
+
+def test_a_file_gets_it(hostile: Lab, tmp_path: Path):
+    path = tmp_path / "found.xml"
+    done = hostile.compare("--format=junit", "-o", str(path))
+    assert done.exit_code == 1 and not done.stdout and "no-go" in done.stderr
+    xml.etree.ElementTree.fromstring(path.read_text())
+
+
+# -- the test itself, by simulation ---------------------------------------------------------
+
+COUNT = 20_000
+
+
+def share(verdicts: np.ndarray, *names: str) -> float:
+    return float(np.isin(verdicts, names).mean())
+
+
+@pytest.mark.parametrize("noise", [gaussian, lognormal, outliers])
+@pytest.mark.parametrize("past", [0, 30])
+def test_a_healthy_figure_seldom_regresses(noise: Noise, past: int):
+    """At most one in a thousand; a few more may come by chance here."""
+    healthy = alone(noise, 0.02, 5, past, 0.0, COUNT, seed=past)
+    assert (healthy == "regressed").sum() <= 20 + 3 * 20**0.5
+
+
+@pytest.mark.parametrize("noise", [gaussian, lognormal])
+def test_a_loss_is_found_with_a_past(noise: Noise):
+    found = alone(noise, 0.02, 5, 30, 0.05, COUNT // 4, seed=1)
+    assert share(found, "regressed") >= 0.95
+    assert share(found, "unchanged", "improved") <= 0.03
+
+
+@pytest.mark.parametrize("noise", [gaussian, lognormal])
+def test_a_loss_is_seldom_passed_without_one(noise: Noise):
+    """Five a side cannot show it, but they can say that they cannot."""
+    lost, healthy = (alone(noise, 0.02, 5, 0, loss, COUNT // 4, seed=2) for loss in (0.05, 0.0))
+    assert share(lost, "unchanged", "improved") <= 0.055
+    assert share(healthy, "unchanged", "improved") >= 0.95
+
+
+def test_a_loss_of_all_figures_is_found_without_a_past():
+    (found, *_), _ = family(Family("all", 200, 1.0), 0.05, comparisons=5, seed=1)
+    assert found >= 0.95
+
+
+def test_many_healthy_figures_seldom_have_one_that_regressed():
+    """Corrected for their number: in one comparison of a hundred at most, and a few by chance."""
+    _, alarms = family(Family("all", 100, 1.0), 0.0, comparisons=200, seed=2)
+    assert alarms <= 0.01 + 3 * (0.01 / 200) ** 0.5
+
+
+def test_healthy_figures_with_a_weather_do_not_regress_together():
+    """What all figures of a session share is no evidence for each of them."""
+    chance = np.random.default_rng(5)
+    alarms = 0
+    for _ in range(150):
+        weather = chance.normal(0, 0.02, (1, 10))
+        values = weather + chance.normal(0, 0.002, (40, 10))
+        before, after, signs = values[:, :5], values[:, 5:], np.ones(40)
+        found = judge.estimate(before, after, values[:, :0], np.zeros(40))
+        as_one = judge.together(before, after, signs, found.noise, found.difference)
+        moved = np.full(40, as_one.moved)
+        alarms += (judge.verdicts(found, signs, moved, 0.02, 0.05) == "regressed").any()
+    assert alarms <= 2
+
+
+def test_the_interval_covers_the_truth():
+    chance = np.random.default_rng(3)
+    values = chance.normal(0, 0.02, (20_000, 10))
+    found = judge.estimate(values[:, :5], values[:, 5:], values[:, :0], np.arange(20_000))
+    low, high = found.interval()
+    assert 0.94 < np.mean((low < 0) & (high > 0)) < 0.965
+
+
+def test_the_smallest_loss_seen_is_that_which_is_found():
+    chance = np.random.default_rng(4)
+    values = chance.normal(0, 0.02, (4000, 40))
+    past, before, after = values[:, :30], values[:, 30:35], values[:, 35:]
+    seen = np.median(judge.detectable(judge.estimate(before, after, past, np.arange(4000)), 1))
+    found = judge.estimate(before, after - seen, past, np.arange(4000))
+    signs = np.ones(4000)
+    verdicts = judge.verdicts(found, signs, 0 * signs, 0.02, 0.05, adjusted=found.p)
+    assert share(verdicts, "regressed") == pytest.approx(judge.POWER, abs=0.02)
+
+
+def test_two_values_of_zero_noise_do_not_make_certainty():
+    same = np.zeros((1, 5))
+    found = judge.estimate(same, same - 0.004, same[:, :0], np.zeros(1))
+    assert found.noise[0] == judge.FLOOR
+    assert judge.verdicts(found, np.ones(1), np.zeros(1), 0.02, 0.05) == ["unchanged"]
+
+
+def test_a_comparison_of_nothing_is_not_a_go():
+    assert compare.compare([], []).verdict == "not enough data"

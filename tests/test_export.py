@@ -1,0 +1,255 @@
+"""`plumbline export`: what other programs read of a session, in which nothing passes silently."""
+
+from __future__ import annotations
+
+import json
+import math
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from conftest import Done, Testbed
+from prometheus_client.parser import text_string_to_metric_families
+from test_baseline import figure, remember
+from test_waivers import FAR, FIO, NEAR, refer, waive, waiver
+
+HOSTILE = 'a"b\\c\n<script>alert(1)</script> [x](http://evil.example) `c` @all | $(rm) \x1b[31m\x00'
+
+
+@pytest.fixture
+def there(testbed: Testbed) -> Testbed:
+    """One session with one case of every end, as its records tell."""
+
+    def case(name: str, **fields: object) -> None:
+        about = {"check": name, "case": f"{name} @testbed:node+disk-io"}
+        remember(testbed, 1, None, **{"reason": f"why {name}", **about, **fields})
+
+    asserted = {"verdict": "pass", "lower": 95.0, "reference": "row", "statistic": "median"}
+    case("passes", foms=[figure(100.0, **asserted)], reason=None)
+    case("near", foms=[figure(96.0, **{**asserted, "near": True})], reason=None)
+    case("unasserted", foms=[figure(100.0)], reason=None)
+    bad = figure(90.0, **{**asserted, "verdict": "fail"})
+    case("fails", foms=[bad, figure(9e9, size=8, verdict="above-ceiling", ceiling=1e6)],
+         result="fail")  # fmt: skip
+    case("waives", foms=[figure(90.0, **{**asserted, "verdict": "waived", "waiver": "w1"})],
+         result="waived", waiver="w1")  # fmt: skip
+    for result in ("invalid", "error", "skip", "aborted", "unfinished"):
+        case(result, result=result)
+    case(HOSTILE, result="error", reason=HOSTILE)
+    folder = testbed.results / "sessions" / "20261101T000000Z-000001"
+    plan = json.loads((folder / "plan.json").read_text())
+    cases = [json.loads(line)["case"] for line in (folder / "records.jsonl").open()]
+    about = {"check": "lost", "system": "testbed", "partition": "node", "environment": "disk-io"}
+    plan["cases"] = {**{key: {} for key in cases}, "lost @testbed:node+disk-io": about}
+    plan["extras"] = {"maintenance": "2026-11"}
+    (folder / "plan.json").write_text(json.dumps(plan))
+    return testbed
+
+
+def exported(testbed: Testbed, form: str, *more: object) -> str:
+    done = testbed.plumbline("export", f"--format={form}", *more)
+    assert done.code == 0, done.said
+    return done.out
+
+
+def samples(text: str) -> dict[str, list]:
+    found: dict[str, list] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            found.setdefault(sample.name, []).append((sample.labels, sample.value))
+    return found
+
+
+def test_prometheus(there: Testbed) -> None:
+    found = samples(exported(there, "prometheus"))
+    values = {labels["check"]: value for labels, value in found["plumbline_fom"]
+              if not labels["size"]}  # fmt: skip
+    assert values == {"passes": 100, "near": 96, "unasserted": 100, "fails": 90, "waives": 90}
+    (labels,) = [labels for labels, _ in found["plumbline_fom"] if labels["size"]]
+    assert labels == {
+        "system": "testbed", "partition": "node", "environment": "disk-io", "check": "fails",
+        "metric": "write_bandwidth", "size": "8", "at": "", "placement": "all-cores",
+        "unit": "MB/s",
+    }  # fmt: skip
+    verdicts = {labels["check"]: labels["verdict"] for labels, value in
+                found["plumbline_fom_verdict"] if not labels["size"]}  # fmt: skip
+    assert verdicts == {"passes": "pass", "near": "pass", "unasserted": "not-asserted",
+                        "fails": "fail", "waives": "waived"}  # fmt: skip
+    assert [labels["check"] for labels, _ in found["plumbline_fom_near_bound"]] == ["near"]
+    bounds = {labels["check"]: (labels["side"], value) for labels, value in
+              found["plumbline_fom_bound"]}  # fmt: skip
+    assert set(bounds) == {"passes", "near", "fails", "waives"}
+    assert set(bounds.values()) == {("lower", 95)}
+    results = {labels["check"]: labels["result"] for labels, _ in found["plumbline_case_result"]}
+    assert len(results) == 12
+    assert (results["lost"], results["waives"]) == ("unfinished", "waived")
+    counts = {labels["result"]: value for labels, value in found["plumbline_session_cases"]}
+    assert counts == {"pass": 3, "fail": 1, "waived": 1, "invalid": 1, "error": 2, "skip": 1,
+                      "aborted": 1, "unfinished": 2}  # fmt: skip
+    assert found["plumbline_session_exit_code"] == [({"system": "testbed"}, 1)]
+    # 2026-11-01T00:00:10Z.
+    assert found["plumbline_session_timestamp_seconds"] == [({"system": "testbed"}, 1793491210)]
+    # A hostile name is one label, whole, and without a control character.
+    (name,) = [name for name in results if "script" in name]
+    assert name.startswith('a"b\\c\\n<script>') and name.isprintable()
+
+
+def test_prometheus_file_is_written_whole(there: Testbed) -> None:
+    path = there.folder / "plumbline.prom"
+    path.write_text("old\n")
+    before = path.stat().st_ino
+    assert exported(there, "prometheus", "-o", path) == ""
+    assert path.stat().st_ino != before and stat.S_IMODE(path.stat().st_mode) & stat.S_IRUSR
+    assert path.read_text() == exported(there, "prometheus")
+    assert [found.name for found in there.folder.glob("*.prom*")] == ["plumbline.prom"]
+    done = there.plumbline("export", "--format=prometheus", "-o", there.folder / "no" / "a.prom")
+    assert done.code == 2 and "cannot be written" in done.err and "Traceback" not in done.err
+
+
+def test_junit_passes_nothing_that_was_not_asserted(there: Testbed) -> None:
+    path = there.folder / "junit.xml"
+    exported(there, "junit", "-o", path)
+    (suite,) = ElementTree.parse(path).getroot()
+    assert {p.get("name"): p.get("value") for p in suite.iter("property")} == {
+        "maintenance": "2026-11"
+    }
+    ends = {}
+    for case in suite.iter("testcase"):
+        kinds = [child.tag for child in case if child.tag != "system-out"]
+        assert len(kinds) <= 1
+        ends[case.get("name")] = kinds[0] if kinds else "passed"
+        if kinds:
+            (told,) = (child.get("message") for child in case if child.tag == kinds[0])
+            assert told
+    (hostile,) = [name for name in ends if "script" in name]
+    assert ends.pop(hostile) == "error"
+    assert ends == {
+        "passes": "passed", "near": "passed", "unasserted": "skipped", "fails": "failure",
+        "waives": "skipped", "invalid": "error", "error": "error", "skip": "skipped",
+        "aborted": "error", "unfinished": "error", "lost": "error",
+    }  # fmt: skip
+    assert (suite.get("tests"), suite.get("failures"), suite.get("errors"), suite.get("skipped")) \
+        == ("12", "1", "6", "3")  # fmt: skip
+    skipped = {case.get("name"): case.find("skipped").get("message")
+               for case in suite.iter("testcase") if case.find("skipped") is not None}  # fmt: skip
+    assert skipped["unasserted"] == "measured, nothing asserted: 1 figures"
+    assert skipped["waives"] == "waived: why waives"
+    said = {case.get("name"): case.findtext("system-out") for case in suite.iter("testcase")}
+    assert said["near"] == "write_bandwidth = 96 MB/s: pass, near its bound of [95, open] by row"
+
+
+def test_markdown_tells_what_is_red_first(there: Testbed) -> None:
+    text = exported(there, "markdown")
+    lines = text.splitlines()
+    assert lines[0] == "### testbed: faults found"
+    assert "- session 20261101T000000Z-000001, maintenance=2026-11" in lines
+    assert "- 12 test cases: 3 pass, 1 fail, 1 waived, 1 invalid, 2 error, 1 skip, 1 aborted, " \
+        "2 unfinished" in lines  # fmt: skip
+    assert "2 pass, 1 fail, 1 above-ceiling, 1 waived, 1 not-asserted (1 near" in text
+    titles = [line.strip("*") for line in lines if line.startswith("**")]
+    assert titles == ["Failed", "Above a ceiling", "Invalid", "Error", "Aborted", "Unfinished",
+                      "Waived", "Near a bound", "Measured, nothing asserted",
+                      "Skipped"]  # fmt: skip
+    at = {title: lines[lines.index(f"**{title}**") + 2] for title in titles}
+    failed = "- fails &#64;node+disk-io on n1: write_bandwidth = 90 MB/s, &#91;95, open&#93; by row"
+    assert at["Failed"] == failed
+    assert "ceiling 1e+06" in at["Above a ceiling"]
+    assert at["Waived"] == "- waives &#64;node+disk-io: why waives"
+
+
+def test_hostile_text_has_no_meaning_in_markdown(there: Testbed) -> None:
+    (line,) = [line for line in exported(there, "markdown").splitlines() if "script" in line]
+    assert line.isprintable()
+    assert not set('<>`[]|@$"\\') & set(line) - set('"')
+    assert "http://" not in line
+
+
+# -- which session, and how it ended -------------------------------------------------------------
+
+
+def test_the_newest_or_the_named_session(there: Testbed) -> None:
+    second = remember(there, 2, 100.0)
+    third = remember(there, 3, 100.0, system="other")
+    assert f"session {third}" in exported(there, "markdown")
+    assert f"session {third}" in exported(there, "markdown", "--last")
+    assert f"session {second}" in exported(there, "markdown", "--system=testbed")
+    first = "20261101T000000Z-000001"
+    assert f"session {first}" in exported(there, "markdown", first)
+    for wrong in (["nosuch"], [first, "--last"], ["--system=nosuch"]):
+        done = there.plumbline("export", "--format=junit", *wrong)
+        assert (done.code, done.out) == (2, "") and "Traceback" not in done.err
+
+
+def test_no_session_and_a_damaged_one(testbed: Testbed) -> None:
+    done = testbed.plumbline("export", "--format=markdown")
+    assert done.code == 2 and "no session there yet" in done.err
+    session = remember(testbed, 1, 100.0, foms=[figure(1.0, verdict="pass", lower=0.5)])
+    assert exported(testbed, "markdown").startswith("### testbed: as it should be")
+    folder = testbed.results / "sessions" / session
+    with (folder / "records.jsonl").open("a") as file:
+        file.write('{"half": ')
+    done = testbed.plumbline("export", "--format=markdown")
+    assert done.out.startswith("### testbed: could not tell")
+    assert "**Lines that are no records**" in done.out and "left out" in done.err
+    assert samples(exported(testbed, "prometheus"))["plumbline_session_exit_code"][0][1] == 2
+    (folder / "plan.json").write_text("{")
+    done = testbed.plumbline("export", "--format=markdown")
+    assert done.code == 2 and "plan.json" in done.err and "Traceback" not in done.err
+
+
+def test_the_first_verdict_counts(testbed: Testbed) -> None:
+    remember(testbed, 1, None, result="invalid", reason="garbled")
+    remember(testbed, 1, None, attempt=1, foms=[figure(1.0, verdict="pass", lower=0.5)])
+    found = samples(exported(testbed, "prometheus"))
+    assert [labels["result"] for labels, _ in found["plumbline_case_result"]] == ["invalid"]
+
+
+def test_values_are_exact(testbed: Testbed) -> None:
+    remember(testbed, 1, math.pi)
+    ((_, value),) = samples(exported(testbed, "prometheus"))["plumbline_fom"]
+    assert value == math.pi
+
+
+@pytest.fixture
+def ran(make_testbed: Callable[..., Testbed]) -> Callable[[float], tuple[Testbed, Done]]:
+    """Runs a session of fio, held against a reference."""
+
+    def run(value: float, **match: object) -> tuple[Testbed, Done]:
+        testbed = make_testbed()
+        testbed.environment("disk", "fio")
+        refer(testbed, value)
+        if match:
+            waive(testbed, waiver(**match))
+        return testbed, testbed.plumbline("run", *FIO)
+
+    return run
+
+
+def test_a_session_as_it_ran(ran: Callable) -> None:
+    testbed, done = ran(FAR)
+    assert done.code == 1
+    assert "**Failed**" in exported(testbed, "markdown", done.session.name)
+    testbed, done = ran(FAR, check="fio")
+    assert done.code == 0
+    text = exported(testbed, "markdown")
+    assert text.startswith("### testbed: as it should be")
+    assert "1 test cases: 1 waived" in text and "storage team" in text
+    assert 'skipped message="waived: ' in exported(testbed, "junit")
+
+
+def test_what_vanished_is_exported_too(ran: Callable) -> None:
+    """The inventory's faults stand in no record."""
+    testbed, _ = ran(NEAR)
+    path = testbed.systems / "inventory" / "testbed.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps({"gone @testbed:node+disk-io": 0}))
+    done = testbed.plumbline("run", *FIO)
+    assert done.code == 1
+    end = json.loads(Path(done.session, "end.json").read_text())
+    assert end["code"] == 1 and end["faults"][0].startswith("vanished: gone")
+    text = exported(testbed, "markdown")
+    assert text.startswith("### testbed: faults found") and "vanished: gone" in text
+    assert "vanished" in exported(testbed, "junit")
+    assert samples(exported(testbed, "prometheus"))["plumbline_session_exit_code"][0][1] == 1

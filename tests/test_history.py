@@ -1,0 +1,777 @@
+"""The history: what is read of the sessions' lines, its index, its selection and its CSV."""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import bench_history
+import duckdb
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from conftest import BIN, valid
+from plumbline import history, index, paths, record
+from plumbline.cli import main
+from plumbline.errors import Fault
+from plumbline.history import History
+from plumbline.series import Selection, moment
+
+NIGHT = "20261101T010000Z-000001"
+
+
+def fom(value: float = 10.0, **fields: object) -> dict:
+    """A figure of merit as a record has it."""
+    return {
+        "metric": "latency",
+        "size": 8,
+        "at": "",
+        "placement": "on-node",
+        "value": value,
+        "unit": "us",
+        "samples": [value, value + 1],
+        "summary": {"min": value, "median": value, "mean": value, "max": value + 1, "std": 0.0},
+        "statistic": "median",
+        "better": "lower",
+        "verdict": "pass",
+        "near": False,
+        "waiver": None,
+        "reason": "",
+        "lower": None,
+        "upper": 12.5,
+        "reference": "r1",
+        "others": [],
+        "ceiling": None,
+        "headline": True,
+        **fields,
+    }
+
+
+def line(second: int = 0, day: int = 1, foms: list[dict] | None = None, **fields: object) -> dict:
+    """A record; its case ended some seconds after the day's first hour."""
+    ended = datetime.datetime(2026, 11, day, 1) + datetime.timedelta(seconds=second)
+    return {
+        "schema": record.SCHEMA,
+        "session": f"202611{day:02}T010000Z-{day:06x}",
+        "time": f"{ended:%Y-%m-%dT%H:%M:%SZ}",
+        "system": "alpha",
+        "partition": "cpu",
+        "environment": "gnu",
+        "check": "osu_latency %placement=on-node",
+        "case": "0123abcd @alpha:cpu+gnu",
+        "attempt": 0,
+        "benchmark": "osu",
+        "program": "osu_latency",
+        "version": "7.5",
+        "placement": "on-node",
+        "conditions": {"window": "64", "buffers": "host"},
+        "tags": ["nightly"],
+        "nodes": ["n1", "n2"],
+        "jobid": "7",
+        "samples": 2,
+        "warmups": 1,
+        "build": {"sha256": "a" * 64},
+        "extras": {"maintenance": "before"},
+        "hosts": {},
+        "tasks": [],
+        "result": "pass",
+        "phase": None,
+        "reason": None,
+        "waiver": None,
+        "output": "output/x",
+        "seconds": {"total": 1.0, "samples": [0.5]},
+        "foms": [fom()] if foms is None else foms,
+        **fields,
+    }
+
+
+def store(results: Path, *lines: dict | bytes | str, plan: int | None = 1, name: str = "") -> Path:
+    """Writes a session's folder with these lines, and a plan of as many cases."""
+    session = name or next((x["session"] for x in lines if isinstance(x, dict)), NIGHT)
+    folder = results / "sessions" / session
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "records.jsonl").open("wb") as file:
+        for fields in lines:
+            if isinstance(fields, dict):
+                fields = record.dumps(fields) + "\n"
+            file.write(fields if isinstance(fields, bytes) else fields.encode())
+    if plan is not None:
+        extras = next((x["extras"] for x in lines if isinstance(x, dict)), {})
+        cases = {str(number): {} for number in range(plan)}
+        told = {"schema": 3, "session": session, "extras": extras, "system": "alpha"}
+        (folder / "plan.json").write_text(json.dumps(told | {"cases": cases}))
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache folder of the test's own."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("PLUMBLINE_RESULTS", raising=False)
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    (tmp_path / "results").mkdir()
+    return tmp_path / "results"
+
+
+def run(*arguments: object) -> tuple[int, str, str]:
+    """The command's exit code, output and errors, without a traceback."""
+    done = CliRunner().invoke(main, ["history", *map(str, arguments)])
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    return done.exit_code, done.stdout, done.stderr
+
+
+def values_of(results: Path, select: Selection | None = None) -> list[float]:
+    with History(results) as found:
+        return [v for series in found.series(select or Selection()) for v in series.values]
+
+
+# -- what is read -----------------------------------------------------------------------------
+
+
+def test_a_series_has_what_the_lines_say(results: Path):
+    """One series over two sessions, its arrays in the order of time."""
+    store(results, line(day=2, foms=[fom(11.0, upper=None, verdict="not-asserted", reference=None,
+                                         ceiling=20.0)], nodes=["n3"], build={}))  # fmt: skip
+    store(results, line(day=1, foms=[fom(10.0)]))
+    with History(results) as found:
+        (series,) = found.series()
+        assert found.faults == found.notes == []
+    assert series.key == history.Key(
+        "alpha", "cpu", "gnu", "osu_latency %placement=on-node", "latency", 8, "", "on-node",
+        "buffers=host;window=64", "",
+    )  # fmt: skip
+    assert (series.benchmark, series.unit, series.better) == ("osu", "us", "lower")
+    assert series.sessions.tolist() == ["20261101T010000Z-000001", "20261102T010000Z-000002"]
+    assert series.times.dtype == "datetime64[s]"
+    assert series.times.tolist() == [datetime.datetime(2026, 11, day, 1) for day in (1, 2)]
+    assert series.values.tolist() == [10.0, 11.0]
+    assert np.isnan(series.lower).all()
+    np.testing.assert_array_equal(series.upper, [12.5, np.nan])
+    np.testing.assert_array_equal(series.ceiling, [np.nan, 20.0])
+    assert series.verdicts.tolist() == ["pass", "not-asserted"]
+    assert series.references.tolist() == ["r1", ""]
+    sha = hashlib.md5(f"sha256={'a' * 64}".encode()).hexdigest()[:12]
+    assert series.builds.tolist() == [sha, ""]
+    assert series.nodes.tolist() == ["n1,n2", "n3"]
+    assert series.samples == [[10.0, 11.0], [11.0, 12.0]]
+
+
+def test_series_hold_only_what_was_measured(results: Path):
+    """A case that was skipped, or whose output cannot be trusted, gives no value; but is a case."""
+    kinds = ["pass", "fail", "waived", "invalid", "error", "skip", "aborted", "unfinished"]
+    store(results, *(line(n, result=kind, foms=[fom(float(n))]) for n, kind in enumerate(kinds)))
+    assert values_of(results) == [0.0, 1.0, 2.0]
+    with History(results) as found:
+        assert [case.result for case in found.cases()] == kinds
+        (session,) = found.sessions()
+    assert session.results == dict.fromkeys(kinds, 1)
+    assert session.verdicts == {"pass": 8}
+
+
+def test_figures_of_one_case_are_series_of_their_own(results: Path):
+    """By metric, size, position and placement; and the node of ``--distribute`` by itself."""
+    foms = [fom(1.0), fom(2.0, size=16), fom(3.0, at="gpu0-gpu1"), fom(4.0, placement="numa-0-1"),
+            fom(5.0, metric="bandwidth", size=None)]  # fmt: skip
+    pinned = "osu_latency %placement=on-node %.part=alpha:cpu %.nid=n7 %.repeat_no=2"
+    store(results, line(foms=foms), line(1, check=pinned, foms=[fom(6.0)]))
+    with History(results) as found:
+        series = found.series()
+    assert [s.key for s in series] == sorted(s.key for s in series)
+    assert {s.values[0]: (s.key.metric, s.key.size, s.key.at, s.key.placement, s.key.node)
+            for s in series} == {
+        1.0: ("latency", 8, "", "on-node", ""),
+        2.0: ("latency", 16, "", "on-node", ""),
+        3.0: ("latency", 8, "gpu0-gpu1", "on-node", ""),
+        4.0: ("latency", 8, "", "numa-0-1", ""),
+        5.0: ("bandwidth", -1, "", "on-node", ""),
+        6.0: ("latency", 8, "", "on-node", "n7"),
+    }  # fmt: skip
+    assert {s.key.check for s in series} == {"osu_latency %placement=on-node"}
+
+
+def test_reframe_names_a_distributed_case_as_is_read_here(tmp_path: Path):
+    """The real name of ``reframe --distribute`` gives check and node."""
+    (tmp_path / "check.py").write_text(
+        "import reframe as rfm\n"
+        "@rfm.simple_test\n"
+        "class Hello(rfm.RunOnlyRegressionTest):\n"
+        "    size = parameter([1])\n"
+        "    valid_systems = ['*']\n"
+        "    valid_prog_environs = ['*']\n"
+    )
+    (tmp_path / "settings.py").write_text("site_configuration = {}\n")
+    done = subprocess.run(
+        [BIN / "reframe", "-c", "check.py", "-C", "settings.py", "--distribute=all", "-L"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=60,
+        env={**os.environ, "RFM_COLORIZE": "0", "HOME": str(tmp_path)},
+    )  # fmt: skip
+    names = [text[2:].split(" /")[0] for text in done.stdout.splitlines() if ".nid" in text]
+    assert names, done.stdout + done.stderr
+    store(tmp_path, line(check=names[0]))
+    with History(tmp_path) as found:
+        (case,) = found.cases()
+    assert case.check == "Hello %size=1"
+    assert case.node and f"%.nid={case.node}" in names[0]
+
+
+def test_lines_of_older_schemas_are_read_as_what_they_stand_for(results: Path):
+    """Schema 1 had one placement for the whole case; neither 1 nor 2 said what is better."""
+    one = line(schema=1, benchmark="imb", placement="on-socket",
+               foms=[fom(1.0, metric="pingpong_latency")])  # fmt: skip
+    for name in ("at", "placement", "summary", "reason", "better", "near", "waiver"):
+        del one["foms"][0][name]
+    two = line(1, schema=2, foms=[fom(2.0, metric="made_up")])
+    for name in ("better", "near", "waiver"):
+        del two["foms"][0][name]
+    for fields in (one, two):
+        del fields["waiver"]
+    store(results, one, two)
+    with History(results) as found:
+        series = {s.key.metric: s for s in found.series()}
+        assert found.faults == []
+        assert [fields["schema"] for fields in found.records()] == [record.SCHEMA] * 2
+    assert series["pingpong_latency"].better == "lower"
+    assert series["pingpong_latency"].key.placement == "on-socket"
+    assert series["made_up"].better == "neither"
+
+
+def test_values_in_another_unit_do_not_stand_beside_the_newest(results: Path):
+    """A change of unit is no regression: older values are left out, and that is told."""
+    store(results, line(day=1, foms=[fom(1000.0, unit="ns")]))
+    store(results, line(day=2, foms=[fom(1.0, unit="us")]))
+    with History(results) as found:
+        (series,) = found.series()
+        assert series.values.tolist() == [1.0]
+        assert series.unit == "us"
+        assert "1 values are in another unit" in found.faults[0]
+
+
+def test_sessions_are_in_the_order_of_their_times(results: Path):
+    """Not of their names: a clock may have been wrong when they were named."""
+    store(results, line(day=5, foms=[fom(5.0)]), name="20200101T000000Z-000000")
+    store(results, line(day=4, foms=[fom(4.0)]), name="20300101T000000Z-000000")
+    assert values_of(results) == [4.0, 5.0]
+
+
+def test_a_clock_that_jumped_back_is_told(results: Path):
+    """The lines' order is kept, and the session counts to the time of its first."""
+    store(
+        results, line(10, foms=[fom(1.0)]), line(-7200, foms=[fom(2.0)]), line(20, foms=[fom(3.0)])
+    )
+    said = []
+    with History(results, say=said.append) as found:
+        (series,) = found.series()
+        assert series.values.tolist() == [1.0, 2.0, 3.0]
+        assert found.faults == []
+        (note,) = found.notes
+        assert note.startswith(f"{NIGHT}: the clock jumped back while it ran")
+        assert said == [note]
+        (session,) = found.sessions()
+    assert session.start == np.datetime64("2026-11-01T01:00:10")
+
+
+# -- what cannot be read ----------------------------------------------------------------------
+
+#: Lines that are no record, and what is said of them.
+WRONG = {
+    "half": (record.dumps(line())[:300] + "\n", "no whole record"),
+    "garbage": (bytes(range(128, 200)) + b"\n", "no whole record"),
+    "garbled": (record.dumps(line()).encode().replace(b"osu_latency", b"osu\xff") + b"\n", "utf-8"),
+    "zeros": (b"\0" * 50 + b"\n", "no whole record"),
+    "empty object": ("{}\n", "no record of Plumbline's"),
+    "list": ("[1, 2]\n", "no record of Plumbline's"),
+    "perflog of ReFrame": ('{"job_completion_time": "x", "version": "4.10"}\n', "ReFrame's own"),
+    "newer": (line(schema=99), "newer Plumbline"),
+    "no time": (line(time="yesterday"), "time that is not UTC"),
+    "not UTC": (line(time="2026-11-01T01:00:00+01:00"), "time that is not UTC"),
+    "value": (line(foms=[fom() | {"value": "fast"}]), "$.foms[0].value: 'fast'"),
+    "no value": (line(foms=[{k: v for k, v in fom().items() if k != "value"}]), "'value' is a req"),
+    "not finite": ('{"x":1,' + record.dumps(line())[1:].replace("10.0", "NaN") + "\n", "$"),
+    "foms": (line(foms={"a": 1}), "$.foms"),
+    "no samples": (line(foms=[fom() | {"samples": None}]), "$.foms[0].samples"),
+    "result": (line(result="perfect"), "$.result: 'perfect'"),
+    "nodes": (line(nodes="n1"), "$.nodes"),
+    "conditions": (line(conditions=[]), "$.conditions"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_line_that_is_no_record_is_left_out_and_told(results: Path, name: str):
+    """With file, line and reason; all others are kept."""
+    wrong, why = WRONG[name]
+    folder = store(results, line(foms=[fom(1.0)]), wrong, line(2, foms=[fom(2.0)]), plan=3)
+    with History(results) as found:
+        (series,) = found.series()
+        assert series.values.tolist() == [1.0, 2.0]
+        (fault,) = found.faults
+        assert fault.startswith(f"{folder / 'records.jsonl'}:2: ")
+        assert why in fault
+        assert [fields["foms"][0]["value"] for fields in found.records()] == [1.0, 2.0]
+    code, out, err = run("list", "--from", results)
+    assert code == 2
+    assert f"plumbline: left out: {folder / 'records.jsonl'}:2: " in err
+    assert NIGHT in out
+
+
+def test_a_half_written_last_line_is_read_once_it_is_whole(results: Path):
+    """A session that still runs: nothing is lost, nothing doubled."""
+    whole = record.dumps(line(1, foms=[fom(2.0)])) + "\n"
+    folder = store(results, line(foms=[fom(1.0)]), whole[:200])
+    with History(results) as found:
+        assert [s.values.tolist() for s in found.series()] == [[1.0]]
+        assert len(found.faults) == 1
+    with (folder / "records.jsonl").open("a") as file:
+        file.write(whole[200:])
+    with History(results) as found:
+        assert [s.values.tolist() for s in found.series()] == [[1.0, 2.0]]
+        assert found.faults == []
+
+
+def test_many_wrong_lines_of_a_file_are_not_told_singly(results: Path):
+    """A file of garbage is told in some lines, with their number."""
+    store(results, line(), *["{]\n"] * 500)
+    with History(results) as found:
+        found.cases()
+    assert len(found.faults) == 21
+    assert found.faults[-1].endswith(":22: no record, nor are 479 lines below")
+
+
+def test_faults_are_told_with_the_sessions_that_are_asked_for(results: Path):
+    """A line that was cut off a year ago does not make every later answer uncertain."""
+    store(results, line(day=1), "{half\n")
+    store(results, line(day=2))
+    assert run("list", "--from", results, "--since", "2026-11-02")[0] == 0
+    assert run("list", "--from", results, "--until", "2026-11-01")[0] == 2
+
+
+@pytest.mark.parametrize("content", [b"", b"\n\n", b"\xff\xfe\x00" * 1000])
+def test_files_without_a_record(results: Path, content: bytes):
+    """Alone they are no history; beside others they do no harm."""
+    store(results, content, plan=2)
+    code, _, err = run("list", "--from", results, "--metric", "latency")
+    assert code == 2
+    assert f"plumbline: {results}: nothing there is selected by metric=latency" in err
+    assert ("left out" in err) == (b"\xff" in content)
+    store(results, line(day=2))
+    assert values_of(results) == [10.0]
+    with History(results) as found:
+        planned = {row.session: (row.planned, row.results) for row in found.sessions()}
+    assert planned[NIGHT] == (2, {})
+
+
+def test_plans_that_are_missing_or_broken(results: Path):
+    """Without one the cases that ended are counted, and that is told."""
+    store(results, line(), line(1, case="other"), plan=None)
+    folder = store(results, line(day=2))
+    (folder / "plan.json").write_text('{"cases": {')
+    with History(results) as found:
+        assert [row.planned for row in found.sessions()] == [2, 1]
+        assert found.faults == [f"{folder / 'plan.json'}: no whole plan"]
+        assert [note.split(":")[0] for note in found.notes] == [NIGHT, folder.name]
+
+
+@pytest.mark.parametrize("name", ["a'; DROP TABLE cases; --", "[x]*?", "%{a,b}", "ä ö", '"', "..."])
+def test_odd_names_of_session_folders(results: Path, name: str):
+    """Nothing in a name is a pattern or a statement."""
+    store(results, line(), name=name)
+    store(results, line(day=2), name="x")
+    with History(results) as found:
+        assert [row.session for row in found.sessions(Selection(sessions=(name,)))] == [name]
+        assert len(list(found.records(Selection(sessions=(name,))))) == 1
+        with pytest.raises(Fault, match="no session"):
+            found.sessions(Selection(sessions=(name + "'",)))
+
+
+def test_hostile_text_in_a_line_stays_text(results: Path):
+    """It comes back as it was written, also through a CSV."""
+    hostile = '\'; DROP TABLE cases; -- "quoted", \n<script>\t%s {x} \\ \u2028 é'
+    store(results, line(reason=hostile, result="fail", conditions={hostile: hostile}))
+    with History(results) as found:
+        (case,) = found.cases()
+        (series,) = found.series()
+    assert case.reason == hostile
+    assert series.key.conditions == f"{hostile}={hostile}"
+    code, out, _ = run("export", "--from", results)
+    assert code == 0
+    (results / "all.csv").write_text(out)
+    with History(results / "all.csv") as found:
+        assert found.cases() == [case]
+
+
+def test_bad_sources_are_faults(tmp_path: Path):
+    """No folder, no session, a file that is no CSV."""
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file.csv").write_bytes(b"\xff\xfe\x00\x01")
+    (tmp_path / "none.csv").write_bytes(b"")
+    for name, told in [
+        ("absent", "no such folder"),
+        ("empty", "no session there yet: `plumbline run`"),
+        ("file.csv", "cannot be read"),
+        ("none.csv", "missing 'session'"),
+    ]:
+        code, out, err = run("list", "--from", tmp_path / name)
+        assert (code, out) == (2, "")
+        assert err.startswith(f"plumbline: {tmp_path / name}")
+        assert told in err
+
+
+# -- the index --------------------------------------------------------------------------------
+
+
+def test_only_changed_sessions_are_read_again(results: Path, monkeypatch: pytest.MonkeyPatch):
+    """New, grown and rewritten ones; and those that are gone leave the index."""
+    read = []
+    true_read = index.intake.read_records
+    monkeypatch.setattr(
+        index.intake, "read_records", lambda db, folder, files: (
+            read.extend(files), true_read(db, folder, files))
+    )  # fmt: skip
+    first, second = store(results, line(day=1)), store(results, line(day=2, foms=[fom(2.0)]))
+    assert values_of(results) == [10.0, 2.0]
+    assert sorted(read) == [first.name, second.name]
+    read.clear()
+    assert values_of(results) == [10.0, 2.0]
+    assert read == []
+    store(results, line(day=3, foms=[fom(3.0)]))
+    with (second / "records.jsonl").open("a") as file:
+        file.write(record.dumps(line(9, day=2, foms=[fom(2.5)])) + "\n")
+    assert values_of(results) == [10.0, 2.0, 2.5, 3.0]
+    assert sorted(read) == [second.name, "20261103T010000Z-000003"]
+    read.clear()
+    shutil.rmtree(first)
+    assert values_of(results) == [2.0, 2.5, 3.0]
+    assert read == []
+
+
+def test_an_open_history_is_not_disturbed_by_a_renewed_index(results: Path):
+    """Two in one process: the older keeps what it knew, the newer knows all."""
+    store(results, line(day=1))
+    with History(results) as older:
+        store(results, line(day=2, foms=[fom(2.0)]))
+        with History(results) as newer:
+            assert [s.values.tolist() for s in newer.series()] == [[10.0, 2.0]]
+        assert [s.values.tolist() for s in older.series()] == [[10.0]]
+
+
+def damaged(path: Path, how: str) -> None:
+    data = bytearray(path.read_bytes())
+    if how == "text":
+        path.write_text("not a database")
+    elif how == "empty":
+        path.write_bytes(b"")
+    elif how == "cut":
+        path.write_bytes(data[: len(data) // 2])
+    elif how == "header":
+        data[8:40] = b"\xff" * 32
+        path.write_bytes(data)
+    elif how == "middle":
+        data[12288:-4096] = bytes(b ^ 0x55 for b in data[12288:-4096])
+        path.write_bytes(data)
+    elif how == "version":
+        with duckdb.connect(str(path)) as db:
+            db.execute("UPDATE about SET version = '0'")
+    elif how == "no table":
+        with duckdb.connect(str(path)) as db:
+            db.execute("DROP TABLE figures")
+    elif how == "folder":
+        path.unlink()
+        path.mkdir()
+
+
+@pytest.mark.parametrize(
+    "how", ["text", "empty", "cut", "header", "middle", "version", "no table", "folder"]
+)
+def test_a_damaged_index_is_built_anew(results: Path, how: str):
+    """With a line that says so; the answers are the same."""
+    store(results, *(line(n, foms=[fom(float(n))]) for n in range(50)))
+    assert len(values_of(results)) == 50
+    damaged(results / index.NAME, how)
+    said = []
+    with History(results, say=said.append) as found:
+        assert [s.values.tolist() for s in found.series()] == [[float(n) for n in range(50)]]
+        assert found.faults == []
+    if how != "folder":
+        assert len(said) == 1, said
+        assert said[0].startswith(f"{results / index.NAME}: ")
+        assert said[0].endswith("built anew")
+        assert list((results).glob("*.partial*")) == []
+        with History(results, say=said.append) as found:
+            found.series()
+        assert len(said) == 1
+
+
+def test_a_deleted_index_is_built_anew(results: Path):
+    """It is a cache and no more."""
+    store(results, line())
+    assert values_of(results) == [10.0]
+    (results / index.NAME).unlink()
+    assert values_of(results) == [10.0]
+    assert (results / index.NAME).exists()
+    code, out, _ = run("rebuild", "--from", results)
+    assert (code, out) == (0, f"plumbline: {results / index.NAME}: 1 sessions, 1 test cases, "
+                              f"1 figures of merit\n")  # fmt: skip
+
+
+def test_without_leave_to_write_the_index_is_elsewhere(
+    results: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """In the user's cache folder, and without that in memory, which is told."""
+    store(results, line())
+    (results / "history.lock").mkdir()
+    said = []
+    with History(results, say=said.append) as found:
+        assert len(found.series()) == 1
+    assert said == []
+    assert len(list(own_cache.rglob("*.duckdb"))) == 1
+    assert not (results / index.NAME).exists()
+    shutil.rmtree(own_cache)
+    own_cache.write_text("no folder")
+    with History(results, say=said.append) as found:
+        assert len(found.series()) == 1
+    assert len(said) == 1 and "kept in memory" in said[0]
+
+
+def test_a_full_disk_leaves_the_old_index_whole(results: Path, monkeypatch: pytest.MonkeyPatch):
+    """And the command answers from memory."""
+    store(results, line(day=1))
+    values_of(results)
+    before = (results / index.NAME).read_bytes()
+    store(results, line(day=2))
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(index.shutil, "copyfile", full)
+    monkeypatch.setattr(index, "_cache", lambda folder: [])
+    said = []
+    with History(results, say=said.append) as found:
+        assert [s.values.tolist() for s in found.series()] == [[10.0, 10.0]]
+    assert "No space left on device" in said[0]
+    assert (results / index.NAME).read_bytes() == before
+
+
+def test_two_commands_at_once(results: Path):
+    """Both answer, with all there is, however their reading and writing falls together."""
+    for day in range(1, 25):
+        store(results, *(line(n, day=day) for n in range(20)))
+    code = ("import sys; from pathlib import Path; from plumbline.history import History; "
+            "print(sum(len(s.values) for s in History(Path(sys.argv[1])).series()))")  # fmt: skip
+    running = [
+        subprocess.Popen([sys.executable, "-c", code, results], stdout=-1, stderr=-1, text=True)
+        for _ in range(3)
+    ]
+    ended = [process.communicate(timeout=60) for process in running]
+    assert [out for out, _ in ended] == ["480\n"] * 3, ended
+
+
+def test_who_waits_for_another_command_says_so(results: Path):
+    """The lock is another's: the wait is told, and then the index is made."""
+    store(results, line())
+    code = ("import sys, fasteners; l = fasteners.InterProcessLock(sys.argv[1]); l.acquire(); "
+            "print('held', flush=True); sys.stdin.read()")  # fmt: skip
+    held = subprocess.Popen(
+        [sys.executable, "-c", code, results / "history.lock"], stdin=-1, stdout=-1, text=True
+    )
+    assert held.stdout.readline() == "held\n"
+    said = []
+
+    def say(told: str) -> None:
+        said.append(told)
+        held.communicate("")
+
+    with History(results, say=say) as found:
+        assert len(found.series()) == 1
+    assert said == ["another command brings the index of the history up to date: waiting for it"]
+
+
+# -- selection --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def mixed(results: Path) -> Path:
+    """Three sessions of two systems."""
+    store(results, line(day=1), line(1, placement="off-node", check="osu_bw %placement=off-node",
+          foms=[fom(metric="bw", placement="off-node", value=20.0), fom(30.0)]))  # fmt: skip
+    store(results, line(day=2, extras={"maintenance": "after", "who": "x"}, foms=[fom(40.0)]))
+    store(results, line(day=3, system="beta", partition="gpu", environment="cray", benchmark="ior",
+                        foms=[fom(50.0)]), line(4, day=3, foms=[], result="skip",
+                        placement="off-node", reason="no GPU"))  # fmt: skip
+    return results
+
+
+@pytest.mark.parametrize(
+    ("select", "values"),
+    [
+        ({}, [10.0, 20.0, 30.0, 40.0, 50.0]),
+        ({"system": "alpha"}, [10.0, 20.0, 30.0, 40.0]),
+        ({"system": "b*"}, [50.0]),
+        ({"system": "[ab]*"}, None),
+        ({"system": "' OR true --"}, None),
+        ({"partition": "g?u"}, [50.0]),
+        ({"environment": "cray"}, [50.0]),
+        ({"check": "osu_bw*"}, [20.0, 30.0]),
+        ({"benchmark": "ior"}, [50.0]),
+        ({"metric": "bw"}, [20.0]),
+        ({"placement": "off-node"}, [20.0]),
+        ({"since": "2026-11-02"}, [40.0, 50.0]),
+        ({"until": "2026-11-01"}, [10.0, 20.0, 30.0]),
+        ({"since": "2026-11-02", "until": "2026-11-02"}, [40.0]),
+        ({"since": "2026-11-02T01:00:00Z"}, [40.0, 50.0]),
+        ({"since": "2026-11-02T01:00:01"}, [50.0]),
+        ({"until": "2026-11-02T02:00:00+01:00"}, [10.0, 20.0, 30.0]),
+        ({"extras": {"maintenance": "after"}}, [40.0]),
+        ({"extras": {"maintenance": "before", "who": "x"}}, None),
+        ({"sessions": (NIGHT,)}, [10.0, 20.0, 30.0]),
+    ],
+)
+def test_selection(mixed: Path, select: dict, values: list[float] | None):
+    """Each option alone; ``None`` is nothing selected."""
+    for name in ("since", "until"):
+        if name in select:
+            select |= {name: moment(select[name], name == "until")}
+    chosen = Selection(**select)
+    if values is None:
+        with pytest.raises(Fault, match="nothing there is selected by"):
+            values_of(mixed, chosen)
+    else:
+        assert sorted(values_of(mixed, chosen)) == values
+
+
+def test_cases_and_sessions_are_selected_by_what_they_measured(mixed: Path):
+    """By a metric that a case has; by a placement that it, or one of its figures, has."""
+    with History(mixed) as found:
+        assert [case.check for case in found.cases(Selection(metric="bw"))] == [
+            "osu_bw %placement=off-node"
+        ]
+        away = found.cases(Selection(placement="off-node"))
+        assert [case.result for case in away] == ["pass", "skip"]
+        assert [row.results for row in found.sessions(Selection(placement="off-node"))] == [
+            {"pass": 1}, {"skip": 1}]  # fmt: skip
+        assert len(list(found.records(Selection(metric="bw")))) == 1
+
+
+def test_options_of_the_command_line(mixed: Path):
+    """They reach the selection; what is no time or pair is refused with exit code 2."""
+    code, out, _ = run("list", "--from", mixed, "--extras", "who=x", "--format", "json")
+    assert (code, [row["start"] for row in json.loads(out)]) == (0, ["2026-11-02T01:00:00Z"])
+    code, out, _ = run("list", "--from", mixed, "--since", "2026-11-02", "--format", "csv")
+    assert [row["system"] for row in csv.DictReader(out.splitlines())] == ["alpha", "alpha"]
+    for wrong in (["--since", "last week"], ["--since", "2026-13-01"], ["--extras", "who"]):
+        code, _, err = run("list", "--from", mixed, *wrong)
+        assert code == 2 and "Invalid value" in err
+    assert run("list", "--from", mixed, "--system", "gamma")[0] == 2
+
+
+def test_ages_count_back_from_now():
+    """``30d``, ``2w`` and ``12h``."""
+    now = datetime.datetime.now(datetime.timezone.utc)
+    for text, hours in [("30d", 720), ("2w", 336), ("12h", 12)]:
+        assert abs(now - moment(text) - datetime.timedelta(hours=hours)).total_seconds() < 60
+
+
+# -- CSV --------------------------------------------------------------------------------------
+
+
+def everything(source: Path) -> tuple:
+    with History(source) as found:
+        series = [
+            (s.key, s.benchmark, s.unit, s.better, s.samples, *(
+                str(array.tolist()) for array in (s.sessions, s.times, s.values, s.lower, s.upper,
+                s.ceiling, s.verdicts, s.references, s.builds, s.nodes)))
+            for s in found.series()
+        ]  # fmt: skip
+        return series, found.cases(), found.sessions(), found.notes
+
+
+def test_a_csv_brings_back_the_same_history(mixed: Path, tmp_path: Path):
+    """Exactly: every digit, empty cells, cases without figures and sessions without cases."""
+    odd = [0.1 + 0.2, 1e-300, 1 / 3, 12345678901234567.0, 5e-324]
+    foms = [fom(v, size=n, lower=v, samples=[v / 7]) for n, v in enumerate(odd)]
+    store(mixed, line(day=9, foms=foms, nodes=[], output=None, build={"b": "1", "a": "2"}), plan=7)
+    store(mixed, b"", name="killed at once", plan=3)
+    store(mixed, line(10, day=12), line(5, day=12), plan=None)
+    out = tmp_path / "all.csv"
+    assert run("export", "--from", mixed, "-o", out)[0] == 0
+    assert everything(out) == everything(mixed)
+    code, text, _ = run("export", "--from", out)
+    assert (code, text) == (0, out.read_text())
+    with History(out) as found, pytest.raises(Fault, match="results folder only"):
+        list(found.records())
+
+
+def test_a_csv_with_other_columns_is_refused(mixed: Path, tmp_path: Path):
+    """The columns are named; a cell of another type is left out and told."""
+    _, text, _ = run("export", "--from", mixed)
+    rows = list(csv.reader(text.splitlines()))
+    path = tmp_path / "some.csv"
+
+    def write(table: list[list[str]]) -> None:
+        with path.open("w", newline="") as file:
+            csv.writer(file).writerows(table)
+
+    write([["Value" if cell == "value" else cell for cell in rows[0]], *rows[1:]])
+    with pytest.raises(Fault, match="missing 'value', unknown 'Value'"):
+        History(path)
+    write([rows[0] + ["unit"]])
+    with pytest.raises(Fault, match="one stands twice"):
+        History(path)
+    shuffled = [row[::-1] for row in rows]
+    shuffled[2][shuffled[0].index("value")] = "fast"
+    shuffled[3][shuffled[0].index("value")] = ""
+    shuffled[4][shuffled[0].index("samples")] = ""
+    write(shuffled)
+    with History(path) as found:
+        series = found.series()
+        assert sum(len(s.values) for s in series) == 3
+        assert f"{path}:3: value: " in found.faults[0]
+        assert found.faults[1:] == [f"{path}: 1 rows without time or value"]
+    assert [40.0] in [samples for s in series for samples in s.samples]
+    assert run("list", "--from", path)[0] == 2
+
+
+def test_help_without_a_command():
+    """``plumbline history`` alone says what there is."""
+    _, out, err = run()
+    assert "list" in out + err and "export" in out + err
+
+
+def test_records_of_the_tests_keep_to_the_schema():
+    """What these tests write is what Plumbline writes."""
+    valid(json.loads(record.dumps(line())))
+
+
+# -- the benchmark ----------------------------------------------------------------------------
+
+
+def test_the_bench_writes_lines_as_plumbline_does(tmp_path: Path):
+    """A small year of it: each record keeps to the schema, and the index has every figure."""
+    written = bench_history.write_year(tmp_path, 400, nights=5, systems=2)
+    assert written == 400
+    with History(tmp_path) as found:
+        records = list(found.records())
+        series = found.series()
+        assert len(found.cases()) == 400
+        assert found.faults == found.notes == []
+    assert [valid(fields) for fields in records[::40]]
+    figures = [fom for fields in records for fom in fields["foms"]]
+    assert sum(len(s.values) for s in series) == len(figures) == 5 * 2 * 4 * (6 * 1 + 3 * 4 + 12)
+    assert sorted(v for s in series for v in s.values) == sorted(fom["value"] for fom in figures)
+    assert {len(s.values) for s in series} == {5}
+
+
+def test_the_page_of_the_speed_is_rendered_from_its_figures():
+    """docs/history-speed.md holds no figure that the bench did not print."""
+    docs = paths.ROOT / "docs"
+    figures = json.loads((docs / "history-speed.json").read_text())
+    assert bench_history.render(figures) == (docs / "history-speed.md").read_text()

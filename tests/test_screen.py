@@ -1,0 +1,614 @@
+"""Screening: who is named, who is not, and what is told instead."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import json
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from fleet import Fleet
+from plumbline import peers, record
+from plumbline.cli import main
+from plumbline.errors import Fault
+from plumbline.screen import Group, nights, of_file, of_topology, rounds, screen
+from plumbline.series import Key, Series
+
+
+def found(group: Group, fleet: Fleet | None = None, **options):
+    return screen([group], fleet.switch_of() if fleet else None, **options)
+
+
+def who(screening) -> set[tuple]:
+    return {(one.kind, one.name) for one in screening.named}
+
+
+# -- rounds ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 5, 8, 33, 500])
+def test_rounds_pair_every_node_once_a_round_and_no_two_twice(count):
+    names = [f"n{i}" for i in range(count)]
+    made = rounds(names, seed=3)
+    assert len(made) == min(np.ceil(2 * np.log2(count)), count - 1 + count % 2)
+    for listed in made:
+        assert len({name for pair in listed for name in pair}) == 2 * len(listed)
+        assert len(listed) == count // 2
+    met = [frozenset(pair) for listed in made for pair in listed]
+    assert len(met) == len(set(met))
+
+
+def test_of_an_odd_number_each_node_sits_out_at_most_once_until_all_have():
+    names = [f"n{i}" for i in range(9)]
+    out = [({*names} - {n for pair in listed for n in pair}).pop() for listed in rounds(names, 1)]
+    assert len(out) == len(set(out))
+
+
+def test_a_seed_gives_its_pairs_again_and_another_gives_others():
+    names = [f"n{i}" for i in range(20)]
+    assert rounds(names, 7) == rounds(names, 7) != rounds(names, 8)
+
+
+def test_one_node_or_none_has_no_pair():
+    assert rounds([]) == rounds(["n1"]) == rounds(["n1", "n1"]) == []
+
+
+# -- nodes ----------------------------------------------------------------------------------
+
+
+def test_healthy_fleets_have_hardly_a_name_whatever_the_weather():
+    """60,000 healthy values: 0.02 in 1,000 would be 1.2."""
+    fleets = [Fleet(seed, nights=20, weather=0.05).values() for seed in range(6)]
+    assert sum(len(found(group).named) for group in fleets) <= 1
+
+
+def test_a_slow_node_is_named_dated_and_sized():
+    fleet = Fleet(5, nights=20, noise=0.01, slow={("n123",): (9, 0.08)})
+    (one,) = found(fleet.values()).named
+    assert (one.kind, one.name, one.night, one.since, one.until) == (
+        "node", ("n123",), "9", "9", None)  # fmt: skip
+    assert one.size == pytest.approx(0.08, abs=0.01)
+    assert one.confidence > 0.999
+
+
+@pytest.mark.parametrize("better", ["higher", "lower"])
+def test_slow_is_the_side_that_is_worse(better):
+    fleet = Fleet(6, nights=10, noise=0.01, slow={("n001",): (5, 0.10)})
+    fast = ("n002",)
+    group = fleet.values()
+    for (_, unit), values in group.values.items():
+        if unit == fast:
+            values[0] *= 1.1
+    if better == "lower":
+        group.better = "lower"
+        group.values = {key: [1 / v for v in values] for key, values in group.values.items()}
+    (one,) = found(group).named
+    assert one.name == ("n001",)
+    assert one.size == pytest.approx(0.10, abs=0.015)
+
+
+def test_the_first_session_there_is_names_whoever_stands_out_enough():
+    """11 % at 2 % noise is 5.5 standard deviations."""
+    names = [
+        who(found(Fleet(seed, nights=1, slow={("n123",): (0, 0.11)}).values()))
+        for seed in range(100, 110)
+    ]
+    assert names.count({("node", ("n123",))}) >= 7
+    assert all(named <= {("node", ("n123",))} for named in names)
+
+
+def test_nodes_that_differ_for_good_are_held_against_their_own_past():
+    fleet = Fleet(7, nights=25, noise=0.005, levels=0.05, slow={("n050",): (15, 0.04)})
+    (one,) = found(fleet.values()).named
+    assert one.name == ("n050",)
+    assert one.since == "15"
+
+
+def test_a_small_loss_is_named_once_enough_nights_say_so():
+    fleet = Fleet(8, nights=30, noise=0.02, slow={("n050",): (10, 0.04)})
+    (one,) = found(fleet.values()).named
+    assert 12 <= int(one.night) <= 25
+    assert abs(int(one.since) - 10) <= 3
+
+
+def test_a_judgement_is_of_what_was_known_on_the_night():
+    """What a whole file says of a night is what the file cut off after that night says."""
+    fleet = Fleet(9, nights=30, slow={("n050",): (10, 0.05), ("n060",): (14, 0.08)})
+    group = fleet.values()
+    whole = {(one.name, one.night) for one in found(group).named}
+    for last in (11, 15, 29):
+        early = {key: rows for key, rows in group.values.items() if int(key[0]) <= last}
+        cut = {(one.name, one.night) for one in found(Group("", "higher", early)).named}
+        assert cut == {(name, night) for name, night in whole if int(night) <= last}
+
+
+def test_repeats_of_suspects_name_the_same_night():
+    """Eight per cent of single values of 2 % noise is not enough; three more of suspects are."""
+    at_once, false = {1: 0, 4: 0}, 0
+    for seed in range(100, 108):
+        slow = {(f"n{n:03d}",): (n % 15 + 2, 0.08) for n in (10, 20, 30, 40, 50)}
+        fleet = Fleet(seed, nights=20, slow=slow)
+        group = fleet.values()
+        for rows in at_once:
+            if rows == 4:
+                fleet.again(group, screen([group], all_suspects=True).suspects, 3)
+            for one in found(group).named:
+                false += one.name not in slow
+                at_once[rows] += int(one.night) == slow.get(one.name, (None,))[0]
+    assert at_once[4] >= 36 > 25 > at_once[1]
+    assert false <= 2
+
+
+@pytest.mark.parametrize(
+    ("more", "named"), [([], True), ([1.0], False), ([1.0, 1.004, 0.997], False), ([0.81], True)]
+)
+def test_a_repeat_that_is_well_refutes_the_first_value(more, named):
+    group = Fleet(11, nights=10, noise=0.01).values()
+    level = np.median([v[0] for (night, _), v in group.values.items() if night == "9"])
+    group.values["9", ("n007",)] = [0.8 * level, *(value * level for value in more)]
+    assert who(found(group)) == ({("node", ("n007",))} if named else set())
+
+
+def test_a_node_that_is_mended_is_told_so_and_can_be_named_again():
+    fleet = Fleet(12, nights=30, noise=0.01, slow={("n010",): (8, 0.10)})
+    group = fleet.values()
+    for night in [*range(14, 22)]:
+        group.values[f"{night}", ("n010",)][0] /= 0.9
+    first, again = found(group).named
+    assert (first.since, first.until) == ("8", "13")
+    assert (again.since, again.until) == ("22", None)
+
+
+def test_suspects_are_told_for_the_last_night_only_and_without_those_named():
+    fleet = Fleet(13, nights=10, slow={("n010",): (9, 0.07), ("n011",): (3, 0.2)})
+    screening = found(fleet.values())
+    assert ("node", ("n010",)) in {*screening.suspects, *who(screening)}
+    assert ("node", ("n011",)) not in screening.suspects
+    assert 1 <= len(screening.suspects) <= 50
+    assert screening.retest() == sorted({name[0] for _, name in screening.suspects})
+
+
+# -- what real data has ---------------------------------------------------------------------
+
+
+def test_outliers_of_one_night_name_nobody_where_they_are_usual():
+    """One value in a hundred is far too slow for a night: a name takes more than one such night."""
+    fleet = Fleet(20, nights=40, noise=0.01, slow={("n123",): (30, 0.06)})
+    group = fleet.values()
+    for values in group.values.values():
+        if fleet.random.random() < 0.01:
+            values[0] *= 1 - fleet.random.uniform(0.1, 0.4)
+    named = found(group).named
+    assert [one.name for one in named if int(one.night) >= 10].count(("n123",)) == 1
+    # Nothing is known of the first nights' outliers but the outliers.
+    assert len([one for one in named if one.name != ("n123",) and int(one.night) >= 10]) <= 2
+
+
+def test_missing_nodes_do_not_move_the_others():
+    fleet = Fleet(21, nights=20, noise=0.01, levels=0.05, slow={("n123",): (12, 0.08)})
+    group = fleet.values()
+    for key in [*group.values]:
+        if fleet.random.random() < 0.3 and key[1] != ("n123",):
+            del group.values[key]
+    (one,) = found(group).named
+    assert one.name == ("n123",)
+
+
+def test_a_node_that_was_not_measured_is_not_named():
+    fleet = Fleet(22, nights=12, noise=0.01, slow={("n123",): (10, 0.3)})
+    group = fleet.values()
+    for night in ("10", "11"):
+        del group.values[night, ("n123",)]
+    assert found(group).named == []
+
+
+@pytest.mark.parametrize("count", [1, 4])
+def test_too_few_peers_are_told_and_not_judged(count):
+    fleet = Fleet(23, nodes=count, nights=10, slow={("n000",): (5, 0.5)})
+    screening = found(fleet.values())
+    assert screening.named == []
+    assert screening.unsure
+    assert f"{count} nodes are too few peers" in screening.told[0]
+
+
+def test_small_partitions_are_judged_with_the_doubt_that_they_have():
+    """Six nodes: no false name in 200 of them, and a node at two thirds is found."""
+    false = 0
+    for seed in range(200):
+        false += len(found(Fleet(seed, nodes=6, nights=6).values()).named)
+    assert false == 0
+    fleet = Fleet(1, nodes=6, nights=12, slow={("n003",): (9, 0.33)})
+    assert who(found(fleet.values())) == {("node", ("n003",))}
+
+
+def test_equal_values_name_nobody_and_hide_nobody():
+    group = Group("", "higher")
+    for night, node in itertools.product(range(10), range(50)):
+        slow = node == 7 and night >= 6
+        group.values[f"{night}", (f"n{node}",)] = [95.0 if slow else 100.0]
+    assert who(found(group)) == {("node", ("n7",))}
+    still = {key: [100.0] for key in group.values}
+    assert found(Group("", "higher", still)).named == []
+
+
+def test_a_last_digit_is_no_slowness():
+    """Printed as 9.9 or 10.0, mostly the latter."""
+    random = np.random.default_rng(3)
+    group = Group("", "higher")
+    for night, node in itertools.product(range(20), range(100)):
+        value = 9.9 if random.random() < 0.1 else 10.0
+        group.values[f"{night}", (f"n{node}",)] = [value]
+    assert found(group).named == []
+
+
+@pytest.mark.parametrize("share", [0.3, 0.5, 0.7])
+def test_two_generations_of_hardware_are_told_and_compared_apart(share):
+    slow = {("n005",): (0, 0.06), ("n007",): (6, 0.1), ("n193",): (0, 0.06), ("n195",): (7, 0.1)}
+    fleet = Fleet(24, nodes=200, nights=12, noise=0.01, slow=slow)
+    fleet.of_nodes[: int(200 * share)] *= 0.8
+    screening = found(fleet.values())
+    assert {name for _, name in who(screening)} == set(slow)
+    (told,) = screening.told
+    assert "two groups of nodes" in told
+    assert f"{int(200 * share)} slower" in told
+
+
+@pytest.mark.parametrize("since", [0, 6])
+def test_a_fifth_of_the_nodes_slow_at_once_is_named(since):
+    slow = {(f"n{i:03d}",): (since, 0.10) for i in range(0, 200, 5)}
+    fleet = Fleet(25, nodes=200, nights=12, noise=0.02, slow=slow)
+    names = {name for _, name in who(found(fleet.values()))}
+    assert names <= set(slow)
+    assert len(names) >= 38
+
+
+def test_when_half_of_the_nodes_fall_no_node_is_blamed():
+    slow = {(f"n{i:03d}",): (6, 0.10) for i in range(0, 200, 2)}
+    screening = found(Fleet(26, nodes=200, nights=12, noise=0.01, slow=slow).values())
+    assert len(screening.named) <= 2
+    assert any("fell together" in line for line in screening.told)
+
+
+def test_wandering_levels_widen_the_limits():
+    """Every node wanders for itself, over some nights: no name of a fleet of 300 in 60 nights."""
+    random = np.random.default_rng(8)
+    wander = np.zeros(300)
+    group = Group("", "higher")
+    for night in range(60):
+        wander = 0.8 * wander + random.normal(0, 0.012, 300)
+        for i, value in enumerate(100 * np.exp(wander + random.normal(0, 0.01, 300))):
+            group.values[f"{night}", (f"n{i}",)] = [value]
+    assert len(found(group).named) <= 1
+
+
+# -- GPUs, switches, pairs ------------------------------------------------------------------
+
+
+def test_one_slow_gpu_and_a_node_slow_with_all_are_told_apart():
+    slow = {("n007", "gpu2"): (6, 0.12), ("n090",): (6, 0.08)}
+    fleet = Fleet(130, nodes=100, nights=10, slow=slow)
+    screening = found(fleet.values(gpus=4))
+    assert who(screening) == {("gpu", ("n007", "gpu2")), ("node", ("n090",))}
+    assert screening.drain() == ["n007", "n090"]
+
+
+def test_gpus_are_compared_with_those_of_their_place():
+    fleet = Fleet(31, nodes=100, nights=8, noise=0.01)
+    group = fleet.values(gpus=4)
+    for (_, unit), values in group.values.items():
+        values[0] *= {"gpu0": 1.0, "gpu1": 0.9, "gpu2": 1.1, "gpu3": 0.85}[unit[1]]
+    assert found(group).named == []
+
+
+def test_a_slow_switch_is_blamed_once_and_not_its_nodes():
+    slow = {("switch", "s04"): (5, 0.06), ("n200",): (6, 0.08)}
+    fleet = Fleet(32, nights=10, noise=0.01, slow=slow)
+    screening = found(fleet.values(), fleet)
+    assert who(screening) == {("switch", ("s04",)), ("node", ("n200",))}
+    assert screening.drain() == ["n200"]
+
+
+def test_pairs_tell_node_link_and_switch_apart():
+    slow = {("n007",): (1, 0.08), ("link", "s03", "s07"): (1, 0.08), ("switch", "s10"): (1, 0.08)}
+    fleet = Fleet(33, nights=3, slow=slow)
+    screening = found(fleet.pairs(), fleet)
+    assert who(screening) == {
+        ("node", ("n007",)), ("link", ("s03", "s07")), ("switch", ("s10",))}  # fmt: skip
+    assert {one.since for one in screening.named} == {"1"}
+
+
+def test_a_single_cable_is_a_pair_and_both_nodes_are_well():
+    fleet = Fleet(34, nodes=64, nights=1, noise=0.01)
+    pair = rounds(fleet.names, seed=1000 * fleet.seed)[0][0]
+    fleet.slow[tuple(sorted(pair))] = 0, 0.15
+    screening = found(fleet.pairs())
+    assert who(screening) == {("pair", tuple(sorted(pair)))}
+    assert screening.named[0].note == ""
+    assert screening.named[0].size == pytest.approx(0.15, abs=0.03)
+    assert screening.drain() == []
+
+
+def test_with_one_partner_each_it_cannot_be_told_which_of_the_two():
+    fleet = Fleet(35, nodes=200, nights=1, noise=0.01, slow={("n007",): (0, 0.2)})
+    (one,) = found(fleet.pairs(only=1)).named
+    assert (one.kind, "n007" in one.name) == ("pair", True)
+    assert "cannot tell which of the two" in one.note
+
+
+def test_pairs_of_healthy_machines_name_nobody():
+    for seed in range(40, 43):
+        fleet = Fleet(seed, nights=4)
+        assert found(fleet.pairs(), fleet).named == []
+
+
+# -- the mathematics ------------------------------------------------------------------------
+
+
+def test_the_shares_of_the_tests_sum_up_to_the_rate():
+    assert sum(peers.SHARES.values()) == pytest.approx(1)
+
+
+def test_what_repeats_have_in_common_does_not_shrink():
+    """Five repeats that share a night's noise say little more than one."""
+    random = np.random.default_rng(1)
+    cells = {}
+    for night, unit in itertools.product(range(20), range(100)):
+        shared = random.normal(0, 0.02)
+        cells[night, unit] = (shared + random.normal(0, 0.005, 5)).tolist()
+    _, factors = peers.repeats(cells, 20, 100)
+    assert factors[0, 0] == pytest.approx(1, abs=0.1)
+    apart = {cell: random.normal(0, 0.02, 5).tolist() for cell in cells}
+    _, factors = peers.repeats(apart, 20, 100)
+    assert factors[0, 0] == pytest.approx(0.2, abs=0.05)
+
+
+# -- files and the command ------------------------------------------------------------------
+
+
+def table(path, group: Group, switches: dict | None = None, **columns):
+    """A CSV file of a group; ``columns`` are the same in every row."""
+    rows = []
+    for (night, unit), values in group.values.items():
+        who = dict(zip(("node", "gpu"), unit, strict=False))
+        if switches:
+            who["switch"] = switches[unit[0]]
+        rows += [{"night": night, **who, "value": value, **columns} for value in values]
+    for (night, (one, other)), values in group.pairs.items():
+        who = {"a": one, "b": other}
+        if switches:
+            who |= {"switch_a": switches[one], "switch_b": switches[other]}
+        rows += [{"night": night, **who, "value": value, **columns} for value in values]
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    return path
+
+
+def command(*arguments: object):
+    return CliRunner().invoke(main, ["screen", *map(str, arguments)])
+
+
+def test_a_file_gives_json_of_who_was_named_when(tmp_path):
+    fleet = Fleet(50, nodes=60, nights=12, noise=0.01, slow={("n007",): (6, 0.08)})
+    done = command("--input", table(tmp_path / "in.csv", fleet.values(), better="higher"))
+    assert done.exit_code == 1, done.output
+    (one,) = json.loads(done.stdout)
+    assert (one["night"], one["node"], one["kind"], one["since"], one["until"]) == (
+        6, "n007", "node", 6, None)  # fmt: skip
+    assert one["size"] == pytest.approx(0.08, abs=0.02)
+
+
+def test_a_file_of_gpus_and_one_of_pairs_with_their_switches(tmp_path):
+    fleet = Fleet(51, nodes=60, nights=8, noise=0.01, slow={("n007", "gpu1"): (6, 0.1)})
+    done = command("--input", table(tmp_path / "g.csv", fleet.values(gpus=4), better="higher"))
+    assert [(o["kind"], o["node"], o["gpu"]) for o in json.loads(done.stdout)] == [
+        ("gpu", "n007", "gpu1")]  # fmt: skip
+    fleet = Fleet(52, nights=2, switches=25, slow={("link", "s03", "s07"): (1, 0.1)})
+    file = table(tmp_path / "p.csv", fleet.pairs(), fleet.switch_of(), better="higher")
+    done = command("--input", file)
+    assert [(o["kind"], o["link"]) for o in json.loads(done.stdout)] == [("link", ["s03", "s07"])]
+
+
+def test_a_healthy_file_is_an_empty_list_and_exit_0(tmp_path):
+    file = table(tmp_path / "in.csv", Fleet(53, nodes=60, nights=5).values(), better="higher")
+    done = command("--input", file)
+    assert (done.exit_code, json.loads(done.stdout)) == (0, [])
+
+
+def test_too_few_peers_are_exit_2(tmp_path):
+    file = table(tmp_path / "in.csv", Fleet(53, nodes=3, nights=5).values(), better="higher")
+    done = command("--input", file)
+    assert (done.exit_code, json.loads(done.stdout)) == (2, [])
+    assert "too few peers" in done.stderr
+
+
+def test_text_has_the_line_to_drain_them_and_the_suspects(tmp_path):
+    slow = {("n007",): (6, 0.2), ("n008",): (6, 0.2)}
+    fleet = Fleet(54, nodes=60, nights=12, slow=slow)
+    file = table(tmp_path / "in.csv", fleet.values(), better="higher")
+    done = command("--input", file, "--format", "text", "--drain", tmp_path / "drain",
+                   "--retest", tmp_path / "again")  # fmt: skip
+    assert "scontrol update nodename='n[007-008]' state=drain" in done.stdout
+    assert (tmp_path / "drain").read_text() == "n007\nn008\n"
+    assert (tmp_path / "again").exists()
+
+
+def test_csv_has_a_row_for_each(tmp_path):
+    fleet = Fleet(55, nodes=60, nights=12, slow={("n007",): (6, 0.2)})
+    file = table(tmp_path / "in.csv", fleet.values(), better="higher")
+    done = command("--input", file, "--format", "csv", "-o", tmp_path / "out.csv")
+    assert done.exit_code == 1
+    with (tmp_path / "out.csv").open() as out:
+        (row,) = csv.DictReader(out)
+    assert (row["kind"], row["name"], row["night"]) == ("node", "n007", "6")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("night,node,value\n1,n1,2\n", "no column better"),
+        ("night,value,better\n1,2,higher\n", "no column node (or a and b)"),
+        ("night,node,value,better\n1,n1,fast,higher\n", ":2: value is 'fast': no number"),
+        ("night,node,value,better\n1,n1,0,higher\n", "finite and above 0"),
+        ("night,node,value,better\n1,n1,inf,higher\n", "finite and above 0"),
+        ("night,node,value,better\n1,n1,5,up\n", "say higher or lower"),
+        ("night,node,value,better\n1,,5,higher\n", "names no node"),
+        ("", "no column"),
+        ("night,node,value,better\n", "no value of a single node"),
+        ("night,node,value,better\n1,n1,,higher\n", "no value of a single node"),
+    ],
+)
+def test_a_file_that_is_wrong_is_told_and_exit_2(tmp_path, text, said):
+    (tmp_path / "in.csv").write_text(text)
+    done = command("--input", tmp_path / "in.csv")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert said in done.stderr
+
+
+def test_a_file_that_is_not_there_or_no_text(tmp_path):
+    assert command("--input", tmp_path / "none.csv").exit_code == 2
+    (tmp_path / "in.csv").write_bytes(b"\xff\xfe\x00")
+    assert "cannot be read" in command("--input", tmp_path / "in.csv").stderr
+
+
+def test_a_retest_column_holds_a_value_or_says_that_a_row_is_one(tmp_path):
+    head = "night,node,value,better,retest\n"
+    (tmp_path / "v.csv").write_text(head + "1,n1,5,higher,6\n1,n2,7,higher,\n")
+    (tmp_path / "f.csv").write_text(head + "1,n1,5,higher,0\n1,n1,6,higher,1\n1,n2,7,higher,\n")
+    for name in ("v.csv", "f.csv"):
+        (group,), _ = of_file(tmp_path / name)
+        assert group.values == {("1", ("n1",)): [5, 6], ("1", ("n2",)): [7]}
+
+
+def test_topology_of_slurm(tmp_path):
+    (tmp_path / "topology.conf").write_text(
+        "# the tree\nSwitchName=s0 Nodes=n[0-2],x7\nSwitchName=s1 \\\n Nodes=n3\n"
+        "SwitchName=top Switches=s[0-1]\n"
+    )
+    assert of_topology(tmp_path / "topology.conf") == {
+        "n0": "s0", "n1": "s0", "n2": "s0", "x7": "s0", "n3": "s1"}  # fmt: skip
+    (tmp_path / "empty").write_text("SwitchName=top Switches=s0\n")
+    with pytest.raises(Fault, match=r"topology\.conf"):
+        of_topology(tmp_path / "empty")
+
+
+def test_a_retest_belongs_to_the_night_of_the_session_before():
+    made = ["20261121T220000Z-aaaaaa", "20261122T060000Z-bbbbbb", "20261122T220000Z-cccccc"]
+    assert [*nights(made).values()] == [made[0], made[0], made[2]]
+
+
+# -- the history ----------------------------------------------------------------------------
+
+
+def remember(results, fleet: Fleet, at: str = "") -> list[str]:
+    """Sessions of a check that ReFrame distributed over the nodes, or, with ``at``, of one that
+    measures pairs of nodes in one job; gives their names."""
+    made = []
+    group = fleet.pairs() if at else fleet.values()
+    for night in range(fleet.nights):
+        session = f"202611{night + 1:02d}T220000Z-{night:06x}"
+        folder = results / "sessions" / session
+        folder.mkdir(parents=True)
+        (folder / "plan.json").write_text(
+            json.dumps({"schema": 1, "session": session, "extras": {}, "system": "big",
+                        "cases": {}}))  # fmt: skip
+        values = {unit: rows for (of, unit), rows in (group.pairs if at else group.values).items()
+                  if of == f"{night}"}  # fmt: skip
+        lines = []
+        for nodes in [[*fleet.names]] if at else [[name] for (name,) in values]:
+            foms = [
+                figure(rows[0], ":".join(unit) if at else "")
+                for unit, rows in values.items()
+                if at or unit == (nodes[0],)
+            ]
+            lines.append(case(session, night, nodes, foms))
+        (folder / "records.jsonl").write_text("".join(record.dumps(f) + "\n" for f in lines))
+        made.append(session)
+    return made
+
+
+def figure(value: float, at: str) -> dict:
+    return {
+        "metric": "bandwidth", "size": 4194304, "at": at, "placement": "all-cores",
+        "value": value, "unit": "MB/s", "samples": [value], "better": "higher", "near": False,
+        "summary": {"min": value, "median": value, "mean": value, "max": value, "std": 0.0},
+        "statistic": "median", "verdict": "not-asserted", "reason": "", "lower": None,
+        "upper": None, "reference": None, "others": [], "ceiling": None, "headline": True,
+        "waiver": None,
+    }  # fmt: skip
+
+
+def case(session: str, night: int, nodes: list[str], foms: list[dict]) -> dict:
+    of = nodes[0] if len(nodes) == 1 else "all"
+    return {
+        "schema": record.SCHEMA, "session": session, "time": f"2026-11-{night + 1:02d}T22:00:10Z",
+        "system": "big", "partition": "cpu", "environment": "gcc", "case": f"{of} @big:cpu+gcc",
+        "check": "stream" + (f" %.nid={of}" if of != "all" else ""), "attempt": 0,
+        "benchmark": "babelstream", "program": "x", "version": "1", "placement": "all-cores",
+        "conditions": {}, "tags": ["screen"], "nodes": nodes, "jobid": "1", "samples": 1,
+        "warmups": 0, "build": {}, "extras": {}, "hosts": {}, "tasks": [], "result": "pass",
+        "phase": None, "reason": None, "output": None, "waiver": None,
+        "seconds": {"total": 1.0, "samples": [0.5]}, "foms": foms,
+    }  # fmt: skip
+
+
+def test_sessions_of_the_history_are_screened_up_to_the_one_named(tmp_path):
+    fleet = Fleet(60, nodes=20, nights=8, noise=0.01, slow={("n007",): (6, 0.15)})
+    made = remember(tmp_path, fleet)
+    done = command("--from", tmp_path)
+    assert done.exit_code == 1, done.output
+    assert "n007" in done.stdout
+    assert f"{made[6]}  still" in done.stdout
+    assert "bandwidth" in done.stdout
+    assert command(made[4], "--from", tmp_path).exit_code == 0
+    done = command(made[6], "--from", tmp_path, "--format", "json")
+    assert [(o["night"], o["node"]) for o in json.loads(done.stdout)] == [(made[6], "n007")]
+
+
+def test_pairs_of_the_history_blame_the_node(tmp_path):
+    fleet = Fleet(61, nodes=40, nights=2, noise=0.01, slow={("n007",): (1, 0.15)})
+    remember(tmp_path, fleet, at="pairs")
+    done = command("--from", tmp_path, "--format", "json")
+    assert [(o["kind"], o["node"]) for o in json.loads(done.stdout)] == [("node", "n007")]
+
+
+def test_a_history_without_such_values_an_empty_one_and_a_session_that_is_not_there(tmp_path):
+    remember(tmp_path, Fleet(62, nodes=10, nights=2))
+    done = command("20200101T000000Z-000000", "--from", tmp_path)
+    assert (done.exit_code, "nothing of it is in the history" in done.stderr) == (2, True)
+    (tmp_path / "none").mkdir()
+    done = command("--from", tmp_path / "none")
+    assert done.exit_code == 2
+    assert "Traceback" not in done.output
+
+
+def test_what_is_slow_in_several_figures_is_one_name():
+    groups = []
+    for metric in ("copy", "triad"):
+        fleet = Fleet(63, nodes=60, nights=10, noise=0.01, slow={("n007",): (6, 0.1)})
+        groups.append(Group(metric, "higher", fleet.values().values))
+    (one,) = screen(groups).named
+    assert sorted(one.evidence) == ["copy", "triad"]
+
+
+def test_of_a_latency_the_smallest_size_counts_and_of_a_bandwidth_the_largest():
+    from plumbline.screen import of_series
+
+    def series(metric, better, size):
+        key = Key("s", "p", "e", "c", metric, size, "", "off-node", "", "n1")
+        blank = np.array([""])
+        return Series(
+            key, "osu", "MB/s", better, np.array(["20261101T220000Z-000000"]),
+            np.array(["2026-11-01"], "datetime64[s]"), np.array([5.0]), *[np.array([np.nan])] * 3,
+            blank, blank, blank, np.array(["n1"]), [[5.0]],
+        )  # fmt: skip
+
+    made = of_series(
+        series(m, b, size)
+        for m, b in (("bw", "higher"), ("latency", "lower"))
+        for size in (8, 1024, 4194304)
+    )
+    assert sorted(group.label.split()[-2] for group in made) == ["4194304", "8"]

@@ -1,0 +1,477 @@
+"""`plumbline trend`: what it finds in nights of known truth, and what it makes of bad input."""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import json
+from pathlib import Path
+
+import nights
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from nights import Plan
+from plumbline import following, nightly, stats, trend, watch
+from plumbline.cli.trend import trend as command
+from plumbline.errors import Fault
+from plumbline.series import Key, Series
+from scipy import stats as distributions
+
+#: Seeds that no rule was tuned to.
+SEED = 70_000
+
+
+def judged(plan: Plan, count: int, seed: int, **options) -> tuple[nights.Nights, list]:
+    made = nights.make(plan, count, SEED + seed)
+    found = [
+        trend.judge(values, plan.better, second, **options).findings
+        for values, second in zip(made.values, made.second, strict=True)
+    ]
+    return made, found
+
+
+def at_least(hits: int, count: int, aim: float) -> bool:
+    """Whether so many hits agree with a rate of the aim (chance of fewer above 1 in 1,000)."""
+    return distributions.binom.cdf(hits, count, aim) > 1e-3
+
+
+def steps_found(plan: Plan, count: int, seed: int, within: int) -> int:
+    made, found = judged(plan, count, seed)
+    kind = "regression" if (plan.size < 0) == (plan.better == "higher") else "improvement"
+    return sum(
+        any(f.kind == kind and 0 <= f.detected - start < within for f in one)
+        for start, one in zip(made.start, found, strict=True)
+    )
+
+
+# -- the aims, in few series -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("plan", "aim"),
+    [
+        (Plan(noise="gaussian", level=0.02, gaps=0.03), 0.1),
+        (Plan(noise="lognormal", level=0.01), 0.1),
+        (Plan(noise="outlier", level=0.01), 0.1),
+        (Plan(wander=0.02, memory=0.9), 0.5),
+        (Plan(wander=0.02, memory=60, shape="sine"), 0.5),
+    ],
+)
+def test_false_alarms_are_few(plan, aim):
+    made, found = judged(plan, 150, 1)
+    alarms = sum(f.confirmed for one in found for f in one)
+    expected = aim * made.values.size / 1000
+    assert distributions.poisson.sf(alarms - 1, expected) > 1e-3, alarms
+
+
+@pytest.mark.parametrize("level", [0.01, 0.02])
+@pytest.mark.parametrize("better", ["higher", "lower"])
+def test_steps_of_5_percent_are_found_in_a_week(level, better):
+    plan = Plan(level=level, change="step", size=-0.05, gaps=0.02, better=better)
+    assert at_least(steps_found(plan, 100, 2, 7), 100, 0.90)
+    assert at_least(steps_found(plan, 100, 2, 14), 100, 0.98)
+
+
+def test_steps_of_2_percent_are_found_in_two_weeks():
+    plan = Plan(level=0.01, change="step", size=-0.02, earliest=60)
+    assert at_least(steps_found(plan, 150, 3, 14), 150, 0.96)
+
+
+@pytest.mark.parametrize(("level", "size"), [(0.01, -0.10), (0.02, -0.10), (0.02, 0.10)])
+def test_steps_of_10_percent_are_told_the_same_night(level, size):
+    plan = Plan(level=level, change="step", size=size, retest=True)
+    assert at_least(steps_found(plan, 100, 4, 1), 100, 0.95)
+
+
+@pytest.mark.parametrize("noise", ["gaussian", "outlier"])
+def test_blips_are_called_transient(noise):
+    plan = Plan(noise=noise, level=0.01, change="blip", size=-0.10)
+    made, found = judged(plan, 100, 5)
+    hits = sum(
+        any(f.kind == "transient" and abs(f.start - start) <= 2 for f in one)
+        for start, one in zip(made.start, found, strict=True)
+    )
+    assert at_least(hits, 100, 0.95)
+
+
+def test_slow_drifts_are_found():
+    plan = Plan(nights=240, change="drift", size=-0.10, over=90, latest=80)
+    _, found = judged(plan, 40, 6)
+    told = [[f for f in one if f.kind in ("drift", "regression")] for one in found]
+    assert all(told)
+    assert sum(any(f.kind == "drift" for f in one) for one in told) >= 25
+    assert all(f.worse for one in told for f in one)
+
+
+# -- single rules ----------------------------------------------------------------------------------
+
+
+def flat(count: int = 120, seed: int = 1, level: float = 0.01) -> np.ndarray:
+    return 100 * np.exp(level * np.random.default_rng(SEED + seed).standard_normal(count))
+
+
+def test_what_a_night_told_stays_told():
+    # The whole point of judging on line: nights added later change no earlier report's night.
+    values = flat()
+    values[70:] *= 0.94
+    whole = trend.judge(values, "higher", hindsight=False).findings[0]
+    for upto in range(whole.detected, len(values), 7):
+        part = trend.judge(values[: upto + 1], "higher", hindsight=False).findings
+        assert [(f.start, f.detected, f.kind) for f in part] == [
+            (whole.start, whole.detected, whole.kind)
+        ]
+    assert not trend.judge(values[: whole.detected], "higher").findings
+
+
+def test_both_directions_and_both_better_sides():
+    for size, better, kind, worse in [
+        (0.9, "higher", "regression", True),
+        (1.1, "higher", "improvement", False),
+        (0.9, "lower", "improvement", False),
+        (1.1, "lower", "regression", True),
+        (0.9, "neither", "change", False),
+    ]:
+        values = flat()
+        values[60:] *= size
+        (found,) = trend.judge(values, better).findings
+        assert (found.kind, found.worse, found.start) == (kind, worse, 60)
+        assert found.size == pytest.approx(size - 1, abs=0.01)
+        assert found.low < size - 1 < found.high
+        assert found.on and found.confirmed and found.confidence > 0.99
+
+
+def test_gaps_do_not_hide_a_step():
+    values = flat()
+    values[60:] *= 0.93
+    values[[20, 21, 22, 59, 62, 63, 80]] = np.nan
+    (found,) = trend.judge(values, "higher").findings
+    assert found.kind == "regression"
+    assert found.start in (60, 61)
+    assert found.detected <= 66
+
+
+def test_a_regression_that_comes_back_is_first_told_as_one():
+    values = flat()
+    values[60:63] *= 0.9
+    (during,) = trend.judge(values[:62], "higher").findings
+    assert (during.kind, during.detected, during.on) == ("regression", 60, True)
+    (after,) = trend.judge(values, "higher").findings
+    assert (after.kind, after.first, after.start, after.end) == ("transient", "regression", 60, 62)
+    assert after.detected == 60 < after.revised
+    assert not after.on
+
+
+def test_a_lasting_loss_that_is_mended_later_is_two_findings():
+    values = flat(160)
+    values[60:100] *= 0.93
+    first, second = trend.judge(values, "higher").findings
+    assert (first.kind, second.kind) == ("regression", "improvement")
+    assert not first.on
+    assert second.on
+    assert not list(trend.bad([first, second]))
+
+
+def test_one_far_night_is_unconfirmed_until_the_next():
+    values = flat()
+    values[-1] *= 0.88
+    (found,) = trend.judge(values, "higher").findings
+    assert (found.kind, found.confirmed, found.detected) == ("regression", False, 119)
+    assert not list(trend.bad([found]))
+    judgement = trend.judge(np.append(values, 100.0), "higher")
+    assert not judgement.findings
+    assert judgement.outliers == [(119, 119)]
+
+
+def test_a_far_night_in_a_series_with_outliers_is_a_suspect():
+    values = flat()
+    values[[25, 45, 65, 85]] *= 0.8
+    values[-1] *= 0.88
+    (found,) = trend.judge(values, "higher").findings
+    assert (found.kind, found.on) == ("suspect", False)
+
+
+def test_a_retest_bears_a_far_night_out_or_takes_it_back():
+    values, second = flat(), flat(seed=2)
+    values[-1] *= 0.88
+    assert not trend.judge(values, "higher", second).findings
+    second[-1] *= 0.88
+    (found,) = trend.judge(values, "higher", second).findings
+    assert (found.kind, found.confirmed, found.detected) == ("regression", True, 119)
+    # The same with retests of the suspicious nights alone.
+    second[:-1] = np.nan
+    (found,) = trend.judge(values, "higher", second).findings
+    assert found.confirmed
+
+
+def test_a_series_is_judged_from_the_20th_measured_night_on():
+    values = flat(60)
+    values[5:30] = np.nan
+    assert trend.judge(values, "higher").judged
+    assert not trend.judge(values[:44], "higher").judged
+    assert np.isfinite(values[:44]).sum() == watch.WARM_UP - 1
+
+
+def test_a_long_series_is_judged_to_its_end():
+    values = flat(1500)
+    values[1400:] *= 0.95
+    found = trend.judge(values, "higher").findings
+    assert [f.kind for f in found if f.start >= 1395] == ["regression"]
+    assert len(found) <= 2
+
+
+def test_values_that_never_vary():
+    values = np.full(100, 5.0)
+    assert not trend.judge(values, "higher").findings
+    values[60:] = 4.5
+    (found,) = trend.judge(values, "higher").findings
+    assert (found.kind, found.start) == ("regression", 60)
+
+
+# -- statistics ------------------------------------------------------------------------------------
+
+
+def test_hampel_moves_only_what_stands_out():
+    values = flat(seed=3)
+    values[40] = 50
+    clipped = stats.hampel(values)
+    assert clipped[40] > 90
+    assert np.mean(clipped == values) > 0.9
+
+
+def test_noise_is_that_of_neighbours():
+    values = np.log(flat(400))
+    values[200:] -= 0.5
+    assert stats.noise(values) == pytest.approx(0.01, rel=0.2)
+    assert stats.noise(values[:1]) == 0
+
+
+def test_running_median_looks_back_only():
+    values = np.arange(30.0)
+    found = stats.running_median(values, 5)
+    assert list(found[:4]) == [0, 0, 0.5, 1]
+    assert found[20] == np.median(values[15:20])
+
+
+def test_wander_makes_few_values_of_many():
+    plan = Plan(nights=300, level=0.003, wander=0.02, memory=0.95)
+    wandering = np.log(nights.make(plan, 1, SEED).values[0])
+    assert stats.effective_size(wandering) < 40
+    assert stats.effective_size(flat(300)) > 200
+    assert stats.autocorrelation(wandering, 1)[0] > 0.85
+
+
+def test_shift_is_hodges_lehmann_with_its_interval():
+    before, after = np.array([1.0, 2, 3, 4, 5]), np.array([3.0, 4, 5, 6, 70])
+    found = stats.shift(before, after)
+    assert found.shift == 2
+    assert found.low <= 2 <= found.high
+    assert found.p == distributions.mannwhitneyu(after, before).pvalue
+    wide = stats.shift(before, after, inflate=2)
+    assert wide.low <= found.low
+    with pytest.raises(ValueError, match="both sides"):
+        stats.shift(before, [])
+
+
+def test_change_points_are_those_of_kernel_cpd():
+    values = np.log(flat(200, seed=4))
+    values[120:] -= 0.05
+    assert stats.change_points(values) == [120]
+    assert stats.split(values) == 120
+    assert stats.change_points(values[:120]) == []
+    assert stats.change_points(values[:5]) == []
+
+
+# -- the command over a file -----------------------------------------------------------------------
+
+
+def run(*arguments: object) -> tuple[int, str, str]:
+    done = CliRunner().invoke(command, [str(a) for a in arguments])
+    if isinstance(done.exception, Fault):
+        return 2, "", str(done.exception)
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return done.exit_code, done.stdout, done.stderr
+
+
+def write_nights(path: Path, series: dict, better: str = "higher", dates: bool = False) -> Path:
+    first = datetime.date(2026, 1, 1)
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["series", "night", "value", "better"])
+        for name, values in series.items():
+            for night, value in enumerate(values):
+                told = first + datetime.timedelta(night) if dates else night
+                writer.writerow([name, told, "" if np.isnan(value) else value, better])
+    return path
+
+
+@pytest.fixture
+def broken() -> np.ndarray:
+    values = flat()
+    values[60:] *= 0.93
+    return values
+
+
+def test_a_file_of_nights_prints_findings_as_json(tmp_path, broken):
+    path = write_nights(tmp_path / "n.csv", {"a": flat(), "b": broken})
+    code, out, _ = run("--input", path, "--online")
+    (finding,) = json.loads(out)
+    assert code == 1
+    assert (finding["series"], finding["kind"], finding["start"]) == ("b", "regression", 60)
+    assert finding["night"] >= 60
+    assert run("--input", path, "--online") == (code, out, "")
+
+
+def test_dates_are_printed_as_dates(tmp_path, broken):
+    path = write_nights(tmp_path / "n.csv", {"b": broken}, dates=True)
+    _, out, _ = run("--input", path)
+    assert json.loads(out)[0]["start"] == "2026-03-02"
+
+
+def test_nights_may_come_in_any_order(tmp_path, broken):
+    path = write_nights(tmp_path / "n.csv", {"b": broken})
+    head, *lines = path.read_text().splitlines()
+    other = tmp_path / "o.csv"
+    other.write_text("\n".join([head, *reversed(lines)]) + "\n")
+    assert run("--input", path) == run("--input", other)
+
+
+def test_many_series_on_all_cores_are_as_one_by_one(tmp_path, broken):
+    series = {f"s{n}": flat(60, seed=n) for n in range(following.MANY)} | {"b": broken}
+    path = write_nights(tmp_path / "n.csv", series)
+    _, out, _ = run("--input", path)
+    rows = [row for row in json.loads(out) if row["series"] == "b"]
+    alone = write_nights(tmp_path / "b.csv", {"b": broken})
+    assert rows == json.loads(run("--input", alone)[1])
+
+
+def test_text_and_csv(tmp_path, broken):
+    path = write_nights(tmp_path / "n.csv", {"b": broken})
+    code, out, _ = run("--input", path, "--format", "text")
+    assert code == 1
+    assert "regression" in out
+    assert "plumbline: 1 findings in 1 series judged" in out
+    _, out, _ = run("--input", path, "--format", "csv")
+    (row,) = csv.DictReader(out.splitlines())
+    assert float(row["size"]) == pytest.approx(-0.07, abs=0.01)
+
+
+def test_exit_codes(tmp_path, broken):
+    assert run("--input", write_nights(tmp_path / "a.csv", {"a": flat()}))[0] == 0
+    assert run("--input", write_nights(tmp_path / "b.csv", {"b": broken}, "lower"))[0] == 0
+    code, out, err = run("--input", write_nights(tmp_path / "c.csv", {"c": flat(19)}))
+    assert (code, json.loads(out)) == (2, [])
+    assert "not judged: 1 series with fewer than 20 nights" in err
+
+
+HEAD = "series,night,value,better"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", ":1: no column series, night, value, better"),
+        ("series,night,value\na,1,2\n", ":1: no column better"),
+        (f"{HEAD}\n", "no row"),
+        (f"{HEAD}\na,1,nan,higher\n", ":2: value nan"),
+        (f"{HEAD}\na,1,inf,higher\n", ":2: value inf"),
+        (f"{HEAD}\na,1,-3,higher\n", ":2: value -3"),
+        (f"{HEAD}\na,1,0,higher\n", ":2: value 0"),
+        (f"{HEAD}\na,1,fast,higher\n", ":2: value 'fast'"),
+        (f"{HEAD}\na,1,2,up\n", ":2: better 'up'"),
+        (f"{HEAD}\na,1,2,higher\na,2,2,lower\n", ":3: better 'lower', but line 2"),
+        (f"{HEAD}\na,1,2,higher\na,1,3,higher\n", ":3: night 1 of series 'a' again (line 2)"),
+        (f"{HEAD}\na,monday,2,higher\n", ":2: night 'monday'"),
+        (f"{HEAD}\na,1,2,higher\na,2026-01-01,2,higher\n", ":3: night 2026-01-01: series 'a'"),
+        (f"{HEAD}\n,1,2,higher\n", ":2: no series"),
+        (f"{HEAD}\na,1,2\n", ":2: not as many cells"),
+        (f"{HEAD}\na,1,2,higher,9\n", ":2: not as many cells"),
+        (f"{HEAD},retest\na,1,,higher,9\n", ":2: a retest without a value"),
+    ],
+)
+def test_bad_input_is_named_with_its_line(tmp_path, text, told):
+    path = tmp_path / "bad.csv"
+    path.write_text(text)
+    code, _, err = run("--input", path)
+    assert code == 2
+    assert told in err
+    assert err.startswith(str(path))
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    assert "No such file" in run("--input", tmp_path / "none.csv")[2]
+    (tmp_path / "binary.csv").write_bytes(b"\xff\xfe\x00")
+    assert "CSV in UTF-8" in run("--input", tmp_path / "binary.csv")[2]
+
+
+def test_a_file_has_no_selection(tmp_path, broken):
+    path = write_nights(tmp_path / "n.csv", {"b": broken})
+    assert "leave --from and the selection out" in run("--input", path, "--system", "x")[2]
+
+
+def test_many_faults_are_not_all_told(tmp_path):
+    path = tmp_path / "bad.csv"
+    path.write_text(f"{HEAD}\n" + "".join(f"a,{n},x,higher\n" for n in range(30)))
+    with pytest.raises(Fault) as fault:
+        nightly.read(path)
+    assert len(str(fault.value).splitlines()) == 11
+    assert "and 20 more" in str(fault.value)
+
+
+# -- over the history ------------------------------------------------------------------------------
+
+
+def of_history(values: np.ndarray, per_night: int = 1) -> Series:
+    count = len(values)
+    nights_of = np.arange(count) // per_night
+    start = np.datetime64("2026-01-01T02:00:00", "s")
+    times = start + nights_of * np.timedelta64(86400, "s") + np.arange(count) % per_night
+    nothing = np.full(count, np.nan)
+    return Series(
+        key=Key("sys", "cpu", "gnu", "imb", "latency", 8, "", "on-socket", ""),
+        benchmark="imb",
+        unit="us",
+        better="lower",
+        sessions=np.array([f"s{n}" for n in range(count)]),
+        times=times,
+        values=values,
+        lower=nothing,
+        upper=nothing,
+        ceiling=nothing,
+        verdicts=np.full(count, "pass"),
+        references=np.full(count, ""),
+        builds=np.where(nights_of < 60, "old", "new"),
+        nodes=np.full(count, "n1,n2"),
+        samples=[[value] for value in values],
+    )
+
+
+def test_findings_of_the_history_are_indices_of_its_values():
+    values = flat()
+    values[60:] *= 1.08
+    (found,) = trend.findings(of_history(values))
+    assert (found.kind, found.start, found.worse) == ("regression", 60, True)
+    (early,) = trend.online(of_history(values))
+    assert (early.detected, early.kind) == (found.detected, found.kind)
+    assert not trend.enough(of_history(values[:19]))
+
+
+def test_sessions_of_a_night_are_one_value():
+    values = np.repeat(flat(), 3)
+    values[180:] *= 1.08
+    values[100] *= 5
+    (found,) = trend.findings(of_history(values, 3))
+    assert (found.start, found.detected % 3) == (180, 2)
+
+
+def test_rows_of_the_history_tell_sessions_and_build():
+    values = flat()
+    values[60:] *= 1.08
+    found = following.of_history([of_history(values), of_history(values[:10])], online=False)
+    (row,) = found.rows
+    assert (row.before, row.after, row.build, row.nodes) == ("s59", "s60", "old to new", "n1,n2")
+    assert row.start == "2026-03-02"
+    assert "sys:cpu+gnu imb latency 8 B on-socket" in row.series
+    assert found.too_short == 1
+    assert found.bad
