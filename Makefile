@@ -4,13 +4,14 @@
 # make lint   style, and systems, references and checks against each other
 # make docs   the pages that are rendered from the reference tables
 # make lock   every Spack environment concretized anew: some forty minutes
-# make bench  what the harness itself costs
+# make bench  what the harness itself costs, and how quickly the history answers
+# make detection  what trend, compare and screen find, and how often they are wrong: some half an hour
 # make golden job scripts of every system, and the page of what is asserted, written anew
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run build test lint docs golden lock bench setup
+.PHONY: run build test lint docs golden lock bench detection setup
 
 run: setup
 	@$(BIN)/plumbline run $(ARGS)
@@ -43,6 +44,12 @@ lock: setup
 
 bench: setup
 	@$(BIN)/python tests/bench.py $(ARGS)
+	@$(BIN)/python tests/bench_history.py $(ARGS)
+
+detection: setup
+	@$(BIN)/python tests/bench_detection.py --write
+	@$(BIN)/python tests/bench_compare.py docs/compare-power.md
+	@$(BIN)/python tests/bench_screen.py --write
 
 setup: $(VENV)/complete
 	@$(BIN)/plumbline setup

@@ -211,6 +211,14 @@ def test_what_may_stay_untold_is_a_share_that_must_be_asked_for(lab: Lab):
     assert lab.told("--untold=20")["verdict"] == "go"
 
 
+def test_many_figures_with_one_reason_are_told_in_a_line(lab: Lab):
+    for day in range(6, 9):
+        lab.session(day, {"foms": [fom(lab.noisy(100), size=n) for n in range(30)]})
+    done = lab.compare("--no-past", before="20261106*", after="last:1")
+    (told,) = [line for line in done.stdout.splitlines() if ": fewer than 3 sessions" in line]
+    assert "and 27 more" in told
+
+
 def test_two_sessions_are_too_few(lab: Lab):
     lab.nights(range(4, 6), 1000)
     lab.nights(range(6, 11), 500)
@@ -360,6 +368,7 @@ def test_a_side_is_named_in_many_ways(lab: Lab, before: str, after: str):
         ("rubbish", "last:1", "no session 'rubbish'; there are: 7 more, 20261108T"),
         ("last:11", "last:1", "there are 10 sessions"),
         ("last:0", "last:1", "there are 10 sessions"),
+        ("last:x", "last:1", "last:x: a number belongs behind it"),
         ("last:5", "last:3", "3 session(s) are both BEFORE and AFTER"),
         ("2027-01-01..", "last:1", "means no session"),
         ("2026-11-31..", "last:1", "BEFORE: '2026-11-31' is not a date"),

@@ -680,6 +680,13 @@ def test_ages_count_back_from_now():
         assert abs(now - moment(text) - datetime.timedelta(hours=hours)).total_seconds() < 60
 
 
+def test_a_date_means_its_day_also_without_dashes():
+    """Session ids are written so."""
+    for end, day in ((False, 15), (True, 16)):
+        dashed = moment("2026-11-15", end=end)
+        assert moment("20261115", end=end) == dashed and dashed.day == day
+
+
 # -- CSV --------------------------------------------------------------------------------------
 
 

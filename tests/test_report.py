@@ -532,14 +532,28 @@ def test_since_when_a_case_is_red_is_told_without_a_break(tmp_path):
     assert (str(red.since), red.sessions) == ("2026-11-20T02:00:00", 2)
 
 
-def test_a_case_of_the_inventory_that_no_session_has_is_red(tmp_path):
+def test_a_case_of_the_inventory_that_no_session_has_is_told(tmp_path):
     folder = sessions_of(tmp_path, [{}])
     path = folder / "systems" / "inventory" / "alder.json"
     path.parent.mkdir(parents=True)
     path.write_text(json.dumps({"stream @alder:cpu+gnu-mpich": 1, "gone @alder:cpu+gnu-mpich": 2}))
     with History(folder) as history:
         (alder,), _ = _standings(history, folder, NOW)
-    assert [case.check for case in alder.having("vanished")] == ["gone"]
+    assert [case.check for case in alder.having("never-run")] == ["gone"]
+    write(folder, tmp_path / "out", now=NOW)
+    assert "the inventory has it, and no session" in (tmp_path / "out" / "index.html").read_text()
+
+
+def test_a_case_of_the_inventory_that_one_session_had_is_red(tmp_path):
+    folder = sessions_of(tmp_path, [{"check": "old"}, {}], [{}])
+    path = folder / "systems" / "inventory" / "alder.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps({"old @alder:cpu+gnu-mpich": 1}))
+    records = min((folder / "sessions").iterdir()) / "records.jsonl"
+    records.write_text(records.read_text().replace("2026-11-20T", "2026-11-02T"))
+    with History(folder) as history:
+        (alder,), _ = _standings(history, folder, NOW)
+    assert [case.check for case in alder.red] == ["old"]
 
 
 def test_a_case_that_sessions_had_and_the_last_week_lacks_is_red(tmp_path):
@@ -558,7 +572,7 @@ def test_a_session_that_is_old_or_cut_off_has_a_banner(tmp_path):
     write(folder, tmp_path / "out", now=NOW + datetime.timedelta(days=5))
     said = (tmp_path / "out" / "index.html").read_text()
     assert "The latest session is 6 days old" in said
-    assert "cut off: 3 of 4 planned cases have no result" in said
+    assert "cut off, or still runs: 3 of 4 planned cases have no result" in said
     write(folder, tmp_path / "out", now=NOW)
     assert "old: what follows" not in (tmp_path / "out" / "index.html").read_text()
 

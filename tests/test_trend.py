@@ -204,12 +204,15 @@ def test_a_retest_bears_a_far_night_out_or_takes_it_back():
     assert found.confirmed
 
 
-def test_a_series_is_judged_from_the_20th_measured_night_on():
+def test_a_series_is_judged_from_the_21st_measured_night_on():
+    """Judged is only what could have been found."""
     values = flat(60)
     values[5:30] = np.nan
-    assert trend.judge(values, "higher").judged
-    assert not trend.judge(values[:44], "higher").judged
-    assert np.isfinite(values[:44]).sum() == watch.WARM_UP - 1
+    values[45:] *= 0.5
+    assert np.isfinite(values[:45]).sum() == watch.WARM_UP
+    assert not trend.judge(values[:45], "higher").judged
+    (found,) = trend.judge(values[:46], "higher").findings
+    assert found.start == 45
 
 
 def test_a_long_series_is_judged_to_its_end():
@@ -360,9 +363,9 @@ def test_text_and_csv(tmp_path, broken):
 def test_exit_codes(tmp_path, broken):
     assert run("--input", write_nights(tmp_path / "a.csv", {"a": flat()}))[0] == 0
     assert run("--input", write_nights(tmp_path / "b.csv", {"b": broken}, "lower"))[0] == 0
-    code, out, err = run("--input", write_nights(tmp_path / "c.csv", {"c": flat(19)}))
+    code, out, err = run("--input", write_nights(tmp_path / "c.csv", {"c": flat(20)}))
     assert (code, json.loads(out)) == (2, [])
-    assert "not judged: 1 series with fewer than 20 nights" in err
+    assert "not judged: 1 series with fewer than 21 nights" in err
 
 
 HEAD = "series,night,value,better"

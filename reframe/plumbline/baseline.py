@@ -104,7 +104,8 @@ def propose(
         left_out["not measured in every session"] += [f"{name}: {f}" for f in missing]
         for proposal, reason in _proposals_of(system, newest, same, sessions, rules):
             if reason:
-                left_out[reason].append(proposal.row.id)
+                wanted = f" ({proposal.more} more)" if reason.endswith("run more") else ""
+                left_out[reason].append(f"{proposal.row.id}{wanted}")
             elif key_of(proposal.row) in found:
                 left_out["measured by another check too"].append(proposal.row.id)
             else:

@@ -57,7 +57,7 @@ class Found:
     judged: int = 0
     too_short: int = 0
     bad: bool = False
-    least: int = watch.WARM_UP
+    least: int = watch.NIGHTS
 
     def add(self, name: str, nights: list, judgement: trend.Judgement, about: Callable) -> None:
         """Takes up a series' judgement; `about` tells sessions and build of a finding."""

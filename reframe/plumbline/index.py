@@ -190,7 +190,8 @@ def _renewed(
             except duckdb.Error as err:
                 if old is None:
                     raise
-                say(f"{place}: cannot be brought up to date ({first_line(err)}): built anew")
+                why = first_line(err).replace(partial.name, place.name)
+                say(f"{place}: damaged ({why}): built anew")
                 _write(partial, None, folder, wanted, say)
             partial.replace(place)
         finally:

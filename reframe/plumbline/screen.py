@@ -282,6 +282,10 @@ class _Units(_Part):
             (self.row[night], number[unit]): [self.sign * math.log(v) for v in rows]
             for (night, unit), rows in self.values.items()
         }
+        if len({len(rows) for rows in cells.values()}) > 1:
+            # Who was measured again was looked at twice. And it was chosen by its first value, so
+            # that the single values left lie closer together than the noise puts them.
+            self.rate /= 4
         values, factors = peers.repeats(cells, len(self.nights), len(units))
         kinds = self.kinds(units, values)
         values = peers.relative(values, kinds, self.group.better)

@@ -100,8 +100,8 @@ def moment(text: str, end: bool = False) -> datetime.datetime:
         back = datetime.timedelta(**{_AGES[age[2]]: int(age[1])})
         return datetime.datetime.now(datetime.timezone.utc) - back
     try:
-        if re.fullmatch(r"\d{4}-\d\d-\d\d", text):
-            found = datetime.datetime.fromisoformat(text) + datetime.timedelta(days=end)
+        if day := re.fullmatch(r"(\d{4})-?(\d\d)-?(\d\d)", text):
+            found = datetime.datetime(*map(int, day.groups())) + datetime.timedelta(days=end)
         else:
             found = datetime.datetime.fromisoformat(text.replace("Z", "+00:00"))
     except (ValueError, OverflowError):

@@ -14,8 +14,9 @@ import numpy as np
 from scipy import stats as distributions
 
 from plumbline import stats, watch
+from plumbline.episode import Episode
 from plumbline.series import Series
-from plumbline.watch import WARM_UP
+from plumbline.watch import NIGHTS
 
 #: Nights on each side of a change that its size is taken from.
 WINDOW = 30
@@ -80,7 +81,7 @@ def judge(
     at = np.flatnonzero(~np.isnan(values))
     logs = np.log(values[at])
     again = None if second is None else np.log(np.asarray(second, dtype=float)[at])
-    if len(at) < WARM_UP:
+    if len(at) < NIGHTS:
         return Judgement([], [], False)
     found = watch.walk(logs, again)
     combined = logs if again is None else watch.combine(logs, again)
@@ -100,7 +101,7 @@ def judge(
     return Judgement(told, [(int(at[a]), int(at[b])) for a, b in found.outliers], True)
 
 
-def _redate(logs: np.ndarray, episodes: list[watch.Episode]) -> None:
+def _redate(logs: np.ndarray, episodes: list[Episode]) -> None:
     """Dates steps anew with the nights since: KernelCPD's best split between the neighbours."""
     for number, episode in enumerate(episodes):
         if episode.kind != "step" or episode.detected == episode.start:
@@ -196,7 +197,7 @@ def _of(series: Series, hindsight: bool) -> list[Finding]:
 
 def enough(series: Series) -> bool:
     """Whether the series has the nights that a judgement needs."""
-    return len(nightly(series).values) >= WARM_UP
+    return len(nightly(series).values) >= NIGHTS
 
 
 def bad(found: list[Finding]) -> Iterator[Finding]:

@@ -93,7 +93,11 @@ class Waiver(pydantic.BaseModel):
 
 
 class _Waivers(pydantic.RootModel[list[Waiver]]):
-    pass
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _none_left(cls, content: object) -> object:
+        """A file in which the last waiver was deleted holds none."""
+        return [] if content is None else content
 
 
 @dataclass(frozen=True)

@@ -28,22 +28,28 @@ AFTER = 8
 MODELS = ((0.0, 0.0), *((m, s) for m in (0.6, 0.9, 0.98) for s in (0.5, 0.85)))
 #: A model with wander must explain the values better by this (nats) to be believed over none.
 DOUBT = 3.0
-#: That much more, once there were so many nights (growing between the two) to show it before.
-EARLY, EARLY_UNTIL = 7.0, 60
-LARGE, LARGE_DOUBT = (0.03, 0.045), 4.0
+#: What the nights before a change say against a model counts so often more, up to so many nats.
 TWICE, MOST = 2.0, 8.0
-#: A step smaller than this (sigma of a night), or older than 20 nights, may be wander: it needs
-#: so many nats more.
+#: A change of this size (share of the value; growing between the two) is less likely wander:
+#: wander must explain it better by so many nats more.
+LARGE, LARGE_DOUBT = (0.03, 0.045), 4.0
+#: A change smaller than that needs so many nats more if it begins on the first night, ever fewer
+#: until this one: what wanders has not shown it yet.
+EARLY, EARLY_UNTIL = 7.0, 60
+#: Where wander leads over none by so much (nats; growing between the two), a step smaller than so
+#: many sigma (less, by this much) is doubted as a small one, and part of EARLY holds on.
 OPEN, SMALL_OPEN, SOFT, EARLY_OPEN = (1.0, 3.0), 1.8, 0.5, 0.5
+#: A step smaller than so many sigma of a night needs so many nats more; the first holds where the
+#: noise is below, the second where it is above these two.
 SMALL, NOISY, SMALL_DOUBT = (1.25, 1.65), (0.012, 0.016), 5.0
 #: Nats more that a step needs by the nights since: few nights are often tried, many may be wander.
 EXTRA = np.select(
-    [LENGTHS <= 4, LENGTHS <= 6, LENGTHS <= 8, LENGTHS <= 14], [1.0, 0.2, -0.4, -0.9], SMALL_DOUBT
+    [LENGTHS <= 4, LENGTHS <= 6, LENGTHS <= 8, LENGTHS <= 14], [1.0, 0.2, -0.6, -1.3], SMALL_DOUBT
 )
 #: Nats less that it needs where the nights before it show no wander.
 CLEAR = np.select([LENGTHS <= 8, LENGTHS <= 14], [0.0, 0.4], 0.0)
 #: Nats more that a step needs where the nights before it wandered.
-WANDERED = 5.0
+WANDERED = 6.0
 #: Noise that every figure has at least (of its value), such as that of its last digit.
 FLOOR = 0.001
 #: A ramp is tried from every so many nights, each so many nights, and has at least so many.

@@ -12,10 +12,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from plumbline import stats, wander
+from plumbline import stats, sudden, wander
+from plumbline.episode import Episode
 
 #: Measured nights before the first judgement.
 WARM_UP = 20
+#: Measured nights that a series has at least, for its last to be judged.
+NIGHTS = WARM_UP + 1
 #: Evidence (nats) that makes a step, a blip that has ended, and a drift.
 STEP, PULSE, RAMP = 9.0, 11.5, 15.0
 #: A change has at least this size, and a step at least so many sigma of a night.
@@ -26,13 +29,6 @@ BLIP = 7
 SAME = 10
 #: Evidence (nats) for a return to the old level, and the most that one night gives of it.
 RETURN, RETURN_NIGHT = 8.0, 3.0
-#: The same-night rule: so many sigma, and at least this much. With a second measurement the mean
-#: must be so many sigma off, and each of the two at least so many.
-SUDDEN_SIGMAS, SUDDEN = 3.2, 0.06
-SECOND_MEAN, SECOND_EACH = 4.5, 2.2
-#: Up to this share of outliers, a night that nothing bears out yet is told as a change, not as a
-#: suspect.
-CLEAN = 0.007
 #: A run of nights that are all so many sigma off is a change if chance outliers make one with less
 #: than this evidence (nats); a run of two nights with more.
 RUN_SIGMAS, RUN, RUN_OF_TWO = 3.0, 9.0, 11.5
@@ -46,38 +42,12 @@ PRIOR = 0.5, 60.0
 #: before.
 MOST, WINDOW = 0.6, 30
 #: Evidence (nats) of a change's nights if each may be a chance outlier, so that none gives more
-#: than outliers are rare.
-MIXED = 10.0
+#: than outliers are rare: where none of them stands out, and where one does.
+MIXED = 9.0, 11.0
 #: Bounds of where outliers are clipped, in sigma.
 CLIP = 3.0, 3.5
 #: What each change costs (nats) against wander that explains all the nights without them.
 CHANGE = 7.0
-
-
-@dataclass
-class Episode:
-    """Something that happened; nights are indices into the measured ones.
-
-    :ivar kind: ``step``, ``pulse`` (a blip), ``ramp`` (a drift) or ``suspect`` (a night far off,
-        in a series with outliers).
-    :ivar detected: night of the first report.
-    :ivar end: last night of a blip, or the last that a drift was seen on.
-    :ivar first: the kind first reported, where it was revised, and ``revised`` the night of that.
-    :ivar confirmed: False for a night far off that no later night and no retest bears out yet.
-    """
-
-    kind: str
-    start: int
-    detected: int
-    size: float
-    evidence: float
-    end: int | None = None
-    first: str = ""
-    revised: int | None = None
-    confirmed: bool = True
-    #: What held before: first night of that level, and the level.
-    regime: int = 0
-    before: float = 0.0
 
 
 @dataclass
@@ -99,11 +69,11 @@ def walk(logs: np.ndarray, second: np.ndarray | None = None) -> Walk:
     """
     if second is None:
         second = np.full(len(logs), np.nan)
-    if len(logs) < WARM_UP:
+    if len(logs) < NIGHTS:
         return Walk([], [])
-    walker = _Walker(combine(logs, second))
+    walker = Walker(combine(logs, second))
     walker.run()
-    outliers = _Sudden(walker, logs, second).apply()
+    outliers = sudden.Sudden(walker, logs, second).apply()
     walker.episodes.sort(key=lambda episode: (episode.start, episode.detected))
     return Walk(_merged(walker), outliers)
 
@@ -151,9 +121,12 @@ class _View:
     level: float
     rate: np.ndarray
     alone: np.ndarray
+    clipped: np.ndarray
 
 
-class _Walker:
+class Walker:
+    """One series on its way: what is known of it so far."""
+
     def __init__(self, x: np.ndarray):
         self.x = x
         n = len(x)
@@ -204,10 +177,11 @@ class _Walker:
         rate = (PRIOR[0] + seen) / (PRIOR[1] + np.arange(len(seen)))
         rate = np.minimum(rate[at - self.origin], 0.1)
         limit = np.clip(np.sqrt(-2 * np.log(rate)), *CLIP) * scale
+        limit = np.maximum(limit, 2 * LEAST)
         y = np.clip(deviation, -limit, limit) + reference
         y[:s] -= self.level[at][:s]
         y[s:] -= level
-        return _View(at, s, x, y, level, rate, alone)
+        return _View(at, s, x, y, level, rate, alone, np.abs(deviation) > limit)
 
     def next(self, regime: int, known: int, judged: int) -> tuple[int, int, int]:
         """Judges on from the night after `judged`, up to the first event, and notes it.
@@ -373,7 +347,7 @@ def _most(view: _View, start: int, end: int, size: float, sigma: float) -> bool:
         return False
     shift = abs(size) / sigma
     each = np.minimum(shift * off / sigma - shift**2 / 2, -math.log(view.rate[start]))
-    return bool(each.sum() >= MIXED)
+    return bool(each.sum() >= MIXED[int(view.clipped[start : end + 1].any())])
 
 
 def _runs(view: _View, found: wander.Evidence) -> tuple[np.ndarray, np.ndarray]:
@@ -414,93 +388,11 @@ def _came_back(x, k, t, before, after, sigma) -> tuple[int, int] | None:
     return None
 
 
-class _Sudden:
-    """The same-night rule: a night far off is reported at once, and borne out or taken back by a
-    second measurement or by the nights that follow."""
-
-    def __init__(self, walker: _Walker, first: np.ndarray, second: np.ndarray):
-        self.walker, self.first, self.second = walker, first, second
-        both = ~np.isnan(second)
-        #: Where most nights have two measurements, the noise is that of their mean already.
-        self.factor = np.where(both & (both.mean() < 0.5), math.sqrt(0.5), 1.0)
-
-    def apply(self) -> list[tuple[int, int]]:
-        w = self.walker
-        off = w.x - w.expected
-        with np.errstate(invalid="ignore"):
-            far = (np.abs(off) >= SUDDEN_SIGMAS * w.sigma * self.factor) & (np.abs(off) >= SUDDEN)
-        outliers, passed = [], -1
-        for night in np.flatnonzero(far):
-            if night <= passed or self.told(night, off[night]):
-                continue
-            last = self.last(night, off[night])
-            episode = self.episode(night, last, off[night])
-            if episode is not None:
-                episode.detected = min(episode.detected, int(night))
-                if episode.kind == "pulse" and not episode.first:
-                    episode.first, episode.revised = "step", None
-                passed = last
-            elif last == len(w.x) - 1 or self.confirmed(night, off[night]):
-                self.add(int(night), last, float(off[night]))
-                passed = last
-            else:
-                outliers.append((int(night), last))
-                passed = last
-        return outliers
-
-    def last(self, night: int, off: float) -> int:
-        """Last night of the run that stays beyond half of it."""
-        beyond = (self.walker.x[night:] - self.walker.expected[night]) * np.sign(off)
-        inside = np.flatnonzero(beyond < abs(off) / 2)
-        return int(night + inside[0] - 1) if len(inside) else len(self.walker.x) - 1
-
-    def told(self, night: int, off: float) -> bool:
-        """Whether the night belongs to what had begun before it."""
-        return any(
-            e.size * off > 0 and e.start + 1 < night <= max(e.detected, e.end or 0)
-            for e in self.walker.episodes
-        )
-
-    def episode(self, night: int, last: int, off: float) -> Episode | None:
-        """What came of it, if the report could stand from this night on."""
-        for episode in self.walker.episodes:
-            near = abs(episode.start - night) <= 1 and episode.size * off > 0
-            until = episode.detected if episode.kind == "step" else (episode.end or 0)
-            if near and until <= last:
-                return episode
-        return None
-
-    def confirmed(self, night: int, off: float) -> bool:
-        """Whether the second measurement of the night bears it out."""
-        if np.isnan(self.second[night]):
-            return False
-        w = self.walker
-        sigma = w.sigma[night]
-        each = np.array([self.first[night], self.second[night]]) - w.expected[night]
-        return bool(
-            abs(off) >= SECOND_MEAN * sigma * self.factor[night]
-            and (each * np.sign(off)).min() >= max(SECOND_EACH * sigma, SUDDEN / 2)
-        )
-
-    def add(self, night: int, last: int, off: float) -> None:
-        w = self.walker
-        over = last < len(w.x) - 1
-        evidence = (off / (w.sigma[night] * self.factor[night])) ** 2 / 2
-        episode = Episode("pulse" if over else "step", night, night, off, float(evidence),
-                          last if over else None, regime=night, before=float(w.expected[night]),
-                          confirmed=self.confirmed(night, off))  # fmt: skip
-        if over:
-            episode.first, episode.revised = "step", last + 1
-        elif not episode.confirmed and w.rate[night] > CLEAN:
-            episode.kind = "suspect"
-        w.episodes.append(episode)
-
-
 #: Changes to the same side, at most so many nights apart, may be one drift.
 STAIRS = 60
 
 
-def _merged(walker: _Walker) -> list[Episode]:
+def _merged(walker: Walker) -> list[Episode]:
     """Changes to the same side that a slow drift explains as well become one."""
     found: list[Episode] = []
     for episode in walker.episodes:
@@ -521,8 +413,6 @@ def _one_drift(x: np.ndarray, first: Episode, then: Episode) -> bool:
         return False
     if then.start - (first.end or first.start) > STAIRS:
         return False
-    if "ramp" in (first.kind, then.kind):
-        return True
     part = stats.hampel(x[first.regime : then.detected + 1])
     a, b = first.start - first.regime, then.start - first.regime
     n = len(part)

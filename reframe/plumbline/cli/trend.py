@@ -38,7 +38,7 @@ def trend(select, source: Path | None, file: Path | None, online: bool, suspects
           form: str | None, output: Path | None):  # fmt: skip
     """Find lasting changes, blips that came back, and slow drifts, series by series.
 
-    Each night is judged from the nights up to it, from the 20th measured one on; a finding's night
+    Each night is judged from the nights up to it, from the 21st measured one on; a finding's night
     is the first on which it was told.
 
     Exits with 1 if a regression or a drift to the worse is still on, 2 if no series had enough

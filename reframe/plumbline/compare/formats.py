@@ -98,12 +98,13 @@ def _effects(found: Comparison) -> list[str]:
 
 def _details(found: Comparison) -> list[str]:
     """What the table has no column for, a line each; printable."""
-    lines = []
+    lines: list[str] = []
+    alike: dict[tuple[str, str], list[str]] = {}
     for row in found.rows:
         what = f"{row.key.check} @{row.place} {row.figure}"
         if row.verdict in ("too little data", "only before"):
             more = f": {row.needed} sessions a side would tell" if row.needed else ""
-            lines.append(f"{row.verdict}: {what}: {row.reason}{more}")
+            alike.setdefault((row.verdict, f"{row.reason}{more}"), []).append(what)
         if row.together:
             lines.append(f"{row.verdict} with its group, which moved as one: {what}")
         if row.failed_after:
@@ -112,6 +113,9 @@ def _details(found: Comparison) -> list[str]:
             lines.append(f"outside its bounds {told}: {what}")
         if row.aside:
             lines.append(f"set aside, far off all others: {what}: {', '.join(row.aside)}")
+    for (verdict, reason), names in alike.items():
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        lines.append(f"{verdict}: {', '.join(names[:3])}{more}: {reason}")
     for case in found.unmeasured:
         results = ", ".join(f"{count} {result}" for result, count in case.results.items())
         before = f" ({case.before} before)" if case.before else " (none before)"

@@ -62,6 +62,8 @@ def sessions_of(text: str, known: list[SessionRow], side: str) -> list[SessionRo
         if not 1 <= int(last[1]) <= len(known):
             raise Fault(f"{side}: {text}: there are {len(known)} sessions: {_listed(known)}")
         return known[-int(last[1]) :]
+    if text.startswith("last:"):
+        raise Fault(f"{side}: {text}: a number belongs behind it, as in last:5")
     if ".." in text:
         first, _, end = text.partition("..")
         since = _moment(first, side, end=False) if first else None

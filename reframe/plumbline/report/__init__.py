@@ -419,6 +419,7 @@ WORDS = {
     "aborted": ("■", "the session was stopped while it ran"),
     "unfinished": ("…", "planned, and never ended"),
     "vanished": ("∅", "it should be there, and no session has it any more"),
+    "never-run": ("◌", "the inventory has it, and no session ran it yet"),
     "waived": ("~", "a known fault, with reason, owner and expiry; no pass"),
     "near": ("△", "it passed, within the warning band near its bound"),
     "skip": ("-", "it could not run here; nothing was measured"),

@@ -49,7 +49,7 @@ class Case:
     """A test case as it stands.
 
     :ivar status: its result; or ``above-ceiling``; or ``not-asserted``, where it passed and nothing
-        was asserted; or ``vanished``.
+        was asserted; or ``vanished``, that is, sessions ran it and no longer do; or ``never-run``.
     :ivar since: end of the first of the sessions in a row that it is red in.
     :ivar sessions: how many those are.
     :ivar late: it is not of its system's latest session.
@@ -304,24 +304,32 @@ def _tell_since(cases: list[Case], listed: list[CaseRow]) -> None:
             case.since, case.sessions = row.time, case.sessions + 1
 
 
+def _listed(identity: tuple) -> str:
+    """A case as inventories list it."""
+    system, partition, environment, check, _ = identity
+    return f"{check} @{system}:{partition}+{environment}"
+
+
 def _vanished(system: str, cases: list[Case], listed: list[CaseRow], latest) -> list[Case]:
     """Cases that should be there and are not: of the inventory, or of sessions before."""
     seen: dict[tuple, list[CaseRow]] = {}
     for row in listed:
         seen.setdefault(_identity(row), []).append(row)
     there = {case.identity for case in cases}
+    expected = set(inventory.read(system) or ())
     found = [
         Case(*identity, rows[-1].placement, "vanished",
              f"it was in {len({row.session for row in rows})} sessions, the last of them "
              f"{rows[-1].session}, and in none of the last {WINDOW.astype(int)} days",
              session=rows[-1].session, time=rows[-1].time, late=True)
         for identity, rows in seen.items()
-        if identity not in there and len({row.session for row in rows}) >= USUAL
+        if identity not in there
+        and (len({row.session for row in rows}) >= USUAL or _listed(identity) in expected)
     ]  # fmt: skip
-    named = {f"{i[3]} @{i[0]}:{i[1]}+{i[2]}" for i in (*seen, *there)}
-    for name in sorted(set(inventory.read(system) or ()) - named):
+    for name in sorted(expected - {_listed(identity) for identity in (*seen, *there)}):
         check, _, place = name.rpartition(" @")
         partition, _, environment = place.partition(":")[2].partition("+")
-        found.append(Case(system, partition, environment, check, "", "", "vanished",
-                          "the inventory has it, and no session", late=True))  # fmt: skip
+        found.append(Case(system, partition, environment, check, "", "", "never-run",
+                          "the inventory has it, and no session of the last "
+                          f"{BACK.days} days ran it", late=True))  # fmt: skip
     return found
