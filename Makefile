@@ -1,17 +1,22 @@
 # make run    measure this machine          ARGS='--mode=smoke' and other ReFrame options
 # make build  build the other benchmarks for this machine with Spack: local:openmpi, local:mpich
 # make test   pass the tests
+# make test-cluster   and those on a Slurm cluster of virtual nodes, which wants root
+# make test-all   both at once: what CI calls
 # make lint   style, and systems, references and checks against each other
-# make docs   the pages that are rendered from the reference tables
+# make docs   the pages that are rendered from the reference tables, and the docs as a site: docs/_site
 # make lock   every Spack environment concretized anew: some forty minutes
-# make bench  what the harness itself costs, and how quickly the history answers
+# make bench  what the harness itself costs, how quickly the history answers and a report is made,
+#             and 100 sessions killed
 # make detection  what trend, compare and screen find, and how often they are wrong: some half an hour
 # make golden job scripts of every system, and the page of what is asserted, written anew
 PYTHON ?= python3
 VENV := .venv
+# The tests of a file stay together: they share what is slow to bring up.
+TWO := -n 2 --dist loadfile
 BIN := $(VENV)/bin
 
-.PHONY: run build test lint docs golden lock bench detection setup
+.PHONY: run build test test-cluster test-all packages cluster-packages lint docs golden lock bench detection setup
 
 run: setup
 	@$(BIN)/plumbline run $(ARGS)
@@ -19,12 +24,26 @@ run: setup
 build: setup
 	@$(BIN)/plumbline build $(or $(ARGS),local)
 
-test: setup
+test: setup packages
+	@$(BIN)/python -m pytest $(TWO) $(ARGS)
+
+test-cluster: setup cluster-packages
+	@$(BIN)/python -m pytest -m cluster $(ARGS)
+
+test-all: setup packages cluster-packages
+	@$(BIN)/python -m pytest -m '' $(TWO) $(ARGS)
+
+packages:
 	@command -v slurmctld >/dev/null && command -v munged >/dev/null && command -v chromium >/dev/null || { \
 	    test "$$(id -u)" = 0 && apt-get update -q && \
 	    apt-get install -qy --no-install-recommends slurmctld munge numactl chromium; } || \
 	    echo "plumbline: no slurmctld, munge or chromium: the tests that need them skip"
-	@$(BIN)/python -m pytest $(ARGS)
+
+cluster-packages: setup
+	@lacking="$$($(BIN)/python tests/cluster.py)"; test -z "$$lacking" || { \
+	    test "$$(id -u)" = 0 && apt-get update -q && \
+	    apt-get install -qy --no-install-recommends $$lacking; } || \
+	    echo "plumbline: not installed: $$lacking: the tests on a cluster skip"
 
 lint: setup
 	$(BIN)/ruff check .
@@ -36,8 +55,9 @@ golden: setup
 	@ACCEPT_GOLDEN=1 $(BIN)/python -m pytest tests/test_golden.py tests/test_facility.py $(ARGS)
 
 docs: setup
-	$(BIN)/plumbline refs --pages docs/papers
+	$(BIN)/python -m plumbline.pages docs
 	$(BIN)/python -m plumbline.power docs/power.md
+	$(BIN)/sphinx-build -nW --keep-going -q -b html docs docs/_site
 
 lock: setup
 	@$(BIN)/plumbline lock --page docs/environments.md $(ARGS)
@@ -45,6 +65,8 @@ lock: setup
 bench: setup
 	@$(BIN)/python tests/bench.py $(ARGS)
 	@$(BIN)/python tests/bench_history.py $(ARGS)
+	@$(BIN)/python tests/bench_report.py $(filter --write,$(ARGS))
+	@PLUMBLINE_KILLS=100 $(BIN)/python -m pytest -q -s tests/test_kill.py
 
 detection: setup
 	@$(BIN)/python tests/bench_detection.py --write

@@ -17,6 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import big
 from plumbline import configuration, parse, paths, placement, provider, record, table
 
 DOCS = paths.ROOT / "docs"
@@ -129,20 +130,37 @@ def measure(pairs: int) -> dict:
             "tables_seconds": round(statistics.median(tables(repeats=5)), 3),
             "listing_seconds": round(statistics.median(listing(results, repeats=5)), 3),
             "overhead_seconds_per_case": round(statistics.median(costs), 3),
+            "plans": plans(nodes=500),
             "latency_pairs": pairs,
             "latency_ratio_median": round(statistics.median(ratios), 4),
             "latency_ratio_quartiles": [round(q, 4) for q in statistics.quantiles(ratios, n=4)],
         }  # fmt: skip
 
 
+def plans(nodes: int) -> dict:
+    """The plans of a nightly, and of a sweep of all nodes, of a system of so many."""
+    with tempfile.TemporaryDirectory() as folder:
+        env = big.write(Path(folder))
+        return {
+            "nodes": nodes,
+            "nightly": vars(big.nightly(env)),
+            "sweep": vars(big.swept(Path(folder), env, nodes)),
+        }
+
+
 def render(figures: dict) -> str:
     """The figures as the docs' page."""
     machine = figures["machine"]
     low, _, high = figures["latency_ratio_quartiles"]
+    plans = figures["plans"]
     rows = [
         ("harness seconds a test case beyond the program's own",
          figures["overhead_seconds_per_case"], "≤ 1"),
         ("seconds of `reframe -c checks/ -l`", figures["listing_seconds"], "≤ 3"),
+        *((f"CPU seconds until the plan of a {name} of {plans['nodes']} nodes is there: "
+           f"{plan['jobs']} jobs, {plan['at_once']} queued at once, at most "
+           f"{plan['node_hours']:.0f} node-hours", round(plan["seconds"], 1), "≤ 10")
+          for name, plan in plans.items() if name != "nodes"),
         ("seconds of reading all reference tables", figures["tables_seconds"], "≤ 0.2"),
         (f"IMB 8-byte latency, harness / by hand, median of {figures['latency_pairs']} pairs",
          f"{figures['latency_ratio_median']} (quartiles {low} and {high})", "0.97 to 1.03"),

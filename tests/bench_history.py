@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 
 import duckdb
@@ -106,16 +107,26 @@ def case(number: int, system: str) -> dict:
     }  # fmt: skip
 
 
-def write_year(results: Path, cases: int, nights: int = NIGHTS, systems: int = SYSTEMS) -> int:
+def write_year(
+    results: Path,
+    cases: int,
+    nights: int = NIGHTS,
+    systems: int = SYSTEMS,
+    of: Callable[[int, str], dict] = case,
+    level: Callable[[int, int], float] = lambda night, number: 1.0,
+) -> int:
     """Writes a session for each system and night.
 
+    :arg of: makes a session's case of that number, as :func:`case` does.
+    :arg level: what the values of a case are multiplied by, by nights before the last one and the
+        case's number.
     :returns: how many cases were written, at least one a session.
     """
     noise = np.random.default_rng(6)
     each = max(1, cases // nights // systems)
     for index in range(systems):
         system = f"system{index}"
-        lines = [record.dumps(case(number, system)) for number in range(each)]
+        lines = [record.dumps(of(number, system)) for number in range(each)]
         # A string's mark, with its quotes, gives way to a number.
         shapes = [
             line.replace("%", "%%")
@@ -134,7 +145,8 @@ def write_year(results: Path, cases: int, nights: int = NIGHTS, systems: int = S
             plan = {"schema": record.SCHEMA, "session": session, "system": system,
                     "extras": {"maintenance": "no"}, "cases": planned}  # fmt: skip
             (folder / "plan.json").write_text(json.dumps(plan))
-            values = (20000 * noise.lognormal(0, 0.01, (each, max(FIGURES)))).tolist()
+            levels = [[20000 * level(nights - 1 - night, number)] for number in range(each)]
+            values = (levels * noise.lognormal(0, 0.01, (each, max(FIGURES)))).tolist()
             with (folder / "records.jsonl").open("w") as file:
                 for number, shape in enumerate(shapes):
                     ended = begin + datetime.timedelta(seconds=10 * number)

@@ -31,7 +31,7 @@ CHECKS = ROOT / "checks"
 STANDINS = ROOT / "tests" / "standins"
 MPICH = ROOT / ".tools" / "mpich" / "bin"
 
-#: Longest that a command may take before it is stopped and the test fails.
+#: Longest that a test system's command may take before it is stopped and the test fails.
 PATIENCE = 180
 
 #: Columns of a reference table that the tests fill.
@@ -178,6 +178,7 @@ class Testbed:
         )
         (self.reference / "site").mkdir(exist_ok=True)
         self.environments: list[dict] = []
+        self.patience = PATIENCE
         kept = {
             key: value
             for key, value in os.environ.items()
@@ -312,7 +313,7 @@ class Testbed:
     def ended(self, process: subprocess.Popen, before: set[Path]) -> Done:
         """Waits for the end of a command."""
         try:
-            out, err = process.communicate(timeout=PATIENCE)
+            out, err = process.communicate(timeout=self.patience)
         finally:
             stop(process)
         made = sorted(self.session_folders() - before)
@@ -366,3 +367,22 @@ def make_testbed(tmp_path_factory: pytest.TempPathFactory, disk: Path) -> Callab
 def testbed(make_testbed: Callable[..., Testbed]) -> Testbed:
     """A test system of the test's own, without environments yet."""
     return make_testbed()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
+    """Mounts file systems of a given size."""
+    mounted = []
+
+    def mount(size: str) -> Path:
+        folder = tmp_path / f"disk-{size}"
+        folder.mkdir()
+        command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
+        if os.geteuid() != 0 or subprocess.run(command, capture_output=True).returncode:
+            pytest.skip("needs root and mount(8) for a small disk")
+        mounted.append(folder)
+        return folder
+
+    yield mount
+    for folder in mounted:
+        subprocess.run(["umount", "-l", str(folder)], check=True)

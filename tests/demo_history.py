@@ -106,12 +106,14 @@ class Demo:
         bad = [fom for fom in foms if fom["verdict"] in ("fail", "above-ceiling")]
         if bad and not record["reason"]:
             worst = bad[0]
+            why = f"outside its bounds by {worst['reference']}"
+            if worst["verdict"] == "above-ceiling":
+                why = f"above its ceiling of {worst['ceiling']:g} {worst['unit']}"
             record["reason"] = (
-                f"{worst['metric']} {worst['value']:.6g} {worst['unit']} on {nodes[0]} is outside "
-                f"its bounds by {worst['reference']}"
+                f"{worst['metric']} {worst['value']:.6g} {worst['unit']} on {nodes[0]} is {why}"
             )
         records.append(record)
-        self.plans.setdefault(session, {})[record["case"] + check] = {
+        self.plans.setdefault(session, {})[record["case"]] = {
             "check": check,
             "system": system,
             "partition": partition,
@@ -284,9 +286,11 @@ def write(folder: Path, nights: int = 120, end: datetime.datetime | None = None,
     """Writes the made-up history's sessions, and references and waivers that fit them.
 
     :arg folder: gets ``sessions/`` and ``reference/``.
-    :arg end: the day of the last night; today unless told, since waivers look at the calendar.
+    :arg end: the day of the last night; unless told, of the last that has ended, since waivers and
+        ages look at the calendar.
     """
-    end = end or datetime.datetime.now(datetime.timezone.utc)
+    now = datetime.datetime.now(datetime.timezone.utc)
+    end = end or now - datetime.timedelta(hours=6)
     demo = Demo(nights, end, seed)
     demo.write_all()
     for session, records in demo.sessions.items():
@@ -297,10 +301,14 @@ def write(folder: Path, nights: int = 120, end: datetime.datetime | None = None,
         plan = {"schema": 3, "session": session, "extras": records[0]["extras"],
                 "system": records[0]["system"], "cases": demo.plans[session]}  # fmt: skip
         (made / "plan.json").write_text(json.dumps(plan))
-    references(folder / "reference", demo, end)
+        if plan["cases"].keys() <= {record["case"] for record in records}:
+            code = int(any(record["result"] == "fail" for record in records))
+            end = {"code": code, "notes": [], "faults": []}
+            (made / "end.json").write_text(json.dumps(end))
+    references(folder / "reference", demo, now)
 
 
-def references(folder: Path, demo: Demo, end: datetime.datetime) -> None:
+def references(folder: Path, demo: Demo, now: datetime.datetime) -> None:
     """The tables of the project, a site's own rows for the made-up systems, and a waiver."""
     shutil.copytree(ROOT / "reference", folder)
     (folder / "site").mkdir(exist_ok=True)
@@ -318,7 +326,7 @@ def references(folder: Path, demo: Demo, end: datetime.datetime) -> None:
             writer = csv.DictWriter(file, COLUMNS, restval="")
             writer.writeheader()
             writer.writerows(listed)
-    expires = (end + datetime.timedelta(days=11)).date()
+    expires = (now + datetime.timedelta(days=11)).date()
     (folder / "site" / "waivers.yaml").write_text(
         f"- id: {WAIVER}\n"
         "  reason: two storage targets are rebuilt after a disk failure, ticket 4711\n"

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import records
 import scipy
-from conftest import ROOT, STANDINS, Testbed, valid
+from conftest import ROOT, STANDINS, Testbed
 from plumbline import baseline, record, reference, tolerance, waivers
 
 FIO = ["-n", "fio.*write", "-S", "fio.size=8", "-S", "num_samples=1", "-S", "num_warmups=0"]
@@ -27,74 +28,35 @@ CONDITIONS = {
 
 
 def figure(value: float, **fields: object) -> dict:
-    """A figure of merit as a record has it."""
-    return {
-        "metric": "write_bandwidth",
-        "size": None,
-        "at": "",
-        "placement": "all-cores",
-        "value": value,
-        "unit": "MB/s",
-        "samples": [value],
-        "summary": {"min": value, "median": value, "mean": value, "max": value, "std": 0.0},
-        "statistic": "median",
-        "better": "higher",
-        "verdict": "not-asserted",
-        "near": False,
-        "waiver": None,
-        "reason": "",
-        "lower": None,
-        "upper": None,
-        "reference": None,
-        "others": [],
-        "ceiling": None,
-        "headline": True,
-        **fields,
-    }
+    """fio's figure of merit as a record has it."""
+    return records.figure(value, **{"metric": "write_bandwidth", **fields})
 
 
 def remember(testbed: Testbed, number: int, value: float | None, **fields: object) -> str:
     """Writes a session with one record of fio's bandwidth, or one that measured nothing."""
     session = f"202611{number:02}T000000Z-{number:06x}"
-    line = valid(
-        {
-            "schema": 3,
-            "session": session,
-            "time": f"2026-11-{number:02}T00:00:10Z",
-            "system": testbed.name,
-            "partition": "node",
-            "environment": "disk-io",
-            "check": "fio %placement=all-cores %direction=write",
-            "case": f"0123abcd @{testbed.name}:node+disk-io",
-            "attempt": 0,
-            "benchmark": "fio",
-            "program": "fio",
-            "version": "fio-3.33",
-            "placement": "all-cores",
-            "conditions": CONDITIONS,
-            "tags": ["smoke"],
-            "nodes": ["n1"],
-            "jobid": "1",
-            "samples": 1,
-            "warmups": 0,
-            "build": {"sha256": "a" * 64},
-            "extras": {},
-            "hosts": {},
-            "tasks": [{"rank": 0, "host": "n1", "cpus": "0-1", "given": "", "gpus": ""}],
-            "result": "pass",
-            "phase": None,
-            "reason": None,
-            "waiver": None,
-            "output": None,
-            "seconds": {"total": 1.0, "samples": [0.5]},
-            "foms": [] if value is None else [figure(value)],
-            **fields,
-        }
-    )
+    told = {
+        "system": testbed.name,
+        "partition": "node",
+        "environment": "disk-io",
+        "check": "fio %placement=all-cores %direction=write",
+        "case": f"0123abcd @{testbed.name}:node+disk-io",
+        "benchmark": "fio",
+        "program": "fio",
+        "version": "fio-3.33",
+        "conditions": CONDITIONS,
+        "tags": ["smoke"],
+        "jobid": "1",
+        "build": {"sha256": "a" * 64},
+        "tasks": [{"rank": 0, "host": "n1", "cpus": "0-1", "given": "", "gpus": ""}],
+        "foms": [] if value is None else [figure(value)],
+    }
+    line = records.case(session, f"2026-11-{number:02}T00:00:10Z", **{**told, **fields})
     folder = testbed.results / "sessions" / session
     folder.mkdir(parents=True, exist_ok=True)
     plan = {"schema": 3, "session": session, "extras": {}, "cases": {line["case"]: {}}}
     (folder / "plan.json").write_text(json.dumps(plan))
+    (folder / "end.json").write_text(json.dumps({"code": 0, "notes": [], "faults": []}))
     with (folder / "records.jsonl").open("a") as file:
         file.write(json.dumps(line) + "\n")
     return session
@@ -115,7 +77,7 @@ def test_two_sessions_are_too_few(testbed: Testbed):
     remember(testbed, 4, 320, system="another")
     done = testbed.plumbline("baseline", testbed.name)
     assert done.code == 2
-    assert "3" in done.err and "2 session(s)" in done.err and "Traceback" not in done.err
+    assert "3" in done.err and "2 sessions" in done.err and "Traceback" not in done.err
     assert not (testbed.reference / "site" / "testbed.csv").exists()
 
 
@@ -131,7 +93,7 @@ def test_three_give_the_median_and_a_spread_that_the_next_run_asserts(testbed: T
         file.write("paper:\n  title: A paper\n  authors: Someone\n  year: 2000\n")
     done = testbed.plumbline("baseline", testbed.name)
     assert done.code == 0, done.said
-    assert "1 references" in done.out
+    assert ": 1 reference: " in done.out
     (row,) = table(testbed)
     assert (row["source"], row["system"], row["toolchain"]) == ("site", "testbed", "disk-io")
     assert (row["benchmark"], row["metric"]) == ("fio", "write_bandwidth")
@@ -205,6 +167,9 @@ def test_a_table_that_is_there_is_replaced_only_when_that_is_accepted(testbed: T
     # What would be looser stops it, whether or not it is a dry run.
     for number in (4, 5, 6, 7):
         remember(testbed, number, 200)
+    shown = testbed.plumbline("baseline", testbed.name, "--last=4", "--accept", "--dry-run")
+    assert shown.code == 0 and re.search(r"loosened +\S+ +300 -> 200 MB/s", shown.out)
+    assert f"{path}: not written: a dry run" in shown.err and path.read_text() == first
     for more in ([], ["--dry-run"], ["--format=json"]):
         done = testbed.plumbline("baseline", testbed.name, "--last=4", *more)
         assert done.code == 1
@@ -396,6 +361,33 @@ def test_a_session_that_failed_does_not_count(testbed: Testbed) -> None:
     assert (row["value"], row["locator"]) == ("2000.0", "median of 3 sessions")
 
 
+def test_a_record_that_does_not_tell_where_its_tasks_ran_is_left_out(testbed: Testbed) -> None:
+    for number in (1, 2, 3):
+        remember(testbed, number, 2000, tasks=[])
+    done = testbed.plumbline("baseline", testbed.name, "--dry-run")
+    assert done.code == 2 and "Traceback" not in done.err
+    assert "its records do not tell where its tasks ran: fio %placement=all-cores" in done.err
+
+
+def test_a_waived_session_does_not_count_and_is_told(testbed: Testbed) -> None:
+    """A known fault is no reference of itself."""
+    known = figure(1000.0, verdict="waived", waiver="w1")
+    for number in (1, 2, 3):
+        remember(testbed, number, 2000)
+    for number in (4, 5, 6):
+        remember(testbed, number, None, result="waived", waiver="w1", foms=[known])
+    done = testbed.plumbline("baseline", testbed.name, "--dry-run", "--format=csv")
+    (row,) = csv.DictReader(done.out.splitlines())
+    assert (row["value"], row["locator"]) == ("2000.0", "median of 3 sessions")
+    told = "left out: waived: a known fault is no baseline: fio %placement=all-cores"
+    assert told in done.err and "+disk-io: 3 times" in done.err
+    # Nor where there is nothing else.
+    for number in (1, 2, 3):
+        remember(testbed, number, None, system="other", result="waived", waiver="w1", foms=[known])
+    done = testbed.plumbline("baseline", "other")
+    assert done.code == 2 and "no baseline for 'other': waived" in done.err
+
+
 def test_another_measurement_is_no_baseline(testbed: Testbed) -> None:
     """Sessions of other conditions or samples than the newest do not count."""
     for number in (1, 2):
@@ -403,7 +395,7 @@ def test_another_measurement_is_no_baseline(testbed: Testbed) -> None:
     remember(testbed, 3, 2000)
     done = testbed.plumbline("baseline", testbed.name)
     assert done.code == 2
-    assert "1 session(s)" in done.err
+    assert "1 session" in done.err
 
 
 def test_a_figure_that_varies_too_much_has_no_baseline(testbed: Testbed) -> None:

@@ -16,7 +16,7 @@ from plumbline import binding, paths
 from plumbline.binding import BindingMismatch, Seen, bind, prove, seen
 from plumbline.placement import Core, Layout, Task, Topology, cpus_of_list, lay_out
 
-TASK = Path(binding.__file__).with_name("task.sh")
+TASK = Path(binding.__file__).parents[1] / "task.sh"
 MPICH = paths.tools() / "mpich" / "bin" / "mpiexec"
 INTEL = paths.tools() / "imb" / "bin" / "mpiexec.hydra"
 

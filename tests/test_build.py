@@ -409,7 +409,7 @@ def test_program_of_another_mpi(site: Site, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(provider, "_libraries", lambda path: linked)
     launchers = {"mpich": f"MPICH {specs['m' * 32]['version']}", "openmpi": "Open MPI 4.1.4"}
     monkeypatch.setattr(
-        provider, "_mpi_version",
+        provider, "mpi_version",
         lambda path: launchers["openmpi" if path.endswith("openmpi") else "mpich"],
     )  # fmt: skip
 
@@ -430,9 +430,9 @@ def test_intel_mpi_is_told_from_mpich(monkeypatch: pytest.MonkeyPatch):
     """Both have libmpi.so.12 and mpiexec.hydra; the launcher says whose it is."""
     said = "Intel(R) MPI Library for Linux* OS, Version 2021.19.0 Build 20260929 (id: 1821d9b)\n"
     monkeypatch.setattr(provider, "_output", lambda command: said)
-    provider._mpi_version.cache_clear()
+    provider.mpi_version.cache_clear()
     found = provider._launcher_of("ior", {"mpich": "/x/libmpi.so.12"}, lambda name: f"/x/{name}")
-    provider._mpi_version.cache_clear()
+    provider.mpi_version.cache_clear()
     assert found == ("mpirun-intelmpi", "/x/mpiexec.mpich", "Intel MPI 2021.19.0")
 
 

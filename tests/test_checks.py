@@ -255,7 +255,7 @@ def test_a_reference_that_cannot_be_converted_refuses_the_run(testbed: Testbed):
     table = testbed.refer(PROBES[3].row("one", 76, unit="us"))
     done = run(testbed)
     assert done.code == 2
-    assert f"{table}:2: column unit: " in done.err
+    assert f"{table}:2: row ref-one-hpcc: column unit: " in done.err
     assert len(done.err.splitlines()) <= 2
     assert "Traceback" not in done.said
     assert done.sessions == []

@@ -15,10 +15,11 @@ import numpy as np
 import pytest
 from bench_compare import Family, Noise, alone, family, gaussian, lognormal, outliers
 from click.testing import CliRunner, Result
-from conftest import ROOT, valid
+from conftest import ROOT
 from plumbline import compare
 from plumbline.cli import main
 from plumbline.compare import formats, hostfacts, judge
+from records import case, figure
 
 NOISE = 0.002
 HOSTS = {"kernel": "5.14", "governor": "performance"}
@@ -27,29 +28,7 @@ BUILD = {"path": "/opt/imb", "mpi": "mpich 4.2"}
 
 def fom(value: float, **fields: object) -> dict:
     """A figure of merit as a record has it."""
-    return {
-        "metric": "bandwidth",
-        "size": None,
-        "at": "",
-        "placement": "on-node",
-        "value": value,
-        "unit": "MB/s",
-        "samples": [value],
-        "summary": {"min": value, "median": value, "mean": value, "max": value, "std": 0.0},
-        "statistic": "median",
-        "better": "higher",
-        "verdict": "not-asserted",
-        "near": False,
-        "waiver": None,
-        "reason": "",
-        "lower": None,
-        "upper": None,
-        "reference": None,
-        "others": [],
-        "ceiling": None,
-        "headline": True,
-        **fields,
-    }
+    return figure(value, **{"placement": "on-node", **fields})
 
 
 def wild(day: int) -> float:
@@ -76,42 +55,12 @@ class Lab:
         plan = {"schema": 3, "session": name, "extras": extras, "system": "hill", "cases": {}}
         (folder / "plan.json").write_text(json.dumps(plan))
         with (folder / "records.jsonl").open("w") as file:
-            for number, case in enumerate(cases):
+            for number, fields in enumerate(cases):
                 end = start + datetime.timedelta(minutes=number + 1)
-                told = {
-                    "schema": 3,
-                    "session": name,
-                    "time": f"{end:%Y-%m-%dT%H:%M:%SZ}",
-                    "system": "hill",
-                    "partition": "cpu",
-                    "environment": "gnu",
-                    "check": "imb_p2p",
-                    "attempt": 0,
-                    "benchmark": "imb",
-                    "program": "IMB-MPI1",
-                    "version": None,
-                    "placement": "on-node",
-                    "conditions": {},
-                    "tags": [],
-                    "nodes": ["n1"],
-                    "jobid": None,
-                    "samples": 1,
-                    "warmups": 0,
-                    "build": BUILD,
-                    "extras": extras,
-                    "hosts": {"n1": HOSTS},
-                    "tasks": [],
-                    "result": "pass",
-                    "phase": None,
-                    "reason": None,
-                    "waiver": None,
-                    "output": None,
-                    "seconds": {"total": 1.0, "samples": []},
-                    "foms": [],
-                    **case,
-                }
-                told.setdefault("case", f"{told['check']} @hill:cpu+gnu")
-                file.write(json.dumps(valid(told)) + "\n")
+                told = {"placement": "on-node", "build": BUILD, "extras": extras,
+                        "hosts": {"n1": HOSTS}, **fields}  # fmt: skip
+                line = case(name, f"{end:%Y-%m-%dT%H:%M:%SZ}", **told)
+                file.write(json.dumps(line) + "\n")
         return name
 
     def nights(self, days: range, level: float, noise: float = NOISE, **fields: object) -> None:
@@ -251,7 +200,7 @@ def test_a_retry_does_not_replace_the_first_attempt(lab: Lab):
         lab.session(day, {"foms": [fom(lab.noisy(900))], "result": "fail"}, retry)
     found = lab.told()
     assert found["figures"][0]["verdict"] == "regressed"
-    assert "5 value(s) of a retry do not count" in found["notes"][0]
+    assert "5 values of a retry left out" in found["notes"][0]
 
 
 def test_figures_outside_their_bounds_are_told(lab: Lab):
@@ -259,7 +208,7 @@ def test_figures_outside_their_bounds_are_told(lab: Lab):
     lab.nights(range(6, 11), 1000, verdict="fail")
     row = lab.figure()
     assert (row["failed_before"], row["failed_after"]) == (0, 5)
-    assert "outside its bounds in 5 session(s) after" in lab.compare().stdout
+    assert "outside its bounds in 5 sessions after" in lab.compare().stdout
 
 
 def test_what_vanished_is_no_go_ahead(lab: Lab):
@@ -336,6 +285,43 @@ def test_a_past_of_another_build_does_not_count(lab: Lab):
     assert lab.figure(before="2026-11-01..2026-11-05")["n_past"] == 0
 
 
+def test_a_past_without_the_nights_of_a_blip(lab: Lab):
+    """All three of them, and nothing else."""
+    for day in range(-40, 11):
+        lab.session(day, {"foms": [fom(lab.noisy(900 if -20 <= day < -17 else 1000))]})
+    assert lab.figure(before="2026-11-01..2026-11-05")["n_past"] == 41 - 3
+
+
+def test_what_nothing_bears_out_yet_ends_no_past(lab: Lab):
+    """The last night before BEFORE is far off: as long as it is the only one, it is no change."""
+    for day in range(-40, 11):
+        lab.session(day, {"foms": [fom(lab.noisy(800 if day == 0 else 1000))]})
+    assert lab.figure(before="2026-11-01..2026-11-05")["n_past"] == 41
+
+
+def test_figures_of_small_benchmarks_learn_the_noise_from_each_other(lab: Lab):
+    """Five of each benchmark are too few; twenty-five of all are not."""
+    for day in range(1, 11):
+        lab.session(day, *(
+            {"benchmark": f"b{n}", "check": f"c{n}",
+             "foms": [fom(lab.noisy(100, 0.02), size=size) for size in range(5)]}
+            for n in range(5)
+        ))  # fmt: skip
+    together = [row["noise"] for row in lab.told()["figures"]]
+    apart = [row["noise"] for n in range(5) for row in lab.told(f"--benchmark=b{n}")["figures"]]
+    assert len(together) == len(apart) == 25
+    assert np.std(np.log(together)) < np.std(np.log(apart)) / 2
+
+
+def test_what_moved_in_some_sessions_only_is_told_as_that(lab: Lab):
+    lab.nights(range(-40, 6), 1000)
+    for day in range(6, 14):
+        lab.session(day, {"foms": [fom(lab.noisy(1000 if day < 9 else 930))]})
+    row = lab.figure(before="2026-11-01..2026-11-05")
+    assert row["verdict"] == "too little data"
+    assert row["reason"] == "it moved, but not in most of the sessions after"
+
+
 # -- the two sides --------------------------------------------------------------------------
 
 
@@ -366,10 +352,13 @@ def test_a_side_is_named_in_many_ways(lab: Lab, before: str, after: str):
     [
         ("20261101T020000Z-1", "last:1", "no session '20261101T020000Z-1'; near: 20261101T02"),
         ("rubbish", "last:1", "no session 'rubbish'; there are: 7 more, 20261108T"),
-        ("last:11", "last:1", "there are 10 sessions"),
-        ("last:0", "last:1", "there are 10 sessions"),
+        ("last:11", "last:1", "sessions that ended: 10"),
+        ("last:0", "last:1", "sessions that ended: 10"),
+        ("lst:5", "last:1", "BEFORE: no session 'lst:5'; near: last:5"),
+        ("2026-11-04", "last:1", "no session '2026-11-04'; a day is 2026-11-04..2026-11-04"),
         ("last:x", "last:1", "last:x: a number belongs behind it"),
-        ("last:5", "last:3", "3 session(s) are both BEFORE and AFTER"),
+        ("last:5", "last:3", "3 sessions on both sides, BEFORE and AFTER"),
+        ("last:5", "last:3", "what last:5 has from before AFTER began ends at ..2026-11-08T02:01"),
         ("2027-01-01..", "last:1", "means no session"),
         ("2026-11-31..", "last:1", "BEFORE: '2026-11-31' is not a date"),
         ("last:1", "maintenance=none", "AFTER: 'maintenance=none' means no session"),
@@ -382,6 +371,23 @@ def test_a_side_that_is_none_says_what_there_is(lab: Lab, before: str, after: st
     done = lab.compare(before=before, after=after)
     assert done.exit_code == 2 and done.stderr.startswith("plumbline: ")
     assert told in done.stderr and "Traceback" not in done.output
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_a_session_that_still_runs_is_not_the_newest(lab: Lab, ended: bool):
+    """Two cases are planned, and one has a record; once there is an end, it counts."""
+    lab.nights(range(1, 12), 1000)
+    newest = max(lab.results.glob("sessions/*"))
+    plan = json.loads((newest / "plan.json").read_text())
+    plan["cases"] = {name: {} for name in ("imb_p2p @hill:cpu+gnu", "another")}
+    (newest / "plan.json").write_text(json.dumps(plan))
+    if ended:
+        (newest / "end.json").write_text('{"code": 0, "notes": [], "faults": []}')
+    found = lab.told(after="last:5")
+    assert (newest.name in found["after"]) is ended
+    assert len(found["after"]) == 5
+    assert any("has not ended" in note for note in found["notes"]) is not ended
+    assert newest.name in lab.told(after="2026-11-06..")["after"]
 
 
 def test_a_history_without_sessions_says_so(tmp_path: Path):

@@ -1,10 +1,13 @@
 """The docs say what is there: figures from the bench, links, commands."""
 
+import html.parser
 import importlib.util
 import json
 import re
+import socket
 import subprocess
 import sys
+import urllib.parse
 from pathlib import Path
 
 import pytest
@@ -57,3 +60,92 @@ def test_worked_example_is_a_check(tmp_path):
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert "fio_read %placement=all-cores" in done.stdout
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory) -> Path:
+    """The docs as a site, built as `make docs` does, warnings as errors."""
+    folder = tmp_path_factory.mktemp("site")
+    build = Path(sys.executable).with_name("sphinx-build")
+    done = subprocess.run(
+        [build, "-nW", "--keep-going", "-q", "-b", "html", "-d", folder / "doctrees", DOCS,
+         folder / "html"], capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    return folder / "html"
+
+
+class _Page(html.parser.HTMLParser):
+    """What a page has as anchors, links to, and loads by itself."""
+
+    def __init__(self, text: str):
+        super().__init__()
+        self.anchors, self.links, self.loaded = set(), set(), set()
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        found = dict(attrs)
+        self.anchors |= {found[name] for name in ("id", "name") if found.get(name)}
+        if tag == "a" and found.get("href"):
+            self.links.add(found["href"])
+        elif found.get("src") or (tag == "link" and found.get("rel") != "canonical"):
+            self.loaded.add(found.get("src") or found.get("href"))
+
+
+def test_site_holds_together(site: Path):
+    """Every link leads to a page and an anchor that are there; nothing is loaded from elsewhere."""
+    pages = {path: _Page(path.read_text(encoding="utf-8")) for path in site.rglob("*.html")}
+    assert len(pages) > len(PAGES)
+    for path, page in pages.items():
+        for target in page.loaded | page.links:
+            if re.match(r"(https?|mailto):", target):
+                assert target in page.links - page.loaded, f"{path.name} loads {target}"
+                continue
+            file, _, anchor = urllib.parse.unquote(target).partition("#")
+            there = (path.parent / file.partition("?")[0]).resolve() if file else path
+            assert there.exists(), f"{path.name}: {target}"
+            if anchor and there in pages:
+                assert anchor in pages[there].anchors, f"{path.name}: {target}"
+
+
+def test_every_page_is_in_the_site(site: Path):
+    """No page is left out of the table of contents, and each command has its part."""
+    for page in DOCS.rglob("*.md"):
+        assert (site / page.relative_to(DOCS)).with_suffix(".html").exists(), page
+    commands = (site / "commands.html").read_text(encoding="utf-8")
+    for name in cli.main.list_commands(None):
+        assert f'id="plumbline-{name}"' in commands, name
+
+
+def test_links_to_elsewhere(site: Path):
+    """Where the network can be reached, the pages that the docs link to are there."""
+    try:
+        socket.create_connection(("www.readthedocs.io", 443), timeout=3).close()
+    except OSError as err:
+        pytest.skip(f"links to other sites are not checked: no network ({err})")
+    done = subprocess.run(
+        [Path(sys.executable).with_name("sphinx-build"), "-q", "-b", "linkcheck", DOCS,
+         site.parent / "links"], capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
+
+
+def test_dependencies_have_no_known_hole(tmp_path: Path):
+    """pip-audit over the lock. What it could not look up is no pass: then this is skipped."""
+    audit = Path(sys.executable).with_name("pip-audit")
+    lock = paths.ROOT / "requirements.lock"
+    command = [audit, "--require-hashes", "--disable-pip", "-r", lock, "-f", "json", "--timeout=5",
+               "--progress-spinner=off", "--cache-dir", tmp_path]  # fmt: skip
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    except subprocess.TimeoutExpired:
+        pytest.skip("dependencies are not audited: pip-audit's database did not answer")
+    if not done.stdout:
+        pytest.skip(f"dependencies are not audited: {done.stderr.strip().splitlines()[-1]}")
+    told = json.loads(done.stdout)["dependencies"]
+    holes = [f"{d['name']} {d['version']}: {v['id']}" for d in told for v in d.get("vulns", [])]
+    assert not holes, holes
+    unknown = [dependency["name"] for dependency in told if "skip_reason" in dependency]
+    if unknown:
+        pytest.skip(f"{len(unknown)} of {len(told)} dependencies are not audited: not in the "
+                    f"database that can be reached, such as {unknown[0]}")  # fmt: skip

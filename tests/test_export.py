@@ -134,7 +134,7 @@ def test_junit_passes_nothing_that_was_not_asserted(there: Testbed) -> None:
         == ("12", "1", "6", "3")  # fmt: skip
     skipped = {case.get("name"): case.find("skipped").get("message")
                for case in suite.iter("testcase") if case.find("skipped") is not None}  # fmt: skip
-    assert skipped["unasserted"] == "measured, nothing asserted: 1 figures"
+    assert skipped["unasserted"] == "measured, nothing asserted: 1 figure"
     assert skipped["waives"] == "waived: why waives"
     said = {case.get("name"): case.findtext("system-out") for case in suite.iter("testcase")}
     assert said["near"] == "write_bandwidth = 96 MB/s: pass, near its bound of [95, open] by row"
@@ -182,6 +182,61 @@ def test_the_newest_or_the_named_session(there: Testbed) -> None:
         assert (done.code, done.out) == (2, "") and "Traceback" not in done.err
 
 
+def cut_off(testbed: Testbed, session: str) -> None:
+    """Takes the end of a session away, and the record of its last case."""
+    folder = testbed.results / "sessions" / session
+    (folder / "end.json").unlink()
+    records = folder / "records.jsonl"
+    records.write_text("".join(records.read_text().splitlines(keepends=True)[:-1]))
+
+
+def test_a_session_that_has_not_ended_is_not_the_newest(testbed: Testbed) -> None:
+    first, second, third = [remember(testbed, number, 100.0) for number in (1, 2, 3)]
+    for session in (second, third):
+        cut_off(testbed, session)
+    done = testbed.plumbline("export")
+    assert done.code == 0 and f"session {first}" in done.out
+    told = [f"plumbline: {name}: left out: it still runs or was cut off; name it to have it"
+            for name in (third, second)]  # fmt: skip
+    assert done.err.splitlines() == told
+    # By its name it is told as it is.
+    assert f"session {second}" in exported(testbed, "markdown", second)
+    cut_off(testbed, first)
+    done = testbed.plumbline("export")
+    assert (done.code, done.out) == (2, "") and "no session there has ended" in done.err
+
+
+def test_the_newest_of_those_that_are_chosen(testbed: Testbed) -> None:
+    first, second = [remember(testbed, number, 100.0) for number in (1, 2)]
+    assert f"session {first}" in exported(testbed, "markdown", "--until=2026-11-01")
+    assert f"session {second}" in exported(testbed, "markdown", "--since=2026-11-01")
+    path = testbed.results / "sessions" / first / "plan.json"
+    plan = json.loads(path.read_text())
+    path.write_text(json.dumps(plan | {"extras": {"maintenance": "one"}}))
+    assert f"session {first}" in exported(testbed, "markdown", "--extras", "maintenance=one")
+    assert testbed.plumbline("export", first, "--until=2026-11-01").code == 2
+
+
+def test_without_a_format_the_files_ending_says_it(there: Testbed) -> None:
+    done = there.plumbline("export")
+    assert done.code == 0 and done.out == exported(there, "markdown")
+    for name, form in (("a.prom", "prometheus"), ("a.xml", "junit"), ("a.md", "markdown")):
+        path = there.folder / name
+        assert there.plumbline("export", "-o", path).code == 0
+        assert path.read_text().strip() == exported(there, form).strip()
+    path = there.folder / "a.txt"
+    done = there.plumbline("export", "-o", path)
+    assert done.code == 2 and "--format" in done.err and not path.exists()
+
+
+def test_a_pass_that_was_held_against_nothing_says_so(testbed: Testbed) -> None:
+    remember(testbed, 1, 100.0, foms=[figure(1.0, verdict="not-asserted")])
+    first = exported(testbed, "markdown").splitlines()[0]
+    assert first == "### testbed: as it should be, but nothing was asserted"
+    remember(testbed, 2, 100.0, foms=[figure(1.0, verdict="pass", lower=0.5)])
+    assert exported(testbed, "markdown").splitlines()[0] == "### testbed: as it should be"
+
+
 def test_no_session_and_a_damaged_one(testbed: Testbed) -> None:
     done = testbed.plumbline("export", "--format=markdown")
     assert done.code == 2 and "no session there yet" in done.err
@@ -207,7 +262,9 @@ def test_the_first_verdict_counts(testbed: Testbed) -> None:
 
 
 def test_values_are_exact(testbed: Testbed) -> None:
-    remember(testbed, 1, math.pi)
+    remember(testbed, 1, math.pi, seconds={"total": math.e, "samples": []})
+    times = [node.get("time") for node in ElementTree.fromstring(exported(testbed, "junit")).iter()]
+    assert [float(time) for time in times if time] == [math.e] * 3
     ((_, value),) = samples(exported(testbed, "prometheus"))["plumbline_fom"]
     assert value == math.pi
 
@@ -235,7 +292,7 @@ def test_a_session_as_it_ran(ran: Callable) -> None:
     assert done.code == 0
     text = exported(testbed, "markdown")
     assert text.startswith("### testbed: as it should be")
-    assert "1 test cases: 1 waived" in text and "storage team" in text
+    assert "1 test case: 1 waived" in text and "storage team" in text
     assert 'skipped message="waived: ' in exported(testbed, "junit")
 
 

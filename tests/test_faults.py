@@ -174,7 +174,7 @@ FAULTY_ROWS = {
 def test_a_faulty_reference_row(testbed: Testbed):
     testbed.environment("disk", "fio")
     path = testbed.refer(ROW, {**ROW, "id": "r2", "placement": "on-moon"})
-    refused(testbed.plumbline("run", *FIO), f"{path}:3: column placement", "on-moon")
+    refused(testbed.plumbline("run", *FIO), f"{path}:3: row r2: column placement", "on-moon")
 
 
 def test_every_faulty_reference_row_is_named(testbed: Testbed):
@@ -187,7 +187,7 @@ def test_every_faulty_reference_row_is_named(testbed: Testbed):
     for number, column in enumerate(FAULTY_ROWS, 2):
         found = [line for line in lines if line.startswith(f"plumbline: {path}:{number}: ")]
         assert found, f"{column}: {done.err}"
-        assert f"column {column}" in found[0]
+        assert f": row {column}: column {column}: " in found[0]
 
 
 @pytest.mark.parametrize("name", ["tolerance.yaml", "foms.yaml", "sources.yaml"])
@@ -211,25 +211,6 @@ def test_a_table_of_other_columns_or_with_an_id_twice(testbed: Testbed):
 
 
 # -- scratch and disks ---------------------------------------------------------------------------
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
-    """Mounts file systems of a given size."""
-    mounted = []
-
-    def mount(size: str) -> Path:
-        folder = tmp_path / f"disk-{size}"
-        folder.mkdir()
-        command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
-        if os.geteuid() != 0 or subprocess.run(command, capture_output=True).returncode:
-            pytest.skip("needs root and mount(8) for a small disk")
-        mounted.append(folder)
-        return folder
-
-    yield mount
-    for folder in mounted:
-        subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
 def test_no_scratch_folder(testbed: Testbed):
@@ -522,11 +503,16 @@ def test_killed_in_the_middle(halfway):
     assert doctor.code == 0, doctor.said
     (cut_off,) = json.loads(doctor.out)["cut off"]
     assert done.session.name in cut_off and "1 of 2" in cut_off
-    release.touch()
-    later = testbed.plumbline("run", *PINGPONG)
+    later = testbed.plumbline("run", *PINGPONG, "-p", "quick")
     assert later.code == 0, later.said
-    assert [fields["result"] for fields in later.records] == ["pass", "pass"]
-    assert [f["environment"] for f in records_of(done.session)] == ["quick"]
+    wait_for_end_of(f"STANDIN_WAIT={release}")
+    assert [fields["result"] for fields in later.records] == ["pass"]
+    # The next session ended what the killed one had started, and recorded what it had not finished.
+    assert re.search(rf"session {done.session.name} no longer runs, .*: ending them", later.out)
+    kept = [(f["environment"], f["result"]) for f in records_of(done.session)]
+    assert kept == [("quick", "pass"), ("waits", "unfinished")]
+    assert "1 of 2 test cases had ended" in later.out
+    assert json.loads((done.session / "end.json").read_text())["code"] == 2
 
 
 def test_two_sessions_at_once(halfway):

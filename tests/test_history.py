@@ -18,10 +18,10 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from conftest import BIN, valid
-from plumbline import history, index, paths, record
+from plumbline import history, paths, record
 from plumbline.cli import main
 from plumbline.errors import Fault
-from plumbline.history import History
+from plumbline.history import History, index
 from plumbline.series import Selection, moment
 
 NIGHT = "20261101T010000Z-000001"
@@ -303,6 +303,7 @@ WRONG = {
     "result": (line(result="perfect"), "$.result: 'perfect'"),
     "nodes": (line(nodes="n1"), "$.nodes"),
     "conditions": (line(conditions=[]), "$.conditions"),
+    "surrogate": (line(reason="x\ud800y"), "no Unicode: \\ud800 is half of a surrogate pair"),
 }
 
 
@@ -519,8 +520,8 @@ def test_a_deleted_index_is_built_anew(results: Path):
     assert values_of(results) == [10.0]
     assert (results / index.NAME).exists()
     code, out, _ = run("rebuild", "--from", results)
-    assert (code, out) == (0, f"plumbline: {results / index.NAME}: 1 sessions, 1 test cases, "
-                              f"1 figures of merit\n")  # fmt: skip
+    assert (code, out) == (0, f"plumbline: {results / index.NAME}: 1 session, 1 test case, "
+                              f"1 figure of merit\n")  # fmt: skip
 
 
 def test_without_leave_to_write_the_index_is_elsewhere(
@@ -621,6 +622,9 @@ def mixed(results: Path) -> Path:
         ({"partition": "g?u"}, [50.0]),
         ({"environment": "cray"}, [50.0]),
         ({"check": "osu_bw*"}, [20.0, 30.0]),
+        ({"check": "osu_bw"}, [20.0, 30.0]),
+        ({"check": "osu_bw %placement=off-node"}, [20.0, 30.0]),
+        ({"check": "osu_b"}, None),
         ({"benchmark": "ior"}, [50.0]),
         ({"metric": "bw"}, [20.0]),
         ({"placement": "off-node"}, [20.0]),
@@ -648,6 +652,28 @@ def test_selection(mixed: Path, select: dict, values: list[float] | None):
         assert sorted(values_of(mixed, chosen)) == values
 
 
+@pytest.mark.parametrize(
+    ("select", "says"),
+    [
+        ({"system": "alpa"}, "near 'alpa': alpha"),
+        ({"check": "osu_latncy"}, "near 'osu_latncy': osu_latency"),
+        ({"check": "osu_bw %placement=of-node"}, ": osu_bw %placement=off-node, osu_latency %"),
+        ({"placement": "of-node"}, "near 'of-node': off-node, on-node"),
+        ({"benchmark": "stream"}, "of benchmark there are: ior, osu"),
+        ({"metric": "latencies", "system": "gamma"}, "of system there are: alpha, beta; near 'lat"),
+        ({"system": "beta", "metric": "bw"}, "by system=beta, metric=bw"),
+        ({"system": "alpha*", "node": "n7"}, "by system=alpha*, node=n7"),
+    ],
+)
+def test_what_selects_nothing_is_told_with_what_is_near(mixed: Path, select: dict, says: str):
+    """Of the names that nothing has; where each name is there, only not together, of none."""
+    with pytest.raises(Fault) as fault:
+        values_of(mixed, Selection(**select))
+    assert says in str(fault.value)
+    if says.startswith("by "):
+        assert str(fault.value).endswith(says)
+
+
 def test_cases_and_sessions_are_selected_by_what_they_measured(mixed: Path):
     """By a metric that a case has; by a placement that it, or one of its figures, has."""
     with History(mixed) as found:
@@ -659,6 +685,26 @@ def test_cases_and_sessions_are_selected_by_what_they_measured(mixed: Path):
         assert [row.results for row in found.sessions(Selection(placement="off-node"))] == [
             {"pass": 1}, {"skip": 1}]  # fmt: skip
         assert len(list(found.records(Selection(metric="bw")))) == 1
+
+
+def test_a_session_that_has_not_ended_is_listed_as_such(results: Path):
+    """Two cases are planned, and one has a record: it runs, or was cut off, until it has an end."""
+    store(results, line(day=1))
+    folder = store(results, line(day=2), plan=2)
+
+    def listed() -> tuple[list[bool], list[bool], list[str]]:
+        text = run("list", "--from", results)[1].splitlines()[1:3]
+        rows = json.loads(run("list", "--from", results, "--format", "json")[1])
+        cells = csv.DictReader(run("list", "--from", results, "--format", "csv")[1].splitlines())
+        return (
+            ["1 pass, has not ended" in shown for shown in text],
+            [row["unended"] for row in rows],
+            [row["unended"] for row in cells],
+        )
+
+    assert listed() == ([False, True], [False, True], ["false", "true"])
+    (folder / "end.json").write_text('{"code": 0, "notes": [], "faults": []}')
+    assert listed() == ([False, False], [False, False], ["false", "false"])
 
 
 def test_options_of_the_command_line(mixed: Path):
@@ -727,9 +773,19 @@ def test_a_csv_with_other_columns_is_refused(mixed: Path, tmp_path: Path):
         with path.open("w", newline="") as file:
             csv.writer(file).writerows(table)
 
+    # As JSON and the other CSVs spell it.
+    assert {row[rows[0].index("near")] for row in rows[1:]} <= {"true", "false", ""}
+    assert "false" in {row[rows[0].index("near")] for row in rows[1:]}
+
     write([["Value" if cell == "value" else cell for cell in rows[0]], *rows[1:]])
     with pytest.raises(Fault, match="missing 'value', unknown 'Value'"):
         History(path)
+    # A CSV of something else is told by a few of its columns.
+    path.write_text("night,value,node\n")
+    code, _, err = run("list", "--from", path)
+    assert code == 2 and len(err.splitlines()) == 1
+    left = len(rows[0]) - 2 - 3
+    assert f"missing 'session', 'session_system', 'start' and {left} more, unknown " in err
     write([rows[0] + ["unit"]])
     with pytest.raises(Fault, match="one stands twice"):
         History(path)
@@ -742,7 +798,7 @@ def test_a_csv_with_other_columns_is_refused(mixed: Path, tmp_path: Path):
         series = found.series()
         assert sum(len(s.values) for s in series) == 3
         assert f"{path}:3: value: " in found.faults[0]
-        assert found.faults[1:] == [f"{path}: 1 rows without time or value"]
+        assert found.faults[1:] == [f"{path}: 1 row without time or value"]
     assert [40.0] in [samples for s in series for samples in s.samples]
     assert run("list", "--from", path)[0] == 2
 

@@ -296,16 +296,17 @@ def test_every_option_has_its_manual():
 
 
 def _messages() -> list[str]:
-    """What the launchers' refusals say, in binding.py: those that name the launcher go around
+    """What the launchers' refusals say, in all modules: those that name the launcher go around
     them, or say that it is not known."""
-    tree = ast.parse(Path(binding.__file__).read_text(encoding="utf-8"))
-    raised = [node.exc for node in ast.walk(tree) if isinstance(node, ast.Raise)]
+    modules = Path(binding.__file__).parent.glob("*.py")
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in modules]
+    raised = [node.exc for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Raise)]
     calls = [call for call in raised if getattr(call.func, "id", "") == "BindingError"]
     return [call.args[0].value for call in calls if isinstance(call.args[0], ast.Constant)]
 
 
 def test_what_a_launcher_cannot_express():
-    """Each refusal of binding.py, by its first words."""
+    """Each refusal of a launcher, by its first words."""
     told = [cells[0].strip('"') for cells in _table("What a launcher cannot express")]
     messages = _messages()
     assert len(messages) > 5

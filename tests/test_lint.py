@@ -3,7 +3,9 @@
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from plumbline import configuration, paths, system, table
+from plumbline.cli import main
 from plumbline.errors import Fault
 
 
@@ -202,7 +204,7 @@ def test_fault_between_tables_and_systems(cells: dict, says: str):
     """File, line and column, and nothing of the row that is right."""
     tables = rows({"toolchain": "gcc", "conditions": "partition=batch"}, cells)
     (fault,) = system.faults_of_rows(tables.rows.values(), tables, {"somewhere": somewhere()})
-    assert fault.startswith("site/somewhere.csv:3: ")
+    assert fault.startswith("site/somewhere.csv:3: row r3: ")
     assert says in fault
 
 
@@ -231,3 +233,17 @@ def test_words_that_no_table_knows() -> None:
     assert len(told) == 2
     assert "condition 'tag_matchin' is not in reference/conditions.yaml" in told[0]
     assert "feature 'babelstrem' is no benchmark" in told[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("locl", "locl.yaml: no such system; near: local"),
+        ("qqqq", "qqqq.yaml: no such system; there are: "),
+    ],
+)
+def test_a_system_that_is_none(name: str, says: str) -> None:
+    """Bad input, and not one fault among others."""
+    done = CliRunner().invoke(main, ["lint", "--system", name])
+    assert done.exit_code == 2 and says in done.stderr
+    assert "1 fault" not in done.output and "Traceback" not in done.output

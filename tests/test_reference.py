@@ -258,7 +258,9 @@ def test_faulty_row(folder: Path, cells: dict, column: str, says: str) -> None:
     with pytest.raises(Fault) as raised:
         load(folder)
     (line,) = str(raised.value).splitlines()
-    assert line.startswith(f"{folder / 'paper.csv'}:3: column {column}: ")
+    name = cells.get("id", "r2")
+    row = f"row {name}: " if name else ""
+    assert line.startswith(f"{folder / 'paper.csv'}:3: {row}column {column}: ")
     assert re.search(says, line)
 
 
@@ -276,12 +278,12 @@ def test_all_faults_are_told(folder: Path) -> None:
     with pytest.raises(Fault) as raised:
         load(folder)
     lines = str(raised.value).replace(f"{folder}/", "").splitlines()
-    told = [line.split(": ")[:2] for line in lines]
+    told = [line.split(": ")[:3] for line in lines]
     assert sorted(told) == [
-        ["a.csv:2", "column kind"],
-        ["a.csv:2", "column value"],
-        ["a.csv:3", "column source"],
-        ["b.csv:3", "column id"],
+        ["a.csv:2", "row a", "column kind"],
+        ["a.csv:2", "row a", "column value"],
+        ["a.csv:3", "row r2", "column source"],
+        ["b.csv:3", "row r2", "column id"],
     ]
 
 
@@ -314,7 +316,7 @@ def test_more_or_fewer_cells(folder: Path, change: object) -> None:
     write(path, {}, {"placement": "one-core"})
     lines = path.read_text().splitlines()
     path.write_text("\n".join([*lines[:2], change(lines[2])]) + "\n")
-    with pytest.raises(Fault, match=r"paper\.csv:3: column note: more or fewer cells"):
+    with pytest.raises(Fault, match=r"paper\.csv:3: row r2: column note: more or fewer cells"):
         load(folder)
 
 
@@ -431,7 +433,7 @@ def test_faulty_register(folder: Path, name: str, change: tuple, says: str) -> N
 def test_site_baseline_keeps_the_published_unit(folder: Path) -> None:
     site = {"source": "site", "id": "s", "value": "1"}
     references(folder, {}, site | {"unit": "Mbytes/sec"})
-    with pytest.raises(Fault, match=r"site.sys\.csv:2: column unit: 'GB/s', but r1"):
+    with pytest.raises(Fault, match=r"site.sys\.csv:2: row s: column unit: 'GB/s', but r1"):
         references(folder, {}, site | {"unit": "GB/s"})
 
 

@@ -8,6 +8,7 @@ import datetime
 import html.parser
 import io
 import json
+import os
 import re
 import shutil
 from collections.abc import Iterator
@@ -15,6 +16,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from urllib.parse import unquote, urlsplit
 
+import bench_history
+import bench_report
 import demo_history
 import numpy as np
 import pytest
@@ -426,6 +429,11 @@ def test_changes_are_told_together(pages):
     assert "and 3 more" in latency
 
 
+def test_a_change_that_cannot_be_sure_says_why(pages):
+    said = (pages / "changes.html").read_text()
+    assert "Above its ceiling: the measurement is at fault" in said
+
+
 def test_the_papers_figures_stand_beside_ours(pages, demo):
     said = (pages / "published.html").read_text()
     section = re.search(r'<section id="osu-latency-8-on-socket.*?</section>', said, re.S)[0]
@@ -572,9 +580,60 @@ def test_a_session_that_is_old_or_cut_off_has_a_banner(tmp_path):
     write(folder, tmp_path / "out", now=NOW + datetime.timedelta(days=5))
     said = (tmp_path / "out" / "index.html").read_text()
     assert "The latest session is 6 days old" in said
-    assert "cut off, or still runs: 3 of 4 planned cases have no result" in said
+    assert "was cut off: 3 of 4 planned cases have no result" in said
+    assert "has not ended" not in said
     write(folder, tmp_path / "out", now=NOW)
     assert "old: what follows" not in (tmp_path / "out" / "index.html").read_text()
+
+
+def test_a_session_that_still_runs_is_told_as_such_and_makes_nothing_red(tmp_path):
+    night = [{"check": "slow"}, {"check": "well"}, {"check": "well", "attempt": 1}]
+    folder = sessions_of(tmp_path, *([night] * 4))
+    running = max((folder / "sessions").iterdir())
+    lines = (running / "records.jsonl").read_text().splitlines(keepends=True)
+    (running / "records.jsonl").write_text("".join(lines[1:]))
+    with History(folder) as history:
+        (alder,), _ = _standings(history, folder, NOW)
+    assert (alder.red, alder.missing, alder.running) == ([], 1, True)
+    write(folder, tmp_path / "out", now=NOW)
+    said = (tmp_path / "out" / "index.html").read_text()
+    assert "1 of 2 planned cases have a result; its last sign of life is 9 hours old" in said
+    assert "cut off" not in said and "vanished" not in said
+    assert "running" in (tmp_path / "out" / "sessions.html").read_text()
+    assert "It has not ended" in (tmp_path / "out" / f"sessions/{text.slug(running.name)}.html"
+                                  ).read_text()  # fmt: skip
+    (running / "end.json").write_text("{}")
+    with History(folder) as history:
+        (alder,), _ = _standings(history, folder, NOW)
+    assert (alder.missing, alder.running) == (1, False)
+
+
+def test_a_session_whose_first_case_still_runs_is_told_as_such(tmp_path):
+    folder = sessions_of(tmp_path, [{}], [{}])
+    begun = max((folder / "sessions").iterdir())
+    (begun / "records.jsonl").unlink()
+    os.utime(begun, ns=(int(NOW.timestamp() - 600) * 10**9,) * 2)
+    with History(folder) as history:
+        (alder,), _ = _standings(history, folder, NOW)
+    assert (alder.running, alder.missing, alder.red) == (True, 1, [])
+    write(folder, tmp_path / "out", now=NOW)
+    said = (tmp_path / "out" / "index.html").read_text()
+    assert "0 of 1 planned cases have a result; its last sign of life is 10 minutes old" in said
+
+
+def test_cases_that_were_not_asked_for_are_not_missing(tmp_path):
+    folder = sessions_of(tmp_path, [{"check": "slow"}, {"check": "well"}])
+    write(folder, tmp_path / "out", select=Selection(check="well"), now=NOW)
+    said = (tmp_path / "out" / "index.html").read_text()
+    assert "cut off" not in said and "has not ended" not in said
+
+
+def test_a_session_of_the_future_is_told(tmp_path):
+    folder = sessions_of(tmp_path, [{}])
+    write(folder, tmp_path / "out", now=NOW - datetime.timedelta(days=2))
+    assert "is of the future" in (tmp_path / "out" / "index.html").read_text()
+    write(folder, tmp_path / "out", now=NOW)
+    assert "is of the future" not in (tmp_path / "out" / "index.html").read_text()
 
 
 def test_a_report_that_is_opened_late_says_so(tmp_path, window):
@@ -600,6 +659,12 @@ def test_a_session_in_which_all_was_skipped_is_told_as_such(tmp_path):
     made = write(folder, tmp_path / "out", now=NOW)
     assert (made.series, made.red) == (0, 0)
     assert "no network" in shown(tmp_path / "out" / "index.html", "skipped")
+    assert_links_resolve(tmp_path / "out")
+
+
+def test_a_clock_that_jumped_back_over_midnight_makes_all_pages(tmp_path):
+    folder = sessions_of(tmp_path, *([[{}, {"time": "2026-11-19T23:00:00Z"}]] * 9))
+    write(folder, tmp_path / "out", now=NOW)
     assert_links_resolve(tmp_path / "out")
 
 
@@ -834,6 +899,19 @@ def test_a_waiver_that_is_gone_or_expired_is_told(demo):
     assert "no longer" in report._Report.expiry(found, "x")
     found.waivers["x"] = SimpleNamespace(expires=NOW.date() - datetime.timedelta(days=1))
     assert "expired" in report._Report.expiry(found, "x")
+
+
+def test_the_page_of_the_speed_is_rendered_from_its_figures():
+    docs = demo_history.ROOT / "docs"
+    told = json.loads((docs / "report-speed.json").read_text())
+    assert bench_report.render(told) == (docs / "report-speed.md").read_text()
+
+
+def test_the_bench_makes_as_many_series_as_it_says(tmp_path):
+    written = bench_history.write_year(tmp_path, 4 * 3, 3, bench_report.SYSTEMS, bench_report.sizes)
+    with History(tmp_path) as history:
+        assert len(history.series()) == 4 * bench_report.SIZES
+    assert written == 12
 
 
 def test_out_may_not_be_a_file(tmp_path):

@@ -206,8 +206,12 @@ def _running(log: Path, *command: str) -> Iterator[subprocess.Popen]:
 
 
 @contextlib.contextmanager
-def controller(system: str) -> Iterator[Cluster]:
-    """A controller in a folder of its own, with its own port and its own munge."""
+def controller(system: str, nodes: str | None = None) -> Iterator[Cluster]:
+    """A controller in a folder of its own, with its own port and its own munge.
+
+    :arg nodes: lines of its configuration on nodes and partitions; by the system's file if not
+        given.
+    """
     with contextlib.ExitStack() as stack:
         # A socket's path has 107 characters at most: too few for a test's own folder.
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="slurm")))
@@ -217,7 +221,7 @@ def controller(system: str) -> Iterator[Cluster]:
         key.write_bytes(os.urandom(128))
         configuration = folder / "slurm.conf"
         general = CONFIGURATION.format(port=_free_port(), user=getpass.getuser(), folder=folder)
-        configuration.write_text(general + of_system(system))
+        configuration.write_text(general + (nodes or of_system(system)))
         munged = stack.enter_context(
             _running(
                 *(folder / "munged.said", "munged", "--foreground", "--force"),

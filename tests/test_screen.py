@@ -6,15 +6,17 @@ import csv
 import itertools
 import json
 
+import foreign
 import numpy as np
 import pytest
 from click.testing import CliRunner
 from fleet import Fleet
-from plumbline import peers, record
+from plumbline import record
 from plumbline.cli import main
 from plumbline.errors import Fault
-from plumbline.screen import Group, nights, of_file, of_topology, rounds, screen
+from plumbline.screen import Group, nights, of_file, of_topology, peers, rounds, screen
 from plumbline.series import Key, Series
+from records import case, figure
 
 
 def found(group: Group, fleet: Fleet | None = None, **options):
@@ -170,6 +172,14 @@ def test_suspects_are_told_for_the_last_night_only_and_without_those_named():
     assert screening.retest() == sorted({name[0] for _, name in screening.suspects})
 
 
+def test_who_is_first_named_tonight_is_measured_again_too():
+    fleet = Fleet(14, nodes=60, nights=10, slow={("n010",): (9, 0.2), ("n011",): (3, 0.2)})
+    screening = found(fleet.values())
+    assert screening.drain() == ["n010", "n011"]
+    assert "n010" in screening.retest()
+    assert "n011" not in screening.retest()
+
+
 # -- what real data has ---------------------------------------------------------------------
 
 
@@ -204,13 +214,13 @@ def test_a_node_that_was_not_measured_is_not_named():
     assert found(group).named == []
 
 
-@pytest.mark.parametrize("count", [1, 4])
-def test_too_few_peers_are_told_and_not_judged(count):
+@pytest.mark.parametrize(("count", "said"), [(1, "1 node"), (4, "4 nodes")])
+def test_too_few_peers_are_told_and_not_judged(count, said):
     fleet = Fleet(23, nodes=count, nights=10, slow={("n000",): (5, 0.5)})
     screening = found(fleet.values())
     assert screening.named == []
     assert screening.unsure
-    assert f"{count} nodes are too few peers" in screening.told[0]
+    assert screening.told == [f"9: too few peers to compare (fewest 5), not judged: {said}"]
 
 
 def test_small_partitions_are_judged_with_the_doubt_that_they_have():
@@ -241,6 +251,17 @@ def test_a_last_digit_is_no_slowness():
         value = 9.9 if random.random() < 0.1 else 10.0
         group.values[f"{night}", (f"n{node}",)] = [value]
     assert found(group).named == []
+
+
+@pytest.mark.parametrize(("value", "suspect", "slow"), [(0.65, True, True), (0.47, False, False)])
+def test_among_few_equal_values_one_far_off_does_not_hide_and_a_digit_is_none(value, suspect, slow):
+    """Six nodes, with two digits printed: at first it is a suspect, and named once nights agree."""
+    first = {("0", (f"n{node}",)): [value if node == 4 else 0.46] for node in range(6)}
+    screening = found(Group("", "lower", first))
+    assert (("node", ("n4",)) in screening.suspects) is suspect
+    assert screening.named == []
+    more = {(f"{night}", unit): rows for night in range(8) for (_, unit), rows in first.items()}
+    assert who(found(Group("", "lower", more))) == ({("node", ("n4",))} if slow else set())
 
 
 @pytest.mark.parametrize("share", [0.3, 0.5, 0.7])
@@ -317,6 +338,36 @@ def test_pairs_tell_node_link_and_switch_apart():
     assert who(screening) == {
         ("node", ("n007",)), ("link", ("s03", "s07")), ("switch", ("s10",))}  # fmt: skip
     assert {one.since for one in screening.named} == {"1"}
+
+
+def test_a_cable_that_is_mended_is_told_so():
+    fleet = Fleet(37, nodes=12, nights=9, noise=0.01)
+    group = fleet.pairs()
+    met = [int(night) for night, pair in group.pairs if pair == ("n003", "n005")]
+    for night in met[2:-2]:
+        group.pairs[f"{night}", ("n003", "n005")][0] *= 0.8
+    (one,) = found(group).named
+    assert (one.kind, one.name) == ("pair", ("n003", "n005"))
+    assert (one.since, one.until) == (f"{met[2]}", f"{met[-3]}")
+    group.pairs[f"{met[-1]}", ("n003", "n005")][0] *= 0.8
+    again = found(group).named
+    assert [(two.since, two.until) for two in again[1:]] == [(f"{met[-1]}", None)]
+
+
+def test_figures_that_few_nodes_have_are_told_in_a_line_and_cost_the_others_nothing():
+    fleet = Fleet(38, nodes=30, nights=10, noise=0.01, slow={("n007",): (8, 0.07)})
+    single = [
+        Group(f"figure {n}", "higher", {(f"{k}", ("n001",)): [1.0] for k in range(10)})
+        for n in range(40)
+    ]
+    nodes = fleet.values()
+    screening = screen([nodes, *single])
+    (line,) = screening.told
+    assert line.endswith("not judged: 1 node, of figure 0, figure 1 and 38 more")
+    alone = screen([nodes])
+    assert [(one.name, one.night, one.confidence) for one in screening.named] == [
+        (one.name, one.night, one.confidence) for one in alone.named
+    ]
 
 
 def test_a_single_cable_is_a_pair_and_both_nodes_are_well():
@@ -398,6 +449,7 @@ def test_a_file_gives_json_of_who_was_named_when(tmp_path):
     (one,) = json.loads(done.stdout)
     assert (one["night"], one["node"], one["kind"], one["since"], one["until"]) == (
         6, "n007", "node", 6, None)  # fmt: skip
+    assert one["drain"] is True
     assert one["size"] == pytest.approx(0.08, abs=0.02)
 
 
@@ -443,7 +495,7 @@ def test_csv_has_a_row_for_each(tmp_path):
     assert done.exit_code == 1
     with (tmp_path / "out.csv").open() as out:
         (row,) = csv.DictReader(out)
-    assert (row["kind"], row["name"], row["night"]) == ("node", "n007", "6")
+    assert (row["kind"], row["name"], row["night"], row["drain"]) == ("node", "n007", "6", "yes")
 
 
 @pytest.mark.parametrize(
@@ -520,39 +572,31 @@ def remember(results, fleet: Fleet, at: str = "") -> list[str]:
         lines = []
         for nodes in [[*fleet.names]] if at else [[name] for (name,) in values]:
             foms = [
-                figure(rows[0], ":".join(unit) if at else "")
+                figure(rows[0], size=4194304, at=":".join(unit) if at else "")
                 for unit, rows in values.items()
                 if at or unit == (nodes[0],)
             ]
-            lines.append(case(session, night, nodes, foms))
+            lines.append(measured(session, night, nodes, foms))
         (folder / "records.jsonl").write_text("".join(record.dumps(f) + "\n" for f in lines))
         made.append(session)
     return made
 
 
-def figure(value: float, at: str) -> dict:
-    return {
-        "metric": "bandwidth", "size": 4194304, "at": at, "placement": "all-cores",
-        "value": value, "unit": "MB/s", "samples": [value], "better": "higher", "near": False,
-        "summary": {"min": value, "median": value, "mean": value, "max": value, "std": 0.0},
-        "statistic": "median", "verdict": "not-asserted", "reason": "", "lower": None,
-        "upper": None, "reference": None, "others": [], "ceiling": None, "headline": True,
-        "waiver": None,
-    }  # fmt: skip
-
-
-def case(session: str, night: int, nodes: list[str], foms: list[dict]) -> dict:
+def measured(session: str, night: int, nodes: list[str], foms: list[dict]) -> dict:
+    """The record of a case on one node, or on all."""
     of = nodes[0] if len(nodes) == 1 else "all"
-    return {
-        "schema": record.SCHEMA, "session": session, "time": f"2026-11-{night + 1:02d}T22:00:10Z",
-        "system": "big", "partition": "cpu", "environment": "gcc", "case": f"{of} @big:cpu+gcc",
-        "check": "stream" + (f" %.nid={of}" if of != "all" else ""), "attempt": 0,
-        "benchmark": "babelstream", "program": "x", "version": "1", "placement": "all-cores",
-        "conditions": {}, "tags": ["screen"], "nodes": nodes, "jobid": "1", "samples": 1,
-        "warmups": 0, "build": {}, "extras": {}, "hosts": {}, "tasks": [], "result": "pass",
-        "phase": None, "reason": None, "output": None, "waiver": None,
-        "seconds": {"total": 1.0, "samples": [0.5]}, "foms": foms,
-    }  # fmt: skip
+    return case(
+        session,
+        f"2026-11-{night + 1:02d}T22:00:10Z",
+        system="big",
+        environment="gcc",
+        case=f"{of} @big:cpu+gcc",
+        check="stream" + (f" %.nid={of}" if of != "all" else ""),
+        benchmark="babelstream",
+        nodes=nodes,
+        tags=["screen"],
+        foms=foms,
+    )
 
 
 def test_sessions_of_the_history_are_screened_up_to_the_one_named(tmp_path):
@@ -573,6 +617,29 @@ def test_pairs_of_the_history_blame_the_node(tmp_path):
     remember(tmp_path, fleet, at="pairs")
     done = command("--from", tmp_path, "--format", "json")
     assert [(o["kind"], o["node"]) for o in json.loads(done.stdout)] == [("node", "n007")]
+
+
+def test_pairs_and_nodes_that_a_run_measured_are_screened(tmp_path):
+    """At the simulated facility: pairs of ten nodes, and a check distributed over six of them."""
+    slow = {"kind": "slow", "node": "nid001004", "factor": 1.4}
+    foreign.prepare("perlmutter", tmp_path)
+    one = ["-S", "num_samples=1", "-S", "num_warmups=0"]
+    for arguments in (
+        ["-n", "osu_node_pairs.*test=latency", "-S", "osu_node_pairs.nodes=10", *one],
+        ["-n", "osu_p2p.*test=latency.*on-socket", "--distribute=idle",
+         "-J=--nodelist=nid[001000-001005]", *one],
+    ):  # fmt: skip
+        run = foreign.run("perlmutter", tmp_path, *arguments, fault=slow, noise=0.005)
+        assert run.records, run.said
+    done = command("--from", tmp_path / "results", "--format", "json")
+    assert done.exit_code == 1, done.output
+    (named,) = json.loads(done.stdout)
+    assert (named["kind"], named["node"], named["drain"]) == ("node", "nid001004", True)
+    assert any("osu_node_pairs" in what for what in named["evidence"])
+    # Of six peers in one night it is not sure; it is among those to measure again.
+    again = tmp_path / "again"
+    only = command("--from", tmp_path / "results", "--check", "osu_p2p*", "--retest", again)
+    assert (only.exit_code, "nid001004" in again.read_text()) == (0, True)
 
 
 def test_a_history_without_such_values_an_empty_one_and_a_session_that_is_not_there(tmp_path):

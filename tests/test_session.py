@@ -44,6 +44,13 @@ def measured(make_testbed: Callable[..., Testbed]) -> Done:
     return done
 
 
+def test_extras_without_a_value_stop_a_session_before_it_starts(testbed: Testbed):
+    testbed.environment("disk", "fio")
+    done = testbed.plumbline("run", "-n", "fio", "--session-extras=maintenance")
+    assert (done.code, done.sessions) == (2, []) and "Traceback" not in done.err
+    assert "--session-extras maintenance: 'maintenance' is no KEY=VALUE" in done.err
+
+
 def test_a_session_leaves_one_record_for_its_case(measured: Done):
     (fields,) = measured.records
     cpus = [str(cpu) for cpu in two_cores()]
@@ -144,14 +151,14 @@ def test_the_plan_is_written_and_the_cost_is_said_before_the_first_job(measured:
     assert planned["check"] == fields["check"] and planned["nodes"] == 1
     samples = (measured.session / fields["output"] / "samples.txt").read_text().splitlines()
     assert path.stat().st_mtime <= float(samples[0].split()[2])
-    cost = re.search(r"1 job\(s\), at most 0\.08 node-hours", measured.out)
+    cost = re.search(r"1 job\(s\), 1 queued at once; at most 0\.08 node-hours", measured.out)
     assert cost and cost.start() < measured.out.index("[ RUN ")
 
 
 def test_the_closing_table_tells_what_was_and_was_not_asserted(measured: Done):
     table = measured.out[measured.out.index("asserted\n") :]
     assert re.search(r"pingpong_latency_8 +7\.6 us +not-asserted", table)
-    assert "1 of 1 test cases: 1 pass" in table
+    assert "1 of 1 test case: 1 pass" in table
     assert "0 asserted (0 failed), 47 not asserted" in table
     assert str(measured.session / "records.jsonl") in table
     # There is no inventory yet, which is said.
@@ -357,6 +364,15 @@ def test_a_mode_selects_its_tag_and_no_longer_one(testbed: Testbed):
         assert _listed(done) == cases
 
 
+@pytest.mark.parametrize("mode", [["--mode=smoke"], ["--mode", "smoke"]])
+def test_a_mode_leaves_the_environments_as_they_are_chosen(testbed: Testbed, mode: list[str]):
+    """ReFrame's own --mode makes -p choose all of them."""
+    testbed.environment("one", "fio")
+    testbed.environment("other", "fio")
+    done = testbed.plumbline("run", *mode, "-p", "one-io", *FIO)
+    assert {f["environment"] for f in done.records} == {"one-io"}, done.said
+
+
 def test_what_plumbline_run_refuses(testbed: Testbed):
     testbed.environment("disk", "fio")
     for option in ("--performance-report", "--skip-sanity-check", "--skip-performance-check"):
@@ -381,6 +397,22 @@ def test_a_variable_that_no_check_has_is_refused(testbed: Testbed, variable: str
     assert done.code == 2
     assert says in done.err
     assert done.sessions == []
+
+
+def test_what_a_build_would_add_is_told_to_who_asked_for_all(make_testbed) -> None:
+    testbed = make_testbed("local")
+    testbed.environment("disk", "fio")
+    here = {"PLUMBLINE_SPACK_ENV": ROOT / "spack-env", "PLUMBLINE_TOOLS": testbed.folder / "none"}
+    quick = ["-S", "fio.size=8", "-S", "num_samples=1", "-S", "num_warmups=0"]
+    told = "not built; `make build` would add OSU"
+    for narrowed in (["-n", "fio.*write"], ["-t", "^fio$"], ["--prgenv=disk-io"]):
+        assert told not in testbed.plumbline("run", *narrowed, *quick, **here).said
+    done = testbed.plumbline("run", *quick, **here)
+    assert done.code == 0 and told in done.out
+    # It is no mend of what was asked for wrongly.
+    for wrong in (["--mode=nosuch"], ["-n", "nosuch"]):
+        done = testbed.plumbline("run", *wrong, **here)
+        assert done.code == 2 and told not in done.said
 
 
 def test_a_dry_run_says_that_it_measured_nothing(testbed: Testbed):

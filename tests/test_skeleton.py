@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
+import operator
 import re
 import subprocess
 import sys
@@ -15,6 +18,7 @@ from plumbline.cli import main
 
 REFRAME = "4.10.4"
 COMMANDS = set(main.list_commands(None))
+GROUPS = ("history", "mirror")
 LOCKS = [ROOT / "requirements.lock", *sorted(ROOT.glob("reframe/plumbline/pip/*.lock"))]
 
 
@@ -64,6 +68,23 @@ def test_pytest_imports_the_real_one_from_the_projects_folder(tmp_path: Path):
     assert "1 passed" in _said(BIN / "pytest", *options)
 
 
+@pytest.mark.parametrize("module, names", [
+    ("frontend.executors", "Runner.runall RegressionTask.fail RegressionTask.xfail"),
+    ("frontend.executors.policies", "time.time time.sleep SerialExecutionPolicy.timeout_expired "
+     "AsynchronousExecutionPolicy.timeout_expired"),
+    ("core.schedulers.local", "time.time time.sleep"),
+    ("core.variables", "user_deprecation_warning"),
+    ("core.fields", "user_deprecation_warning"),
+])  # fmt: skip
+def test_reframe_has_what_a_session_replaces(module: str, names: str):
+    """To give a module a name that it does not look up would change nothing, without a word."""
+    found = importlib.import_module(f"reframe.{module}")
+    for name in names.split():
+        assert callable(operator.attrgetter(name)(found)), name
+        last = name.split(".")[-1]
+        assert last in inspect.getsource(found), f"{name} is there, and not used"
+
+
 def test_plumbline_has_the_commands_of_the_design():
     assert {"setup", "run", "parse", "doctor", "lint", "baseline"} <= COMMANDS
     assert all(name in _said(BIN / "plumbline", "--help") for name in COMMANDS)
@@ -75,9 +96,55 @@ def test_every_command_has_help(name: str):
     assert isinstance(command, click.Command) and command.help
     for option in ("--help", "-h"):
         done = CliRunner().invoke(main, [name, option])
-        assert done.exit_code == 0
+        assert done.exit_code == 0, done.output
         assert f"{name} [OPTIONS]" in done.output
-        assert command.get_short_help_str(20).rstrip(".") in done.output
+        assert command.get_short_help_str(20) in " ".join(done.output.split())
+
+
+def test_every_command_is_listed_with_a_whole_sentence():
+    for listing, commands in (
+        (["--help"], {name: main.get_command(None, name) for name in COMMANDS}),
+        *(([name, "--help"], main.get_command(None, name).commands) for name in GROUPS),
+    ):
+        said = " ".join(_said(BIN / "plumbline", *listing).partition("Commands:")[2].split())
+        assert "..." not in said
+        for name, command in commands.items():
+            sentence = " ".join(command.help.split()).partition(". ")[0].removesuffix(".")
+            assert f"{name} {sentence}" in said
+
+
+#: What takes long to load, and what must not wait for it.
+HEAVY = {"duckdb", "scipy.stats", "plotly", "ruptures"}
+EARLY = [
+    ["--help"],
+    *([name, "--help"] for name in sorted(COMMANDS)),
+    ["refs", "no such word"],
+    ["baseline"],
+    ["export", "some", "--last"],
+    ["export", "-o", "session.txt"],
+    ["history", "list", "--from", "nowhere"],
+    ["compare", "a", "b", "--from", "nowhere.csv"],
+    ["trend", "--since", "never"],
+    ["report", "--out", "site", "--from", "nowhere"],
+    ["parse", "linpack", "file"],
+    ["run", "--list"],
+]
+
+
+@pytest.mark.parametrize("words", EARLY, ids=" ".join)
+def test_what_is_cheap_loads_nothing_heavy(words: list[str], tmp_path: Path):
+    script = (
+        "import sys\n"
+        "from plumbline.cli import main\n"
+        "try:\n    main(sys.argv[1:])\n"
+        "except SystemExit as end:\n    print(end.code, *sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script, *words], cwd=tmp_path,
+                          capture_output=True, text=True, check=True)  # fmt: skip
+    code, *loaded = done.stdout.splitlines()[-1].split()
+    assert code == ("0" if "--help" in words else "2"), done.stderr
+    heavy = HEAVY | ({"reframe"} if words[0] == "refs" else set())
+    assert not heavy & set(loaded)
 
 
 @pytest.mark.parametrize("path", LOCKS, ids=lambda path: path.name)

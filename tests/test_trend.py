@@ -12,14 +12,18 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from nights import Plan
-from plumbline import following, nightly, stats, trend, watch
+from plumbline import stats, trend
 from plumbline.cli.trend import trend as command
 from plumbline.errors import Fault
 from plumbline.series import Key, Series
+from plumbline.trend import following, table, watch
+from plumbline.trend.episode import Episode
 from scipy import stats as distributions
 
 #: Seeds that no rule was tuned to.
 SEED = 70_000
+#: A series that was known well when it changed.
+YEAR = {"nights": 365, "earliest": 100, "latest": 300}
 
 
 def judged(plan: Plan, count: int, seed: int, **options) -> tuple[nights.Nights, list]:
@@ -73,9 +77,24 @@ def test_steps_of_5_percent_are_found_in_a_week(level, better):
     assert at_least(steps_found(plan, 100, 2, 14), 100, 0.98)
 
 
-def test_steps_of_2_percent_are_found_in_two_weeks():
-    plan = Plan(level=0.01, change="step", size=-0.02, earliest=60)
-    assert at_least(steps_found(plan, 150, 3, 14), 150, 0.96)
+@pytest.mark.parametrize("noise", ["gaussian", "outlier"])
+def test_steps_of_5_percent_are_found_in_a_year_of_nights(noise):
+    plan = Plan(noise=noise, level=0.02, change="step", size=-0.05, gaps=0.03).but(**YEAR)
+    assert at_least(steps_found(plan, 100, 7, 7), 100, 0.90)
+    assert at_least(steps_found(plan, 100, 7, 14), 100, 0.98)
+
+
+@pytest.mark.parametrize(
+    ("fields", "aim"),
+    [
+        (YEAR, 0.98),
+        # Less than the aim of 0.98, which is missed in young series: see docs/detection.md.
+        ({"nights": 180, "earliest": 40, "latest": 150}, 0.92),
+    ],
+)
+def test_steps_of_2_percent_are_found_in_two_weeks(fields, aim):
+    plan = Plan(level=0.01, change="step", size=-0.02).but(**fields)
+    assert at_least(steps_found(plan, 150, 3, 14), 150, aim)
 
 
 @pytest.mark.parametrize(("level", "size"), [(0.01, -0.10), (0.02, -0.10), (0.02, 0.10)])
@@ -160,6 +179,44 @@ def test_a_regression_that_comes_back_is_first_told_as_one():
     assert (after.kind, after.first, after.start, after.end) == ("transient", "regression", 60, 62)
     assert after.detected == 60 < after.revised
     assert not after.on
+
+
+def test_what_slowly_came_back_is_not_on_any_more():
+    # Too slowly for an improvement to be told of it.
+    noise = np.random.default_rng(1).standard_normal(200)
+    values = 100 * np.exp(0.02 * noise)
+    values[100:125] *= 0.94
+    values[125:175] *= 0.94 + 0.06 * np.arange(50) / 50
+    (found,) = trend.judge(values, "higher").findings
+    assert (found.kind, found.start, found.on) == ("regression", 100, False)
+    (before,) = trend.judge(values[:125], "higher").findings
+    assert before.on
+
+
+def test_a_size_leaves_out_a_blip_before_the_change():
+    values = flat()
+    values[57:60] *= 0.8
+    values[68:] *= 0.93
+    blip, step = trend.judge(values, "higher").findings
+    assert (blip.kind, step.kind) == ("transient", "regression")
+    assert step.size == pytest.approx(-0.07, abs=0.01)
+
+
+def test_a_step_that_seemed_to_come_back_is_one_finding():
+    values = flat()
+    values[60:] *= 0.95
+    values[63:66] /= 0.95
+    (found,) = trend.judge(values, "higher").findings
+    assert (found.kind, found.start, found.on) == ("regression", 60, True)
+
+
+def test_two_steps_of_which_one_is_noise_are_no_drift():
+    walked = np.log(np.r_[np.full(60, 100.0), np.full(60, 95.0)]) + np.log(flat()) - np.log(100)
+    first, noise = (Episode("step", start, start + 5, size, 20.0) for start, size in
+                    ((60, -0.05), (75, -0.01)))  # fmt: skip
+    assert not watch._one_drift(walked, first, noise)
+    slope = walked - walked + np.linspace(0, -0.1, 120) + np.log(flat()) - np.log(100)
+    assert watch._one_drift(slope, first, noise)
 
 
 def test_a_lasting_loss_that_is_mended_later_is_two_findings():
@@ -289,7 +346,9 @@ def test_change_points_are_those_of_kernel_cpd():
 
 
 def run(*arguments: object) -> tuple[int, str, str]:
-    done = CliRunner().invoke(command, [str(a) for a in arguments])
+    # click keeps the help options of a command's first call, which are its group's to say.
+    names = ["-h", "--help"]
+    done = CliRunner().invoke(command, [str(a) for a in arguments], help_option_names=names)
     if isinstance(done.exception, Fault):
         return 2, "", str(done.exception)
     if done.exception is not None and not isinstance(done.exception, SystemExit):
@@ -417,7 +476,7 @@ def test_many_faults_are_not_all_told(tmp_path):
     path = tmp_path / "bad.csv"
     path.write_text(f"{HEAD}\n" + "".join(f"a,{n},x,higher\n" for n in range(30)))
     with pytest.raises(Fault) as fault:
-        nightly.read(path)
+        table.read(path)
     assert len(str(fault.value).splitlines()) == 11
     assert "and 20 more" in str(fault.value)
 

@@ -79,7 +79,7 @@ def test_a_covered_failure_is_waived_and_never_a_pass(slow: Testbed, command: st
         assert part in fields["reason"]
     assert f"waived: {fields['check']} @node+disk-io: {fields['reason']}" in done.out
     assert re.search(r"write_bandwidth +1973\.79 MB/s +WAIVED", done.out)
-    assert "plumbline: 1 of 1 test cases: 1 waived\n" in done.out
+    assert "plumbline: 1 of 1 test case: 1 waived\n" in done.out
     assert "1 asserted (0 failed, 1 waived), 0 not asserted" in done.out
     # ReFrame's own words and store.
     assert "XFAIL" in done.out and "1 expected failure(s)" in done.out
@@ -176,7 +176,7 @@ def test_a_waiver_of_what_passes_again_is_told(slow: Testbed) -> None:
     done = slow.plumbline("run", *FIO)
     assert done.code == 0, done.said
     assert done.record("direction=write")["result"] == "pass"
-    assert "plumbline: waiver slow-disk is no longer needed: 1 figure(s)" in done.out
+    assert "plumbline: waiver slow-disk is no longer needed: 1 figure" in done.out
     assert "elsewhere" not in done.out
 
 
@@ -197,7 +197,7 @@ def test_a_program_that_is_known_to_be_broken(testbed: Testbed) -> None:
     assert (fields["result"], fields["waiver"]) == ("waived", "slow-disk")
     assert fields["foms"] == [] and fields["phase"] == "sanity"
     assert "invalid: " in fields["reason"] and "storage team" in fields["reason"]
-    assert "1 of 1 test cases: 1 waived" in done.out and "XFAIL" in done.out
+    assert "1 of 1 test case: 1 waived" in done.out and "XFAIL" in done.out
     # It waives no figure, and once the program works it is not needed.
     testbed.environments.clear()
     testbed.environment("disk", "fio")
@@ -205,7 +205,43 @@ def test_a_program_that_is_known_to_be_broken(testbed: Testbed) -> None:
     done = testbed.plumbline("run", *FIO)
     assert done.code == 1
     assert done.record("direction=write")["result"] == "fail"
-    assert "waiver slow-disk is no longer needed: 1 test case(s)" in done.out
+    assert "waiver slow-disk is no longer needed: 1 test case" in done.out
+
+
+@pytest.mark.parametrize("command", ["plumbline", "reframe"])
+def test_a_check_that_is_marked_xfail_is_waived_only_by_a_waiver(
+    testbed: Testbed, command: str
+) -> None:
+    """ReFrame's own mark has no owner and no end."""
+    testbed.environment("mpich", "imb", STANDINS / "outputs", wrong="")
+    path = testbed.check_file("marked", num_samples=1, num_warmups=0)
+    text = path.read_text().replace("@rfm.simple_test", "@rfm.xfail('bug 123')\n@rfm.simple_test")
+    good = "('pingpong_latency', 8)"
+    assert good in text
+
+    def run() -> tuple[Done, dict]:
+        if command == "plumbline":
+            done = testbed.plumbline("run", "-c", path)
+        else:
+            done = testbed.reframe("-c", path, "-r")
+        return done, done.record("marked")
+
+    path.write_text(text.replace(good, "('pingpong_latency', 7)"))
+    done, fields = run()
+    assert fields["result"] == "invalid" and fields["waiver"] is None
+    assert fields["reason"].startswith("xfail without a waiver: bug 123: invalid: sample-0.out: ")
+    assert str(waivers.path_of(testbed.reference)) in fields["reason"]
+    assert f"invalid: marked @node+mpich: {fields['reason']}" in done.out
+    assert done.code == 1 or command == "reframe"
+    waive(testbed, waiver(check="marked", results=["invalid"]))
+    done, fields = run()
+    assert done.code == 0 and (fields["result"], fields["waiver"]) == ("waived", "slow-disk")
+    assert fields["reason"].startswith("bug 123: invalid: ") and "storage team" in fields["reason"]
+    # What is marked and passes is told too.
+    path.write_text(text)
+    done, fields = run()
+    assert fields["result"] == "error" and "marked xfail, and passed" in fields["reason"]
+    assert done.code == 1
 
 
 def test_a_broken_program_is_waived_only_by_name(testbed: Testbed) -> None:
@@ -244,30 +280,48 @@ def refused(done: Done, *parts: str) -> None:
 
 def test_a_faulty_file_stops_the_session(slow: Testbed) -> None:
     path = waive(slow, {**waiver(), "expiry": day(3)})
-    refused(slow.plumbline("run", *FIO), f"plumbline: {path}: 0.expiry: ")
-    refused(slow.reframe("-c", CHECKS, "-r", *FIO), f"plumbline: {path}: 0.expiry: ")
+    refused(
+        slow.plumbline("run", *FIO),
+        f"plumbline: {path}: waiver 1 (slow-disk): expiry: no such key: 'expires' is meant?",
+    )
+    refused(
+        slow.reframe("-c", CHECKS, "-r", *FIO),
+        f"plumbline: {path}: waiver 1 (slow-disk): expiry: no such key: 'expires' is meant?",
+    )
     linted = slow.plumbline("lint")
-    assert linted.code == 1 and f"{path}: 0.expiry: " in linted.err
+    assert (
+        linted.code == 1
+        and f"{path}: waiver 1 (slow-disk): expiry: no such key: 'expires' is meant?" in linted.err
+    )
 
 
 WRONG = [
-    ({"reason": None}, "0.reason: "),
-    ({"reason": " "}, "0.reason: "),
-    ({"owner": ""}, "0.owner: "),
-    ({"expires": None}, "0.expires: Field required"),
-    ({"expires": "soon"}, "0.expires: "),
-    ({"expires": 20301231}, "0.expires: Value error, no date, such as 2026-12-31"),
-    ({"expires": "2026-12-31T10:00:00"}, "0.expires: "),
+    ({"reason": None}, "waiver 1 (slow-disk): reason: "),
+    ({"reason": " "}, "waiver 1 (slow-disk): reason: "),
+    ({"owner": ""}, "waiver 1 (slow-disk): owner: "),
+    ({"expires": None}, "waiver 1 (slow-disk): expires: is missing"),
+    ({"expires": "soon"}, "waiver 1 (slow-disk): expires: "),
+    ({"expires": "01.12.2026"}, "waiver 1 (slow-disk): expires: write 2026-12-01"),
+    ({"expires": 20301231}, "waiver 1 (slow-disk): expires: no date, such as 2026-12-31"),
+    ({"expires": "2026-12-31T10:00:00"}, "waiver 1 (slow-disk): expires: "),
     ({"expires": day(400)}, "slow-disk: expires "),
-    ({"match": None}, "0.match: Field required"),
-    ({"match": {}}, "0.match.system: Field required"),
-    ({"match": {"system": "testbed", "sytem": "x"}}, "0.match.sytem: "),
-    ({"match": {"system": "testbed", "results": ["above-ceiling"]}}, "0.match.results.0: "),
-    ({"match": {"system": "testbed", "results": []}}, "0.match.results: "),
-    ({"match": {"system": "testbed", "size": "8"}}, "0.match.size: "),
+    ({"match": None}, "waiver 1 (slow-disk): match: is missing"),
+    ({"match": {}}, "waiver 1 (slow-disk): match.system: is missing"),
+    (
+        {"match": {"system": "testbed", "sytem": "x"}},
+        "waiver 1 (slow-disk): match.sytem: no such key: 'system' is meant?",
+    ),
+    (
+        {"match": {"system": "testbed", "results": ["above-ceiling"]}},
+        "waiver 1 (slow-disk): match.results.0: ",
+    ),
+    ({"weather": "hot"}, "waiver 1 (slow-disk): weather: no such key; there are id, reason, owner"),
+    ({"id": None}, "waiver 1: id: is missing"),
+    ({"match": {"system": "testbed", "results": []}}, "waiver 1 (slow-disk): match.results: "),
+    ({"match": {"system": "testbed", "size": "8"}}, "waiver 1 (slow-disk): match.size: "),
     (
         {"match": {"system": "testbed", "metric": "triad", "results": ["fail", "error"]}},
-        "0.match: Value error, a test case that ended 'error' has no figures: leave out metric",
+        "waiver 1 (slow-disk): match: a test case that ended 'error' has no figures: leave out",
     ),
 ]
 
@@ -285,7 +339,7 @@ def test_a_faulty_waiver(tmp_path: Path, change: dict, says: str) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("a: b\n", "file: "),
+        ("a: b\n", "file: it is a list of waivers, each begun with a dash, such as `- {id: "),
         ("- [", "no valid YAML"),
         ("- {id: a, reason: b, owner: c, expires: 2026-13-45, match: {system: d}}", "month"),
         ("\xff", "cannot be read"),

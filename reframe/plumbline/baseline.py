@@ -9,7 +9,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 
 import numpy as np
-from scipy import stats
 
 from plumbline import paths, reference
 from plumbline.history import History
@@ -18,6 +17,7 @@ from plumbline.reference import Case
 from plumbline.series import Selection
 from plumbline.table import SITE, Row, key_of
 from plumbline.tolerance import Baseline, Tolerance
+from plumbline.words import counted
 
 #: Makes the median absolute deviation of normal values their standard deviation.
 _MAD_TO_STD = 1.4826
@@ -48,6 +48,22 @@ def records_of(system: str, history: History, last: int) -> list[dict]:
     if not sessions:
         return []
     return list(history.records(Selection(system=system, sessions=tuple(sorted(sessions)))))
+
+
+def waived(system: str, history: History, last: int) -> list[str]:
+    """The test cases of a system that were waived in their newest sessions, which no baseline may
+    come from: a known fault would be its own reference.
+
+    :arg last: how many sessions of a case are looked at.
+    """
+    found: dict[str, list] = defaultdict(list)
+    for row in history.cases(Selection(system=system)):
+        found[f"{row.check} @{row.partition}+{row.environment}"].append(row.result == "waived")
+    return [
+        f"{name}: {counted(sum(cases[-last:]), 'time')}"
+        for name, cases in found.items()
+        if any(cases[-last:])
+    ]
 
 
 #: What two records must have in common to be of one measurement.
@@ -91,9 +107,12 @@ def propose(
         sessions = [*dict.fromkeys(run["session"] for run in same)][-last:]
         same = [run for run in same if run["session"] in sessions]
         name = f"{newest['check']} @{newest['partition']}+{newest['environment']}"
+        if not newest["tasks"]:
+            left_out["its records do not tell where its tasks ran"].append(name)
+            continue
         if len(sessions) < rules.sessions:
             reason = f"fewer than {rules.sessions} sessions that passed with its build"
-            left_out[reason].append(f"{name}: {len(sessions)} session(s)")
+            left_out[reason].append(f"{name}: {counted(len(sessions), 'session')}")
             continue
         measured = Counter(
             figure
@@ -138,6 +157,9 @@ def widening(sessions: int, rule: Tolerance, rules: Baseline) -> float:
     The distance of a new value from the median of n has the variance 1 + pi/2n; its ratio to the
     standard deviation of the n is Student's, with n - 1 degrees of freedom.
     """
+    # It takes longer to load than all else here, and only this needs it.
+    from scipy import stats
+
     if not rule.spreads:
         return 1.0
     allowed = stats.t.isf(rules.alarms, sessions - 1) * math.sqrt(1 + math.pi / (2 * sessions))

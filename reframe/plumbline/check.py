@@ -24,32 +24,28 @@ from typing import NamedTuple
 import reframe as rfm
 import reframe.core.builtins as builtins
 import reframe.utility.osext as osext
-import reframe.utility.sanity as sn
 import reframe.utility.typecheck as typ
 from reframe.core.backends import getlauncher
-from reframe.core.exceptions import PerformanceError, ReframeError, SanityError
+from reframe.core.exceptions import ReframeError, SanityError
 from reframe.core.runtime import emit_loadenv_commands
-from reframe.utility import nodelist_abbrev
 
 from plumbline import (
     binding,
     configuration,
-    outcome,
     parse,
     placement,
     provider,
     reference,
     samples,
     scratch,
+    slurm_jobs,
     units,
+    verdict,
 )
 from plumbline.errors import Fault
 from plumbline.parameters import DEFAULT, NONE, references
 from plumbline.parse import Figure, Fom
 from plumbline.samples import Run
-
-#: Failed figures that a message tells of; the table and the record have them all.
-MOST_TOLD = 5
 
 #: What was said to be left out of a session that is distributed over nodes.
 _LEFT_OUT: set[str] = set()
@@ -67,6 +63,10 @@ class PinnedTo(NamedTuple):
     partition: str
     node: str
     others: list[str]
+
+
+class NotLoaded(provider.NotProvided):
+    """An environment whose modules the module system does not load."""
 
 
 class Benchmark(rfm.RunOnlyRegressionTest):
@@ -297,6 +297,9 @@ class Benchmark(rfm.RunOnlyRegressionTest):
             bindings = self.bind_tasks(manager)
             self.hold_against_tools(bindings)
         except (placement.PlacementError, provider.NotProvided, binding.BindingError) as err:
+            if isinstance(err, NotLoaded) and not self.is_dry_run():
+                # What the system file names and the system has not is a fault of one of them.
+                raise ReframeError(str(err)) from None
             self.leave_out(str(err))
         self.build = found.build
         self.limit_time(len(self.layouts))
@@ -380,11 +383,14 @@ class Benchmark(rfm.RunOnlyRegressionTest):
         self.num_tasks = self.job.num_tasks = self.layout.num_tasks
         self.num_tasks_per_node = self.job.num_tasks_per_node = self.layout.num_tasks_per_node
         self.num_cpus_per_task = self.job.num_cpus_per_task = self.layout.num_cpus_per_task
-        if self.current_partition.scheduler.registered_name in ("slurm", "squeue", "lsf"):
+        # Within a job that has the node for a session of its own, the steps are the job's.
+        scheduler = self.current_partition.extras.get("x_within")
+        scheduler = scheduler or self.current_partition.scheduler.registered_name
+        if scheduler in ("slurm", "squeue", "lsf"):
             # srun(1): --cpus-per-task implies --exact, and a CPU beyond the step's own is refused.
             # LSF: ReFrame asks for affinity, which a job of whole nodes (-nnodes) may not.
             self.num_cpus_per_task = self.job.num_cpus_per_task = None
-        elif self.current_partition.scheduler.registered_name in ("pbs", "pbspro"):
+        elif scheduler in ("pbs", "pbspro"):
             # PBS keeps a job to the CPUs that it asks for: all of them.
             share = len(self.topology.cores) // self.layout.num_tasks_per_node
             self.num_cpus_per_task = self.job.num_cpus_per_task = share
@@ -535,10 +541,18 @@ class Benchmark(rfm.RunOnlyRegressionTest):
         except samples.SampleError as err:
             raise SanityError(f"invalid: {err}") from None
         if not ended:
-            said = (stagedir / str(self.job.stderr)).read_text(errors="replace")
-            raise SanityError(f"invalid: no sample ended{last_words(said)}")
+            raise SanityError(f"invalid: no sample ended{self.said_of_job()}")
         self.sample_times = [end.seconds for end in ended.values()]
         return ended
+
+    def said_of_job(self) -> str:
+        """The last line that the job wrote, and what Slurm says of it, for a message."""
+        try:
+            said = last_words(Path(self.stagedir, self.job.stderr).read_text(errors="replace"))
+        except OSError:
+            said = f", and the job left no {self.job.stderr}"
+        of_slurm = self.current_partition.scheduler.registered_name == "slurm"
+        return said + (f"; Slurm says {slurm_jobs.said(self.job)}" if of_slurm else "")
 
     def read_run(self, run: Run, ended: dict[str, samples.End]) -> dict[Figure, float]:
         """The declared figures of one run: of tasks that were where they should be.
@@ -584,7 +598,15 @@ class Benchmark(rfm.RunOnlyRegressionTest):
         :arg at: what was measured, where the program itself cannot tell.
         :raises ParseError: if it cannot be trusted.
         """
-        output = parse.parse_file(self.benchmark, path)
+        try:
+            output = parse.parse_file(self.benchmark, path)
+        except parse.ParseError as err:
+            if err.times != layout.num_tasks or err.times < 2:
+                raise
+            raise parse.ParseError(
+                f"{err}: so {err.times} single ranks print it, where the launcher, or its PMI "
+                f"(srun's --mpi), is not that of the program's MPI"
+            ) from None
         if output.tasks not in (None, layout.num_tasks):
             raise parse.ParseError(
                 f"{self.program} ran on {output.tasks} tasks, not on {layout.num_tasks}: its MPI "
@@ -664,77 +686,20 @@ class Benchmark(rfm.RunOnlyRegressionTest):
             return
         if not hasattr(self, "samples"):
             raise SanityError("invalid: ReFrame was told to leave out the sanity phase")
-        tables, full_name = references(), self.current_partition.fullname
-        self.judgements = {
-            figure: tables.judge(self.case_of(figure), figure.metric, figure.size, values)
-            for figure, values in self.samples.items()
-        }
-        for figure, judged in self.judgements.items():
-            self.judgements[figure] = outcome.waived(self, figure, judged)
-        bounds = {}
-        for figure, judged in self.judgements.items():
-            name, unit = _name_in_reframe(figure), self.unit_of(figure.metric)
-            self.perf_variables[name] = sn.make_performance_function(sn.defer(judged.value), unit)
-            if judged.bounds:
-                bounds[name] = (*_relative(judged.bounds), unit)
-        self.reference = {full_name: bounds}
+        self.judgements = verdict.judge(self)
+        self.reference = verdict.tell_reframe(self)
 
     @builtins.run_after("performance")
     def assert_verdicts(self):
         """Fails the test case on each figure outside its bounds or above its ceiling; where
-        waivers cover them all, as a known fault.
-
-        :raises PerformanceError: naming system, nodes, figure, value, bounds and source.
-        :raises Waived: the same, and the waivers.
-        """
-        if self.is_dry_run():
-            return
-        faults, known, waivers = [], [], {}
-        for figure, judged in self.judgements.items():
-            message = self.fault_of(figure, judged)
-            if judged.waiver:
-                known.append(message)
-                waivers[judged.waiver.id] = judged.waiver
-                # ReFrame's own store has its verdict beside the value.
-                name = f"{self.current_partition.fullname}:{_name_in_reframe(figure)}"
-                self.perfvalues[name][-1] = "xfail"
-            elif message:
-                faults.append(message)
-        told = faults or known
-        if not told:
-            return
-        where = f"{self.current_partition.fullname} on {nodelist_abbrev(self.hosts_seen)}"
-        more = len(told) - MOST_TOLD
-        rest = [f"and {more} more: see the record"] if more > 0 else []
-        message = f"{where}: " + "; ".join(told[:MOST_TOLD] + rest)
-        if faults:
-            raise PerformanceError(message)
-        raise outcome.Waived([*waivers.values()], message)
+        waivers cover them all, as a known fault."""
+        if not self.is_dry_run():
+            verdict.hold(self)
 
     @property
     def hosts_seen(self) -> list[str]:
         """The nodes that tasks ran on; not every scheduler tells them to ReFrame."""
         return list(dict.fromkeys(task.host for task in getattr(self, "tasks_seen", [])))
-
-    def fault_of(self, figure: Figure, judged: reference.Judgement) -> str | None:
-        """What is wrong with a figure, ``None`` if nothing is."""
-        unit = self.unit_of(figure.metric)
-        value = f"{figure.variable} = {judged.value:.6g} {unit}"
-        if judged.verdict == "above-ceiling":
-            return (
-                f"{value} is beyond its ceiling {judged.ceiling:.6g} {unit} ({judged.ceiling_id}): "
-                f"a fault of the measurement"
-            )
-        if judged.verdict in ("fail", "waived"):
-            bounds = judged.bounds
-            others = f"; as near: {', '.join(bounds.others)}" if bounds.others else ""
-            return (
-                f"{value} ({judged.statistic} of {self.num_samples}) is outside "
-                f"[{reference.told(bounds.lower)}, {reference.told(bounds.upper)}] "
-                f"(reference {bounds.decides}, {bounds.value:.6g} {unit}: {bounds.source}{others})"
-                f"{outcome.expired_for(self, figure, judged)}"
-            )
-        return None
 
 
 def topology_of(partition) -> placement.Topology:
@@ -749,24 +714,15 @@ def topology_of(partition) -> placement.Topology:
     )
 
 
-def _name_in_reframe(figure: Figure) -> str:
-    """The name of a figure's performance variable: ReFrame cuts one with a colon in two."""
-    return figure.variable.replace(":", "-")
-
-
-def _relative(bounds: reference.Bounds) -> tuple[float, float | None, float | None]:
-    """Bounds as ReFrame takes them: the reference and what may be lost or gained of it."""
-    lower = None if math.isinf(bounds.lower) else max(bounds.lower / bounds.value - 1, -1.0)
-    upper = None if math.isinf(bounds.upper) else bounds.upper / bounds.value - 1
-    return bounds.value, lower, upper
-
-
 def last_words(stderr: str) -> str:
     """The last line that a program wrote, after a colon, for a message."""
     lines = [
         line.strip()
         for line in stderr.splitlines()
-        if not line.startswith("plumbline-") and re.search(r"\w", line)
+        if not line.startswith("plumbline-")
+        and re.search(r"\w", line)
+        # srun(1) writes this after the program's own words.
+        and not re.match(r"srun: error: .*Exited with exit code \d+$", line)
     ]
     return f": {lines[-1]}" if lines else ""
 
@@ -775,11 +731,21 @@ def _which(partition, environ, program: str) -> str | None:
     """An executable's path where the partition's and the environment's modules are loaded."""
     if not (partition.local_env.modules or environ.modules or environ.env_vars):
         return shutil.which(program)
-    return _which_loaded("\n".join(emit_loadenv_commands(partition.local_env, environ)), program)
+    commands = emit_loadenv_commands(partition.local_env, environ)
+    return _which_loaded(" &&\n".join(commands), program)
+
+
+#: Exit code of a shell that could not load what it was told to.
+_NOT_LOADED = 64
 
 
 @functools.cache
 def _which_loaded(load: str, program: str) -> str | None:
-    done = osext.run_command(f"{load}\ncommand -v {shlex.quote(program)}", shell=True)
+    # As the job script does it: modules may be a function that only bash has.
+    script = f"{{ {load}\n}} || exit {_NOT_LOADED}\ncommand -v {shlex.quote(program)}"
+    done = osext.run_command(["bash", "-c", script])
+    if done.returncode == _NOT_LOADED:
+        told = " ".join(done.stderr.split())
+        raise NotLoaded(f"its modules could not be loaded: {told or 'nothing was said of it'}")
     path = done.stdout.strip().splitlines()[-1:]
     return path[0] if done.returncode == 0 and path and path[0].startswith("/") else None

@@ -9,6 +9,7 @@ from collections import Counter
 from tabulate import tabulate
 
 from plumbline import parse, record
+from plumbline.words import counted, some
 
 #: Results whose reason the closing table gives.
 _WITH_REASON = ("fail", "invalid", "error", "aborted", "unfinished", "waived", "skip")
@@ -45,11 +46,14 @@ def table(records: list[dict], planned: int) -> str:
         for fields in records:
             if fields["result"] == result and fields["reason"]:
                 reasons.setdefault(fields["reason"], []).append(_short(fields))
-        lines += [f"{result}: {_some(cases)}: {reason}" for reason, cases in reasons.items()]
+        lines += [f"{result}: {some(cases)}: {reason}" for reason, cases in reasons.items()]
     unasserted = Counter(
         fom["reason"] for fields in records for fom in fields["foms"] if fom["reason"]
     )
-    lines += [f"not asserted: {count} figures: {reason}" for reason, count in unasserted.items()]
+    lines += [
+        f"not asserted: {counted(count, 'figure')}: {reason}"
+        for reason, count in unasserted.items()
+    ]
     results = Counter(fields["result"] for fields in records)
     verdicts = Counter(fom["verdict"] for fields in records for fom in fields["foms"])
     failed = verdicts["fail"] + verdicts["above-ceiling"]
@@ -62,7 +66,7 @@ def table(records: list[dict], planned: int) -> str:
     return "\n".join(
         [
             *lines,
-            f"plumbline: {ended} of {max(planned, ended)} test cases: {counts}",
+            f"plumbline: {ended} of {counted(max(planned, ended), 'test case')}: {counts}",
             f"plumbline: figures of merit: {asserted} asserted ({told}), "
             f"{verdicts['not-asserted']} not asserted",
         ]
@@ -148,8 +152,3 @@ def _verdict(fom: dict) -> str:
 
 def _short(fields: dict) -> str:
     return f"{fields['check']} @{fields['partition']}+{fields['environment']}"
-
-
-def _some(cases: list[str], most: int = 3) -> str:
-    shown = ", ".join(cases[:most])
-    return shown if len(cases) <= most else f"{shown} and {len(cases) - most} more"

@@ -7,6 +7,7 @@ filled in here: topology, the placements that it really has, and its memory.
 
 from __future__ import annotations
 
+import datetime
 import os
 import re
 import secrets
@@ -20,6 +21,14 @@ from plumbline.table import read_yaml
 
 #: Cost classes: what ReFrame's ``--mode`` can ask for.
 TAGS = ("smoke", "nightly", "maintenance", "screen", "full")
+
+#: Variable that names the folder of the sweep whose jobs a session submits, and the environment
+#: that these have: nothing of a toolchain, which is for the session on the node to load.
+SWEEP = "PLUMBLINE_SWEEP"
+SWEEP_ENVIRONMENT = "sweep"
+
+#: Variable of a session on a node that a job has for it alone: ``system:partition``.
+ON_NODE = "PLUMBLINE_ON_NODE"
 
 
 def system_files() -> list[Path]:
@@ -113,9 +122,36 @@ def this_machine() -> dict:
     return partition
 
 
+#: Variable with the name that a session is to have, of :func:`new_name`.
+NAME = "PLUMBLINE_SESSION_NAME"
+_STAMP = "%Y%m%dT%H%M%SZ"
+
+
+def new_name() -> str:
+    """A name for a session that no other has, whatever the clock does: its start in UTC, then a
+    random part."""
+    return f"{time.strftime(_STAMP, time.gmtime())}-{secrets.token_hex(3)}"
+
+
 def session_id() -> str:
-    """A name for a session that no other has: its start in UTC, then a random part."""
-    return f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{secrets.token_hex(3)}"
+    """The name of this process' session; what it starts has names of its own."""
+    return os.environ.pop(NAME, None) or new_name()
+
+
+def named(name: str) -> bool:
+    """Whether a name is of :func:`new_name`."""
+    return re.fullmatch(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{6,}", name) is not None
+
+
+def began(folder: Path) -> datetime.datetime:
+    """When a session began, UTC, by its folder's name; by its plan's time where it has another."""
+    utc = datetime.timezone.utc
+    try:
+        return datetime.datetime.strptime(folder.name.partition("-")[0], _STAMP).replace(tzinfo=utc)
+    except ValueError:
+        plan = folder / "plan.json"
+        there = plan if plan.exists() else folder
+        return datetime.datetime.fromtimestamp(there.stat().st_mtime, utc)
 
 
 def variant_feature(variant: str) -> str:
@@ -156,6 +192,29 @@ def log_level(arguments: list[str]) -> str:
     return ["verbose", "verbose", "debug", "debug2"][min(asked, 3)]
 
 
+def _for_sweeps(found: dict, environments: list[dict]) -> None:
+    """Changes a system for the session that submits a sweep's jobs, and for those in them."""
+    if folder := os.environ.get(SWEEP):
+        told = read_yaml(Path(folder) / "sweep.json")
+        for partition in found["partitions"]:
+            if (found["name"], partition["name"]) == (told["system"], told["partition"]):
+                partition["max_jobs"] = told["jobs"]
+                partition["environs"] = [*partition.get("environs", []), SWEEP_ENVIRONMENT]
+                environments.append({"name": SWEEP_ENVIRONMENT, "target_systems": [found["name"]]})
+    system, _, name = os.environ.get(ON_NODE, "").partition(":")
+    if found["name"] != system:
+        return
+    found["partitions"] = [part for part in found["partitions"] if part["name"] == name]
+    for partition in found["partitions"]:
+        extras = partition.setdefault("extras", {})
+        extras["placements"] = [
+            placed for placed in extras.get("placements", []) if placement.fits_one_node(placed, 1)
+        ]
+        # The launcher is still that of the job's scheduler.
+        extras["x_within"] = partition["scheduler"]
+        partition |= {"scheduler": "local", "access": [], "sched_options": {}, "max_jobs": 1}
+
+
 def gather(session: str, running: bool, full: bool, level: str = "verbose") -> dict:
     """The whole of ReFrame's configuration.
 
@@ -171,6 +230,8 @@ def gather(session: str, running: bool, full: bool, level: str = "verbose") -> d
         content = read_system(path)
         (found,) = content["systems"]
         found["prefix"] = str(folder)
+        environments += content.get("environments", [])
+        _for_sweeps(found, environments)
         for partition in found["partitions"]:
             features = partition.setdefault("features", [])
             extras = partition.get("extras") or {}
@@ -182,7 +243,6 @@ def gather(session: str, running: bool, full: bool, level: str = "verbose") -> d
             if full:
                 features.append("full")
         systems.append(found)
-        environments += content.get("environments", [])
     handlers = [{"type": "file", "name": str(folder / "reframe.log"), "level": level,
                  "format": "[%(asctime)s] %(levelname)s: %(check_info)s: %(message)s"}]  # fmt: skip
     if running:
@@ -218,5 +278,7 @@ def gather(session: str, running: bool, full: bool, level: str = "verbose") -> d
             # conflicts are the module system's own to resolve.
             "resolve_module_conflicts": False,
         }],
-        "storage": [{"enable": True, "sqlite_db_file": str(paths.results() / "reframe.db")}],
+        # Hundreds of nodes at once are too much for a database on a shared file system.
+        "storage": [{"enable": ON_NODE not in os.environ,
+                     "sqlite_db_file": str(paths.results() / "reframe.db")}],
     }  # fmt: skip

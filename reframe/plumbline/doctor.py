@@ -10,14 +10,15 @@ from plumbline import (
     build,
     configuration,
     environments,
+    leftovers,
     paths,
     placement,
     provider,
-    record,
     spack,
     survey,
 )
 from plumbline.errors import Fault
+from plumbline.words import counted
 
 
 def examine(system: str | None) -> dict:
@@ -31,7 +32,7 @@ def examine(system: str | None) -> dict:
         "machine": _machine(),
         "programs": _programs(),
         "environments": _environments(name),
-        "cut off": record.unfinished(paths.results()),
+        "cut off": leftovers.cut_off(paths.results()),
         "left over": [str(path) for path in sorted(paths.scratch().glob("plumbline-*"))],
         "cases": [vars(case) for case in cases],
     }
@@ -47,7 +48,8 @@ def _machine() -> dict[str, str]:
         "kernel": platform.release(),
         "processor": str(partition["processor"].get("model", "unknown")),
         "cores": f"{len(topology.cores)} usable of {os.cpu_count()} CPUs, "
-        f"{len(topology.by_socket())} socket(s), {len(topology.by_numa())} NUMA domain(s)",
+        f"{counted(len(topology.by_socket()), 'socket')}, "
+        f"{counted(len(topology.by_numa()), 'NUMA domain')}",
         "last-level cache": f"{topology.last_level_cache / 2**20:.0f} MiB",
         "memory": f"{extras['memory'] / 2**30:.1f} GiB",
         "scratch": f"{scratch}, {shutil.disk_usage(scratch).free / 2**30:.1f} GiB free",

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import datetime
 import json
-import re
+import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,10 +19,11 @@ from prometheus_client import CollectorRegistry, Gauge, generate_latest, write_t
 
 from plumbline import closing
 from plumbline.errors import Fault
-from plumbline.history import History
+from plumbline.history import History, SessionRow
 from plumbline.parse import Figure
 from plumbline.reference import told
-from plumbline.series import Selection
+from plumbline.series import ALL, Selection
+from plumbline.words import counted, escaped, printable, some
 
 #: Every result and verdict that there is, so that a count of none is told as 0.
 _RESULTS = ("pass", "fail", "waived", "invalid", "error", "skip", "aborted", "unfinished")
@@ -71,16 +72,22 @@ class Session:
         return 1 if self.faults or code == 1 else 2 if self.unread else code
 
 
-def load(history: History, name: str | None, system: str = "") -> Session:
+def load(
+    history: History,
+    name: str | None,
+    among: Selection = ALL,
+    say: Callable[[str], None] = lambda line: None,
+) -> Session:
     """A session of the history.
 
-    :arg name: its id, the newest if ``None``.
-    :arg system: of which the newest is taken; all if empty.
+    :arg name: its id; if ``None``, the newest that has ended.
+    :arg among: which sessions the newest is taken of.
+    :arg say: is told of newer sessions that have not ended.
     :raises Fault: if there is no such session, or its plan is not whole.
     """
-    chosen = Selection(system=system, sessions=(name,) if name else ())
-    row = history.sessions(chosen)[-1]
-    folder = history.source / "sessions" / row.session
+    row = history.sessions(Selection(sessions=(name,)))[0] if name else _newest(
+        history, among, say)  # fmt: skip
+    folder = _folder(history, row)
     path = folder / "plan.json"
     try:
         plan = json.loads(path.read_text(encoding="utf-8"))
@@ -96,6 +103,22 @@ def load(history: History, name: str | None, system: str = "") -> Session:
     records = [first.pop(case, None) or _missing(plan) for case, plan in planned.items()]
     records += first.values()
     return Session(row.session, row.system, row.extras, records, end, [*history.faults])
+
+
+def _newest(history: History, among: Selection, say: Callable[[str], None]) -> SessionRow:
+    """The newest session that has ended. One that still runs would be told as cut off, night after
+    night, whenever monitoring asks at the wrong time."""
+    rows = history.sessions(among)
+    unended = history.unended(rows)
+    for row in reversed(rows):
+        if row.session not in unended:
+            return row
+        say(f"{row.session}: left out: it still runs or was cut off; name it to have it")
+    raise Fault(f"{history.source}: no session there has ended: name one to have it as it is")
+
+
+def _folder(history: History, row: SessionRow) -> Path:
+    return history.source / "sessions" / row.session
 
 
 def _end(folder: Path) -> list[str]:
@@ -119,11 +142,6 @@ def _missing(planned: dict) -> dict:
         "time": None,
         "nodes": [],
     }
-
-
-def printable(text: str) -> str:
-    """A text without what would steer a terminal, break a line, or be no XML."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def _variable(fom: dict) -> str:
@@ -233,6 +251,8 @@ def junit(session: Session) -> str:
             suite.add_testcase(case)
     suites = junitparser.JUnitXml()
     suites.add_testsuite(suite)
+    # junitparser rounds its sums.
+    suite.time = suites.time = math.fsum(case.time or 0.0 for case in suite)
     return suites.tostring().decode()
 
 
@@ -246,8 +266,8 @@ def _outcome(fields: dict) -> junitparser.Result | None:
     if result != "pass":
         return junitparser.Error(reason, result)
     if _unasserted(fields):
-        count = len(fields["foms"])
-        return junitparser.Skipped(f"measured, nothing asserted: {count} figures", "not-asserted")
+        figures = counted(len(fields["foms"]), "figure")
+        return junitparser.Skipped(f"measured, nothing asserted: {figures}", "not-asserted")
     return None
 
 
@@ -271,16 +291,9 @@ def _interval(fom: dict) -> str:
 
 # -- Markdown ------------------------------------------------------------------------------------
 
-_SIGNS = str.maketrans({sign: f"&#{ord(sign)};" for sign in "\\`*[]<>|~@&#$!{}"})
 _HEADLINE = {0: "as it should be", 1: "faults found", 2: "could not tell"}
-
-
-def escaped(text: str) -> str:
-    """A text in which nothing has a meaning in Markdown, nor calls anybody or anything by name."""
-    text = printable(text).translate(_SIGNS)
-    # An underscore within a word emphasizes nothing; a colon makes addresses and emojis.
-    text = re.sub(r"(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])", "&#95;", text)
-    return re.sub(r":(?=/|\S+:)|(?<=www)\.", lambda sign: f"&#{ord(sign[0])};", text)
+#: Ends the headline of a session that was held against nothing.
+UNASSERTED = ", but nothing was asserted"
 
 
 def markdown(session: Session) -> str:
@@ -290,12 +303,14 @@ def markdown(session: Session) -> str:
     figures = ", ".join(f"{verdicts[v]} {v}" for v in _VERDICTS if verdicts[v]) or "none"
     if session.near:
         figures += f" ({session.near} near their bound)"
+    nothing = not session.code and not session.verdicts.keys() - {"not-asserted"}
+    unasserted = UNASSERTED if nothing else ""
     lines = [
-        f"### {escaped(session.system)}: {_HEADLINE[session.code]}",
+        f"### {escaped(session.system)}: {_HEADLINE[session.code]}{unasserted}",
         "",
         f"- session {escaped(session.name)}"
         + "".join(f", {escaped(k)}={escaped(v)}" for k, v in session.extras.items()),
-        f"- {len(session.records)} test cases: {counts or 'none'}",
+        f"- {counted(len(session.records), 'test case')}: {counts or 'none'}",
         f"- figures of merit: {figures}",
     ]
     for title, found in _parts(session):
@@ -330,8 +345,7 @@ def _case(fields: dict) -> str:
 def _figures(session: Session, wanted) -> Iterator[str]:
     for fields in session.records:
         for fom in filter(wanted, fields["foms"]):
-            names = fields["nodes"]
-            nodes = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if names[4:] else "")
+            nodes = some(fields["nodes"], most=4)
             bound = f"{_interval(fom)} by {fom['reference']}"
             if fom["verdict"] == "above-ceiling":
                 bound = f"ceiling {told(fom['ceiling'])}"
@@ -345,8 +359,7 @@ def _reasons(found: list[dict]) -> Iterator[str]:
     for fields in found:
         cases.setdefault(fields["reason"] or "", []).append(_case(fields))
     for reason, names in cases.items():
-        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-        yield f"{names[0]}{more}: {escaped(reason)}"
+        yield f"{some(names, most=1)}: {escaped(reason)}"
 
 
 #: Format -> how a session is told in it.

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
+
 from plumbline import configuration, environments, inventory, paths, reference, survey, waivers
 from plumbline import system as of_systems
 from plumbline.errors import Fault
+from plumbline.onboarding import steps
+from plumbline.words import counted, some
 
 
 def lint(system: str | None, accept: bool) -> tuple[list[str], list[str]]:
@@ -12,7 +16,10 @@ def lint(system: str | None, accept: bool) -> tuple[list[str], list[str]]:
 
     :arg system: the system whose checks are held against its inventory; by host name if ``None``.
     :arg accept: whether the system's inventory is written anew.
+    :raises Fault: if there is no such system.
     """
+    if system:
+        _there(system)
     faults: list[str] = []
     said: list[str] = []
     systems: dict[str, dict] = {}
@@ -26,8 +33,9 @@ def lint(system: str | None, accept: bool) -> tuple[list[str], list[str]]:
     try:
         tables = reference.loaded(paths.reference()).tables
         said.append(
-            f"{len(systems)} system(s), {len(environments.every())} Spack environment(s), "
-            f"{len(tables.rows)} reference(s)"
+            f"{counted(len(systems), 'system')}, "
+            f"{counted(len(environments.every()), 'Spack environment')}, "
+            f"{counted(len(tables.rows), 'reference')}"
         )
         faults += of_systems.faults_of_rows(tables.rows.values(), tables, systems)
         faults += of_systems.faults_of_words(systems, tables)
@@ -38,8 +46,31 @@ def lint(system: str | None, accept: bool) -> tuple[list[str], list[str]]:
     except Fault as err:
         faults += str(err).splitlines()
     if not faults:
-        faults += _inventory(system, accept, said)
+        name = system or steps.here(systems)
+        content = systems.get(name)
+        if content is None or steps.has_checks(content):
+            # A host that no system has is ReFrame's own to refuse.
+            faults += _inventory(system, accept, said)
+        if content is not None:
+            said += _open(name, content)
     return faults, said
+
+
+def _there(system: str) -> None:
+    """Refuses a system that has no file; its name may stand with that of a partition."""
+    known = [path.stem for path in configuration.system_files()]
+    name = system.partition(":")[0]
+    if name not in known:
+        near = difflib.get_close_matches(name, known, 3)
+        told = f"near: {', '.join(near)}" if near else f"there are: {some(known, 5)}"
+        raise Fault(f"{paths.systems() / name}.yaml: no such system; {told}")
+
+
+def _open(name: str, content: dict) -> list[str]:
+    """What is still open of a system on the way to its first baseline."""
+    following = steps.following(name, content)
+    lines = [f"open: {line}" for line in steps.opens(name, content)]
+    return lines + ([f"next: {following}"] if following else [])
 
 
 def _waivers() -> tuple[waivers.Waiver, ...]:
@@ -57,15 +88,17 @@ def _inventory(system: str | None, accept: bool, said: list[str]) -> list[str]:
     now = {case: found.asserted for case, found in cases.items()}
     path = inventory.path_of(name)
     if before is None or accept:
-        said.append(f"{inventory.write(name, now)}: {len(now)} test cases")
+        said.append(f"{inventory.write(name, now)}: {counted(len(now), 'test case')}")
         return faults
     faults += [f"{case}: in {path}, and no longer there" for case in before if case not in now]
     faults += [f"{case}: not in {path} yet: --accept" for case in now if case not in before]
     faults += [
-        f"{case}: {now[case]} figures asserted, {path} expects {before[case]}"
+        f"{case}: {counted(now[case], 'figure')} asserted, {path} expects {before[case]}"
         + (": --accept" if now[case] > before[case] else "")
         for case in now
         if case in before and cases[case].runs and now[case] != before[case]
     ]
-    said.append(f"{name}: {len(now)} test cases, {sum(now.values())} figures asserted")
+    said.append(
+        f"{name}: {counted(len(now), 'test case')}, {counted(sum(now.values()), 'figure')} asserted"
+    )
     return faults

@@ -11,7 +11,9 @@ from reframe.core.exceptions import (
     ExpectedFailureError,
     PerformanceError,
     ReframeError,
+    RunSessionTimeout,
     SanityError,
+    UnexpectedSuccessError,
     what,
 )
 
@@ -36,9 +38,16 @@ def key_of(testcase) -> str:
 
 
 def result_of(error: BaseException | None) -> str:
-    """The result of a test case that ended with an error."""
+    """The result of a test case that ended with an error.
+
+    What a check marks with ReFrame's own ``xfail`` is the failure that it is: a mark has no owner
+    and no end, so that only a waiver waives.
+    """
     if isinstance(error, Waived):
         return "waived"
+    if isinstance(error, ExpectedFailureError):
+        # ReFrame marks the sanity of a check, or else single figures.
+        return result_of(error.__context__) if error.__context__ else "fail"
     if isinstance(error, PerformanceError):
         return "fail"
     return "invalid" if isinstance(error, SanityError) else "error"
@@ -192,7 +201,12 @@ def _fom(check, figure: parse.Figure, judged) -> dict:
     }
 
 
-def unfinished(session, case: str, plan: dict) -> dict:
+#: Why a planned case has no result, where its session ended without one, and where it was killed.
+LEFT = "started or still planned when the session ended; never finished"
+KILLED = "started or still planned when the session was killed; never finished"
+
+
+def unfinished(session, case: str, plan: dict, reason: str = LEFT) -> dict:
     """The record of a planned case that never ended."""
     return _fields(session, case, "unfinished") | {
         "system": plan["system"],
@@ -200,7 +214,7 @@ def unfinished(session, case: str, plan: dict) -> dict:
         "environment": plan["environment"],
         "check": plan["check"],
         "tags": plan["tags"],
-        "reason": "started or still planned when the session ended; never finished",
+        "reason": reason,
     }
 
 
@@ -210,14 +224,23 @@ def _reason(task) -> str:
     if kind is None:
         return "not judged: ReFrame was told to leave out its sanity or performance phase"
     if error is not None and task.aborted:
-        cause = type(error.__cause__).__name__
         started = task.check.job is not None and task.check.job.jobid is not None
+        if isinstance(error.__cause__, RunSessionTimeout):
+            return f"{'stopped while it ran' if started else 'not run'}: budget spent"
+        cause = type(error.__cause__).__name__
         return f"{'stopped while it ran' if started else 'not started when stopped'} ({cause})"
+    if isinstance(error, ExpectedFailureError) and not isinstance(error, Waived):
+        file = waivers.path_of(paths.reference())
+        return f"xfail without a waiver: {_said(task.exc_info)}; only a waiver in {file} waives it"
     return str(error) if task.skipped and str(error) else _said(task.exc_info)
 
 
 def _said(exc_info: tuple) -> str:
     """An error in its own words, or in ReFrame's where it has none."""
     error = exc_info[1]
+    if isinstance(error, ExpectedFailureError) and error.__context__:
+        return f"{error}: {error.__context__}"
+    if isinstance(error, UnexpectedSuccessError):
+        return f"marked xfail, and passed: take the mark out: {error}"
     own = isinstance(error, (SanityError, PerformanceError, ReframeError)) and str(error)
     return str(error) if own else " ".join(what(*exc_info).split())

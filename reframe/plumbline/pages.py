@@ -1,20 +1,126 @@
-"""The docs' page of each paper: its numbers as printed, the reference ids, the known misprints."""
+"""The pages of the docs that are rendered: ``python -m plumbline.pages docs`` writes them.
+
+One for each paper (its numbers as printed, the reference ids, the known misprints), the tolerances
+with their reasons, and the placements.
+"""
 
 from __future__ import annotations
 
 import csv
 import re
+import sys
 from pathlib import Path
 
-from plumbline import refs
+from plumbline import paths, placement, reference, refs
 from plumbline.reference import References
 from plumbline.table import SITE, Row
+from plumbline.tolerance import Rules, Tolerance
 
 _HEAD = "Rendered by `make docs` from `reference/`; do not edit."
 
 
-def render(references: References, folder: Path) -> dict[str, str]:
-    """File name -> text of each page, and of their index.
+def write(docs: Path) -> None:
+    """Writes the rendered pages into the folder of the docs.
+
+    :raises Fault: if the reference tables are faulty.
+    """
+    for name, text in rendered(reference.loaded(paths.reference()), paths.reference()).items():
+        page = docs / name
+        page.parent.mkdir(parents=True, exist_ok=True)
+        page.write_text(text, encoding="utf-8")
+
+
+def rendered(references: References, folder: Path) -> dict[str, str]:
+    """Name in the docs -> text of every rendered page.
+
+    :arg folder: the reference folder.
+    """
+    return {
+        **{f"papers/{name}": text for name, text in papers(references, folder).items()},
+        "tolerances.md": tolerances(references.tables.rules),
+        "placements.md": placements(),
+    }
+
+
+def tolerances(rules: Rules) -> str:
+    """The page of the tolerances: each class with its rule and its reason."""
+    classes = [
+        f"| `{name}` | {rule.better} | {_allowed(rule)} | {_cell(rule.reason)} |"
+        for name, rule in rules.classes.items()
+    ]
+    warning, baseline = rules.warning, rules.baseline
+    return _TOLERANCES.format(
+        classes="\n".join(classes),
+        near=f"{warning.near:.0%}",
+        reason=_cell(warning.reason),
+        decides=", ".join(rules.decides),
+        sessions=baseline.sessions,
+        noise=f"{baseline.noise:.0%}",
+        alarms=f"{baseline.alarms:.1%}",
+    )
+
+
+_TOLERANCES = """# Tolerances
+
+Rendered by `make docs` from `reference/tolerance.yaml`; do not edit.
+
+How far a figure of merit may lie from its reference, by the class that `reference/foms.yaml` gives
+it. [Verdicts](verdicts.md#bounds) has how bounds come of it, [false alarms and power](power.md)
+what the rules come to.
+
+| class | better | allowed | reason |
+| --- | --- | --- | --- |
+{classes}
+
+## The warning band
+
+Beyond {near} of the distance to its bound, a figure that passes is told as near it.
+{reason}
+
+## Which row decides
+
+Of rows that match equally well, the first statistic of {decides} decides.
+
+## Site baselines
+
+At least {sessions} sessions; a spread, widened for how few they are, of at most {noise}; at most
+{alarms} of a healthy system's sessions fail by one figure.
+"""
+
+
+def _allowed(rule: Tolerance) -> str:
+    if rule.better == "neither":
+        return "nothing is asserted"
+    if rule.distribution:
+        return f"{rule.spreads:g} standard errors of the mean of {rule.samples} samples or more"
+    return f"{rule.floor:.0%}, or {rule.spreads:g} printed spreads"
+
+
+def placements() -> str:
+    """The page of the placements."""
+    described = placement.PLACEMENTS | {
+        "numa-M-N": "one task on the cores of NUMA domain M, with the memory of domain N"
+    }
+    lines = [f"| `{name}` | {_cell(meaning)} |" for name, meaning in described.items()]
+    return _PLACEMENTS.format(lines="\n".join(lines))
+
+
+_PLACEMENTS = """# Placements
+
+Rendered by `make docs` from `reframe/plumbline/placement.py`; do not edit.
+
+Where the tasks of a benchmark sit. A partition lists those that it has under `extras.placements` of
+[its file](systems.md), a check declares those that it runs in, and [each launcher](launchers.md) is
+told the exact cores, memory and GPUs.
+
+| placement | means |
+| --- | --- |
+{lines}
+"""
+
+
+def papers(references: References, folder: Path) -> dict[str, str]:
+    """File name -> text of each paper's page, and of their index.
 
     :arg folder: the reference folder, for its list of known misprints.
     """
@@ -116,3 +222,7 @@ _USUAL = {("kind", "measured"), ("statistic", "unstated")}
 def _cell(text: str) -> str:
     """Text for a cell of a Markdown table."""
     return re.sub(r"([|<>*_`\\])", r"\\\1", " ".join(str(text).split()))
+
+
+if __name__ == "__main__":
+    write(Path(sys.argv[1]))

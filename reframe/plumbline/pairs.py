@@ -18,10 +18,11 @@ from reframe.core.backends import getlauncher
 from reframe.core.exceptions import SanityError
 
 from plumbline import binding, placement, samples
-from plumbline.check import MOST_TOLD, Benchmark, last_words, topology_of
+from plumbline.check import Benchmark, last_words, topology_of
 from plumbline.parameters import references
 from plumbline.parse import Figure
 from plumbline.samples import Run
+from plumbline.verdict import MOST_TOLD
 
 #: ReFrame's scheduler -> shell words that print the nodes of a job, one a line: sbatch(1), "OUTPUT
 #: ENVIRONMENT VARIABLES"; qsub(1B) of PBS Professional, "PBS_NODEFILE"; IBM Spectrum LSF

@@ -161,7 +161,7 @@ def _launcher_of(
         return "local", "", "none"
     for name in names:
         path = which(name)
-        version = _mpi_version(path) if path else ""
+        version = mpi_version(path) if path else ""
         if version.startswith(mpi):
             return launcher, path, version
         if launcher == "hydra" and version.startswith("Intel MPI"):
@@ -191,7 +191,7 @@ def _libraries(path: str) -> dict[str, str]:
 
 
 @functools.cache
-def _mpi_version(launcher: str) -> str:
+def mpi_version(launcher: str) -> str:
     """Name and version of the MPI that a launcher belongs to, empty where it does not say."""
     said = _output([launcher, "--version"])
     if match := re.search(r"\(Open MPI\) (\S+)", said):

@@ -142,31 +142,22 @@ def plain(check: str) -> str:
     return re.sub(r" %\.\S+", "", check)
 
 
+def store(path: Path, text: str) -> None:
+    """Writes a file whole, or leaves it as it was.
+
+    :raises OSError: if it cannot be written.
+    """
+    partial = path.with_name(f"{path.name}.partial")
+    try:
+        with partial.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
 def sessions(results: Path) -> list[Path]:
     """The folders of all sessions, oldest first."""
     return sorted(path.parent for path in results.glob("sessions/*/plan.json"))
-
-
-def _running(holder: Path) -> str | None:
-    """The session that measures now: named in its holder's file, its process alive."""
-    told = (
-        re.fullmatch(r"(\S+) \(process (\d+)\)\s*", holder.read_text()) if holder.exists() else None
-    )
-    return told[1] if told and Path("/proc", told[2]).exists() else None
-
-
-def unfinished(results: Path) -> list[str]:
-    """Sessions that were cut off, a line each: planned cases have no record."""
-    found = []
-    running = _running(results / "measuring.holder")
-    for folder in sessions(results):
-        if folder.name == running:
-            continue
-        plan = json.loads((folder / "plan.json").read_text())
-        path = folder / "records.jsonl"
-        ended = {fields["case"] for fields in read(path)} if path.exists() else set()
-        missing = [case for case in plan["cases"] if case not in ended]
-        if missing:
-            total = len(plan["cases"])
-            found.append(f"{folder.name}: {len(missing)} of {total} cases have no result")
-    return found

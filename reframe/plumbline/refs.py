@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from plumbline import paths, reference, survey
+from plumbline import paths, reference
 from plumbline.errors import Fault
 from plumbline.parse import Figure
 from plumbline.reference import Bounds, References, told
@@ -143,6 +143,9 @@ def unused(rows: Iterable[Row]) -> list[Row]:
 
     :raises Fault: if a check file cannot be loaded.
     """
+    # It brings ReFrame, which nothing else here needs.
+    from plumbline import survey
+
     everywhere = ["--skip-system-check", "--skip-prgenv-check"]
     said = survey.reframe(["-c", str(paths.CHECKS), "--describe", *everywhere], "local")
     described = json.loads(said[said.index("[\n") : said.rindex("]") + 1])

@@ -11,6 +11,7 @@ import numpy as np
 from plumbline.errors import Fault
 
 _AGES = {"h": "hours", "d": "days", "w": "weeks"}
+_SHORT = {"s": "seconds", "m": "minutes"}
 
 
 @dataclass(frozen=True, order=True)
@@ -69,6 +70,7 @@ class Selection:
     system: str = ""
     partition: str = ""
     environment: str = ""
+    #: With or without its parameters.
     check: str = ""
     benchmark: str = ""
     metric: str = ""
@@ -86,6 +88,17 @@ class Selection:
 
 #: All there is.
 ALL = Selection()
+
+
+def span(text: str) -> datetime.timedelta:
+    """A length of time: ``90m``, ``6h``, ``14d``, ``2w``.
+
+    :raises Fault: if it is none.
+    """
+    found = re.fullmatch(r"(\d{1,5})([smhdw])", text)
+    if not found or not int(found[1]):
+        raise Fault(f"{text!r} is not a length of time (45s, 90m, 6h, 14d, 2w)")
+    return datetime.timedelta(**{{**_SHORT, **_AGES}[found[2]]: int(found[1])})
 
 
 def moment(text: str, end: bool = False) -> datetime.datetime:

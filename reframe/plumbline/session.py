@@ -15,23 +15,34 @@ import logging
 import os
 import re
 import sys
+import threading
+import time
+import warnings
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import fasteners
+import reframe.core.fields
 import reframe.core.runtime as rt
+import reframe.core.variables
 from reframe.core.exceptions import JobNotStartedError, what
 from reframe.core.logging import getlogger
+from reframe.core.schedulers import local
+from reframe.core.warnings import ReframeDeprecationWarning, user_deprecation_warning
 from reframe.frontend import executors
+from reframe.frontend.executors import policies
 
 from plumbline import (
     closing,
     configuration,
+    leftovers,
     outcome,
     paths,
     placement,
     record,
     reference,
+    slurm_jobs,
     system,
     waivers,
 )
@@ -48,6 +59,7 @@ def configure(argv: list[str]) -> dict:
     :raises Fault: if a system file or a reference table is faulty.
     """
     global current
+    _without_stack_walks()
     running = any(a in ("--run", "--dry-run") or re.match(r"-[a-zA-Z]*r", a) for a in argv[1:])
     name = configuration.session_id()
     full, level = configuration.asked_for("full", argv[1:]), configuration.log_level(argv[1:])
@@ -59,8 +71,25 @@ def configure(argv: list[str]) -> dict:
         current = Session(name, dry_run="--dry-run" in argv, extras=_extras(argv))
         current.announced = running
         watch(current)
+        slurm_jobs.watch()
         atexit.register(current.close)
     return site
+
+
+def _without_stack_walks() -> None:
+    """Has ReFrame look for the line that a deprecation is to be blamed on only where it is told.
+
+    It makes a deprecated variable of its own in each test case, suppresses the warning, and walks
+    the stack for it all the same: three quarters of the time that making a test case takes.
+    """
+    for module in (reframe.core.variables, reframe.core.fields):
+        module.user_deprecation_warning = _warning_unless_suppressed
+
+
+def _warning_unless_suppressed(message: str, from_version: str = "0.0.0") -> None:
+    action, *_, kind = next(iter(warnings.filters))[:3]
+    if (action, kind) != ("ignore", ReframeDeprecationWarning):
+        user_deprecation_warning(message, from_version)
 
 
 def _hold_references(site: dict) -> None:
@@ -89,13 +118,20 @@ def _hold_references(site: dict) -> None:
 
 
 def _extras(argv: list[str]) -> dict[str, str]:
-    """What ``--session-extras`` says, as ReFrame reads it."""
+    """What ``--session-extras`` says, as ReFrame reads it.
+
+    :raises Fault: if a part has no ``=``: ReFrame would measure, and break when it stores that.
+    """
     pairs = {}
     for index, argument in enumerate(argv):
         option, equals, value = argument.partition("=")
         if option == "--session-extras":
             value = value if equals else "".join(argv[index + 1 : index + 2])
-            pairs |= dict(p.split("=", maxsplit=1) for p in value.split(",") if "=" in p)
+            for part in value.split(","):
+                if "=" not in part:
+                    raise Fault(f"--session-extras {value}: {part!r} is no KEY=VALUE")
+                name, _, text = part.partition("=")
+                pairs[name] = text
     return pairs
 
 
@@ -111,10 +147,16 @@ def watch(session: Session) -> None:
             # ReFrame would print a traceback, and exit as if a test case had failed.
             print(f"plumbline: {err}", file=sys.stderr)
             raise SystemExit(2) from None
-        self.policy.task_listeners.append(session)
+        # ReFrame's own --duration would repeat the cases until then.
+        self.policy.timeout_expired = session.spent
+        # First of all: a case that ReFrame says has ended is in the records already.
+        self.policy.task_listeners.insert(0, session)
         return run_all(self, testcases, restored_cases)
 
     executors.Runner.runall = watched
+    # ReFrame sleeps as long as a clock that was set back lies behind, and takes a job for timed out
+    # by one that was set forward. These two modules ask it only for how long something took.
+    policies.time = local.time = SimpleNamespace(time=time.monotonic, sleep=time.sleep)
     fail = executors.RegressionTask.fail
 
     @functools.wraps(fail)
@@ -130,6 +172,15 @@ def watch(session: Session) -> None:
         self.xfail((type(known), known, exc_info[2]))
 
     executors.RegressionTask.fail = failed
+    expect = executors.RegressionTask.xfail
+
+    @functools.wraps(expect)
+    def expected(self, exc_info=None):
+        exc_info = exc_info or sys.exc_info()
+        known = outcome.waived_case(self, exc_info)
+        expect(self, (type(known), known, exc_info[2]) if known else exc_info)
+
+    executors.RegressionTask.xfail = expected
 
 
 class Session(executors.TaskEventListener):
@@ -154,6 +205,12 @@ class Session(executors.TaskEventListener):
         self.supervised = False
         self._closed = False
         self._lock = None
+        self._running = None
+        self._to_judge: set[str] = set()
+        self._began = time.monotonic()
+        self._clock = time.time() - self._began
+        #: Seconds until it ends, finished or not; no limit if 0.
+        self.budget = float(os.environ.get(BUDGET) or 0)
 
     # -- before the first job ---------------------------------------------------------------
 
@@ -174,13 +231,28 @@ class Session(executors.TaskEventListener):
         if not self.dry_run:
             try:
                 self._claim_machine(testcases)
+                # What runs on a node of a sweep is its job's, whatever became of the sweep.
+                if configuration.ON_NODE not in os.environ:
+                    leftovers.settle(
+                        paths.results(), os.environ.get(leftovers.ORPHANS, "cancel"), self._found
+                    )
+                self._running = leftovers.claim(self.folder)
             except OSError as err:
                 raise Fault(_unwritable(paths.results(), err)) from None
-        jobs, node_hours = 0, 0.0
+            except threading.ThreadError as err:
+                # What fasteners makes of a file system without locks.
+                raise Fault(
+                    f"{paths.results()}: cannot be locked ({err}): set PLUMBLINE_RESULTS to a "
+                    f"folder on a file system with locks"
+                ) from None
+            self._note_clock()
+            os.environ[leftovers.MARK] = os.path.realpath(self.folder)
+        jobs, node_hours, of_partition = 0, 0.0, Counter()
         for testcase in testcases:
             check, partition, environ = testcase
             nodes, hours = _cost(check, partition)
             jobs, node_hours = jobs + 1, node_hours + nodes * hours
+            of_partition[partition] += 1
             self.planned[outcome.key_of(testcase)] = {
                 "check": check.display_name,
                 "system": rt.runtime().system.name,
@@ -190,9 +262,12 @@ class Session(executors.TaskEventListener):
                 "nodes": nodes,
                 "hours": hours,
             }
+        queued = sum(min(count, part.max_jobs) for part, count in of_partition.items())
+        if not self.dry_run:
+            self.notes += _left_out(testcases)
         print(
-            f"plumbline: session {self.name}: {jobs} job(s), at most {node_hours:.2f} node-hours "
-            f"by their time limits",
+            f"plumbline: session {self.name}: {jobs} job(s), {queued} queued at once; at most "
+            f"{node_hours:.2f} node-hours by their time limits",
             flush=True,
         )
         if not self.dry_run:
@@ -201,16 +276,35 @@ class Session(executors.TaskEventListener):
                 "session": self.name,
                 "extras": self.extras,
                 "system": rt.runtime().system.name,
+                "schedulers": sorted({_scheduler(testcase) for testcase in testcases}),
                 "cases": self.planned,
             }
             try:
                 self.folder.mkdir(parents=True, exist_ok=True)
-                (self.folder / "plan.json").write_text(json.dumps(plan, indent=1))
+                record.store(self.folder / "plan.json", json.dumps(plan, indent=1))
             except OSError as err:
                 raise Fault(_unwritable(self.folder, err)) from None
 
+    def _found(self, line: str) -> None:
+        """Tells what a killed session left, now and at the end."""
+        print(f"plumbline: {line}", flush=True)
+        self.notes.append(line)
+
+    def _note_clock(self) -> None:
+        """Tells of sessions that began after now."""
+        names = [folder.name for folder in record.sessions(paths.results())]
+        later = max(names, default="")
+        if later > self.name:
+            self.notes.append(
+                f"the clock stands before the start of session {later}: sessions are in the order "
+                f"of their clocks, which is not the one in which they ran"
+            )
+
     def _claim_machine(self, testcases) -> None:
-        """Two sessions that measure on one machine would measure each other."""
+        """Two sessions that measure on one machine would measure each other. On a node of a sweep
+        its job has the node for itself, and shares the results' folder with the others."""
+        if configuration.ON_NODE in os.environ:
+            return
         if not any(testcase.partition.scheduler.is_local for testcase in testcases):
             return
         path = paths.results() / "measuring.lock"
@@ -231,7 +325,16 @@ class Session(executors.TaskEventListener):
     def on_task_setup(self, task):
         """A case is being set up: nothing to keep."""
 
-    on_task_run = on_task_compile = on_task_exit = on_task_compile_exit = on_task_setup
+    on_task_run = on_task_compile = on_task_compile_exit = on_task_setup
+
+    def on_task_exit(self, task):
+        """A case has run, and is to be judged next."""
+        self._to_judge.add(outcome.key_of(task.testcase))
+
+    def spent(self) -> bool:
+        """Whether the budget is spent; what has run is judged first, as far as that is soon."""
+        over = time.monotonic() - self._began - self.budget if self.budget else -1
+        return over >= (_LAST if self._to_judge else 0)
 
     def on_task_success(self, task):
         judged = hasattr(task.check, "judgements") or not hasattr(task.check, "figures")
@@ -250,12 +353,13 @@ class Session(executors.TaskEventListener):
     def on_task_abort(self, task):
         self.keep(task, "aborted")
 
-    # An expected failure or success that no waiver tells of is an error of the check.
+    # ReFrame's own marks waive nothing: what ends so is a failure, but for a waiver.
     on_task_xfailure = on_task_xsuccess = on_task_failure
 
     def keep(self, task, result: str) -> None:
         """Writes the record of a case that ended."""
         fields = outcome.of_task(self, task, result)
+        self._to_judge.discard(fields["case"])
         ended = (fields["case"], fields["attempt"])
         if ended in self._ended:
             # A signal while ReFrame was clearing up after it: its verdict stands already.
@@ -304,8 +408,15 @@ class Session(executors.TaskEventListener):
                 "plain reframe: this session was not held against the inventory, and the exit "
                 "code is ReFrame's own; `plumbline run` does both"
             )
+        self.notes += slurm_jobs.notes
         if not self.dry_run:
             self.notes += waivers.told(waivers.loaded(paths.reference()), self.records)
+            jumped = time.time() - time.monotonic() - self._clock
+            if abs(jumped) > _JUMP:
+                self.notes.append(
+                    f"the clock jumped by {jumped:+.0f} s while it ran: times in its records, and "
+                    f"what ran into a time limit, are to be seen in that light"
+                )
         print(closing.table(self.told(), len(self.planned)))
         if self.records and not any(f["result"] != "skip" for f in self.records):
             self.notes.append("nothing was measured: every test case was skipped")
@@ -316,8 +427,11 @@ class Session(executors.TaskEventListener):
         if self.records and not self.dry_run:
             print(f"plumbline: records: {self.folder / 'records.jsonl'}", flush=True)
         if self._lock:
-            (paths.results() / "measuring.holder").unlink(missing_ok=True)
+            # On a disk that turned read-only it stays, and names a process that is gone.
+            with contextlib.suppress(OSError):
+                (paths.results() / "measuring.holder").unlink(missing_ok=True)
             self._lock.release()
+        leftovers.release(self.folder, self._running)
         if self.lost:
             # ReFrame's own exit code knows nothing of records.
             sys.stdout.flush()
@@ -330,6 +444,8 @@ class Session(executors.TaskEventListener):
         try:
             (self.folder / "end.json").write_text(json.dumps(end, indent=1))
         except OSError as err:
+            with contextlib.suppress(OSError):
+                (self.folder / "end.json").unlink(missing_ok=True)
             print(f"plumbline: {_unwritable(self.folder, err)}")
 
     def told(self) -> list[dict]:
@@ -355,6 +471,17 @@ class Session(executors.TaskEventListener):
         return 0 if self.dry_run and self.records else code
 
 
+def _scheduler(testcase) -> str:
+    return testcase.partition.scheduler.registered_name
+
+
+#: Variable with the seconds that a session may take.
+BUDGET = "PLUMBLINE_BUDGET"
+#: Seconds beyond it in which what has run is still judged.
+_LAST = 60
+#: Seconds that a clock may be set right by without a word.
+_JUMP = 5
+
 #: Variable that names the file a dry run's survey goes to.
 SURVEY = "PLUMBLINE_SURVEY"
 
@@ -378,6 +505,7 @@ def _surveyed(task, fields: dict) -> dict:
         "runs": fields["result"] == "pass",
         "result": fields["result"],
         "reason": fields["reason"],
+        "seconds": _cost(check, task.testcase.partition)[1] * 3600,
         "figures": len(figures),
         "asserted": len(asserted),
         "references": sorted({name for ids in asserted for name in ids}),
@@ -387,6 +515,18 @@ def _surveyed(task, fields: dict) -> dict:
 def case_name(check: str, fields: dict) -> str:
     """A test case as ReFrame lists it, without the hash."""
     return f"{check} @{fields['system']}:{fields['partition']}+{fields['environment']}"
+
+
+def _left_out(testcases) -> list[str]:
+    """The nodes that take no jobs, so that ``--distribute`` leaves them out: a line a partition."""
+    partitions = {
+        case.partition.fullname: case.partition
+        for case in testcases
+        if getattr(case.check, "pinned_to", None)
+        and case.partition.scheduler.registered_name in ("slurm", "squeue")
+    }
+    found = {name: slurm_jobs.unavailable(partition) for name, partition in partitions.items()}
+    return [f"{name}: not measured: {'; '.join(nodes)}" for name, nodes in found.items() if nodes]
 
 
 def _unwritable(folder: Path, err: OSError) -> str:

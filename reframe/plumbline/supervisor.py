@@ -8,8 +8,10 @@ from pathlib import Path
 
 from plumbline import (
     build,
+    configuration,
     environments,
     inventory,
+    leftovers,
     paths,
     record,
     reference,
@@ -31,11 +33,22 @@ REFUSED = {
     ),
 }
 
+#: ReFrame's options that ask for some checks or environments: who did misses no others.
+_NARROWING = (("-n", "--name"), ("-t", "--tag"), ("-p", "--prgenv"), ("-E", "--filter-expr"))
 
-def run(system: str | None, arguments: list[str], strict: bool) -> int:
+
+def run(
+    system: str | None,
+    arguments: list[str],
+    strict: bool,
+    budget: float = 0,
+    orphans: str = "cancel",
+) -> int:
     """Runs the checks and gives the session's exit code.
 
     :arg arguments: ReFrame's own, without ``-r``; ``-c`` only for other checks than ours.
+    :arg budget: seconds that the session may take; no limit if 0.
+    :arg orphans: what becomes of jobs that a killed session left: ``cancel`` or ``keep``.
     :raises Fault: if a check cannot be loaded, or the configuration is faulty.
     """
     for option, why in REFUSED.items():
@@ -48,10 +61,13 @@ def run(system: str | None, arguments: list[str], strict: bool) -> int:
     variables = _values(arguments, "-S", "--setvar")
     there = survey.listed(system, named_checks or [str(paths.CHECKS)], variables)
     os.environ["RFM_CONFIG_FILES"] = str(paths.SETTINGS)
+    os.environ[leftovers.ORPHANS] = orphans
+    if budget:
+        os.environ[session.BUDGET] = str(budget)
     os.environ["PLUMBLINE_STRICT"] = "1" if strict else os.environ.get("PLUMBLINE_STRICT", "0")
     named = [f"--system={system}"] if system else []
     given = [] if named_checks else ["-c", str(paths.CHECKS)]
-    sys.argv = ["reframe", *given, *named, "-r", *arguments]
+    sys.argv = ["reframe", *given, *named, "-r", *_tagged(arguments)]
     from reframe.frontend.cli import main
 
     try:
@@ -61,18 +77,33 @@ def run(system: str | None, arguments: list[str], strict: bool) -> int:
         code = end.code if isinstance(end.code, int) else 2
     ended = session.current
     if ended is None or not ended.planned:
-        for line in _unbuilt(there):
-            print(f"plumbline: {line}", file=sys.stderr)
         return 2
-    if own:
+    if configuration.ON_NODE in os.environ:
+        ended.notes.append("one node of a sweep: the sweep says what should run on it")
+        faults = []
+    elif own:
         faults = _against_inventory(ended, there, strict)
     else:
         ended.notes.append("other checks than checks/: not held against the inventory")
         faults = []
     ended.supervised = True
-    ended.notes += _unbuilt(there)
+    if not any(_values(arguments, *option) for option in _NARROWING):
+        ended.notes += _unbuilt(there)
     ended.faults = faults
     return ended.close() or (2 if code else 0)
+
+
+def _tagged(arguments: list[str]) -> list[str]:
+    """A command line with tags in the place of modes, which are no more than these here: beside
+    ``--mode``, ReFrame 4.10.4 takes ``-p`` for one pattern more than all of them."""
+    found, words = [], iter(arguments)
+    for word in words:
+        option, equals, value = word.partition("=")
+        if option == "--mode":
+            value = value if equals else next(words, "")
+            word = f"--tag=^{value}$" if value in configuration.TAGS else f"--mode={value}"
+        found.append(word)
+    return found
 
 
 def _values(arguments: list[str], short: str, long: str) -> list[str]:

@@ -26,6 +26,7 @@ class Case:
 
     :ivar name: as ReFrame lists it, without the hash.
     :ivar runs: whether it would run; if not, ``reason`` says why and how to mend it.
+    :ivar seconds: that its job may take, by its time limit.
     :ivar figures: how many figures of merit it measures, and ``asserted``, how many of them a
         reference bounds.
     :ivar references: ids of the rows that bound them.
@@ -36,6 +37,7 @@ class Case:
     runs: bool
     result: str
     reason: str | None
+    seconds: float
     figures: int
     asserted: int
     references: list[str]
@@ -100,15 +102,16 @@ def listed(system: str | None, checks: list[str], variables: list[str]) -> set[s
     return cases
 
 
-def surveyed(system: str | None, checks: list[str], arguments: list[str]) -> list[Case]:
+def surveyed(system: str | None, checks: list[str], arguments: list[str], **env: str) -> list[Case]:
     """The test cases of a system, by ReFrame's dry run.
 
+    :arg env: what its environment has beside this one.
     :raises Fault: if a check file cannot be loaded or the system is unknown.
     """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "survey.json"
         settings = {session.SURVEY: str(path), "PLUMBLINE_RESULTS": folder, "PLUMBLINE_STRICT": "0"}
-        reframe([*_from(checks), "--dry-run", *arguments], system, **settings)
+        reframe([*_from(checks), "--dry-run", *arguments], system, **settings, **env)
         return [Case(**fields) for fields in json.loads(path.read_text())]
 
 

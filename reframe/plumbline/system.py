@@ -24,6 +24,7 @@ from plumbline import (
     schedulers,  # noqa: F401  registers ours
 )
 from plumbline.table import Row, Tables
+from plumbline.words import counted
 
 
 @functools.cache
@@ -189,24 +190,21 @@ def faults_of_rows(rows: Iterable[Row], tables: Tables, systems: dict[str, dict]
 
     :arg systems: name -> content of the system's file.
     """
-    homeless: dict[str, list[str]] = {}
+    homeless: dict[str, list[Row]] = {}
     for row in rows:
-        where = tables.where[row.id]
         content = systems.get(row.system)
         if content is None:
-            homeless.setdefault(row.system, []).append(where)
+            homeless.setdefault(row.system, []).append(row)
             continue
         environments = [environment["name"] for environment in content.get("environments", [])]
         if row.toolchain and row.toolchain not in environments:
-            yield (
-                f"{where}: column toolchain: {row.toolchain!r} is no environment of "
-                f"{row.system}; it has {', '.join(environments)}"
-            )
+            told = f"{row.toolchain!r} is no environment of {row.system}; it has "
+            yield tables.fault(row, "toolchain", told + ", ".join(environments))
         partitions = [partition["name"] for partition in content["systems"][0]["partitions"]]
         partition = row.conditions.get("partition")
         if partition and partition not in partitions:
-            yield f"{where}: column conditions: {row.system} has no partition {partition!r}"
-    for system, places in homeless.items():
-        more = f" (and {len(places) - 1} more rows)" if len(places) > 1 else ""
+            yield tables.fault(row, "conditions", f"{row.system} has no partition {partition!r}")
+    for system, (first, *others) in homeless.items():
+        more = f" (and {counted(len(others), 'more row')})" if others else ""
         file = paths.systems() / f"{system}.yaml"
-        yield f"{places[0]}: column system: {system!r} has no {file}{more}"
+        yield tables.fault(first, "system", f"{system!r} has no {file}{more}")

@@ -7,8 +7,9 @@ skipped the row would assert less than it seems to.
 from __future__ import annotations
 
 import csv
+import difflib
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
@@ -176,6 +177,10 @@ class Tables:
     sources: dict[str, Source] = field(default_factory=dict)
     conditions: dict[str, Condition] = field(default_factory=dict)
 
+    def fault(self, row: Row, column: str, told: str) -> str:
+        """What is wrong with a cell, with file, line, the row's id and the column."""
+        return _fault_of_cell(self.where[row.id], row.id, column, told)
+
     def half_digits(self, row: Row, unit: str) -> tuple[float, float]:
         """Half of the last digit printed of a row's value, and of its spread, in the given unit:
         what the rounding of each may hide."""
@@ -209,7 +214,7 @@ def read_yaml(path: Path) -> object:
     """
     try:
         with path.open(encoding="utf-8") as file:
-            return yaml.load(file, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+            return yaml.load(file, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - both are safe
     except yaml.MarkedYAMLError as err:
         mark = err.problem_mark
         where = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
@@ -219,16 +224,52 @@ def read_yaml(path: Path) -> object:
         raise Fault(f"{path}: cannot be read: {err}") from None
 
 
-def read_model(path: Path, model: type[pydantic.BaseModel]):
+def read_model(path: Path, model: type[pydantic.BaseModel], entry: str = ""):
+    """What a YAML file holds.
+
+    :arg entry: what an entry of it is called, if it is a list of them; each has an ``id``.
+    :raises Fault: with every fault of the file, a line each.
+    """
+    content = read_yaml(path)
     try:
-        return model.model_validate(read_yaml(path))
+        return model.model_validate(content)
     except pydantic.ValidationError as err:
-        raise Fault("\n".join(_told(path, fault) for fault in err.errors())) from None
+        told = [f"{path}: {_told(fault, content, model, entry)}" for fault in err.errors()]
+        raise Fault("\n".join(told)) from None
 
 
-def _told(path: Path, fault: dict) -> str:
-    place = ".".join(map(str, fault["loc"])) or "file"
-    return f"{path}: {place}: {fault['msg']}"
+def _told(fault: dict, content: object, model: type[pydantic.BaseModel], entry: str) -> str:
+    """A fault that pydantic found, where and in plain words."""
+    place, start = list(fault["loc"]), ""
+    if entry and place:
+        number = place.pop(0)
+        name = content[number].get("id") if isinstance(content[number], dict) else None
+        start = f"{entry} {number + 1}{f' ({name})' if name else ''}: "
+    key = place[-1] if place else ""
+    words = fault["msg"].removeprefix("Value error, ")
+    if fault["type"] == "extra_forbidden":
+        known = _keys(model, fault["loc"][:-1])
+        near = difflib.get_close_matches(str(key), known, n=1)
+        words = f"no such key; there are {', '.join(known)}"
+        words = f"no such key: {near[0]!r} is meant?" if near else words
+    elif fault["type"] == "missing":
+        words = "is missing"
+    where = f"{'.'.join(map(str, place))}: " if place else "" if start else "file: "
+    return f"{start}{where}{words}"
+
+
+def _keys(model: type[pydantic.BaseModel], place: Sequence[str | int]) -> list[str]:
+    """The keys that a file may have at a place."""
+    schema = model.model_json_schema()
+    here = schema
+    for key in [*place, None]:
+        if "$ref" in here:
+            here = schema["$defs"][here["$ref"].rpartition("/")[2]]
+        if key is None:
+            break
+        there = here.get("properties", {}).get(key) or here.get("additionalProperties")
+        here = there or here.get("items", {})
+    return list(here.get("properties", {}))
 
 
 def read_foms(path: Path) -> dict[str, dict[str, Fom]]:
@@ -245,6 +286,11 @@ def read_foms(path: Path) -> dict[str, dict[str, Fom]]:
                     raise Fault(f"{path}: {benchmark}: {metric} is registered twice")
                 metrics[metric] = group
     return foms
+
+
+def _fault_of_cell(where: str, name: str | None, column: str, told: str) -> str:
+    row = f"row {name}: " if name else ""
+    return f"{where}: {row}column {column}: {told}"
 
 
 def read_rows(path: Path) -> tuple[list[tuple[int, dict[str, str], Row]], list[str]]:
@@ -265,18 +311,18 @@ def read_rows(path: Path) -> tuple[list[tuple[int, dict[str, str], Row]], list[s
             for cells in reader:
                 line = reader.line_num
                 where = f"{path}:{line}"
+                name = cells.get("id")
                 if None in cells or None in cells.values():
-                    faults.append(
-                        f"{where}: column {columns[-1]}: more or fewer cells than columns"
-                    )
+                    told = "more or fewer cells than columns"
+                    faults.append(_fault_of_cell(where, name, columns[-1], told))
                     continue
                 try:
                     rows.append((line, cells, Row.model_validate(cells)))
                 except pydantic.ValidationError as err:
                     for fault in err.errors():
                         column = str(fault["loc"][0]) if fault["loc"] else "row"
-                        told = f"column {column}: {cells.get(column)!r}: {fault['msg']}"
-                        faults.append(f"{where}: {told}")
+                        told = f"{cells.get(column)!r}: {fault['msg']}"
+                        faults.append(_fault_of_cell(where, name, column, told))
     except (csv.Error, UnicodeDecodeError) as err:
         faults.append(f"{path}:{line + 1}: no valid table from here: {err}")
     except OSError as err:
@@ -326,12 +372,13 @@ def load(folder: Path) -> Tables:
         for line, cells, row in rows:
             where = f"{path}:{line}"
             if row.id in tables.rows:
-                faults.append(f"{where}: column id: {row.id!r} is also in {tables.where[row.id]}")
+                told = f"{row.id!r} is also in {tables.where[row.id]}"
+                faults.append(_fault_of_cell(where, row.id, "id", told))
                 continue
             tables.rows[row.id], tables.where[row.id] = row, where
             tables.printed[row.id] = cells
     for row in tables.rows.values():
-        faults += [f"{tables.where[row.id]}: {fault}" for fault in _faults_of_row(row, tables)]
+        faults += [tables.fault(row, *fault) for fault in _faults_of_row(row, tables)]
     faults += _faults_between(tables)
     if faults:
         raise Fault("\n".join(faults))
@@ -373,34 +420,35 @@ def _fault_of_same(same: str, fom: Fom, tables: Tables) -> str | None:
     return None
 
 
-def _faults_of_row(row: Row, tables: Tables) -> Iterator[str]:
+def _faults_of_row(row: Row, tables: Tables) -> Iterator[tuple[str, str]]:
+    """What is wrong with a row: columns, and what is wrong in each."""
     if row.source not in tables.sources:
-        yield f"column source: {row.source!r} is not in sources.yaml"
+        yield "source", f"{row.source!r} is not in sources.yaml"
     for key in row.conditions:
         if key not in tables.conditions:
-            yield f"column conditions: key {key!r} is not in conditions.yaml"
+            yield "conditions", f"key {key!r} is not in conditions.yaml"
     runs = row.conditions.get("runs", "1")
     if not runs.isdecimal() or int(runs) < 1:
-        yield f"column conditions: runs={runs} is no number of runs"
+        yield "conditions", f"runs={runs} is no number of runs"
     fom = tables.foms.get(row.benchmark, {}).get(row.metric)
     if row.benchmark not in tables.foms:
-        yield f"column benchmark: {row.benchmark!r} is not in foms.yaml"
+        yield "benchmark", f"{row.benchmark!r} is not in foms.yaml"
     elif fom is None:
-        yield f"column metric: {row.benchmark} {row.metric!r} is not in foms.yaml"
+        yield "metric", f"{row.benchmark} {row.metric!r} is not in foms.yaml"
     else:
         try:
             value, spread = row.used(fom.unit)
         except units.UnitError as err:
-            yield f"column {'unit_used' if row.unit_used else 'unit'}: {err}"
+            yield "unit_used" if row.unit_used else "unit", str(err)
             return
         if spread > abs(value):
-            yield f"column spread: {row.spread:g} is larger than the value"
+            yield "spread", f"{row.spread:g} is larger than the value"
         rule = tables.rules.classes[fom.tolerance]
         if rule.better != "neither" and value < 0:
-            yield f"column value: {value:g} is negative"
+            yield "value", f"{value:g} is negative"
         bounding = row.kind == "measured" and rule.decides(row, tables.rules.decides)
         if bounding and value == 0:
-            yield "column value: 0 bounds nothing"
+            yield "value", "0 bounds nothing"
 
 
 def key_of(row: Row) -> tuple:
@@ -416,7 +464,7 @@ def _faults_between(tables: Tables) -> Iterator[str]:
         key = (row.source, *key_of(row))
         if key in seen:
             other = tables.where[seen[key].id]
-            yield f"{tables.where[row.id]}: column id: the same key as {seen[key].id} ({other})"
+            yield tables.fault(row, "id", f"the same key as {seen[key].id} ({other})")
         seen.setdefault(key, row)
     published: dict[tuple, Row] = {}
     for row in tables.rows.values():
@@ -425,7 +473,5 @@ def _faults_between(tables: Tables) -> Iterator[str]:
     for row in tables.rows.values():
         shadowed = published.get((row.system, row.benchmark, row.metric))
         if row.source == SITE and shadowed and not units.same(row.unit, shadowed.unit):
-            yield (
-                f"{tables.where[row.id]}: column unit: {row.unit!r}, but {shadowed.id}, which it "
-                f"shadows, is in {shadowed.unit!r}: write it in that unit"
-            )
+            told = f"{row.unit!r}, but {shadowed.id}, which it shadows, is in {shadowed.unit!r}"
+            yield tables.fault(row, "unit", f"{told}: write it in that unit")

@@ -21,6 +21,7 @@ import pydantic
 from plumbline import placement, record, table
 from plumbline.errors import Fault
 from plumbline.tolerance import Text
+from plumbline.words import counted
 
 #: Results of a test case that a waiver may cover. ``above-ceiling`` is none of them: a measurement
 #: that cannot be true is to be mended, not lived with.
@@ -32,9 +33,15 @@ LONGEST = datetime.timedelta(days=366)
 
 def _a_date(value: object) -> object:
     """Numbers would be taken as seconds since 1970."""
-    if isinstance(value, str) or type(value) is datetime.date:
+    if type(value) is datetime.date:
         return value
-    raise ValueError("no date, such as 2026-12-31")
+    if not isinstance(value, str):
+        raise ValueError("no date, such as 2026-12-31")
+    try:
+        found = datetime.datetime.strptime(value, "%d.%m.%Y").date()
+    except ValueError:
+        return value
+    raise ValueError(f"write {found}")
 
 
 class Match(pydantic.BaseModel):
@@ -97,6 +104,12 @@ class _Waivers(pydantic.RootModel[list[Waiver]]):
     @classmethod
     def _none_left(cls, content: object) -> object:
         """A file in which the last waiver was deleted holds none."""
+        if isinstance(content, dict):
+            raise ValueError(
+                "it is a list of waivers, each begun with a dash, such as `- {id: slow-disk, "
+                "reason: one disk is slow, owner: storage team, expires: 2026-12-31, match: "
+                "{system: NAME}}`"
+            )
         return [] if content is None else content
 
 
@@ -150,7 +163,7 @@ def load(folder: Path) -> list[Waiver]:
     path = path_of(folder)
     if not path.exists():
         return []
-    found = table.read_model(path, _Waivers).root
+    found = table.read_model(path, _Waivers, "waiver").root
     counts = Counter(waiver.id for waiver in found)
     faults = [f"{path}: id {name!r} stands {n} times" for name, n in counts.items() if n > 1]
     latest = today() + LONGEST
@@ -247,8 +260,8 @@ def _seen(waiver: Waiver, records: list[dict]) -> tuple[int, str]:
                 faults += fom["verdict"] == "fail" or fom["waiver"] == waiver.id
                 figures += fom["verdict"] == "pass"
     if figures:
-        return faults, f"{figures} figure(s) that it names passed"
-    return faults, f"{cases} test case(s) that it names measured" if cases else ""
+        return faults, f"{counted(figures, 'figure')} that it names passed"
+    return faults, f"{counted(cases, 'test case')} that it names measured" if cases else ""
 
 
 def faults_of(

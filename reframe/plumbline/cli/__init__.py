@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import re
 
 import click
 
@@ -26,7 +27,7 @@ class _Group(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.list_commands(ctx):
             return None
-        return getattr(importlib.import_module(f"{__name__}.{cmd_name}"), cmd_name)
+        return _summarized(getattr(importlib.import_module(f"{__name__}.{cmd_name}"), cmd_name))
 
     def invoke(self, ctx: click.Context):
         try:
@@ -38,6 +39,16 @@ class _Group(click.Group):
             for line in str(err).splitlines():
                 click.echo(f"plumbline: {line}", err=True)
             ctx.exit(2)
+
+
+def _summarized(command: click.Command) -> click.Command:
+    """A command whose first sentence stands whole in the list of commands, where click would cut
+    it."""
+    paragraph = " ".join((command.help or "").partition("\n\n")[0].split())
+    command.short_help = command.short_help or re.sub(r"(?<=\.) .*", "", paragraph).rstrip(".")
+    for under in getattr(command, "commands", {}).values():
+        _summarized(under)
+    return command
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})

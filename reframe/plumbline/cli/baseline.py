@@ -10,6 +10,7 @@ import click
 
 from plumbline.cli.common import say, warn
 from plumbline.errors import Fault
+from plumbline.words import counted, some
 
 
 @click.command()
@@ -18,12 +19,14 @@ from plumbline.errors import Fault
 @click.option("--by", metavar="NAME", help="Who takes it; kept in the rows (default: your login).")
 @click.option("--last", type=click.IntRange(min=2), default=30, show_default=True,
               metavar="N", help="The newest sessions of a test case that count.")  # fmt: skip
-@click.option("--dry-run", is_flag=True, help="Only show what would change.")
+@click.option("--dry-run", is_flag=True, help="Only show what would change, with --accept too.")
 @click.option("--format", "form", type=click.Choice(["text", "json", "csv"]), default="text",
               show_default=True, help="csv: the table as it would be.")  # fmt: skip
 def baseline(system: str, accept: bool, by: str | None, last: int, dry_run: bool, form: str):
-    """Make reference/site/SYSTEM.csv from the stored sessions, and show what that changes; the next
-    run asserts it.
+    """Make a system's site references from its stored sessions.
+
+    Writes reference/site/SYSTEM.csv, which the next run asserts, and shows what that changes; with
+    --dry-run it only shows.
 
     Each row is the median over the sessions that passed as the newest did: same build, conditions
     and samples. Fewer than three are refused, and figures that vary too much are left out. A bound
@@ -39,11 +42,12 @@ def baseline(system: str, accept: bool, by: str | None, last: int, dry_run: bool
     with History(say=warn) as history:
         records = baselines.records_of(system, history, last)
         proposals, left_out = baselines.propose(system, records, rules, last)
+        if waived := baselines.waived(system, history, last):
+            left_out["waived: a known fault is no baseline"] = waived
     for fault in history.faults:
         warn(f"left out: {fault}")
     for reason, names in left_out.items():
-        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-        warn(f"left out: {reason}: {', '.join(names[:3])}{more}")
+        warn(f"left out: {reason}: {some(names)}")
     if not proposals:
         raise Fault(f"no baseline for {system!r}: {', '.join(left_out) or 'no session passed'}")
     path = paths.reference() / "site" / f"{system}.csv"
@@ -66,6 +70,8 @@ def baseline(system: str, accept: bool, by: str | None, last: int, dry_run: bool
         warn(f"{path}: not written: {changes.counts(found)}: look at what is loosened or gone, "
              f"then say --accept")  # fmt: skip
         sys.exit(1)
+    if dry_run:
+        warn(f"{path}: not written: a dry run")
     sys.exit(2 if history.faults else 0)
 
 
@@ -79,7 +85,7 @@ def _tell(found: list, path, written: bool) -> None:
     if lines:
         click.echo(tabulate(lines, heads, tablefmt="simple", disable_numparse=True))
     rows = sum(change.new is not None for change in found)
-    say(f"{path}: {rows} references: {changes.counts(found)}")
+    say(f"{path}: {counted(rows, 'reference')}: {changes.counts(found)}")
     if wanting := changes.wanting(found):
         say(wanting)
     if written:

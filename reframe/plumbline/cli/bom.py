@@ -11,9 +11,9 @@ from plumbline.errors import Fault
 @click.command()
 @click.argument("name", metavar="SYSTEM:TOOLCHAIN")
 def bom(name: str):
-    """Print the bill of materials of a Spack environment as CycloneDX JSON.
+    """Print the bill of materials of a Spack environment.
 
-    Of what is built, or else of the lock that is kept beside the manifest.
+    As CycloneDX JSON; of what is built, or else of the lock that is kept beside the manifest.
     """
     from plumbline import bom as bill
     from plumbline import build as builder

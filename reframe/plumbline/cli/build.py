@@ -12,10 +12,11 @@ from plumbline.errors import Fault
 @click.option("-j", "--jobs", type=click.IntRange(min=1), help="Compilations at once.")
 @click.argument("names", nargs=-1, metavar="[SYSTEM[:TOOLCHAIN]]...")
 def build(jobs: int | None, names: tuple[str, ...]):
-    """Build a system's benchmarks with Spack, for each of its toolchains or for one.
+    """Build a system's benchmarks with Spack.
 
-    Spack itself is brought first, at a pinned commit; without a SYSTEM only that is done. What is
-    built is left alone. A run never builds: checks are skipped where this was not done.
+    For each of its toolchains, or for one. Spack itself is brought first, at a pinned commit;
+    without a SYSTEM only that is done. What is built is left alone. A run never builds: checks are
+    skipped where this was not done.
     """
     from plumbline import build as builder
     from plumbline import spack

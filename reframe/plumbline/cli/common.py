@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import click
@@ -54,9 +55,64 @@ class _Pair(click.ParamType):
         return key, text
 
 
-_SELECTION = [
-    *(
-        click.option(f"--{name}", default="", metavar="NAME", help=f"Only this {what}, * and ?")
+class Span(click.ParamType):
+    """A length of time, as :func:`plumbline.series.span` reads it."""
+
+    name = "time"
+
+    def convert(self, value, param, ctx):
+        from plumbline.series import span
+
+        try:
+            return span(value) if isinstance(value, str) else value
+        except Fault as err:
+            self.fail(str(err), param, ctx)
+
+
+budget_option = click.option(
+    "--budget",
+    type=Span(),
+    metavar="TIME",
+    help="Time after which nothing is begun any more and what runs is cancelled: 90m, 6h.",
+)
+orphans_option = click.option(
+    "--orphans",
+    type=click.Choice(["cancel", "keep"]),
+    default=lambda: os.environ.get("PLUMBLINE_ORPHANS") or "cancel",
+    help="What becomes of jobs that a killed session left in Slurm.  [default: cancel]",
+)
+
+_KEEP = {
+    "stage": "Remove folders that test cases ran in",
+    "output": "Remove outputs of what passed",
+    "logs": "Compress ReFrame's logs and reports",
+    "sessions": "Remove whole sessions, with their records,",
+}
+
+
+def keep_options(command: Callable) -> Callable:
+    """Options that say what of old sessions goes; the command gets them as ``keep``, of
+    :class:`plumbline.history.retention.Rules`."""
+
+    @functools.wraps(command)
+    def keeping(*args, **options):
+        from plumbline.history.retention import Rules
+
+        rules = Rules(**{name: options.pop(f"keep_{name}") for name in _KEEP})
+        return command(*args, keep=rules, **options)
+
+    for name, what in reversed(_KEEP.items()):
+        option = click.option(f"--keep-{name}", type=Span(), metavar="AGE",
+                              help=f"{what} older than this: 14d.")  # fmt: skip
+        keeping = option(keeping)
+    return keeping
+
+
+_SELECTION = {
+    **{
+        name: click.option(
+            f"--{name}", default="", metavar="NAME", help=f"Only this {what}, * and ?"
+        )
         for name, what in [
             ("system", "system"),
             ("partition", "partition"),
@@ -67,35 +123,54 @@ _SELECTION = [
             ("placement", "placement"),
             ("node", "node of --distribute"),
         ]
-    ),
-    click.option("--since", type=_Moment(end=False), metavar="TIME",
-                 help="Only sessions from then on: a date, a time (UTC), or an age: 30d, 2w, 12h."),
-    click.option("--until", type=_Moment(end=True), metavar="TIME",
-                 help="Only sessions before then; a date is that day's end."),
-    click.option("--extras", type=_Pair(), multiple=True, metavar="KEY=VALUE",
-                 help="Only sessions with this of their --session-extras; may be repeated."),
-]  # fmt: skip
+    },
+    "since": click.option(
+        "--since", type=_Moment(end=False), metavar="TIME",
+        help="Only sessions from then on: a date, a time (UTC), or an age: 30d, 2w, 12h."),
+    "until": click.option(
+        "--until", type=_Moment(end=True), metavar="TIME",
+        help="Only sessions before then; a date is that day's end."),
+    "extras": click.option(
+        "--extras", type=_Pair(), multiple=True, metavar="KEY=VALUE",
+        help="Only sessions with this of their --session-extras; may be repeated."),
+}  # fmt: skip
 _SOURCE = click.option("--from", "source", type=click.Path(path_type=Path), metavar="PATH",
                        help="A results folder, or a CSV file of `plumbline history "
                             "export`.")  # fmt: skip
-_FIELDS = ("system", "partition", "environment", "check", "benchmark", "metric", "placement",
-           "node", "since", "until")  # fmt: skip
+_RESULTS = click.option("--from", "source", type=click.Path(path_type=Path), metavar="PATH",
+                        help="Another results folder.")  # fmt: skip
 
 
-def selection_options(command: Callable) -> Callable:
-    """Options that say which part of the history a command looks at; it gets them as ``select``,
-    a :class:`plumbline.series.Selection`, and ``source``, a path or ``None``."""
+def _selecting(names: Iterable[str], where: Callable) -> Callable:
+    """Gives a command the options of a selection.
 
-    @functools.wraps(command)
-    def selecting(*args, extras, **options):
-        from plumbline.series import Selection
+    :arg where: the option that names the history.
+    """
 
-        chosen = {name: options.pop(name) for name in _FIELDS}
-        return command(*args, select=Selection(**chosen, extras=dict(extras)), **options)
+    def decorate(command: Callable) -> Callable:
+        @functools.wraps(command)
+        def selecting(*args, source, **options):
+            from plumbline.series import Selection
 
-    for option in reversed([*_SELECTION, _SOURCE]):
-        selecting = option(selecting)
-    return selecting
+            if source is not None and not source.exists():
+                raise Fault(f"{source}: no such folder of results, and no such CSV file")
+            chosen = {name: options.pop(name) for name in names}
+            chosen["extras"] = dict(chosen["extras"])
+            return command(*args, select=Selection(**chosen), source=source, **options)
+
+        for option in reversed([*(_SELECTION[name] for name in names), where]):
+            selecting = option(selecting)
+        return selecting
+
+    return decorate
+
+
+#: Options that say which part of the history a command looks at; it gets them as ``select``, a
+#: :class:`plumbline.series.Selection`, and ``source``, a path that is there, or ``None``.
+selection_options = _selecting(tuple(_SELECTION), _SOURCE)
+
+#: The same, of whole sessions only.
+session_options = _selecting(("system", "since", "until", "extras"), _RESULTS)
 
 
 def say(line: str) -> None:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import click
 
-from plumbline.cli.common import output_option, selection_options, warn, write
+from plumbline.cli.common import output_option, selection_options, tell, warn, write
 from plumbline.errors import Fault
+from plumbline.words import counted, some
 
 
 @click.command()
@@ -66,9 +67,15 @@ def compare(before: str, after: str, select, source: Path | None, within: float,
         names = [[row.session for row in both.sessions[side]] for side in ("before", "after")]
         found.before, found.after = names
         found.unmeasured = both.unmeasured
+        if both.unended:
+            found.notes.append(f"last:N leaves out what has not ended (it still runs, or was cut "
+                               f"off): {', '.join(both.unended)}")  # fmt: skip
+        systems = sorted({row.system for rows in both.sessions.values() for row in rows})
+        if len(systems) > 1:
+            found.notes.append(f"sessions of {some(systems)} are compared: `--system` chooses one")
         if both.retried:
-            found.notes.append(f"{both.retried} value(s) of a retry do not count: the first "
-                               f"attempt does")  # fmt: skip
+            found.notes.append(f"{counted(both.retried, 'value')} of a retry left out: the first "
+                               f"attempt counts")  # fmt: skip
         if each_sample:
             found.notes.append("each sample counts as a session of its own: what sessions differ "
                                "by is not in the intervals")  # fmt: skip
@@ -77,10 +84,8 @@ def compare(before: str, after: str, select, source: Path | None, within: float,
             found.surroundings = hostfacts.differences(records, *map(set, names))
         else:
             found.notes.append("a CSV file tells neither host facts nor builds")
-        for fault in history.faults:
-            warn(f"left out: {fault}")
-        left_out = bool(history.faults)
+        code = tell(history)
     write(formats.FORMATS[form](found, every), output)
     if output is not None:
         warn(f"{found.verdict}: {'; '.join(found.reasons)}")
-    sys.exit(found.exit_code or 2 * left_out)
+    sys.exit(found.exit_code or code)

@@ -8,13 +8,17 @@ import click
 from tabulate import tabulate
 
 from plumbline.cli.common import format_option, system_option
+from plumbline.words import counted
 
 
 @click.command()
 @system_option
 @format_option
 def doctor(system: str | None, form: str):
-    """Show what this machine has, what would run, and what would be skipped and why."""
+    """Show what this machine has, and what would run.
+
+    Of what would be skipped, also why and how to mend it.
+    """
     from plumbline import doctor as examiner
 
     found = examiner.examine(system)
@@ -32,8 +36,9 @@ def doctor(system: str | None, form: str):
     cases = found["cases"]
     runs = [case for case in cases if case["runs"]]
     for case in runs:
-        click.echo(f"runs: {case['case']}: {case['figures']} figures, {case['asserted']} asserted")
+        figures = counted(case["figures"], "figure")
+        click.echo(f"runs: {case['case']}: {figures}, {case['asserted']} asserted")
     for case in cases:
         if not case["runs"]:
             click.echo(f"{case['result']}: {case['case']}: {case['reason']}")
-    click.echo(f"plumbline: {len(runs)} of {len(cases)} test cases would run")
+    click.echo(f"plumbline: {len(runs)} of {counted(len(cases), 'test case')} would run")

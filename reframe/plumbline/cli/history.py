@@ -12,15 +12,25 @@ from pathlib import Path
 import click
 from tabulate import tabulate
 
-from plumbline.cli.common import output_option, selection_options, tell, warn, write
+from plumbline.cli.common import (
+    keep_options,
+    output_option,
+    say,
+    selection_options,
+    tell,
+    warn,
+    write,
+)
 from plumbline.errors import Fault
+from plumbline.words import counted
 
-_COLUMNS = ("session", "system", "start", "end", "planned", "results", "verdicts", "extras")
+_COLUMNS = ("session", "system", "start", "end", "planned", "unended", "results", "verdicts",
+            "extras")  # fmt: skip
 
 
 @click.group()
 def history():
-    """List and export what the sessions measured; rebuild the index of it.
+    """List and export what the sessions measured; remove what is old, take back what was lost.
 
     What is left out because it cannot be read is told, and makes the exit code 2.
     """
@@ -32,11 +42,16 @@ def history():
               show_default=True)  # fmt: skip
 @output_option
 def list_(select, source: Path | None, form: str, output: Path | None):
-    """List the sessions, oldest first, with their cases by result."""
+    """List the sessions, oldest first, with their cases by result.
+
+    One that has not ended still runs, or was cut off.
+    """
     from plumbline.history import History
 
     with History(source, say=warn) as found:
-        rows = [_cells(row) for row in found.sessions(select)]
+        sessions = found.sessions(select)
+        unended = found.unended(sessions)
+        rows = [_cells(row, row.session in unended) for row in sessions]
         code = tell(found)
     if form == "json":
         text = json.dumps(rows, indent=1, ensure_ascii=False)
@@ -44,12 +59,14 @@ def list_(select, source: Path | None, form: str, output: Path | None):
         lines = io.StringIO()
         writer = csv.DictWriter(lines, _COLUMNS, lineterminator="\n")
         writer.writeheader()
-        writer.writerows(row | {name: _pairs(row[name]) for name in _COLUMNS[5:]} for row in rows)
+        for row in rows:
+            pairs = {name: _pairs(row[name]) for name in _COLUMNS[6:]}
+            writer.writerow(row | pairs | {"unended": json.dumps(row["unended"])})
         text = lines.getvalue()
     else:
         shown = [_shown(row) for row in rows]
         text = tabulate(shown, headers="keys", tablefmt="plain", disable_numparse=True)
-        text += f"\nplumbline: {len(rows)} sessions"
+        text += f"\nplumbline: {counted(len(rows), 'session')}"
     write(text, output)
     sys.exit(code)
 
@@ -58,8 +75,10 @@ def list_(select, source: Path | None, form: str, output: Path | None):
 @selection_options
 @output_option
 def export(select, source: Path | None, output: Path | None):
-    """Print the history as CSV: a row for each figure of merit, each case without one, and each
-    session without a case. Commands with --from read it back."""
+    """Print the history as CSV, which commands with --from read back.
+
+    A row for each figure of merit, each case without one, and each session without a case.
+    """
     from plumbline.history import History
 
     with History(source, say=warn) as found:
@@ -80,9 +99,13 @@ def export(select, source: Path | None, output: Path | None):
 @click.option("--from", "source", type=click.Path(path_type=Path), metavar="PATH",
               help="The results folder.")  # fmt: skip
 def rebuild(source: Path | None):
-    """Build the index anew from all records. Never needed: an index that is missing, damaged or out
-    of date is mended by whichever command asks."""
-    from plumbline import index, paths
+    """Build the index anew from all records.
+
+    Never needed: an index that is missing, damaged or out of date is mended by whichever command
+    asks.
+    """
+    from plumbline import paths
+    from plumbline.history import index
 
     folder = source or paths.results()
     db, place, unread = index.opened(folder, warn, anew=True)
@@ -91,17 +114,66 @@ def rebuild(source: Path | None):
         for table in ("files", "cases", "figures", "faults")
     ]
     sessions, cases, figures, faults = counts
-    click.echo(f"plumbline: {place or 'in memory'}: {sessions} sessions, {cases} test cases, "
-               f"{figures} figures of merit")  # fmt: skip
+    told = [counted(sessions, "session"), counted(cases, "test case"),
+            counted(figures, "figure of merit", "figures of merit")]  # fmt: skip
+    click.echo(f"plumbline: {place or 'in memory'}: {', '.join(told)}")
     if unread or faults:
-        warn(f"left out: {len(unread) + faults} places: `plumbline history list` tells them")
+        places = counted(len(unread) + faults, "place")
+        warn(f"left out: {places}: `plumbline history list` tells them")
     sys.exit(2 if unread or faults else 0)
 
 
-def _cells(row) -> dict:
+_RESULTS = click.option("--from", "source", type=click.Path(file_okay=False, path_type=Path),
+                        metavar="PATH", help="The results folder.")  # fmt: skip
+
+
+@history.command()
+@keep_options
+@click.option("--dry-run", is_flag=True, help="Tell what would go, and leave it.")
+@_RESULTS
+def prune(keep, dry_run: bool, source: Path | None):
+    """Remove or compress what is old, by the rules that are given; nothing without one.
+
+    Records go with their whole session only, that is by --keep-sessions. Exits with 2 if something
+    could not be removed.
+    """
+    from plumbline import paths
+    from plumbline.history import retention
+
+    if not keep:
+        raise Fault("give at least one rule, such as --keep-stage 14d: nothing is removed without")
+    done = retention.prune(source or paths.results(), keep, click.echo, dry_run)
+    for fault in done.faults:
+        warn(f"not removed: {fault}")
+    say(f"{done.count} places, {done.bytes / 1e6:.1f} MB {'would be ' * dry_run}freed")
+    sys.exit(2 if done.faults else 0)
+
+
+@history.command()
+@click.argument("log", type=click.Path(dir_okay=False, path_type=Path))
+@_RESULTS
+def recover(log: Path, source: Path | None):
+    """Take back the records that a session could not store, from its saved output LOG.
+
+    Those that are there already are left as they are. Exits with 2 if a line is no whole record, or
+    there is none.
+    """
+    from plumbline import paths
+    from plumbline.history import retention
+
+    taken, there, faults = retention.recover(source or paths.results(), log, say)
+    for fault in faults:
+        warn(f"left out: {fault}")
+    say(f"{taken} records taken, {there} were there already")
+    if not taken + there and not faults:
+        raise Fault(f"{log}: no line `plumbline-record` there")
+    sys.exit(2 if faults else 0)
+
+
+def _cells(row, unended: bool) -> dict:
     """A session as JSON has it."""
-    cells = {name: getattr(row, name) for name in _COLUMNS}
-    return cells | {"start": f"{row.start}Z", "end": f"{row.end}Z"}
+    known = {"start": f"{row.start}Z", "end": f"{row.end}Z", "unended": unended}
+    return {name: known[name] if name in known else getattr(row, name) for name in _COLUMNS}
 
 
 def _pairs(values: dict) -> str:
@@ -116,7 +188,7 @@ def _shown(row: dict) -> dict:
         "system": row["system"],
         "start": row["start"],
         "cases": row["planned"],
-        "results": ended or "none ended",
+        "results": (ended or "none ended") + (", has not ended" if row["unended"] else ""),
         "figures": sum(row["verdicts"].values()),
         "failed": failed,
         "extras": _pairs(row["extras"]),

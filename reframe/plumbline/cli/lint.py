@@ -7,15 +7,17 @@ import sys
 import click
 
 from plumbline.cli.common import system_option
+from plumbline.words import counted
 
 
 @click.command()
 @system_option
 @click.option("--accept", is_flag=True, help="Write the inventory anew, as the system is now.")
 def lint(system: str | None, accept: bool):
-    """Hold systems, Spack environments, references, tolerances and checks against each other.
+    """Hold systems, references and checks against each other.
 
-    Writes the system's inventory where there is none. Exits with 1 on any fault.
+    Also Spack environments, tolerances and waivers. Writes the system's inventory where there is
+    none. Exits with 1 on any fault.
     """
     from plumbline import lint as linter
 
@@ -24,5 +26,5 @@ def lint(system: str | None, accept: bool):
         click.echo(f"plumbline: {line}")
     for fault in faults:
         click.echo(f"plumbline: {fault}", err=True)
-    click.echo(f"plumbline: {len(faults)} fault(s)")
+    click.echo(f"plumbline: {counted(len(faults), 'fault')}")
     sys.exit(1 if faults else 0)

@@ -8,6 +8,7 @@ import click
 
 from plumbline.cli.common import named, say
 from plumbline.errors import Fault
+from plumbline.words import counted
 
 
 @click.command()
@@ -23,7 +24,10 @@ from plumbline.errors import Fault
 @click.option("--page", type=click.Path(path_type=Path), metavar="FILE",
               help="Write what was concretized, and how long it took.")  # fmt: skip
 def lock(names: tuple[str, ...], jobs: int, page: Path | None):
-    """Concretize Spack environments anew, all without a SYSTEM, and keep their locks."""
+    """Concretize Spack environments anew, and keep their locks.
+
+    All of them without a SYSTEM.
+    """
     from concurrent.futures import ThreadPoolExecutor
 
     from plumbline import build as builder
@@ -41,7 +45,7 @@ def lock(names: tuple[str, ...], jobs: int, page: Path | None):
             return None
 
     wanted = named(names)
-    say(f"{len(wanted)} environment(s), about a minute each")
+    say(f"{counted(len(wanted), 'environment')}, about a minute each")
     with spack.locked(say):
         spack.bootstrap(say)
         with ThreadPoolExecutor(jobs) as pool:

@@ -19,7 +19,7 @@ def mirror():
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.argument("names", nargs=-1, required=True, metavar="SYSTEM[:TOOLCHAIN]...")
 def create(folder: Path, names: tuple[str, ...]):
-    """Make a mirror in FOLDER of everything that these environments are built from."""
+    """Make a mirror of everything that environments are built from."""
     from plumbline import mirror as mirrors
 
     mirrors.create(folder.absolute(), named(names), say)

@@ -15,7 +15,7 @@ from plumbline.errors import Fault
 @click.argument("benchmark")
 @click.argument("file", type=click.Path(path_type=Path))
 def parse(benchmark: str, file: Path):
-    """Print as JSON what Plumbline reads from an output FILE of a BENCHMARK.
+    """Print as JSON what is read from a benchmark's output.
 
     Exits with 1 where the output cannot be trusted.
     """

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import sys
-from pathlib import Path
 
 import click
 from tabulate import tabulate
@@ -21,8 +20,6 @@ from tabulate import tabulate
 @click.option("--kind", type=click.Choice(["measured", "peak", "target", "derived"]))
 @click.option("--why", "name", metavar="ID", help="Explain one row: source, note, bounds, reason.")
 @click.option("--unused", is_flag=True, help="Only the rows that no check declares.")
-@click.option("--pages", type=click.Path(path_type=Path), metavar="FOLDER",
-              help="Render the docs' page of each paper.")  # fmt: skip
 @click.option(
     "--format",
     "form",
@@ -34,7 +31,6 @@ def refs(
     words: tuple[str, ...],
     name: str | None,
     unused: bool,
-    pages: Path | None,
     form: str,
     **wanted: str | None,
 ):
@@ -50,13 +46,6 @@ def refs(
     if name:
         known = finder.misprints(paths.reference())
         click.echo("\n".join(finder.why(references, name, known)))
-        return
-    if pages:
-        from plumbline import pages as renderer
-
-        pages.mkdir(parents=True, exist_ok=True)
-        for file, text in renderer.render(references, paths.reference()).items():
-            (pages / file).write_text(text, encoding="utf-8")
         return
     rows = finder.select(references, wanted, words)
     if unused:

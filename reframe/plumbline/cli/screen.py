@@ -12,11 +12,13 @@ from pathlib import Path
 import click
 from tabulate import tabulate
 
-from plumbline.cli.common import output_option, selection_options, warn, write
+from plumbline.cli.common import output_option, selection_options, tell, warn, write
 from plumbline.errors import Fault
+from plumbline.words import counted
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
-_COLUMNS = ("night", "kind", "name", "size", "confidence", "since", "until", "evidence", "note")
+_COLUMNS = ("night", "kind", "name", "size", "confidence", "since", "until", "drain", "evidence",
+            "note")  # fmt: skip
 
 
 @click.command()
@@ -28,7 +30,7 @@ _COLUMNS = ("night", "kind", "name", "size", "confidence", "since", "until", "ev
 @click.option("--topology", type=_FILE, metavar="FILE",
               help="Slurm's topology.conf: which switch a node is on.")  # fmt: skip
 @click.option("--format", "form", type=click.Choice(["text", "json", "csv"]),
-              help="text; json where there is --input.")  # fmt: skip
+              help="[default: text, or json with --input]")  # fmt: skip
 @output_option
 @click.option("--drain", type=_FILE, metavar="FILE", help="Write the nodes to drain, one a line.")
 @click.option("--retest", type=_FILE, metavar="FILE",
@@ -37,8 +39,8 @@ def screen(sessions, select, source, file, topology, form, output, drain, retest
     """Name the nodes, GPUs, pairs of nodes, links between switches, or switches that are slow.
 
     Each is held against its peers of the same night and against its own earlier nights, up to
-    SESSION, or up to the last one. Suspects are told too: measure them again, several times in the
-    same night, and screen once more.
+    SESSION, or up to the last one. Suspects are told too, and are not named: measure them again,
+    several times in the same night, and screen once more.
 
     Exits with 1 where something is named, with 2 where it could not be told.
     """
@@ -49,17 +51,15 @@ def screen(sessions, select, source, file, topology, form, output, drain, retest
         if sessions or source is not None:
             raise Fault("--input has its own nights: leave SESSION and --from out")
         groups, switches = screening.of_file(file)
-        faults, shown = [], None
+        code, shown = 0, None
     else:
-        groups, switches, faults, shown = _of_history(sessions, select, source)
+        groups, switches, code, shown = _of_history(sessions, select, source)
     if not groups:
         raise Fault("no value of a single node, a GPU or a pair of nodes there: see "
                     "docs/screening.md for what can be screened")  # fmt: skip
     found = screening.screen(groups, switches if known is None else known)
     named = [one for one in found.named if shown is None or one.until is None
              or one.night in shown]  # fmt: skip
-    for line in faults:
-        warn(f"left out: {line}")
     for line in found.told:
         warn(line)
     form = form or ("json" if file is not None else "text")
@@ -73,17 +73,17 @@ def screen(sessions, select, source, file, topology, form, output, drain, retest
     for path, nodes in ((drain, found.drain()), (retest, found.retest())):
         if path is not None:
             write("".join(f"{node}\n" for node in nodes), path)
-    sys.exit(1 if named else 2 if faults or found.unsure else 0)
+    sys.exit(1 if named else 2 if code or found.unsure else 0)
 
 
 def _of_history(sessions: tuple[str, ...], select, source):
-    """Groups, switches, what was left out, and the nights that were asked for."""
+    """Groups, switches, the exit code of what was left out, and the nights that were asked for."""
     from plumbline import screen as screening
     from plumbline.history import History
 
     with History(source, say=warn) as history:
         series = history.series(select)
-        faults = history.faults
+        code = tell(history)
     there = {session for one in series for session in one.sessions.tolist()}
     if unknown := [session for session in sessions if session not in there]:
         raise Fault(f"session {unknown[0]}: nothing of it is in the history, or selected")
@@ -92,7 +92,7 @@ def _of_history(sessions: tuple[str, ...], select, source):
     shown = {nights[session] for session in sessions or sorted(there)[-1:]}
     nodes = {node for one in groups for _, unit in [*one.values, *one.pairs] for node in unit}
     switches = screening.by_name({one.key.system for one in series}, nodes)
-    return groups, switches, faults, shown
+    return groups, switches, code, shown
 
 
 def _rows(named: list) -> list[dict]:
@@ -101,6 +101,7 @@ def _rows(named: list) -> list[dict]:
             **one.fields(),
             "name": ":".join(one.name),
             "until": one.until or "",
+            "drain": "yes" if one.drained else "no",
             "evidence": "; ".join(one.evidence),
         }
         for one in named
@@ -134,12 +135,12 @@ def _text(found, named: list) -> str:
     if nodes := found.retest():
         pairs = sum(kind == "pair" for kind, _ in found.suspects)
         lines += [
-            f"plumbline: suspects, to measure again tonight, three times each "
-            f"({len(found.suspects)}, of them {pairs} pairs):",
+            f"plumbline: to measure again tonight, three times each (suspects: "
+            f"{len(found.suspects)}, of them pairs: {pairs}; and who is first named tonight):",
             f"  {_folded(nodes)}",
         ]
     lines.append(f"plumbline: {len(named)} named, {found.judged} values compared in "
-                 f"{len(found.nights)} night(s)")  # fmt: skip
+                 f"{counted(len(found.nights), 'night')}")  # fmt: skip
     return "\n".join(lines) + "\n"
 
 

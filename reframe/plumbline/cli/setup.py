@@ -7,8 +7,11 @@ import click
 
 @click.command()
 def setup():
-    """Install what the checks need: the wheels of provider `pip`, and with root Debian's hpcc
-    and fio. Does nothing, and needs no network, where all is there."""
+    """Install what the checks need.
+
+    The wheels of provider `pip`, and with root Debian's hpcc and fio. Does nothing, and needs no
+    network, where all is there.
+    """
     from plumbline import provider
 
     provider.install(click.echo)

@@ -24,7 +24,8 @@ from plumbline.errors import Fault
 @click.option(
     "--online",
     is_flag=True,
-    help="Start and size from what each night knew, not from the whole series.",
+    help="Give start (first changed night) and size as they were known when the finding was first "
+    "sure, not as the whole series shows them. Which findings there are is the same.",
 )
 @click.option(
     "--suspects",
@@ -44,7 +45,7 @@ def trend(select, source: Path | None, file: Path | None, online: bool, suspects
     Exits with 1 if a regression or a drift to the worse is still on, 2 if no series had enough
     nights.
     """
-    from plumbline import following
+    from plumbline.trend import following
 
     if file is not None and (source is not None or select != type(select)()):
         raise Fault("--input reads a file of its own: leave --from and the selection out")
@@ -74,7 +75,7 @@ def _json(found) -> str:
 
 def _csv(found) -> str:
     lines = io.StringIO()
-    from plumbline.following import Row
+    from plumbline.trend.following import Row
 
     writer = csv.DictWriter(lines, list(Row.__dataclass_fields__), lineterminator="\n")
     writer.writeheader()

@@ -1,8 +1,8 @@
 """Before and after: two sets of sessions, figure by figure, and go or no-go.
 
 A session counts once for a figure, with the median of its cases: what one session measures several
-times shares its nodes and its hour, and is no evidence of its own. :mod:`plumbline.judge` has the
-test, :mod:`plumbline.sides` which sessions are compared.
+times shares its nodes and its hour, and is no evidence of its own. :mod:`plumbline.compare.judge`
+has the test, :mod:`plumbline.compare.sides` which sessions are compared.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from plumbline.compare.hostfacts import Surroundings
 from plumbline.compare.sides import Unmeasured, part, per_session
 from plumbline.parse import Figure
 from plumbline.series import Key, Series
+from plumbline.words import counted
 
 #: Verdicts of a figure, in the order in which they are told.
 ORDER = ("regressed", "changed", "only before", "too little data", "improved", "only after",
@@ -209,8 +210,7 @@ def _judge(rows: list[Row], sides, within: float, loss: float, single: bool) -> 
         matrices.append(matrix)
         columns.append(names)
     before, after, past = matrices
-    benchmarks = {name: number for number, name in enumerate(sorted({r.benchmark for r in rows}))}
-    peers = np.array([benchmarks[row.benchmark] for row in rows])
+    peers = _peers(rows)
     signs = np.array([_SIGN[row.better] for row in rows])
     found = judge.estimate(before, after, past, peers)
     whole = judge.together(before, after, signs, found.noise, found.difference)
@@ -253,12 +253,24 @@ def _judge(rows: list[Row], sides, within: float, loss: float, single: bool) -> 
             row.aside += sorted({name for name, out in zip(names, far[n], strict=True) if out})
         if row.verdict == "too little data":
             row.needed = int(needed[n])
-            row.reason = (
-                f"a loss of {100 * loss:g} % cannot be told from none"
-                if row.low < 0 < row.high
-                else f"it moved, but of {compared} figure(s) one may move so far by chance"
-            )
+            if row.low < 0 < row.high:
+                row.reason = f"a loss of {100 * loss:g} % cannot be told from none"
+            elif judge.certain(found.p[n], adjusted[n]):
+                row.reason = "it moved, but not in most of the sessions after"
+                row.needed = 0
+            else:
+                row.reason = (
+                    f"it moved, but of {counted(compared, 'figure')} one may move so far by chance"
+                )
     return whole
+
+
+def _peers(rows: list[Row]) -> np.ndarray:
+    """A number for each figure, equal for peers: those of its benchmark, or, where these are few,
+    all figures of such benchmarks."""
+    counts = Counter(row.benchmark for row in rows)
+    names = [row.benchmark if counts[row.benchmark] >= judge.LEAST_PEERS else "" for row in rows]
+    return np.unique(names, return_inverse=True)[1]
 
 
 def _logs(
@@ -296,7 +308,7 @@ def _matrix(found: list[dict]) -> tuple[np.ndarray, list[str]]:
 
 def _comparable(past: Series, before: Series) -> Series | None:
     """The part of a past that measured what BEFORE did: the same build and unit, since the last
-    lasting change."""
+    lasting change, without the nights of blips. What nothing bears out yet is no change."""
     from plumbline import trend
 
     if not units.same(past.unit, before.unit) or not (past.values > 0).all():
@@ -309,8 +321,8 @@ def _comparable(past: Series, before: Series) -> Series | None:
     start, keep = 0, np.ones(len(past.values), bool)
     for finding in trend.findings(past):
         if finding.kind == "transient":
-            keep[finding.start : finding.end] = False
-        else:
+            keep[finding.start : finding.end + 1] = False
+        elif finding.confirmed:
             start = max(start, finding.start)
     keep[:start] = False
     return part(past, keep) if keep.any() else None

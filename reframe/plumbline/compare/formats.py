@@ -10,7 +10,6 @@ import csv
 import io
 import json
 import math
-import re
 from collections.abc import Callable, Iterable
 
 import junitparser
@@ -18,24 +17,20 @@ from tabulate import tabulate
 
 from plumbline.compare import ORDER, Comparison, Row
 from plumbline.compare.hostfacts import Change, Surroundings
+from plumbline.words import counted, escaped, printable, some
 
 #: Verdicts that the text shows only on request.
 COLLAPSED = ("unchanged", "only after")
 _HEADS = ["verdict", "check", "figure", "placement", "n", "before", "after", "difference",
           "95 % interval", "p", "seen from"]  # fmt: skip
+#: Those that the text shows: a terminal is no wider, and the CSV has all.
+_SHOWN = ["verdict", "figure", "n", "before", "after", "difference", "95 % interval", "seen from"]
 #: Columns of the CSV, and fields of a figure in the JSON.
 _FIELDS = ["verdict", "system", "partition", "environment", "check", "node", "benchmark", "metric",
            "size", "at", "placement", "conditions", "unit", "better", "n_before", "n_after",
            "n_past", "median_before", "median_after", "spread_before", "spread_after", "noise",
            "difference", "low", "high", "p", "adjusted", "detectable", "needed", "failed_before",
            "failed_after", "together", "aside", "reason"]  # fmt: skip
-#: What Markdown, or GitLab's and GitHub's, gives a meaning: also a user, a milestone, a link.
-_MARKDOWN = re.compile(r"[\\`*_\[\]<>|~@&#$!{}]|%(?=\S)|:(?=//)")
-
-
-def printable(text: str) -> str:
-    """A text without what would steer a terminal or break a line or an XML file."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def _name(row: Row) -> str:
@@ -104,29 +99,29 @@ def _details(found: Comparison) -> list[str]:
         what = f"{row.key.check} @{row.place} {row.figure}"
         if row.verdict in ("too little data", "only before"):
             more = f": {row.needed} sessions a side would tell" if row.needed else ""
-            alike.setdefault((row.verdict, f"{row.reason}{more}"), []).append(what)
+            alike.setdefault((row.verdict, f": {row.reason}{more}"), []).append(what)
         if row.together:
-            lines.append(f"{row.verdict} with its group, which moved as one: {what}")
+            told = f"{row.verdict} with its group, which moved as one"
+            alike.setdefault((told, ""), []).append(what)
         if row.failed_after:
             before = f", {row.failed_before} before" if row.failed_before else ""
-            told = f"in {row.failed_after} session(s) after{before}"
-            lines.append(f"outside its bounds {told}: {what}")
+            told = f"outside its bounds in {counted(row.failed_after, 'session')} after{before}"
+            alike.setdefault((told, ""), []).append(what)
         if row.aside:
             lines.append(f"set aside, far off all others: {what}: {', '.join(row.aside)}")
-    for (verdict, reason), names in alike.items():
-        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-        lines.append(f"{verdict}: {', '.join(names[:3])}{more}: {reason}")
+    for (told, reason), names in alike.items():
+        lines.append(f"{told}: {some(names)}{reason}")
     for case in found.unmeasured:
         results = ", ".join(f"{count} {result}" for result, count in case.results.items())
         before = f" ({case.before} before)" if case.before else " (none before)"
-        lines.append(f"not measured in {case.after} session(s) after{before}: {case.case}: "
-                     f"{results}: {case.reason}")  # fmt: skip
+        where = f"in {counted(case.after, 'session')} after{before}"
+        lines.append(f"not measured {where}: {case.case}: {results}: {case.reason}")
     return [printable(line) for line in [*lines, *found.notes]]
 
 
 def _side(names: list[str]) -> str:
     ends = names[:1] + names[1:][-1:]
-    return f"{len(names)} session(s), {' to '.join(ends)}" if names else "no session"
+    return f"{counted(len(names), 'session')}, {' to '.join(ends)}" if names else "no session"
 
 
 def _where(change: Change, most: int = 4) -> str:
@@ -155,7 +150,9 @@ def _nodes(around: Surroundings) -> list[str]:
 def _same(around: Surroundings) -> str:
     if not around.known:
         return "no node told facts of its host on both sides"
-    return f"host facts of {around.known} node(s) and all builds are the same on both sides"
+    return (
+        f"host facts of {counted(around.known, 'node')} and all builds are the same on both sides"
+    )
 
 
 def text(found: Comparison, every: bool = False) -> str:
@@ -166,10 +163,9 @@ def text(found: Comparison, every: bool = False) -> str:
         printable(f"after:  {_side(found.after)}"),
     ]
     if shown:
-        cells = [_cells(row) for row in shown]
-        lines += ["", tabulate(cells, _HEADS, tablefmt="simple", disable_numparse=True)]
+        lines += ["", *_by_check(shown)]
     counts = ", ".join(f"{count} {name}" for name, count in found.counts.items())
-    lines += ["", f"{len(found.rows)} figures: {counts}"]
+    lines += ["", f"{counted(len(found.rows), 'figure')}: {counts}"]
     lines += _effects(found) + _details(found)
     if found.surroundings is not None:
         for title, changes in _changes(found.surroundings):
@@ -183,6 +179,22 @@ def text(found: Comparison, every: bool = False) -> str:
         if not found.surroundings.any:
             lines.append(_same(found.surroundings))
     return "\n".join([*lines, "", f"plumbline: {printable(_headline(found))}", ""])
+
+
+def _by_check(rows: list[Row]) -> list[str]:
+    """A table in which each check is a heading of its own, the worst first."""
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        placed = "" if f"={row.key.placement}" in row.key.check else f", {row.key.placement}"
+        groups.setdefault(f"{_name(row)}{printable(placed)}", []).append(row)
+    cells = [dict(zip(_HEADS, _cells(row), strict=True)) for group in groups.values()
+             for row in group]  # fmt: skip
+    table = tabulate([[cell[name] for name in _SHOWN] for cell in cells], _SHOWN,
+                     tablefmt="simple", disable_numparse=True).splitlines()  # fmt: skip
+    head, body = table[:2], iter(table[2:])
+    for name, group in groups.items():
+        head += ["", name, *(next(body) for _ in group)]
+    return head
 
 
 def _number(value: float) -> float | None:
@@ -293,12 +305,12 @@ def markdown(found: Comparison, every: bool = False) -> str:
     lines = [
         f"### Before and after: {found.verdict}",
         "",
-        _escaped("; ".join(found.reasons)),
+        escaped("; ".join(found.reasons)),
         "",
-        f"- before: {_escaped(_side(found.before))}",
-        f"- after: {_escaped(_side(found.after))}",
-        f"- {len(found.rows)} figures: {counts}",
-        *(f"- {_escaped(line)}" for line in _effects(found)),
+        f"- before: {escaped(_side(found.before))}",
+        f"- after: {escaped(_side(found.after))}",
+        f"- {counted(len(found.rows), 'figure')}: {counts}",
+        *(f"- {escaped(line)}" for line in _effects(found)),
     ]
     if shown:
         lines += ["", *_table(_HEADS, (_cells(row) for row in shown))]
@@ -307,19 +319,15 @@ def markdown(found: Comparison, every: bool = False) -> str:
         details += _nodes(found.surroundings)
         if not found.surroundings.any:
             details.append(_same(found.surroundings))
-    lines += ["", *(f"- {_escaped(line)}" for line in details)] if details else []
+    lines += ["", *(f"- {escaped(line)}" for line in details)] if details else []
     for title, changes in _changes(found.surroundings) if found.surroundings else []:
         rows = ([c.what, c.before or "-", c.after or "-", _where(c)] for c in changes)
         lines += ["", *_table([title, "before", "after", "where"], rows)]
     return "\n".join([*lines, ""])
 
 
-def _escaped(text: str) -> str:
-    return _MARKDOWN.sub(lambda found: f"&#{ord(found[0])};", printable(text))
-
-
 def _table(heads: list[str], rows: Iterable[list[str]]) -> list[str]:
-    told = [[_escaped(cell) for cell in row] for row in rows]
+    told = [[escaped(cell) for cell in row] for row in rows]
     return [" | ".join(["", *cells, ""]).strip()
             for cells in [heads, ["---"] * len(heads), *told]]  # fmt: skip
 

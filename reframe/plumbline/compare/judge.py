@@ -205,8 +205,9 @@ def _shrunk(variance, df, before, after, peers, instead):
         weight = min(weight, np.median(df[rows]) * (_independent(before[rows], after[rows]) - 1))
         mine = np.where(np.isnan(own[rows]), 0.0, own[rows])
         # One that is plainly noisier is none of them: only its own values speak for it.
-        ratio = stats.f.sf(mine / common, np.maximum(own_df[rows], 1), max(weight, 0.1))
-        weight = np.where(ratio < UNLIKE, 0.0, weight)
+        own_rows = np.maximum(own_df[rows], 1)
+        alike = stats.chi2.sf(own_rows * mine / common, own_rows) >= UNLIKE
+        weight = np.where(alike, weight, 0.0)
         total = own_df[rows] + weight
         result[rows] = (own_df[rows] * mine + weight * common) / np.maximum(total, 1e-9)
         result_df[rows] = total
@@ -300,6 +301,11 @@ def corrected(p: np.ndarray) -> np.ndarray:
     if found.any():
         result[found] = stats.false_discovery_control(p[found])
     return result
+
+
+def certain(p, adjusted):
+    """Where a figure's own test says that it moved, from its p-value and the corrected one."""
+    return (p <= 2 * LEVEL) & (adjusted <= DISCOVERY)
 
 
 def detectable(found: Estimate, comparisons: int) -> np.ndarray:
@@ -417,7 +423,7 @@ def verdicts(
     adjusted = corrected(found.p) if adjusted is None else adjusted
     size = np.where(found.difference < 0, -np.log1p(-within), np.log1p(within))
     sized = np.abs(found.difference) >= size
-    alone = (found.p <= 2 * LEVEL) & (adjusted <= DISCOVERY)
+    alone = certain(found.p, adjusted)
     gain = signs * found.difference
     member = (found.p <= 2 * MEMBER_LEVEL) & (moved != 0) & (np.sign(gain) == moved)
     most = _share_beyond(found, size / 2) >= MOST

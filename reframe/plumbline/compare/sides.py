@@ -7,7 +7,7 @@ import difflib
 import fnmatch
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy as np
 from plumbline.errors import Fault
 from plumbline.history import MEASURED, CaseRow, History, SessionRow
 from plumbline.series import Selection, Series, moment
+from plumbline.words import counted, some
 
 #: Most sessions before BEFORE that are looked at for the noise.
 PAST = 60
@@ -42,26 +43,33 @@ class Sides:
     :ivar sessions: of each side, oldest first.
     :ivar series: of each side, and of the past; first attempts only.
     :ivar retried: number of values of later attempts, which do not count.
+    :ivar unended: sessions among the newest that ``last:N`` leaves out, since they have not ended.
     """
 
     sessions: dict[str, list[SessionRow]]
     series: dict[str, list[Series]]
     unmeasured: list[Unmeasured] = field(default_factory=list)
     retried: int = 0
+    unended: list[str] = field(default_factory=list)
 
 
-def sessions_of(text: str, known: list[SessionRow], side: str) -> list[SessionRow]:
+def sessions_of(
+    text: str, known: list[SessionRow], side: str, unended: Container[str] = ()
+) -> list[SessionRow]:
     """The sessions that a word of the command line means, oldest first.
 
     :arg text: ids or patterns of ids, comma separated; ``FROM..UNTIL``, either end open;
         ``last:N``; or ``KEY=VALUE`` of their extras, comma separated, all of which they must have.
     :arg side: what the word is called in a fault.
+    :arg unended: sessions that ``last:N`` does not mean.
     :raises Fault: if it means none, or names one that is not there.
     """
     if last := re.fullmatch(r"last:(\d{1,6})", text):
-        if not 1 <= int(last[1]) <= len(known):
-            raise Fault(f"{side}: {text}: there are {len(known)} sessions: {_listed(known)}")
-        return known[-int(last[1]) :]
+        ended = [row for row in known if row.session not in unended]
+        if not 1 <= int(last[1]) <= len(ended):
+            there = f"sessions that ended: {len(ended)}"
+            raise Fault(f"{side}: {text}: {there}: {_listed(ended)}")
+        return ended[-int(last[1]) :]
     if text.startswith("last:"):
         raise Fault(f"{side}: {text}: a number belongs behind it, as in last:5")
     if ".." in text:
@@ -111,11 +119,20 @@ def _named(text: str, known: list[SessionRow], side: str) -> list[SessionRow]:
     for name in filter(None, (part.strip() for part in text.split(","))):
         found = [known for known in ids if known == name] or fnmatch.filter(ids, name)
         if not found:
-            near = difflib.get_close_matches(name, ids, 3)
-            told = f"near: {', '.join(near)}" if near else f"there are: {_listed(known)}"
-            raise Fault(f"{side}: no session {name!r}; {told}")
+            raise Fault(f"{side}: no session {name!r}; {_meant(name, known)}")
         chosen.update(found)
     return [row for row in known if row.session in chosen]
+
+
+def _meant(name: str, known: list[SessionRow]) -> str:
+    """What somebody may have meant by a name that no session has."""
+    if re.fullmatch(r"\d{4}-\d\d-\d\d", name):
+        return f"a day is {name}..{name}"
+    word, colon, number = name.partition(":")
+    if colon and difflib.get_close_matches(word, ["last"]):
+        return f"near: last:{number}"
+    near = difflib.get_close_matches(name, [row.session for row in known], 3)
+    return f"near: {', '.join(near)}" if near else f"there are: {_listed(known)}"
 
 
 def _listed(known: list[SessionRow], most: int = 3) -> str:
@@ -135,14 +152,11 @@ def load(history: History, select: Selection, before: str, after: str, past: boo
     :raises Fault: if a side has no session, a session is on both, or nothing is selected.
     """
     known = history.sessions(select)
-    first = sessions_of(before, known, "BEFORE")
-    second = sessions_of(after, known, "AFTER")
-    both = {row.session for row in first} & {row.session for row in second}
-    if both:
-        some = ", ".join(sorted(both)[:3])
-        raise Fault(
-            f"{len(both)} session(s) are both BEFORE and AFTER ({some}): name sets that share none"
-        )
+    unended = history.unended(known) if "last:" in before + after else set()
+    first = sessions_of(before, known, "BEFORE", unended)
+    second = sessions_of(after, known, "AFTER", unended)
+    if both := {row.session for row in first} & {row.session for row in second}:
+        raise Fault(_overlap(first, second, both, before))
     earlier = []
     if past and second[0].start > first[-1].start:
         earlier = [row for row in known if row.start < first[0].start][-PAST:]
@@ -151,7 +165,9 @@ def load(history: History, select: Selection, before: str, after: str, past: boo
     chosen = replace(select, sessions=every)
     cases = history.cases(chosen)
     retries = {_place(case) for case in cases if case.attempt}
-    sides = Sides(sessions, {name: [] for name in sessions})
+    newest = max(row.start for row in second)
+    passed = [row.session for row in known if row.session in unended and row.start > newest]
+    sides = Sides(sessions, {name: [] for name in sessions}, unended=passed)
     for series in history.series(chosen):
         again = _again(series, retries)
         sides.retried += int(again.sum())
@@ -161,6 +177,17 @@ def load(history: History, select: Selection, before: str, after: str, past: boo
                 sides.series[name].append(part(series, there))
     sides.unmeasured = _unmeasured(cases, first, second)
     return sides
+
+
+def _overlap(first: list[SessionRow], second: list[SessionRow], both: set[str], before: str) -> str:
+    """What is wrong with two sides that share sessions, and how to name them instead."""
+    shared = counted(len(both), "session")
+    told = f"{shared} on both sides, BEFORE and AFTER ({some(sorted(both))}): "
+    told += "name sets that share none"
+    since = second[0].start
+    if any(row.start < since for row in first):
+        told += f"; what {before} has from before AFTER began ends at ..{since}"
+    return told
 
 
 def _place(case: CaseRow) -> tuple:

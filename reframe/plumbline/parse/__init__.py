@@ -30,7 +30,12 @@ BENCHMARKS = (
 
 
 class ParseError(Exception):
-    """The output cannot be trusted: truncated, garbled, contradictory, or a failed run's."""
+    """The output cannot be trusted: truncated, garbled, contradictory, or a failed run's.
+
+    :ivar times: how often it holds what should stand there once.
+    """
+
+    times = 1
 
 
 class Figure(NamedTuple):
@@ -169,5 +174,7 @@ def sole(matches: Iterable[str], what: str) -> str:
     """
     found = list(matches)
     if len(found) != 1:
-        raise ParseError(f"{what}: found {len(found)} times, expected once")
+        error = ParseError(f"{what}: found {len(found)} times, expected once")
+        error.times = len(found)
+        raise error
     return found[0]

@@ -76,7 +76,7 @@ class _Report:
         self.history, self.select, self.now, self.stale = history, select, now, stale
         self.sessions: list[SessionRow] = history.sessions(select)
         try:
-            series = [_lean(one) for one in history.series(select)]
+            series = [_lean(one) for one in history.series(select, samples=False)]
         except Fault:
             # Sessions in which nothing was measured: the pages say so.
             series = []
@@ -268,7 +268,23 @@ class _Report:
 
     def missing(self, row: SessionRow) -> int:
         """Planned cases of a session that no record tells of."""
-        return max(0, row.planned - sum(row.results.values()))
+        return standing.missing(row, self.select)
+
+    def running(self, row: SessionRow) -> bool:
+        """Whether a session seems to run still."""
+        return standing.running(self.history, row, self.select, self.now)
+
+    def silent(self, row: SessionRow) -> str:
+        """How old a session's last sign of life is."""
+        hours = (np.datetime64(self.now.replace(tzinfo=None), "s") - row.end) / np.timedelta64(
+            1, "h"
+        )
+        return f"{hours * 60:.0f} minutes" if 0 <= hours < 2 else f"{hours:.0f} hours"
+
+    @staticmethod
+    def held(change: Change) -> str:
+        """For how many sessions a change has held that nothing confirms yet."""
+        return f"{change.held} sessions, " if change.held > 1 else "new, "
 
     def expiry(self, name: str) -> str:
         """What is to be said of a waiver's expiry."""
@@ -382,13 +398,11 @@ class _Report:
 
 
 def _lean(series: Series) -> Series:
-    """A series without its samples, and with each name once in memory: of a thousand series over
-    a year they are most of it."""
+    """A series with each name once in memory: of a thousand series over a year they are most."""
     names = ("sessions", "verdicts", "references", "builds", "nodes")
     numbers = ("times", "values", "lower", "upper", "ceiling")
     return dataclasses.replace(
         series,
-        samples=[],
         **{name: np.array([*map(sys.intern, getattr(series, name))], object) for name in names},
         **{name: getattr(series, name).copy() for name in numbers},
     )
@@ -418,6 +432,7 @@ WORDS = {
     "error": ("!", "it ended before it could be judged: set-up, submission, time limit"),
     "aborted": ("■", "the session was stopped while it ran"),
     "unfinished": ("…", "planned, and never ended"),
+    "running": ("▸", "of a session that has not ended: no result yet"),
     "vanished": ("∅", "it should be there, and no session has it any more"),
     "never-run": ("◌", "the inventory has it, and no session ran it yet"),
     "waived": ("~", "a known fault, with reason, owner and expiry; no pass"),
@@ -428,6 +443,10 @@ WORDS = {
     "improvement": ("↗", "a lasting change for the better"),
     "transient": ("↕", "a few sessions away from its level, and back"),
     "change": ("→", "a lasting change of a figure without a better side"),
-    "suspect": ("?", "the newest value is far off: measure it again"),
+    "suspect": (
+        "?",
+        "far off, and not yet told from the outliers or the slow wander of its "
+        "series: measure it again",
+    ),
     "drift": ("⇘", "a slow change"),
 }

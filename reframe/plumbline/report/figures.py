@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -377,15 +378,18 @@ CSV_COLUMNS = ("session", "time", "at", "node", "value", "lower", "upper", "ceil
                "reference", "build", "nodes")  # fmt: skip
 
 
-def csv_rows(figure: Figure):
-    """The lines of a figure's CSV file, as lists of cells."""
+def csv_rows(figure: Figure) -> Iterator[tuple[str, ...]]:
+    """The lines of a figure's CSV file, as cells."""
     for one in figure.members:
-        times = np.datetime_as_string(one.times, unit="s").tolist()
-        columns = [
-            one.sessions.tolist(), times, [one.key.at] * len(times), [one.key.node] * len(times),
-            one.values.tolist(), one.lower.tolist(), one.upper.tolist(), one.ceiling.tolist(),
-            one.verdicts.tolist(), one.references.tolist(), one.builds.tolist(),
-            one.nodes.tolist(),
-        ]  # fmt: skip
-        for cells in zip(*columns, strict=True):
-            yield [text.cell(cell) for cell in cells]
+        count = len(one.values)
+        about = [[text.name_cell(name)] * count for name in (one.key.at, one.key.node)]
+        numbers = (one.values, one.lower, one.upper, one.ceiling)
+        names = (one.verdicts, one.references, one.builds, one.nodes)
+        yield from zip(
+            map(text.name_cell, one.sessions),
+            np.datetime_as_string(one.times, unit="s").tolist(),
+            *about,
+            *map(text.number_cells, numbers),
+            *(map(text.name_cell, column) for column in names),
+            strict=True,
+        )

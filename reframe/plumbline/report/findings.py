@@ -28,6 +28,8 @@ class Change:
     :ivar until: when a transient was last seen.
     :ivar on: it lasts, and nothing since took it back.
     :ivar confirmed: more than the newest session alone bears it out.
+    :ivar doubtful: the figure was above its ceiling when it was found, which no machine can be.
+    :ivar held: sessions since it began.
     """
 
     key: Key
@@ -43,6 +45,8 @@ class Change:
     until: np.datetime64 | None
     on: bool
     confirmed: bool
+    doubtful: bool = False
+    held: int = 0
 
 
 @dataclass
@@ -124,6 +128,8 @@ def _change(series: Series, finding) -> Change:
         None if finding.end is None else series.times[int(finding.end)],
         bool(finding.on),
         bool(finding.confirmed),
+        str(series.verdicts[detected]) == "above-ceiling",
+        len(series.values) - start,
     )
 
 

@@ -9,7 +9,7 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import jinja2
@@ -54,7 +54,7 @@ class Site:
         made = self._templates.get_template(template).render(root=root, path=path, **context)
         self.file(path, made)
 
-    def table(self, path: str, columns: Iterable[str], rows: Iterable[list[str]]) -> None:
+    def table(self, path: str, columns: Iterable[str], rows: Iterable[Sequence[str]]) -> None:
         """Writes a CSV file; text that a spreadsheet would take for a formula is no longer one."""
         file = io.StringIO()
         writer = csv.writer(file, lineterminator="\n")

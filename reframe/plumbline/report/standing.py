@@ -21,6 +21,10 @@ RED = ("fail", "above-ceiling", "invalid", "error", "aborted", "unfinished", "va
 WINDOW = np.timedelta64(7, "D")
 #: How far back is looked for the night since which a case is red.
 BACK = datetime.timedelta(days=60)
+#: For so long after its last sign of life, a session without an end is taken to run.
+RUNS = datetime.timedelta(hours=24)
+#: Further ahead than this, a session's clock was wrong.
+AHEAD = datetime.timedelta(hours=1)
 #: Sessions of a system that a case must have been in, before it is missed.
 USUAL = 3
 
@@ -90,14 +94,18 @@ class Standing:
     """A system as it stands.
 
     :ivar missing: planned cases of the latest session that no record tells of.
+    :ivar running: whether the latest session seems to run still.
     :ivar old: hours since the latest session ended, where that is too long ago.
+    :ivar ahead: whether the latest session is of the future.
     """
 
     system: str
     latest: SessionRow
     cases: list[Case]
     missing: int
+    running: bool
     old: float | None
+    ahead: bool
 
     def having(self, *statuses: str) -> list[Case]:
         return [case for case in self.cases if case.status in statuses]
@@ -171,10 +179,34 @@ def _of_system(history, system, rows, select, now, stale) -> Standing:
     listed = cases_of(history, chosen)
     _tell_since(cases, listed)
     cases += _vanished(system, cases, listed, latest)
-    missing = max(0, latest.planned - sum(latest.results.values()))
-    age = now.replace(tzinfo=None) - latest.end.astype(datetime.datetime)
-    old = age.total_seconds() / 3600 if age > stale else None
-    return Standing(system, latest, sorted(cases, key=_order), missing, old)
+    past = age(latest, now)
+    old = past.total_seconds() / 3600 if past > stale else None
+    return Standing(
+        system, latest, sorted(cases, key=_order), missing(latest, select),
+        running(history, latest, select, now), old, past < -AHEAD,
+    )  # fmt: skip
+
+
+def age(row: SessionRow, now: datetime.datetime) -> datetime.timedelta:
+    """How long ago a session ended, or gave its last sign of life."""
+    return now.astimezone(datetime.timezone.utc).replace(tzinfo=None) - row.end.astype(
+        datetime.datetime
+    )
+
+
+def missing(row: SessionRow, select: Selection) -> int:
+    """Planned cases of a session that no record tells of; none is told where the selection leaves
+    cases out."""
+    names = ("partition", "environment", "check", "benchmark", "metric", "placement", "node")
+    if any(getattr(select, name) for name in names):
+        return 0
+    return max(0, row.planned - row.ended)
+
+
+def running(history: History, row: SessionRow, select: Selection, now: datetime.datetime) -> bool:
+    """Whether a session seems to run still: cases are missing, it wrote no end, and its last sign
+    of life is not old."""
+    return bool(missing(row, select)) and age(row, now) < RUNS and bool(history.unended([row]))
 
 
 def cases_of(history: History, chosen: Selection) -> list[CaseRow]:
@@ -204,7 +236,7 @@ def _from_series(history: History, chosen: Selection) -> dict[tuple, list[dict]]
     cases = {(row.session, *_identity(row)): row for row in history.cases(chosen)}
     found: dict[tuple, list[dict]] = {}
     try:
-        series = history.series(chosen)
+        series = history.series(chosen, samples=False)
     except Fault:
         return found
     for one in series:

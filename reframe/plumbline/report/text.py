@@ -7,6 +7,7 @@ import hashlib
 import math
 import re
 import unicodedata
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -101,14 +102,19 @@ def cell(content: object) -> str:
     """A CSV cell: text that a spreadsheet would take for a formula is marked as text."""
     if isinstance(content, float | np.floating):
         return repr(float(content)) if math.isfinite(content) else ""
-    return _text_cell(str(content))
+    return name_cell(str(content))
 
 
 @functools.lru_cache(1 << 14)
-def _text_cell(content: str) -> str:
-    # Names repeat from row to row.
+def name_cell(content: str) -> str:
+    """A CSV cell of a text. Kept, for names repeat from row to row."""
     text = clean(content)
     return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
+
+
+def number_cells(values: np.ndarray) -> Iterator[str]:
+    """CSV cells of numbers; what is no number is empty."""
+    return ("" if math.isinf(v) or v != v else repr(v) for v in values.tolist())
 
 
 def spark(values: np.ndarray, marks: tuple[int, ...] = (), width: int = 132, height: int = 28):

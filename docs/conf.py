@@ -1,0 +1,19 @@
+"""The docs as a site: ``make site`` builds it, with warnings as errors."""
+
+project = "Plumbline"
+extensions = ["myst_parser", "sphinx_click"]
+exclude_patterns = ["_site"]
+
+html_theme = "furo"
+html_title = "Plumbline"
+html_favicon = "../reframe/plumbline/report/static/mark.svg"
+html_copy_source = False
+html_show_copyright = html_show_sphinx = False
+# The pages stand on a machine without a network as well.
+html_theme_options = {"footer_icons": []}
+
+# Most blocks are commands, or what they print.
+highlight_language = "none"
+myst_heading_anchors = 3
+# Two hyphens before an option are two hyphens.
+smartquotes = False

@@ -1,0 +1,86 @@
+"""Binding: from a layout and a launcher to that launcher's options, and the proof of it.
+
+Pure: knows nothing of ReFrame. A launcher that cannot express a layout raises, so that the
+check is skipped with that reason instead of measuring somewhere else.
+
+A task is bound to the first hardware thread of each of its cores; a launcher that knows only whole
+cores (jsrun, Open MPI) binds it to all threads of them. CPUs are named by the operating system's
+numbers wherever the launcher takes them: its own numbers begin anew when cores are kept for the
+system. The same options go to every node, so all nodes of a layout have the same tasks.
+
+Memory is bound by ``numactl(8)`` for every launcher: the options that some have for it are hints,
+or need a build that has them, and ``numactl`` fails aloud.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from plumbline.binding import flux, hpe, hydra, jsrun, openmpi, slurm
+from plumbline.binding.common import Binding, BindingError, cpu_list, task_words
+from plumbline.binding.pair import KEPT_TO_PAIR, OnPair, on_pair
+from plumbline.binding.proof import BindingMismatch, Seen, host_facts, prove, prove_nodes, seen
+from plumbline.placement import Layout, Topology
+
+__all__ = [
+    "KEPT_TO_PAIR",
+    "LAUNCHERS",
+    "Binding",
+    "BindingError",
+    "BindingMismatch",
+    "OnPair",
+    "Seen",
+    "bind",
+    "host_facts",
+    "on_pair",
+    "prove",
+    "prove_nodes",
+    "seen",
+]
+
+
+def _local(layout: Layout, _: Topology | None) -> Binding:
+    """``taskset(1)`` before a program that no launcher starts."""
+    if layout.num_tasks != 1:
+        raise BindingError("the local launcher starts one task")
+    return Binding(("taskset", "-c", cpu_list(layout.tasks[0].cpus)))
+
+
+#: ReFrame's launcher name, or the environment's ``process_manager`` -> how it binds.
+LAUNCHERS: dict[str, Callable[[Layout, Topology | None], Binding]] = {
+    "local": _local,
+    "hydra": hydra.hydra,
+    "mpiexec": hydra.hydra,
+    "mpirun-intelmpi": hydra.intel,
+    "mvapich": hydra.mvapich,
+    "openmpi": openmpi.openmpi,
+    "mpirun-openmpi": openmpi.openmpi,
+    "openmpi5": openmpi.openmpi5,
+    "srun": slurm.srun,
+    "jsrun": jsrun.jsrun,
+    "alps": hpe.alps,
+    "pals": hpe.pals,
+    "mpt": hpe.mpt,
+    "flux-run": flux.flux,
+}
+
+
+def bind(layout: Layout, launcher: str, topology: Topology | None = None) -> Binding:
+    """The launcher's options for a layout.
+
+    :arg topology: the node's, where known: srun asks for all its GPUs, jsrun can tell that all
+        its cores are meant, and Open MPI 5 that it would miscount them.
+    :raises BindingError: if this launcher cannot express it, or is not known here.
+    """
+    if launcher not in LAUNCHERS:
+        raise BindingError(
+            f"launcher {launcher!r}: no binding is written for it (plumbline/binding has "
+            f"{', '.join(LAUNCHERS)})"
+        )
+    try:
+        return replace(LAUNCHERS[launcher](layout, topology), task=task_words(layout))
+    except BindingError as err:
+        raise BindingError(
+            f"launcher {launcher!r}, placement {layout.placement!r}: {err}"
+        ) from None

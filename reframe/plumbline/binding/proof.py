@@ -1,0 +1,186 @@
+"""The proof of a binding: what the task wrapper saw, held against the layout."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from plumbline.binding.common import own_gpus
+from plumbline.placement import Layout, cpus_of_list
+
+
+class BindingMismatch(Exception):
+    """The tasks did not run where the placement says, or not as many as it says."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the task wrapper saw of one task.
+
+    :ivar cpus: the CPUs that it may run on, as the kernel lists them.
+    :ivar given: the GPUs as the launcher named them; empty where it named none.
+    :ivar gpus: the GPUs as the program sees them; empty where nothing is said, ``none`` where it
+        sees none.
+    """
+
+    rank: int
+    host: str
+    cpus: str
+    given: str = ""
+    gpus: str = ""
+
+
+def seen(stderr: str) -> list[Seen]:
+    """The tasks that reported themselves on standard error (see ``task.sh``), in rank order.
+
+    :raises BindingMismatch: if such a line cannot be read.
+    """
+    tasks = []
+    for line in stderr.splitlines():
+        if not line.startswith("plumbline-task "):
+            continue
+        try:
+            _, rank, host, cpus, _, given, gpus = line.split()
+            cpus_of_list(cpus)
+            given, gpus = ("" if word == "-" else word for word in (given, gpus))
+            tasks.append(Seen(int(rank), host, cpus, given, gpus))
+        except ValueError:
+            raise BindingMismatch(f"a task's report cannot be read: {line!r}") from None
+    return sorted(tasks, key=lambda task: task.rank)
+
+
+def host_facts(stderr: str) -> dict[str, dict[str, str]]:
+    """Facts of each host that the tasks reported on standard error: host -> fact -> value."""
+    facts: dict[str, dict[str, str]] = {}
+    for line in stderr.splitlines():
+        words = line.split(maxsplit=3)
+        if len(words) == 4 and words[0] == "plumbline-host":
+            facts.setdefault(words[1], {})[words[2]] = words[3]
+    return facts
+
+
+def prove(layout: Layout, tasks: list[Seen], racks: Callable[[str], str] | None = None) -> None:
+    """Holds what was seen against the layout.
+
+    A task may be allowed any hardware thread of its own cores and no other CPU, and must be
+    allowed at least one thread of every one of them. Tasks that share GPUs must see the layout's,
+    in its order, and the launcher must not have kept one from them; a GPU of a task's own must be
+    the layout's, alone, or where the launcher names it otherwise no other task's of its node.
+
+    Memory is not proven here: the wrapper speaks before ``numactl`` does its work. The words that
+    the job script has do it, and ``numactl`` ends with an error where it cannot.
+
+    :arg racks: host -> rack; without it, racks are not looked at.
+    :raises BindingMismatch: if the ranks, the nodes, the racks, the CPUs or the GPUs differ.
+    """
+    count = layout.num_tasks
+    if [task.rank for task in tasks] != list(range(count)):
+        raise BindingMismatch(
+            f"{count} tasks were to start, with ranks 0 to {count - 1}; seen were "
+            f"{_ranks_seen(tasks)} (does the launcher belong to the program's MPI?)"
+        )
+    nodes = {host: n for n, host in enumerate(dict.fromkeys(task.host for task in tasks))}
+    for task, told in zip(tasks, layout.tasks, strict=True):
+        if nodes[task.host] != told.node:
+            raise BindingMismatch(
+                f"rank {task.rank} ran on {task.host}, which is node {nodes[task.host]} of "
+                f"the job; placement {layout.placement!r} puts it on node {told.node}"
+            )
+        allowed = cpus_of_list(task.cpus)
+        missed = [core for core in told.cores if allowed.isdisjoint(core.cpus)]
+        if missed or not allowed <= told.hardware_threads:
+            raise BindingMismatch(
+                f"rank {task.rank} on {task.host} may run on CPUs {task.cpus}; placement "
+                f"{layout.placement!r} puts it on {','.join(map(str, told.cpus))}"
+            )
+    if racks and len(found := {racks(host) for host in nodes}) < layout.racks:
+        raise BindingMismatch(
+            f"all nodes were of rack {', '.join(sorted(found))}; placement {layout.placement!r} "
+            f"takes {layout.racks} racks"
+        )
+    if own_gpus(layout):
+        _prove_own_gpus(layout, tasks)
+    else:
+        _prove_shared_gpus(layout, tasks)
+
+
+def prove_nodes(told: Sequence[str], tasks: list[Seen], others: Iterable[str]) -> None:
+    """Holds the nodes that tasks ran on against those that were named to the launcher or the
+    scheduler.
+
+    A scheduler may call a node otherwise than the node calls itself; where it does, no more can be
+    told than that the task's host is none of the other nodes.
+
+    :arg told: the nodes by the scheduler's names.
+    :arg others: names of all nodes that the tasks could have run on.
+    :raises BindingMismatch: if a task ran on another of them.
+    """
+    wanted = {_short(name) for name in told}
+    elsewhere = {_short(name) for name in others} - wanted
+    for task in tasks:
+        if _short(task.host) in elsewhere:
+            raise BindingMismatch(
+                f"rank {task.rank} ran on {task.host}; it was to run on {' or '.join(told)}"
+            )
+
+
+def _short(host: str) -> str:
+    return host.partition(".")[0]
+
+
+def _ranks_seen(tasks: list[Seen]) -> str:
+    """The ranks, for a message that stays short at any size."""
+    ranks = [task.rank for task in tasks]
+    if len(ranks) > _MOST_TOLD:
+        return f"{len(ranks)}, ranks {ranks[0]} to {ranks[-1]}"
+    return f"ranks {ranks or 'none'}"
+
+
+#: Ranks that a message lists.
+_MOST_TOLD = 16
+
+
+def _prove_shared_gpus(layout: Layout, tasks: list[Seen]) -> None:
+    gpus = layout.tasks[0].gpus
+    if not gpus:
+        return
+    wanted = ",".join(map(str, gpus))
+    for task in tasks:
+        if task.gpus != wanted:
+            raise BindingMismatch(
+                f"rank {task.rank} on {task.host} sees GPUs {task.gpus or 'that nothing names'}; "
+                f"placement {layout.placement!r} wants {wanted}"
+            )
+        given = task.given.split(",")
+        if not task.given:
+            continue
+        if all(name.isdigit() for name in given):
+            kept = not set(map(str, gpus)) <= set(given)
+        else:
+            # Names that are no numbers (GPU-4a1f...): the n-th of them is GPU n.
+            kept = task.given == "none" or len(given) <= max(gpus)
+        if kept:
+            raise BindingMismatch(
+                f"rank {task.rank} on {task.host} was given GPUs {task.given} by the launcher; "
+                f"placement {layout.placement!r} wants {wanted}"
+            )
+
+
+def _prove_own_gpus(layout: Layout, tasks: list[Seen]) -> None:
+    owners: dict[tuple[str, str], int] = {}
+    for task, told in zip(tasks, layout.tasks, strict=True):
+        wanted = ",".join(map(str, told.gpus))
+        named = task.given and task.given != "none" and "," not in task.given
+        if not named or task.gpus != task.given or (task.given.isdigit() and task.given != wanted):
+            raise BindingMismatch(
+                f"rank {task.rank} on {task.host} was given GPUs {task.given or 'without a name'} "
+                f"and sees {task.gpus or 'all'}; placement {layout.placement!r} gives it GPU "
+                f"{wanted} alone (where each task's own GPU is number 0 to it, the node's device "
+                f"cgroups leave no proof of which it is)"
+            )
+        owner = owners.setdefault((task.host, task.given), task.rank)
+        if owner != task.rank:
+            raise BindingMismatch(
+                f"ranks {owner} and {task.rank} on {task.host} were both given GPU {task.given}; "
+                f"placement {layout.placement!r} gives each task one of its own"
+            )

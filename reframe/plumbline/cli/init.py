@@ -1,0 +1,109 @@
+"""``plumbline init``: drafting the system file of a new machine."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import click
+
+from plumbline.cli.common import say, warn
+from plumbline.errors import Fault
+
+
+def _of_node(ctx, param, values: tuple[str, ...]) -> dict[str, Path]:
+    found = {}
+    for value in values:
+        partition, equals, path = value.partition("=")
+        if not (partition and equals and path):
+            raise click.BadParameter(f"{value!r} is not PARTITION=FILE")
+        found[partition] = Path(path)
+    return found
+
+
+@click.command()
+@click.argument("name")
+@click.option("-p", "--partition", "partitions", multiple=True, metavar="PARTITION",
+              help="Draft this partition of the scheduler alone; may be given again.")  # fmt: skip
+@click.option("--node", "nodes", multiple=True, callback=_of_node, metavar="PARTITION=FILE",
+              help="What a node of a drafted partition printed of itself.")  # fmt: skip
+@click.option("--probe", is_flag=True, help="Submit a job to each partition that finds out what "
+              "its nodes are like inside.")  # fmt: skip
+@click.option("-o", "--output", metavar="FILE", help="Write to FILE, - for standard output, not "
+              "to systems/NAME.yaml.")  # fmt: skip
+@click.option("--dry-run", is_flag=True, help="The same as -o -.")
+@click.option("--force", is_flag=True, help="Overwrite a file that is there.")
+def init(name, partitions, nodes, probe, output, dry_run, force):
+    """Draft systems/NAME.yaml on a login node from what can be probed.
+
+    Says what was found, what it could not know, and what comes next. Nothing is submitted without
+    --probe.
+    """
+    from plumbline import paths
+    from plumbline.onboarding import draft, node, steps
+
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]*", name):
+        raise Fault(f"{name!r} is no name of a system: letters, digits, - and _, a letter first")
+    printed = dry_run or output == "-"
+    path = Path(output) if output and not printed else paths.systems() / f"{name}.yaml"
+    if not printed and path.exists() and not force:
+        raise Fault(f"{path}: is there already: --force overwrites it, -o - prints the draft")
+    inside = {partition: node.read(file) for partition, file in nodes.items()}
+
+    # Beside a file on standard output, what is said goes elsewhere.
+    tell = warn if printed else say
+
+    def submitted(access: list[str]) -> dict:
+        partition = {"scheduler": "slurm", "access": access}
+        # The node writes it: in a folder that it sees too.
+        paths.results().mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix="init-", dir=paths.results()) as folder:
+            file = Path(folder, "node.json")
+            python = (sys.executable, *steps.DESCRIBE[1:])
+            command = steps.probe_command(partition, str(file), python)
+            tell(f"submitting: {shlex.join(command)}")
+            _submit(command)
+            return node.read(file)
+
+    made = draft.draft(name, partitions, inside, submitted if probe else None)
+    drafted = [partition["name"] for partition in made.system["partitions"]]
+    if not drafted:
+        raise Fault("no partition to draft: " + "; ".join(made.told))
+    if unknown := sorted(set(inside) - set(drafted)):
+        raise Fault(f"--node {unknown[0]}: no such partition is drafted; there are "
+                    f"{', '.join(drafted)}")  # fmt: skip
+    text = made.text()
+    if printed:
+        click.echo(text, nl=False)
+    else:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        except OSError as err:
+            raise Fault(f"{path}: cannot be written: {err.strerror}") from None
+    for line in made.told:
+        tell(line)
+    for line in steps.opens(name, made.content):
+        tell(f"open: {line}")
+    if not printed:
+        tell(f"{path}: drafted; `plumbline lint --system {name}` goes on from here")
+
+
+def _submit(command: list[str]) -> None:
+    """Waits for a job.
+
+    :raises Fault: if it fails or does not end in ten minutes.
+    """
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600,
+            check=False, errors="replace",
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired) as err:
+        raise Fault(f"{command[0]}: {err}") from None
+    if done.returncode:
+        raise Fault((done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1])

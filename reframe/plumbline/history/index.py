@@ -1,0 +1,369 @@
+"""The history's index: what the lines of all sessions say, as tables of DuckDB.
+
+A cache and no more. It is brought up to date by whoever opens it: only the sessions whose files
+changed are read again, those that are gone are dropped, and an index that is damaged, or of another
+version, is built anew from the lines. A new state is written beside the old one and then takes its
+name, so that a reader never sees half of one and nobody waits for a reader.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import hashlib
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import duckdb
+import fasteners
+
+from plumbline.errors import Fault
+from plumbline.history import intake
+from plumbline.words import counted, some
+
+#: To be raised when a table changes: an index of another version is built anew.
+VERSION = "1"
+NAME = "history.duckdb"
+
+#: Bytes of records that are written in one transaction.
+_BATCH = 128 << 20
+#: Bytes of records from which on reading them is told.
+_LONG = 100_000_000
+#: Seconds to wait for another command that renews the same index.
+_PATIENCE = 120
+_SETTINGS = {
+    "memory_limit": "512MB",
+    "threads": min(4, os.cpu_count() or 1),
+    "preserve_insertion_order": False,
+    "autoinstall_known_extensions": False,
+}
+#: For each connection; a bar on standard output would stand between the answers.
+_EACH = "USE kept; SET enable_progress_bar = false"
+
+
+def opened(
+    folder: Path, say: Callable[[str], None], anew: bool = False
+) -> tuple[duckdb.DuckDBPyConnection, Path | None, list[str]]:
+    """The index of a results folder, up to date, for reading; its file, ``None`` if it is kept in
+    memory; and the sessions that cannot be read, a line each.
+
+    Who may not write into the folder has an index of their own in their cache folder.
+
+    :arg say: is told what takes long, or is not as it should be.
+    :arg anew: whether to build it from all lines, whatever is there.
+    :raises Fault: if there is no such folder, or no session in it.
+    """
+    wanted, faults = states(folder)
+    places = [folder / NAME, *_cache(folder)]
+    for place in places:
+        db = None if anew else _current(place, wanted)
+        if db:
+            return db, place, faults
+    refused = []
+    for place in places:
+        try:
+            return _renewed(place, folder, wanted, say, anew), place, faults
+        except (OSError, duckdb.Error) as err:
+            refused.append(f"{place} ({first_line(err)})")
+    say(f"the index is kept in memory, for this command only: no file for it: {', '.join(refused)}")
+    try:
+        db = empty()
+        _renew(db, folder, wanted, say)
+    except (OSError, duckdb.Error) as err:
+        raise Fault(f"{folder}: cannot be indexed: {first_line(err)}") from None
+    return db, None, faults
+
+
+def states(folder: Path) -> tuple[dict[str, str], list[str]]:
+    """The sessions of a results folder, each with what changes when its files do; and those that
+    cannot be read, a line each.
+
+    :raises Fault: if there is no such folder, or no session in it.
+    """
+    if not folder.is_dir():
+        raise Fault(f"{folder}: no such folder of results: see --from and PLUMBLINE_RESULTS")
+    found, faults = {}, []
+    for session in sorted(folder.glob("sessions/*/")):
+        files = [session / "records.jsonl", session / "plan.json"]
+        there = [path for path in files if path.exists()]
+        wrong = [path for path in there if not (path.is_file() and os.access(path, os.R_OK))]
+        if wrong or not session.name.isprintable():
+            faults.append(f"{str(wrong[0] if wrong else session)!r}: cannot be read")
+        elif there:
+            kept = [path.stat() if path in there else None for path in files]
+            found[session.name] = " ".join(
+                f"{stat.st_size}:{stat.st_mtime_ns}" if stat else "0:0" for stat in kept
+            )
+    if not found and not faults:
+        raise Fault(f"{folder}: no session there yet: `plumbline run` makes one")
+    return found, faults
+
+
+def _cache(folder: Path) -> list[Path]:
+    """The index's file where the results folder cannot be written."""
+    name = hashlib.md5(os.fsencode(folder.resolve())).hexdigest()
+    with contextlib.suppress(RuntimeError):  # Whoever has no home folder has no cache.
+        base = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+        return [base / "plumbline" / f"history-{name}.duckdb"]
+    return []
+
+
+def first_line(err: Exception) -> str:
+    """What an error says, short."""
+    text = getattr(err, "strerror", None) or str(err) or type(err).__name__
+    return text.splitlines()[0]
+
+
+def _attached(place: Path | str, mode: str = "") -> duckdb.DuckDBPyConnection:
+    """DuckDB with an index's tables. Not connected to the file itself, since all connections of a
+    process to one path share one state, also after another file has taken that name."""
+    folder = Path(tempfile.gettempdir(), f"plumbline-history-{os.getpid()}")
+    db = duckdb.connect(config=_SETTINGS | {"temp_directory": str(folder)})
+    try:
+        db.execute(f"ATTACH {_quoted(place)} AS kept {mode}")
+        db.execute(_EACH)
+    except duckdb.Error:
+        db.close()
+        raise
+    return db
+
+
+def _quoted(path: Path | str) -> str:
+    return "'" + str(path).replace("'", "''") + "'"
+
+
+def empty(place: Path | str = ":memory:") -> duckdb.DuckDBPyConnection:
+    """An index without a session, in memory or in a file that is not there yet."""
+    db = _attached(place)
+    db.execute(intake.TABLES)
+    db.execute("INSERT INTO about VALUES ($1)", [VERSION])
+    return db
+
+
+def _current(place: Path, wanted: dict[str, str]) -> duckdb.DuckDBPyConnection | None:
+    """An index that is up to date, for reading."""
+    db = None
+    with contextlib.suppress(duckdb.Error):
+        if place.exists():
+            db = _attached(place, "(READ_ONLY)")
+            if _known(db) == wanted:
+                return db
+    if db:
+        db.close()
+    return None
+
+
+def _known(db: duckdb.DuckDBPyConnection) -> dict[str, str]:
+    """The sessions of an index and their states.
+
+    :raises duckdb.Error: if it is of another version.
+    """
+    (version,) = db.execute("SELECT version FROM about").fetchone()
+    if version != VERSION:
+        raise duckdb.Error("it is of another version of Plumbline")
+    return dict(db.execute("SELECT session, state FROM files").fetchall())
+
+
+def _renewed(
+    place: Path, folder: Path, wanted: dict[str, str], say: Callable[[str], None], anew: bool
+) -> duckdb.DuckDBPyConnection:
+    """An index whose file is brought up to date, under a lock, for reading.
+
+    :raises OSError: if it cannot be written, or another command keeps the lock too long.
+    :raises duckdb.Error: if DuckDB cannot write it.
+    """
+    place.parent.mkdir(parents=True, exist_ok=True)
+    partial = place.with_suffix(".partial")
+    with _locked(place.with_suffix(".lock"), say):
+        old = place if place.exists() and not anew else None
+        db = _current(place, wanted) if old else None
+        if db:
+            # Another command did it meanwhile.
+            return db
+        try:
+            try:
+                _write(partial, old, folder, wanted, say)
+            except duckdb.Error as err:
+                if old is None:
+                    raise
+                why = first_line(err).replace(partial.name, place.name)
+                say(f"{place}: damaged ({why}): built anew")
+                _write(partial, None, folder, wanted, say)
+            partial.replace(place)
+        finally:
+            _clear(partial)
+    return _attached(place, "(READ_ONLY)")
+
+
+@contextlib.contextmanager
+def _locked(path: Path, say: Callable[[str], None]) -> Iterator[None]:
+    lock = fasteners.InterProcessLock(path)
+    if not lock.acquire(blocking=False):
+        say("another command brings the index of the history up to date: waiting for it")
+        if not lock.acquire(timeout=_PATIENCE):
+            raise TimeoutError(f"another command has held {path} for {_PATIENCE} s")
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _clear(partial: Path) -> None:
+    for left in (partial, partial.with_suffix(".partial.wal")):
+        left.unlink(missing_ok=True)
+
+
+def _write(
+    partial: Path,
+    old: Path | None,
+    folder: Path,
+    wanted: dict[str, str],
+    say: Callable[[str], None],
+) -> None:
+    """Writes an index's file, from an old one where there is one."""
+    _clear(partial)
+    if old:
+        shutil.copyfile(old, partial)
+    db = _attached(partial) if old else empty(partial)
+    try:
+        _renew(db, folder, wanted, say)
+        db.execute("CHECKPOINT kept")
+    finally:
+        db.close()
+
+
+def _renew(
+    db: duckdb.DuckDBPyConnection, folder: Path, wanted: dict[str, str], say: Callable[[str], None]
+) -> None:
+    """Has the tables say what the lines say."""
+    known = _known(db)
+    gone = [session for session, state in known.items() if wanted.get(session) != state]
+    for table in ("figures", "cases", "faults", "files"):
+        db.execute(
+            f"DELETE FROM {table} WHERE file IN "
+            f"(SELECT file FROM files WHERE session IN (SELECT unnest($1)))",
+            [gone],
+        )
+    new = [session for session, state in wanted.items() if known.get(session) != state]
+    size = sum(_size(wanted[session]) for session in new)
+    if size > _LONG:
+        say(f"{folder}: reading {len(new)} sessions, {size / 1e9:.1f} GB, into the index")
+    (last,) = db.execute("SELECT coalesce(max(file), 0) FROM files").fetchone()
+    numbers = {session: number for number, session in enumerate(new, last + 1)}
+
+    def read(batch: list[str]) -> None:
+        with db.cursor() as own:
+            own.execute(_EACH)
+            own.begin()
+            intake.read_records(own, folder, {session: numbers[session] for session in batch})
+            own.commit()
+
+    # DuckDB reads the lines of one connection on one core.
+    pool = ThreadPoolExecutor(_SETTINGS["threads"])
+    try:
+        for _ in pool.map(read, _batches(new, wanted)):
+            pass
+    finally:
+        pool.shutdown(cancel_futures=True)
+    intake.read_sessions(db, folder, numbers, wanted)
+
+
+def _batches(sessions: list[str], states: dict[str, str]) -> Iterator[list[str]]:
+    batch, size = [], 0
+    for session in sessions:
+        batch.append(session)
+        size += _size(states[session])
+        if size > _BATCH:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def _size(state: str) -> int:
+    """The bytes of a session's records."""
+    return int(state.partition(":")[0] or 0)
+
+
+# -- CSV ------------------------------------------------------------------------------------
+
+#: Of a CSV's rows, what each table of the index gets.
+_FROM_CSV = {
+    "files": "DISTINCT ON (session) CELLS FROM rows",
+    "cases": "DISTINCT CELLS FROM rows WHERE line IS NOT NULL AND time IS NOT NULL",
+    "figures": "CELLS FROM rows WHERE metric IS NOT NULL AND isfinite(value)",
+}
+_LOST = """
+SELECT count(*) FROM rows
+WHERE line IS NOT NULL AND time IS NULL
+    OR metric IS NOT NULL AND NOT coalesce(isfinite(value), false)
+"""
+
+
+def columns(db: duckdb.DuckDBPyConnection) -> dict[str, str]:
+    """The CSV's columns and their types."""
+    found = {name: kind for name, kind, *_ in db.execute("DESCRIBE flat").fetchall()}
+    del found["file"], found["state"]
+    return found | {"extras": "VARCHAR", "samples": "VARCHAR"}
+
+
+def _literal(path: Path) -> str:
+    """A path as DuckDB takes it, which holds it for a pattern: a letter in brackets is itself."""
+    return re.sub(r"([*?\[])", r"[\1]", str(path))
+
+
+def of_csv(path: Path) -> tuple[duckdb.DuckDBPyConnection, list[str]]:
+    """An index in memory of what a CSV has, and the rows left out, a line each.
+
+    :raises Fault: if the file cannot be read, or its columns are others.
+    """
+    db = empty()
+    known = columns(db)
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            there = next(csv.reader(file), [])
+    except (OSError, UnicodeDecodeError, csv.Error) as err:
+        raise Fault(f"{path}: cannot be read: {err}") from None
+    missing = [repr(name) for name in known if name not in there]
+    unknown = [repr(name) for name in there if name not in known]
+    # Of a CSV of something else, all are: a few tell which it is.
+    wrong = [f"{what} {some(names)}" for what, names in
+             (("missing", missing), ("unknown", unknown)) if names]  # fmt: skip
+    if wrong or len(set(there)) != len(there):
+        told = ", ".join(wrong) or "one stands twice"
+        raise Fault(f"{path}:1: columns are not those of `plumbline history export`: {told}")
+    cells = ["dense_rank() OVER (ORDER BY session) AS file", "'' AS state"]
+    for name, kind in known.items():
+        # What marks a row without a case, or without a figure, stays NULL.
+        text = kind == "VARCHAR" and name not in ("line", "metric")
+        cells.append(f"""coalesce("{name}", '') AS "{name}" """ if text else f'"{name}"')
+    try:
+        db.execute(
+            f"CREATE TEMP TABLE cells AS SELECT {', '.join(cells)} FROM read_csv($path, header = "
+            f"true, columns = $columns, delim = ',', quote = '\"', escape = '\"', "
+            f"store_rejects = true)",
+            {"path": _literal(path), "columns": {name: known[name] for name in there}},
+        )
+        db.execute(
+            """CREATE TEMP TABLE rows AS SELECT * REPLACE (
+            from_json(nullif(extras, ''), '"MAP(VARCHAR, VARCHAR)"') AS extras,
+            coalesce(from_json(nullif(samples, ''), '["DOUBLE"]'), [value]) AS samples,
+            coalesce(size, -1) AS size) FROM cells"""
+        )
+        for name, rows in _FROM_CSV.items():
+            described = db.execute(f"DESCRIBE {name}").fetchall()
+            named = ", ".join(f'"{cell}"' for cell, *_ in described)
+            db.execute(f"INSERT INTO {name} SELECT {rows.replace('CELLS', named)}")
+        rejects = db.execute(
+            "SELECT line, column_name, error_message FROM reject_errors"
+        ).fetchall()
+        (lost,) = db.execute(_LOST).fetchone()
+    except duckdb.Error as err:
+        raise Fault(f"{path}: {first_line(err)}") from None
+    faults = [f"{path}:{line}: {column}: {message}" for line, column, message in rejects]
+    return db, faults + [f"{path}: {counted(lost, 'row')} without time or value"] * bool(lost)

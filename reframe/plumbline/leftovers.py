@@ -1,0 +1,426 @@
+"""What a session that was killed left behind: processes, jobs, and cases that never finished.
+
+A session that runs holds a lock on the file ``running`` of its folder, and takes the file away at
+its end. A lock goes with its process, whatever ended it: so a file that nobody holds is that of a
+session that was killed.
+
+A file system may keep the locks of each host apart. So the file names the host, too, and a session
+of another one is left to the next session there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import getpass
+import json
+import os
+import platform
+import signal
+import subprocess
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import fasteners
+
+from plumbline import closing, configuration, outcome, record, slurm
+from plumbline.commands import shown
+from plumbline.errors import Fault
+
+#: Variable of all that a session starts on its own machine: the session's folder.
+MARK = "PLUMBLINE_SESSION"
+#: Variable that says what becomes of what is found: one of :data:`CHOICES`.
+ORPHANS = "PLUMBLINE_ORPHANS"
+CHOICES = ("cancel", "keep")
+#: Seconds from SIGTERM to SIGKILL, as of ReFrame's own local scheduler.
+_GRACE = 2
+#: Seconds that a scheduler may take to answer, and a lock to be had.
+_PATIENCE = 60
+#: Times that a session's lock is tried for, when others look at it.
+_TRIES = 10
+_LOCK = "running"
+#: Differs after each start of a kernel, see random(4).
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+#: Schedulers whose jobs are Slurm's.
+_SLURM = ("slurm", "squeue")
+
+
+def _had(lock: fasteners.InterProcessLock, patience: float | None = None) -> bool | None:
+    """Whether a lock could be had, within so many seconds; ``None`` where it cannot be told."""
+    try:
+        return lock.acquire(blocking=patience is not None, timeout=patience)
+    except (OSError, threading.ThreadError):
+        # The second is what fasteners makes of a file system without locks.
+        return None
+
+
+def claim(folder: Path) -> fasteners.InterProcessLock | None:
+    """A lock that says that a session runs; ``None`` where the file system has no locks. There the
+    file alone says so: a session that was killed cannot be told, and is left alone.
+
+    :raises OSError: if the folder cannot be written, or another process keeps the lock.
+    """
+    path = folder / _LOCK
+    for _ in range(_TRIES):
+        # Before the lock: to close the file lets go of it.
+        path.write_text(json.dumps(_here()))
+        lock = fasteners.InterProcessLock(path)
+        # Whoever looks whether a session runs holds its lock for a moment.
+        had = _had(lock, _PATIENCE)
+        if had is None:
+            return None
+        with contextlib.suppress(FileNotFoundError):
+            # One that looked before it was held may have taken the file away.
+            if had and os.path.samestat(os.fstat(lock.lockfile.fileno()), path.stat()):
+                return lock
+        if had:
+            lock.release()
+    raise OSError(errno.EBUSY, "its lock is kept by another process", str(path))
+
+
+def release(folder: Path, lock: fasteners.InterProcessLock | None) -> None:
+    """Says that a session has ended, and all of it is told."""
+    with contextlib.suppress(OSError):
+        (folder / _LOCK).unlink(missing_ok=True)
+    if lock:
+        lock.release()
+
+
+def running(folder: Path) -> bool:
+    """Whether a session runs; also where that cannot be told."""
+    return _held(folder) or bool(_elsewhere(folder))
+
+
+def _held(folder: Path) -> bool:
+    """Whether the lock of a session is held, or that cannot be told."""
+    path = folder / _LOCK
+    if not path.exists():
+        return False
+    lock = fasteners.InterProcessLock(path)
+    if not _had(lock):
+        return True
+    lock.release()
+    return False
+
+
+def _here() -> dict[str, str]:
+    """Where this process runs: host, start of its kernel, and its job in Slurm."""
+    boot = ""
+    with contextlib.suppress(OSError):
+        boot = _BOOT.read_text().strip()
+    job, cluster = (os.environ.get(f"SLURM_{name}", "") for name in ("JOB_ID", "CLUSTER_NAME"))
+    return {"host": platform.node(), "boot": boot, "job": job, "cluster": cluster}
+
+
+def _elsewhere(folder: Path) -> str:
+    """The host that a session without a held lock may still run on: another one than this. Empty
+    where it is this one, or its job has ended, or the session says nothing of it."""
+    try:
+        told = json.loads((folder / _LOCK).read_text(encoding="utf-8"))
+        host, boot, job, cluster = (told[name] for name in ("host", "boot", "job", "cluster"))
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+    here = _here()
+    # Of one kernel are containers, too, whose hosts have names of their own.
+    if host == here["host"] or (boot and boot == here["boot"]):
+        return ""
+    if job and cluster == slurm.setting("ClusterName") and slurm.job_state(job) == "":
+        return ""
+    return shown(host)
+
+
+def cut_off(results: Path) -> list[str]:
+    """Sessions that were cut off, a line each: planned cases have no record."""
+    found = []
+    for folder in record.sessions(results):
+        if _held(folder):
+            continue
+        try:
+            planned = _plan(folder)["cases"]
+        except (OSError, ValueError) as err:
+            found.append(f"{folder.name}: {_unread(err)}")
+            continue
+        path = folder / "records.jsonl"
+        ended = {fields["case"] for fields in record.read(path)} if path.exists() else set()
+        missing = [case for case in planned if case not in ended]
+        if missing:
+            host = _elsewhere(folder)
+            where = f"; it may still run on {host}" if host else ""
+            found.append(f"{folder.name}: {len(missing)} of {len(planned)} cases have no "
+                         f"result{where}")  # fmt: skip
+    return found
+
+
+def _plan(folder: Path) -> dict:
+    """A session's plan.
+
+    :raises OSError, ValueError: if it cannot be read, or is not whole.
+    """
+    plan = json.loads((folder / "plan.json").read_text(encoding="utf-8"))
+    known = plan if isinstance(plan, dict) else {}
+    if not (isinstance(known.get("cases"), dict) and isinstance(known.get("extras", {}), dict)):
+        raise ValueError("it has no cases")
+    return {"extras": {}} | plan
+
+
+def _unread(err: Exception) -> str:
+    return f"its plan cannot be read ({err}): which cases it had is not known"
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[bool]:
+    """Whether a killed session is ours to settle; nobody else does so meanwhile."""
+    lock = fasteners.InterProcessLock(folder / _LOCK)
+    held = _had(lock)
+    try:
+        # Whoever held it before may have settled it.
+        yield bool(held) and (folder / _LOCK).exists()
+    finally:
+        if held:
+            lock.release()
+
+
+def settle(results: Path, orphans: str, say: Callable[[str], None]) -> None:
+    """Deals with what killed sessions left: ends their processes, cancels their jobs, and records
+    the cases that never finished. Those of another host are told, and left alone.
+
+    :arg results: the folder of sessions and records.
+    :arg orphans: ``cancel``; or ``keep``, which tells of them and leaves them running.
+    :arg say: is told what is found, before anything is done about it.
+    :raises Fault: if ``orphans`` is neither, processes are to be kept, or do not end.
+    """
+    if orphans not in CHOICES:
+        raise Fault(f"{ORPHANS}: {orphans!r} is not {' or '.join(CHOICES)}")
+    for name, left in _processes(results).items():
+        told = f"session {name} no longer runs, and processes that it started do: {_listed(left)}"
+        if orphans == "keep":
+            raise Fault(f"{told}; they would be measured too: end them, or say --orphans=cancel")
+        say(f"{told}: ending them")
+        _end(results, name)
+    apart = []
+    for path in sorted(results.glob(f"sessions/*/{_LOCK}")):
+        folder = path.parent
+        if _held(folder):
+            continue
+        if host := _elsewhere(folder):
+            apart.append(f"{folder.name} on {host}")
+            continue
+        with _alone(folder) as ours:
+            if ours:
+                _settle(folder, orphans, say)
+    if apart:
+        say(f"not known whether they were killed: session {_some(apart)}: the next session on the "
+            f"same host settles it; if that host is gone, remove the session's file {_LOCK!r}"
+        )  # fmt: skip
+
+
+# -- processes -----------------------------------------------------------------------------------
+
+
+def _processes(results: Path) -> dict[str, dict[int, str]]:
+    """Processes of sessions that no longer run: session -> id -> name. Those that may be looked at:
+    of the same user, all of them for root. Those of another Slurm job than this one's are Slurm's
+    to end: where jobs run on this host too, the job may be one that is kept."""
+    sessions = os.fsencode(os.path.realpath(results / "sessions") + "/")
+    wanted = b"\0" + MARK.encode() + b"=" + sessions
+    found: dict[str, dict[int, str]] = {}
+    # A shell that a session started, or the script of its job, may have started this one.
+    ours, job = _line(), os.fsencode(os.environ.get("SLURM_JOB_ID", ""))
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            environ = b"\0" + (process / "environ").read_bytes()
+            name = (process / "comm").read_text(errors="replace").strip()
+        except OSError:
+            continue
+        _, there, after = environ.partition(wanted)
+        if there and int(process.name) not in ours and _job(environ) in (b"", job):
+            session = os.fsdecode(after.partition(b"\0")[0])
+            found.setdefault(session, {})[int(process.name)] = name
+    return {name: left for name, left in found.items() if not running(results / "sessions" / name)}
+
+
+def _job(environ: bytes) -> bytes:
+    """The Slurm job of a process; empty if it is of none."""
+    return environ.partition(b"\0SLURM_JOB_ID=")[2].partition(b"\0")[0]
+
+
+def _line() -> set[int]:
+    """This process, and all that it descends from."""
+    found, process = set(), os.getpid()
+    while process and process not in found:
+        found.add(process)
+        try:
+            # Of proc(5): id, name in parentheses, which may hold any character, state, parent.
+            told = Path(f"/proc/{process}/stat").read_text(errors="replace")
+        except OSError:
+            break
+        process = int(told.rpartition(")")[2].split()[1])
+    return found
+
+
+def _listed(left: dict[int, str]) -> str:
+    return _some([f"{pid} ({name})" for pid, name in sorted(left.items())])
+
+
+def _some(names: list[str], most: int = 8) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def _end(results: Path, name: str) -> None:
+    """Ends the processes of a session, gently first."""
+    for way in (signal.SIGTERM, signal.SIGKILL):
+        deadline = time.monotonic() + _GRACE
+        left = _processes(results).get(name, {})
+        for process in left:
+            try:
+                os.kill(process, way)
+            except ProcessLookupError:
+                continue
+            except PermissionError:
+                raise Fault(
+                    f"session {name}: process {_listed({process: left[process]})} that it left may "
+                    f"not be ended by this user: end it as root, or as the user it runs as"
+                ) from None
+        while left and time.monotonic() < deadline:
+            time.sleep(0.05)
+            left = _processes(results).get(name, {})
+        if not left:
+            return
+    raise Fault(f"session {name}: its processes do not end: {_listed(left)}")
+
+
+# -- jobs ----------------------------------------------------------------------------------------
+
+
+def _jobs(folder: Path, plan: dict) -> tuple[list[str], str]:
+    """Ids of the jobs that a session left in Slurm, and what could not be told of its jobs.
+
+    A job that was submitted from a session's folder works in there: no name or comment is needed.
+    """
+    schedulers = set(plan.get("schedulers", ())) - {"local"}
+    told = [f"its jobs in {name} may still be there" for name in sorted(schedulers - {*_SLURM})]
+    found: list[str] = []
+    if schedulers & {*_SLURM}:
+        command = ["squeue", "--noheader", f"--user={getpass.getuser()}", "--format=%i|%Z"]
+        try:
+            done = subprocess.run(
+                command, capture_output=True, text=True, timeout=_PATIENCE, check=True
+            )
+        except (OSError, subprocess.SubprocessError) as err:
+            told.append(f"its jobs could not be looked for: {_said(err)}")
+        else:
+            inside = os.path.realpath(folder) + "/"
+            jobs = [line.split("|", 1) for line in done.stdout.splitlines() if "|" in line]
+            found = [
+                job for job, place in jobs if (os.path.realpath(place) + "/").startswith(inside)
+            ]
+    return found, "; ".join(told)
+
+
+def _said(err: Exception) -> str:
+    """What a command said that failed, or why it could not be run."""
+    text = (getattr(err, "stderr", None) or str(err)).strip()
+    return text.splitlines()[-1] if text else type(err).__name__
+
+
+def _cancel(jobs: list[str]) -> str:
+    """Cancels jobs of Slurm; says what could not be done."""
+    try:
+        subprocess.run(
+            ["scancel", *jobs], capture_output=True, text=True, timeout=_PATIENCE, check=True
+        )
+    except (OSError, subprocess.SubprocessError) as err:
+        return f"scancel: {_said(err)}"
+    return ""
+
+
+# -- records -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Killed:
+    """A session that was killed, as a record knows it."""
+
+    name: str
+    extras: dict[str, str] = field(default_factory=dict)
+
+
+def _settle(folder: Path, orphans: str, say: Callable[[str], None]) -> None:
+    """Jobs and records of one session that was killed."""
+    if (folder / "end.json").exists():
+        # It came to its end: to look at its lock may have made the file anew.
+        (folder / _LOCK).unlink(missing_ok=True)
+        return
+    try:
+        plan = _plan(folder)
+        planned, killed = plan["cases"], _Killed(folder.name, plan["extras"])
+    except FileNotFoundError:
+        # Killed before its plan: nothing was submitted.
+        (folder / _LOCK).unlink(missing_ok=True)
+        return
+    except OSError as err:
+        say(f"session {folder.name} was killed; {_unread(err)}")
+        return
+    except ValueError as err:
+        # Told once: it will not be whole later, and its jobs are not looked for without it.
+        say(f"session {folder.name} was killed; {_unread(err)}, nor whether it left jobs")
+        (folder / _LOCK).unlink(missing_ok=True)
+        return
+    notes = ["it was killed: what it had not finished was recorded when the next one started"]
+    jobs, untold = _jobs(folder, plan)
+    if jobs:
+        # A sweep's jobs are sessions of their own, which go on, and are told by the sweep.
+        kept = orphans == "keep" or "sweep" in killed.extras
+        told = f"its jobs are still in the queue: {' '.join(jobs)}"
+        say(f"session {folder.name} was killed; {told}: {'kept' if kept else 'cancelling them'}")
+        notes.append(f"{told}: {'kept' if kept else 'cancelled'}")
+        untold = "; ".join(filter(None, [untold, "" if kept else _cancel(jobs)]))
+    if untold:
+        say(f"session {folder.name} was killed; {untold}")
+        notes.append(untold)
+    try:
+        results = _account(folder, killed, planned, say)
+        end = {"code": closing.exit_code(results), "notes": notes, "faults": []}
+        (folder / "end.json").write_text(json.dumps(end, indent=1))
+        (folder / _LOCK).unlink(missing_ok=True)
+    except (OSError, record.RecordError, Fault) as err:
+        say(f"session {folder.name} was killed, and what it left cannot be recorded: {err}")
+
+
+def _account(folder: Path, killed: _Killed, planned: dict, say: Callable) -> Counter:
+    """Records each planned case that has no record, as never finished.
+
+    :returns: the session's cases by result.
+    """
+    path = folder / "records.jsonl"
+    if _mended(path):
+        say(f"{path}: its last line was cut off with the session, and is taken back")
+    there = list(record.read(path)) if path.exists() else []
+    ended = {fields["case"] for fields in there}
+    missing = [case for case in planned if case not in ended]
+    # Not of today: the session belongs to the night on which it ran.
+    then = there[-1]["time"] if there else f"{configuration.began(folder):%Y-%m-%dT%H:%M:%SZ}"
+    for case in missing:
+        fields = outcome.unfinished(killed, case, planned[case], outcome.KILLED)
+        record.append(path, record.dumps(fields | {"time": then}))
+    say(f"session {folder.name} was killed: {len(ended)} of {len(planned)} test cases had ended; "
+        f"{len(missing)} are recorded as never finished")  # fmt: skip
+    first = {fields["case"]: fields["result"] for fields in reversed(there)}
+    return Counter([*first.values(), *["unfinished"] * len(missing)])
+
+
+def _mended(path: Path) -> bool:
+    """Takes back a last line that was not written whole; it was no result yet."""
+    if not path.exists():
+        return False
+    data = path.read_bytes()
+    whole = data.rfind(b"\n") + 1
+    if whole == len(data):
+        return False
+    os.truncate(path, whole)
+    return True

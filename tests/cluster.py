@@ -1,0 +1,410 @@
+"""A Slurm cluster of virtual nodes on this machine, from Debian's packages: slurmctld, slurmdbd on
+MariaDB, and a slurmd for each node.
+
+It lives in namespaces of its own (unshare(1)): its processes, its network (loopback alone), its
+``/run``, ``/dev/shm`` and ``/etc/hosts`` are nobody else's, and are gone when its first process is.
+That process goes with whoever brought the cluster up, however that ends. Each node has namespaces
+within: a host name of its own, and a first process with which all of its jobs die at once, as they
+do where a node loses its power.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+#: Debian keeps daemons where a user's PATH does not look.
+PATH = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin:/usr/local/sbin"
+
+#: Program -> the package of Debian that has it.
+PACKAGES = {
+    "/usr/share/lmod/lmod/libexec/lmod": "lmod",
+    "fio": "fio",
+    "ip": "iproute2",
+    "mariadb": "mariadb-client-core",
+    "mariadbd": "mariadb-server-core",
+    "mkfs.ext2": "e2fsprogs",
+    "munged": "munge",
+    "sbatch": "slurm-client",
+    "slurmctld": "slurmctld",
+    "slurmd": "slurmd",
+    "slurmdbd": "slurmdbd",
+}
+
+NODES = ("n0", "n1", "n2", "n3")
+
+#: Longest that anything of the cluster may take, in seconds.
+PATIENCE = 120
+
+#: KillWait, MinJobAge and the like in seconds: as short as Slurm takes them.
+SLURM_CONF = """\
+ClusterName=virtual
+SlurmctldHost={host}
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/munge
+StateSaveLocation={folder}/state
+SlurmctldPidFile=/run/slurmctld.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdPidFile=/run/slurmd.%n.pid
+SlurmdLogFile={folder}/slurmd.%n.log
+SlurmdSpoolDir={folder}/spool.%n
+SlurmdParameters=config_overrides
+SlurmctldParameters=idle_on_node_suspend
+SlurmdTimeout=10
+KillWait=2
+MinJobAge=300
+ReturnToService=2
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/affinity
+JobAcctGatherType=jobacct_gather/none
+AccountingStorageType=accounting_storage/slurmdbd
+AccountingStorageHost={host}
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+SchedulerParameters=sched_interval=2,bf_interval=2,batch_sched_delay=0
+MpiDefault=pmi2
+GresTypes=gpu
+{nodes}
+PartitionName=cpu Nodes=n[0-3] Default=YES MaxTime=60 State=UP
+PartitionName=gpu Nodes=n[2-3] MaxTime=60 State=UP
+"""
+
+NODE = (
+    "NodeName={name} NodeHostname={name} NodeAddr={name} Port={port} CPUs={cpus} Boards=1 "
+    "SocketsPerBoard=1 CoresPerSocket={cpus} ThreadsPerCore=1 RealMemory=1000 {more} State=UNKNOWN"
+)
+
+SLURMDBD_CONF = """\
+AuthType=auth/munge
+DbdHost={host}
+SlurmUser=root
+StorageType=accounting_storage/mysql
+StorageHost=localhost
+StorageUser=root
+StorageLoc=slurm
+PidFile=/run/slurmdbd.pid
+LogFile={folder}/slurmdbd.log
+"""
+
+#: An address that no network has (RFC 5737), of an interface whose other end is here too: where
+#: there is but the loopback, getaddrinfo(3) finds no address for a server, and MPI no way between
+#: nodes.
+ADDRESS = "192.0.2.1"
+
+#: The first process: mounts what the cluster has of its own, then takes in what others leave.
+FIRST = """\
+set -e
+mount --make-rshared /
+mount -t tmpfs none /run
+mount -t tmpfs none /dev/shm
+mount --bind "$1/hosts" /etc/hosts
+mkdir /run/munge /run/mysqld
+hostname {host}
+ip link set lo up
+ip link add eth0 type veth peer name eth1
+ip address add {address}/24 dev eth0
+ip link set eth1 up
+ip link set eth0 up
+touch "$1/first"
+sleep infinity & wait
+"""
+
+#: The first process of a node; its job is over when slurmd's is.
+FIRST_OF_NODE = 'hostname "$1" && slurmd -D -N "$1" & wait'
+
+
+class ClusterError(Exception):
+    """Something of the cluster did not do what it was told; the text has its logs' last lines."""
+
+
+def lacking() -> str:
+    """The packages that are not installed, with blanks between them."""
+    return " ".join(
+        sorted({PACKAGES[name] for name in PACKAGES if not shutil.which(name, path=PATH)})
+    )
+
+
+def missing() -> str:
+    """Why there can be no cluster here, empty where there can."""
+    if os.geteuid() != 0:
+        return "needs root"
+    if lacking():
+        return f"not installed: apt-get install {lacking()}"
+    tried = ["unshare", "--mount", "--net", "--pid", "--uts", "--ipc", "--fork", "mount", "-t"]
+    done = subprocess.run([*tried, "tmpfs", "none", "/run"], capture_output=True, text=True)
+    return f"no namespaces here: {done.stderr.strip()}" if done.returncode else ""
+
+
+class Cluster:
+    """A cluster that is up.
+
+    :ivar folder: everything that it writes.
+    :ivar env: what a command needs to speak to it.
+    """
+
+    host = "virtual"
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self.env = {"SLURM_CONF": str(folder / "slurm.conf"), "PATH": PATH}
+        self._stack = contextlib.ExitStack()
+        self._nodes: dict[str, subprocess.Popen] = {}
+
+    # -- up and down ----------------------------------------------------------------------
+
+    def __enter__(self) -> Cluster:
+        with self._stack:
+            self._write()
+            self._first = self._start_first()
+            self._wait((self.folder / "first").exists)
+            munged = ["munged", f"--key-file={self.folder}/munge.key", "--seed-file=/run/seed"]
+            self.run(*munged, f"--log-file={self.folder}/munge.log", "--force")
+            self.start_database()
+            self.start_accounting()
+            self.start_controller()
+            for name in NODES:
+                self.start_node(name)
+            self._wait(lambda: all(self.state(name) == "idle" for name in NODES))
+            self._stack = self._stack.pop_all()
+        return self
+
+    def __exit__(self, *_) -> None:
+        self._stack.close()
+
+    def _write(self) -> None:
+        for made in ("state", "database", *(f"spool.{name}" for name in NODES)):
+            (self.folder / made).mkdir()
+        self._file("munge.key", secrets.token_bytes(128))
+        nodes = []
+        for number, name in enumerate(NODES):
+            gpus = self._file(f"gpu.{name}", b"")
+            more = "Feature=ib,fast" if number % 2 else "Feature=ib"
+            more += " Gres=gpu:1" if number >= 2 else ""
+            nodes.append(NODE.format(name=name, port=6830 + number, cpus=os.cpu_count(), more=more))
+        conf = SLURM_CONF.format(host=self.host, folder=self.folder, nodes="\n".join(nodes))
+        self._file("slurm.conf", conf.encode())
+        self._file(
+            "slurmdbd.conf", SLURMDBD_CONF.format(host=self.host, folder=self.folder).encode()
+        )
+        gpus = [f"NodeName={name} Name=gpu File={self.folder}/gpu.{name}\n" for name in NODES[2:]]
+        self._file("gres.conf", "".join(gpus).encode())
+        names = f"127.0.0.1 localhost\n{ADDRESS} {' '.join([self.host, *NODES])}\n"
+        self._file("hosts", names.encode())
+
+    def _file(self, name: str, data: bytes) -> Path:
+        path = self.folder / name
+        # slurmdbd and munged refuse files that others may read.
+        path.touch(mode=0o600)
+        path.write_bytes(data)
+        return path
+
+    def _start_first(self) -> int:
+        spaces = ["--mount", "--net", "--pid", "--uts", "--ipc", "--fork", "--kill-child"]
+        script = FIRST.format(host=self.host, address=ADDRESS)
+        holder = self._popen(
+            "setpriv", "--pdeathsig", "KILL", "unshare", *spaces, "--mount-proc",
+            "bash", "-c", script, "first", self.folder, log="first.log",
+        )  # fmt: skip
+        self._stack.callback(_stop, holder)
+        return _child(holder)
+
+    def _popen(self, *command: object, log: str) -> subprocess.Popen:
+        with (self.folder / log).open("a") as file:
+            return subprocess.Popen(
+                [str(word) for word in command],
+                env=_clean() | self.env, stdin=subprocess.DEVNULL, stdout=file, stderr=file,
+                start_new_session=True, cwd=self.folder,
+            )  # fmt: skip
+
+    @property
+    def inside(self) -> list[str]:
+        """What a command begins with to run within the cluster."""
+        spaces = ["--mount", "--net", "--pid", "--uts", "--ipc"]
+        return ["nsenter", f"--target={self._first}", *spaces, f"--wdns={self.folder}", "--"]
+
+    def run(self, *command: object, check: bool = True, **env: str) -> subprocess.CompletedProcess:
+        """Runs a command within the cluster.
+
+        :raises ClusterError: if it fails, unless told not to check.
+        """
+        done = subprocess.run(
+            [*self.inside, *map(str, command)],
+            env=_clean() | self.env | env, capture_output=True, text=True, timeout=PATIENCE,
+            check=False,
+        )  # fmt: skip
+        if check and done.returncode:
+            raise ClusterError(f"{' '.join(map(str, command))}: {done.stderr}{self.said()}")
+        return done
+
+    def said(self) -> str:
+        """The last lines of every log."""
+        logs = sorted(self.folder.glob("*.log"))
+        return "".join(
+            f"\n{path.name}: " + "\n".join(path.read_text(errors="replace").splitlines()[-8:])
+            for path in logs
+        )
+
+    def _wait(self, ready: Callable[[], bool]) -> None:
+        try:
+            wait_for(ready)
+        except TimeoutError:
+            raise ClusterError(f"the cluster did not come that far{self.said()}") from None
+
+    def _until(self, *command: str) -> None:
+        """Waits until a command succeeds."""
+        try:
+            wait_for(lambda: self.run(*command, check=False).returncode == 0)
+        except TimeoutError:
+            self.run(*command)
+
+    # -- its daemons ----------------------------------------------------------------------
+
+    def start_database(self) -> None:
+        data = f"--datadir={self.folder}/database"
+        own = ["--no-defaults", "--user=root", data]
+        self.run("mariadb-install-db", *own, "--auth-root-authentication-method=normal")
+        self._popen(
+            *self.inside, "mariadbd", *own, "--skip-networking", "--socket=/run/mysqld/mysqld.sock",
+            "--pid-file=/run/mysqld/pid", "--innodb-buffer-pool-size=32M", log="mariadbd.log",
+        )  # fmt: skip
+        self._until("test", "-S", "/run/mysqld/mysqld.sock")
+
+    def start_accounting(self) -> None:
+        """Starts slurmdbd, and waits until it answers."""
+        self.run("slurmdbd")
+        self._until("sacctmgr", "-n", "show", "cluster")
+
+    def stop_accounting(self) -> None:
+        """Ends slurmdbd."""
+        self._end("/run/slurmdbd.pid")
+
+    def start_controller(self) -> None:
+        """Starts slurmctld with the state that it left, and waits until it answers."""
+        self.run("slurmctld")
+        self._until("scontrol", "ping")
+
+    def stop_controller(self) -> None:
+        """Ends slurmctld, which saves its state."""
+        self._end("/run/slurmctld.pid")
+
+    def _end(self, pid_file: str) -> None:
+        pid = self.run("cat", pid_file).stdout.strip()
+        self.run("kill", pid)
+        self._wait(lambda: self.run("kill", "-0", pid, check=False).returncode != 0)
+
+    def start_node(self, name: str) -> None:
+        """Starts a node that is off."""
+        spaces = ["--uts", "--pid", "--fork", "--kill-child", "--mount-proc"]
+        # What the tests mount later is there on the nodes too.
+        spaces += ["--mount", "--propagation=slave"]
+        node = self._popen(
+            *self.inside, "unshare", *spaces, "bash", "-c", FIRST_OF_NODE, "node", name,
+            log=f"{name}.log",
+        )  # fmt: skip
+        self._stack.callback(_stop, node)
+        self._nodes[name] = node
+
+    def kill_node(self, name: str) -> None:
+        """Takes a node its power: slurmd and all of its jobs are gone, and nobody was told."""
+        first = _child_of(_child(self._nodes[name]))
+        os.kill(first, 9)
+        self._nodes.pop(name).wait()
+
+    def fill(self, folder: Path) -> None:
+        """Fills the file system of a folder."""
+        self.run("dd", "if=/dev/zero", f"of={folder}/fill", "bs=4k", check=False)
+
+    def seen(self, folder: Path) -> Path:
+        """A folder of the cluster's, as whoever is outside finds it."""
+        return Path(f"/proc/{self._first}/root{folder}")
+
+    # -- what it says ---------------------------------------------------------------------
+
+    def state(self, node: str) -> str:
+        """The state of a node, in sinfo's words."""
+        return self.run("sinfo", "-h", "-N", "-n", node, "-o", "%T").stdout.split("\n")[0]
+
+    def jobs(self, state: str = "running,pending,completing") -> list[str]:
+        """The numbers of the jobs that are in a state."""
+        return self.run("squeue", "-h", "-t", state, "-o", "%A").stdout.split()
+
+    def node_of(self, job: str) -> str:
+        """The first node of a running job."""
+        return self.run("squeue", "-h", "-j", job, "-o", "%B").stdout.strip()
+
+    def repair(self) -> None:
+        """All nodes up and idle, nothing queued, every daemon there: as after it came up."""
+        if self.run("scontrol", "ping", check=False).returncode:
+            self.start_controller()
+        if self.run("sacctmgr", "-n", "show", "cluster", check=False).returncode:
+            self.start_accounting()
+        for name in NODES:
+            if name not in self._nodes:
+                self.start_node(name)
+        self.run("scancel", "--user=root")
+        self._wait(lambda: not self.jobs())
+        for name in NODES:
+            self.run("scontrol", "update", f"NodeName={name}", "State=RESUME", check=False)
+        self._wait(lambda: all(self.state(name) == "idle" for name in NODES))
+
+
+def _clean() -> dict[str, str]:
+    """The environment without what would override options of Slurm's commands."""
+    return {
+        key: value
+        for key, value in os.environ.items()
+        if not re.match("SLURM_|SBATCH_|SRUN_|SALLOC_|SLURMD_", key)
+    }
+
+
+def _child(process: subprocess.Popen) -> int:
+    """The one child of a process, once it has one."""
+    return _child_of(process.pid)
+
+
+def _child_of(pid: int) -> int:
+    path = Path(f"/proc/{pid}/task/{pid}/children")
+    wait_for(lambda: path.read_text().split())
+    return int(path.read_text().split()[0])
+
+
+def _stop(process: subprocess.Popen) -> None:
+    process.kill()
+    process.wait()
+
+
+def wait_for(ready: Callable[[], object], seconds: float = PATIENCE) -> None:
+    """Waits until something holds.
+
+    :raises TimeoutError: if it does not come to it.
+    """
+    deadline = time.monotonic() + seconds
+    while not ready():
+        if time.monotonic() > deadline:
+            raise TimeoutError
+        time.sleep(0.1)
+
+
+@contextlib.contextmanager
+def brought_up() -> Iterator[Cluster]:
+    """A cluster, in a folder of its own; skips where there can be none."""
+    if why := missing():
+        pytest.skip(why)
+    # A socket's path has 107 characters at most: too few for a test's own folder.
+    with tempfile.TemporaryDirectory(prefix="virtual-") as folder, Cluster(Path(folder)) as found:
+        yield found
+
+
+if __name__ == "__main__":
+    print(lacking())

@@ -1,0 +1,60 @@
+"""A login node of the virtual cluster: a system file, results, and commands."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from conftest import BIN, ROOT, records_of
+
+
+class LoginNode:
+    """A system file of the cluster, its results, and its commands there."""
+
+    def __init__(self, folder: Path, there):
+        self.there, self.folder, self.results = there, folder, folder / "results"
+        for name in ("systems", "reference/site", "results"):
+            (folder / name).mkdir(parents=True)
+        for path in (ROOT / "reference").glob("*.yaml"):
+            shutil.copy(path, folder / "reference")
+        self.env = {
+            "PATH": f"{BIN}:{there.env['PATH']}",
+            "PLUMBLINE_SYSTEMS": str(folder / "systems"),
+            "PLUMBLINE_REFERENCE": str(folder / "reference"),
+            "PLUMBLINE_RESULTS": str(self.results),
+            "PLUMBLINE_SPACK_ENV": str(folder / "spack-env"),
+            "RFM_COLORIZE": "0",
+        }
+
+    def draft(self) -> None:
+        """Its system file, with what this machine is like inside."""
+        command = [sys.executable, "-m", "plumbline.onboarding.node"]
+        node = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        (self.folder / "node.json").write_text(node)
+        done = self.plumbline(
+            "init", "virtual", "-p", "cpu", "--node", f"cpu={self.folder}/node.json"
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def plumbline(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return self.there.run(BIN / "plumbline", *words, check=False, **self.env)
+
+    def sweep(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return self.plumbline("sweep", "--system", "virtual", *words)
+
+    @property
+    def name(self) -> str:
+        """The one sweep that there is."""
+        (folder,) = (self.results / "sweeps").iterdir()
+        return folder.name
+
+    def measured(self) -> list[tuple[str, str]]:
+        """Node and result of every case that ran on a node."""
+        return sorted(
+            (fields["nodes"][0], fields["result"])
+            for folder in (self.results / "sessions").iterdir()
+            for fields in records_of(folder)
+            if fields["extras"].get("node")
+        )

@@ -1,0 +1,74 @@
+"""Lines of ``records.jsonl`` as sessions write them, for tests that need a history."""
+
+from __future__ import annotations
+
+from conftest import valid
+from plumbline import record
+
+
+def figure(value: float, **fields: object) -> dict:
+    """A figure of merit as a record has it."""
+    return {
+        "metric": "bandwidth",
+        "size": None,
+        "at": "",
+        "placement": "all-cores",
+        "value": value,
+        "unit": "MB/s",
+        "samples": [value],
+        "summary": {"min": value, "median": value, "mean": value, "max": value, "std": 0.0},
+        "statistic": "median",
+        "better": "higher",
+        "verdict": "not-asserted",
+        "near": False,
+        "waiver": None,
+        "reason": "",
+        "lower": None,
+        "upper": None,
+        "reference": None,
+        "others": [],
+        "ceiling": None,
+        "headline": True,
+        **fields,
+    }
+
+
+def case(session: str, time: str, **fields: object) -> dict:
+    """A test case that passed, as its record has it; held against the schema.
+
+    :arg time: its end, UTC.
+    """
+    told = {
+        "schema": record.SCHEMA,
+        "session": session,
+        "time": time,
+        "system": "hill",
+        "partition": "cpu",
+        "environment": "gnu",
+        "check": "imb_p2p",
+        "attempt": 0,
+        "benchmark": "imb",
+        "program": "IMB-MPI1",
+        "version": None,
+        "placement": "all-cores",
+        "conditions": {},
+        "tags": [],
+        "nodes": ["n1"],
+        "jobid": None,
+        "samples": 1,
+        "warmups": 0,
+        "build": {},
+        "extras": {},
+        "hosts": {},
+        "tasks": [],
+        "result": "pass",
+        "phase": None,
+        "reason": None,
+        "waiver": None,
+        "output": None,
+        "seconds": {"total": 1.0, "samples": []},
+        "foms": [],
+        **fields,
+    }
+    name = "{check} @{system}:{partition}+{environment}".format(**told)
+    return valid({"case": name, **told})

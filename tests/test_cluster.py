@@ -1,0 +1,436 @@
+"""The whole of it on a real Slurm: ReFrame's own scheduler and launcher, real MPI, real I/O."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import cluster as virtual
+import pytest
+import yaml
+from conftest import BIN, ROOT, Done, Testbed, plain_path, records_of, stop, valid
+
+pytestmark = pytest.mark.cluster
+
+TOOLS = ROOT / ".tools"
+LMOD = Path("/usr/share/lmod/lmod")
+SYSTEM = Path(__file__).with_name("virtual.yaml")
+
+PINGPONG = "imb_p2p.*PingPong.*on-socket"
+
+#: One run of each program on little data: what they say of these nodes is of no interest.
+QUICK = [
+    *("-S", "num_warmups=0", "-S", "num_samples=1"),
+    *("-S", "fio.size=16"),
+]
+
+
+class Virtual(Testbed):
+    """The virtual cluster as a test system; its commands run within the cluster."""
+
+    def __init__(self, cluster: virtual.Cluster, folder: Path, scratch: Path):
+        super().__init__(folder, scratch, "virtual")
+        self.cluster = cluster
+        self.patience = 600
+        programs = folder / "programs"
+        programs.mkdir()
+        (programs / "fio").symlink_to(shutil.which("fio", path=virtual.PATH))
+        modules = folder / "modules"
+        (modules / "bin").mkdir(parents=True)
+        imb = modules / "bin" / "IMB-MPI1"
+        imb.write_text(f'#!/bin/sh\nexec {TOOLS}/imb/bin/IMB-MPI1 "$@" -iter 200\n')
+        imb.chmod(0o755)
+        (modules / "mpich-imb.lua").write_text(
+            f'prepend_path("LD_LIBRARY_PATH", "{TOOLS}/mpich/lib")\n'
+            f'prepend_path("PATH", "{imb.parent}")\n'
+        )
+        self.env |= cluster.env | {
+            "PATH": f"{BIN}:{programs}:{plain_path()}",
+            # What a login shell has by Lmod's own start-up file.
+            "LMOD_CMD": f"{LMOD}/libexec/lmod",
+            "LMOD_DIR": f"{LMOD}/libexec",
+            "LMOD_PKG": str(LMOD),
+            "BASH_ENV": f"{LMOD}/init/bash",
+            "MODULEPATH": str(modules),
+        }
+        self.write()
+
+    def write(self, **partition: object) -> Path:
+        """Writes the system's file, with the environments that the test added."""
+        content = yaml.safe_load(SYSTEM.read_text())
+        for environment in self.environments:
+            environment["extras"].pop("launcher", None)
+            content["environments"].append(environment)
+            content["systems"][0]["partitions"][0]["environs"].append(environment["name"])
+        content["systems"][0]["partitions"][0] |= partition
+        path = self.systems / "virtual.yaml"
+        path.write_text(yaml.safe_dump(content, sort_keys=False))
+        return path
+
+    def start(self, *command: object, **env: object):
+        return super().start(*self.cluster.inside, *command, **env)
+
+    def session(self, *arguments: object, **env: object) -> Done:
+        """Runs ``plumbline run`` on the cluster."""
+        return self.plumbline("run", "--system=virtual", *arguments, **env)
+
+    def disk(self, size: str) -> Path:
+        """A small file system with direct I/O, on all of the cluster and nowhere else."""
+        image, folder = self.folder / "image", self.folder / "disk"
+        folder.mkdir()
+        subprocess.run(["truncate", f"--size={size}", str(image)], check=True)
+        self.cluster.run("mkfs.ext2", "-q", image)
+        self.cluster.run("mount", "-o", "loop", image, folder)
+        return folder
+
+    def standin(self, name: str, **variables: object) -> None:
+        """Adds an environment whose IMB prints a captured run."""
+        self.environment(name, "imb", **variables)
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[virtual.Cluster]:
+    with virtual.brought_up() as found:
+        yield found
+
+
+@pytest.fixture
+def bed(cluster: virtual.Cluster, tmp_path: Path, disk: Path) -> Iterator[Virtual]:
+    scratch = disk / tmp_path.name
+    scratch.mkdir()
+    yield Virtual(cluster, tmp_path, scratch)
+    cluster.repair()
+
+
+# -- the nightly, for real -----------------------------------------------------------------------
+
+
+def test_the_nightly_in_smoke_form(bed: Virtual):
+    """Tasks that share a core, or a machine that is busy, take so long for a byte that IMB prints
+    no bandwidth, which is refused: PingPong is left out here."""
+    done = bed.session("--mode=smoke", *QUICK, "-x", "PingPong")
+    assert done.code == 0, done.said
+    ran = {(f["partition"], f["environment"], f["benchmark"], f["result"]) for f in done.records}
+    assert ran == {
+        ("cpu", "lmod", "imb", "pass"),
+        ("cpu", "path", "fio", "pass"),
+        ("gpu", "pip", "imb", "pass"),
+    }
+    for fields in done.records:
+        assert fields["jobid"].isdigit()
+        assert [task["host"] for task in fields["tasks"]][:1] == fields["nodes"]
+        assert all(fom["value"] > 0 for fom in fields["foms"])
+    # The partition asks for the feature `fast`, which one of its nodes has.
+    on_gpu = [fields["nodes"] for fields in done.records if fields["partition"] == "gpu"]
+    assert on_gpu == [["n3"], ["n3"]]
+    assert not list(bed.scratch.iterdir())
+
+
+def test_every_node_is_measured(bed: Virtual):
+    done = bed.session("--distribute", "-n", "Barrier", "-p", "lmod", *QUICK)
+    assert done.code == 0, done.said
+    assert sorted(fields["nodes"] for fields in done.records) == [[name] for name in virtual.NODES]
+
+
+def test_pairs_are_measured_and_screened(bed: Virtual):
+    done = bed.session("-n", "imb_node_pairs", *QUICK, "-S", "imb_node_pairs.nodes=4")
+    assert done.code == 0, done.said
+    (fields,) = done.records
+    assert sorted(fields["nodes"]) == [*virtual.NODES]
+    pairs = {fom["at"] for fom in fields["foms"]}
+    assert len(pairs) == 6 and len(fields["foms"]) == 12
+    screened = bed.plumbline("screen", done.session.name)
+    # The nodes share their cores: that one is slower than another is no news.
+    assert screened.code in (0, 1), screened.said
+    assert "12 values compared in 1 night\n" in screened.out
+
+
+# -- faults --------------------------------------------------------------------------------------
+
+
+class Running:
+    """A session of two cases: one has ended, the job of the other waits for its release."""
+
+    def __init__(self, bed: Virtual, *arguments: object, **env: object):
+        self.bed = bed
+        self.release = bed.folder / "release"
+        self.before = bed.session_folders()
+        bed.standin("quick")
+        bed.standin("held", STANDIN_WAIT=self.release)
+        wanted = ["-n", PINGPONG, "-p", "quick|held|later", *QUICK]
+        self.process = bed.start(
+            BIN / "plumbline", "run", "--system=virtual", *wanted, *arguments, **env
+        )
+        try:
+            virtual.wait_for(lambda: self.process.poll() is not None or self._held_alone())
+            assert self.process.poll() is None, self.process.communicate()
+        except BaseException:
+            self.stop()
+            raise
+
+    def _held_alone(self) -> bool:
+        self.jobs = self.bed.cluster.jobs("running")
+        made = self.bed.session_folders() - self.before
+        return len(self.jobs) == 1 and any(map(records_of, made))
+
+    @property
+    def job(self) -> str:
+        """The number of the job that waits."""
+        (job,) = self.jobs
+        return job
+
+    def ended(self) -> Done:
+        return self.bed.ended(self.process, self.before)
+
+    def stop(self) -> None:
+        self.release.touch()
+        stop(self.process)
+
+
+@pytest.fixture
+def running(bed: Virtual) -> Iterator[Running]:
+    found = Running(bed)
+    yield found
+    found.stop()
+
+
+def held_against(done: Done, *words: str) -> None:
+    """The case that was lost is an error in these words, in its record and in the closing table;
+    the other one passed."""
+    assert done.code == 1, done.said
+    assert len(done.records) == 2
+    assert done.record("imb_p2p", "quick")["result"] == "pass"
+    lost = done.record("imb_p2p", "held")
+    assert lost["result"] == "error", lost["reason"]
+    assert lost["foms"] == []
+    (told,) = [line for line in done.out.splitlines() if line.startswith("error: imb_p2p")]
+    for word in words:
+        assert word in lost["reason"] and word in told, lost["reason"]
+    assert re.search("2 of 2 test cases: (1 pass, 1 error|1 error, 1 pass)", done.out)
+
+
+def test_a_job_is_cancelled(running: Running):
+    running.bed.cluster.run("scancel", running.job)
+    held_against(running.ended(), "Slurm says CANCELLED by 0", f"jobid={running.job}")
+
+
+def test_a_node_dies_under_a_job(running: Running):
+    node = running.bed.cluster.node_of(running.job)
+    running.bed.cluster.kill_node(node)
+    done = running.ended()
+    held_against(done, "Slurm says NODE_FAIL", f"{node} is DOWN", "Not responding")
+    assert done.record("imb_p2p", "held")["nodes"] == [node]
+
+
+def test_a_time_limit_is_hit(bed: Virtual):
+    running = Running(bed, "-J", "time=0:1")
+    held_against(running.ended(), "Slurm says TIMEOUT after 00:01:", "of 00:01:00")
+    running.stop()
+
+
+def test_a_node_is_down_before_the_job(bed: Virtual):
+    """The one node of its kind: the job could wait for ever."""
+    bed.cluster.kill_node("n3")
+    bed.cluster.run("scontrol", "update", "NodeName=n3", "State=DOWN", "Reason=no power")
+    bed.standin("quick")
+    done = bed.session("-n", PINGPONG, "-p", "quick|pip", *QUICK)
+    assert done.code == 1, done.said
+    assert done.record("imb_p2p", "quick")["result"] == "pass"
+    lost = done.record("imb_p2p", "pip")
+    assert lost["result"] == "error"
+    assert "ReqNodeNotAvail, UnavailableNodes:n3" in lost["reason"]
+    assert "UnavailableNodes:n3" in done.out
+    # Nothing of it waits for the node to come back.
+    assert not bed.cluster.jobs()
+
+
+def test_a_job_waits_for_too_long(bed: Virtual):
+    bed.standin("quick")
+    held = ["-J", "#SBATCH --hold", "-S", "max_pending_time=3s"]
+    done = bed.session("-n", PINGPONG, "-p", "quick", *QUICK, *held)
+    assert done.code == 1, done.said
+    lost = done.record("imb_p2p", "quick")
+    assert lost["result"] == "error"
+    assert "still pending after max_pending_time, 3 s: cancelled" in lost["reason"]
+
+
+def test_a_node_is_drained(bed: Virtual):
+    bed.cluster.run("scontrol", "update", "NodeName=n2", "State=DRAIN", "Reason=fan is broken")
+    done = bed.session("--distribute", "-n", "Barrier", "-p", "lmod", *QUICK)
+    assert done.code == 0, done.said
+    assert sorted(fields["nodes"] for fields in done.records) == [["n0"], ["n1"], ["n3"]]
+    assert "n2 is IDLE+DRAIN: fan is broken" in done.out
+
+
+def test_the_controller_is_restarted(bed: Virtual):
+    bed.standin("later")
+    bed.write(max_jobs=1)
+    running = Running(bed)
+    bed.cluster.stop_controller()
+    running.release.touch()
+    bed.cluster.start_controller()
+    done = running.ended()
+    assert done.code == 0, done.said
+    assert [fields["result"] for fields in done.records] == ["pass"] * 3
+
+
+def test_the_accounting_is_lost(running: Running):
+    running.bed.cluster.stop_accounting()
+    running.release.touch()
+    done = running.ended()
+    assert done.code == 0, done.said
+    assert [fields["result"] for fields in done.records] == ["pass"] * 2
+    assert "Slurm's accounting does not answer" in done.out
+
+
+def test_a_job_is_cancelled_while_the_accounting_is_lost(running: Running):
+    running.bed.cluster.stop_accounting()
+    running.bed.cluster.run("scancel", running.job)
+    held_against(running.ended(), "Slurm says CANCELLED", f"jobid={running.job}")
+
+
+def test_a_module_is_missing(bed: Virtual):
+    bed.standin("quick")
+    bed.standin("held")
+    bed.environments[-1]["modules"] = ["gone/1.0"]
+    bed.write()
+    done = bed.session("-n", PINGPONG, "-p", "quick|held", *QUICK)
+    held_against(done, "gone/1.0", "unknown")
+
+
+def test_the_wrong_pmi_starts_single_ranks(bed: Virtual):
+    bed.standin("quick")
+    alone = {"name": "alone", "features": ["imb"], "extras": {"provider": "pip"}}
+    told = {"env_vars": [["SLURM_MPI_TYPE", "none"]], "target_systems": ["virtual"]}
+    bed.environments.append(alone | told)
+    bed.write()
+    done = bed.session("-n", PINGPONG, "-p", "quick|alone", *QUICK)
+    assert done.code == 1, done.said
+    assert done.record("imb_p2p", "quick")["result"] == "pass"
+    found = done.record("imb_p2p", "alone")
+    assert found["result"] == "invalid" and found["foms"] == []
+    assert "2 single ranks" in found["reason"] and "PMI" in found["reason"]
+
+
+def test_scratch_fills_up(bed: Virtual):
+    """Between set-up, where there was room, and the job."""
+    scratch = bed.disk("64M")
+    bed.standin("quick")
+    held = ["-n", f"{PINGPONG}|fio.*write", "-p", "quick|path", *QUICK]
+    before = bed.session_folders()
+    process = bed.start(
+        *(BIN / "plumbline", "run", "--system=virtual", *held, "-J", "#SBATCH --hold"),
+        PLUMBLINE_SCRATCH=scratch,
+    )
+    virtual.wait_for(lambda: len(bed.cluster.jobs("pending")) == 2)
+    bed.cluster.fill(scratch)
+    for job in bed.cluster.jobs("pending"):
+        bed.cluster.run("scontrol", "release", job)
+    done = bed.ended(process, before)
+    assert done.code == 1, done.said
+    assert done.record("imb_p2p", "quick")["result"] == "pass"
+    full = done.record("fio", "path")
+    assert full["result"] == "invalid" and "No space left on device" in full["reason"]
+
+
+def test_the_record_disk_fills_up(bed: Virtual):
+    results = bed.disk("8M")
+    bed.results = bed.cluster.seen(results)
+    # A short record may still fit into the page that the one before it began.
+    running = Running(bed, f"--session-extras=note={'x' * 16384}", PLUMBLINE_RESULTS=results)
+    bed.cluster.fill(results)
+    running.release.touch()
+    done = running.ended()
+    assert done.code == 2, done.said
+    assert [fields["environment"] for fields in done.records] == ["quick"]
+    (lost,) = lost_records(done)
+    assert lost["environment"] == "held" and lost["result"] in ("pass", "invalid", "error")
+    assert "No space left on device" in done.out
+
+
+def test_the_records_turn_read_only(bed: Virtual):
+    running = Running(bed)
+    (session,) = bed.session_folders() - running.before
+    bed.cluster.run("mount", "--bind", session, session)
+    bed.cluster.run("mount", "-o", "remount,bind,ro", session)
+    running.release.touch()
+    done = running.ended()
+    bed.cluster.run("umount", session)
+    assert done.code == 2, done.said
+    assert [fields["environment"] for fields in done.records] == ["quick"]
+    (lost,) = lost_records(done)
+    assert lost["environment"] == "held"
+    assert "Read-only file system" in done.out
+
+
+def lost_records(done: Done) -> list[dict]:
+    """The records that standard output got instead of the disk."""
+    said = re.findall(r"^plumbline-record (.*)$", done.out, re.M)
+    return [valid(json.loads(line)) for line in said]
+
+
+def test_reframe_is_killed(running: Running):
+    os.killpg(running.process.pid, signal.SIGKILL)
+    done = running.ended()
+    assert [(f["environment"], f["result"]) for f in done.records] == [("quick", "pass")]
+    doctor = running.bed.plumbline("doctor", "--system=virtual", "--format=json")
+    (cut_off,) = json.loads(doctor.out)["cut off"]
+    assert done.session.name in cut_off and "1 of 2" in cut_off
+    later = running.bed.session("-n", PINGPONG, "-p", "quick", *QUICK)
+    assert later.code == 0, later.said
+    # What ended before is as it was; what did not is told as such by the later session.
+    first, second = records_of(done.session)
+    assert (first["environment"], first["result"]) == ("quick", "pass")
+    assert second["result"] == "unfinished"
+
+
+def test_two_sessions_at_once(running: Running):
+    """What measures on Slurm's nodes may run beside another."""
+    (first_folder,) = running.bed.session_folders() - running.before
+    second = running.bed.session("-n", PINGPONG, "-p", "quick", *QUICK)
+    assert second.code == 0, second.said
+    running.release.touch()
+    first = running.ended()
+    assert first.code == 0, first.said
+    # Each has its own, and ended() saw both folders.
+    assert sorted(f["environment"] for f in records_of(first_folder)) == ["held", "quick"]
+    assert [f["environment"] for f in second.records] == ["quick"]
+
+
+#: The clock of a Python process, with the seconds of a file on top; its monotonic clock is as ever.
+CLOCK = """\
+import os, time
+real = time.time
+time.time = lambda: real() + float(open(os.environ["CLOCK"]).read())
+for name in ("localtime", "gmtime"):
+    of_time = getattr(time, name)
+    setattr(time, name, lambda at=None, f=of_time: f(time.time() if at is None else at))
+to_text = time.strftime
+time.strftime = lambda form, at=None: to_text(form, time.localtime() if at is None else at)
+"""
+
+#: What the login node's clock has too much, in hours: at first, and while a job runs.
+CLOCKS = {"jumps-back": (0, -3), "jumps-ahead": (0, 48), "is-ahead": (48, 48)}
+
+
+@pytest.mark.parametrize("clock", CLOCKS)
+def test_the_clock(bed: Virtual, clock: str):
+    first, then = CLOCKS[clock]
+    (bed.folder / "sitecustomize.py").write_text(CLOCK)
+    told = bed.folder / "clock"
+    told.write_text(str(first * 3600))
+    running = Running(bed, CLOCK=told, PYTHONPATH=bed.folder)
+    told.write_text(str(then * 3600))
+    running.release.touch()
+    try:
+        done = running.ended()
+    finally:
+        running.stop()
+    assert done.code == 0, done.said
+    assert [fields["result"] for fields in done.records] == ["pass"] * 2

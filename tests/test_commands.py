@@ -1,0 +1,201 @@
+"""Every command that stands in a block of the README or the docs is run, as it stands there.
+
+In a checkout of its own whose system is Perlmutter at the simulated facility, with a season of
+made-up nights as its history. What needs another place is skipped with the reason.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import demo_history
+import foreign
+import pytest
+from foreign import ROOT
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+#: First words of a command.
+PROGRAMS = ("plumbline ", ".venv/bin/plumbline ", "reframe ", "make ", "ci/", "spack-env/",
+            ". ./env.sh", "apt-get ", "PIP_NO_INDEX")  # fmt: skip
+
+#: What is not run here, and why.
+ELSEWHERE = {
+    r"make (run|test)|.*baseline local": "measures this machine for minutes: make run; and CI",
+    r"make build|plumbline build|spack-env/bootstrap": "downloads and builds: tests/test_spack.py "
+    "does so where a mirror is given",
+    r"plumbline mirror|PIP_NO_INDEX": "needs Spack's sources, and a folder beyond this one",
+    r"apt-get": "installs packages",
+    r".*--distribute=idle": "measures each of 1,536 nodes here: tests/test_pairs.py has few",
+    r"plumbline (init|sweep)|.*mycluster": "on a real Slurm: tests/test_onboarding.py and "
+    "tests/test_sweep.py",
+}
+
+#: Commands that look at a history: they get the made-up one. Others are the facility's.
+ASKS = re.compile(r"plumbline (trend|compare|screen|report|export|history)(?! maintenance=)")
+
+#: Commands of the checkout itself, on the machine at hand.
+OWN = re.compile(r"plumbline (refs|lint|doctor|parse)")
+
+#: Added to sessions, so that they take seconds: few checks, one sample.
+BRIEF = "-S num_samples=1 -S num_warmups=0"
+FEW = f"-n babelstream {BRIEF}"
+
+#: Words of the pages -> what stands for them here.
+STANDS_FOR = {
+    "nodes=64": "nodes=8",
+    "n[01-04]": "nid[001000-001003]",
+    "n[01-16]": "nid[001000-001001]",
+    '--distribute=all -J "nodelist=$(': '--distribute=all -J "nodelist=nid[001000-001001]$(: ',
+    "archer2": "alder",
+    "perlmutter --extras maintenance=2026-11": "alder --extras maintenance=2026-09",
+    "/srv/www/plumbline": "pages",
+    "/var/lib/node_exporter/": "",
+    "imb OUTPUT": f"imb {ROOT}/tests/captures/imb/allgather.out",
+    "-n imb_p2p": "-n babelstream",
+    "2026-11-14": f"{datetime.date.today() - datetime.timedelta(days=7)}",
+    "2026-01-01": f"{datetime.date.today() - datetime.timedelta(days=180)}",
+    "2026-06-30": f"{datetime.date.today()}",
+}
+
+#: What may end with exit code 2, and the words that tell why.
+CANNOT_TELL = {
+    r"plumbline compare maintenance": "not enough data",
+    r"plumbline history list --system frontier": "nothing there is selected by system=frontier",
+}
+
+
+@dataclass(frozen=True)
+class Command:
+    page: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.page}: {self.text}"
+
+
+def commands(page: Path) -> list[Command]:
+    """The commands of a page's blocks, without their comments."""
+    found = []
+    for language, block in re.findall(r"^```(\w*)\n(.*?)^```", page.read_text(), re.M | re.S):
+        if language not in ("", "sh", "bash", "shell", "console"):
+            continue
+        for line in block.replace("\\\n", " ").splitlines():
+            text = re.sub(r"\s+#.*", "", line).strip().removeprefix("$ ")
+            if text.startswith(PROGRAMS) and not text.startswith("plumbline: "):
+                found.append(Command(page.name, text))
+    return found
+
+
+EVERY = list(dict.fromkeys(command for page in PAGES for command in commands(page)))
+
+
+@dataclass(frozen=True)
+class Checkout:
+    """Where the commands are run, and the environments of the machine at hand, of the facility and
+    of the history."""
+
+    place: Path
+    plain: dict[str, str]
+    facility: dict[str, str]
+    history: dict[str, str]
+
+    def run(self, text: str) -> subprocess.CompletedProcess:
+        env = self.history if ASKS.match(text) else self.facility
+        if OWN.match(text):
+            env = self.plain
+        return subprocess.run(
+            ["bash", "-c", text], env=env, cwd=self.place, capture_output=True, text=True,
+            check=False, timeout=600,
+        )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory) -> Checkout:
+    folder = tmp_path_factory.mktemp("commands")
+    place = folder / "checkout"
+    place.mkdir()
+    for entry in ROOT.iterdir():
+        if entry.name not in (".git", "results", "reference", "report", "site", "pages"):
+            (place / entry.name).symlink_to(entry)
+    shutil.copytree(ROOT / "reference", place / "reference")
+    foreign.prepare("perlmutter", folder)
+    demo_history.write(folder / "demo")
+    newest = max((folder / "demo" / "sessions").iterdir()) / "records.jsonl"
+    kept = newest.read_text().splitlines()[0]
+    (place / "nightly.log").write_text(f"plumbline-record {kept}\n")
+    plain = os.environ | {"PATH": f"{foreign.BIN}:{os.environ['PATH']}"}
+    made = Checkout(
+        place,
+        plain,
+        foreign.variables("perlmutter", folder)
+        | {
+            "RFM_SYSTEM": "perlmutter",
+            "PLUMBLINE_REFERENCE": str(place / "reference"),
+            "PLUMBLINE_RESULTS": str(folder / "results"),
+        },
+        plain
+        | {
+            "PLUMBLINE_RESULTS": str(folder / "demo"),
+            "PLUMBLINE_REFERENCE": str(folder / "demo" / "reference"),
+        },
+    )
+    for _ in range(3):
+        done = made.run(f"plumbline run {FEW}")
+        assert done.returncode == 0, done.stdout + done.stderr
+    return made
+
+
+def test_pages_have_commands():
+    assert len(EVERY) > 40
+    said = {command.text.split()[1] for command in EVERY if command.text.startswith("plumbline ")}
+    assert said > {
+        "run",
+        "trend",
+        "compare",
+        "screen",
+        "report",
+        "history",
+        "refs",
+        "lint",
+        "doctor",
+    }
+
+
+@pytest.mark.parametrize("command", EVERY, ids=str)
+def test_command(command: Command, checkout: Checkout):
+    text = command.text
+    for pattern, reason in ELSEWHERE.items():
+        if re.match(pattern, text):
+            pytest.skip(reason)
+    for words, others in STANDS_FOR.items():
+        text = text.replace(words, others)
+    brief = BRIEF if " -n " in text else FEW
+    if text.startswith("ci/"):
+        brief = f"--sessions=1 {FEW}"
+    text = re.sub(r"(plumbline run|reframe .*?-r|^ci/\S+)(?=\s|;|$)", rf"\1 {brief}", text)
+    if "--input nights.csv" in text:
+        write_nights(checkout.place / "nights.csv", "node" if " screen " in text else "series")
+    done = checkout.run(text)
+    said = done.stdout + done.stderr
+    assert "Traceback" not in said
+    if done.returncode == 2:
+        reasons = [words for pattern, words in CANNOT_TELL.items() if re.match(pattern, text)]
+        assert reasons, said
+        assert reasons[0] in said
+    else:
+        assert done.returncode in (0, 1), said
+        assert said or re.search(r"^\. | -o ", text)
+
+
+def write_nights(path: Path, unit: str) -> None:
+    """Nights of ten nodes or series, of the columns that `trend` and `screen` read."""
+    lines = [f"night,{unit},value,better"]
+    lines += [f"{n // 10},n{n % 10},{100 + n % 3},higher" for n in range(300)]
+    path.write_text("\n".join([*lines, ""]))

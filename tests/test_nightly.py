@@ -1,0 +1,508 @@
+"""The night's run and the look after a maintenance: one at a time, within a budget, on a page."""
+
+from __future__ import annotations
+
+import configparser
+import datetime
+import json
+import os
+import platform
+import re
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import junitparser
+import pytest
+import yaml
+from conftest import BIN, ROOT, Done, Testbed, records_of, stop
+from plumbline import nightly
+from test_faults import PINGPONG, wait_for
+from test_waivers import FAR, FIO, NEAR, refer
+
+#: A night without the inventory's rules, of one quick case.
+NIGHT = ["nightly", "--no-strict", "--mode=smoke", *FIO]
+
+
+def page_of(done: Done, name: str = "nightly") -> str:
+    return (done.sessions[-1] / f"{name}.md").read_text()
+
+
+def junit_of(done: Done, name: str = "nightly") -> dict[str, list]:
+    """Suite -> its test cases."""
+    path = done.sessions[-1] / f"{name}.xml"
+    return {suite.name: list(suite) for suite in junitparser.JUnitXml.fromfile(str(path))}
+
+
+def outcome_of(case: junitparser.TestCase) -> list[type]:
+    return [type(result) for result in case.result]
+
+
+# -- a night -------------------------------------------------------------------------------------
+
+
+def test_a_night_as_it_should_be(testbed: Testbed):
+    testbed.environment("disk", "fio")
+    refer(testbed, NEAR)
+    shutil.copytree(ROOT / "reference" / "known", testbed.reference / "known", dirs_exist_ok=True)
+    report = testbed.folder / "report"
+    done = testbed.run(ROOT / "ci" / "nightly", *NIGHT[1:], "--report", report, "--budget=10m")
+    assert done.code == 0, done.said
+    page = page_of(done)
+    assert page.startswith("# testbed: as it should be\n")
+    assert f"| session | 0 | {done.session.name}: as it should be |" in page
+    # Nothing was judged of its trend, and the page says so.
+    assert re.search(r"\| trend \| 0 \| .*not judged: \d+ series", page)
+    suites = junit_of(done)
+    outcomes = {case.name: outcome_of(case) for case in suites["nightly"]}
+    assert outcomes == {"session": [], "trend": [junitparser.Skipped], "report": []}
+    assert (report / "index.html").exists()
+    plan = json.loads((done.session / "plan.json").read_text())
+    assert plan["extras"] == {"run": "nightly"}
+    assert done.out.strip().endswith(f"plumbline: {done.session / 'nightly.md'}")
+
+
+def test_a_night_with_a_fault(testbed: Testbed):
+    testbed.environment("disk", "fio")
+    refer(testbed, FAR)
+    out = testbed.folder / "out"
+    done = testbed.plumbline(*NIGHT, "--out", out)
+    assert done.code == 1, done.said
+    assert not (done.session / "nightly.md").exists()
+    page = (out / "nightly.md").read_text()
+    assert page.startswith("# testbed: faults found\n") and "**Failed**" in page
+    suites = {s.name: s for s in junitparser.JUnitXml.fromfile(str(out / "nightly.xml"))}
+    assert suites["nightly"].failures == 1
+    assert suites[f"plumbline testbed {done.session.name}"].failures == 1
+
+
+def test_a_night_is_strict(testbed: Testbed):
+    testbed.environment("disk", "fio")
+    done = testbed.plumbline("nightly", "--mode=smoke", *FIO)
+    assert done.code == 1
+    assert "is not there, so what should run is not known" in page_of(done)
+
+
+def test_a_night_in_which_nothing_runs(testbed: Testbed):
+    testbed.environment("disk", "fio")
+    out = testbed.folder / "out"
+    done = testbed.plumbline("nightly", "--no-strict", "-n", "nosuch", "--out", out)
+    assert done.code == 2
+    page = (out / "nightly.md").read_text()
+    assert page.startswith("# testbed: could not tell\n")
+    assert "no test case is selected" in page
+    assert "Traceback" not in done.said
+    # An option that ReFrame refuses is told without its usage.
+    done = testbed.plumbline("nightly", "--no-strict", "--sytem", "testbed", "--out", out)
+    assert done.code == 2
+    told = "no test case was run: reframe: error: unrecognized arguments: --sytem testbed |"
+    assert f"| session | 2 | {told}" in (out / "nightly.md").read_text()
+    # Without a folder of its own the page is printed.
+    done = testbed.plumbline("nightly", "--no-strict", "-n", "nosuch")
+    assert done.code == 2 and "# testbed: could not tell\n" in done.out
+
+
+def test_bad_input(testbed: Testbed):
+    testbed.environment("disk", "fio")
+    for words, says in [
+        (["--system=nosuch"], "nosuch"),
+        (["--mode=smoek"], "invalid mode: 'smoek'"),
+        (["--after-maintenance", "--maintenance", "a,b=c"], "a,b=c"),
+        (["--maintenance", "x"], "--after-maintenance"),
+        (["--budget=soon"], "soon"),
+        (["--budget=0h"], "0h"),
+        (["--keep-stage=-1d"], "-1d"),
+    ]:
+        done = testbed.plumbline(*NIGHT, *words)
+        assert done.code == 2 and says in done.err, done.said
+        assert "Traceback" not in done.said and done.sessions == []
+
+
+def test_the_worst_counts():
+    assert nightly.worst([]) == nightly.worst([0, 0]) == 0
+    assert nightly.worst([0, 2]) == 2
+    assert nightly.worst([2, 1, 0]) == 1
+
+
+# -- one at a time -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def running(
+    make_testbed: Callable[..., Testbed],
+) -> Iterator[tuple[Testbed, subprocess.Popen, Path]]:
+    """A night of which one case has ended, and the other one waits for the end of the test."""
+    testbed = make_testbed("local")
+    release = testbed.folder / "release"
+    log = testbed.folder / "log"
+    testbed.environment("quick", "imb")
+    testbed.environment("waits", "imb", STANDIN_WAIT=release, STANDIN_LOG=log)
+    process = testbed.start(BIN / "plumbline", "nightly", "--no-strict", *PINGPONG)
+    try:
+        wait_for(lambda: log.exists() and any(map(records_of, testbed.session_folders())), process)
+        yield testbed, process, release
+    finally:
+        release.touch()
+        stop(process)
+
+
+def test_two_nights_at_once(running):
+    testbed, process, release = running
+    second = testbed.plumbline("nightly", "--no-strict", *PINGPONG)
+    assert second.code == 2 and second.sessions == []
+    (line,) = second.err.strip().splitlines()
+    named = rf"a nightly of local runs already, process {process.pid} on {platform.node()} since 20"
+    assert re.search(named, line)
+    release.touch()
+    done = testbed.ended(process, set())
+    assert done.code == 0, done.said
+    third = testbed.plumbline("nightly", "--no-strict", *PINGPONG, "-p", "quick")
+    assert third.code == 0, third.said
+
+
+def test_a_killed_night_leaves_its_session_and_blocks_no_longer_than_that(running):
+    testbed, process, release = running
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    (first,) = testbed.session_folders()
+    second = testbed.plumbline("nightly", "--no-strict", *PINGPONG)
+    assert second.code == 2 and "it was killed, and its session still runs" in second.err
+    release.touch()
+    out, _ = process.communicate(timeout=120)
+    # The session went on to its own end.
+    assert "2 of 2 test cases: 2 pass" in out
+    assert [f["result"] for f in records_of(first)] == ["pass", "pass"]
+    third = testbed.plumbline("nightly", "--no-strict", *PINGPONG, "-p", "quick")
+    assert third.code == 0, third.said
+
+
+def test_a_night_and_its_session_killed(running):
+    testbed, process, _ = running
+    (first,) = testbed.session_folders()
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    # The lock's line still names it, and the lock is free.
+    assert f"process {process.pid} " in (testbed.results / "nightly-local.lock").read_text()
+    done = testbed.plumbline("nightly", "--no-strict", *PINGPONG, "-p", "quick")
+    assert done.code == 0, done.said
+    assert f"session {first.name} was killed: 1 of 2 test cases had ended" in done.out
+    assert [f["result"] for f in records_of(first)] == ["pass", "unfinished"]
+
+
+def test_a_night_that_is_told_to_stop_writes_its_page(running):
+    testbed, process, _ = running
+    process.send_signal(signal.SIGTERM)
+    done = testbed.ended(process, set())
+    assert done.code == 2, done.said
+    results = {f["environment"]: f["result"] for f in records_of(*testbed.session_folders())}
+    assert results == {"quick": "pass", "waits": "aborted"}
+    (session,) = testbed.session_folders()
+    assert (session / "nightly.md").read_text().startswith("# local: could not tell\n")
+
+
+# -- budget --------------------------------------------------------------------------------------
+
+
+def test_a_budget_that_is_spent(testbed: Testbed):
+    for name in ("one", "other"):
+        testbed.environment(name, "imb", STANDIN_WAIT=testbed.folder / "never")
+    testbed.write(max_jobs=1)
+    done = testbed.plumbline("nightly", "--no-strict", *PINGPONG, "--sessions=2", "--budget=25s")
+    assert done.code == 2, done.said
+    assert sorted((f["result"], f["reason"]) for f in done.records) == [
+        ("aborted", "not run: budget spent"),
+        ("aborted", "stopped while it ran: budget spent"),
+    ]
+    page = page_of(done)
+    assert page.startswith("# testbed: could not tell\n")
+    assert "| session 2 of 2 | 2 | not run: budget spent |" in page
+    assert "not run: budget spent" in page.partition("## Session 1 of 2")[2]
+
+
+def test_what_has_run_is_judged_though_the_budget_is_spent(testbed: Testbed):
+    """The budget ends while the last program runs its last moment."""
+    testbed.environment("quick", "imb")
+    testbed.write(max_jobs=1)
+    hook = testbed.folder / "late" / "sitecustomize.py"
+    hook.parent.mkdir()
+    # Every case ends as the budget does.
+    hook.write_text(
+        "import sys\n"
+        "if sys.argv[:1] and 'plumbline' in sys.argv[0]:\n"
+        "    import plumbline.session as session\n"
+        "    exits = session.Session.on_task_exit\n"
+        "    def on_task_exit(self, task):\n"
+        "        exits(self, task)\n"
+        "        self.budget = 0.001\n"
+        "    session.Session.on_task_exit = on_task_exit\n"
+    )
+    done = testbed.plumbline("run", *PINGPONG, "--budget=10m", PYTHONPATH=hook.parent)
+    assert [f["result"] for f in done.records] == ["pass"], done.said
+
+
+# -- disks ---------------------------------------------------------------------------------------
+
+
+def test_a_night_on_a_disk_that_fills_up(
+    testbed: Testbed,
+    small_disk: Callable[[str], Path],
+):
+    disk = small_disk("2m")
+    testbed.results = disk
+    testbed.env["PLUMBLINE_RESULTS"] = str(disk)
+    testbed.environment("quick", "imb")
+    testbed.environment("fills", "imb", STANDIN_FILL=disk / "fill")
+    testbed.write(max_jobs=1)
+    out = testbed.folder / "out"
+    more = ["-S", "num_samples=2", "-S", "num_warmups=0", f"--session-extras=note={'x' * 16384}"]
+    done = testbed.plumbline(
+        "nightly", "--no-strict", "-n", "imb_p2p.*PingPong", *more, "--out", out
+    )
+    assert done.code in (1, 2), done.said
+    assert "plumbline-record {" in done.out and "Traceback" not in done.said
+    page = (out / "nightly.md").read_text()
+    assert "plumbline history recover" in page
+    # The disk is freed, and the log brings back what it could not take.
+    stored = len(records_of(done.session))
+    (disk / "fill").unlink()
+    log = testbed.folder / "nightly.log"
+    log.write_text("".join(f"Nov 22 01:00:00 login1 {line}\n" for line in done.out.splitlines()))
+    back = testbed.plumbline("history", "recover", log)
+    assert back.code == 0, back.said
+    assert len(records_of(done.session)) == 2 > stored
+    assert sorted(f["environment"] for f in records_of(done.session)) == ["fills", "quick"]
+    again = testbed.plumbline("history", "recover", log)
+    assert again.code == 0 and "0 records taken" in again.out
+    assert len(records_of(done.session)) == 2
+
+
+def test_records_that_turn_read_only(
+    make_testbed: Callable[..., Testbed],
+    small_disk: Callable[[str], Path],
+):
+    disk = small_disk("8m")
+    testbed = make_testbed("local")
+    testbed.results = disk
+    testbed.env["PLUMBLINE_RESULTS"] = str(disk)
+    release, log = testbed.folder / "release", testbed.folder / "log"
+    testbed.environment("quick", "imb")
+    testbed.environment("waits", "imb", STANDIN_WAIT=release, STANDIN_LOG=log)
+    process = testbed.start(BIN / "plumbline", "nightly", "--no-strict", *PINGPONG)
+    wait_for(lambda: log.exists() and any(map(records_of, testbed.session_folders())), process)
+    try:
+        # Not the file system itself, which stays writable while ReFrame's log is open.
+        for words in (["--bind", str(disk), str(disk)], ["-o", "remount,bind,ro", str(disk)]):
+            subprocess.run(["mount", *words], check=True)
+        release.touch()
+        done = testbed.ended(process, set())
+        # Another one does not even begin.
+        refused = testbed.plumbline("nightly", "--no-strict", *PINGPONG)
+    finally:
+        stop(process)
+        subprocess.run(["umount", "-l", str(disk)], check=True)
+    assert done.code in (1, 2), done.said
+    assert "Traceback" not in done.said, done.said
+    assert "plumbline-record {" in done.out, done.said
+    assert refused.code == 2 and str(disk) in refused.err and "Traceback" not in refused.said
+    # What could not be stored is brought back once the disk can be written.
+    log = testbed.folder / "nightly.log"
+    log.write_text(done.out)
+    assert testbed.plumbline("history", "recover", log).code == 0
+    (session,) = testbed.session_folders()
+    assert sorted(f["environment"] for f in records_of(session)) == ["quick", "waits"]
+
+
+# -- the clock -----------------------------------------------------------------------------------
+
+CLOCK = """\
+import os, pathlib, time
+real, real_gmtime = time.time, time.gmtime
+def now():
+    return real() - (7200 if pathlib.Path(os.environ["JUMP"]).exists() else 0)
+time.time = now
+time.gmtime = lambda seconds=None: real_gmtime(now() if seconds is None else seconds)
+"""
+
+
+def test_a_clock_that_jumps_back(make_testbed: Callable[..., Testbed]):
+    testbed = make_testbed("local")
+    hook = testbed.folder / "clock" / "sitecustomize.py"
+    hook.parent.mkdir()
+    hook.write_text(CLOCK)
+    jump, release, log = (testbed.folder / name for name in ("jump", "release", "log"))
+    testbed.environment("quick", "imb")
+    testbed.environment("waits", "imb", STANDIN_WAIT=release, STANDIN_LOG=log)
+    env = {"PYTHONPATH": hook.parent, "JUMP": jump}
+    before = testbed.session_folders()
+    process = testbed.start(BIN / "plumbline", "run", *PINGPONG, **env)
+    try:
+        wait_for(lambda: log.exists() and any(map(records_of, testbed.session_folders())), process)
+        jump.touch()
+        release.touch()
+        during = testbed.ended(process, before)
+    finally:
+        stop(process)
+    assert during.code == 0, during.said
+    assert [f["result"] for f in during.records] == ["pass", "pass"]
+    assert re.search(r"the clock jumped by -7[12]\d\d s while it ran", during.out)
+    after = testbed.plumbline("run", *PINGPONG, "-p", "quick", **env)
+    assert after.code == 0, after.said
+    first, second = during.session.name, after.session.name
+    assert second < first
+    assert f"the clock stands before the start of session {first}" in after.out
+    listed = testbed.plumbline("history", "list", "--format=json")
+    assert listed.code == 0 and "the clock jumped back while it ran" in listed.err
+    assert {row["session"] for row in json.loads(listed.out)} == {first, second}
+
+
+# -- trends --------------------------------------------------------------------------------------
+
+
+def _series(testbed: Testbed, last: int, since: int) -> str:
+    """Nights until the last one, which lose a tenth from one of them on; the last one's name."""
+    from test_history import fom, line, store
+
+    for day in range(last):
+        end = datetime.datetime(2026, 9, 1, 1) + datetime.timedelta(days=day)
+        value = (10.0 + 0.01 * (day % 5)) * (1.1 if day >= since else 1.0)
+        name = f"{end:%Y%m%dT%H%M%SZ}-{day:06x}"
+        told = {"session": name, "time": f"{end:%Y-%m-%dT%H:%M:%SZ}"}
+        store(testbed.results, line(foms=[fom(value)], **told))
+    return name
+
+
+def test_a_change_is_a_fault_on_the_night_it_is_found(
+    testbed: Testbed, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("PLUMBLINE_RESULTS", str(testbed.results))
+    # The night on which it is told first; nothing is known of the nights after it.
+    for last in range(41, 50):
+        name = _series(testbed, last, since=40)
+        part = nightly._trend("alpha", name)
+        if part.code:
+            break
+    assert part.code == 1 and "1 new" in part.told and "**new**" in part.page
+    (case,) = part.suites[0]
+    assert outcome_of(case) == [junitparser.Failure]
+    # On the next it is known, and still told.
+    part = nightly._trend("alpha", _series(testbed, last + 1, since=40))
+    assert part.code == 0 and "0 new, 1 known" in part.told and "regression" in part.page
+    (case,) = part.suites[0]
+    assert outcome_of(case) == [junitparser.Skipped]
+
+
+# -- after a maintenance -------------------------------------------------------------------------
+
+
+def _earlier(testbed: Testbed, model: Path, nights: int, factor: float) -> None:
+    """Copies of a session on earlier nights, its values other by a factor and some noise."""
+    plan = json.loads((model / "plan.json").read_text())
+    for night in range(nights):
+        began = datetime.datetime(2026, 10, 1, 1) + datetime.timedelta(days=night)
+        name = f"{began:%Y%m%dT%H%M%SZ}-{night:06x}"
+        folder = model.parent / name
+        folder.mkdir()
+        extras = {"run": "nightly"}
+        (folder / "plan.json").write_text(json.dumps(plan | {"session": name, "extras": extras}))
+        with (folder / "records.jsonl").open("w") as file:
+            for fields in records_of(model):
+                fields |= {"session": name, "extras": extras, "time": f"{began:%Y-%m-%dT%H:%M:%SZ}"}
+                for fom in fields["foms"]:
+                    fom["value"] *= factor * (1 + 0.001 * (night % 5 - 2))
+                file.write(json.dumps(fields) + "\n")
+
+
+@pytest.mark.parametrize(("factor", "code", "verdict"), [(1.0, 0, "go"), (1.2, 1, "no-go")])
+def test_go_and_no_go(testbed: Testbed, factor: float, code: int, verdict: str):
+    testbed.environment("disk", "fio")
+    refer(testbed, NEAR)
+    first = testbed.plumbline("run", *FIO)
+    _earlier(testbed, first.session, 12, factor)
+    shutil.rmtree(first.session)
+    words = ["--no-strict", "--mode=smoke", "--no-screen", "--maintenance=2026-11", *FIO]
+    done = testbed.run(ROOT / "ci" / "post-maintenance", *words)
+    assert done.code == code, done.said
+    page = page_of(done, "post-maintenance")
+    assert page.startswith(f"# testbed, after maintenance 2026-11: {verdict}\n")
+    assert f"{verdict}: 3 session(s) after against 10 before" in page
+    assert len(done.sessions) == 3
+    for session in done.sessions:
+        extras = json.loads((session / "plan.json").read_text())["extras"]
+        assert extras == {"run": "maintenance", "maintenance": "2026-11"}
+    assert "before and after" in [c.name for c in junit_of(done, "post-maintenance")["nightly"]]
+
+
+def test_a_maintenance_without_a_night_before(testbed: Testbed):
+    testbed.environment("disk", "fio")
+    done = testbed.plumbline(*NIGHT, "--after-maintenance", "--sessions=1")
+    assert done.code == 2, done.said
+    page = page_of(done, "post-maintenance")
+    assert re.match(r"# testbed, after maintenance 20\d\d-\d\d-\d\d: not enough data\n", page)
+    assert "there is no session before the maintenance" in page
+    assert "\nThree sessions before and three after are the least" in page
+    assert re.search(r"\| slow nodes \| 2 \| .*too few peers.*--no-screen leaves this out", page)
+    # One before, and one more after: still too few, and the page still says how many.
+    (before,) = done.sessions
+    plan = json.loads((before / "plan.json").read_text())
+    name = plan["extras"]["maintenance"]
+    again = testbed.plumbline(
+        *NIGHT, "--after-maintenance", "--sessions=1", "--no-screen", f"--maintenance={name}-b"
+    )
+    assert again.code == 2, again.said
+    page = page_of(again, "post-maintenance")
+    assert "not enough data: 1 session(s) after against 1 before" in page
+    assert "\nThree sessions before and three after are the least" in page
+    assert f"after those with `--maintenance={name}-b`" in page and "slow nodes" not in page
+
+
+# -- what starts it ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["nightly", "post-maintenance"])
+def test_the_commands_of_ci(name: str):
+    path = ROOT / "ci" / name
+    assert os.access(path, os.X_OK)
+    done = subprocess.run([path, "--help"], capture_output=True, text=True, cwd="/")
+    assert done.returncode == 0 and "Usage: plumbline nightly" in done.stdout
+
+
+def _unit(name: str) -> configparser.ConfigParser:
+    found = configparser.ConfigParser(strict=False, interpolation=None)
+    found.optionxform = str
+    found.read_string((ROOT / "ci" / f"plumbline-nightly.{name}").read_text())
+    return found
+
+
+def test_the_units_of_systemd(tmp_path: Path):
+    service, timer = _unit("service"), _unit("timer")
+    assert service["Service"]["ExecStart"].split()[0].endswith("ci/nightly")
+    assert timer["Timer"]["OnCalendar"] and timer["Timer"]["Persistent"] == "true"
+    if not shutil.which("systemd-analyze"):
+        pytest.skip("systemd-analyze is not installed: the units were only read")
+    for name in ("service", "timer"):
+        text = (ROOT / "ci" / f"plumbline-nightly.{name}").read_text()
+        (tmp_path / f"plumbline-nightly.{name}").write_text(
+            text.replace("/opt/plumbline", str(ROOT)).replace("User=plumbline\n", "")
+        )
+    done = subprocess.run(
+        ["systemd-analyze", "verify", *map(str, sorted(tmp_path.glob("plumbline-*")))],
+        capture_output=True,
+        text=True,
+    )
+    told = [line for line in done.stderr.splitlines() if "plumbline" in line]
+    assert done.returncode == 0 and not told, done.stderr
+
+
+def test_the_pipeline_of_gitlab():
+    pipeline = yaml.safe_load((ROOT / "ci" / "gitlab-ci.yml").read_text())
+    for name, script in (("nightly", "ci/nightly"), ("post-maintenance", "ci/post-maintenance")):
+        job = pipeline[name]
+        assert any(script in line for line in job["script"])
+        assert job["artifacts"]["when"] == "always"
+        (junit,) = job["artifacts"]["reports"].values()
+        out = re.search(r"--out[= ](\S+)", " ".join(job["script"]))[1]
+        assert junit == f"{out}/{name}.xml"
+        # What was asked for is not cut off by the runner first.
+        assert job["rules"]

@@ -1,0 +1,339 @@
+"""`plumbline init` drafts a system file, and `plumbline lint` leads on from it."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from cluster import brought_up
+from conftest import BIN, ROOT, Testbed
+from login_node import LoginNode
+from plumbline import commands, placement, slurm
+from plumbline.onboarding import draft, software, steps
+from test_sbatch import MISSING, PATH, Cluster, controller
+
+#: Nodes of a controller alone: a partition of one kind, one of two kinds with features, one of two
+#: kinds without, one that is hidden, and one without nodes.
+NODES = """\
+NodeName=cpu[001-004] NodeHostname=localhost NodeAddr=127.0.0.1 \
+Port=[17001-17004] Sockets=2 CoresPerSocket=32 ThreadsPerCore=2 \
+RealMemory=257000 Feature=milan,ib
+NodeName=gpu[01-02] NodeHostname=localhost NodeAddr=127.0.0.1 \
+Port=[17005-17006] Sockets=1 CoresPerSocket=64 ThreadsPerCore=2 \
+RealMemory=250000 Feature=gpu,hbm40g Gres=gpu:a100:4 CoreSpecCount=2
+NodeName=gpu[03-04] NodeHostname=localhost NodeAddr=127.0.0.1 \
+Port=[17007-17008] Sockets=1 CoresPerSocket=64 ThreadsPerCore=2 \
+RealMemory=240000 Feature=gpu,hbm80g Gres=gpu:a100:8
+NodeName=odd[1-3] NodeHostname=localhost NodeAddr=127.0.0.1 \
+Port=[17009-17011] Sockets=1 CoresPerSocket=8 RealMemory=1000
+NodeName=odd4 NodeHostname=localhost NodeAddr=127.0.0.1 \
+Port=17012 Sockets=1 CoresPerSocket=4 RealMemory=1000
+PartitionName=batch Nodes=cpu[001-004] Default=YES MaxTime=1-00:00:00
+PartitionName=accel Nodes=gpu[01-04] MaxTime=04:00:00 OverSubscribe=EXCLUSIVE
+PartitionName=odd Nodes=odd[1-4]
+PartitionName=secret Nodes=cpu[001-004] Hidden=YES
+PartitionName=empty
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    if MISSING:
+        pytest.skip(f"not installed: {', '.join(MISSING)} (apt-get install slurmctld munge)")
+    with controller("maia", NODES) as found:
+        yield found
+
+
+@pytest.fixture
+def on_login_node(testbed: Testbed, cluster: Cluster) -> Testbed:
+    """A test system's folders, on a login node of the cluster; nothing of Slurm's is installed on
+    the test's PATH but its commands."""
+    testbed.env |= {
+        "SLURM_CONF": str(cluster.configuration),
+        "PATH": f"{testbed.env['PATH']}:{PATH}",
+    }
+    testbed.env.pop("SCRATCH", None)
+    return testbed
+
+
+def only(monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+    """This command is on PATH, and no other."""
+    monkeypatch.setattr(
+        draft.shutil, "which", lambda name: f"/bin/{name}" if name == command else None
+    )
+
+
+def written(testbed: Testbed, name: str) -> dict:
+    return yaml.safe_load((testbed.systems / f"{name}.yaml").read_text())
+
+
+def test_draft_of_slurms_partitions(on_login_node: Testbed):
+    """Every fact of it is in slurm.conf; what is not there is open, and not guessed."""
+    done = on_login_node.plumbline("init", "maia")
+    assert done.code == 0, done.said
+    system = written(on_login_node, "maia")["systems"][0]
+    partitions = {partition["name"]: partition for partition in system["partitions"]}
+    assert [*partitions] == ["batch", "accel-hbm40g", "accel-hbm80g", "odd"]
+    batch, accel = partitions["batch"], partitions["accel-hbm40g"]
+    # The controller has no accounting database: `slurm` would need sacct.
+    assert (batch["scheduler"], batch["launcher"]) == ("squeue", "srun")
+    assert "--partition=batch" in batch["access"]
+    assert batch["processor"] == {
+        "num_cpus": 128, "num_cpus_per_core": 2, "num_cpus_per_socket": 64, "num_sockets": 2,
+    }  # fmt: skip
+    assert batch["extras"]["memory"] == 257000 * 2**20
+    assert {"on-node", "off-node"} <= set(batch["extras"]["placements"])
+    assert "numa-matrix" not in batch["extras"]["placements"]
+    assert {"--constraint=hbm40g", "--gpus-per-node=4"} <= set(accel["access"])
+    assert "on-node" not in accel["extras"]["placements"]
+    assert accel["devices"] == [{"type": "gpu", "num_devices": 4, "model": "a100"}]
+    assert "--gpus-per-node=8" in partitions["accel-hbm80g"]["access"]
+    # Nothing tells odd's kinds apart: the greater one is drafted, and that is told.
+    assert partitions["odd"]["processor"]["num_cpus"] == 8
+    for told in (
+        "odd: its nodes are of 2 kinds", "1 node like odd4 left out", "empty: left out",
+        "open: partition batch: no processor.topology",
+        "--partition=accel --constraint=hbm40g --exclusive",
+    ):  # fmt: skip
+        assert told in done.out, told
+    text = (on_login_node.systems / "maia.yaml").read_text()
+    assert "CoreSpecCount=2" in text and "to be confirmed on the machine" in text
+
+
+def test_the_draft_passes_lint_and_says_what_is_open(on_login_node: Testbed):
+    done = on_login_node.plumbline("init", "maia")
+    assert done.code == 0, done.said
+    for again in range(2):
+        lint = on_login_node.plumbline("lint", "--system", "maia")
+        assert lint.code == 0 and "0 faults" in lint.out, lint.said
+        assert "open: partition batch: no processor.topology" in lint.out
+        assert "next: the first run: `plumbline run --system maia --mode=smoke`" in lint.out, again
+
+
+def test_a_node_that_was_looked_at_closes_what_was_open(on_login_node: Testbed, tmp_path: Path):
+    """What a node prints of itself becomes the partition's topology."""
+    said = subprocess.run(
+        [sys.executable, "-m", "plumbline.onboarding.node"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    file = tmp_path / "node.json"
+    file.write_text(said)
+    done = on_login_node.plumbline("init", "maia", "-p", "batch", "--node", f"batch={file}")
+    assert done.code == 0, done.said
+    (partition,) = written(on_login_node, "maia")["systems"][0]["partitions"]
+    assert partition["processor"] == json.loads(said)["processor"]
+    assert "no processor.topology" not in done.said
+    # Slurm says another number of CPUs than this machine has.
+    assert "Slurm says 128" in done.said
+    lint = on_login_node.plumbline("lint", "--system", "maia")
+    assert lint.code == 0 and "no processor.topology" not in lint.out, lint.said
+
+
+def test_a_file_that_is_there_is_kept(on_login_node: Testbed):
+    path = on_login_node.systems / "maia.yaml"
+    path.write_text("mine")
+    done = on_login_node.plumbline("init", "maia")
+    assert done.code == 2 and "--force" in done.err and path.read_text() == "mine"
+    for option in (["--dry-run"], ["-o", "-"]):
+        done = on_login_node.plumbline("init", "maia", *option)
+        assert done.code == 0 and path.read_text() == "mine"
+        # What is said stands beside the file, not in it.
+        assert yaml.safe_load(done.out)["systems"][0]["name"] == "maia"
+    assert on_login_node.plumbline("init", "maia", "--force").code == 0
+    assert path.read_text() != "mine"
+
+
+@pytest.mark.parametrize("arguments, words", [
+    (["$(touch x)"], "no name of a system"),
+    (["maia", "--node", "batch=nowhere.json"], "nowhere.json"),
+    (["maia", "--node", "batch"], "PARTITION=FILE"),
+    (["maia", "-p", "elsewhere"], "no partition elsewhere"),
+])  # fmt: skip
+def test_bad_input(on_login_node: Testbed, arguments: list[str], words: str):
+    done = on_login_node.plumbline("init", *arguments)
+    assert done.code == 2 and words in done.err and "Traceback" not in done.said, done.said
+    assert not list(on_login_node.systems.glob("*.yaml"))
+
+
+def test_a_machine_without_a_scheduler(testbed: Testbed):
+    """Itself, detected; the first run of the draft measures it."""
+    folder = testbed.folder / "bin"
+    folder.mkdir()
+    for program in Path(testbed.env["PATH"].split(":")[1]).iterdir():
+        if program.name not in ("sinfo", "scontrol", "srun", *draft.OTHERS):
+            (folder / program.name).symlink_to(program)
+    testbed.env["PATH"] = f"{BIN}:{folder}"
+    done = testbed.plumbline("init", "bench")
+    assert done.code == 0 and "no scheduler: this node alone" in done.out, done.said
+    lint = testbed.plumbline("lint", "--system", "bench")
+    assert lint.code == 0 and "next: the first run" in lint.out, lint.said
+    run = [
+        "run",
+        "--system",
+        "bench",
+        "-n",
+        "imb_p2p%operation=PingPong.*on-socket",
+        "-S",
+        "num_samples=1",
+    ]
+    for number in range(3):
+        done = testbed.plumbline(*run)
+        assert done.code == 0, done.said
+        lint = testbed.plumbline("lint", "--system", "bench")
+        words = ["1 session of bench so far: 2 more at least",
+                 "2 sessions of bench so far: 1 more at least",
+                 "3 sessions of bench: `plumbline baseline bench`"]  # fmt: skip
+        assert words[number] in lint.out, lint.said
+        # Three are too few where they vary much, which only the baseline knows.
+        assert "or says how many more it wants" in lint.out, lint.said
+
+
+@pytest.mark.parametrize("command, title", [*draft.OTHERS.items()])
+def test_other_schedulers_are_told_as_not_probed(monkeypatch, command: str, title: str):
+    only(monkeypatch, command)
+    made = draft.draft("x")
+    assert any(line.startswith(f"{title} is here, and is not probed") for line in made.told)
+
+
+@pytest.mark.cluster
+def test_the_pages_lead_to_a_baseline_and_a_sweep(tmp_path: Path):
+    """Each command of docs/onboarding.md and docs/sweep.md as it stands there, on a real cluster;
+    sessions are cut down to one check, or these would take long."""
+    few = ["-n", "imb_p2p%operation=PingPong.*on-socket", "-S", "num_samples=2"]
+    with brought_up() as there:
+        there.run("scontrol", "create", "reservation", "ReservationName=maint-1121", "Nodes=n1",
+                  "StartTime=now", "Duration=60", "Users=root", "Flags=MAINT")  # fmt: skip
+        site = LoginNode(tmp_path, there)
+        said = []
+        for page in ("onboarding", "sweep"):
+            text = (ROOT / "docs" / f"{page}.md").read_text()
+            for line in re.search(r"```\n(.*?)```", text, re.S)[1].splitlines():
+                _, *words = line.split()
+                done = site.plumbline(*words, *(few if words[0] in ("run", "sweep") else []))
+                assert "Traceback" not in done.stderr, done.stderr
+                # A machine that does other things too may be too noisy for a baseline.
+                noisy = words[0] == "baseline" and "run more" in done.stderr
+                assert done.returncode == (2 if noisy else 0), f"{line}\n{done.stderr}"
+                said.append(done.stdout)
+    init, lint, *_, baseline, accepted, sweep, maintained = said
+    assert "no processor.topology" not in init
+    assert "next: the first run" in lint
+    made = (tmp_path / "reference" / "site" / "mycluster.csv").exists()
+    assert ("next: 3 sessions of mycluster" in accepted) != made, baseline
+    assert "3 measured, 1 skipped" in sweep and "1 measured, 0 skipped" in maintained
+
+
+# -- what a machine may say -----------------------------------------------------------------------
+
+HOSTILE = [
+    "a$(touch${IFS}x)",
+    "a$(touch x)",
+    'b"; touch x #',
+    "c\u202etxt",
+    "d'e",
+    "f: [g",
+    "h\x1b[2J",
+    "*",
+]
+
+
+@pytest.mark.parametrize("odd", HOSTILE)
+def test_hostile_names_break_neither_file_nor_shell(monkeypatch, tmp_path: Path, odd: str):
+    """A partition, features, a GPU, states and modules of any name: the file is read back as what
+    it is, and whatever stands in a job script is plain."""
+    answers = {
+        "sinfo": f"n1|{odd}|1|4|1|1000|gpu:{odd}:2|{odd},x|idle|{odd}\n"
+        f"n2|ok|1|4|1|1000|gpu:{odd}:2|{odd}|idle|{odd}\n"
+        f"n3|ok|1|8|1|1000|(null)|{odd}2|idle|{odd}\n",
+        "scontrol": f"PartitionName={odd} State=UP\nPartitionName=ok State={odd} MaxTime={odd}\n",
+        "lmod": f"/modules/{odd}:\nopenmpi/{odd}\nmpich/4.1\n",
+    }
+    asked = []
+
+    def ask(*words, both=False):
+        asked.append(words)
+        return answers.get(words[0])
+
+    for module in (slurm, software):
+        monkeypatch.setattr(module, "ask", ask)
+    only(monkeypatch, "sinfo")
+    monkeypatch.setattr(draft.socket, "gethostname", lambda: odd)
+    monkeypatch.setenv("LMOD_CMD", "lmod")
+    made = draft.draft("x")
+    content = yaml.safe_load(made.text())
+    assert content == json.loads(json.dumps(made.content))
+    assert re.match(content["systems"][0]["hostnames"][0], odd)
+    said = json.dumps(content["systems"][0]["partitions"])
+    for partition in content["systems"][0]["partitions"]:
+        assert all(commands.plain(option.replace("=", "", 1)) for option in partition["access"]), (
+            said
+        )
+    modules = [m for e in content["environments"] for m in e.get("modules", [])]
+    assert modules == ["mpich/4.1"]
+    assert all(line.isprintable() for line in made.told)
+    assert any("left out" in line and "job script" in line for line in made.told)
+
+
+def test_a_command_that_hangs_is_given_up(monkeypatch):
+    monkeypatch.setattr(commands, "PATIENCE", 0.2)
+    assert commands.ask("sleep", "60") is None
+    assert commands.ask("no-such-command") is None
+    assert commands.ask("printf", "%s", "$(touch x)") == "$(touch x)"
+
+
+#: As scontrol(1) and sinfo(1) write generic resources -> type and number of GPUs.
+GRES = {
+    "(null)": ("", 0),
+    "gpu:4": ("", 4),
+    "gpu:a100:4(S:0-1)": ("a100", 4),
+    "nvme:1,gpu:h100:8(S:0,1),shard:16": ("h100", 8),
+    "gpu:a100:2,gpu:v100:2": ("", 4),
+    "gpu": ("", 1),
+}
+
+
+@pytest.mark.parametrize("text", GRES)
+def test_gres(monkeypatch, text: str):
+    monkeypatch.setattr(slurm, "ask", lambda *words, **_: f"n1|p|1|4|1|10|{text}|f|idle|none\n")
+    assert slurm.nodes()[0].gpus == GRES[text]
+
+
+def test_modules_of_lmod(monkeypatch, tmp_path: Path):
+    """The real Lmod, where it is installed."""
+    lmod = Path("/usr/share/lmod/lmod/libexec/lmod")
+    if not lmod.exists():
+        pytest.skip("not installed: lmod")
+    for name in ("openmpi/4.1.6", "openmpi/4.1.10", "gcc/13", "odd name/1"):
+        path = tmp_path / f"{name}.lua"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("")
+    monkeypatch.setenv("LMOD_CMD", str(lmod))
+    monkeypatch.setenv("MODULEPATH", str(tmp_path))
+    system, listed, odd = software.modules()
+    assert (system, odd) == ("lmod", 1)
+    assert listed == ["gcc/13", "openmpi/4.1.10", "openmpi/4.1.6"]
+    assert software.mpi_modules(listed) == {"openmpi": "openmpi/4.1.10"}
+
+
+def test_probe_command_asks_as_a_job_does():
+    partition = {"scheduler": "slurm", "access": ["--no-requeue", "--partition=a", "--qos=b"]}
+    assert steps.probe_command(partition, "x.json", ("show", "a b")) == [
+        "sbatch", "--wait", "--quiet", "--no-requeue", "--partition=a", "--qos=b", "--nodes=1",
+        "--ntasks=1", "--time=5", "--output=x.json", "--wrap=show 'a b'",
+    ]  # fmt: skip
+
+
+def test_placements_need_no_numbering():
+    """Those that the counts of a node give are those that its topology gives."""
+    node = slurm.Node("n", "p", 2, 4, 1, 1, ("", 0), (), "idle", "")
+    topology = {"cores": [hex(1 << cpu) for cpu in range(8)], "sockets": ["0x55", "0xaa"]}
+    real = placement.of_one_node(placement.Topology.from_processor({"topology": topology}))
+    assert draft._placements(node, None, {}) == [n for n in real if n != "numa-matrix"]

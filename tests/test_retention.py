@@ -1,0 +1,557 @@
+"""What is kept of old sessions, what a killed one left, and records taken back from a log."""
+
+from __future__ import annotations
+
+import datetime
+import errno
+import gzip
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import fasteners
+import pytest
+from conftest import records_of
+from plumbline import configuration, leftovers, record
+from plumbline import slurm as slurm_commands
+from plumbline.errors import Fault
+from plumbline.history import retention
+from plumbline.session import Session
+from test_history import line, run, store
+from test_sbatch import MISSING, SYSTEMS, Cluster, controller
+
+
+def session(results: Path, days: float, **fields: object) -> Path:
+    """A session of some days ago, with all that one leaves."""
+    began = datetime.datetime.now(datetime.timezone.utc) - datetime.timedelta(days=days)
+    name = f"{began:%Y%m%dT%H%M%SZ}-{abs(int(days)):06x}"
+    folder = store(results, line(session=name, time=f"{began:%Y-%m-%dT%H:%M:%SZ}", **fields))
+    for place in ("stage/a/b", "output/a"):
+        (folder / place).mkdir(parents=True)
+        (folder / place / "sample-0.out").write_bytes(b"x" * 50_000)
+    (folder / "reframe.log").write_text("a line\n" * 20_000)
+    (folder / "report.json").write_text("{}" * 20_000)
+    return folder
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    (tmp_path / "results").mkdir()
+    return tmp_path / "results"
+
+
+def left(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()} if folder.exists() else set()
+
+
+WHOLE = {"plan.json", "records.jsonl", "stage", "output", "reframe.log", "report.json"}
+RULES = ["--keep-stage=14d", "--keep-output=90d", "--keep-logs=30d", "--keep-sessions=400d"]
+
+
+def test_each_rule_has_its_age(results: Path):
+    sessions = {days: session(results, days) for days in (1, 20, 40, 100, 500)}
+    before = (sessions[100] / "records.jsonl").read_bytes()
+    asked = ["prune", "--from", results, *RULES]
+    code, out, err = run(*asked, "--dry-run")
+    assert code == 0 and not err
+    assert out.count("would be removed: ") == 5 and out.count("would be compressed: ") == 4
+    assert all(left(folder) == WHOLE for folder in sessions.values())
+    code, out, err = run(*asked)
+    assert code == 0 and not err
+    assert out.count("removed: ") == 5 and out.count("compressed: ") == 4
+    assert left(sessions[1]) == WHOLE
+    assert left(sessions[20]) == WHOLE - {"stage"}
+    packed = {"plan.json", "records.jsonl", "reframe.log.gz", "report.json.gz"}
+    assert left(sessions[40]) == packed | {"output"}
+    assert left(sessions[100]) == packed
+    assert left(sessions[500]) == set()
+    assert (sessions[100] / "records.jsonl").read_bytes() == before
+    with gzip.open(sessions[40] / "reframe.log.gz", "rt") as file:
+        assert file.read() == "a line\n" * 20_000
+    # The index has what there is, and nothing is left to do.
+    code, out, err = run("list", "--from", results, "--format=json")
+    assert code == 0 and len(json.loads(out)) == 4
+    code, out, err = run(*asked)
+    assert code == 0 and "0 places, 0.0 MB freed" in out
+
+
+def test_records_go_only_when_that_is_asked_for(results: Path):
+    folder = session(results, 4000)
+    code, _, _ = run("prune", "--from", results, *RULES[:3])
+    assert code == 0
+    assert {"plan.json", "records.jsonl"} <= left(folder)
+    code, _, err = run("prune", "--from", results)
+    assert code == 2 and "at least one rule" in err and "Traceback" not in err
+
+
+def test_what_runs_is_left_alone_and_so_is_what_is_elsewhere(results: Path, tmp_path: Path):
+    runs = session(results, 500)
+    (runs / "running").touch()
+    holder = (
+        "import fasteners, sys; lock = fasteners.InterProcessLock(sys.argv[1]); "
+        "lock.acquire(); print(flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", holder, str(runs / "running")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as process:
+        process.stdout.readline()
+        elsewhere = session(tmp_path / "other", 500)
+        (results / "sessions" / elsewhere.name.replace("Z-", "Z-9")).symlink_to(elsewhere)
+        linked = session(results, 499)
+        shutil.rmtree(linked / "stage")
+        (linked / "stage").symlink_to(elsewhere / "stage")
+        code, _, err = run("prune", "--from", results, "--keep-stage=1d")
+        assert left(runs) == WHOLE | {"running"}
+        assert left(elsewhere) == WHOLE and (elsewhere / "stage" / "a").is_dir()
+        # A folder that is a link is not followed, and that is told.
+        assert code == 2 and str(linked / "stage") in err
+        process.stdin.close()
+    code, _, _ = run("prune", "--from", results, "--keep-sessions=1d")
+    assert code == 0 and not runs.exists()
+
+
+def test_a_session_that_goes_meanwhile_stops_nothing(
+    results: Path, monkeypatch: pytest.MonkeyPatch
+):
+    old = session(results, 500)
+    gone = old.rename(old.with_name("0-named-otherwise"))
+    old = session(results, 500)
+
+    def running(folder: Path) -> bool:
+        shutil.rmtree(gone, ignore_errors=True)
+        return False
+
+    monkeypatch.setattr(leftovers, "running", running)
+    rules = retention.Rules(sessions=datetime.timedelta(days=1))
+    done = retention.prune(results, rules, print)
+    assert (done.count, old.exists()) == (1, False)
+    assert done.faults == [f"{gone}: No such file or directory"]
+
+
+def test_only_sessions_are_removed(results: Path):
+    """A results folder that is a home, say, has other things among what it calls sessions."""
+    early = results / "sessions" / "20200101T000000Z-0a1b2c"
+    theirs = results / "sessions" / "thesis"
+    for folder in (early, theirs):
+        folder.mkdir(parents=True)
+        (folder / "notes").write_text("kept")
+        os.utime(folder, (1, 1))
+    (results / "sessions" / "a-file").touch()
+    os.utime(results / "sessions" / "a-file", (1, 1))
+    code, _, err = run("prune", "--from", results, "--keep-sessions=1d", "--keep-stage=1d")
+    assert code == 0 and (theirs / "notes").exists() and not early.exists(), err
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may remove anything")
+def test_what_cannot_be_removed_is_told(results: Path):
+    folder = session(results, 20)
+    (folder / "stage" / "a").chmod(0o500)
+    code, _, err = run("prune", "--from", results, "--keep-stage=1d")
+    (folder / "stage" / "a").chmod(0o700)
+    assert code == 2 and "not removed" in err
+
+
+# -- records from a log --------------------------------------------------------------------------
+
+
+def test_records_come_back_from_a_log(results: Path, tmp_path: Path):
+    kept = line(case="a @alpha:cpu+gnu")
+    lost = line(case="b @alpha:cpu+gnu", second=5)
+    folder = store(results, kept, plan=2)
+    log = tmp_path / "log"
+    text = record.dumps(lost)
+    log.write_text(
+        f"a line\n12:00:00 host plumbline[7]: plumbline-record {text}\x1b[0m\n"
+        f"plumbline-record {record.dumps(kept)}\nplumbline-record {text[:-20]}\n"
+        f'plumbline-record {{"schema": 3}}\n'
+        f"plumbline-record {record.dumps(lost | {'session': '../../out'})}\n"
+    )
+    code, out, err = run("recover", log, "--from", results)
+    assert code == 2 and "1 records taken, 1 were there already" in out
+    assert [f"{log}:{number}: " in err for number in (4, 5, 6)] == [True] * 3
+    assert records_of(folder) == [kept, lost]
+    assert not (tmp_path / "out").exists()
+    code, out, _ = run("recover", log, "--from", results)
+    assert "0 records taken, 2 were there already" in out
+    assert records_of(folder) == [kept, lost]
+    (tmp_path / "none").write_text("nothing\n")
+    for path in (tmp_path / "none", tmp_path / "missing"):
+        code, _, err = run("recover", path, "--from", results)
+        assert code == 2 and str(path) in err and "Traceback" not in err
+
+
+@pytest.mark.parametrize("name", ["..", ".", "a/b", "../a"])
+def test_a_record_of_a_log_stays_among_the_sessions(results: Path, tmp_path: Path, name: str):
+    log = tmp_path / "nightly.log"
+    log.write_text("plumbline-record " + json.dumps(line(session=name)) + "\n")
+    taken, there, faults = retention.recover(results, log, print)
+    assert (taken, there) == (0, 0) and "no name of a session" in faults[0]
+    assert not [*results.glob("records.jsonl")]
+
+
+def test_a_result_takes_the_place_of_never_finished(results: Path, tmp_path: Path):
+    lost = line(case="b @alpha:cpu+gnu")
+    unfinished = lost | {"result": "unfinished", "foms": [], "reason": "killed"}
+    folder = store(results, unfinished)
+    log = tmp_path / "log"
+    log.write_text(f"plumbline-record {record.dumps(lost)}\n")
+    assert run("recover", log, "--from", results)[0] == 0
+    assert records_of(folder) == [lost]
+    # Never the other way round.
+    log.write_text(f"plumbline-record {record.dumps(unfinished)}\n")
+    assert run("recover", log, "--from", results)[0] == 0
+    assert records_of(folder) == [lost]
+
+
+# -- what a killed session left ------------------------------------------------------------------
+
+
+def killed(results: Path, tail: bytes = b"", **plan: object) -> Path:
+    """A session that was killed: one of its two cases had ended."""
+    done = line(case="a @alpha:cpu+gnu")
+    folder = store(results, done, tail)
+    about = {"check": "c", "system": "alpha", "partition": "cpu", "environment": "gnu", "tags": []}
+    told = json.loads((folder / "plan.json").read_text())
+    told["cases"] = dict.fromkeys(("a @alpha:cpu+gnu", "b @alpha:cpu+gnu"), about)
+    (folder / "plan.json").write_text(json.dumps(told | plan))
+    (folder / "running").touch()
+    return folder
+
+
+def test_a_line_that_was_cut_off_is_taken_back(results: Path):
+    folder = killed(results, tail=b'{"schema":3,"sess')
+    told: list[str] = []
+    leftovers.settle(results, "cancel", told.append)
+    assert [f["result"] for f in records_of(folder)] == ["pass", "unfinished"]
+    assert any("cut off" in said for said in told)
+    assert not (folder / "running").exists()
+    # It belongs to the night on which it ran.
+    first, last = records_of(folder)
+    assert last["time"] == first["time"]
+    before = (folder / "records.jsonl").read_bytes()
+    leftovers.settle(results, "cancel", told.append)
+    assert (folder / "records.jsonl").read_bytes() == before
+
+
+def test_a_session_that_runs_is_not_settled(results: Path):
+    folder = killed(results)
+    holder = fasteners.InterProcessLock(folder / "running")
+    code = (
+        "import sys; from pathlib import Path; from plumbline import leftovers; "
+        "leftovers.settle(Path(sys.argv[1]), 'cancel', print)"
+    )
+    with holder:
+        done = subprocess.run(
+            [sys.executable, "-c", code, str(results)], capture_output=True, text=True
+        )
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    assert len(records_of(folder)) == 1
+
+
+def test_a_lock_that_others_look_at_is_had_all_the_same(tmp_path: Path, monkeypatch):
+    """Of hundreds of sessions that begin at once, each looks whether the others run."""
+    had = fasteners.InterProcessLock.trylock
+    looked = []
+
+    def trylock(lock):
+        if not looked:
+            # Another one took it for that of a session that was killed before its plan.
+            looked.append(tmp_path / "running")
+            looked[0].unlink()
+        return had(lock)
+
+    monkeypatch.setattr(fasteners.InterProcessLock, "trylock", trylock)
+    lock = leftovers.claim(tmp_path)
+    assert looked and lock and (tmp_path / "running").exists()
+    code = "import sys; from pathlib import Path; from plumbline import leftovers; " \
+           "sys.exit(not leftovers.running(Path(sys.argv[1])))"  # fmt: skip
+    assert subprocess.run([sys.executable, "-c", code, str(tmp_path)]).returncode == 0
+    leftovers.release(tmp_path, lock)
+    assert not leftovers.running(tmp_path)
+
+
+def test_a_lock_that_another_one_holds_for_a_moment_is_waited_for(tmp_path: Path):
+    code = "import sys, time, fasteners\n" \
+           "with fasteners.InterProcessLock(sys.argv[1]):\n" \
+           "    print('held', flush=True); sys.stdin.read(1)"  # fmt: skip
+    other = subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "running")],
+                             stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # fmt: skip
+    assert other.stdout.readline() == b"held\n"
+    soon = threading.Timer(0.2, other.stdin.close)
+    soon.start()
+    try:
+        lock = leftovers.claim(tmp_path)
+        assert lock and lock.acquired
+        leftovers.release(tmp_path, lock)
+    finally:
+        soon.join()
+        other.wait()
+
+
+@pytest.mark.parametrize("kind", [OSError, threading.ThreadError])
+def test_without_locks_a_session_runs_as_long_as_its_file_is_there(
+    results: Path, monkeypatch, kind: type
+):
+    """So that nobody ends its processes, or records its cases as never finished."""
+
+    def acquire(lock, *args, **options):
+        raise kind("no locks available")
+
+    monkeypatch.setattr(fasteners.InterProcessLock, "acquire", acquire)
+    folder = killed(results)
+    (folder / "running").unlink()
+    assert leftovers.claim(folder) is None
+    assert leftovers.running(folder)
+    leftovers.settle(results, "cancel", print)
+    assert len(records_of(folder)) == 1
+    leftovers.release(folder, None)
+    assert not leftovers.running(folder)
+
+
+@pytest.mark.parametrize("host, boot, queue, theirs", [
+    ("other", "b", "", True),
+    # This host, since started again; and another name of the same kernel.
+    (platform.node(), "b", "", False), ("other", "here", "", False),
+    # In a job of Slurm, which is gone, runs, or cannot be asked for.
+    ("other", "b", "8|RUNNING\n", False), ("other", "b", "7|RUNNING\n", True),
+    ("other", "b", None, True),
+])  # fmt: skip
+def test_a_session_of_another_host_is_left_to_that_host(
+    results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str, boot: str,
+    queue: str | None, theirs: bool,
+):  # fmt: skip
+    """Where each host has locks of its own, it looks like one that was killed."""
+    (tmp_path / "boot_id").write_text("here\n")
+    monkeypatch.setattr(leftovers, "_BOOT", tmp_path / "boot_id")
+    answers = {"squeue": queue, "scontrol": "ClusterName             = one\n"}
+    monkeypatch.setattr(slurm_commands, "ask", lambda *words, **_: answers[words[0]])
+    folder = killed(results)
+    job = {"job": "7", "cluster": "one"} if queue != "" else {"job": "", "cluster": ""}
+    (folder / "running").write_text(json.dumps({"host": host, "boot": boot} | job))
+    child = subprocess.Popen(
+        ["sleep", "60"], env={**os.environ, leftovers.MARK: os.path.realpath(folder)}
+    )
+    try:
+        # The variable is there once the child is the program.
+        while Path(f"/proc/{child.pid}/comm").read_text() != "sleep\n":
+            time.sleep(0.01)
+        told: list[str] = []
+        leftovers.settle(results, "cancel", told.append)
+        assert (child.poll() is None) == theirs
+    finally:
+        child.kill()
+        child.wait()
+    assert leftovers.running(folder) == (folder / "running").exists() == theirs
+    assert len(records_of(folder)) == (1 if theirs else 2)
+    assert bool(leftovers.cut_off(results)) == theirs
+    if theirs:
+        (said,) = told
+        assert f"session {folder.name} on other: the next session on the same host" in said
+        assert leftovers.cut_off(results)[0].endswith("it may still run on other")
+
+
+@pytest.mark.parametrize("plan", ["", '{"cases": {"a', "[]", '{"cases": [1], "extras": {}}'])
+def test_a_plan_that_is_not_whole_is_told_once(results: Path, plan: str):
+    folder = killed(results)
+    (folder / "plan.json").write_text(plan)
+    told: list[str] = []
+    for _ in range(2):
+        leftovers.settle(results, "cancel", told.append)
+    (said,) = told
+    assert f"session {folder.name} was killed; its plan cannot be read" in said
+    assert len(records_of(folder)) == 1
+    (said,) = leftovers.cut_off(results)
+    assert said.startswith(f"{folder.name}: its plan cannot be read")
+
+
+def test_a_file_is_stored_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path = tmp_path / "plan.json"
+    record.store(path, "whole")
+
+    def fsync(_: int):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with pytest.raises(OSError, match="No space"):
+        record.store(path, "more")
+    assert path.read_text() == "whole" and left(tmp_path) == {"plan.json"}
+
+
+def test_a_session_that_runs_says_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    lock = leftovers.claim(tmp_path)
+    told = json.loads((tmp_path / "running").read_text())
+    assert (told["host"], told["job"]) == (platform.node(), "7")
+    leftovers.release(tmp_path, lock)
+
+
+def test_a_session_that_came_to_its_end_was_not_killed(results: Path):
+    folder = killed(results)
+    (folder / "end.json").write_text("{}")
+    leftovers.settle(results, "cancel", print)
+    assert (folder / "end.json").read_text() == "{}" and not (folder / "running").exists()
+
+
+def test_what_a_process_descends_from_is_not_ended(results: Path):
+    """A shell that a killed session left, from which the next one is started."""
+    folder = killed(results)
+    code = "import sys; from pathlib import Path; from plumbline import leftovers; " \
+           "leftovers.settle(Path(sys.argv[1]), 'cancel', print)"  # fmt: skip
+    done = subprocess.run(
+        ["sh", "-c", 'sleep 60 & "$@"; echo "there: $?"', "sh", sys.executable, "-c", code,
+         str(results)],
+        env={**os.environ, leftovers.MARK: os.path.realpath(folder)}, text=True,
+        stdout=subprocess.PIPE,
+    )  # fmt: skip
+    assert done.stdout.endswith("there: 0\n") and "(sleep): ending them" in done.stdout, done
+
+
+def test_a_process_that_may_not_be_ended_is_told(results: Path, monkeypatch: pytest.MonkeyPatch):
+    """One that has become another user's, say."""
+    folder = killed(results)
+
+    def kill(process: int, way: int):
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "kill", kill)
+    monkeypatch.setattr(leftovers, "_processes", lambda _: {folder.name: {7: "sleep"}})
+    with pytest.raises(Fault, match=rf"{folder.name}: process 7 \(sleep\) .* not be ended by this"):
+        leftovers.settle(results, "cancel", print)
+
+
+def begun(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session that begins in a results folder, up to its plan."""
+    monkeypatch.setenv("PLUMBLINE_RESULTS", str(results))
+    case = SimpleNamespace(partition=SimpleNamespace(scheduler=SimpleNamespace(is_local=True)))
+    made = Session("20261122T000000Z-00000f", dry_run=False, extras={})
+    made.folder.mkdir(parents=True)
+    made.begin([case])
+
+
+def test_a_file_system_without_locks_is_told(results: Path, monkeypatch: pytest.MonkeyPatch):
+    def trylock(lock):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    results.mkdir(exist_ok=True)
+    monkeypatch.setattr(fasteners.InterProcessLock, "trylock", trylock)
+    with pytest.raises(Fault, match=r"cannot be locked.*No locks available.*PLUMBLINE_RESULTS"):
+        begun(results, monkeypatch)
+
+
+@pytest.mark.parametrize("on_node", [False, True])
+def test_a_node_of_a_sweep_deals_with_nothing_that_others_left(
+    results: Path, monkeypatch: pytest.MonkeyPatch, on_node: bool
+):
+    """It would end the script of its own job, where the sweep was killed."""
+
+    def claim(folder: Path):
+        raise Fault("so far")
+
+    settled = []
+    monkeypatch.setattr(leftovers, "settle", lambda *_: settled.append(1))
+    monkeypatch.setattr(leftovers, "claim", claim)
+    monkeypatch.delenv(configuration.ON_NODE, raising=False)
+    if on_node:
+        monkeypatch.setenv(configuration.ON_NODE, "alpha:cpu")
+    results.mkdir(exist_ok=True)
+    with pytest.raises(Fault, match="so far"):
+        begun(results, monkeypatch)
+    assert bool(settled) != on_node
+
+
+def test_a_choice_that_is_none(results: Path):
+    with pytest.raises(Fault, match="PLUMBLINE_ORPHANS: 'drop' is not cancel or keep"):
+        leftovers.settle(results, "drop", print)
+
+
+def test_jobs_of_other_schedulers_are_told(results: Path):
+    folder = killed(results, schedulers=["flux-batch"])
+    told: list[str] = []
+    leftovers.settle(results, "cancel", told.append)
+    assert any("its jobs in flux-batch may still be there" in said for said in told)
+    assert any(
+        "flux-batch" in note for note in json.loads((folder / "end.json").read_text())["notes"]
+    )
+
+
+@pytest.fixture(scope="module")
+def slurm() -> Iterator[Cluster]:
+    """A real controller, whose nodes are off: a job stays in its queue."""
+    if MISSING:
+        pytest.skip(f"not installed: {', '.join(MISSING)} (apt-get install slurmctld munge)")
+    with controller(SYSTEMS[0]) as found:
+        yield found
+
+
+@pytest.mark.parametrize("orphans, extras, kept", [
+    ("cancel", {}, False), ("keep", {}, True), ("cancel", {"sweep": "one"}, True),
+])  # fmt: skip
+def test_jobs_of_slurm_are_found_and_cancelled(
+    results: Path, slurm: Cluster, monkeypatch: pytest.MonkeyPatch, orphans: str, extras: dict,
+    kept: bool,
+):  # fmt: skip
+    """Those of a sweep are sessions of their own, and are not."""
+    monkeypatch.setenv("SLURM_CONF", str(slurm.configuration))
+    folder = killed(results, schedulers=["slurm"], extras=extras)
+    elsewhere = results / "elsewhere"
+    jobs = []
+    for place in (folder / "stage" / "case", elsewhere):
+        place.mkdir(parents=True)
+        script = place / "rfm_job.sh"
+        script.write_text("#!/bin/bash\n#SBATCH --nodes=1 --time=10 --hold\nsleep 600\n")
+        said = subprocess.run(
+            ["sbatch", script.name], cwd=place, capture_output=True, text=True, check=False
+        )
+        assert said.returncode == 0, said.stderr
+        jobs.append(said.stdout.split()[-1])
+    told: list[str] = []
+    try:
+        leftovers.settle(results, orphans, told.append)
+        queue = subprocess.run(
+            ["squeue", "-h", "-o", "%i"], capture_output=True, text=True, check=True
+        ).stdout.split()
+        assert (jobs[0] in queue) == kept and jobs[1] in queue
+    finally:
+        subprocess.run(["scancel", *jobs], capture_output=True)
+    verb = "kept" if kept else "cancelling them"
+    assert f"session {folder.name} was killed; its jobs are still in the queue: {jobs[0]}: {verb}" \
+        in told  # fmt: skip
+    assert [f["result"] for f in records_of(folder)] == ["pass", "unfinished"]
+
+
+def test_a_queue_that_cannot_be_asked_is_told(
+    results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    folder = killed(results, schedulers=["slurm"])
+    monkeypatch.setenv("PATH", str(tmp_path))
+    told: list[str] = []
+    leftovers.settle(results, "cancel", told.append)
+    assert any("its jobs could not be looked for" in said and "squeue" in said for said in told)
+    assert len(records_of(folder)) == 2
+
+
+def test_processes_of_another_job_are_left_to_slurm(tmp_path: Path):
+    session = tmp_path / "sessions" / "20260101T000000Z-000000"
+    session.mkdir(parents=True)
+    env = {**os.environ, leftovers.MARK: os.path.realpath(session)}
+    env.pop("SLURM_JOB_ID", None)
+    alone, of_job = [
+        subprocess.Popen(["sleep", "60"], env=env | more) for more in ({}, {"SLURM_JOB_ID": "77"})
+    ]
+    try:
+        (found,) = leftovers._processes(tmp_path).values()
+        assert [*found] == [alone.pid]
+    finally:
+        for process in (alone, of_job):
+            process.kill()
+            process.wait()

@@ -1,0 +1,399 @@
+"""`plumbline sweep`: every node once, one job a node, whatever becomes of who submitted them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import big
+import cluster
+import pytest
+from conftest import BIN, CHECKS, ROOT, Testbed, records_of, stop
+from login_node import LoginNode
+from plumbline import configuration, session, slurm, survey, sweep
+from plumbline.cli.sweep import _expanded
+from plumbline.errors import Fault
+from plumbline.sweep import nodes
+from reframe.core.warnings import ReframeDeprecationWarning, suppress_deprecations
+
+#: The whole set of each node's session in these tests.
+SET = ("-n", "imb_p2p%operation=PingPong.*on-socket", "-S", "num_samples=1")
+
+
+@pytest.fixture(scope="module")
+def virtual() -> Iterator[cluster.Cluster]:
+    with cluster.brought_up() as found:
+        yield found
+
+
+@pytest.fixture
+def site(tmp_path: Path, virtual: cluster.Cluster) -> Iterator[LoginNode]:
+    if not shutil.which("mpiexec", path=str(ROOT / ".tools" / "mpich" / "bin")):
+        pytest.skip("no MPICH: make setup")
+    found = LoginNode(tmp_path, virtual)
+    found.draft()
+    yield found
+    virtual.repair()
+
+
+@pytest.mark.cluster
+def test_every_node_that_is_up_is_measured_once(site: LoginNode):
+    """With a cap of two jobs: nodes, cluster's names in the records, and the codes."""
+    site.there.run("scontrol", "update", "nodename=n3", "state=drain", "reason=disk $(touch x)")
+    done = site.sweep("cpu", "--jobs", "2", *SET)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "3 nodes of virtual:cpu, 1 test case on each in one job; at most 2 jobs" in done.stdout
+    assert "n3: skipped: drained (disk $(touch x))" in done.stdout
+    assert f"sweep {site.name}: 3 measured, 1 skipped" in done.stdout
+    assert site.measured() == [("n0", "pass"), ("n1", "pass"), ("n2", "pass")]
+    for folder in (site.results / "sessions").iterdir():
+        for fields in records_of(folder):
+            assert (fields["system"], fields["partition"]) == ("virtual", "cpu")
+            if node := fields["extras"].get("node"):
+                assert fields["environment"] == "pip" and fields["extras"]["sweep"] == site.name
+                assert {task["host"] for task in fields["tasks"]} == {node}
+    jobs = site.there.run("sacct", "-X", "-n", "-o", "JobName%40", "-S", "now-1hour").stdout
+    assert jobs.count("rfm_node_sweep") == 3, jobs
+    # The node that was mended is measured by the same sweep; the others are not again.
+    site.there.run("scontrol", "update", "nodename=n3", "state=resume")
+    cluster.wait_for(lambda: site.there.state("n3") == "idle")
+    done = site.plumbline("sweep", "--resume", site.name)
+    assert done.returncode == 0 and "4 measured, 0 skipped" in done.stdout, done.stdout
+    assert [node for node, _ in site.measured()] == ["n0", "n1", "n2", "n3"]
+    done = site.plumbline("screen", "--extras", f"sweep={site.name}")
+    assert "too few peers to compare (fewest 5), not judged: 4 nodes" in done.stderr
+
+
+@pytest.mark.cluster
+def test_killed_and_resumed(site: LoginNode, tmp_path: Path):
+    """The one who submitted is gone (-9): its job goes on, and no node is measured twice."""
+    pid = tmp_path / "pid"
+    words = [str(BIN / "plumbline"), "sweep", "--system", "virtual", "--nodes", "n[0-1]", "--jobs",
+             "1", "cpu", *SET]  # fmt: skip
+    script = f'echo $$ > {pid}; exec "$@"'
+    env = {**site.there.env, **site.env}
+    process = subprocess.Popen(
+        [*site.there.inside, "bash", "-c", script, "sweep", *words],
+        env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+    )  # fmt: skip
+    try:
+        cluster.wait_for(lambda: [*site.results.glob("sweeps/*/nodes/n?/job")])
+        site.there.run("kill", f"-{signal.SIGKILL.value}", pid.read_text().strip())
+    finally:
+        process.wait()
+        stop(process)
+    (left,) = site.results.glob("sweeps/*/nodes/n?/job")
+    done = site.plumbline("sweep", "--resume", site.name)
+    told = done.stdout + done.stderr
+    # Either it was still at it, which is said and no result, or it had just ended.
+    if f"{left.parent.name}: under way" in told:
+        assert done.returncode == 2, told
+    cluster.wait_for(lambda: (left.parent / "code").exists())
+    done = site.plumbline("sweep", "--resume", site.name)
+    assert done.returncode == 0 and "2 measured" in done.stdout, done.stdout + done.stderr
+    assert site.measured() == [("n0", "pass"), ("n1", "pass")]
+    # A job that died within its session left its node to be measured again.
+    (left.parent / "code").unlink()
+    shown = site.plumbline("sweep", "--show", site.name)
+    assert shown.returncode == 2 and "failed: job" in shown.stdout, shown.stdout
+    again = site.plumbline("sweep", "--resume", site.name)
+    assert again.returncode == 0 and "2 measured" in again.stdout, again.stdout + again.stderr
+    assert [*left.parent.parent.glob("*.cut-1")] and len(site.measured()) == 3
+
+
+@pytest.mark.cluster
+def test_within_a_reservation_for_maintenance(site: LoginNode):
+    """Its nodes alone, and where it is not named, all but these."""
+    reserve = ["scontrol", "create", "reservation", "StartTime=now", "Duration=60", "Users=root"]
+    site.there.run(*reserve, "ReservationName=m1", "Flags=MAINT,IGNORE_JOBS", "Nodes=n1")
+    site.there.run(*reserve, "ReservationName=course", "Flags=IGNORE_JOBS", "Nodes=n2")
+    try:
+        refused = site.sweep("cpu", "--reservation", "course", *SET)
+        assert refused.returncode == 2 and "flag MAINT); those that do, and are active: m1" in (
+            refused.stderr
+        )
+        assert "no reservation nowhere" in site.sweep("cpu", "--reservation", "nowhere").stderr
+        done = site.sweep("cpu", "--reservation", "m1", *SET)
+        assert done.returncode == 0 and "1 measured, 0 skipped" in done.stdout, done.stderr
+        assert site.measured() == [("n1", "pass")]
+    finally:
+        for name in ("m1", "course"):
+            site.there.run("scontrol", "delete", f"ReservationName={name}")
+
+
+# -- without a cluster ---------------------------------------------------------------------------
+
+PARTITION = {"name": "p", "scheduler": "slurm", "access": ["--partition=q", "--constraint=a&b"]}
+
+
+def ask(answers: dict):
+    return lambda *words, **_: answers.get(words[0])
+
+
+def told_of(state: str, reason: str = "none", name: str = "n1", features: str = "a,b") -> str:
+    return f"{name}|q|1|4|1|1000|(null)|{features}|{state}|{reason}\n"
+
+
+@pytest.mark.parametrize("state, up", [
+    ("idle", True), ("allocated", True), ("mixed", True), ("completing", True), ("idle~", True),
+    ("reserved", True), ("planned", True), ("idle*", False), ("down*", False), ("down", False),
+    ("drained", False), ("draining", False), ("drained*", False), ("fail", False),
+    ("unknown", False), ("maint", False), ("reboot^", False), ("no-such-state", False),
+])  # fmt: skip
+def test_states(monkeypatch, state: str, up: bool):
+    """A node that cannot be had is left out with Slurm's own words."""
+    monkeypatch.setattr(
+        slurm, "ask", ask({"sinfo": told_of(state, "fan\x1b[2J broken"), "scontrol": ""})
+    )
+    taken, out = nodes.chosen(PARTITION)
+    assert (taken == ["n1"], set(out)) == (up, set() if up else {"n1"})
+    if not up:
+        assert state in out["n1"] and "broken" in out["n1"] and out["n1"].isprintable()
+
+
+def test_nodes_in_order_of_their_numbers_and_by_constraint(monkeypatch):
+    said = told_of("idle", name="n10") + told_of("idle", name="n9")
+    said += told_of("idle", name="n1", features="a") + told_of("idle", name="n$(x)")
+    monkeypatch.setattr(slurm, "ask", ask({"sinfo": said, "scontrol": ""}))
+    taken, out = nodes.chosen(PARTITION)
+    assert taken == ["n9", "n10"]
+    assert out == {"n$(x)": "its name could not stand in a job script"}
+
+
+@pytest.mark.parametrize("partition, words", [
+    (PARTITION | {"access": ["--partition=elsewhere"]}, "no node in its partition 'elsewhere'"),
+    (PARTITION | {"access": ["--partition=q", "--constraint=a|b"]}, "--constraint=a|b means"),
+    (PARTITION | {"access": []}, "no default partition"),
+])  # fmt: skip
+def test_what_cannot_be_told_is_a_fault(monkeypatch, partition: dict, words: str):
+    monkeypatch.setattr(slurm, "ask", ask({"sinfo": told_of("idle"), "scontrol": ""}))
+    with pytest.raises(Fault, match=words.replace("|", r"\|")):
+        nodes.chosen(partition)
+
+
+@pytest.mark.parametrize("asked, words", [
+    ("partition", "no partition is known"), ("reservation", "under maintenance is not known"),
+    ("hostnames", "under maintenance is not known"),
+])  # fmt: skip
+def test_no_answer_is_not_taken_for_none(monkeypatch, asked: str, words: str):
+    """A node under maintenance would be measured."""
+    answers = {
+        "partition": "PartitionName=q Default=YES\n",
+        "reservation": "ReservationName=m Nodes=n1 Flags=MAINT State=ACTIVE\n",
+        "hostnames": "n1\n",
+    }
+
+    def answer(*command, **_):
+        if command[0] == "sinfo":
+            return told_of("idle")
+        (what,) = answers.keys() & {*command}
+        return None if what == asked else answers[what]
+
+    monkeypatch.setattr(slurm, "ask", answer)
+    with pytest.raises(Fault, match=f"scontrol does not answer: .*{words}"):
+        nodes.chosen({"name": "p", "access": []})
+
+
+def test_a_reservation_that_could_not_stand_in_a_job_script(monkeypatch):
+    """With --nodes, Slurm is not asked for it."""
+    for name in ("m1\n#SBATCH --wrap=id", "m1 x", "$(id)"):
+        with pytest.raises(Fault, match=r"--reservation .*: no name"):
+            sweep.begun("alpha", "p", [], name, None, None, ["n1"])
+
+
+def test_the_set_on_a_node_needs_no_other_node(testbed: Testbed, monkeypatch):
+    """What a node's session runs are the partition's cases of one node, by the local scheduler."""
+    testbed.environment("pip", features="imb")
+    testbed.write(scheduler="slurm", launcher="srun", extras={"detect": True, "placements": [
+        "on-socket", "off-node", "full-node"]})  # fmt: skip
+    for name, value in testbed.env.items():
+        monkeypatch.setenv(name, value)
+    every = {case.case for case in survey.surveyed(testbed.name, [str(CHECKS)], [])}
+    on_node = survey.surveyed(
+        testbed.name, [str(CHECKS)], [], **{configuration.ON_NODE: f"{testbed.name}:node"}
+    )
+    assert {case.case for case in on_node} == {
+        case for case in every if "off-node" not in case and "node_pairs" not in case
+    }
+    assert any("off-node" in case for case in every)
+    assert all(case.seconds > 60 for case in on_node)
+
+
+def swept(folder: Path, monkeypatch, **states: tuple[str, str]) -> sweep.Sweep:
+    """A sweep whose nodes' jobs left a job's number and an exit code each, and a session."""
+    monkeypatch.setenv("PLUMBLINE_RESULTS", str(folder))
+    monkeypatch.setattr(slurm, "ask", ask({"squeue": ""}))
+    made = sweep.Sweep("20261122T000000Z-000000", "s", "p", [], "", 2, ["c @s:p+e"], 60,
+                       [*states], {})  # fmt: skip
+    made.write()
+    for number, (node, (job, code)) in enumerate(states.items()):
+        if not job:
+            continue
+        made.claim(node).mkdir()
+        (made.claim(node) / "job").write_text(job)
+        if code:
+            (made.claim(node) / "code").write_text(code)
+            session = folder / "sessions" / f"20261122T00000{number}Z-000000"
+            session.mkdir(parents=True)
+            case = {"check": "c", "system": "s", "partition": "p", "environment": "e"}
+            plan = {"extras": {"sweep": made.name, "node": node}, "cases": {"1": case}}
+            (session / "plan.json").write_text(json.dumps(plan))
+            (session / "end.json").write_text("{}")
+    return made
+
+
+@pytest.mark.parametrize("states, code", [
+    ({"n1": ("1", "0"), "n2": ("2", "0")}, 0),
+    ({"n1": ("1", "0"), "n2": ("2", "1"), "n3": ("", "")}, 1),
+    ({"n1": ("1", "0"), "n2": ("2", "2")}, 2),
+    ({"n1": ("1", "0"), "n2": ("2", "")}, 2),
+    ({"n1": ("1", "0"), "n2": ("", "")}, 2),
+    ({}, 2),
+])  # fmt: skip
+def test_the_sweeps_exit_code(tmp_path: Path, monkeypatch, states: dict, code: int):
+    lines, found = sweep.told(swept(tmp_path, monkeypatch, **states))
+    assert found == code, lines
+
+
+@pytest.mark.parametrize("said, kind", [
+    ("1|RUNNING\n12|PENDING\n", "under way"), ("12|RUNNING\n", "failed"), ("", "failed"),
+    (None, "under way"),
+])  # fmt: skip
+def test_a_job_that_slurm_does_not_tell_of_is_not_taken_for_ended(
+    tmp_path: Path, monkeypatch, said: str | None, kind: str
+):
+    """Else its node would be measured once more."""
+    made = swept(tmp_path, monkeypatch, n1=("1", ""))
+    monkeypatch.setattr(slurm, "ask", ask({"squeue": said}))
+    assert made.state("n1").kind == kind
+    assert sweep.told(made)[1] == 2
+
+
+def test_a_session_that_lacks_a_case_is_told(tmp_path: Path, monkeypatch):
+    made = swept(tmp_path, monkeypatch, n1=("1", "0"))
+    made.cases.append("other @s:p+e")
+    lines, code = sweep.told(made)
+    assert code == 1 and "without 1 case that the others have: other @s:p+e" in lines[0]
+
+
+def test_two_at_once_are_refused(tmp_path: Path, monkeypatch):
+    """Of one sweep."""
+    made = swept(tmp_path, monkeypatch, n1=("", ""))
+    code = "import sys, time; from plumbline import sweep; from pathlib import Path\n" \
+           "s = sweep.Sweep.read(Path(sys.argv[1])); l = s.locked(); print('held', flush=True)\n" \
+           "time.sleep(60)"  # fmt: skip
+    other = subprocess.Popen([sys.executable, "-c", code, made.folder], stdout=subprocess.PIPE)
+    try:
+        assert other.stdout.readline() == b"held\n"
+        with pytest.raises(Fault, match="another process is at it"):
+            made.locked()
+    finally:
+        stop(other)
+
+
+def test_the_jobs_script_quotes_what_it_is_told(testbed: Testbed, tmp_path: Path, monkeypatch):
+    """Folders and arguments of any kind: the script is ReFrame's own, of a dry run."""
+    folder = tmp_path / "a b$(touch x)"
+    for name, value in testbed.env.items():
+        monkeypatch.setenv(name, value)
+    testbed.environment("pip", features="imb")
+    monkeypatch.setenv("PLUMBLINE_TOOLS", str(folder))
+    monkeypatch.setenv("PLUMBLINE_RESULTS", str(tmp_path))
+    made = sweep.Sweep("20261122T000000Z-000000", testbed.name, "node", ["$(touch y); 'z"], "",
+                       2, [], 60, ["n1"], {}, now=["n1"])  # fmt: skip
+    made.write()
+    survey.reframe(
+        ["-c", str(sweep.CHECK), "--dry-run", "--keep-stage-files"], testbed.name,
+        **{configuration.SWEEP: str(made.folder), "PLUMBLINE_RESULTS": str(tmp_path)},
+    )  # fmt: skip
+    (script,) = tmp_path.glob("sessions/*/stage/**/rfm_job.sh")
+    text = script.read_text()
+    assert "n1" in text and "$(touch y)" in text
+    wrong = tmp_path / "ran"
+    wrong.mkdir()
+    program = f"{BIN}/plumbline"
+    told = "printf '%s\\n'"
+    subprocess.run(["bash", "-c", text.replace(program, told)], cwd=wrong, check=True,
+                   env=os.environ | {"SLURMD_NODENAME": "n1"})  # fmt: skip
+    assert not [*wrong.glob("[xy]")]
+    assert (made.claim("n1") / "code").read_text() == "0\n"
+    # On another node, and where the node is taken, nothing is run.
+    for node, words in (("n2", sweep.ELSEWHERE), ("n1", sweep.TAKEN)):
+        said = subprocess.run(
+            ["bash", "-c", text.replace(program, told)], capture_output=True, text=True,
+            env=os.environ | {"SLURMD_NODENAME": node},
+        ).stdout  # fmt: skip
+        assert words in said and "run" not in said.split()
+
+
+@pytest.mark.parametrize("name", ["../../../sessions", ".", "n1;id", "$(id)", "n 1", ""])
+def test_a_node_is_named_as_a_file_may_be(monkeypatch, name: str):
+    """Its folder is made, and moved aside."""
+    with pytest.raises(Fault, match="no list of nodes"):
+        _expanded(name)
+    monkeypatch.setattr(slurm, "ask", ask({"sinfo": told_of("idle", name=name), "scontrol": ""}))
+    taken, out = nodes.chosen({"name": "p", "access": ["--partition=q"]})
+    assert not taken and "job script" in out[name]
+
+
+@pytest.mark.parametrize("scheduler", ["local", "pbs", "lsf", "flux-batch"])
+def test_another_scheduler_is_refused(testbed: Testbed, scheduler: str):
+    """It might put a job on another node than it was told."""
+    testbed.environment("pip", features="imb")
+    testbed.write(scheduler=scheduler, launcher="local")
+    for nodes_option in ([], ["--nodes", "n[1-2]"]):
+        done = testbed.plumbline("sweep", "--system", testbed.name, "node", *nodes_option)
+        assert done.code == 2 and f"its scheduler is {scheduler}" in done.err, done.said
+
+
+# -- what it costs --------------------------------------------------------------------------------
+
+
+def test_plans_of_500_nodes(tmp_path: Path):
+    """One job a node, and no more of them queued than the site's file says."""
+    env = big.write(tmp_path)
+    swept_plan = big.swept(tmp_path, env, 500)
+    assert (swept_plan.jobs, swept_plan.at_once) == (500, big.MAX_JOBS)
+    assert swept_plan.node_hours == 500
+    nightly = big.nightly(env)
+    # However many nodes there are.
+    assert nightly.at_once == big.MAX_JOBS < nightly.jobs < 200
+
+
+COUNT = """\
+import inspect, runpy, sys
+walk, walks = inspect.stack, []
+inspect.stack = lambda *given: walks.append(1) or walk(*given)
+sys.argv = ["reframe", *sys.argv[1:]]
+try:
+    runpy.run_path(sys.argv.pop(1), run_name="__main__")
+finally:
+    print("walks:", len(walks))
+"""
+
+
+def test_making_a_test_case_walks_no_stack(tmp_path: Path):
+    """ReFrame did so twice for each, which was three quarters of the time."""
+    env = os.environ | big.write(tmp_path)
+    command = [sys.executable, "-c", COUNT, big.REFRAME, "--system=big", "-c", CHECKS, "-lC"]
+    said = subprocess.run(command, env=env, capture_output=True, text=True).stdout
+    assert re.search(r"Concretized \d\d+ test case", said), said
+    # What is left is of ReFrame's start, however many cases there are.
+    assert int(re.search(r"walks: (\d+)", said)[1]) < 5
+
+
+def test_a_deprecation_that_is_not_suppressed_is_told():
+    with pytest.warns(ReframeDeprecationWarning, match="old"):
+        session._warning_unless_suppressed("old")
+    with suppress_deprecations(), warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("ignore", ReframeDeprecationWarning)
+        session._warning_unless_suppressed("old")
+    assert not told

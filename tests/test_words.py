@@ -1,0 +1,47 @@
+"""How names and counts are written."""
+
+from __future__ import annotations
+
+import pytest
+from plumbline.words import counted, escaped, printable, some
+
+
+def test_printable():
+    assert printable("a\x1b[31m\n\x00é") == "a\\x1b[31m\\n\\x00é"
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("a|b", "|"),
+        ("*bold* `code` <b> [x](y) @all #1 !2 $x$ {x} ~x~ & \\", "*`<>[]@!$~|\\{}"),
+        ("%1.0", "%"),
+        ("_emphasis_", "_"),
+        ("http://there", ":"),
+        ("www.there", "."),
+        ("line\nbreak", "\n"),
+    ],
+)
+def test_nothing_has_a_meaning_in_markdown(text: str, left: str):
+    assert not set(left) & set(escaped(text))
+
+
+def test_names_stay_readable_in_markdown():
+    text = "write_bandwidth_8 +2.5 % of 3.1 GB/s, 12:30"
+    assert escaped(text) == text
+
+
+def test_no_emoji():
+    assert escaped(":smile:") == "&#58;smile:"
+
+
+def test_counted():
+    assert counted(1, "test case") == "1 test case"
+    assert counted(0, "session") == "0 sessions"
+    assert counted(2, "figure of merit", "figures of merit") == "2 figures of merit"
+
+
+def test_some():
+    assert some(["a", "b", "c"]) == "a, b, c"
+    assert some(iter("abcde")) == "a, b, c and 2 more"
+    assert some([]) == ""
