@@ -523,6 +523,7 @@ def test_csv_has_a_row_for_each_figure(hostile: Lab):
     told = {row["metric"]: row["verdict"] for row in hostile.told()["figures"]}
     assert {row["metric"]: row["verdict"] for row in rows} == told
     assert float(rows[0]["difference"]) == pytest.approx(-0.1, abs=0.01)
+    assert {row["together"] for row in rows} <= {"true", "false"}
 
 
 def test_the_page_names_every_field(hostile: Lab):

@@ -426,7 +426,7 @@ def test_go_and_no_go(testbed: Testbed, factor: float, code: int, verdict: str):
     assert done.code == code, done.said
     page = page_of(done, "post-maintenance")
     assert page.startswith(f"# testbed, after maintenance 2026-11: {verdict}\n")
-    assert f"{verdict}: 3 session(s) after against 10 before" in page
+    assert f"{verdict}: 3 sessions after against 10 before" in page
     assert len(done.sessions) == 3
     for session in done.sessions:
         extras = json.loads((session / "plan.json").read_text())["extras"]
@@ -452,7 +452,7 @@ def test_a_maintenance_without_a_night_before(testbed: Testbed):
     )
     assert again.code == 2, again.said
     page = page_of(again, "post-maintenance")
-    assert "not enough data: 1 session(s) after against 1 before" in page
+    assert "not enough data: 1 session after against 1 before" in page
     assert "\nThree sessions before and three after are the least" in page
     assert f"after those with `--maintenance={name}-b`" in page and "slow nodes" not in page
 

@@ -413,10 +413,11 @@ def test_text_and_csv(tmp_path, broken):
     code, out, _ = run("--input", path, "--format", "text")
     assert code == 1
     assert "regression" in out
-    assert "plumbline: 1 findings in 1 series judged" in out
+    assert "plumbline: 1 finding in 1 series judged" in out
     _, out, _ = run("--input", path, "--format", "csv")
     (row,) = csv.DictReader(out.splitlines())
     assert float(row["size"]) == pytest.approx(-0.07, abs=0.01)
+    assert (row["worse"], row["confirmed"]) == ("true", "true")
 
 
 def test_exit_codes(tmp_path, broken):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from plumbline.words import counted, escaped, printable, some
+from plumbline.words import cell, counted, escaped, printable, some
 
 
 def test_printable():
@@ -39,6 +39,12 @@ def test_counted():
     assert counted(1, "test case") == "1 test case"
     assert counted(0, "session") == "0 sessions"
     assert counted(2, "figure of merit", "figures of merit") == "2 figures of merit"
+
+
+def test_a_truth_in_a_csv_file_is_as_in_json():
+    assert [cell(value) for value in (True, False, 1, "True", None)] == [
+        "true", "false", 1, "True", None,
+    ]  # fmt: skip
 
 
 def test_some():

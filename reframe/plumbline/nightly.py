@@ -30,7 +30,7 @@ from plumbline.errors import Fault
 from plumbline.export import UNASSERTED
 from plumbline.history import History, SessionRow, retention
 from plumbline.series import Selection
-from plumbline.words import escaped, printable
+from plumbline.words import counted, escaped, printable
 
 #: Seconds beyond its budget after which a session that did not end is interrupted, and then killed.
 _PATIENCE = 300, 60
@@ -422,7 +422,9 @@ def _compared(wanted: Wanted, system: str) -> Part:
     _, xml, _ = _asked("compare", *words, "--format=junit")
     if not page:
         return Part(title, 2, "; ".join(said[-_SHOWN:]))
-    told = f"{_MAINTENANCE[code]}: {len(after)} session(s) after against {len(before)} before"
+    told = (
+        f"{_MAINTENANCE[code]}: {counted(len(after), 'session')} after against {len(before)} before"
+    )
     page = f"{enough}\n\n{page}" if code == 2 else page
     suites = list(junitparser.JUnitXml.fromstring(xml))
     command = f"plumbline compare {words[0]} {words[1]}"

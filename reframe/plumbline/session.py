@@ -48,6 +48,7 @@ from plumbline import (
 )
 from plumbline.errors import Fault
 from plumbline.table import SITE
+from plumbline.words import counted
 
 #: The session of this process, once ReFrame's configuration is loaded.
 current: Session | None = None
@@ -266,8 +267,8 @@ class Session(executors.TaskEventListener):
         if not self.dry_run:
             self.notes += _left_out(testcases)
         print(
-            f"plumbline: session {self.name}: {jobs} job(s), {queued} queued at once; at most "
-            f"{node_hours:.2f} node-hours by their time limits",
+            f"plumbline: session {self.name}: {counted(jobs, 'job')}, {queued} queued at once; "
+            f"at most {node_hours:.2f} node-hours by their time limits",
             flush=True,
         )
         if not self.dry_run:

@@ -5,6 +5,7 @@ Names come from check files, schedulers and site files, and may hold anything.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable
 
@@ -40,3 +41,8 @@ def some(names: Iterable[str], most: int = 3) -> str:
     listed = [*names]
     more = f" and {len(listed) - most} more" if len(listed) > most else ""
     return ", ".join(listed[:most]) + more
+
+
+def cell(value: object) -> object:
+    """A value as a CSV cell: true and false as JSON writes them, anything else as it is."""
+    return json.dumps(value) if isinstance(value, bool) else value

@@ -22,7 +22,7 @@ from plumbline.cli.common import (
     write,
 )
 from plumbline.errors import Fault
-from plumbline.words import counted
+from plumbline.words import cell, counted
 
 _COLUMNS = ("session", "system", "start", "end", "planned", "unended", "results", "verdicts",
             "extras")  # fmt: skip
@@ -61,7 +61,7 @@ def list_(select, source: Path | None, form: str, output: Path | None):
         writer.writeheader()
         for row in rows:
             pairs = {name: _pairs(row[name]) for name in _COLUMNS[6:]}
-            writer.writerow(row | pairs | {"unended": json.dumps(row["unended"])})
+            writer.writerow(row | pairs | {"unended": cell(row["unended"])})
         text = lines.getvalue()
     else:
         shown = [_shown(row) for row in rows]

@@ -14,6 +14,7 @@ from tabulate import tabulate
 
 from plumbline.cli.common import output_option, selection_options, tell, warn, write
 from plumbline.errors import Fault
+from plumbline.words import cell, counted
 
 
 @click.command()
@@ -79,7 +80,8 @@ def _csv(found) -> str:
 
     writer = csv.DictWriter(lines, list(Row.__dataclass_fields__), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(_cells(row) for row in found.rows)
+    for row in found.rows:
+        writer.writerow({name: cell(value) for name, value in _cells(row).items()})
     return lines.getvalue().rstrip("\n")
 
 
@@ -106,7 +108,7 @@ def _text(found) -> str:
     table = [{name: row[name] for name in kept} for row in shown]
     text = tabulate(table, headers="keys", tablefmt="plain", disable_numparse=True)
     return (text + "\n" if shown else "") + (
-        f"plumbline: {len(shown)} findings in {found.judged} series judged"
+        f"plumbline: {counted(len(shown), 'finding')} in {found.judged} series judged"
     )
 
 

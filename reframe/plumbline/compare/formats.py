@@ -17,7 +17,7 @@ from tabulate import tabulate
 
 from plumbline.compare import ORDER, Comparison, Row
 from plumbline.compare.hostfacts import Change, Surroundings
-from plumbline.words import counted, escaped, printable, some
+from plumbline.words import cell, counted, escaped, printable, some
 
 #: Verdicts that the text shows only on request.
 COLLAPSED = ("unchanged", "only after")
@@ -252,7 +252,7 @@ def as_csv(found: Comparison, every: bool = True) -> str:
     for row in found.rows:
         fields = _fields(row)
         writer.writerow({name: printable(" ".join(value) if isinstance(value, list) else value)
-                         if isinstance(value, str | list) else value
+                         if isinstance(value, str | list) else cell(value)
                          for name, value in fields.items()})  # fmt: skip
     return file.getvalue()
 

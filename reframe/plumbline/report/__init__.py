@@ -21,6 +21,7 @@ from plumbline.report.figures import Figure
 from plumbline.report.findings import Change
 from plumbline.report.standing import Case, Standing
 from plumbline.series import Key, Selection, Series
+from plumbline.words import counted
 
 #: Days before a system's latest session in which a change was detected that is told as new.
 RECENT = np.timedelta64(30, "D")
@@ -363,7 +364,7 @@ class _Report:
     def stated(row) -> str:
         """What a published row states of its conditions."""
         told = [
-            f"{row.nodes} node{'s' * (row.nodes > 1)}" if row.nodes else "",
+            counted(row.nodes, "node") if row.nodes else "",
             f"{row.ppn} a node" if row.ppn else "",
         ]
         told += [f"{key}={value}" for key, value in row.conditions.items()]

@@ -12,6 +12,7 @@ from plumbline.screen import links, peers
 from plumbline.screen.follower import Follower, above, follow
 from plumbline.screen.grouping import natural
 from plumbline.screen.named import Named
+from plumbline.words import counted
 
 
 class Part:
@@ -75,7 +76,7 @@ class Part:
 
     def too_few(self, row: int, count: int, what: str) -> None:
         if row == len(self.nights) - 1:
-            self.few.append(f"{count} {what}{'s' * (count > 1)}")
+            self.few.append(counted(count, what))
 
     def kinds(self, units: list, values: np.ndarray) -> np.ndarray:
         """The group of peers of each unit: by the GPU's place in its node, and by the two groups
