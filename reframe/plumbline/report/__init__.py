@@ -84,6 +84,8 @@ class _Report:
         say(f"{len(self.sessions)} sessions, {len(series)} series")
         self.standings = standing.of_all(history, self.sessions, select, now, stale)
         say("looking for changes")
+        self.nights = findings.NIGHTS
+        self.judged = any(findings.judged(one) for one in series)
         self.changes: dict[Key, list[Change]] = findings.of_all(series)
         by_check: dict[tuple[str, str], list] = {
             (case.system, case.check): [] for one in self.standings for case in one.cases
@@ -168,6 +170,8 @@ class _Report:
             written=int(self.now.timestamp()),
             stale=int(self.stale.total_seconds()),
             words=WORDS,
+            counted=counted,
+            latest=figures.LATEST,
         )
         made.assets()
         recent = [event for event in self.events if self._recent(event)]
@@ -281,11 +285,6 @@ class _Report:
             1, "h"
         )
         return f"{hours * 60:.0f} minutes" if 0 <= hours < 2 else f"{hours:.0f} hours"
-
-    @staticmethod
-    def held(change: Change) -> str:
-        """For how many sessions a change has held that nothing confirms yet."""
-        return f"{change.held} sessions, " if change.held > 1 else "new, "
 
     def expiry(self, name: str) -> str:
         """What is to be said of a waiver's expiry."""
@@ -446,8 +445,8 @@ WORDS = {
     "change": ("→", "a lasting change of a figure without a better side"),
     "suspect": (
         "?",
-        "far off, and not yet told from the outliers or the slow wander of its "
-        "series: measure it again",
+        "far off, in a figure that also has outliers or goes up and down by itself: "
+        "not sure yet, measure it again",
     ),
     "drift": ("⇘", "a slow change"),
 }

@@ -278,12 +278,17 @@ def _names(nodes: str) -> list[str]:
 
 def _told_change(change: Change) -> dict:
     return {
-        "kind": change.kind,
+        "kind": change.word,
         "worse": change.worse,
-        "time": int(change.began.astype("datetime64[s]").astype(int) // 60),
+        "time": _minutes(change.began),
+        "until": _minutes(change.until) if change.kind == "transient" else None,
         "size": round(change.size, 5),
         "node": change.key.node,
     }
+
+
+def _minutes(time: np.datetime64 | None) -> int | None:
+    return None if time is None else int(time.astype("datetime64[m]").astype(int))
 
 
 def _short(values: np.ndarray) -> list[float | None]:

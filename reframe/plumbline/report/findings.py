@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from plumbline import trend
 from plumbline.series import Key, Series
+from plumbline.trend.watch import NIGHTS
 
 #: Series from which on further processes pay for their start.
 MANY = 200
@@ -48,6 +50,34 @@ class Change:
     doubtful: bool = False
     held: int = 0
 
+    @property
+    def word(self) -> str:
+        """What pages call it: one that no machine can make is no improvement."""
+        return "above-ceiling" if self.doubtful else self.kind
+
+    @property
+    def doubt(self) -> str:
+        """Why it is not sure, and what would make it so; empty where it is."""
+        if self.doubtful:
+            return "Above its ceiling: the measurement is at fault, not the machine better."
+        if self.confirmed:
+            return ""
+        if self.held > 1:
+            return (
+                f"It has held for {self.held} sessions, but this figure has outliers or goes up "
+                f"and down by itself, and the change does not stand out from that yet: measure it "
+                f"again."
+            )
+        if self.kind == "suspect":
+            return (
+                "Only the newest session shows it, and this figure has had outliers before: "
+                "measure it again."
+            )
+        return (
+            "Only the newest session shows it, and one session alone may be an outlier: measure "
+            "it again, or wait for the next."
+        )
+
 
 @dataclass
 class Event:
@@ -60,8 +90,15 @@ class Event:
         return self.changes[0]
 
     @property
-    def keys(self) -> list[Key]:
-        return list(dict.fromkeys(change.key for change in self.changes))
+    def figures(self) -> int:
+        """How many figures of merit it is about, at whatever nodes."""
+        keys = (change.key for change in self.changes)
+        return len({(key.metric, key.size, key.at, key.placement, key.conditions) for key in keys})
+
+    @property
+    def nodes(self) -> int:
+        """How many nodes it is about, where the figures are of single nodes."""
+        return len({change.key.node for change in self.changes})
 
     @property
     def sizes(self) -> tuple[float, float]:
@@ -88,6 +125,11 @@ class Event:
         return max(change.confidence for change in self.changes)
 
 
+def judged(series: Series) -> bool:
+    """Whether a series has nights enough for its changes to be looked for."""
+    return len(np.unique(series.times.astype("datetime64[D]"))) >= NIGHTS
+
+
 def of_all(series: list[Series]) -> dict[Key, list[Change]]:
     """The changes of each series that has some, oldest first."""
     chunks = [series[at : at + _CHUNK] for at in range(0, len(series), _CHUNK)]
@@ -102,8 +144,6 @@ def of_all(series: list[Series]) -> dict[Key, list[Change]]:
 
 
 def _of_chunk(series: list[Series]) -> dict[Key, list[Change]]:
-    from plumbline import trend
-
     found = {}
     for one in series:
         changes = [_change(one, finding) for finding in trend.findings(one)]

@@ -62,10 +62,9 @@ class Provenance:
             source = tables.sources[row.source]
             site = row.source == SITE
             title = f"{source.title}: {row.system}" if site else source.title
-            lead = ". ".join(
-                filter(None, (source.authors, source.venue, str(source.year or ""),
-                              f"doi:{source.doi}" if source.doi else ""))
-            )  # fmt: skip
+            told = (source.authors, source.venue, str(source.year or ""),
+                    f"doi:{source.doi}" if source.doi else "")  # fmt: skip
+            lead = ", ".join(filter(None, told))
             parts = self._parts(refs.why(self.references, name, self._known))
             found.setdefault(path, (title, lead, []))[2].append(Card(name, text.slug(name), parts))
         return found

@@ -59,7 +59,7 @@ def percent(share: float | None, signed: bool = True) -> str:
 
 def confidence(share: float) -> str:
     """A confidence as per cent; nothing is certain."""
-    return "> 99\u202f%" if share > 0.99 else percent(share, signed=False)
+    return ">\u00a099\u202f%" if share > 0.99 else percent(share, signed=False)
 
 
 def size(count: int | None) -> str:
@@ -125,12 +125,14 @@ def spark(values: np.ndarray, marks: tuple[int, ...] = (), width: int = 132, hei
     """
     count = len(values)
     low, high = float(np.min(values)), float(np.max(values))
-    span = (high - low) or 1.0
+    span = high - low
     pad = 3
 
     def place(index: int) -> tuple[float, float]:
         x = pad + (width - 2 * pad) * (index / (count - 1) if count > 1 else 1.0)
-        y = height - pad - (height - 2 * pad) * (float(values[index]) - low) / span
+        # What never varied is a line in the middle.
+        share = (float(values[index]) - low) / span if span else 0.5
+        y = height - pad - (height - 2 * pad) * share
         return round(x, 1), round(y, 1)
 
     path = "M" + "L".join(f"{x:g} {y:g}" for x, y in map(place, range(count)))

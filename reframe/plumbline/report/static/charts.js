@@ -18,6 +18,8 @@
   const number = (value) =>
     known(value) ? value.toLocaleString("en-US", { maximumSignificantDigits: 5 }) : "";
   const percent = (share) => `${share > 0 ? "+" : "\u2212"}${Math.abs(share * 100).toFixed(1)} %`;
+  const CHANGES = { regression: "--red", "above-ceiling": "--red", improvement: "--green",
+    change: "--muted" };
   const VERDICTS = {
     p: ["passed", "circle", "--line-data"],
     f: ["failed", "x", "--red"],
@@ -54,27 +56,72 @@
   const layout = (unit, more) => {
     const axis = {
       gridcolor: css("--grid"), linecolor: css("--line"), zeroline: false, ticks: "outside",
-      tickcolor: css("--line"), automargin: true,
+      tickcolor: css("--line"), automargin: true, separatethousands: true, exponentformat: "none",
     };
     return {
       font: { family: css("--sans"), size: 12, color: css("--muted") },
       paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
-      margin: { l: 56, r: 12, t: 26, b: 34 },
+      margin: { l: 56, r: 12, t: 14, b: 30 },
       hoverlabel: { font: { family: css("--sans") }, bgcolor: css("--surface"),
         bordercolor: css("--line") },
-      hovermode: "closest", dragmode: "zoom", showlegend: true,
-      legend: { orientation: "h", y: -0.2, x: 0, yanchor: "top", font: { size: 11 } },
+      hovermode: "closest", dragmode: "zoom", showlegend: false,
       ...more,
       xaxis: { ...axis, showgrid: false, ...more.xaxis },
       yaxis: { ...axis, title: { text: plain(unit), standoff: 8 }, ...more.yaxis },
     };
   };
-  // A sheet of paper has its own width, which the page does not have yet before it is printed.
-  const show = (place, traces, shape) => {
-    if (document.documentElement.classList.contains("paper")) {
-      shape.width = 680;
-      shape.height = 215;
+  // Below the chart, in words that wrap: plotly.js' own would take its room from the plot.
+  const DASHES = { dot: "2 2", dash: "5 3", dashdot: "6 2 2 2" };
+  const SHAPES = {
+    circle: "M8 5a3 3 0 1 0 6 0a3 3 0 1 0-6 0", "circle-open": "M8 5a3 3 0 1 0 6 0a3 3 0 1 0-6 0",
+    x: "M8 2l6 6m0-6l-6 6", diamond: "M11 1l4 4-4 4-4-4z", "triangle-up": "M11 1l4 8h-8z",
+    "square-open": "M8 2h6v6h-6z", "line-ew": "M4 5h14",
+  };
+  const swatch = (trace) => {
+    const made = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+    const draw = (path, stroke, fill, more = {}) => {
+      const drawn = made.appendChild(document.createElementNS(made.namespaceURI, "path"));
+      const all = { d: path, stroke, fill, "stroke-width": 1.5, ...more };
+      Object.entries(all).forEach(([name, value]) => drawn.setAttribute(name, value));
+    };
+    made.setAttribute("viewBox", "0 0 22 10");
+    made.setAttribute("width", 22);
+    made.setAttribute("height", 10);
+    if (trace.fill) draw("M0 1h22v8h-22z", "none", trace.fillcolor);
+    else if (trace.mode.includes("lines")) {
+      const dashes = DASHES[trace.line.dash] || "none";
+      draw("M0 5h22", trace.line.color, "none", { "stroke-dasharray": dashes });
     }
+    if (trace.mode.includes("markers")) {
+      const { symbol = "circle", line } = trace.marker;
+      const color = trace.marker.color || (trace.line || line).color;
+      const open = symbol.endsWith("open") || symbol === "x" || symbol === "line-ew";
+      draw(SHAPES[symbol], open ? color : "none", open ? "none" : color,
+        { opacity: trace.marker.opacity || 1 });
+    }
+    return made;
+  };
+  const legend = (place, traces) => {
+    const made = document.createElement("ul");
+    made.className = "legend";
+    made.setAttribute("aria-hidden", "true");
+    traces.filter((trace) => trace.showlegend !== false).forEach((trace) => {
+      const item = made.appendChild(document.createElement("li"));
+      item.append(swatch(trace), trace.name);
+    });
+    if (place.nextElementSibling?.className === "legend") place.nextElementSibling.remove();
+    place.after(made);
+  };
+  // A sheet of paper has its own width, which the page does not have yet before it is printed.
+  const paper = () => document.documentElement.classList.contains("paper");
+  const width = (place) => {
+    if (!paper()) return place.clientWidth;
+    if (!place.closest(".charts")?.querySelector("[data-kind=nodes]")) return 680;
+    return place.dataset.kind === "nodes" ? 265 : 400;
+  };
+  const show = (place, traces, shape) => {
+    if (paper()) Object.assign(shape, { width: width(place), height: 200 });
+    legend(place, traces);
     window.Plotly.react(place, traces, shape,
       { displayModeBar: false, responsive: true, displaylogo: false });
   };
@@ -95,9 +142,14 @@
 
     const traces = [];
     const shapes = [];
-    const annotations = [];
-    const line = (name, values, dash, color, width = 1) => traces.push({
-      x, y: values, name, mode: "lines", line: { dash, color, width, shape: "hv" },
+    const labels = [];
+    const span = (figure.time[count - 1] - figure.time[0]) * 60000;
+    const slack = Math.max(span * 0.02, 43200000);
+    const edges = [figure.time[0] * 60000 - slack, figure.time[count - 1] * 60000 + slack];
+    // A single session's bounds are lines over the whole width.
+    const line = (name, values, dash, color, thick = 1) => traces.push({
+      x: count > 1 ? x : edges, y: count > 1 ? values : [values[0], values[0]], name,
+      mode: "lines", line: { dash, color, width: thick, shape: "hv" },
       hoverinfo: "skip", connectgaps: false,
     });
 
@@ -121,20 +173,24 @@
       line("reference", new Array(count).fill(figure.target), "dot", css("--bound"));
     }
     if (near) line("ceiling", ceiling, "dashdot", css("--red"));
+    else if (known(peak)) {
+      line(`ceiling ${number(peak)} ${figure.unit}, off the scale`,
+        new Array(count).fill(null), "dashdot", css("--red"));
+    }
 
     if (figure.low) {
       traces.push({ x, y: figure.low, mode: "lines", line: { width: 0 }, hoverinfo: "skip",
         showlegend: false });
       traces.push({ x, y: figure.high, mode: "lines", line: { width: 0 }, fill: "tonexty",
-        fillcolor: css("--range"), hoverinfo: "skip", name: "range" });
+        fillcolor: css("--range"), hoverinfo: "skip", name: "least to most" });
     }
     traces.push({ x, y: figure.value, mode: "lines", hoverinfo: "skip", showlegend: false,
       line: { color: css("--line-data"), width: 1 } });
     lines.forEach((one, which) => traces.push({
-      x, y: one.value, mode: "lines+markers", name: plain(one.name), connectgaps: true,
+      x, y: one.value, mode: "lines+markers", name: one.name, connectgaps: true,
       line: { color: css("--red"), width: 1, dash: ["solid", "dash", "dot"][which % 3] },
-      marker: { size: 4 }, hoverinfo: "text+name",
-      text: one.value.map((v, i) => plain(`${x[i]}  ${number(v)} ${figure.unit}`)),
+      marker: { size: 4 }, hoverinfo: "text",
+      text: one.value.map((v, i) => plain(`${one.name}  ${x[i]}  ${number(v)} ${figure.unit}`)),
     }));
 
     const builds = spread(figure.build, count);
@@ -145,7 +201,7 @@
       if (!places.length) continue;
       traces.push({
         x: places.map((i) => x[i]), y: places.map((i) => figure.value[i]), mode: "markers",
-        name: figure.low ? `median${letter === "p" ? "" : `, some ${name}`}` : name,
+        name: !figure.low ? name : letter === "p" ? "median" : `median, some ${name}`,
         customdata: places.map((i) => data.pages[figure.session[i]] || ""),
         marker: { symbol, color: css(color), size: symbol.startsWith("circle") ? 5 : 8 },
         text: places.map((i) => [
@@ -169,32 +225,38 @@
       });
     }
     figure.changes.forEach((change) => {
-      const color = change.worse ? css("--red") : css("--green");
+      const color = css(CHANGES[change.kind] || "--amber");
+      if (known(change.until)) {
+        shapes.push({ type: "rect", layer: "below", x0: stamp(change.time),
+          x1: stamp(change.until), yref: "paper", y0: 0, y1: 1, fillcolor: css("--range"),
+          line: { width: 0 } });
+      }
       shapes.push({ type: "line", x0: stamp(change.time), x1: stamp(change.time), yref: "paper",
         y0: 0, y1: 1, line: { color, width: 1.2, dash: "dash" } });
       const along = (change.time - figure.time[0]) / (figure.time[count - 1] - figure.time[0] || 1);
-      annotations.push({ x: stamp(change.time), y: 1, yref: "paper", yanchor: "bottom",
-        xanchor: along > 0.75 ? "right" : along < 0.25 ? "left" : "center",
-        showarrow: false, font: { color, size: 11 },
-        text: plain([change.kind, percent(change.size), change.node].filter(Boolean).join(" ")) });
+      const text = [change.kind.replace("-", " "), percent(change.size), change.node]
+        .filter(Boolean).join(" ");
+      // The label's ends in pixels, roughly: it stays within the chart's.
+      const long = text.length * 6.5;
+      const xanchor = along > 0.75 ? "right" : along < 0.25 ? "left" : "center";
+      const shift = { right: long, left: 0, center: long / 2 }[xanchor];
+      const from = along * (width(place) - 70) - shift;
+      labels.push({ from, to: from + long, shown: { x: stamp(change.time), y: 1, yref: "paper",
+        yanchor: "bottom", xanchor, showarrow: false, font: { color, size: 11 },
+        text: plain(text) } });
     });
-    // Labels that would lie on each other: the later one stands.
-    const span = (figure.time[count - 1] - figure.time[0]) * 60000;
-    const apart = (span * 140) / Math.max(place.clientWidth - 70, 140);
-    const kept = [];
-    annotations.reverse().forEach((one) => {
-      const clear = (other) => Math.abs(Date.parse(other.x) - Date.parse(one.x)) >= apart;
-      if (kept.every(clear)) kept.push(one);
+    // Labels that would lie on each other stand in rows; what finds no place has its line alone.
+    const rows = [[], [], []];
+    labels.reverse().forEach((one) => {
+      const clear = (other) => other.to + 8 < one.from || one.to + 8 < other.from;
+      const row = rows.findIndex((listed) => listed.every(clear));
+      if (row >= 0) rows[row].push(one);
     });
-    if (known(peak) && !near) {
-      kept.push({ x: 1, xref: "paper", xanchor: "right", y: 0, yref: "paper", yanchor: "bottom",
-        showarrow: false, font: { size: 11 },
-        text: plain(`ceiling ${number(peak)} ${figure.unit}: off the scale`) });
-    }
-    const slack = Math.max(span * 0.02, 43200000);
-    const edges = [figure.time[0] * 60000 - slack, figure.time[count - 1] * 60000 + slack];
+    const annotations = rows.flatMap((row, at) =>
+      row.map(({ shown }) => ({ ...shown, yshift: 14 * at })));
+    const margin = { l: 56, r: 12, t: 14 + 14 * rows.filter((row) => row.length).length, b: 30 };
     show(place, traces, layout(figure.unit, {
-      shapes, annotations: kept, xaxis: { type: "date", range: edges },
+      margin, shapes, annotations, xaxis: { type: "date", range: edges },
       yaxis: { range: [low, high] },
     }));
     place.removeAllListeners("plotly_click");
@@ -226,11 +288,11 @@
         `<br>${stamp(figure.time[at])}`);
     }));
     const fleet = middle(medians);
-    const many = name.length > 40;
+    const many = (width(place) - 70) / name.length < 12;
     show(place, [
       { x: [-0.5, name.length - 0.5], y: [fleet, fleet], mode: "lines", hoverinfo: "skip",
         line: { color: css("--bound"), dash: "dot", width: 1 }, name: "median of all" },
-      { ...points, mode: "markers", hoverinfo: "text", name: "earlier",
+      { ...points, mode: "markers", hoverinfo: "text", name: "earlier sessions",
         marker: { color: css("--line-data"), opacity: 0.45, size: many ? 3 : 5 } },
       { x: name.map((_, i) => i), y: medians, mode: "markers", hoverinfo: "skip",
         name: "median of each", marker: { symbol: "line-ew", size: many ? 6 : 16,
@@ -241,7 +303,6 @@
       xaxis: many ? { showticklabels: false, title: { text: `${name.length} nodes, by name` } } :
         { tickvals: name.map((_, i) => i), ticktext: name.map((n) => plain(n.slice(0, 24))),
           tickangle: name.length > 4 ? -60 : 0, tickfont: { size: 11 } },
-      legend: { orientation: "h", x: 0, y: 1, yanchor: "bottom", font: { size: 11 } },
       yaxis: { range: range([points.y, now.y]) },
     }));
   }
@@ -263,7 +324,8 @@
       { x: one.size, y: share(one.latest), mode: "lines+markers", name: "latest", text,
         hoverinfo: "text", line: { color: css("--accent") }, marker: { size: 7 } },
     ], layout("against usual, %", {
-      xaxis: { type: "log", tickvals: one.size, ticktext: one.label.map(plain), tickangle: 0 },
+      xaxis: { type: "log", tickvals: one.size, ticktext: one.label.map(plain),
+        autotickangles: [0, -45, -90] },
     }));
   }
 

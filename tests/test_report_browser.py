@@ -1,0 +1,396 @@
+"""The report in a real browser: drawn, printed, reached by keyboard, and harmless."""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import io
+import itertools
+import json
+import re
+import shutil
+from pathlib import Path
+
+import demo_history
+import numpy as np
+import pytest
+from reports import (  # noqa: F401 - fixtures
+    HOSTILE,
+    NOW,
+    SLOW,
+    UTC,
+    Window,
+    assert_links_resolve,
+    chromium_,
+    demo_,
+    drawn,
+    kinds,
+    one,
+    pages_,
+    sessions_of,
+    window_,
+    write,
+)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_kind_of_page_opens_without_a_fault_or_a_request(pages, chromium, scheme):
+    context = chromium.new_context(color_scheme=scheme)
+    window = Window(context.new_page())
+    grounds = set()
+    for path in kinds(pages).values():
+        page = window.open(path)
+        assert page.locator("main h1").inner_text()
+        grounds.add(page.evaluate("getComputedStyle(document.documentElement).backgroundColor"))
+    context.close()
+    assert window.wrong == []
+    assert grounds == {"rgb(18, 21, 24)" if scheme == "dark" else "rgb(247, 247, 245)"}
+
+
+def test_charts_are_drawn_when_they_come_into_sight(pages, window):
+    page = window.open(kinds(pages)["sizes"])
+    page.wait_for_selector(".chart svg .scatterlayer")
+    every = page.locator(".chart").count()
+    assert 0 < drawn(page) < every
+    for chart in page.locator(".chart").all():
+        chart.scroll_into_view_if_needed()
+        page.wait_for_timeout(30)
+    page.wait_for_timeout(300)
+    assert drawn(page) == every
+
+
+def test_a_chart_shows_bounds_changes_and_builds(pages, window):
+    page = window.open(one(pages, "checks/alder-osu-p2p-operation-bandwidth*.html"))
+    page.wait_for_selector('.chart[data-kind="history"] svg .scatterlayer')
+    chart = page.locator('.chart[data-kind="history"]').first
+    told = chart.evaluate("c => [c.data.map(t => t.name), c.layout.shapes.map(s => s.type)]")
+    assert {"lower bound", "reference", "passed", "new build"} <= set(told[0])
+    assert "rect" in told[1]
+
+
+def test_nodes_have_a_chart_and_the_slow_one_stands_out(pages, window):
+    page = window.open(kinds(pages)["nodes"])
+    page.wait_for_selector('.chart[data-kind="nodes"] svg .scatterlayer')
+    chart = page.locator('.chart[data-kind="nodes"]').first
+    ticks, medians = chart.evaluate("c => [c.layout.xaxis.ticktext, c.data[2].y]")
+    assert len(ticks) == len(demo_history.NODES)
+    assert ticks[int(np.argmin(medians))] == "nid0007"
+    lines = page.locator('.chart[data-kind="history"]').first.evaluate("c => c.data.map(t=>t.name)")
+    assert "nid0007" in lines
+
+
+def test_the_table_of_a_chart_opens_by_keyboard(pages, window):
+    page = window.open(kinds(pages)["sizes"])
+    summary = page.locator("details[data-table=history] summary").first
+    assert page.locator("details[data-table=history] td").count() == 0
+    summary.focus()
+    page.keyboard.press("Enter")
+    page.wait_for_selector("details[data-table=history] td")
+    details = page.locator("details[data-table=history]").first
+    path = one(pages, "data/alder-osu-p2p-operation-latency*/latency-8-*.csv")
+    rows = list(csv.DictReader(path.open()))
+    assert details.locator("tbody tr").count() == len(rows)
+    newest = details.locator("tbody tr").first.inner_text()
+    assert rows[-1]["session"] in newest
+    assert f"{float(rows[-1]['value']):.5g}" in newest
+    assert "failed" in newest
+    assert details.locator("caption").count() == 1
+    assert details.locator("tbody th[scope=row] + td a").first.get_attribute("href")
+
+
+def test_tab_comes_to_the_content_first(pages, window):
+    page = window.open(pages / "index.html")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "main"
+    page.keyboard.press("Tab")
+    outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+    assert outline == "solid"
+
+
+def test_the_theme_is_remembered(pages, window):
+    page = window.open(pages / "index.html")
+    assert page.locator("#theme").inner_text() == "Dark"
+    page.locator("#theme").press("Enter")
+    page = window.open(kinds(pages)["sizes"])
+    assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+    page.wait_for_selector(".chart svg")
+    dark = page.evaluate("document.querySelector('.chart').layout.font.color")
+    page.locator("#theme").click()
+    assert page.evaluate("document.querySelector('.chart').layout.font.color") != dark
+
+
+def test_on_paper_every_chart_is_drawn_in_light(pages, chromium):
+    context = chromium.new_context(color_scheme="dark")
+    window = Window(context.new_page())
+    page = window.open(kinds(pages)["sizes"])
+    page.wait_for_selector(".chart svg")
+    dark = page.evaluate("document.querySelector('.chart').layout.font.color")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert drawn(page) == page.locator(".chart").count()
+    assert page.evaluate("document.querySelector('.chart').layout.font.color") != dark
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert page.evaluate("document.querySelector('.chart').layout.font.color") == dark
+    context.close()
+    assert window.wrong == []
+
+
+def test_no_page_is_wider_than_a_phone(pages, chromium):
+    context = chromium.new_context(viewport={"width": 360, "height": 740})
+    window = Window(context.new_page())
+    for name, path in kinds(pages).items():
+        page = window.open(path)
+        page.wait_for_timeout(100)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360, name
+    context.close()
+    assert window.wrong == []
+
+
+def test_without_scripts_the_content_is_there(pages, chromium):
+    context = chromium.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(kinds(pages)["sizes"].as_uri())
+    said = page.locator("main").inner_text()
+    assert "latency · 8 B" in said
+    assert "CSV file has every value" in said
+    path = one(pages, "data/alder-osu-p2p-operation-latency*/latency-8-*.csv")
+    newest = list(csv.DictReader(path.open()))[-1]
+    assert f"{float(newest['value']):.5g} us" in said
+    href = page.locator("#" + path.stem).locator(".files a").get_attribute("href")
+    assert (kinds(pages)["sizes"].parent / href).resolve() == path
+    context.close()
+
+
+def test_the_site_forbids_what_is_external(pages):
+    for path in kinds(pages).values():
+        policy = re.search(r'Content-Security-Policy" content="([^"]+)"', path.read_text())[1]
+        assert "default-src 'none'" in policy
+        assert not re.search(r"https?:|\*", policy)
+        assert not re.search(r"(src|href)=\"(https?:)?//", path.read_text())
+
+
+def test_accessibility_of_names_roles_and_tables(pages, window):
+    for path in kinds(pages).values():
+        page = window.open(path)
+        faults = page.evaluate("""() => {
+            const named = (e) => e.getAttribute("aria-label") || e.textContent.trim();
+            const names = [...document.querySelectorAll("section, [role=region]")].map(
+                e => e.getAttribute("aria-label") ||
+                    document.getElementById(e.getAttribute("aria-labelledby")).textContent);
+            const ids = [...document.querySelectorAll("[id]")].map(e => e.id);
+            return [
+                ...[...document.querySelectorAll("a, button, summary")].filter(e => !named(e)),
+                ...[...document.querySelectorAll("[role=img], [role=region]")].filter(
+                    e => !e.getAttribute("aria-label")),
+                ...[...document.querySelectorAll("table")].filter(e => !e.caption),
+                ...[...document.querySelectorAll("th")].filter(e => !e.scope),
+                ...[...document.querySelectorAll("[aria-labelledby]")].filter(
+                    e => !document.getElementById(e.getAttribute("aria-labelledby"))),
+                ...names.filter((name, at) => names.indexOf(name) !== at),
+                ...ids.filter((id, at) => ids.indexOf(id) !== at),
+            ].map(e => e.outerHTML || e);
+        }""")
+        assert faults == []
+        for landmark in ("header", "header nav", "main", "footer"):
+            assert page.locator(landmark).count() == 1
+        levels = page.evaluate("[...document.querySelectorAll('h1,h2,h3')].map(h => +h.tagName[1])")
+        assert levels[0] == 1 and levels.count(1) == 1
+        assert all(after - before <= 1 for before, after in itertools.pairwise(levels))
+
+
+def test_provenance_is_one_click_away(pages, window):
+    page = window.open(kinds(pages)["sizes"])
+    page.locator("section.figure dl.facts a", has_text="alder-osu-latency-8-").first.click()
+    target = page.evaluate("decodeURIComponent(location.hash.slice(1))")
+    card = page.locator(f'[id="{target}"]').inner_text()
+    assert "alder-osu-latency-8-on-socket" in card
+    assert "baseline of 2026-07-30" in card
+    assert "median" in card
+    assert "reference/site/alder.csv:" in card
+    assert "10%" in card
+
+
+def test_a_report_that_is_opened_late_says_so(tmp_path, window):
+    folder = sessions_of(tmp_path, [{}])
+    write(folder, tmp_path / "out", now=datetime.datetime.now(UTC) - datetime.timedelta(days=9))
+    page = window.open(tmp_path / "out" / "index.html")
+    assert "written 9 days ago" in page.locator("#age").inner_text()
+
+
+def test_one_session_alone_makes_all_pages(tmp_path, window):
+    folder = sessions_of(tmp_path, [{}])
+    write(folder, tmp_path / "out", now=NOW)
+    assert_links_resolve(tmp_path / "out")
+    page = window.open(one(tmp_path / "out", "checks/*.html"))
+    page.wait_for_selector(".chart svg .scatterlayer")
+    assert drawn(page) == 1
+    assert "no earlier session" in page.locator("main").inner_text()
+
+
+# -- hostile texts ------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory) -> Path:
+    """The report of a history whose every text is out for harm."""
+    folder = tmp_path_factory.mktemp("hostile")
+    attack = f"{HOSTILE}/../../{HOSTILE}\u202e\x07"
+    sessions_of(
+        folder,
+        *(
+            [
+                {
+                    "check": f"=cmd|{attack} {night // 9}",
+                    "partition": f"+{attack}",
+                    "environment": f"@{attack}",
+                    "nodes": [f"-{attack}{night % 3}"],
+                    "reason": attack,
+                    "result": "fail",
+                    "extras": {attack: attack},
+                    "build": {attack: f"{attack}{night // 3}"},
+                    "hosts": {attack: {attack: attack}},
+                    "conditions": {"a": attack},
+                    "output": attack,
+                    "jobid": attack,
+                    "version": attack,
+                    "figures": [
+                        dict(SLOW, metric=f"={attack}", at=attack, reason=attack, headline=True),
+                    ],
+                }
+            ]
+            for night in range(9)
+        ),
+    )
+    for path in folder.glob("sessions/*/*.json*"):
+        path.write_text(path.read_text().replace("alder", "<b>alder</b>"))
+    write(folder, folder / "out", now=NOW)
+    return folder / "out"
+
+
+def test_hostile_texts_are_texts(hostile, chromium):
+    context = chromium.new_context()
+    window = Window(context.new_page())
+    for path in hostile.rglob("*.html"):
+        page = window.open(path)
+        page.wait_for_timeout(150)
+        for summary in page.locator("summary").all():
+            summary.click()
+        for chart in page.locator(".chart").all():
+            chart.scroll_into_view_if_needed()
+            chart.hover()
+        assert page.evaluate("typeof hacked") == "undefined", path
+        assert page.locator("img").count() == 0
+        assert page.locator("main b, main script[src]").count() == 0
+    page = window.open(one(hostile, "checks/*.html"))
+    assert HOSTILE in page.locator("main").inner_text()
+    assert page.locator(".chart a").count() == 0
+    context.close()
+    assert window.wrong == []
+
+
+def test_hostile_names_stay_in_their_folder_and_out_of_formulas(hostile):
+    assert_links_resolve(hostile)
+    for path in hostile.rglob("*"):
+        assert re.fullmatch(r"[a-z0-9.-]+", path.name), path
+        if path.suffix == ".csv":
+            for row in csv.reader(io.StringIO(path.read_text())):
+                for cell in row:
+                    if not re.fullmatch(r"-?[0-9.e+-]+", cell):
+                        assert not cell.startswith(("=", "+", "-", "@", "\t", "\r")), cell
+
+
+# -- what reads well ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_paper_is_light_and_cuts_no_table(pages, chromium, scheme):
+    context = chromium.new_context(color_scheme=scheme)
+    window = Window(context.new_page())
+    for name, path in kinds(pages).items():
+        page = window.open(path)
+        page.emulate_media(media="print")
+        assert page.evaluate("getComputedStyle(document.body).color") == "rgb(27, 31, 36)", name
+        assert page.evaluate(
+            "[...document.querySelectorAll('.scroll')].every("
+            "place => getComputedStyle(place).overflowX === 'visible')"
+        )
+        assert not page.locator(".top nav").is_visible()
+    context.close()
+    assert window.wrong == []
+
+
+#: Of each word, mark and ground of the style sheet, its contrast as WCAG 2 reckons it.
+CONTRAST = """() => {
+    const context = document.createElement("canvas").getContext("2d", {willReadFrequently: true});
+    const light = (name) => {
+        context.fillStyle = getComputedStyle(document.documentElement).getPropertyValue(name);
+        context.fillRect(0, 0, 1, 1);
+        const [r, g, b] = [...context.getImageData(0, 0, 1, 1).data].map(
+            v => v / 255 <= .03928 ? v / 255 / 12.92 : ((v / 255 + .055) / 1.055) ** 2.4);
+        return .2126 * r + .7152 * g + .0722 * b;
+    };
+    const of = (words) => words.flatMap(word => ["--page", "--surface", "--hover"].map(ground => {
+        const [low, high] = [light(word), light(ground)].sort((a, b) => a - b);
+        return [word, ground, (high + .05) / (low + .05)];
+    }));
+    return [of(["--text", "--muted", "--accent", "--red", "--amber", "--green", "--violet",
+                "--grey"]), of(["--bound", "--line-data"])];
+}"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_words_and_lines_stand_out_from_their_ground(pages, chromium, scheme):
+    page = chromium.new_page(color_scheme=scheme)
+    page.goto((pages / "index.html").as_uri())
+    words, lines = page.evaluate(CONTRAST)
+    page.close()
+    assert [one for one in words if one[2] < 4.5] == []
+    assert [one for one in lines if one[2] < 3] == []
+
+
+def test_every_chart_has_a_legend_and_leaves_room_for_the_plot(pages, chromium):
+    context = chromium.new_context(viewport={"width": 400, "height": 900})
+    window = Window(context.new_page())
+    page = window.open(kinds(pages)["nodes"])
+    chart = page.locator('.chart[data-kind="history"]').first
+    page.wait_for_selector(".legend")
+    told = chart.locator("xpath=following-sibling::ul").inner_text().split("\n")
+    for name in ("lower bound", "nid0007", "median", "new build"):
+        assert name in told
+    assert "ceiling 460.8 GB/s, off the scale" in told
+    assert page.locator(".js-plotly-plot .legend").count() == 0
+    tall = chart.evaluate("c => c._fullLayout.yaxis._length")
+    assert tall > 150
+    context.close()
+    assert window.wrong == []
+
+
+def test_changes_that_lie_close_are_labelled_in_rows(pages, window, tmp_path):
+    source = one(pages, "checks/birch-osu-p2p-operation-bandwidth*.html").read_text()
+    data = json.loads(re.search(r'id="data">(.*?)</script>', source, re.S)[1])
+    first = data["figures"][0]["changes"][0]
+    blip = first | {
+        "kind": "transient",
+        "time": first["time"] + 3000,
+        "until": first["time"] + 6000,
+    }
+    data["figures"][0]["changes"] = [first, blip]
+    shutil.copytree(pages / "assets", tmp_path / "assets")
+    (tmp_path / "checks").mkdir()
+    path = tmp_path / "checks" / "page.html"
+    path.write_text(re.sub(r'(id="data">).*?(</script>)',
+                           lambda found: found[1] + json.dumps(data) + found[2], source,
+                           flags=re.S))  # fmt: skip
+    page = window.open(path)
+    page.wait_for_selector('.chart[data-kind="history"] .annotation-text')
+    labels = page.locator('.chart[data-kind="history"]').first.evaluate(
+        "c => [...c.querySelectorAll('.annotation-text')].map("
+        "t => [t.textContent.split(' ')[0], t.getBoundingClientRect().bottom])"
+    )
+    assert {name for name, _ in labels} == {first["kind"], "transient"}
+    assert abs(labels[0][1] - labels[1][1]) > 10
+    shapes = page.locator('.chart[data-kind="history"]').first.evaluate(
+        "c => c.layout.shapes.filter(s => s.type === 'rect' && s.yref === 'paper').length"
+    )
+    assert shapes == 1
