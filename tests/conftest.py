@@ -115,6 +115,18 @@ class Done:
         return found[0]
 
 
+def refused(done: Done, *parts: str) -> None:
+    """A fault in a line or two, exit code 2, and no case was run."""
+    lines = done.err.strip().splitlines()
+    assert done.code == 2, done.said
+    assert 1 <= len(lines) <= 2, done.said
+    assert lines[0].startswith("plumbline: ")
+    assert "Traceback" not in done.said and "  File " not in done.err
+    for part in parts:
+        assert part in done.err
+    assert done.records == []
+
+
 @functools.cache
 def _validator() -> jsonschema.Draft202012Validator:
     schema = ROOT / "reframe" / "plumbline" / "record.schema.json"

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import socket
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -35,6 +37,8 @@ def prepare(system: str, folder: Path) -> None:
     told to the stand-ins in place of being loaded, file systems in folders at hand."""
     content = yaml.safe_load((ROOT / "systems" / f"{system}.yaml").read_text(encoding="utf-8"))
     (found,) = content["systems"]
+    # As what it stands for, this host is one of the system's.
+    found["hostnames"] = [f"^{re.escape(socket.gethostname())}$"]
     found.pop("modules_system", None)
     for partition in found["partitions"]:
         extras = partition["extras"]

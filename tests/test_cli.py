@@ -7,7 +7,7 @@ import platform
 from collections.abc import Callable
 
 import pytest
-from conftest import STANDINS, Testbed
+from conftest import ROOT, STANDINS, Testbed
 
 OUTPUTS = STANDINS / "outputs"
 
@@ -108,6 +108,18 @@ def test_doctor_prints_the_same_as_text(examined: Testbed):
     assert f"runs: {check}+mpich: 47 figures, 0 asserted" in done.out
     assert f"skip: {check}+lacks: " in done.out
     assert "18 of 36 test cases would run" in done.out
+
+
+def test_doctor_suggests_a_build_only_of_what_it_would_bring(examined: Testbed):
+    done = examined.plumbline("doctor", "--format=json", PLUMBLINE_SPACK_ENV=ROOT / "spack-env")
+    assert done.code == 0, done.said
+    programs = json.loads(done.out)["programs"]
+    for program in ("omp-stream", "serial-stream", "ior", "osu_latency"):
+        assert programs[program].endswith("plumbline build local:openmpi"), programs
+    for program in ("cuda-stream", "hip-stream", "sycl-stream"):
+        assert (
+            programs[program] == f"no: {program} is not on PATH: load its module, or put it on PATH"
+        )
 
 
 def test_doctor_on_another_folder_of_systems(testbed: Testbed):

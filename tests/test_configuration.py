@@ -1,8 +1,12 @@
-"""What the configuration takes from ReFrame's command line."""
+"""What the configuration takes from ReFrame's command line, and what it refuses of it."""
 
 from __future__ import annotations
 
+import re
+import socket
+
 import pytest
+from conftest import CHECKS, Testbed, refused
 from plumbline import configuration
 
 
@@ -25,3 +29,48 @@ def test_how_much_is_logged(arguments: list[str], level: str) -> None:
 
 def test_a_variant_is_a_feature_of_its_own() -> None:
     assert configuration.variant_feature("tag-matching") == "variant-tag-matching"
+
+
+FIO = ["-n", "fio", "-S", "fio.size=8", "-S", "num_samples=1", "-S", "num_warmups=0"]
+
+
+@pytest.mark.parametrize(
+    ("option", "says"),
+    [
+        ("--system=testbad", "testbad.yaml: no such system; near: testbed"),
+        ("--system=testbed:nod", "testbed:nod"),
+        ("--mode=smoek", "--mode smoek: no such mode; near: smoke"),
+        ("--mode=often", "--mode often: no such mode; there are: smoke, nightly"),
+        ("--prgenv=nosuch", "no test case is selected"),
+    ],
+)
+def test_what_is_not_there_is_refused_and_leaves_nothing(testbed: Testbed, option: str, says: str):
+    testbed.environment("disk", "fio")
+    refused(testbed.plumbline("run", *FIO, option), says)
+    assert list(testbed.results.glob("sessions/*")) == []
+
+
+def test_the_plain_command_leaves_nothing_of_a_session_that_it_refused(testbed: Testbed):
+    testbed.environment("disk", "fio")
+    refused(testbed.reframe("-c", CHECKS, "-r", "-n", "nosuch"), "no test case is selected")
+    assert "smoek" in testbed.reframe("-c", CHECKS, "-r", "--mode=smoek").said
+    assert list(testbed.results.glob("sessions/*")) == []
+
+
+def test_another_machine_is_not_measured_under_a_systems_name(testbed: Testbed):
+    testbed.environment("disk", "fio")
+    path = testbed.write()
+    text = path.read_text()
+    here = f"^{re.escape(socket.gethostname())}$"
+    assert here in text
+    path.write_text(text.replace(here, "^elsewhere$"))
+    said = f"this host, {socket.gethostname()}, is none of testbed: if it is, add it to `hostnames`"
+    for command in (testbed.plumbline, testbed.reframe):
+        words = ["run"] if command == testbed.plumbline else ["-c", CHECKS, "-r"]
+        refused(command(*words, "--system=testbed", *FIO), said, str(path))
+        refused(command(*words, *FIO, RFM_SYSTEM="testbed"), said, str(path))
+    # What would run elsewhere can be looked at, and a site may have its own ways to name a host.
+    done = testbed.plumbline("doctor", "--system=testbed")
+    assert done.code == 0 and re.search(r"plumbline: [1-9] of .* would run", done.out), done.said
+    done = testbed.plumbline("run", *FIO, RFM_AUTODETECT_METHODS="echo elsewhere")
+    assert done.code == 0, done.said

@@ -14,26 +14,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from conftest import BIN, CHECKS, ROOT, STANDINS, Done, Testbed, records_of, stop, valid
+from conftest import BIN, CHECKS, ROOT, STANDINS, Done, Testbed, records_of, refused, stop, valid
 
 TOOLS = ROOT / ".tools"
 OUTPUTS = STANDINS / "outputs"
 ONE = ["-S", "num_samples=1", "-S", "num_warmups=0"]
 PINGPONG = ["-n", "imb_p2p.*PingPong", *ONE]
 FIO = ["-n", "fio", "-S", "fio.size=8", *ONE]
-
-
-def refused(done: Done, *parts: str) -> None:
-    """A fault in a line or two, exit code 2, and no case was run."""
-    lines = done.err.strip().splitlines()
-    assert done.code == 2, done.said
-    assert 1 <= len(lines) <= 2, done.said
-    assert lines[0].startswith("plumbline: ")
-    assert "Traceback" not in done.said and "  File " not in done.err
-    for part in parts:
-        assert part in done.err
-    assert done.records == []
-
 
 # -- system files --------------------------------------------------------------------------------
 
@@ -87,11 +74,6 @@ def test_a_misshapen_system_file(testbed: Testbed, fault: str):
 
 def test_no_system_file(testbed: Testbed):
     refused(testbed.plumbline("run", *FIO), str(testbed.systems), "systems/local.yaml")
-
-
-def test_an_unknown_system(testbed: Testbed):
-    testbed.environment("disk", "fio")
-    refused(testbed.plumbline("run", "--system=nosuch", *FIO), "nosuch")
 
 
 # -- checks --------------------------------------------------------------------------------------

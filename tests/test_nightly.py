@@ -107,8 +107,8 @@ def test_a_night_in_which_nothing_runs(testbed: Testbed):
 def test_bad_input(testbed: Testbed):
     testbed.environment("disk", "fio")
     for words, says in [
-        (["--system=nosuch"], "nosuch"),
-        (["--mode=smoek"], "invalid mode: 'smoek'"),
+        (["--system=testbad"], "testbad.yaml: no such system; near: testbed"),
+        (["--mode=smoek"], "--mode smoek: no such mode; near: smoke"),
         (["--after-maintenance", "--maintenance", "a,b=c"], "a,b=c"),
         (["--maintenance", "x"], "--after-maintenance"),
         (["--budget=soon"], "soon"),

@@ -21,10 +21,10 @@ import fasteners
 import pytest
 from conftest import records_of
 from plumbline import configuration, leftovers, record
+from plumbline import session as sessions
 from plumbline import slurm as slurm_commands
 from plumbline.errors import Fault
 from plumbline.history import retention
-from plumbline.session import Session
 from test_history import line, run, store
 from test_sbatch import MISSING, SYSTEMS, Cluster, controller
 
@@ -432,8 +432,9 @@ def test_a_process_that_may_not_be_ended_is_told(results: Path, monkeypatch: pyt
 def begun(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A session that begins in a results folder, up to its plan."""
     monkeypatch.setenv("PLUMBLINE_RESULTS", str(results))
+    monkeypatch.setattr(sessions, "_hold_host", lambda: None)
     case = SimpleNamespace(partition=SimpleNamespace(scheduler=SimpleNamespace(is_local=True)))
-    made = Session("20261122T000000Z-00000f", dry_run=False, extras={})
+    made = sessions.Session("20261122T000000Z-00000f", dry_run=False, extras={})
     made.folder.mkdir(parents=True)
     made.begin([case])
 

@@ -48,9 +48,6 @@ PROGRAMS = {
     "stream": ("stream_c.exe",),
 }
 
-#: Everything that an environment may bring.
-ALL_PROGRAMS = {*MODELS.values(), *(name for names in PROGRAMS.values() for name in names)}
-
 #: Folders of a view that have executables.
 _BIN = ("bin", "*/bin", "libexec/osu-micro-benchmarks/mpi/*")
 
@@ -68,17 +65,6 @@ class Built:
     lock: Lock
     mark: dict
 
-    def programs(self) -> list[tuple[str, Node]]:
-        """The programs that it has, or should have, each with its package."""
-        found = []
-        for digest in self.lock.roots:
-            node = self.lock.nodes[digest]
-            wanted = PROGRAMS.get(node.name, ())
-            if node.name == "babelstream":
-                wanted = [MODELS[model] for model in MODELS if node.parameters.get(model) is True]
-            found += [(program, node) for program in wanted]
-        return found
-
     def damaged(self) -> dict[str, str]:
         """Hash of each root package that is not whole -> what is wrong with it."""
         found = {
@@ -86,7 +72,7 @@ class Built:
             for digest in self.lock.roots
             if not self.prefix_of(self.lock.nodes[digest]).is_dir()
         }
-        for program, node in self.programs():
+        for program, node in programs_of(self.lock):
             path = program_in(self.view, program)
             if path is None:
                 found[node.hash] = f"{self.view} has no {program} of {node.spec}"
@@ -112,6 +98,18 @@ class Built:
         if node.prefix:
             return Path(node.prefix)
         return spack.store() / f"{node.name}-{node.version}-{node.hash[:7]}"
+
+
+def programs_of(lock: Lock) -> list[tuple[str, Node]]:
+    """The programs that an environment has, or should have, each with its package."""
+    found = []
+    for digest in lock.roots:
+        node = lock.nodes[digest]
+        wanted = PROGRAMS.get(node.name, ())
+        if node.name == "babelstream":
+            wanted = [MODELS[model] for model in MODELS if node.parameters.get(model) is True]
+        found += [(program, node) for program in wanted]
+    return found
 
 
 def program_in(view: Path, program: str) -> Path | None:

@@ -18,6 +18,7 @@ from plumbline import devices, paths, placement, provider, system
 from plumbline.errors import Fault
 from plumbline.provider import FEATURES
 from plumbline.table import read_yaml
+from plumbline.words import near
 
 #: Cost classes: what ReFrame's ``--mode`` can ask for.
 TAGS = ("smoke", "nightly", "maintenance", "screen", "full")
@@ -41,6 +42,28 @@ def system_files() -> list[Path]:
     if not files:
         raise Fault(f"{folder}: no system file there; see systems/local.yaml")
     return files
+
+
+def check_system(name: str) -> None:
+    """Refuses a system that has no file.
+
+    :arg name: the system's; that of a partition may follow, after a colon.
+    :raises Fault: with what is near the name.
+    """
+    wanted = name.partition(":")[0]
+    known = [path.stem for path in system_files()]
+    if wanted not in known:
+        told = near(wanted, known)
+        raise Fault(f"{paths.systems() / wanted}.yaml: no such system; {told}")
+
+
+def check_mode(name: str) -> None:
+    """Refuses a mode that is no cost class.
+
+    :raises Fault: with what is near the name.
+    """
+    if name not in TAGS:
+        raise Fault(f"--mode {name}: no such mode; {near(name, TAGS)}")
 
 
 def read_system(path: Path) -> dict:

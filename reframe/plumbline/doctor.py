@@ -67,7 +67,7 @@ def _programs() -> dict[str, str]:
                 program = provider.find(source, name, environment=environment)
             except (provider.NotProvided, Fault) as err:
                 # What Spack would bring is best had from there.
-                if not why or (source == "spack" and name in build.ALL_PROGRAMS):
+                if not why or (source == "spack" and _brings(environment, name)):
                     why = str(err)
                 continue
             mpi = program.build.get("mpi", "none")
@@ -76,6 +76,12 @@ def _programs() -> dict[str, str]:
         if not any(key.startswith(f"{name} (") for key in found):
             found[name] = f"no: {why}"
     return found
+
+
+def _brings(environment: str, program: str) -> bool:
+    """Whether a Spack environment has a program once it is built."""
+    lock = environments.Environment(*environment.split(":")).lock()
+    return lock is not None and program in dict(build.programs_of(lock))
 
 
 def _sources() -> list[tuple[str, str]]:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
-
 from plumbline import configuration, environments, inventory, paths, reference, survey, waivers
 from plumbline import system as of_systems
 from plumbline.errors import Fault
 from plumbline.onboarding import steps
-from plumbline.words import counted, some
+from plumbline.words import counted
 
 
 def lint(system: str | None, accept: bool) -> tuple[list[str], list[str]]:
@@ -19,7 +17,7 @@ def lint(system: str | None, accept: bool) -> tuple[list[str], list[str]]:
     :raises Fault: if there is no such system.
     """
     if system:
-        _there(system)
+        configuration.check_system(system)
     faults: list[str] = []
     said: list[str] = []
     systems: dict[str, dict] = {}
@@ -54,16 +52,6 @@ def lint(system: str | None, accept: bool) -> tuple[list[str], list[str]]:
         if content is not None:
             said += _open(name, content)
     return faults, said
-
-
-def _there(system: str) -> None:
-    """Refuses a system that has no file; its name may stand with that of a partition."""
-    known = [path.stem for path in configuration.system_files()]
-    name = system.partition(":")[0]
-    if name not in known:
-        near = difflib.get_close_matches(name, known, 3)
-        told = f"near: {', '.join(near)}" if near else f"there are: {some(known, 5)}"
-        raise Fault(f"{paths.systems() / name}.yaml: no such system; {told}")
 
 
 def _open(name: str, content: dict) -> list[str]:

@@ -110,8 +110,8 @@ def run(wanted: Wanted, say: Callable[[str], None]) -> int:
         no such system or mode.
     """
     # A mode that there is none of is told now, and not by each session.
-    asked = ["--show-config=systems/0/name", f"--mode={wanted.mode}"]
-    settings = survey.reframe(asked, wanted.system)
+    configuration.check_mode(wanted.mode)
+    settings = survey.reframe(["--show-config=systems/0/name"], wanted.system)
     system = json.loads(settings.strip().splitlines()[-1])
     with _alone(paths.results(), system) as lock:
         parts, names = _measured(wanted, lock)

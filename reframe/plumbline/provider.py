@@ -118,7 +118,7 @@ def there(provider: str, environment: str) -> list[str]:
     found = builds.built(environments.Environment(*environment.split(":")))
     # Also what got lost or is out of date: a case that is skipped is seen, one that is not there
     # is not.
-    wanted = [program for program, _ in found.programs()] if found else []
+    wanted = [program for program, _ in builds.programs_of(found.lock)] if found else []
     return [program for program in FEATURES if program in wanted]
 
 
@@ -249,7 +249,7 @@ def _from_spack(program: str, which: Callable[[str], str | None], environment: s
     found = builds.built(known)
     path = builds.program_in(found.view, program)
     if path is None:
-        lost = program in [name for name, _ in found.programs()]
+        lost = program in [name for name, _ in builds.programs_of(found.lock)]
         mend = "it is lost" if lost else f"add its package to {known.manifest}"
         raise NotProvided(
             f"{program} is not in Spack environment {known.name}: {mend}: plumbline build "

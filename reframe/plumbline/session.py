@@ -14,6 +14,7 @@ import json
 import logging
 import os
 import re
+import socket
 import sys
 import threading
 import time
@@ -145,6 +146,7 @@ def watch(session: Session) -> None:
         try:
             session.begin(testcases)
         except Fault as err:
+            session.withdraw()
             # ReFrame would print a traceback, and exit as if a test case had failed.
             print(f"plumbline: {err}", file=sys.stderr)
             raise SystemExit(2) from None
@@ -218,7 +220,8 @@ class Session(executors.TaskEventListener):
     def begin(self, testcases) -> None:
         """Writes the plan and says what it will cost, before anything is submitted.
 
-        :raises Fault: if nothing is selected, or another session measures on this machine.
+        :raises Fault: if nothing is selected, the system is another machine, or another session
+            measures on this one.
         """
         if not self.announced:
             raise Fault(
@@ -230,6 +233,7 @@ class Session(executors.TaskEventListener):
                 "were asked for (`plumbline doctor` lists what there is)"
             )
         if not self.dry_run:
+            _hold_host()
             try:
                 self._claim_machine(testcases)
                 # What runs on a node of a sweep is its job's, whatever became of the sweep.
@@ -285,6 +289,23 @@ class Session(executors.TaskEventListener):
                 record.store(self.folder / "plan.json", json.dumps(plan, indent=1))
             except OSError as err:
                 raise Fault(_unwritable(self.folder, err)) from None
+
+    def withdraw(self) -> None:
+        """Takes back a session that was refused, of which nothing is to be told later."""
+        self.planned.clear()
+        _close_logs()
+        self._let_go()
+        with contextlib.suppress(OSError):
+            (self.folder / "reframe.log").unlink(missing_ok=True)
+
+    def _let_go(self) -> None:
+        """Lets others measure on this machine, and deal with the session."""
+        if self._lock:
+            # On a disk that turned read-only it stays, and names a process that is gone.
+            with contextlib.suppress(OSError):
+                (paths.results() / "measuring.holder").unlink(missing_ok=True)
+            self._lock.release()
+        leftovers.release(self.folder, self._running)
 
     def _found(self, line: str) -> None:
         """Tells what a killed session left, now and at the end."""
@@ -394,6 +415,9 @@ class Session(executors.TaskEventListener):
         self._closed = True
         _close_logs()
         if not self.planned:
+            # Refused: by :meth:`begin`, or by ReFrame itself before that.
+            with contextlib.suppress(OSError):
+                self.folder.rmdir()
             return self.exit_code
         if self.dry_run:
             self.write_survey()
@@ -427,12 +451,7 @@ class Session(executors.TaskEventListener):
             self.write_end()
         if self.records and not self.dry_run:
             print(f"plumbline: records: {self.folder / 'records.jsonl'}", flush=True)
-        if self._lock:
-            # On a disk that turned read-only it stays, and names a process that is gone.
-            with contextlib.suppress(OSError):
-                (paths.results() / "measuring.holder").unlink(missing_ok=True)
-            self._lock.release()
-        leftovers.release(self.folder, self._running)
+        self._let_go()
         if self.lost:
             # ReFrame's own exit code knows nothing of records.
             sys.stdout.flush()
@@ -516,6 +535,22 @@ def _surveyed(task, fields: dict) -> dict:
 def case_name(check: str, fields: dict) -> str:
     """A test case as ReFrame lists it, without the hash."""
     return f"{check} @{fields['system']}:{fields['partition']}+{fields['environment']}"
+
+
+def _hold_host() -> None:
+    """Refuses to measure another machine than the system: ``--system`` says what a host is, and
+    may be mistaken. A site with ways of its own to name a host (ReFrame's autodetection), and the
+    sweep of a node, know it better.
+
+    :raises Fault: if no pattern of the system fits this host's name.
+    """
+    system, host = rt.runtime().system, socket.gethostname()
+    known = configuration.ON_NODE in os.environ or "RFM_AUTODETECT_METHODS" in os.environ
+    if not known and not any(re.match(pattern, host) for pattern in system.hostnames):
+        raise Fault(
+            f"this host, {host}, is none of {system.name}: if it is, add it to `hostnames` in "
+            f"{paths.systems() / system.name}.yaml"
+        )
 
 
 def _left_out(testcases) -> list[str]:

@@ -49,11 +49,13 @@ def run(
     :arg arguments: ReFrame's own, without ``-r``; ``-c`` only for other checks than ours.
     :arg budget: seconds that the session may take; no limit if 0.
     :arg orphans: what becomes of jobs that a killed session left: ``cancel`` or ``keep``.
-    :raises Fault: if a check cannot be loaded, or the configuration is faulty.
+    :raises Fault: if a check cannot be loaded, there is no such system or mode, or the
+        configuration is faulty.
     """
     for option, why in REFUSED.items():
         if option in arguments:
             raise Fault(f"{option}: {why}")
+    arguments = _tagged(arguments)
     reference.loaded(paths.reference())
     waivers.loaded(paths.reference())
     named_checks = _values(arguments, "-c", "--checkpath")
@@ -67,7 +69,7 @@ def run(
     os.environ["PLUMBLINE_STRICT"] = "1" if strict else os.environ.get("PLUMBLINE_STRICT", "0")
     named = [f"--system={system}"] if system else []
     given = [] if named_checks else ["-c", str(paths.CHECKS)]
-    sys.argv = ["reframe", *given, *named, "-r", *_tagged(arguments)]
+    sys.argv = ["reframe", *given, *named, "-r", *arguments]
     from reframe.frontend.cli import main
 
     try:
@@ -95,13 +97,17 @@ def run(
 
 def _tagged(arguments: list[str]) -> list[str]:
     """A command line with tags in the place of modes, which are no more than these here: beside
-    ``--mode``, ReFrame 4.10.4 takes ``-p`` for one pattern more than all of them."""
+    ``--mode``, ReFrame 4.10.4 takes ``-p`` for one pattern more than all of them.
+
+    :raises Fault: if there is no such mode.
+    """
     found, words = [], iter(arguments)
     for word in words:
         option, equals, value = word.partition("=")
         if option == "--mode":
             value = value if equals else next(words, "")
-            word = f"--tag=^{value}$" if value in configuration.TAGS else f"--mode={value}"
+            configuration.check_mode(value)
+            word = f"--tag=^{value}$"
         found.append(word)
     return found
 

@@ -11,7 +11,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from plumbline import paths, session
+from plumbline import configuration, paths, session
 from plumbline.errors import Fault
 
 _CASE = re.compile(r"^- (?P<check>\S.*?) /[0-9a-f]+ @(?P<where>\S+)$", re.M)
@@ -46,8 +46,11 @@ class Case:
 def reframe(arguments: list[str], system: str | None = None, **env: str) -> str:
     """Runs ReFrame under Plumbline's configuration and gives what it prints.
 
-    :raises Fault: if it fails, or left out a check that it could not load; the text is its own.
+    :raises Fault: if there is no such system, or it fails, or left out a check that it could not
+        load; the text is then its own.
     """
+    if system:
+        configuration.check_system(system)
     settings = {"RFM_CONFIG_FILES": str(paths.SETTINGS), "RFM_COLORIZE": "0", **env}
     named = [f"--system={system}"] if system else []
     done = subprocess.run(

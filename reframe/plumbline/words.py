@@ -5,9 +5,10 @@ Names come from check files, schedulers and site files, and may hold anything.
 
 from __future__ import annotations
 
+import difflib
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 #: What Markdown, or GitLab's and GitHub's, gives a meaning: also a user, a milestone, a link. An
 #: underscore within a word emphasizes nothing; a colon makes addresses and emojis.
@@ -46,3 +47,9 @@ def some(names: Iterable[str], most: int = 3) -> str:
 def cell(value: object) -> object:
     """A value as a CSV cell: true and false as JSON writes them, anything else as it is."""
     return json.dumps(value) if isinstance(value, bool) else value
+
+
+def near(name: str, known: Collection[str]) -> str:
+    """The names that one was perhaps meant for, or else the first of those that there are."""
+    found = difflib.get_close_matches(name, known, 3)
+    return f"near: {', '.join(found)}" if found else f"there are: {some(known, 5)}"
