@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import errno
 import gzip
@@ -9,6 +10,7 @@ import json
 import os
 import platform
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -159,6 +161,19 @@ def test_what_cannot_be_removed_is_told(results: Path):
     code, _, err = run("prune", "--from", results, "--keep-stage=1d")
     (folder / "stage" / "a").chmod(0o700)
     assert code == 2 and "not removed" in err
+
+
+@pytest.mark.parametrize("wrong", ["19700101T000012Z-0a1b2c", "20991231T235959Z-0a1b2c"])
+def test_a_session_whose_clock_was_wrong_has_no_age(results: Path, wrong: str):
+    """It is not taken for old, and makes no other one old."""
+    sessions = {days: session(results, days) for days in (0, 20)}
+    odd = store(results, line(session=wrong))
+    (odd / "stage").mkdir()
+    rules = ["--keep-stage=14d", "--keep-sessions=30d"]
+    code, out, _ = run("prune", "--from", results, *rules)
+    assert code == 0 and f"{odd}: left alone" in out and "1 place" in out
+    assert (odd / "records.jsonl").exists() and (odd / "stage").exists()
+    assert left(sessions[0]) == WHOLE and left(sessions[20]) == WHOLE - {"stage"}
 
 
 # -- records from a log --------------------------------------------------------------------------
@@ -318,6 +333,21 @@ def test_without_locks_a_session_runs_as_long_as_its_file_is_there(
     assert not leftovers.running(folder)
 
 
+@contextlib.contextmanager
+def marked(session: Path, place: Path, **env: str) -> Iterator[subprocess.Popen]:
+    """A process that a session started, which works in a folder."""
+    env = {**os.environ, leftovers.MARK: os.path.realpath(session), **env}
+    child = subprocess.Popen(["sleep", "60"], cwd=place, env=env)
+    try:
+        # The variable is there once the child is the program.
+        while Path(f"/proc/{child.pid}/comm").read_text() != "sleep\n":
+            time.sleep(0.01)
+        yield child
+    finally:
+        child.kill()
+        child.wait()
+
+
 @pytest.mark.parametrize("host, boot, queue, theirs", [
     ("other", "b", "", True),
     # This host, since started again; and another name of the same kernel.
@@ -338,19 +368,10 @@ def test_a_session_of_another_host_is_left_to_that_host(
     folder = killed(results)
     job = {"job": "7", "cluster": "one"} if queue != "" else {"job": "", "cluster": ""}
     (folder / "running").write_text(json.dumps({"host": host, "boot": boot} | job))
-    child = subprocess.Popen(
-        ["sleep", "60"], env={**os.environ, leftovers.MARK: os.path.realpath(folder)}
-    )
-    try:
-        # The variable is there once the child is the program.
-        while Path(f"/proc/{child.pid}/comm").read_text() != "sleep\n":
-            time.sleep(0.01)
+    with marked(folder, folder) as child:
         told: list[str] = []
         leftovers.settle(results, "cancel", told.append)
         assert (child.poll() is None) == theirs
-    finally:
-        child.kill()
-        child.wait()
     assert leftovers.running(folder) == (folder / "running").exists() == theirs
     assert len(records_of(folder)) == (1 if theirs else 2)
     assert bool(leftovers.cut_off(results)) == theirs
@@ -410,7 +431,7 @@ def test_what_a_process_descends_from_is_not_ended(results: Path):
     done = subprocess.run(
         ["sh", "-c", 'sleep 60 & "$@"; echo "there: $?"', "sh", sys.executable, "-c", code,
          str(results)],
-        env={**os.environ, leftovers.MARK: os.path.realpath(folder)}, text=True,
+        cwd=folder, env={**os.environ, leftovers.MARK: os.path.realpath(folder)}, text=True,
         stdout=subprocess.PIPE,
     )  # fmt: skip
     assert done.stdout.endswith("there: 0\n") and "(sleep): ending them" in done.stdout, done
@@ -420,13 +441,64 @@ def test_a_process_that_may_not_be_ended_is_told(results: Path, monkeypatch: pyt
     """One that has become another user's, say."""
     folder = killed(results)
 
-    def kill(process: int, way: int):
+    def send(*_):
         raise PermissionError(errno.EPERM, "Operation not permitted")
 
-    monkeypatch.setattr(os, "kill", kill)
-    monkeypatch.setattr(leftovers, "_processes", lambda _: {folder.name: {7: "sleep"}})
-    with pytest.raises(Fault, match=rf"{folder.name}: process 7 \(sleep\) .* not be ended by this"):
+    monkeypatch.setattr(signal, "pidfd_send_signal", send)
+    with (
+        marked(folder, folder) as child,
+        pytest.raises(Fault, match=rf"process {child.pid} \(sleep\) .* not be ended by this user"),
+    ):
         leftovers.settle(results, "cancel", print)
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_a_daemon_that_left_its_sessions_folder_goes_on(results: Path, tmp_path: Path, ended: bool):
+    folder = killed(results)
+    stage = folder / "stage" / "case"
+    stage.mkdir(parents=True)
+    if ended:
+        (folder / "running").unlink()
+        (folder / "end.json").write_text("{}")
+    told: list[str] = []
+    with marked(folder, stage) as job, marked(folder, tmp_path) as daemon:
+        # What works there does so also once its folder is gone.
+        shutil.rmtree(stage)
+        leftovers.settle(results, "cancel", told.append)
+        assert job.poll() is not None and daemon.poll() is None
+    assert f"started do: {job.pid} (sleep): ending them" in told[0]
+    assert f"outside its folder: {daemon.pid} (sleep): left alone" in told[1]
+
+
+@pytest.mark.parametrize("pidfd", [True, False])
+def test_an_id_that_has_become_another_process_is_not_signalled(
+    results: Path, monkeypatch: pytest.MonkeyPatch, pidfd: bool
+):
+    """Between the look at all processes and the signal."""
+    folder = killed(results)
+
+    def unknown(_: int):
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    if not pidfd:
+        monkeypatch.setattr(os, "pidfd_open", unknown)
+    other = subprocess.Popen(["sleep", "60"])
+    stale = [{folder.name: {other.pid: "sleep"}}, {folder.name: {other.pid: "sleep"}}]
+    monkeypatch.setattr(
+        leftovers, "_processes", lambda *_, inside: stale.pop() if inside and stale else {}
+    )
+    try:
+        leftovers.settle(results, "cancel", print)
+        assert other.poll() is None
+    finally:
+        other.kill()
+        other.wait()
+    monkeypatch.undo()
+    if not pidfd:
+        monkeypatch.setattr(os, "pidfd_open", unknown)
+    with marked(folder, folder) as child:
+        leftovers.settle(results, "cancel", print)
+        assert child.poll() is not None
 
 
 def begun(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -544,15 +616,7 @@ def test_a_queue_that_cannot_be_asked_is_told(
 def test_processes_of_another_job_are_left_to_slurm(tmp_path: Path):
     session = tmp_path / "sessions" / "20260101T000000Z-000000"
     session.mkdir(parents=True)
-    env = {**os.environ, leftovers.MARK: os.path.realpath(session)}
-    env.pop("SLURM_JOB_ID", None)
-    alone, of_job = [
-        subprocess.Popen(["sleep", "60"], env=env | more) for more in ({}, {"SLURM_JOB_ID": "77"})
-    ]
-    try:
-        (found,) = leftovers._processes(tmp_path).values()
+    of_none = marked(session, session, SLURM_JOB_ID="")
+    with of_none as alone, marked(session, session, SLURM_JOB_ID="77"):
+        (found,) = leftovers._processes(tmp_path, inside=True).values()
         assert [*found] == [alone.pid]
-    finally:
-        for process in (alone, of_job):
-            process.kill()
-            process.wait()

@@ -250,6 +250,28 @@ def swept(folder: Path, monkeypatch, **states: tuple[str, str]) -> sweep.Sweep:
     return made
 
 
+def test_the_session_of_a_job_that_was_cut_off_is_not_taken_for_the_next_ones(
+    tmp_path: Path, monkeypatch
+):
+    """The session that found it killed has closed it."""
+    made = swept(tmp_path, monkeypatch, n1=("1", "2"))
+    (session,) = (tmp_path / "sessions").iterdir()
+    (session / "end.json").unlink()
+    assert made.state("n1").kind == "failed"
+    made.clear("n1")
+    (session / "end.json").write_text("{}")
+    assert made.state("n1").kind == "not reached"
+    # The next job ends before its session has begun, and another one's is there in the end.
+    made.claim("n1").mkdir()
+    (made.claim("n1") / "job").write_text("7")
+    (made.claim("n1") / "code").write_text("2")
+    state = made.state("n1")
+    assert (state.kind, state.session) == ("failed", ""), state
+    again = session.with_name("20261122T000009Z-000000")
+    shutil.copytree(session, again)
+    assert (made.state("n1").kind, made.state("n1").session) == ("measured", again.name)
+
+
 @pytest.mark.parametrize("states, code", [
     ({"n1": ("1", "0"), "n2": ("2", "0")}, 0),
     ({"n1": ("1", "0"), "n2": ("2", "1"), "n3": ("", "")}, 1),

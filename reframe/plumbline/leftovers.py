@@ -195,12 +195,15 @@ def settle(results: Path, orphans: str, say: Callable[[str], None]) -> None:
     """
     if orphans not in CHOICES:
         raise Fault(f"{ORPHANS}: {orphans!r} is not {' or '.join(CHOICES)}")
-    for name, left in _processes(results).items():
+    for name, left in _processes(results, inside=True).items():
         told = f"session {name} no longer runs, and processes that it started do: {_listed(left)}"
         if orphans == "keep":
             raise Fault(f"{told}; they would be measured too: end them, or say --orphans=cancel")
         say(f"{told}: ending them")
         _end(results, name)
+    for name, left in _processes(results, inside=False).items():
+        say(f"session {name} no longer runs, and processes that it started do, outside its folder: "
+            f"{_listed(left)}: left alone, as daemons; they are measured too")  # fmt: skip
     apart = []
     for path in sorted(results.glob(f"sessions/*/{_LOCK}")):
         folder = path.parent
@@ -221,31 +224,52 @@ def settle(results: Path, orphans: str, say: Callable[[str], None]) -> None:
 # -- processes -----------------------------------------------------------------------------------
 
 
-def _processes(results: Path) -> dict[str, dict[int, str]]:
+@dataclass(frozen=True)
+class _Process:
+    """A process that a session started.
+
+    :ivar inside: whether it works in the session's folder, as jobs do. One that somebody's program
+        started to outlive it has left it: daemon(3) goes to the root folder.
+    """
+
+    session: str
+    name: str
+    inside: bool
+
+
+def _process(results: Path, number: int) -> _Process | None:
+    """A process by its id; ``None`` if it may not be looked at, or no session of these results
+    started it. Those of another Slurm job than this one's are Slurm's to end: where jobs run on
+    this host too, the job may be one that is kept."""
+    sessions = os.path.realpath(results / "sessions") + "/"
+    proc = Path("/proc", str(number))
+    try:
+        environ = b"\0" + (proc / "environ").read_bytes()
+        name = (proc / "comm").read_text(errors="replace").strip()
+        place = (proc / "cwd").readlink()
+    except OSError:
+        return None
+    folder, job = (os.fsdecode(_value(environ, variable)) for variable in (MARK, "SLURM_JOB_ID"))
+    if not folder.startswith(sessions) or job not in ("", os.environ.get("SLURM_JOB_ID", "")):
+        return None
+    return _Process(folder.removeprefix(sessions), name, f"{place}/".startswith(f"{folder}/"))
+
+
+def _value(environ: bytes, variable: str) -> bytes:
+    """What a variable is in an environment; empty if it is not there."""
+    return environ.partition(f"\0{variable}=".encode())[2].partition(b"\0")[0]
+
+
+def _processes(results: Path, inside: bool) -> dict[str, dict[int, str]]:
     """Processes of sessions that no longer run: session -> id -> name. Those that may be looked at:
-    of the same user, all of them for root. Those of another Slurm job than this one's are Slurm's
-    to end: where jobs run on this host too, the job may be one that is kept."""
-    sessions = os.fsencode(os.path.realpath(results / "sessions") + "/")
-    wanted = b"\0" + MARK.encode() + b"=" + sessions
+    of the same user, all of them for root."""
     found: dict[str, dict[int, str]] = {}
     # A shell that a session started, or the script of its job, may have started this one.
-    ours, job = _line(), os.fsencode(os.environ.get("SLURM_JOB_ID", ""))
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            environ = b"\0" + (process / "environ").read_bytes()
-            name = (process / "comm").read_text(errors="replace").strip()
-        except OSError:
-            continue
-        _, there, after = environ.partition(wanted)
-        if there and int(process.name) not in ours and _job(environ) in (b"", job):
-            session = os.fsdecode(after.partition(b"\0")[0])
-            found.setdefault(session, {})[int(process.name)] = name
+    for number in {int(proc.name) for proc in Path("/proc").glob("[0-9]*")} - _line():
+        process = _process(results, number)
+        if process and process.inside == inside:
+            found.setdefault(process.session, {})[number] = process.name
     return {name: left for name, left in found.items() if not running(results / "sessions" / name)}
-
-
-def _job(environ: bytes) -> bytes:
-    """The Slurm job of a process; empty if it is of none."""
-    return environ.partition(b"\0SLURM_JOB_ID=")[2].partition(b"\0")[0]
 
 
 def _line() -> set[int]:
@@ -275,23 +299,46 @@ def _end(results: Path, name: str) -> None:
     """Ends the processes of a session, gently first."""
     for way in (signal.SIGTERM, signal.SIGKILL):
         deadline = time.monotonic() + _GRACE
-        left = _processes(results).get(name, {})
-        for process in left:
+        left = _processes(results, inside=True).get(name, {})
+        for number in left:
             try:
-                os.kill(process, way)
+                _signal(results, name, number, way)
             except ProcessLookupError:
                 continue
             except PermissionError:
                 raise Fault(
-                    f"session {name}: process {_listed({process: left[process]})} that it left may "
+                    f"session {name}: process {_listed({number: left[number]})} that it left may "
                     f"not be ended by this user: end it as root, or as the user it runs as"
                 ) from None
         while left and time.monotonic() < deadline:
             time.sleep(0.05)
-            left = _processes(results).get(name, {})
+            left = _processes(results, inside=True).get(name, {})
         if not left:
             return
     raise Fault(f"session {name}: its processes do not end: {_listed(left)}")
+
+
+def _signal(results: Path, session: str, number: int, way: int) -> None:
+    """Signals a process of a session, unless its id is another's by now.
+
+    :raises ProcessLookupError, PermissionError: as kill(2).
+    """
+    try:
+        held = os.pidfd_open(number)
+    except OSError as err:
+        if err.errno != errno.ENOSYS:
+            raise
+        held = -1  # Linux before 5.3
+    try:
+        now = _process(results, number)
+        if now and now.session == session:
+            if held < 0:
+                os.kill(number, way)
+            else:
+                signal.pidfd_send_signal(held, way)
+    finally:
+        if held >= 0:
+            os.close(held)
 
 
 # -- jobs ----------------------------------------------------------------------------------------

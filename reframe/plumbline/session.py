@@ -455,7 +455,7 @@ class Session(executors.TaskEventListener):
         if self.lost:
             # ReFrame's own exit code knows nothing of records.
             sys.stdout.flush()
-            os._exit(2)
+            os._exit(self.exit_code)
         return self.exit_code
 
     def write_end(self) -> None:

@@ -19,6 +19,12 @@ from pathlib import Path
 from plumbline import configuration, leftovers, record
 from plumbline.errors import Fault
 
+#: Before this there were no sessions: a clock that said so was not set yet.
+_FIRST = datetime.datetime(2020, 1, 1, tzinfo=datetime.timezone.utc)
+
+#: How far a clock may be ahead of another one.
+_AHEAD = datetime.timedelta(days=1)
+
 #: What a log is: ReFrame's own files, which nothing here reads again.
 LOGS = ("reframe.log", "report.json")
 
@@ -52,7 +58,8 @@ class Pruned:
 
 
 def prune(results: Path, rules: Rules, say: Callable[[str], None], dry_run: bool = False) -> Pruned:
-    """Removes or compresses what is older than the rules say; sessions that run are left alone.
+    """Removes or compresses what is older than the rules say; sessions that run are left alone, and
+    those whose clock was wrong, so that they have no age.
 
     :arg say: is told of each place.
     :arg dry_run: whether only to tell.
@@ -75,10 +82,14 @@ def prune(results: Path, rules: Rules, say: Callable[[str], None], dry_run: bool
         if folder.is_symlink() or not _is_session(folder) or leftovers.running(folder):
             continue
         try:
-            age = now - configuration.began(folder)
+            began = configuration.began(folder)
         except OSError as err:
             # Another one may have removed it meanwhile.
             done.faults.append(f"{folder}: {err.strerror or err}")
+            continue
+        age = now - began
+        if began < _FIRST or age < -_AHEAD:
+            say(f"{folder}: left alone: a clock was wrong, by which it began {began:%Y-%m-%d}")
             continue
         if rules.sessions and age > rules.sessions:
             each(folder, _removed, "removed")

@@ -142,17 +142,17 @@ class Sweep:
 
     def _session(self, node: str) -> tuple[str, bool]:
         """A node's session of this sweep, and whether it came to its end."""
-        name = _text(self.claim(node) / "session")
-        if not name:
-            for folder in reversed(record.sessions(paths.results())):
-                # A node's clock may be a little behind.
-                if folder.name[:8] < self.name[:8]:
-                    break
-                extras = _plan(folder).get("extras", {})
-                if (extras.get("sweep"), extras.get("node")) == (self.name, node):
-                    name = folder.name
-                    break
-        return name, bool(name) and (_sessions() / name / "end.json").is_file()
+        nodes = self.claim(node).parent
+        before = {_text(cut / "session") for cut in nodes.glob(f"{node}.cut-*")}
+        for folder in reversed(record.sessions(paths.results())):
+            # A node's clock may be a little behind.
+            if folder.name[:8] < self.name[:8]:
+                break
+            extras = _plan(folder).get("extras", {})
+            ours = (extras.get("sweep"), extras.get("node")) == (self.name, node)
+            if ours and folder.name not in before:
+                return folder.name, (folder / "end.json").is_file()
+        return "", False
 
     def _missing(self, session: str) -> list[str]:
         """Cases of the sweep that a session did not plan."""
@@ -164,8 +164,10 @@ class Sweep:
         return sorted(set(self.cases) - planned)
 
     def clear(self, node: str) -> None:
-        """Gives a node free whose job did not finish; what that left is kept beside it."""
+        """Gives a node free whose job did not finish; what that left is kept beside it. Its session
+        is named there: it may be closed by now, and is not to be taken for the next job's."""
         claim = self.claim(node)
+        (claim / "session").write_text(self._session(node)[0], encoding="utf-8")
         number = 1 + len([*claim.parent.glob(f"{node}.cut-*")])
         claim.rename(claim.with_name(f"{node}.cut-{number}"))
 
