@@ -16,6 +16,7 @@ import bench_history
 import duckdb
 import numpy as np
 import pytest
+import records
 from click.testing import CliRunner
 from conftest import BIN, valid
 from plumbline import history, paths, record
@@ -28,45 +29,31 @@ NIGHT = "20261101T010000Z-000001"
 
 
 def fom(value: float = 10.0, **fields: object) -> dict:
-    """A figure of merit as a record has it."""
-    return {
+    """A figure of merit as a record has it, of two samples."""
+    about = {
         "metric": "latency",
         "size": 8,
-        "at": "",
         "placement": "on-node",
-        "value": value,
         "unit": "us",
         "samples": [value, value + 1],
         "summary": {"min": value, "median": value, "mean": value, "max": value + 1, "std": 0.0},
-        "statistic": "median",
         "better": "lower",
         "verdict": "pass",
-        "near": False,
-        "waiver": None,
-        "reason": "",
-        "lower": None,
         "upper": 12.5,
         "reference": "r1",
-        "others": [],
-        "ceiling": None,
-        "headline": True,
-        **fields,
     }
+    return records.figure(value, **{**about, **fields})
 
 
 def line(second: int = 0, day: int = 1, foms: list[dict] | None = None, **fields: object) -> dict:
     """A record; its case ended some seconds after the day's first hour."""
     ended = datetime.datetime(2026, 11, day, 1) + datetime.timedelta(seconds=second)
-    return {
-        "schema": record.SCHEMA,
+    about = {
         "session": f"202611{day:02}T010000Z-{day:06x}",
         "time": f"{ended:%Y-%m-%dT%H:%M:%SZ}",
         "system": "alpha",
-        "partition": "cpu",
-        "environment": "gnu",
         "check": "osu_latency %placement=on-node",
         "case": "0123abcd @alpha:cpu+gnu",
-        "attempt": 0,
         "benchmark": "osu",
         "program": "osu_latency",
         "version": "7.5",
@@ -79,17 +66,11 @@ def line(second: int = 0, day: int = 1, foms: list[dict] | None = None, **fields
         "warmups": 1,
         "build": {"sha256": "a" * 64},
         "extras": {"maintenance": "before"},
-        "hosts": {},
-        "tasks": [],
-        "result": "pass",
-        "phase": None,
-        "reason": None,
-        "waiver": None,
         "output": "output/x",
         "seconds": {"total": 1.0, "samples": [0.5]},
         "foms": [fom()] if foms is None else foms,
-        **fields,
     }
+    return records.unheld(**{**about, **fields})
 
 
 def store(results: Path, *lines: dict | bytes | str, plan: int | None = 1, name: str = "") -> Path:

@@ -17,9 +17,10 @@ from pathlib import Path
 import junitparser
 import pytest
 import yaml
-from conftest import BIN, ROOT, Done, Testbed, records_of, stop
+from conftest import ROOT, Done, Testbed, records_of
+from halfway import PINGPONG, halfway
 from plumbline import nightly
-from test_faults import PINGPONG, wait_for
+from plumbline.errors import Fault
 from test_waivers import FAR, FIO, NEAR, refer
 
 #: A night without the inventory's rules, of one quick case.
@@ -133,19 +134,19 @@ def test_the_worst_counts():
 def running(
     make_testbed: Callable[..., Testbed],
 ) -> Iterator[tuple[Testbed, subprocess.Popen, Path]]:
-    """A night of which one case has ended, and the other one waits for the end of the test."""
     testbed = make_testbed("local")
-    release = testbed.folder / "release"
-    log = testbed.folder / "log"
-    testbed.environment("quick", "imb")
-    testbed.environment("waits", "imb", STANDIN_WAIT=release, STANDIN_LOG=log)
-    process = testbed.start(BIN / "plumbline", "nightly", "--no-strict", *PINGPONG)
-    try:
-        wait_for(lambda: log.exists() and any(map(records_of, testbed.session_folders())), process)
+    with halfway(testbed, "nightly", "--no-strict") as (process, release):
         yield testbed, process, release
-    finally:
-        release.touch()
-        stop(process)
+
+
+def test_nights_of_two_systems_share_a_results_folder(tmp_path: Path):
+    again = nightly._alone(tmp_path, "one")
+    with (
+        nightly._alone(tmp_path, "one"),
+        nightly._alone(tmp_path, "two"),
+        pytest.raises(Fault, match="a nightly of one runs already"),
+    ):
+        again.__enter__()
 
 
 def test_two_nights_at_once(running):
@@ -153,8 +154,8 @@ def test_two_nights_at_once(running):
     second = testbed.plumbline("nightly", "--no-strict", *PINGPONG)
     assert second.code == 2 and second.sessions == []
     (line,) = second.err.strip().splitlines()
-    named = rf"a nightly of local runs already, process {process.pid} on {platform.node()} since 20"
-    assert re.search(named, line)
+    named = rf"a nightly of local runs already, process {process.pid} on {platform.node()} since "
+    assert re.search(rf"{named}20\S+Z: this one ends$", line)
     release.touch()
     done = testbed.ended(process, set())
     assert done.code == 0, done.said
@@ -286,22 +287,17 @@ def test_records_that_turn_read_only(
     testbed = make_testbed("local")
     testbed.results = disk
     testbed.env["PLUMBLINE_RESULTS"] = str(disk)
-    release, log = testbed.folder / "release", testbed.folder / "log"
-    testbed.environment("quick", "imb")
-    testbed.environment("waits", "imb", STANDIN_WAIT=release, STANDIN_LOG=log)
-    process = testbed.start(BIN / "plumbline", "nightly", "--no-strict", *PINGPONG)
-    wait_for(lambda: log.exists() and any(map(records_of, testbed.session_folders())), process)
-    try:
-        # Not the file system itself, which stays writable while ReFrame's log is open.
-        for words in (["--bind", str(disk), str(disk)], ["-o", "remount,bind,ro", str(disk)]):
-            subprocess.run(["mount", *words], check=True)
-        release.touch()
-        done = testbed.ended(process, set())
-        # Another one does not even begin.
-        refused = testbed.plumbline("nightly", "--no-strict", *PINGPONG)
-    finally:
-        stop(process)
-        subprocess.run(["umount", "-l", str(disk)], check=True)
+    with halfway(testbed, "nightly", "--no-strict") as (process, release):
+        try:
+            # Not the file system itself, which stays writable while ReFrame's log is open.
+            for words in (["--bind", str(disk), str(disk)], ["-o", "remount,bind,ro", str(disk)]):
+                subprocess.run(["mount", *words], check=True)
+            release.touch()
+            done = testbed.ended(process, set())
+            # Another one does not even begin.
+            refused = testbed.plumbline("nightly", "--no-strict", *PINGPONG)
+        finally:
+            subprocess.run(["umount", "-l", str(disk)], check=True)
     assert done.code in (1, 2), done.said
     assert "Traceback" not in done.said, done.said
     assert "plumbline-record {" in done.out, done.said
@@ -331,19 +327,13 @@ def test_a_clock_that_jumps_back(make_testbed: Callable[..., Testbed]):
     hook = testbed.folder / "clock" / "sitecustomize.py"
     hook.parent.mkdir()
     hook.write_text(CLOCK)
-    jump, release, log = (testbed.folder / name for name in ("jump", "release", "log"))
-    testbed.environment("quick", "imb")
-    testbed.environment("waits", "imb", STANDIN_WAIT=release, STANDIN_LOG=log)
-    env = {"PYTHONPATH": hook.parent, "JUMP": jump}
+    jump = testbed.folder / "jump"
     before = testbed.session_folders()
-    process = testbed.start(BIN / "plumbline", "run", *PINGPONG, **env)
-    try:
-        wait_for(lambda: log.exists() and any(map(records_of, testbed.session_folders())), process)
+    env = {"PYTHONPATH": hook.parent, "JUMP": jump}
+    with halfway(testbed, "run", **env) as (process, release):
         jump.touch()
         release.touch()
         during = testbed.ended(process, before)
-    finally:
-        stop(process)
     assert during.code == 0, during.said
     assert [f["result"] for f in during.records] == ["pass", "pass"]
     assert re.search(r"the clock jumped by -7[12]\d\d s while it ran", during.out)

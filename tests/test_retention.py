@@ -1,34 +1,23 @@
-"""What is kept of old sessions, what a killed one left, and records taken back from a log."""
+"""What is kept of old sessions, and records taken back from a log."""
 
 from __future__ import annotations
 
 import contextlib
 import datetime
-import errno
 import gzip
 import json
 import os
-import platform
 import shutil
-import signal
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
-import fasteners
 import pytest
 from conftest import records_of
-from plumbline import configuration, leftovers, record
-from plumbline import session as sessions
-from plumbline import slurm as slurm_commands
-from plumbline.errors import Fault
+from plumbline import leftovers, record
 from plumbline.history import retention
 from test_history import line, run, store
-from test_sbatch import MISSING, SYSTEMS, Cluster, controller
 
 
 def session(results: Path, days: float, **fields: object) -> Path:
@@ -94,19 +83,24 @@ def test_records_go_only_when_that_is_asked_for(results: Path):
     assert code == 2 and "at least one rule" in err and "Traceback" not in err
 
 
+@contextlib.contextmanager
+def holding(path: Path) -> Iterator[None]:
+    """Another process holds a lock."""
+    code = "import fasteners, sys\n" \
+           "with fasteners.InterProcessLock(sys.argv[1]):\n" \
+           "    print(flush=True); sys.stdin.read()"  # fmt: skip
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        process.stdout.readline()
+        yield
+        process.stdin.close()
+
+
 def test_what_runs_is_left_alone_and_so_is_what_is_elsewhere(results: Path, tmp_path: Path):
     runs = session(results, 500)
     (runs / "running").touch()
-    holder = (
-        "import fasteners, sys; lock = fasteners.InterProcessLock(sys.argv[1]); "
-        "lock.acquire(); print(flush=True); sys.stdin.read()"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", holder, str(runs / "running")],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    ) as process:
-        process.stdout.readline()
+    with holding(runs / "running"):
         elsewhere = session(tmp_path / "other", 500)
         (results / "sessions" / elsewhere.name.replace("Z-", "Z-9")).symlink_to(elsewhere)
         linked = session(results, 499)
@@ -117,7 +111,6 @@ def test_what_runs_is_left_alone_and_so_is_what_is_elsewhere(results: Path, tmp_
         assert left(elsewhere) == WHOLE and (elsewhere / "stage" / "a").is_dir()
         # A folder that is a link is not followed, and that is told.
         assert code == 2 and str(linked / "stage") in err
-        process.stdin.close()
     code, _, _ = run("prune", "--from", results, "--keep-sessions=1d")
     assert code == 0 and not runs.exists()
 
@@ -214,6 +207,50 @@ def test_a_record_of_a_log_stays_among_the_sessions(results: Path, tmp_path: Pat
     assert not [*results.glob("records.jsonl")]
 
 
+def test_each_attempt_comes_back_once(results: Path, tmp_path: Path):
+    """Of a case that was run again, in a log that holds each line twice, as two journals make."""
+    first = line(case="b @alpha:cpu+gnu", result="fail")
+    again = line(case="b @alpha:cpu+gnu", second=5, attempt=1)
+    folder = store(results, line(case="a @alpha:cpu+gnu"))
+    log = tmp_path / "log"
+    lines = [f"plumbline-record {record.dumps(fields)}\n" for fields in (first, again)]
+    log.write_text("".join(lines * 2))
+    code, out, _ = run("recover", log, "--from", results)
+    assert code == 0 and "2 records taken, 2 were there already" in out
+    assert records_of(folder)[1:] == [first, again]
+
+
+def test_a_record_of_an_older_plumbline_comes_back_as_what_it_stands_for(
+    results: Path, tmp_path: Path
+):
+    now = line()
+    old = {key: value for key, value in now.items() if key != "waiver"} | {"schema": 2}
+    old["foms"] = [
+        {key: value for key, value in fom.items() if key not in ("better", "near", "waiver")}
+        for fom in now["foms"]
+    ]
+    log = tmp_path / "log"
+    log.write_text(f"plumbline-record {json.dumps(old)}\n")
+    code, _, err = run("recover", log, "--from", results)
+    assert code == 0, err
+    (folder,) = (results / "sessions").iterdir()
+    (found,) = records_of(folder)
+    assert found["schema"] == record.SCHEMA and found["foms"][0]["near"] is False
+
+
+def test_nothing_is_put_into_a_session_that_runs(results: Path, tmp_path: Path):
+    folder = store(results, line(case="a @alpha:cpu+gnu"))
+    (folder / "running").touch()
+    log = tmp_path / "log"
+    log.write_text(f"plumbline-record {record.dumps(line(case='b @alpha:cpu+gnu'))}\n")
+    with holding(folder / "running"):
+        code, _, err = run("recover", log, "--from", results)
+        assert code == 2 and f"{folder.name}: the session still runs" in err
+        assert len(records_of(folder)) == 1
+    assert run("recover", log, "--from", results)[0] == 0
+    assert len(records_of(folder)) == 2
+
+
 def test_a_result_takes_the_place_of_never_finished(results: Path, tmp_path: Path):
     lost = line(case="b @alpha:cpu+gnu")
     unfinished = lost | {"result": "unfinished", "foms": [], "reason": "killed"}
@@ -226,397 +263,3 @@ def test_a_result_takes_the_place_of_never_finished(results: Path, tmp_path: Pat
     log.write_text(f"plumbline-record {record.dumps(unfinished)}\n")
     assert run("recover", log, "--from", results)[0] == 0
     assert records_of(folder) == [lost]
-
-
-# -- what a killed session left ------------------------------------------------------------------
-
-
-def killed(results: Path, tail: bytes = b"", **plan: object) -> Path:
-    """A session that was killed: one of its two cases had ended."""
-    done = line(case="a @alpha:cpu+gnu")
-    folder = store(results, done, tail)
-    about = {"check": "c", "system": "alpha", "partition": "cpu", "environment": "gnu", "tags": []}
-    told = json.loads((folder / "plan.json").read_text())
-    told["cases"] = dict.fromkeys(("a @alpha:cpu+gnu", "b @alpha:cpu+gnu"), about)
-    (folder / "plan.json").write_text(json.dumps(told | plan))
-    (folder / "running").touch()
-    return folder
-
-
-def test_a_line_that_was_cut_off_is_taken_back(results: Path):
-    folder = killed(results, tail=b'{"schema":3,"sess')
-    told: list[str] = []
-    leftovers.settle(results, "cancel", told.append)
-    assert [f["result"] for f in records_of(folder)] == ["pass", "unfinished"]
-    assert any("cut off" in said for said in told)
-    assert not (folder / "running").exists()
-    # It belongs to the night on which it ran.
-    first, last = records_of(folder)
-    assert last["time"] == first["time"]
-    before = (folder / "records.jsonl").read_bytes()
-    leftovers.settle(results, "cancel", told.append)
-    assert (folder / "records.jsonl").read_bytes() == before
-
-
-def test_a_session_that_runs_is_not_settled(results: Path):
-    folder = killed(results)
-    holder = fasteners.InterProcessLock(folder / "running")
-    code = (
-        "import sys; from pathlib import Path; from plumbline import leftovers; "
-        "leftovers.settle(Path(sys.argv[1]), 'cancel', print)"
-    )
-    with holder:
-        done = subprocess.run(
-            [sys.executable, "-c", code, str(results)], capture_output=True, text=True
-        )
-    assert (done.returncode, done.stdout) == (0, ""), done.stderr
-    assert len(records_of(folder)) == 1
-
-
-def test_a_lock_that_others_look_at_is_had_all_the_same(tmp_path: Path, monkeypatch):
-    """Of hundreds of sessions that begin at once, each looks whether the others run."""
-    had = fasteners.InterProcessLock.trylock
-    looked = []
-
-    def trylock(lock):
-        if not looked:
-            # Another one took it for that of a session that was killed before its plan.
-            looked.append(tmp_path / "running")
-            looked[0].unlink()
-        return had(lock)
-
-    monkeypatch.setattr(fasteners.InterProcessLock, "trylock", trylock)
-    lock = leftovers.claim(tmp_path)
-    assert looked and lock and (tmp_path / "running").exists()
-    code = "import sys; from pathlib import Path; from plumbline import leftovers; " \
-           "sys.exit(not leftovers.running(Path(sys.argv[1])))"  # fmt: skip
-    assert subprocess.run([sys.executable, "-c", code, str(tmp_path)]).returncode == 0
-    leftovers.release(tmp_path, lock)
-    assert not leftovers.running(tmp_path)
-
-
-def test_a_lock_that_another_one_holds_for_a_moment_is_waited_for(tmp_path: Path):
-    code = "import sys, time, fasteners\n" \
-           "with fasteners.InterProcessLock(sys.argv[1]):\n" \
-           "    print('held', flush=True); sys.stdin.read(1)"  # fmt: skip
-    other = subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "running")],
-                             stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # fmt: skip
-    assert other.stdout.readline() == b"held\n"
-    soon = threading.Timer(0.2, other.stdin.close)
-    soon.start()
-    try:
-        lock = leftovers.claim(tmp_path)
-        assert lock and lock.acquired
-        leftovers.release(tmp_path, lock)
-    finally:
-        soon.join()
-        other.wait()
-
-
-@pytest.mark.parametrize("kind", [OSError, threading.ThreadError])
-def test_without_locks_a_session_runs_as_long_as_its_file_is_there(
-    results: Path, monkeypatch, kind: type
-):
-    """So that nobody ends its processes, or records its cases as never finished."""
-
-    def acquire(lock, *args, **options):
-        raise kind("no locks available")
-
-    monkeypatch.setattr(fasteners.InterProcessLock, "acquire", acquire)
-    folder = killed(results)
-    (folder / "running").unlink()
-    assert leftovers.claim(folder) is None
-    assert leftovers.running(folder)
-    leftovers.settle(results, "cancel", print)
-    assert len(records_of(folder)) == 1
-    leftovers.release(folder, None)
-    assert not leftovers.running(folder)
-
-
-@contextlib.contextmanager
-def marked(session: Path, place: Path, **env: str) -> Iterator[subprocess.Popen]:
-    """A process that a session started, which works in a folder."""
-    env = {**os.environ, leftovers.MARK: os.path.realpath(session), **env}
-    child = subprocess.Popen(["sleep", "60"], cwd=place, env=env)
-    try:
-        # The variable is there once the child is the program.
-        while Path(f"/proc/{child.pid}/comm").read_text() != "sleep\n":
-            time.sleep(0.01)
-        yield child
-    finally:
-        child.kill()
-        child.wait()
-
-
-@pytest.mark.parametrize("host, boot, queue, theirs", [
-    ("other", "b", "", True),
-    # This host, since started again; and another name of the same kernel.
-    (platform.node(), "b", "", False), ("other", "here", "", False),
-    # In a job of Slurm, which is gone, runs, or cannot be asked for.
-    ("other", "b", "8|RUNNING\n", False), ("other", "b", "7|RUNNING\n", True),
-    ("other", "b", None, True),
-])  # fmt: skip
-def test_a_session_of_another_host_is_left_to_that_host(
-    results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str, boot: str,
-    queue: str | None, theirs: bool,
-):  # fmt: skip
-    """Where each host has locks of its own, it looks like one that was killed."""
-    (tmp_path / "boot_id").write_text("here\n")
-    monkeypatch.setattr(leftovers, "_BOOT", tmp_path / "boot_id")
-    answers = {"squeue": queue, "scontrol": "ClusterName             = one\n"}
-    monkeypatch.setattr(slurm_commands, "ask", lambda *words, **_: answers[words[0]])
-    folder = killed(results)
-    job = {"job": "7", "cluster": "one"} if queue != "" else {"job": "", "cluster": ""}
-    (folder / "running").write_text(json.dumps({"host": host, "boot": boot} | job))
-    with marked(folder, folder) as child:
-        told: list[str] = []
-        leftovers.settle(results, "cancel", told.append)
-        assert (child.poll() is None) == theirs
-    assert leftovers.running(folder) == (folder / "running").exists() == theirs
-    assert len(records_of(folder)) == (1 if theirs else 2)
-    assert bool(leftovers.cut_off(results)) == theirs
-    if theirs:
-        (said,) = told
-        assert f"session {folder.name} on other: the next session on the same host" in said
-        assert leftovers.cut_off(results)[0].endswith("it may still run on other")
-
-
-@pytest.mark.parametrize("plan", ["", '{"cases": {"a', "[]", '{"cases": [1], "extras": {}}'])
-def test_a_plan_that_is_not_whole_is_told_once(results: Path, plan: str):
-    folder = killed(results)
-    (folder / "plan.json").write_text(plan)
-    told: list[str] = []
-    for _ in range(2):
-        leftovers.settle(results, "cancel", told.append)
-    (said,) = told
-    assert f"session {folder.name} was killed; its plan cannot be read" in said
-    assert len(records_of(folder)) == 1
-    (said,) = leftovers.cut_off(results)
-    assert said.startswith(f"{folder.name}: its plan cannot be read")
-
-
-def test_a_file_is_stored_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    path = tmp_path / "plan.json"
-    record.store(path, "whole")
-
-    def fsync(_: int):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", fsync)
-    with pytest.raises(OSError, match="No space"):
-        record.store(path, "more")
-    assert path.read_text() == "whole" and left(tmp_path) == {"plan.json"}
-
-
-def test_a_session_that_runs_says_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("SLURM_JOB_ID", "7")
-    lock = leftovers.claim(tmp_path)
-    told = json.loads((tmp_path / "running").read_text())
-    assert (told["host"], told["job"]) == (platform.node(), "7")
-    leftovers.release(tmp_path, lock)
-
-
-def test_a_session_that_came_to_its_end_was_not_killed(results: Path):
-    folder = killed(results)
-    (folder / "end.json").write_text("{}")
-    leftovers.settle(results, "cancel", print)
-    assert (folder / "end.json").read_text() == "{}" and not (folder / "running").exists()
-
-
-def test_what_a_process_descends_from_is_not_ended(results: Path):
-    """A shell that a killed session left, from which the next one is started."""
-    folder = killed(results)
-    code = "import sys; from pathlib import Path; from plumbline import leftovers; " \
-           "leftovers.settle(Path(sys.argv[1]), 'cancel', print)"  # fmt: skip
-    done = subprocess.run(
-        ["sh", "-c", 'sleep 60 & "$@"; echo "there: $?"', "sh", sys.executable, "-c", code,
-         str(results)],
-        cwd=folder, env={**os.environ, leftovers.MARK: os.path.realpath(folder)}, text=True,
-        stdout=subprocess.PIPE,
-    )  # fmt: skip
-    assert done.stdout.endswith("there: 0\n") and "(sleep): ending them" in done.stdout, done
-
-
-def test_a_process_that_may_not_be_ended_is_told(results: Path, monkeypatch: pytest.MonkeyPatch):
-    """One that has become another user's, say."""
-    folder = killed(results)
-
-    def send(*_):
-        raise PermissionError(errno.EPERM, "Operation not permitted")
-
-    monkeypatch.setattr(signal, "pidfd_send_signal", send)
-    with (
-        marked(folder, folder) as child,
-        pytest.raises(Fault, match=rf"process {child.pid} \(sleep\) .* not be ended by this user"),
-    ):
-        leftovers.settle(results, "cancel", print)
-
-
-@pytest.mark.parametrize("ended", [False, True])
-def test_a_daemon_that_left_its_sessions_folder_goes_on(results: Path, tmp_path: Path, ended: bool):
-    folder = killed(results)
-    stage = folder / "stage" / "case"
-    stage.mkdir(parents=True)
-    if ended:
-        (folder / "running").unlink()
-        (folder / "end.json").write_text("{}")
-    told: list[str] = []
-    with marked(folder, stage) as job, marked(folder, tmp_path) as daemon:
-        # What works there does so also once its folder is gone.
-        shutil.rmtree(stage)
-        leftovers.settle(results, "cancel", told.append)
-        assert job.poll() is not None and daemon.poll() is None
-    assert f"started do: {job.pid} (sleep): ending them" in told[0]
-    assert f"outside its folder: {daemon.pid} (sleep): left alone" in told[1]
-
-
-@pytest.mark.parametrize("pidfd", [True, False])
-def test_an_id_that_has_become_another_process_is_not_signalled(
-    results: Path, monkeypatch: pytest.MonkeyPatch, pidfd: bool
-):
-    """Between the look at all processes and the signal."""
-    folder = killed(results)
-
-    def unknown(_: int):
-        raise OSError(errno.ENOSYS, "Function not implemented")
-
-    if not pidfd:
-        monkeypatch.setattr(os, "pidfd_open", unknown)
-    other = subprocess.Popen(["sleep", "60"])
-    stale = [{folder.name: {other.pid: "sleep"}}, {folder.name: {other.pid: "sleep"}}]
-    monkeypatch.setattr(
-        leftovers, "_processes", lambda *_, inside: stale.pop() if inside and stale else {}
-    )
-    try:
-        leftovers.settle(results, "cancel", print)
-        assert other.poll() is None
-    finally:
-        other.kill()
-        other.wait()
-    monkeypatch.undo()
-    if not pidfd:
-        monkeypatch.setattr(os, "pidfd_open", unknown)
-    with marked(folder, folder) as child:
-        leftovers.settle(results, "cancel", print)
-        assert child.poll() is not None
-
-
-def begun(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A session that begins in a results folder, up to its plan."""
-    monkeypatch.setenv("PLUMBLINE_RESULTS", str(results))
-    monkeypatch.setattr(sessions, "_hold_host", lambda: None)
-    case = SimpleNamespace(partition=SimpleNamespace(scheduler=SimpleNamespace(is_local=True)))
-    made = sessions.Session("20261122T000000Z-00000f", dry_run=False, extras={})
-    made.folder.mkdir(parents=True)
-    made.begin([case])
-
-
-def test_a_file_system_without_locks_is_told(results: Path, monkeypatch: pytest.MonkeyPatch):
-    def trylock(lock):
-        raise OSError(errno.ENOLCK, "No locks available")
-
-    results.mkdir(exist_ok=True)
-    monkeypatch.setattr(fasteners.InterProcessLock, "trylock", trylock)
-    with pytest.raises(Fault, match=r"cannot be locked.*No locks available.*PLUMBLINE_RESULTS"):
-        begun(results, monkeypatch)
-
-
-@pytest.mark.parametrize("on_node", [False, True])
-def test_a_node_of_a_sweep_deals_with_nothing_that_others_left(
-    results: Path, monkeypatch: pytest.MonkeyPatch, on_node: bool
-):
-    """It would end the script of its own job, where the sweep was killed."""
-
-    def claim(folder: Path):
-        raise Fault("so far")
-
-    settled = []
-    monkeypatch.setattr(leftovers, "settle", lambda *_: settled.append(1))
-    monkeypatch.setattr(leftovers, "claim", claim)
-    monkeypatch.delenv(configuration.ON_NODE, raising=False)
-    if on_node:
-        monkeypatch.setenv(configuration.ON_NODE, "alpha:cpu")
-    results.mkdir(exist_ok=True)
-    with pytest.raises(Fault, match="so far"):
-        begun(results, monkeypatch)
-    assert bool(settled) != on_node
-
-
-def test_a_choice_that_is_none(results: Path):
-    with pytest.raises(Fault, match="PLUMBLINE_ORPHANS: 'drop' is not cancel or keep"):
-        leftovers.settle(results, "drop", print)
-
-
-def test_jobs_of_other_schedulers_are_told(results: Path):
-    folder = killed(results, schedulers=["flux-batch"])
-    told: list[str] = []
-    leftovers.settle(results, "cancel", told.append)
-    assert any("its jobs in flux-batch may still be there" in said for said in told)
-    assert any(
-        "flux-batch" in note for note in json.loads((folder / "end.json").read_text())["notes"]
-    )
-
-
-@pytest.fixture(scope="module")
-def slurm() -> Iterator[Cluster]:
-    """A real controller, whose nodes are off: a job stays in its queue."""
-    if MISSING:
-        pytest.skip(f"not installed: {', '.join(MISSING)} (apt-get install slurmctld munge)")
-    with controller(SYSTEMS[0]) as found:
-        yield found
-
-
-@pytest.mark.parametrize("orphans, extras, kept", [
-    ("cancel", {}, False), ("keep", {}, True), ("cancel", {"sweep": "one"}, True),
-])  # fmt: skip
-def test_jobs_of_slurm_are_found_and_cancelled(
-    results: Path, slurm: Cluster, monkeypatch: pytest.MonkeyPatch, orphans: str, extras: dict,
-    kept: bool,
-):  # fmt: skip
-    """Those of a sweep are sessions of their own, and are not."""
-    monkeypatch.setenv("SLURM_CONF", str(slurm.configuration))
-    folder = killed(results, schedulers=["slurm"], extras=extras)
-    elsewhere = results / "elsewhere"
-    jobs = []
-    for place in (folder / "stage" / "case", elsewhere):
-        place.mkdir(parents=True)
-        script = place / "rfm_job.sh"
-        script.write_text("#!/bin/bash\n#SBATCH --nodes=1 --time=10 --hold\nsleep 600\n")
-        said = subprocess.run(
-            ["sbatch", script.name], cwd=place, capture_output=True, text=True, check=False
-        )
-        assert said.returncode == 0, said.stderr
-        jobs.append(said.stdout.split()[-1])
-    told: list[str] = []
-    try:
-        leftovers.settle(results, orphans, told.append)
-        queue = subprocess.run(
-            ["squeue", "-h", "-o", "%i"], capture_output=True, text=True, check=True
-        ).stdout.split()
-        assert (jobs[0] in queue) == kept and jobs[1] in queue
-    finally:
-        subprocess.run(["scancel", *jobs], capture_output=True)
-    verb = "kept" if kept else "cancelling them"
-    assert f"session {folder.name} was killed; its jobs are still in the queue: {jobs[0]}: {verb}" \
-        in told  # fmt: skip
-    assert [f["result"] for f in records_of(folder)] == ["pass", "unfinished"]
-
-
-def test_a_queue_that_cannot_be_asked_is_told(
-    results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    folder = killed(results, schedulers=["slurm"])
-    monkeypatch.setenv("PATH", str(tmp_path))
-    told: list[str] = []
-    leftovers.settle(results, "cancel", told.append)
-    assert any("its jobs could not be looked for" in said and "squeue" in said for said in told)
-    assert len(records_of(folder)) == 2
-
-
-def test_processes_of_another_job_are_left_to_slurm(tmp_path: Path):
-    session = tmp_path / "sessions" / "20260101T000000Z-000000"
-    session.mkdir(parents=True)
-    of_none = marked(session, session, SLURM_JOB_ID="")
-    with of_none as alone, marked(session, session, SLURM_JOB_ID="77"):
-        (found,) = leftovers._processes(tmp_path, inside=True).values()
-        assert [*found] == [alone.pid]

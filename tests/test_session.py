@@ -277,7 +277,7 @@ def test_a_check_that_vanished_fails_the_session(testbed: Testbed):
     assert after.code == 1
     assert [fields["result"] for fields in after.records] == ["pass"]
     assert "vanished: gone @testbed:node+disk-io" in after.out
-    assert "lint --accept" in after.out
+    assert "`plumbline lint --system testbed --accept`" in after.out
 
 
 def test_a_case_that_no_longer_fits_its_system_vanishes(testbed: Testbed):

@@ -16,7 +16,7 @@ from pathlib import Path
 import big
 import cluster
 import pytest
-from conftest import BIN, CHECKS, ROOT, Testbed, records_of, stop
+from conftest import BIN, CHECKS, ROOT, Testbed, records_of, refused, stop
 from login_node import LoginNode
 from plumbline import configuration, session, slurm, survey, sweep
 from plumbline.cli.sweep import _expanded
@@ -374,6 +374,15 @@ def test_another_scheduler_is_refused(testbed: Testbed, scheduler: str):
     for nodes_option in ([], ["--nodes", "n[1-2]"]):
         done = testbed.plumbline("sweep", "--system", testbed.name, "node", *nodes_option)
         assert done.code == 2 and f"its scheduler is {scheduler}" in done.err, done.said
+
+
+def test_a_sweep_of_what_is_not_there_is_refused(testbed: Testbed):
+    testbed.environment("pip", features="imb")
+    for system, partition, says in [
+        ("testbad", "node", "testbad.yaml: no such system; near: testbed"),
+        ("testbed", "nodes", "testbed has no partition 'nodes'; it has node"),
+    ]:
+        refused(testbed.plumbline("sweep", "--system", system, partition), says)
 
 
 # -- what it costs --------------------------------------------------------------------------------

@@ -31,7 +31,8 @@ def read(system: str) -> dict[str, int] | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, AttributeError, TypeError) as err:
-        raise Fault(f"{path}: no inventory: {err}; `plumbline lint --accept` writes it") from None
+        mend = f"`plumbline lint --system {system} --accept` writes it"
+        raise Fault(f"{path}: no inventory: {err}; {mend}") from None
 
 
 def write(system: str, cases: dict[str, int]) -> Path:

@@ -144,17 +144,18 @@ def _against_inventory(ended: session.Session, there: set[str], strict: bool) ->
     """What the inventory has and the system no longer has, or no longer asserts, a line each."""
     system = next(iter(ended.planned.values()))["system"]
     expected = inventory.read(system)
-    path = inventory.path_of(system)
+    path, lint = inventory.path_of(system), f"plumbline lint --system {system}"
     if expected is None and strict:
-        return [f"strict: {path} is not there, so what should run is not known: `plumbline lint`"]
+        return [f"strict: {path} is not there, so what should run is not known: `{lint}`"]
     if expected is None:
-        ended.notes.append(f"{path} is not there: `plumbline lint` writes it, and the next session "
-                           f"is held against it")  # fmt: skip
+        ended.notes.append(
+            f"{path} is not there: `{lint}` writes it, and the next session is held against it"
+        )
         return []
     vanished = sorted(set(expected) - there)
     faults = [
         f"vanished: {case} is in {path} and is no longer there; mend the check or its system, or "
-        f"`plumbline lint --accept`"
+        f"`{lint} --accept`"
         for case in vanished
     ]
     if strict:

@@ -274,6 +274,7 @@ def resumed(name: str, jobs: int | None) -> Sweep:
 
 
 def _partition(system: str, name: str) -> dict:
+    configuration.check_system(system)
     content = configuration.read_system(paths.systems() / f"{system}.yaml")
     partitions = {found["name"]: found for found in content["systems"][0]["partitions"]}
     if name not in partitions:
