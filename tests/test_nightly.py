@@ -468,6 +468,11 @@ def _unit(name: str) -> configparser.ConfigParser:
 def test_the_units_of_systemd(tmp_path: Path):
     service, timer = _unit("service"), _unit("timer")
     assert service["Service"]["ExecStart"].split()[0].endswith("ci/nightly")
+    # systemd opens it before it makes any folder of the unit's own.
+    log = Path(service["Service"]["StandardOutput"].removeprefix("append:"))
+    assert log.parent == Path("/var/log")
+    # A SIGTERM to all of the unit would end the jobs, which is a fault of theirs.
+    assert service["Service"]["KillMode"] == "mixed"
     assert timer["Timer"]["OnCalendar"] and timer["Timer"]["Persistent"] == "true"
     if not shutil.which("systemd-analyze"):
         pytest.skip("systemd-analyze is not installed: the units were only read")
