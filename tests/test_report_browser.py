@@ -142,7 +142,15 @@ def test_no_page_is_wider_than_a_phone(pages, chromium):
     for name, path in kinds(pages).items():
         page = window.open(path)
         page.wait_for_timeout(100)
+        # What is open must fit too, within its own scroll bar.
+        page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")
+        page.wait_for_timeout(100)
         assert page.evaluate("document.documentElement.scrollWidth") <= 360, name
+        cut = page.evaluate(
+            "[...document.querySelectorAll('.row-main, .figure, .card')].filter("
+            "place => place.getBoundingClientRect().right > innerWidth).length"
+        )
+        assert cut == 0, name
     context.close()
     assert window.wrong == []
 
