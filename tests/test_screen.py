@@ -214,6 +214,14 @@ def test_a_node_that_was_not_measured_is_not_named():
     assert found(group).named == []
 
 
+@pytest.mark.parametrize("loss", [0.08, 0.15, 0.3])
+def test_a_link_has_its_whole_loss_and_its_pairs_none(loss):
+    fleet = Fleet(36, nights=3, slow={("link", "s03", "s07"): (1, loss)})
+    (one,) = found(fleet.pairs(), fleet).named
+    assert (one.kind, one.name, one.since) == ("link", ("s03", "s07"), "1")
+    assert one.size == pytest.approx(loss, abs=0.015)
+
+
 @pytest.mark.parametrize(("count", "said"), [(1, "1 node"), (4, "4 nodes")])
 def test_too_few_peers_are_told_and_not_judged(count, said):
     fleet = Fleet(23, nodes=count, nights=10, slow={("n000",): (5, 0.5)})
@@ -223,13 +231,14 @@ def test_too_few_peers_are_told_and_not_judged(count, said):
     assert screening.told == [f"9: too few peers to compare (fewest 5), not judged: {said}"]
 
 
-def test_small_partitions_are_judged_with_the_doubt_that_they_have():
-    """Six nodes: no false name in 200 of them, and a node at two thirds is found."""
+@pytest.mark.parametrize("nodes", [5, 6])
+def test_small_partitions_are_judged_with_the_doubt_that_they_have(nodes):
+    """No false name in 200 of them, and a node at two thirds is found, though it is no peer."""
     false = 0
     for seed in range(200):
-        false += len(found(Fleet(seed, nodes=6, nights=6).values()).named)
+        false += len(found(Fleet(seed, nodes=nodes, nights=6).values()).named)
     assert false == 0
-    fleet = Fleet(1, nodes=6, nights=12, slow={("n003",): (9, 0.33)})
+    fleet = Fleet(1, nodes=nodes, nights=12, slow={("n003",): (9, 0.33)})
     assert who(found(fleet.values())) == {("node", ("n003",))}
 
 

@@ -121,11 +121,20 @@ def by_link(night: Pairs, switches: np.ndarray, count: int) -> tuple[np.ndarray,
     one, other = switches[night.first], switches[night.second]
     across = (one != other) & (one >= 0) & (other >= 0) & night.told
     link = np.minimum(one, other)[across] * count + np.maximum(one, other)[across]
-    left = np.clip(night.residual[across], -4 * night.noise, 4 * night.noise)
+    left = _drawn_in(night.residual[across], link, night.noise)
     number = np.bincount(link, weights=night.repeats[across], minlength=count * count)
     total = np.bincount(link, weights=left * night.repeats[across], minlength=count * count)
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.where(number > 0, total / number, np.nan), number
+
+
+def _drawn_in(left: np.ndarray, link: np.ndarray, noise: float) -> np.ndarray:
+    """What is left over of pairs, where one far from the others across its link counts for little;
+    of fewer than three nobody knows which is."""
+    middle = np.zeros(len(left))
+    for one in np.flatnonzero(np.bincount(link) >= 3):
+        middle[link == one] = np.median(left[link == one])
+    return np.clip(left, middle - 4 * noise, middle + 4 * noise)
 
 
 @dataclass

@@ -121,7 +121,11 @@ def _test(values, factors, kinds, out, known, rate, least, floor) -> Night:
     nights, units = values.shape
     peers = np.where(out, np.nan, values)
     common, count = weather(peers, kinds, passes=2)
-    judged = np.isfinite(values[-1]) & ~known[-1] & (count[-1, kinds] >= FEWEST)
+    measured = np.isfinite(values[-1])
+    # One of the fewest may itself be far out, and is no peer then.
+    enough = np.bincount(kinds[measured], minlength=count.shape[1]) >= FEWEST
+    enough &= count[-1] >= FEWEST - 1
+    judged = measured & ~known[-1] & enough[kinds]
     residual = values - common[:, kinds]
     noise, freedom = _noise(peers - common[:, kinds], factors, floor)
     own = np.where(known, np.nan, residual)
