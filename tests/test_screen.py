@@ -507,19 +507,32 @@ def test_csv_has_a_row_for_each(tmp_path):
     assert (row["kind"], row["name"], row["night"], row["drain"]) == ("node", "n007", "6", "yes")
 
 
+HEAD = "night,node,value,better"
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("night,node,value\n1,n1,2\n", "no column better"),
+        ("night,node,value\n1,n1,2\n", ":1: no column better"),
         ("night,value,better\n1,2,higher\n", "no column node (or a and b)"),
-        ("night,node,value,better\n1,n1,fast,higher\n", ":2: value is 'fast': no number"),
-        ("night,node,value,better\n1,n1,0,higher\n", "finite and above 0"),
-        ("night,node,value,better\n1,n1,inf,higher\n", "finite and above 0"),
-        ("night,node,value,better\n1,n1,5,up\n", "say higher or lower"),
-        ("night,node,value,better\n1,,5,higher\n", "names no node"),
-        ("", "no column"),
-        ("night,node,value,better\n", "no value of a single node"),
-        ("night,node,value,better\n1,n1,,higher\n", "no value of a single node"),
+        (f"{HEAD}\n1,n1,fast,higher\n", ":2: value 'fast' is no number"),
+        (f"{HEAD}\n1,n1,1_0,higher\n", ":2: value '1_0' is no number"),
+        (f"{HEAD}\n1,n1,0,higher\n", ":2: value 0 is not finite and above zero"),
+        (f"{HEAD}\n1,n1,inf,higher\n", ":2: value inf is not finite and above zero"),
+        (f"{HEAD}\n1,n1,5,up\n", ":2: better 'up': say higher or lower"),
+        (f"{HEAD}\n1,n1,5,lower\n1,n2,5,higher\n", ":3: better 'higher', but line 2"),
+        (f"{HEAD}\n1,,5,higher\n", ":2: '' names no node"),
+        (f"{HEAD}\n1,n1:n1,5,higher\n", ":2: 'n1:n1' names no node, and no pair"),
+        (f"{HEAD}\n1,n1,5\n", ":2: 3 cells, not as many as"),
+        (f"{HEAD}\nlast,n1,5,higher\n", ":2: night 'last'"),
+        (f"{HEAD}\n-1,n1,5,higher\n", ":2: night -1: count nights from 0 on"),
+        (f"{HEAD}\n1,n1,5,higher\n2026-11-01,n1,5,higher\n", ":3: night 2026-11-01, but line 2"),
+        (f"{HEAD},value\n1,n1,5,higher,6\n", ":1: column value stands twice"),
+        (f"{HEAD}\n1,n1,5,higher\n".replace(",", ";"), "a comma, not ';'"),
+        ("", ":1: no column"),
+        (f"{HEAD}\n", "no value of a single node"),
+        (f"{HEAD}\n1,n1,,higher\n", "no value of a single node"),
+        (f"{HEAD}\n1,n1,nan,higher\n", "no value of a single node"),
     ],
 )
 def test_a_file_that_is_wrong_is_told_and_exit_2(tmp_path, text, said):
@@ -532,7 +545,26 @@ def test_a_file_that_is_wrong_is_told_and_exit_2(tmp_path, text, said):
 def test_a_file_that_is_not_there_or_no_text(tmp_path):
     assert command("--input", tmp_path / "none.csv").exit_code == 2
     (tmp_path / "in.csv").write_bytes(b"\xff\xfe\x00")
-    assert "cannot be read" in command("--input", tmp_path / "in.csv").stderr
+    assert "CSV in UTF-8" in command("--input", tmp_path / "in.csv").stderr
+
+
+def test_files_of_spreadsheets_and_of_several_figures(tmp_path):
+    """A byte order mark, ends of lines as Windows has them, blanks; columns in any order."""
+    text = (
+        "night, better, series, node, value\r\n1, higher, triad, n1, 5\r\n\r\n1,lower,lat,n1,2\r\n"
+    )
+    (tmp_path / "in.csv").write_bytes(b"\xef\xbb\xbf" + text.encode())
+    groups, _ = of_file(tmp_path / "in.csv")
+    assert [(one.label, one.better, one.values) for one in groups] == [
+        ("triad", "higher", {("1", ("n1",)): [5]}), ("lat", "lower", {("1", ("n1",)): [2]})
+    ]  # fmt: skip
+
+
+def test_a_pair_may_stand_in_node_and_has_no_gpu(tmp_path):
+    (tmp_path / "in.csv").write_text(f"{HEAD},gpu\n01,n10:n2,5,higher,3\n1,n2,6,higher,3\n")
+    ((group,), _) = of_file(tmp_path / "in.csv")
+    assert (group.pairs, group.values) == (
+        {("1", ("n2", "n10")): [5]}, {("1", ("n2", "3")): [6]})  # fmt: skip
 
 
 def test_a_retest_column_holds_a_value_or_says_that_a_row_is_one(tmp_path):

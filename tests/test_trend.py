@@ -385,6 +385,16 @@ def test_a_file_of_nights_prints_findings_as_json(tmp_path, broken):
     assert run("--input", path, "--online") == (code, out, "")
 
 
+def test_files_of_spreadsheets(tmp_path, broken):
+    """A byte order mark, ends of lines as Windows has them, blanks, and nan for a gap."""
+    path = write_nights(tmp_path / "n.csv", {"b": broken})
+    there = run("--input", path)
+    text = path.read_text().replace(",", ", ") + "b, 999, nan, higher\n"
+    path.write_bytes(b"\xef\xbb\xbf" + text.replace("\n", "\r\n").encode())
+    assert run("--input", path) == there
+    assert there[0] == 1
+
+
 def test_dates_are_printed_as_dates(tmp_path, broken):
     path = write_nights(tmp_path / "n.csv", {"b": broken}, dates=True)
     _, out, _ = run("--input", path)
@@ -437,7 +447,6 @@ HEAD = "series,night,value,better"
         ("", ":1: no column series, night, value, better"),
         ("series,night,value\na,1,2\n", ":1: no column better"),
         (f"{HEAD}\n", "no row"),
-        (f"{HEAD}\na,1,nan,higher\n", ":2: value nan"),
         (f"{HEAD}\na,1,inf,higher\n", ":2: value inf"),
         (f"{HEAD}\na,1,-3,higher\n", ":2: value -3"),
         (f"{HEAD}\na,1,0,higher\n", ":2: value 0"),
@@ -448,8 +457,16 @@ HEAD = "series,night,value,better"
         (f"{HEAD}\na,monday,2,higher\n", ":2: night 'monday'"),
         (f"{HEAD}\na,1,2,higher\na,2026-01-01,2,higher\n", ":3: night 2026-01-01: series 'a'"),
         (f"{HEAD}\n,1,2,higher\n", ":2: no series"),
-        (f"{HEAD}\na,1,2\n", ":2: not as many cells"),
-        (f"{HEAD}\na,1,2,higher,9\n", ":2: not as many cells"),
+        (f"{HEAD}\na,1,2\n", ":2: 3 cells, not as many as"),
+        (f"{HEAD}\na,1,2,higher,9\n", ":2: 5 cells, not as many as"),
+        (f"{HEAD}\na,1,1_01,higher\n", ":2: value '1_01' is no number"),
+        (f"{HEAD}\na,1_0,2,higher\n", ":2: night '1_0'"),
+        (f"{HEAD}\na,2026-W01-1,2,higher\n", ":2: night '2026-W01-1'"),
+        (f"{HEAD}\na,2026-02-30,2,higher\n", ":2: night '2026-02-30'"),
+        (f"{HEAD},value\na,1,2,higher,3\n", ":1: column value stands twice"),
+        (f"{HEAD}\na,1,2,higher\n".replace(",", ";"), "a comma, not ';'"),
+        (f"{HEAD}\na,1,2,higher\n".replace(",", "\t"), "a comma, not '\\t'"),
+        (f'{HEAD}\n"a,1,2,higher\n', ":2: unexpected end of data"),
         (f"{HEAD},retest\na,1,,higher,9\n", ":2: a retest without a value"),
     ],
 )

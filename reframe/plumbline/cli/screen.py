@@ -26,7 +26,7 @@ _COLUMNS = ("night", "kind", "name", "size", "confidence", "since", "until", "dr
 @selection_options
 @click.option("--input", "file", type=_FILE, metavar="FILE",
               help="Screen a CSV file instead: night, node, value, better; and gpu, or a and b for "
-                   "pairs; switch, or switch_a and switch_b.")  # fmt: skip
+                   "pairs; switch, or switch_a and switch_b; series.")  # fmt: skip
 @click.option("--topology", type=_FILE, metavar="FILE",
               help="Slurm's topology.conf: which switch a node is on.")  # fmt: skip
 @click.option("--format", "form", type=click.Choice(["text", "json", "csv"]),
@@ -55,8 +55,8 @@ def screen(sessions, select, source, file, topology, form, output, drain, retest
     else:
         groups, switches, code, shown = _of_history(sessions, select, source)
     if not groups:
-        raise Fault("no value of a single node, a GPU or a pair of nodes there: see "
-                    "docs/screening.md for what can be screened")  # fmt: skip
+        raise Fault(f"{file or 'the history'}: no value of a single node, a GPU or a pair of nodes "
+                    f"there: see docs/screening.md for what can be screened")  # fmt: skip
     found = screening.screen(groups, switches if known is None else known)
     named = [one for one in found.named if shown is None or one.until is None
              or one.night in shown]  # fmt: skip

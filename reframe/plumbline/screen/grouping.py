@@ -4,7 +4,6 @@ node is on."""
 from __future__ import annotations
 
 import collections
-import csv
 import math
 import re
 from collections.abc import Iterable
@@ -13,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from plumbline import paths
+from plumbline import csvfile, paths
 from plumbline.errors import Fault
 from plumbline.screen.peers import MEMORY
 from plumbline.series import Series
@@ -50,66 +49,87 @@ def of_file(path: Path) -> tuple[list[Group], dict[str, str]]:
     """The values of a CSV file, and the switches that it names.
 
     Columns: ``night, node, value, better``; for GPUs also ``gpu``; for pairs ``a`` and ``b`` in
-    place of ``node``; where switches are known ``switch``, or ``switch_a`` and ``switch_b``.
-    Several rows of one night and node are repeats; a ``retest`` column holds another value, or
-    says ``yes`` of a row that is one. A row without a value is left out.
+    place of ``node``; where switches are known ``switch``, or ``switch_a`` and ``switch_b``; where
+    there are several figures ``series``. Several rows of one night and node are repeats; a
+    ``retest`` column holds another value, or says ``yes`` of a row that is one. A row without a
+    value is left out.
 
     :raises Fault: if it cannot be read, lacks a column, or holds what is no value.
     """
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.DictReader(file)
-            rows = [(reader.line_num, row) for row in reader]
-            columns = [*(reader.fieldnames or [])]
-    except (OSError, UnicodeDecodeError, csv.Error) as err:
-        raise Fault(f"{path}: cannot be read: {err}") from None
+    rows = csvfile.read(path, _missing, "night, node (or a and b), value and better")
+    retests = {row.get("retest", "").lower() for _, row in rows}
+    given = _Given(values_of_retest=not retests <= _FLAGS | {""})
+    csvfile.each(path, rows, given.add)
+    groups = [group for group, _ in given.groups.values() if group.values or group.pairs]
+    return groups, given.switches
+
+
+def _missing(columns: list[str]) -> list[str]:
     missing = [name for name in ("night", "value", "better") if name not in columns]
-    if "node" not in columns and not {"a", "b"} <= {*columns}:
-        missing.append("node (or a and b)")
-    if missing:
-        raise Fault(f"{path}: no column {', '.join(missing)}")
-    retests = {(row.get("retest") or "").strip().lower() for _, row in rows}
-    values_of_retest = not retests <= _FLAGS | {""}
-    groups: dict[str, Group] = {}
-    switches: dict[str, str] = {}
-    for line, row in rows:
-        cells = {key: (row.get(key) or "").strip() for key in columns if key}
-        where = f"{path}:{line}"
-        if cells["better"] not in ("higher", "lower"):
-            raise Fault(f"{where}: better is {cells['better']!r}: say higher or lower")
-        group = groups.setdefault(cells["better"], Group("", cells["better"]))
-        unit = (cells.get("a", ""), cells.get("b", "")) if cells.get("a") else tuple(
-            cells.get("node", "").split(":"))  # fmt: skip
-        of, is_pair = group.values, len(unit) == 2
-        if is_pair:
-            of, ordered = group.pairs, tuple(sorted(unit, key=natural))
-            for node, name in zip(unit, ("switch_a", "switch_b"), strict=True):
-                if cells.get(name):
-                    switches[node] = cells[name]
-            unit = ordered
-        elif cells.get("switch"):
-            switches[unit[0]] = cells["switch"]
-        if len(unit) > 2 or not all(unit) or (is_pair and unit[0] == unit[1]):
-            raise Fault(f"{where}: {':'.join(unit)!r} names no node, and no pair of two")
-        if not is_pair and cells.get("gpu"):
-            unit = (*unit, cells["gpu"])
-        found = [cells["value"]] + ([cells["retest"]] if cells.get("retest") and (
-            values_of_retest) else [])  # fmt: skip
-        for text in found:
-            value = _value(text, where)
-            if value is not None:
-                of.setdefault((cells["night"], unit), []).append(value)
-    return [group for group in groups.values() if group.values or group.pairs], switches
+    there = "node" in columns or {"a", "b"} <= {*columns}
+    return missing if there else [*missing, "node (or a and b)"]
 
 
-def _value(text: str, where: str) -> float | None:
-    try:
-        value = float(text) if text else math.nan
-    except ValueError:
-        raise Fault(f"{where}: value is {text!r}: no number") from None
-    if math.isinf(value) or value <= 0:
-        raise Fault(f"{where}: value is {text!r}: a figure of merit is finite and above 0")
-    return None if math.isnan(value) else value
+@dataclass
+class _Given:
+    """What a file's rows say.
+
+    :ivar values_of_retest: whether the column ``retest`` holds values.
+    :ivar groups: by series, each with its first line.
+    :ivar nights: the kind of night that the file has, and the first line.
+    """
+
+    values_of_retest: bool
+    groups: dict[str, tuple[Group, int]] = field(default_factory=dict)
+    switches: dict[str, str] = field(default_factory=dict)
+    nights: tuple[type, int] | None = None
+
+    def add(self, line: int, row: dict[str, str]) -> None:
+        """Takes a row.
+
+        :raises ValueError: if something of it is wrong.
+        """
+        night = self._night(line, row["night"])
+        better, series = row["better"], row.get("series", "")
+        if better not in ("higher", "lower"):
+            raise ValueError(f"better {better!r}: say higher or lower")
+        group, first = self.groups.setdefault(series, (Group(series, better), line))
+        if group.better != better:
+            raise ValueError(
+                f"better {better!r}, but line {first} says {group.better!r}: say the same, or tell "
+                f"what was measured in a column series"
+            )
+        nodes = self._nodes(row)
+        if len(nodes) == 2:
+            of, unit = group.pairs, nodes
+        else:
+            of, unit = group.values, (*nodes, *filter(None, [row.get("gpu")]))
+        texts = {"value": row["value"], "retest": ""}
+        if self.values_of_retest:
+            texts["retest"] = row["retest"]
+        for column, text in texts.items():
+            value = csvfile.value(column, text)
+            if not math.isnan(value):
+                of.setdefault((night, unit), []).append(value)
+
+    def _night(self, line: int, text: str) -> str:
+        night = csvfile.night(text)
+        kind, first = self.nights = self.nights or (type(night), line)
+        if not isinstance(night, kind):
+            raise ValueError(f"night {night}, but line {first} has another kind: numbers or dates")
+        if isinstance(night, int) and night < 0:
+            raise ValueError(f"night {night}: count nights from 0 on")
+        return str(night)
+
+    def _nodes(self, row: dict[str, str]) -> tuple[str, ...]:
+        names = (row["a"], row["b"]) if row.get("a") else tuple(row.get("node", "").split(":"))
+        columns = ["switch"] if len(names) == 1 else ["switch_a", "switch_b"]
+        if not all(names) or len({*names}) != len(columns):
+            raise ValueError(f"{':'.join(names)!r} names no node, and no pair of two")
+        for node, column in zip(names, columns, strict=True):
+            if row.get(column):
+                self.switches[node] = row[column]
+        return tuple(sorted(names, key=natural))
 
 
 def of_series(found: Iterable[Series], last: str = "") -> list[Group]:
