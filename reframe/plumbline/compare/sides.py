@@ -67,8 +67,8 @@ def sessions_of(
     if last := re.fullmatch(r"last:(\d{1,6})", text):
         ended = [row for row in known if row.session not in unended]
         if not 1 <= int(last[1]) <= len(ended):
-            there = f"sessions that ended: {len(ended)}"
-            raise Fault(f"{side}: {text}: {there}: {_listed(ended)}")
+            there = f"{counted(len(ended), 'session')} ended"
+            raise Fault(f"{side}: {text}: name 1 to {len(ended)}, as {there}: {_listed(ended)}")
         return ended[-int(last[1]) :]
     if text.startswith("last:"):
         raise Fault(f"{side}: {text}: a number belongs behind it, as in last:5")
@@ -76,6 +76,8 @@ def sessions_of(
         first, _, end = text.partition("..")
         since = _moment(first, side, end=False) if first else None
         until = _moment(end, side, end=True) if end else None
+        if since is not None and until is not None and until <= since:
+            raise Fault(f"{side}: {text}: its end is before its start")
         found = [
             row
             for row in known
@@ -86,7 +88,9 @@ def sessions_of(
         found = [
             row
             for row in known
-            if all(fnmatch.fnmatchcase(row.extras.get(k, ""), value) for k, value in wanted)
+            if all(
+                k in row.extras and fnmatch.fnmatchcase(row.extras[k], value) for k, value in wanted
+            )
         ]
     else:
         found = _named(text, known, side)
