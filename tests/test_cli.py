@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
+import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -59,6 +62,28 @@ def test_parse_of_what_is_not_there(testbed: Testbed):
 def test_an_unknown_command_or_option(testbed: Testbed):
     assert testbed.plumbline("nosuch").code == 2
     assert testbed.plumbline("doctor", "--nosuch").code == 2
+
+
+@pytest.mark.parametrize("unread", [["stdout"], ["stdout", "stderr"]])
+def test_a_pipe_that_nobody_reads_is_no_regression(unread: list[str]):
+    """As of `plumbline ... | head -1`: 1 would say that something was found."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    program = "from plumbline.cli import main; main(['parse', 'imb', 'PATH'])"
+    path = OUTPUTS / ("PingPong.out" if unread == ["stdout"] else "none.out")
+    done = subprocess.run(
+        [sys.executable, "-c", program.replace("PATH", str(path))],
+        **{"stderr": subprocess.PIPE} | dict.fromkeys(unread, writer),
+    )
+    os.close(writer)
+    assert (done.returncode, done.stderr or b"") == (2, b"")
+
+
+def test_colours_are_for_a_terminal(testbed: Testbed):
+    testbed.environment("standin", "imb")
+    del testbed.env["RFM_COLORIZE"]
+    done = testbed.plumbline("run", "-n", "imb_p2p", "--mode=smoke")
+    assert "OK" in done.out and "\x1b" not in done.out
 
 
 # -- doctor --------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import datetime
 import os
 import re
 import secrets
+import sys
 import time
 from pathlib import Path
 
@@ -297,6 +298,7 @@ def gather(session: str, running: bool, full: bool, level: str = "verbose") -> d
             "report_file": str(folder / "report.json"),
             # The closing table shows the headline figures, the records all of them.
             "perf_info_level": "verbose",
+            "colorize": sys.stdout.isatty() and not os.environ.get("NO_COLOR"),
             # A foreign system can be listed where its module system is not installed; its modules'
             # conflicts are the module system's own to resolve.
             "resolve_module_conflicts": False,

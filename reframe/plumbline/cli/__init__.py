@@ -7,8 +7,10 @@ set-up, too little data).
 from __future__ import annotations
 
 import importlib
+import os
 import pkgutil
 import re
+import sys
 
 import click
 
@@ -30,6 +32,17 @@ class _Group(click.Group):
         return _summarized(getattr(importlib.import_module(f"{__name__}.{cmd_name}"), cmd_name))
 
     def invoke(self, ctx: click.Context):
+        try:
+            return self._invoke(ctx)
+        except BrokenPipeError:
+            # Of `plumbline trend | head -1`: click would exit with 1, which says regression. What
+            # is left to write has no reader.
+            nobody = os.open(os.devnull, os.O_WRONLY)
+            for stream in (sys.stdout, sys.stderr):
+                os.dup2(nobody, stream.fileno())
+            ctx.exit(2)
+
+    def _invoke(self, ctx: click.Context):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
