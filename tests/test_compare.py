@@ -147,8 +147,21 @@ def test_noise_that_could_hide_a_loss_is_too_little_data(lab: Lab):
         *("too little data", "not enough data", 2),
     )
     assert row["needed"] > 5 and row["detectable"] > 0.05
-    assert f"{row['needed']} sessions a side would tell" in lab.compare().stdout
+    assert row["needed"] > formats.FEASIBLE
+    assert "not even 100 sessions a side would tell: too noisy" in lab.compare().stdout
     assert lab.told("--loss=80")["verdict"] == "go"
+
+
+def test_figures_that_want_more_sessions_are_told_in_one_line(lab: Lab):
+    for day in range(1, 11):
+        off = 3 if day % 2 else -3
+        foms = [fom(100 + scale * off, metric=f"m{scale}") for scale in (1, 2, 9)]
+        lab.session(day, {"foms": foms})
+    needed = [row["needed"] for row in lab.told()["figures"]]
+    assert min(needed) < formats.FEASIBLE < max(needed)
+    out = lab.compare().stdout
+    assert out.count("would tell") == 1
+    assert f"{min(needed)} to more than 100 sessions a side would tell" in out
 
 
 def test_what_may_stay_untold_is_a_share_that_must_be_asked_for(lab: Lab):

@@ -21,6 +21,8 @@ from plumbline.words import cell, counted, escaped, printable, some
 
 #: Verdicts that the text shows only on request.
 COLLAPSED = ("unchanged", "only after")
+#: Sessions a side that nobody would wait for.
+FEASIBLE = 100
 _HEADS = ["verdict", "check", "figure", "placement", "n", "before", "after", "difference",
           "95 % interval", "p", "seen from"]  # fmt: skip
 #: Those that the text shows: a terminal is no wider, and the CSV has all.
@@ -95,11 +97,13 @@ def _details(found: Comparison) -> list[str]:
     """What the table has no column for, a line each; printable."""
     lines: list[str] = []
     alike: dict[tuple[str, str], list[str]] = {}
+    needed: dict[tuple[str, str], list[int]] = {}
     for row in found.rows:
         what = f"{row.key.check} @{row.place} {row.figure}"
         if row.verdict in ("too little data", "only before"):
-            more = f": {row.needed} sessions a side would tell" if row.needed else ""
-            alike.setdefault((row.verdict, f": {row.reason}{more}"), []).append(what)
+            alike.setdefault((row.verdict, f": {row.reason}"), []).append(what)
+            if row.needed:
+                needed.setdefault((row.verdict, f": {row.reason}"), []).append(row.needed)
         if row.together:
             told = f"{row.verdict} with its group, which moved as one"
             alike.setdefault((told, ""), []).append(what)
@@ -109,14 +113,27 @@ def _details(found: Comparison) -> list[str]:
             alike.setdefault((told, ""), []).append(what)
         if row.aside:
             lines.append(f"set aside, far off all others: {what}: {', '.join(row.aside)}")
-    for (told, reason), names in alike.items():
-        lines.append(f"{told}: {some(names)}{reason}")
+    for key, names in alike.items():
+        told, reason = key
+        lines.append(f"{told}: {some(names)}{reason}{_needed(needed.get(key, []))}")
     for case in found.unmeasured:
         results = ", ".join(f"{count} {result}" for result, count in case.results.items())
         before = f" ({case.before} before)" if case.before else " (none before)"
         where = f"in {counted(case.after, 'session')} after{before}"
         lines.append(f"not measured {where}: {case.case}: {results}: {case.reason}")
     return [printable(line) for line in [*lines, *found.notes]]
+
+
+def _needed(sessions: list[int]) -> str:
+    """How many sessions a side would tell of figures that have too little data."""
+    if not sessions:
+        return ""
+    least, most = min(sessions), max(sessions)
+    if least > FEASIBLE:
+        return f"; not even {FEASIBLE} sessions a side would tell: too noisy"
+    if most > FEASIBLE:
+        return f"; {least} to more than {FEASIBLE} sessions a side would tell"
+    return f"; {least if least == most else f'{least} to {most}'} sessions a side would tell"
 
 
 def _side(names: list[str]) -> str:
