@@ -69,6 +69,11 @@ class Osu(Benchmark):
     #:
     #: :type: :class:`bool`
     validate = variable(bool, value=True)
+
+    #: Iterations of each size, after a tenth as many for warm-up; 0 leaves both to OSU.
+    #:
+    #: :type: :class:`int`
+    iterations = variable(int, value=0)
     first_sample_seconds = 180
 
     tags = {"nightly", "maintenance"}
@@ -81,11 +86,21 @@ class Osu(Benchmark):
         if output.inputs["program"] != self.program:
             raise ParseError(f"{output.inputs['program']} ran, not {self.program}")
 
+    @property
+    def sized(self) -> bool:
+        """Whether the test has messages of many sizes."""
+        return "barrier" not in self.test and self.test not in ATOMICS
+
     def prepare(self):
-        if self.validate:
-            self.first_sample_opts = ["-c"]
-        # A single number is the largest size: what the smallest is, versions differ.
-        self.executable_opts = ["-m", str(self.largest)]
+        if self.sized:
+            if self.validate:
+                self.first_sample_opts = ["-c"]
+            # A single number is the largest size: what the smallest is, versions differ.
+            self.executable_opts = ["-m", str(self.largest)]
+        if self.iterations:
+            repeated = ["-i", str(self.iterations), "-x", str(self.iterations // 10)]
+            self.executable_opts += repeated
+            self.conditions = {**self.conditions, "iterations": str(self.iterations)}
 
 
 class PointToPoint(Osu):
@@ -208,12 +223,8 @@ class osu_one_sided(Osu):
     def figures(self) -> list[Figure]:
         metric = ONE_SIDED[self.test]
         # What one element is, an atomic test's type says: a character or 8 bytes.
-        sizes = [1] if self.test in ATOMICS else powers(1, self.largest)
+        sizes = powers(1, self.largest) if self.sized else [1]
         return [Figure(metric, size) for size in sizes]
-
-    def prepare(self):
-        if self.test not in ATOMICS:
-            super().prepare()
 
 
 class Collective(Osu):
@@ -228,7 +239,7 @@ class Collective(Osu):
 
     def figures(self) -> list[Figure]:
         sizes = [None]
-        if "barrier" not in self.test:
+        if self.sized:
             sizes = powers(4 if self.test in REDUCTIONS else 1, self.largest)
         return [Figure(metric, size) for metric in self.metrics() for size in sizes]
 
@@ -239,8 +250,7 @@ class Collective(Osu):
             self.headline = [self.metrics()[0]]
 
     def prepare(self):
-        if "barrier" not in self.test:
-            super().prepare()
+        super().prepare()
         if self.test in REDUCTIONS:
             # Sums of 1-byte characters overflow, which some libraries saturate and some wrap.
             self.executable_opts += ["-T", "mpi_float"]

@@ -83,3 +83,28 @@ def test_commscope_does_not_start_where_it_could_change_the_cpus(tmp_path: Path)
     assert done.returncode == 1
     assert done.stdout == ""
     assert str(setting) in done.stderr
+
+
+def test_osu_repeats_as_often_as_it_is_told(tmp_path: Path) -> None:
+    """What is repeated less is of another condition: it is not held against what was not."""
+    wanted = [
+        "-n",
+        "osu_p2p.*=latency%.*on-node|osu_one_sided.*=fop_latency%.*on-node|osu_collective.*barrier",
+    ]
+    told = [
+        word
+        for c in ("p2p", "one_sided", "collective")
+        for word in ("-S", f"osu_{c}.iterations=70")
+    ]
+    found = session(tmp_path, *wanted, *told, fault=None, system="eagle")
+    assert {f["check"].split()[0] for f in found.records} == {
+        "osu_p2p",
+        "osu_one_sided",
+        "osu_collective",
+    }
+    for fields in found.records:
+        assert fields["result"] == "pass", fields["reason"]
+        assert fields["conditions"]["iterations"] == "70"
+    scripts = [*found.folder.glob("output/**/rfm_job.sh")]
+    assert len(scripts) == len(found.records)
+    assert all(" -i 70 -x 7" in script.read_text() for script in scripts)
