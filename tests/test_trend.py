@@ -419,11 +419,13 @@ def test_many_series_on_all_cores_are_as_one_by_one(tmp_path, broken):
 
 
 def test_text_and_csv(tmp_path, broken):
-    path = write_nights(tmp_path / "n.csv", {"b": broken})
+    path = write_nights(tmp_path / "n.csv", {"a": flat(), "b": broken})
     code, out, _ = run("--input", path, "--format", "text")
     assert code == 1
-    assert "regression" in out
-    assert "plumbline: 1 finding in 1 series judged" in out
+    heads, series, finding, total = out.splitlines()
+    assert heads.split()[:3] == ["kind", "since", "found"] and series == "b"
+    assert finding.index("regression") == heads.index("kind")
+    assert total == "plumbline: 1 finding in 2 series judged"
     _, out, _ = run("--input", path, "--format", "csv")
     (row,) = csv.DictReader(out.splitlines())
     assert float(row["size"]) == pytest.approx(-0.07, abs=0.01)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
 import sys
 from dataclasses import asdict
@@ -14,7 +15,7 @@ from tabulate import tabulate
 
 from plumbline.cli.common import output_option, selection_options, tell, warn, write
 from plumbline.errors import Fault
-from plumbline.words import cell, counted
+from plumbline.words import cell, counted, printable
 
 
 @click.command()
@@ -88,7 +89,6 @@ def _csv(found) -> str:
 def _text(found) -> str:
     shown = [
         {
-            "series": row.series,
             "kind": row.kind + ("" if row.confirmed else " (unconfirmed)"),
             "since": row.start,
             "until": row.until or "",
@@ -96,20 +96,28 @@ def _text(found) -> str:
             "size": f"{row.size:+.1%}",
             "95 %": f"{row.low:+.1%} to {row.high:+.1%}" if row.low is not None else "",
             "still on": "yes" if row.on else "",
-            "build": row.build,
             "before": row.before,
             "after": row.after,
             "nodes": row.nodes,
+            "build": row.build,
         }
         for row in found.rows
     ]
-    # Columns that say nothing, as those of the sessions for an --input, are left out.
-    kept = [name for name in (shown[0] if shown else []) if any(row[name] for row in shown)]
-    table = [{name: row[name] for name in kept} for row in shown]
-    text = tabulate(table, headers="keys", tablefmt="plain", disable_numparse=True)
-    return (text + "\n" if shown else "") + (
-        f"plumbline: {counted(len(shown), 'finding')} in {found.judged} series judged"
-    )
+    lines = []
+    if shown:
+        # Columns that say nothing, as those of the sessions for an --input, are left out.
+        kept = [name for name in shown[0] if any(row[name] for row in shown)]
+        table = [{name: printable(str(row[name])) for name in kept} for row in shown]
+        heads, *rest = tabulate(
+            table, headers="keys", tablefmt="plain", disable_numparse=True
+        ).splitlines()
+        told = zip((row.series for row in found.rows), rest, strict=True)
+        # A series' name is longer than all columns: it has a line of its own.
+        for name, group in itertools.groupby(told, key=lambda one: one[0]):
+            lines += [printable(name), *(f"  {line.rstrip()}" for _, line in group)]
+        lines.insert(0, f"  {heads}")
+    lines.append(f"plumbline: {counted(len(shown), 'finding')} in {found.judged} series judged")
+    return "\n".join(lines)
 
 
 def _cells(row) -> dict:
