@@ -121,6 +121,25 @@ def test_slow_drifts_are_found():
     assert all(told)
     assert sum(any(f.kind == "drift" for f in one) for one in told) >= 25
     assert all(f.worse for one in told for f in one)
+    # The whole loss, until now, and not told twice.
+    sizes = [f.size for one in told for f in one if f.kind == "drift"]
+    assert len(sizes) <= 42
+    assert np.percentile(np.abs(np.array(sizes) + 0.10), 80) < 0.01
+
+
+@pytest.mark.parametrize("hindsight", [False, True])
+@pytest.mark.parametrize(
+    "fields",
+    [{"noise": "outlier", "change": "drift", "size": -0.1, "over": 20}, {"wander": 0.02}],
+)
+def test_nothing_is_found_before_it_began(fields, hindsight):
+    _, found = judged(Plan(level=0.02).but(**fields), 60, 8, hindsight=hindsight)
+    told = [one for several in found for one in several]
+    assert told
+    for one in told:
+        assert one.start <= one.detected <= (one.revised or one.detected)
+        assert one.start <= (one.end or one.start)
+        assert (one.size < 0) == one.worse
 
 
 # -- single rules ----------------------------------------------------------------------------------
@@ -208,6 +227,57 @@ def test_a_step_that_seemed_to_come_back_is_one_finding():
     values[63:66] /= 0.95
     (found,) = trend.judge(values, "higher").findings
     assert (found.kind, found.start, found.on) == ("regression", 60, True)
+
+
+def test_a_slow_loss_after_a_step_counts_in_its_size():
+    values = flat(180)
+    values[60:] *= 0.96
+    values[60:120] *= 1 - 0.02 * np.arange(60) / 60
+    values[120:] *= 0.98
+    found = trend.judge(values, "higher").findings
+    total = np.prod([1 + f.size for f in found]) - 1 if len(found) > 1 else found[0].size
+    assert total == pytest.approx(-0.06, abs=0.006)
+
+
+def test_an_outlier_bears_no_small_step_out():
+    """The newest night tells nothing of a step that it lies far beyond."""
+    told = 0
+    for seed in range(60):
+        values = flat(87, seed=100 + seed)
+        values[80:] *= 0.987
+        before = trend.judge(values[:-1], "higher").findings
+        values[-1] *= 0.8
+        after = [f for f in trend.judge(values, "higher").findings if f.confirmed]
+        told += len(after) - len(before)
+    assert told <= 1
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "detected"),
+    [
+        # The noise makes the second night's loss less than half of the first's.
+        (0.96, 1.05, 60),
+        # An outlier before a step is not the step.
+        (0.80, 1.00, 61),
+    ],
+)
+def test_a_report_stands_while_nights_are_off(first, second, detected):
+    values = flat(level=0.02)
+    values[[25, 45]] *= 0.8
+    values[60:62] = 90 * first, 90 * second
+    values[62:] *= 0.9
+    for hindsight in (False, True):
+        (found,) = trend.judge(values, "higher", hindsight=hindsight).findings
+        assert (found.kind, found.detected) == ("regression", detected)
+        assert found.start in (60, 61)
+        assert found.size == pytest.approx(-0.10, abs=0.03)
+
+
+def test_a_jump_is_found_also_where_nights_seem_to_wander():
+    # 10 % in noise of 2 %, after some nights that a wander explains better.
+    values = nights.make(Plan(noise="outlier", level=0.02, change="step", size=-0.10), 400, 14_000)
+    (found,) = trend.judge(values.values[353], "higher").findings
+    assert (found.kind, found.start) == ("regression", values.start[353])
 
 
 def test_two_steps_of_which_one_is_noise_are_no_drift():

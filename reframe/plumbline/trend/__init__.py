@@ -19,13 +19,13 @@ from plumbline.trend import watch
 from plumbline.trend.episode import Episode
 from plumbline.trend.watch import NIGHTS
 
-#: Nights on each side of a change that its size is taken from.
+#: Nights before a change, and last ones until the next, that its size is taken from.
 WINDOW = 30
 #: About how many independent chances a night has to look like a change.
 CHANCES = 30
 #: A later change back by at least this share ends a finding.
 BACK = 0.5
-#: Last nights that tell whether a change has slowly come back.
+#: Last nights that tell how far a drift went, and whether a change has slowly come back.
 RECENT = 14
 
 
@@ -134,6 +134,19 @@ def _wandered_back(logs: np.ndarray, usual: np.ndarray, episode: Episode) -> boo
     return left < 1 - BACK
 
 
+def _late(episode: Episode, following: int, hindsight: bool) -> list[slice]:
+    """Nights that a change's size is taken from, the first that lie to its side: of a lasting one
+    the last before the next change, since a loss may go on slowly."""
+    start = episode.start
+    if episode.kind == "pulse":
+        return [slice(start, (episode.end or start) + 1)]
+    drifts = episode.kind == "ramp"
+    known = episode.end if drifts else episode.sure
+    last = max(following if hindsight else known + 1, start + 1)
+    late = slice(max(last - (RECENT if drifts else WINDOW), start), last)
+    return [late] if drifts else [late, slice(start, min(last, start + WINDOW))]
+
+
 def _finding(episode, logs, usual, at, better, previous, following, hindsight) -> Finding:
     down = episode.size < 0
     worse = down if better == "higher" else better == "lower" and not down
@@ -141,17 +154,16 @@ def _finding(episode, logs, usual, at, better, previous, following, hindsight) -
     names = {"pulse": "transient", "ramp": "drift", "step": lasting, "suspect": "suspect"}
     early = slice(max(previous, episode.start - WINDOW), episode.start)
     before = logs[early][usual[early]]
-    if episode.kind == "pulse":
-        after = logs[episode.start : (episode.end or episode.start) + 1]
-    else:
-        last = following if hindsight else episode.detected + 1
-        after = logs[episode.start : max(min(last, episode.start + WINDOW), episode.start + 1)]
     size, low, high = episode.size, math.nan, math.nan
-    if episode.kind != "ramp" and len(before):
-        both = stats.shift(
-            before, after, inflate=math.sqrt(len(before) / stats.effective_size(before))
-        )
-        size, low, high = both.shift, both.low, both.high
+    for late in _late(episode, following, hindsight):
+        after = logs[late][usual[late] | (episode.kind == "pulse")]
+        if not len(before) or not len(after):
+            continue
+        inflate = math.sqrt(len(before) / stats.effective_size(before))
+        both = stats.shift(before, after, inflate=inflate)
+        if both.shift * episode.size > 0:
+            size, low, high = both.shift, both.low, both.high
+            break
     chance = CHANCES * distributions.chi2.sf(2 * max(episode.evidence, 0.0), 1)
     return Finding(
         kind=names[episode.kind],

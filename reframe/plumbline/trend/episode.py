@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass
@@ -29,3 +29,8 @@ class Episode:
     #: What held before: first night of that level, and the level.
     regime: int = 0
     before: float = 0.0
+    #: Night that dated it: a report may have stood before, unconfirmed.
+    sure: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.sure = self.detected

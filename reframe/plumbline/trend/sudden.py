@@ -16,6 +16,11 @@ if TYPE_CHECKING:
 #: must be so many sigma off, and each of the two at least so many.
 SUDDEN_SIGMAS, SUDDEN = 2.9, 0.056
 SECOND_MEAN, SECOND_EACH = 4.5, 2.2
+#: A report stands while the nights after it are beyond half of it, or noise makes the difference:
+#: they are so many sigma off, and at most so many from it.
+STANDS, DIFFERS = 2.0, 4.0
+#: A step that begins within so many nights of a report that still stands is what was reported.
+NEAR = 10
 #: A measurement so many sigma off is an outlier. Two of them in one night must be rarer than this
 #: (nats) for the two to bear a night out; before any measurement, so many of so many are assumed.
 APART, PAIR, PRIOR = 5.0, 10.5, (0.5, 60.0)
@@ -61,10 +66,12 @@ class Sudden:
         return outliers
 
     def last(self, night: int, off: float) -> int:
-        """Last night of the run that stays beyond half of it."""
-        beyond = (self.walker.x[night:] - self.walker.expected[night]) * np.sign(off)
-        inside = np.flatnonzero(beyond < abs(off) / 2)
-        return int(night + inside[0] - 1) if len(inside) else len(self.walker.x) - 1
+        """Last night of the run that stays beyond half of it, or that noise makes less."""
+        w = self.walker
+        beyond = (w.x[night:] - w.expected[night]) * np.sign(off)
+        noise = max(abs(off) - DIFFERS * w.sigma[night], STANDS * w.sigma[night])
+        inside = np.flatnonzero(beyond < min(abs(off) / 2, noise))
+        return int(night + inside[0] - 1) if len(inside) else len(w.x) - 1
 
     def told(self, night: int, off: float) -> bool:
         """Whether the night belongs to what had begun before it."""
@@ -76,7 +83,10 @@ class Sudden:
     def episode(self, night: int, last: int, off: float) -> Episode | None:
         """What came of it, if the report could stand from this night on."""
         for episode in self.walker.episodes:
-            near = abs(episode.start - night) <= 1 or episode.start < night <= episode.detected
+            near = (
+                night - 1 <= episode.start <= night + NEAR
+                or episode.start < night <= episode.detected
+            )
             near = near and episode.size * off > 0
             until = episode.detected if episode.kind == "step" else (episode.end or 0)
             if near and until <= last:

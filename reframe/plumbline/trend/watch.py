@@ -35,6 +35,8 @@ RETURN, RETURN_NIGHT = 8.0, 3.0
 #: A run of nights that are all so many sigma off is a change if chance outliers make one with less
 #: than this evidence (nats); a run of two nights with more.
 RUN_SIGMAS, RUN, RUN_OF_TWO = 3.0, 9.0, 11.5
+#: Where the nights wander, the first of the run is so many sigma off.
+RUN_WANDERS = 4.5
 #: Nights that the running reference is the median of.
 REFERENCE = 21
 #: A night so many sigma off is an outlier; so many that stood alone are left out together.
@@ -45,8 +47,10 @@ PRIOR = 0.5, 60.0
 #: before.
 MOST, WINDOW = 0.6, 30
 #: Evidence (nats) of a change's nights if each may be a chance outlier, so that none gives more
-#: than outliers are rare: where none of them stands out, and where one does.
-MIXED = 6.5, 11.0
+#: than outliers are rare.
+MIXED = 6.5
+#: An outlier lies anywhere within so many sigma.
+WIDE = 25.0
 #: Bounds of where outliers are clipped, in sigma.
 CLIP = 3.0, 3.5
 #: What each change costs (nats) against wander that explains all the nights without them.
@@ -77,6 +81,9 @@ def walk(logs: np.ndarray, second: np.ndarray | None = None) -> Walk:
     walker = Walker(combine(logs, second))
     walker.run()
     outliers = sudden.Sudden(walker, logs, second).apply()
+    for episode in walker.episodes:
+        # Dated later by the nights since, it had still begun when it was told.
+        episode.start = min(episode.start, episode.detected)
     walker.episodes.sort(key=lambda episode: (episode.start, episode.detected))
     return Walk(_merged(walker), outliers)
 
@@ -114,12 +121,14 @@ class _View:
     """The nights that a pass looks at; arrays of one item for each of them.
 
     :ivar at: the nights' indices. :ivar s: position of the regime's first night.
-    :ivar level: the level that ``y`` is counted from, of the regime.
+    :ivar level: the level of the regime, that ``raw`` is counted from. :ivar y: the same, with
+        outliers clipped.
     """
 
     at: np.ndarray
     s: int
     x: np.ndarray
+    raw: np.ndarray
     y: np.ndarray
     level: float
     rate: np.ndarray
@@ -182,9 +191,9 @@ class Walker:
         limit = np.clip(np.sqrt(-2 * np.log(rate)), *CLIP) * scale
         limit = np.maximum(limit, 2 * LEAST)
         y = np.clip(deviation, -limit, limit) + reference
-        y[:s] -= self.level[at][:s]
-        y[s:] -= level
-        return _View(at, s, x, y, level, rate, alone, np.abs(deviation) > limit)
+        base = np.where(np.arange(len(x)) < s, self.level[at], level)
+        far = np.abs(deviation) > limit
+        return _View(at, s, x, x - base, y - base, level, rate, alone, far)
 
     def next(self, regime: int, known: int, judged: int) -> tuple[int, int, int]:
         """Judges on from the night after `judged`, up to the first event, and notes it.
@@ -208,9 +217,10 @@ class Walker:
         run_start, run_size = _runs(view, found)
         for t in np.flatnonzero((step | pulse) & open_):
             step[t] = step[t] and _most(view, int(found.step_start[t]), t, found.step_size[t],
-                                        found.sigma[t])  # fmt: skip
+                                        found.sigma[t], found.step[t] - STEP)  # fmt: skip
             pulse[t] = pulse[t] and _most(view, int(found.pulse_start[t]), int(found.pulse_end[t]),
-                                          found.pulse_size[t], found.sigma[t])  # fmt: skip
+                                          found.pulse_size[t], found.sigma[t],
+                                          found.pulse[t] - PULSE)  # fmt: skip
         hits = np.flatnonzero((step | pulse | ramp | (run_start >= 0)) & open_)
         told = np.concatenate([[0, 0], np.cumsum(view.alone)[:-2]])
         left_out = np.flatnonzero((told >= ALONE) & open_)
@@ -296,7 +306,7 @@ class Walker:
         after = float(np.median(x[k : t + 1]))
         if last is not None and last.size * size < 0 and last in self.episodes:
             began = int(np.searchsorted(at, last.start))
-            if k - began <= BLIP and abs(after - last.before) < 0.4 * abs(before - last.before):
+            if 0 < k - began <= BLIP and abs(after - last.before) < 0.4 * abs(before - last.before):
                 return self.ended(last, int(at[k]), int(at[t]))
         self.episodes.append(episode)
         back = _came_back(x, k, t, before, after, float(found.sigma[t]))
@@ -359,27 +369,38 @@ def _went_on(blip: Episode, step: Episode, x: np.ndarray, now: int) -> bool:
     return lasts * was > 0 and step.size * was > 0 and abs(lasts) > BACK * abs(was)
 
 
-def _most(view: _View, start: int, end: int, size: float, sigma: float) -> bool:
-    """Whether most nights bear the change out, not a few that stand out."""
-    off = view.y[start : end + 1] - np.median(view.y[max(start - WINDOW, 0) : start])
-    off *= np.sign(size)
-    if np.median(off) < MOST * abs(size):
-        return False
+def _most(view: _View, start: int, end: int, size: float, sigma: float, spare: float) -> bool:
+    """Whether most nights bear the change out, not a few that stand out.
+
+    :param spare: evidence (nats) beyond what the change needs. A clipped night still counts as one
+        at the limit; what it gave more than an outlier does must not be what the change lives from.
+    """
+    nights, rate = slice(start, end + 1), view.rate[start]
+    before = np.median(view.y[max(start - WINDOW, 0) : start])
+    off, raw = ((part[nights] - before) * np.sign(size) / sigma for part in (view.y, view.raw))
     shift = abs(size) / sigma
-    each = np.minimum(shift * off / sigma - shift**2 / 2, -math.log(view.rate[start]))
-    return bool(each.sum() >= MIXED[int(view.clipped[start : end + 1].any())])
+    if np.median(off) < MOST * shift:
+        return False
+    gave = shift * off - shift**2 / 2
+    if np.minimum(gave, -math.log(rate)).sum() < MIXED:
+        return False
+    # Likelihoods of a night that is normal, or lies anywhere, relative to a normal one's height.
+    anywhere = math.log(rate / (1 - rate) * math.sqrt(2 * math.pi) / WIDE)
+    shift = max(shift, np.median(raw))
+    changed, none = (np.logaddexp(-(z**2) / 2, anywhere) for z in (raw - shift, raw))
+    return bool(np.maximum(gave - (changed - none), 0)[view.clipped[nights]].sum() <= spare)
 
 
 def _runs(view: _View, found: wander.Evidence) -> tuple[np.ndarray, np.ndarray]:
     """For nights that end a run of nights far off on one side: where it began (else -1), its size.
 
-    Only where the nights do not wander: there the likelihood has to say it."""
+    Where the nights wander, the likelihood has to say it, unless the run begins with a jump."""
     n = len(view.x)
     expected = found.expected.copy()
     expected[view.s :] += view.level
     start, size = np.full(n, -1), np.zeros(n)
     far = (view.x - expected) / found.sigma
-    for begin in np.flatnonzero((np.abs(far) > RUN_SIGMAS) & ~found.wanders):
+    for begin in np.flatnonzero(np.abs(far) > np.where(found.wanders, RUN_WANDERS, RUN_SIGMAS)):
         surprise = -math.log(view.rate[begin])
         need = 2 if 2 * surprise >= RUN_OF_TWO else max(3, math.ceil(RUN / surprise))
         t = begin + need - 1
@@ -422,7 +443,8 @@ def _merged(walker: Walker) -> list[Episode]:
             continue
         if last.kind != "ramp":
             last.kind, last.first, last.revised = "ramp", last.kind, episode.detected
-        last.end = episode.detected
+        last.detected = min(last.detected, episode.detected)
+        last.end = max(last.end or 0, episode.detected)
         last.size += episode.size
         last.evidence = max(last.evidence, episode.evidence)
     return found
@@ -431,6 +453,9 @@ def _merged(walker: Walker) -> list[Episode]:
 def _one_drift(x: np.ndarray, first: Episode, then: Episode) -> bool:
     if first.size * then.size <= 0 or not (first.confirmed and then.confirmed):
         return False
+    if "ramp" in (first.kind, then.kind) and then.start <= max(first.detected, first.end or 0):
+        # Seen again, after wander had seemed to explain it.
+        return True
     if then.start - (first.end or first.start) > STAIRS:
         return False
     part = stats.hampel(x[first.regime : then.detected + 1])
