@@ -83,7 +83,7 @@ def planned(env: dict[str, str], *arguments: str) -> Plan:
         env=os.environ | env, capture_output=True, text=True, check=True,
     ).stdout  # fmt: skip
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    found = re.search(r"(\d+) job\(s\), (\d+) queued at once; at most ([\d.]+) node-hours", said)
+    found = re.search(r"(\d+) jobs?, (\d+) queued at once; at most ([\d.]+) node-hours", said)
     seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return Plan(int(found[1]), int(found[2]), float(found[3]), seconds)
 

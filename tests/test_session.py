@@ -151,7 +151,7 @@ def test_the_plan_is_written_and_the_cost_is_said_before_the_first_job(measured:
     assert planned["check"] == fields["check"] and planned["nodes"] == 1
     samples = (measured.session / fields["output"] / "samples.txt").read_text().splitlines()
     assert path.stat().st_mtime <= float(samples[0].split()[2])
-    cost = re.search(r"1 job\(s\), 1 queued at once; at most 0\.08 node-hours", measured.out)
+    cost = re.search(r"1 job, 1 queued at once; at most 0\.08 node-hours", measured.out)
     assert cost and cost.start() < measured.out.index("[ RUN ")
 
 
