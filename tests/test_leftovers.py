@@ -20,7 +20,7 @@ from types import SimpleNamespace
 import fasteners
 import pytest
 from conftest import records_of
-from plumbline import configuration, leftovers, record
+from plumbline import configuration, leftovers, record, refusals
 from plumbline import session as sessions
 from plumbline import slurm as slurm_commands
 from plumbline.errors import Fault
@@ -307,7 +307,7 @@ def test_an_id_that_has_become_another_process_is_not_signalled(
 def begun(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A session that begins in a results folder, up to its plan."""
     monkeypatch.setenv("PLUMBLINE_RESULTS", str(results))
-    monkeypatch.setattr(sessions, "_hold_host", lambda: None)
+    monkeypatch.setattr(refusals, "hold_host", lambda: None)
     case = SimpleNamespace(partition=SimpleNamespace(scheduler=SimpleNamespace(is_local=True)))
     made = sessions.Session("20261122T000000Z-00000f", dry_run=False, extras={})
     made.folder.mkdir(parents=True)

@@ -25,7 +25,7 @@ from pathlib import Path
 
 import junitparser
 
-from plumbline import configuration, leftovers, paths, survey
+from plumbline import configuration, leftovers, paths, refusals, survey
 from plumbline.errors import Fault
 from plumbline.export import UNASSERTED
 from plumbline.history import History, SessionRow, retention
@@ -145,10 +145,7 @@ def _alone(folder: Path, system: str) -> Iterator[int]:
         folder.mkdir(parents=True, exist_ok=True)
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as err:
-        raise Fault(
-            f"{path}: cannot be written ({err.strerror}): free the disk, or set PLUMBLINE_RESULTS "
-            f"to a folder that can be"
-        ) from None
+        raise Fault(refusals.unwritable(path, err)) from None
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

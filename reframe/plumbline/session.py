@@ -14,16 +14,13 @@ import json
 import logging
 import os
 import re
-import socket
 import sys
-import threading
 import time
 import warnings
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 
-import fasteners
 import reframe.core.fields
 import reframe.core.runtime as rt
 import reframe.core.variables
@@ -43,12 +40,11 @@ from plumbline import (
     placement,
     record,
     reference,
+    refusals,
     slurm_jobs,
-    system,
     waivers,
 )
 from plumbline.errors import Fault
-from plumbline.table import SITE
 from plumbline.words import counted
 
 #: The session of this process, once ReFrame's configuration is loaded.
@@ -66,11 +62,11 @@ def configure(argv: list[str]) -> dict:
     name = configuration.session_id()
     full, level = configuration.asked_for("full", argv[1:]), configuration.log_level(argv[1:])
     site = configuration.gather(name, running, full, level)
-    _hold_references(site)
+    refusals.hold_references(site)
     # A log that cannot be written (a full disk) must not bury the verdicts under tracebacks.
     logging.raiseExceptions = False
     if current is None:
-        current = Session(name, dry_run="--dry-run" in argv, extras=_extras(argv))
+        current = Session(name, dry_run="--dry-run" in argv, extras=refusals.extras(argv))
         current.announced = running
         watch(current)
         slurm_jobs.watch()
@@ -92,49 +88,6 @@ def _warning_unless_suppressed(message: str, from_version: str = "0.0.0") -> Non
     action, *_, kind = next(iter(warnings.filters))[:3]
     if (action, kind) != ("ignore", ReframeDeprecationWarning):
         user_deprecation_warning(message, from_version)
-
-
-def _hold_references(site: dict) -> None:
-    """Refuses tables with rows that no case could ever meet: they would assert less than it seems.
-
-    A facility that keeps its systems elsewhere need not have those of the papers.
-    """
-    tables = reference.loaded(paths.reference()).tables
-    waivers.loaded(paths.reference())
-    elsewhere = "PLUMBLINE_SYSTEMS" in os.environ
-    rows = [row for row in tables.rows.values() if row.source == SITE or not elsewhere]
-    systems = {
-        found["name"]: {
-            "systems": [found],
-            "environments": [
-                environment
-                for environment in site["environments"]
-                if found["name"] in environment["target_systems"]
-            ],
-        }
-        for found in site["systems"]
-    }
-    faults = list(system.faults_of_rows(rows, tables, systems))
-    if faults:
-        raise Fault("\n".join(faults))
-
-
-def _extras(argv: list[str]) -> dict[str, str]:
-    """What ``--session-extras`` says, as ReFrame reads it.
-
-    :raises Fault: if a part has no ``=``: ReFrame would measure, and break when it stores that.
-    """
-    pairs = {}
-    for index, argument in enumerate(argv):
-        option, equals, value = argument.partition("=")
-        if option == "--session-extras":
-            value = value if equals else "".join(argv[index + 1 : index + 2])
-            for part in value.split(","):
-                if "=" not in part:
-                    raise Fault(f"--session-extras {value}: {part!r} is no KEY=VALUE")
-                name, _, text = part.partition("=")
-                pairs[name] = text
-    return pairs
 
 
 def watch(session: Session) -> None:
@@ -223,33 +176,17 @@ class Session(executors.TaskEventListener):
         :raises Fault: if nothing is selected, the system is another machine, or another session
             measures on this one.
         """
-        if not self.announced:
-            raise Fault(
-                "an abbreviated option was not understood: write --run or --dry-run in full"
-            )
-        if not testcases:
-            raise Fault(
-                "no test case is selected: check the names, tags, system and environments that "
-                "were asked for (`plumbline doctor` lists what there is)"
-            )
+        refusals.hold_selection(testcases, self.announced)
         if not self.dry_run:
-            _hold_host()
-            try:
-                self._claim_machine(testcases)
+            refusals.hold_host()
+            with refusals.of_file_system(paths.results()):
+                self._lock = refusals.claim_machine(testcases, self.name)
                 # What runs on a node of a sweep is its job's, whatever became of the sweep.
                 if configuration.ON_NODE not in os.environ:
                     leftovers.settle(
                         paths.results(), os.environ.get(leftovers.ORPHANS, "cancel"), self._found
                     )
                 self._running = leftovers.claim(self.folder)
-            except OSError as err:
-                raise Fault(_unwritable(paths.results(), err)) from None
-            except threading.ThreadError as err:
-                # What fasteners makes of a file system without locks.
-                raise Fault(
-                    f"{paths.results()}: cannot be locked ({err}): set PLUMBLINE_RESULTS to a "
-                    f"folder on a file system with locks"
-                ) from None
             self._note_clock()
             os.environ[leftovers.MARK] = os.path.realpath(self.folder)
         jobs, node_hours, of_partition = 0, 0.0, Counter()
@@ -284,11 +221,9 @@ class Session(executors.TaskEventListener):
                 "schedulers": sorted({_scheduler(testcase) for testcase in testcases}),
                 "cases": self.planned,
             }
-            try:
+            with refusals.of_file_system(self.folder):
                 self.folder.mkdir(parents=True, exist_ok=True)
                 record.store(self.folder / "plan.json", json.dumps(plan, indent=1))
-            except OSError as err:
-                raise Fault(_unwritable(self.folder, err)) from None
 
     def withdraw(self) -> None:
         """Takes back a session that was refused, of which nothing is to be told later."""
@@ -301,10 +236,7 @@ class Session(executors.TaskEventListener):
     def _let_go(self) -> None:
         """Lets others measure on this machine, and deal with the session."""
         if self._lock:
-            # On a disk that turned read-only it stays, and names a process that is gone.
-            with contextlib.suppress(OSError):
-                (paths.results() / "measuring.holder").unlink(missing_ok=True)
-            self._lock.release()
+            refusals.release_machine(self._lock)
         leftovers.release(self.folder, self._running)
 
     def _found(self, line: str) -> None:
@@ -321,26 +253,6 @@ class Session(executors.TaskEventListener):
                 f"the clock stands before the start of session {later}: sessions are in the order "
                 f"of their clocks, which is not the one in which they ran"
             )
-
-    def _claim_machine(self, testcases) -> None:
-        """Two sessions that measure on one machine would measure each other. On a node of a sweep
-        its job has the node for itself, and shares the results' folder with the others."""
-        if configuration.ON_NODE in os.environ:
-            return
-        if not any(testcase.partition.scheduler.is_local for testcase in testcases):
-            return
-        path = paths.results() / "measuring.lock"
-        # Beside the lock: closing a file of its own would let go of a process' lock on it.
-        holder = path.with_suffix(".holder")
-        self._lock = fasteners.InterProcessLock(path)
-        if not self._lock.acquire(blocking=False):
-            told = holder.read_text().strip() if holder.exists() else "that is starting"
-            self._lock = None
-            raise Fault(
-                f"{path}: session {told} measures on this machine; two at once would measure each "
-                f"other: wait until it has ended"
-            )
-        holder.write_text(f"{self.name} (process {os.getpid()})")
 
     # -- as each case ends ------------------------------------------------------------------
 
@@ -466,7 +378,7 @@ class Session(executors.TaskEventListener):
         except OSError as err:
             with contextlib.suppress(OSError):
                 (self.folder / "end.json").unlink(missing_ok=True)
-            print(f"plumbline: {_unwritable(self.folder, err)}")
+            print(f"plumbline: {refusals.unwritable(self.folder, err)}")
 
     def told(self) -> list[dict]:
         """The records as the closing table tells of them: a dry run measured nothing."""
@@ -537,22 +449,6 @@ def case_name(check: str, fields: dict) -> str:
     return f"{check} @{fields['system']}:{fields['partition']}+{fields['environment']}"
 
 
-def _hold_host() -> None:
-    """Refuses to measure another machine than the system: ``--system`` says what a host is, and
-    may be mistaken. A site with ways of its own to name a host (ReFrame's autodetection), and the
-    sweep of a node, know it better.
-
-    :raises Fault: if no pattern of the system fits this host's name.
-    """
-    system, host = rt.runtime().system, socket.gethostname()
-    known = configuration.ON_NODE in os.environ or "RFM_AUTODETECT_METHODS" in os.environ
-    if not known and not any(re.match(pattern, host) for pattern in system.hostnames):
-        raise Fault(
-            f"this host, {host}, is none of {system.name}: if it is, add it to `hostnames` in "
-            f"{paths.systems() / system.name}.yaml"
-        )
-
-
 def _left_out(testcases) -> list[str]:
     """The nodes that take no jobs, so that ``--distribute`` leaves them out: a line a partition."""
     partitions = {
@@ -563,13 +459,6 @@ def _left_out(testcases) -> list[str]:
     }
     found = {name: slurm_jobs.unavailable(partition) for name, partition in partitions.items()}
     return [f"{name}: not measured: {'; '.join(nodes)}" for name, nodes in found.items() if nodes]
-
-
-def _unwritable(folder: Path, err: OSError) -> str:
-    return (
-        f"{folder}: cannot be written ({err.strerror}): free the disk, or set PLUMBLINE_RESULTS "
-        f"to a folder that can be"
-    )
 
 
 def _close_logs() -> None:

@@ -1,0 +1,168 @@
+"""What a session is refused for before its first job, each with what mends it.
+
+A session that is refused leaves nothing: see :meth:`plumbline.session.Session.withdraw`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import fasteners
+import reframe.core.runtime as rt
+
+from plumbline import configuration, paths, reference, system, waivers
+from plumbline.errors import Fault
+from plumbline.table import SITE
+
+
+def hold_references(site: dict) -> None:
+    """Refuses tables with rows that no case could ever meet: they would assert less than it seems.
+
+    A facility that keeps its systems elsewhere need not have those of the papers.
+
+    :arg site: ReFrame's configuration.
+    :raises Fault: with a line a row.
+    """
+    tables = reference.loaded(paths.reference()).tables
+    waivers.loaded(paths.reference())
+    elsewhere = "PLUMBLINE_SYSTEMS" in os.environ
+    rows = [row for row in tables.rows.values() if row.source == SITE or not elsewhere]
+    systems = {
+        found["name"]: {
+            "systems": [found],
+            "environments": [
+                environment
+                for environment in site["environments"]
+                if found["name"] in environment["target_systems"]
+            ],
+        }
+        for found in site["systems"]
+    }
+    faults = list(system.faults_of_rows(rows, tables, systems))
+    if faults:
+        raise Fault("\n".join(faults))
+
+
+def extras(argv: list[str]) -> dict[str, str]:
+    """What ``--session-extras`` says, as ReFrame reads it.
+
+    :raises Fault: if a part has no ``=``: ReFrame would measure, and break when it stores that.
+    """
+    pairs = {}
+    for index, argument in enumerate(argv):
+        option, equals, value = argument.partition("=")
+        if option == "--session-extras":
+            value = value if equals else "".join(argv[index + 1 : index + 2])
+            for part in value.split(","):
+                if "=" not in part:
+                    raise Fault(f"--session-extras {value}: {part!r} is no KEY=VALUE")
+                name, _, text = part.partition("=")
+                pairs[name] = text
+    return pairs
+
+
+def hold_selection(testcases, announced: bool) -> None:
+    """Refuses a session of no cases, and one whose command line was not understood.
+
+    :arg announced: whether the command line said that cases would be run.
+    :raises Fault: in either case.
+    """
+    if not announced:
+        raise Fault("an abbreviated option was not understood: write --run or --dry-run in full")
+    if not testcases:
+        raise Fault(
+            "no test case is selected: check the names, tags, system and environments that "
+            "were asked for (`plumbline doctor` lists what there is)"
+        )
+
+
+def hold_host() -> None:
+    """Refuses to measure another machine than the system: ``--system`` says what a host is, and
+    may be mistaken. A site with ways of its own to name a host (ReFrame's autodetection), and the
+    sweep of a node, know it better.
+
+    :raises Fault: if no pattern of the system fits this host's name.
+    """
+    machine, host = rt.runtime().system, socket.gethostname()
+    known = configuration.ON_NODE in os.environ or "RFM_AUTODETECT_METHODS" in os.environ
+    if not known and not any(re.match(pattern, host) for pattern in machine.hostnames):
+        raise Fault(
+            f"this host, {host}, is none of {machine.name}: if it is, add it to `hostnames` in "
+            f"{paths.systems() / machine.name}.yaml"
+        )
+
+
+def claim_machine(testcases, name: str) -> fasteners.InterProcessLock | None:
+    """Two sessions that measure on one machine would measure each other. On a node of a sweep
+    its job has the node for itself, and shares the results' folder with the others.
+
+    :arg name: the session's, which another one that starts is told.
+    :returns: the lock, or ``None`` where nothing is measured on this machine.
+    :raises Fault: if another session has it; it is named.
+    :raises OSError: if the results folder cannot be written.
+    :raises threading.ThreadError: if its file system has no locks.
+    """
+    if configuration.ON_NODE in os.environ:
+        return None
+    if not any(testcase.partition.scheduler.is_local for testcase in testcases):
+        return None
+    path = paths.results() / "measuring.lock"
+    lock = fasteners.InterProcessLock(path)
+    if not lock.acquire(blocking=False):
+        holder = _holder()
+        told = holder.read_text().strip() if holder.exists() else "that is starting"
+        raise Fault(
+            f"{path}: session {told} measures on this machine; two at once would measure each "
+            f"other: wait until it has ended"
+        )
+    try:
+        _holder().write_text(f"{name} (process {os.getpid()})")
+    except OSError:
+        release_machine(lock)
+        raise
+    return lock
+
+
+def release_machine(lock: fasteners.InterProcessLock) -> None:
+    """Lets other sessions measure on this machine."""
+    # On a disk that turned read-only it stays, and names a process that is gone.
+    with contextlib.suppress(OSError):
+        _holder().unlink(missing_ok=True)
+    lock.release()
+
+
+def _holder() -> Path:
+    """Beside the lock: closing a file of its own would let go of a process' lock on it."""
+    return paths.results() / "measuring.holder"
+
+
+@contextlib.contextmanager
+def of_file_system(folder: Path) -> Iterator[None]:
+    """Refuses what is begun within, where the folder's file system does not allow it.
+
+    :raises Fault: if the folder cannot be written, or files in it cannot be locked.
+    """
+    try:
+        yield
+    except OSError as err:
+        raise Fault(unwritable(folder, err)) from None
+    except threading.ThreadError as err:
+        # What fasteners makes of a file system without locks.
+        raise Fault(
+            f"{folder}: cannot be locked ({err}): set PLUMBLINE_RESULTS to a folder on a file "
+            f"system with locks"
+        ) from None
+
+
+def unwritable(folder: Path, err: OSError) -> str:
+    """What is told of a file or folder of the results that cannot be written."""
+    return (
+        f"{folder}: cannot be written ({err.strerror}): free the disk, or set PLUMBLINE_RESULTS "
+        f"to a folder that can be"
+    )
