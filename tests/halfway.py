@@ -1,4 +1,6 @@
-"""Sessions in the middle: one case has ended, and the other one waits for the test."""
+"""Sessions of two cases that are cut short: in the middle, where one has ended and the other one
+waits for the test, or by a disk that one fills.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +15,24 @@ from conftest import BIN, Testbed, records_of, stop
 
 #: The session's cases: one in each of its environments.
 PINGPONG = ["-n", "imb_p2p.*PingPong", "-S", "num_samples=1", "-S", "num_warmups=0"]
+
+#: As many, whose records no full disk takes: a short one may still fit into the page that the one
+#: before it began.
+FILLING = ["-n", "imb_p2p.*PingPong", "-S", "num_samples=2", "-S", "num_warmups=0",
+           f"--session-extras=note={'x' * 16384}"]  # fmt: skip
+
+
+@pytest.fixture(name="filling_disk")
+def filling_disk_(testbed: Testbed, small_disk: Callable[[str], Path]) -> Path:
+    """Has a testbed's results on a disk of 2 MB, and the file with which one of its two
+    environments fills it."""
+    disk = testbed.results = small_disk("2m")
+    testbed.env["PLUMBLINE_RESULTS"] = str(disk)
+    fill = disk / "fill"
+    testbed.environment("quick", "imb")
+    testbed.environment("fills", "imb", STANDIN_FILL=fill)
+    testbed.write(max_jobs=1)
+    return fill
 
 
 @contextlib.contextmanager

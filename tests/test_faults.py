@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from conftest import BIN, CHECKS, ROOT, STANDINS, Done, Testbed, refused, valid
-from halfway import PINGPONG
+from halfway import FILLING, PINGPONG, filling_disk_  # noqa: F401 - fixture
 
 TOOLS = ROOT / ".tools"
 OUTPUTS = STANDINS / "outputs"
@@ -231,27 +231,16 @@ def _lost(done: Done) -> list[dict]:
 @pytest.mark.parametrize(
     ("command", "faulty"), [("plumbline", False), ("reframe", False), ("reframe", True)]
 )
-def test_a_disk_that_fills_up(
-    testbed: Testbed, small_disk: Callable[[str], Path], command: str, faulty: bool
-):
+def test_a_disk_that_fills_up(testbed: Testbed, filling_disk: Path, command: str, faulty: bool):
     if faulty:
         testbed.refer(
             {"id": "r1", "benchmark": "imb", "metric": "pingpong_latency", "message_size": 8,
              "value": 0.001, "unit": "us"},
         )  # fmt: skip
-    disk = small_disk("2m")
-    testbed.results = disk
-    testbed.env["PLUMBLINE_RESULTS"] = str(disk)
-    testbed.environment("quick", "imb")
-    testbed.environment("fills", "imb", STANDIN_FILL=disk / "fill")
-    testbed.write(max_jobs=1)
-    samples = ["-n", "imb_p2p.*PingPong", "-S", "num_samples=2", "-S", "num_warmups=0"]
-    # A short record may still fit into the page that the one before it began.
-    samples.append(f"--session-extras=note={'x' * 16384}")
     if command == "plumbline":
-        done = testbed.plumbline("run", *samples)
+        done = testbed.plumbline("run", *FILLING)
     else:
-        done = testbed.reframe("-c", CHECKS, "-r", *samples)
+        done = testbed.reframe("-c", CHECKS, "-r", *FILLING)
     stored, lost = done.records, _lost(done)
     assert lost
     # What was found counts more than what could not be told.

@@ -18,7 +18,7 @@ import junitparser
 import pytest
 import yaml
 from conftest import ROOT, Done, Testbed, records_of
-from halfway import PINGPONG, halfway
+from halfway import FILLING, PINGPONG, filling_disk_, halfway  # noqa: F401 - fixture
 from plumbline import nightly
 from plumbline.errors import Fault
 from test_waivers import FAR, FIO, NEAR, refer
@@ -246,28 +246,16 @@ def test_what_has_run_is_judged_though_the_budget_is_spent(testbed: Testbed):
 # -- disks ---------------------------------------------------------------------------------------
 
 
-def test_a_night_on_a_disk_that_fills_up(
-    testbed: Testbed,
-    small_disk: Callable[[str], Path],
-):
-    disk = small_disk("2m")
-    testbed.results = disk
-    testbed.env["PLUMBLINE_RESULTS"] = str(disk)
-    testbed.environment("quick", "imb")
-    testbed.environment("fills", "imb", STANDIN_FILL=disk / "fill")
-    testbed.write(max_jobs=1)
+def test_a_night_on_a_disk_that_fills_up(testbed: Testbed, filling_disk: Path):
     out = testbed.folder / "out"
-    more = ["-S", "num_samples=2", "-S", "num_warmups=0", f"--session-extras=note={'x' * 16384}"]
-    done = testbed.plumbline(
-        "nightly", "--no-strict", "-n", "imb_p2p.*PingPong", *more, "--out", out
-    )
+    done = testbed.plumbline("nightly", "--no-strict", *FILLING, "--out", out)
     assert done.code in (1, 2), done.said
     assert "plumbline-record {" in done.out and "Traceback" not in done.said
     page = (out / "nightly.md").read_text()
     assert "plumbline history recover" in page
     # The disk is freed, and the log brings back what it could not take.
     stored = len(records_of(done.session))
-    (disk / "fill").unlink()
+    filling_disk.unlink()
     log = testbed.folder / "nightly.log"
     log.write_text("".join(f"Nov 22 01:00:00 login1 {line}\n" for line in done.out.splitlines()))
     back = testbed.plumbline("history", "recover", log)
