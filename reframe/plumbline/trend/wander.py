@@ -137,12 +137,13 @@ def _pulse_squares(length: int) -> np.ndarray:
     return np.cumsum(pulse**2, axis=2)
 
 
-def evidence(values: np.ndarray, regime: int) -> Evidence:
-    """Evidence of a change against none, for each night.
+def evidence(values: np.ndarray, regime: int, first: int = 0) -> Evidence:
+    """Evidence of a change against none, for each night from `first` on.
 
     :param values: logarithms, outliers clipped, at most :data:`NIGHTS`; those before `regime` less
         the level that they had, so that they tell of the noise alone.
     :param regime: first night of the level that holds now.
+    :param first: of the nights before it, nothing is said of changes.
     """
     known = tables()
     nights = len(values)
@@ -176,23 +177,25 @@ def evidence(values: np.ndarray, regime: int) -> Evidence:
         size = np.take_along_axis(num, best, 0)[0] / np.take_along_axis(den, best, 0)[0]
         return np.take_along_axis(with_change, best, 0)[0] - base, size
 
-    # Steps: models x start x nights since.
+    # Steps: models x start x nights since; no start is further back than the longest step.
     width = LENGTHS[-1]
-    since, squares = known.since[:, :nights], known.squares[:, :nights]
-    dot_e = np.cumsum(since * _windows(e, width), axis=2)
-    dot_u = np.cumsum(since * _windows(u, width), axis=2)
+    low = max(first - width, 0)
+    since, squares = known.since[:, low:nights], known.squares[:, low:nights]
+    dot_e = np.cumsum(since * _windows(e[:, low:], width), axis=2)
+    dot_u = np.cumsum(since * _windows(u[:, low:], width), axis=2)
 
-    end = np.broadcast_to(t[:, None], (nights, len(LENGTHS)))
+    asked = t[first:]
+    end = np.broadcast_to(asked[:, None], (len(asked), len(LENGTHS)))
     start = end - LENGTHS[None] + 1
     fits = start > regime
-    begin = np.where(fits, start, 0)
+    begin = np.where(fits, start, low)
     last = (LENGTHS - 1)[None]
-    cross = dot_u[:, begin, last]
-    num = dot_e[:, begin, last] - cross * (ue / uu_safe)[:, end]
-    den = squares[:, begin, last] - cross * cross / uu_safe[:, end]
+    cross = dot_u[:, begin - low, last]
+    num = dot_e[:, begin - low, last] - cross * (ue / uu_safe)[:, end]
+    den = squares[:, begin - low, last] - cross * cross / uu_safe[:, end]
     den = np.maximum(den, 1e-9)
     found, size = ratio(num, den, end, begin)
-    spread = np.sqrt(rss[0] / np.maximum(t, 1))[:, None]
+    spread = np.sqrt(rss[0] / np.maximum(t, 1))[asked, None]
     noisy = np.clip((spread - NOISY[0]) / (NOISY[1] - NOISY[0]), 0, 1)
     enough = (SMALL[0] + (SMALL[1] - SMALL[0]) * noisy) * spread
     small = (np.abs(size) < enough) * 1.0
@@ -210,17 +213,10 @@ def evidence(values: np.ndarray, regime: int) -> Evidence:
     large = np.clip((np.abs(size) - LARGE[0]) / (LARGE[1] - LARGE[0]), 0, 1)
     young = np.maximum(open_ * EARLY_OPEN, np.clip((EARLY_UNTIL - start) / EARLY_UNTIL, 0, 1))
     found = np.where(fits, found - extra - EARLY * young * (1 - large), -np.inf)
-    best = found.argmax(axis=1)
-    step = found[t, best], start[t, best], size[t, best]
+    step = _best(found, nights, start, size)
 
-    # Pulses, which ended at least a night ago.
-    pulses = [_pulse(known, dot_e, dot_u, length, regime, nights, ue, uu_safe, ratio)
-              for length in PULSES]  # fmt: skip
-    which = np.argmax([found for found, *_ in pulses], axis=0)
-    pulse = [np.array([p[item] for p in pulses])[which, t] for item in range(3)]
-    lengths = np.array(PULSES)[which]
-
-    ramp = _ramps(known, e, u, regime, nights, ue, uu_safe, ratio)
+    pulses = _pulses(known, dot_e, dot_u, low, regime, nights, first, ue, uu_safe, ratio)
+    ramp = _ramps(known, e, u, regime, nights, first, ue, uu_safe, ratio)
     level = ue / uu_safe
     before = np.maximum(t - 1, 0)
     chosen = model[before]
@@ -228,8 +224,7 @@ def evidence(values: np.ndarray, regime: int) -> Evidence:
     miss = (e[chosen, t] - u[chosen, t] * level[chosen, before]) / diagonal
     sigma = np.sqrt(rss[chosen, before] / np.maximum(before, 1)) / diagonal
     return Evidence(
-        *step, pulse[0], pulse[1].astype(int), pulse[1].astype(int) + lengths - 1, pulse[2],
-        *ramp, values - miss, sigma, chosen > 0,
+        *step, *pulses, *ramp, values - miss, sigma, chosen > 0,
     )  # fmt: skip
 
 
@@ -250,27 +245,40 @@ def _windows(white: np.ndarray, width: int) -> np.ndarray:
     return sliding_window_view(padded, width, axis=1)
 
 
-def _pulse(known, dot_e, dot_u, length, regime, nights, ue, uu, ratio):
-    t = np.arange(nights)
+def _best(found: np.ndarray, nights: int, *more: np.ndarray) -> tuple[np.ndarray, ...]:
+    """The largest of each row, and what `more` has beside it, for the last of so many nights."""
+    row, best = np.arange(len(found)), found.argmax(axis=1)
+    chosen = []
+    for part, none in ((found, -np.inf), *((part, 0) for part in more)):
+        whole = np.full(nights, none, dtype=part.dtype)
+        whole[nights - len(found) :] = part[row, best]
+        chosen.append(whole)
+    return tuple(chosen)
+
+
+def _pulses(known, dot_e, dot_u, low, regime, nights, first, ue, uu, ratio):
+    """Pulses, which ended at least a night ago."""
+    asked = np.arange(first, nights)
     after = np.arange(1, AFTER + 1)[None]
-    end = np.broadcast_to(t[:, None], (nights, AFTER))
-    start = end - after - length + 1
-    fits = start > regime
-    begin = np.where(fits, start, 0)
-    back = np.where(fits, start + length, 0)
-    cross = dot_u[:, begin, length + after - 1] - dot_u[:, back, after - 1]
-    num = dot_e[:, begin, length + after - 1] - dot_e[:, back, after - 1]
-    num = num - cross * (ue / uu)[:, end]
-    den = _pulse_squares(length)[:, begin, length + after - 1] - cross * cross / uu[:, end]
-    found, size = ratio(num, np.maximum(den, 1e-9), end, begin)
-    found = np.where(
-        fits, found - EARLY * np.clip((EARLY_UNTIL - start) / EARLY_UNTIL, 0, 1), -np.inf
-    )
-    best = found.argmax(axis=1)
-    return found[t, best], start[t, best], size[t, best]
+    end = np.broadcast_to(asked[:, None], (len(asked), AFTER))
+    tried = []
+    for length in PULSES:
+        start = end - after - length + 1
+        fits = start > regime
+        begin = np.where(fits, start, low)
+        back = np.where(fits, start + length, low) - low
+        cross = dot_u[:, begin - low, length + after - 1] - dot_u[:, back, after - 1]
+        num = dot_e[:, begin - low, length + after - 1] - dot_e[:, back, after - 1]
+        num = num - cross * (ue / uu)[:, end]
+        den = _pulse_squares(length)[:, begin, length + after - 1] - cross * cross / uu[:, end]
+        found, size = ratio(num, np.maximum(den, 1e-9), end, begin)
+        early = EARLY * np.clip((EARLY_UNTIL - start) / EARLY_UNTIL, 0, 1)
+        tried.append((np.where(fits, found - early, -np.inf), start, start + length - 1, size))
+    found, start, last, size = (np.concatenate(part, axis=1) for part in zip(*tried, strict=True))
+    return _best(found, nights, start, last, size)
 
 
-def _ramps(known, e, u, regime, nights, ue, uu, ratio):
+def _ramps(known, e, u, regime, nights, first, ue, uu, ratio):
     """On every fifth night; between them nothing is said of ramps."""
     best = np.full(nights, -np.inf), np.zeros(nights, dtype=int), np.zeros(nights)
     at = np.arange(GRID - 1, nights, GRID)
@@ -285,6 +293,8 @@ def _ramps(known, e, u, regime, nights, ue, uu, ratio):
 
     dot_e, dot_u = upto(ramps * e[:, :, None]), upto(ramps * u[:, :, None])
     squares = upto(ramps * ramps)
+    asked = at >= first
+    at, dot_e, dot_u, squares = at[asked], dot_e[:, asked], dot_u[:, asked], squares[:, asked]
     uu_at = uu[:, at, None]
     num = dot_e - dot_u * (ue[:, at, None] / uu_at)
     den = np.maximum(squares - dot_u * dot_u / uu_at, 1e-9)

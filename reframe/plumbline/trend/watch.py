@@ -39,8 +39,8 @@ RUN_SIGMAS, RUN, RUN_OF_TWO = 3.0, 9.0, 11.5
 RUN_WANDERS = 4.5
 #: Nights that the running reference is the median of.
 REFERENCE = 21
-#: A night so many sigma off is an outlier; so many that stood alone are left out together.
-OUTLIER, ALONE = 4.0, 3
+#: A night so many sigma off is an outlier; one that stood alone is left out.
+OUTLIER = 4.0
 #: Outliers per nights that are assumed before any night was seen.
 PRIOR = 0.5, 60.0
 #: The median night of a change has at least this share of its size, against that of the nights
@@ -120,13 +120,15 @@ def expanding_scale(deviation: np.ndarray) -> np.ndarray:
 class _View:
     """The nights that a pass looks at; arrays of one item for each of them.
 
-    :ivar at: the nights' indices. :ivar s: position of the regime's first night.
+    :ivar at: the nights' indices. :ivar s: position of the regime's first night. :ivar until:
+        position of the first night after those that made its level known.
     :ivar level: the level of the regime, that ``raw`` is counted from. :ivar y: the same, with
         outliers clipped.
     """
 
     at: np.ndarray
     s: int
+    until: int
     x: np.ndarray
     raw: np.ndarray
     y: np.ndarray
@@ -193,7 +195,7 @@ class Walker:
         y = np.clip(deviation, -limit, limit) + reference
         base = np.where(np.arange(len(x)) < s, self.level[at], level)
         far = np.abs(deviation) > limit
-        return _View(at, s, x, x - base, y - base, level, rate, alone, far)
+        return _View(at, s, until, x, x - base, y - base, level, rate, alone, far)
 
     def next(self, regime: int, known: int, judged: int) -> tuple[int, int, int]:
         """Judges on from the night after `judged`, up to the first event, and notes it.
@@ -204,9 +206,13 @@ class Walker:
         at, s = view.at, view.s
         if s >= len(at) or at[-1] <= judged:
             return self.onward(regime, known, judged, at)
-        found = wander.evidence(view.y, s)
-        night = np.arange(len(at))
-        open_ = night > np.searchsorted(at, judged, side="right") - 1
+        first = int(np.searchsorted(at, judged, side="right"))
+        # Known as alone on the second night after it, which is judged without it.
+        alone = np.flatnonzero(view.alone)
+        told = max(int(alone[0]) + 2, first) if len(alone) else len(at)
+        found = wander.evidence(view.y[:told], s, first)
+        night = np.arange(len(found.sigma))
+        open_ = night >= first
         step = (found.step >= STEP) & (
             np.abs(found.step_size) >= np.maximum(LEAST, LEAST_SIGMAS * found.sigma)
         )
@@ -222,21 +228,14 @@ class Walker:
                                           found.pulse_size[t], found.sigma[t],
                                           found.pulse[t] - PULSE)  # fmt: skip
         hits = np.flatnonzero((step | pulse | ramp | (run_start >= 0)) & open_)
-        told = np.concatenate([[0, 0], np.cumsum(view.alone)[:-2]])
-        left_out = np.flatnonzero((told >= ALONE) & open_)
-        end = int(hits[0]) if len(hits) else len(at)
-        part = bool(len(left_out)) and left_out[0] <= end
-        if part:
-            end = int(left_out[0])
-        new = at[open_ & (night <= end)]
-        at_new = open_ & (night <= end)
-        self.expected[new] = (found.expected + np.where(night >= s, view.level, 0.0))[at_new]
-        self.sigma[new] = found.sigma[at_new]
-        self.rate[new] = view.rate[at_new]
-        if part:
-            # Known as alone from this night on, which is judged without them.
-            self.single[at[: end - 1][view.alone[: end - 1]]] = True
-            return regime, known, int(at[end]) - 1
+        end = int(hits[0]) if len(hits) else told - 1
+        new = slice(first, end + 1)
+        self.expected[at[new]] = found.expected[new] + np.where(night >= s, view.level, 0.0)[new]
+        self.sigma[at[new]] = found.sigma[new]
+        self.rate[at[new]] = view.rate[new]
+        if not len(hits) and told < len(at):
+            self.single[at[: told - 1][view.alone[: told - 1]]] = True
+            return regime, known, int(at[told]) - 1
         if not len(hits):
             return self.onward(regime, known, judged, at)
         scores = [found.step[end] if step[end] else -1.0, found.pulse[end] if pulse[end] else -1.0,
@@ -395,16 +394,16 @@ def _runs(view: _View, found: wander.Evidence) -> tuple[np.ndarray, np.ndarray]:
     """For nights that end a run of nights far off on one side: where it began (else -1), its size.
 
     Where the nights wander, the likelihood has to say it, unless the run begins with a jump."""
-    n = len(view.x)
+    n = len(found.expected)
     expected = found.expected.copy()
     expected[view.s :] += view.level
     start, size = np.full(n, -1), np.zeros(n)
-    far = (view.x - expected) / found.sigma
+    far = (view.x[:n] - expected) / found.sigma
     for begin in np.flatnonzero(np.abs(far) > np.where(found.wanders, RUN_WANDERS, RUN_SIGMAS)):
         surprise = -math.log(view.rate[begin])
         need = 2 if 2 * surprise >= RUN_OF_TWO else max(3, math.ceil(RUN / surprise))
         t = begin + need - 1
-        if begin <= view.s or t >= n or start[t] >= 0:
+        if begin < view.until or t >= n or start[t] >= 0:
             continue
         off = (view.x[begin : t + 1] - expected[begin]) * np.sign(far[begin])
         if off.min() > RUN_SIGMAS * found.sigma[begin]:
