@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import datetime
 import json
+import math
 from pathlib import Path
 
 import nights
@@ -278,6 +279,27 @@ def test_a_jump_is_found_also_where_nights_seem_to_wander():
     values = nights.make(Plan(noise="outlier", level=0.02, change="step", size=-0.10), 400, 14_000)
     (found,) = trend.judge(values.values[353], "higher").findings
     assert (found.kind, found.start) == ("regression", values.start[353])
+
+
+@pytest.mark.parametrize(
+    ("noise", "seed", "number"), [("outlier", 14_000, 154), ("gaussian", 79, 99)]
+)
+def test_a_step_with_a_noisy_first_night_is_not_over_the_next(noise, seed, number):
+    made = nights.make(Plan(noise=noise, level=0.02, change="step", size=-0.10), 500, seed)
+    (found,) = trend.judge(made.values[number], "higher").findings
+    assert (found.kind, found.start) == ("regression", made.start[number])
+
+
+def test_early_outliers_cost_no_small_step():
+    """Left out as soon as they stood alone, they are as nights that are missing."""
+    plan = Plan(change="step", size=-0.02, earliest=60, latest=60)
+    found = []
+    for outlier in (math.nan, 0.8):
+        made = nights.make(plan, 200, 78)
+        made.values[:, [30, 45]] *= outlier
+        findings = [trend.judge(values, "higher").findings for values in made.values]
+        found.append(sum(any(60 <= f.detected < 74 for f in one) for one in findings))
+    assert found[1] >= 0.95 * found[0]
 
 
 def test_two_steps_of_which_one_is_noise_are_no_drift():

@@ -18,7 +18,7 @@ SUDDEN_SIGMAS, SUDDEN = 2.9, 0.056
 SECOND_MEAN, SECOND_EACH = 4.5, 2.2
 #: A report stands while the nights after it are beyond half of it, or noise makes the difference:
 #: they are so many sigma off, and at most so many from it.
-STANDS, DIFFERS = 2.0, 4.0
+STANDS, DIFFERS = 2.0, 5.0
 #: A step that begins within so many nights of a report that still stands is what was reported.
 NEAR = 10
 #: A measurement so many sigma off is an outlier. Two of them in one night must be rarer than this

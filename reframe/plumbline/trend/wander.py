@@ -27,7 +27,7 @@ AFTER = 8
 #: Night to night correlation of the wander, and its share of the variance.
 MODELS = ((0.0, 0.0), *((m, s) for m in (0.6, 0.9, 0.98) for s in (0.5, 0.85)))
 #: A model with wander must explain the values better by this (nats) to be believed over none.
-DOUBT = 2.0
+DOUBT = 1.0
 #: What the nights before a change say against a model counts so often more, up to so many nats.
 TWICE, MOST = 1.5, 8.0
 #: A change of this size (share of the value; growing between the two) is less likely wander:

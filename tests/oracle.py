@@ -1,0 +1,102 @@
+"""Likelihood ratio tests of a step that know what ours has to estimate.
+
+They know the standard deviation of the noise, and that there is nothing but steps; their level and
+the size of the step they estimate. One need not reckon with wander. The other has to tell steps
+from wander, whose size and memory it knows too. Nights are judged one by one, from the 21st on.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+import nights
+import numpy as np
+from nights import Plan
+from scipy import linalg
+
+#: Nights back that a step is looked for, and nights that there are before it at least.
+BACK, BEFORE = 60, 5
+#: False alarms per 1,000 series-nights that a test may raise: in white noise, and under wander.
+WHITE, WANDERING = 0.1, 0.5
+#: Series that the limits are taken from.
+SERIES = 4000
+
+
+@dataclass(frozen=True)
+class Wander:
+    """AR(1) wander.
+
+    :ivar size: its standard deviation, in standard deviations of the white noise.
+    :ivar memory: its correlation from one night to the next.
+    """
+
+    size: float
+    memory: float
+
+    def factor(self, count: int) -> np.ndarray:
+        """Cholesky factor of the covariance of so many nights, white noise and wander."""
+        lags = np.arange(count)
+        covariance = self.size**2 * self.memory**lags
+        covariance[0] += 1.0
+        return linalg.cholesky(linalg.toeplitz(covariance), lower=True)
+
+
+def step_ratio(z: np.ndarray) -> np.ndarray:
+    """Log likelihood ratio of the best step against none in white noise of unit standard
+    deviation: series x nights, as each night knew it."""
+    total = np.pad(np.cumsum(z, axis=1), ((0, 0), (1, 0)))
+    found = np.full(z.shape, -np.inf)
+    for end in range(21, z.shape[1] + 1):
+        start = np.arange(max(end - BACK, BEFORE), end)
+        gap = (total[:, [end]] - total[:, start]) / (end - start) - total[:, start] / start
+        found[:, end - 1] = (gap**2 / 2 / (1 / start + 1 / (end - start))).max(axis=1)
+    return found
+
+
+def white_ratio(z: np.ndarray, wander: Wander) -> np.ndarray:
+    """Log likelihood ratio of white noise against that with wander, both of a level that is not
+    known: series x nights."""
+    count = np.arange(1, z.shape[1] + 1)
+    white = np.cumsum(z**2, axis=1) - np.cumsum(z, axis=1) ** 2 / count
+    factor = wander.factor(z.shape[1])
+    e = linalg.solve_triangular(factor, z.T, lower=True).T
+    u = linalg.solve_triangular(factor, np.ones(z.shape[1]), lower=True)
+    uu = np.cumsum(u * u)
+    wanders = np.cumsum(e * e, axis=1) - np.cumsum(u * e, axis=1) ** 2 / uu
+    scale = np.cumsum(np.log(np.diag(factor))) + np.log(uu / count) / 2
+    return (wanders - white) / 2 + scale
+
+
+@functools.cache
+def limits(count: int, wander: Wander | None, seed: int) -> tuple[float, float]:
+    """What the ratio against none, and that against wander, has to reach in so many nights."""
+    rng = np.random.default_rng(seed)
+    z = rng.standard_normal((SERIES, count))
+    white = float(np.quantile(step_ratio(z).max(axis=1), 1 - WHITE * count / 1000))
+    if wander is None:
+        return white, -np.inf
+    z = rng.standard_normal((SERIES, count)) @ wander.factor(count).T
+    steps = step_ratio(z)
+    most = np.where(steps >= white, steps + white_ratio(z, wander), -np.inf).max(axis=1)
+    return white, float(np.quantile(most, 1 - WANDERING * count / 1000))
+
+
+def found_by(
+    plan: Plan, count: int, seed: int, *within: int, wander: Wander | None = None
+) -> list[float]:
+    """Share of the steps of a plan, without missing nights, told in the first so many changed
+    nights.
+
+    :param wander: what the test has to tell steps from; there is none in the series.
+    """
+    made = nights.make(plan.but(gaps=0.0), count, seed)
+    z = np.log(made.values / nights.LEVEL) / plan.level
+    white, least = limits(plan.nights, wander, seed)
+    steps = step_ratio(z)
+    told = steps >= white
+    if wander is not None:
+        told &= steps + white_ratio(z, wander) >= least
+    late = np.arange(plan.nights) - made.start[:, None]
+    first = np.where(told & (late >= 0), late, plan.nights).min(axis=1)
+    return [float(np.mean(first < n)) for n in within]
