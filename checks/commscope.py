@@ -10,6 +10,9 @@ from plumbline.parse import Fom
 #: tests copy, and 1 GiB. pmbs23 prints neither; these are taken for its numbers too.
 SMALL, LARGE = 8, 30
 
+#: The largest that Comm|Scope 0.12.0 copies between two CUDA GPUs both ways at once.
+PEER_DUPLEX = 27
+
 #: The same of copies within the host.
 HOST_SMALL, HOST_LARGE = 12, 26
 
@@ -140,8 +143,8 @@ class commscope_d2d(Commscope):
                 for metric, log in (
                     ("d2d_peer_latency", SMALL),
                     ("d2d_peer_bandwidth", LARGE),
-                    ("d2d_bidir_bandwidth", LARGE),
-                    ("d2d_bidir_peer_bandwidth", LARGE),
+                    ("d2d_bidir_bandwidth", PEER_DUPLEX),
+                    ("d2d_bidir_peer_bandwidth", PEER_DUPLEX),
                 )
             ]
         return found
@@ -165,8 +168,8 @@ class commscope_d2d(Commscope):
                 duplex = "Comm_cudaMemcpyPeerAsync_Duplex_GPUGPU"
                 found += [
                     *(f"{copy}_GPUToGPUPeer/{where}/{of_size(log)}" for log in (SMALL, LARGE)),
-                    f"{duplex}/{where}/{of_size(LARGE)}",
-                    f"{duplex}Peer/{where}/{of_size(LARGE)}",
+                    f"{duplex}/{where}/{of_size(PEER_DUPLEX)}",
+                    f"{duplex}Peer/{where}/{of_size(PEER_DUPLEX)}",
                 ]
         return found
 

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import facility
 import pytest
@@ -98,6 +99,8 @@ _APART = re.compile(
     r"|data_errors|file_size_limit|no_space|read_short|verbose|verify|stonewall|no_directory"
     r"|csv_stdout|help$|numa1|repetitions|malloc|_tree|branch|missing|bad_|full|rename|remove"
     r"|json_stdout_broken|no_args|hosts"
+    # Programs of GPUs, which have tests of their own.
+    r"|_cuda"
 )
 
 
@@ -188,6 +191,16 @@ def test_babelstream_prints_the_captured_format(path: Path) -> None:
     expected = path.with_suffix(".out").read_text()
     keep = "" if "csv" in path.stem else "left"
     assert masked(text, keep) == masked(expected, keep)
+
+
+@pytest.mark.parametrize("name", ["cuda", "cuda_csv", "cuda_float"])
+def test_babelstream_on_a_gpu_prints_the_captured_format(name: str) -> None:
+    path = CAPTURES / "babelstream" / f"v50_{name}.cmd"
+    text, _, _ = play(path.read_text(), "perlmutter")
+    expected = path.with_suffix(".out").read_text()
+    mine = text.replace(built("perlmutter").facts["gpu_name"], "Stand-in GPU")
+    keep = "" if "csv" in name else "left"
+    assert masked(mine, keep) == masked(expected, keep)
 
 
 def test_babelstream_says_of_its_device_what_the_source_says() -> None:
@@ -283,6 +296,36 @@ def test_commscope_prints_the_captured_format(path: Path) -> None:
         (mine,) = Path().glob("*.json")
         content = on_node1(mine.read_text(), built("theta"))
         assert masked(content, "") == masked(written.read_text(), "")
+
+
+@pytest.mark.parametrize("name", ["gpu", "d2d", "others", "kernel"])
+def test_commscope_on_gpus_writes_the_captured_report(name: str) -> None:
+    path = CAPTURES / "commscope" / f"v0120_cuda_{name}_json_file.cmd"
+    play(path.read_text(), "perlmutter")
+    (mine,) = Path().glob("*.json")
+
+    def keys(report: Path) -> dict[str, set[str]]:
+        entries = json.loads(report.read_text())["benchmarks"]
+        return {entry["run_name"]: set(entry) for entry in entries}
+
+    assert keys(mine) == keys(path.with_suffix(".json"))
+
+
+def test_commscope_names_what_the_program_names() -> None:
+    """Of two GPUs and one NUMA domain with two CPUs."""
+    text = (CAPTURES / "commscope" / "v0120_cuda_list.out").read_text()
+    # From several threads at once, to write-combined memory, and what lies within one GPU.
+    left_out = re.compile(r"threads:2$|WC|HostToPinned|MemcpyAsync_Duplex_GPUGPUPeer")
+    listed = {
+        line
+        for line in text.splitlines()
+        if re.match("Comm_|libc_", line) and not left_out.search(line)
+    }
+    machine = SimpleNamespace(numa_numbers=[0], vendor="cuda")
+    tests = programs.commscope.tests_of(
+        SimpleNamespace(machine=machine), Task(0, "", 0, (), (0, 1))
+    )
+    assert {test.name for test in tests if "malloc" not in test.name} == listed
 
 
 def test_commscope_names_what_its_source_names() -> None:

@@ -1,10 +1,15 @@
-"""The parser of Comm|Scope: real captures, read exactly; reports of GPUs, made after the source;
-damage, refused.
+"""The parser of Comm|Scope: real captures, read exactly; reports of GPUs, by the program's own and
+made after the source; damage, refused.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import re
+import sys
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import damage
@@ -15,12 +20,18 @@ from plumbline.parse.commscope import NAMES
 
 #: Reports: files of ``--benchmark_out``, and what stood on standard output.
 GOOD = [
+    "commscope/v0120_cuda_d2d_json_file",
+    "commscope/v0120_cuda_gpu_json_file",
+    "commscope/v0120_cuda_kernel_json_file",
+    "commscope/v0120_cuda_others_json_file",
     "commscope/v0120_flush_json_file",
     "commscope/v0120_memcpy_json_file",
     "commscope/v0120_memcpy_json_stdout",
     "commscope/v0120_repetitions_json_file",
 ]
 FAILED = {
+    "commscope/v0120_cuda_error_json_file": "GPUToPinned.* failed: .*failed to perform memcpy",
+    "commscope/v0120_cuda_no_peer_json_file": "failed: failed to enable peer access to gpu1",
     "commscope/v0120_nomatch_json_file": "JSON report is missing",
     "commscope/v0120_malloc_json_file": "no figure of merit",
 }
@@ -112,6 +123,67 @@ def test_host_copies() -> None:
         "numa_copy_flush_bandwidth_4096_numa0-numa0",
     ]
     assert read("commscope/v0120_memcpy_json_stdout").version == "0.12.0"
+
+
+@pytest.mark.parametrize("which", ["gpu", "d2d", "kernel", "others"])
+def test_every_benchmark_of_a_cuda_build_is_read(which: str) -> None:
+    """Entry by entry, read without any of the parser's care."""
+    name = f"commscope/v0120_cuda_{which}_json_file"
+    expected = set()
+    for one in json.loads(text_of(name))["benchmarks"]:
+        if "Duplex" not in one["name"]:
+            expected.add((one["real_time"], one["time_unit"]))
+        if "bytes_per_second" in one:
+            expected.add((one["bytes_per_second"], "B/s"))
+    assert set(figures(read(name)).values()) == expected
+
+
+def test_gpu_copies() -> None:
+    assert figures(read("commscope/v0120_cuda_gpu_json_file")) == {
+        "d2h_latency_256_gpu0": (5.9746325264442070e01, "ns"),
+        "d2h_bandwidth_256_gpu0": (4.2847823504947505e09, "B/s"),
+        "d2h_latency_1073741824_gpu0": (1.0246349658284868e08, "ns"),
+        "d2h_bandwidth_1073741824_gpu0": (1.0479261979233814e10, "B/s"),
+        "h2d_latency_256_gpu0": (7.2282961981036109e01, "ns"),
+        "h2d_bandwidth_256_gpu0": (3.5416368253858109e09, "B/s"),
+        "h2d_latency_1073741824_gpu0": (1.6472776979207993e08, "ns"),
+        "h2d_bandwidth_1073741824_gpu0": (6.5182805871486111e09, "B/s"),
+        "bidir_bandwidth_1073741824_gpu0": (4.0889975907775064e09, "B/s"),
+        "device_sync_latency_gpu0": (4.7262752577423193e01, "ns"),
+        "kernel_launch_latency_gpu0": (2.6579119088025817e02, "ns"),
+    }
+    assert {
+        "d2d_latency_256_gpu0-gpu1",
+        "d2d_peer_bandwidth_1073741824_gpu0-gpu1",
+        "d2d_bidir_bandwidth_134217728_gpu0-gpu1",
+        "d2d_bidir_peer_bandwidth_134217728_gpu0-gpu1",
+    } <= set(figures(read("commscope/v0120_cuda_d2d_json_file")))
+
+
+def test_the_program_has_every_benchmark_that_the_checks_ask_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of two GPUs and one NUMA domain: what is not there, the program leaves out in silence."""
+    path = Path(__file__).parents[1] / "checks" / "commscope.py"
+    spec = importlib.util.spec_from_file_location("checks_commscope", path)
+    checks = importlib.util.module_from_spec(spec)
+    # ReFrame asks for the file of a check's class.
+    monkeypatch.setitem(sys.modules, spec.name, checks)
+    spec.loader.exec_module(checks)
+    topology = SimpleNamespace(
+        vendor="cuda",
+        gpus=[SimpleNamespace(number=number, numa=0) for number in (0, 1)],
+        pairs={"gpu-a": [(0, 1)]},
+        os_number=int,
+        by_numa=lambda: {0: []},
+    )
+    self = SimpleNamespace(topology=topology, placement="gpu-a")
+    listed = text_of("commscope/v0120_cuda_list").splitlines()
+    for check, number in (("gpu", 14), ("d2d", 6), ("host", 2)):
+        asked = getattr(checks, f"commscope_{check}").tests(self)
+        assert len(asked) == number
+        for name in asked:
+            assert [line for line in listed if re.fullmatch(name, line)] == [name.replace("\\", "")]
 
 
 def test_mean_of_repetitions() -> None:

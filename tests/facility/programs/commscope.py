@@ -116,7 +116,7 @@ def _device_tests(api, kernel, domains, gpus, largest) -> Iterator[Test]:
         for gpu in gpus:
             for domain in domains:
                 for flush in ("", "_flush"):
-                    for size in range(8, largest + 1):
+                    for size in range(8, largest + 2):
                         yield Test(
                             f"Comm_{api}MemcpyAsync_Duplex_{name}{flush}/{domain}/{gpu}/log2(N):"
                             f"{size}/manual_time",
@@ -142,7 +142,11 @@ def _device_tests(api, kernel, domains, gpus, largest) -> Iterator[Test]:
             else:
                 kinds = [("Comm_hipMemcpyAsync_GPUToGPU", {"src_id": source, "dst_id": target})]
             for name, counters in kinds:
-                for size in range(8, largest + 1):
+                # A GPU is no peer of its own.
+                if source == target and name.endswith("GPUToGPUPeer"):
+                    continue
+                end = 27 if "Duplex" in name else largest + ("PeerA" in name)
+                for size in range(8, end + 1):
                     yield Test(
                         f"{name}/{source}/{target}/log2(N):{size}/manual_time",
                         "d2d_duplex" if "Duplex" in name else "d2d", 2**size, counters, where,

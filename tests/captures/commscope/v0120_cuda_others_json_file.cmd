@@ -1,0 +1,1 @@
+comm_scope --benchmark_filter='^Comm_cuda(Memcpy.*(HostToGPU|GPUToHost|Duplex_Host|PeerAync_GPUToGPU|PeerAsync_GPUToGPUPeer)/0/1/.*:20/manual_time)' --benchmark_out=cuda.json --benchmark_out_format=json
