@@ -65,6 +65,15 @@ def test_cores_that_may_not_be_used_are_near_to_nothing(machine: Path) -> None:
     assert [[core.cpus for core in gpu.cores] for gpu in topology.gpus] == [[(0,), (1,)]] * 2
 
 
+@pytest.mark.parametrize("said", ["[N/A]", "[Not Supported]", "[Unknown Error]"])
+def test_memory_that_is_not_told(said: str, machine: Path) -> None:
+    says(machine, f"00000000:18:00.0, 12.1, {said}, NVIDIA GB10\n")
+    found, extras = devices.nvidia(range(4))
+    assert found[0]["arch"] == "sm_121"
+    assert "gpu_memory" not in extras
+    assert Topology.of_partition(PROCESSOR, found, extras).vendor == "cuda"
+
+
 @pytest.mark.parametrize(
     ("text", "code"),
     [("", 0), ("No devices were found\n", 0), (SAID, 9), ("Failed to initialize NVML\n", 15)],

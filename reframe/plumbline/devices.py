@@ -43,10 +43,11 @@ def nvidia(usable: Iterable[int]) -> tuple[list[dict], dict]:
     ]
     extras = {
         "gpu_affinity": [_nearest(bus, set(usable)) for bus, *_ in rows],
-        # MiB, by the manual.
-        "gpu_memory": int(memory) * 2**20,
         "pair_classes": {"gpu-a": [list(pair) for pair in itertools.combinations(numbers, 2)]},
     }
+    # "[N/A]" of a GPU without memory of its own. MiB, by the manual.
+    if memory.strip().isdecimal():
+        extras["gpu_memory"] = int(memory) * 2**20
     return devices, extras
 
 
