@@ -18,6 +18,8 @@ REFUSED = {
     "main_broken": "table's head: found 0 times",
     "main_broken_csv": "banner of BabelStream: found 0 times",
     "killed|no_memory": "table's head: found 0 times",
+    "cuda_(?:no_driver|no_device|third|illegal)|main_cuda_broken": "table's head: found 0 times",
+    "v[45]0_cuda_odd_size": "table's head: found 0 times",
 }
 GOOD = damage.good_of("babelstream", REFUSED)
 WRONG = sorted(set(damage.names_of("babelstream")) - set(GOOD))
@@ -49,10 +51,13 @@ def test_every_figure_is_registered(name: str) -> None:
 @pytest.mark.parametrize("name", GOOD)
 def test_every_rate_is_read(name: str) -> None:
     """Row by row, read without any of the parser's care."""
-    rows = [re.split(r"[\s,]+", line) for line in text_of(name).splitlines()]
     kernels = {"Copy", "Mul", "Add", "Triad", "Dot", "Nstream"}
-    column = 4 if "csv" in name else 1
-    expected = {row[0].lower(): float(row[column]) for row in rows if row[0] in kernels}
+    expected = {}
+    for line in text_of(name).splitlines():
+        kernel, *_ = re.split(r"[\s,]", line)
+        if kernel in kernels:
+            rate = line.split(",")[4] if "csv" in name else line[12:24]
+            expected[kernel.lower()] = float(rate)
     alone = re.search(r"^Bandwidth \((\w+)/s\): +(\S+)$", text_of(name), re.M)
     if alone:
         expected = {"triad": float(alone[2])}
@@ -99,6 +104,20 @@ def test_device() -> None:
     assert read(TABLE, text).inputs["device"] == "NVIDIA H200"
     text = changed(text_of(TABLE), r"^(Function )", r"Using HIP device AMD Instinct MI250X\n\1")
     assert read(TABLE, text).inputs["device"] == "AMD Instinct MI250X"
+    for version in ("v40", "v50", "main"):
+        inputs = read(f"babelstream/{version}_cuda").inputs
+        assert (inputs["implementation"], inputs["device"]) == ("CUDA", "Stand-in GPU")
+
+
+def test_a_rate_that_fills_its_column() -> None:
+    """From 10 TB/s on, no blank stands between rate and time."""
+    name = "babelstream/v50_cuda_broken"
+    assert re.search(r"^Triad +\d{8}\.\d{4}\.\d{5} ", text_of(name), re.M)
+    assert len(figures(read(name))) == 5
+    # Half the bytes of a triad cannot be moved at that rate in a time of five digits.
+    text = changed(text_of("babelstream/v50_cuda"), r"^(Triad +)\S+ +", r"\g<1>24409140.640")
+    with pytest.raises(ParseError, match=r"triad|Triad: a rate of 24409140\.64 cannot be"):
+        read("babelstream/v50_cuda", text)
 
 
 FAILURES = [name for name in GOOD if FAILED.search(beside(name))]

@@ -25,6 +25,8 @@ REFUSED = {
     "types_all": "cells under .* columns: '# Datatype: MPI_INT.'",
     "v74_mpich_graph_tty": "a line after the table",
     r"v74_openmpi_allreduce_c": "DATA VALIDATION ERROR",
+    "cuda_(?:no_device|no_driver|no_memory|not_built|rocm)": "title of an OSU program: found 0",
+    "cuda_no_copy": "the table has 0 rows",
     r"mpich_killed_rank": "a line after the table|cells under 2 columns",
 }
 GOOD = damage.good_of("osu", REFUSED)
@@ -170,6 +172,21 @@ def test_buffers(tag: str, line: str, accelerator: str, buffer: str | None) -> N
     assert output.inputs["accelerator"] == accelerator
     assert output.inputs.get("buffer") == buffer
     assert figures(output) == figures(read(LATENCY))
+
+
+@pytest.mark.parametrize("program", ["latency", "bw", "bibw", "put_latency", "allreduce"])
+def test_device_buffers_of_a_cuda_build(program: str) -> None:
+    output = read(f"osu/v74_cuda_{program}")
+    assert (output.inputs["program"], output.inputs["accelerator"]) == (f"osu_{program}", "cuda")
+    # 7.4 says where the buffers were for one-sided programs alone.
+    assert output.inputs.get("buffer") == ("device" if program == "put_latency" else None)
+
+
+@pytest.mark.parametrize("name", ["latency_HH", "latency_plain", "latency_HD", "latency_MD"])
+def test_a_title_of_cuda_does_not_say_where_the_buffers_were(name: str) -> None:
+    inputs = read(f"osu/v74_cuda_{name}").inputs
+    assert inputs["accelerator"] == "cuda"
+    assert "buffer" not in inputs
 
 
 def test_aprun_says_something_after_the_run() -> None:

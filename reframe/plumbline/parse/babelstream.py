@@ -57,6 +57,8 @@ _CSV_HEADS = re.compile(
     r"^function,num_times,.*,avg_runtime\n(?:function,num_times,.*,runtime\n)?", re.M
 )
 _RATE = re.compile(r"\d+\.\d{3}", re.ASCII)
+# A rate of 10 TB/s and more fills its column of twelve.
+_JOINED = re.compile(r"(\.\d{3})(?=\d+\.\d{5})", re.ASCII)
 _TIME = re.compile(r"\d+\.\d{5}", re.ASCII)
 _SIZE = re.compile(r"(\d+\.\d) (\w+)(?: \(=\d+\.\d \w+\))?", re.ASCII)
 _RUNTIME = re.compile(r"Runtime \(seconds\): (\d+\.\d{5})", re.ASCII)
@@ -71,7 +73,8 @@ _FACTS = {
 _OPTIONAL = {
     "num_times": r"^Running .*?(\d+) times\b.*$",
     "array_size": r"^Number of elements: (\d+)[ ]*$",
-    "device": r"^Using \w+ device:? (.*\S)[ ]*$",
+    # main's CUDA: CUDA Device 0: "NAME" 132 SMs(9,0) Memory: ...
+    "device": r'^(?:Using \w+ device:? |CUDA Device \d+: ")(.*?[^\s"])(?:" \d+ SMs\(.*)?[ ]*$',
     "order": r"^Running .* times in +(\w+) order[ ]*$",
 }
 
@@ -152,7 +155,7 @@ def _volume(inputs: dict[str, str]) -> tuple[float, float]:
 def _table(lines: list[str]) -> list[_Row]:
     rows = []
     for line in lines:
-        cells = line.split()
+        cells = _JOINED.sub(r"\1 ", line).split()
         if not cells:
             continue
         if cells[0] not in KERNELS:

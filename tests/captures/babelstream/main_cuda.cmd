@@ -1,0 +1,1 @@
+cuda-stream -s 33554432 -n 20

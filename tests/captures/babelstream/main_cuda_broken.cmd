@@ -1,0 +1,1 @@
+cuda-stream -s 1048576 -n 20

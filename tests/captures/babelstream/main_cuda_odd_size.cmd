@@ -1,0 +1,1 @@
+cuda-stream -s 1000000 -n 20

@@ -1,0 +1,1 @@
+mpiexec -n 2 osu_barrier -d cuda

@@ -1,0 +1,1 @@
+mpiexec -n 2 osu_put_latency -m 1:64 -d cuda D D
