@@ -333,6 +333,18 @@ def test_a_node_is_down_before_the_job(bed: Virtual):
     assert not bed.cluster.jobs()
 
 
+def test_a_job_is_larger_than_its_partition(bed: Virtual):
+    """Slurm takes it, and it would wait for ever."""
+    bed.standin("quick")
+    done = bed.session("-n", "Barrier.*full-node", "-p", "quick", *QUICK, "-S", "nodes=10")
+    assert done.code == 1, done.said
+    lost = done.record("imb_collective", "quick")
+    assert lost["result"] == "error"
+    told = "job cancelled because it was blocked due to reason: PartitionConfig"
+    assert told in lost["reason"]
+    assert not bed.cluster.jobs()
+
+
 def test_a_job_waits_for_too_long(bed: Virtual):
     bed.standin("quick")
     held = ["-J", "#SBATCH --hold", "-S", "max_pending_time=3s"]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 import socket
+from pathlib import Path
 
 import pytest
+import reframe
 from conftest import CHECKS, Testbed, refused
 from plumbline import configuration
 
@@ -29,6 +32,28 @@ def test_how_much_is_logged(arguments: list[str], level: str) -> None:
 
 def test_a_variant_is_a_feature_of_its_own() -> None:
     assert configuration.variant_feature("tag-matching") == "variant-tag-matching"
+
+
+@pytest.mark.parametrize("scheduler", ["slurm", "squeue", "local"])
+@pytest.mark.parametrize("chosen", [{}, {"slurm_job_cancel_reasons": ["JobHeldUser"]}])
+def test_what_ends_a_job_that_would_wait_for_ever(
+    testbed: Testbed, monkeypatch: pytest.MonkeyPatch, scheduler: str, chosen: dict
+):
+    """ReFrame's own reasons and one more; the site's where its file names any."""
+    testbed.environment("disk", "fio")
+    testbed.write(scheduler=scheduler, sched_options=chosen | {"use_nodes_option": True})
+    monkeypatch.setenv("PLUMBLINE_SYSTEMS", str(testbed.systems))
+    (found,) = configuration.gather("name", False, False)["systems"]
+    (partition,) = found["partitions"]
+    told = partition["sched_options"]
+    assert told["use_nodes_option"]
+    schema = json.loads((Path(reframe.__file__).parent / "schemas" / "config.json").read_text())
+    default = schema["defaults"]["systems*/sched_options/slurm_job_cancel_reasons"]
+    if scheduler == "local":
+        assert told == chosen | {"use_nodes_option": True}
+    else:
+        expected = chosen.get("slurm_job_cancel_reasons", [*default, "PartitionConfig"])
+        assert told["slurm_job_cancel_reasons"] == expected
 
 
 FIO = ["-n", "fio", "-S", "fio.size=8", "-S", "num_samples=1", "-S", "num_warmups=0"]

@@ -33,6 +33,11 @@ SWEEP_ENVIRONMENT = "sweep"
 ON_NODE = "PLUMBLINE_ON_NODE"
 
 
+#: Reasons of Slurm for which a job would wait until somebody mends something, so that ReFrame
+#: cancels it: its own default, and that the job asks for what its partition never has.
+NEVER = ("ReqNodeNotAvail", "PartitionConfig")
+
+
 def system_files() -> list[Path]:
     """The system files; the machine at hand comes last, since any host name matches it.
 
@@ -257,6 +262,11 @@ def gather(session: str, running: bool, full: bool, level: str = "verbose") -> d
         environments += content.get("environments", [])
         _for_sweeps(found, environments)
         for partition in found["partitions"]:
+            if partition["scheduler"] in ("slurm", "squeue"):
+                partition["sched_options"] = {
+                    "slurm_job_cancel_reasons": [*NEVER],
+                    **partition.get("sched_options", {}),
+                }
             features = partition.setdefault("features", [])
             extras = partition.get("extras") or {}
             wanted = [
