@@ -88,6 +88,11 @@ class Lab:
         return found
 
 
+def rows_of(done: Result) -> list[dict[str, str]]:
+    """The rows of a comparison as CSV."""
+    return list(csv.DictReader(io.StringIO(done.stdout)))
+
+
 @pytest.fixture
 def lab(tmp_path: Path) -> Lab:
     return Lab(tmp_path / "results")
@@ -162,6 +167,9 @@ def test_figures_that_want_more_sessions_are_told_in_one_line(lab: Lab):
     out = lab.compare().stdout
     assert out.count("would tell") == 1
     assert f"{min(needed)} to more than 100 sessions a side would tell" in out
+    row = lab.figure("--metric=m2")
+    assert 5 < row["needed"] < formats.FEASIBLE
+    assert f"; {row['needed']} sessions a side would tell" in lab.compare("--metric=m2").stdout
 
 
 def test_what_may_stay_untold_is_a_share_that_must_be_asked_for(lab: Lab):
@@ -187,6 +195,8 @@ def test_two_sessions_are_too_few(lab: Lab):
     row = lab.figure()
     assert row["verdict"] == "too little data" and "fewer than 3 sessions" in row["reason"]
     assert row["p"] is None
+    # How many would tell is not known.
+    assert "would tell" not in lab.compare().stdout
 
 
 # -- what counts ----------------------------------------------------------------------------
@@ -263,6 +273,8 @@ def test_one_session_far_off_is_set_aside_and_told(lab: Lab):
     row = lab.figure(before="2026-11-01..2026-11-05")
     assert row["verdict"] == "unchanged" and len(row["aside"]) == 1
     assert "20261108" in row["aside"][0]
+    (cells,) = rows_of(lab.compare("--format=csv", before="2026-11-01..2026-11-05"))
+    assert cells["aside"] == row["aside"][0]
 
 
 def test_several_sessions_far_off_are_not_set_aside(lab: Lab):
@@ -535,11 +547,23 @@ def test_junit_never_passes_what_was_not_compared(hostile: Lab):
 
 
 def test_csv_has_a_row_for_each_figure(hostile: Lab):
-    rows = list(csv.DictReader(io.StringIO(hostile.compare("--format=csv").stdout)))
+    rows = rows_of(hostile.compare("--format=csv"))
     told = {row["metric"]: row["verdict"] for row in hostile.told()["figures"]}
     assert {row["metric"]: row["verdict"] for row in rows} == told
     assert float(rows[0]["difference"]) == pytest.approx(-0.1, abs=0.01)
-    assert {row["together"] for row in rows} <= {"true", "false"}
+    assert {row["together"] for row in rows} == {"false"}
+
+
+def test_csv_writes_what_is_true_as_json_does(lab: Lab):
+    """Figures that lose too little to be told each alone, and all of them the same."""
+    for day in range(1, 11):
+        level = 100 if day < 6 else 97
+        lab.session(day, {"foms": [fom(lab.noisy(level, 0.02), size=n) for n in range(40)]})
+    told = [row["together"] for row in lab.told()["figures"]]
+    assert True in told
+    assert [row["together"] for row in rows_of(lab.compare("--format=csv"))] == [
+        json.dumps(together) for together in told
+    ]
 
 
 def test_the_page_names_every_field(hostile: Lab):

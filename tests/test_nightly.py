@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import configparser
 import datetime
+import errno
+import fcntl
 import json
 import os
 import platform
@@ -147,6 +149,22 @@ def test_nights_of_two_systems_share_a_results_folder(tmp_path: Path):
         pytest.raises(Fault, match="a nightly of one runs already"),
     ):
         again.__enter__()
+    # The next one can have it, and finds nobody named in it.
+    assert (tmp_path / "nightly-one.lock").read_text() == ""
+    with nightly._alone(tmp_path, "one"):
+        assert f"process {os.getpid()} on " in (tmp_path / "nightly-one.lock").read_text()
+
+
+def test_a_lock_that_cannot_be_had_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def flock(file: int, way: int):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    (tmp_path / "file").touch()
+    with pytest.raises(Fault, match=r"nightly-one\.lock: cannot be written .*PLUMBLINE_RESULTS"):
+        nightly._alone(tmp_path / "file", "one").__enter__()
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with pytest.raises(Fault, match=r"cannot be locked \(No locks.*two could.*PLUMBLINE_RESULTS"):
+        nightly._alone(tmp_path, "one").__enter__()
 
 
 def test_two_nights_at_once(running):
@@ -455,13 +473,21 @@ def _unit(name: str) -> configparser.ConfigParser:
 
 def test_the_units_of_systemd(tmp_path: Path):
     service, timer = _unit("service"), _unit("timer")
-    assert service["Service"]["ExecStart"].split()[0].endswith("ci/nightly")
+    # It runs until it is done, as long as its budget says and no longer.
+    assert service["Service"]["Type"] == "oneshot"
+    program, *words = service["Service"]["ExecStart"].split()
+    assert program.endswith("ci/nightly") and words[:2] == ["--budget", "6h"]
     # systemd opens it before it makes any folder of the unit's own.
     log = Path(service["Service"]["StandardOutput"].removeprefix("append:"))
     assert log.parent == Path("/var/log")
+    assert service["Service"]["StandardError"] == "inherit"
+    assert service["Service"]["UMask"] == "0027"
     # A SIGTERM to all of the unit would end the jobs, which is a fault of theirs.
     assert service["Service"]["KillMode"] == "mixed"
+    # What ran is judged then, and the page written.
+    assert service["Service"]["TimeoutStopSec"] == "10min"
     assert timer["Timer"]["OnCalendar"] and timer["Timer"]["Persistent"] == "true"
+    assert timer["Install"]["WantedBy"] == "timers.target"
     if not shutil.which("systemd-analyze"):
         pytest.skip("systemd-analyze is not installed: the units were only read")
     for name in ("service", "timer"):

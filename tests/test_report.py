@@ -35,6 +35,17 @@ from reports import (  # noqa: F401 - fixtures
     write,
 )
 
+#: What each section of the start page says when there is nothing in it.
+EMPTY = {
+    "red": "Nothing is red among what was measured. What was not measured or not asserted stands "
+           "below.",
+    "changed": "No change was found in the last 30 days.",
+    "waived": "Nothing is waived.",
+    "near": "No figure that passed lies in the warning band.",
+    "skipped": "Nothing was skipped.",
+    "unasserted": "Every figure that was measured was held against a reference.",
+}  # fmt: skip
+
 
 def test_all_links_and_anchors_resolve(pages):
     assert assert_links_resolve(pages) > 500
@@ -260,6 +271,8 @@ def test_a_session_whose_first_case_still_runs_is_told_as_such(tmp_path):
     write(folder, tmp_path / "out", now=NOW)
     said = (tmp_path / "out" / "index.html").read_text()
     assert "0 of 1 planned cases have a result; its last sign of life is 10 minutes old" in said
+    page = max((tmp_path / "out" / "sessions").iterdir()).read_text()
+    assert "No whole record of this session can be read here." in page
 
 
 def test_cases_that_were_not_asked_for_are_not_missing(tmp_path):
@@ -287,7 +300,34 @@ def test_a_session_in_which_all_was_skipped_is_told_as_such(tmp_path):
     assert "Nothing is red, but nothing was measured." in said
     assert "from 1 session and 0 series" in said
     assert "no network" in shown(tmp_path / "out" / "index.html", "skipped")
+    for name in ("changed", "unasserted"):
+        assert shown(tmp_path / "out" / "index.html", name).endswith(" 0 Nothing was measured.")
+    check = one(tmp_path / "out", "checks/alder-stream*.html")
+    assert "Nothing was measured by this check." in check.read_text()
+    told = "No paper in the reference tables prints a figure that was measured here."
+    assert told in (tmp_path / "out" / "published.html").read_text()
     assert_links_resolve(tmp_path / "out")
+
+
+def test_a_section_with_nothing_in_it_says_so(tmp_path):
+    first = datetime.date(2026, 10, 30)
+    nights = [[{"time": f"{first + datetime.timedelta(night)}T02:00:00Z"}] for night in range(22)]
+    write(sessions_of(tmp_path, *nights), tmp_path / "out", now=NOW)
+    today = tmp_path / "out" / "index.html"
+    assert {name: shown(today, name).partition(" 0 ")[2] for name in EMPTY} == EMPTY
+    changes = (tmp_path / "out" / "changes.html").read_text()
+    assert '<p class="calm">No change was found.</p>' in changes
+    gone = (tmp_path / "out" / "references" / "gone.html").read_text()
+    assert "No reference table has this row any more." in gone
+
+
+def test_a_reason_that_was_not_recorded_is_told_as_such(tmp_path):
+    lost = {"reason": None, "figures": [], "output": None}
+    folder = sessions_of(tmp_path, [lost | {"check": check, "result": check}
+                                    for check in ("error", "skip")])  # fmt: skip
+    write(folder, tmp_path / "out", now=NOW)
+    for name in ("red", "skipped"):
+        assert "no reason was recorded" in shown(tmp_path / "out" / "index.html", name)
 
 
 def test_a_clock_that_jumped_back_over_midnight_makes_all_pages(tmp_path):

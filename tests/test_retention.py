@@ -185,17 +185,17 @@ def test_records_come_back_from_a_log(results: Path, tmp_path: Path):
         f"plumbline-record {record.dumps(lost | {'session': '../../out'})}\n"
     )
     code, out, err = run("recover", log, "--from", results)
-    assert code == 2 and "1 records taken, 1 were there already" in out
+    assert code == 2 and "1 record taken, 1 there already" in out
     assert [f"{log}:{number}: " in err for number in (4, 5, 6)] == [True] * 3
     assert records_of(folder) == [kept, lost]
     assert not (tmp_path / "out").exists()
     code, out, _ = run("recover", log, "--from", results)
-    assert "0 records taken, 2 were there already" in out
+    assert "0 records taken, 2 there already" in out
     assert records_of(folder) == [kept, lost]
     (tmp_path / "none").write_text("nothing\n")
-    for path in (tmp_path / "none", tmp_path / "missing"):
-        code, _, err = run("recover", path, "--from", results)
-        assert code == 2 and str(path) in err and "Traceback" not in err
+    for name, says in (("none", "no line `plumbline-record` there"), ("gone", "cannot be read")):
+        code, _, err = run("recover", tmp_path / name, "--from", results)
+        assert code == 2 and f"{tmp_path / name}: {says}" in err and "Traceback" not in err
 
 
 @pytest.mark.parametrize("name", ["..", ".", "a/b", "../a"])
@@ -216,7 +216,10 @@ def test_each_attempt_comes_back_once(results: Path, tmp_path: Path):
     lines = [f"plumbline-record {record.dumps(fields)}\n" for fields in (first, again)]
     log.write_text("".join(lines * 2))
     code, out, _ = run("recover", log, "--from", results)
-    assert code == 0 and "2 records taken, 2 were there already" in out
+    assert code == 0 and "2 records taken, 2 there already" in out
+    assert records_of(folder)[1:] == [first, again]
+    code, out, _ = run("recover", log, "--from", results)
+    assert code == 0 and "0 records taken, 4 there already" in out
     assert records_of(folder)[1:] == [first, again]
 
 
@@ -236,6 +239,17 @@ def test_a_record_of_an_older_plumbline_comes_back_as_what_it_stands_for(
     (folder,) = (results / "sessions").iterdir()
     (found,) = records_of(folder)
     assert found["schema"] == record.SCHEMA and found["foms"][0]["near"] is False
+
+
+def test_a_record_that_cannot_be_put_back_is_told(results: Path, tmp_path: Path):
+    lost = line()
+    log = tmp_path / "log"
+    log.write_text(f"plumbline-record {record.dumps(lost)}\n")
+    in_its_place = results / "sessions" / lost["session"]
+    in_its_place.parent.mkdir(parents=True)
+    in_its_place.touch()
+    code, _, err = run("recover", log, "--from", results)
+    assert code == 2 and f"{in_its_place / 'records.jsonl'}: cannot be written (" in err
 
 
 def test_nothing_is_put_into_a_session_that_runs(results: Path, tmp_path: Path):

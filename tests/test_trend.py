@@ -478,11 +478,12 @@ def test_a_file_of_nights_prints_findings_as_json(tmp_path, broken):
 
 
 def test_files_of_spreadsheets(tmp_path, broken):
-    """A byte order mark, ends of lines as Windows has them, blanks, and nan for a gap."""
+    """A byte order mark, ends of lines as Windows has them, blanks, nan for a gap, and columns that
+    are empty."""
     path = write_nights(tmp_path / "n.csv", {"b": broken})
     there = run("--input", path)
     text = path.read_text().replace(",", ", ") + "b, 999, nan, higher\n"
-    path.write_bytes(b"\xef\xbb\xbf" + text.replace("\n", "\r\n").encode())
+    path.write_bytes(b"\xef\xbb\xbf" + text.replace("\n", ",,\r\n").encode())
     assert run("--input", path) == there
     assert there[0] == 1
 
@@ -548,7 +549,10 @@ HEAD = "series,night,value,better"
         (f"{HEAD}\na,1,2,up\n", ":2: better 'up'"),
         (f"{HEAD}\na,1,2,higher\na,2,2,lower\n", ":3: better 'lower', but line 2"),
         (f"{HEAD}\na,1,2,higher\na,1,3,higher\n", ":3: night 1 of series 'a' again (line 2)"),
-        (f"{HEAD}\na,monday,2,higher\n", ":2: night 'monday'"),
+        (
+            f"{HEAD}\na,monday,2,higher\n",
+            ":2: night 'monday': write a whole number or a date",
+        ),
         (f"{HEAD}\na,1,2,higher\na,2026-01-01,2,higher\n", ":3: night 2026-01-01: series 'a'"),
         (f"{HEAD}\n,1,2,higher\n", ":2: no series"),
         (f"{HEAD}\na,1,2\n", ":2: 3 cells, not as many as"),
@@ -571,6 +575,7 @@ def test_bad_input_is_named_with_its_line(tmp_path, text, told):
     assert code == 2
     assert told in err
     assert err.startswith(str(path))
+    assert "more faulty lines" not in err
 
 
 def test_a_file_that_is_not_there(tmp_path):
@@ -581,7 +586,9 @@ def test_a_file_that_is_not_there(tmp_path):
 
 def test_a_file_has_no_selection(tmp_path, broken):
     path = write_nights(tmp_path / "n.csv", {"b": broken})
-    assert "leave --from and the selection out" in run("--input", path, "--system", "x")[2]
+    for more in (["--system", "x"], ["--from", tmp_path]):
+        code, out, err = run("--input", path, *more)
+        assert (code, out) == (2, "") and "leave --from and the selection out" in err
 
 
 def test_many_faults_are_not_all_told(tmp_path):

@@ -145,7 +145,7 @@ def prune(keep, dry_run: bool, source: Path | None):
     done = retention.prune(source or paths.results(), keep, click.echo, dry_run)
     for fault in done.faults:
         warn(f"not removed: {fault}")
-    say(f"{done.count} places, {done.bytes / 1e6:.1f} MB {'would be ' * dry_run}freed")
+    say(f"{counted(done.count, 'place')}, {done.bytes / 1e6:.1f} MB {'would be ' * dry_run}freed")
     sys.exit(2 if done.faults else 0)
 
 
@@ -164,7 +164,7 @@ def recover(log: Path, source: Path | None):
     taken, there, faults = retention.recover(source or paths.results(), log, say)
     for fault in faults:
         warn(f"left out: {fault}")
-    say(f"{taken} records taken, {there} were there already")
+    say(f"{counted(taken, 'record')} taken, {there} there already")
     if not taken + there and not faults:
         raise Fault(f"{log}: no line `plumbline-record` there")
     sys.exit(2 if faults else 0)

@@ -6,6 +6,7 @@ needs no word: whoever asks next leaves out what is gone.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import gzip
 import json
@@ -18,6 +19,7 @@ from pathlib import Path
 
 from plumbline import configuration, leftovers, record
 from plumbline.errors import Fault
+from plumbline.words import counted
 
 #: Before this there were no sessions: a clock that said so was not set yet.
 _FIRST = datetime.datetime(2020, 1, 1, tzinfo=datetime.timezone.utc)
@@ -186,7 +188,7 @@ def recover(results: Path, log: Path, say: Callable[[str], None]) -> tuple[int, 
         new = _put(results / "sessions" / session, records)
         taken += new
         there += len(records) - new
-        say(f"session {session}: {new} of {len(records)} records taken from {log}")
+        say(f"session {session}: {new} of {counted(len(records), 'record')} taken from {log}")
     return taken, there, faults
 
 
@@ -219,7 +221,9 @@ def _put(folder: Path, records: list[dict]) -> int:
                 os.fsync(file.fileno())
             partial.replace(path)
         except OSError as err:
-            raise Fault(f"{path}: cannot be written: {err.strerror}") from None
+            told = f"{path}: cannot be written ({err.strerror}): free the disk, and recover again"
+            raise Fault(told) from None
         finally:
-            partial.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                partial.unlink()
     return new
