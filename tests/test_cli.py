@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 
 import pytest
-from conftest import ROOT, STANDINS, Testbed
+from conftest import ROOT, STANDINS, Testbed, refused
 
 OUTPUTS = STANDINS / "outputs"
 
@@ -56,7 +56,9 @@ def test_parse_of_what_is_not_there(testbed: Testbed):
     assert done.code == 2 and "Traceback" not in done.err
     done = testbed.plumbline("parse", "linpack", OUTPUTS / "hpcc.out")
     assert (done.code, done.out) == (2, "")
-    assert "linpack" in done.err and "imb" in done.err
+    assert "no parser for 'linpack'; there are: babelstream, commscope" in done.err
+    done = testbed.plumbline("parse", "gpcent", OUTPUTS / "hpcc.out")
+    assert done.code == 2 and "no parser for 'gpcent'; near: gpcnet" in done.err
 
 
 def test_an_unknown_command_or_option(testbed: Testbed):
@@ -152,6 +154,10 @@ def test_doctor_on_another_folder_of_systems(testbed: Testbed):
     done = testbed.plumbline("doctor", "--system=testbed")
     assert done.code == 0, done.said
     assert "2 of 2 test cases would run" in done.out
+
+
+def test_doctor_of_a_system_that_is_not_there(testbed: Testbed):
+    refused(testbed.plumbline("doctor", "--system=testbad"), "no such system; near: testbed")
 
 
 def test_doctor_of_a_faulty_system(make_testbed: Callable[..., Testbed]):

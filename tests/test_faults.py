@@ -79,15 +79,16 @@ def test_no_system_file(testbed: Testbed):
 
 def test_an_unknown_placement_of_a_check(testbed: Testbed):
     testbed.environment("mpich", "imb")
-    path = testbed.check_file("lost", placement="on-moon")
-    refused(testbed.plumbline("run", "-c", path, *ONE), "lost", "on-moon", "on-socket")
+    path = testbed.check_file("lost", placement="on-sockets")
+    said = "check lost: no placement 'on-sockets'; near: on-socket"
+    refused(testbed.plumbline("run", "-c", path, *ONE), said)
 
 
 @pytest.mark.parametrize(
     ("fields", "says"),
     [
         ({"tags": {"quick"}}, "smoke"),
-        ({"benchmark": "linpack"}, "linpack"),
+        ({"benchmark": "oso"}, "no parser for benchmark 'oso'; near: osu"),
         ({"num_samples": 0}, "num_samples"),
     ],
     ids=["tag", "benchmark", "samples"],

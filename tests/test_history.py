@@ -636,12 +636,16 @@ def test_selection(mixed: Path, select: dict, values: list[float] | None):
 @pytest.mark.parametrize(
     ("select", "says"),
     [
-        ({"system": "alpa"}, "near 'alpa': alpha"),
-        ({"check": "osu_latncy"}, "near 'osu_latncy': osu_latency"),
+        ({"system": "alpa"}, "system 'alpa': near: alpha"),
+        ({"check": "osu_latncy"}, "check 'osu_latncy': near: osu_latency"),
         ({"check": "osu_bw %placement=of-node"}, ": osu_bw %placement=off-node, osu_latency %"),
-        ({"placement": "of-node"}, "near 'of-node': off-node, on-node"),
-        ({"benchmark": "stream"}, "of benchmark there are: ior, osu"),
-        ({"metric": "latencies", "system": "gamma"}, "of system there are: alpha, beta; near 'lat"),
+        ({"placement": "of-node"}, "placement 'of-node': near: off-node, on-node"),
+        ({"benchmark": "stream"}, "benchmark 'stream': there are: ior, osu"),
+        (
+            {"metric": "latencies", "system": "gamma"},
+            "; system 'gamma': there are: alpha, beta; metric 'latencies': near: latency",
+        ),
+        ({"sessions": ("20261102",)}, "no session '20261102'; near: 20261102T"),
         ({"system": "beta", "metric": "bw"}, "by system=beta, metric=bw"),
         ({"system": "alpha*", "node": "n7"}, "by system=alpha*, node=n7"),
     ],

@@ -768,18 +768,18 @@ REFUSED = [
     ("numa-4-0", LARGE, None, "no usable NUMA domain 4"),
     ("numa-0-3", LARGE, SOME, "no usable NUMA domain 3"),
     ("numa-3-0", LARGE, SOME, "no usable NUMA domain 3"),
-    ("on-moon", LARGE, None, "unknown; Plumbline knows one-core, .*numa-M-N"),
+    ("on-moon", LARGE, None, "no such placement; there are: one-core, .*numa-M-N"),
     ("gpu-a", LARGE, None, "this node has no GPU"),
     ("per-gpu", LARGE, None, "this node has no GPU"),
     ("all-gpus", LARGE, None, "this node has no GPU"),
     ("off-socket", LARGE, None, "this node has no GPU"),
     ("host-to-host", LARGE, None, "nodes that have GPUs"),
-    ("gpu-e", LARGE, None, "unknown"),
-    ("numa-0", LARGE, None, "unknown"),
-    ("numa-0-0-0", LARGE, None, "unknown"),
-    ("numa--1-0", LARGE, None, "unknown"),
-    ("on-node ", LARGE, None, "unknown"),
-    ("", LARGE, None, "unknown"),
+    ("gpu-e", LARGE, None, "no such placement; near: gpu-"),
+    ("numa-0", LARGE, None, "no such placement"),
+    ("numa-0-0-0", LARGE, None, "no such placement"),
+    ("numa--1-0", LARGE, None, "no such placement"),
+    ("on-node ", LARGE, None, "no such placement"),
+    ("", LARGE, None, "no such placement"),
 ]
 
 
@@ -823,7 +823,7 @@ def test_of_one_node() -> None:
 def test_missing() -> None:
     assert placement.missing("on-node", topology(LARGE)) is None
     assert "two sockets" in placement.missing("on-node", topology(SMALL))
-    assert "unknown" in placement.missing("on-moon", topology(SMALL))
+    assert "no such placement" in placement.missing("on-moon", topology(SMALL))
     assert "no GPU" in placement.missing("gpu-a", topology(SMALL))
     assert placement.missing("gpu-a", with_gpus()) is None
     assert "no such class" in placement.missing("gpu-d", with_gpus())
@@ -833,7 +833,8 @@ def test_known() -> None:
     assert all(placement.known(name) for name in placement.PLACEMENTS)
     assert placement.known("numa-10-2")
     assert not any(placement.known(name) for name in ("", "numa", "numa-M-N", "On-Node", "gpu"))
-    assert all(name in placement.describe() for name in placement.PLACEMENTS)
+    assert placement.meant("of-node") == "near: off-node, on-node, full-node"
+    assert all(name in placement.meant("nowhere") for name in placement.PLACEMENTS)
 
 
 def test_last_level_cache_is_one_of_the_largest_level() -> None:

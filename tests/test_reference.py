@@ -201,8 +201,8 @@ def test_shipped_tables_are_good(tmp_path: Path) -> None:
 
 #: What is wrong in the second of two rows -> column that the fault names, and what it says.
 FAULTY = [
-    ({"placement": "on-moon"}, "placement", "unknown placement; known are one-core"),
-    ({"placement": "numa-0"}, "placement", "unknown placement"),
+    ({"placement": "on-moon"}, "placement", "no such placement; there are: one-core"),
+    ({"placement": "numa-0"}, "placement", "no such placement"),
     ({"value": ""}, "value", "number"),
     ({"value": "fast"}, "value", "'fast'.*number"),
     ({"value": "1,000"}, "value", "'1,000'.*number"),
@@ -297,7 +297,7 @@ def test_missing_column(folder: Path, column: str) -> None:
 @pytest.mark.parametrize(
     ("columns", "says"),
     [
-        ([*COLUMNS, "comment"], "unknown 'comment'"),
+        ([*COLUMNS, "comment"], "unknown 'comment', near: placement"),
         ([*COLUMNS, "value"], "twice"),
         (["\ufeffid", *COLUMNS[1:]], "missing id"),
         ([name.upper() for name in COLUMNS], "missing id.*unknown 'ID'"),

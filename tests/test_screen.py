@@ -548,6 +548,14 @@ def test_a_file_that_is_not_there_or_no_text(tmp_path):
     assert "CSV in UTF-8" in command("--input", tmp_path / "in.csv").stderr
 
 
+def test_a_file_has_its_own_nights(tmp_path):
+    file = table(tmp_path / "in.csv", Fleet(53, nodes=60, nights=5).values(), better="higher")
+    for more in (["20261101T010000Z-000001"], ["--from", tmp_path]):
+        done = command("--input", file, *more)
+        assert (done.exit_code, done.stdout) == (2, "")
+        assert "leave SESSION and --from out" in done.stderr
+
+
 def test_files_of_spreadsheets_and_of_several_figures(tmp_path):
     """A byte order mark, ends of lines as Windows has them, blanks; columns in any order."""
     text = (
@@ -686,7 +694,9 @@ def test_pairs_and_nodes_that_a_run_measured_are_screened(tmp_path):
 def test_a_history_without_such_values_an_empty_one_and_a_session_that_is_not_there(tmp_path):
     remember(tmp_path, Fleet(62, nodes=10, nights=2))
     done = command("20200101T000000Z-000000", "--from", tmp_path)
-    assert (done.exit_code, "nothing of it is in the history" in done.stderr) == (2, True)
+    assert done.exit_code == 2
+    assert "no session '20200101T000000Z-000000' in the history, or none" in done.stderr
+    assert "; near: 202" in done.stderr
     (tmp_path / "none").mkdir()
     done = command("--from", tmp_path / "none")
     assert done.exit_code == 2

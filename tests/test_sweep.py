@@ -380,7 +380,7 @@ def test_a_sweep_of_what_is_not_there_is_refused(testbed: Testbed):
     testbed.environment("pip", features="imb")
     for system, partition, says in [
         ("testbad", "node", "testbad.yaml: no such system; near: testbed"),
-        ("testbed", "nodes", "testbed has no partition 'nodes'; it has node"),
+        ("testbed", "nodes", "testbed: no partition 'nodes'; near: node"),
     ]:
         refused(testbed.plumbline("sweep", "--system", system, partition), says)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from plumbline.words import cell, counted, escaped, printable, some
+from plumbline.words import cell, counted, escaped, near, printable, some
 
 
 def test_printable():
@@ -45,6 +45,28 @@ def test_a_truth_in_a_csv_file_is_as_in_json():
     assert [cell(value) for value in (True, False, 1, "True", None)] == [
         "true", "false", 1, "True", None,
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "known", "told"),
+    [
+        ("sumit", ["summit", "sierra"], "near: summit"),
+        ("lat", ["osu_latency", "osu_bw"], "near: osu_latency"),
+        ("gpu", ["gpus", "one-task-per-gpu"], "near: gpus, one-task-per-gpu"),
+        ("a", ["spack"], "there are: spack"),
+        ("gone", ["a", "b"], "there are: a, b"),
+        ("", ["a"], "there are: a"),
+        ("gone", "abcdefg", "there are: a, b, c, d, e and 2 more"),
+        ("gone", [], "there are: none"),
+    ],
+)
+def test_near(name: str, known: list[str], told: str):
+    assert near(name, known) == told
+
+
+def test_near_tells_what_there_is_in_other_words():
+    assert near("gone", ["a", "b"], "a (yours)") == "there are: a (yours)"
+    assert near("aa", ["aaa"], "a (yours)") == "near: aaa"
 
 
 def test_some():

@@ -46,6 +46,7 @@ from plumbline.errors import Fault
 from plumbline.parameters import DEFAULT, NONE, references
 from plumbline.parse import Figure, Fom
 from plumbline.samples import Run
+from plumbline.words import near
 
 #: What was said to be left out of a session that is distributed over nodes.
 _LEFT_OUT: set[str] = set()
@@ -209,11 +210,11 @@ class Benchmark(rfm.RunOnlyRegressionTest):
         name = type(self).__name__
         if not placement.known(self.placement):
             raise Fault(
-                f"check {name}: unknown placement {self.placement!r}; "
-                f"Plumbline knows {placement.describe()}"
+                f"check {name}: no placement {self.placement!r}; {placement.meant(self.placement)}"
             )
         if self.benchmark not in parse.BENCHMARKS:
-            raise Fault(f"check {name}: no parser for benchmark {self.benchmark!r}")
+            told = near(self.benchmark, parse.BENCHMARKS)
+            raise Fault(f"check {name}: no parser for benchmark {self.benchmark!r}; {told}")
         if not self.tags & set(configuration.TAGS):
             raise Fault(f"check {name}: no cost class; tag it {', '.join(configuration.TAGS)}")
         if self.nodes < 0 or self.tasks_per_node < 1:

@@ -20,6 +20,7 @@ import jsonschema
 from plumbline import paths
 from plumbline.errors import Fault
 from plumbline.table import read_yaml
+from plumbline.words import near
 
 MANIFEST, LOCK, SITE = "spack.yaml", "spack.lock", "site.yaml"
 
@@ -228,14 +229,12 @@ def named(name: str) -> list[Environment]:
     system, colon, toolchain = name.partition(":")
     of_system = every(system) if re.fullmatch(r"[\w.-]+", system) else []
     if not of_system:
-        there = ", ".join(dict.fromkeys(known.system for known in every())) or "none"
-        raise Fault(
-            f"no Spack environment for system {system!r} in {paths.spack_env()}; there are {there}"
-        )
+        told = near(system, dict.fromkeys(known.system for known in every()))
+        raise Fault(f"{paths.spack_env()}: no Spack environment for system {system!r}; {told}")
     found = [known for known in of_system if not colon or known.toolchain == toolchain]
     if not found:
-        there = ", ".join(known.name for known in of_system)
-        raise Fault(f"system {system} has no toolchain {toolchain!r}; there are {there}")
+        told = near(toolchain, [known.toolchain for known in of_system])
+        raise Fault(f"system {system}: no toolchain {toolchain!r}; {told}")
     return found
 
 
@@ -415,8 +414,8 @@ def _faults_of(environment: Environment, of_reframe: dict) -> Iterator[str]:
     for root in roots:
         for used in re.findall(r" %([\w-]+)", root):
             if used not in toolchains:
-                there = ", ".join(toolchains) or "none"
-                yield f"root {root}: no toolchain {used!r} in its included files; there are {there}"
+                told = near(used, toolchains)
+                yield f"root {root}: no toolchain {used!r} in its included files; {told}"
         if foreign and " arch=" not in root:
             yield f"root {root}: host_compatible is false, so it needs arch=linux-<os>-<target>"
     if foreign and not configured.get("glibc", {}).get("externals"):

@@ -11,6 +11,8 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
+from plumbline import words
+
 
 class PlacementError(Exception):
     """The placement is unknown, or this topology does not have it."""
@@ -462,9 +464,10 @@ def known(placement: str) -> bool:
     return placement in PLACEMENTS or _NUMA.fullmatch(placement) is not None
 
 
-def describe() -> str:
-    """The names of all placements, for messages."""
-    return ", ".join([*PLACEMENTS, "numa-M-N"])
+def meant(placement: str) -> str:
+    """For a message: the placements that a name was perhaps meant for, or all that there are."""
+    names = [*PLACEMENTS, "numa-M-N"]
+    return words.near(placement, names, ", ".join(names))
 
 
 def feature(placement: str) -> str:
@@ -528,7 +531,7 @@ def _layouts(
     elif placement in _FIXED:
         tasks = _FIXED[placement](topology)
     else:
-        raise PlacementError(f"unknown; Plumbline knows {describe()}")
+        raise PlacementError(f"no such placement; {meant(placement)}")
     return [Layout(placement, tuple(tasks), racks=2 if placement == "off-rack" else 1)]
 
 

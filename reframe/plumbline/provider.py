@@ -30,6 +30,7 @@ import fasteners
 from plumbline import build as builds
 from plumbline import debian, environments, paths
 from plumbline.errors import Fault
+from plumbline.words import near
 
 #: Program -> the Debian packages that bring it, for messages and for ``make run``.
 DEBIAN = {"hpcc": ("hpcc", "libopenblas0-serial"), "fio": ("fio",)}
@@ -100,8 +101,8 @@ def find(
     """
     if provider not in PROVIDERS:
         raise Fault(
-            f"provider {provider!r} is unknown (extras.provider of the environment); "
-            f"there are {', '.join(PROVIDERS)}"
+            f"extras.provider of the environment: no provider {provider!r}; "
+            f"{near(provider, PROVIDERS)}"
         )
     return PROVIDERS[provider](program, which, environment)
 

@@ -17,6 +17,7 @@ from plumbline.errors import Fault
 from plumbline.table import Fom, Row, Tables
 from plumbline.tolerance import Tolerance
 from plumbline.waivers import Waiver
+from plumbline.words import near
 
 
 @dataclass(frozen=True)
@@ -117,9 +118,10 @@ class References:
         try:
             return self.tables.foms[benchmark][metric]
         except KeyError:
+            told = near(metric, self.tables.foms.get(benchmark, {}))
             raise Fault(
-                f"reference/foms.yaml: benchmark {benchmark!r} has no metric {metric!r}; add it "
-                f"with its unit and class"
+                f"reference/foms.yaml: benchmark {benchmark!r} has no metric {metric!r}; {told}; "
+                f"add it with its unit and class"
             ) from None
 
     def rule(self, fom: Fom) -> Tolerance:

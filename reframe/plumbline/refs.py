@@ -14,6 +14,7 @@ from plumbline.parse import Figure
 from plumbline.reference import Bounds, References, told
 from plumbline.table import Row
 from plumbline.tolerance import Tolerance
+from plumbline.words import near
 
 #: Columns of a listing.
 COLUMNS = ("id", "system", "benchmark", "metric", "placement", "message_size", "nodes",
@@ -73,9 +74,7 @@ def why(references: References, name: str, known: dict[str, list[dict]]) -> list
     tables = references.tables
     row = tables.rows.get(name)
     if row is None:
-        near = [other for other in tables.rows if name in other][:3]
-        hint = f"; near: {', '.join(near)}" if near else ""
-        raise Fault(f"no reference {name!r}{hint}")
+        raise Fault(f"no reference {name!r}; {near(name, tables.rows)}")
     source = tables.sources[row.source]
     cells = {column: cell for column, cell in tables.printed[name].items() if cell}
     spread = f" ± {cells['spread']}" if "spread" in cells else ""

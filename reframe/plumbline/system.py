@@ -103,10 +103,7 @@ def _faults_of_partition(partition: dict, environments: dict) -> Iterator[str]:
         return
     for name in placements:
         if not isinstance(name, str) or not placement.known(name):
-            yield (
-                f"extras.placements: unknown placement {name!r}; Plumbline knows "
-                f"{placement.describe()}"
-            )
+            yield f"extras.placements: no placement {name!r}; {placement.meant(str(name))}"
             return
     if processor.get("topology"):
         yield from _faults_of_topology(processor, partition.get("devices", []), extras)

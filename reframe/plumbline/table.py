@@ -7,7 +7,6 @@ skipped the row would assert less than it seems to.
 from __future__ import annotations
 
 import csv
-import difflib
 import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from plumbline import placement, units
 from plumbline.errors import Fault
 from plumbline.parse import Figure
 from plumbline.tolerance import Rules, Statistic, Text
+from plumbline.words import near
 
 Kind = Literal["measured", "peak", "target", "derived"]
 
@@ -92,7 +92,7 @@ class Row(pydantic.BaseModel):
     @classmethod
     def _known_placement(cls, name: str) -> str:
         if name and not placement.known(name):
-            raise ValueError(f"unknown placement; known are {placement.describe()}")
+            raise ValueError(f"no such placement; {placement.meant(name)}")
         return name
 
     @property
@@ -249,9 +249,7 @@ def _told(fault: dict, content: object, model: type[pydantic.BaseModel], entry: 
     words = fault["msg"].removeprefix("Value error, ")
     if fault["type"] == "extra_forbidden":
         known = _keys(model, fault["loc"][:-1])
-        near = difflib.get_close_matches(str(key), known, n=1)
-        words = f"no such key; there are {', '.join(known)}"
-        words = f"no such key: {near[0]!r} is meant?" if near else words
+        words = f"no such key; {near(str(key), known, ', '.join(known))}"
     elif fault["type"] == "missing":
         words = "is missing"
     where = f"{'.'.join(map(str, place))}: " if place else "" if start else "file: "
@@ -307,6 +305,7 @@ def read_rows(path: Path) -> tuple[list[tuple[int, dict[str, str], Row]], list[s
             if missing or unknown or len(set(columns)) != len(columns):
                 told = [f"missing {name}" for name in missing]
                 told += [f"unknown {name!r}" for name in unknown]
+                told += [near(unknown[0], Row.model_fields)] if unknown else []
                 return [], [f"{path}:1: columns: {', '.join(told) or 'one stands twice'}"]
             for cells in reader:
                 line = reader.line_num

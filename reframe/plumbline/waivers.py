@@ -21,7 +21,7 @@ import pydantic
 from plumbline import placement, record, table
 from plumbline.errors import Fault
 from plumbline.tolerance import Text
-from plumbline.words import counted
+from plumbline.words import counted, near
 
 #: Results of a test case that a waiver may cover. ``above-ceiling`` is none of them: a measurement
 #: that cannot be true is to be mended, not lived with.
@@ -288,15 +288,12 @@ def faults_of(
         for key, known in names.items():
             pattern = getattr(match, key)
             if not any(named(pattern, name) for name in known):
-                among = "" if key == "metric" else f"; there are {', '.join(known) or 'none'}"
-                yield f"{where}: match.{key}: {pattern!r} is no {key} that there is{among}"
+                yield f"{where}: match.{key}: no {key} {pattern!r}; {near(pattern, known)}"
                 break
         literal = match.placement and not {"*", "?"} & {*match.placement}
         if literal and not placement.known(match.placement):
-            yield (
-                f"{where}: match.placement: {match.placement!r} is no placement; known are "
-                f"{placement.describe()}"
-            )
+            told = placement.meant(match.placement)
+            yield f"{where}: match.placement: no placement {match.placement!r}; {told}"
 
 
 def about_no_case(waivers: Iterable[Waiver], path: Path, cases: Iterable[str]) -> Iterator[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 
 #: What Markdown, or GitLab's and GitHub's, gives a meaning: also a user, a milestone, a link. An
 #: underscore within a word emphasizes nothing; a colon makes addresses and emojis.
@@ -49,7 +49,14 @@ def cell(value: object) -> object:
     return json.dumps(value) if isinstance(value, bool) else value
 
 
-def near(name: str, known: Collection[str]) -> str:
-    """The names that one was perhaps meant for, or else the first of those that there are."""
-    found = difflib.get_close_matches(name, known, 3)
-    return f"near: {', '.join(found)}" if found else f"there are: {some(known, 5)}"
+def near(name: str, known: Iterable[str], there: str = "") -> str:
+    """The names that one was perhaps meant for, or else those that there are.
+
+    :arg there: how those are told; by the first of them, if not given.
+    """
+    known = [*known]
+    # A part of a long name is unlike the whole.
+    parts = [other for other in known if len(name) > 2 and name in other]
+    if found := parts[:3] or difflib.get_close_matches(name, known, 3):
+        return f"near: {', '.join(found)}"
+    return f"there are: {there or some(known, 5) or 'none'}"

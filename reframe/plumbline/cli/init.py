@@ -13,6 +13,7 @@ import click
 
 from plumbline.cli.common import say, warn
 from plumbline.errors import Fault
+from plumbline.words import near
 
 
 def _of_node(ctx, param, values: tuple[str, ...]) -> dict[str, Path]:
@@ -74,8 +75,8 @@ def init(name, partitions, nodes, probe, output, dry_run, force):
     if not drafted:
         raise Fault("no partition to draft: " + "; ".join(made.told))
     if unknown := sorted(set(inside) - set(drafted)):
-        raise Fault(f"--node {unknown[0]}: no such partition is drafted; there are "
-                    f"{', '.join(drafted)}")  # fmt: skip
+        told = near(unknown[0], drafted)
+        raise Fault(f"--node {unknown[0]}: no such partition is drafted; {told}")
     text = made.text()
     if printed:
         click.echo(text, nl=False)

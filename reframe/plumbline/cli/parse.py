@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from plumbline.errors import Fault
+from plumbline.words import near
 
 
 @click.command()
@@ -22,7 +23,8 @@ def parse(benchmark: str, file: Path):
     from plumbline import parse as parsers
 
     if benchmark not in parsers.BENCHMARKS:
-        raise Fault(f"no parser for {benchmark!r}; there are {', '.join(parsers.BENCHMARKS)}")
+        told = near(benchmark, parsers.BENCHMARKS, ", ".join(parsers.BENCHMARKS))
+        raise Fault(f"no parser for {benchmark!r}; {told}")
     try:
         output = parsers.parse_file(benchmark, file)
     except parsers.ParseError as err:

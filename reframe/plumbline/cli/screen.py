@@ -14,7 +14,7 @@ from tabulate import tabulate
 
 from plumbline.cli.common import output_option, selection_options, tell, warn, write
 from plumbline.errors import Fault
-from plumbline.words import counted
+from plumbline.words import counted, near
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _COLUMNS = ("night", "kind", "name", "size", "confidence", "since", "until", "drain", "evidence",
@@ -86,7 +86,8 @@ def _of_history(sessions: tuple[str, ...], select, source):
         code = tell(history)
     there = {session for one in series for session in one.sessions.tolist()}
     if unknown := [session for session in sessions if session not in there]:
-        raise Fault(f"session {unknown[0]}: nothing of it is in the history, or selected")
+        raise Fault(f"no session {unknown[0]!r} in the history, or none of it is selected; "
+                    f"{near(unknown[0], sorted(there, reverse=True))}")  # fmt: skip
     groups = screening.of_series(series, max(sessions, default=""))
     nights = screening.nights(there)
     shown = {nights[session] for session in sessions or sorted(there)[-1:]}

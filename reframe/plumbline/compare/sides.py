@@ -15,7 +15,7 @@ import numpy as np
 from plumbline.errors import Fault
 from plumbline.history import MEASURED, CaseRow, History, SessionRow
 from plumbline.series import Selection, Series, moment
-from plumbline.words import counted, some
+from plumbline.words import counted, near, some
 
 #: Most sessions before BEFORE that are looked at for the noise.
 PAST = 60
@@ -135,8 +135,7 @@ def _meant(name: str, known: list[SessionRow]) -> str:
     word, colon, number = name.partition(":")
     if colon and difflib.get_close_matches(word, ["last"]):
         return f"near: last:{number}"
-    near = difflib.get_close_matches(name, [row.session for row in known], 3)
-    return f"near: {', '.join(near)}" if near else f"there are: {_listed(known)}"
+    return near(name, [row.session for row in known], _listed(known))
 
 
 def _listed(known: list[SessionRow], most: int = 3) -> str:

@@ -7,7 +7,6 @@ asked for often. A CSV file that ``plumbline history export`` printed can take t
 from __future__ import annotations
 
 import datetime
-import difflib
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from plumbline import paths, record, table
 from plumbline.errors import Fault
 from plumbline.history import index
 from plumbline.series import ALL, Key, Selection, Series
-from plumbline.words import some
+from plumbline.words import near
 
 #: Lines of one kind that are said.
 _MOST_SAID = 5
@@ -292,7 +291,8 @@ class History:
         known = {name for (name,) in self._fetched("SELECT session FROM files", ALL)}
         for name in select.sessions:
             if name not in known:
-                raise Fault(f"{self.source}: no session {name!r}: see `plumbline history list`")
+                told = f"{near(name, sorted(known, reverse=True))} (`plumbline history list`)"
+                raise Fault(f"{self.source}: no session {name!r}; {told}")
         told = [f"left out: {fault}" for fault in self.faults[:_MOST_SAID]]
         why = "".join(f"; {line}" for line in self._unknown(select))
         told.append(f"{self.source}: nothing there is selected{_told(select)}{why}")
@@ -308,10 +308,8 @@ class History:
             column = columns[-1] if " " in pattern else columns[0]
             names = f"SELECT DISTINCT {column} AS name FROM flat WHERE name != '' ORDER BY name"
             known = [found for (found,) in self._fetched(names, ALL, True)]
-            if near := difflib.get_close_matches(pattern, known, 3):
-                yield f"near {pattern!r}: {', '.join(near)}"
-            elif known:
-                yield f"of {name} there are: {some(known, 5)}"
+            if known:
+                yield f"{name} {pattern!r}: {near(pattern, known)}"
 
     def _fetched(self, question: str, select: Selection, flat: bool = False, how: str = "fetchall"):
         """An answer as one of DuckDB's methods gives it; a damaged index is built anew, once."""

@@ -25,7 +25,7 @@ import fasteners
 from plumbline import configuration, paths, record, slurm
 from plumbline.commands import plain, shown
 from plumbline.errors import Fault
-from plumbline.words import counted
+from plumbline.words import counted, near
 
 #: The check of ReFrame that is a sweep.
 CHECK = Path(__file__).with_name("check.py")
@@ -99,8 +99,7 @@ class Sweep:
             return cls(**json.loads(path.read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError) as err:
             why = getattr(err, "strerror", None) or err
-            known = ", ".join(every()) or "none"
-            raise Fault(f"{path}: no sweep: {why}; there are: {known}") from None
+            raise Fault(f"{path}: no sweep: {why}; {near(folder.name, every())}") from None
 
     def write(self) -> None:
         """Keeps it, whole or not at all."""
@@ -278,7 +277,7 @@ def _partition(system: str, name: str) -> dict:
     content = configuration.read_system(paths.systems() / f"{system}.yaml")
     partitions = {found["name"]: found for found in content["systems"][0]["partitions"]}
     if name not in partitions:
-        raise Fault(f"{system} has no partition {name!r}; it has {', '.join(partitions)}")
+        raise Fault(f"{system}: no partition {name!r}; {near(name, partitions)}")
     return partitions[name]
 
 
