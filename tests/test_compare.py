@@ -9,6 +9,7 @@ import json
 import re
 import xml.etree.ElementTree
 from pathlib import Path
+from types import SimpleNamespace
 
 import junitparser
 import numpy as np
@@ -18,7 +19,8 @@ from click.testing import CliRunner, Result
 from conftest import ROOT
 from plumbline import compare
 from plumbline.cli import main
-from plumbline.compare import formats, hostfacts, judge
+from plumbline.compare import formats, hostfacts, judge, sides
+from plumbline.errors import Fault
 from records import case, figure
 
 NOISE = 0.002
@@ -552,6 +554,12 @@ def test_csv_has_a_row_for_each_figure(hostile: Lab):
     assert {row["metric"]: row["verdict"] for row in rows} == told
     assert float(rows[0]["difference"]) == pytest.approx(-0.1, abs=0.01)
     assert {row["together"] for row in rows} == {"false"}
+
+
+def test_last_of_sessions_that_have_not_ended_is_refused():
+    known = [SimpleNamespace(session="20261101T010000Z-000001", extras={})]
+    with pytest.raises(Fault, match="AFTER: last:1: no session has ended yet: 20261101T010000Z-0"):
+        sides.sessions_of("last:1", known, "AFTER", {known[0].session})
 
 
 def test_csv_writes_what_is_true_as_json_does(lab: Lab):

@@ -594,6 +594,11 @@ def test_topology_of_slurm(tmp_path):
     (tmp_path / "empty").write_text("SwitchName=top Switches=s0\n")
     with pytest.raises(Fault, match=r"topology\.conf"):
         of_topology(tmp_path / "empty")
+    with pytest.raises(Fault, match=r"gone: No such file .*: name Slurm's topology\.conf"):
+        of_topology(tmp_path / "gone")
+    (tmp_path / "binary").write_bytes(b"\xff\xfe")
+    with pytest.raises(Fault, match=r"binary: byte 0 is no text: name Slurm's topology\.conf"):
+        of_topology(tmp_path / "binary")
 
 
 def test_a_retest_belongs_to_the_night_of_the_session_before():

@@ -226,7 +226,7 @@ def write_prometheus(session: Session, path: Path) -> None:
     try:
         write_to_textfile(str(path), registry(session))
     except OSError as err:
-        raise Fault(f"{path}: cannot be written: {err.strerror}") from None
+        raise Fault(f"{path}: cannot be written: {err.strerror}: name another file") from None
 
 
 # -- JUnit XML -----------------------------------------------------------------------------------

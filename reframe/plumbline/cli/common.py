@@ -204,7 +204,7 @@ def write(text: str, output: Path | None) -> None:
     try:
         output.write_text(text, encoding="utf-8")
     except OSError as err:
-        raise Fault(f"{output}: cannot be written: {err.strerror}") from None
+        raise Fault(f"{output}: cannot be written: {err.strerror}: name another file") from None
 
 
 def named(names: tuple[str, ...]) -> list:

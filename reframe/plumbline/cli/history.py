@@ -91,7 +91,8 @@ def export(select, source: Path | None, output: Path | None):
         with there as file:
             csv.writer(file, lineterminator="\n").writerows(rows)
     except OSError as err:
-        raise Fault(f"{output or 'standard output'}: cannot be written: {err.strerror}") from None
+        where = f"{output or 'standard output'}: cannot be written: {err.strerror}"
+        raise Fault(f"{where}: name another file") from None
     sys.exit(code)
 
 

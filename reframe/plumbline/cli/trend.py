@@ -72,7 +72,7 @@ def trend(select, source: Path | None, file: Path | None, online: bool, suspects
 
 
 def _json(found) -> str:
-    return json.dumps([_cells(row) for row in found.rows], indent=1, ensure_ascii=False)
+    return json.dumps([asdict(row) for row in found.rows], indent=1, ensure_ascii=False)
 
 
 def _csv(found) -> str:
@@ -82,7 +82,7 @@ def _csv(found) -> str:
     writer = csv.DictWriter(lines, list(Row.__dataclass_fields__), lineterminator="\n")
     writer.writeheader()
     for row in found.rows:
-        writer.writerow({name: cell(value) for name, value in _cells(row).items()})
+        writer.writerow({name: cell(value) for name, value in asdict(row).items()})
     return lines.getvalue().rstrip("\n")
 
 
@@ -118,10 +118,6 @@ def _text(found) -> str:
         lines.insert(0, f"  {heads}")
     lines.append(f"plumbline: {counted(len(shown), 'finding')} in {found.judged} series judged")
     return "\n".join(lines)
-
-
-def _cells(row) -> dict:
-    return asdict(row)
 
 
 _FORMS = {"json": _json, "csv": _csv, "text": _text}

@@ -142,8 +142,7 @@ def _side(names: list[str]) -> str:
 
 
 def _where(change: Change, most: int = 4) -> str:
-    more = f" and {len(change.where) - most} more" if len(change.where) > most else ""
-    return f"{len(change.where)}: {', '.join(change.where[:most])}{more}"
+    return f"{len(change.where)}: {some(change.where, most)}"
 
 
 def _changes(around: Surroundings) -> list[tuple[str, list[Change]]]:

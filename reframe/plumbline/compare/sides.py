@@ -66,6 +66,8 @@ def sessions_of(
     """
     if last := re.fullmatch(r"last:(\d{1,6})", text):
         ended = [row for row in known if row.session not in unended]
+        if not ended:
+            raise Fault(f"{side}: {text}: no session has ended yet: {_listed(known)}")
         if not 1 <= int(last[1]) <= len(ended):
             there = f"{counted(len(ended), 'session')} ended"
             raise Fault(f"{side}: {text}: name 1 to {len(ended)}, as {there}: {_listed(ended)}")

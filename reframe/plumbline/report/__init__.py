@@ -81,7 +81,7 @@ class _Report:
         except Fault:
             # Sessions in which nothing was measured: the pages say so.
             series = []
-        say(f"{len(self.sessions)} sessions, {len(series)} series")
+        say(f"{counted(len(self.sessions), 'session')}, {len(series)} series")
         self.standings = standing.of_all(history, self.sessions, select, now, stale)
         say("looking for changes")
         self.nights = findings.NIGHTS

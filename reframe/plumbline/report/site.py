@@ -26,11 +26,11 @@ _HERE = Path(__file__).parent
 class Site:
     """The pages of one report while they are written.
 
-    :ivar common: what every template may use.
-    :ivar pages: files written, with their bytes.
+    :ivar bytes: of each file written.
     """
 
     def __init__(self, folder: Path, **common: object):
+        """:arg common: what every template may use."""
         self.folder = folder
         self.bytes: dict[str, int] = {}
         self._templates = jinja2.Environment(
@@ -55,7 +55,10 @@ class Site:
         self.file(path, made)
 
     def table(self, path: str, columns: Iterable[str], rows: Iterable[Sequence[str]]) -> None:
-        """Writes a CSV file; text that a spreadsheet would take for a formula is no longer one."""
+        """Writes a CSV file.
+
+        :arg rows: of cells as :func:`plumbline.report.text.cell` makes them.
+        """
         file = io.StringIO()
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(columns)

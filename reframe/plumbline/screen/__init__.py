@@ -21,6 +21,7 @@ from plumbline.screen.grouping import (
 )
 from plumbline.screen.named import Named
 from plumbline.screen.pairing import rounds
+from plumbline.words import some
 
 __all__ = [
     "Group",
@@ -135,10 +136,9 @@ def _nodes(kind: str, name: tuple[str, ...]) -> tuple[str, ...]:
 
 def _too_few(night: str, count: str, labels: list[str]) -> str:
     """What was not judged on the last night, as so few measured it."""
-    of = ", ".join(sorted(filter(None, labels))[:2])
-    more = f" and {len(labels) - 2} more" if len(labels) > 2 else ""
+    of = some(sorted(filter(None, labels)), 2)
     told = f"{night}: too few peers to compare (fewest {peers.FEWEST}), not judged: {count}"
-    return f"{told}, of {of}{more}" if of else told
+    return f"{told}, of {of}" if of else told
 
 
 def _merge(listed: list[Named], named: Named, ordered: list[str]) -> None:

@@ -215,8 +215,10 @@ def of_topology(path: Path) -> dict[str, str]:
 
     try:
         text = path.read_text(encoding="utf-8").replace("\\\n", " ")
-    except (OSError, UnicodeDecodeError) as err:
-        raise Fault(f"{path}: cannot be read: {err}") from None
+    except OSError as err:
+        raise Fault(f"{path}: {err.strerror}: name Slurm's topology.conf") from None
+    except UnicodeDecodeError as err:
+        raise Fault(f"{path}: byte {err.start} is no text: name Slurm's topology.conf") from None
     found: dict[str, str] = {}
     for line in text.splitlines():
         fields = dict(re.findall(r"(\w+)=(\S+)", line.partition("#")[0]))
