@@ -157,6 +157,7 @@ def test_doctor_on_another_folder_of_systems(testbed: Testbed):
 
 
 def test_doctor_of_a_system_that_is_not_there(testbed: Testbed):
+    testbed.environment("disk", "fio")
     refused(testbed.plumbline("doctor", "--system=testbad"), "no such system; near: testbed")
 
 

@@ -110,8 +110,8 @@ SYSTEM_FAULTS = [
         lambda c: extras(c).update(file_systems={"f": {"type": "lustre"}}),
         "is not valid under any of the given schemas",
     ),
-    (lambda c: extras(c)["placements"].append("on-moon"), "unknown placement 'on-moon'; Plumbline"),
-    (lambda c: extras(c)["placements"].append(["on-node"]), "unknown placement ['on-node']"),
+    (lambda c: extras(c)["placements"].append("on-moon"), "no placement 'on-moon'; there are: "),
+    (lambda c: extras(c)["placements"].append(["on-node"]), "no placement ['on-node']"),
     (lambda c: extras(c)["placements"].append("gpu-b"), "'gpu-b': the pair_classes of the node"),
     (lambda c: partition(c).pop("devices"), "gpu_affinity tells of 2 GPUs, devices of 0"),
     (lambda c: extras(c)["gpu_affinity"].pop(), "gpu_affinity tells of 1 GPUs, devices of 2"),
@@ -125,7 +125,10 @@ SYSTEM_FAULTS = [
     (lambda c: topology(c)["cores"].pop(), "topology.cores does not hold each"),
     (lambda c: topology(c).update(sockets=["0x3", "0x6"]), "topology.sockets does not hold each"),
     (lambda c: topology(c).update(numa_nodes=["0x3", "0xe"]), "topology.numa_nodes does not hold"),
-    (lambda c: environment(c)["extras"].update(provider="spak"), "extras.provider 'spak'"),
+    (
+        lambda c: environment(c)["extras"].update(provider="spak"),
+        "provider 'spak'; near: spack",
+    ),
     (lambda c: environment(c)["extras"].pop("provider"), "extras.provider None"),
     (lambda c: environment(c)["extras"].update(launcher="mpirum"), "extras.launcher 'mpirum'"),
     (lambda c: environment(c).update(cc=["gcc"]), "['gcc'] is not of type 'string'"),
@@ -161,7 +164,7 @@ FILE_FAULTS = [
     (
         "systems: [{name: here, hostnames: [h], partitions: [{name: p, scheduler: local, "
         "launcher: local, extras: {placements: [on-soket]}}]}]\n",
-        "unknown placement 'on-soket'",
+        "no placement 'on-soket'; near: on-socket",
     ),
 ]
 
@@ -196,8 +199,11 @@ def rows(*cells: dict) -> table.Tables:
     ("cells", "says"),
     [
         ({"system": "nowhere"}, "column system: 'nowhere' has no"),
-        ({"toolchain": "icc"}, "column toolchain: 'icc' is no environment of somewhere"),
-        ({"conditions": "partition=gpu"}, "column conditions: somewhere has no partition 'gpu'"),
+        ({"toolchain": "icc"}, "column toolchain: somewhere has no environment 'icc'; near: gcc"),
+        (
+            {"conditions": "partition=gpu"},
+            "conditions: somewhere has no partition 'gpu'; there",
+        ),
     ],
 )
 def test_fault_between_tables_and_systems(cells: dict, says: str):
@@ -232,7 +238,9 @@ def test_words_that_no_table_knows() -> None:
     told = list(system.faults_of_words({"somewhere": content}, tables))
     assert len(told) == 2
     assert "condition 'tag_matchin' is not in reference/conditions.yaml" in told[0]
+    assert told[0].endswith("; near: tag_matching")
     assert "feature 'babelstrem' is no benchmark" in told[1]
+    assert "; near: babelstream" in told[1]
 
 
 @pytest.mark.parametrize(

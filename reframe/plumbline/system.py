@@ -24,7 +24,7 @@ from plumbline import (
     schedulers,  # noqa: F401  registers ours
 )
 from plumbline.table import Row, Tables
-from plumbline.words import counted
+from plumbline.words import counted, near
 
 
 @functools.cache
@@ -71,10 +71,8 @@ def faults(content: dict) -> Iterator[str]:
             yield f"environment {name}: no partition has it among its environs"
         extras = environment.get("extras", {})
         if extras.get("provider") not in provider.PROVIDERS:
-            yield (
-                f"environment {name}: extras.provider {extras.get('provider')!r}; there are "
-                f"{', '.join(provider.PROVIDERS)}"
-            )
+            told = near(str(extras.get("provider")), provider.PROVIDERS)
+            yield f"environment {name}: extras.provider {extras.get('provider')!r}; {told}"
         launcher = extras.get("launcher")
         if launcher and not _registered(backends.getlauncher, launcher):
             yield f"environment {name}: extras.launcher {launcher!r} is not known to ReFrame"
@@ -83,7 +81,8 @@ def faults(content: dict) -> Iterator[str]:
 def _faults_of_partition(partition: dict, environments: dict) -> Iterator[str]:
     for name in partition.get("environs", []):
         if name not in environments:
-            yield f"environs: {name!r} is not among the file's environments"
+            told = near(name, environments)
+            yield f"environs: {name!r} is not among the file's environments; {told}"
     if not _registered(backends.getlauncher, partition["launcher"]):
         yield f"launcher {partition['launcher']!r} is not known to ReFrame or Plumbline"
     if not _registered(backends.getscheduler, partition["scheduler"]):
@@ -171,14 +170,15 @@ def faults_of_words(systems: dict[str, dict], tables: Tables) -> Iterator[str]:
                 for key in set(conditions) - set(tables.conditions):
                     yield (
                         f"{file}: partition {partition['name']}: {where}: condition {key!r} is not "
-                        f"in reference/conditions.yaml"
+                        f"in reference/conditions.yaml; {near(key, tables.conditions)}"
                     )
         for environment in content.get("environments", []):
             for feature in environment.get("features", []):
                 if feature not in _MODELS and feature not in tables.foms:
                     yield (
                         f"{file}: environment {environment['name']}: feature {feature!r} is no "
-                        f"benchmark of reference/foms.yaml, nor one of {', '.join(sorted(_MODELS))}"
+                        f"benchmark of reference/foms.yaml, nor one of "
+                        f"{', '.join(sorted(_MODELS))}; {near(feature, [*tables.foms, *_MODELS])}"
                     )
 
 
@@ -195,12 +195,13 @@ def faults_of_rows(rows: Iterable[Row], tables: Tables, systems: dict[str, dict]
             continue
         environments = [environment["name"] for environment in content.get("environments", [])]
         if row.toolchain and row.toolchain not in environments:
-            told = f"{row.toolchain!r} is no environment of {row.system}; it has "
-            yield tables.fault(row, "toolchain", told + ", ".join(environments))
+            told = f"{row.system} has no environment {row.toolchain!r}; "
+            yield tables.fault(row, "toolchain", told + near(row.toolchain, environments))
         partitions = [partition["name"] for partition in content["systems"][0]["partitions"]]
         partition = row.conditions.get("partition")
         if partition and partition not in partitions:
-            yield tables.fault(row, "conditions", f"{row.system} has no partition {partition!r}")
+            told = f"{row.system} has no partition {partition!r}; {near(partition, partitions)}"
+            yield tables.fault(row, "conditions", told)
     for system, (first, *others) in homeless.items():
         more = f" (and {counted(len(others), 'more row')})" if others else ""
         file = paths.systems() / f"{system}.yaml"
