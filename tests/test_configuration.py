@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 import reframe
 from conftest import CHECKS, Testbed, refused
-from plumbline import configuration
+from plumbline import configuration, devices, placement
+from plumbline.errors import Fault
 
 
 @pytest.mark.parametrize(
@@ -54,6 +55,15 @@ def test_what_ends_a_job_that_would_wait_for_ever(
     else:
         expected = chosen.get("slurm_job_cancel_reasons", [*default, "PartitionConfig"])
         assert told["slurm_job_cancel_reasons"] == expected
+
+
+def test_a_machine_whose_topology_cannot_be_told_is_refused(monkeypatch: pytest.MonkeyPatch):
+    def nvidia(usable: list[int]):
+        raise placement.PlacementError("GPU 3 is lost")
+
+    monkeypatch.setattr(devices, "nvidia", nvidia)
+    with pytest.raises(Fault, match=r"topology could not be detected: GPU 3 is lost"):
+        configuration.this_machine()
 
 
 FIO = ["-n", "fio", "-S", "fio.size=8", "-S", "num_samples=1", "-S", "num_warmups=0"]

@@ -18,7 +18,7 @@ import cluster
 import pytest
 from conftest import BIN, CHECKS, ROOT, Testbed, records_of, refused, stop
 from login_node import LoginNode
-from plumbline import configuration, session, slurm, survey, sweep
+from plumbline import configuration, paths, session, slurm, survey, sweep
 from plumbline.cli.sweep import _expanded
 from plumbline.errors import Fault
 from plumbline.sweep import nodes
@@ -383,6 +383,12 @@ def test_a_sweep_of_what_is_not_there_is_refused(testbed: Testbed):
         ("testbed", "nodes", "testbed: no partition 'nodes'; near: node"),
     ]:
         refused(testbed.plumbline("sweep", "--system", system, partition), says)
+    path = sweep.folder_of("lost").relative_to(paths.results()) / "sweep.json"
+    for way in ("--resume", "--show"):
+        said = f"{testbed.results / path}: no sweep: No such file or directory; there are: none"
+        refused(testbed.plumbline("sweep", way, "lost"), said)
+        told = testbed.plumbline("sweep", way, "lost", "--system=testbed")
+        refused(told, "a sweep that was begun has its system, nodes and arguments")
 
 
 # -- what it costs --------------------------------------------------------------------------------
