@@ -442,9 +442,8 @@ def main() -> None:
     say(reached)
     apart = pull_apart(given.aims, say)
     found = tables(measure(given.series, say))
-    fast = tabulate(
-        speed(say), ["noise", "series", "nights", "seconds", "CPU seconds", "MiB"], tablefmt="github"
-    )
+    heads = ["noise", "series", "nights", "seconds", "CPU seconds", "MiB"]
+    fast = tabulate(speed(say), heads, tablefmt="github")
     page = PAGE.format(
         **found,
         aims=reached,
