@@ -15,12 +15,10 @@ from plumbline.history import History
 from plumbline.parse import Figure
 from plumbline.reference import Case
 from plumbline.series import Selection
+from plumbline.stats import MAD_TO_STD
 from plumbline.table import SITE, Row, key_of
 from plumbline.tolerance import Baseline, Tolerance
 from plumbline.words import counted
-
-#: Makes the median absolute deviation of normal values their standard deviation.
-_MAD_TO_STD = 1.4826
 
 #: Sessions beyond so many robust spreads are drawn in to there, from so many sessions on.
 _FAR, _FAR_FROM = 5, 10
@@ -145,7 +143,7 @@ def spread_of(values: list[float]) -> tuple[float, float]:
     """Median and standard deviation of sessions' values, those far out drawn in."""
     middle = statistics.median(values)
     if len(values) >= _FAR_FROM:
-        far = _FAR * _MAD_TO_STD * statistics.median(abs(value - middle) for value in values)
+        far = _FAR * MAD_TO_STD * statistics.median(abs(value - middle) for value in values)
         values = np.clip(values, middle - far, middle + far).tolist()
     return middle, statistics.stdev(values)
 

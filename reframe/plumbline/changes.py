@@ -243,4 +243,7 @@ def save(path: Path, content: str) -> None:
             raise Fault("\n".join(faults))
         partial.replace(path)
     except OSError as err:
-        raise Fault(f"{path}: cannot be written: {err.strerror}") from None
+        raise Fault(
+            f"{path}: cannot be written ({err.strerror}): free the disk, or run this as a "
+            f"user who may write there"
+        ) from None

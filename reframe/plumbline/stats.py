@@ -10,7 +10,6 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import ruptures
 from numpy.lib.stride_tricks import sliding_window_view
 from scipy import ndimage, stats
 
@@ -131,16 +130,15 @@ def shift(
 def change_points(logs: np.ndarray, penalty: float = 3.0) -> list[int]:
     """First index of each new level: KernelCPD on Hampel-clipped values.
 
-    :param logs: logarithms of the values.
-    :param penalty: in units of BIC, which is ``noise² · log n``.
+    :arg logs: logarithms of the values.
+    :arg penalty: in units of BIC, which is ``noise² · log n``.
     """
     logs = np.asarray(logs, dtype=float)
     if len(logs) < 8:
         return []
     clipped = hampel(logs)
     variance = max(noise(clipped), 1e-9) ** 2
-    cost = ruptures.KernelCPD(kernel="linear", min_size=2).fit(clipped[:, None])
-    return cost.predict(pen=penalty * variance * math.log(len(logs)))[:-1]
+    return _kernel(clipped, 2).predict(pen=penalty * variance * math.log(len(logs)))[:-1]
 
 
 def split(values: np.ndarray, least: int = 1) -> int:
@@ -151,5 +149,12 @@ def split(values: np.ndarray, least: int = 1) -> int:
     values = np.asarray(values, dtype=float)
     if len(values) < 2 * least:
         raise ValueError(f"{len(values)} values make no two levels of {least}")
-    fitted = ruptures.KernelCPD(kernel="linear", min_size=least).fit(values[:, None])
-    return fitted.predict(n_bkps=1)[0]
+    return _kernel(values, least).predict(n_bkps=1)[0]
+
+
+def _kernel(values: np.ndarray, least: int):
+    """KernelCPD of values, for levels of so many at least."""
+    # Most commands that take their statistics from here start faster without it.
+    import ruptures
+
+    return ruptures.KernelCPD(kernel="linear", min_size=least).fit(values[:, None])

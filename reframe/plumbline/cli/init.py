@@ -85,7 +85,9 @@ def init(name, partitions, nodes, probe, output, dry_run, force):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
         except OSError as err:
-            raise Fault(f"{path}: cannot be written: {err.strerror}") from None
+            raise Fault(
+                f"{path}: cannot be written: {err.strerror}: name another file with -o"
+            ) from None
     for line in made.told:
         tell(line)
     for line in steps.opens(name, made.content):

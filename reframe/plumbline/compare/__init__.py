@@ -19,6 +19,7 @@ from plumbline.compare.hostfacts import Surroundings
 from plumbline.compare.sides import Unmeasured, part, per_session
 from plumbline.parse import Figure
 from plumbline.series import Key, Series
+from plumbline.stats import MAD_TO_STD
 from plumbline.words import counted
 
 #: Verdicts of a figure, in the order in which they are told.
@@ -27,7 +28,6 @@ ORDER = ("regressed", "changed", "only before", "too little data", "improved", "
 #: Verdict of the whole -> exit code.
 EXIT = {"go": 0, "no-go": 1, "not enough data": 2}
 _SIGN = {"higher": 1, "lower": -1, "neither": 0}
-_MAD_TO_STD = 1.4826
 
 
 @dataclass
@@ -184,7 +184,7 @@ def _row(key: Key, before: Series | None, after: Series | None, single: bool) ->
         if series is not None:
             values = np.concatenate(list(per_session(series, single).values()))
             middle = float(np.median(values))
-            spread = _MAD_TO_STD * float(np.median(np.abs(values - middle)))
+            spread = MAD_TO_STD * float(np.median(np.abs(values - middle)))
             failed = np.isin(series.verdicts.astype(str), ["fail", "above-ceiling"])
             setattr(row, f"n_{name}", len(values))
             setattr(row, f"median_{name}", middle)

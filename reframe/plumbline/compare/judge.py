@@ -27,6 +27,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import optimize, special, stats
 
+from plumbline.stats import MAD_TO_STD
+
 #: Share of healthy figures that may be called regressed: one-sided level of a figure's own test.
 LEVEL = 0.0007
 #: One-sided level at which a whole group of figures is said to have moved together.
@@ -73,8 +75,6 @@ WANDERING = 2.0
 STRAYING = 0.5
 #: Chance with which BEFORE would lie so far from its past, above or below, by accident.
 APART = 0.0005
-
-_MAD_TO_STD = 1.4826
 
 
 @dataclass
@@ -177,7 +177,7 @@ def _clipped(values: np.ndarray) -> np.ndarray:
     if not values.shape[1]:
         return values
     middle = np.nanmedian(values, 1, keepdims=True)
-    reach = CLIP * _MAD_TO_STD * np.nanmedian(np.abs(values - middle), 1, keepdims=True)
+    reach = CLIP * MAD_TO_STD * np.nanmedian(np.abs(values - middle), 1, keepdims=True)
     return np.clip(values, middle - reach, middle + reach)
 
 

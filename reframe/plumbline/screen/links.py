@@ -17,11 +17,11 @@ from scipy import sparse, stats
 from scipy.sparse.linalg import lsmr
 
 from plumbline.screen import peers
+from plumbline.stats import MAD_TO_STD
 
 #: Fewest partners of a node in a night that tell it from them.
 PARTNERS = 3
 _HUBER = 1.345
-_MAD = 1.4826
 
 
 @dataclass
@@ -87,7 +87,7 @@ def _fit(low, high, values, repeats, nodes: int) -> Pairs:
         solution = lsmr(scaled, weights * centred, damp=0.05, x0=solution)[0]
         left = centred - design @ solution
         left -= np.median(left)
-        scale = max(_MAD * float(np.median(np.abs(left) * np.sqrt(repeats))), 1e-3)
+        scale = max(MAD_TO_STD * float(np.median(np.abs(left) * np.sqrt(repeats))), 1e-3)
         out = np.abs(left) * np.sqrt(repeats) / scale
         weights = np.sqrt(repeats * np.minimum(1.0, _HUBER / np.maximum(out, 1e-12)))
     # What the fit took of each: its weight among all of its nodes' pairs.

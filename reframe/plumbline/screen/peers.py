@@ -18,6 +18,8 @@ from decimal import Decimal
 import numpy as np
 from scipy import stats
 
+from plumbline.stats import MAD_TO_STD
+
 #: Fewest units that can be compared.
 FEWEST = 5
 #: False names that are accepted, of a unit and night.
@@ -33,7 +35,6 @@ SHARES = {1: 0.6, 2: 0.1, 3: 0.2} | dict.fromkeys((4, 6, 8, 12, 16, 24, 32, 48, 
 
 #: No machine's values repeat more closely than this, relative.
 LEAST_NOISE = 1e-3
-_MAD = 1.4826
 #: Variance of a median over that of a mean; its inverse, nearly, for a standard deviation by MAD.
 MEDIAN = np.pi / 2
 _MAD_EFFICIENCY = 0.37
@@ -243,7 +244,7 @@ def _noise(
         worth = len(steps)
     if not len(steps):
         return floor, 1.0
-    scale = _MAD * np.median(np.abs(steps))
+    scale = MAD_TO_STD * np.median(np.abs(steps))
     if scale < LEAST_NOISE and len(steps) >= _MANY:
         # Most values are equal, and the others tell. Of few, these may be one that is slow.
         scale = np.quantile(np.abs(steps), 0.9) / 1.645
@@ -261,7 +262,7 @@ def _spread(residual: np.ndarray, factors: np.ndarray, noise: float) -> float:
         return 0.0
     weight = weights[:, seen].sum(axis=0)
     means = (weights * np.nan_to_num(residual))[:, seen].sum(axis=0) / weight
-    wide = (_MAD * np.median(np.abs(means - np.median(means)))) ** 2
+    wide = (MAD_TO_STD * np.median(np.abs(means - np.median(means)))) ** 2
     return float(np.sqrt(max(wide - noise**2 * np.median(1 / weight), 0.0)))
 
 
@@ -297,7 +298,7 @@ def _unruly(z: np.ndarray) -> float:
     if len(known) < 4 * FEWEST:
         return 1.0
     middle = np.median(known)
-    wide = _MAD * np.median(middle - known[known <= middle])
+    wide = MAD_TO_STD * np.median(middle - known[known <= middle])
     return float(wide) if wide > 1 + 4.8 / np.sqrt(len(known)) else 1.0
 
 
@@ -320,7 +321,7 @@ def two_groups(levels: np.ndarray, noise: float = LEAST_NOISE) -> np.ndarray | N
     cut = int(np.argmin(inside)) + 1
     slow, fast = known[:cut], known[cut:]
     around = np.concatenate([slow - np.median(slow), fast - np.median(fast)])
-    scatter = max(_MAD * np.median(np.abs(around)), noise)
+    scatter = max(MAD_TO_STD * np.median(np.abs(around)), noise)
     if total < _FEW:
         # So few fall into two heaps by chance: no half of them may hide how wide the heaps are.
         scatter = max(scatter, np.sqrt(inside.min() / (total - 2)))
@@ -367,7 +368,7 @@ def repeats(
     noise, _ = _noise(typical - level[:, kinds], factors)
     scale, common = noise, 0.0
     if len(inside) >= 20:
-        within = max(_MAD * float(np.median(np.abs(inside))), LEAST_NOISE)
+        within = max(MAD_TO_STD * float(np.median(np.abs(inside))), LEAST_NOISE)
         common = max(noise**2 - within**2 / usual, 0.0) / (
             max(noise**2 - within**2 / usual, 0.0) + within**2)  # fmt: skip
         scale = within

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import fasteners
 
-from plumbline import configuration, paths, record, slurm
+from plumbline import configuration, paths, record, refusals, slurm
 from plumbline.commands import plain, shown
 from plumbline.errors import Fault
 from plumbline.words import counted, near
@@ -110,7 +110,7 @@ class Sweep:
             part.write_text(json.dumps(asdict(self), indent=1), encoding="utf-8")
             part.replace(path)
         except OSError as err:
-            raise Fault(f"{path}: cannot be written: {err.strerror}") from None
+            raise Fault(refusals.unwritable(path, err)) from None
 
     # -- how far it is ------------------------------------------------------------------------
 

@@ -74,10 +74,10 @@ def judge(
 ) -> Judgement:
     """Judges a series night by night, in the order given.
 
-    :param values: positive, one a night; NaN is a missing night.
-    :param better: ``higher``, ``lower`` or ``neither``.
-    :param second: second measurements of the same nights, NaN where there is none.
-    :param hindsight: start and size from the whole series, instead of from what was known when the
+    :arg values: positive, one a night; NaN is a missing night.
+    :arg better: ``higher``, ``lower`` or ``neither``.
+    :arg second: second measurements of the same nights, NaN where there is none.
+    :arg hindsight: start and size from the whole series, instead of from what was known when the
         finding was first sure. Which findings there are, and when, is the same.
     """
     values = np.asarray(values, dtype=float)

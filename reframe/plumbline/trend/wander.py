@@ -140,10 +140,10 @@ def _pulse_squares(length: int) -> np.ndarray:
 def evidence(values: np.ndarray, regime: int, first: int = 0) -> Evidence:
     """Evidence of a change against none, for each night from `first` on.
 
-    :param values: logarithms, outliers clipped, at most :data:`NIGHTS`; those before `regime` less
+    :arg values: logarithms, outliers clipped, at most :data:`NIGHTS`; those before `regime` less
         the level that they had, so that they tell of the noise alone.
-    :param regime: first night of the level that holds now.
-    :param first: of the nights before it, nothing is said of changes.
+    :arg regime: first night of the level that holds now.
+    :arg first: of the nights before it, nothing is said of changes.
     """
     known = tables()
     nights = len(values)

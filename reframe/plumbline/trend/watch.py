@@ -71,8 +71,8 @@ class Walk:
 def walk(logs: np.ndarray, second: np.ndarray | None = None) -> Walk:
     """Judges each night after the first :data:`WARM_UP` from the nights up to it.
 
-    :param logs: logarithms of the first measurements.
-    :param second: logarithms of second measurements of the same nights, NaN where there is none.
+    :arg logs: logarithms of the first measurements.
+    :arg second: logarithms of second measurements of the same nights, NaN where there is none.
     """
     if second is None:
         second = np.full(len(logs), np.nan)
@@ -166,7 +166,7 @@ class Walker:
     def view(self, regime: int, known: int) -> _View:
         """The nights from the origin on, outliers clipped about the reference of each night.
 
-        :param known: the night on which the regime was known: until then its nights are taken
+        :arg known: the night on which the regime was known: until then its nights are taken
             together, from there on each is held against the nights before it.
         """
         at = np.flatnonzero(self.keep & ~self.single)
@@ -371,7 +371,7 @@ def _went_on(blip: Episode, step: Episode, x: np.ndarray, now: int) -> bool:
 def _most(view: _View, start: int, end: int, size: float, sigma: float, spare: float) -> bool:
     """Whether most nights bear the change out, not a few that stand out.
 
-    :param spare: evidence (nats) beyond what the change needs. A clipped night still counts as one
+    :arg spare: evidence (nats) beyond what the change needs. A clipped night still counts as one
         at the limit; what it gave more than an outlier does must not be what the change lives from.
     """
     nights, rate = slice(start, end + 1), view.rate[start]
