@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import os
 import platform
-import resource
 import subprocess
 import sys
 import tempfile
@@ -301,12 +300,6 @@ def measure(count: int, say: Callable[[str], None]) -> dict:
     return found
 
 
-def _cpu() -> float:
-    """CPU seconds of the processes that ended; other work does not lengthen them."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
-
-
 def speed(say: Callable[[str], None]) -> list[list]:
     """Seconds and memory of the command over files of so many series and nights."""
     rows = []
@@ -320,12 +313,14 @@ def speed(say: Callable[[str], None]) -> list[list]:
             path.write_text("\n".join([nights.HEADER, *nights.rows(made)]) + "\n")
             command = [str(Path(sys.executable).parent / "plumbline"), "trend", "--input",
                        str(path), "--online"]  # fmt: skip
-            began, used = time.perf_counter(), _cpu()
-            subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            seconds, used = time.perf_counter() - began, _cpu() - used
-        # The most that any process of them took; there are as many as cores, and one more.
-        memory = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
-        rows.append([noise, series, count, f"{seconds:.1f}", f"{used:.1f}", f"{memory:.0f}"])
+            began = time.perf_counter()
+            quiet = subprocess.DEVNULL
+            with subprocess.Popen(command, stdout=quiet, stderr=quiet) as process:
+                _, process.returncode, used = os.wait4(process.pid, 0)
+            seconds = time.perf_counter() - began
+        # Of it and its workers: as many as cores.
+        cpu, memory = used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
+        rows.append([noise, series, count, f"{seconds:.1f}", f"{cpu:.1f}", f"{memory:.0f}"])
         say(str(rows[-1]))
     return rows
 
@@ -438,12 +433,13 @@ def main() -> None:
     def say(line: str) -> None:
         print(line, file=sys.stderr, flush=True)
 
+    # First: a child's memory is at least what this process had when it began.
+    heads = ["noise", "series", "nights", "seconds", "CPU seconds", "MiB"]
+    fast = tabulate(speed(say), heads, tablefmt="github")
     reached = aims(given.aims)
     say(reached)
     apart = pull_apart(given.aims, say)
     found = tables(measure(given.series, say))
-    heads = ["noise", "series", "nights", "seconds", "CPU seconds", "MiB"]
-    fast = tabulate(speed(say), heads, tablefmt="github")
     page = PAGE.format(
         **found,
         aims=reached,
