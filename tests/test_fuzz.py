@@ -164,7 +164,9 @@ def mutated(rng: random.Random, text: str, mark: str, other: str) -> str:
 def numbers_in(text: str) -> set[float]:
     """The numbers that stand in a text between blanks and punctuation."""
     found = set()
-    for word in re.split(r"[\s=,:()|]+", text):
+    # BabelStream's rates may fill their column; the time stands right behind.
+    text = re.sub(r"(\.\d{3})(?=\d+\.\d{5})", r"\1 ", text)
+    for word in re.split(r"[\s=,:()|/]+", text):
         try:
             # GPCNeT prints a factor of 1.6 as 1.6X.
             found.add(float(word.removesuffix("X")))

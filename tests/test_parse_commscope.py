@@ -175,11 +175,10 @@ def test_the_program_has_every_benchmark_that_the_checks_ask_for(
         gpus=[SimpleNamespace(number=number, numa=0) for number in (0, 1)],
         pairs={"gpu-a": [(0, 1)]},
         os_number=int,
-        by_numa=lambda: {0: []},
     )
     self = SimpleNamespace(topology=topology, placement="gpu-a")
     listed = text_of("commscope/v0120_cuda_list").splitlines()
-    for check, number in (("gpu", 14), ("d2d", 6), ("host", 2)):
+    for check, number in (("gpu", 14), ("d2d", 6)):
         asked = getattr(checks, f"commscope_{check}").tests(self)
         assert len(asked) == number
         for name in asked:
