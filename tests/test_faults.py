@@ -490,5 +490,5 @@ def test_a_site_row_that_no_case_can_meet(testbed: Testbed) -> None:
          "value": 1, "unit": "us", "toolchain": "mpihc"})  # fmt: skip
     done = testbed.plumbline("run", *PINGPONG)
     assert done.code == 2, done.said
-    assert "column toolchain: 'mpihc'" in done.err
+    assert "column toolchain: testbed has no environment 'mpihc'; near: mpich" in done.err
     assert f"{path}:2: " in done.err

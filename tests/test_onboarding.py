@@ -221,7 +221,7 @@ def test_the_pages_lead_to_a_baseline_and_a_sweep(tmp_path: Path):
                 assert "Traceback" not in done.stderr, done.stderr
                 # A machine that does other things too may be too noisy for a baseline.
                 noisy = words[0] == "baseline" and "run more" in done.stderr
-                assert done.returncode == (2 if noisy else 0), f"{line}\n{done.stderr}"
+                assert done.returncode in ((0, 2) if noisy else (0,)), f"{line}\n{done.stderr}"
                 said.append(done.stdout)
     init, lint, *_, baseline, accepted, sweep, maintained = said
     assert "no processor.topology" not in init

@@ -375,7 +375,7 @@ def test_every_chart_has_a_legend_and_leaves_room_for_the_plot(pages, chromium):
 
 
 def test_changes_that_lie_close_are_labelled_in_rows(pages, window, tmp_path):
-    source = one(pages, "checks/birch-osu-p2p-operation-bandwidth*.html").read_text()
+    source = one(pages, "checks/alder-osu-p2p-operation-latency*.html").read_text()
     data = json.loads(re.search(r'id="data">(.*?)</script>', source, re.S)[1])
     first = data["figures"][0]["changes"][0]
     blip = first | {
