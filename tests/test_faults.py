@@ -366,6 +366,15 @@ def test_setup_repairs_a_half_installed_prefix(testbed: Testbed, registry: None)
     assert len(fields["foms"]) == 47
 
 
+def test_a_setup_that_may_not_write_says_so(testbed: Testbed):
+    file = testbed.folder / "file"
+    file.touch()
+    done = testbed.plumbline("setup", PLUMBLINE_TOOLS=str(file / "tools"))
+    assert done.code == 2
+    assert "Traceback" not in done.said
+    assert f"{file}/tools: cannot be written (Not a directory)" in done.err
+
+
 def test_a_setup_that_reaches_no_index_says_so(testbed: Testbed):
     tools = copied_tools(testbed)
     with_programs(testbed)

@@ -388,6 +388,8 @@ def test_what_plumbline_run_refuses(testbed: Testbed):
         ("num_sample=1", "no check here has a variable 'num_sample'"),
         ("placement=one-core", "no check here has a variable 'placement'"),
         ("fio.sizes=8", "check fio has no variable 'sizes'"),
+        ("fioo.size=8", "no check 'fioo'; near: fio"),
+        ("num_samples", "say what it is set to: -S num_samples=VALUE"),
     ],
 )
 def test_a_variable_that_no_check_has_is_refused(testbed: Testbed, variable: str, says: str):

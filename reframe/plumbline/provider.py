@@ -335,18 +335,24 @@ def install(say: Callable[[str], None]) -> None:
 
     Needs no network where everything is there. Safe under two at once.
 
-    :raises Fault: if pip fails; the text names its log.
+    :raises Fault: if pip fails, the text names its log; or if the folder cannot be written.
     """
     if platform.machine() != "x86_64":
         say(f"provider pip: its wheels are for x86_64, this machine is {platform.machine()}")
         return
-    paths.tools().mkdir(parents=True, exist_ok=True)
-    with fasteners.InterProcessLock(paths.tools() / "lock"):
-        for name in WHEELS:
-            fault = _prefix_fault(name)
-            if fault:
-                say(f"provider pip: {fault}; installing")
-                _install_wheel(name)
+    try:
+        paths.tools().mkdir(parents=True, exist_ok=True)
+        with fasteners.InterProcessLock(paths.tools() / "lock"):
+            for name in WHEELS:
+                fault = _prefix_fault(name)
+                if fault:
+                    say(f"provider pip: {fault}; installing")
+                    _install_wheel(name)
+    except OSError as err:
+        raise Fault(
+            f"{paths.tools()}: cannot be written ({err.strerror}): free the disk, run this as its "
+            f"owner, or set PLUMBLINE_TOOLS to a folder that can be"
+        ) from None
 
 
 def _install_wheel(name: str) -> None:

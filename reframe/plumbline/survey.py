@@ -13,8 +13,10 @@ from pathlib import Path
 
 from plumbline import configuration, paths, session
 from plumbline.errors import Fault
+from plumbline.words import near
 
 _CASE = re.compile(r"^- (?P<check>\S.*?) /[0-9a-f]+ @(?P<where>\S+)$", re.M)
+_FIXTURE = re.compile(r"^ +\^(\S+)", re.M)
 _TRACEBACK = re.compile(r"^.*Traceback \(most recent call last\):\n((?: .*\n)+)(\S.*)$", re.M)
 _UNSET = re.compile(r"test '([^']+)': the following variables were not set: (.*)")
 _WARNING = re.compile(r"^WARNING: (.*(?:\n(?!\[|- |WARNING).+)*)", re.M)
@@ -86,18 +88,25 @@ def listed(system: str | None, checks: list[str], variables: list[str]) -> set[s
 
     :arg variables: what is set of the checks, as ReFrame's ``-S`` takes it: ``[CHECK.]NAME=VALUE``.
     :raises Fault: if a check file cannot be loaded, the system is unknown, or a variable is none
-        of any check's, which ReFrame warns of and then measures something else.
+        of any check's or set of a check that there is none of: ReFrame warns of the first at most,
+        and then measures something else.
     """
     options = [f"--setvar={variable}" for variable in variables]
     said = reframe([*_from(checks), *options, "-lC"], system)
     cases = {f"{case['check']} @{case['where']}" for case in _CASE.finditer(said)}
     names = {case.split()[0] for case in cases}
+    there = names | set(_FIXTURE.findall(said))
     without: dict[str, set[str]] = {}
     for check, unset in _UNSET.findall(said):
         for name in re.findall(r"'([^']+)'", unset):
             without.setdefault(name, set()).add(check)
     for variable in variables:
-        target, _, name = variable.partition("=")[0].rpartition(".")
+        what, equals, _ = variable.partition("=")
+        if not equals:
+            raise Fault(f"-S {variable}: say what it is set to: -S {variable}=VALUE")
+        target, _, name = what.rpartition(".")
+        if target and target.partition(".")[0] not in there:
+            raise Fault(f"-S {variable}: no check {target!r}; {near(target, sorted(there))}")
         lacking = without.get(name, set())
         if target in lacking if target else names and names <= lacking:
             who = f"check {target}" if target else "no check here"
