@@ -242,7 +242,9 @@ class Running:
     def _held_alone(self) -> bool:
         self.jobs = self.bed.cluster.jobs("running")
         made = self.bed.session_folders() - self.before
-        return len(self.jobs) == 1 and any(map(records_of, made))
+        # A record that is being written, or that a full disk cut short, is none yet.
+        texts = [path.read_text() for folder in made for path in folder.glob("records.jsonl")]
+        return len(self.jobs) == 1 and any("\n" in text for text in texts)
 
     @property
     def job(self) -> str:

@@ -382,6 +382,13 @@ def test_what_plumbline_run_refuses(testbed: Testbed):
         assert done.sessions == []
 
 
+def test_a_variable_of_a_check_without_cases_here_is_none_too_many(testbed: Testbed):
+    """A command line that serves several systems."""
+    testbed.environment("disk", "fio")
+    done = testbed.plumbline("run", *FIO, "-S", "gpcnet_load.num_samples=3")
+    assert len(done.records) == 2, done.said
+
+
 @pytest.mark.parametrize(
     ("variable", "says"),
     [

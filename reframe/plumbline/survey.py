@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -95,7 +97,8 @@ def listed(system: str | None, checks: list[str], variables: list[str]) -> set[s
     said = reframe([*_from(checks), *options, "-lC"], system)
     cases = {f"{case['check']} @{case['where']}" for case in _CASE.finditer(said)}
     names = {case.split()[0] for case in cases}
-    there = names | set(_FIXTURE.findall(said))
+    # Also checks without a case on this system: one command line may serve several.
+    there = names | set(_FIXTURE.findall(said)) | set(_defined(checks))
     without: dict[str, set[str]] = {}
     for check, unset in _UNSET.findall(said):
         for name in re.findall(r"'([^']+)'", unset):
@@ -112,6 +115,15 @@ def listed(system: str | None, checks: list[str], variables: list[str]) -> set[s
             who = f"check {target}" if target else "no check here"
             raise Fault(f"-S {variable}: {who} has {'no' if target else 'a'} variable {name!r}")
     return cases
+
+
+def _defined(checks: list[str]) -> Iterator[str]:
+    """The names of the tests in check files, or in folders of these."""
+    for check in map(Path, checks):
+        for file in sorted(check.glob("*.py")) if check.is_dir() else [check]:
+            for node in ast.parse(file.read_text(encoding="utf-8")).body:
+                if isinstance(node, ast.ClassDef) and node.decorator_list:
+                    yield node.name
 
 
 def surveyed(system: str | None, checks: list[str], arguments: list[str], **env: str) -> list[Case]:
