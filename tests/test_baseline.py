@@ -395,7 +395,7 @@ def test_another_measurement_is_no_baseline(testbed: Testbed) -> None:
     remember(testbed, 3, 2000)
     done = testbed.plumbline("baseline", testbed.name)
     assert done.code == 2
-    assert "1 session" in done.err
+    assert "1 session" in done.err and "(build, conditions, samples)" in done.err
 
 
 def test_a_figure_that_varies_too_much_has_no_baseline(testbed: Testbed) -> None:
@@ -424,6 +424,7 @@ def test_each_of_several_has_a_baseline_of_its_own(testbed: Testbed) -> None:
         key: value + 0.02 for key, value in rates.items()
     }
     assert len({row["id"] for row in rows.values()}) == 3
+    assert "the next run asserts 3 of them" in done.out
 
 
 def test_a_distribution_is_the_mean_of_all_runs(testbed: Testbed) -> None:
@@ -432,12 +433,16 @@ def test_a_distribution_is_the_mean_of_all_runs(testbed: Testbed) -> None:
     for number, samples in enumerate(runs, 1):
         foms = [
             figure(samples[0], metric="random_ring_latency", size=8, unit="us", samples=samples,
-                   statistic="mean")
+                   statistic="mean"),
+            # Of such a spread no bandwidth could be too low.
+            figure(samples[0], metric="random_ring_bandwidth", unit="MiB/s", samples=samples,
+                   statistic="mean"),
         ]  # fmt: skip
         remember(testbed, number, None, foms=foms, benchmark="gpcnet", samples=2)
     done = testbed.plumbline("baseline", testbed.name)
     assert done.code == 0, done.said
-    (row,) = table(testbed)
+    assert "2 references: 2 new" in done.out and "the next run asserts 1 of them" in done.out
+    (row,) = [row for row in table(testbed) if row["metric"] == "random_ring_latency"]
     assert (float(row["value"]), row["statistic"]) == (4.0, "mean")
     # Of 1, 2, 3, 4, 6 and 8 about 4: the squares are 9, 4, 1, 0, 4 and 16.
     assert float(row["spread"]) == pytest.approx((34 / 5) ** 0.5, rel=5e-3)

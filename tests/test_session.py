@@ -397,10 +397,11 @@ def test_a_variable_of_a_check_without_cases_here_is_none_too_many(testbed: Test
         ("fio.sizes=8", "check fio has no variable 'sizes'"),
         ("fioo.size=8", "no check 'fioo'; near: fio"),
         ("num_samples", "say what it is set to: -S num_samples=VALUE"),
+        ("num_samples=two", "plumbline: -S: a value that its variable cannot have: invalid"),
     ],
 )
-def test_a_variable_that_no_check_has_is_refused(testbed: Testbed, variable: str, says: str):
-    """ReFrame warns, measures something else, and exits 0."""
+def test_a_variable_that_cannot_be_set_is_refused(testbed: Testbed, variable: str, says: str):
+    """ReFrame warns of most at best, measures something else, and exits 0."""
     testbed.environment("disk", "fio")
     done = testbed.plumbline("run", *FIO, "-S", variable)
     assert done.code == 2

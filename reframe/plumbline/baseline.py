@@ -109,7 +109,10 @@ def propose(
             left_out["its records do not tell where its tasks ran"].append(name)
             continue
         if len(sessions) < rules.sessions:
-            reason = f"fewer than {rules.sessions} sessions that passed with its build"
+            reason = (
+                f"fewer than {rules.sessions} sessions that passed and measured as its newest did "
+                f"(build, conditions, samples)"
+            )
             left_out[reason].append(f"{name}: {counted(len(sessions), 'session')}")
             continue
         measured = Counter(

@@ -184,6 +184,13 @@ def counts(found: list[Change]) -> str:
     return ", ".join(f"{kinds[kind]} {kind}" for kind in _ORDER if kinds[kind]) or "none"
 
 
+def asserted(found: list[Change]) -> int:
+    """How many of the new rows bound anything; the others are of figures kept as data, or of such
+    noise that no measurement could fail."""
+    bounds = [change.after for change in found if change.new and change.after]
+    return sum(math.isfinite(b.lower) or math.isfinite(b.upper) for b in bounds)
+
+
 def wanting(found: list[Change]) -> str:
     """Which bounds more sessions would tighten, in words; empty if none."""
     more = [change.more for change in found if change.more and change.new]

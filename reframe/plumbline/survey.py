@@ -78,9 +78,12 @@ def _told(said: str) -> str:
     raised = _TRACEBACK.findall(said)
     if raised:
         places, words = raised[-1]
+        if ", in setvars\n" in places:
+            return f"-S: a value that its variable cannot have: {words.partition(': ')[2]}"
         path, line = re.findall(r'^  File "(.+)", line (\d+)', places, re.M)[-1]
         return f"{path}:{line}: {words}"
-    lines = [line for line in said.splitlines() if "plumbline:" in line or "ERROR" in line]
+    words = ("plumbline:", "ERROR", "reframe: error:")
+    lines = [line for line in said.splitlines() if any(word in line for word in words)]
     text = "\n".join(lines or said.strip().splitlines()[-2:])
     return text.replace("plumbline: ", "").replace("ERROR: ", "")
 

@@ -89,7 +89,7 @@ def _tell(found: list, path, written: bool) -> None:
     if wanting := changes.wanting(found):
         say(wanting)
     if written:
-        say("the next run asserts them")
+        say(f"the next run asserts {changes.asserted(found)} of them")
         if inventory.path_of(path.stem).exists():
             say(f"then `plumbline lint --system={path.stem} --accept`, so that --strict notices "
                 f"when one of them goes missing")  # fmt: skip

@@ -73,7 +73,8 @@ def prune(results: Path, rules: Rules, say: Callable[[str], None], dry_run: bool
         try:
             freed = _size(path) if dry_run else way(path)
         except OSError as err:
-            done.faults.append(f"{err.filename or path}: {err.strerror or err}")
+            # The file that it names may be told without its folder.
+            done.faults.append(f"{path}: {err.strerror or err}")
             return
         done.count += 1
         done.bytes += freed
