@@ -62,6 +62,7 @@ def test_a_night_as_it_should_be(testbed: Testbed):
     outcomes = {case.name: outcome_of(case) for case in suites["nightly"]}
     assert outcomes == {"session": [], "trend": [junitparser.Skipped], "report": []}
     assert (report / "index.html").exists()
+    assert f"| report | 0 | {report / 'index.html'}: " in page
     plan = json.loads((done.session / "plan.json").read_text())
     assert plan["extras"] == {"run": "nightly"}
     assert done.out.strip().endswith(f"plumbline: {done.session / 'nightly.md'}")

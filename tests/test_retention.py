@@ -160,6 +160,14 @@ def test_what_cannot_be_removed_is_told(results: Path, monkeypatch: pytest.Monke
     assert (folder / "stage" / "a" / "b").exists()
 
 
+def test_a_folder_that_is_not_there_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    code, out, err = run("prune", "--from", tmp_path / "gone", "--keep-stage=1d")
+    assert (code, out) == (2, "") and f"{tmp_path / 'gone'}: no such folder of results" in err
+    monkeypatch.setenv("PLUMBLINE_RESULTS", str(tmp_path / "set"))
+    code, out, err = run("prune", "--keep-stage=1d")
+    assert (code, out) == (2, "") and f"{tmp_path / 'set'}: no such folder of results" in err
+
+
 @contextlib.contextmanager
 def unprivileged(folder: Path) -> Iterator[None]:
     """Without the rights of root, who may remove anything; the folder is then its own."""

@@ -228,7 +228,7 @@ def test_too_few_peers_are_told_and_not_judged(count, said):
     screening = found(fleet.values())
     assert screening.named == []
     assert screening.unsure
-    assert screening.told == [f"9: too few peers to compare (fewest 5), not judged: {said}"]
+    assert screening.told == [f"night 9: too few peers to compare (fewest 5), not judged: {said}"]
 
 
 @pytest.mark.parametrize("nodes", [5, 6])

@@ -356,6 +356,27 @@ def test_a_file_that_is_none(tmp_path: Path, text: str, says: str) -> None:
         waivers.load(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"expires": "soon"}, "expires: is to be a day, such as 2026-12-31"),
+        ({"reason": None}, "reason: is to be a text"),
+        ({"match": "testbed"}, "match: is to be keys with their values, such as {key: value}"),
+        ({"match": {"system": "a", "results": "fail"}},
+         "match.results: is to be a list, such as [one, two]"),
+        ({"match": {"system": "a", "size": "8"}}, "match.size: is to be a whole number"),
+    ],
+)  # fmt: skip
+def test_a_value_of_another_kind(tmp_path: Path, changed: dict, says: str) -> None:
+    """In words of the file, not of the library that reads it."""
+    (tmp_path / "site").mkdir()
+    path = waivers.path_of(tmp_path)
+    path.write_text(yaml.safe_dump([waiver() | changed]))
+    with pytest.raises(Fault) as refused:
+        waivers.load(tmp_path)
+    assert str(refused.value) == f"{path}: waiver 1 (slow-disk): {says}"
+
+
 def test_two_of_one_id_and_no_file(tmp_path: Path) -> None:
     assert waivers.load(tmp_path) == []
     (tmp_path / "site").mkdir()
@@ -363,7 +384,7 @@ def test_two_of_one_id_and_no_file(tmp_path: Path) -> None:
     path.write_text("# the last one is mended\n")
     assert waivers.load(tmp_path) == []
     path.write_text(yaml.safe_dump([waiver(), waiver()]))
-    with pytest.raises(Fault, match=f"{path}: id 'slow-disk' stands 2 times"):
+    with pytest.raises(Fault, match=f"{path}: id 'slow-disk' stands 2 times: give each waiver"):
         waivers.load(tmp_path)
 
 

@@ -238,6 +238,16 @@ def read_model(path: Path, model: type[pydantic.BaseModel], entry: str = ""):
         raise Fault("\n".join(told)) from None
 
 
+#: What a value must be, in a YAML file's words, by the kind of the fault that pydantic found.
+_MUST_BE = {
+    "date_from_datetime_parsing": "a day, such as 2026-12-31",
+    "int_type": "a whole number",
+    "model_type": "keys with their values, such as {key: value}",
+    "string_type": "a text",
+    "tuple_type": "a list, such as [one, two]",
+}
+
+
 def _told(fault: dict, content: object, model: type[pydantic.BaseModel], entry: str) -> str:
     """A fault that pydantic found, where and in plain words."""
     place, start = list(fault["loc"]), ""
@@ -252,6 +262,8 @@ def _told(fault: dict, content: object, model: type[pydantic.BaseModel], entry: 
         words = f"no such key; {near(str(key), known, ', '.join(known))}"
     elif fault["type"] == "missing":
         words = "is missing"
+    elif fault["type"] in _MUST_BE:
+        words = f"is to be {_MUST_BE[fault['type']]}"
     where = f"{'.'.join(map(str, place))}: " if place else "" if start else "file: "
     return f"{start}{where}{words}"
 

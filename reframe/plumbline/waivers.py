@@ -165,7 +165,11 @@ def load(folder: Path) -> list[Waiver]:
         return []
     found = table.read_model(path, _Waivers, "waiver").root
     counts = Counter(waiver.id for waiver in found)
-    faults = [f"{path}: id {name!r} stands {n} times" for name, n in counts.items() if n > 1]
+    faults = [
+        f"{path}: id {name!r} stands {n} times: give each waiver one of its own"
+        for name, n in counts.items()
+        if n > 1
+    ]
     latest = today() + LONGEST
     faults += [
         f"{path}: {waiver.id}: expires {waiver.expires}, more than a year from now: a known fault "

@@ -143,7 +143,10 @@ def prune(keep, dry_run: bool, source: Path | None):
 
     if not keep:
         raise Fault("give at least one rule, such as --keep-stage 14d: nothing is removed without")
-    done = retention.prune(source or paths.results(), keep, click.echo, dry_run)
+    folder = source or paths.results()
+    if not folder.is_dir():
+        raise Fault(f"{folder}: no such folder of results")
+    done = retention.prune(folder, keep, click.echo, dry_run)
     for fault in done.faults:
         warn(f"not removed: {fault}")
     say(f"{counted(done.count, 'place')}, {done.bytes / 1e6:.1f} MB {'would be ' * dry_run}freed")

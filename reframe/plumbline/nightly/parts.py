@@ -225,7 +225,7 @@ def screened(system: str, names: list[str]) -> Part:
 def reported(folder: Path) -> Part:
     """The report, written anew."""
     code, out, said = _asked("report", f"--out={folder}")
-    last = out.strip().splitlines()[-1:] or said[-1:]
+    last = [line.removeprefix("plumbline: ") for line in out.splitlines()[-1:]] or said[-1:]
     return Part("report", 2 if code else 0, "; ".join([*last, *said[:_SHOWN]] if code else last))
 
 

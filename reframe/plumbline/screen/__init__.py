@@ -137,7 +137,7 @@ def _nodes(kind: str, name: tuple[str, ...]) -> tuple[str, ...]:
 def _too_few(night: str, count: str, labels: list[str]) -> str:
     """What was not judged on the last night, as so few measured it."""
     of = some(sorted(filter(None, labels)), 2)
-    told = f"{night}: too few peers to compare (fewest {peers.FEWEST}), not judged: {count}"
+    told = f"night {night}: too few peers to compare (fewest {peers.FEWEST}), not judged: {count}"
     return f"{told}, of {of}" if of else told
 
 
