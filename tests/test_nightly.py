@@ -505,8 +505,7 @@ def test_the_units_of_systemd(tmp_path: Path):
 
 @pytest.mark.parametrize("script", ["nightly", "post-maintenance"])
 def test_a_checkout_without_its_setup(tmp_path: Path, script: str):
-    (tmp_path / "ci").mkdir()
-    copied = shutil.copy(ROOT / "ci" / script, tmp_path / "ci")
+    copied = shutil.copytree(ROOT / "ci", tmp_path / "ci") / script
     done = subprocess.run([copied], capture_output=True, text=True, check=False)
     assert done.returncode == 2 and "run 'make setup' as this user" in done.stderr
     assert str(tmp_path / "ci" / "../.venv/bin/plumbline") in done.stderr

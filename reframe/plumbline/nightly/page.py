@@ -24,7 +24,8 @@ _MOST = 40
 def write(
     wanted: Wanted, system: str, names: list[str], parts: list[Part], say: Callable[[str], None]
 ) -> int:
-    """Writes the page and the JUnit XML, or prints the page where it cannot be written."""
+    """Writes the page and the JUnit XML, or prints the page where it cannot be written, and gives
+    the exit code of all."""
     code = worst([part.code for part in parts])
     verdict = (MAINTENANCE if wanted.maintenance else NIGHT)[code]
     if not code and not wanted.maintenance and any(p.unasserted for p in parts):
