@@ -10,6 +10,7 @@ from plumbline import (
     build,
     configuration,
     environments,
+    host,
     leftovers,
     paths,
     placement,
@@ -29,6 +30,7 @@ def examine(system: str | None) -> dict:
     cases = survey.surveyed(system, [str(paths.CHECKS)], [])
     name = cases[0].case.rpartition("@")[2].partition(":")[0] if cases else system or build.HERE
     return {
+        "uncertain": _uncertain(system),
         "machine": _machine(),
         "programs": _programs(),
         "environments": _environments(name),
@@ -36,6 +38,15 @@ def examine(system: str | None) -> dict:
         "left over": [str(path) for path in sorted(paths.scratch().glob("plumbline-*"))],
         "cases": [vars(case) for case in cases],
     }
+
+
+def _uncertain(system: str | None) -> list[str]:
+    """Why it is not certain which system this host is, in lines, and how to say it."""
+    try:
+        host.here(system)
+    except Fault as err:
+        return str(err).splitlines()
+    return []
 
 
 def _machine() -> dict[str, str]:

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from plumbline import configuration, environments, inventory, paths, reference, survey, waivers
+from plumbline import (
+    configuration,
+    environments,
+    host,
+    inventory,
+    paths,
+    reference,
+    survey,
+    waivers,
+)
 from plumbline import system as of_systems
 from plumbline.errors import Fault
 from plumbline.onboarding import steps
@@ -14,7 +23,8 @@ def lint(system: str | None, accept: bool) -> tuple[list[str], list[str]]:
 
     :arg system: the system whose checks are held against its inventory; by host name if ``None``.
     :arg accept: whether the system's inventory is written anew.
-    :raises Fault: if there is no such system.
+    :raises Fault: if there is no such system, or an inventory is to be written and it is not
+        certain which system this host is.
     """
     if system:
         configuration.check_system(system)
@@ -44,7 +54,12 @@ def lint(system: str | None, accept: bool) -> tuple[list[str], list[str]]:
     except Fault as err:
         faults += str(err).splitlines()
     if not faults:
-        name = system or steps.here(systems)
+        try:
+            name = host.here(system)
+        except Fault as err:
+            if accept:
+                raise
+            return faults, [*said, *f"no inventory was checked: {err}".splitlines()]
         content = systems.get(name)
         if content is None or steps.has_checks(content):
             # A host that no system has is ReFrame's own to refuse.

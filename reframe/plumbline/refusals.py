@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
-import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +14,7 @@ from pathlib import Path
 import fasteners
 import reframe.core.runtime as rt
 
-from plumbline import configuration, paths, reference, system, waivers
+from plumbline import configuration, host, paths, reference, system, waivers
 from plumbline.errors import Fault
 from plumbline.table import SITE
 
@@ -82,20 +80,21 @@ def hold_selection(testcases, announced: bool) -> None:
         )
 
 
-def hold_host() -> None:
-    """Refuses to measure another machine than the system: ``--system`` says what a host is, and
-    may be mistaken. A site with ways of its own to name a host (ReFrame's autodetection), and the
-    sweep of a node, know it better.
+def hold_host(named: bool) -> str:
+    """Refuses to measure where nobody named the system and this host does not say which it is. On
+    a node of a sweep, the sweep knows.
 
-    :raises Fault: if no pattern of the system fits this host's name.
+    :arg named: whether the system was named.
+    :returns: what to report of one that was; empty if nothing.
+    :raises Fault: with the choices.
     """
-    machine, host = rt.runtime().system, socket.gethostname()
-    known = configuration.ON_NODE in os.environ or "RFM_AUTODETECT_METHODS" in os.environ
-    if not known and not any(re.match(pattern, host) for pattern in machine.hostnames):
-        raise Fault(
-            f"this host, {host}, is none of {machine.name}: if it is, add it to `hostnames` in "
-            f"{paths.systems() / machine.name}.yaml"
-        )
+    if configuration.ON_NODE in os.environ:
+        return ""
+    system, hostnames = rt.runtime().system.name, host.patterns()
+    if named:
+        return host.unconfirmed(system, hostnames)
+    host.hold(system, hostnames)
+    return ""
 
 
 def claim_machine(testcases, name: str) -> fasteners.InterProcessLock | None:

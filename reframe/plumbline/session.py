@@ -34,6 +34,7 @@ from reframe.frontend.executors import policies
 from plumbline import (
     closing,
     configuration,
+    host,
     leftovers,
     outcome,
     paths,
@@ -68,6 +69,7 @@ def configure(argv: list[str]) -> dict:
     if current is None:
         current = Session(name, dry_run="--dry-run" in argv, extras=refusals.extras(argv))
         current.announced = running
+        current.named = host.named(argv[1:])
         watch(current)
         slurm_jobs.watch()
         atexit.register(current.close)
@@ -101,7 +103,8 @@ def watch(session: Session) -> None:
         except Fault as err:
             session.withdraw()
             # ReFrame would print a traceback, and exit as if a test case had failed.
-            print(f"plumbline: {err}", file=sys.stderr)
+            for line in str(err).splitlines():
+                print(f"plumbline: {line}", file=sys.stderr)
             raise SystemExit(2) from None
         # ReFrame's own --duration would repeat the cases until then.
         self.policy.timeout_expired = session.spent
@@ -155,6 +158,8 @@ class Session(executors.TaskEventListener):
         self.notes: list[str] = []
         #: What `plumbline run` found against the inventory.
         self.faults: list[str] = []
+        #: Whether the system was named, and not taken by the host's name.
+        self.named = False
         #: Whether the command line said that cases would be run, so that the session has a folder.
         self.announced = True
         #: Whether `plumbline run` holds this session against the inventory.
@@ -173,12 +178,14 @@ class Session(executors.TaskEventListener):
     def begin(self, testcases) -> None:
         """Writes the plan and says what it will cost, before anything is submitted.
 
-        :raises Fault: if nothing is selected, the system is another machine, or another session
-            measures on this one.
+        :raises Fault: if nothing is selected, it is not certain which system this is, or another
+            session measures on this machine.
         """
+        # First of all: of another system, other cases may be selected.
+        if not self.dry_run and (told := refusals.hold_host(self.named)):
+            self._found(told)
         refusals.hold_selection(testcases, self.announced)
         if not self.dry_run:
-            refusals.hold_host()
             with refusals.of_file_system(paths.results()):
                 self._lock = refusals.claim_machine(testcases, self.name)
                 # What runs on a node of a sweep is its job's, whatever became of the sweep.
@@ -240,7 +247,7 @@ class Session(executors.TaskEventListener):
         leftovers.release(self.folder, self._running)
 
     def _found(self, line: str) -> None:
-        """Tells what a killed session left, now and at the end."""
+        """Reports what was found before the first job, now and at the end."""
         print(f"plumbline: {line}", flush=True)
         self.notes.append(line)
 

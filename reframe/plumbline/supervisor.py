@@ -10,6 +10,7 @@ from plumbline import (
     build,
     configuration,
     environments,
+    host,
     inventory,
     leftovers,
     paths,
@@ -49,13 +50,14 @@ def run(
     :arg arguments: ReFrame's own, without ``-r``; ``-c`` only for other checks than ours.
     :arg budget: seconds that the session may take; no limit if 0.
     :arg orphans: what becomes of jobs that a killed session left: ``cancel`` or ``keep``.
-    :raises Fault: if a check cannot be loaded, there is no such system or mode, or the
-        configuration is faulty.
+    :raises Fault: if a check cannot be loaded, there is no such system or mode, it is not certain
+        which system this host is, or the configuration is faulty.
     """
     for option, why in REFUSED.items():
         if option in arguments:
             raise Fault(f"{option}: {why}")
     arguments = _tagged(arguments)
+    host.here(system)
     reference.loaded(paths.reference())
     waivers.loaded(paths.reference())
     named_checks = _values(arguments, "-c", "--checkpath")

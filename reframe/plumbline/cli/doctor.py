@@ -7,7 +7,7 @@ import json
 import click
 from tabulate import tabulate
 
-from plumbline.cli.common import format_option, system_option
+from plumbline.cli.common import format_option, system_option, warn
 from plumbline.words import counted
 
 
@@ -25,6 +25,8 @@ def doctor(system: str | None, form: str):
     if form == "json":
         click.echo(json.dumps(found, indent=1))
         return
+    for line in found["uncertain"]:
+        warn(line)
     for part in ("machine", "programs", "environments"):
         if found[part]:
             click.echo(tabulate(found[part].items(), tablefmt="plain"))

@@ -33,6 +33,7 @@ def sweep(system, reservation, jobs, minutes, nodes, resume, show, partition, ar
 
     Exits with 1 if a node's session found a fault, with 2 if a node was not measured.
     """
+    from plumbline import host
     from plumbline import sweep as sweeps
 
     if resume or show:
@@ -45,7 +46,7 @@ def sweep(system, reservation, jobs, minutes, nodes, resume, show, partition, ar
             found = sweeps.resumed(partition, jobs)
     else:
         found = sweeps.begun(
-            system or _here(), partition, list(arguments) or ["--mode=smoke"], reservation, jobs,
+            host.here(system), partition, list(arguments) or ["--mode=smoke"], reservation, jobs,
             minutes and minutes * 60, _expanded(nodes) if nodes else [],
         )  # fmt: skip
     if not show:
@@ -68,17 +69,6 @@ def sweep(system, reservation, jobs, minutes, nodes, resume, show, partition, ar
     if own == 2:
         say(f"the rest: plumbline sweep --resume {found.name}")
     sys.exit(own or code)
-
-
-def _here() -> str:
-    from plumbline import configuration
-    from plumbline.onboarding import steps
-
-    systems = {path.stem: configuration.read_system(path) for path in configuration.system_files()}
-    name = steps.here(systems)
-    if name is None:
-        raise Fault("no system file takes this host's name: --system NAME")
-    return name
 
 
 def _expanded(text: str) -> list[str]:

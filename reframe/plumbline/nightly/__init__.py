@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from plumbline import configuration, leftovers, paths, refusals, survey
+from plumbline import configuration, host, leftovers, paths, refusals, survey
 from plumbline.errors import Fault
 from plumbline.history import retention
 from plumbline.nightly import page, parts
@@ -70,9 +70,10 @@ class Wanted:
 def run(wanted: Wanted, say: Callable[[str], None]) -> int:
     """Runs it all, writes the page, and gives the exit code.
 
-    :raises Fault: if another one of the same system runs, the configuration is faulty, or there is
-        no such system, mode or option.
+    :raises Fault: if another one of the same system runs, the configuration is faulty, it is not
+        certain which system this host is, or there is no such system, mode or option.
     """
+    host.here(wanted.system)
     # A mode or an option that there is none of is told now, and not by each session.
     configuration.check_mode(wanted.mode)
     asked = "--show-config=systems/0/name"

@@ -7,9 +7,7 @@ reason, or not asserted.
 from __future__ import annotations
 
 import json
-import re
 import shlex
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,15 +21,6 @@ DESCRIBE = (".venv/bin/python", "-m", "plumbline.onboarding.node")
 SESSIONS = 3
 
 _BENCHMARKS = {feature for found in provider.FEATURES.values() for feature in found[:1]}
-
-
-def here(systems: dict[str, dict]) -> str | None:
-    """The system that the host is, as ReFrame finds it: by the first pattern that fits."""
-    host = socket.gethostname()
-    for name in sorted(systems, key=lambda name: (name == "local", name)):
-        if any(re.match(pattern, host) for pattern in systems[name]["systems"][0]["hostnames"]):
-            return name
-    return None
 
 
 def has_checks(content: dict) -> bool:

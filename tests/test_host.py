@@ -1,0 +1,272 @@
+"""Which system a host is: named, by the host's name, or not at all; never `local` by default where
+something shows that the host belongs to a larger system."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+from pathlib import Path
+
+import foreign
+import pytest
+import yaml
+from conftest import BIN, CHECKS, ROOT, Done, Testbed, records_of
+from plumbline import host
+from plumbline.errors import Fault
+
+FIO = ["-n", "fio", "-S", "fio.size=8", "-S", "num_samples=1", "-S", "num_warmups=0"]
+#: Names of login nodes: whose they are is known by them.
+FULL = {
+    "login5.summit.olcf.ornl.gov": "summit",
+    "login5.summit": "summit",
+    "login05.frontier.olcf.ornl.gov": "frontier",
+    "login12.chn.perlmutter.nersc.gov": "perlmutter",
+    "peak-login1": "peak",
+    "polaris-login-01": "polaris",
+    "thetalogin4": "theta",
+    "tioga11": "tioga",
+    "lassen708": "lassen",
+    "el3": "eagle",
+    "some-laptop": "local",
+}
+
+
+@pytest.fixture
+def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
+    """A host without any scheduler's command, and without what a site's login shell sets."""
+    for variable in [*os.environ]:
+        if variable.startswith(("RFM_", "PLUMBLINE_")) or variable in host._signs()["variables"]:
+            monkeypatch.delenv(variable)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("SLURM_CONF", str(tmp_path / "slurm.conf"))
+    monkeypatch.setattr("sys.argv", ["/somewhere/reframe", "-c", "checks/", "-r"])
+    monkeypatch.setattr(socket, "gethostname", lambda: "some-laptop")
+    return monkeypatch
+
+
+def command(folder: Path, name: str, script: str) -> None:
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+
+
+def choices(refusal: pytest.ExceptionInfo) -> list[str]:
+    """The systems of the command lines that a refusal gives, in their order."""
+    return re.findall(r"^  reframe -c checks/ -r --system=(\S+)", str(refusal.value), re.M)
+
+
+@pytest.mark.parametrize(("name", "system"), FULL.items())
+def test_a_name_that_one_system_has_is_believed(bare, name: str, system: str):
+    bare.setattr(socket, "gethostname", lambda: name)
+    assert host.here(None) == system
+
+
+def test_a_name_that_several_systems_have_gives_the_choices(bare):
+    bare.setattr(socket, "gethostname", lambda: "login5")
+    with pytest.raises(Fault, match="login5") as refusal:
+        host.here(None)
+    assert choices(refusal) == ["frontier", "peak", "perlmutter", "summit", "local"]
+    bare.setenv("LMOD_SYSTEM_NAME", "summit")
+    with pytest.raises(Fault) as refusal:
+        host.here(None)
+    assert choices(refusal)[0] == "summit" and len(choices(refusal)) == 5
+    assert host.here("local") == "local" and host.here("summit") == "summit"
+    bare.setenv("RFM_SYSTEM", "summit:batch")
+    assert host.here(None) == "summit"
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("LMOD_SYSTEM_NAME", "summit"),
+        ("NERSC_HOST", "perlmutter"),
+        ("LCSCHEDCLUSTER", "tioga"),
+        ("NREL_CLUSTER", "eagle"),
+        ("SNLCLUSTER", "manzano"),
+        ("SLURM_CLUSTER_NAME", "frontier"),
+    ],
+)
+def test_what_the_site_calls_its_system_is_a_choice(bare, variable: str, value: str):
+    bare.setenv(variable, "of-another-site")
+    assert host.here(None) == "local"
+    bare.setenv(variable, value)
+    with pytest.raises(Fault, match=f"{variable} is {value}") as refusal:
+        host.here(None)
+    assert choices(refusal) == [value, "local"]
+
+
+def test_the_cluster_of_slurms_settings_is_a_choice(bare, tmp_path: Path):
+    (tmp_path / "slurm.conf").write_text("#ClusterName=eagle\nclustername = Perlmutter # ours\n")
+    with pytest.raises(Fault, match=r"slurm\.conf is perlmutter") as refusal:
+        host.here(None)
+    assert choices(refusal) == ["perlmutter", "local"]
+
+
+SCHEDULERS = {"sinfo": "", "bhosts": "", "jslist": "", "qstat": "-B", "flux": "getattr size"}
+
+
+@pytest.mark.parametrize(("name", "words"), SCHEDULERS.items())
+def test_a_host_on_which_a_scheduler_answers_is_not_local_by_default(
+    bare, tmp_path: Path, name: str, words: str
+):
+    command(tmp_path, name, f'case "$*" in "{words}"*) exit 0;; esac; exit 2')
+    with pytest.raises(Fault, match=f"`{name}.* answers") as refusal:
+        host.here(None)
+    assert choices(refusal) == ["NAME", "local"]
+    # Within a job too: where its shell is, is not known.
+    bare.setenv("SLURM_JOB_ID", "17")
+    with pytest.raises(Fault):
+        host.here(None)
+    assert host.here("local") == "local"
+
+
+def test_a_scheduler_that_is_not_there_changes_nothing(bare, tmp_path: Path):
+    for name in SCHEDULERS:
+        command(tmp_path, name, "exit 1")
+    assert host.here(None) == "local"
+
+
+def test_a_scheduler_that_hangs_is_not_waited_for(bare, tmp_path: Path):
+    bare.setattr(host, "PATIENCE", 0.2)
+    command(tmp_path, "sinfo", f"exec {shutil.which('sleep', path=os.defpath)} 600")
+    with pytest.raises(Fault, match=r"sinfo.* did not answer within 0.2 s"):
+        host.here(None)
+
+
+def test_a_sites_own_detection_is_believed_but_for_local(bare):
+    hostnames = host.patterns()
+    bare.setattr(socket, "gethostname", lambda: "login5")
+    bare.setenv("RFM_AUTODETECT_METHODS", "cat /etc/xthostname")
+    host.hold("frontier", hostnames)
+    bare.setenv("LMOD_SYSTEM_NAME", "summit")
+    with pytest.raises(Fault):
+        host.hold("local", hostnames)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "variables", "named"),
+    [
+        ("-r --system=summit", {}, True),
+        ("-r --system summit -n fio", {}, True),
+        ("--sys=local -r", {}, True),
+        ("-r", {"RFM_SYSTEM": "summit"}, True),
+        ("-r -n system --setvar=system=1", {}, False),
+        ("-r", {"RFM_SYSTEM": ""}, False),
+    ],
+)
+def test_which_command_lines_name_the_system(bare, arguments: str, variables: dict, named: bool):
+    for name, value in variables.items():
+        bare.setenv(name, value)
+    assert host.named(arguments.split()) is named
+
+
+@pytest.mark.parametrize("content", ["systems: [{name: odd}]", "systems: [{hostnames: ['[']}]"])
+def test_a_faulty_system_file_is_named(bare, tmp_path: Path, content: str):
+    (tmp_path / "odd.yaml").write_text(content)
+    bare.setenv("PLUMBLINE_SYSTEMS", str(tmp_path))
+    with pytest.raises(Fault, match=r"odd\.yaml: .*hostnames"):
+        host.here(None)
+
+
+def stopped(done: Done) -> None:
+    """Stopped with the choices, and nothing was measured."""
+    assert done.code == 2 and "Traceback" not in done.said, done.said
+    assert all(line.startswith("plumbline: ") for line in done.err.strip().splitlines()), done.err
+    assert re.search(r"^plumbline: +\S+ .*--system=local", done.err, re.M), done.err
+    assert done.sessions == []
+
+
+def test_the_commands_stop_on_a_login_node_and_those_that_only_look_do_not(make_testbed):
+    """`local` on a host with a scheduler: what measures stops, unless it was asked for."""
+    testbed: Testbed = make_testbed("local")
+    testbed.environment("disk", "fio")
+    commands = testbed.folder / "commands"
+    commands.mkdir()
+    command(commands, "sinfo", "exit 0")
+    testbed.env["PATH"] = f"{commands}:{testbed.env['PATH']}"
+    plain = ["-c", CHECKS, *FIO]
+    stopped(testbed.reframe(*plain, "-r"))
+    stopped(testbed.plumbline("run", *FIO))
+    stopped(testbed.plumbline("nightly", "--mode=smoke", *FIO))
+    stopped(testbed.plumbline("sweep", "node"))
+    stopped(testbed.plumbline("lint", "--accept"))
+    for named in ({}, {"RFM_SYSTEM": "local"}):
+        option = [] if named else ["--system=local"]
+        for done in (
+            testbed.reframe(*plain, "-r", *option, **named),
+            testbed.plumbline("run", *FIO, *option, **named),
+        ):
+            assert done.code == 0 and {f["system"] for f in done.records} == {"local"}, done.said
+            assert "does not confirm" not in done.said
+    listed = testbed.reframe(*plain, "-l")
+    assert listed.code == 0 and "fio" in listed.out
+    dry = testbed.reframe(*plain, "--dry-run")
+    assert dry.code == 0, dry.said
+    doctor = testbed.plumbline("doctor")
+    assert doctor.code == 0 and "--system=local" in doctor.err and "runs: fio" in doctor.out
+    lint = testbed.plumbline("lint")
+    assert "no inventory was checked" in lint.out and "--system=local" in lint.out
+
+
+@pytest.fixture
+def login5(tmp_path: Path) -> list[str]:
+    """Words before a command that give it the host name login5."""
+    words = ["unshare", "--uts", "sh", "-c", 'hostname login5 && exec "$@"', "sh"]
+    if subprocess.run([*words, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("no UTS namespace of its own here")
+    return words
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["reframe", "-c", CHECKS, "-r", "-n", "hpcc"],
+        ["plumbline", "run", "-n", "hpcc"],
+        [ROOT / "ci" / "nightly"],
+    ],
+)
+def test_nothing_is_measured_unasked_on_login5(login5, tmp_path: Path, words: list):
+    """With the system files as they are shipped."""
+    (tmp_path / "home").mkdir()
+    env = {
+        "PATH": f"{BIN}:{os.environ['PATH']}",
+        "HOME": str(tmp_path / "home"),
+        "PLUMBLINE_RESULTS": str(tmp_path / "results"),
+        "RFM_CONFIG_FILES": str(ROOT / "reframe" / "settings.py"),
+    }
+    done = subprocess.run(
+        [*login5, *map(str, words)], env=env, capture_output=True, text=True, check=False
+    )
+    found = Done(done.returncode, done.stdout, done.stderr)
+    stopped(found)
+    assert "--system=summit" in found.err
+    assert not [*tmp_path.glob("results/sessions/*")]
+
+
+@pytest.mark.parametrize("words", [["plumbline", "run"], [ROOT / "ci" / "nightly", "--no-strict"]])
+def test_a_system_that_is_named_is_measured_from_login5(login5, tmp_path: Path, words: list):
+    """On the simulated Summit; one line reports what the host name did not confirm."""
+    for system in ("frontier", "summit"):
+        foreign.prepare(system, tmp_path)
+        path = tmp_path / "systems" / f"{system}.yaml"
+        content = yaml.safe_load(path.read_text())
+        shipped = yaml.safe_load((ROOT / "systems" / path.name).read_text())
+        content["systems"][0]["hostnames"] = shipped["systems"][0]["hostnames"]
+        path.write_text(yaml.safe_dump(content, sort_keys=False))
+    one = ["-n", "osu_p2p.*=latency%.*on-node", "-S", "num_samples=1", "-S", "num_warmups=0"]
+    done = subprocess.run(
+        [*login5, *map(str, words), "--system", "summit", *one],
+        env=foreign.variables("summit", tmp_path),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    (folder,) = tmp_path.glob("results/sessions/*")
+    (told,) = {line for line in done.stdout.splitlines() if "does not confirm" in line}
+    assert "login5" in told and "frontier" in told
+    results = {fields["result"] for fields in records_of(folder)}
+    assert results == {"pass"}, done.stdout + done.stderr
