@@ -236,9 +236,15 @@ def test_a_skip_is_recorded_with_its_reason_and_mend(lacking: Testbed):
 
 
 def test_a_session_of_skips_alone_could_not_tell(lacking: Testbed):
-    done = lacking.plumbline("run", *PINGPONG, "-p", "lacks")
-    assert [fields["result"] for fields in done.records] == ["skip"]
-    assert done.code == 2
+    """From the plain command too; what only looks is no session."""
+    wanted = [*PINGPONG, "-p", "lacks"]
+    plain = ["-c", CHECKS, *wanted]
+    for done in (lacking.plumbline("run", *wanted), lacking.reframe(*plain, "-r")):
+        assert [fields["result"] for fields in done.records] == ["skip"]
+        assert done.code == 2
+        assert json.loads((done.session / "end.json").read_text())["code"] == 2
+        assert (done.session / "report.json").exists()
+    assert lacking.reframe(*plain, "--dry-run").code == 0
 
 
 def test_strict_makes_a_skip_a_failure(lacking: Testbed):

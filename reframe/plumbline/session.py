@@ -362,7 +362,8 @@ class Session(executors.TaskEventListener):
                     f"what ran into a time limit, are to be seen in that light"
                 )
         print(closing.table(self.told(), len(self.planned)))
-        if self.records and not any(f["result"] != "skip" for f in self.records):
+        skipped = bool(self.records) and all(f["result"] == "skip" for f in self.records)
+        if skipped:
             self.notes.append("nothing was measured: every test case was skipped")
         for note in [*self.notes, *self.faults]:
             print(f"plumbline: {note}")
@@ -371,8 +372,8 @@ class Session(executors.TaskEventListener):
         if self.records and not self.dry_run:
             print(f"plumbline: records: {self.folder / 'records.jsonl'}", flush=True)
         self._let_go()
-        if self.lost:
-            # ReFrame's own exit code knows nothing of records.
+        if self.lost or (skipped and not (self.supervised or self.dry_run)):
+            # ReFrame's own exit code knows nothing of records, and is 0 where all was skipped.
             sys.stdout.flush()
             os._exit(self.exit_code)
         return self.exit_code
