@@ -52,12 +52,45 @@ def test_a_run_that_cannot_be_trusted_is_invalid(fault: dict, told: str, tmp_pat
     assert not fields["foms"]
 
 
-def test_a_job_that_the_scheduler_ended_did_not_pass(tmp_path: Path) -> None:
-    fault = [{"kind": "hang"}, {"kind": "state", "state": "NODE_FAIL"}]
-    found = session(tmp_path, "-n", GPU, fault=fault)
-    assert only(found)["result"] in ("error", "invalid")
-    assert found.code == 1
-    assert re.search("NODE_FAIL|never ended|no sample ended", found.said)
+#: A system of each scheduler -> its scheduler's words of a job that it ended: for its time, by its
+#: owner, with its node.
+LOST = {
+    "perlmutter": ("TIMEOUT after", "CANCELLED", "NODE_FAIL"),
+    "summit": ("TERM_RUNLIMIT: ", "TERM_OWNER: ", "TERM_ZOMBIE: "),
+    "polaris": ("walltime .* exceeded limit", "terminated by .*@", "Exit_status -20"),
+    "cielo": ("walltime .* exceeded limit", "SIGTERM", ""),
+    "tioga": ("TIMEOUT", "CANCELED", ""),
+}
+
+
+@pytest.mark.parametrize(
+    ("system", "state", "code", "words"),
+    [
+        (system, state, code, told)
+        for system, words in LOST.items()
+        for (state, code), told in zip(
+            {
+                "TIMEOUT": "time-limit",
+                "CANCELLED": "cancelled",
+                "NODE_FAIL": "node-failed",
+            }.items(),
+            words,
+            strict=True,
+        )
+        if told
+    ],
+)
+def test_a_job_that_the_scheduler_ended_is_an_error_in_its_words(
+    system: str, state: str, code: str, words: str, tmp_path: Path
+) -> None:
+    fault = [{"kind": "hang"}, {"kind": "state", "state": state}]
+    found = session(tmp_path, "-n", "babelstream_numa", fault=fault, system=system)
+    for fields in found.records:
+        assert fields["result"] == "error", fields["reason"]
+        assert re.search(f"(Slurm|LSF|PBS|flux) says .*{words}", fields["reason"])
+        # A signal alone does not say who sent it.
+        assert fields["code"] == ("ended-by-scheduler" if words == "SIGTERM" else code)
+    assert found.records and found.code == 1
 
 
 def test_the_folder_on_a_file_system_goes_also_after_a_crash(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from reframe.core.exceptions import (
 )
 
 from plumbline import parse, paths, record, reference, waivers
+from plumbline.lost import Lost
 
 
 class Waived(ExpectedFailureError):
@@ -129,6 +130,7 @@ def _fields(session, case: str, result: str) -> dict:
         "tasks": [],
         "result": result,
         "reason": None,
+        "code": None,
         "waiver": None,
         "output": None,
         "seconds": {"total": None, "samples": []},
@@ -161,6 +163,7 @@ def of_task(session, task, result: str) -> dict:
     if result != "pass":
         fields["phase"] = task.failed_stage
         fields["reason"] = _reason(task)
+        fields["code"] = error.code if isinstance(error, Lost) else None
     if isinstance(error, Waived):
         fields["waiver"] = error.waivers[0].id
     elif result in ("fail", "invalid", "error") and not hasattr(check, "judgements"):

@@ -17,6 +17,8 @@ from reframe.core.exceptions import JobError, JobSchedulerError
 from reframe.core.schedulers import Job, JobScheduler
 from reframe.utility import nodelist_expand
 
+from plumbline.lost import Lost
+
 #: What flux-jobs(1) calls the statuses of a job, under "JOB STATUS".
 PENDING = frozenset({"DEPEND", "PRIORITY", "SCHED"})
 RUNNING = frozenset({"RUN", "CLEANUP"})
@@ -139,7 +141,7 @@ class FluxBatchScheduler(JobScheduler):
 
     def _end(self, job, fault):
         if fault and job._exception is None:
-            job._exception = JobError(fault, job.jobid)
+            job._exception = Lost(fault, job.jobid)
         job.completed = True
 
     def wait(self, job):

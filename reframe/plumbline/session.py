@@ -36,6 +36,7 @@ from plumbline import (
     configuration,
     host,
     leftovers,
+    lost,
     outcome,
     paths,
     placement,
@@ -72,6 +73,7 @@ def configure(argv: list[str]) -> dict:
         current.named = host.named(argv[1:])
         watch(current)
         slurm_jobs.watch()
+        lost.watch()
         atexit.register(current.close)
     return site
 

@@ -10,6 +10,8 @@ import reframe.utility.osext as osext
 from reframe.core.exceptions import JobError, SpawnedProcessError
 from reframe.core.schedulers.slurm import SlurmJobScheduler
 
+from plumbline.lost import Lost
+
 #: States of sacct(1), "JOB STATE CODES", in which a job ended otherwise than by its script's end.
 LOST = frozenset({"BOOT_FAIL", "CANCELLED", "DEADLINE", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT"})
 
@@ -53,7 +55,7 @@ def watch() -> None:
             elif self.finished(job) and not getattr(job, "told", False):
                 job.told = True
                 if set(job.state.split(",")) & LOST:
-                    job._exception = JobError(f"Slurm says {said(job)}", job.jobid)
+                    job._exception = Lost(f"Slurm says {said(job)}", job.jobid)
 
     SlurmJobScheduler.poll = polled
 

@@ -35,6 +35,8 @@ class Request:
     :ivar record: what its launchers must know: nodes come to it when it starts.
     :ivar seconds: time limit.
     :ivar env: variables of the batch system; a function of the granted nodes.
+    :ivar ended: what the batch system does as the job ends: called with its number, nodes, state
+        and exit code, and the files of its output and errors.
     """
 
     def __init__(self, name: str, script: str, folder: str):
@@ -49,7 +51,7 @@ class Request:
         self.error = ""
         self.queue = ""
         self.fresh_login = False
-        self.footer = False
+        self.ended = None
 
 
 # -- state --------------------------------------------------------------------------------------
@@ -182,9 +184,8 @@ def _run(request, machine, variables, number, folder) -> None:
     signaled = -code if code < 0 else 0
     if not state:
         state = "FAILED" if code else "COMPLETED"
-    if request.footer:
-        with output.open("a") as file:
-            file.write(_lsf_report(number, request, nodes, state, code))
+    if request.ended:
+        request.ended(number, nodes, state, code, spool)
     if request.fresh_login:
         for made, wanted in zip(spool, (output, error), strict=True):
             if not merged or wanted is output:
@@ -318,15 +319,3 @@ def main(name: str, words: list[str], machine: Machine) -> int:
     }[machine.facts["batch"]]
     function = getattr(importlib.import_module(f".{module}", __package__), name)
     return function(words, machine) or 0
-
-
-def _lsf_report(number, request, nodes, state, code) -> str:
-    ended = "Successfully completed." if state == "COMPLETED" else f"Exited with exit code {code}."
-    return (
-        "\n------------------------------------------------------------\n"
-        f"Sender: LSF System <lsfadmin@{nodes[0]}>\n"
-        f"Subject: Job {number}: <{request.name}> in cluster <facility> "
-        f"{'Done' if state == 'COMPLETED' else 'Exited'}\n\n"
-        f"Job <{request.name}> was submitted from host <login1> in cluster <facility>.\n"
-        f"{ended}\n\nThe output (if any) is above this job summary.\n"
-    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import sys
@@ -84,7 +85,8 @@ def bsub(words: list[str], machine: Machine) -> int:
         raise Refused(f"{flags}: Bad alloc_flags. Job not submitted.", 255)
     request.output = str(options.get("o", options.get("oo", "")))
     request.error = str(options.get("e", options.get("eo", "")))
-    request.footer = bool(request.output)
+    if request.output:
+        request.ended = functools.partial(_report, request)
     request.output = request.output or os.devnull
     isolated = machine.isolated_cores(isolation)
     cores = machine.num_cores - len(isolated)
@@ -178,12 +180,36 @@ def bjobs(words: list[str], machine: Machine) -> int:
     return 255 if lost and not jobs else 0
 
 
+#: Termination reason and exit code, as reports of real jobs have them; of a node that crashed, by
+#: the keyword of IBM Spectrum LSF 10.1, "Termination reasons displayed by bacct, bhist, and bjobs".
+_KILLED = {
+    "TIMEOUT": ("TERM_RUNLIMIT: job killed after reaching LSF run time limit", 140),
+    "CANCELLED": ("TERM_OWNER: job killed by owner", 130),
+    "NODE_FAIL": ("TERM_ZOMBIE: job exited while LSF is not available", 143),
+}
+
+
 def _reason(job: dict) -> str:
-    return {
-        "TIMEOUT": "TERM_RUNLIMIT: job killed after reaching LSF run time limit",
-        "CANCELLED": "TERM_OWNER: job killed by owner",
-        "NODE_FAIL": "TERM_EXTERNAL_SIGNAL: job killed by a signal external to LSF",
-    }.get(job["state"], "-")
+    return _KILLED.get(job["state"], ("-",))[0]
+
+
+def _report(request: Request, number: str, nodes, state: str, code: int, files: list) -> None:
+    """What LSF appends to the output of a job that was submitted with -o."""
+    reason, code = _KILLED.get(state, ("", code))
+    ended = "Successfully completed." if state == "COMPLETED" else f"Exited with exit code {code}."
+    ended = f"{reason}.\n{ended}" if reason else ended
+    rule = "------------------------------------------------------------\n"
+    with files[0].open("a") as file:
+        file.write(
+            f"\n{rule}Sender: LSF System <lsfadmin@{nodes[0]}>\n"
+            f"Subject: Job {number}: <{request.name}> in cluster <facility> "
+            f"{'Done' if state == 'COMPLETED' else 'Exited'}\n\n"
+            f"Job <{request.name}> was submitted from host <login1> by user <user> in cluster "
+            f"<facility> at Mon Nov 23 10:00:00 2026\n\nYour job looked like:\n\n"
+            f"{rule}# LSBATCH: User input\n{request.script}\n{rule}\n{ended}\n\n"
+            f"Resource usage summary:\n\n    CPU time :    1.00 sec.\n\n"
+            f"The output (if any) is above this job summary.\n"
+        )
 
 
 def bkill(words: list[str], machine: Machine) -> int:

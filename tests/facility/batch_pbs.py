@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
@@ -97,6 +98,7 @@ def qsub(words: list[str], machine: Machine) -> int:
     if "oe" in str(options.get("j", "")):
         request.error = ""
     request.fresh_login = "V" not in options
+    request.ended = functools.partial(_killed, request)
     passed = {}
     for pair in re.split(r",(?=\w+(?:=|$))", str(options.get("v", ""))):
         name, equals, value = pair.partition("=")
@@ -222,11 +224,33 @@ def _fields(job: dict, machine: Machine) -> dict[str, object]:
             found["exec_host"] = "+".join(f"{node}/{span}" for node in job["nodes"])
         else:
             found["exec_host"] = "+".join(f"{node}/0*{record['cpus']}" for node in job["nodes"])
-    if state in "CF":
-        code = job.get("code", 0)
-        code = {"TIMEOUT": 271, "CANCELLED": 271, "NODE_FAIL": -24}.get(job["state"], code)
-        found["exit_status" if torque else "Exit_status"] = code
+    ran = job["nodes"]
+    if state in "CF" and ran:
+        # OpenPBS, src/include/job.h: -29 where the time is over, -20 where the first node is lost;
+        # else what wait(2) says, a signal with 256 added. Torque Administrator Guide, "Job Exit
+        # Status": -11.
+        limit = -11 if torque else -29
+        codes = {"TIMEOUT": limit, "CANCELLED": 271, "NODE_FAIL": -20}
+        found["exit_status" if torque else "Exit_status"] = codes.get(job["state"], job["code"])
+    if ran and not torque:
+        # OpenPBS, src/server/svr_jobfunc.c, update_job_finish_comment.
+        ways = {"TIMEOUT": " and exceeded resource walltime", "COMPLETED": " and finished",
+                "CANCELLED": f" and terminated by {found['Job_Owner']}",
+                "RUNNING": ""}  # fmt: skip
+        found["comment"] = (
+            f"Job run at Mon Nov 23 at 10:00 on ({'+'.join(f'{node}:ncpus=1' for node in ran)})"
+            + ways.get(job["state"], " and failed")
+        )
     return found
+
+
+def _killed(request: Request, number: str, nodes, state: str, code: int, files: list) -> None:
+    """What the first node's mom writes to the errors of a job that it kills: OpenPBS,
+    src/resmom/mom_main.c."""
+    if state == "TIMEOUT":
+        seconds = int(request.seconds or 0)
+        with files[1].open("a") as file:
+            file.write(f"=>> PBS: job killed: walltime {seconds + 1} exceeded limit {seconds}\n")
 
 
 def qstat(words: list[str], machine: Machine) -> int:

@@ -1,0 +1,140 @@
+"""Jobs that LSF and PBS ended: what their commands and files say, as the real ones print it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from plumbline import lost
+from reframe.core.launchers.local import LocalLauncher
+from reframe.core.schedulers import Job
+from reframe.core.schedulers.lsf import LsfJobScheduler
+from reframe.core.schedulers.pbs import PbsProJobScheduler
+
+#: The end of a real job's output (LSF 10.1), whose script printed a line like LSF's own.
+REPORT = """\
+TERM_OWNER: job killed by owner.
+Exited with exit code 130.
+
+------------------------------------------------------------
+Sender: LSF System <lsfadmin@n-62-20-9>
+Subject: Job 8: <train> in cluster <dcc> Exited
+
+Your job looked like:
+
+------------------------------------------------------------
+# LSBATCH: User input
+#!/bin/sh
+#BSUB -W 10
+
+------------------------------------------------------------
+
+TERM_RUNLIMIT: job killed after reaching LSF run time limit.
+Exited with exit code 140.
+
+Resource usage summary:
+
+    CPU time :                                   150.00 sec.
+
+The output (if any) is above this job summary.
+"""
+
+
+def job_of(scheduler: type, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
+    """A job that was submitted, on a scheduler that tells why its jobs were lost."""
+    monkeypatch.setattr(scheduler, "get_option", lambda *_: None)
+    poll = {LsfJobScheduler: lost._said_by_lsf, PbsProJobScheduler: lost._said_by_pbs}[scheduler]
+    monkeypatch.setattr(scheduler, "poll", lost._telling(scheduler.poll, "IT", poll))
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+    job = Job.create(scheduler(), LocalLauncher(), name="rfm_job", script_filename="job.sh",
+                     stdout="job.out", stderr="job.err", workdir=str(folder))  # fmt: skip
+    job._jobid = "8.pbs01" if scheduler is PbsProJobScheduler else "8"
+    for name in ("job.out", "job.err"):
+        (folder / name).write_text("")
+    return job
+
+
+def command(path: Path, script: str) -> None:
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+
+
+@pytest.mark.parametrize(
+    ("reason", "report", "words"),
+    [
+        ("TERM_MEMLIMIT: job killed after reaching LSF memory usage limit", "", "TERM_MEMLIMIT: "),
+        ("-", REPORT, "TERM_RUNLIMIT: job killed after reaching LSF run time limit"),
+        # Of an LSF that does not know the field.
+        ("", REPORT, "TERM_RUNLIMIT: job killed after reaching LSF run time limit"),
+        ("-", REPORT.replace("TERM_RUNLIMIT: job killed after reaching LSF run time limit.\n", ""),
+         ""),
+        ("-", "", ""),
+    ],
+)  # fmt: skip
+def test_lsf(tmp_path: Path, monkeypatch, reason: str, report: str, words: str):
+    job = job_of(LsfJobScheduler, tmp_path, monkeypatch)
+    asked = f"*exit_reason*) printf '%s\\n' '{reason}';;" if reason else "*exit_reason*) exit 255;;"
+    command(tmp_path / "bjobs", f'case "$*" in {asked} *) echo "8 user EXIT batch";; esac')
+    (tmp_path / "job.out").write_text(report)
+    job.scheduler.poll(job)
+    assert job.scheduler.finished(job)
+    if words:
+        assert isinstance(job.exception, lost.Lost) and f"IT says {words}" in str(job.exception)
+    else:
+        assert job.exception is None
+
+
+RAN = "Job run at Mon Nov 23 at 10:00 on (x3001c0s13b0n0:ncpus=64)"
+
+
+@pytest.mark.parametrize(
+    ("fields", "errors", "code", "words"),
+    [
+        ({"Exit_status": 0, "comment": f"{RAN} and finished"}, "", None, ""),
+        ({"Exit_status": 1, "comment": f"{RAN} and failed"}, "", None, ""),
+        ({"Exit_status": 140, "comment": f"{RAN} and failed"}, "", None, ""),
+        ({"Exit_status": 271, "comment": f"{RAN} and terminated by operator@pbs01"}, "",
+         "cancelled", "terminated by operator@pbs01 (Exit_status 271)"),
+        ({"Exit_status": -29, "comment": f"{RAN} and exceeded resource walltime"}, "",
+         "time-limit", "exceeded resource walltime (Exit_status -29)"),
+        ({"Exit_status": 271}, "=>> PBS: job killed: walltime 3601 exceeded limit 3600\n",
+         "time-limit", "job killed: walltime 3601 exceeded limit 3600"),
+        ({"Exit_status": -27, "comment": f"{RAN} and exceeded resource mem"}, "",
+         "out-of-memory", "exceeded resource mem"),
+        ({"Exit_status": 265}, "", "ended-by-scheduler", "Exit_status 265: ended by SIGKILL"),
+        ({"Exit_status": -20}, "", "node-failed", "Exit_status -20"),
+        # Deleted while it was queued: it has neither an exit status nor nodes.
+        ({}, "", "cancelled", "that it ended before it ran"),
+    ],
+)  # fmt: skip
+def test_pbs(tmp_path: Path, monkeypatch, fields: dict, errors: str, code, words: str):
+    job = job_of(PbsProJobScheduler, tmp_path, monkeypatch)
+    told = {"job_state": "F", "queue": "debug", **fields}
+    if fields:
+        told["exec_host"] = "x3001c0s13b0n0/0*64"
+    (tmp_path / "told.json").write_text(json.dumps({"Jobs": {"8.pbs01": told}}))
+    # qstat folds a line after 79 characters.
+    lines = [f"    {name} = {value}" for name, value in told.items()]
+    lines = [line[:79] + ("\n\t" + line[79:] if line[79:] else "") for line in lines]
+    (tmp_path / "told.txt").write_text("\n".join(["Job Id: 8.pbs01", *lines, ""]))
+    command(
+        tmp_path / "qstat",
+        f'case "$*" in *json*) cat {tmp_path}/told.json;; *) cat {tmp_path}/told.txt;; esac',
+    )
+    (tmp_path / "job.err").write_text(errors)
+    job.scheduler.poll(job)
+    assert job.scheduler.finished(job)
+    if code:
+        assert job.exception.code == code and f"IT says {words}" in str(job.exception)
+    else:
+        assert job.exception is None
+
+
+def test_a_job_that_was_cancelled_here_is_not_lost(tmp_path: Path, monkeypatch):
+    job = job_of(LsfJobScheduler, tmp_path, monkeypatch)
+    command(tmp_path / "bjobs", 'echo "8 user EXIT batch"')
+    (tmp_path / "job.out").write_text(REPORT)
+    job._cancelled = True
+    job.scheduler.poll(job)
+    assert job.scheduler.finished(job) and job.exception is None
