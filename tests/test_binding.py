@@ -129,7 +129,7 @@ RIGHT = [
     ("numa-1-3", ["0 a 2-3,10-11"]),
 ]
 
-RANKS = "does the launcher belong"
+RANKS = "tasks were to start.*possible causes"
 CPUS = "may run on CPUs"
 NODES = "of the job"
 
@@ -210,9 +210,9 @@ def test_a_whole_machine() -> None:
     prove(layout, ran)
     with pytest.raises(BindingMismatch, match="rank 26999 on n4499 may run on CPUs 0;"):
         prove(layout, [*ran[:-1], Seen(26999, "n4499", "0")])
-    with pytest.raises(BindingMismatch, match="26999, ranks 0 to 26998 ") as missing:
+    with pytest.raises(BindingMismatch, match="26999, ranks 0 to 26998; ") as missing:
         prove(layout, ran[:-1])
-    assert len(str(missing.value)) < 200
+    assert len(str(missing.value)) < 300
 
 
 def test_racks() -> None:

@@ -312,11 +312,11 @@ BEHAVIOUR: dict[str, dict[str, object]] = {
 SAYS = {
     "unit": r"msec|MB/s|disagree",
     "alone": r"invalid for 1 processes|tasks|found 2 times",
-    "world": r"ran on 4 tasks, not on 2",
+    "world": r"reports 4 tasks, 2 of 2 started; possible causes.*another run; tasks on ",
     "status": r"sample 0 ended with exit code 3",
     "killed": r"sample 0 ended with exit code (9|137|143)",
     "unbound": r"may run on CPUs .*; placement '.*' puts it on",
-    "singles": r"2 tasks were to start.*seen were ranks \[0, 0\]",
+    "singles": r"2 tasks were to start.*seen were ranks \[0, 0\]; possible.*: each task runs alone",
     "rejected": r"sample-0\.out: .*hpccinf\.txt",
     "one-bad": r"sample-1\.out",
     "empty": r"sample-0\.out: ",

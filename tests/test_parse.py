@@ -437,8 +437,9 @@ NO_NUMBERS = [
 @pytest.mark.parametrize("cell", CELLS)
 def test_no_finite_number(cell: str, number: str) -> None:
     name, pattern = CELLS[cell]
-    with pytest.raises(ParseError):
+    with pytest.raises(ParseError) as refusal:
         read(name, changed(text_of(name), pattern, rf"\g<1>{number}\g<2>"))
+    assert "nan" not in number.lower() or "NaN" in str(refusal.value)
 
 
 @pytest.mark.parametrize("cell", CELLS)

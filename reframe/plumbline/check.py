@@ -28,6 +28,7 @@ import reframe.utility.typecheck as typ
 from reframe.core.backends import getlauncher
 from reframe.core.exceptions import ReframeError, SanityError
 from reframe.core.runtime import emit_loadenv_commands
+from reframe.utility import nodelist_abbrev
 
 from plumbline import (
     binding,
@@ -520,6 +521,10 @@ class Benchmark(rfm.RunOnlyRegressionTest):
                     values = figures.setdefault(figure, [])
                     if run.sample >= self.num_warmups:
                         values.append(value)
+            except FileNotFoundError as fault:
+                said = last_words(_text(Path(self.stagedir, run.err)))
+                missing = Path(fault.filename).name
+                raise SanityError(f"invalid: {missing} was not written{said}") from None
             except (parse.ParseError, binding.BindingMismatch, OSError) as fault:
                 raise SanityError(f"invalid: {run.out}: {fault}") from None
         for figure, values in figures.items():
@@ -605,20 +610,32 @@ class Benchmark(rfm.RunOnlyRegressionTest):
             if err.times != layout.num_tasks or err.times < 2:
                 raise
             raise parse.ParseError(
-                f"{err}: so {err.times} single ranks print it, where the launcher, or its PMI "
-                f"(srun's --mpi), is not that of the program's MPI"
+                f"{err}: {err.times} single ranks would print it so; likely cause: "
+                f"{binding.OTHER_MPI}"
             ) from None
         if output.tasks not in (None, layout.num_tasks):
-            raise parse.ParseError(
-                f"{self.program} ran on {output.tasks} tasks, not on {layout.num_tasks}: its MPI "
-                f"is not the launcher's"
-            )
+            raise parse.ParseError(self.said_of_tasks(output.tasks, layout))
         self.verify(output)
         self.version = output.version
         return {
             (found := dataclasses.replace(fom, at=fom.at or at)).figure: found
             for fom in output.foms
         }
+
+    def said_of_tasks(self, reported: int, layout: placement.Layout) -> str:
+        """What was seen of tasks that the program counts otherwise, and what may be the cause, the
+        likeliest first; the list of nodes, which may be long, last."""
+        hosts = list(dict.fromkeys(task.host for task in self.tasks_seen))
+        if reported > layout.num_tasks:
+            causes = ["the output is that of another run"]
+        else:
+            causes = [f"each task runs alone: {binding.OTHER_MPI}"]
+            causes.insert(reported == 1, "the program takes fewer tasks than it is given")
+        return (
+            f"{self.program} reports {reported} tasks, {len(self.tasks_seen)} of "
+            f"{layout.num_tasks} started; possible causes, the likeliest first: "
+            f"{'; '.join(causes)}; tasks on {nodelist_abbrev(hosts) or 'no node'}"
+        )
 
     def hold_against_racks(self, layout: placement.Layout, tasks: list[binding.Seen]) -> None:
         """Skips the test case whose nodes the scheduler took from fewer racks than it needs."""
@@ -645,7 +662,8 @@ class Benchmark(rfm.RunOnlyRegressionTest):
         # A share that overlaps nothing is an honest zero, a bandwidth is not.
         least = 0 if references().rule(registered).better == "neither" else math.ulp(0)
         if not (math.isfinite(fom.value) and fom.value >= least):
-            raise parse.ParseError(f"{fom.variable} is {fom.value:g} {fom.unit}, not positive")
+            fault = "not a number (NaN)" if math.isnan(fom.value) else f"{fom.value:g} {fom.unit}"
+            raise parse.ParseError(f"{fom.variable} is {fault}: it must be finite and positive")
         return fom.value * factor
 
     def unit_of(self, metric: str) -> str:
@@ -713,6 +731,10 @@ def topology_of(partition) -> placement.Topology:
         [device.info for device in partition.devices],
         partition.extras,
     )
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
 
 
 def last_words(stderr: str) -> str:

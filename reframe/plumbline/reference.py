@@ -298,8 +298,8 @@ def held(
 
     The summary is held against the bounds, each sample against the ceiling.
     """
-    statistic = bounds.statistic if bounds else "mean" if rule.distribution else "median"
-    value = summarize(samples, statistic, rule)
+    printed = bounds.statistic if bounds else "mean" if rule.distribution else "median"
+    value, statistic = summarize(samples, printed, rule), used(printed, rule)
     lower = rule.better == "lower"
     if ceiling is not None and (min(samples) < ceiling if lower else max(samples) > ceiling):
         return value, statistic, "above-ceiling"
@@ -314,15 +314,20 @@ def told(bound: float) -> str:
 
 
 def summarize(samples: Sequence[float], statistic: str, rule: Tolerance) -> float:
-    """One value from the samples, by the statistic that the reference printed.
+    """One value from the samples, by the statistic that :func:`used` gives."""
+    statistic = used(statistic, rule)
+    if statistic == "best":
+        return max(samples) if rule.better == "higher" else min(samples)
+    return statistics.fmean(samples) if statistic == "mean" else statistics.median(samples)
+
+
+def used(printed: str, rule: Tolerance) -> str:
+    """The statistic of our samples that is compared with a reference of another one.
 
     A single or unstated statistic is met by the median, which one odd sample cannot move.
     """
-    if statistic == "best" and rule.better != "neither":
-        return max(samples) if rule.better == "higher" else min(samples)
-    if statistic == "mean":
-        return statistics.fmean(samples)
-    return statistics.median(samples)
+    known = printed == "mean" or (printed == "best" and rule.better != "neither")
+    return printed if known else "median"
 
 
 @functools.cache

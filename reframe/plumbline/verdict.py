@@ -50,7 +50,7 @@ def tell_reframe(check: Benchmark) -> dict[str, dict[str, tuple]]:
 def hold(check: Benchmark) -> None:
     """Fails a test case by its verdicts.
 
-    :raises PerformanceError: naming system, nodes, figure, value, bounds and source.
+    :raises PerformanceError: with system, figure, value, bounds, source and nodes.
     :raises Waived: the same, and the waivers, where these cover all faults.
     """
     partition = check.current_partition.fullname
@@ -69,8 +69,9 @@ def hold(check: Benchmark) -> None:
         return
     more = len(told) - MOST_TOLD
     rest = [f"and {more} more: see the record"] if more > 0 else []
-    where = f"{partition} on {nodelist_abbrev(check.hosts_seen)}"
-    message = f"{where}: " + "; ".join(told[:MOST_TOLD] + rest)
+    # A list of nodes can be long: it comes last.
+    nodes = f"measured on {nodelist_abbrev(check.hosts_seen)}"
+    message = f"{partition}: " + "; ".join([*told[:MOST_TOLD], *rest, nodes])
     if faults:
         raise PerformanceError(message)
     raise outcome.Waived([*waivers.values()], message)

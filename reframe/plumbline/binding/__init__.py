@@ -20,12 +20,21 @@ from dataclasses import replace
 from plumbline.binding import flux, hpe, hydra, jsrun, openmpi, slurm
 from plumbline.binding.common import Binding, BindingError, cpu_list, task_words
 from plumbline.binding.pair import KEPT_TO_PAIR, OnPair, on_pair
-from plumbline.binding.proof import BindingMismatch, Seen, host_facts, prove, prove_nodes, seen
+from plumbline.binding.proof import (
+    OTHER_MPI,
+    BindingMismatch,
+    Seen,
+    host_facts,
+    prove,
+    prove_nodes,
+    seen,
+)
 from plumbline.placement import Layout, Topology
 
 __all__ = [
     "KEPT_TO_PAIR",
     "LAUNCHERS",
+    "OTHER_MPI",
     "Binding",
     "BindingError",
     "BindingMismatch",

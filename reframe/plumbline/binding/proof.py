@@ -7,6 +7,10 @@ from dataclasses import dataclass
 
 from plumbline.binding.common import own_gpus
 from plumbline.placement import Layout, cpus_of_list
+from plumbline.words import some
+
+#: Why each task may be the only one of its world.
+OTHER_MPI = "the launcher, or its PMI (srun's --mpi), is not that of the program's MPI"
 
 
 class BindingMismatch(Exception):
@@ -75,10 +79,7 @@ def prove(layout: Layout, tasks: list[Seen], racks: Callable[[str], str] | None 
     """
     count = layout.num_tasks
     if [task.rank for task in tasks] != list(range(count)):
-        raise BindingMismatch(
-            f"{count} tasks were to start, with ranks 0 to {count - 1}; seen were "
-            f"{_ranks_seen(tasks)} (does the launcher belong to the program's MPI?)"
-        )
+        raise BindingMismatch(_said_of_ranks(layout, tasks))
     nodes = {host: n for n, host in enumerate(dict.fromkeys(task.host for task in tasks))}
     for task, told in zip(tasks, layout.tasks, strict=True):
         if nodes[task.host] != told.node:
@@ -126,6 +127,22 @@ def prove_nodes(told: Sequence[str], tasks: list[Seen], others: Iterable[str]) -
 
 def _short(host: str) -> str:
     return host.partition(".")[0]
+
+
+def _said_of_ranks(layout: Layout, tasks: list[Seen]) -> str:
+    """Which ranks were seen, and what may be the cause, the likeliest first; the nodes last."""
+    hosts = list(dict.fromkeys(task.host for task in tasks))
+    missing = layout.num_nodes - len(hosts)
+    causes = ["a task ended before it reported itself", OTHER_MPI]
+    if len({task.rank for task in tasks}) < len(tasks):
+        causes = [f"each task runs alone: {OTHER_MPI}"]
+    elif missing > 0:
+        causes = [f"{missing} of {layout.num_nodes} nodes took no part", *causes]
+    return (
+        f"{layout.num_tasks} tasks were to start, with ranks 0 to {layout.num_tasks - 1}; seen "
+        f"were {_ranks_seen(tasks)}; possible causes, the likeliest first: {'; '.join(causes)}; "
+        f"tasks on {some(hosts) or 'no node'}"
+    )
 
 
 def _ranks_seen(tasks: list[Seen]) -> str:

@@ -144,7 +144,13 @@ def parse_file(benchmark: str, path: Path) -> Output:
 
 # The shapes that printf(3) gives a finite number. None of the programs measures a negative one.
 _NUMBER = re.compile(r"(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", re.ASCII)
+_NAN = re.compile(r"[-+]?nan(\(\w*\))?", re.ASCII | re.I)
 _WHOLE = re.compile(r"\d{1,18}", re.ASCII)
+
+
+def quoted(cell: object) -> str:
+    """A cell for a message: what is not a number is called so, however printf(3) spells it."""
+    return "NaN" if _NAN.fullmatch(str(cell)) else repr(cell)
 
 
 def number(text: str, what: str) -> float:
@@ -153,7 +159,7 @@ def number(text: str, what: str) -> float:
     :raises ParseError: if the text is none.
     """
     if not _NUMBER.fullmatch(text) or not math.isfinite(float(text)):
-        raise ParseError(f"{what}: {text!r} is no finite number of zero or more")
+        raise ParseError(f"{what}: {quoted(text)} is no finite number of zero or more")
     return float(text)
 
 

@@ -93,6 +93,9 @@ _NAME = re.compile(
     r"(?:/(?P<clock>manual_time|real_time))?(?:/threads:(?P<threads>\d+))?",
     re.ASCII,
 )
+#: What Google Benchmark (``benchmark.cc``) writes to standard error, and exits 0, where the filter
+#: fits no benchmark; the JSON report is then missing.
+FAILED = re.compile(r"^Failed to match any benchmarks against regex: .*$", re.M)
 _VERSION = re.compile(r"^Comm\|Scope (\S+)", re.M)
 
 

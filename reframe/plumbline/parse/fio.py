@@ -9,7 +9,7 @@ import json
 import re
 from typing import Any
 
-from plumbline.parse import Fom, Output, ParseError
+from plumbline.parse import Fom, Output, ParseError, json_report, quoted
 
 
 def parse(text: str) -> Output:
@@ -36,7 +36,7 @@ def parse(text: str) -> Output:
             _direction(job, name) for name in ("read", "write") if _count(job[name], "io_bytes")
         ]
     except (json.JSONDecodeError, RecursionError) as err:
-        raise ParseError(f"no whole JSON report: {err}") from None
+        raise ParseError(json_report.unread(err)) from None
     except (KeyError, TypeError, AttributeError) as err:
         raise ParseError(f"the report lacks a field or has another shape: {err!r}") from None
     if len(foms) != 1:
@@ -60,7 +60,7 @@ def _int(digits: str) -> int:
 def _count(fields: dict[str, Any], key: str) -> int:
     value = fields[key]
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ParseError(f"{key}: {value!r} is no count")
+        raise ParseError(f"{key}: {quoted(value)} is no count")
     return value
 
 

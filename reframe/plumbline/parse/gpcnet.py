@@ -29,7 +29,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from plumbline.parse import Fom, Output, ParseError, number, sole, whole
+from plumbline.parse import Fom, Output, ParseError, number, quoted, sole, whole
 
 #: Row without its size -> metric.
 ROWS = {
@@ -177,7 +177,7 @@ def _bytes(size: str, name: str) -> int:
 
 def _tenth(cell: str, name: str) -> float:
     if not _TENTH.fullmatch(cell):
-        raise ParseError(f"{name}: {cell!r} is no number with one decimal")
+        raise ParseError(f"{name}: {quoted(cell)} is no number with one decimal")
     return number(cell, name)
 
 

@@ -7,7 +7,7 @@ import math
 import re
 from typing import Any
 
-from plumbline.parse import ParseError
+from plumbline.parse import ParseError, quoted
 
 
 def read(text: str) -> dict[str, Any]:
@@ -25,10 +25,17 @@ def read(text: str) -> dict[str, Any]:
     try:
         report, end = decoder.raw_decode(text, start.start())
     except (json.JSONDecodeError, RecursionError) as err:
-        raise ParseError(f"no whole JSON report: {err}") from None
+        raise ParseError(unread(err)) from None
     if re.search(r"^\s*[{}\]]", text[end:].partition("\n")[2], re.M):
         raise ParseError("a second JSON report stands after the first")
     return report
+
+
+def unread(err: json.JSONDecodeError | RecursionError) -> str:
+    """Why a report is no JSON; C's printf(3) writes nan, which JSON has no word for."""
+    word = re.match(r"[-+]?\w+", err.doc[err.pos :]) if hasattr(err, "doc") else None
+    value = "NaN in place of a number: " if word and quoted(word[0]) == "NaN" else ""
+    return f"no whole JSON report: {value}{err}"
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -76,7 +83,7 @@ def number(fields: Any, key: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ParseError(f"{key}: {value!r} is no number")
     if not math.isfinite(value) or value < 0:
-        raise ParseError(f"{key}: {value!r} is no finite number of zero or more")
+        raise ParseError(f"{key}: {quoted(value)} is no finite number of zero or more")
     return float(value)
 
 
@@ -87,7 +94,7 @@ def count(fields: Any, key: str) -> int:
     """
     value = field(fields, key)
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ParseError(f"{key}: {value!r} is no count")
+        raise ParseError(f"{key}: {quoted(value)} is no count")
     return value
 
 

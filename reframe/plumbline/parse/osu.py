@@ -36,7 +36,7 @@ import itertools
 import re
 from collections.abc import Iterator
 
-from plumbline.parse import Fom, Output, ParseError, number, sole, whole
+from plumbline.parse import Fom, Output, ParseError, number, quoted, sole, whole
 
 _COLLECTIVES = {
     "allgather": "allgather",
@@ -287,7 +287,7 @@ def _value(program: str, column: str, cell: str) -> float:
     if column in {"Iterations", "Transmit Size"}:
         return float(whole(cell, f"{program}: {column}"))
     if not _FRACTION.fullmatch(cell):
-        raise ParseError(f"{program}: {column}: {cell!r} is no number with two decimals")
+        raise ParseError(f"{program}: {column}: {quoted(cell)} is no number with two decimals")
     return number(cell, f"{program}: {column}")
 
 
