@@ -44,6 +44,16 @@ def test_every_current_system_has_its_environments(systems: dict[str, dict]):
     assert {environment.system for environment in SHIPPED} == set(systems) - HISTORICAL
 
 
+def test_what_is_built_and_run_by_no_environment(systems: dict[str, dict]):
+    """ReFrame gives a check no case, and says nothing, where no environment has its benchmark."""
+    content = json.loads(json.dumps(systems["sierra"]))
+    for environment in content["environments"]:
+        environment["features"] = [f for f in environment["features"] if f != "gpcnet"]
+    (fault,) = environments.faults(systems | {"sierra": content})
+    assert "sierra.yaml: no environment has the feature gpcnet" in fault
+    assert "spectrum-mpi, xl-smpi, pgi-smpi-cuda" in fault
+
+
 @pytest.mark.parametrize("environment", SHIPPED, ids=names)
 def test_lock_is_of_the_systems_own_nodes(environment: Environment):
     """One operating system, one processor family, nothing of the machine that concretized."""

@@ -5,6 +5,7 @@ Reads files alone; nothing here runs Spack.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import itertools
@@ -332,6 +333,7 @@ def _node(digest: str, fields: dict) -> Node:
 
 #: Feature of a ReFrame environment -> the package that brings its programs.
 PACKAGES = {
+    "babelstream": "babelstream",
     "commscope": "comm-scope",
     "fio": "fio",
     "gpcnet": "gpcnet",
@@ -390,11 +392,40 @@ def faults(systems: dict[str, dict]) -> Iterator[str]:
                 yield f"{environment.manifest}: {fault}"
         except Fault as err:
             yield from str(err).splitlines()
+    yield from _not_run(wanted, there)
+
+
+def _not_run(wanted: dict[Environment, dict], there: list[Environment]) -> Iterator[str]:
+    """What Spack builds for a system and no check of the system can run: ReFrame gives a check
+    no test case, and says nothing, where no environment has its benchmark among its features."""
+    built: dict[tuple[str, str], list[str]] = {}
+    features: dict[str, set[str]] = {}
+    for environment, of_reframe in wanted.items():
+        # Where they are detected, what is built is what runs.
+        if environment not in there or of_reframe.get("extras", {}).get("detect"):
+            continue
+        features.setdefault(environment.system, set()).update(of_reframe.get("features", []))
+        with contextlib.suppress(Fault):  # of its manifest, which is reported by itself
+            for package in _packages(environment):
+                built.setdefault((environment.system, package), []).append(environment.toolchain)
+    for (system, package), toolchains in built.items():
+        for feature in (feature for feature, name in PACKAGES.items() if name == package):
+            if feature not in features[system]:
+                yield (
+                    f"{paths.systems() / system}.yaml: no environment has the feature {feature}, "
+                    f"so no check runs {package}, which Spack builds for {', '.join(toolchains)}: "
+                    f"add the feature to one of them"
+                )
+
+
+def _packages(environment: Environment) -> set[str]:
+    """The names of its root packages."""
+    return {re.match(r"[\w-]*", root)[0] for root in environment.roots()}
 
 
 def _faults_of(environment: Environment, of_reframe: dict) -> Iterator[str]:
     roots, features = environment.roots(), set(of_reframe.get("features", []))
-    names = {re.match(r"[\w-]*", root)[0] for root in roots}
+    names = _packages(environment)
     for feature in sorted(features & set(PACKAGES)):
         if PACKAGES[feature] not in names:
             yield f"feature {feature} of its ReFrame environment needs {PACKAGES[feature]}"
