@@ -62,6 +62,7 @@ class gpcnet_network(Gpcnet):
     program = "network_test"
     nodes = 2
     tasks_per_node = 2
+    num_samples = 5
     tags = {"nightly", "maintenance"}
 
     def tests(self) -> list[Figure]:

@@ -119,6 +119,7 @@ class ior(Ior):
     pattern = "sequential"
     nodes = 0
     tasks_per_node = 2
+    sample_seconds = 300
     tags = {"nightly", "maintenance"}
 
 
@@ -133,6 +134,7 @@ class ior_random(Ior):
     pattern = "random"
     nodes = 0
     tasks_per_node = 2
+    sample_seconds = 300
     tags = {"nightly", "maintenance"}
 
 

@@ -96,6 +96,7 @@ class mdtest(Mdtest):
     file_system = parameter(file_systems())
     nodes = 0
     tasks_per_node = 2
+    sample_seconds = 300
     tags = {"nightly", "maintenance"}
 
 
