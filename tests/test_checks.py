@@ -404,6 +404,25 @@ def test_a_figure_that_the_program_does_not_have_is_invalid(testbed: Testbed):
     assert done.code == 1
 
 
+def test_where_memory_cannot_be_bound_it_is_skipped(testbed: Testbed):
+    """As in a container under Docker's own seccomp profile, where comm_scope ends with
+    `mbind: Operation not permitted` (seen under such a filter, numactl 2.0.16)."""
+    numactl = testbed.folder / "bin" / "numactl"
+    numactl.parent.mkdir()
+    numactl.write_text(
+        "#!/bin/sh\n"
+        'echo "set_mempolicy: Operation not permitted\nsetting membind: Operation not permitted" '
+        ">&2\nexit 1\n"
+    )
+    numactl.chmod(0o755)
+    path = testbed.check_file("copies", placement="numa-matrix", one_process=True)
+    testbed.environment("mpich", "imb")
+    done = testbed.plumbline("run", "-c", path, PATH=f"{numactl.parent}:{testbed.env['PATH']}")
+    (fields,) = done.records
+    assert fields["result"] == "skip", fields["reason"]
+    assert "setting membind: Operation not permitted" in fields["reason"]
+
+
 def test_a_program_without_a_launcher_is_bound(testbed: Testbed):
     """Its placement names one core, of the two that may be used."""
     testbed.environment("disk", "fio")

@@ -350,9 +350,22 @@ class Benchmark(rfm.RunOnlyRegressionTest):
 
         :raises BindingError: with the mend.
         """
+        if not self.current_partition.scheduler.is_local:
+            return
+        numactl = shutil.which("numactl")
         needed = any("numactl" in (*bound.options, *bound.task) for bound in bindings)
-        if needed and self.current_partition.scheduler.is_local and not shutil.which("numactl"):
+        if needed and not numactl:
             raise binding.BindingError("numactl is not on PATH: apt-get install numactl")
+        # A program that goes through the domains by itself places memory as numactl does.
+        if numactl and (needed or self.one_process):
+            domain = self.topology.os_number(min(self.topology.by_numa()))
+            done = osext.run_command([numactl, f"--membind={domain}", "true"])
+            if done.returncode:
+                raise binding.BindingError(
+                    f"memory cannot be bound to NUMA domain {domain}{last_words(done.stderr)}: "
+                    f"containers often forbid it: start this one with --cap-add=SYS_NICE, or "
+                    f"measure outside it"
+                )
 
     @property
     def under(self) -> str:
