@@ -4,6 +4,7 @@ with damaged outputs. ``make golden`` writes ``docs/coverage.md`` from what was 
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections import defaultdict
@@ -195,6 +196,13 @@ def test_printed_values_pass(system: str, facility) -> None:
     assert not strange, session.said
     assert session.code == 0, session.said
     assert any(fields["foms"] for fields in session.records)
+
+
+@pytest.mark.parametrize("system", foreign.SYSTEMS)
+def test_what_is_run_by_default_takes_two_nodes_at_most(system: str, facility) -> None:
+    plan = json.loads((sessions_of(system, facility).printed.folder / "plan.json").read_text())
+    plain = [fields for fields in plan["cases"].values() if "full" not in fields["tags"]]
+    assert not [fields for fields in plain if fields["nodes"] > 2]
 
 
 @pytest.mark.parametrize("system", foreign.SYSTEMS)
