@@ -43,12 +43,12 @@ SOME = range(10, 14)
 # -- what was seen -------------------------------------------------------------------------------
 
 STDERR = """\
-plumbline-task 1 node2 8-11,0 0-1 0,1 1
+plumbline-task 1 node2 8-11,0 0-1 0,1 1 0 0000:07:00.0,0000:46:00.0
 plumbline-host node2 kernel 6.1.0-31-amd64
 plumbline-host node2 cpu_model AMD EPYC 7A53 64-Core Processor
   plumbline-task 7 is not at the start of its line
 some warning
-plumbline-task 0 node1 0 ? - none
+plumbline-task 0 node1 0 ? - none ? -
 plumbline-host node1 governor performance
 plumbline-host node1
 plumbline-hosts node1 kernel 5
@@ -58,7 +58,7 @@ plumbline-hosts node1 kernel 5
 def test_seen_in_rank_order() -> None:
     assert seen(STDERR) == [
         Seen(0, "node1", "0", "", "none"),
-        Seen(1, "node2", "8-11,0", "0,1", "1"),
+        Seen(1, "node2", "8-11,0", "0,1", "1", 0, "0000:46:00.0"),
     ]
     assert seen("") == []
 
@@ -75,19 +75,20 @@ def test_host_facts() -> None:
     [
         "plumbline-task ",
         "plumbline-task 0",
-        "plumbline-task 0 node1 0 0 -",
-        "plumbline-task 0 node1 0 0 - - -",
-        "plumbline-task x node1 0 0 - -",
-        "plumbline-task 0 node1 x 0 - -",
-        "plumbline-task 0 node1 0- 0 - - plumbline-task",
-        "plumbline-task 0 node1 plumbline-task 1 - -",
-        "plumbline-task 0 node1 -1 0 - -",
-        "plumbline-task 0 node1 1-0 0 - -",
+        "plumbline-task 0 node1 0 0 - - 0",
+        "plumbline-task 0 node1 0 0 - - 0 - -",
+        "plumbline-task x node1 0 0 - - 0 -",
+        "plumbline-task 0 node1 x 0 - - 0 -",
+        "plumbline-task 0 node1 0- 0 - - 0 plumbline-task",
+        "plumbline-task 0 node1 plumbline-task 1 - - 0 -",
+        "plumbline-task 0 node1 -1 0 - - 0 -",
+        "plumbline-task 0 node1 1-0 0 - - 0 -",
+        "plumbline-task 0 node1 0 0 - - x -",
     ],
 )
 def test_garbled_report(line: str) -> None:
     with pytest.raises(BindingMismatch, match="cannot be read"):
-        seen(f"plumbline-task 0 node1 0 0 - -\n{line}\n")
+        seen(f"plumbline-task 0 node1 0 0 - - 0 -\n{line}\n")
 
 
 def test_garbled_range_does_not_fill_the_memory() -> None:
@@ -95,7 +96,7 @@ def test_garbled_range_does_not_fill_the_memory() -> None:
     code = (
         "import resource; resource.setrlimit(resource.RLIMIT_AS, (2**29, 2**29));"
         "from plumbline import binding\n"
-        "try: binding.seen('plumbline-task 0 node1 0-99999999 0 - -')\n"
+        "try: binding.seen('plumbline-task 0 node1 0-99999999 0 - - 0 -')\n"
         "except binding.BindingMismatch: pass\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
@@ -106,11 +107,15 @@ def test_garbled_range_does_not_fill_the_memory() -> None:
 
 
 def report(*tasks: str) -> list[Seen]:
-    """What was seen, from ``RANK HOST CPUS``, or ``RANK HOST CPUS GIVEN VISIBLE``."""
+    """What was seen, from ``RANK HOST CPUS [GIVEN VISIBLE [LOCAL_RANK [BUS_IDS]]]``; without a
+    local rank, the tasks of a host are counted."""
     lines = []
+    hosts: list[str] = []
     for task in tasks:
         rank, host, cpus, *gpus = task.split()
-        lines.append(f"plumbline-task {rank} {host} {cpus} 0 {' '.join(gpus or ['-', '-'])}\n")
+        told = [*gpus, *["-", "-", str(hosts.count(host)), "-"][len(gpus) :]]
+        hosts.append(host)
+        lines.append(f"plumbline-task {rank} {host} {cpus} 0 {' '.join(told)}\n")
     return seen("".join(lines))
 
 
@@ -248,6 +253,12 @@ GPUS_RIGHT = [
     # Each its own.
     ([(0,), (1,)], ["0 0", "1 1"]),
     ([(0,), (1,)], ["GPU-a GPU-a", "GPU-b GPU-b"]),
+    # Of a launcher that names none or all, the task wrapper chose one.
+    ([(1,), (0,)], ["- 1", "- 0"]),
+    ([(1,), (0,)], ["0,1 1", "0,1 0"]),
+    # By bus ids: among those that they see, the task of local rank n has the n-th.
+    ([(3, 1), (3, 1)], ["- 3,1 0 a,b,c,d", "- 3,1 1 a,b,c,d"]),
+    ([(0,), (1,)], ["- 0 0 a,b", "- 1 1 a,b"]),
 ]
 
 SEES, GIVEN, OWN = "sees GPUs", "by the launcher", "GPU . alone"
@@ -274,6 +285,14 @@ GPUS_WRONG = [
     ([(0,), (1,)], ["0 0", "0 0"], OWN),
     ([(0,), (1,)], ["0 1", "1 1"], OWN),
     ([(0,), (1,)], ["GPU-a GPU-a", "GPU-a GPU-a"], "both given GPU GPU-a"),
+    ([(0,), (1,)], ["1 0", "- 1"], OWN),
+    # Both would choose the first GPU that they see, or the program would choose by another rank.
+    ([(3, 1), (3, 1)], ["- 3,1 0", "- 3,1 0"], "local rank 0, not 1"),
+    ([(3, 1), (3, 1)], ["- 3,1 0", "- 3,1 ?"], "no local rank, not 1"),
+    ([(3, 1), (3, 1)], ["- 3,1 1", "- 3,1 0"], "local rank 1, not 0"),
+    # What the numbers say is not what the bus ids say: the same GPU twice.
+    ([(0, 1), (0, 1)], ["- 0,1 0 a,a", "- 0,1 1 a,a"], "PCI bus id a"),
+    ([(0,), (1,)], ["- 0 0 a,b", "- 1 1 b,a"], "PCI bus id a"),
 ]
 
 
@@ -293,16 +312,21 @@ def test_the_same_gpu_on_two_nodes() -> None:
     """Only one node's tasks compete for it."""
     core = topology().cores[0]
     tasks = [Task(n, (core,), None, (0,)) for n in (0, 1)]
-    prove(Layout("gpus", tuple(tasks), vendor="rocm"), report("0 a 0 - 0", "1 b 0 - 0"))
+    layout = Layout("gpus", tuple(tasks), vendor="rocm")
+    prove(layout, report("0 a 0 - 0 0 c1", "1 b 0 - 0 0 c1"))
+    # The rank in the whole job is no local rank.
+    with pytest.raises(BindingMismatch, match="rank 1 on b has local rank 1, not 0"):
+        prove(layout, report("0 a 0 - 0 0", "1 b 0 - 0 1"))
 
 
 # -- task.sh, for real ---------------------------------------------------------------------------
 
 SHELLS = [
     pytest.param(
-        shell, marks=pytest.mark.skipif(not shutil.which(shell), reason=f"{shell} is not installed")
+        shell,
+        marks=pytest.mark.skipif(not shutil.which(shell.split()[0]), reason=f"no {shell} here"),
     )
-    for shell in ("sh", "dash", "bash")
+    for shell in ("sh", "dash", "bash", "busybox sh")
 ]
 
 
@@ -326,17 +350,25 @@ def here(most: int = 4) -> Topology:
     )
 
 
-RANK_VARIABLES = ("OMPI_", "PMI", "PALS_", "ALPS_", "FLUX_", "SLURM_", "HYDRA_", "MV2_", "MPT_")
+RANK_VARIABLES = (
+    *("OMPI_", "PMI", "PALS_", "ALPS_", "FLUX_", "SLURM_", "HYDRA_", "MV2_", "MVP_", "MPT_"),
+    *("MPI_LOCAL", "JSM_", "LOCAL_RANK"),
+)
 
 
 def run_task(
     *command: object, folder: Path | None = None, **env: str
 ) -> subprocess.CompletedProcess:
-    left_out = (*RANK_VARIABLES, "JSM_", "CUDA_", "ROCR_")
+    left_out = (*RANK_VARIABLES, "CUDA_", "ROCR_")
     kept = {key: value for key, value in os.environ.items() if not key.startswith(left_out)}
     words = [str(word) for word in command]
     return subprocess.run(
-        words, cwd=folder, env=kept | env, capture_output=True, text=True, timeout=60
+        [*words[0].split(), *words[1:]],
+        cwd=folder,
+        env=kept | env,
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
 
 
@@ -378,7 +410,9 @@ def test_the_task_becomes_its_program(shell: str) -> None:
 @pytest.mark.parametrize("shell", SHELLS)
 def test_a_task_starts_nothing_but_its_program(shell: str) -> None:
     """It runs for each of thousands of tasks: without a PATH there is no other program."""
-    done = run_task(shutil.which(shell), TASK, 1, shutil.which("echo"), "two  words", PATH="")
+    name, *rest = shell.split()
+    path = " ".join([shutil.which(name), *rest])
+    done = run_task(path, TASK, 1, shutil.which("echo"), "two  words", PATH="")
     assert (done.returncode, done.stdout) == (0, "two  words\n")
     assert len(done.stderr.splitlines()) == 1
     assert len(seen(done.stderr)) == 1
@@ -435,6 +469,80 @@ def test_gpus_given_and_seen(shell: str, env: dict, words: list, given: str, gpu
     (task,) = seen(done.stderr)
     assert (task.given, task.gpus) == (given, gpus)
     assert set(words) <= set(done.stdout.splitlines())
+
+
+#: What each launcher sets for the second task of the second of two nodes, rank 3.
+LOCAL_RANKS = {
+    "Open MPI": {"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_LOCAL_RANK": "1", "PMIX_RANK": "3"},
+    "jsrun": {"JSM_NAMESPACE_RANK": "3", "JSM_NAMESPACE_LOCAL_RANK": "1", "PMIX_RANK": "3"},
+    "MVAPICH2": {"MV2_COMM_WORLD_RANK": "3", "MV2_COMM_WORLD_LOCAL_RANK": "1"},
+    "MVAPICH": {"PMI_RANK": "3", "MVP_COMM_WORLD_LOCAL_RANK": "1"},
+    "Hydra": {"PMI_RANK": "3", "MPI_LOCALRANKID": "1"},
+    "PALS": {"PALS_RANKID": "3", "PALS_LOCAL_RANKID": "1", "PMI_RANK": "3"},
+    "PALS's PMI": {"PMI_RANK": "3", "PMI_LOCAL_RANK": "1"},
+    "Flux": {"FLUX_TASK_RANK": "3", "FLUX_TASK_LOCAL_ID": "1", "PMI_RANK": "3"},
+    "srun": {"SLURM_PROCID": "3", "SLURM_LOCALID": "1"},
+    "srun, PMIx": {"PMIX_RANK": "3", "SLURM_PROCID": "3", "SLURM_LOCALID": "1"},
+}
+
+#: What they set that tell no local rank, and what a batch script's environment adds to any.
+ONLY_RANKS = {"ALPS": {"ALPS_APP_PE": "3"}, "MPT": {"MPT_MPI_RANK": "3"}}
+BATCH_SCRIPT = {"SLURM_PROCID": "0", "SLURM_LOCALID": "0", "LOCAL_RANK": "0"}
+
+
+def local_rank(shell: str, *words: str, **env: str) -> tuple[list[str | None], int]:
+    """The local rank as the program gets it, in the two variables, and in the task's report."""
+    names = ("MV2_COMM_WORLD_LOCAL_RANK", "LOCAL_RANK")
+    done = run_task(shell, TASK, 1, *words, "env", **env)
+    given = dict(line.split("=", 1) for line in done.stdout.splitlines() if "=" in line)
+    return [given.get(name) for name in names], seen(done.stderr)[0].local
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize("launcher", LOCAL_RANKS)
+def test_the_local_rank_under_every_launcher(launcher: str, shell: str) -> None:
+    env = LOCAL_RANKS[launcher]
+    assert local_rank(shell, **env) == (["1", "1"], 1)
+    if "SLURM_PROCID" not in env:
+        assert local_rank(shell, **BATCH_SCRIPT | env) == (["1", "1"], 1)
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize("launcher", ONLY_RANKS)
+def test_the_local_rank_where_the_launcher_tells_none(launcher: str, shell: str) -> None:
+    env = BATCH_SCRIPT | ONLY_RANKS[launcher]
+    assert local_rank(shell, "PLUMBLINE_PER_NODE=2", **env) == (["1", "1"], 1)
+    # It is not made up.
+    assert local_rank(shell, **env) == ([None, "0"], -1)
+    assert local_rank(shell) == ([None, None], -1)
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_the_local_rank_from_an_empty_environment(shell: str) -> None:
+    command = ["env", "-i", "FLUX_TASK_LOCAL_ID=1", f"PATH={os.environ['PATH']}", *shell.split()]
+    done = subprocess.run([*command, TASK, "1", "env"], capture_output=True, text=True, check=True)
+    assert {"LOCAL_RANK=1", "MV2_COMM_WORLD_LOCAL_RANK=1"} <= set(done.stdout.splitlines())
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize("variable", ["CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"])
+def test_a_gpu_by_local_rank(variable: str, shell: str) -> None:
+    word = f"PLUMBLINE_{variable}=3,2,1,0"
+
+    def run(local: str) -> subprocess.CompletedProcess:
+        env = {"PALS_RANKID": local, "PALS_LOCAL_RANKID": local, variable: "0,1,2,3"}
+        return run_task(shell, TASK, 1, word, "env", **env)
+
+    for local, gpu in ("0", "3"), ("1", "2"), ("3", "0"):
+        done = run(local)
+        (task,) = seen(done.stderr)
+        assert (task.given, task.gpus) == ("0,1,2,3", gpu)
+        assert f"{variable}={gpu}" in done.stdout.splitlines()
+        assert "PLUMBLINE" not in done.stdout
+    # No GPU is left for it, or it is not known which task it is: nothing runs.
+    for done in run("4"), run_task(shell, TASK, 1, word, "env"):
+        assert (done.returncode, done.stdout) == (1, "")
+        assert "has no GPU in" in done.stderr
 
 
 @pytest.mark.skipif(not shutil.which("numactl"), reason="numactl is not installed")

@@ -236,7 +236,13 @@ def test_words(launcher: str, system: str, placement: str, at: str, words: str) 
     except BindingError:
         assert (launcher == "local") or (placement == "all-gpus")
         return
-    assert bound.task == tuple(words.split())
+    # From which the local rank is derived: that of GPUs is the tasks' choice of them.
+    derived = "VISIBLE" in words or placement == "all-gpus" or launcher in ("alps", "mpt")
+    per_node = bound.task[: 1 if derived else 0]
+    assert bound.task == (*per_node, *words.split())
+    if derived:
+        count = laid_out(system, placement, at).num_tasks_per_node
+        assert per_node == (f"PLUMBLINE_PER_NODE={count}",)
 
 
 def test_memory_of_power9_by_linux_numbers() -> None:

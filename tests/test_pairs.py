@@ -45,8 +45,8 @@ LAUNCHER = """\
 #!/bin/bash
 echo "$run $1 $2 $(date +%s%N)" >>begun
 sleep 0.05
-echo "plumbline-task 0 $1 0 0 - -" >&2
-echo "plumbline-task 1 $2 0 0 - -" >&2
+echo "plumbline-task 0 $1 0 0 - - 0 -" >&2
+echo "plumbline-task 1 $2 0 0 - - 0 -" >&2
 echo "$run $(date +%s%N)" >>over
 [[ " $1 $2 " != *" $FAIL "* ]] || { echo "bad cable" >&2; exit 3; }
 """

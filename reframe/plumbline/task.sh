@@ -3,8 +3,12 @@
 # is measured is the process that was looked at.
 # With sample 0 it also tells facts of the host.
 #   task.sh SAMPLE [NAME=VALUE ...] PROGRAM [ARGUMENT ...]
-# PLUMBLINE_OUTPUT=PREFIX is no variable of the program: each rank's standard output goes to
-# PREFIX.RANK.out, as what several tasks print at once to one file comes out mixed.
+# Words for the wrapper itself, which the program does not get:
+#   PLUMBLINE_OUTPUT=PREFIX  each rank's standard output goes to PREFIX.RANK.out, as what several
+#                            tasks print at once to one file comes out mixed
+#   PLUMBLINE_PER_NODE=N     tasks of each node: gives the local rank where no launcher does
+#   PLUMBLINE_CUDA_VISIBLE_DEVICES=LIST, PLUMBLINE_ROCR_VISIBLE_DEVICES=LIST
+#                            the task of local rank n sees the n-th GPU of the list alone
 sample=$1
 shift
 while read -r key value; do
@@ -22,25 +26,109 @@ do
 done
 # The GPUs as the launcher named them: unset is not empty, which means none.
 cuda=${CUDA_VISIBLE_DEVICES--} rocr=${ROCR_VISIBLE_DEVICES--}
-given='' visible='' output=''
+given='' visible='' output='' per_node='' own=''
 while :; do
     # A path may have a = too.
     case ${1%%=*} in
         "$1" | '' | [0-9]* | *[!A-Za-z0-9_]*) break ;;
         PLUMBLINE_OUTPUT) output=${1#*=} ;;
+        PLUMBLINE_PER_NODE) per_node=${1#*=} ;;
+        PLUMBLINE_CUDA_VISIBLE_DEVICES | PLUMBLINE_ROCR_VISIBLE_DEVICES) own=${1#PLUMBLINE_} ;;
         CUDA_VISIBLE_DEVICES) given=${cuda:-none} visible=${1#*=} && export "$1" ;;
         ROCR_VISIBLE_DEVICES) given=${rocr:-none} visible=${1#*=} && export "$1" ;;
         *) export "$1" ;;
     esac
     shift
 done
+# A batch script's SLURM_LOCALID is there under every launcher, too: it counts with its rank alone.
+[ "$SLURM_PROCID" = "$rank" ] && slurm=$SLURM_LOCALID || slurm=''
+# ALPS and MPT give none, but fill one node after the other (proof.py holds them to it).
+for place in "$OMPI_COMM_WORLD_LOCAL_RANK" "$JSM_NAMESPACE_LOCAL_RANK" \
+    "$MV2_COMM_WORLD_LOCAL_RANK" "$MVP_COMM_WORLD_LOCAL_RANK" "$MPI_LOCALRANKID" \
+    "$PALS_LOCAL_RANKID" "$PMI_LOCAL_RANK" "$FLUX_TASK_LOCAL_ID" "$slurm" \
+    "${per_node:+$((rank % per_node))}"
+do
+    [ -z "$place" ] || break
+done
+# OSU's programs take the first, which no other launcher's or batch script's variable can overrule.
+[ -z "$place" ] || export MV2_COMM_WORLD_LOCAL_RANK="$place" LOCAL_RANK="$place"
+if [ "$own" ]; then
+    left=${own#*=}, before=$place
+    while [ "${before:-0}" -gt 0 ]; do
+        left=${left#*,} before=$((before - 1))
+    done
+    if [ -z "$place" ] || [ -z "$left" ]; then
+        echo "task.sh: rank $rank on $host: local rank ${place:-unknown} has no GPU in $own" >&2
+        exit 1
+    fi
+    visible=${left%%,*}
+    case $own in
+        CUDA*) given=${cuda:-none} && export CUDA_VISIBLE_DEVICES="$visible" ;;
+        ROCR*) given=${rocr:-none} && export ROCR_VISIBLE_DEVICES="$visible" ;;
+    esac
+fi
 if [ -z "$given" ]; then
     [ "$cuda" = - ] && given=${rocr:-none} || given=${cuda:-none}
     visible=$given
 fi
-printf 'plumbline-task %s %s %s %s %s %s\n' \
-    "$rank" "$host" "$cpus" "${mems:-?}" "$given" "${visible:-none}" >&2
-if [ "$sample" = 0 ]; then
+# The node's GPUs by bus id, in the order in which programs count them, and those that this task may
+# open: device cgroups hide the others, and programs count without them.
+gpus='' own_gpus=''
+gpu() { # BUS_ID DEVICE_FOLDER DEVICE_FILE
+    numa='?'
+    [ ! -r "$2/numa_node" ] || read -r numa <"$2/numa_node"
+    gpus="$gpus $1=$numa"
+    [ ! -r "$3" ] || own_gpus="$own_gpus,$1"
+}
+if [ "$visible" != - ] || [ "$sample" = 0 ]; then
+    for folder in /proc/driver/nvidia/gpus/*; do
+        [ -r "$folder/information" ] || break
+        while IFS=': 	' read -r key value minor; do
+            [ "$key $value" != 'Device Minor' ] || break
+        done <"$folder/information"
+        gpu "${folder##*/}" "/sys/bus/pci/devices/${folder##*/}" "/dev/nvidia$minor"
+    done
+    nodes=/sys/class/kfd/kfd/topology/nodes number=0
+    while [ -d "$nodes/$number" ]; do
+        # The kernel lets nothing be read of a GPU behind a device cgroup.
+        simds='?' minor='?' bus='?'
+        while read -r key value; do
+            case $key in
+                simd_count) simds=$value ;;
+                drm_render_minor) minor=$value ;;
+            esac
+        done <"$nodes/$number/properties"
+        device=/sys/class/drm/renderD$minor/device
+        if [ -r "$device/uevent" ]; then
+            while IFS='=' read -r key value; do
+                [ "$key" != PCI_SLOT_NAME ] || bus=$value
+            done <"$device/uevent"
+        fi
+        # A node of KFD without SIMDs is a processor.
+        [ "$simds" = 0 ] || gpu "$bus" "$device" "/dev/dri/renderD$minor"
+        number=$((number + 1))
+    done
+fi 2>/dev/null
+own_gpus=${own_gpus#,}
+printf 'plumbline-task %s %s %s %s %s %s %s %s\n' "$rank" "$host" "$cpus" "${mems:-?}" "$given" \
+    "${visible:-none}" "${place:-?}" "${own_gpus:--}" >&2
+# Of each node one task tells; where the local rank is not known, each.
+if [ "$sample" = 0 ] && [ "${place:-0}" = 0 ]; then
+    packages='' cores='' domains=''
+    # Not by `read`: dash reads one byte at a time, for which Linux 5.15 and later give no list.
+    for line in $(grep -Hs . /sys/devices/system/cpu/cpu[0-9]*/topology/core_siblings_list \
+        /sys/devices/system/cpu/cpu[0-9]*/topology/thread_siblings_list \
+        /sys/devices/system/node/node[0-9]*/cpulist)
+    do
+        list=${line##*:} folder=${line%/*}
+        case $line in
+            */cpulist:*) domains="$domains ${folder##*/node}=$list" ;;
+            */core_siblings_list:*) case "$packages " in *" $list "*) ;; *) packages="$packages $list" ;; esac ;;
+            *) case "$cores " in *" $list "*) ;; *) cores="$cores $list" ;; esac ;;
+        esac
+    done
+    printf 'plumbline-node %s %s\n' "$host" "packages$packages" "$host" "cores$cores" \
+        "$host" "numa$domains" "$host" "gpus$gpus" >&2
     fact() {
         if [ -r "$2" ] && read -r value <"$2"; then
             printf 'plumbline-host %s %s %s\n' "$host" "$1" "$value" >&2
@@ -66,8 +154,7 @@ if [ "$sample" = 0 ]; then
     if read -r key value </proc/meminfo; then
         printf 'plumbline-host %s memory %s\n' "$host" "$value" >&2
     fi
-    # Readable by root alone, and not on every machine; one task per node would do, but
-    # which task is the first of its node is known to no portable variable.
+    # Readable by root alone, and not on every machine.
     if [ "$rank" = 0 ] && [ -r /sys/firmware/dmi/tables/DMI ] && command -v dmidecode >/dev/null; then
         dmidecode -t memory 2>/dev/null | while IFS=: read -r key value; do
             case $key in

@@ -18,7 +18,13 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from plumbline.binding import flux, hpe, hydra, jsrun, openmpi, slurm
-from plumbline.binding.common import Binding, BindingError, cpu_list, task_words
+from plumbline.binding.common import (
+    Binding,
+    BindingError,
+    cpu_list,
+    per_node_word,
+    task_words,
+)
 from plumbline.binding.pair import KEPT_TO_PAIR, OnPair, on_pair
 from plumbline.binding.proof import (
     OTHER_MPI,
@@ -75,6 +81,11 @@ LAUNCHERS: dict[str, Callable[[Layout, Topology | None], Binding]] = {
 }
 
 
+#: Launchers that tell a task its rank and not its local rank: aprun(1), "ALPS_APP_PE"; MPI(1) of
+#: MPT, "MPT_MPI_RANK".
+_WITHOUT_LOCAL_RANK = ("alps", "mpt")
+
+
 def bind(layout: Layout, launcher: str, topology: Topology | None = None) -> Binding:
     """The launcher's options for a layout.
 
@@ -88,7 +99,11 @@ def bind(layout: Layout, launcher: str, topology: Topology | None = None) -> Bin
             f"{', '.join(LAUNCHERS)})"
         )
     try:
-        return replace(LAUNCHERS[launcher](layout, topology), task=task_words(layout))
+        bound = LAUNCHERS[launcher](layout, topology)
+        # Programs choose their GPU by local rank.
+        local = layout.vendor or launcher in _WITHOUT_LOCAL_RANK
+        derived = (per_node_word(layout),) if local else ()
+        return replace(bound, task=(*derived, *bound.task, *task_words(layout)))
     except BindingError as err:
         raise BindingError(
             f"launcher {launcher!r}, placement {layout.placement!r}: {err}"

@@ -53,6 +53,18 @@ def gpu_of_each(tasks: tuple[Task, ...]) -> list[str]:
     return [str(task.gpus[0]) for task in tasks]
 
 
+def per_node_word(layout: Layout) -> str:
+    """The word from which the task wrapper derives a task's local rank (``task.sh``)."""
+    return f"PLUMBLINE_PER_NODE={layout.num_tasks_per_node}"
+
+
+def gpu_by_local_rank(layout: Layout) -> str:
+    """The word by which the task wrapper gives each task its own GPU, under a launcher that cannot
+    (``task.sh``)."""
+    variable = {"cuda": "CUDA_VISIBLE_DEVICES", "rocm": "ROCR_VISIBLE_DEVICES"}[layout.vendor]
+    return f"PLUMBLINE_{variable}={','.join(gpu_of_each(per_node(layout)))}"
+
+
 def no_own_gpus(layout: Layout) -> None:
     if own_gpus(layout):
         raise BindingError(

@@ -25,6 +25,9 @@ class Seen:
     :ivar given: the GPUs as the launcher named them; empty where it named none.
     :ivar gpus: the GPUs as the program sees them; empty where nothing is said, ``none`` where it
         sees none.
+    :ivar local: its number among the tasks of its node, as the program gets it; -1 where unknown.
+    :ivar devices: PCI bus ids of the GPUs that the program sees, in its order, separated by commas;
+        empty where the node does not show them.
     """
 
     rank: int
@@ -32,6 +35,8 @@ class Seen:
     cpus: str
     given: str = ""
     gpus: str = ""
+    local: int = -1
+    devices: str = ""
 
 
 def seen(stderr: str) -> list[Seen]:
@@ -44,13 +49,23 @@ def seen(stderr: str) -> list[Seen]:
         if not line.startswith("plumbline-task "):
             continue
         try:
-            _, rank, host, cpus, _, given, gpus = line.split()
+            _, rank, host, cpus, _, given, gpus, local, reachable = line.split()
             cpus_of_list(cpus)
             given, gpus = ("" if word == "-" else word for word in (given, gpus))
-            tasks.append(Seen(int(rank), host, cpus, given, gpus))
+            number = -1 if local == "?" else int(local)
+            devices = _visible(gpus, reachable)
+            tasks.append(Seen(int(rank), host, cpus, given, gpus, number, devices))
         except ValueError:
             raise BindingMismatch(f"a task's report cannot be read: {line!r}") from None
     return sorted(tasks, key=lambda task: task.rank)
+
+
+def _visible(gpus: str, reachable: str) -> str:
+    """Bus ids of the GPUs that a task sees, of those that it can open; empty where it names them
+    otherwise than by number."""
+    buses = [] if reachable == "-" else reachable.split(",")
+    numbers = [int(name) if name.isdigit() else len(buses) for name in gpus.split(",")]
+    return "" if max(numbers) >= len(buses) else ",".join(buses[number] for number in numbers)
 
 
 def host_facts(stderr: str) -> dict[str, dict[str, str]]:
@@ -94,6 +109,9 @@ def prove(layout: Layout, tasks: list[Seen], racks: Callable[[str], str] | None 
                 f"rank {task.rank} on {task.host} may run on CPUs {task.cpus}; placement "
                 f"{layout.placement!r} puts it on {','.join(map(str, told.cpus))}"
             )
+    if layout.vendor:
+        _prove_local_ranks(layout, tasks)
+        _prove_devices(layout, tasks)
     if racks and len(found := {racks(host) for host in nodes}) < layout.racks:
         raise BindingMismatch(
             f"all nodes were of rack {', '.join(sorted(found))}; placement {layout.placement!r} "
@@ -157,6 +175,35 @@ def _ranks_seen(tasks: list[Seen]) -> str:
 _MOST_TOLD = 16
 
 
+def _prove_local_ranks(layout: Layout, tasks: list[Seen]) -> None:
+    """Programs choose their GPU by local rank."""
+    for task in tasks:
+        local = task.rank % layout.num_tasks_per_node
+        if task.local != local:
+            found = "no local rank" if task.local < 0 else f"local rank {task.local}"
+            raise BindingMismatch(
+                f"rank {task.rank} on {task.host} has {found}, not {local}: the program would "
+                f"choose another GPU than placement {layout.placement!r} gives it"
+            )
+
+
+def _prove_devices(layout: Layout, tasks: list[Seen]) -> None:
+    """Each task of a node must have another GPU than the others, by the GPUs' bus ids: the one that
+    programs choose by local rank among those that they see."""
+    owners: dict[tuple[str, str], int] = {}
+    for task, told in zip(tasks, layout.tasks, strict=True):
+        devices = task.devices.split(",")
+        if not told.gpus or not task.devices:
+            continue
+        device = devices[task.local % len(devices)]
+        owner = owners.setdefault((task.host, device), task.rank)
+        if owner != task.rank:
+            raise BindingMismatch(
+                f"ranks {owner} and {task.rank} on {task.host} both use the GPU at PCI bus id "
+                f"{device}; placement {layout.placement!r} gives each task one of its own"
+            )
+
+
 def _prove_shared_gpus(layout: Layout, tasks: list[Seen]) -> None:
     gpus = layout.tasks[0].gpus
     if not gpus:
@@ -187,17 +234,20 @@ def _prove_own_gpus(layout: Layout, tasks: list[Seen]) -> None:
     owners: dict[tuple[str, str], int] = {}
     for task, told in zip(tasks, layout.tasks, strict=True):
         wanted = ",".join(map(str, told.gpus))
-        named = task.given and task.given != "none" and "," not in task.given
-        if not named or task.gpus != task.given or (task.given.isdigit() and task.given != wanted):
+        # The launcher named it, or the task wrapper chose it among those that the launcher left.
+        left = not task.given or wanted in task.given.split(",")
+        chosen = task.gpus == wanted and left
+        named = task.gpus == task.given and "," not in task.given and not task.given.isdigit()
+        if not (chosen or named) or task.gpus in ("", "none"):
             raise BindingMismatch(
                 f"rank {task.rank} on {task.host} was given GPUs {task.given or 'without a name'} "
                 f"and sees {task.gpus or 'all'}; placement {layout.placement!r} gives it GPU "
                 f"{wanted} alone (where each task's own GPU is number 0 to it, the node's device "
                 f"cgroups leave no proof of which it is)"
             )
-        owner = owners.setdefault((task.host, task.given), task.rank)
+        owner = owners.setdefault((task.host, task.gpus), task.rank)
         if owner != task.rank:
             raise BindingMismatch(
-                f"ranks {owner} and {task.rank} on {task.host} were both given GPU {task.given}; "
+                f"ranks {owner} and {task.rank} on {task.host} were both given GPU {task.gpus}; "
                 f"placement {layout.placement!r} gives each task one of its own"
             )
