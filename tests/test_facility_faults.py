@@ -8,6 +8,7 @@ from pathlib import Path
 
 import foreign
 import pytest
+from facility import machine
 
 ONE = ["-S", "num_warmups=0", "-S", "num_samples=1"]
 
@@ -91,6 +92,60 @@ def test_a_job_that_the_scheduler_ended_is_an_error_in_its_words(
         # A signal alone does not say who sent it.
         assert fields["code"] == ("ended-by-scheduler" if words == "SIGTERM" else code)
     assert found.records and found.code == 1
+
+
+@pytest.mark.parametrize("system", ["polaris", "rzvernal", "tioga"])
+def test_the_two_ranks_of_a_pair_measure_two_gpus(system: str, tmp_path: Path) -> None:
+    """Their launchers set none of the variables by which OSU finds the local rank."""
+    found = session(tmp_path, "-n", GPU, fault=None, system=system)
+    fields = only(found)
+    assert fields["result"] == "pass", fields["reason"]
+    (printed,) = {
+        float(row["value"])
+        for row in machine.second_rows()
+        if (row["system"], row["benchmark"], row["metric"]) == (system, "osu", "latency")
+        and row["placement"] == "gpu-a"
+    }
+    asserted = [fom for fom in fields["foms"] if fom["verdict"] == "pass"]
+    assert {fom["value"] for fom in asserted} == {printed}
+    assert [task["local"] for task in fields["tasks"]] == [0, 1]
+    assert all(len({*task["devices"].split(",")}) == 2 for task in fields["tasks"])
+    said = [path.read_text() for path in found.folder.glob("output/**/sample-*.err")]
+    assert said
+    assert not any("OMB" in text for text in said)
+
+
+#: What the node has otherwise than its file in systems/ says, and the entry that is named.
+OTHERWISE = [
+    ("smt", "perlmutter", GPU, "processor.topology.cores", "SMT: 2 hardware threads of a core, "),
+    ("package", "summit", "osu_p2p.*=latency%.*on-node", "processor.topology.sockets", "CPU 0 "),
+    ("package", "perlmutter", GPU, "processor.topology.sockets", "CPU 0 is in one with 0,2,4"),
+    ("numa", "summit", "osu_p2p.*=latency%.*on-node", "extras.numa_os_numbers", "domain 0; "),
+    ("numa", "eagle", "osu_p2p.*=latency%.*on-node", "processor.topology.numa_nodes", "domain 0; "),
+    ("gpu-numa", "perlmutter", GPU, "extras.gpu_affinity", r"GPU 1 .*domain 2; .* \(\S+\) at 3"),
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "system", "check", "entry", "told"),
+    [pytest.param(*case, id=f"{case[0]}-{case[1]}") for case in OTHERWISE],
+)
+def test_a_node_that_is_not_as_its_file_says_is_invalid(
+    kind: str, system: str, check: str, entry: str, told: str, tmp_path: Path
+) -> None:
+    found = session(tmp_path, "-n", check, fault={"kind": kind}, system=system)
+    assert found.records
+    for fields in found.records:
+        assert fields["result"] == "invalid"
+        assert f"{system}.yaml, partition {fields['partition']}: " in fields["reason"]
+        assert re.search(rf"{re.escape(entry)} says .*{told}", fields["reason"]), fields["reason"]
+        assert not fields["foms"]
+
+
+def test_gpus_matter_where_the_placement_has_some(tmp_path: Path) -> None:
+    fault = {"kind": "gpu-numa"}
+    fields = only(session(tmp_path, "-n", "osu_p2p.*=latency%.*host-to-host", fault=fault))
+    assert (fields["result"], fields["topology"]) == ("pass", "confirmed")
 
 
 def test_the_folder_on_a_file_system_goes_also_after_a_crash(tmp_path: Path) -> None:

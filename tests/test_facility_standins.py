@@ -819,7 +819,7 @@ def test_reports_are_those_of_the_real_task_script(
         for text in (real.stderr, mine)
     ]
     first, second = (found["plumbline-task"] for found in lines)
-    assert (first[1], first[5:]) == (second[1], second[5:])
+    assert (first[1], first[5:8]) == (second[1], second[5:8])
     assert second[2:5] == [of.nodes[0], "0-3", "0,8,250-255"]
     assert len(lines[0]["plumbline-host"]) >= 4
     known = {line.split()[2] for line in script.read_text().splitlines() if "fact " in line} | set(
@@ -966,14 +966,59 @@ def test_latency_of_gpus_is_that_of_their_class(
     ((_, _, code),) = programs.play(one_run(system, command, tasks=tasks))
     assert code == 139
     aware = {"FACILITY_SMPIARGS": "-gpu", "MPICH_GPU_SUPPORT_ENABLED": "1"}
-    ((_, text, code),) = programs.play(one_run(system, command, tasks=tasks, **aware))
+    run = one_run(system, command, tasks=tasks, **aware)
+    run.ranks = lambda task: {"LOCAL_RANK": task.local}
+    ((_, text, code),) = programs.play(run)
     assert code == 0
     assert latency(text) == second(system, "osu", "latency", placement)
     # Neither core is near to its GPU any more.
     far = [task._replace(cpus=other.cpus) for task, other in zip(tasks, tasks[::-1], strict=True)]
     if machine.cores_of_gpu(gpus[0]) != machine.cores_of_gpu(gpus[1]):
-        ((_, text, _),) = programs.play(one_run(system, command, tasks=far, **aware))
+        run = one_run(system, command, tasks=far, **aware)
+        run.ranks = lambda task: {"LOCAL_RANK": task.local}
+        ((_, text, _),) = programs.play(run)
         assert latency(text) > 1.1 * second(system, "osu", "latency", placement)
+
+
+#: What the launchers of GPU systems tell two tasks of a node, and OSU's devices of two by itself.
+OF_ITSELF = [
+    ("srun", launch.srun, "-n 2 --gpu-bind=none", "perlmutter", [0, 1]),
+    ("jsrun", launch.jsrun, "-n 1 -r 1 -a 2 -c 2 -g 6", "summit", [0, 1]),
+    ("Hydra", launch_mpi.hydra, "-n 2", "reedbush-h", [0, 1]),
+    ("Open MPI", launch_mpi.openmpi, "-np 2", "reedbush-h", [0, 1]),
+    ("PALS", launch_mpi.pals, "-n 2 --ppn 2", "polaris", [0, 0]),
+    (
+        "Flux",
+        launch_mpi.flux_run,
+        "-N 1 -n 2 -x -o mpibind=off -o gpu-affinity=off",
+        "tioga",
+        [0, 0],
+    ),
+    ("MPT", launch_mpi.mpt, "-np 2 -ppn 2", "reedbush-h", [0, 0]),
+    ("ALPS", launch_mpi.aprun, "-n 2 -N 2", "titan", [0, 0]),
+]
+
+
+@pytest.mark.parametrize(
+    ("function", "options", "system", "devices"), [pytest.param(*o[1:], id=o[0]) for o in OF_ITSELF]
+)
+def test_the_gpu_that_osu_takes_of_itself(
+    function, options: str, system: str, devices: list[int], capfd: pytest.CaptureFixture
+) -> None:
+    """By the variables that it knows, in its order; else the first one, with a warning."""
+    of = job(system, slots=2, gpus=built(system).num_gpus, asked_gpus=built(system).num_gpus)
+    step = function([*shlex.split(options), "osu_latency"], of)
+    run = runs.Run(of.machine, of, step.tasks, {})
+    run.ranks = step.ranks
+    assert [osu.device_of(run, task) for task in step.tasks] == devices
+    told = any(name in step.ranks(step.tasks[0]) for name in osu.LOCAL_RANKS)
+    assert ("could not identify the local rank" in capfd.readouterr().err) is not told
+    # The rank in the whole job, where srun's is the first that there is.
+    run.ranks = lambda task: {"SLURM_PROCID": 3, "LOCAL_RANK": 0}
+    count = len(step.tasks[0].gpus)
+    assert osu.device_of(run, step.tasks[0]) == 3 % count
+    run.ranks = lambda task: {"MV2_COMM_WORLD_LOCAL_RANK": 1, "SLURM_PROCID": 3}
+    assert osu.device_of(run, step.tasks[0]) == 1 % count
 
 
 def test_latency_off_node_has_the_printed_sizes() -> None:
@@ -1759,7 +1804,8 @@ def test_gpus_that_a_program_sees(
     machine = built(system)
     task = Task(0, machine.nodes[0], 0, (1,), reach, given)
     run = runs.Run(machine, Job(machine), [task], words_)
-    run.set_by_words = set(words_)
+    # Words behind the task wrapper take the place of what the launcher gave.
+    run.wrapped = {0: run.env_of(task) | words_}
     assert runs.visible(run, task) == seen
 
 

@@ -34,6 +34,7 @@ from plumbline import (
     binding,
     configuration,
     parse,
+    paths,
     placement,
     provider,
     reference,
@@ -527,7 +528,7 @@ class Benchmark(rfm.RunOnlyRegressionTest):
         """
         ended = self.read_ends()
         figures: dict[Figure, list[float]] = {}
-        self.hosts, self.tasks_seen = {}, []
+        self.hosts, self.tasks_seen, self.confirmed = {}, [], {}
         for run in self.runs():
             try:
                 for figure, value in self.read_run(run, ended).items():
@@ -595,6 +596,7 @@ class Benchmark(rfm.RunOnlyRegressionTest):
         if self.pinned_to:
             binding.prove_nodes([self.pinned_to.node], tasks, self.pinned_to.others)
         self.tasks_seen = tasks
+        self.confirm_nodes(run.layout, said)
         for host, facts in binding.host_facts(said).items():
             self.hosts.setdefault(host, {}).update(facts)
         parse.hold_against_errors(self.benchmark, said)
@@ -649,6 +651,29 @@ class Benchmark(rfm.RunOnlyRegressionTest):
             f"{layout.num_tasks} started; possible causes, the likeliest first: "
             f"{'; '.join(causes)}; tasks on {nodelist_abbrev(hosts) or 'no node'}"
         )
+
+    def confirm_nodes(self, layout: placement.Layout, said: str) -> None:
+        """Compares what nodes report of themselves with the partition's entry in the system file.
+
+        :raises TopologyMismatch: on a difference.
+        """
+        partition = self.current_partition
+        devices = [device.info for device in partition.devices]
+        told = binding.Told(partition.processor.info, devices, partition.extras)
+        file = paths.systems() / f"{self.current_system.name}.yaml"
+        for host, node in binding.nodes(said).items():
+            try:
+                self.confirmed[host] = binding.confirm(told, host, node, bool(layout.vendor))
+            except binding.TopologyMismatch as err:
+                raise binding.TopologyMismatch(
+                    f"{file}, partition {partition.name}: {err}: correct the entry, or the node"
+                ) from None
+
+    @property
+    def topology_confirmed(self) -> bool:
+        """Whether every node that tasks ran on showed that it is as the system file says."""
+        hosts = self.hosts_seen
+        return bool(hosts) and all(self.confirmed.get(host) for host in hosts)
 
     def hold_against_racks(self, layout: placement.Layout, tasks: list[binding.Seen]) -> None:
         """Skips the test case whose nodes the scheduler took from fewer racks than it needs."""

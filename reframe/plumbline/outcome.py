@@ -159,6 +159,8 @@ def of_task(session, task, result: str) -> dict:
     fields["samples"] = getattr(check, "num_samples", None)
     fields["warmups"] = getattr(check, "num_warmups", None)
     fields["tasks"] = [vars(task) for task in getattr(check, "tasks_seen", [])]
+    if fields["tasks"]:
+        fields["topology"] = "confirmed" if check.topology_confirmed else "unconfirmed"
     error = task.exc_info[1]
     if result != "pass":
         fields["phase"] = task.failed_stage

@@ -18,6 +18,10 @@ truncate   only the first half of the output is printed, within a line
 crash      the same, then a segmentation fault
 hang       the same, then nothing more ever
 exit       the program ends with ``code``, its output complete
+package    the node has all CPUs in one package, or where it has one, in two
+numa       the node has the CPUs of its first and its last memory domain the other way round
+smt        the node has one hardware thread of each core online
+gpu-numa   the node has all its GPUs at its last memory domain
 binding    tasks sit on other cores than the launcher was told
 elsewhere  tasks sit on the job's first nodes, whichever the launcher was told
 singletons each task is alone in its world, as under the wrong MPI
@@ -51,6 +55,7 @@ KINDS = (
         "elsewhere",
         "singletons",
     ),
+    *("package", "numa", "smt", "gpu-numa"),
     *("state", "drain", "misplace"),
 )
 

@@ -6,9 +6,11 @@ they run. Rules and defaults are those of the manual named in its docstring.
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from .job import Job, Task
@@ -22,6 +24,7 @@ class Step:
     :ivar tasks: in rank order.
     :ivar command: what each of them runs.
     :ivar env: variables that the launcher adds to those of all tasks.
+    :ivar ranks: a task -> the variables by which the launcher tells it which task it is.
     :ivar moves: whether the MPI library moves the tasks once they have started.
     """
 
@@ -31,6 +34,25 @@ class Step:
         self.tasks = tasks
         self.command = command
         self.env = env or {}
+        self.ranks: Ranks = lambda _: {}
+
+
+Ranks = Callable[[Task], dict[str, object]]
+
+
+def telling(ranks: Ranks):
+    """For a launcher's function: the variables by which it tells a task which one it is."""
+
+    def decorate(function):
+        @functools.wraps(function)
+        def launched(*words, **more) -> Step:
+            step = function(*words, **more)
+            step.ranks = ranks
+            return step
+
+        return launched
+
+    return decorate
 
 
 def spread(count: int, bins: int) -> list[int]:
@@ -96,6 +118,12 @@ SRUN = """
 """
 
 
+def _slurm_ranks(task: Task) -> dict[str, object]:
+    """srun(1), "OUTPUT ENVIRONMENT VARIABLES"."""
+    return {"SLURM_PROCID": task.rank, "SLURM_LOCALID": task.local}
+
+
+@telling(_slurm_ranks)
 def srun(words: list[str], job: Job) -> Step:
     """srun(1) of Slurm, in an allocation. An explicit ``--cpus-per-task`` implies ``--exact``
     since 22.05, where srun also stopped to read SLURM_CPUS_PER_TASK."""
@@ -370,6 +398,19 @@ JSRUN = """
 """
 
 
+def _jsm_ranks(task: Task) -> dict[str, object]:
+    """JSM's as PyTorch Lightning's plugin for LSF reads them; Open MPI's: OLCF, Summit User Guide,
+    "Profiling GPU Code with NVIDIA Developer Tools"."""
+    return {
+        "JSM_NAMESPACE_RANK": task.rank,
+        "JSM_NAMESPACE_LOCAL_RANK": task.local,
+        "PMIX_RANK": task.rank,
+        "OMPI_COMM_WORLD_RANK": task.rank,
+        "OMPI_COMM_WORLD_LOCAL_RANK": task.local,
+    }
+
+
+@telling(_jsm_ranks)
 def jsrun(words: list[str], job: Job) -> Step:
     """jsrun(1) of IBM's Job Step Manager, with the OLCF's defaults (Summit User Guide, "Common
     jsrun Options")."""

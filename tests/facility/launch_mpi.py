@@ -16,6 +16,7 @@ from .launch import (
     ranks,
     spread,
     tasks_of,
+    telling,
 )
 from .machine import Machine, numbers
 from .options import Refused, read
@@ -48,6 +49,17 @@ OPENMPI = """
 """
 
 
+def _openmpi_ranks(task: Task) -> dict[str, object]:
+    """mpirun(1) of Open MPI 4.1, "Environment Variables"."""
+    return {
+        "OMPI_COMM_WORLD_RANK": task.rank,
+        "OMPI_COMM_WORLD_LOCAL_RANK": task.local,
+        "OMPI_COMM_WORLD_NODE_RANK": task.local,
+        "PMIX_RANK": task.rank,
+    }
+
+
+@telling(_openmpi_ranks)
 def openmpi(words: list[str], job: Job, release: int = 4) -> Step:
     """mpirun(1) of Open MPI 4.1 (and before); of 5.0 where its rules differ."""
     machine = job.machine
@@ -336,6 +348,12 @@ HYDRA = """
 """
 
 
+def _hydra_ranks(task: Task) -> dict[str, object]:
+    """What ``mpiexec -n 2 env`` prints under MPICH 4.1 and Intel MPI 2021."""
+    return {"PMI_RANK": task.rank, "MPI_LOCALRANKID": task.local}
+
+
+@telling(_hydra_ranks)
 def hydra(words: list[str], job: Job, intel: bool = False) -> Step:
     """mpiexec.hydra of MPICH ("Using the Hydra process manager"), which binds nothing unless told;
     of Intel MPI (Developer Reference, "Process Pinning"), whose library pins by I_MPI_PIN."""
@@ -492,6 +510,12 @@ def _intel_pins(job: Job, most: int, seen: dict) -> list[tuple[int, ...]]:
 # -- MVAPICH2 -----------------------------------------------------------------------------------
 
 
+def _mvapich_ranks(task: Task) -> dict[str, object]:
+    """MVAPICH2 User Guide, "Run MPI applications using mpirun_rsh"."""
+    return {"MV2_COMM_WORLD_RANK": task.rank, "MV2_COMM_WORLD_LOCAL_RANK": task.local}
+
+
+@telling(_mvapich_ranks)
 def mpirun_rsh(words: list[str], job: Job) -> Step:
     """mpirun_rsh of MVAPICH2 2.2 (User Guide, "Run MPI applications using mpirun_rsh")."""
 
@@ -557,6 +581,18 @@ PALS = """
 """
 
 
+def _pals_ranks(task: Task) -> dict[str, object]:
+    """ALCF User Guides: Aurora, "Running Jobs" (``PALS_LOCAL_RANKID``); Polaris, "Using GPUs"
+    (``PMI_LOCAL_RANK``)."""
+    return {
+        "PALS_RANKID": task.rank,
+        "PALS_LOCAL_RANKID": task.local,
+        "PMI_RANK": task.rank,
+        "PMI_LOCAL_RANK": task.local,
+    }
+
+
+@telling(_pals_ranks)
 def pals(words: list[str], job: Job) -> Step:
     """mpiexec(1) of HPE's Parallel Application Launch Service. CPU lists are separated by colons,
     one a rank of the node, each of commas and ranges."""
@@ -641,6 +677,12 @@ def pals(words: list[str], job: Job) -> Step:
     return Step(tasks_of(job, ranks(job, counts), places), command, env)
 
 
+def _mpt_ranks(task: Task) -> dict[str, object]:
+    """No local one. RADICAL-Pilot's launch method for MPT reads this one."""
+    return {"MPT_MPI_RANK": task.rank}
+
+
+@telling(_mpt_ranks)
 def mpt(words: list[str], job: Job) -> Step:
     """mpiexec_mpt(1) of HPE's MPT under PBS, and omplace(1) behind it. One CPU each, in a row,
     unless MPI_DSM_CPULIST or omplace says otherwise (mpi(1))."""
@@ -712,6 +754,12 @@ APRUN = """
 """
 
 
+def _alps_ranks(task: Task) -> dict[str, object]:
+    """No local one: aprun(1), "ENVIRONMENT VARIABLES"."""
+    return {"ALPS_APP_PE": task.rank}
+
+
+@telling(_alps_ranks)
 def aprun(words: list[str], job: Job) -> Step:
     """aprun(1) of Cray's ALPS. CPU lists are separated by colons, one a PE of the node."""
     machine = job.machine
@@ -819,6 +867,16 @@ FLUX_RUN = """
 """
 
 
+def _flux_ranks(task: Task) -> dict[str, object]:
+    """src/shell/task.c and src/shell/pmi/pmi.c of flux-core; flux-environment(7)."""
+    return {
+        "FLUX_TASK_RANK": task.rank,
+        "FLUX_TASK_LOCAL_ID": task.local,
+        "PMI_RANK": task.rank,
+    }
+
+
+@telling(_flux_ranks)
 def flux_run(words: list[str], job: Job) -> Step:
     """flux-run(1) and flux-shell-options(7) of flux-core; with the site's mpibind plugin loaded,
     which takes the place of cpu-affinity and gpu-affinity unless ``-o mpibind=off``."""

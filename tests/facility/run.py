@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 from .faults import Faults
 from .job import Job, Task
+from .launch import Ranks
 from .machine import Machine, list_of, numbers
 from .options import Options, Refused, read
 
@@ -36,7 +38,8 @@ class Run:
 
     :ivar tasks: where they are, in rank order; their GPUs are those that they see, in order.
     :ivar env: the program's environment.
-    :ivar set_by_words: names of those variables that stood before the program.
+    :ivar ranks: the variables by which the launcher tells each task which one it is.
+    :ivar wrapped: rank -> its environment as the task wrapper leaves it, where that was run.
     :ivar program: its name, without its folder.
     :ivar words: its command line, with the program as it was called.
     :ivar sample: the number behind task.sh.
@@ -47,11 +50,20 @@ class Run:
         self.job = job
         self.tasks = tasks
         self.env = env
-        self.set_by_words: set[str] = set()
+        self.ranks: Ranks = lambda _: {}
+        self.wrapped: dict[int, dict[str, str]] = {}
         self.program = ""
         self.words: list[str] = []
         self.sample: int | None = None
         self.faults: Faults = Faults("")
+
+    def env_of(self, task: Task) -> dict[str, str]:
+        """The environment of one task."""
+        if task.rank in self.wrapped:
+            return self.wrapped[task.rank]
+        named = {} if task.given is None else {variable_of(self.machine): task.given}
+        told = {name: str(value) for name, value in self.ranks(task).items()}
+        return {**self.env, **named, **told}
 
     @property
     def nodes(self) -> list[str]:
@@ -67,6 +79,7 @@ def execute(machine: Machine, job: Job, step) -> int:
     """Runs a launcher's step; the exit code."""
     env = {**os.environ, **step.env}
     run = Run(machine, job, step.tasks, env)
+    run.ranks = step.ranks
     # taskset before task.sh shows in its report.
     command = _wrappers(run, list(step.command))
     if Path(command[0]).name == "task.sh":
@@ -137,10 +150,9 @@ def _task_script(run: Run, command: list[str]) -> list[str]:
     standard error; the program."""
     sample, *rest = command[1:]
     run.sample = int(sample) if sample.isdigit() else None
-    set_by_words = {}
+    words = []
     while rest and re.match(r"[A-Za-z_]\w*=", rest[0]):
-        name, _, value = rest.pop(0).partition("=")
-        set_by_words[name] = value
+        words.append(rest.pop(0))
     if not rest:
         raise Refused("task.sh: no program", 127)
     fault = Faults(Path(_program_of(rest)).name, run.sample, run.nodes)
@@ -149,31 +161,91 @@ def _task_script(run: Run, command: list[str]) -> list[str]:
     if fault.one("elsewhere"):
         first = dict(zip(run.nodes, run.job.record["nodes"], strict=False))
         run.tasks = [task._replace(node=first[task.node]) for task in run.tasks]
-    variable = next((name for name in VISIBLE[:2] if name in set_by_words), "")
+    said = _wrap(run, command[0], words)
     lines = []
     memories = run.machine.memories
     lists: dict[tuple, str] = {}
     hosts = set()
     for task in run.tasks:
-        lists_of_gpus = given_lists(run, task)
-        if variable:
-            given = lists_of_gpus.get(variable, "-") or "none"
-            seen = set_by_words[variable] or "none"
-        else:
-            told = [lists_of_gpus[name] for name in VISIBLE[:2] if name in lists_of_gpus]
-            given = seen = (told[0] or "none") if told else "-"
         text = lists.get(task.cpus)
         if text is None:
             text = lists[task.cpus] = list_of(task.cpus)
-        lines.append(f"plumbline-task {task.rank} {task.node} {text} {memories} {given} {seen}\n")
+        of_gpus = said.get(task.rank, "- - ? -")
+        lines.append(f"plumbline-task {task.rank} {task.node} {text} {memories} {of_gpus}\n")
         if sample == "0" and task.node not in hosts:
             hosts.add(task.node)
+            node = _node(run, fault)
+            lines += [f"plumbline-node {task.node} {fact} {value}\n" for fact, value in node]
             lines += [f"plumbline-host {task.node} {fact} {value}\n" for fact, value in _facts(run)]
     sys.stderr.write("".join(lines))
     sys.stderr.flush()
-    run.env = run.env | set_by_words
-    run.set_by_words = set(set_by_words)
+    run.env = run.env | dict(word.split("=", 1) for word in words if not _OWN_WORD.match(word))
     return rest
+
+
+#: Words that are for the wrapper itself.
+_OWN_WORD = re.compile("PLUMBLINE_(?!OUTPUT=)")
+
+#: Of more tasks than a node has GPUs, none chooses one.
+_MOST_WITH_GPUS = 64
+
+
+def _wrap(run: Run, script: str, words: list[str]) -> dict[int, str]:
+    """Runs the task wrapper itself for each task where there are GPUs, whose program chooses one by
+    what is in its environment. This leaves each task's environment in the run; rank -> the report's
+    words on GPUs, with the bus ids of the machine."""
+    if not run.machine.vendor or len(run.tasks) > _MOST_WITH_GPUS:
+        return {}
+    buses = ",".join(run.machine.facts["pci"])
+    words = [word for word in words if not word.startswith("PLUMBLINE_OUTPUT=")]
+    said = {}
+    for task in run.tasks:
+        done = subprocess.run(
+            [script, "-", *words, shutil.which("env"), "-0"],
+            env=run.env_of(task),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            raise Refused(done.stderr, done.returncode)
+        given, visible, local = done.stderr.split()[5:8]
+        said[task.rank] = f"{given} {visible} {local} {'-' if visible == '-' else buses}"
+        pairs = (entry.split("=", 1) for entry in done.stdout.split("\0") if entry)
+        run.wrapped[task.rank] = dict(pairs)
+    return said
+
+
+def _node(run: Run, fault: Faults) -> list[tuple[str, str]]:
+    """What Linux has of a node in /sys: the CPUs of each package, core and NUMA node, and the NUMA
+    node of each GPU."""
+    machine = run.machine
+    threads = 1 if fault.one("smt") else machine.smt
+    # What a job does not get of its cores, some nodes do not have.
+    present = run.job.cores if "few_cores" in machine.facts else range(machine.num_cores)
+    cores = {core: machine.cpus_of_core(core)[:threads] for core in present}
+    packages: dict[int, list[int]] = {}
+    domains: dict[int, list[int]] = {}
+    for core, cpus in cores.items():
+        package = machine.socket_of(core)
+        if fault.one("package"):
+            package = 0 if machine.num_sockets > 1 else core % 2
+        packages.setdefault(package, []).extend(cpus)
+        domains.setdefault(machine.numa_of(core), []).extend(cpus)
+    if fault.one("numa"):
+        first, last = min(domains), max(domains)
+        domains[first], domains[last] = domains[last], domains[first]
+    near = machine.facts.get("gpus", [])
+    if fault.one("gpu-numa"):
+        near = [len(domains) - 1] * len(near)
+    buses = machine.facts.get("pci", [])
+    gpus = [f"{bus}={machine.numa_numbers[n]}" for bus, n in zip(buses, near, strict=True)]
+    return [
+        ("packages", " ".join(map(list_of, packages.values()))),
+        ("cores", " ".join(map(list_of, cores.values()))),
+        ("numa", " ".join(f"{machine.numa_numbers[n]}={list_of(c)}" for n, c in domains.items())),
+        ("gpus", " ".join(gpus)),
+    ]
 
 
 def _facts(run: Run) -> list[tuple[str, str]]:
@@ -299,12 +371,9 @@ def variable_of(machine: Machine) -> str:
 
 
 def given_lists(run: Run, task: Task) -> dict[str, str]:
-    """The lists of GPUs in a task's environment as its launcher leaves it."""
-    found = {name: run.env[name] for name in VISIBLE if name in run.env}
-    variable = variable_of(run.machine)
-    if task.given is not None and variable not in run.set_by_words:
-        found[variable] = task.given
-    return found
+    """The lists of GPUs in a task's environment."""
+    env = run.env_of(task)
+    return {name: env[name] for name in VISIBLE if name in env}
 
 
 def _chosen(text, default, known, values=None) -> tuple[int, ...]:

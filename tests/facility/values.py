@@ -112,6 +112,9 @@ class Values:
         place = self.place(one, other, device)
         base, sizes = self._latency_base(place, device)
         link = self._link(place, device)
+        if place == "same":
+            # Within one GPU no link is crossed: better than the nearest pair.
+            base *= 0.9
         if size in sizes:
             value = sizes[size]
         elif sizes and size < max(sizes):
@@ -137,7 +140,8 @@ class Values:
             sizes = {size: value + 0.3 for size, value in sizes.items()}
         if sizes:
             return sizes[min(sizes)], sizes
-        for name in dict.fromkeys((place, "off-node" if place == "off-rack" else place)):
+        instead = {"off-rack": "off-node", "same": "gpu-a"}
+        for name in dict.fromkeys((place, instead.get(place, place))):
             told = self.number(self.find("osu", "latency", name))
             if told is not None:
                 return told, {}
@@ -153,7 +157,7 @@ class Values:
         if place.startswith("off-"):
             return self.links["network"]
         if device:
-            return {"gpu-a": 45.0, "gpu-b": 35.0}.get(place, 25.0)
+            return {"same": 300.0, "gpu-a": 45.0, "gpu-b": 35.0}.get(place, 25.0)
         core = self.links["core"]
         return core * (0.6 if place == "on-node" else 0.8)
 
@@ -327,8 +331,8 @@ _KERNELS = {"copy": 0.995, "mul": 0.99, "add": 0.998, "triad": 1.0, "dot": 0.985
 
 
 def gpu_of(task: Task) -> int:
-    """The GPU that an MPI benchmark takes: by its number on the node, of those that it sees."""
-    return task.gpus[task.local % len(task.gpus)] if task.gpus else -1
+    """The GPU that a program took of those that its task sees."""
+    return task.gpus[0] if task.gpus else -1
 
 
 def core_range(machine, task: Task) -> list[int]:

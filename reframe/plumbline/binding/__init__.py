@@ -25,6 +25,7 @@ from plumbline.binding.common import (
     per_node_word,
     task_words,
 )
+from plumbline.binding.node import Node, Told, TopologyMismatch, confirm, nodes
 from plumbline.binding.pair import KEPT_TO_PAIR, OnPair, on_pair
 from plumbline.binding.proof import (
     OTHER_MPI,
@@ -44,10 +45,15 @@ __all__ = [
     "Binding",
     "BindingError",
     "BindingMismatch",
+    "Node",
     "OnPair",
     "Seen",
+    "Told",
+    "TopologyMismatch",
     "bind",
+    "confirm",
     "host_facts",
+    "nodes",
     "on_pair",
     "prove",
     "prove_nodes",

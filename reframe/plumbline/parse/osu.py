@@ -56,6 +56,13 @@ _COLLECTIVES = {
     "scatterv": "scatterv",
 }
 
+#: On standard error: ``omb_get_local_rank()`` of ``osu_util_mpi.c`` (5.4.4 to 7.5), whose program
+#: then takes the first GPU that it sees in every process.
+FAILED = re.compile(
+    r"Warning: OMB could not identify the local rank of the process"
+    r"|This can lead to multiple processes using the same GPU"
+)
+
 #: Title in small letters, without accelerator and version -> program and the start of its metrics.
 TITLES = {
     "osu mpi latency test": ("osu_latency", ""),

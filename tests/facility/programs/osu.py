@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from ..job import Task
 from ..run import Run
 from ..values import Values
 
@@ -197,6 +198,8 @@ def play(run: Run) -> Iterator[tuple[int, str, int]]:
         print(crash, file=sys.stderr, flush=True)
         yield 0, "" if "no device" in crash else "\n" + title, 139 if "fault" in crash else 1
         return
+    if accelerator:
+        run.tasks = [task._replace(gpus=(device_of(run, task),)) for task in run.tasks]
     device = bool(accelerator) and "H" not in rest[:2]
     table = _Table(run, kind, options, device)
     text = {
@@ -301,6 +304,34 @@ def _accelerator_fails(run: Run, accelerator: str, rest: list[str]) -> str:
     if "variable" in told and run.env.get(told["variable"]) != "1":
         return "Segmentation fault (core dumped)"
     return ""
+
+
+#: Where omb_get_local_rank() of osu_util_mpi.c looks for the local rank, in its order.
+LOCAL_RANKS = (
+    "MV2_COMM_WORLD_LOCAL_RANK",
+    "MVP_COMM_WORLD_LOCAL_RANK",
+    "OMPI_COMM_WORLD_LOCAL_RANK",
+    "MPI_LOCALRANKID",
+    "SLURM_PROCID",
+    "LOCAL_RANK",
+)
+
+_NO_LOCAL_RANK = """\
+Warning: OMB could not identify the local rank of the process.
+         This can lead to multiple processes using the same GPU.
+         Please use the get_local_rank script in the OMB repo for this.
+"""
+
+
+def device_of(run: Run, task: Task) -> int:
+    """The GPU that a process takes before MPI_Init, by the node's numbers: init_accel() of
+    osu_util_mpi.c."""
+    env = run.env_of(task)
+    found = next((env[name] for name in LOCAL_RANKS if name in env), None)
+    if found is None:
+        sys.stderr.write(_NO_LOCAL_RANK)
+    local = -1 if found is None else _number(found, 0)
+    return task.gpus[local % len(task.gpus) if local >= 0 else 0]
 
 
 class _Table:
