@@ -7,6 +7,7 @@ import re
 import damage
 import pytest
 from damage import changed, figures, read, text_of
+from plumbline import parse
 from plumbline.parse import ParseError, osu
 
 #: End of a capture's name -> what its refusal says.
@@ -290,3 +291,16 @@ def test_fault_is_refused(name: str, pattern: str, replacement: str, says: str) 
 def test_other_program(other: str) -> None:
     with pytest.raises(ParseError, match="title"):
         read("osu", text_of(other))
+
+
+def test_without_a_local_rank_every_process_takes_the_first_gpu() -> None:
+    """What ``omb_get_local_rank()`` of 7.4 writes on standard error; the program exits 0."""
+    said = (
+        "plumbline-task 0 node1 0-1 0 - - 0 -\n"
+        "Warning: OMB could not identify the local rank of the process.\n"
+        "         This can lead to multiple processes using the same GPU.\n"
+        "         Please use the get_local_rank script in the OMB repo for this.\n"
+    )
+    with pytest.raises(ParseError, match="OMB could not identify the local rank"):
+        parse.hold_against_errors("osu", said)
+    parse.hold_against_errors("osu", said.splitlines()[0])

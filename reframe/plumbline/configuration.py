@@ -127,6 +127,8 @@ def _detect(path: Path, partition: dict, environments: list[dict]) -> None:
             f"{path}: scratch folder {scratch} is not there or not writable; "
             f"set PLUMBLINE_SCRATCH to one that is"
         )
+    if (numbers := _numa_numbers(partition["processor"])) != [*range(len(numbers))]:
+        extras["numa_os_numbers"] = numbers
     extras |= {
         "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         # Variables of a scratch folder are replaced; a $ in this one's name is no variable.
@@ -139,6 +141,17 @@ def _detect(path: Path, partition: dict, environments: list[dict]) -> None:
             found = [feature for program in there for feature in FEATURES[program]]
             features = [*environment.get("features", []), *found]
             environment["features"] = list(dict.fromkeys(features))
+
+
+def _numa_numbers(processor: dict) -> list[int]:
+    """What Linux calls each NUMA domain of this machine: ReFrame lists them in order of their CPUs,
+    memory without CPUs first."""
+    known: dict[int, int] = {}
+    for folder in Path("/sys/devices/system/node").glob("node[0-9]*"):
+        cpus = int((folder / "cpumap").read_text().replace(",", ""), 16)
+        known[cpus] = int(folder.name.removeprefix("node"))
+    domains = processor["topology"].get("numa_nodes", [])
+    return [known.get(int(mask, 16), index) for index, mask in enumerate(domains)]
 
 
 def this_machine() -> dict:

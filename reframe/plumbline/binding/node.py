@@ -129,7 +129,7 @@ def _of_processor(told: Told, node: Node) -> Iterator[str]:
         wanted = [*zip(domains, told.numa_numbers, strict=True)]
         for (cpus, number), its in zip(wanted, found, strict=True):
             if its not in (number, None):
-                own = "numa_os_numbers" in told.extras
+                own = told.extras.get("numa_os_numbers")
                 key = "extras.numa_os_numbers" if own else "processor.topology.numa_nodes"
                 yield (
                     f"{key} says that CPUs {cpu_list(tuple(cpus))} are NUMA domain {number}; "

@@ -1,0 +1,272 @@
+"""What a node reports of itself, by the real task.sh, and how it is compared with its file."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from plumbline import binding, configuration
+from plumbline.binding import BindingMismatch, Node, Told, TopologyMismatch, confirm, nodes
+from plumbline.placement import cpus_of_list
+
+TASK = Path(binding.__file__).parents[1] / "task.sh"
+
+
+def masks(*lists: str) -> list[str]:
+    return [hex(sum(1 << cpu for cpu in cpus_of_list(text))) for text in lists]
+
+
+def groups(*lists: str) -> frozenset[frozenset[int]]:
+    return frozenset(frozenset(cpus_of_list(text)) for text in lists)
+
+
+# -- compared ------------------------------------------------------------------------------------
+
+
+def power9(**extras: object) -> Told:
+    """Two packages of two cores, four threads each; memory domains 0 and 8, a GPU at each."""
+    topology = {
+        "cores": masks("0-3", "4-7", "8-11", "12-15"),
+        "sockets": masks("0-7", "8-15"),
+        "numa_nodes": masks("0-7", "8-15"),
+    }
+    affinity = {"gpu_affinity": [{"numa": 0}, {"cpus": "8-15"}], "numa_os_numbers": [0, 8]}
+    devices = [{"type": "gpu", "arch": "sm_70", "num_devices": 2}]
+    return Told({"topology": topology}, devices, affinity | extras)
+
+
+def reported(
+    packages: str = "0-7 8-15",
+    cores: str = "0-3 4-7 8-11 12-15",
+    numa: str = "0=0-7 8=8-15",
+    gpus: str = "0004:04:00.0=0 0035:03:00.0=8",
+) -> Node:
+    facts = {"packages": packages, "cores": cores, "numa": numa, "gpus": gpus}
+    text = "".join(f"plumbline-node a {name} {value}\n" for name, value in facts.items())
+    return nodes(text)["a"]
+
+
+def test_a_node_as_its_file_says() -> None:
+    assert confirm(power9(), "a", reported(), gpus=True)
+    # In whatever order.
+    assert confirm(power9(), "a", reported("8-15 0-7", numa="8=8-15 0=0-7"), gpus=True)
+
+
+@pytest.mark.parametrize(
+    ("node", "gpus"),
+    [
+        ({"packages": "", "cores": "", "numa": "", "gpus": ""}, False),
+        ({"numa": ""}, False),
+        ({"cores": ""}, False),
+        ({"packages": ""}, False),
+        ({"gpus": ""}, True),
+        # The firmware says nothing, or a device cgroup hides it.
+        ({"gpus": "0004:04:00.0=-1 0035:03:00.0=8"}, True),
+        ({"gpus": "?=? 0035:03:00.0=8"}, True),
+    ],
+)
+def test_what_a_node_does_not_show_is_unconfirmed(node: dict, gpus: bool) -> None:
+    assert not confirm(power9(), "a", reported(**node), gpus)
+    if gpus:
+        assert confirm(power9(), "a", reported(**node), gpus=False)
+
+
+@pytest.mark.parametrize(
+    ("node", "says"),
+    [
+        (
+            {"packages": "0-15"},
+            r"topology\.sockets says that CPUs 0-7 are one package; .* with 0-15",
+        ),
+        ({"packages": "0-3,8-11 4-7,12-15"}, r"topology\.sockets says"),
+        ({"cores": "0-1 2-3 4-7 8-11 12-15"}, r"topology\.cores says that CPUs 0-3 .* with 0-1"),
+        ({"numa": "0=0-3,8-11 8=4-7,12-15"}, r"topology\.numa_nodes says that CPUs 0-7"),
+        ({"numa": "0=0-7 1=8-15"}, r"extras\.numa_os_numbers says .* 8-15 .* domain 8; .* are 1"),
+        ({"gpus": "0004:04:00.0=0"}, "devices says that there are 2 GPUs; there are 1"),
+        ({"gpus": "0004:04:00.0=8 0035:03:00.0=8"}, r"gpu_affinity .* GPU 0 .* 0; .* \(0004:"),
+        ({"gpus": "0004:04:00.0=0 0035:03:00.0=0"}, r"gpu_affinity .* GPU 1 .* 8; .* \(0035:"),
+    ],
+)
+def test_a_node_that_differs(node: dict, says: str) -> None:
+    with pytest.raises(TopologyMismatch, match=says) as refused:
+        confirm(power9(), "a", reported(**node), gpus=True)
+    assert ";" not in str(refused.value).replace("; there", "")
+
+
+def test_threads_that_are_off_are_a_difference_of_the_cores_alone() -> None:
+    off = reported("0,4 8,12", "0 4 8 12", "0=0,4 8=8,12")
+    with pytest.raises(
+        TopologyMismatch, match=r"cores says .*SMT: 4 .* on the node 1\)"
+    ) as refused:
+        confirm(power9(), "a", off, gpus=True)
+    assert "sockets" not in str(refused.value)
+    assert "numa" not in str(refused.value)
+    # A core less, too.
+    with pytest.raises(TopologyMismatch, match=r"CPUs 12-15 .* CPU 12 is not online$"):
+        confirm(power9(), "a", reported("0-7 8-11", "0-3 4-7 8-11", "0=0-7 8=8-11"), gpus=True)
+    with pytest.raises(TopologyMismatch, match=r"there has CPUs 16-19 more$"):
+        confirm(power9(), "a", reported(cores="0-3 4-7 8-11 12-15 16-19"), gpus=True)
+
+
+def test_domains_without_numbers_of_their_own() -> None:
+    told = power9(numa_os_numbers=[])
+    assert confirm(told, "a", reported(numa="0=0-7 1=8-15"), gpus=False)
+    with pytest.raises(TopologyMismatch, match=r"topology\.numa_nodes says .* domain 1; .* are 8"):
+        confirm(told, "a", reported(), gpus=False)
+
+
+@pytest.mark.parametrize("line", ["numa 0-7", "cores x", "gpus 0004:04:00.0", "numa x=0-7"])
+def test_a_garbled_report(line: str) -> None:
+    with pytest.raises(BindingMismatch, match="cannot be read"):
+        nodes(f"plumbline-node a {line}\n")
+
+
+# -- reported ------------------------------------------------------------------------------------
+
+SHELLS = [shell for shell in ("dash", "bash", "busybox sh") if shutil.which(shell.split()[0])]
+
+
+def run_task(shell: str, script: Path, **env: str) -> str:
+    """What the task wrapper writes on standard error in an environment of these alone."""
+    done = subprocess.run(
+        [*shell.split(), str(script), "0", "true"],
+        env={"PATH": os.environ["PATH"], **env},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stderr
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_this_machine_is_as_it_was_detected(shell: str) -> None:
+    (node,) = nodes(run_task(shell, TASK)).values()
+    partition = configuration.this_machine()
+    told = Told(partition["processor"], partition["devices"], partition["extras"])
+    shown = Path("/sys/devices/system/node/node0/cpulist").exists()
+    assert confirm(told, platform.node(), node, gpus=False) == shown
+
+
+class Elsewhere:
+    """A machine in a folder: task.sh with its /sys, /proc and /dev."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self.script = folder / "task.sh"
+        text = TASK.read_text()
+        places = r"(?<!/proc)/sys/|/proc/driver/|/dev/(?=nvidia|dri/)"
+        self.script.write_text(re.sub(places, lambda found: f"{folder}{found[0]}", text))
+
+    def write(self, path: str, text: str = "") -> None:
+        file = self.folder / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"{text}\n")
+
+    def cpus(self, packages: list[str], cores: list[str], numa: dict[int, str]) -> None:
+        for name, lists in (("core_siblings_list", packages), ("thread_siblings_list", cores)):
+            for text in lists:
+                for cpu in cpus_of_list(text):
+                    self.write(f"sys/devices/system/cpu/cpu{cpu}/topology/{name}", text)
+        for number, text in numa.items():
+            self.write(f"sys/devices/system/node/node{number}/cpulist", text)
+
+    def nvidia(self, bus: str, minor: int, numa: int, opens: bool = True) -> None:
+        told = f"Model: \t\t NVIDIA A100\nDevice Minor: \t {minor}\nGPU Excluded:\t No"
+        self.write(f"proc/driver/nvidia/gpus/{bus}/information", told)
+        self.write(f"sys/bus/pci/devices/{bus}/numa_node", str(numa))
+        if opens:
+            self.write(f"dev/nvidia{minor}")
+
+    def amd(self, number: int, bus: str = "", numa: int = 0, opens: bool = True) -> None:
+        """A node of KFD: a processor where it has no bus id."""
+        minor = 128 + number if bus else 0
+        simds = 440 if bus else 0
+        told = f"cpu_cores_count 64\nsimd_count {simds}\ndrm_render_minor {minor}"
+        self.write(f"sys/class/kfd/kfd/topology/nodes/{number}/properties", told if opens else "")
+        if bus:
+            device = f"sys/class/drm/renderD{minor}/device"
+            self.write(f"{device}/uevent", f"DRIVER=amdgpu\nPCI_SLOT_NAME={bus}\nMODALIAS=pci:v1")
+            self.write(f"{device}/numa_node", str(numa))
+        if bus and opens:
+            self.write(f"dev/dri/renderD{minor}")
+
+    def node(self, shell: str) -> Node:
+        (node,) = nodes(run_task(shell, self.script)).values()
+        return node
+
+    def devices(self, shell: str, **env: str) -> str:
+        (task,) = binding.seen(run_task(shell, self.script, **env))
+        return task.devices
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> Elsewhere:
+    return Elsewhere(tmp_path)
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_power9_node(shell: str, elsewhere: Elsewhere) -> None:
+    """Domains of GPU memory have no CPUs; an offline CPU has no topology."""
+    cores = [f"{cpu}-{cpu + 3}" for cpu in range(0, 176, 4)]
+    elsewhere.cpus(["0-87", "88-175"], cores, {0: "0-87", 8: "88-175", 252: "", 255: ""})
+    elsewhere.write("sys/devices/system/cpu/cpu176/online", "0")
+    node = elsewhere.node(shell)
+    assert node == Node(
+        groups("0-87", "88-175"),
+        groups(*cores),
+        {0: frozenset(range(88)), 8: frozenset(range(88, 176))},
+    )
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_machine_that_shows_nothing(shell: str, elsewhere: Elsewhere) -> None:
+    assert elsewhere.node(shell) == Node()
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_nvidias_gpus(shell: str, elsewhere: Elsewhere) -> None:
+    """By bus id, as CUDA_DEVICE_ORDER=PCI_BUS_ID counts them, whatever their minor numbers."""
+    for minor, bus, numa in (
+        (1, "0000:07:00.0", 3),
+        (0, "0000:46:00.0", 2),
+        (2, "0000:85:00.0", -1),
+    ):
+        elsewhere.nvidia(bus, minor, numa)
+    assert elsewhere.node(shell).gpus == (
+        ("0000:07:00.0", 3),
+        ("0000:46:00.0", 2),
+        ("0000:85:00.0", None),
+    )
+    assert elsewhere.devices(shell, CUDA_VISIBLE_DEVICES="2,0") == "0000:85:00.0,0000:07:00.0"
+    assert elsewhere.devices(shell, CUDA_VISIBLE_DEVICES="3") == ""
+    assert elsewhere.devices(shell, CUDA_VISIBLE_DEVICES="GPU-3f2a") == ""
+    assert elsewhere.devices(shell) == ""
+    # Behind a device cgroup, programs count the GPUs that are left.
+    (elsewhere.folder / "dev/nvidia1").unlink()
+    assert elsewhere.devices(shell, CUDA_VISIBLE_DEVICES="0") == "0000:46:00.0"
+    assert len(elsewhere.node(shell).gpus) == 3
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_amds_gpus(shell: str, elsewhere: Elsewhere) -> None:
+    """In the order of KFD's nodes, which is no alphabetic one."""
+    for number in range(4):
+        elsewhere.amd(number)
+    buses = [f"0000:{bus}:00.0" for bus in ("c1", "c6", "c9", "ce", "d1", "d6", "d9", "de")]
+    near = (3, 3, 1, 1, 0, 0, 2, 2)
+    for number, (bus, numa) in enumerate(zip(buses, near, strict=True), 4):
+        elsewhere.amd(number, bus, numa)
+    assert elsewhere.node(shell).gpus == tuple(zip(buses, near, strict=True))
+    assert elsewhere.devices(shell, ROCR_VISIBLE_DEVICES="6,7") == "0000:d9:00.0,0000:de:00.0"
+    # The kernel lets nothing be read of what a device cgroup hides.
+    for number, bus in enumerate(buses[:6], 4):
+        elsewhere.amd(number, bus, opens=False)
+        (elsewhere.folder / f"dev/dri/renderD{128 + number}").unlink()
+    assert elsewhere.devices(shell, ROCR_VISIBLE_DEVICES="0") == "0000:d9:00.0"
+    assert elsewhere.node(shell).gpus[5:] == (("?", None), (buses[6], 2), (buses[7], 2))
+    assert not confirm(Told({}, [], {}), "a", elsewhere.node(shell), gpus=False)
