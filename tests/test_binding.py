@@ -293,6 +293,8 @@ GPUS_WRONG = [
     # What the numbers say is not what the bus ids say: the same GPU twice.
     ([(0, 1), (0, 1)], ["- 0,1 0 a,a", "- 0,1 1 a,a"], "PCI bus id a"),
     ([(0,), (1,)], ["- 0 0 a,b", "- 1 1 b,a"], "PCI bus id a"),
+    # Selected by the wrapper among those that the launcher did not give.
+    ([(0,), (1,)], ["1,2 0", "1,2 1"], OWN),
 ]
 
 
@@ -542,7 +544,34 @@ def test_a_gpu_by_local_rank(variable: str, shell: str) -> None:
     # No GPU is left for it, or it is not known which task it is: nothing runs.
     for done in run("4"), run_task(shell, TASK, 1, word, "env"):
         assert (done.returncode, done.stdout) == (1, "")
-        assert "has no GPU in" in done.stderr
+        assert "has none of the" in done.stderr
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize("launcher", LOCAL_RANKS)
+def test_a_task_is_bound_to_the_cpus_of_its_local_rank(shell: str, launcher: str) -> None:
+    cpu = max(os.sched_getaffinity(0))
+    code = "import os; print(os.sched_getaffinity(0), 'PLUMBLINE_CPUS' in os.environ)"
+    words = [f"PLUMBLINE_CPUS=999:{cpu}:998", sys.executable, "-c", code]
+    done = run_task(shell, TASK, 1, *words, **LOCAL_RANKS[launcher])
+    (task,) = seen(done.stderr)
+    assert (task.cpus, done.stdout) == (str(cpu), f"{{{cpu}}} False\n")
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize(
+    ("env", "word"),
+    [
+        ({}, "PLUMBLINE_CPUS=0:0"),
+        ({"JSM_NAMESPACE_LOCAL_RANK": "2"}, "PLUMBLINE_CPUS=0:0"),
+        ({}, "PLUMBLINE_CPUS=9999"),
+    ],
+)
+def test_a_task_that_cannot_be_bound_does_not_run(shell: str, env: dict, word: str) -> None:
+    """Not on another CPU: the case is then invalid, with the wrapper's words."""
+    done = run_task(shell, TASK, 1, word, "echo", "ran", **env)
+    assert done.returncode != 0 and done.stdout == ""
+    assert done.stderr.startswith(("task.sh: rank 0 on", "taskset: "))
 
 
 @pytest.mark.skipif(not shutil.which("numactl"), reason="numactl is not installed")

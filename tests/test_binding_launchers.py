@@ -50,8 +50,11 @@ def laid_out(system: str, placement: str, at: str = "", partition: int = 0, **gi
 
 # -- options, by hand ----------------------------------------------------------------------------
 
+#: One jsrun set with all of a node: nodes, tasks on each, GPUs.
+WHOLE_NODE = "-n {0} -r 1 -a {1} -c ALL_CPUS -g {2} -d packed -b rs"
+
 #: Launcher, system, placement, name of the layout, numbers -> options; where a file says the rest,
-#: its text behind ` << `.
+#: its text behind ` << `, or with jsrun the CPUs that task.sh binds to.
 OPTIONS = [
     # Summit: the last core of each socket (CPUs 84-87, 172-175) is the system's.
     ("jsrun", "summit", "one-core", "", {}, "-n 1 -r 1 -a 1 -c 1 -g 0 -d packed -b packed:1"),
@@ -62,34 +65,23 @@ OPTIONS = [
      "-n 3 -r 1 -a 42 -c 42 -g 0 -d packed -b packed:1"),
     ("jsrun", "summit", "all-gpus", "", {},
      "-n 6 -r 6 -a 1 -c 7 -g 1 -l gpu-cpu -d packed -b packed:7"),
-    ("jsrun", "summit", "on-node", "", {},
-     "--erf_input resources << cpu_index_using: physical\n"
-     "rank: 0,1: { host: 1; cpu: {0-3},{88-91}; mem: * }"),
-    ("jsrun", "summit", "per-gpu", "gpu4", {},
-     "--erf_input resources-gpu4 << cpu_index_using: physical\n"
-     "rank: 0: { host: 1; cpu: {88-171}; gpu: *; mem: * }"),
-    ("jsrun", "summit", "gpu-a", "gpu0-gpu1", {},
-     "--erf_input resources-gpu0-gpu1 << cpu_index_using: physical\n"
-     "rank: 0,1: { host: 1; cpu: {0-3},{4-7}; gpu: *; mem: * }"),
+    ("jsrun", "summit", "on-node", "", {}, "-n 2 -r 2 -a 1 -c 21 -g 0 -d packed -b packed:1"),
+    ("jsrun", "summit", "per-gpu", "gpu4", {}, f"{WHOLE_NODE.format(1, 1, 'ALL_GPUS')} << 88-171"),
+    ("jsrun", "summit", "gpu-a", "gpu3-gpu4", {},
+     f"{WHOLE_NODE.format(1, 2, 'ALL_GPUS')} << 88-91:92-95"),
     ("jsrun", "summit", "gpu-b", "gpu0-gpu3", {},
-     "--erf_input resources-gpu0-gpu3 << cpu_index_using: physical\n"
-     "rank: 0,1: { host: 1; cpu: {0-3},{88-91}; gpu: *; mem: * }"),
-    ("jsrun", "summit", "numa-0-1", "", {},
-     "--erf_input resources << cpu_index_using: physical\n"
-     "rank: 0: { host: 1; cpu: {0-83}; mem: * }"),
+     f"{WHOLE_NODE.format(1, 2, 'ALL_GPUS')} << 0-3:88-91"),
+    ("jsrun", "summit", "numa-0-1", "", {}, f"{WHOLE_NODE.format(1, 1, 0)} << 0-83"),
     ("jsrun", "summit", "tasks-per-node", "", {"nodes": 2, "tasks_per_node": 4},
-     "--erf_input resources << cpu_index_using: physical\n"
-     "rank: 0,1,2,3: { host: 1; cpu: {0-39},{40-79},{88-127},{128-167}; mem: * }\n"
-     "rank: 4,5,6,7: { host: 2; cpu: {0-39},{40-79},{88-127},{128-167}; mem: * }"),
+     "-n 4 -r 2 -a 2 -c 21 -g 0 -d packed -b packed:10"),
+    ("jsrun", "summit", "tasks-per-node", "", {"nodes": 2, "tasks_per_node": 5},
+     f"{WHOLE_NODE.format(2, 5, 0)} << 0-31:32-63:64-83,88-99:100-131:132-163"),
     ("jsrun", "frontier", "all-gpus", "", {},
-     "--erf_input resources-gpu0 << cpu_index_using: physical\n" + "\n".join(
-         f"rank: {rank}: {{ host: 1; cpu: {{{core}-{core + 6},{core + 64}-{core + 70}}}; "
-         f"gpu: {{{rank}}} }}" for rank, core in enumerate([49, 57, 17, 25, 1, 9, 33, 41]))),
+     f"{WHOLE_NODE.format(1, 8, 'ALL_GPUS')} << " + ":".join(
+         f"{core}-{core + 6},{core + 64}-{core + 70}" for core in [49, 57, 17, 25, 1, 9, 33, 41])),
     # Sierra: the first two cores of each socket are the system's.
     ("jsrun", "sierra", "one-core", "", {}, "-n 1 -r 1 -a 1 -c 1 -g 0 -d packed -b packed:1"),
-    ("jsrun", "sierra", "on-node", "", {},
-     "--erf_input resources << cpu_index_using: physical\n"
-     "rank: 0,1: { host: 1; cpu: {8-11},{96-99}; mem: * }"),
+    ("jsrun", "sierra", "on-node", "", {}, "-n 2 -r 2 -a 1 -c 20 -g 0 -d packed -b packed:1"),
     ("jsrun", "sierra", "all-gpus", "", {},
      "-n 4 -r 4 -a 1 -c 10 -g 1 -l gpu-cpu -d packed -b packed:10"),
     # Frontier: the first core of each L3 cache is the system's.
@@ -116,7 +108,7 @@ OPTIONS = [
      "--ppn 2 --cpu-bind list:0-15:16-31"),
     ("pals", "polaris", "gpu-a", "gpu0-gpu1", {}, "--ppn 2 --cpu-bind list:24:16"),
     ("pals", "polaris", "all-gpus", "", {},
-     "--ppn 4 --cpu-bind list:24-31:16-23:8-15:0-7 --gpu-bind list:0:1:2:3"),
+     "--ppn 4 --cpu-bind list:24-31:16-23:8-15:0-7"),
     # Cielo, Theta, Titan
     ("alps", "cielo", "on-node", "", {}, "-cc 0,8"),
     ("alps", "cielo", "all-cores", "", {}, "-cc none taskset -c 0-15"),
@@ -173,7 +165,9 @@ def test_options(
     assert bound.options == tuple(options.split())
     # The file has the name that the last option gives.
     named = options.split()[-1].removeprefix("rankfile:file=")
-    assert bound.files == ({named: f"{text}\n"} if text else {})
+    in_words = [w.partition("=")[2] for w in bound.task if w.startswith("PLUMBLINE_CPUS=")]
+    assert in_words == ([text] if text and launcher == "jsrun" else [])
+    assert bound.files == ({named: f"{text}\n"} if text and launcher != "jsrun" else {})
 
 
 def test_every_launcher_has_options_by_hand() -> None:
@@ -196,8 +190,8 @@ def test_variables_of_the_job() -> None:
 def test_without_the_topology() -> None:
     """A whole node cannot be told from a part of it, nor can its GPUs be counted."""
     whole = bind(laid_out("summit", "all-cores"), "jsrun")
-    assert whole.options == ("--erf_input", "resources")
-    assert "cpu: {0-83,88-171};" in whole.files["resources"]
+    assert whole.options == tuple(WHOLE_NODE.format(1, 1, 0).split())
+    assert whole.task[0] == "PLUMBLINE_CPUS=0-83,88-171"
     alone = bind(laid_out("perlmutter", "per-gpu", "gpu0"), "srun")
     assert alone.options[-1] == "--gpu-bind=none"
     assert not any("gpus-per-node" in option for option in alone.options)
@@ -238,11 +232,12 @@ def test_words(launcher: str, system: str, placement: str, at: str, words: str) 
         return
     # From which the local rank is derived: that of GPUs is the tasks' choice of them.
     derived = "VISIBLE" in words or placement == "all-gpus" or launcher in ("alps", "mpt")
-    per_node = bound.task[: 1 if derived else 0]
-    assert bound.task == (*per_node, *words.split())
-    if derived:
-        count = laid_out(system, placement, at).num_tasks_per_node
-        assert per_node == (f"PLUMBLINE_PER_NODE={count}",)
+    count = laid_out(system, placement, at).num_tasks_per_node
+    per_node = (f"PLUMBLINE_PER_NODE={count}",) if derived else ()
+    # Words of one launcher alone: what task.sh does in its place.
+    own = [w for w in bound.task if re.match("PLUMBLINE_(CPUS|CUDA|ROCR)", w)]
+    assert launcher in ("jsrun", "pals") or not own
+    assert bound.task == (*per_node, *own, *words.split())
 
 
 def test_memory_of_power9_by_linux_numbers() -> None:
@@ -473,9 +468,20 @@ def read_srun(bound: Binding, layout: Layout, _: Machine) -> list[Place]:
     return same_on_every_node([set(cpus_of_mask(mask)) for mask in masks], layout)
 
 
+def of_words(bound: Binding, name: str, separator: str) -> list[str]:
+    """The values of a word that ``task.sh`` reads, by local rank."""
+    (word,) = (word for word in bound.task if word.startswith(f"{name}="))
+    return word.partition("=")[2].split(separator)
+
+
 def read_jsrun(bound: Binding, layout: Layout, machine: Machine) -> list[Place]:
-    if "--erf_input" in bound.options:
-        return read_resource_file(bound.files[after(bound.options, "--erf_input")])
+    assert not bound.files
+    if after(bound.options, "-c") == "ALL_CPUS":
+        sets = [cpus_of_list(cpus) for cpus in of_words(bound, "PLUMBLINE_CPUS", ":")]
+        assert after(bound.options, "-r") == "1" and after(bound.options, "-b") == "rs"
+        assert after(bound.options, "-a") == str(len(sets))
+        assert after(bound.options, "-n") == str(layout.num_nodes)
+        return same_on_every_node(sets, layout)
     number = {option: int(after(bound.options, option)) for option in ("-n", "-r", "-a", "-c")}
     width = int(after(bound.options, "-b").removeprefix("packed:"))
     free = [
@@ -495,26 +501,6 @@ def read_jsrun(bound: Binding, layout: Layout, machine: Machine) -> list[Place]:
             sets.append({cpu for core in packed for cpu in core})
     assert number["-n"] == number["-r"] * layout.num_nodes
     return same_on_every_node(sets, layout)
-
-
-def read_resource_file(text: str) -> list[Place]:
-    first, *lines = text.splitlines()
-    assert first == "cpu_index_using: physical"
-    places: dict[int, Place] = {}
-    for line in lines:
-        found = re.fullmatch(
-            r"rank: ([\d,]+): \{ host: (\d+); cpu: (\{[\d,{}-]+\});"
-            r"(?: gpu: \{\d\}|(?: gpu: \*;)? mem: \*) \}",
-            line,
-        )
-        assert found, line
-        ranks = [int(rank) for rank in found[1].split(",")]
-        sets = [cpus_of_list(part) for part in found[3][1:-1].split("},{")]
-        assert len(ranks) == len(sets)
-        places.update(
-            (rank, (int(found[2]) - 1, cpus)) for rank, cpus in zip(ranks, sets, strict=True)
-        )
-    return [places[rank] for rank in range(len(places))]
 
 
 def read_alps(bound: Binding, layout: Layout, machine: Machine) -> list[Place]:
@@ -624,7 +610,7 @@ def test_what_each_launcher_refuses(machine: Machine) -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(machine=machines())
-def test_own_gpus_by_the_launchers_own_option(machine: Machine) -> None:
+def test_own_gpus_by_the_launcher_or_the_wrapper(machine: Machine) -> None:
     """Those that give each task a GPU give the layout's, in rank order."""
     try:
         (layout,) = lay_out("all-gpus", machine.topology)
@@ -637,20 +623,20 @@ def test_own_gpus_by_the_launchers_own_option(machine: Machine) -> None:
         return
     read = {
         "srun": lambda b: b.options[-1].removeprefix("--gpu-bind=map_gpu:").split(","),
-        "pals": lambda b: after(b.options, "--gpu-bind").removeprefix("list:").split(":"),
+        "pals": lambda b: of_words(b, "PLUMBLINE_CUDA_VISIBLE_DEVICES", ","),
         "flux-run": lambda b: b.options[-1].removeprefix("gpu-affinity=map:").split(";"),
         "jsrun": gpus_of_jsrun,
     }
     for launcher, gpus in read.items():
         bound = bind(layout, launcher, machine.topology)
         assert gpus(bound) == wanted
-        assert not any("VISIBLE" in word for word in bound.task)
+        in_words = any("VISIBLE" in word for word in bound.task)
+        assert in_words == (launcher == "pals" or "ALL_GPUS" in bound.options)
 
 
 def gpus_of_jsrun(bound: Binding) -> list[str]:
-    if "--erf_input" in bound.options:
-        ((_, text),) = bound.files.items()
-        return re.findall(r"gpu: \{(\d+)\}", text)
+    if after(bound.options, "-g") == "ALL_GPUS":
+        return of_words(bound, "PLUMBLINE_CUDA_VISIBLE_DEVICES", ",")
     assert after(bound.options, "-g") == "1"
     return [str(gpu) for gpu in range(int(after(bound.options, "-r")))]
 
@@ -671,7 +657,7 @@ def command(launcher: JobLauncher, layout: Layout, options: Sequence[str]) -> st
     ("name", "system", "placement", "line"),
     [
         ("jsrun", "summit", "on-socket", "jsrun -n 1 -r 1 -a 2 -c 2 -g 0 -d packed -b packed:1"),
-        ("jsrun", "summit", "on-node", "jsrun --erf_input resources"),
+        ("jsrun", "summit", "on-node", "jsrun -n 2 -r 2 -a 1 -c 21 -g 0 -d packed -b packed:1"),
         ("flux-run", "tioga", "on-socket",
          "flux run -N 1 --tasks-per-node=2 --exclusive -o mpibind=off -o cpu-affinity=map:0;1 "
          "-o gpu-affinity=off"),

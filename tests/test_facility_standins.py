@@ -499,7 +499,8 @@ def test_jsrun_packs_resource_sets_and_binds_to_one_core() -> None:
     assert cpus(jsrun("-n 1 -a 2 -c 42", job("summit"))) == ["0-3", "4-7"]
     assert cpus(jsrun("-n 1 -a 1 -c 42 -b rs", job("summit"))) == ["0-83,88-171"]
     assert cpus(jsrun("-n 1 -a 2 -c 42 -b packed:21", job("summit"))) == ["0-83", "88-171"]
-    assert cpus(jsrun("-n 1 -a 1 -c 2 -b none", job("summit"))) == ["0-83,88-171"]
+    # A set is a cgroup, also for a task that is not bound.
+    assert cpus(jsrun("-n 1 -a 1 -c 2 -b none", job("summit"))) == ["0-7"]
 
 
 def test_jsrun_keeps_a_set_on_one_socket_and_near_its_gpus() -> None:
@@ -525,37 +526,36 @@ def test_jsrun_distributes_ranks_over_sets() -> None:
     assert nodes(jsrun("-n 2 -r 1 -a 2 -c 2 -d cyclic", of), of) == [0, 1, 0, 1]
 
 
-def test_jsrun_reads_a_resource_file() -> None:
-    Path("erf").write_text(
-        "overlapping_rs: allow\ncpu_index_using: physical\n"
-        "rank: 0: { host: 1; cpu: {0-3}; gpu: {0,3} ; mem: * }\n"
-        "rank: 1-2: { host: 2; cpu: {88-91},{92-95}; gpu: * }\n"
-    )
-    of = job("summit", nodes=2)
-    step = jsrun("--erf_input erf", of)
-    assert nodes(step, of) == [0, 1, 1]
-    assert cpus(step) == ["0-3", "88-91", "92-95"]
-    assert [task.given for task in step.tasks] == ["0,3", "0,1,2,3,4,5", "0,1,2,3,4,5"]
-    # Logical CPUs are those of the job in a row: isolated ones do not count.
-    Path("erf").write_text("cpu_index_using: logical\nrank: 0: { host: 1; cpu: {84-87} }\n")
-    assert cpus(jsrun("--erf_input erf", job("summit"))) == ["88-91"]
+#: Options, nodes -> first CPU or CPUs of each rank of the first node, as the guide prints them.
+OF_THE_GUIDE = [
+    ("-n12 -r6 -a1 -g1 -c1", 2, ["0-3", "4-7", "8-11", "88-91", "92-95", "96-99"]),
+    ("-n12 -a2 -g1 -c2 -dpacked", 2,
+     ["0-3", "4-7", "8-11", "12-15", "16-19", "20-23",
+      "88-91", "92-95", "96-99", "100-103", "104-107", "108-111"]),
+    ("-n 4 -a 6 -c 6 -g 3 -d packed -l GPU-CPU", 2,
+     ["0-3", "4-7", "8-11", "12-15", "16-19", "20-23",
+      "88-91", "92-95", "96-99", "100-103", "104-107", "108-111"]),
+    ("-n12 -a1 -c4 -g1 -b packed:4 -d packed", 2,
+     ["0-15", "16-31", "32-47", "88-103", "104-119", "120-135"]),
+    ("-n1 -a2 -c8 -g1 -bpacked:4 -dpacked", 1, ["0-15", "16-31"]),
+    ("-n1 -a2 -c8 -g1 -brs -dpacked", 1, ["0-31", "0-31"]),
+    ("-n1 -a42 -c42 -g0", 1,
+     [f"{cpu}-{cpu + 3}" for cpu in [*range(0, 84, 4), *range(88, 172, 4)]]),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "cpu_index_using: physical\nrank: 0: { host: 1; cpu: {84-87} }\n",
-        "rank: 0: { host: 2; cpu: {0-3} }\n",
-        "rank: 1: { host: 1; cpu: {0-3} }\n",
-        "rank: 0: { host: 1; cpu: {0-3}; colour: red }\n",
-        "nosuch: thing\nrank: 0: { host: 1; cpu: {0} }\n",
-        "rank: 0: { host: 1; cpu: {0-3} }\nrank: 1: { host: 1; cpu: {0-3} }\n",
-        "",
-    ],
-)
-def test_jsrun_refuses_a_resource_file(text: str) -> None:
-    Path("erf").write_text(text)
-    with pytest.raises(Refused, match="ERF"):
+@pytest.mark.parametrize(("text", "count", "told"), OF_THE_GUIDE)
+def test_jsrun_gives_what_the_guide_prints(text: str, count: int, told: list[str]) -> None:
+    """OLCF, Summit User Guide, "Jsrun Examples", "Using Multithreading in a Job"."""
+    of = job("summit", nodes=count)
+    step = jsrun(text, of)
+    assert cpus(step) == told * count
+    assert nodes(step, of) == [node for node in range(count) for _ in told]
+
+
+def test_jsrun_fails_on_a_resource_file() -> None:
+    Path("erf").write_text("cpu_index_using: logical\nrank: 0: { host: 1; cpu: {0-3} }\n")
+    with pytest.raises(Refused, match="ptssup_mkcltsock_afunix"):
         jsrun("--erf_input erf", job("summit"))
 
 
@@ -676,10 +676,14 @@ def test_pals_reads_lists_by_colons() -> None:
     assert (nodes(step, of), cpus(step)) == ([0, 0, 1, 1], ["0", "8-9,40"] * 2)
     step = launch_mpi.pals(words("-n 2 --ppn 2 -d 8 --cpu-bind depth"), job("polaris"))
     assert cpus(step) == ["0-7", "8-15"]
-    step = launch_mpi.pals(words("-n 2 --ppn 2 --gpu-bind list:3:0"), job("polaris"))
-    assert [task.given for task in step.tasks] == ["3", "0"]
     assert launch_mpi.pals(words("-n 1"), job("polaris")).tasks[0].given is None
-    for text in ("--nosuch", "-n 2 --ppn 2 --cpu-bind list:0", "-n 3 --ppn 1", "--cpu-bind left"):
+    for text in (
+        "--nosuch",
+        "--gpu-bind list:3:0",
+        "-n 2 --ppn 2 --cpu-bind list:0",
+        "-n 3 --ppn 1",
+        "--cpu-bind left",
+    ):
         with pytest.raises(Refused):
             launch_mpi.pals(words(text), job("polaris"))
 
@@ -795,6 +799,11 @@ def stand_in(
         ("CUDA_VISIBLE_DEVICES=0", ["CUDA_VISIBLE_DEVICES="]),
         ("ROCR_VISIBLE_DEVICES=0,1", ["CUDA_VISIBLE_DEVICES=1"]),
         ("ROCR_VISIBLE_DEVICES=0,1", ["ROCR_VISIBLE_DEVICES=1"]),
+        ("", ["PLUMBLINE_CUDA_VISIBLE_DEVICES=2,0"]),
+        (
+            "CUDA_VISIBLE_DEVICES=0,1,2",
+            ["PLUMBLINE_CPUS=0:1", "PLUMBLINE_CUDA_VISIBLE_DEVICES=2,0"],
+        ),
     ],
 )
 def test_reports_are_those_of_the_real_task_script(
@@ -803,7 +812,8 @@ def test_reports_are_those_of_the_real_task_script(
     """The real script runs on this machine, the stand-in's tasks on the simulated one: CPUs,
     memory and host differ, the GPUs do not."""
     script = ROOT / "reframe" / "plumbline" / "task.sh"
-    env = {"PATH": os.environ["PATH"]}
+    env = {"PATH": os.environ["PATH"], "PMI_LOCAL_RANK": "0"}
+    monkeypatch.setenv("PMI_LOCAL_RANK", "0")
     if given:
         name, _, value = given.partition("=")
         env[name] = value
@@ -820,7 +830,8 @@ def test_reports_are_those_of_the_real_task_script(
     ]
     first, second = (found["plumbline-task"] for found in lines)
     assert (first[1], first[5:8]) == (second[1], second[5:8])
-    assert second[2:5] == [of.nodes[0], "0-3", "0,8,250-255"]
+    bound = any(word.startswith("PLUMBLINE_CPUS") for word in told)
+    assert second[2:5] == [of.nodes[0], "0" if bound else "0-3", "0,8,250-255"]
     assert len(lines[0]["plumbline-host"]) >= 4
     known = {line.split()[2] for line in script.read_text().splitlines() if "fact " in line} | set(
         re.findall(r"plumbline-host %s (\w+)", script.read_text())
@@ -850,6 +861,25 @@ def test_words_before_the_program_narrow_what_it_sees(
     told[0] = "CUDA_VISIBLE_DEVICES=0,5"
     stand_in(["./task.sh", "1", *told], "summit", monkeypatch, of, step)
     assert near != capfd.readouterr().out
+
+
+def test_words_by_local_rank_bind_and_narrow(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
+) -> None:
+    of = job("summit")
+    words = ["PLUMBLINE_CPUS=88-91:92-95", "PLUMBLINE_CUDA_VISIBLE_DEVICES=4,3", "true"]
+    step = jsrun("-n 1 -a 2 -c ALL_CPUS -g ALL_GPUS -b rs", of)
+    assert stand_in(["./task.sh", "1", *words], "summit", monkeypatch, of, step) == 0
+    reports = [line.split()[3:7] for line in capfd.readouterr().err.splitlines()]
+    memories = "0,8,250-255"
+    assert reports == [
+        ["88-91", memories, "0,1,2,3,4,5", "4"],
+        ["92-95", memories, "0,1,2,3,4,5", "3"],
+    ]
+    for few in (["PLUMBLINE_CPUS=0-3"], ["PLUMBLINE_CPUS=84-87:0-3"]):
+        step = jsrun("-n 1 -a 2 -c ALL_CPUS -b rs", of)
+        with pytest.raises(Refused, match=r"local rank|Invalid argument"):
+            stand_in(["./task.sh", "1", *few, "true"], "summit", monkeypatch, of, step)
 
 
 def test_numactl_and_taskset_are_read(monkeypatch: pytest.MonkeyPatch) -> None:

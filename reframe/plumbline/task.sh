@@ -7,16 +7,11 @@
 #   PLUMBLINE_OUTPUT=PREFIX  each rank's standard output goes to PREFIX.RANK.out, as what several
 #                            tasks print at once to one file comes out mixed
 #   PLUMBLINE_PER_NODE=N     tasks of each node: gives the local rank where no launcher does
+#   PLUMBLINE_CPUS=LIST:LIST the task of local rank n is bound to the CPUs of the n-th list
 #   PLUMBLINE_CUDA_VISIBLE_DEVICES=LIST, PLUMBLINE_ROCR_VISIBLE_DEVICES=LIST
 #                            the task of local rank n sees the n-th GPU of the list alone
 sample=$1
 shift
-while read -r key value; do
-    case $key in
-        Cpus_allowed_list:) cpus=$value ;;
-        Mems_allowed_list:) mems=$value ;;
-    esac
-done </proc/self/status
 read -r host </proc/sys/kernel/hostname
 # A launcher's own variable first: a batch script's SLURM_PROCID is there under every launcher.
 for rank in "$OMPI_COMM_WORLD_RANK" "$JSM_NAMESPACE_RANK" "$PMIX_RANK" "$MV2_COMM_WORLD_RANK" \
@@ -26,13 +21,14 @@ do
 done
 # The GPUs as the launcher named them: unset is not empty, which means none.
 cuda=${CUDA_VISIBLE_DEVICES--} rocr=${ROCR_VISIBLE_DEVICES--}
-given='' visible='' output='' per_node='' own=''
+given='' visible='' output='' per_node='' own='' cpu_lists=''
 while :; do
     # A path may have a = too.
     case ${1%%=*} in
         "$1" | '' | [0-9]* | *[!A-Za-z0-9_]*) break ;;
         PLUMBLINE_OUTPUT) output=${1#*=} ;;
         PLUMBLINE_PER_NODE) per_node=${1#*=} ;;
+        PLUMBLINE_CPUS) cpu_lists=${1#*=} ;;
         PLUMBLINE_CUDA_VISIBLE_DEVICES | PLUMBLINE_ROCR_VISIBLE_DEVICES) own=${1#PLUMBLINE_} ;;
         CUDA_VISIBLE_DEVICES) given=${cuda:-none} visible=${1#*=} && export "$1" ;;
         ROCR_VISIBLE_DEVICES) given=${rocr:-none} visible=${1#*=} && export "$1" ;;
@@ -52,21 +48,36 @@ do
 done
 # OSU's programs take the first, which no other launcher's or batch script's variable can overrule.
 [ -z "$place" ] || export MV2_COMM_WORLD_LOCAL_RANK="$place" LOCAL_RANK="$place"
-if [ "$own" ]; then
-    left=${own#*=}, before=$place
-    while [ "${before:-0}" -gt 0 ]; do
-        left=${left#*,} before=$((before - 1))
-    done
-    if [ -z "$place" ] || [ -z "$left" ]; then
-        echo "task.sh: rank $rank on $host: local rank ${place:-unknown} has no GPU in $own" >&2
-        exit 1
+# The local rank's of several values. One that has none must not run elsewhere.
+of_local_rank() { # SEPARATOR VALUES
+    IFS=$1
+    set -f
+    # shellcheck disable=SC2086
+    set -- $2
+    [ $# -gt 1 ] || place=0
+    if [ "${place:-$#}" -ge $# ]; then
+        echo "task.sh: rank $rank on $host: local rank ${place:-unknown} has none of the $# values $*" >&2
+        return 1
     fi
-    visible=${left%%,*}
+    shift "$place"
+    echo "$1"
+}
+if [ "$own" ]; then
+    visible=$(of_local_rank , "${own#*=}") || exit
     case $own in
         CUDA*) given=${cuda:-none} && export CUDA_VISIBLE_DEVICES="$visible" ;;
         ROCR*) given=${rocr:-none} && export ROCR_VISIBLE_DEVICES="$visible" ;;
     esac
 fi
+if [ "$cpu_lists" ]; then
+    cpus=$(of_local_rank : "$cpu_lists") && taskset -pc "$cpus" $$ >/dev/null || exit
+fi
+while read -r key value; do
+    case $key in
+        Cpus_allowed_list:) cpus=$value ;;
+        Mems_allowed_list:) mems=$value ;;
+    esac
+done </proc/self/status
 if [ -z "$given" ]; then
     [ "$cuda" = - ] && given=${rocr:-none} || given=${cuda:-none}
     visible=$given

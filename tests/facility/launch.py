@@ -11,10 +11,8 @@ import os
 import re
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 from .job import Job, Task
-from .machine import list_of, numbers
 from .options import Refused, read
 
 
@@ -413,7 +411,7 @@ def _jsm_ranks(task: Task) -> dict[str, object]:
 @telling(_jsm_ranks)
 def jsrun(words: list[str], job: Job) -> Step:
     """jsrun(1) of IBM's Job Step Manager, with the OLCF's defaults (Summit User Guide, "Common
-    jsrun Options")."""
+    jsrun Options"). A core has all its hardware threads, and isolated ones are not counted."""
     machine = job.machine
 
     def unknown(word):
@@ -431,12 +429,9 @@ def jsrun(words: list[str], job: Job) -> Step:
         name, _, value = str(pair).partition("=")
         env[name] = value
     if "erf_input" in options:
-        mixed = {"nrs", "tasks_per_rs", "cpu_per_rs", "gpu_per_rs", "rs_per_host", "np"} & {
-            *options
-        }
-        if mixed:
-            raise Refused(f"Error: --erf_input cannot be combined with --{sorted(mixed)[0]}.", 1)
-        return Step(_erf(Path(str(options["erf_input"])), job), command, env)
+        # "A known bug is currently preventing execution of most ERF use cases" (Summit User Guide,
+        # "Explicit Resource Files (ERF)"); what it prints: RADICAL-Pilot, launch_method/jsrun.py.
+        raise Refused("error in ptssup_mkcltsock_afunix()", 1)
 
     def number(name, default):
         value = options.get(name, default)
@@ -490,7 +485,7 @@ def jsrun(words: list[str], job: Job) -> Step:
     if distribution not in ("packed", "cyclic", "plane"):
         raise Refused(f"Error: invalid launch distribution {distribution}")
     binding = str(options.get("bind", "packed:1"))
-    bound = [_jsrun_binding(binding, job, cores, per_set) for cores, _ in sets]
+    bound = [_jsrun_binding(binding, machine, cores, per_set) for cores, _ in sets]
     placed = []
     for index in range(num_sets):
         node, _ = divmod(index, len(sets))
@@ -547,11 +542,9 @@ def _pack(job: Job, size: int, num_gpus: int) -> list[tuple[list[int], tuple[int
         sets.append((sorted(chosen), tuple(gpus)))
 
 
-def _jsrun_binding(text: str, job: Job, cores: list[int], count: int) -> list[tuple[int, ...]]:
-    machine = job.machine
-    if text == "none":
-        return [job.cpus] * count
-    if text == "rs":
+def _jsrun_binding(text: str, machine, cores: list[int], count: int) -> list[tuple[int, ...]]:
+    # "Under the covers, a resource set is a cgroup" (Summit User Guide, "Resource Sets").
+    if text in ("none", "rs"):
         return [machine.cpus_of_cores(cores)] * count
     kind, _, size = text.partition(":")
     if kind not in ("packed", "proportional-packed") or not (size.isdigit() or not size):
@@ -565,91 +558,6 @@ def _jsrun_binding(text: str, job: Job, cores: list[int], count: int) -> list[tu
         )
         for local in range(count)
     ]
-
-
-ERF_KEYWORDS = {
-    *("cpu_index_using", "overlapping_rs", "launch_distribution"),
-    *("skip_missing_cpu", "skip_missing_gpu", "skip_missing_mem"),
-    *("oversubscribe_cpu", "oversubscribe_gpu", "oversubscribe_mem"),
-}
-
-
-def _erf(path: Path, job: Job) -> list[Task]:
-    """An explicit resource file: ``rank: 0: { host: 1; cpu: {0-3}; gpu: {0} }``. Hosts count from
-    1; CPUs are those of the kernel with ``cpu_index_using: physical``, otherwise counted over the
-    job's own."""
-    try:
-        text = path.read_text()
-    except OSError:
-        raise Refused(f"Error: Failed to open ERF file {path}.") from None
-    text = re.sub(r"#.*", "", text)
-    settings = dict(re.findall(r"^\s*(\w+)\s*:\s*(\w+)\s*$", text, re.MULTILINE))
-    unknown = set(settings) - ERF_KEYWORDS
-    if unknown:
-        raise Refused(f"Error: ERF file {path}: unknown keyword {sorted(unknown)[0]}.")
-    allowed = job.cpus
-    found: dict[int, tuple[str, tuple, tuple]] = {}
-    used: dict[tuple[str, int], int] = {}
-    entries = re.findall(
-        r"^\s*(?:rank\s*:\s*)?([\d,\s-]+?)\s*:\s*\{((?:[^{}]|\{[^{}]*\})*)\}", text, re.MULTILINE
-    )
-    if not entries:
-        raise Refused(f"Error: ERF file {path} has no resource sets.")
-    for who, body in entries:
-        values = {}
-        for part in re.split(r";(?![^{]*\})", body):
-            key, _, value = part.partition(":")
-            if key.strip():
-                values[key.strip()] = value.strip().strip("{}").replace(" ", "")
-        wrong = set(values) - {"host", "cpu", "gpu", "mem"}
-        if wrong or "host" not in values or "cpu" not in values:
-            raise Refused(f"Error: ERF file {path}: cannot read {{{body.strip()}}}.")
-        host = int(values["host"])
-        if not 1 <= host <= len(job.nodes):
-            raise Refused(f"Error: ERF file {path}: host {host} is not in the allocation.")
-        node = job.nodes[host - 1]
-        physical = settings.get("cpu_index_using") == "physical"
-        sets = [allowed]
-        if values["cpu"] != "*":
-            sets = [_erf_cpus(path, text, allowed, physical) for text in values["cpu"].split("},{")]
-        members = numbers(who.replace(" ", ""))
-        if len(sets) not in (1, len(members)):
-            raise Refused(
-                f"Error: ERF file {path}: {len(sets)} sets of CPUs for {len(members)} ranks."
-            )
-        for index, rank in enumerate(members):
-            cpus = sets[index % len(sets)]
-            for cpu in cpus:
-                if used.setdefault((node, cpu), rank) != rank and settings.get(
-                    "overlapping_rs", "error"
-                ) not in ("allow", "warn"):
-                    raise Refused(f"Error: ERF file {path}: resource sets overlap at CPU {cpu}.")
-            wanted = values.get("gpu", "")
-            gpus = job.gpus if wanted == "*" else tuple(numbers(wanted)) if wanted else ()
-            if not set(gpus) <= set(job.gpus):
-                raise Refused(f"Error: ERF file {path}: GPU {max(gpus)} does not exist.")
-            found[rank] = (node, cpus, gpus)
-    if sorted(found) != list(range(len(found))):
-        raise Refused(f"Error: ERF file {path}: ranks are not 0 to {len(found) - 1}.")
-    seen: dict[str, int] = {}
-    tasks = []
-    for rank in sorted(found):
-        node, cpus, gpus = found[rank]
-        local = seen[node] = seen.get(node, -1) + 1
-        tasks.append(Task(rank, node, local, cpus, gpus, gpu_list(gpus) if gpus else None))
-    return tasks
-
-
-def _erf_cpus(path: Path, text: str, allowed: tuple[int, ...], physical: bool) -> tuple[int, ...]:
-    """A set of CPUs of a resource file, by the kernel's numbers."""
-    listed = numbers(text)
-    if not physical and max(listed) >= len(allowed):
-        raise Refused(f"Error: ERF file {path}: CPU {max(listed)} does not exist.")
-    cpus = tuple(sorted(listed if physical else [allowed[index] for index in listed]))
-    if not set(cpus) <= set(allowed):
-        away = list_of(set(cpus) - set(allowed))
-        raise Refused(f"Error: ERF file {path}: CPUs {away} are not in the allocation.")
-    return cpus
 
 
 def print_error(text: str) -> None:

@@ -573,7 +573,7 @@ def mvapich_affinity(tasks: list[Task], env: dict, machine: Machine) -> list[Tas
 # -- HPE: PALS and MPT --------------------------------------------------------------------------
 
 PALS = """
--n|-np|--np= -ppn|--ppn= -d|--depth= --cpu-bind= --mem-bind= --gpu-bind= -env|--env= -genv==
+-n|-np|--np= -ppn|--ppn= -d|--depth= --cpu-bind= --mem-bind= -env|--env= -genv==
 --genvall -envall -genvall -l|--label -H|--hosts|-hosts|-host=
 -f|--hostfile|-hostfile|--host-file= --line-buffer --exclusive --shared --no-abort-on-failure
 --abort-on-failure --pmi= --version --rlimits= --wdir|-wdir= --no-transfer --transfer -v|--verbose
@@ -594,8 +594,9 @@ def _pals_ranks(task: Task) -> dict[str, object]:
 
 @telling(_pals_ranks)
 def pals(words: list[str], job: Job) -> Step:
-    """mpiexec(1) of HPE's Parallel Application Launch Service. CPU lists are separated by colons,
-    one a rank of the node, each of commas and ranges."""
+    """mpiexec(1) of HPE's Parallel Application Launch Service, as Polaris has it: it does not bind
+    ranks to GPUs (ALCF User Guides, Polaris, "Binding MPI ranks to GPUs"). CPU lists are separated
+    by colons, one a rank of the node, each of commas and ranges."""
 
     def unknown(word):
         raise Refused(f"mpiexec: unrecognized option '{word}'\nTry 'mpiexec --help'.", 1)
@@ -664,16 +665,7 @@ def pals(words: list[str], job: Job) -> Step:
     for chosen in cpus:
         if not set(chosen) <= set(job.cpus):
             raise Refused(f"mpiexec: cannot bind to CPUs {gpu_list(chosen)}")
-    binding = str(options.get("gpu-bind", "none"))
-    kind, _, listed = binding.partition(":")
-    if kind == "none":
-        gpus = [inherited(job)] * most
-    elif kind == "list":
-        chosen = [tuple(numbers(word)) for word in listed.split(":")]
-        gpus = [(chosen[n % len(chosen)], gpu_list(chosen[n % len(chosen)])) for n in range(most)]
-    else:
-        raise Refused(f"mpiexec: invalid --gpu-bind {binding}")
-    places = [(cpu, *gpu) for cpu, gpu in zip(cpus, gpus, strict=True)]
+    places = [(cpu, *inherited(job)) for cpu in cpus]
     return Step(tasks_of(job, ranks(job, counts), places), command, env)
 
 

@@ -155,6 +155,11 @@ def _task_script(run: Run, command: list[str]) -> list[str]:
         words.append(rest.pop(0))
     if not rest:
         raise Refused("task.sh: no program", 127)
+    # Of the simulated machine's CPUs, which this one need not have.
+    for word in [word for word in words if word.startswith("PLUMBLINE_CPUS=")]:
+        words.remove(word)
+        lists = word.partition("=")[2].split(":")
+        run.tasks = [_confined(task, lists) for task in run.tasks]
     fault = Faults(Path(_program_of(rest)).name, run.sample, run.nodes)
     if fault.one("binding"):
         run.tasks = displaced(run.machine, run.tasks)
@@ -246,6 +251,17 @@ def _node(run: Run, fault: Faults) -> list[tuple[str, str]]:
         ("numa", " ".join(f"{machine.numa_numbers[n]}={list_of(c)}" for n, c in domains.items())),
         ("gpus", " ".join(gpus)),
     ]
+
+
+def _confined(task: Task, lists: list[str]) -> Task:
+    """A task bound anew to the list of its local rank: no CPU comes back that its cgroup has not
+    (sched_setaffinity(2))."""
+    if task.local >= len(lists):
+        raise Refused(f"task.sh: local rank {task.local} has none of the {len(lists)} values", 1)
+    left = tuple(sorted(set(numbers(lists[task.local])) & set(task.cpus)))
+    if not left:
+        raise Refused("taskset: failed to set pid 1's affinity: Invalid argument", 1)
+    return task._replace(cpus=left)
 
 
 def _facts(run: Run) -> list[tuple[str, str]]:

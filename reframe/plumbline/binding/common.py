@@ -61,8 +61,7 @@ def per_node_word(layout: Layout) -> str:
 def gpu_by_local_rank(layout: Layout) -> str:
     """The word by which the task wrapper gives each task its own GPU, under a launcher that cannot
     (``task.sh``)."""
-    variable = {"cuda": "CUDA_VISIBLE_DEVICES", "rocm": "ROCR_VISIBLE_DEVICES"}[layout.vendor]
-    return f"PLUMBLINE_{variable}={','.join(gpu_of_each(per_node(layout)))}"
+    return f"PLUMBLINE_{_visible(layout)}={','.join(gpu_of_each(per_node(layout)))}"
 
 
 def no_own_gpus(layout: Layout) -> None:
@@ -117,17 +116,24 @@ def _gpu_words(layout: Layout) -> list[str]:
     CUDA C++ Programming Guide, "CUDA Environment Variables"; ROCm, "GPU isolation techniques".
     """
     gpus = layout.tasks[0].gpus
-    if gpus and layout.vendor not in ("cuda", "rocm"):
+    # Without it CUDA counts the fastest GPU first.
+    words = ["CUDA_DEVICE_ORDER=PCI_BUS_ID"] if layout.vendor == "cuda" else []
+    if gpus:
+        variable = _visible(layout)
+        if not own_gpus(layout):
+            words.append(f"{variable}={','.join(map(str, gpus))}")
+    return words
+
+
+def _visible(layout: Layout) -> str:
+    """The variable in which the GPUs that a program sees are listed."""
+    try:
+        return {"cuda": "CUDA_VISIBLE_DEVICES", "rocm": "ROCR_VISIBLE_DEVICES"}[layout.vendor]
+    except KeyError:
         raise BindingError(
             "whose the GPUs are is not known: give the arch of the partition's devices (sm_..., "
             "gfx...)"
-        )
-    numbers = ",".join(map(str, gpus)) if not own_gpus(layout) else ""
-    if layout.vendor == "cuda":
-        # Without it CUDA counts the fastest GPU first.
-        words = ["CUDA_DEVICE_ORDER=PCI_BUS_ID"]
-        return [*words, f"CUDA_VISIBLE_DEVICES={numbers}"] if numbers else words
-    return [f"ROCR_VISIBLE_DEVICES={numbers}"] if numbers else []
+        ) from None
 
 
 def _memory_words(layout: Layout) -> list[str]:

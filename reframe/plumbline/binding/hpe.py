@@ -6,7 +6,7 @@ from plumbline.binding.common import (
     Binding,
     BindingError,
     cpu_list,
-    gpu_of_each,
+    gpu_by_local_rank,
     no_own_gpus,
     own_gpus,
     per_node,
@@ -38,15 +38,17 @@ def alps(layout: Layout, _: Topology | None) -> Binding:
 
 
 def pals(layout: Layout, _: Topology | None) -> Binding:
-    """``--cpu-bind list:`` takes one CPU list per local rank, ``--gpu-bind list:`` one GPU
-    (mpiexec(1) of HPE's PALS; ALCF User Guides, Aurora, "Running Jobs", "Binding MPI ranks and
-    threads to cores")."""
+    """``--cpu-bind list:`` takes one CPU list per local rank (mpiexec(1) of HPE's PALS; ALCF User
+    Guides, Aurora, "Running Jobs", "Binding MPI ranks and threads to cores").
+
+    GPUs are selected by ``task.sh``, from the local rank: ``--gpu-bind`` is not everywhere. "The
+    Cray MPI on Polaris does not currently support binding MPI ranks to GPUs", and the guide has a
+    wrapper for it (ALCF User Guides, Polaris, "Using GPUs", "Binding MPI ranks to GPUs").
+    """
     tasks = per_node(layout)
-    options = ["--ppn", str(len(tasks))]
-    options += ["--cpu-bind", f"list:{':'.join(cpu_list(task.cpus) for task in tasks)}"]
-    if own_gpus(layout):
-        options += ["--gpu-bind", f"list:{':'.join(gpu_of_each(tasks))}"]
-    return Binding(tuple(options))
+    lists = ":".join(cpu_list(task.cpus) for task in tasks)
+    words = (gpu_by_local_rank(layout),) if own_gpus(layout) else ()
+    return Binding(("--ppn", str(len(tasks)), "--cpu-bind", f"list:{lists}"), task=words)
 
 
 def mpt(layout: Layout, _: Topology | None) -> Binding:
