@@ -33,13 +33,12 @@ class Session:
 
 
 def prepare(system: str, folder: Path) -> None:
-    """Writes the system's file to a folder: programs from PATH in place of Spack's views, modules
-    told to the stand-ins in place of being loaded, file systems in folders at hand."""
+    """Writes the system's file to a folder: programs from PATH in place of Spack's views, file
+    systems in folders at hand."""
     content = yaml.safe_load((ROOT / "systems" / f"{system}.yaml").read_text(encoding="utf-8"))
     (found,) = content["systems"]
     # As what it stands for, this host is one of the system's.
     found["hostnames"] = [f"^{re.escape(socket.gethostname())}$"]
-    found.pop("modules_system", None)
     for partition in found["partitions"]:
         extras = partition["extras"]
         for name, told in extras.get("file_systems", {}).items():
@@ -47,14 +46,10 @@ def prepare(system: str, folder: Path) -> None:
             place.mkdir(parents=True, exist_ok=True)
             told.pop("path_variable", None)
             told["path"] = str(place)
-        partition.pop("modules", None)
         # One look at the queue serves all jobs.
         partition["max_jobs"] = 16
     for environment in content["environments"]:
         environment["extras"]["provider"] = "path"
-        modules = environment.pop("modules", [])
-        names = [m if isinstance(m, str) else m["name"] for m in modules]
-        environment.setdefault("env_vars", []).append(["FACILITY_MODULES", ":".join(names)])
     systems = folder / "systems"
     systems.mkdir(parents=True, exist_ok=True)
     (systems / f"{system}.yaml").write_text(yaml.safe_dump(content, sort_keys=False))

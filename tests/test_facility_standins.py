@@ -761,7 +761,7 @@ def test_a_machine_has_its_own_launchers_only(monkeypatch: pytest.MonkeyPatch) -
     assert main.launcher("mpiexec", built("polaris")) is launch_mpi.pals
     reedbush = built("reedbush-u")
     for module, flavour in (("mvapich2/2.2rc1", "mvapich"), ("openmpi/1.10.2", "openmpi")):
-        monkeypatch.setenv("FACILITY_MODULES", f"intel/16.0.3 {module}")
+        monkeypatch.setenv("LOADEDMODULES", f"intel/16.0.3:{module}")
         assert main.flavour_of(reedbush) == flavour
 
 

@@ -26,7 +26,7 @@ KINDS = "|".join(
 )
 
 #: Files of a stage folder that are no part of the job's script; ReFrame's own begin with a dot.
-NOT_SHOWN = {"task.sh", "rfm_job.sh"}
+NOT_SHOWN = {"task.sh", "loaded.sh", "rfm_job.sh"}
 
 
 def dry_run(system: str, folder: Path) -> str:

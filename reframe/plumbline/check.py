@@ -27,7 +27,7 @@ import reframe.utility.osext as osext
 import reframe.utility.typecheck as typ
 from reframe.core.backends import getlauncher
 from reframe.core.exceptions import ReframeError, SanityError
-from reframe.core.runtime import emit_loadenv_commands
+from reframe.core.runtime import emit_loadenv_commands, runtime
 from reframe.utility import nodelist_abbrev
 
 from plumbline import (
@@ -54,6 +54,7 @@ from plumbline.words import near
 _LEFT_OUT: set[str] = set()
 
 _WRAPPER = Path(__file__).with_name("task.sh")
+_LOADED = Path(__file__).with_name("loaded.sh")
 
 
 class PinnedTo(NamedTuple):
@@ -323,8 +324,11 @@ class Benchmark(rfm.RunOnlyRegressionTest):
             for name, text in bound.files.items():
                 self.write_file(name, text)
         shutil.copy(_WRAPPER, self.stagedir)
+        shutil.copy(_LOADED, self.stagedir)
         launcher_options = [*map(shlex.quote, variant.get("launcher_options", []))]
         self.prepare_launcher(bindings, launcher_options)
+        check = modules_check("./loaded.sh", self.current_partition, self.current_environ)
+        self.prerun_cmds = [*(f"{command} || exit" for command in check), *self.prerun_cmds]
         self.prepare()
         self.sample_command(found.path, bindings)
 
@@ -788,15 +792,30 @@ def last_words(stderr: str) -> str:
     return f": {lines[-1]}" if lines else ""
 
 
+def modules_check(script: str, partition, environ) -> list[str]:
+    """The command that fails where modules are not loaded that ReFrame loaded before, of a
+    partition or an environment; none without modules.
+
+    :arg script: path of ``loaded.sh``.
+    """
+    told = [*partition.local_env.modules_detailed, *environ.modules_detailed]
+    names = [module["name"] for module in told if not module["collection"]]
+    if not names or runtime().modules_system.name not in ("envmod", "lmod"):
+        return []
+    where = f"environment {environ.name} of {partition.fullname}"
+    return [shlex.join([script, where, *names])]
+
+
 def _which(partition, environ, program: str) -> str | None:
     """An executable's path where the partition's and the environment's modules are loaded."""
     if not (partition.local_env.modules or environ.modules or environ.env_vars):
         return shutil.which(program)
     commands = emit_loadenv_commands(partition.local_env, environ)
+    commands += modules_check(str(_LOADED), partition, environ)
     return _which_loaded(" &&\n".join(commands), program)
 
 
-#: Exit code of a shell that could not load what it was told to.
+#: Exit code of a shell that could not load what it was told to: that of ``loaded.sh``.
 _NOT_LOADED = 64
 
 

@@ -11,6 +11,7 @@ import os
 from pathlib import Path
 
 BIN = Path(__file__).resolve().parent / "bin"
+MODULE = BIN.with_name("module.bash")
 
 
 def environment(
@@ -40,6 +41,13 @@ def environment(
         "PATH": f"{BIN}:{found.get('PATH', os.defpath)}",
         "FACILITY_STATE": str(state),
         "FACILITY_SYSTEM": system,
+    }
+    # Defined by the login in every shell, and handed on as bash does it.
+    modules = machine.machines()[system].get("modules", {})
+    found |= {
+        "BASH_FUNC_module%%": MODULE.read_text(encoding="utf-8").rstrip(),
+        "FACILITY_MODULES": modules.get("release", "lmod"),
+        "FACILITY_MODULES_LOADED": ":".join(modules.get("loaded", [])),
     }
     if fault is not None:
         path = Path(state) / "faults.json"

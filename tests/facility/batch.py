@@ -27,6 +27,7 @@ PAUSE = 0.1
 #: What a batch system that starts jobs with a fresh login keeps of the submitter's environment;
 #: the rest is the facility's own.
 LOGIN = ("HOME", "PATH", "LANG", "USER", "LOGNAME", "SHELL", "TMPDIR", "TERM", "TZ")
+KEPT = ("FACILITY_", "STANDIN_", "BASH_FUNC_module")
 
 
 class Request:
@@ -147,9 +148,7 @@ def _run(request, machine, variables, number, folder) -> None:
         time.sleep(PAUSE)
     env = dict(os.environ)
     if request.fresh_login:
-        env = {
-            k: v for k, v in env.items() if k in LOGIN or k.startswith(("FACILITY_", "STANDIN_"))
-        }
+        env = {k: v for k, v in env.items() if k in LOGIN or k.startswith(KEPT)}
     env |= variables(number, nodes, folder) | {"FACILITY_JOB": number}
     output, error = (
         Path(request.folder, _named(name, number)) for name in (request.output, request.error)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Callable
 
@@ -25,11 +24,11 @@ BATCH = frozenset(name for names in COMMANDS.values() for name in names)
 
 
 def flavour_of(machine: Machine) -> str:
-    """Which MPI's mpirun and mpiexec are on PATH: the machine's own, or that of the modules in
-    ``FACILITY_MODULES``, separated by colons."""
+    """Which MPI's mpirun and mpiexec are on PATH: the machine's own, or that of a loaded
+    module."""
     flavour = machine.facts.get("mpi", "")
     by_module = machine.facts.get("by_module", {})
-    for module in re.split(r"[\s:]+", os.environ.get("FACILITY_MODULES", "")):
+    for module in os.environ.get("LOADEDMODULES", "").split(":"):
         flavour = by_module.get(module.partition("/")[0], flavour)
         if module.startswith("openmpi/5"):
             flavour = "openmpi5"

@@ -1,0 +1,121 @@
+"""What the sites' guides ask of a job script: modules that load."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import facility
+import foreign
+import pytest
+import yaml
+from plumbline import check
+
+# -- modules -------------------------------------------------------------------------------------
+
+MODULES = ["intel/19", "cray-mpich"]
+CHECK = f"{Path(check.__file__).with_name('loaded.sh')} 'environment e of s:p' {{}} || exit"
+
+
+def script(release: str, commands: list[str], missing: str = "") -> subprocess.CompletedProcess:
+    """Runs commands where a login has loaded other versions, and then says what is loaded."""
+    env = {
+        "PATH": os.environ["PATH"],
+        "BASH_FUNC_module%%": facility.MODULE.read_text().rstrip(),
+        "FACILITY_MODULES": release,
+        "FACILITY_MODULES_LOADED": "PrgEnv-intel/6:intel/18:cray-mpich/7.7",
+        "FACILITY_NO_MODULES": missing,
+    }
+    body = "\n".join([*commands, 'echo "$LOADEDMODULES"'])
+    return subprocess.run(["bash", "-c", body], env=env, capture_output=True, text=True)
+
+
+def loads(*before: str) -> list[str]:
+    return [*before, *(f"module load {name}" for name in MODULES), CHECK.format(" ".join(MODULES))]
+
+
+@pytest.mark.parametrize("release", ["3.2", "envmod", "lmod"])
+def test_a_script_goes_on_where_its_modules_are_loaded(release: str) -> None:
+    done = script(release, loads("module unload intel"))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert {"intel/19", "cray-mpich/7.7"} <= set(done.stdout.strip().split(":"))
+
+
+@pytest.mark.parametrize("release", ["3.2", "envmod"])
+def test_a_module_that_conflicts_ends_the_script(release: str) -> None:
+    done = script(release, loads())
+    assert (done.returncode, done.stdout) == (64, "")
+    last = done.stderr.splitlines()[-1]
+    assert "module intel/19 did not load" in last and "intel/18" in last
+    # Lmod swaps by itself.
+    assert script("lmod", loads()).returncode == 0
+
+
+@pytest.mark.parametrize("release", ["3.2", "envmod", "lmod"])
+def test_a_module_that_is_not_there_ends_the_script(release: str) -> None:
+    done = script(release, loads("module unload intel"), missing="intel/19")
+    assert (done.returncode, done.stdout) == (64, "")
+
+
+def test_a_version_is_no_other_one() -> None:
+    for name, code in [("intel/1", 64), ("intel", 0), ("ntel", 64)]:
+        done = script("3.2", ["module load PrgEnv-intel", CHECK.format(name)])
+        assert done.returncode == code, name
+
+
+# -- in a session --------------------------------------------------------------------------------
+
+ONE = ["-n", "osu_p2p.*test=latency.*placement=on-socket", "--tag=.*"]
+
+
+def rendered(folder: Path) -> Path:
+    """The job script of one case of Theta."""
+    done = subprocess.run(
+        [str(foreign.BIN / "reframe"), "--system=theta", "-c", str(foreign.ROOT / "checks"),
+         *ONE, "--dry-run"],
+        env=foreign.variables("theta", folder), cwd=folder, capture_output=True, text=True,
+    )  # fmt: skip
+    (path,) = folder.glob("results/sessions/*/stage/**/rfm_job.sh")
+    assert done.returncode == 0, done.stdout
+    return path
+
+
+def test_a_job_whose_module_is_gone_starts_no_program(tmp_path: Path) -> None:
+    """As after a night in which the software was updated."""
+    foreign.prepare("theta", tmp_path)
+    path = rendered(tmp_path)
+    env = foreign.variables("theta", tmp_path) | {"FACILITY_NO_MODULES": "cray-mpich/7.7.14"}
+    done = subprocess.run(["bash", path], cwd=path.parent, env=env, capture_output=True, text=True)
+    assert done.returncode == 64
+    assert "module cray-mpich/7.7.14 did not load" in done.stderr
+    assert "environment cray-mpich of theta:knl" in done.stderr
+    assert not (path.parent / "samples.txt").exists()
+
+
+def test_a_module_that_lmod_has_not_fails_the_case_before_its_job(tmp_path: Path) -> None:
+    foreign.prepare("manzano", tmp_path)
+    missing = {"FACILITY_NO_MODULES": "openmpi/1.10"}
+    done = subprocess.run(
+        [str(foreign.BIN / "plumbline"), "run", "--system=manzano", *ONE],
+        env=foreign.variables("manzano", tmp_path) | missing,
+        cwd=tmp_path, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "its modules could not be loaded: Lmod has detected" in done.stdout
+
+
+def test_a_conflict_of_modules_fails_the_case_before_its_job(tmp_path: Path) -> None:
+    """Theta without what unloads the login's versions: each load fails, with exit code 0."""
+    foreign.prepare("theta", tmp_path)
+    assert foreign.run("theta", tmp_path, *ONE).code == 0
+    path = tmp_path / "systems" / "theta.yaml"
+    content = yaml.safe_load(path.read_text())
+    for environment in content["environments"]:
+        del environment["prepare_cmds"]
+    path.write_text(yaml.safe_dump(content))
+    ended = foreign.run("theta", tmp_path, *ONE)
+    (record,) = ended.records
+    assert (ended.code, record["result"]) == (1, "error")
+    assert "module intel/19.1.0.166 did not load" in record["reason"]
+
