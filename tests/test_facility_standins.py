@@ -1560,6 +1560,13 @@ def test_pbs_pro_runs_a_job() -> None:
     )
     Path("job.sh").write_text(script("#PBS", options, body))
     site.env["NOT_MINE"] = "x"
+    # Every queue there has a minimum time.
+    for short in ("0:4:59", "299"):
+        _, err, code = site.run("qsub", "-l", f"walltime={short}", "job.sh")
+        assert (err.strip(), code) == (
+            "qsub: Job violates queue and/or server resource limits",
+            188,
+        )
     out, _, code = site.run("qsub", "-o", "out", "-e", "err", "job.sh")
     assert (out, code) == ("1001.pbs01\n", 0)
     ask = ("qstat", "-xf", "-F", "json", "1001.pbs01")

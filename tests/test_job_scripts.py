@@ -1,4 +1,4 @@
-"""What the sites' guides ask of a job script: modules that load."""
+"""What the sites' guides ask of a job script: modules that load, and a queue's least time."""
 
 from __future__ import annotations
 
@@ -119,3 +119,16 @@ def test_a_conflict_of_modules_fails_the_case_before_its_job(tmp_path: Path) -> 
     assert (ended.code, record["result"]) == (1, "error")
     assert "module intel/19.1.0.166 did not load" in record["reason"]
 
+
+# -- time ----------------------------------------------------------------------------------------
+
+
+def test_a_short_job_asks_for_the_least_time_of_its_queue(tmp_path: Path) -> None:
+    """140 s, where each queue of Polaris takes jobs of 300 s and more."""
+    foreign.prepare("polaris", tmp_path)
+    ended = foreign.run("polaris", tmp_path, "-n", "babelstream_gpu.*all-gpus", "--tag=.*")
+    (record,) = ended.records
+    assert (ended.code, record["result"]) == (0, "pass"), ended.said
+    assert "at most 0.08 node-hours" in ended.said
+    (path,) = tmp_path.glob("results/sessions/*/*/**/rfm_job.sh")
+    assert "#PBS -l walltime=0:5:0\n" in path.read_text()

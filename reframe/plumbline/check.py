@@ -307,6 +307,7 @@ class Benchmark(rfm.RunOnlyRegressionTest):
             self.leave_out(str(err))
         self.build = found.build
         self.limit_time(len(self.layouts))
+        self.time_limit = max(self.time_limit, extras.get("least_time", 0))
         self.set_tasks()
         variant = {}
         if self.under != DEFAULT:

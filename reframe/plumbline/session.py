@@ -490,4 +490,4 @@ def _cost(check, partition) -> tuple[int, float]:
         nodes, seconds = check.cost_on(partition)
     except (AttributeError, placement.PlacementError):
         nodes, seconds = 1, check.time_limit or 0
-    return nodes, seconds / 3600
+    return nodes, max(seconds, partition.extras.get("least_time", 0)) / 3600

@@ -91,6 +91,8 @@ def qsub(words: list[str], machine: Machine) -> int:
             raise Refused("qsub: Invalid filesystems resource", 1)
     if "walltime" in told:
         request.seconds = _seconds(told["walltime"])
+        if request.seconds < facts.get("least_time", 0):
+            raise Refused("qsub: Job violates queue and/or server resource limits", 188)
     _chunks(request, told, machine)
     check_pins(request, machine, "qsub: Unknown node or host {}")
     request.output = str(options.get("o", f"{request.name}.o%J"))
