@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from plumbline import configuration, paths, survey
 
 SYSTEMS = [path.stem for path in configuration.system_files()]
@@ -29,6 +30,15 @@ def test_checks_of_a_system_are_listed(system: str):
     assert done.returncode == 0, done.stdout + done.stderr
     assert "WARNING" not in done.stdout
     assert re.search(r"^Found \d+ check\(s\)$", done.stdout, re.M)
+
+
+@pytest.mark.parametrize("path", configuration.system_files(), ids=lambda path: path.stem)
+def test_no_shipped_file_writes_to_the_root_of_a_shared_file_system(path: Path):
+    """Where everybody writes nobody may: the folder is the user's, by a variable."""
+    for partition in yaml.safe_load(path.read_text())["systems"][0]["partitions"]:
+        for name, told in partition.get("extras", {}).get("file_systems", {}).items():
+            own = told.get("node_local") or "path_variable" in told or "$" in told["path"]
+            assert own, f"{path.stem}: {name}"
 
 
 def test_cases_of_another_system_are_surveyed():
