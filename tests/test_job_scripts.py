@@ -1,7 +1,9 @@
-"""What the sites' guides ask of a job script: modules that load, and a queue's least time."""
+"""What the sites' guides ask of a job script: modules that load, the least time of a queue, and
+results where the nodes can write."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from pathlib import Path
@@ -132,3 +134,29 @@ def test_a_short_job_asks_for_the_least_time_of_its_queue(tmp_path: Path) -> Non
     assert "at most 0.08 node-hours" in ended.said
     (path,) = tmp_path.glob("results/sessions/*/*/**/rfm_job.sh")
     assert "#PBS -l walltime=0:5:0\n" in path.read_text()
+
+
+# -- where results go ----------------------------------------------------------------------------
+
+
+def test_results_that_nodes_cannot_write_are_no_case(tmp_path: Path) -> None:
+    """As in Summit's home, which its compute nodes only read."""
+    home = tmp_path / "home"
+    foreign.prepare("summit", tmp_path)
+    path = tmp_path / "systems" / "summit.yaml"
+    path.write_text(path.read_text().replace("/ccs/home", str(home)))
+    case = ["-n", "osu_p2p.*test=latency.*placement=on-socket", "-p", "spectrum-mpi", "--tag=.*"]
+    results = {}
+    for name in ("home", "elsewhere"):
+        env = foreign.variables("summit", tmp_path)
+        env["PLUMBLINE_RESULTS"] = str(tmp_path / name / "results")
+        subprocess.run(
+            [str(foreign.BIN / "plumbline"), "run", "--system=summit", *case],
+            env=env, cwd=tmp_path, check=False,
+        )  # fmt: skip
+        (records,) = (tmp_path / name).glob("results/sessions/*/records.jsonl")
+        results[name] = [json.loads(line) for line in records.read_text().splitlines()]
+    assert {record["result"] for record in results["elsewhere"]} == {"pass"}
+    assert {record["result"] for record in results["home"]} == {"skip"}
+    assert all(f"can only read {home}" in record["reason"] for record in results["home"])
+    assert not list(home.glob("**/samples.txt"))

@@ -284,6 +284,7 @@ class Benchmark(rfm.RunOnlyRegressionTest):
             self.topology = topology_of(self.current_partition)
             self.layouts = self.lay_out(self.current_partition, self.topology)
             self.hold_against_nodes()
+            self.check_stage_folder()
             found = provider.find(
                 self.current_environ.extras.get("provider", "path"),
                 self.program,
@@ -398,6 +399,20 @@ class Benchmark(rfm.RunOnlyRegressionTest):
             raise placement.PlacementError(
                 "which rack a node is in is not known: set the partition's extras.rack_pattern"
             )
+
+    def check_stage_folder(self) -> None:
+        """Skips the test case whose stage folder the partition's nodes can only read.
+
+        :raises PlacementError: with the fix.
+        """
+        stage = Path(self.stagedir).resolve()
+        for folder in self.current_partition.extras.get("read_only_on_nodes", []):
+            if stage.is_relative_to(folder):
+                raise placement.PlacementError(
+                    f"the results would go to {stage}, and the compute nodes of "
+                    f"{self.current_partition.fullname} can only read {folder}: set "
+                    f"PLUMBLINE_RESULTS to a folder that they can write"
+                )
 
     def set_tasks(self) -> None:
         """Tells ReFrame, and its launcher already now, how many tasks and nodes there are."""
