@@ -1,8 +1,12 @@
 """HPC Challenge: STREAM, DGEMM, HPL, RandomAccess, FFT, and the network's latency and bandwidth."""
 
 import math
+import re
+import subprocess
+from pathlib import Path
 
 import reframe as rfm
+from plumbline import load, sizing
 from plumbline.check import Benchmark, Figure
 from plumbline.parse import Output, ParseError
 from plumbline.parse.hpcc import KEYS
@@ -13,8 +17,9 @@ class hpcc(Benchmark):
     """One task on every core; all of its sizes follow from the order of HPL's matrix.
 
     ``cache`` makes the matrix the smallest whose STREAM vectors are four times the last-level
-    cache, as STREAM's rules ask, on each task alone; ``memory`` fills 80 % of the memory with it,
-    as HPL is run for a list of systems.
+    cache, as STREAM's rules ask, on each task alone, or smaller where a run would take too long:
+    the condition ``stream_vector`` says which. ``memory`` fills 80 % of the memory with it, as HPL
+    is run for a list of systems.
     """
 
     descr = "HPC Challenge"
@@ -28,6 +33,11 @@ class hpcc(Benchmark):
     #:
     #: :type: :class:`int`
     block = variable(int, value=192)
+
+    #: Order of HPL's matrix; 0 chooses it by ``scale``.
+    #:
+    #: :type: :class:`int`
+    n = variable(int, value=0)
 
     #: hpcc repeats its own measurements, and a run takes minutes.
     num_samples = 1
@@ -48,56 +58,110 @@ class hpcc(Benchmark):
 
     def verify(self, output: Output) -> None:
         # With an input file that it rejects, hpcc runs a problem of its own and exits 0.
-        if output.inputs["HPL_N"] != str(self.order()):
+        if output.inputs["HPL_N"] != str(self.order):
             raise ParseError(
-                f"hpcc ran HPL with N = {output.inputs['HPL_N']}, asked for was {self.order()}: it "
+                f"hpcc ran HPL with N = {output.inputs['HPL_N']}, asked for was {self.order}: it "
                 f"rejected hpccinf.txt"
             )
 
     def prepare(self):
-        self.write_file("hpccinf.txt", self.input_file())
+        self.size_by(sizing.SLOW)
         self.before_sample = ["rm -f hpccoutf.txt"]
         # hpcc writes its report beside it, and appends to one that is there.
         self.after_sample = ["[ ! -f hpccoutf.txt ] || cat hpccoutf.txt >>sample-$sample.out"]
+        if self.shared:
+            # Open MPI yields in each MPI_Test too, of which RandomAccess does millions.
+            self.env_vars["OMPI_MCA_mpi_yield_when_idle"] = "0"
 
-    def order(self) -> int:
-        """Order N of HPL's matrix of doubles, a multiple of its blocks.
+    @run_before("run")
+    def probe(self):
+        """Sizes a run on the machine at hand by its speed, in the moment before it starts: nothing
+        else is measured then. Where a scheduler runs it, this host's speed would say nothing."""
+        if self.on_this_machine and self.scale == "cache" and not self.n:
+            self.size_by(self.speed_here())
 
-        STREAM has three vectors in a task's share of the matrix, so each holds N*N/(3*tasks)
-        numbers of 8 bytes.
-        """
-        memory = self.current_partition.extras.get("memory")
-        if not memory:
-            self.leave_out("the size of the memory is not known: set the partition's extras.memory")
-        largest = math.isqrt(int(0.8 * memory) // 8)
-        if self.scale == "memory":
-            return largest // self.block * self.block
-        cache = self.topology.last_level_cache
-        vector = 4 * cache // 8
-        wanted = math.isqrt(3 * self.num_tasks * vector)
-        if not cache:
+    def size_by(self, speed: sizing.Speed) -> None:
+        """Chooses the order of the matrix, writes the input file, and says how STREAM's vectors
+        compare with the cache."""
+        self.order = self.order_for(speed)
+        self.write_file("hpccinf.txt", self.input_file(self.order, self.num_tasks))
+        in_memory = sizing.vector(self.order, self.num_tasks) >= 4 * self.cache
+        self.conditions = {
+            **self.conditions,
+            "hpl_n": str(self.order),
+            "stream_vector": "memory" if in_memory else "maybe-cache",
+        }
+        if self.on_this_machine:
+            # The limit is for what hangs, not for a prediction that was short.
+            needed = 5 * sizing.seconds(self.order, self.num_tasks, speed)
+            self.sample_seconds = max(self.sample_seconds, math.ceil(needed))
+            self.limit_time(1)
+
+    @property
+    def cache(self) -> int:
+        """Bytes of the last-level cache."""
+        found = self.topology.last_level_cache
+        if not found:
             self.leave_out(
                 "the size of the last-level cache is not known: give the caches in the processor's "
                 "topology of the partition"
             )
-        if wanted > largest:
-            self.leave_out("vectors of four times the last-level cache do not fit the memory")
-        return math.ceil(wanted / self.block) * self.block
+        return found
 
-    def input_file(self) -> str:
+    def order_for(self, speed: sizing.Speed) -> int:
+        """Order N of HPL's matrix of doubles, a multiple of its blocks."""
+        if self.n:
+            return self.n
+        memory = self.current_partition.extras.get("memory")
+        if not memory:
+            self.leave_out("the size of the memory is not known: set the partition's extras.memory")
+        if self.scale == "memory":
+            return int(sizing.largest(memory, 0.8)) // self.block * self.block
+        if self.on_this_machine:
+            return sizing.by_time(self.num_tasks, self.cache, memory, speed, block=self.block)
+        return sizing.by_cache(
+            self.num_tasks, self.cache, memory, speed, self.sample_seconds / 2, self.block
+        )
+
+    def speed_here(self) -> sizing.Speed:
+        """How fast one task is on this machine now: a run of one task takes a second or two."""
+        folder = Path(self.stagedir, "probe")
+        folder.mkdir(exist_ok=True)
+        (folder / "hpccinf.txt").write_text(self.input_file(sizing.SMALLEST, 1), encoding="utf-8")
+        report = folder / "hpccoutf.txt"
+        report.unlink(missing_ok=True)
+        try:
+            subprocess.run(
+                ["env", *(f"{key}={value}" for key, value in self.env_vars.items()),
+                 "OMP_NUM_THREADS=1", self.found.path],
+                cwd=folder, capture_output=True, timeout=120, check=True,
+            )  # fmt: skip
+            text = report.read_text(encoding="utf-8")
+            flops, updates = (
+                float(re.search(rf"^{key}=(\S+)$", text, re.M)[1]) * 1e9
+                for key in ("SingleDGEMM_Gflops", "SingleRandomAccess_GUPs")
+            )
+        except (OSError, subprocess.SubprocessError, TypeError, ValueError):
+            # Whatever is wrong with the program, the run itself will say it.
+            return sizing.SLOW
+        if not (flops > 0 and updates > 0):
+            return sizing.SLOW
+        return sizing.Speed(flops, updates, load.wait(len(self.topology.cores)))
+
+    def input_file(self, order: int, tasks: int) -> str:
         """``hpccinf.txt``: HPL's own input, then PTRANS' (none beyond HPL's sizes)."""
-        rows = max(p for p in range(1, math.isqrt(self.num_tasks) + 1) if self.num_tasks % p == 0)
+        rows = max(p for p in range(1, math.isqrt(tasks) + 1) if tasks % p == 0)
         values = [
             ("HPL.out", "output file"),
             ("8", "device out"),
             ("1", "number of problem sizes"),
-            (self.order(), "N"),
+            (order, "N"),
             ("1", "number of block sizes"),
             (self.block, "NB"),
             ("0", "row-major process mapping"),
             ("1", "number of process grids"),
             (rows, "P"),
-            (self.num_tasks // rows, "Q"),
+            (tasks // rows, "Q"),
             ("16.0", "threshold"),
             ("1", "number of panel factorizations"),
             ("2", "right-looking"),

@@ -33,6 +33,7 @@ from reframe.utility import nodelist_abbrev
 from plumbline import (
     binding,
     configuration,
+    load,
     parse,
     paths,
     placement,
@@ -274,7 +275,8 @@ class Benchmark(rfm.RunOnlyRegressionTest):
     def limit_time(self, layouts: int) -> None:
         """Sets the job's time limit by its runs."""
         runs = (self.num_samples + self.num_warmups) * layouts
-        self.time_limit = f"{runs * self.sample_seconds + self.first_sample_seconds + 60}s"
+        seconds = runs * self.sample_seconds + self.first_sample_seconds + 60
+        self.time_limit = f"{math.ceil(seconds * self.slowdown)}s"
 
     @builtins.run_after("setup")
     def place(self):
@@ -307,6 +309,12 @@ class Benchmark(rfm.RunOnlyRegressionTest):
                 raise ReframeError(str(err)) from None
             self.leave_out(str(err))
         self.build = found.build
+        self.found = found
+        if self.shared:
+            # One sample tells as little as five would, and takes a machine's time that others use.
+            self.num_samples, self.num_warmups = 1, 0
+            self.env_vars.update(load.YIELDING)
+            self.conditions = {"busy": "yes", **self.conditions}
         self.limit_time(len(self.layouts))
         self.time_limit = max(self.time_limit, extras.get("least_time", 0))
         self.set_tasks()
@@ -373,6 +381,26 @@ class Benchmark(rfm.RunOnlyRegressionTest):
                     f"containers often forbid it: start this one with --cap-add=SYS_NICE, or "
                     f"measure outside it"
                 )
+
+    @property
+    def on_this_machine(self) -> bool:
+        """Whether the job runs here and now, beside whatever else does."""
+        partition = self.current_partition
+        here = partition is not None and partition.scheduler.is_local
+        return here and configuration.ON_NODE not in os.environ and not self.is_dry_run()
+
+    @property
+    def shared(self) -> bool:
+        """Whether the job's cores have other processes too, so that its figures tell little."""
+        if not self.on_this_machine:
+            return False
+        wanted = self.layout.num_tasks * (self.layout.num_cpus_per_task or 1)
+        return load.shared(wanted, len(self.topology.cores))
+
+    @property
+    def slowdown(self) -> float:
+        """How many times longer the job may take for what else runs beside it."""
+        return load.slowdown(len(self.topology.cores)) if self.on_this_machine else 1.0
 
     @property
     def under(self) -> str:

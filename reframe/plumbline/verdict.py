@@ -5,6 +5,7 @@ What :class:`plumbline.check.Benchmark` does in ReFrame's performance phase.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import TYPE_CHECKING
 
@@ -30,7 +31,19 @@ def judge(check: Benchmark) -> dict[Figure, Judgement]:
         figure: references().judge(check.case_of(figure), figure.metric, figure.size, values)
         for figure, values in check.samples.items()
     }
+    if check.shared:
+        return {figure: _of_shared(judged) for figure, judged in judgements.items()}
     return {figure: outcome.waived(check, figure, judged) for figure, judged in judgements.items()}
+
+
+def _of_shared(judged: Judgement) -> Judgement:
+    """A figure of cores that other processes had too: measured, and compared with nothing."""
+    if judged.verdict not in ("pass", "fail"):
+        return judged
+    reason = "the cores were shared with other processes: measure again when the machine is idle"
+    return dataclasses.replace(
+        judged, verdict="not-asserted", bounds=None, near=False, reason=reason
+    )
 
 
 def tell_reframe(check: Benchmark) -> dict[str, dict[str, tuple]]:
