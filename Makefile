@@ -83,8 +83,12 @@ $(VENV)/complete: requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { \
 	    test "$$(id -u)" = 0 && apt-get update -q && apt-get install -qy python3-venv; } || { \
 	    echo "plumbline: $(PYTHON) has no venv: apt-get install python3-venv" >&2; exit 2; }
-	@echo "plumbline: setting up $(VENV)"
+	@echo "plumbline: setting up $(VENV): about a minute, more on a busy machine"
 	@$(PYTHON) -m venv --clear $(VENV)
-	@$(BIN)/python -m pip --disable-pip-version-check install -q --require-hashes -r requirements.lock
+	@# pip prints a line or more for each package; a line for every tenth is enough to see that it goes on.
+	@bash -o pipefail -c '$(BIN)/python -m pip --disable-pip-version-check install --progress-bar off \
+	    --require-hashes -r requirements.lock | awk -v all="$$(grep -c "^[a-z].*==" requirements.lock)" \
+	    "/^Collecting/ && ++n % 10 == 0 {print \"plumbline: package \" n \" of \" all; fflush()} \
+	     /^Installing/ {print \"plumbline: unpacking them\"; fflush()}"'
 	@$(BIN)/python -m pip --disable-pip-version-check install -q --no-deps --no-build-isolation -e .
 	@touch $@

@@ -43,6 +43,7 @@ class hpcc(Benchmark):
     num_samples = 1
     num_warmups = 0
     sample_seconds = 600
+    usual_seconds = 60
 
     @run_after("init")
     def classify(self):
@@ -120,7 +121,7 @@ class hpcc(Benchmark):
         if self.on_this_machine:
             return sizing.by_time(self.num_tasks, self.cache, memory, speed, block=self.block)
         return sizing.by_cache(
-            self.num_tasks, self.cache, memory, speed, self.sample_seconds / 2, self.block
+            self.num_tasks, self.cache, memory, speed, self.sample_seconds, self.block
         )
 
     def speed_here(self) -> sizing.Speed:

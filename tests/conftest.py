@@ -203,6 +203,9 @@ class Testbed:
             "PLUMBLINE_REFERENCE": str(self.reference),
             "PLUMBLINE_RESULTS": str(self.results),
             "PLUMBLINE_SCRATCH": str(self.scratch),
+            # Each test system is a host of its own, and an idle one.
+            "PLUMBLINE_LOCKS": str(self.home),
+            "PLUMBLINE_OTHERS": "0",
             "PLUMBLINE_SPACK_ENV": str(self.folder / "spack-env"),
             "RFM_CONFIG_FILES": str(ROOT / "reframe" / "settings.py"),
             "RFM_COLORIZE": "0",

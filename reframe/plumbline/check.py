@@ -148,6 +148,11 @@ class Benchmark(rfm.RunOnlyRegressionTest):
     #: :type: :class:`int`
     sample_seconds = builtins.variable(int, value=60)
 
+    #: Seconds that all samples together take on an idle machine, roughly, for an estimate.
+    #:
+    #: :type: :class:`int`
+    usual_seconds = builtins.variable(int, value=4)
+
     #: Seconds that the first sample may take beside the others' (a validation).
     #:
     #: :type: :class:`int`

@@ -151,7 +151,7 @@ def of_task(session, task, result: str) -> dict:
         "tags": sorted(check.tags),
         "nodes": _nodes_of(check),
         "jobid": str(check.job.jobid) if check.job and check.job.jobid else None,
-        "seconds": {"total": task.duration("total"), "samples": getattr(check, "sample_times", [])},
+        "seconds": _seconds(task),
     }
     # A check that is not Plumbline's has none of these, one that ended early not all.
     for name in ("benchmark", "program", "version", "placement", "conditions", "build", "hosts"):
@@ -178,6 +178,17 @@ def of_task(session, task, result: str) -> dict:
     judgements = getattr(check, "judgements", {})
     fields["foms"] = [_fom(check, figure, judged) for figure, judged in judgements.items()]
     return fields
+
+
+def _seconds(task) -> dict:
+    """How long a case took, without the time that it waited for its turn or in a queue."""
+    samples = getattr(task.check, "sample_times", [])
+    stages = [task.duration(stage) or 0 for stage in ("setup", "sanity", "performance")]
+    ran = task.duration("run_complete") or 0
+    if not task.testcase.partition.scheduler.is_local:
+        # From submission to end; of the part in which the job ran, the samples are known.
+        ran = min(ran, sum(samples))
+    return {"total": sum(stages) + ran, "samples": samples}
 
 
 def _fom(check, figure: parse.Figure, judged) -> dict:

@@ -7,10 +7,13 @@
 ``PLUMBLINE_SPACK_ENV``   folder of the Spack environments (default: ``spack-env/``)
 ``PLUMBLINE_TOOLS``       install root of the providers (default: ``.tools/``)
 ``PLUMBLINE_SCRATCH``     scratch folder of the system ``local`` (default: ``/var/tmp``)
+``PLUMBLINE_LOCKS``       folder of the lock that this host's sessions share (default:
+                          ``/run/lock`` where every user may write there, or else ``/tmp``)
 ========================  ==========================================================
 """
 
 import os
+import stat
 from pathlib import Path
 
 #: The project's root folder: the package is always installed in place.
@@ -51,3 +54,12 @@ def tools() -> Path:
 def scratch() -> Path:
     """Scratch folder of the system ``local``."""
     return _folder("PLUMBLINE_SCRATCH", "/var/tmp")
+
+
+def locks() -> Path:
+    """Folder of the lock that all of this host's sessions share, the same for every user."""
+    usual = Path("/run/lock")
+    shared = stat.S_IWOTH | stat.S_ISVTX
+    if not usual.is_dir() or usual.stat().st_mode & shared != shared:
+        usual = Path("/tmp")
+    return _folder("PLUMBLINE_LOCKS", str(usual))

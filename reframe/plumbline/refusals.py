@@ -11,11 +11,11 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-import fasteners
 import reframe.core.runtime as rt
 
 from plumbline import configuration, host, paths, reference, system, waivers
 from plumbline.errors import Fault
+from plumbline.hostlock import NAME, Held, HostLock
 from plumbline.table import SITE
 
 
@@ -97,48 +97,25 @@ def hold_host(named: bool) -> str:
     return ""
 
 
-def claim_machine(testcases, name: str) -> fasteners.InterProcessLock | None:
-    """Two sessions that measure on one machine would measure each other. On a node of a sweep
-    its job has the node for itself, and shares the results' folder with the others.
+def claim_machine(testcases, name: str) -> HostLock | None:
+    """Two sessions that measure on one machine would measure each other, whichever checkout, user
+    or results folder they are of. On a node of a sweep its job has the node for itself.
 
     :arg name: the session's, which another one that starts is told.
     :returns: the lock, or ``None`` where nothing is measured on this machine.
     :raises Fault: if another session has it; it is named.
-    :raises OSError: if the results folder cannot be written.
-    :raises threading.ThreadError: if its file system has no locks.
     """
     if configuration.ON_NODE in os.environ:
         return None
     if not any(testcase.partition.scheduler.is_local for testcase in testcases):
         return None
-    path = paths.results() / "measuring.lock"
-    lock = fasteners.InterProcessLock(path)
-    if not lock.acquire(blocking=False):
-        holder = _holder()
-        told = holder.read_text().strip() if holder.exists() else "that is starting"
-        raise Fault(
-            f"{path}: session {told} measures on this machine; two at once would measure each "
-            f"other: wait until it has ended"
-        )
     try:
-        _holder().write_text(f"{name} (process {os.getpid()})")
-    except OSError:
-        release_machine(lock)
-        raise
-    return lock
-
-
-def release_machine(lock: fasteners.InterProcessLock) -> None:
-    """Lets other sessions measure on this machine."""
-    # On a disk that turned read-only it stays, and names a process that is gone.
-    with contextlib.suppress(OSError):
-        _holder().unlink(missing_ok=True)
-    lock.release()
-
-
-def _holder() -> Path:
-    """Beside the lock: closing a file of its own would let go of a process' lock on it."""
-    return paths.results() / "measuring.holder"
+        return HostLock(f"{name} (process {os.getpid()}, results {paths.results()})")
+    except Held as held:
+        raise Fault(
+            f"session {held or 'of another user'} measures on this machine; two at once would "
+            f"measure each other: wait until it has ended ({paths.locks() / NAME})"
+        ) from None
 
 
 @contextlib.contextmanager

@@ -36,10 +36,12 @@ from plumbline import (
     configuration,
     host,
     leftovers,
+    load,
     lost,
     outcome,
     paths,
     placement,
+    progress,
     record,
     reference,
     refusals,
@@ -112,7 +114,7 @@ def watch(session: Session) -> None:
         self.policy.timeout_expired = session.spent
         # First of all: a case that ReFrame says has ended is in the records already.
         self.policy.task_listeners.insert(0, session)
-        return run_all(self, testcases, restored_cases)
+        return run_all(self, progress.in_order(testcases), restored_cases)
 
     executors.Runner.runall = watched
     # ReFrame sleeps as long as a clock that was set back lies behind, and takes a job for timed out
@@ -170,6 +172,7 @@ class Session(executors.TaskEventListener):
         self._lock = None
         self._running = None
         self._to_judge: set[str] = set()
+        self._progress = progress.Progress({})
         self._began = time.monotonic()
         self._clock = time.time() - self._began
         #: Seconds until it ends, finished or not; no limit if 0.
@@ -213,9 +216,17 @@ class Session(executors.TaskEventListener):
                 "nodes": nodes,
                 "hours": hours,
             }
+        self._progress = progress.Progress(
+            {
+                outcome.key_of(testcase): getattr(testcase.check, "usual_seconds", 0)
+                for testcase in testcases
+                if testcase.partition.scheduler.is_local
+            }
+        )
         queued = sum(min(count, part.max_jobs) for part, count in of_partition.items())
         if not self.dry_run:
             self.notes += _left_out(testcases)
+            self._note_load(testcases)
         print(
             f"plumbline: session {self.name}: {counted(jobs, 'job')}, {queued} queued at once; "
             f"at most {node_hours:.2f} node-hours by their time limits",
@@ -245,7 +256,8 @@ class Session(executors.TaskEventListener):
     def _let_go(self) -> None:
         """Lets others measure on this machine, and deal with the session."""
         if self._lock:
-            refusals.release_machine(self._lock)
+            self._lock.release()
+            self._lock = None
         leftovers.release(self.folder, self._running)
 
     def _found(self, line: str) -> None:
@@ -263,12 +275,28 @@ class Session(executors.TaskEventListener):
                 f"of their clocks, which is not the one in which they ran"
             )
 
+    def _note_load(self, testcases) -> None:
+        """Says at once, and again at the end, that this machine has something else to do."""
+        cores = len(os.sched_getaffinity(0))
+        here = any(testcase.partition.scheduler.is_local for testcase in testcases)
+        if here and configuration.ON_NODE not in os.environ and load.shared(cores, cores):
+            self._found(
+                f"this machine is busy: {load.told(cores)}. It is measured once instead of several "
+                f"times, takes longer, and its figures are marked and compared with nothing"
+            )
+
     # -- as each case ends ------------------------------------------------------------------
 
     def on_task_setup(self, task):
         """A case is being set up: nothing to keep."""
 
-    on_task_run = on_task_compile = on_task_compile_exit = on_task_setup
+    on_task_compile = on_task_compile_exit = on_task_setup
+
+    def on_task_run(self, task):
+        """A case has started."""
+        line = self._progress.starts(outcome.key_of(task.testcase), task.check.display_name)
+        if line and not self.dry_run:
+            print(f"plumbline: {line}", flush=True)
 
     def on_task_exit(self, task):
         """A case has run, and is to be judged next."""
@@ -289,6 +317,12 @@ class Session(executors.TaskEventListener):
             self.notes.append(f"{task.info()}: cleanup: {what(*task.exc_info)}")
         else:
             self.keep(task, outcome.result_of(task.exc_info[1]))
+            now, cores = os.getloadavg()[0], len(os.sched_getaffinity(0))
+            if "job timed out" in str(task.exc_info[1]) and now > cores:
+                self.notes.append(
+                    f"{task.check.display_name} ran into its time limit while the load of this "
+                    f"machine was {now:.1f} on {cores} cores: run it again when it is idle"
+                )
 
     def on_task_skip(self, task):
         self.keep(task, "skip")

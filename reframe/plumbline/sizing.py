@@ -1,4 +1,4 @@
-"""The size of HPC Challenge: how long a run takes for an order of HPL's matrix, and which to choose.
+"""The size of HPC Challenge: how long a run takes for an order of HPL's matrix, and which to take.
 
 hpcc 1.5 has no switch for its parts: ``HPCC_Init`` (``src/io.c``) sets every ``Run...`` to 1, and
 all sizes follow from the order N. With N and P tasks, a task's share is M = 8 N²/P bytes, and
@@ -106,20 +106,23 @@ def largest(memory: int, part: float) -> float:
 def by_time(
     tasks: int, cache: int, memory: int, speed: Speed, budget: float = BUDGET, block: int = 192
 ) -> int:
-    """The order for a run within a budget of seconds: a rung of the ladder, the smallest that
-    STREAM's rules take, or else the largest that is predicted to keep to budget and memory.
+    """The order for a run within a budget of seconds: the smallest that STREAM's rules take, or
+    else the largest rung of the ladder that is predicted to keep to budget and memory.
 
     :arg cache: bytes of the last-level cache.
     :arg memory: bytes of the machine's memory.
     """
-    order = SMALLEST
-    while (
-        order < enough(cache, tasks)
-        and 2 * order <= largest(memory, MEMORY)
-        and seconds(2 * order, tasks, speed) <= budget
-    ):
-        order *= 2
-    return math.ceil(order / block) * block
+    needed, chosen = multiple(enough(cache, tasks), block), multiple(SMALLEST, block)
+    rungs = (multiple(SMALLEST * 2**rung, block) for rung in range(1, 20))
+    for order in [*(rung for rung in rungs if rung < needed), needed]:
+        if order <= largest(memory, MEMORY) and seconds(order, tasks, speed) <= budget:
+            chosen = order
+    return chosen
+
+
+def multiple(order: float, block: int) -> int:
+    """The next multiple of HPL's blocks."""
+    return max(1, math.ceil(order / block)) * block
 
 
 def by_cache(
@@ -132,8 +135,7 @@ def by_cache(
     :arg cache: bytes of the last-level cache.
     :arg memory: bytes of a node's memory.
     """
-    order = min(enough(cache, tasks), largest(memory, 0.8) - block)
-    order = max(1, math.ceil(order / block)) * block
+    order = multiple(min(enough(cache, tasks), largest(memory, 0.8) - block), block)
     while order > block and seconds(order, tasks, speed) > budget:
         order -= block
     return order

@@ -1,0 +1,74 @@
+"""The lock that all sessions of a host share."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+from plumbline import hostlock, paths
+from plumbline.errors import Fault
+from plumbline.hostlock import Held, HostLock
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("PLUMBLINE_LOCKS", str(tmp_path))
+    return tmp_path
+
+
+def test_one_at_a_time() -> None:
+    first = HostLock("session one")
+    with pytest.raises(Held, match=r"^session one$"):
+        HostLock("session two")
+    first.release()
+    HostLock("session two").release()
+
+
+def test_released_by_a_process_that_is_killed(folder: Path) -> None:
+    child = os.fork()
+    if child == 0:
+        HostLock("a child that ends without a word")
+        os._exit(0)
+    os.waitpid(child, 0)
+    HostLock("the next").release()
+
+
+def test_every_user_may_lock_it(folder: Path) -> None:
+    mask = os.umask(0o077)
+    try:
+        HostLock("of a careful user").release()
+    finally:
+        os.umask(mask)
+    assert stat.S_IMODE((folder / hostlock.NAME).stat().st_mode) == 0o666
+
+
+@pytest.mark.parametrize("kind", ["link", "second name", "pipe", "folder"])
+def test_what_lies_there_is_not_trusted(folder: Path, kind: str) -> None:
+    victim, path = folder / "victim", folder / hostlock.NAME
+    victim.write_text("precious")
+    make = {
+        "link": lambda: path.symlink_to(victim),
+        "second name": lambda: path.hardlink_to(victim),
+        "pipe": lambda: os.mkfifo(path),
+        "folder": path.mkdir,
+    }
+    make[kind]()
+    with pytest.raises(Fault, match=f"{path}: .*PLUMBLINE_LOCKS"):
+        HostLock("session")
+    assert victim.read_text() == "precious"
+
+
+def test_a_dangling_link_is_not_followed(folder: Path) -> None:
+    (folder / hostlock.NAME).symlink_to(folder / "made")
+    with pytest.raises(Fault):
+        HostLock("session")
+    assert not (folder / "made").exists()
+
+
+def test_its_folder_is_the_same_for_every_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PLUMBLINE_LOCKS")
+    monkeypatch.setenv("TMPDIR", "/nowhere")
+    assert paths.locks() in (Path("/run/lock"), Path("/tmp"))
+    assert paths.locks().stat().st_mode & stat.S_ISVTX

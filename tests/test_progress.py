@@ -1,0 +1,141 @@
+"""What a session says while it runs, the order of its cases, and what else runs on the machine."""
+
+from __future__ import annotations
+
+import os
+import re
+from types import SimpleNamespace as Given
+
+import pytest
+from conftest import CHECKS, Testbed
+from plumbline import load, outcome, progress
+
+
+@pytest.fixture
+def busy(monkeypatch: pytest.MonkeyPatch):
+    """Has so many other processes run."""
+
+    def set_to(others: float) -> None:
+        monkeypatch.setenv(load.OTHERS, str(others))
+        load.others.cache_clear()
+
+    yield set_to
+    load.others.cache_clear()
+
+
+def case(name: str, limit: float | None, local: bool = True, deps: tuple = ()) -> Given:
+    scheduler = Given(is_local=local)
+    return Given(
+        name=name, check=Given(time_limit=limit), partition=Given(scheduler=scheduler), deps=deps
+    )
+
+
+def names(cases: list) -> str:
+    return "".join(case.name for case in cases)
+
+
+def test_short_ones_first() -> None:
+    cases = [case("h", 660.0), case("b", 420.0), case("c", 420.0), case("a", 60.0)]
+    assert names(progress.in_order(cases)) == "abch"
+
+
+def test_a_scheduler_keeps_its_order() -> None:
+    cases = [case("h", 660.0, local=False), case("a", 60.0, local=False)]
+    assert names(progress.in_order(cases)) == "ha"
+
+
+def test_dependencies_keep_their_order() -> None:
+    first = case("h", 660.0)
+    assert names(progress.in_order([first, case("a", 60.0, deps=(first,))])) == "ha"
+
+
+def test_the_rest_follows_what_the_first_took(busy, monkeypatch: pytest.MonkeyPatch) -> None:
+    busy(0)
+    now = 1000.0
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now)
+    told = progress.Progress({"a": 10, "b": 10, "c": 60})
+    assert told.starts("a", "first") == "1 of 3 starts: first; the rest takes about 80 s"
+    now += 30
+    assert told.starts("b", "second") == "2 of 3 starts: second; the rest takes about 4 min"
+    assert told.starts("a", "a retry") == ""
+
+
+def test_a_busy_machine_takes_longer_from_the_start(busy) -> None:
+    busy(10 * os.cpu_count())
+    assert "about 2 min" in progress.Progress({"a": 10}).starts("a", "first")
+
+
+@pytest.mark.parametrize(
+    ("others", "wanted", "cores", "shared"),
+    [(0, 2, 2, False), (0.4, 2, 2, False), (1, 2, 2, True), (10, 2, 64, False), (10, 64, 64, True)],
+)
+def test_when_cores_are_shared(busy, others, wanted, cores, shared) -> None:
+    busy(others)
+    assert load.shared(wanted, cores) is shared
+
+
+def test_who_runs_is_counted() -> None:
+    assert load.running() >= 1
+
+
+def test_the_others_are_those_beside_this_process(busy, monkeypatch) -> None:
+    monkeypatch.delenv(load.OTHERS, raising=False)
+    monkeypatch.setattr(load, "_SECONDS", 0.0)
+    monkeypatch.setattr(load, "running", lambda: 11)
+    load.others.cache_clear()
+    assert load.others() == 10
+
+
+def task(local: bool, **durations: float) -> Given:
+    return Given(
+        check=Given(sample_times=[2.0, 3.0]),
+        testcase=Given(partition=Given(scheduler=Given(is_local=local))),
+        duration=durations.get,
+    )
+
+
+def test_seconds_without_waiting() -> None:
+    """ReFrame's total is from the set-up of all cases to the end of this one."""
+    stages = {"total": 900.0, "setup": 1.0, "sanity": 0.5, "performance": 0.5}
+    assert outcome._seconds(task(True, run_complete=6.0, **stages))["total"] == 8.0
+    # From submission on: ten minutes in the queue.
+    assert outcome._seconds(task(False, run_complete=606.0, **stages))["total"] == 7.0
+
+
+PINGPONG = ["-n", "imb_p2p.*PingPong"]
+
+
+def test_a_busy_machine_is_marked_and_not_red(testbed: Testbed) -> None:
+    testbed.environment("one", "imb")
+    testbed.refer(
+        {"id": "out", "toolchain": "one", "benchmark": "imb", "metric": "pingpong_latency",
+         "placement": "on-socket", "message_size": 8, "value": 0.1, "unit": "us"}
+    )  # fmt: skip
+    idle = testbed.plumbline("run", *PINGPONG)
+    assert idle.code == 1
+    assert "busy" not in idle.records[0]["conditions"]
+    busy = testbed.plumbline("run", *PINGPONG, PLUMBLINE_OTHERS=10)
+    assert busy.code == 0, busy.said
+    (fields,) = busy.records
+    assert fields["conditions"]["busy"] == "yes" and (fields["samples"], fields["warmups"]) == (
+        1,
+        0,
+    )
+    assert {fom["verdict"] for fom in fields["foms"]} == {"not-asserted"}
+    assert any("shared" in fom["reason"] for fom in fields["foms"])
+    script = next(busy.session.glob("output/**/rfm_job.sh")).read_text()
+    assert "export MPIR_CVAR_ENABLE_HEAVY_YIELD=1" in script and "-iter_policy off" in script
+    # Said before the first case starts, and again at the end.
+    assert busy.out.count("10.0 other processes") == 2
+    strict = testbed.plumbline("run", "--strict", *PINGPONG, PLUMBLINE_OTHERS=10)
+    assert strict.code == 1
+
+
+def test_says_what_starts_and_hpcc_is_last(testbed: Testbed) -> None:
+    testbed.environment("one")
+    testbed.write(max_jobs=1)
+    done = testbed.plumbline("run", "-n", "imb_p2p.*PingPong|hpcc|fio", "-S", "fio.size=8")
+    said = re.findall(r"^plumbline: (\d) of 4 starts: (\w+)", done.out, re.M)
+    assert [number for number, _ in said] == ["1", "2", "3", "4"]
+    assert said[-1][1] == "hpcc"
+    assert testbed.reframe("-c", CHECKS, "-l").out.count("starts:") == 0

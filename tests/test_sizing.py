@@ -1,0 +1,80 @@
+"""The size of HPC Challenge, over machines of every kind."""
+
+from __future__ import annotations
+
+import itertools
+import re
+
+import pytest
+from conftest import STANDINS
+from plumbline import sizing
+
+GIB, MIB = 2**30, 2**20
+
+#: From a virtual machine's reference BLAS to a fast core, and a fast one with ten processes beside.
+SPEEDS = {
+    "reference BLAS": sizing.Speed(1e9, 0.1e9),
+    "slow": sizing.SLOW,
+    "fast": sizing.Speed(56e9, 1.3e9),
+    "busy": sizing.Speed(56e9 / 6, 1.3e9 / 6, wait=0.02),
+}
+MACHINES = [
+    pytest.param(
+        cores, memory * GIB, cache * MIB, name, id=f"{cores}x{memory}GiB-{cache}MiB-{name}"
+    )
+    for cores, memory, cache, name in itertools.product(
+        (2, 4, 64), (4, 24, 512), (8, 32, 260, 1024), SPEEDS
+    )
+]
+
+
+@pytest.mark.parametrize(("cores", "memory", "cache", "speed"), MACHINES)
+def test_of_every_machine(cores: int, memory: int, cache: int, speed: str) -> None:
+    """A run ends in time, fits, has a size that another day's probe gives too, and is no larger
+    than STREAM's rules need."""
+    order = sizing.by_time(cores, cache, memory, SPEEDS[speed])
+    took = sizing.seconds(order, cores, SPEEDS[speed])
+    smallest = order == sizing.SMALLEST
+    assert took <= sizing.BUDGET or (smallest and took <= 2 * sizing.BUDGET)
+    assert 8 * order**2 <= memory / 2
+    needed = sizing.multiple(sizing.enough(cache, cores), 192)
+    assert order % 192 == 0 and order in [needed, *(sizing.SMALLEST * 2**k for k in range(10))]
+    assert smallest or order <= needed
+
+
+def test_stream_is_of_memory_where_there_is_time() -> None:
+    order = sizing.by_time(2, 32 * MIB, 24 * GIB, SPEEDS["fast"])
+    assert sizing.vector(order, 2) >= 4 * 32 * MIB
+    order = sizing.by_time(2, 260 * MIB, 24 * GIB, SPEEDS["fast"])
+    assert sizing.vector(order, 2) < 4 * 260 * MIB
+
+
+@pytest.mark.parametrize("factor", [0.8, 1.25])
+def test_a_probe_of_another_day_gives_the_same_size(factor: float) -> None:
+    speed = SPEEDS["fast"]
+    other = sizing.Speed(speed.flops * factor, speed.updates * factor)
+    assert {sizing.by_time(2, 260 * MIB, 24 * GIB, each) for each in (speed, other)} == {7680}
+
+
+def test_of_the_captured_run() -> None:
+    """The sizes that hpcc 1.5 printed itself follow from its N as they do here."""
+    text = (STANDINS / "outputs" / "hpcc.out").read_text()
+    said = {key: int(value) for key, value in re.findall(r"^(\w+)=(\d+)$", text, re.M)}
+    order, tasks = said["HPL_N"], said["CommWorldProcs"]
+    assert sizing.table(order, tasks) == said["RandomAccess_N"]
+    assert sizing.vector(order, tasks) // 8 == said["STREAM_VectorSize"]
+    assert (sizing.share(order, tasks) / 24) ** 0.5 == pytest.approx(said["DGEMM_N"], abs=2)
+
+
+def test_of_a_measured_run() -> None:
+    """N = 10,176 on two idle cores at 56 Gflop/s took 57 s."""
+    assert sizing.seconds(10176, 2, SPEEDS["fast"]) == pytest.approx(57, rel=0.2)
+
+
+def test_on_a_scheduled_system_what_is_declared_decides() -> None:
+    fits = sizing.by_cache(36, 20 * MIB, 128 * GIB, sizing.SLOW, budget=600)
+    assert sizing.vector(fits, 36) >= 4 * 20 * MIB
+    slow = sizing.by_cache(2, GIB, 128 * GIB, sizing.SLOW, budget=300)
+    assert sizing.seconds(slow, 2, sizing.SLOW) <= 300 and slow % 192 == 0
+    small = sizing.by_cache(2, GIB, 4 * GIB, sizing.Speed(1e13, 1e13), budget=300)
+    assert 8 * small**2 <= 0.8 * 4 * GIB
