@@ -102,6 +102,10 @@ def test_two_sessions_at_once(running: Running):
     assert second.sessions == []
     plain = testbed.reframe("-c", CHECKS, "-r", *PINGPONG, "-p", "quick")
     assert plain.code == 2 and first.name in plain.err
+    # Nor of another checkout, whose results are elsewhere: the lock is the host's.
+    elsewhere = {"PLUMBLINE_RESULTS": testbed.folder / "elsewhere"}
+    other = testbed.plumbline("run", *PINGPONG, "-p", "quick", **elsewhere)
+    assert other.code == 2 and first.name in other.err, other.said
     # What measures nothing may run beside it.
     assert testbed.reframe("-c", CHECKS, "-l").code == 0
     release.touch()
