@@ -132,11 +132,7 @@ class hpcc(Benchmark):
         report = folder / "hpccoutf.txt"
         report.unlink(missing_ok=True)
         try:
-            subprocess.run(
-                ["env", *(f"{key}={value}" for key, value in self.env_vars.items()),
-                 "OMP_NUM_THREADS=1", self.found.path],
-                cwd=folder, capture_output=True, timeout=120, check=True,
-            )  # fmt: skip
+            self.run_here(folder, seconds=120)
             text = report.read_text(encoding="utf-8")
             flops, updates = (
                 float(re.search(rf"^{key}=(\S+)$", text, re.M)[1]) * 1e9

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from types import SimpleNamespace as Given
 
@@ -49,8 +48,7 @@ def test_dependencies_keep_their_order() -> None:
     assert names(progress.in_order([first, case("a", 60.0, deps=(first,))])) == "ha"
 
 
-def test_the_rest_follows_what_the_first_took(busy, monkeypatch: pytest.MonkeyPatch) -> None:
-    busy(0)
+def test_the_rest_follows_what_the_first_took(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1000.0
     monkeypatch.setattr(progress.time, "monotonic", lambda: now)
     told = progress.Progress({"a": 10, "b": 10, "c": 60})
@@ -58,11 +56,6 @@ def test_the_rest_follows_what_the_first_took(busy, monkeypatch: pytest.MonkeyPa
     now += 30
     assert told.starts("b", "second") == "2 of 3 starts: second; the rest takes about 4 min"
     assert told.starts("a", "a retry") == ""
-
-
-def test_a_busy_machine_takes_longer_from_the_start(busy) -> None:
-    busy(10 * os.cpu_count())
-    assert "about 2 min" in progress.Progress({"a": 10}).starts("a", "first")
 
 
 @pytest.mark.parametrize(
@@ -123,6 +116,9 @@ def test_a_busy_machine_is_marked_and_not_red(testbed: Testbed) -> None:
     )
     assert {fom["verdict"] for fom in fields["foms"]} == {"not-asserted"}
     assert any("shared" in fom["reason"] for fom in fields["foms"])
+    # IMB prints hundredths of MB/s.
+    measured = {(fom["metric"], fom["size"]) for fom in fields["foms"]}
+    assert ("pingpong_latency", 1) in measured and ("pingpong_bandwidth", 1) not in measured
     script = next(busy.session.glob("output/**/rfm_job.sh")).read_text()
     assert "export MPIR_CVAR_ENABLE_HEAVY_YIELD=1" in script and "-iter_policy off" in script
     # Said before the first case starts, and again at the end.

@@ -6,8 +6,9 @@ import itertools
 import re
 
 import pytest
-from conftest import STANDINS
+from conftest import STANDINS, Testbed, two_cores
 from plumbline import sizing
+from reframe.utility.cpuinfo import cpuinfo
 
 GIB, MIB = 2**30, 2**20
 
@@ -78,3 +79,34 @@ def test_on_a_scheduled_system_what_is_declared_decides() -> None:
     assert sizing.seconds(slow, 2, sizing.SLOW) <= 300 and slow % 192 == 0
     small = sizing.by_cache(2, GIB, 4 * GIB, sizing.Speed(1e13, 1e13), budget=300)
     assert 8 * small**2 <= 0.8 * 4 * GIB
+
+
+#: Speeds that the stand-in prints of itself: 49 Gflop/s and 1.1 Gupdate/s.
+@pytest.mark.parametrize(
+    ("cache", "options", "conditions"),
+    [
+        # 4 x 8 MiB need N = 5016: the next multiple of the blocks.
+        (8, [], {"hpl_n": "5184", "stream_vector": "memory"}),
+        # As a virtual machine sees the cache of a current server.
+        (260, [], {"hpl_n": "7680", "stream_vector": "maybe-cache"}),
+        (1024, [], {"hpl_n": "7680", "stream_vector": "maybe-cache"}),
+        (1024, ["-S", "hpcc.n=1920"], {"hpl_n": "1920", "stream_vector": "maybe-cache"}),
+    ],
+)
+def test_hpcc_follows_the_probe(testbed: Testbed, cache, options, conditions) -> None:
+    processor = cpuinfo()
+    for level in processor["topology"]["caches"]:
+        if level["type"] == "L3":
+            level["size"] = cache * MIB
+    testbed.environment("one", "hpcc")
+    extras = {
+        "memory": 4 * GIB,
+        "scratch": str(testbed.scratch),
+        "placements": ["full-node"],
+        "usable_cpus": list(two_cores()),
+    }
+    testbed.write(processor=processor, extras=extras)
+    done = testbed.plumbline("run", "-n", "hpcc", *options)
+    assert done.code == 0, done.said
+    said = done.records[0]["conditions"]
+    assert {key: said[key] for key in conditions} == conditions

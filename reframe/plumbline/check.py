@@ -16,6 +16,7 @@ import platform
 import re
 import shlex
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -509,6 +510,19 @@ class Benchmark(rfm.RunOnlyRegressionTest):
             *loop.redirections,
         ]
         self.postrun_cmds = [*loop.after, *self.postrun_cmds]
+
+    def run_here(self, folder: Path, seconds: float) -> None:
+        """Runs the program once on this machine, alone, in the environment that the job has.
+
+        :raises subprocess.SubprocessError: if it fails, or takes longer.
+        """
+        lines = emit_loadenv_commands(self.current_partition.local_env, self.current_environ)
+        variables = {"OMP_NUM_THREADS": "1", **self.env_vars}
+        lines += [f"export {key}={shlex.quote(str(value))}" for key, value in variables.items()]
+        script = "\n".join([*lines, f"exec {shlex.quote(self.found.path)}"])
+        subprocess.run(
+            ["bash", "-c", script], cwd=folder, capture_output=True, timeout=seconds, check=True
+        )
 
     def write_file(self, name: str, text: str) -> None:
         """Writes an input file into the stage folder."""

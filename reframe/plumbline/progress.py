@@ -5,10 +5,7 @@ Where a scheduler runs the cases, nobody knows when they start.
 
 from __future__ import annotations
 
-import os
 import time
-
-from plumbline import load
 
 
 def in_order(testcases: list) -> list:
@@ -50,9 +47,7 @@ class Progress:
             return ""
         now = time.monotonic()
         self._began = self._began or now
-        factor = load.slowdown(os.cpu_count() or 1)
-        if self._expected:
-            factor = (now - self._began) / self._expected
+        factor = (now - self._began) / self._expected if self._expected else 1
         rest = sum(self._rest.values()) * factor
         self._expected += self._rest.pop(case)
         about = f"{rest / 60:.0f} min" if rest >= 90 else f"{max(rest, 1):.0f} s"
