@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
 from types import SimpleNamespace as Given
 
 import pytest
 from conftest import CHECKS, Testbed
 from plumbline import load, outcome, progress
+from plumbline.session import Session
+from reframe.core.exceptions import JobError
 
 
 @pytest.fixture
@@ -135,3 +138,17 @@ def test_says_what_starts_and_hpcc_is_last(testbed: Testbed) -> None:
     assert [number for number, _ in said] == ["1", "2", "3", "4"]
     assert said[-1][1] == "hpcc"
     assert testbed.reframe("-c", CHECKS, "-l").out.count("starts:") == 0
+
+
+@pytest.mark.parametrize(("load_now", "notes"), [(50.0, 1), (0.1, 0)])
+@pytest.mark.parametrize("error", ["job timed out (61.000000s > 60.0s)", "something else"])
+def test_the_load_at_a_time_out(monkeypatch: pytest.MonkeyPatch, load_now, notes, error) -> None:
+    monkeypatch.setattr(os, "getloadavg", lambda: (load_now, 0.0, 0.0))
+    ended = Session("name", dry_run=False, extras={})
+    monkeypatch.setattr(ended, "keep", lambda task, result: None)
+    check = Given(display_name="hpcc")
+    ended.on_task_failure(
+        Given(failed_stage="run", exc_info=(None, JobError(error), None), check=check)
+    )
+    assert len(ended.notes) == (notes if "timed out" in error else 0)
+    assert all("hpcc" in note and "50.0" in note for note in ended.notes)
