@@ -31,6 +31,11 @@ CHECKS = ROOT / "checks"
 STANDINS = ROOT / "tests" / "standins"
 MPICH = ROOT / ".tools" / "mpich" / "bin"
 
+# What runs outside a test system takes this machine for an idle one, and locks it for itself.
+os.environ["PLUMBLINE_OTHERS"] = "0"
+os.environ["PLUMBLINE_LOCKS"] = tempfile.mkdtemp(prefix="plumbline-locks-")
+atexit.register(shutil.rmtree, os.environ["PLUMBLINE_LOCKS"], ignore_errors=True)
+
 #: Longest that a test system's command may take before it is stopped and the test fails.
 PATIENCE = 180
 

@@ -20,7 +20,7 @@ from types import SimpleNamespace
 import fasteners
 import pytest
 from conftest import records_of
-from plumbline import configuration, leftovers, record, refusals
+from plumbline import configuration, hostlock, leftovers, record, refusals
 from plumbline import session as sessions
 from plumbline import slurm as slurm_commands
 from plumbline.errors import Fault
@@ -307,6 +307,8 @@ def test_an_id_that_has_become_another_process_is_not_signalled(
 def begun(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A session that begins in a results folder, up to its plan."""
     monkeypatch.setenv("PLUMBLINE_RESULTS", str(results))
+    # What it locks stays locked until this process ends.
+    monkeypatch.setenv("PLUMBLINE_LOCKS", str(results))
     monkeypatch.setattr(refusals, "hold_host", lambda: None)
     case = SimpleNamespace(partition=SimpleNamespace(scheduler=SimpleNamespace(is_local=True)))
     made = sessions.Session("20261122T000000Z-00000f", dry_run=False, extras={})
@@ -315,12 +317,12 @@ def begun(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_file_system_without_locks_is_told(results: Path, monkeypatch: pytest.MonkeyPatch):
-    def trylock(lock):
+    def flock(file, how):
         raise OSError(errno.ENOLCK, "No locks available")
 
     results.mkdir(exist_ok=True)
-    monkeypatch.setattr(fasteners.InterProcessLock, "trylock", trylock)
-    with pytest.raises(Fault, match=r"cannot be locked.*No locks available.*PLUMBLINE_RESULTS"):
+    monkeypatch.setattr(hostlock.fcntl, "flock", flock)
+    with pytest.raises(Fault, match=r"cannot be locked.*No locks available.*PLUMBLINE_LOCKS"):
         begun(results, monkeypatch)
 
 
