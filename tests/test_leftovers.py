@@ -309,7 +309,7 @@ def begun(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PLUMBLINE_RESULTS", str(results))
     # What it locks stays locked until this process ends.
     monkeypatch.setenv("PLUMBLINE_LOCKS", str(results))
-    monkeypatch.setattr(refusals, "hold_host", lambda: None)
+    monkeypatch.setattr(refusals, "hold_host", lambda named: None)
     case = SimpleNamespace(partition=SimpleNamespace(scheduler=SimpleNamespace(is_local=True)))
     made = sessions.Session("20261122T000000Z-00000f", dry_run=False, extras={})
     made.folder.mkdir(parents=True)
