@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 import yaml
 from conftest import BIN, ROOT, STANDINS, Done, Testbed
-from plumbline import environments, externals, provider, spack
+from plumbline import build, debian, environments, externals, provider, spack
 
 CAPTURES = ROOT / "tests" / "captures" / "spack"
 PINS = yaml.safe_load((ROOT / "spack-env" / "pins.yaml").read_text())
@@ -679,6 +679,82 @@ def test_tools_tell_their_version(tmp_path: Path):
         assert version and version in text
         path.write_text("#!/bin/sh\necho 'segmentation fault'\n")
         assert externals.version_at(package, str(prefix)) is None
+
+
+@pytest.fixture
+def openmpi(tmp_path: Path) -> Path:
+    """A prefix like Debian's: what runs is there, and a wrapper that calls the real compiler with
+    headers and libraries of a folder that another package brings."""
+    bin_ = tmp_path / "bin"
+    bin_.mkdir()
+    run = "#!/bin/sh\necho 'mpirun (Open MPI) 4.1.4'\n"
+    for name in ("mpicc", "mpicxx"):
+        compiler = {"mpicc": "gcc", "mpicxx": "g++"}[name]
+        own = f"-I{tmp_path}/include -L{tmp_path}/lib -lmpi_own"
+        wrapper = f'#!/bin/sh\nexec {compiler} -nostdinc "$@" {own}\n'
+        (bin_ / f"{name}.openmpi").write_text(wrapper)
+    (bin_ / "mpirun.openmpi").write_text(run)
+    for path in bin_.iterdir():
+        path.chmod(0o755)
+    return tmp_path
+
+
+def test_an_mpi_that_only_runs_is_none_to_build_with(openmpi: Path):
+    """`mpirun` and `mpicc` without headers, or without libraries: what Debian's openmpi-bin is
+    without libopenmpi-dev. The compiler's own words say what is missing."""
+    prefix = str(openmpi)
+    assert externals.version_at("openmpi", prefix) == "4.1.4"
+    assert "mpi.h" in externals.untried("openmpi", prefix)
+    (openmpi / "include").mkdir()
+    (openmpi / "include" / "mpi.h").write_text(
+        '#ifdef __cplusplus\nextern "C"\n#endif\nint MPI_Init(int *, char ***);\n'
+    )
+    assert "cannot find -lmpi_own" in externals.untried("openmpi", prefix)
+    (openmpi / "lib").mkdir()
+    source = openmpi / "mpi.c"
+    source.write_text("int MPI_Init(int *n, char ***v) { return n || v; }\n")
+    library = openmpi / "lib" / "libmpi_own.so"
+    subprocess.run(["gcc", "-shared", "-fPIC", source, "-o", library], check=True)
+    assert externals.untried("openmpi", prefix) is None
+    (openmpi / "bin" / "mpicxx.openmpi").unlink()
+    assert externals.untried("openmpi", prefix) == f"no {openmpi}/bin/mpicxx.openmpi"
+
+
+def test_what_cannot_be_built_with_is_installed_or_named(
+    openmpi: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("PATH", f"{openmpi}/bin:{os.environ['PATH']}")
+    monkeypatch.setattr(externals, "version_at", lambda name, prefix: (
+        "4.1.4" if name != "openmpi" or prefix == str(openmpi) else None
+    ))  # fmt: skip
+    assert "mpi.h" in externals.lacking("openmpi")["openmpi"]
+    assert "libopenmpi-dev" in externals.packages_of(["openmpi"])
+    monkeypatch.setenv("PLUMBLINE_TOOLS", str(tmp_path / "tools"))
+    monkeypatch.setattr(debian, "can_install", lambda: True)
+    asked = []
+
+    def install(packages: list[str], log: Path, say) -> bool:
+        asked.extend(packages)
+        return False
+
+    monkeypatch.setattr(debian, "install", install)
+    here = environments.Environment("local", "openmpi")
+    with pytest.raises(
+        spack.Fault, match=r"(?s)openmpi \(.*mpi\.h.*libopenmpi-dev.*it failed here"
+    ):
+        build._equip(here, print)
+    assert "libopenmpi-dev" in asked
+
+
+def test_external_mpi_of_a_lock_must_build(openmpi: Path, tmp_path: Path):
+    lock = json.loads(json.dumps(LOCK))
+    lock["concrete_specs"]["m" * 32] = lock["concrete_specs"]["g" * 32] | {
+        "name": "openmpi", "version": "4.1.4", "external": {"path": str(openmpi), "module": None},
+    }  # fmt: skip
+    path = tmp_path / "spack.lock"
+    path.write_text(json.dumps(hashed(lock)))
+    told = " ".join(externals.faults(environments.read_lock(path)))
+    assert "external openmpi@4.1.4: cannot be built with:" in told
 
 
 def test_detected_settings_are_spacks():

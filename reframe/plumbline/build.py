@@ -235,13 +235,18 @@ def _equip(environment: Environment, say: Callable[[str], None]) -> None:
     :raises Fault: naming what is still missing.
     """
     lacking = externals.lacking(environment.toolchain)
+    failed = ""
     if lacking and debian.can_install():
-        debian.install(externals.packages_of(lacking), spack.root() / "apt.log", say)
+        log = spack.root() / "apt.log"
+        if not debian.install(externals.packages_of(lacking), log, say):
+            failed = f" (it failed here: see {log})"
         lacking = externals.lacking(environment.toolchain)
     if lacking:
         install = " ".join(debian.command(externals.packages_of(lacking)))
+        told = ", ".join(f"{name} ({why})" if why else name for name, why in lacking.items())
         raise Fault(
-            f"{environment.name}: this machine has no {', '.join(lacking)}; on a Debian: {install}"
+            f"{environment.name}: this machine cannot build with: {told}\n"
+            f"on a Debian: {install}{failed}"
         )
 
 
