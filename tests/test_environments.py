@@ -69,6 +69,17 @@ def test_lock_is_of_the_systems_own_nodes(environment: Environment):
 
 
 @pytest.mark.parametrize("environment", SHIPPED, ids=names)
+def test_every_hash_is_spacks_own_of_what_it_stands_for(environment: Environment):
+    """Spack wrote them, and ours are made without it."""
+    lock = environment.lock()
+    content = json.loads(lock.path.read_text())["concrete_specs"]
+    assert {digest: environments.dag_hash(fields) for digest, fields in content.items()} == {
+        digest: digest for digest in content
+    }
+    assert lock.edited == ()
+
+
+@pytest.mark.parametrize("environment", SHIPPED, ids=names)
 def test_compilers_and_mpi_are_the_sites(environment: Environment):
     """What the site gives is taken as given; only benchmarks and small libraries are built."""
     lock = environment.lock()
@@ -143,13 +154,21 @@ def spoil(path: Path, text: str, other: str) -> None:
     path.write_text(whole.replace(text, other))
 
 
+def restamped(path: Path, text: str, other: str) -> None:
+    """Edits a lock as somebody does who knows of the stamp."""
+    spoil(path, text, other)
+    content = json.loads(path.read_text())
+    content[environments.STAMP]["solution"] = environments.solution(content)
+    path.write_text(json.dumps(content, separators=(",", ":")))
+
+
 HERE = Environment("local", "openmpi")
 
 
 def stale(kept: environments.Lock) -> bool:
     environments._pins.cache_clear()
     try:
-        return not HERE.agrees(kept)
+        return HERE.outdated(kept) is not None
     finally:
         environments._pins.cache_clear()
 
@@ -263,7 +282,19 @@ FAULTS = [
     ),
     (
         lambda tree: spoil(HERE.folder / "spack.lock", '"version":"4.0.0"', '"version":"3.3.0"'),
-        "was made from another manifest",
+        "was edited: the hash of ior@3.3.0 is not",
+    ),
+    (
+        lambda tree: restamped(HERE.folder / "spack.lock", '"openmp":true', '"openmp":false'),
+        "was edited: the hash of comm-scope@0.12.0 is not",
+    ),
+    (
+        lambda tree: restamped(HERE.folder / "spack.lock", '"roots":[', '"roots":[{"hash":"x"},'),
+        "/x, which is not in it",
+    ),
+    (
+        lambda tree: spoil(HERE.folder / "spack.lock", '"spec":"gpcnet', '"spec":"other'),
+        "was edited after it was concretized",
     ),
 ]
 

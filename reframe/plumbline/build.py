@@ -143,7 +143,7 @@ def why_not(environment: Environment) -> str | None:
     folder = spack.folder_of(environment)
     if found.mark.get("lock") != found.lock.sha256:
         return f"Spack environment {environment.name}: {found.lock.path} is not what was installed"
-    if not environment.agrees(found.lock, *_detected(folder)):
+    if environment.outdated(found.lock, *_detected(folder)):
         return (
             f"Spack environment {environment.name} was built from another manifest than "
             f"{environment.manifest} is now"
@@ -286,15 +286,15 @@ def _solve(environment: Environment, folder: Path, log: Path, say: Callable[[str
     """The lock to install from: the tree's where it still says what the manifest does."""
     detected = _detected(folder)
     kept = environment.lock()
-    if kept and environment.agrees(kept, *detected):
+    why = environment.outdated(kept, *detected) if kept else "no lock is kept"
+    if why is None:
         shutil.copy(kept.path, folder / LOCK)
         return kept
     with contextlib.suppress(Fault):
         # Of a build that was cut off.
         own = environments.read_lock(folder / LOCK)
-        if environment.agrees(own, *detected):
+        if environment.outdated(own, *detected) is None:
             return own
-    why = "the kept lock is of another manifest" if kept else "no lock is kept"
     say(f"{environment.name}: {why}: concretizing, which takes a minute")
     return concretize(environment, folder, log, say)
 

@@ -5,6 +5,7 @@ Reads files alone; nothing here runs Spack.
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import functools
 import hashlib
@@ -67,6 +68,7 @@ class Lock:
     :ivar sha256: of the file.
     :ivar solution: SHA-256 of the solution alone, however the file is laid out.
     :ivar stamp: digest of what it was concretized from, and of the solution; empty without one.
+    :ivar edited: what does not have the content that its hash stands for.
     """
 
     path: Path
@@ -75,6 +77,7 @@ class Lock:
     sha256: str
     solution: str
     stamp: dict
+    edited: tuple[str, ...] = ()
 
     def provided(self, node: Node, virtual: str) -> Node | None:
         """What a package has a virtual one from (GCC for ``c``), ``None`` if it needs none."""
@@ -192,10 +195,22 @@ class Environment:
         text = json.dumps(parts, sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()
 
-    def agrees(self, lock: Lock, *detected: Path) -> bool:
-        """Whether a lock was concretized from what the manifest says now, and is unchanged."""
+    def outdated(self, lock: Lock, *detected: Path) -> str | None:
+        """Why a lock is not what the manifest stands for now, ``None`` if it is: it was edited, or
+        concretized from something else.
+
+        :arg detected: further files that the manifest is made to include.
+        :raises Fault: if a file cannot be read.
+        """
+        if lock.edited:
+            told = ", ".join(lock.edited)
+            return f"{LOCK} was edited: the hash of {told} is not the hash of what it says"
+        if lock.stamp and lock.stamp.get("solution") != lock.solution:
+            return f"{LOCK} was edited after it was concretized"
         names = {node.name for node in lock.nodes.values()}
-        return lock.stamp == {"digest": self.digest(names, *detected), "solution": lock.solution}
+        if lock.stamp.get("digest") != self.digest(names, *detected):
+            return f"{LOCK} was made from another manifest, other included files, recipes or pins"
+        return None
 
 
 @functools.cache
@@ -270,13 +285,43 @@ def read_lock(path: Path) -> Lock:
         }
         roots = tuple(root["hash"] for root in content["roots"])
         stamp = dict(content.get(STAMP) or {})
+        edited = tuple(_edited(content))
     except OSError as err:
         raise Fault(f"{path}: {err.strerror}") from None
     except (ValueError, KeyError, TypeError, AttributeError) as err:
         raise Fault(
             f"{path}: no lock of Spack's ({type(err).__name__}: {err}); `plumbline lock` makes it"
         ) from None
-    return Lock(path, roots, nodes, hashlib.sha256(data).hexdigest(), solution(content), stamp)
+    return Lock(
+        path, roots, nodes, hashlib.sha256(data).hexdigest(), solution(content), stamp, edited
+    )
+
+
+def _edited(content: dict) -> Iterator[str]:
+    """What of a lock has not got the content that its hash stands for, or is not there."""
+    specs = content["concrete_specs"]
+    for digest, fields in specs.items():
+        if not digest == fields.get("hash") == dag_hash(fields):
+            yield f"{fields['name']}@{fields['version']}"
+    for needed in [
+        *content["roots"],
+        *(d for f in specs.values() for d in f.get("dependencies", [])),
+    ]:
+        if needed["hash"] not in specs:
+            yield f"/{needed['hash']}, which is not in it"
+
+
+def dag_hash(fields: dict) -> str:
+    """Spack's hash of one package of a lock, which has its dependencies' hashes among its fields.
+
+    As Spack 1.1 makes it (``Spec.spec_hash`` in spec.py): base32 of the SHA-1 of the fields as
+    compact JSON, in their order. Of an external the namespace is no part, since Spack hashes
+    externals (externals.py) before it gives them one.
+    """
+    apart = {"hash", "namespace"} if fields.get("external") else {"hash"}
+    own = {key: value for key, value in fields.items() if key not in apart}
+    text = json.dumps(own, separators=(",", ":"))
+    return base64.b32encode(hashlib.sha1(text.encode()).digest()).decode().lower()
 
 
 def solution(content: dict) -> str:
@@ -467,11 +512,8 @@ def _faults_of(environment: Environment, of_reframe: dict) -> Iterator[str]:
     kept = environment.lock()
     if kept is None:
         yield f"no {LOCK} beside it: plumbline lock {environment.name}"
-    elif not environment.agrees(kept):
-        yield (
-            f"{LOCK} was made from another manifest, other included files, recipes or pins: "
-            f"plumbline lock {environment.name}"
-        )
+    elif why := environment.outdated(kept):
+        yield f"{why}: plumbline lock {environment.name}"
 
 
 def _fixed_paths(value, key: str = "") -> Iterator[str]:
