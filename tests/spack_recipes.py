@@ -75,6 +75,17 @@ def cmake_args(text):
     return spack.builder.create(package).cmake_args()
 
 
+def linker_flags(variants):
+    """What the compiler's wrapper adds to each link of OSU."""
+    spec = concrete(
+        f"osu-micro-benchmarks@=7.4 ~graphing~papi {variants}",
+        openmpi=("/usr", ("mpi",)),
+        cuda=(FOLDERS["cuda"], ()),
+    )
+    injected, _, _ = spec.package.flag_handler("ldflags", [])
+    return injected
+
+
 def wrappers(mpi, folder, names, compiler, prefix):
     (prefix / folder).mkdir(parents=True)
     for name in names:
@@ -97,6 +108,7 @@ scratch = Path(sys.argv[1])
 print("::facts::")  # the recipes print too
 facts = {
     "cmake": {name: cmake_args(text) for name, text in BUILDS.items()},
+    "osu": {name: linker_flags(name) for name in ("~cuda~rocm", "+cuda~rocm cuda_arch=70")},
     "wrappers": {
         name: wrappers(*values, scratch / name.replace(" ", "-"))
         for name, values in WRAPPERS.items()

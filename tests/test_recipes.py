@@ -195,6 +195,14 @@ def test_the_target_is_not_that_of_the_building_machine(facts: dict) -> None:
             assert "-DRELEASE_FLAGS=-O3" in arguments, build
 
 
+def test_osu_is_linked_with_the_toolkits_stub_of_the_driver(facts: dict) -> None:
+    """A login node has no libcuda; no program is to look for it there when it runs."""
+    assert facts["osu"] == {
+        "~cuda~rocm": [],
+        "+cuda~rocm cuda_arch=70": ["-L/site/cuda/lib64/stubs"],
+    }
+
+
 @pytest.mark.parametrize(
     ("mpi", "wanted"),
     [
