@@ -365,6 +365,21 @@ def _mark(environment: Environment, folder: Path, lock: Lock) -> None:
     partial.rename(folder / MARK)
 
 
+def index(say: Callable[[str], None]) -> None:
+    """Has Spack make its index of the packages, which takes minutes the first time.
+
+    Those that start side by side would all wait for one that makes it, and Spack gives up after
+    120 s.
+
+    :raises Fault: if it fails.
+    """
+    logs = spack.root() / "locks"
+    logs.mkdir(exist_ok=True)
+    log = logs / "index.log"
+    log.unlink(missing_ok=True)
+    spack.run(["providers", "mpi"], None, log, say, "Spack's index of its packages")
+
+
 def lock(environment: Environment, say: Callable[[str], None]) -> Solution:
     """Concretizes an environment anew and keeps its lock in the tree.
 

@@ -48,6 +48,7 @@ def lock(names: tuple[str, ...], jobs: int, page: Path | None):
     say(f"{counted(len(wanted), 'environment')}, about a minute each")
     with spack.locked(say):
         spack.bootstrap(say)
+        builder.index(say)
         with ThreadPoolExecutor(jobs) as pool:
             solutions = [solution for solution in pool.map(solve, wanted) if solution]
     if failed:
