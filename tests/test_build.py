@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -52,6 +53,27 @@ LOCK = {
 }
 
 
+def hashed(lock: dict) -> dict:
+    """A lock with Spack's hashes in place of the names that stand for them, the roots' last."""
+    text = json.dumps(lock)
+    roots = [root["hash"] for root in lock["roots"]]
+    for name in sorted(lock["concrete_specs"], key=roots.__contains__):
+        fields = json.loads(text)["concrete_specs"][name]
+        text = text.replace(name, environments.dag_hash(fields))
+    lock = json.loads(text)
+    for digest, fields in lock["concrete_specs"].items():
+        fields["hash"] = digest
+    return lock
+
+
+#: Spack's hash of fio in that solution.
+FIO = hashed(LOCK)["roots"][0]["hash"]
+
+
+#: Spack's commands that do something.
+STARTS = ("concretize", "install", "providers", "uninstall")
+
+
 class Site:
     """A test system whose environment `gcc` takes fio from Spack, and where that lies."""
 
@@ -74,8 +96,8 @@ class Site:
             (git / "HEAD").write_text(pin["commit"] + "\n")
         (self.root / "spack" / "bin").mkdir()
         shutil.copy(STANDINS / "spack" / "spack", self.root / "spack" / "bin" / "spack")
-        lock = testbed.folder / "solution.json"
-        lock.write_text(json.dumps(LOCK))
+        self.solution = testbed.folder / "solution.json"
+        self.solves(LOCK)
         programs = testbed.folder / "programs"
         programs.mkdir()
         for name in ("fio", "replay.sh"):
@@ -83,7 +105,7 @@ class Site:
         self.log = testbed.folder / "spack.log"
         testbed.env |= {
             "PLUMBLINE_TOOLS": str(self.tools),
-            "STANDIN_LOCK": str(lock),
+            "STANDIN_LOCK": str(self.solution),
             "STANDIN_PROGRAMS": str(programs),
             "STANDIN_CAPTURES": str(CAPTURES),
             "STANDIN_LOG": str(self.log),
@@ -97,6 +119,10 @@ class Site:
         compiler = {"spec": "gcc@12.2.0", "extra_attributes": {"compilers": {"c": "/bin/sh"}}}
         packages = {"gcc": {"externals": [compiler]}}
         (self.folder.parent / "externals.yaml").write_text(yaml.safe_dump({"packages": packages}))
+
+    def solves(self, lock: dict) -> None:
+        """What Spack concretizes the manifest to."""
+        self.solution.write_text(json.dumps(hashed(lock)))
 
     def plumbline(self, *words: str, **variables: str) -> Done:
         return self.testbed.plumbline(*words, **variables)
@@ -113,7 +139,7 @@ class Site:
     def starts(self) -> list[str]:
         """What Spack was started for."""
         words = self.log.read_text().split() if self.log.exists() else []
-        return [word for word in words if word in ("concretize", "install", "uninstall")]
+        return [word for word in words if word in STARTS]
 
     def measure(self) -> Done:
         return self.plumbline(
@@ -149,9 +175,9 @@ def test_build_then_measure(site: Site):
     lock = environments.read_lock(site.place / "spack.lock")
     assert record["result"] == "pass"
     assert build["provider"] == "spack"
-    assert build["path"] == str(spack_store(site) / "fio-3.37-fffffff" / "bin" / "fio")
+    assert build["path"] == str(spack_store(site) / f"fio-3.37-{FIO[:7]}" / "bin" / "fio")
     assert (build["environment"], build["spec"]) == (site.name, "fio@3.37")
-    assert (build["hash"], build["lock"]) == ("f" * 32, lock.sha256)
+    assert (build["hash"], build["lock"]) == (FIO, lock.sha256)
     assert (build["compiler"], build["mpi"]) == ("gcc@12.2.0", "none")
     assert build["spack"] == f"{PINS['spack']['tag']} {PINS['spack']['commit']}"
     assert build["packages"] == f"{PINS['packages']['tag']} {PINS['packages']['commit']}"
@@ -282,6 +308,33 @@ def test_failed_build(site: Site, fault: str):
     assert site.measure().records[0]["result"] == "pass"
 
 
+def test_build_that_fails_in_configure_shows_the_compilers_error(tmp_path: Path):
+    """IOR without MPI's headers: Spack points at warnings of autoupdate, and at status 77."""
+    said = (CAPTURES / "partial.out").read_text()
+    stage = tmp_path / "spack-stage-ior"
+    (stage / "spack-src").mkdir(parents=True)
+    shutil.copy(CAPTURES / "ior-config.txt", stage / "spack-src" / "config.log")
+    said = re.sub(r"/site/stage/spack-stage-ior-4\.0\.0-\w+", str(stage), said)
+    failure = spack.Failure(said, "local:openmpi", tmp_path / "build.log")
+    assert list(failure.reasons.values()) == [
+        "osu-micro-benchmarks-7.4: configure: error: C compiler cannot create executables",
+        "ior-4.0.0: configure: C compiler cannot create executables: "
+        "/usr/bin/ld: cannot find -lmpi: No such file or directory",
+        "gpcnet-1.3: network_test.c:17:10: fatal error: mpi.h: No such file or directory",
+    ]
+    assert "autoupdate" not in str(failure)
+    assert str(stage / "spack-build-out.txt") in str(failure)
+
+
+def test_submodule_that_cannot_be_had_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("PLUMBLINE_TOOLS", str(tmp_path))
+    said = (CAPTURES / "nosubmodule.out").read_text()
+    told = spack.explain(said, "local:openmpi", tmp_path / "mirror.log")
+    assert "comm-scope@0.12.0" in told
+    assert "github.com/gabime/spdlog.git" in told
+    assert "submodule path 'thirdparty/libscope/thirdparty/spdlog'" in told
+
+
 def test_mirror_that_lacks_a_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("PLUMBLINE_TOOLS", str(tmp_path))
     said = (CAPTURES / "nodownload.out").read_text()
@@ -289,6 +342,33 @@ def test_mirror_that_lacks_a_source(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert told.startswith("local:mpich: Failed downloads: osu-micro-benchmarks@7.4\n")
     assert "plumbline mirror create" in told
     assert told.endswith(f"see {tmp_path / 'mirror.log'}")
+
+
+def test_one_package_that_fails_takes_nothing_from_the_others(site: Site, monkeypatch):
+    """What built is used; what did not is skipped with the build's own error, and is built by the
+    next build."""
+    lock = json.loads(json.dumps(LOCK))
+    specs = lock["concrete_specs"]
+    specs["n" * 32] = specs["f" * 32] | {"name": "gpcnet", "version": "1.3"}
+    lock["roots"].append({"hash": "n" * 32, "spec": "gpcnet"})
+    site.solves(lock)
+    done = site.build(STANDIN_FAULT="partial")
+    assert done.code == 2
+    assert "gpcnet-1.3: network_test.c:17:10: fatal error: mpi.h: No such file" in done.err
+    assert "built without gpcnet@1.3" in done.err
+    assert "fio@3.37" not in done.err
+    assert site.measure().records[0]["result"] == "pass"
+    for variable in ("PLUMBLINE_TOOLS", "PLUMBLINE_SPACK_ENV"):
+        monkeypatch.setenv(variable, site.testbed.env[variable])
+    # Its checks are there, so that they are seen to be skipped.
+    assert "network_test" in provider.there("spack", site.name)
+    with pytest.raises(
+        provider.NotProvided, match=r"could not be built: gpcnet-1\.3: network_test"
+    ):
+        provider.find("spack", "network_test", environment=site.name)
+    again = site.build()
+    assert "is not complete: gpcnet-1.3: network_test.c" in again.out
+    assert site.starts[:3] == ["concretize", "install", "install"]
 
 
 def test_what_was_built_before_is_not_used_after_a_failed_build(site: Site):
@@ -318,7 +398,25 @@ def test_half_installed(site: Site):
     assert "is not built" in site.measure().records[0]["reason"]
 
 
-@pytest.mark.parametrize("lost", ["fio-3.37-fffffff", "fio-3.37-fffffff/bin/fio"])
+def test_program_changed_after_the_build(site: Site):
+    """It is not measured, `doctor` names it, and a build installs it anew."""
+    assert site.build().code == 0
+    program = spack_store(site) / f"fio-3.37-{FIO[:7]}" / "bin" / "fio"
+    program.write_text(program.read_text() + "# another\n")
+    (record,) = site.measure().records
+    assert record["result"] == "skip"
+    assert f"{program} is not the file that was built" in record["reason"]
+    assert f"plumbline build {site.name}" in record["reason"]
+    told = json.loads(site.plumbline("doctor", "--system=testbed", "--format=json").out)
+    assert f"{program} was changed after it was built" in told["environments"][site.name]
+    again = site.build()
+    assert again.code == 0, again.said
+    assert "was changed after it was built" in again.out
+    assert site.starts[2:] == ["install", "uninstall", "install"]
+    assert site.measure().records[0]["result"] == "pass"
+
+
+@pytest.mark.parametrize("lost", [f"fio-3.37-{FIO[:7]}", f"fio-3.37-{FIO[:7]}/bin/fio"])
 def test_program_lost_after_the_build(site: Site, lost: str):
     """As where old files are purged: the check is skipped, not gone; a build brings it back."""
     assert site.build().code == 0
@@ -359,7 +457,7 @@ def test_tool_changed_after_the_build(site: Site):
     lock["concrete_specs"]["g" * 32] |= {"name": "xl"}
     attributes = lock["concrete_specs"]["g" * 32]["external"]["extra_attributes"]
     attributes["compilers"]["c"] = str(compiler)
-    Path(site.testbed.env["STANDIN_LOCK"]).write_text(json.dumps(lock))
+    site.solves(lock)
     assert site.build().code == 0
     compiler.unlink()
     done = site.build()
@@ -397,10 +495,10 @@ def test_program_of_another_mpi(site: Site, monkeypatch: pytest.MonkeyPatch):
     specs["f" * 32]["dependencies"].append(
         {"name": "mpich", "hash": "m" * 32, "parameters": {"virtuals": ["mpi"]}}
     )
-    Path(site.testbed.env["STANDIN_LOCK"]).write_text(json.dumps(lock))
+    site.solves(lock)
     assert "mpich@12.2.0" in site.build().err
     specs["m" * 32]["version"] = externals.version_at("mpich", "/usr") or pytest.skip("no MPICH")
-    Path(site.testbed.env["STANDIN_LOCK"]).write_text(json.dumps(lock))
+    site.solves(lock)
     shutil.rmtree(site.place)
     assert site.build().code == 0
     for variable in ("PLUMBLINE_TOOLS", "PLUMBLINE_SPACK_ENV"):
@@ -440,13 +538,13 @@ def test_external_that_is_not_there(site: Site):
     lock = json.loads(json.dumps(LOCK))
     compiler = lock["concrete_specs"]["g" * 32]["external"]
     compiler["extra_attributes"]["compilers"]["c"] = "/opt/xl/bin/xlc_r"
-    Path(site.testbed.env["STANDIN_LOCK"]).write_text(json.dumps(lock))
+    site.solves(lock)
     done = site.build()
     assert done.code == 2
     assert "external gcc@12.2.0: /opt/xl/bin/xlc_r not there" in done.err
     assert str(site.folder.parent / "site.yaml") in done.err
     compiler["path"] = "/opt/xl"
-    Path(site.testbed.env["STANDIN_LOCK"]).write_text(json.dumps(lock))
+    site.solves(lock)
     shutil.rmtree(site.place)
     assert "external gcc@12.2.0: /opt/xl is not there" in site.build().err
     assert "install" not in site.starts
@@ -467,6 +565,16 @@ def test_install_root_that_cannot_be_written(site: Site):
     assert done.code == 2
     assert "cannot be written" in done.err
     assert "Traceback" not in done.said
+
+
+def test_locks_at_once_find_the_index_made(site: Site):
+    """Spack's own lock on it gives up after 120 s."""
+    other = site.folder.with_name("other")
+    shutil.copytree(site.folder, other)
+    done = site.plumbline("lock", "-j", "2", "testbed")
+    assert done.code == 0, done.said
+    assert site.starts == ["providers", "concretize", "concretize"]
+    assert (other / "spack.lock").is_file()
 
 
 # -- Spack itself ----------------------------------------------------------------------------------

@@ -1,7 +1,8 @@
 """Builds Spack environments, and makes their locks.
 
-A build works on a copy of the manifest in the install root, so the tree stays as it is. What is
-complete has a mark, ``built.json``; nothing without one is used.
+A build works on a copy of the manifest in the install root, so the tree stays as it is. What can be
+used has a mark, ``built.json``, with the SHA-256 of each program and what could not be built;
+nothing without one is used.
 """
 
 from __future__ import annotations
@@ -54,9 +55,9 @@ _BIN = ("bin", "*/bin", "libexec/osu-micro-benchmarks/mpi/*")
 
 @dataclass(frozen=True)
 class Built:
-    """A complete environment.
+    """An environment that can be used.
 
-    :ivar view: the folder that has all of its programs.
+    :ivar view: the folder that has its programs.
     :ivar lock: what it was installed from.
     :ivar mark: what ``built.json`` says.
     """
@@ -78,7 +79,14 @@ class Built:
                 found[node.hash] = f"{self.view} has no {program} of {node.spec}"
             elif not path.resolve().is_relative_to(self.prefix_of(node)):
                 found[node.hash] = f"{path} does not lead to {self.prefix_of(node)}"
+            elif self.changed(program):
+                found[node.hash] = f"{path.resolve()} was changed after it was built"
         return found
+
+    def changed(self, program: str) -> bool:
+        """Whether a program is another file than the one that was built."""
+        built, path = self.mark["programs"].get(program), program_in(self.view, program)
+        return bool(built and path) and spack.sha256(path) != built
 
     def package_of(self, path: Path) -> tuple[Node, Node | None]:
         """The package that an installed file is of, and its MPI, ``None`` without one.
@@ -122,12 +130,13 @@ def program_in(view: Path, program: str) -> Path | None:
 
 
 def built(environment: Environment) -> Built | None:
-    """A complete environment, ``None`` where it is not built."""
+    """An environment that can be used, ``None`` where it is not built."""
     folder = spack.folder_of(environment)
     try:
         mark = dict(json.loads((folder / MARK).read_text(encoding="utf-8")))
+        mark |= {part: dict(mark[part]) for part in ("programs", "missing")}
         solved = environments.read_lock(folder / LOCK)
-    except (OSError, ValueError, TypeError, Fault):
+    except (OSError, ValueError, TypeError, KeyError, Fault):
         return None
     return Built(folder / "view", solved, mark)
 
@@ -156,15 +165,16 @@ def build(environment: Environment, jobs: int | None, say: Callable[[str], None]
 
     :arg jobs: compilations at once; Spack's own choice if ``None``.
     :returns: whether anything was done.
-    :raises Fault: if it fails; nothing of it is used then.
+    :raises Fault: if it fails, or if a package could not be built; the others are used then.
     """
     with spack.locked(say):
         chosen = spack.mirror()
-        reason = why_not(environment) or _outlived(environment)
+        before = built(environment)
+        reason = why_not(environment) or outlived(environment)
         if reason is None:
             say(f"{environment.name}: is built ({spack.folder_of(environment)})")
             return False
-        say(f"{environment.name}: {reason if built(environment) else 'building'}")
+        say(f"{environment.name}: {reason if before else 'building'}")
         if chosen:
             spack.check(chosen)
         spack.hold_against_room()
@@ -180,32 +190,45 @@ def build(environment: Environment, jobs: int | None, say: Callable[[str], None]
         lock = prepared(environment, folder, log, say)
         _hold_against_machine(environment, lock)
         say(f"{environment.name}: installing {len(lock.roots)} root specs; all of it in {log}")
-        _install(environment, folder, jobs, log, say)
-        now = Built(folder / "view", lock, {})
-        if damaged := now.damaged():
+        failure = _install(environment, folder, jobs, log, say)
+        same = before is not None and before.lock.sha256 == lock.sha256
+        fresh = Built(folder / "view", lock, {"programs": {}})
+        damaged = (Built(fresh.view, lock, before.mark) if same else fresh).damaged()
+        if damaged and not failure:
             # Spack has it in its books, so that it would not install it again.
             say(f"{environment.name}: {'; '.join(damaged.values())}: installing it again")
             again = ["uninstall", "--force", "--yes-to-all", *(f"/{digest}" for digest in damaged)]
             spack.run(again, None, log, say, environment.name)
-            _install(environment, folder, jobs, log, say)
-        if damaged := now.damaged():
+            failure = _install(environment, folder, jobs, log, say)
+            damaged = fresh.damaged()
+        if damaged and not failure:
             told = "; ".join(damaged.values())
             raise Fault(f"{environment.name}: half installed: {told}\nsee {log}")
-        _mark(environment, folder, lock)
-        say(f"{environment.name}: built in {time.monotonic() - began:.0f} s: {folder / 'view'}")
+        if failure and (not damaged or damaged.keys() >= set(lock.roots)):
+            raise failure
+        missing = {digest: failure.reasons.get(digest, why) for digest, why in damaged.items()}
+        _mark(environment, folder, fresh, missing)
+        if failure:
+            specs = ", ".join(lock.nodes[digest].spec for digest in missing)
+            raise Fault(f"{failure}\n{environment.name}: built without {specs}; the rest is used")
+        say(f"{environment.name}: built in {time.monotonic() - began:.0f} s: {fresh.view}")
         return True
 
 
 def _install(
     environment: Environment, folder: Path, jobs: int | None, log: Path, say: Callable[[str], None]
-) -> None:
-    words = ["install", "--only-concrete", "--fail-fast", *([f"-j{jobs}"] if jobs else [])]
+) -> spack.Failure | None:
+    """Installs all that can be; what could not be is no reason to go without the others."""
+    words = ["install", "--only-concrete", *([f"-j{jobs}"] if jobs else [])]
     solved = (folder / LOCK).read_bytes()
     try:
         spack.run(words, folder, log, say, environment.name)
+    except spack.Failure as failure:
+        return failure
     finally:
         # Spack writes the lock anew as it installs, without what it was solved from.
         (folder / LOCK).write_bytes(solved)
+    return None
 
 
 def prepared(environment: Environment, folder: Path, log: Path, say: Callable[[str], None]) -> Lock:
@@ -219,9 +242,11 @@ def prepared(environment: Environment, folder: Path, log: Path, say: Callable[[s
     return _solve(environment, folder, log, say)
 
 
-def _outlived(environment: Environment) -> str | None:
-    """Why what is built is no longer what it was, ``None`` if it is."""
+def outlived(environment: Environment) -> str | None:
+    """Why what is built is not complete, or no longer what it was; ``None`` if it is."""
     found = built(environment)
+    for why in found.mark["missing"].values():
+        return f"Spack environment {environment.name} is not complete: {why}"
     for damage in found.damaged().values():
         return f"Spack environment {environment.name} is damaged: {damage}"
     for fault in externals.faults(found.lock):
@@ -353,11 +378,14 @@ def of_pins() -> dict[str, str]:
     return {name: f"{pin['tag']} {pin['commit']}" for name, pin in environments.pins().items()}
 
 
-def _mark(environment: Environment, folder: Path, lock: Lock) -> None:
+def _mark(environment: Environment, folder: Path, fresh: Built, missing: dict[str, str]) -> None:
+    there = [program for program, node in programs_of(fresh.lock) if node.hash not in missing]
     mark = {
         "environment": environment.name,
         "built": spack.now(),
-        "lock": lock.sha256,
+        "lock": fresh.lock.sha256,
+        "programs": {name: spack.sha256(program_in(fresh.view, name)) for name in there},
+        "missing": missing,
         **of_pins(),
     }
     partial = folder / f"{MARK}.partial"

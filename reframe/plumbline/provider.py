@@ -250,11 +250,19 @@ def _from_spack(program: str, which: Callable[[str], str | None], environment: s
     found = builds.built(known)
     path = builds.program_in(found.view, program)
     if path is None:
-        lost = program in [name for name, _ in builds.programs_of(found.lock)]
-        mend = "it is lost" if lost else f"add its package to {known.manifest}"
+        package = dict(builds.programs_of(found.lock)).get(program)
+        why = f"add its package to {known.manifest}"
+        if package:
+            failed = found.mark["missing"].get(package.hash)
+            why = f"it could not be built: {failed}" if failed else "it is lost"
         raise NotProvided(
-            f"{program} is not in Spack environment {known.name}: {mend}: plumbline build "
+            f"{program} is not in Spack environment {known.name}: {why}: plumbline build "
             f"{known.name}"
+        )
+    if found.changed(program):
+        raise NotProvided(
+            f"{path.resolve()} is not the file that was built (its SHA-256 is not that in "
+            f"{builds.MARK}): plumbline build {known.name}"
         )
     # The installed package itself: a build that goes on beside a session changes the view alone.
     path = path.resolve()

@@ -297,7 +297,7 @@ def run(
     :arg folder: of the environment that it works on.
     :arg log: where its output goes, after what is there.
     :arg what: the failed work, for the message.
-    :raises Fault: if it fails, with Spack's own words, the log's path and the mend.
+    :raises Failure: if it fails, with Spack's own words, the log's path and the mend.
     """
     on = ["-e", str(folder)] if folder else []
     command = [str(checkout("spack") / "bin" / "spack"), *_of_mirror(), *on, *words]
@@ -318,7 +318,7 @@ def run(
         with log.open(encoding="utf-8", errors="replace") as file:
             file.seek(began)
             said = file.read()
-        raise Fault(explain(said, what, log))
+        raise Failure(said, what, log)
 
 
 #: What Spack says -> the mend. The first that matches is told.
@@ -337,35 +337,105 @@ MENDS = (
      "the manifest, its externals and the pinned versions contradict each other"),
 )  # fmt: skip
 
-#: The line of a build's own output that Spack points at.
-_POINTED_AT = re.compile(r"^ +>> +\d+ +(.*)$", re.M)
+
+class Failure(Fault):
+    """Spack failed: what it says of it in a few lines.
+
+    :ivar reasons: hash of each package that could not be installed -> why, in one line.
+    """
+
+    def __init__(self, said: str, what: str, log: Path):
+        super().__init__(explain(said, what, log))
+        self.reasons = {digest: f"{name}: {_words(text)}" for name, digest, text in _failed(said)}
+        for name, digest, cause in _SKIPPED.findall(said):
+            self.reasons.setdefault(digest, f"{name}: needs {cause}, which could not be built")
+
+
+#: Lines of a build's own output that Spack points at; it folds long ones.
+_POINTED_AT = re.compile(r"^ +>> +\d+ +(.*(?:\n {11}(?! ).*)*)", re.M)
+
+#: What such a line has where it is the fault and not a warning that reads like one.
+_FATAL = re.compile(r"\berror: (?!in [`'])|undefined reference|cannot find|CMake Error|Error \d+$")
 
 _STOPPED = "Terminating after first install failure: "
 
+#: Where Spack begins with a package, and where it lists all failures again.
+_BEGINS = re.compile(r"^==> Installing (\S+?)-(\w{32}) .*$", re.M)
+_AGAIN = re.compile(r"^==> Error: (?:\S+-\w{32}: |Installation request failed)", re.M)
+_SKIPPED = re.compile(
+    r"^==> Warning: Skipping build of (\S+)-(\w{32}) since (\S+)-\w{32} failed$", re.M
+)
+
+#: What git says of a submodule that it cannot have (builtin/submodule--helper.c).
+_SUBMODULE = re.compile(r"^fatal: (?!Failed to recurse)(.*submodule path '.*)$", re.M)
+
+#: In autoconf's config.log: what configure stopped with, and what a compiler said that failed.
+_CONFIGURE_STOPPED = re.compile(r"^configure:\d+: error: (?!in [`'])(.*)$", re.M)
+_TRIED = re.compile(
+    r"^configure:\d+: .* >&5\n((?:(?!configure:\d).*\n)+)configure:\d+: \$\? = [1-9]", re.M
+)
+
 
 def explain(said: str, what: str, log: Path) -> str:
-    """What Spack's output says went wrong, in a few lines: its own words, the log and the mend."""
+    """What Spack's output says went wrong, in a few lines for each package: the failed build's own
+    error or else Spack's words, the mend and the log."""
+    lines = []
+    for name, _, text in _failed(said) or [("", "", said)]:
+        lines.append(f"{what}: {f'{name}: ' if name else ''}{_words(text)}")
+        if mend := _mend(text):
+            lines.append(mend)
+        lines += [f"see {path}" for path in _build_log(text)]
+    return "\n".join([*dict.fromkeys(lines), f"see {log}"])
+
+
+def _failed(said: str) -> list[tuple[str, str, str]]:
+    """The packages whose installation failed: name, hash and what Spack said of each."""
+    parts = _BEGINS.split(said)
+    each = zip(parts[1::3], parts[2::3], parts[3::3], strict=True)
+    own = [(name, digest, _AGAIN.split(text)[0]) for name, digest, text in each]
+    return [part for part in own if "==> Error: " in part[2]]
+
+
+def _words(said: str) -> str:
+    """What went wrong with one package, in a line."""
     errors = re.findall(r"^==> Error: (.*(?:\n {4}.*|(?:\n\s*\S+@\S+)+)?)", said, re.M)
-    errors += [match.strip() for match in _POINTED_AT.findall(said)[:1]]
-    told = dict.fromkeys(" ".join(error.removeprefix(_STOPPED).split()) for error in errors)
-    words = "; ".join(error.partition(" File size")[0] for error in told)
-    package = re.findall(r"^==> Installing (\S+?)-\w{32} ", said, re.M)
-    of = f"{package[-1]}: " if package else ""
+    told = [" ".join(error.removeprefix(_STOPPED).split()) for error in errors]
+    told = [error.partition(" File size")[0] for error in told]
+    own = _own_error(said)
+    if own:
+        # That a command failed says nothing beside why.
+        told = [own, *(error for error in told if not error.startswith("ProcessError"))]
+    told += [re.sub(r"'[^']*/spack-src/", "'", line) for line in _SUBMODULE.findall(said)]
+    return "; ".join(dict.fromkeys(told))[:600] or "Spack failed without a word"
+
+
+def _build_log(said: str) -> list[str]:
+    return re.findall(r"^See build log for details:\n +(\S+)", said, re.M)[-1:]
+
+
+def _own_error(said: str) -> str | None:
+    """The error that a build itself ended with: configure's, or the compiler's."""
+    for log in _build_log(said):
+        for path in sorted(Path(log).parent.glob("spack-*/config.log")):
+            text = path.read_text(encoding="utf-8", errors="replace")
+            if stopped := _CONFIGURE_STOPPED.findall(text):
+                tried = [found.splitlines()[0] for found in _TRIED.findall(text)[-1:]]
+                return ": ".join(["configure", stopped[-1].rstrip("."), *tried])
+    pointed = [line.replace("\n" + " " * 11, "") for line in _POINTED_AT.findall(said)]
+    return next(filter(_FATAL.search, pointed), None)
+
+
+def _mend(said: str) -> str:
+    """What to do about it, empty where that is not known."""
     mend = next((text for pattern, text in MENDS if re.search(pattern, said)), "")
     if HOW_TO_GO_ON in mend:
         try:
             chosen = mirror()
         except Fault as err:
-            mend = str(err)
-        else:
-            has_not = "has not got it: make it again with this checkout"
-            mend = f"the mirror in use, {chosen}, {has_not}" if chosen else mend
-    build_log = re.findall(r"^See build log for details:\n +(\S+)", said, re.M)
-    lines = [f"{what}: {of}{(words or 'Spack failed without a word')[:600]}"]
-    if mend:
-        lines.append(mend)
-    lines.append("see " + " and ".join([*build_log[-1:], str(log)]))
-    return "\n".join(lines)
+            return str(err)
+        if chosen:
+            return f"the mirror in use, {chosen}, has not got it: make it again with this checkout"
+    return mend
 
 
 def hold_against_room() -> None:

@@ -1,0 +1,1 @@
+spack -e local/openmpi mirror create --all -d mirror

@@ -1,0 +1,1 @@
+spack -e local/openmpi install --only-concrete
