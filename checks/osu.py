@@ -12,6 +12,7 @@ from plumbline.parameters import (
     variants,
 )
 from plumbline.parse import Output, ParseError
+from reframe.utility import typecheck as typ
 
 #: Tests between two tasks -> the metrics that they print.
 POINT_TO_POINT = {
@@ -68,7 +69,7 @@ class Osu(Benchmark):
     #: Whether the first sample checks what arrives (``-c``).
     #:
     #: :type: :class:`bool`
-    validate = variable(bool, value=True)
+    validate = variable(typ.Bool, value=True)
 
     #: Iterations of each size, after a tenth as many for warm-up; 0 leaves both to OSU.
     #:

@@ -6,10 +6,12 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import foreign
 import pytest
 from conftest import CHECKS, STANDINS, Done, Testbed, two_cores
 
@@ -471,3 +473,18 @@ def test_a_program_that_does_not_start_is_invalid(testbed: Testbed):
     assert fields["result"] == "invalid"
     assert fields["foms"] == []
     assert done.code == 1
+
+
+def test_a_switch_of_a_check_is_switched_off_by_zero(tmp_path: Path):
+    """ReFrame takes any text for true where a variable is Python's own bool. The golden scripts
+    have what is left out here."""
+    foreign.prepare("eagle", tmp_path)
+    command = [foreign.BIN / "reframe", "--system=eagle", "-c", CHECKS, "--dry-run"]
+    done = subprocess.run(
+        [*command, "-S", "validate=0", "-n", "osu_p2p.*test=latency.*off-node"], cwd=tmp_path,
+        env=foreign.variables("eagle", tmp_path), text=True, capture_output=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    (script,) = tmp_path.glob("results/sessions/*/stage/**/rfm_job.sh")
+    assert "osu_latency" in script.read_text()
+    assert "echo -c" not in script.read_text()

@@ -117,12 +117,12 @@ class Benchmark(rfm.RunOnlyRegressionTest):
     #: Whether one process goes through GPUs, their pairs or NUMA domains by itself.
     #:
     #: :type: :class:`bool`
-    one_process = builtins.variable(bool, value=False)
+    one_process = builtins.variable(typ.Bool, value=False)
 
     #: Whether each task of a run prints an output of its own.
     #:
     #: :type: :class:`bool`
-    output_per_task = builtins.variable(bool, value=False)
+    output_per_task = builtins.variable(typ.Bool, value=False)
 
     #: Which of a run's files holds the figures: ``sample-<run>.<suffix>``.
     #:
