@@ -270,7 +270,7 @@ def test_the_other_toolchains_are_built(site: Site):
     done = site.plumbline("build", "testbed")
     assert done.code == 2
     assert "nowhere.yaml is not there" in done.err
-    assert "not built: testbed:aaa" in done.err
+    assert "failed to build: testbed:aaa" in done.err
     assert site.measure().records[0]["result"] == "pass"
 
 
@@ -295,7 +295,7 @@ def test_failed_build(site: Site, fault: str):
     done = site.build(STANDIN_FAULT=fault)
     assert done.code == 2
     log = site.place / "build.log"
-    for words in (*FAULTS[fault], str(log), f"not built: {site.name}"):
+    for words in (*FAULTS[fault], str(log), f"failed to build: {site.name}"):
         assert words in done.err
     assert "Traceback" not in done.said
     others = {word for key, words in FAULTS.items() if key[:4] != fault[:4] for word in words[1:2]}

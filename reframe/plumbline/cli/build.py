@@ -36,4 +36,4 @@ def build(jobs: int | None, names: tuple[str, ...]):
             for line in str(err).splitlines():
                 click.echo(f"plumbline: {line}", err=True)
     if failed:
-        raise Fault(f"not built: {', '.join(failed)}")
+        raise Fault(f"failed to build: {', '.join(failed)}")
