@@ -275,7 +275,11 @@ def test_any_words_reach_the_launcher(
 
 def test_ends_are_read_as_they_were_written(tmp_path: Path) -> None:
     (tmp_path / samples.ENDS).write_text("0 0 10.5 12.75\n1-gpu0 139 1e3 1001\n")
-    assert samples.ends(tmp_path) == {"0": End(0, 2.25), "1-gpu0": End(139, 1.0)}
+    assert samples.ends(tmp_path) == {
+        "0": End(0, 10.5, 12.75),
+        "1-gpu0": End(139, 1000, 1001),
+    }
+    assert samples.ends(tmp_path)["0"].seconds == 2.25
 
 
 def test_no_run_ended(tmp_path: Path) -> None:
@@ -313,3 +317,39 @@ def test_ends_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
     (tmp_path / samples.ENDS).mkdir()
     with pytest.raises(SampleError, match=r"^samples\.txt: "):
         samples.ends(tmp_path)
+
+
+#: A job submitted at 10,000 s and seen to have ended at 10,100 s.
+JOB = (10_000, 10_100)
+
+
+@pytest.mark.parametrize(
+    ("runs", "jumped"),
+    [
+        ([(10_010, 10_020), (10_021, 10_099)], 0),
+        ([(10_010, 10_020), (10_009, 10_030)], 0),  # Rounds of pairs run beside each other.
+        ([(9_710, 9_720), (9_721, 9_800)], 0),  # The node's clock is 290 s slow.
+        ([(10_300, 10_310), (10_320, 10_390)], 0),  # It is 290 s fast.
+        ([(6_410, 6_420), (10_021, 10_099)], 3600),  # It was set right by an hour meanwhile.
+        ([], 0),
+    ],
+)
+def test_runs_of_this_job_are_taken(runs: list[tuple], jumped: float) -> None:
+    ended = {str(number): End(0, *run) for number, run in enumerate(runs)}
+    samples.hold_within(ended, *JOB, jumped)
+
+
+@pytest.mark.parametrize(
+    ("runs", "told"),
+    [
+        ([(9_600, 9_610)], "run 0 began 400 s before"),
+        ([(10_010, 10_020), (9_000, 9_010)], "run 1 began 1000 s before"),
+        ([(10_010, 10_500)], "run 0 ended 400 s after"),
+        # All within what clocks may differ by, and longer than the job was there.
+        ([(9_800, 9_810), (10_050, 10_060)], "span 260 s"),
+    ],
+)
+def test_runs_of_another_job_are_refused(runs: list[tuple], told: str) -> None:
+    ended = {str(number): End(0, *run) for number, run in enumerate(runs)}
+    with pytest.raises(SampleError, match=told):
+        samples.hold_within(ended, *JOB)

@@ -18,6 +18,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
@@ -588,6 +589,11 @@ class Benchmark(rfm.RunOnlyRegressionTest):
         self.samples = self.read_samples()
         return True
 
+    @builtins.run_before("run")
+    def note_start(self):
+        """Keeps when the job was submitted, by two clocks: one of them may be set meanwhile."""
+        self.submitted = time.time(), time.monotonic()
+
     def read_samples(self) -> dict[Figure, list[float]]:
         """The declared figures of every sample that is no warm-up.
 
@@ -632,6 +638,9 @@ class Benchmark(rfm.RunOnlyRegressionTest):
         self.sample_times = [end.seconds for end in ended.values()]
         return ended
 
+            since, ticks = self.submitted
+            now, passed = time.time(), time.monotonic() - ticks
+            samples.hold_within(ended, since, now, jumped=now - since - passed)
     def said_of_job(self) -> str:
         """The last line that the job wrote, and what Slurm says of it, for a message."""
         try:

@@ -232,10 +232,17 @@ def _quoted(words: Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class End:
-    """How a run ended: its exit code, and the seconds it took."""
+    """How a run ended: its exit code, and when it began and ended by its node's clock (seconds
+    since the epoch)."""
 
     status: int
-    seconds: float
+    began: float
+    ended: float
+
+    @property
+    def seconds(self) -> float:
+        """How long it took."""
+        return self.ended - self.began
 
 
 def ends(folder: Path) -> dict[str, End]:
@@ -249,12 +256,53 @@ def ends(folder: Path) -> dict[str, End]:
             name, status, began, done = line.split()
             if name in found:
                 raise ValueError(f"run {name} stands twice")
-            seconds = float(done) - float(began)
-            if not math.isfinite(seconds):
-                raise ValueError(f"run {name} took {seconds} seconds")
-            found[name] = End(int(status), seconds)
+            end = End(int(status), float(began), float(done))
+            if not math.isfinite(end.seconds):
+                raise ValueError(f"run {name} took {end.seconds} seconds")
+            found[name] = end
     except FileNotFoundError:
         return {}
     except (ValueError, OSError) as err:
         raise SampleError(f"{ENDS}: {err}") from None
     return found
+
+
+#: Seconds by which a node's clock may differ from that of the host that submits. MUNGE, by which
+#: Slurm, Flux and PBS know their users, refuses a credential that is 300 s old (MUNGE_DEFAULT_TTL
+#: in its munge_defs.h): jobs do not start on nodes whose clocks differ by more.
+CLOCKS = 300
+
+#: Seconds by which two measurements of the same time may differ by rounding and small clock steps.
+_ROUNDING = 5
+
+
+def hold_within(ended: dict[str, End], since: float, until: float, jumped: float = 0) -> None:
+    """Refuses runs that are not of this job: a file that an earlier job left, or a copied one.
+
+    Two comparisons: by the clock of the host that submitted, within :data:`CLOCKS`; and by
+    durations, which no difference between clocks changes.
+
+    :arg since: when the job was submitted, and ``until`` when it was seen to have ended, both by
+        the submitting host's clock (seconds since the epoch).
+    :arg jumped: seconds by which that clock was set meanwhile.
+    :raises SampleError: naming the run.
+    """
+    slack = CLOCKS + abs(jumped)
+    for name, end in ended.items():
+        for what, at in (("began", end.began), ("ended", end.ended)):
+            early, late = since - at, at - until
+            if max(early, late) > slack:
+                when = "before the job was submitted" if early > 0 else "after the job had ended"
+                raise SampleError(
+                    f"{ENDS}: run {name} {what} {max(early, late):.0f} s {when}: the file is not "
+                    f"of this job, or the node's clock is wrong by more than {CLOCKS} s"
+                )
+    if not ended:
+        return
+    span = max(end.ended for end in ended.values()) - min(end.began for end in ended.values())
+    most = until - since + _ROUNDING + abs(jumped)
+    if span > most:
+        raise SampleError(
+            f"{ENDS}: its runs span {span:.0f} s, and the job had {most:.0f} s in all: runs of "
+            f"another job stand in it"
+        )
