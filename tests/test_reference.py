@@ -56,6 +56,7 @@ REGISTERS = {
         },
         "decides": ["median", "mean", "best", "single", "unstated"],
         "warning": {"near": 0.8, "reason": "most of what is allowed"},
+        "suspicious": {"distances": 2, "times": 1.5, "reason": "too good"},
         "baseline": {"sessions": 3, "noise": 0.15, "alarms": 0.001},
     },
     "foms.yaml": {
@@ -821,6 +822,60 @@ def test_verdict(folder: Path, rows: list, metric: str, samples: list, verdict: 
     judged = refs.judge(CASE, metric, size, samples)
     assert judged.verdict == verdict
     assert (judged.bounds is None) == (not any(decided(refs, CASE, metric, size)))
+
+
+#: Row, metric, samples -> whether it passes and is too good to be credible: more than twice the
+#: distance to its bound away (50 MB/s, 1 us), and half as good again.
+TOO_GOOD = [
+    ({}, "bandwidth", 1499, False),
+    ({}, "bandwidth", 1500, True),
+    ({"spread": "200"}, "bandwidth", 2199, False),
+    ({"spread": "200"}, "bandwidth", 2201, True),
+    ({}, "bandwidth", 940, False),
+    (LATENCY, "latency", 6.67, False),
+    (LATENCY, "latency", 6.66, True),
+    (LATENCY, "latency", 1.0, True),
+    (LATENCY | {"spread": "1.5"}, "latency", 1.1, False),
+    (LATENCY | {"spread": "1.5"}, "latency", 0.9, True),
+]
+
+
+@pytest.mark.parametrize(("row", "metric", "value", "suspicious"), TOO_GOOD)
+def test_a_figure_that_is_too_good(
+    folder: Path, row: dict, metric: str, value: float, suspicious: bool
+) -> None:
+    size = 8 if metric == "latency" else None
+    judged = references(folder, row).judge(CASE, metric, size, [value])
+    assert judged.suspicious == suspicious
+
+
+def test_a_figure_above_its_ceiling_failed_already(folder: Path) -> None:
+    judged = references(folder, {}, PEAK).judge(CASE, "bandwidth", None, [3000.0])
+    assert (judged.verdict, judged.suspicious) == ("above-ceiling", False)
+
+
+#: Row, metric, samples -> those beyond the bound of a single one, of a figure that passes.
+BEYOND = [
+    ({}, "bandwidth", [1000, 100, 1010, 95, 1001], (2, 4)),
+    ({}, "bandwidth", [1000, 951, 2000], ()),
+    ({}, "bandwidth", [100, 100, 1000], ()),  # It fails: its verdict tells of it.
+    (LATENCY, "latency", [10, 10, 100], (3,)),
+    ({"statistic": "best"}, "bandwidth", [100, 1000], (1,)),
+    # A single run of a distribution lies as far as 3 x 2.0 x sqrt(2) off; the mean of three less.
+    (RING, "ring", [10, 10, 18], ()),
+    (RING, "ring", [1, 1, 19], (3,)),
+]
+
+
+@pytest.mark.parametrize(("row", "metric", "samples", "beyond"), BEYOND)
+def test_single_samples_beyond_the_bound(
+    folder: Path, row: dict, metric: str, samples: list[float], beyond: tuple[int, ...]
+) -> None:
+    refs = references(folder, row)
+    judged = refs.judge(CASE, metric, 8 if metric == "latency" else None, samples)
+    assert judged.beyond == beyond
+    nothing = references(folder, row | {"system": "other"})
+    assert nothing.judge(CASE, metric, None, samples).beyond == ()
 
 
 #: Row, metric, single sample -> whether it passes near its bound, with four fifths allowed. The

@@ -56,7 +56,8 @@ def test_a_session_leaves_one_record_for_its_case(measured: Done):
     cpus = [str(cpu) for cpu in two_cores()]
     host = socket.gethostname()
     told = {
-        "schema": 3,
+        "schema": 4,
+        "warnings": [],
         "session": measured.session.name,
         "system": "testbed",
         "partition": "node",
@@ -300,8 +301,14 @@ def test_a_case_that_no_longer_fits_its_system_vanishes(testbed: Testbed):
 def test_strict_misses_a_figure_that_is_no_longer_asserted(testbed: Testbed):
     testbed.environment("disk", "fio")
     rows = [
-        {"id": way, "benchmark": "fio", "metric": f"{way}_bandwidth", "value": 300, "unit": "MB/s"}
-        for way in ("read", "write")
+        {
+            "id": way,
+            "benchmark": "fio",
+            "metric": f"{way}_bandwidth",
+            "value": value,
+            "unit": "MB/s",
+        }
+        for way, value in (("read", 1118), ("write", 1973))
     ]
     testbed.refer(*rows)
     assert testbed.plumbline("lint").code == 0

@@ -44,6 +44,7 @@ from plumbline import (
     samples,
     scratch,
     slurm_jobs,
+    states,
     units,
     verdict,
 )
@@ -205,6 +206,10 @@ class Benchmark(rfm.RunOnlyRegressionTest):
 
     def derive(self, printed: dict[Figure, Fom]) -> Iterable[Fom]:
         """Figures that a run's printed ones make together, such as the mean of two directions."""
+        return ()
+
+    def doubts(self) -> Iterable[states.Notice]:
+        """Warnings of this benchmark's own, about figures that each look well by themselves."""
         return ()
 
     def conditions_at(self, at: str) -> dict[str, str]:
@@ -583,22 +588,23 @@ class Benchmark(rfm.RunOnlyRegressionTest):
             raise ReframeError(f"skipped under strict rules: {reason}")
         self.skip(reason)
 
+    @builtins.run_before("run")
+    def note_start(self):
+        """Keeps when the job was submitted, by two clocks: one of them may be set meanwhile."""
+        self.submitted = time.time(), time.monotonic()
+
     @builtins.sanity_function
     def trusted(self):
         """Every sample ended well, where the placement says, and printed every figure once."""
         self.samples = self.read_samples()
         return True
 
-    @builtins.run_before("run")
-    def note_start(self):
-        """Keeps when the job was submitted, by two clocks: one of them may be set meanwhile."""
-        self.submitted = time.time(), time.monotonic()
-
     def read_samples(self) -> dict[Figure, list[float]]:
         """The declared figures of every sample that is no warm-up.
 
         :raises SanityError: if one run cannot be trusted; its text names the file.
         """
+        self.notices = self.read_stderr()
         ended = self.read_ends()
         figures: dict[Figure, list[float]] = {}
         self.hosts, self.tasks_seen, self.confirmed = {}, [], {}
@@ -631,6 +637,9 @@ class Benchmark(rfm.RunOnlyRegressionTest):
         stagedir = Path(self.stagedir)
         try:
             ended = samples.ends(stagedir)
+            since, ticks = self.submitted
+            now, passed = time.time(), time.monotonic() - ticks
+            samples.hold_within(ended, since, now, jumped=now - since - passed)
         except samples.SampleError as err:
             raise SanityError(f"invalid: {err}") from None
         if not ended:
@@ -638,9 +647,13 @@ class Benchmark(rfm.RunOnlyRegressionTest):
         self.sample_times = [end.seconds for end in ended.values()]
         return ended
 
-            since, ticks = self.submitted
-            now, passed = time.time(), time.monotonic() - ticks
-            samples.hold_within(ended, since, now, jumped=now - since - passed)
+    def read_stderr(self) -> list[states.Notice]:
+        """What the standard error of the job and of its runs tells of, see ``stderr.yaml``."""
+        stagedir = Path(self.stagedir)
+        files = [stagedir / self.job.stderr, *sorted(stagedir.glob("sample-*.err"))]
+        texts = [(path.name, path.read_text(errors="replace")) for path in files if path.exists()]
+        return states.of_stderr(texts, states.patterns(paths.reference()))
+
     def said_of_job(self) -> str:
         """The last line that the job wrote, and what Slurm says of it, for a message."""
         try:
@@ -820,6 +833,7 @@ class Benchmark(rfm.RunOnlyRegressionTest):
         if not hasattr(self, "samples"):
             raise SanityError("invalid: ReFrame was told to leave out the sanity phase")
         self.judgements = verdict.judge(self)
+        self.notices = [*self.notices, *verdict.notices(self), *self.doubts()]
         self.reference = verdict.tell_reframe(self)
 
     @builtins.run_after("performance")

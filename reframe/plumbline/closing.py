@@ -8,7 +8,7 @@ from collections import Counter
 
 from tabulate import tabulate
 
-from plumbline import parse, record
+from plumbline import parse, record, states
 from plumbline.words import counted, some
 
 #: Results whose reason the closing table gives.
@@ -47,6 +47,13 @@ def table(records: list[dict], planned: int) -> str:
             if fields["result"] == result and fields["reason"]:
                 reasons.setdefault(fields["reason"], []).append(_short(fields))
         lines += [f"{result}: {some(cases)}: {reason}" for reason, cases in reasons.items()]
+    for state in states.STATES:
+        lines += [
+            f"{state}: {_short(fields)} on {_nodes(fields)}: {notice['detail']} [{notice['code']}]"
+            for fields in records
+            for notice in fields["warnings"]
+            if notice["state"] == state
+        ]
     unasserted = Counter(
         fom["reason"] for fields in records for fom in fields["foms"] if fom["reason"]
     )
@@ -62,6 +69,7 @@ def table(records: list[dict], planned: int) -> str:
     told = ", ".join(f"{n} {what}" for what, n in notable.items() if n or what == "failed")
     asserted = verdicts["pass"] + failed + verdicts["waived"]
     counts = ", ".join(f"{count} {result}" for result, count in results.items()) or "none"
+    noticed = states.summed(notice for fields in records for notice in fields["warnings"])
     ended = len({fields["case"] for fields in records})
     return "\n".join(
         [
@@ -69,6 +77,7 @@ def table(records: list[dict], planned: int) -> str:
             f"plumbline: {ended} of {counted(max(planned, ended), 'test case')}: {counts}",
             f"plumbline: figures of merit: {asserted} asserted ({told}), "
             f"{verdicts['not-asserted']} not asserted",
+            *([f"plumbline: to be looked at: {noticed}"] if noticed else []),
         ]
     )
 
@@ -131,23 +140,25 @@ def _table_rows(fields: dict) -> list[list[str]]:
     name = re.sub(r" %placement=\S+", "", fields["check"]).replace(" %", " ")
     case = [name, fields["placement"], fields["environment"]]
     rows = []
+    noticed: dict[str, list[str]] = {}
+    for notice in fields["warnings"]:
+        noticed.setdefault(notice["figure"], []).append(notice["state"])
     for fom in fields["foms"]:
         bad = fom["verdict"] in ("fail", "above-ceiling", "waived")
-        if fom["headline"] or bad or fom["near"]:
+        name = parse.Figure(fom["metric"], fom["size"], fom["at"]).variable
+        notes = [*(["near its bound"] if fom["near"] else []), *noticed.get(name, [])]
+        if fom["headline"] or bad or notes:
+            told = f"{fom['verdict']} ({', '.join(notes)})" if notes else fom["verdict"]
             rows.append(
                 [
                     *(["", "", ""] if rows else case),
-                    parse.Figure(fom["metric"], fom["size"], fom["at"]).variable,
+                    name,
                     f"{fom['value']:.6g} {fom['unit']}",
-                    fom["verdict"].upper() if bad else _verdict(fom),
+                    fom["verdict"].upper() if bad else told,
                     "" if rows else asserted,
                 ]
             )
     return rows
-
-
-def _verdict(fom: dict) -> str:
-    return f"{fom['verdict']} (near its bound)" if fom["near"] else fom["verdict"]
 
 
 def _short(fields: dict) -> str:

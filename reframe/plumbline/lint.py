@@ -9,6 +9,7 @@ from plumbline import (
     inventory,
     paths,
     reference,
+    states,
     survey,
     waivers,
 )
@@ -51,6 +52,7 @@ def lint(system: str | None, accept: bool) -> tuple[list[str], list[str]]:
         metrics = {metric for known in tables.foms.values() for metric in known}
         where = waivers.path_of(paths.reference())
         faults += waivers.faults_of(_waivers(), where, systems, metrics)
+        states.patterns(paths.reference())
     except Fault as err:
         faults += str(err).splitlines()
     if not faults:

@@ -132,6 +132,7 @@ def _fields(session, case: str, result: str) -> dict:
         "reason": None,
         "code": None,
         "waiver": None,
+        "warnings": [],
         "output": None,
         "seconds": {"total": None, "samples": []},
         "foms": [],
@@ -158,6 +159,7 @@ def of_task(session, task, result: str) -> dict:
         fields[name] = getattr(check, name, fields[name])
     fields["samples"] = getattr(check, "num_samples", None)
     fields["warmups"] = getattr(check, "num_warmups", None)
+    fields["warnings"] = [vars(notice) for notice in getattr(check, "notices", [])]
     fields["tasks"] = [vars(task) for task in getattr(check, "tasks_seen", [])]
     if fields["tasks"]:
         fields["topology"] = "confirmed" if check.topology_confirmed else "unconfirmed"

@@ -1,8 +1,8 @@
 """Records: one JSON line per finished test case, the truth that everything later reads.
 
-The line's fields are described by ``record.schema.json`` (``schema: 3``). Lines of schema 1, which
-had one figure of each metric and size, and of schema 2, which knew neither waivers nor a warning
-band, are read as what they stand for now.
+The line's fields are described by ``record.schema.json`` (``schema: 4``). Older lines are read as
+what they stand for now: schema 1 had one figure of each metric and size, schema 2 knew neither
+waivers nor a warning band, schema 3 no warnings.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import jsonschema
 from plumbline import paths, table
 from plumbline.errors import Fault
 
-SCHEMA = 3
+SCHEMA = 4
 
 
 class RecordError(Exception):
@@ -103,7 +103,7 @@ def summary(samples: list[float]) -> dict[str, float]:
 
 def renewed(fields: object) -> object:
     """A record of an older schema with what newer ones added; any other as it is."""
-    renewals = {1: _with_several, 2: _with_waivers}
+    renewals = {1: _with_several, 2: _with_waivers, 3: _with_warnings}
     try:
         while (renew := renewals.get(fields["schema"])) is not None:
             fields = renew(fields)
@@ -134,6 +134,11 @@ def _with_waivers(fields: dict) -> dict:
         for fom in fields["foms"]
     ]
     return fields | {"schema": 3, "waiver": None, "foms": foms}
+
+
+def _with_warnings(fields: dict) -> dict:
+    """Schema 3 as 4: warnings, of which it had none."""
+    return fields | {"schema": 4, "warnings": []}
 
 
 def plain(check: str) -> str:

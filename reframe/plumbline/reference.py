@@ -5,6 +5,7 @@ Pure: knows nothing of ReFrame.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 import statistics
@@ -15,7 +16,7 @@ from pathlib import Path
 from plumbline import table
 from plumbline.errors import Fault
 from plumbline.table import Fom, Row, Tables
-from plumbline.tolerance import Tolerance
+from plumbline.tolerance import Suspicious, Tolerance
 from plumbline.waivers import Waiver
 from plumbline.words import near
 
@@ -71,6 +72,14 @@ class Bounds:
         """Whether a value that lies within has used up more than a share of the distance."""
         return value < self.edge(share) if math.isinf(self.upper) else value > self.edge(share)
 
+    def too_good(self, value: float, rule: Suspicious) -> bool:
+        """Whether a value is better than the reference by more than is credible."""
+        if math.isinf(self.upper):
+            far = value - self.value > rule.distances * (self.value - self.lower)
+            return far and value >= rule.times * self.value
+        far = self.value - value > rule.distances * (self.upper - self.value)
+        return far and rule.times * value <= self.value
+
 
 @dataclass(frozen=True)
 class Judgement:
@@ -83,6 +92,8 @@ class Judgement:
     :ivar better: ``higher``, ``lower`` or ``neither``.
     :ivar near: whether it passed within the warning band near its bound.
     :ivar waiver: the waiver that covers it, if it is waived.
+    :ivar suspicious: whether it passed and is better than its reference by more than is credible.
+    :ivar beyond: of a figure that passed, the samples beyond the bound of a single one, from 1 on.
     """
 
     value: float
@@ -95,6 +106,8 @@ class Judgement:
     better: str = "neither"
     near: bool = False
     waiver: Waiver | None = None
+    suspicious: bool = False
+    beyond: tuple[int, ...] = ()
 
 
 class References:
@@ -285,10 +298,28 @@ class References:
                 f"{rows[0].id} is the mean of a distribution: asserted from {rule.samples} samples "
                 f"on, not from {len(samples)}"
             )
-        near = verdict == "pass" and bounds.near(value, self.tables.rules.band(rule))
-        return Judgement(
-            value, statistic, verdict, bounds, ceiling, ceiling_id, reason, rule.better, near
+        judged = Judgement(
+            value, statistic, verdict, bounds, ceiling, ceiling_id, reason, rule.better
         )
+        if verdict != "pass":
+            return judged
+        rules, single = self.tables.rules, self._of_single(bounds, case, metric, size)
+        return dataclasses.replace(
+            judged,
+            near=bounds.near(value, rules.band(rule)),
+            suspicious=bounds.too_good(value, rules.suspicious),
+            beyond=tuple(n for n, one in enumerate(samples, 1) if single and not single.hold(one)),
+        )
+
+    def _of_single(
+        self, bounds: Bounds, case: Case, metric: str, size: int | None
+    ) -> Bounds | None:
+        """The interval of a single sample: that of the summary, but for a distribution, of which
+        one run lies further from the mean than the mean of several."""
+        fom = self.fom(case.benchmark, metric)
+        if not self.rule(fom).distribution:
+            return bounds
+        return self.bounds_of(self.tables.rows[bounds.decides], runs=1, fom=fom)
 
 
 def held(

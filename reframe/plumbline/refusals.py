@@ -13,7 +13,7 @@ from pathlib import Path
 
 import reframe.core.runtime as rt
 
-from plumbline import configuration, host, paths, reference, system, waivers
+from plumbline import configuration, host, paths, reference, states, system, waivers
 from plumbline.errors import Fault
 from plumbline.hostlock import NAME, Held, HostLock
 from plumbline.table import SITE
@@ -29,6 +29,7 @@ def hold_references(site: dict) -> None:
     """
     tables = reference.loaded(paths.reference()).tables
     waivers.loaded(paths.reference())
+    states.patterns(paths.reference())
     elsewhere = "PLUMBLINE_SYSTEMS" in os.environ
     rows = [row for row in tables.rows.values() if row.source == SITE or not elsewhere]
     systems = {

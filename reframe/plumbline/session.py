@@ -46,6 +46,7 @@ from plumbline import (
     reference,
     refusals,
     slurm_jobs,
+    states,
     waivers,
 )
 from plumbline.errors import Fault
@@ -388,6 +389,9 @@ class Session(executors.TaskEventListener):
                 "plain reframe: this session was not held against the inventory, and the exit "
                 "code is ReFrame's own; `plumbline run` does both"
             )
+        if os.environ.get("PLUMBLINE_STRICT") == "1" and not self.dry_run:
+            noticed = states.summed(n for fields in self.records for n in fields["warnings"])
+            self.faults += [f"strict: {noticed}: see the table"] if noticed else []
         self.notes += slurm_jobs.notes
         if not self.dry_run:
             self.notes += waivers.told(waivers.loaded(paths.reference()), self.records)

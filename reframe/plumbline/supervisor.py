@@ -17,6 +17,7 @@ from plumbline import (
     record,
     reference,
     session,
+    states,
     survey,
     waivers,
 )
@@ -60,6 +61,7 @@ def run(
     host.here(system)
     reference.loaded(paths.reference())
     waivers.loaded(paths.reference())
+    states.patterns(paths.reference())
     named_checks = _values(arguments, "-c", "--checkpath")
     own = not named_checks or any(Path(c).resolve() == paths.CHECKS for c in named_checks)
     variables = _values(arguments, "-S", "--setvar")

@@ -80,6 +80,20 @@ class Band(pydantic.BaseModel):
     reason: Text
 
 
+class Suspicious(pydantic.BaseModel):
+    """How much better than its reference a figure must be to be suspicious: both at once.
+
+    :ivar distances: how many times the distance from the reference to its bound, on the good side.
+    :ivar times: how many times as good.
+    """
+
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
+
+    distances: Annotated[float, pydantic.Field(ge=1)]
+    times: Annotated[float, pydantic.Field(gt=1)]
+    reason: Text
+
+
 class Rules(pydantic.BaseModel):
     """``tolerance.yaml``."""
 
@@ -88,6 +102,7 @@ class Rules(pydantic.BaseModel):
     classes: dict[str, Tolerance]
     decides: list[Statistic]
     warning: Band
+    suspicious: Suspicious
     baseline: Baseline
 
     def band(self, rule: Tolerance) -> float:

@@ -17,6 +17,7 @@ from plumbline import outcome, reference
 from plumbline.parameters import references
 from plumbline.parse import Figure
 from plumbline.reference import Bounds, Judgement
+from plumbline.states import SUSPICIOUS, UNSTABLE, Notice
 
 if TYPE_CHECKING:
     from plumbline.check import Benchmark
@@ -42,8 +43,43 @@ def _of_shared(judged: Judgement) -> Judgement:
         return judged
     reason = "the cores were shared with other processes: measure again when the machine is idle"
     return dataclasses.replace(
-        judged, verdict="not-asserted", bounds=None, near=False, reason=reason
+        judged,
+        verdict="not-asserted",
+        bounds=None,
+        near=False,
+        suspicious=False,
+        beyond=(),
+        reason=reason,
     )
+
+
+def notices(check: Benchmark) -> list[Notice]:
+    """What is to be looked at of figures that passed: too good, or with a sample far off."""
+    found = []
+    for figure, judged in check.judgements.items():
+        unit, bounds = check.unit_of(figure.metric), judged.bounds
+        if judged.suspicious:
+            ratio = judged.value / bounds.value
+            better = f"{max(ratio, 1 / ratio):.3g} times {'as much' if ratio > 1 else 'less'}"
+            told = (
+                f"{figure.variable} = {judged.value:.6g} {unit} is {better} than its reference "
+                f"{bounds.value:.6g} {unit}: check what was measured"
+            )
+            found.append(
+                Notice(SUSPICIOUS, "better-than-reference", told, figure.variable, bounds.decides)
+            )
+        if judged.beyond:
+            values = check.samples[figure]
+            told = ", ".join(
+                f"sample {number} of {len(values)}: {values[number - 1]:.6g} {unit}"
+                for number in judged.beyond
+            )
+            whole = f"{judged.statistic} {judged.value:.6g} {unit}"
+            told = f"{figure.variable} passes ({whole}), with samples beyond the bound: {told}"
+            found.append(
+                Notice(UNSTABLE, "sample-beyond-bound", told, figure.variable, bounds.decides)
+            )
+    return found
 
 
 def tell_reframe(check: Benchmark) -> dict[str, dict[str, tuple]]:

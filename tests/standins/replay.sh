@@ -6,6 +6,7 @@
 #   STANDIN_KILL     signal that ends rank 0 after its output
 #   STANDIN_STATUS   exit code of rank 0
 #   STANDIN_REJECTS  anything: the program ignores its input file
+#   STANDIN_SAYS     what rank 0 writes on standard error
 #   STANDIN_ONCE     file: misbehave only while it is not there, and make it
 #   STANDIN_GOOD     folder of the captures that are printed from then on
 #   STANDIN_LOG      file that gets a line for each start of rank 0
@@ -36,6 +37,7 @@ replay() {
 
 # behave: what comes after the output.
 behave() {
+    [ -z "${STANDIN_SAYS:-}" ] || echo "$STANDIN_SAYS" >&2
     [ -z "${STANDIN_SLEEP:-}" ] || sleep "$STANDIN_SLEEP"
     [ -z "${STANDIN_FILL:-}" ] || [ "$sample" != 1 ] || dd if=/dev/zero of="$STANDIN_FILL" bs=4k
     while [ -n "${STANDIN_WAIT:-}" ] && [ ! -e "$STANDIN_WAIT" ]; do
