@@ -4,7 +4,7 @@ import os
 
 import reframe as rfm
 from plumbline.check import Benchmark, Figure
-from plumbline.parse import Fom
+from plumbline.parse import Fom, Output, ParseError
 
 #: Logarithms of the sizes that stand for a latency and a bandwidth: the smallest that the GPU
 #: tests copy, and 1 GiB. pmbs23 prints neither; these are taken for its numbers too.
@@ -40,6 +40,14 @@ class Commscope(Benchmark):
     num_samples = 3
     sample_seconds = 300
     tags = {"nightly", "maintenance", "screen"}
+
+    def verify(self, output: Output) -> None:
+        built = output.inputs["library_build_type"]
+        if built != "release":
+            raise ParseError(
+                f"Comm|Scope's Google Benchmark was built as {built}: its timings are not those of "
+                f"a release build; build it with CMAKE_BUILD_TYPE=Release"
+            )
 
     def prepare(self):
         guard = (

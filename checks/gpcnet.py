@@ -1,8 +1,14 @@
 """GPCNeT: a network's latency and bandwidth, alone and under congestion."""
 
+import math
+import statistics
+from collections.abc import Iterator
+
 import reframe as rfm
 from plumbline.check import Benchmark, Figure
 from plumbline.parameters import NONE, of_scale, published_scales, variants
+from plumbline.parse import Output, ParseError
+from plumbline.states import SUSPICIOUS, Notice
 
 #: Bytes of the bandwidth tests' messages, unless the environment's program was built for others
 #: (``extras.gpcnet_message_size``).
@@ -10,6 +16,13 @@ MESSAGE = 131072
 
 #: Bytes that each pair of ranks exchanges in the all-to-all.
 ALLTOALL = 4096
+
+#: Share of the nodes that congest, rounded down (``CONGESTOR_NODE_FRAC`` in network_load_test.c).
+CONGESTORS = 0.8
+
+#: Factors that are printed as 1.0X or less, and one that must be seen where it was published.
+FACTOR_NONE = 1.05
+FACTOR_PUBLISHED = 1.5
 
 
 class Gpcnet(Benchmark):
@@ -45,6 +58,18 @@ class Gpcnet(Benchmark):
             for test in self.tests()
             for tail in ("", "_p99")
         ]
+
+    def asked(self) -> dict[str, str]:
+        """What the program must say that it ran with."""
+        return {"program": self.program, "nodes": str(self.layout.num_nodes)}
+
+    def verify(self, output: Output) -> None:
+        for key, value in self.asked().items():
+            if output.inputs[key] != value:
+                raise ParseError(
+                    f"GPCNeT ran with {key.replace('_', ' ')} {output.inputs[key]}, asked for was "
+                    f"{value}"
+                )
 
     def conditions_at(self, at):
         return {"at": at, "congestion": at} if at else {}
@@ -94,6 +119,45 @@ class gpcnet_load(Gpcnet):
             self.nodes, self.tasks_per_node = self.scale
         if self.nodes > 1000:
             self.conditions = {"whole_system": "yes"}
+
+    def asked(self) -> dict[str, str]:
+        nodes = self.layout.num_nodes
+        congestors = math.floor(CONGESTORS * nodes)
+        split = {"test_nodes": str(nodes - congestors), "congestor_nodes": str(congestors)}
+        return super().asked() | split
+
+    def doubts(self) -> Iterator[Notice]:
+        # A network that keeps traffics apart (Slingshot does) has factors of 1.0 as well: what
+        # tells is that not one digit differs, or that congestion was published of this case.
+        pairs = [
+            (figure, figure._replace(at="congested"))
+            for figure in self.samples
+            if figure.at == "isolated"
+        ]
+        bounds = {figure: judged.bounds for figure, judged in self.judgements.items()}
+        published = [
+            bounds[under]
+            for alone, under in pairs
+            if bounds[alone]
+            and bounds[under]
+            and bounds[under].value >= FACTOR_PUBLISHED * bounds[alone].value
+        ]
+        factors = [v for f, v in self.samples.items() if f.metric.endswith("_congestion_factor")]
+        if all(self.samples[alone] == self.samples[under] for alone, under in pairs):
+            told, source = "equals the isolated one to its last digit", ""
+        elif published and all(statistics.fmean(values) < FACTOR_NONE for values in factors):
+            told, source = (
+                "is the isolated one, where a slowdown was published",
+                published[0].decides,
+            )
+        else:
+            return
+        yield Notice(
+            SUSPICIOUS,
+            "no-congestion",
+            f"every figure under congestion {told}: check that the congestors ran",
+            source=source,
+        )
 
     def figures(self) -> list[Figure]:
         factors = [

@@ -65,9 +65,18 @@ class Mdtest(Benchmark):
                 yield dataclasses.replace(fom, metric=f"cached_{fom.metric}")
 
     def verify(self, output: Output) -> None:
-        made = output.inputs["items_per_task"]
-        if made != str(self.files):
-            raise ParseError(f"mdtest made {made} files a task, asked for were {self.files}")
+        asked = {
+            "nodes": self.layout.num_nodes,
+            "items": self.layout.num_tasks * self.files,
+            "items_per_task": self.files,
+            "write_bytes": self.write_bytes,
+        }
+        for key, value in asked.items():
+            if output.inputs[key] != str(value):
+                raise ParseError(
+                    f"mdtest ran with {key.replace('_', ' ')} {output.inputs[key]}, asked for was "
+                    f"{value}"
+                )
 
     def prepare(self):
         tasks = self.layout.num_tasks

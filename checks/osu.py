@@ -56,6 +56,19 @@ def powers(smallest: int, largest: int) -> list[int]:
     return [2**k for k in range(largest.bit_length()) if smallest <= 2**k <= largest]
 
 
+def compare(output: Output, program: str, accelerator: str = "none", buffer: str = "host") -> None:
+    """Compares what ran, and where its messages lay, with what was asked for.
+
+    :raises ParseError: if it is something else.
+    """
+    asked = {"program": program, "accelerator": accelerator, "buffer": buffer}
+    for key, value in asked.items():
+        # Where the buffers were, 7.4 prints for one-sided programs alone; 5 does for all.
+        ran = output.inputs.get(key, value)
+        if ran != value:
+            raise ParseError(f"OSU ran with {key} {ran}, asked for was {value}")
+
+
 class Osu(Benchmark):
     """What all of them share. OSU scales iterations and warm-up with the message's size itself."""
 
@@ -84,8 +97,7 @@ class Osu(Benchmark):
         self.program = f"osu_{self.test}"
 
     def verify(self, output: Output) -> None:
-        if output.inputs["program"] != self.program:
-            raise ParseError(f"{output.inputs['program']} ran, not {self.program}")
+        compare(output, self.program)
 
     @property
     def sized(self) -> bool:
@@ -159,8 +171,7 @@ class osu_node_pairs(NodePairs):
         return [self.figure]
 
     def verify(self, output: Output) -> None:
-        if output.inputs["program"] != self.program:
-            raise ParseError(f"{output.inputs['program']} ran, not {self.program}")
+        compare(output, self.program)
 
     def prepare(self):
         self.executable_opts = ["-m", f"{self.figure.size}:{self.figure.size}"]
@@ -201,10 +212,7 @@ class osu_gpu(Osu):
         return [Figure(POINT_TO_POINT[self.test][0], size) for size in powers(1, self.largest)]
 
     def verify(self, output: Output) -> None:
-        super().verify(output)
-        runtime = output.inputs["accelerator"]
-        if runtime != self.topology.vendor:
-            raise ParseError(f"the messages were of accelerator {runtime}, not in a GPU's memory")
+        compare(output, self.program, self.topology.vendor, "device")
 
     def prepare(self):
         super().prepare()

@@ -13,6 +13,9 @@ scale      values within a tenth of ``near`` become ``factor`` times as large, e
 slow       values are worse by ``factor``, or are ``value`` in the unit that the program prints
 garble     digits of line ``line`` (of the one in the middle), or of the lines that match ``match``,
            become other signs
+rewrite    what matches ``match`` (a regular expression) is printed as ``text``
+says       ``text`` is written on standard error, and the program ends as ever
+quiet      GPCNeT's congestors send nothing: each figure is the isolated one times ``factor``
 missing    lines that match ``line`` (a regular expression) are not printed
 truncate   only the first half of the output is printed, within a line
 crash      the same, then a segmentation fault
@@ -46,6 +49,9 @@ KINDS = (
         "scale",
         "slow",
         "garble",
+        "rewrite",
+        "says",
+        "quiet",
         "missing",
         "truncate",
         "crash",
@@ -125,6 +131,9 @@ class Faults:
             for index in hit:
                 lines[index] = re.sub(r"[0-9.]+", "#@!", lines[index])
         text = "".join(lines)
+        rewrite = self.one("rewrite")
+        if rewrite:
+            text = re.sub(rewrite["match"], rewrite["text"], text, flags=re.M)
         if self.one("crash") or self.one("hang") or self.one("truncate"):
             text = text[: len(text) // 2]
         return text
@@ -133,6 +142,8 @@ class Faults:
         """Prints a program's output as far as it gets; its exit code."""
         file.write(self.damaged(text))
         file.flush()
+        if says := self.one("says"):
+            print(says["text"], file=sys.stderr, flush=True)
         if self.one("hang"):
             time.sleep(10**6)
         if self.one("crash"):

@@ -145,8 +145,8 @@ _FACTS = {
     r"# Overall = Coll\. Init \+ Compute \+ MPI_Test \+ MPI_Wait": (),
 }
 _BUFFERS = re.compile(
-    r"# (?:Send Buffer|Rank 0 Memory) on (HOST|DEVICE|MANAGED) \([HDM]\) and "
-    r"(?:Receive Buffer|Rank 1 Memory) on (HOST|DEVICE|MANAGED) \([HDM]\)"
+    r"# (?:Send Buffer|Rank 0 Memory) on (HOST|DEVICE|MANAGED) \(M?[HDM]\) and "
+    r"(?:Receive Buffer|Rank 1 Memory) on (HOST|DEVICE|MANAGED) \(M?[HDM]\)"
 )
 
 #: What a launcher (ALPS) says on standard output after a run that ended well.

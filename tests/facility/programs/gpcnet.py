@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from ..run import Run
@@ -59,7 +60,9 @@ class _Tables:
             found.append(self.values.told(value, not bandwidth, metric=name, size=None))
         return found
 
-    def rows(self, congestion: str, names: list[str]) -> tuple[str, dict[str, list[float]]]:
+    def rows(
+        self, congestion: str, names: list[str], quiet: dict | None = None
+    ) -> tuple[str, dict[str, list[float]]]:
         heavy = 8.0 if congestion == "congested" else 1.0
         link = self.values.links["network"] * 1e3 / 1.048576 / self.run.per_node
         kinds = {
@@ -78,7 +81,8 @@ class _Tables:
         text, found = "", {}
         for name in names:
             metric, model = kinds[name]
-            found[name] = self.pair(metric, congestion, model)
+            factor = (quiet or {}).get("factor", 1.0)
+            found[name] = [factor * one for one in self.pair(metric, congestion, model)]
             average, tail = found[name]
             unit = "MiB/s/rank" if "bandwidth" in metric else "usec"
             text += f"|{name:>32} |{average:13.1f} |{tail:13.1f} |{unit:>13} |\n{_LINE}\n"
@@ -105,13 +109,15 @@ class _Tables:
             "Multiple Allreduce (8 B)",
         ]
         nodes = len(self.run.nodes)
-        testers = max(2, nodes // 5)
+        congestors = math.floor(0.8 * nodes)
         more = (
-            f"  {testers} nodes running Network Tests\n"
-            f"  {nodes - testers} nodes running Congestion Tests (min 2 nodes per congestor)\n"
+            f"  {nodes - congestors} nodes running Network Tests\n"
+            f"  {congestors} nodes running Congestion Tests "
+            f"(min {congestors // 4} nodes per congestor)\n"
         )
         alone_text, alone = self.rows("isolated", names)
-        under_text, under = self.rows("congested", names)
+        quiet = self.run.faults.one("quiet")
+        under_text, under = self.rows("isolated" if quiet else "congested", names, quiet)
         text = self.head("NetworkLoad", "Isolated Network Tests", more, natural=False) + alone_text
         text += "\n" + self.title("Network Tests running with Congestion Tests") + under_text
         half = "+" + "-" * 33 + "+" + "-" * 44 + "+"
