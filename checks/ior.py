@@ -75,6 +75,13 @@ class Ior(Benchmark):
             return self.figures()
         return [Figure("write_bandwidth"), Figure("cached_read_bandwidth")]
 
+    def conditions_at(self, at):
+        # Whether the bytes cross the network, or each node's own device.
+        return {
+            **super().conditions_at(at),
+            "storage": "node-local" if self.node_local else "shared",
+        }
+
     def derive(self, printed):
         read = printed.get(Figure("read_bandwidth"))
         if read:

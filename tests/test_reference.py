@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from plumbline import reference, table
+from plumbline import paths, reference, table
 from plumbline.errors import Fault
 from plumbline.reference import Case, References, summarize
 from plumbline.table import Row, load
@@ -59,6 +59,7 @@ REGISTERS = {
         "suspicious": {"distances": 2, "times": 1.5, "reason": "too good"},
         "baseline": {"sessions": 3, "noise": 0.15, "alarms": 0.001},
     },
+    "links.yaml": {},
     "foms.yaml": {
         "bench": [
             {"class": "up", "unit": "MB/s", "metrics": ["bandwidth", "peak_bandwidth"]},
@@ -876,6 +877,107 @@ def test_single_samples_beyond_the_bound(
     assert judged.beyond == beyond
     nothing = references(folder, row | {"system": "other"})
     assert nothing.judge(CASE, metric, None, samples).beyond == ()
+
+
+#: System, benchmark, placement, nodes, conditions of a case, metric -> its ceiling in its unit,
+#: and the row that prints the peak. Each is the printed peak, and half of its last digit.
+SHARED, OWN_DISK = {"storage": "shared"}, {"storage": "node-local"}
+CAPPED = [
+    ("summit", "commscope", "gpu-a", 1, {}, "d2d_bandwidth", 50.5, "summit-nvlink-d2d"),
+    ("summit", "commscope", "gpu-b", 1, {}, "d2d_bandwidth", 64.5, "summit-architecture-smp-bus"),
+    ("summit", "osu", "gpu-a", 1, {}, "bandwidth", 50500, "summit-nvlink-d2d"),
+    ("summit", "osu", "gpu-a", 1, {}, "bibandwidth", 101000, "summit-nvlink-d2d"),
+    ("reedbush-h", "osu", "gpu-a", 1, {}, "bandwidth", 41000, "reedbush-h-nvlink"),
+    ("sierra", "commscope", "per-gpu", 1, {}, "bidir_bandwidth", 151, "sierra-nvlink-gpu-link"),
+    ("reedbush-h", "commscope", "per-gpu", 1, {}, "h2d_bandwidth", 15.75, "reedbush-h-commscope"),
+    ("lassen", "osu", "gpu-b", 1, {}, "bandwidth", 900500, "lassen-babelstream"),
+    ("summit", "osu", "off-node", 2, {}, "bandwidth", 25100, "summit-architecture-injection"),
+    ("summit", "imb", "off-node", 2, {}, "exchange_bandwidth", 50200, "summit-architecture-inj"),
+    ("reedbush-u", "osu", "off-rack", 2, {}, "bandwidth", 12562.5, "reedbush-u-imb"),
+    ("xt5", "osu", "off-node", 2, {}, "bandwidth", 4850, "xt5-network-link"),
+    ("summit", "gpcnet", "tasks-per-node", 10, {}, "random_ring_sync_bandwidth",
+     25100e6 / 2**20, "summit-architecture-injection"),
+    ("summit", "ior", "tasks-per-node", 12, SHARED, "read_bandwidth", 12 * 25100e6 / 2**20,
+     "summit-architecture-injection"),
+    ("summit", "ior", "tasks-per-node", 2, OWN_DISK, "write_bandwidth", 2 * 2150e6 / 2**20,
+     "summit-fio-write-bandwidth-device"),
+    ("summit", "ior", "tasks-per-node", 2, SHARED, "cached_read_bandwidth", None, ""),
+    ("titan", "ior", "tasks-per-node", 9000, SHARED, "read_bandwidth", 1.05e12 / 2**20,
+     "titan-ior-filesystem"),
+    ("eagle", "babelstream", "one-core", 1, {}, "triad", 255.915, "eagle-babelstream"),
+    ("summit", "babelstream", "all-gpus", 1, {}, "triad", 900.5, "summit-babelstream"),
+    # A cache may answer between cores of a node, and a bound from below is no peak.
+    ("summit", "osu", "on-node", 1, {}, "bandwidth", None, ""),
+    ("theta", "babelstream", "one-core", 1, {}, "triad", None, ""),
+    ("summit", "osu", "off-node", 2, {}, "latency", None, ""),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("system", "benchmark", "placement", "nodes", "conditions", "metric", "ceiling", "row"), CAPPED
+)
+def test_what_crosses_a_link_is_capped_by_its_peak(
+    system: str,
+    benchmark: str,
+    placement: str,
+    nodes: int,
+    conditions: dict,
+    metric: str,
+    ceiling: float | None,
+    row: str,
+) -> None:
+    refs = reference.loaded(paths.reference())
+    case = Case(system, "batch", "x", benchmark, placement, nodes, 2, conditions)
+    value, name = refs.ceiling(case, metric, 8 if benchmark in ("osu", "imb") else None)
+    assert value == (None if ceiling is None else pytest.approx(ceiling))
+    assert (name or "").startswith(row)
+
+
+def test_no_published_value_is_above_its_ceiling() -> None:
+    refs = reference.loaded(paths.reference())
+    for row in refs.rows:
+        fom = refs.fom(row.benchmark, row.metric)
+        if row.kind == "measured" and refs.may_decide(row) and refs.rule(fom).better == "higher":
+            nodes = row.nodes or 10000
+            told = {"storage": "shared"} | row.conditions
+            placed = row.placement or "tasks-per-node"
+            case = Case(row.system, "", row.toolchain, row.benchmark, placed, nodes,
+                        row.ppn or 1, told)  # fmt: skip
+            value, _ = refs.ceiling(case, row.metric, row.message_size)
+            assert value is None or row.used(fom.unit)[0] <= value, row.id
+
+
+LINK = {"what": "a link", "peaks": ["bench/peak_bandwidth"], "carries": {"t": 1}, "reason": "so"}
+TRAFFIC = {"t": {"metrics": ["bench/bandwidth"]}}
+
+
+@pytest.mark.parametrize(
+    ("link", "traffic", "says"),
+    [
+        ({"peaks": ["bench/peak"]}, {}, "no metric 'bench/peak'"),
+        ({}, {"metrics": ["bench/bandwith"]}, "no metric 'bench/bandwith'"),
+        ({}, {"where": {"prt": "1"}}, "no condition 'prt'"),
+        ({"count": "prts"}, {}, "no condition 'prts'"),
+        ({"carries": {"t": 1, "u": 1}}, {}, "no traffic 'u'"),
+        ({"carries": {"t": 0}}, {}, "links.a.carries.t: "),
+        ({"reason": ""}, {}, "links.a.reason: "),
+        ({"caps": 3}, {}, "links.a.caps: no such key"),
+    ],
+)
+def test_faulty_links_are_refused(folder: Path, link: dict, traffic: dict, says: str) -> None:
+    content = {"links": {"a": LINK | link}, "traffic": {"t": TRAFFIC["t"] | traffic}}
+    (folder / "links.yaml").write_text(yaml.safe_dump(content))
+    write(folder / "paper.csv", {})
+    with pytest.raises(Fault, match=re.escape(says)):
+        load(folder)
+
+
+def test_traffic_that_no_link_carries_is_refused(folder: Path) -> None:
+    content = {"links": {}, "traffic": TRAFFIC}
+    (folder / "links.yaml").write_text(yaml.safe_dump(content))
+    write(folder / "paper.csv", {})
+    with pytest.raises(Fault, match="no link carries traffic 't'"):
+        load(folder)
 
 
 #: Row, metric, single sample -> whether it passes near its bound, with four fifths allowed. The

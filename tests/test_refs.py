@@ -80,6 +80,8 @@ def test_why_of_each_row(tables):
         ("trinity-babelstream-memory-bandwidth-all-cores-peak", "nothing: bound makes"),
         ("sawtooth-babelstream-memory-bandwidth-all-cores-peak", "ceiling 281.5 GB/s"),
         ("reedbush-u-hpcg-performance-full", "16.6"),
+        ("summit-nvlink-d2d-bandwidth-peak", "2 x the peak, placements gpu-a: osu/bibandwidth"),
+        ("summit-commscope-host-device-bandwidth", "ceiling:   50.5 GB/s: summit-nvlink-gpu-link"),
     ],
 )
 def test_why(name, says):

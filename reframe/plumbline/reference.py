@@ -9,12 +9,13 @@ import dataclasses
 import functools
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from plumbline import table
+from plumbline import links, table
 from plumbline.errors import Fault
+from plumbline.links import Link
 from plumbline.table import Fom, Row, Tables
 from plumbline.tolerance import Suspicious, Tolerance
 from plumbline.waivers import Waiver
@@ -270,7 +271,7 @@ class References:
         """The tightest theoretical peak of a figure of merit, in its unit, and its row's id.
 
         Where lower is better, a peak is the least that can be. A peak of the same quantity caps it
-        whichever program it is printed for.
+        whichever program it is printed for, and so does that of each link that its bytes cross.
         """
         fom = self.fom(case.benchmark, metric)
         peaks = []
@@ -278,8 +279,47 @@ class References:
             peaks += self._best(case, [name], size, "peak")
             for other in self.fom(*name).ceilings:
                 peaks += self._best(case, [tuple(other.split("/", 1))], None, "peak")
+        values = [(row.used(fom.unit)[0], row.id) for row in peaks]
+        values += [
+            (value, f"{row.id}, {link.what}")
+            for link, row, value in self._of_links(case, metric, fom.unit)
+        ]
         tightest = max if self.rule(fom).better == "lower" else min
-        return tightest(((row.used(fom.unit)[0], row.id) for row in peaks), default=(None, None))
+        return tightest(values, default=(None, None))
+
+    def _of_links(self, case: Case, metric: str, unit: str) -> Iterator[tuple[Link, Row, float]]:
+        """The links that a figure crosses, the row of each one's peak, and the figure's ceiling by
+        it: half of the printed last digit above that peak."""
+        for link, times in self.tables.links.crossed(case, f"{case.benchmark}/{metric}"):
+            seen = dataclasses.replace(
+                case,
+                placement=link.seen_as.placement or case.placement,
+                conditions=case.conditions | link.seen_as.conditions,
+            )
+            for name in link.peaks:
+                peak = tuple(name.split("/", 1))
+                for row in self._best(seen, [peak], self.fom(*peak).unstated_size, "peak"):
+                    value = row.used(unit)[0] + self.tables.half_digits(row, unit)[0]
+                    yield link, row, value * times * self.count(link, row)
+
+    @staticmethod
+    def count(link: Link, row: Row) -> int:
+        """How many links of a node a row of its peak says there are."""
+        return int(row.conditions.get(link.count, 1))
+
+    def is_peak_of(self, link: Link, row: Row) -> bool:
+        """Whether a row prints the peak of a link."""
+        name = f"{row.benchmark}/{row.metric}"
+        case = Case(row.system, "", row.toolchain, row.benchmark, link.seen_as.placement,
+                    row.nodes or 1, row.ppn or 1, link.seen_as.conditions)  # fmt: skip
+        fom = self.fom(row.benchmark, row.metric)
+        return (
+            row.kind == "peak"
+            and name in link.peaks
+            and links.applies(link.systems, row.system)
+            and self.may_decide(row)
+            and self._score(row, case, fom.unstated_size, fom) is not None
+        )
 
     def judge(
         self, case: Case, metric: str, size: int | None, samples: Sequence[float]

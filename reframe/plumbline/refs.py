@@ -11,7 +11,7 @@ from pathlib import Path
 from plumbline import paths, reference
 from plumbline.errors import Fault
 from plumbline.parse import Figure
-from plumbline.reference import Bounds, References, told
+from plumbline.reference import Bounds, Case, References, told
 from plumbline.table import Row
 from plumbline.tolerance import Tolerance
 from plumbline.words import near
@@ -105,7 +105,10 @@ def _asserts(references: References, row: Row) -> list[str]:
         return [f"asserts:   nothing: {', '.join(data)} makes the row data"]
     if row.kind == "peak":
         value, _ = row.used(fom.unit)
-        return [f"asserts:   ceiling {value:g} {fom.unit}: no honest measurement exceeds it"]
+        return [
+            f"asserts:   ceiling {value:g} {fom.unit}: no honest measurement exceeds it",
+            *_caps(references, row),
+        ]
     if rule.better == "neither":
         return [f"asserts:   nothing: class {fom.tolerance}: {rule.reason}"]
     if row.kind != "measured" or not references.may_decide(row):
@@ -126,7 +129,36 @@ def _asserts(references: References, row: Row) -> list[str]:
         f"           {rule.reason}",
         f"           {_band(references, rule, bounds)} {fom.unit}: near its bound",
         f"           {references.tables.rules.warning.reason}",
+        *_capped(references, row),
     ]
+
+
+def _capped(references: References, row: Row) -> list[str]:
+    """The ceiling of what a row bounds, as far as its cells say which links are crossed."""
+    cells = (row.toolchain, row.benchmark, row.placement, row.nodes or 1, row.ppn or 1)
+    case = Case(row.system, row.conditions.get("partition", ""), *cells, row.conditions)
+    value, name = references.ceiling(case, row.metric, row.message_size)
+    unit = references.fom(row.benchmark, row.metric).unit
+    return [] if value is None else [f"ceiling:   {value:g} {unit}: {name}"]
+
+
+def _caps(references: References, row: Row) -> list[str]:
+    """What a peak caps beside its own metric: lines of text."""
+    lines = []
+    links = references.tables.links
+    for link in links.links.values():
+        if not references.is_peak_of(link, row):
+            continue
+        lines.append(f"caps:      what crosses {link.what}: {link.reason}")
+        for name, times in link.carries.items():
+            traffic = links.traffic[name]
+            where = ", ".join(traffic.placements if link.placements == ("*",) else link.placements)
+            each = " for each node" if traffic.per_node else ""
+            lines.append(
+                f"           {times * references.count(link, row):g} x the peak{each}, placements "
+                f"{where}: {', '.join(traffic.metrics)}"
+            )
+    return lines
 
 
 def _band(references: References, rule: Tolerance, bounds: Bounds) -> str:

@@ -19,6 +19,7 @@ import yaml
 
 from plumbline import placement, units
 from plumbline.errors import Fault
+from plumbline.links import Links
 from plumbline.parse import Figure
 from plumbline.tolerance import Rules, Statistic, Text
 from plumbline.words import near
@@ -176,6 +177,7 @@ class Tables:
     rules: Rules | None = None
     sources: dict[str, Source] = field(default_factory=dict)
     conditions: dict[str, Condition] = field(default_factory=dict)
+    links: Links = field(default_factory=Links)
 
     def fault(self, row: Row, column: str, told: str) -> str:
         """What is wrong with a cell, with file, line, the row's id and the column."""
@@ -375,8 +377,12 @@ def load(folder: Path) -> Tables:
         rules=read_rules(folder),
         sources=read_model(folder / "sources.yaml", _Sources).root,
         conditions=read_model(folder / "conditions.yaml", _Conditions).root,
+        links=read_model(folder / "links.yaml", Links),
     )
-    faults = list(_faults_of_foms(folder / "foms.yaml", tables))
+    faults = [
+        *_faults_of_foms(folder / "foms.yaml", tables),
+        *_faults_of_links(folder / "links.yaml", tables),
+    ]
     for path in sorted([*folder.glob("*.csv"), *folder.glob("site/*.csv")]):
         rows, wrong = read_rows(path)
         faults += wrong
@@ -414,6 +420,28 @@ def _faults_of_foms(path: Path, tables: Tables) -> Iterator[str]:
                 told = _fault_of_same(same, fom, tables)
                 if told:
                     yield f"{path}: {benchmark} {metric}: same_as {same!r} {told}"
+
+
+def _faults_of_links(path: Path, tables: Tables) -> Iterator[str]:
+    """Names in ``links.yaml`` that nothing has: a ceiling that caps nothing looks like one."""
+    links = tables.links
+    keys = {key for traffic in links.traffic.values() for key in traffic.where}
+    for link in links.links.values():
+        keys |= {*link.seen_as.conditions, *([link.count] if link.count else [])}
+    metrics = [name for traffic in links.traffic.values() for name in traffic.metrics]
+    metrics += [name for link in links.links.values() for name in link.peaks]
+    registered = {f"{of}/{metric}" for of, known in tables.foms.items() for metric in known}
+    carried = {name for link in links.links.values() for name in link.carries}
+    for what, names, known in (
+        ("condition", keys, tables.conditions),
+        ("metric", metrics, registered),
+        ("traffic", carried, links.traffic),
+    ):
+        for name in dict.fromkeys(names):
+            if name not in known:
+                yield f"{path}: no {what} {name!r}; {near(name, known)}"
+    for name in links.traffic.keys() - carried:
+        yield f"{path}: no link carries traffic {name!r}"
 
 
 def _fault_of_same(same: str, fom: Fom, tables: Tables) -> str | None:

@@ -157,9 +157,14 @@ class Values:
         if place.startswith("off-"):
             return self.links["network"]
         if device:
-            return {"same": 300.0, "gpu-a": 45.0, "gpu-b": 35.0}.get(place, 25.0)
+            return self.gpu_link(place)
         core = self.links["core"]
         return core * (0.6 if place == "on-node" else 0.8)
+
+    def gpu_link(self, place: str) -> float:
+        """GB/s between two GPUs, or within one."""
+        usual = {"gpu-a": 45.0, "gpu-b": 35.0, "same": 400.0}.get(place, 25.0)
+        return self.links.get(place, usual)
 
     def bandwidth(self, one: Task, other: Task, size: int, device: bool = False) -> float:
         """Of a window of messages one way, in MB/s."""

@@ -241,7 +241,7 @@ def _nanoseconds(run: Run, values: Values, task: Task, test: Test) -> float:
         metric = "d2d_latency"
         one, other = gpus[test.where["gpu"]], gpus[test.where["other"]]
         place = machine.pair_class(one, other)
-        rate = {"gpu-a": 45.0, "gpu-b": 35.0, "same": 400.0}.get(place, 25.0)
+        rate = values.gpu_link(place)
         latency = values.commscope(metric, place if place != "same" else None) * 1e3
         value = _copy(latency, rate, test.size)
     elif test.kind in ("memcpy", "memset"):
