@@ -196,6 +196,7 @@ def test_printed_values_pass(system: str, facility) -> None:
     assert not strange, session.said
     assert session.code == 0, session.said
     assert any(fields["foms"] for fields in session.records)
+    assert not [fields["warnings"] for fields in session.records if fields["warnings"]]
 
 
 @pytest.mark.parametrize("system", foreign.SYSTEMS)

@@ -196,3 +196,99 @@ def test_osu_repeats_as_often_as_it_is_told(tmp_path: Path) -> None:
     scripts = [*found.folder.glob("output/**/rfm_job.sh")]
     assert len(scripts) == len(found.records)
     assert all(" -i 70 -x 7" in script.read_text() for script in scripts)
+
+
+#: What a program says of itself that is not what it was asked for: system, check, and what is
+#: printed in place of what.
+MISMATCHES = {
+    "osu-host-buffers": (
+        *("perlmutter", GPU, r"^# Size"),
+        "# Send Buffer on HOST (H) and Receive Buffer on HOST (H)\n# Size",
+        "buffer host",
+    ),
+    "osu-managed-buffers": (
+        *("perlmutter", GPU, r"^# Size"),
+        "# Send Buffer on DEVICE (D) and Receive Buffer on MANAGED (MD)\n# Size",
+        "buffer device-managed",
+    ),
+    "osu-accelerator-on-hosts": (
+        *("eagle", "osu_p2p.*=latency%.*on-node", r"OSU MPI Latency", "OSU MPI-CUDA Latency"),
+        "accelerator cuda",
+    ),
+    "gpcnet-nodes": (
+        *("summit", "gpcnet_network", r"\(2 nodes\)", "(1 nodes)"),
+        "nodes 1",
+    ),
+    "mdtest-items": (
+        *("summit", "mdtest%.*alpine", r"^(\d+ tasks), 4000 files", r"\1, 400 files"),
+        "items 400",
+    ),
+    "mdtest-nodes": (
+        *("summit", "mdtest%.*alpine", r"on 2 node\(s\)", "on 1 node(s)"),
+        "nodes 1",
+    ),
+    "commscope-debug": (
+        *("perlmutter", "commscope_d2d", '"library_build_type": "release"'),
+        '"library_build_type": "debug"',
+        "debug",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MISMATCHES)
+def test_a_program_that_did_something_else_is_invalid(name: str, tmp_path: Path) -> None:
+    system, check, match, text, told = MISMATCHES[name]
+    fault = {"kind": "rewrite", "match": match, "text": text}
+    found = session(tmp_path, "-n", check, fault=fault, system=system)
+    assert found.records, found.said
+    for fields in found.records:
+        assert (fields["result"], fields["foms"]) == ("invalid", []), fields
+        assert told in fields["reason"]
+
+
+#: What is too good to be measured: system, check, fault, and the verdict and codes that it gets.
+TOO_GOOD = {
+    # Reads of a cache: nine times what one building block gave, more than twelve ports carry.
+    "ior-nine-times": ("summit", "ior_building_block.*sequential",
+                       {"kind": "slow", "factor": 1 / 9}, "above-ceiling", set()),
+    "ior-twice": ("summit", "ior_building_block.*sequential", {"kind": "slow", "factor": 1 / 2},
+                  "pass", {"better-than-reference"}),
+    "commscope-over-nvlink": ("summit", "commscope_d2d.*gpu-a",
+                              {"kind": "slow", "factor": 1 / 3}, "above-ceiling", set()),
+    "osu-over-nvlink": ("summit", "osu_gpu.*=bw%.*gpu-a", {"kind": "slow", "factor": 1 / 3},
+                        "above-ceiling", set()),
+    "osu-over-the-network": ("summit", "osu_p2p.*=bw%.*off-node",
+                             {"kind": "slow", "factor": 1 / 9}, "above-ceiling", set()),
+    "osu-ten-times-faster": ("perlmutter", GPU, {"kind": "slow", "factor": 1 / 10}, "pass",
+                             {"better-than-reference"}),
+    "gpcnet-published": ("summit", "gpcnet_load.*=port-0330%.*=4500x6",
+                         {"kind": "quiet", "factor": 1.02}, "pass", {"no-congestion"}),
+    "gpcnet-small": ("summit", "gpcnet_load.*port-03%.*=10x2", {"kind": "quiet"},
+                     "not-asserted", {"no-congestion"}),
+    # A network that keeps the traffics apart.
+    "gpcnet-healthy": ("summit", "gpcnet_load.*port-03%.*=10x2",
+                       {"kind": "quiet", "factor": 1.02}, "not-asserted", set()),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TOO_GOOD)
+def test_what_is_too_good_is_seen(name: str, tmp_path: Path) -> None:
+    system, check, fault, verdict, codes = TOO_GOOD[name]
+    more = ["--tag=.*", "-S", "gpcnet_load.num_samples=3"]
+    found = session(tmp_path, *more, "-n", check, fault=fault, system=system)
+    assert found.records, found.said
+    for fields in found.records:
+        assert fields["result"] == ("fail" if verdict == "above-ceiling" else "pass")
+        assert verdict in {fom["verdict"] for fom in fields["foms"]}
+        notices = [n for n in fields["warnings"] if n["state"] == "suspicious"]
+        assert codes == {n["code"] for n in notices}, notices
+        if verdict == "above-ceiling":
+            assert "beyond its ceiling" in fields["reason"]
+
+
+def test_a_fault_on_standard_error_is_told_beside_good_numbers(tmp_path: Path) -> None:
+    said = "slurmstepd: error: Detected 1 oom_kill event in StepId=7.0. Some of the step tasks"
+    found = session(tmp_path, "-n", GPU, fault={"kind": "says", "text": said})
+    fields = only(found)
+    assert (found.code, fields["result"]) == (0, "pass")
+    assert [(n["state"], n["code"]) for n in fields["warnings"]] == [("warnings", "out-of-memory")]
