@@ -96,6 +96,7 @@ def case(number: int, system: str) -> dict:
         "result": "pass",
         "reason": None,
         "waiver": None,
+        "warnings": [],
         "output": f"output/{system}/cpu/gnu/osu_p2p_{number:08x}",
         "seconds": {"total": 31.25, "samples": [4.5] * 6},
         "system": system,

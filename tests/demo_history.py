@@ -64,7 +64,8 @@ class Demo:
         result = next((r for r in ("fail", "waived") if r in verdicts), "pass")
         result = "fail" if "above-ceiling" in verdicts else result
         record = {
-            "schema": 3,
+            "schema": 4,
+            "warnings": [],
             "session": session,
             "time": f"{ended:%Y-%m-%dT%H:%M:%SZ}",
             "system": system,

@@ -70,6 +70,7 @@ def unheld(session: str, time: str, **fields: object) -> dict:
         "phase": None,
         "reason": None,
         "waiver": None,
+        "warnings": [],
         "output": None,
         "seconds": {"total": 1.0, "samples": []},
         "foms": [],

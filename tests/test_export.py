@@ -28,7 +28,14 @@ def there(testbed: Testbed) -> Testbed:
 
     asserted = {"verdict": "pass", "lower": 95.0, "reference": "row", "statistic": "median"}
     case("passes", foms=[figure(100.0, **asserted)], reason=None)
-    case("near", foms=[figure(96.0, **{**asserted, "near": True})], reason=None)
+    notice = {
+        "state": "warnings",
+        "code": "nvidia-xid",
+        "figure": "",
+        "detail": "Xid 48",
+        "source": "",
+    }
+    case("near", foms=[figure(96.0, **{**asserted, "near": True})], reason=None, warnings=[notice])
     case("unasserted", foms=[figure(100.0)], reason=None)
     bad = figure(90.0, **{**asserted, "verdict": "fail"})
     case("fails", foms=[bad, figure(9e9, size=8, verdict="above-ceiling", ceiling=1e6)],
@@ -78,6 +85,9 @@ def test_prometheus(there: Testbed) -> None:
     assert verdicts == {"passes": "pass", "near": "pass", "unasserted": "not-asserted",
                         "fails": "fail", "waives": "waived"}  # fmt: skip
     assert [labels["check"] for labels, _ in found["plumbline_fom_near_bound"]] == ["near"]
+    notices = [(labels["check"], labels["state"], labels["code"], value)
+               for labels, value in found["plumbline_case_warnings"]]  # fmt: skip
+    assert notices == [("near", "warnings", "nvidia-xid", 1)]
     bounds = {labels["check"]: (labels["side"], value) for labels, value in
               found["plumbline_fom_bound"]}  # fmt: skip
     assert set(bounds) == {"passes", "near", "fails", "waives"}
@@ -137,7 +147,10 @@ def test_junit_passes_nothing_that_was_not_asserted(there: Testbed) -> None:
     assert skipped["unasserted"] == "measured, nothing asserted: 1 figure"
     assert skipped["waives"] == "waived: why waives"
     said = {case.get("name"): case.findtext("system-out") for case in suite.iter("testcase")}
-    assert said["near"] == "write_bandwidth = 96 MB/s: pass, near its bound of [95, open] by row"
+    assert said["near"].splitlines() == [
+        "write_bandwidth = 96 MB/s: pass, near its bound of [95, open] by row",
+        "warnings: Xid 48 [nvidia-xid]",
+    ]
 
 
 def test_markdown_tells_what_is_red_first(there: Testbed) -> None:
@@ -150,12 +163,13 @@ def test_markdown_tells_what_is_red_first(there: Testbed) -> None:
     assert "2 pass, 1 fail, 1 above-ceiling, 1 waived, 1 not-asserted (1 near" in text
     titles = [line.strip("*") for line in lines if line.startswith("**")]
     assert titles == ["Failed", "Above a ceiling", "Invalid", "Error", "Aborted", "Unfinished",
-                      "Waived", "Near a bound", "Measured, nothing asserted",
+                      "Waived", "Near a bound", "To be looked at", "Measured, nothing asserted",
                       "Skipped"]  # fmt: skip
     at = {title: lines[lines.index(f"**{title}**") + 2] for title in titles}
     failed = "- fails &#64;node+disk-io on n1: write_bandwidth = 90 MB/s, &#91;95, open&#93; by row"
     assert at["Failed"] == failed
     assert "ceiling 1e+06" in at["Above a ceiling"]
+    assert at["To be looked at"] == "- near &#64;node+disk-io on n1: warnings: Xid 48"
     assert at["Waived"] == "- waives &#64;node+disk-io: why waives"
 
 

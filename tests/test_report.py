@@ -42,6 +42,8 @@ EMPTY = {
     "changed": "No change was found in the last 30 days.",
     "waived": "Nothing is waived.",
     "near": "No figure that passed lies in the warning band.",
+    "noticed": "No figure is too good, no single sample far off, and no standard error tells of a "
+               "fault.",
     "skipped": "Nothing was skipped.",
     "unasserted": "Every figure that was measured was held against a reference.",
 }  # fmt: skip
@@ -273,6 +275,17 @@ def test_a_session_whose_first_case_still_runs_is_told_as_such(tmp_path):
     assert "0 of 1 planned cases have a result; its last sign of life is 10 minutes old" in said
     page = max((tmp_path / "out" / "sessions").iterdir()).read_text()
     assert "No whole record of this session can be read here." in page
+
+
+def test_what_is_to_be_looked_at_stands_on_the_start_page_and_the_sessions_own(tmp_path):
+    notice = {"state": "suspicious", "code": "no-congestion", "figure": "", "detail": "too calm",
+              "source": ""}  # fmt: skip
+    folder = sessions_of(tmp_path, [{"check": "gpcnet_load", "warnings": [notice]}])
+    write(folder, tmp_path / "out", now=NOW)
+    said = shown(tmp_path / "out" / "index.html", "noticed")
+    assert "suspicious" in said and "gpcnet_load" in said and "too calm no-congestion" in said
+    page = max((tmp_path / "out" / "sessions").iterdir()).read_text()
+    assert "s-suspicious" in page and "too calm" in page
 
 
 def test_cases_that_were_not_asked_for_are_not_missing(tmp_path):

@@ -137,6 +137,7 @@ def _missing(planned: dict) -> dict:
         "waiver": None,
         "attempt": 0,
         "foms": [],
+        "warnings": [],
         "benchmark": None,
         "seconds": {"total": None},
         "time": None,
@@ -181,10 +182,14 @@ def registry(session: Session) -> CollectorRegistry:
                  ["system"])  # fmt: skip
     ended = gauge("session_timestamp_seconds", "When the session's last test case ended.",
                   ["system"])  # fmt: skip
+    notices = gauge("case_warnings", "Warnings of a test case, by state and code.",
+                    [*_CASE, "state", "code"])  # fmt: skip
     info = gauge("session_info", "1; which session this is.", ["system", "session"])
     for fields in session.records:
         case = [printable(fields[name] or "") for name in _CASE]
         results.labels(*case, fields["result"], printable(fields["waiver"] or "")).set(1)
+        for notice in fields["warnings"]:
+            notices.labels(*case, notice["state"], notice["code"]).inc()
         for fom in fields["foms"]:
             size = "" if fom["size"] is None else str(fom["size"])
             what = [fom["metric"], size, fom["at"], fom["placement"], fom["unit"]]
@@ -272,9 +277,11 @@ def _outcome(fields: dict) -> junitparser.Result | None:
 
 
 def _lines(fields: dict) -> Iterator[str]:
-    """What a test case measured, a line for each figure."""
+    """What a test case measured, a line for each figure, and for each warning."""
     for fom in fields["foms"]:
         yield f"{_variable(fom)} = {fom['value']:.6g} {fom['unit']}: {_verdict(fom)}"
+    for notice in fields["warnings"]:
+        yield f"{notice['state']}: {notice['detail']} [{notice['code']}]"
 
 
 def _verdict(fom: dict) -> str:
@@ -334,6 +341,15 @@ def _parts(session: Session) -> Iterator[tuple[str, list[str]]]:
         yield result.capitalize(), list(_reasons(found))
     yield "Waived", list(_reasons([f for f in session.records if f["result"] == "waived"]))
     yield "Near a bound", list(_figures(session, lambda fom: fom["near"]))
+    yield (
+        "To be looked at",
+        [
+            f"{_case(fields)} on {escaped(some(fields['nodes'], most=4))}: {notice['state']}: "
+            f"{escaped(notice['detail'])}"
+            for fields in session.records
+            for notice in fields["warnings"]
+        ],
+    )
     yield "Measured, nothing asserted", [_case(f) for f in session.records if _unasserted(f)]
     yield "Skipped", list(_reasons([f for f in session.records if f["result"] == "skip"]))
 

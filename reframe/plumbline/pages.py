@@ -52,6 +52,9 @@ def tolerances(rules: Rules) -> str:
     return _TOLERANCES.format(
         classes="\n".join(classes),
         near=f"{warning.near:.0%}",
+        distances=f"{rules.suspicious.distances:g}",
+        times=f"{rules.suspicious.times:g}",
+        too_good=_cell(rules.suspicious.reason),
         reason=_cell(warning.reason),
         decides=", ".join(rules.decides),
         sessions=baseline.sessions,
@@ -76,6 +79,13 @@ what the rules come to.
 
 Beyond {near} of the distance to its bound, a figure that passes is told as near it.
 {reason}
+
+## Too good
+
+A figure that is better than its reference by more than {distances} times the distance to its
+bound, and at least {times} times as good, is `suspicious`: a
+[warning state](verdicts.md#warning-states).
+{too_good}
 
 ## Which row decides
 

@@ -54,6 +54,7 @@ class Case:
 
     :ivar status: its result; or ``above-ceiling``; or ``not-asserted``, where it passed and nothing
         was asserted; or ``vanished``, that is, sessions ran it and no longer do; or ``never-run``.
+    :ivar warnings: what should be looked at, as its record has it.
     :ivar since: end of the first of the sessions in a row that it is red in.
     :ivar sessions: how many those are.
     :ivar late: it is not of its system's latest session.
@@ -73,6 +74,7 @@ class Case:
     time: np.datetime64 | None = None
     findings: list[Finding] = field(default_factory=list)
     near: list[Finding] = field(default_factory=list)
+    warnings: list[dict] = field(default_factory=list)
     counts: Counter = field(default_factory=Counter)
     unasserted: Counter = field(default_factory=Counter)
     headlines: list[tuple] = field(default_factory=list)
@@ -123,6 +125,17 @@ class Standing:
         return [case for case in self.cases if case.near]
 
     @property
+    def noticed(self) -> list[Case]:
+        return [case for case in self.cases if case.warnings]
+
+    @property
+    def states(self) -> Counter:
+        """How many cases have a warning of each state."""
+        return Counter(
+            state for case in self.cases for state in {w["state"] for w in case.warnings}
+        )
+
+    @property
     def unasserted(self) -> list[Case]:
         return [case for case in self.cases if case.unasserted]
 
@@ -164,9 +177,9 @@ def _of_system(history, system, rows, select, now, stale) -> Standing:
         known = newest.get(_identity(row))
         if known is None or rank > (order[known.session], -known.attempt):
             newest[_identity(row)] = row
-    figures = _figures(history, chosen) if newest else {}
+    told = _figures(history, chosen) if newest else {}
     cases = [
-        of_row(row, figures.get((row.session, row.case, row.attempt), []))
+        of_row(row, *told.get((row.session, row.case, row.attempt), ([], [])))
         for row in newest.values()
     ]
     for case in cases:
@@ -221,14 +234,17 @@ def _identity(row: CaseRow) -> tuple:
     return row.system, row.partition, row.environment, row.check, row.node
 
 
-def _figures(history: History, chosen: Selection) -> dict[tuple, list[dict]]:
-    """The figures of each case by session, case and attempt, from the records."""
+def _figures(history: History, chosen: Selection) -> dict[tuple, tuple[list[dict], list[dict]]]:
+    """The figures and the warnings of each case by session, case and attempt, from the records."""
     if not history.source.is_file():
         return {
-            (fields["session"], fields["case"], fields["attempt"]): fields["foms"]
+            (fields["session"], fields["case"], fields["attempt"]): (
+                fields["foms"],
+                fields["warnings"],
+            )
             for fields in history.records(chosen)
         }
-    return _from_series(history, chosen)
+    return {case: (foms, []) for case, foms in _from_series(history, chosen).items()}
 
 
 def _from_series(history: History, chosen: Selection) -> dict[tuple, list[dict]]:
@@ -269,8 +285,8 @@ def _order(case: Case) -> tuple:
     return (place, case.check, case.partition, case.environment, case.node)
 
 
-def of_row(row: CaseRow, figures: list[dict]) -> Case:
-    """A test case as the history has it, with its figures as records have them."""
+def of_row(row: CaseRow, figures: list[dict], warnings: list[dict]) -> Case:
+    """A test case as the history has it, with its figures and warnings as records have them."""
     names = ("system", "partition", "environment", "check", "node", "placement", "reason")
     case = Case(
         **{name: getattr(row, name) for name in names},
@@ -279,6 +295,7 @@ def of_row(row: CaseRow, figures: list[dict]) -> Case:
         nodes=row.nodes,
         session=row.session,
         time=row.time,
+        warnings=warnings,
     )
     for fom in figures:
         case.counts[fom["verdict"]] += 1
