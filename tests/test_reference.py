@@ -608,6 +608,75 @@ def test_bounds(folder: Path, cells: dict, runs: int, expected: tuple) -> None:
     assert bounds.source == "A paper, SC, 2030, table 1"
 
 
+def excepting(folder: Path, **fields: object) -> None:
+    """Writes an exception for row r1 into the folder's tolerances."""
+    found = REGISTERS["tolerance.yaml"] | {"exceptions": [{"rows": ["r1"], **fields}]}
+    (folder / "tolerance.yaml").write_text(yaml.safe_dump(found))
+
+
+VARIATION = {"id": "v", "metric": "share", "unit": "%", "value": "9", "conditions": "bound=upper"}
+
+
+def test_an_exception_takes_the_place_of_the_floor_of_its_class(folder: Path) -> None:
+    excepting(folder, floor=0.02, reason="it repeats well")
+    found = references(folder, {}, {"metric": "capped"})
+    assert found.bounds(CASE, "bandwidth", None).lower == pytest.approx(980)
+    assert found.bounds(CASE, "capped", 4096).lower == pytest.approx(950)
+    # The printed spread is as it was.
+    wide = references(folder, {"spread": "10"})
+    assert wide.bounds(CASE, "bandwidth", None).lower == pytest.approx(970)
+
+
+def test_an_exception_may_be_a_printed_variation_also_for_another_program(folder: Path) -> None:
+    excepting(folder, variation="v", reason="so it is printed")
+    found = references(folder, {}, VARIATION)
+    assert found.bounds(CASE, "bandwidth", None).lower == pytest.approx(910)
+    other = replace(CASE, benchmark="other")
+    assert found.bounds(other, "stream", None).lower == pytest.approx(0.910)
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"floor": 0.1, "variation": "v"}, "exceptions.0: give either a floor, or"),
+        ({}, "exceptions.0: give either a floor, or"),
+        ({"variation": "w"}, "exceptions.0.variation: no reference is called 'w'"),
+        ({"variation": "r1"}, "exceptions.0.variation: r1 is in 'MB/s', not in per cent"),
+        ({"floor": 0.1, "rows": ["q*"]}, "exceptions.0.rows: no reference is called 'q*'"),
+    ],
+)
+def test_faulty_exception(folder: Path, fields: dict, says: str) -> None:
+    excepting(folder, reason="why not", **fields)
+    with pytest.raises(Fault, match=re.escape(says)):
+        references(folder, {}, VARIATION)
+
+
+def test_a_row_has_one_exception(folder: Path) -> None:
+    excepting(folder, floor=0.1, reason="one", rows=["r1"])
+    content = yaml.safe_load((folder / "tolerance.yaml").read_text())
+    content["exceptions"] *= 2
+    (folder / "tolerance.yaml").write_text(yaml.safe_dump(content))
+    with pytest.raises(Fault, match="exceptions: r1 is in several of them"):
+        references(folder, {})
+
+
+@pytest.mark.parametrize(
+    ("name", "share"),
+    [
+        ("peak-stream-triad-44c", 0.09),
+        ("sierra-stream-copy-40c", 0.09),
+        ("peak-babelstream-triad", 0.10),
+        ("summit-osu-latency-tm-on-1024", 0.03),
+        ("summit-osu-latency-tm-on-512", 0.10),
+    ],
+)
+def test_printed_variation_is_the_tolerance_of_its_rows(name: str, share: float) -> None:
+    found = References(load(SHIPPED))
+    bounds = found.bounds_of(found.tables.rows[name])
+    bound = bounds.lower if math.isinf(bounds.upper) else bounds.upper
+    assert abs(bound / bounds.value - 1) == pytest.approx(share)
+
+
 #: Cells of a distribution's row, number of runs -> reference, lower and upper bound: three standard
 #: errors, sqrt(1/runs + 1/n), of the spread and half of its last digit, and half of the value's.
 DISTRIBUTIONS = [

@@ -41,6 +41,15 @@ def test_listing_as_text_csv_and_json():
     assert text.endswith("plumbline: 1 of 922 references\n")
 
 
+def test_why_tells_the_printed_variation_that_is_a_tolerance():
+    """Of the row that has it, and of the row that prints it."""
+    bounded = refs("--why", "peak-stream-triad-44c").stdout
+    assert "[250.523, open] GB/s" in bounded
+    assert "9% (printed: peak-stream-run-variation)" in bounded and "1,000 trials" in bounded
+    printed = refs("--why", "peak-stream-run-variation").stdout
+    assert "it is the tolerance of peak-stream-copy-*" in printed
+
+
 @pytest.mark.parametrize(
     ("arguments", "ids"),
     [

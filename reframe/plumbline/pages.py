@@ -14,7 +14,7 @@ from pathlib import Path
 from plumbline import paths, placement, reference, refs
 from plumbline.reference import References
 from plumbline.table import SITE, Row
-from plumbline.tolerance import Rules, Tolerance
+from plumbline.tolerance import Exceptional, Tolerance
 
 _HEAD = "Rendered by `make docs` from `reference/`; do not edit."
 
@@ -37,20 +37,27 @@ def rendered(references: References, folder: Path) -> dict[str, str]:
     """
     return {
         **{f"papers/{name}": text for name, text in papers(references, folder).items()},
-        "tolerances.md": tolerances(references.tables.rules),
+        "tolerances.md": tolerances(references),
         "placements.md": placements(),
     }
 
 
-def tolerances(rules: Rules) -> str:
-    """The page of the tolerances: each class with its rule and its reason."""
+def tolerances(references: References) -> str:
+    """The page of the tolerances: each class with its rule and its reason, and the exceptions."""
+    rules = references.tables.rules
     classes = [
         f"| `{name}` | {rule.better} | {_allowed(rule)} | {_cell(rule.reason)} |"
         for name, rule in rules.classes.items()
     ]
+    exceptions = [
+        f"| {', '.join(f'`{name}`' for name in found.rows)} | {_floor(references, found)} | "
+        f"{_cell(found.reason)} |"
+        for found in rules.exceptions
+    ]
     warning, baseline = rules.warning, rules.baseline
     return _TOLERANCES.format(
         classes="\n".join(classes),
+        exceptions="\n".join(exceptions),
         near=f"{warning.near:.0%}",
         distances=f"{rules.suspicious.distances:g}",
         times=f"{rules.suspicious.times:g}",
@@ -75,6 +82,16 @@ what the rules come to.
 | --- | --- | --- | --- |
 {classes}
 
+## Rows of which more is printed
+
+In the place of the class's share stands what the paper prints of these rows' own noise, or what
+tells them from the value of the case beside them. [What is asserted](coverage.md#weak-assertions)
+lists the rows whose bounds cannot tell.
+
+| rows | allowed | reason |
+| --- | --- | --- |
+{exceptions}
+
 ## The warning band
 
 Beyond {near} of the distance to its bound, a figure that passes is told as near it.
@@ -96,6 +113,13 @@ Of rows that match equally well, the first statistic of {decides} decides.
 At least {sessions} sessions; a spread, widened for how few they are, of at most {noise}; at most
 {alarms} of a healthy system's sessions fail by one figure.
 """
+
+
+def _floor(references: References, found: Exceptional) -> str:
+    if not found.variation:
+        return f"{found.floor:.0%}"
+    row = references.tables.rows[found.variation]
+    return f"{row.value:g}{row.unit}, printed: `{row.id}`"
 
 
 def _allowed(rule: Tolerance) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from plumbline import links, table
+from plumbline import links, table, units
 from plumbline.errors import Fault
 from plumbline.links import Link
 from plumbline.table import Fom, Row, Tables
@@ -142,6 +142,22 @@ class References:
         """The tolerance of a metric's class."""
         return self.tables.rules.classes[fom.tolerance]
 
+    def rule_of(self, row: Row, fom: Fom | None = None) -> Tolerance:
+        """The tolerance of a row: its class's, or where more is printed of the row, what
+        ``exceptions`` of ``tolerance.yaml`` has in the place of the class's floor and reason.
+
+        :arg fom: what is measured, where that is another program's metric than the row's.
+        """
+        rule = self.rule(fom or self.fom(row.benchmark, row.metric))
+        found = self.tables.rules.exception(row.id)
+        if found is None:
+            return rule
+        floor = found.floor
+        if found.variation:
+            variation = self.tables.rows[found.variation]
+            floor = variation.value * units.factor(variation.unit, "1")
+        return rule.model_copy(update={"floor": floor, "reason": found.reason})
+
     def matching(self, case: Case, metric: str, size: int | None, kind: str) -> list[Row]:
         """The rows of a kind that match a case best, all of them where several match equally.
 
@@ -243,7 +259,7 @@ class References:
         :arg fom: what is measured, where that is another program's metric than the row's.
         """
         fom = fom or self.fom(row.benchmark, row.metric)
-        rule = self.rule(fom)
+        rule = self.rule_of(row, fom)
         value, spread = row.used(fom.unit)
         half_value, half_spread = self.tables.half_digits(row, fom.unit)
         noise = rule.spreads * spread

@@ -99,10 +99,17 @@ def why(references: References, name: str, known: dict[str, list[dict]]) -> list
 
 def _asserts(references: References, row: Row) -> list[str]:
     fom = references.fom(row.benchmark, row.metric)
-    rule = references.rule(fom)
+    rule = references.rule_of(row)
     data = [key for key in row.conditions if references.tables.conditions[key].role == "data"]
     if data:
-        return [f"asserts:   nothing: {', '.join(data)} makes the row data"]
+        floor_of = [
+            pattern
+            for found in references.tables.rules.exceptions
+            if found.variation == row.id
+            for pattern in found.rows
+        ]
+        tells = f"; it is the tolerance of {', '.join(floor_of)}" if floor_of else ""
+        return [f"asserts:   nothing: {', '.join(data)} makes the row data{tells}"]
     if row.kind == "peak":
         value, _ = row.used(fom.unit)
         return [
@@ -121,11 +128,13 @@ def _asserts(references: References, row: Row) -> list[str]:
     interval = f"[{told(bounds.lower)}, {told(bounds.upper)}] {fom.unit}"
     digit = max(fom.resolution, 2 * references.tables.half_digits(row, fom.unit)[0])
     least = f", at least {digit:g} {fom.unit}"
+    found = references.tables.rules.exception(row.id)
+    printed = f" (printed: {found.variation})" if found and found.variation else ""
     single = f", for the mean of {rule.samples} runs" if rule.distribution else ""
     return [
         f"asserts:   {interval}",
         f"           class {fom.tolerance}: {rule.better} is better; the larger of "
-        f"{rule.floor:.0%} and {rule.spreads:g} spreads{least}{single}",
+        f"{rule.floor:.0%}{printed} and {rule.spreads:g} spreads{least}{single}",
         f"           {rule.reason}",
         f"           {_band(references, rule, bounds)} {fom.unit}: near its bound",
         f"           {references.tables.rules.warning.reason}",

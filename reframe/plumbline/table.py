@@ -7,6 +7,7 @@ skipped the row would assert less than it seems to.
 from __future__ import annotations
 
 import csv
+import fnmatch
 import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -397,6 +398,7 @@ def load(folder: Path) -> Tables:
     for row in tables.rows.values():
         faults += [tables.fault(row, *fault) for fault in _faults_of_row(row, tables)]
     faults += _faults_between(tables)
+    faults += _faults_of_exceptions(folder / "tolerance.yaml", tables)
     if faults:
         raise Fault("\n".join(faults))
     return tables
@@ -488,6 +490,29 @@ def _faults_of_row(row: Row, tables: Tables) -> Iterator[tuple[str, str]]:
         bounding = row.kind == "measured" and rule.decides(row, tables.rules.decides)
         if bounding and value == 0:
             yield "value", "0 bounds nothing"
+
+
+def _faults_of_exceptions(path: Path, tables: Tables) -> Iterator[str]:
+    """What is wrong with the rows that `exceptions` of ``tolerance.yaml`` names.
+
+    A folder with a site's own tables alone has none of these rows.
+    """
+    if all(row.source == SITE for row in tables.rows.values()):
+        return
+    for number, found in enumerate(tables.rules.exceptions):
+        where = f"{path}: exceptions.{number}"
+        for pattern in found.rows:
+            if not fnmatch.filter(tables.rows, pattern):
+                yield f"{where}.rows: no reference is called {pattern!r}"
+        if found.variation:
+            row = tables.rows.get(found.variation)
+            if row is None:
+                yield f"{where}.variation: no reference is called {found.variation!r}"
+            elif not units.same(row.unit, "%"):
+                yield f"{where}.variation: {row.id} is in {row.unit!r}, not in per cent"
+    for name in tables.rows:
+        if sum(found.fits(name) for found in tables.rules.exceptions) > 1:
+            yield f"{path}: exceptions: {name} is in several of them"
 
 
 def key_of(row: Row) -> tuple:

@@ -5,6 +5,7 @@ Pure: what ``tolerance.yaml`` holds.
 
 from __future__ import annotations
 
+import fnmatch
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import pydantic
@@ -49,6 +50,32 @@ class Tolerance(pydantic.BaseModel):
         if self.distribution:
             return row.statistic == "mean" and row.spread is not None
         return row.statistic in statistics
+
+
+class Exceptional(pydantic.BaseModel):
+    """Rows of which more is printed than their class knows: what takes the place of its floor.
+
+    :ivar rows: their ids, or patterns of ids (``*`` and ``?`` as in a shell).
+    :ivar floor: relative, as that of a class.
+    :ivar variation: id of the row whose printed run-to-run variation is the floor.
+    """
+
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
+
+    rows: Annotated[list[Text], pydantic.Field(min_length=1)]
+    floor: Share | None = None
+    variation: str = ""
+    reason: Text
+
+    @pydantic.model_validator(mode="after")
+    def _one_of_two(self) -> Exceptional:
+        if (self.floor is None) == (not self.variation):
+            raise ValueError("give either a floor, or the row whose printed variation it is")
+        return self
+
+    def fits(self, name: str) -> bool:
+        """Whether it is about the row of this id."""
+        return any(fnmatch.fnmatchcase(name, pattern) for pattern in self.rows)
 
 
 class Baseline(pydantic.BaseModel):
@@ -104,6 +131,11 @@ class Rules(pydantic.BaseModel):
     warning: Band
     suspicious: Suspicious
     baseline: Baseline
+    exceptions: list[Exceptional] = []
+
+    def exception(self, name: str) -> Exceptional | None:
+        """What takes the place of the class's floor for the row of this id."""
+        return next((found for found in self.exceptions if found.fits(name)), None)
 
     def band(self, rule: Tolerance) -> float:
         """The share of the distance to a bound from which on a figure of a class is near it."""
