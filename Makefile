@@ -9,14 +9,15 @@
 # make bench  what the harness itself costs, how quickly the history answers and a report is made,
 #             and 100 sessions killed
 # make detection  what trend, compare and screen find, and how often they are wrong: some half an hour
-# make golden job scripts of every system, and the page of what is asserted, written anew
+# make golden job scripts and inventories of every system, and the page of what is asserted, written anew
+# make inventories   the inventories alone: some five minutes
 PYTHON ?= python3
 VENV := .venv
 # The tests of a file stay together: they share what is slow to bring up.
 TWO := -n 2 --dist loadfile
 BIN := $(VENV)/bin
 
-.PHONY: run build test test-cluster test-all packages cluster-packages lint docs golden lock bench detection setup
+.PHONY: run build test test-cluster test-all packages cluster-packages lint docs golden inventories lock bench detection setup
 
 run: setup
 	@$(BIN)/plumbline run $(ARGS)
@@ -52,7 +53,11 @@ lint: setup
 
 # What is looked at in review before it is taken: job scripts, and the page of what is asserted.
 golden: setup
-	@ACCEPT_GOLDEN=1 $(BIN)/python -m pytest tests/test_golden.py tests/test_facility.py $(ARGS)
+	@ACCEPT_GOLDEN=1 $(BIN)/python -m pytest tests/test_golden.py tests/test_inventories.py tests/test_facility.py $(ARGS)
+
+# What every system is expected to run and assert: a change is looked at in review.
+inventories: setup
+	@ACCEPT_GOLDEN=1 $(BIN)/python -m pytest -q $(TWO) --dist load tests/test_inventories.py $(ARGS)
 
 docs: setup
 	$(BIN)/python -m plumbline.pages docs

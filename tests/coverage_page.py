@@ -7,7 +7,7 @@ import fnmatch
 import re
 from collections import Counter, defaultdict
 
-from plumbline import paths, survey
+from plumbline import paths, survey, weak
 from plumbline.reference import References
 from plumbline.table import Row
 
@@ -143,8 +143,38 @@ def render(references: References, asserted: dict[str, set[str]]) -> str:
         "Sums and ratios that were recomputed from these values (`kind` derived) are data; "
         "`reference/known/derived.csv` has them.",
         "",
+        *_weak(references, by_check),
     ]
     return "\n".join(lines)
+
+
+_WEAK = """## Weak assertions
+
+Had a job measured the case beside its own (a pair of GPUs of another class, a variant that was not
+applied), {weak} of {every} values would not tell: their bounds admit what is printed of that case,
+which differs in one condition. The other value is within the tolerance, or it is better, which no
+bound forbids. A case fails if one of its values tells; where none does, only the binding of its
+tasks, and what the program says of itself, prove that it ran as it was asked to.
+`plumbline lint --weak` lists those of a system.
+
+| system | check | measured as | tells | passes, within tolerance | passes, better |
+| --- | --- | --- | --- | --- | --- |"""
+
+
+def _weak(references: References, by_check: dict[str, set[str]]) -> list[str]:
+    """The assertions that cannot tell their case from the one beside it."""
+    found = weak.pairs(references, by_check)
+    names = {name for pair in found for name in pair.weak}
+    every = set().union(*by_check.values())
+    lines = [*_WEAK.format(weak=len(names), every=len(every)).splitlines()]
+    for pair in found:
+        cells = [", ".join(f"`{name}`" for name in names) or "none"
+                 for names in (pair.tell, pair.within, pair.better)]  # fmt: skip
+        lines.append(
+            f"| {pair.system} | {pair.check} | {pair.key} {pair.own} as {pair.other} | "
+            f"{' | '.join(cells)} |"
+        )
+    return [*lines, ""]
 
 
 def unmet(name: str) -> str:

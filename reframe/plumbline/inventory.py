@@ -1,17 +1,100 @@
-"""Inventories: the test cases that a system has, so that one that vanishes is noticed.
+"""Inventories: the test cases that a system has and what bounds their figures of merit, so that
+what vanishes, or is edited, is noticed.
 
-``systems/inventory/<system>.json`` holds each case's name and how many of its figures of merit a
-reference asserted when it was written. ReFrame alone lets a check that no longer loads, or no
-longer fits its system, disappear without a word.
+``plumbline lint --accept`` writes ``systems/inventory/<system>.json``, to be reviewed like code:
+
+- ``references``: the rows that bound something, by id, each with its value and its bounds, or as a
+  ceiling, in the registered unit. The bounds of a distribution are those of as few samples as its
+  class asks for.
+- ``cases``: test case -> row -> the figures that it bounds.
+- ``full``: the same for the cases at published scale, which only ``--tag=full`` runs.
+
+ReFrame alone lets a check that no longer loads, or no longer fits its system, disappear without a
+word, and a reference that was removed or edited changes nothing but the verdict.
 """
 
 from __future__ import annotations
 
 import json
+import math
+import platform
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from plumbline import paths
+from plumbline import paths, record
 from plumbline.errors import Fault
+from plumbline.parse import Figure
+from plumbline.reference import References
+from plumbline.words import counted, some
+
+if TYPE_CHECKING:
+    from plumbline.survey import Case
+
+#: What is wrong with a file of the earlier format.
+EARLIER = "is of an earlier format, which does not have what each figure is bounded by"
+
+#: A test case's rows, each with the figures that it bounds.
+Rows = dict[str, list[str]]
+
+#: Lines of a kind that a session reports; `plumbline lint` lists all.
+_MOST_TOLD = 5
+
+#: Stands for whichever row is the ceiling: a record has its value alone.
+_CEILING = "a ceiling"
+
+
+@dataclass(frozen=True)
+class Inventory:
+    """What a system is expected to have.
+
+    :ivar references: row -> ``value``, ``lower`` or ``upper``, or ``ceiling``, and ``unit``.
+    :ivar cases: test case -> its rows.
+    :ivar full: the same for cases at published scale.
+    :ivar counts: in the place of rows, in a file of the format before this one: test case -> how
+        many of its figures were asserted.
+    """
+
+    references: dict[str, dict] = field(default_factory=dict)
+    cases: dict[str, Rows] = field(default_factory=dict)
+    full: dict[str, Rows] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def every(self) -> dict[str, Rows]:
+        """All cases, those at published scale too."""
+        return self.cases | self.full
+
+    def bounded(self, case: str) -> set[tuple[str, str]]:
+        """The figures of a case, each with the row that bounds it."""
+        return {
+            (figure, _CEILING if "ceiling" in self.references.get(name, ()) else name)
+            for name, figures in self.every.get(case, {}).items()
+            for figure in figures
+        }
+
+    def text(self) -> str:
+        """The file: sorted, a line for each row and each case's row."""
+        cases = {"cases": self.cases, "full": self.full}
+        rows = [f"  {_json(name)}: {_json(told)}" for name, told in sorted(self.references.items())]
+        parts = [f' "references": {_block(rows, " ")}']
+        for key, found in cases.items():
+            lines = []
+            for case, of_case in sorted(found.items()):
+                listed = [f"   {_json(row)}: {_json(of_case[row])}" for row in sorted(of_case)]
+                lines.append(f"  {_json(case)}: {_block(listed, '  ')}")
+            parts.append(f' "{key}": {_block(lines, " ")}')
+        return _block(parts, "") + "\n"
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _block(lines: list[str], margin: str) -> str:
+    return "{\n" + ",\n".join(lines) + f"\n{margin}}}" if lines else "{}"
 
 
 def path_of(system: str) -> Path:
@@ -19,25 +102,206 @@ def path_of(system: str) -> Path:
     return paths.systems() / "inventory" / f"{system}.json"
 
 
-def read(system: str) -> dict[str, int] | None:
-    """Case -> how many of its figures are asserted; ``None`` where none was written yet.
+def accepting(system: str) -> str:
+    """The command that writes a system's inventory."""
+    return f"`plumbline lint --system {system} --accept`"
+
+
+def restoring(system: str) -> str:
+    """What to do about something that is not as the inventory has it."""
+    return f"restore it, or if it is meant: {accepting(system)}"
+
+
+def read(system: str) -> Inventory | None:
+    """A system's inventory; ``None`` where none was written yet.
 
     :raises Fault: if the file is no inventory.
     """
     path = path_of(system)
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        return {str(case): int(asserted) for case, asserted in content.items()}
+        if "cases" not in content:
+            counts = {str(case): int(asserted) for case, asserted in content.items()}
+            return Inventory(cases={case: {} for case in counts}, counts=counts)
+        found = Inventory(**content)
+        for case in found.every:
+            found.bounded(case)
+        return found
     except FileNotFoundError:
         return None
     except (OSError, ValueError, AttributeError, TypeError) as err:
-        mend = f"`plumbline lint --system {system} --accept` writes it"
-        raise Fault(f"{path}: no inventory: {err}; {mend}") from None
+        raise Fault(f"{path}: no inventory: {err}; {accepting(system)} writes it anew") from None
 
 
-def write(system: str, cases: dict[str, int]) -> Path:
+def write(system: str, found: Inventory) -> Path:
     """Writes a system's inventory."""
     path = path_of(system)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(dict(sorted(cases.items())), indent=1) + "\n", encoding="utf-8")
+    path.write_text(found.text(), encoding="utf-8")
     return path
+
+
+def of_cases(
+    surveyed: Iterable[Case], references: References, before: Inventory | None = None
+) -> Inventory:
+    """What a survey found.
+
+    :arg before: what was expected: a case that is skipped here, as its programs are not built,
+        keeps its rows, as far as these still bound anything.
+    """
+    cases: dict[str, Rows] = {}
+    full: dict[str, Rows] = {}
+    told: dict[str, dict] = {}
+    for case in surveyed:
+        rows = case.rows
+        if not case.runs and before:
+            rows = before.every.get(case.case, {})
+        told |= {name: row for name in rows if (row := _told(references, name))}
+        of_case = {name: sorted(rows[name]) for name in rows if name in told}
+        (full if "full" in case.tags else cases)[case.case] = of_case
+    return Inventory(told, cases, full)
+
+
+def _told(references: References, name: str) -> dict | None:
+    """What a row bounds; ``None`` if it is not there, or bounds nothing."""
+    row = references.tables.rows.get(name)
+    if row is None or row.kind not in ("measured", "peak") or not references.may_decide(row):
+        return None
+    unit = references.fom(row.benchmark, row.metric).unit
+    if row.kind == "peak":
+        return {"ceiling": _short(row.used(unit)[0]), "unit": unit}
+    bounds = references.bounds_of(row)
+    if bounds is None:
+        return None
+    limits = {"value": bounds.value, "lower": bounds.lower, "upper": bounds.upper}
+    return {key: _short(limit) for key, limit in limits.items() if math.isfinite(limit)} | {
+        "unit": unit
+    }
+
+
+def _short(value: float) -> float:
+    """A number without the digits that only its arithmetic has."""
+    return float(f"{value:.8g}")
+
+
+def edited(expected: Inventory, references: References) -> list[str]:
+    """The rows that no longer bound what they did, a line each, whatever runs here."""
+    lines = []
+    for name, was in expected.references.items():
+        now = _told(references, name)
+        if now == was:
+            continue
+        figures = sum(len(rows.get(name, ())) for rows in expected.every.values())
+        what = f"reference {name}, which bounds {counted(figures, 'figure')}"
+        if now is None and name not in references.tables.rows:
+            lines.append(f"{what}: is gone; it was {_words(was)}")
+        elif now is None:
+            lines.append(f"{what}: bounds nothing any more; it was {_words(was)}")
+        else:
+            lines.append(f"{what}: was {_words(was)}; is {_words(now)}")
+    return lines
+
+
+def _words(told: dict) -> str:
+    names = {"value": "", "lower": "at least ", "upper": "at most ", "ceiling": "ceiling "}
+    limits = [f"{words}{told[key]:.8g}" for key, words in names.items() if key in told]
+    return f"{', '.join(limits)} {told['unit']}"
+
+
+def compared(
+    expected: Inventory, found: dict[str, set[tuple[str, str]]], references: References
+) -> tuple[list[str], list[str]]:
+    """The test cases whose figures are bounded by other rows than expected, a line each: those that
+    lost a row, and those that have one that is not expected.
+
+    What :func:`edited` reports is not reported again. A baseline of ``local`` that is another
+    host's bounds nothing here.
+
+    :arg found: what bounds the figures of each case, as :func:`of_survey` and :func:`of_records`
+        have it.
+    """
+    lost, new = [], []
+    for case, bounded in found.items():
+        if case not in expected.every or case in expected.counts:
+            continue
+        was = expected.bounded(case)
+        gone = [
+            f"{figure} by {name}"
+            for figure, name in sorted(was - bounded)
+            if name == _CEILING or (_told(references, name) and not elsewhere(references, name))
+        ]
+        more = [figure for figure, _ in sorted(bounded - was)]
+        if gone:
+            figures = counted(len(gone), "figure")
+            lost.append(f"{case}: {figures} no longer bounded as expected: {some(gone)}")
+        elif more:
+            new.append(f"{case}: {counted(len(more), 'figure')} bounded anew: {some(more)}")
+    return lost, new
+
+
+def differences(
+    system: str, expected: Inventory, records: list[dict], references: References
+) -> tuple[list[str], list[str], list[str]]:
+    """How a session differs from its inventory, a line each with what to do: the rows that were
+    edited or are gone, the cases that lost one, and those with one that is not expected."""
+    lost, new = compared(expected, of_records(expected, records), references)
+    return (
+        _first(edited(expected, references), system, restoring(system)),
+        _first(lost, system, restoring(system)),
+        _first(new, system, f"{accepting(system)}, so that their loss is noticed"),
+    )
+
+
+def _first(lines: list[str], system: str, what_to_do: str) -> list[str]:
+    """The first lines, each with what to do, and how many more there are."""
+    more = len(lines) - _MOST_TOLD
+    return [f"{line}; {what_to_do}" for line in lines[:_MOST_TOLD]] + (
+        [f"and {more} more: `plumbline lint --system {system}` lists them"] if more > 0 else []
+    )
+
+
+def elsewhere(references: References, name: str) -> bool:
+    """Whether a row is the baseline of another host than this one."""
+    row = references.tables.rows.get(name)
+    here = platform.node()
+    return row is not None and row.conditions.get("host", here) != here
+
+
+def of_survey(surveyed: Iterable[Case], references: References) -> dict[str, set[tuple[str, str]]]:
+    """What bounds the figures of each case that would run."""
+    running = [case for case in surveyed if case.runs]
+    now = of_cases(running, references)
+    return {case.case: now.bounded(case.case) for case in running}
+
+
+def of_records(expected: Inventory, records: list[dict]) -> dict[str, set[tuple[str, str]]]:
+    """What bounded the figures of each case that measured; a figure that was not printed is as
+    the inventory has it."""
+    found: dict[str, set[tuple[str, str]]] = defaultdict(set)
+    for fields in records:
+        if not fields["foms"]:
+            continue
+        case = case_of(fields)
+        figures = {Figure(f["metric"], f["size"], f["at"]).variable: f for f in fields["foms"]}
+        found[case] |= {(name, f["reference"]) for name, f in figures.items() if f["reference"]}
+        found[case] |= {(name, _CEILING) for name, f in figures.items() if f["ceiling"] is not None}
+        found[case] |= {pair for pair in expected.bounded(case) if pair[0] not in figures}
+    return found
+
+
+def case_of(fields: dict) -> str:
+    """The test case of a record, or of a plan's entry, as an inventory has it."""
+    return record.case_name(record.plain(fields["check"]), fields)
+
+
+def fewer(expected: Inventory, records: list[dict]) -> list[str]:
+    """The cases of an inventory of the earlier format that assert fewer figures than it counts."""
+    lines = []
+    for fields in records:
+        case = case_of(fields)
+        asserted = sum(fom["verdict"] != "not-asserted" for fom in fields["foms"])
+        if fields["foms"] and asserted < expected.counts.get(case, 0):
+            lines.append(
+                f"{case}: {counted(asserted, 'figure')} asserted, not {expected.counts[case]}"
+            )
+    return lines

@@ -12,18 +12,20 @@ from plumbline import (
     states,
     survey,
     waivers,
+    weak,
 )
 from plumbline import system as of_systems
 from plumbline.errors import Fault
 from plumbline.onboarding import steps
-from plumbline.words import counted
+from plumbline.words import counted, some
 
 
-def lint(system: str | None, accept: bool) -> tuple[list[str], list[str]]:
+def lint(system: str | None, accept: bool, list_weak: bool = False) -> tuple[list[str], list[str]]:
     """All faults, and what was done.
 
     :arg system: the system whose checks are held against its inventory; by host name if ``None``.
     :arg accept: whether the system's inventory is written anew.
+    :arg list_weak: whether the system's weak assertions are listed, not only counted.
     :raises Fault: if there is no such system, or an inventory is to be written and it is not
         certain which system this host is.
     """
@@ -66,6 +68,7 @@ def lint(system: str | None, accept: bool) -> tuple[list[str], list[str]]:
         if content is None or steps.has_checks(content):
             # A host that no system has is ReFrame's own to refuse.
             faults += _inventory(system, accept, said)
+            said += _weak(name, list_weak)
         if content is not None:
             said += _open(name, content)
     return faults, said
@@ -83,27 +86,65 @@ def _waivers() -> tuple[waivers.Waiver, ...]:
 
 
 def _inventory(system: str | None, accept: bool, said: list[str]) -> list[str]:
+    """Compares the system's cases with its inventory, or writes it."""
     try:
-        cases = {c.case: c for c in survey.surveyed(system, [str(paths.CHECKS)], [])}
-        name = next(iter(cases)).rpartition("@")[2].partition(":")[0]
+        surveyed = survey.surveyed(system, [str(paths.CHECKS)], [*survey.FULL])
+        name = surveyed[0].case.rpartition("@")[2].partition(":")[0]
         before = inventory.read(name)
     except Fault as err:
         return str(err).splitlines()
+    tables = reference.loaded(paths.reference())
+    cases = dict.fromkeys(case.case for case in surveyed)
     faults = [*waivers.about_no_case(_waivers(), waivers.path_of(paths.reference()), cases)]
-    now = {case: found.asserted for case, found in cases.items()}
-    path = inventory.path_of(name)
+    path, command = inventory.path_of(name), inventory.accepting(name)
     if before is None or accept:
-        said.append(f"{inventory.write(name, now)}: {counted(len(now), 'test case')}")
+        now = inventory.of_cases(surveyed, tables, before)
+        said.append(f"{inventory.write(name, now)}: {_counts(now)}")
+        if skipped := [case for case in surveyed if not case.runs]:
+            said.append(
+                f"{counted(len(skipped), 'test case')} skipped here: what bounds their figures "
+                f"{'stays as it was' if before else 'is not known'}: "
+                f"{some(case.case for case in skipped)}"
+            )
         return faults
-    faults += [f"{case}: in {path}, and no longer there" for case in before if case not in now]
-    faults += [f"{case}: not in {path} yet: --accept" for case in now if case not in before]
+    if before.counts:
+        faults.append(f"{path} {inventory.EARLIER}: {command} renews it")
     faults += [
-        f"{case}: {counted(now[case], 'figure')} asserted, {path} expects {before[case]}"
-        + (": --accept" if now[case] > before[case] else "")
-        for case in now
-        if case in before and cases[case].runs and now[case] != before[case]
+        f"{case}: in {path}, and no longer there" for case in before.every if case not in cases
     ]
-    said.append(
-        f"{name}: {counted(len(now), 'test case')}, {counted(sum(now.values()), 'figure')} asserted"
-    )
+    faults += [
+        f"{case}: not in {path} yet: {command}" for case in cases if case not in before.every
+    ]
+    lost, new = inventory.compared(before, inventory.of_survey(surveyed, tables), tables)
+    changed = inventory.edited(before, tables) + lost
+    faults += [f"{line}; {inventory.restoring(name)}" for line in changed]
+    faults += [f"{line}; {command}" for line in new]
+    said.append(f"{name}: {_counts(before)}")
     return faults
+
+
+def _weak(system: str | None, listed: bool) -> list[str]:
+    """The weak assertions of a system: no fault, since no other bound may be honest."""
+    expected = system and inventory.read(system)
+    if not expected:
+        return []
+    tables = reference.loaded(paths.reference())
+    found = weak.pairs(tables, weak.by_check(expected, tables))
+    names = {name for pair in found for name in pair.weak}
+    if not names:
+        return []
+    lines = [f"weak: {weak.text(pair)}" for pair in found] if listed else []
+    more = "" if listed else ": --weak lists them"
+    return [
+        *lines,
+        f"{counted(len(names), 'reference')} of {system} would pass the printed value of a case "
+        f"beside theirs{more}",
+    ]
+
+
+def _counts(found: inventory.Inventory) -> str:
+    figures = {pair for case in found.every for pair in found.bounded(case)}
+    return (
+        f"{counted(len(found.every), 'test case')}, "
+        f"{counted(len(found.references), 'reference')} bound {counted(len(figures), 'figure')}"
+    )

@@ -147,6 +147,11 @@ def plain(check: str) -> str:
     return re.sub(r" %\.\S+", "", check)
 
 
+def case_name(check: str, fields: dict) -> str:
+    """A test case as ReFrame lists it, without the hash."""
+    return f"{check} @{fields['system']}:{fields['partition']}+{fields['environment']}"
+
+
 def store(path: Path, text: str) -> None:
     """Writes a file whole, or leaves it as it was.
 

@@ -35,6 +35,7 @@ from plumbline import (
     closing,
     configuration,
     host,
+    inventory,
     leftovers,
     load,
     lost,
@@ -384,10 +385,11 @@ class Session(executors.TaskEventListener):
                     fields = outcome.unfinished(self, case, plan)
                     self.records.append(fields)
                     self.write(fields)
+        unchecked = []
         if not (self.supervised or self.dry_run):
-            self.notes.append(
-                "plain reframe: this session was not held against the inventory, and the exit "
-                "code is ReFrame's own; `plumbline run` does both"
+            unchecked.append(
+                f"plain reframe: {self.compare_plain()}; the exit code is ReFrame's own; "
+                f"`plumbline run` does both"
             )
         if os.environ.get("PLUMBLINE_STRICT") == "1" and not self.dry_run:
             noticed = states.summed(n for fields in self.records for n in fields["warnings"])
@@ -407,16 +409,41 @@ class Session(executors.TaskEventListener):
             self.notes.append("nothing was measured: every test case was skipped")
         for note in [*self.notes, *self.faults]:
             print(f"plumbline: {note}")
+        self.notes += unchecked
         if not self.dry_run:
             self.write_end()
         if self.records and not self.dry_run:
             print(f"plumbline: records: {self.folder / 'records.jsonl'}", flush=True)
+        for line in unchecked:
+            print(f"plumbline: {line}", flush=True)
         self._let_go()
         if self.lost or (skipped and not (self.supervised or self.dry_run)):
             # ReFrame's own exit code knows nothing of records, and is 0 where all was skipped.
             sys.stdout.flush()
             os._exit(self.exit_code)
         return self.exit_code
+
+    def compare_plain(self) -> str:
+        """Compares a session of the plain command with the inventory, as far as its cases go.
+
+        :returns: what was not compared.
+        """
+        system = next(iter(self.planned.values()))["system"]
+        path = inventory.path_of(system)
+        try:
+            expected = inventory.read(system)
+        except Fault as err:
+            return f"nothing was compared with the inventory: {err}"
+        if expected is None:
+            return f"nothing was compared with the inventory: {path} is not there"
+        tables = reference.loaded(paths.reference())
+        changed, lost, new = inventory.differences(system, expected, self.records, tables)
+        self.faults += changed + lost
+        self.notes += new
+        others = expected.cases.keys() - set(map(inventory.case_of, self.planned.values()))
+        return (
+            f"not checked: whether {counted(len(others), 'other test case')} of {path} still exist"
+        )
 
     def write_end(self) -> None:
         """Writes what the records do not tell of the session, for who reads it later."""
@@ -469,7 +496,7 @@ SURVEY = "PLUMBLINE_SURVEY"
 def _surveyed(task, fields: dict) -> dict:
     """A case of a dry run: whether it would run, and what of it would be asserted."""
     check = task.check
-    figures, asserted = [], []
+    figures, asserted, rows = [], [], {}
     if fields["result"] == "pass" and hasattr(check, "layouts"):
         tables = reference.loaded(paths.reference())
         figures = [figure for layout in check.layouts for figure in check.figures_of(layout)]
@@ -477,10 +504,13 @@ def _surveyed(task, fields: dict) -> dict:
         for figure in figures:
             case = check.case_of(figure)
             bounds = tables.bounds(case, figure.metric, figure.size, check.num_samples)
+            _, ceiling = tables.ceiling(case, figure.metric, figure.size)
             if bounds:
                 asserted.append([bounds.decides, *bounds.others])
+            for name in filter(None, (bounds and bounds.decides, ceiling)):
+                rows.setdefault(name, []).append(figure.variable)
     return {
-        "case": case_name(fields["check"], fields),
+        "case": record.case_name(fields["check"], fields),
         "tags": fields["tags"],
         "runs": fields["result"] == "pass",
         "result": fields["result"],
@@ -489,12 +519,8 @@ def _surveyed(task, fields: dict) -> dict:
         "figures": len(figures),
         "asserted": len(asserted),
         "references": sorted({name for ids in asserted for name in ids}),
+        "rows": rows,
     }
-
-
-def case_name(check: str, fields: dict) -> str:
-    """A test case as ReFrame lists it, without the hash."""
-    return f"{check} @{fields['system']}:{fields['partition']}+{fields['environment']}"
 
 
 def _left_out(testcases) -> list[str]:

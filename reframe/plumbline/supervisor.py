@@ -14,7 +14,6 @@ from plumbline import (
     inventory,
     leftovers,
     paths,
-    record,
     reference,
     session,
     states,
@@ -65,7 +64,8 @@ def run(
     named_checks = _values(arguments, "-c", "--checkpath")
     own = not named_checks or any(Path(c).resolve() == paths.CHECKS for c in named_checks)
     variables = _values(arguments, "-S", "--setvar")
-    there = survey.listed(system, named_checks or [str(paths.CHECKS)], variables)
+    everything = survey.FULL if own else ()
+    there = survey.listed(system, named_checks or [str(paths.CHECKS)], variables, everything)
     os.environ["RFM_CONFIG_FILES"] = str(paths.SETTINGS)
     os.environ[leftovers.ORPHANS] = orphans
     if budget:
@@ -88,7 +88,7 @@ def run(
         ended.notes.append("one node of a sweep: the sweep says what should run on it")
         faults = []
     elif own:
-        faults = _against_inventory(ended, there, strict)
+        faults = _against_inventory(ended, there, strict, bool(variables))
     else:
         ended.notes.append("other checks than checks/: not held against the inventory")
         faults = []
@@ -144,8 +144,14 @@ def _unbuilt(there: set[str]) -> list[str]:
     ]
 
 
-def _against_inventory(ended: session.Session, there: set[str], strict: bool) -> list[str]:
-    """What the inventory has and the system no longer has, or no longer asserts, a line each."""
+def _against_inventory(
+    ended: session.Session, there: set[str], strict: bool, changed: bool
+) -> list[str]:
+    """What the inventory has and the system no longer has, or no longer bounds, a line each.
+
+    :arg changed: whether the command line sets variables of the checks: what is then bounded
+        otherwise is what was asked for, and no fault but under strict rules.
+    """
     system = next(iter(ended.planned.values()))["system"]
     expected = inventory.read(system)
     path, lint = inventory.path_of(system), f"plumbline lint --system {system}"
@@ -153,21 +159,21 @@ def _against_inventory(ended: session.Session, there: set[str], strict: bool) ->
         return [f"strict: {path} is not there, so what should run is not known: `{lint}`"]
     if expected is None:
         ended.notes.append(
-            f"{path} is not there: `{lint}` writes it, and the next session is held against it"
+            f"{path} is not there: `{lint}` writes it, and the next session is compared with it"
         )
         return []
-    vanished = sorted(set(expected) - there)
     faults = [
-        f"vanished: {case} is in {path} and is no longer there; mend the check or its system, or "
+        f"vanished: {case} is in {path} and is no longer there; fix the check or its system, or "
         f"`{lint} --accept`"
-        for case in vanished
+        for case in sorted(expected.every.keys() - there)
     ]
-    if strict:
-        for fields in ended.records:
-            name = session.case_name(record.plain(fields["check"]), fields)
-            asserted = sum(fom["verdict"] != "not-asserted" for fom in fields["foms"])
-            if fields["foms"] and asserted < expected.get(name, 0):
-                faults.append(
-                    f"strict: {name}: {asserted} figures asserted, {path} expects {expected[name]}"
-                )
+    tables = reference.loaded(paths.reference())
+    edited, lost, new = inventory.differences(system, expected, ended.records, tables)
+    faults += edited
+    (ended.notes if changed and not strict else faults).extend(lost)
+    ended.notes += new
+    if expected.counts:
+        ended.notes.append(f"{path} {inventory.EARLIER}: `{lint} --accept` renews it")
+        if strict:
+            faults += [f"strict: {line}" for line in inventory.fewer(expected, ended.records)]
     return faults

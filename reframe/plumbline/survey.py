@@ -9,13 +9,16 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from plumbline import configuration, paths, session
 from plumbline.errors import Fault
 from plumbline.words import near
+
+#: Has ReFrame select all cases, those at published scale too.
+FULL = ("--tag=.*",)
 
 _CASE = re.compile(r"^- (?P<check>\S.*?) /[0-9a-f]+ @(?P<where>\S+)$", re.M)
 _FIXTURE = re.compile(r"^ +\^(\S+)", re.M)
@@ -34,6 +37,7 @@ class Case:
     :ivar figures: how many figures of merit it measures, and ``asserted``, how many of them a
         reference bounds.
     :ivar references: ids of the rows that bound them.
+    :ivar rows: the row that decides, or is the ceiling, -> the figures that it bounds.
     """
 
     case: str
@@ -45,6 +49,7 @@ class Case:
     figures: int
     asserted: int
     references: list[str]
+    rows: dict[str, list[str]]
 
 
 def reframe(arguments: list[str], system: str | None = None, **env: str) -> str:
@@ -88,16 +93,19 @@ def _told(said: str) -> str:
     return text.replace("plumbline: ", "").replace("ERROR: ", "")
 
 
-def listed(system: str | None, checks: list[str], variables: list[str]) -> set[str]:
+def listed(
+    system: str | None, checks: list[str], variables: list[str], selection: Sequence[str] = ()
+) -> set[str]:
     """The names of all test cases of a system, by ReFrame's listing.
 
     :arg variables: what is set of the checks, as ReFrame's ``-S`` takes it: ``[CHECK.]NAME=VALUE``.
+    :arg selection: ReFrame's options that say which; :data:`FULL` for those at published scale too.
     :raises Fault: if a check file cannot be loaded, the system is unknown, or a variable is none
         of any check's or set of a check that there is none of: ReFrame warns of the first at most,
         and then measures something else.
     """
     options = [f"--setvar={variable}" for variable in variables]
-    said = reframe([*_from(checks), *options, "-lC"], system)
+    said = reframe([*_from(checks), *options, *selection, "-lC"], system)
     cases = {f"{case['check']} @{case['where']}" for case in _CASE.finditer(said)}
     names = {case.split()[0] for case in cases}
     # Also checks without a case on this system: one command line may serve several.

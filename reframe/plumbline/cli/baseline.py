@@ -91,5 +91,5 @@ def _tell(found: list, path, written: bool) -> None:
     if written:
         say(f"the next run asserts {changes.asserted(found)} of them")
         if inventory.path_of(path.stem).exists():
-            say(f"then `plumbline lint --system={path.stem} --accept`, so that --strict notices "
-                f"when one of them goes missing")  # fmt: skip
+            say(f"next: {inventory.accepting(path.stem)}; until then, sessions report that these "
+                f"references are not as the inventory has them")  # fmt: skip

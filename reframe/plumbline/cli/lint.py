@@ -13,15 +13,17 @@ from plumbline.words import counted
 @click.command()
 @system_option
 @click.option("--accept", is_flag=True, help="Write the inventory anew, as the system is now.")
-def lint(system: str | None, accept: bool):
+@click.option("--weak", is_flag=True, help="List the references that cannot tell two cases apart.")
+def lint(system: str | None, accept: bool, weak: bool):
     """Hold systems, references and checks against each other.
 
     Also Spack environments, tolerances and waivers. Writes the system's inventory where there is
-    none. Exits with 1 on any fault.
+    none; a reference that was removed or edited since is a fault. Exits with 1 on any fault.
+    Weak assertions, whose bounds admit the printed value of another case, are counted and no fault.
     """
     from plumbline import lint as linter
 
-    faults, said = linter.lint(system, accept)
+    faults, said = linter.lint(system, accept, weak)
     for line in said:
         click.echo(f"plumbline: {line}")
     for fault in faults:

@@ -21,8 +21,8 @@ def run(strict: bool, budget, orphans: str, system: str | None, arguments: tuple
 
     ARGUMENTS are ReFrame's own: --mode=smoke, -n NAME, -t TAG, -p ENVIRONMENT ...
 
-    The plan is written before the first job, the cases are held against the system's inventory,
-    and every planned case is accounted for at the end.
+    The plan is written before the first job, the cases and what bounds their figures are compared
+    with the system's inventory, and every planned case is accounted for at the end.
     """
     from plumbline import supervisor
 

@@ -1,0 +1,125 @@
+"""Weak assertions: those that pass the printed value of the case beside theirs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from conftest import Testbed
+from plumbline import inventory, weak
+from plumbline.reference import References
+from plumbline.table import load
+from test_reference import LATENCY, REGISTERS, SHIPPED, references
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name, content in REGISTERS.items():
+        (tmp_path / name).write_text(yaml.safe_dump(content, sort_keys=False))
+    (tmp_path / "site").mkdir()
+    return tmp_path
+
+
+def told(folder: Path, *rows: dict) -> list[tuple]:
+    """Each pair of one check that asserts all rows: how it differs, and which rows do what."""
+    found = references(folder, *rows)
+    pairs = weak.pairs(found, {"check": {row.id for row in found.rows}})
+    return [(p.key, p.own, p.other, p.tell, p.within, p.better) for p in pairs]
+
+
+#: Rows -> the pairs that are weak.
+A, B = {"placement": "gpu-a"}, {"placement": "gpu-b"}
+TWO = [
+    # Higher is better, 5 %: 960 is within 1000's, and 1000 is better than 960.
+    ([A, B | {"value": "960"}], [("placement", "gpu-a", "gpu-b", [], ["r1"], []),
+                                 ("placement", "gpu-b", "gpu-a", [], [], ["r2"])]),
+    # 900 is not within 1000's: r1 tells, r2 does not.
+    ([A, B | {"value": "900"}], [("placement", "gpu-b", "gpu-a", [], [], ["r2"])]),
+    # Lower is better, 10 %.
+    ([A | LATENCY, B | LATENCY | {"value": "10.5"}],
+     [("placement", "gpu-a", "gpu-b", [], ["r1"], []),
+      ("placement", "gpu-b", "gpu-a", [], [], ["r2"])]),
+    # What is the same tells nothing, and is nothing to be told.
+    ([A, B], []),
+    # What differs in two is not beside it; nor is another size, system or metric.
+    ([A, B | {"value": "960", "toolchain": "gnu"}], []),
+    ([A, B | {"value": "960", "message_size": "8"}], []),
+    ([A, B | {"value": "960", "system": "other"}], []),
+    ([A, B | {"value": "960", "metric": "capped"}], []),
+    # A condition counts, but one that only describes.
+    ([{"conditions": "port=03"}, {"conditions": "port=0330", "value": "960"}],
+     [("port", "03", "0330", [], ["r1"], []), ("port", "0330", "03", [], [], ["r2"])]),
+    ([{"conditions": "port=03;runs=4"}, {"conditions": "port=0330;runs=5", "value": "900"}],
+     [("port", "0330", "03", [], [], ["r2"])]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("rows", "pairs"), TWO)
+def test_pairs(folder: Path, rows: list[dict], pairs: list[tuple]) -> None:
+    assert told(folder, *rows) == pairs
+
+
+def test_a_value_that_tells_stands_beside_those_that_do_not(folder: Path) -> None:
+    other = {"metric": "latency", "unit": "us"}
+    rows = [A, B | {"value": "960"}, A | other | {"value": "10"}, B | other | {"value": "20"}]
+    assert ("placement", "gpu-a", "gpu-b", ["r3"], ["r1"], []) in told(folder, *rows)
+
+
+def test_only_rows_of_one_check_are_beside_each_other(folder: Path) -> None:
+    found = references(folder, A, B | {"value": "960"})
+    assert weak.pairs(found, {"one": {"r1"}, "other": {"r2"}}) == []
+
+
+@pytest.fixture(scope="module")
+def shipped() -> References:
+    return References(load(SHIPPED))
+
+
+def pairs_of(shipped: References, system: str) -> dict[tuple, weak.Pair]:
+    checks = weak.by_check(inventory.read(system), shipped)
+    pairs = weak.pairs(shipped, checks)
+    return {(pair.check, pair.own, pair.other): pair for pair in pairs}
+
+
+@pytest.mark.parametrize("system", ["summit", "sierra", "lassen"])
+@pytest.mark.parametrize("check", ["osu_gpu", "commscope_d2d"])
+def test_a_pair_across_the_bus_measured_as_one_of_a_socket_fails(shipped, system, check) -> None:
+    """On V100 systems; the other way round the value is better, and is listed."""
+    found = pairs_of(shipped, system)
+    assert (check, "gpu-a", "gpu-b") not in found
+    assert found[check, "gpu-b", "gpu-a"].better
+    assert not found[check, "gpu-b", "gpu-a"].within
+
+
+def test_tag_matching_tells_at_three_sizes_each(shipped: References) -> None:
+    found = pairs_of(shipped, "summit")
+    name = "summit-osu-latency-tm"
+    on = found["osu_p2p_variant", "on", "off"]
+    assert on.tell == [f"{name}-on-{size}" for size in (1024, 2048, 8192)]
+    assert on.within == [f"{name}-on-{size}" for size in (256, 512, 4096)]
+    off = found["osu_p2p_variant", "off", "on"]
+    assert off.tell == [f"{name}-off-{size}" for size in (1, 2, 4)]
+
+
+def test_lint_counts_them_and_lists_them(testbed: Testbed) -> None:
+    """They are no fault."""
+    testbed.environment("disk", "fio")
+    read = {"benchmark": "fio", "metric": "read_bandwidth", "unit": "MB/s"}
+    testbed.refer(
+        {"id": "one", "conditions": "size=1024MiB", "value": "300"} | read,
+        {"id": "two", "conditions": "size=8MiB", "value": "310"} | read,
+    )
+    assert testbed.plumbline("lint").code == 0
+    # Another case of the same check, as another variant of it would be.
+    path = testbed.systems / "inventory" / "testbed.json"
+    found = inventory.Inventory(**json.loads(path.read_text()))
+    (case,) = [case for case, rows in found.cases.items() if rows]
+    found.cases[case]["two"] = ["read_bandwidth"]
+    path.write_text(found.text())
+    counted = testbed.plumbline("lint")
+    assert "2 references of testbed would pass" in counted.out and "--weak" in counted.out
+    listed = testbed.plumbline("lint", "--weak")
+    assert "weak: fio, size 1024MiB measured as 8MiB: passes one (the other is better" in listed.out
+    assert "weak: fio, size 8MiB measured as 1024MiB: passes two (within" in listed.out
