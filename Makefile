@@ -10,7 +10,7 @@
 #             and 100 sessions killed
 # make detection  what trend, compare and screen find, and how often they are wrong: some half an hour
 # make golden job scripts and inventories of every system, and the page of what is asserted, written anew
-# make inventories   the inventories alone: some five minutes
+# make inventories   the inventories alone: two minutes where nothing else runs
 PYTHON ?= python3
 VENV := .venv
 # The tests of a file stay together: they share what is slow to bring up.

@@ -150,30 +150,34 @@ def render(references: References, asserted: dict[str, set[str]]) -> str:
 
 _WEAK = """## Weak assertions
 
-Had a job measured the case beside its own (a pair of GPUs of another class, a variant that was not
-applied), {weak} of {every} values would not tell: their bounds admit what is printed of that case,
-which differs in one condition. The other value is within the tolerance, or it is better, which no
-bound forbids. A case fails if one of its values tells; where none does, only the binding of its
-tasks, and what the program says of itself, prove that it ran as it was asked to.
-`plumbline lint --weak` lists those of a system.
+Had a job measured the case beside the one it was asked for (a pair of GPUs of another class, a
+variant that was not applied), {weak} of {every} values would not tell: their bounds admit what is
+printed of that case, which differs in its placement or in one condition. It is within the
+tolerance, or it is better, which no bound forbids. A case fails if one of its values tells; where
+none does, only the binding of its tasks, and what the program says of itself, prove that it ran as
+it was asked to.
+`plumbline lint --weak` lists a system's, pair by pair.
 
-| system | check | measured as | tells | passes, within tolerance | passes, better |
-| --- | --- | --- | --- | --- | --- |"""
+| system | check | asked for | passes as | fails as | weak values (t: within the tolerance) |
+| --- | --- | --- | --- | --- | --- |
+"""
 
 
 def _weak(references: References, by_check: dict[str, set[str]]) -> list[str]:
-    """The assertions that cannot tell their case from the one beside it."""
-    found = weak.pairs(references, by_check)
-    names = {name for pair in found for name in pair.weak}
-    every = set().union(*by_check.values())
-    lines = [*_WEAK.format(weak=len(names), every=len(every)).splitlines()]
-    for pair in found:
-        cells = [", ".join(f"`{name}`" for name in names) or "none"
-                 for names in (pair.tell, pair.within, pair.better)]  # fmt: skip
-        lines.append(
-            f"| {pair.system} | {pair.check} | {pair.key} {pair.own} as {pair.other} | "
-            f"{' | '.join(cells)} |"
-        )
+    """The assertions that cannot tell their case from one beside it."""
+    cases: dict[tuple, list[weak.Pair]] = defaultdict(list)
+    for pair in weak.pairs(references, by_check):
+        cases[pair.system, pair.check, f"{pair.key} {pair.own}"].append(pair)
+    names = {name for pairs in cases.values() for pair in pairs for name in pair.weak}
+    every = {name for found in by_check.values() for name in found}
+    lines = _WEAK.format(weak=len(names), every=len(every)).splitlines()
+    for case, pairs in cases.items():
+        passes = ", ".join(pair.other for pair in pairs if not pair.tell)
+        fails = ", ".join(pair.other for pair in pairs if pair.tell)
+        within = {name for pair in pairs for name in pair.within}
+        values = dict.fromkeys(name for pair in pairs for name in pair.weak)
+        listed = ", ".join(f"`{name}`{' t' if name in within else ''}" for name in values)
+        lines.append(f"| {' | '.join([*case, passes, fails, listed])} |")
     return [*lines, ""]
 
 

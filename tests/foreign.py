@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -53,6 +54,10 @@ def prepare(system: str, folder: Path) -> None:
     systems = folder / "systems"
     systems.mkdir(parents=True, exist_ok=True)
     (systems / f"{system}.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
+    expected = ROOT / "systems" / "inventory" / f"{system}.json"
+    if expected.exists():
+        (systems / "inventory").mkdir(exist_ok=True)
+        shutil.copy(expected, systems / "inventory")
 
 
 def variables(system: str, folder: Path, **of_facility) -> dict[str, str]:

@@ -198,6 +198,10 @@ def test_printed_values_pass(system: str, facility) -> None:
     assert any(fields["foms"] for fields in session.records)
     assert not [fields["warnings"] for fields in session.records if fields["warnings"]]
 
+    # What bounds the figures is what the inventory has, no more and no less.
+    for words in ("bounded", "vanished", "is not there"):
+        assert words not in session.said
+
 
 @pytest.mark.parametrize("system", foreign.SYSTEMS)
 def test_what_is_run_by_default_takes_two_nodes_at_most(system: str, facility) -> None:

@@ -45,6 +45,8 @@ TWO = [
     ([A, B], []),
     # What differs in two is not beside it; nor is another size, system or metric.
     ([A, B | {"value": "960", "toolchain": "gnu"}], []),
+    # How many tasks ran is proven, not told by a figure.
+    ([{"ppn": "1"}, {"ppn": "2", "value": "960"}], []),
     ([A, B | {"value": "960", "message_size": "8"}], []),
     ([A, B | {"value": "960", "system": "other"}], []),
     ([A, B | {"value": "960", "metric": "capped"}], []),

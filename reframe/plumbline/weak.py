@@ -2,7 +2,8 @@
 
 A job that ran as another than it was asked for (GPUs of another pair, a variant that was not
 applied) is found by its figures only if their bounds do not admit the other's printed value. Two
-printed values of a check are beside each other if one cell, or one condition, tells them apart.
+printed values of a check are beside each other if they differ in the placement alone, or in one
+condition.
 """
 
 from __future__ import annotations
@@ -16,15 +17,17 @@ from plumbline.inventory import Inventory
 from plumbline.reference import References
 from plumbline.table import Row
 
-#: Cells that may tell two cases of a check apart; conditions are looked at one by one.
-_CELLS = ("toolchain", "placement", "nodes", "ppn")
+#: Cells that two cases of a check may differ in, beside conditions, which are looked at one by one.
+#: How many tasks ran where is proven of each run: only the placement may be another one unseen.
+_CELLS = ("toolchain", "nodes", "ppn", "placement")
+_PROVEN = ("toolchain", "nodes", "ppn")
 
 
 @dataclass
 class Pair:
     """The cases of a check under one condition, had they been measured under another.
 
-    :ivar key: the cell or condition in which they differ; ``own`` and ``other``, its values.
+    :ivar key: the condition in which they differ, or placement; ``own`` and ``other``, its values.
     :ivar tell: rows whose bounds the other's value is beyond: that case would fail.
     :ivar within: rows whose tolerance is so wide that it passes.
     :ivar better: rows that it passes since the other's value is the better one.
@@ -70,7 +73,7 @@ def pairs(references: References, checks: Mapping[str, Iterable[str]]) -> list[P
         for group in alike.values():
             for row, beside in permutations(group, 2):
                 apart = [*_apart(references, row, beside)]
-                if len(apart) == 1:
+                if len(apart) == 1 and apart[0][0] not in _PROVEN:
                     key = (row.system, check, *apart[0])
                     _compare(references, row, beside, found.setdefault(key, Pair(*key)))
     return sorted(
