@@ -67,8 +67,7 @@ def lint(system: str | None, accept: bool, list_weak: bool = False) -> tuple[lis
         content = systems.get(name)
         if content is None or steps.has_checks(content):
             # A host that no system has is ReFrame's own to refuse.
-            faults += _inventory(system, accept, said)
-            said += _weak(name, list_weak)
+            faults += _inventory(system, accept, list_weak, said)
         if content is not None:
             said += _open(name, content)
     return faults, said
@@ -85,7 +84,7 @@ def _waivers() -> tuple[waivers.Waiver, ...]:
     return waivers.loaded(paths.reference())
 
 
-def _inventory(system: str | None, accept: bool, said: list[str]) -> list[str]:
+def _inventory(system: str | None, accept: bool, list_weak: bool, said: list[str]) -> list[str]:
     """Compares the system's cases with its inventory, or writes it."""
     try:
         surveyed = survey.surveyed(system, [str(paths.CHECKS)], [*survey.FULL])
@@ -106,6 +105,7 @@ def _inventory(system: str | None, accept: bool, said: list[str]) -> list[str]:
                 f"{'stays as it was' if before else 'is not known'}: "
                 f"{some(case.case for case in skipped)}"
             )
+        said += _weak(name, now, tables, list_weak)
         return faults
     if before.counts:
         faults.append(f"{path} {inventory.EARLIER}: {command} renews it")
@@ -120,15 +120,14 @@ def _inventory(system: str | None, accept: bool, said: list[str]) -> list[str]:
     faults += [f"{line}; {inventory.restoring(name)}" for line in changed]
     faults += [f"{line}; {command}" for line in new]
     said.append(f"{name}: {_counts(before)}")
+    said += _weak(name, before, tables, list_weak)
     return faults
 
 
-def _weak(system: str | None, listed: bool) -> list[str]:
+def _weak(
+    system: str, expected: inventory.Inventory, tables: reference.References, listed: bool
+) -> list[str]:
     """The weak assertions of a system: no fault, since no other bound may be honest."""
-    expected = system and inventory.read(system)
-    if not expected:
-        return []
-    tables = reference.loaded(paths.reference())
     found = weak.pairs(tables, weak.by_check(expected, tables))
     names = {name for pair in found for name in pair.weak}
     if not names:
