@@ -540,7 +540,7 @@ def test_a_gpu_by_local_rank(variable: str, shell: str) -> None:
         (task,) = seen(done.stderr)
         assert (task.given, task.gpus) == ("0,1,2,3", gpu)
         assert f"{variable}={gpu}" in done.stdout.splitlines()
-        assert "PLUMBLINE" not in done.stdout
+        assert f"PLUMBLINE_{variable}" not in done.stdout
     # No GPU is left for it, or it is not known which task it is: nothing runs.
     for done in run("4"), run_task(shell, TASK, 1, word, "env"):
         assert (done.returncode, done.stdout) == (1, "")
