@@ -413,8 +413,8 @@ FAULTS: dict[str, tuple[dict | None, list[str], str]] = {
         r"sample \d-b:c ended with exit code 1",
     ),
     "never_ended": (None, ["[ $pair != 1-2 ] || exit 0"], r"sample \d-b:c never ended"),
-    "no_output": (None, ["[ $pair != 1-2 ] || rm sample-$run.out"], r"sample-\d-b:c\.out: "),
-    "no_errors": (None, ["[ $pair != 1-2 ] || rm sample-$run.err"], r"sample-\d-b:c\.out: "),
+    "no_output": (None, ["[ $pair != 1-2 ] || rm sample-$run.out"], r"sample-\d-b:c\.out was not"),
+    "no_errors": (None, ["[ $pair != 1-2 ] || rm sample-$run.err"], r"sample-\d-b:c\.err was not"),
     "fewer_nodes": (
         None,
         ["[ $pair != 1-2 ] || sed -i 3,4d nodes.txt"],
@@ -513,7 +513,8 @@ def test_a_check_is_distributed_over_the_idle_nodes(tmp_path: Path):
     assert set(by_node) == set(NODES[1:3])
     assert by_node[NODES[1]]["result"] == "pass"
     assert by_node[NODES[2]]["result"] == "fail"
-    assert f"on {NODES[2]}: memory_bandwidth_gpu0 = " in by_node[NODES[2]]["reason"]
+    reason = by_node[NODES[2]]["reason"]
+    assert "memory_bandwidth_gpu0 = " in reason and reason.endswith(f"on {NODES[2]}")
     for node, fields in by_node.items():
         assert len(fields["nodes"]) == 1
         assert f"%.nid={node}" in fields["check"]
