@@ -162,7 +162,7 @@ def test_a_session_as_expected(expected: Inventory, tables: References) -> None:
     [
         (("bandwidth", None, None, 2000.0), "1 figure no longer bounded as expected: bandwidth by"),
         (("bandwidth", None, "other", 2000.0), "bandwidth by fast"),
-        (("bandwidth", None, "fast", None), "bandwidth by a ceiling"),
+        (("bandwidth", None, "fast", None), "bandwidth by most"),
         (("bandwidth", None, None, None), "2 figures no longer bounded as expected"),
     ],
 )
@@ -234,8 +234,8 @@ def asserted(testbed: Testbed) -> Testbed:
 
 
 BASELINE = [
-    {"id": way, "benchmark": "fio", "metric": f"{way}_bandwidth", "value": 300, "unit": "MB/s"}
-    for way in ("read", "write")
+    {"id": way, "benchmark": "fio", "metric": f"{way}_bandwidth", "value": value, "unit": "MB/s"}
+    for way, value in (("read", 1100), ("write", 1900))
 ]
 
 
@@ -250,12 +250,12 @@ def test_an_edit_fails_a_session_and_lint(asserted: Testbed, edit: str) -> None:
         path = asserted.reference / "tolerance.yaml"
         path.write_text(path.read_text().replace("floor: 0.05", "floor: 0.90"))
     else:
-        asserted.refer(BASELINE[0], *([BASELINE[1] | {"value": 30}] if edit == "edited" else []))
+        asserted.refer(BASELINE[0], *([BASELINE[1] | {"value": 190}] if edit == "edited" else []))
     words = {
-        "removed": "reference write, which bounds 1 figure: is gone; it was 300, at least 285 MB/s",
-        "edited": "reference write, which bounds 1 figure: was 300, at least 285 MB/s; is 30, at",
-        "raised": "reference write, which bounds 1 figure: was 300, at least 285 MB/s; is 300, at "
-        "least 30 MB/s",
+        "removed": "reference write, which bounds 1 figure: is gone; it was 1900, at least 1805 MB/s",
+        "edited": "reference write, which bounds 1 figure: was 1900, at least 1805 MB/s; is 190, at",
+        "raised": "reference write, which bounds 1 figure: was 1900, at least 1805 MB/s; is 1900, at "
+        "least 190 MB/s",
     }[edit]
     command = "`plumbline lint --system testbed --accept`"
     run = asserted.plumbline("run", "-n", "fio.*read", *FIO[2:])

@@ -813,7 +813,8 @@ SAME_CEILINGS = [
 
 @pytest.mark.parametrize(("rows", "ceiling"), SAME_CEILINGS)
 def test_ceiling_of_the_same_quantity(folder: Path, rows: list, ceiling: float | None) -> None:
-    assert references(folder, *rows).ceiling(STREAM, "stream", None)[0] == ceiling
+    found = references(folder, *rows).ceiling(STREAM, "stream", None)
+    assert (found and found.value) == ceiling
 
 
 def test_shipped_babelstream_kernels_are_streams() -> None:
@@ -997,9 +998,12 @@ def test_what_crosses_a_link_is_capped_by_its_peak(
 ) -> None:
     refs = reference.loaded(paths.reference())
     case = Case(system, "batch", "x", benchmark, placement, nodes, 2, conditions)
-    value, name = refs.ceiling(case, metric, 8 if benchmark in ("osu", "imb") else None)
-    assert value == (None if ceiling is None else pytest.approx(ceiling))
-    assert (name or "").startswith(row)
+    found = refs.ceiling(case, metric, 8 if benchmark in ("osu", "imb") else None)
+    if ceiling is None:
+        assert found is None
+    else:
+        assert found.value == pytest.approx(ceiling)
+        assert found.row.startswith(row)
 
 
 def test_no_published_value_is_above_its_ceiling() -> None:
@@ -1012,8 +1016,8 @@ def test_no_published_value_is_above_its_ceiling() -> None:
             placed = row.placement or "tasks-per-node"
             case = Case(row.system, "", row.toolchain, row.benchmark, placed, nodes,
                         row.ppn or 1, told)  # fmt: skip
-            value, _ = refs.ceiling(case, row.metric, row.message_size)
-            assert value is None or row.used(fom.unit)[0] <= value, row.id
+            ceiling = refs.ceiling(case, row.metric, row.message_size)
+            assert ceiling is None or row.used(fom.unit)[0] <= ceiling.value, row.id
 
 
 LINK = {"what": "a link", "peaks": ["bench/peak_bandwidth"], "carries": {"t": 1}, "reason": "so"}

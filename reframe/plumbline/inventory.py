@@ -28,6 +28,7 @@ from plumbline import paths, record
 from plumbline.errors import Fault
 from plumbline.parse import Figure
 from plumbline.reference import References
+from plumbline.table import Row
 from plumbline.words import counted, some
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ Rows = dict[str, list[str]]
 #: Lines of a kind that a session reports; `plumbline lint` lists all.
 _MOST_TOLD = 5
 
-#: Stands for whichever row is the ceiling: a record has its value alone.
+#: Stands for the row of a ceiling that is not expected: a record has its value alone.
 _CEILING = "a ceiling"
 
 
@@ -50,7 +51,8 @@ _CEILING = "a ceiling"
 class Inventory:
     """What a system is expected to have.
 
-    :ivar references: row -> ``value``, ``lower`` or ``upper``, or ``ceiling``, and ``unit``.
+    :ivar references: row -> ``value``, ``lower`` or ``upper``, or ``ceiling``, and ``unit``;
+        ``row x2`` where figures may reach twice the peak that it prints.
     :ivar cases: test case -> its rows.
     :ivar full: the same for cases at published scale.
     :ivar counts: in the place of rows, in a file of the format before this one: test case -> how
@@ -70,9 +72,17 @@ class Inventory:
     def bounded(self, case: str) -> set[tuple[str, str]]:
         """The figures of a case, each with the row that bounds it."""
         return {
-            (figure, _CEILING if "ceiling" in self.references.get(name, ()) else name)
+            (figure, name)
             for name, figures in self.every.get(case, {}).items()
             for figure in figures
+        }
+
+    def capped(self, case: str) -> set[tuple[str, str]]:
+        """Those of :meth:`bounded` that are ceilings."""
+        return {
+            (figure, name)
+            for figure, name in self.bounded(case)
+            if "ceiling" in self.references.get(name, ())
         }
 
     def text(self) -> str:
@@ -164,12 +174,12 @@ def of_cases(
 
 def _told(references: References, name: str) -> dict | None:
     """What a row bounds; ``None`` if it is not there, or bounds nothing."""
-    row = references.tables.rows.get(name)
+    row, times = _row(references, name)
     if row is None or row.kind not in ("measured", "peak") or not references.may_decide(row):
         return None
     unit = references.fom(row.benchmark, row.metric).unit
     if row.kind == "peak":
-        return {"ceiling": _short(row.used(unit)[0]), "unit": unit}
+        return {"ceiling": _short(times * row.used(unit)[0]), "unit": unit}
     bounds = references.bounds_of(row)
     if bounds is None:
         return None
@@ -177,6 +187,12 @@ def _told(references: References, name: str) -> dict | None:
     return {key: _short(limit) for key, limit in limits.items() if math.isfinite(limit)} | {
         "unit": unit
     }
+
+
+def _row(references: References, name: str) -> tuple[Row | None, float]:
+    """The row that an inventory names, and how many times its peak is a ceiling."""
+    row, _, times = name.partition(" x")
+    return references.tables.rows.get(row), float(times or 1)
 
 
 def _short(value: float) -> float:
@@ -193,7 +209,7 @@ def edited(expected: Inventory, references: References) -> list[str]:
             continue
         figures = sum(len(rows.get(name, ())) for rows in expected.every.values())
         what = f"reference {name}, which bounds {counted(figures, 'figure')}"
-        if now is None and name not in references.tables.rows:
+        if now is None and _row(references, name)[0] is None:
             lines.append(f"{what}: is gone; it was {_words(was)}")
         elif now is None:
             lines.append(f"{what}: bounds nothing any more; it was {_words(was)}")
@@ -228,7 +244,7 @@ def compared(
         gone = [
             f"{figure} by {name}"
             for figure, name in sorted(was - bounded)
-            if name == _CEILING or (_told(references, name) and not elsewhere(references, name))
+            if _told(references, name) and not elsewhere(references, name)
         ]
         more = [figure for figure, _ in sorted(bounded - was)]
         if gone:
@@ -262,7 +278,7 @@ def _first(lines: list[str], system: str, what_to_do: str) -> list[str]:
 
 def elsewhere(references: References, name: str) -> bool:
     """Whether a row is the baseline of another host than this one."""
-    row = references.tables.rows.get(name)
+    row, _ = _row(references, name)
     here = platform.node()
     return row is not None and row.conditions.get("host", here) != here
 
@@ -284,7 +300,10 @@ def of_records(expected: Inventory, records: list[dict]) -> dict[str, set[tuple[
         case = case_of(fields)
         figures = {Figure(f["metric"], f["size"], f["at"]).variable: f for f in fields["foms"]}
         found[case] |= {(name, f["reference"]) for name, f in figures.items() if f["reference"]}
-        found[case] |= {(name, _CEILING) for name, f in figures.items() if f["ceiling"] is not None}
+        capped = {name for name, f in figures.items() if f["ceiling"] is not None}
+        expected_caps = {pair for pair in expected.capped(case) if pair[0] in capped}
+        found[case] |= expected_caps
+        found[case] |= {(name, _CEILING) for name in capped - {name for name, _ in expected_caps}}
         found[case] |= {pair for pair in expected.bounded(case) if pair[0] not in figures}
     return found
 

@@ -256,7 +256,8 @@ def asserted(references: References) -> list[Asserted]:
         if row.spread is None:
             spread = noise[fom.tolerance] * value
         halves = references.tables.half_digits(row, fom.unit)
-        ceiling, _ = references.ceiling(case, row.metric, size)
+        peak = references.ceiling(case, row.metric, size)
+        ceiling = peak.value if peak else None
         found.append(Asserted(row, fom, rule, case, value, spread, *halves, bounds, ceiling))
     return found
 

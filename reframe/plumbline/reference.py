@@ -88,7 +88,7 @@ class Judgement:
 
     :ivar verdict: ``pass``, ``fail``, ``above-ceiling``, ``not-asserted``; or ``waived``, which
         failed and is covered by a waiver.
-    :ivar ceiling: the theoretical peak, if one is known.
+    :ivar ceiling: the theoretical peak, if one is known; ``ceiling_id``, where it is printed.
     :ivar reason: why nothing is asserted although there is a row; empty otherwise.
     :ivar better: ``higher``, ``lower`` or ``neither``.
     :ivar near: whether it passed within the warning band near its bound.
@@ -109,6 +109,30 @@ class Judgement:
     waiver: Waiver | None = None
     suspicious: bool = False
     beyond: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Ceiling:
+    """The theoretical peak of a figure of merit, in its unit.
+
+    :ivar row: the id of the row that prints the peak.
+    :ivar times: how many times the printed peak the figure may reach: both directions, several
+        links, several nodes.
+    :ivar link: what the figure's bytes cross; empty where the row is of the same quantity.
+    """
+
+    value: float
+    row: str
+    times: float = 1
+    link: str = ""
+
+    @property
+    def key(self) -> str:
+        """The row and how many times its peak, as an inventory has it."""
+        return self.row if self.times == 1 else f"{self.row} x{self.times:g}"
+
+    def __str__(self) -> str:
+        return f"{self.row}, {self.link}" if self.link else self.row
 
 
 class References:
@@ -281,10 +305,8 @@ class References:
             others,
         )
 
-    def ceiling(
-        self, case: Case, metric: str, size: int | None
-    ) -> tuple[float, str] | tuple[None, None]:
-        """The tightest theoretical peak of a figure of merit, in its unit, and its row's id.
+    def ceiling(self, case: Case, metric: str, size: int | None) -> Ceiling | None:
+        """The tightest theoretical peak of a figure of merit.
 
         Where lower is better, a peak is the least that can be. A peak of the same quantity caps it
         whichever program it is printed for, and so does that of each link that its bytes cross.
@@ -295,17 +317,14 @@ class References:
             peaks += self._best(case, [name], size, "peak")
             for other in self.fom(*name).ceilings:
                 peaks += self._best(case, [tuple(other.split("/", 1))], None, "peak")
-        values = [(row.used(fom.unit)[0], row.id) for row in peaks]
-        values += [
-            (value, f"{row.id}, {link.what}")
-            for link, row, value in self._of_links(case, metric, fom.unit)
-        ]
+        found = [Ceiling(row.used(fom.unit)[0], row.id) for row in peaks]
+        found += self._of_links(case, metric, fom.unit)
         tightest = max if self.rule(fom).better == "lower" else min
-        return tightest(values, default=(None, None))
+        return tightest(found, key=lambda peak: (peak.value, peak.row), default=None)
 
-    def _of_links(self, case: Case, metric: str, unit: str) -> Iterator[tuple[Link, Row, float]]:
-        """The links that a figure crosses, the row of each one's peak, and the figure's ceiling by
-        it: half of the printed last digit above that peak."""
+    def _of_links(self, case: Case, metric: str, unit: str) -> Iterator[Ceiling]:
+        """The figure's ceiling by each link that it crosses: half of the printed last digit above
+        the link's peak."""
         for link, times in self.tables.links.crossed(case, f"{case.benchmark}/{metric}"):
             seen = dataclasses.replace(
                 case,
@@ -316,7 +335,8 @@ class References:
                 peak = tuple(name.split("/", 1))
                 for row in self._best(seen, [peak], self.fom(*peak).unstated_size, "peak"):
                     value = row.used(unit)[0] + self.tables.half_digits(row, unit)[0]
-                    yield link, row, value * times * self.count(link, row)
+                    all_times = times * self.count(link, row)
+                    yield Ceiling(value * all_times, row.id, all_times, link.what)
 
     @staticmethod
     def count(link: Link, row: Row) -> int:
@@ -346,7 +366,8 @@ class References:
         """
         rule = self.rule(self.fom(case.benchmark, metric))
         bounds = self.bounds(case, metric, size, len(samples))
-        ceiling, ceiling_id = self.ceiling(case, metric, size)
+        peak = self.ceiling(case, metric, size)
+        ceiling, ceiling_id = (peak.value, str(peak)) if peak else (None, None)
         value, statistic, verdict = held(samples, rule, bounds, ceiling)
         reason = ""
         if len(samples) < rule.samples and (rows := self._deciding(case, metric, size)):

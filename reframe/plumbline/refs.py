@@ -146,9 +146,9 @@ def _capped(references: References, row: Row) -> list[str]:
     """The ceiling of what a row bounds, as far as its cells say which links are crossed."""
     cells = (row.toolchain, row.benchmark, row.placement, row.nodes or 1, row.ppn or 1)
     case = Case(row.system, row.conditions.get("partition", ""), *cells, row.conditions)
-    value, name = references.ceiling(case, row.metric, row.message_size)
+    ceiling = references.ceiling(case, row.metric, row.message_size)
     unit = references.fom(row.benchmark, row.metric).unit
-    return [] if value is None else [f"ceiling:   {value:g} {unit}: {name}"]
+    return [f"ceiling:   {ceiling.value:g} {unit}: {ceiling}"] if ceiling else []
 
 
 def _caps(references: References, row: Row) -> list[str]:

@@ -504,10 +504,10 @@ def _surveyed(task, fields: dict) -> dict:
         for figure in figures:
             case = check.case_of(figure)
             bounds = tables.bounds(case, figure.metric, figure.size, check.num_samples)
-            _, ceiling = tables.ceiling(case, figure.metric, figure.size)
+            ceiling = tables.ceiling(case, figure.metric, figure.size)
             if bounds:
                 asserted.append([bounds.decides, *bounds.others])
-            for name in filter(None, (bounds and bounds.decides, ceiling)):
+            for name in filter(None, (bounds and bounds.decides, ceiling and ceiling.key)):
                 rows.setdefault(name, []).append(figure.variable)
     return {
         "case": record.case_name(fields["check"], fields),
