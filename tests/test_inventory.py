@@ -251,11 +251,11 @@ def test_an_edit_fails_a_session_and_lint(asserted: Testbed, edit: str) -> None:
         path.write_text(path.read_text().replace("floor: 0.05", "floor: 0.90"))
     else:
         asserted.refer(BASELINE[0], *([BASELINE[1] | {"value": 190}] if edit == "edited" else []))
+    was = "reference write, which bounds 1 figure: "
     words = {
-        "removed": "reference write, which bounds 1 figure: is gone; it was 1900, at least 1805 MB/s",
-        "edited": "reference write, which bounds 1 figure: was 1900, at least 1805 MB/s; is 190, at",
-        "raised": "reference write, which bounds 1 figure: was 1900, at least 1805 MB/s; is 1900, at "
-        "least 190 MB/s",
+        "removed": f"{was}is gone; it was 1900, at least 1805 MB/s",
+        "edited": f"{was}was 1900, at least 1805 MB/s; is 190, at",
+        "raised": f"{was}was 1900, at least 1805 MB/s; is 1900, at least 190 MB/s",
     }[edit]
     command = "`plumbline lint --system testbed --accept`"
     run = asserted.plumbline("run", "-n", "fio.*read", *FIO[2:])
