@@ -90,10 +90,10 @@ $(VENV)/complete: requirements.lock pyproject.toml
 	    echo "plumbline: $(PYTHON) has no venv: apt-get install python3-venv" >&2; exit 2; }
 	@echo "plumbline: setting up $(VENV): about a minute, more on a busy machine"
 	@$(PYTHON) -m venv --clear $(VENV)
-	@# pip prints a line or more for each package; a line for every tenth is enough to see that it goes on.
+	@# pip prints a line or more for each package; a line for every tenth shows that it goes on.
 	@bash -o pipefail -c '$(BIN)/python -m pip --disable-pip-version-check install --progress-bar off \
-	    --require-hashes -r requirements.lock | awk -v all="$$(grep -c "^[a-z].*==" requirements.lock)" \
-	    "/^Collecting/ && ++n % 10 == 0 {print \"plumbline: package \" n \" of \" all; fflush()} \
+	    --require-hashes -r requirements.lock | awk \
+	    "/^Collecting/ && ++n % 10 == 0 {print \"plumbline: \" n \" packages fetched\"; fflush()} \
 	     /^Installing/ {print \"plumbline: unpacking them\"; fflush()}"'
 	@$(BIN)/python -m pip --disable-pip-version-check install -q --no-deps --no-build-isolation -e .
 	@touch $@

@@ -692,6 +692,17 @@ def test_a_session_that_has_not_ended_is_listed_as_such(results: Path):
     assert listed() == ([False, False], [False, False], ["false", "false"])
 
 
+def test_the_time_of_the_cases_is_listed_without_waiting(results: Path):
+    """The sum of what each record says, and nothing where none says it."""
+    lines = [line(day=1, seconds={"total": total, "samples": []}) for total in (3605.25, 60.25)]
+    store(results, *lines)
+    store(results, line(day=2, seconds={"total": None, "samples": []}))
+    _, out, _ = run("list", "--from", results, "--format", "json")
+    assert [row["seconds"] for row in json.loads(out)] == [3665.5, None]
+    shown = run("list", "--from", results)[1].splitlines()
+    assert "measured" in shown[0] and "1:01:06" in shown[1] and ":01:" not in shown[2]
+
+
 def test_options_of_the_command_line(mixed: Path):
     """They reach the selection; what is no time or pair is refused with exit code 2."""
     code, out, _ = run("list", "--from", mixed, "--extras", "who=x", "--format", "json")
@@ -748,6 +759,21 @@ def test_a_csv_brings_back_the_same_history(mixed: Path, tmp_path: Path):
         list(found.records())
 
 
+def test_a_csv_of_an_earlier_export_is_read(mixed: Path, tmp_path: Path):
+    """It has no column `seconds`: all else is as it was, and that is not known."""
+    rows = list(csv.DictReader(run("export", "--from", mixed)[1].splitlines()))
+    path = tmp_path / "earlier.csv"
+    with path.open("w", newline="") as file:
+        names = [name for name in rows[0] if name != "seconds"]
+        writer = csv.DictWriter(file, names, extrasaction="ignore")
+        writer.writeheader()
+        writer.writerows(rows)
+    with History(path) as earlier, History(mixed) as now:
+        assert earlier.series()[0].values.tolist() == now.series()[0].values.tolist()
+        assert {row.seconds for row in earlier.sessions()} == {None}
+        assert None not in {row.seconds for row in now.sessions() if row.ended}
+
+
 def test_a_csv_with_other_columns_is_refused(mixed: Path, tmp_path: Path):
     """The columns are named; a cell of another type is left out and told."""
     _, text, _ = run("export", "--from", mixed)
@@ -769,7 +795,8 @@ def test_a_csv_with_other_columns_is_refused(mixed: Path, tmp_path: Path):
     path.write_text("night,value,node\n")
     code, _, err = run("list", "--from", path)
     assert code == 2 and len(err.splitlines()) == 1
-    left = len(rows[0]) - 2 - 3
+    # Not missing are two that it has, and one that an earlier export did not write.
+    left = len(rows[0]) - 2 - 1 - 3
     assert f"missing 'session', 'session_system', 'start' and {left} more, unknown " in err
     write([rows[0] + ["unit"]])
     with pytest.raises(Fault, match="one stands twice"):

@@ -7,6 +7,7 @@ import io
 import json
 import sys
 from contextlib import nullcontext
+from datetime import timedelta
 from pathlib import Path
 
 import click
@@ -24,8 +25,10 @@ from plumbline.cli.common import (
 from plumbline.errors import Fault
 from plumbline.words import cell, counted
 
-_COLUMNS = ("session", "system", "start", "end", "planned", "unended", "results", "verdicts",
-            "extras")  # fmt: skip
+_COLUMNS = ("session", "system", "start", "end", "seconds", "planned", "unended", "results",
+            "verdicts", "extras")  # fmt: skip
+#: Those of them that hold several numbers or words, by name.
+_PAIRS = ("results", "verdicts", "extras")
 
 
 @click.group()
@@ -44,6 +47,7 @@ def history():
 def list_(select, source: Path | None, form: str, output: Path | None):
     """List the sessions, oldest first, with their cases by result.
 
+    `measured` is the time that the cases took, without waiting for a turn or in a queue.
     One that has not ended still runs, or was cut off.
     """
     from plumbline.history import History
@@ -60,7 +64,7 @@ def list_(select, source: Path | None, form: str, output: Path | None):
         writer = csv.DictWriter(lines, _COLUMNS, lineterminator="\n")
         writer.writeheader()
         for row in rows:
-            pairs = {name: _pairs(row[name]) for name in _COLUMNS[6:]}
+            pairs = {name: _pairs(row[name]) for name in _PAIRS}
             writer.writerow(row | pairs | {"unended": cell(row["unended"])})
         text = lines.getvalue()
     else:
@@ -191,6 +195,7 @@ def _shown(row: dict) -> dict:
         "session": row["session"],
         "system": row["system"],
         "start": row["start"],
+        "measured": "" if row["seconds"] is None else str(timedelta(seconds=round(row["seconds"]))),
         "cases": row["planned"],
         "results": (ended or "none ended") + (", has not ended" if row["unended"] else ""),
         "figures": sum(row["verdicts"].values()),

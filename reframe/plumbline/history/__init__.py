@@ -75,7 +75,7 @@ judged AS (
     GROUP BY file)
 SELECT session, any_value(session_system), start, any_value(stop), any_value(extras),
     coalesce(any_value(planned), count(DISTINCT "case")), coalesce(histogram(result), MAP {}),
-    coalesce(any_value(verdicts), MAP {}), count(DISTINCT "case")
+    coalesce(any_value(verdicts), MAP {}), count(DISTINCT "case"), sum(seconds)
 FROM chosen LEFT JOIN judged USING (file) GROUP BY start, session ORDER BY start, session
 """
 _FAULTS = """
@@ -106,6 +106,8 @@ class SessionRow:
     :ivar results: number of cases by result.
     :ivar verdicts: number of figures by verdict.
     :ivar ended: number of cases that a record tells of, each once however often it was tried.
+    :ivar seconds: of all its cases, each from set-up to verdict, without waiting for a turn or in a
+        queue; ``None`` where no record has it.
     """
 
     session: str
@@ -117,6 +119,7 @@ class SessionRow:
     results: dict[str, int]
     verdicts: dict[str, int]
     ended: int
+    seconds: float | None
 
 
 @dataclass

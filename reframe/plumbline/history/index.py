@@ -27,8 +27,11 @@ from plumbline.history import intake
 from plumbline.words import counted, some
 
 #: To be raised when a table changes: an index of another version is built anew.
-VERSION = "1"
+VERSION = "2"
 NAME = "history.duckdb"
+
+#: Columns that an earlier `plumbline history export` did not write; without them they are NULL.
+_LATER = ("seconds",)
 
 #: Bytes of records that are written in one transaction.
 _BATCH = 128 << 20
@@ -329,7 +332,7 @@ def of_csv(path: Path) -> tuple[duckdb.DuckDBPyConnection, list[str]]:
             there = next(csv.reader(file), [])
     except (OSError, UnicodeDecodeError, csv.Error) as err:
         raise Fault(f"{path}: cannot be read: {err}") from None
-    missing = [repr(name) for name in known if name not in there]
+    missing = [repr(name) for name in known if name not in (*there, *_LATER)]
     unknown = [repr(name) for name in there if name not in known]
     # Of a CSV of something else, all are: a few tell which it is.
     wrong = [f"{what} {some(names)}" for what, names in
@@ -341,7 +344,8 @@ def of_csv(path: Path) -> tuple[duckdb.DuckDBPyConnection, list[str]]:
     for name, kind in known.items():
         # What marks a row without a case, or without a figure, stays NULL.
         text = kind == "VARCHAR" and name not in ("line", "metric")
-        cells.append(f"""coalesce("{name}", '') AS "{name}" """ if text else f'"{name}"')
+        cell = f'"{name}"' if name in there else "NULL"
+        cells.append(f"""coalesce({cell}, '') AS "{name}" """ if text else f'{cell} AS "{name}"')
     try:
         db.execute(
             f"CREATE TEMP TABLE cells AS SELECT {', '.join(cells)} FROM read_csv($path, header = "

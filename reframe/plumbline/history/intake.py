@@ -28,7 +28,7 @@ CREATE TABLE cases (
     file INTEGER, line INTEGER, time TIMESTAMP_S, system VARCHAR, partition VARCHAR,
     environment VARCHAR, "check" VARCHAR, node VARCHAR, "case" VARCHAR, attempt INTEGER,
     benchmark VARCHAR, case_placement VARCHAR, conditions VARCHAR, build VARCHAR, nodes VARCHAR,
-    result VARCHAR, reason VARCHAR, case_waiver VARCHAR, output VARCHAR);
+    result VARCHAR, reason VARCHAR, case_waiver VARCHAR, output VARCHAR, seconds DOUBLE);
 CREATE TABLE figures (
     file INTEGER, line INTEGER, metric VARCHAR, size BIGINT, "at" VARCHAR, placement VARCHAR,
     value DOUBLE, unit VARCHAR, better VARCHAR, samples DOUBLE[], lower DOUBLE, upper DOUBLE,
@@ -54,6 +54,7 @@ _SHAPE = json.dumps(
         **dict.fromkeys(("waiver", "output"), "VARCHAR"),
         **dict.fromkeys(("conditions", "build", "extras"), "MAP(VARCHAR, VARCHAR)"),
         "time": "VARCHAR",
+        "seconds": {"total": "DOUBLE"},
         "attempt": "INTEGER",
         "nodes": ["VARCHAR"],
         "foms": [
@@ -105,7 +106,7 @@ SELECT file, line, time, r.system, r.partition, r.environment, plain(r."check"),
     pairs(r.conditions),
     CASE WHEN cardinality(r.build) = 0 THEN '' ELSE md5(pairs(r.build))[:12] END,
     array_to_string(r.nodes, ','), r.result, coalesce(r.reason, ''), coalesce(r.waiver, ''),
-    coalesce(r.output, '')
+    coalesce(r.output, ''), r.seconds.total
 FROM staged
 """,
     """
