@@ -47,7 +47,7 @@ def expected(tables: References) -> Inventory:
     return inventory.of_cases([survey(BOUNDED)], tables)
 
 
-def record(*figures: tuple, case: str = CASE) -> dict:
+def record(*figures: tuple, case: str = CASE, conditions: dict | None = None) -> dict:
     """A record of figures: metric, size, the row that decides, the ceiling."""
     check, _, where = case.rpartition(" @")
     system, _, rest = where.partition(":")
@@ -58,7 +58,7 @@ def record(*figures: tuple, case: str = CASE) -> dict:
         for f in figures
     ]
     return {"check": check, "system": system, "partition": partition,
-            "environment": environment, "foms": foms}  # fmt: skip
+            "environment": environment, "conditions": conditions or {}, "foms": foms}  # fmt: skip
 
 
 MEASURED = (("latency", 8, "slow", None), ("bandwidth", None, "fast", 2000.0))
@@ -174,6 +174,17 @@ def test_a_figure_that_another_row_bounds(expected, tables, figure: tuple, told:
 def test_a_figure_that_is_bounded_anew(expected: Inventory, tables: References) -> None:
     lost, (line,) = compared(expected, tables, *MEASURED, ("capped", 4, "more", None))
     assert lost == [] and line == f"{CASE}: 1 figure bounded anew: capped_4"
+
+
+def test_a_busy_machine_loses_nothing(expected: Inventory, tables: References) -> None:
+    """Its figures are compared with nothing, which is no edit: only strict rules fail on it."""
+    figures = (("latency", 8, None, None), ("bandwidth", None, None, 2000.0))
+    records = [record(*figures, conditions={"busy": "yes"})]
+    assert inventory.differences("sys", expected, records, tables) == ([], [], [])
+    (line,) = inventory.uncompared(expected, records)
+    assert line.startswith(f"{CASE}: 3 figures not compared")
+    unbounded = record(*figures, case="other @sys:batch+gnu", conditions={"busy": "yes"})
+    assert inventory.uncompared(expected, [record(*figures), unbounded]) == []
 
 
 def test_a_row_that_is_gone_is_told_once(folder: Path, expected: Inventory) -> None:

@@ -107,6 +107,7 @@ def test_a_busy_machine_is_marked_and_not_red(testbed: Testbed) -> None:
         {"id": "out", "toolchain": "one", "benchmark": "imb", "metric": "pingpong_latency",
          "placement": "on-socket", "message_size": 8, "value": 0.1, "unit": "us"}
     )  # fmt: skip
+    assert testbed.plumbline("lint").code == 0
     idle = testbed.plumbline("run", *PINGPONG)
     assert idle.code == 1
     assert "busy" not in idle.records[0]["conditions"]
@@ -127,7 +128,9 @@ def test_a_busy_machine_is_marked_and_not_red(testbed: Testbed) -> None:
     # Said before the first case starts, and again at the end.
     assert busy.out.count("10.0 other processes") == 2
     strict = testbed.plumbline("run", "--strict", *PINGPONG, PLUMBLINE_OTHERS=10)
-    assert strict.code == 1
+    assert strict.code == 1 and "1 figure not compared, as other processes ran" in strict.said
+    plain = testbed.reframe("-c", CHECKS, "-r", *PINGPONG, PLUMBLINE_OTHERS=10)
+    assert plain.code == 0 and "no longer bounded" not in plain.said
 
 
 def test_says_what_starts_and_hpcc_is_last(testbed: Testbed) -> None:

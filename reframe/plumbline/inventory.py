@@ -292,13 +292,14 @@ def of_survey(surveyed: Iterable[Case], references: References) -> dict[str, set
 
 def of_records(expected: Inventory, records: list[dict]) -> dict[str, set[tuple[str, str]]]:
     """What bounded the figures of each case that measured; a figure that was not printed is as
-    the inventory has it."""
+    the inventory has it, and so are those of a busy machine, which nothing is compared with."""
     found: dict[str, set[tuple[str, str]]] = defaultdict(set)
     for fields in records:
         if not fields["foms"]:
             continue
         case = case_of(fields)
-        figures = {Figure(f["metric"], f["size"], f["at"]).variable: f for f in fields["foms"]}
+        foms = [] if record.busy(fields) else fields["foms"]
+        figures = {Figure(f["metric"], f["size"], f["at"]).variable: f for f in foms}
         found[case] |= {(name, f["reference"]) for name, f in figures.items() if f["reference"]}
         capped = {name for name, f in figures.items() if f["ceiling"] is not None}
         expected_caps = {pair for pair in expected.capped(case) if pair[0] in capped}
@@ -311,6 +312,20 @@ def of_records(expected: Inventory, records: list[dict]) -> dict[str, set[tuple[
 def case_of(fields: dict) -> str:
     """The test case of a record, or of a plan's entry, as an inventory has it."""
     return record.case_name(record.plain(fields["check"]), fields)
+
+
+def uncompared(expected: Inventory, records: list[dict]) -> list[str]:
+    """The cases that a busy machine measured although something bounds their figures, a line
+    each."""
+    return [
+        f"{case}: {counted(len(bounded), 'figure')} not compared, as other processes ran on the "
+        f"same cores: measure again when the machine is idle"
+        for case, bounded in (
+            (case, expected.bounded(case))
+            for case in dict.fromkeys(case_of(f) for f in records if f["foms"] and record.busy(f))
+        )
+        if bounded
+    ]
 
 
 def fewer(expected: Inventory, records: list[dict]) -> list[str]:

@@ -152,6 +152,11 @@ def case_name(check: str, fields: dict) -> str:
     return f"{check} @{fields['system']}:{fields['partition']}+{fields['environment']}"
 
 
+def busy(fields: dict) -> bool:
+    """Whether other processes ran on the case's cores, so that nothing of it was compared."""
+    return fields["conditions"].get("busy") == "yes"
+
+
 def store(path: Path, text: str) -> None:
     """Writes a file whole, or leaves it as it was.
 

@@ -90,7 +90,7 @@ def run(
     elif own:
         faults = _against_inventory(ended, there, strict, bool(variables))
     else:
-        ended.notes.append("other checks than checks/: not held against the inventory")
+        ended.notes.append("other checks than checks/: not compared with the inventory")
         faults = []
     ended.supervised = True
     if not any(_values(arguments, *option) for option in _NARROWING):
@@ -172,6 +172,8 @@ def _against_inventory(
     faults += edited
     (ended.notes if changed and not strict else faults).extend(lost)
     ended.notes += new
+    if strict:
+        faults += [f"strict: {line}" for line in inventory.uncompared(expected, ended.records)]
     if expected.counts:
         ended.notes.append(f"{path} {inventory.EARLIER}: `{lint} --accept` renews it")
         if strict:
