@@ -398,6 +398,20 @@ def test_another_measurement_is_no_baseline(testbed: Testbed) -> None:
     assert "1 session" in done.err and "(build, conditions, samples)" in done.err
 
 
+def test_a_busy_machine_is_no_baseline(testbed: Testbed) -> None:
+    """Nothing is compared with such a row; and one busy session does not hide the idle ones."""
+    testbed.environment("disk", "fio")
+    for number in (1, 2, 3):
+        remember(testbed, number, 2000)
+    for number in (4, 5, 6):
+        remember(testbed, number, 300, conditions=CONDITIONS | {"busy": "yes"})
+    done = testbed.plumbline("baseline", testbed.name)
+    assert done.code == 0, done.said
+    assert "other processes ran on the same cores" in done.said and "3 sessions" in done.said
+    (row,) = table(testbed)
+    assert float(row["value"]) == 2000 and "busy" not in row["conditions"]
+
+
 def test_a_figure_that_varies_too_much_has_no_baseline(testbed: Testbed) -> None:
     """Bounds that could not fail would look asserted."""
     for number, value in enumerate((1000, 2000, 3000), 1):

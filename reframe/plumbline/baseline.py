@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from plumbline import paths, reference
+from plumbline import paths, record, reference
 from plumbline.history import History
 from plumbline.parse import Figure
 from plumbline.reference import Case
@@ -89,22 +89,29 @@ def propose(
 
     Only sessions that passed count, and only those that measured as the newest of the case did:
     with its build, conditions and samples, and on a system `local` on its host. A session counts
-    once, with the median of its cases.
+    once, with the median of its cases. What a busy machine measured is no baseline.
 
     :arg last: how many sessions of a case count, the newest.
     """
     cases: dict[str, list[dict]] = defaultdict(list)
+    busy: dict[str, set[str]] = defaultdict(set)
     for fields in records:
         if fields["foms"] and fields["result"] == "pass":
-            cases[fields["case"]].append(fields)
+            if record.busy(fields):
+                busy[_name(fields)].add(fields["session"])
+            else:
+                cases[fields["case"]].append(fields)
     found: dict[tuple, Proposal] = {}
     left_out: dict[str, list[str]] = defaultdict(list)
+    for name, sessions in busy.items():
+        reason = "measured while other processes ran on the same cores"
+        left_out[reason].append(f"{name}: {counted(len(sessions), 'session')}")
     for runs in cases.values():
         newest = runs[-1]
         same = [run for run in runs if _alike(run, newest)]
         sessions = [*dict.fromkeys(run["session"] for run in same)][-last:]
         same = [run for run in same if run["session"] in sessions]
-        name = f"{newest['check']} @{newest['partition']}+{newest['environment']}"
+        name = _name(newest)
         if not newest["tasks"]:
             left_out["its records do not tell where its tasks ran"].append(name)
             continue
@@ -135,6 +142,10 @@ def propose(
 
 def _figures(run: dict) -> list[Figure]:
     return [Figure(fom["metric"], fom["size"], fom["at"]) for fom in run["foms"]]
+
+
+def _name(fields: dict) -> str:
+    return f"{fields['check']} @{fields['partition']}+{fields['environment']}"
 
 
 def _alike(run: dict, newest: dict) -> bool:
