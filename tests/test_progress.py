@@ -9,6 +9,7 @@ from types import SimpleNamespace as Given
 import pytest
 from conftest import CHECKS, Testbed
 from plumbline import load, outcome, progress
+from plumbline.errors import Fault
 from plumbline.session import Session
 from reframe.core.exceptions import JobError
 
@@ -17,7 +18,7 @@ from reframe.core.exceptions import JobError
 def busy(monkeypatch: pytest.MonkeyPatch):
     """Has so many other processes run."""
 
-    def set_to(others: float) -> None:
+    def set_to(others: float | str) -> None:
         monkeypatch.setenv(load.OTHERS, str(others))
         load.others.cache_clear()
 
@@ -68,6 +69,13 @@ def test_the_rest_follows_what_the_first_took(monkeypatch: pytest.MonkeyPatch) -
 def test_when_cores_are_shared(busy, others, wanted, cores, shared) -> None:
     busy(others)
     assert load.shared(wanted, cores) is shared
+
+
+@pytest.mark.parametrize("given", ["many", "-1", "nan", "inf", "1e3 "])
+def test_others_that_are_no_number(busy, given: str) -> None:
+    busy(given)
+    with pytest.raises(Fault, match=f"PLUMBLINE_OTHERS={given}: "):
+        load.others()
 
 
 def test_who_runs_is_counted() -> None:

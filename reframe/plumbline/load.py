@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import time
 from pathlib import Path
+
+from plumbline.errors import Fault
 
 #: Variable with the number of other processes to assume, instead of counting them.
 OTHERS = "PLUMBLINE_OTHERS"
@@ -40,8 +43,12 @@ def others() -> float:
     start. The load average would be that of the last minutes, this session's own part included.
 
     0 where Linux does not tell (``/proc/stat``).
+
+    :raises Fault: if the variable is no number.
     """
     if given := os.environ.get(OTHERS):
+        if not re.fullmatch(r"\d+(\.\d+)?", given, re.ASCII):
+            raise Fault(f"{OTHERS}={given}: give the number of other processes, 0 or more")
         return float(given)
     counts = []
     for _ in range(_TIMES):

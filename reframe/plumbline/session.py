@@ -283,8 +283,9 @@ class Session(executors.TaskEventListener):
         here = any(testcase.partition.scheduler.is_local for testcase in testcases)
         if here and configuration.ON_NODE not in os.environ and load.shared(cores, cores):
             self._found(
-                f"this machine is busy: {load.told(cores)}. It is measured once instead of several "
-                f"times, takes longer, and its figures are marked and compared with nothing"
+                f"this machine is busy: {load.told(cores)}. Cases that have to share cores with "
+                f"them run once instead of several times and take longer, and their figures are "
+                f"marked and compared with nothing"
             )
 
     # -- as each case ends ------------------------------------------------------------------
