@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, STANDINS, Done, Testbed
+from conftest import CHECKS, ROOT, STANDINS, Done, Testbed
 from plumbline import paths, record, states
 from plumbline.errors import Fault
 
@@ -174,6 +174,17 @@ def test_good_numbers_beside_a_fault_are_recorded_with_it(ping: Callable[..., Do
     assert "plumbline: to be looked at: 1 warnings" in done.out
     strict = ping("--strict", STANDIN_SAYS="NVRM: Xid (PCI:0000:3b:00): 48, pid=1")
     assert strict.code == 1 and noticed(strict)
+
+
+def test_strict_rules_hold_for_the_plain_command(testbed: Testbed) -> None:
+    """ReFrame itself exits with 0."""
+    testbed.environment("mpich", "imb", OUTPUTS)
+    says = {"STANDIN_SAYS": "NVRM: Xid (PCI:0000:3b:00): 48, pid=1"}
+    plain = testbed.reframe("-c", CHECKS, "-r", *PINGPONG, **says)
+    assert plain.code == 0 and "the exit code is ReFrame's own" in plain.said
+    strict = testbed.reframe("-c", CHECKS, "-r", *PINGPONG, PLUMBLINE_STRICT=1, **says)
+    assert strict.code == 1 and "strict: 1 warnings: see the table" in strict.said
+    assert "the exit code is 1" in strict.said
 
 
 def test_a_run_that_failed_keeps_what_its_standard_error_says(ping: Callable[..., Done]) -> None:

@@ -386,12 +386,9 @@ class Session(executors.TaskEventListener):
                     fields = outcome.unfinished(self, case, plan)
                     self.records.append(fields)
                     self.write(fields)
-        unchecked = []
-        if not (self.supervised or self.dry_run):
-            unchecked.append(
-                f"plain reframe: {self.compare_plain()}; the exit code is ReFrame's own; "
-                f"`plumbline run` does both"
-            )
+        plain = not (self.supervised or self.dry_run)
+        unchecked = self.compare_plain() if plain else ""
+        noticed = ""
         if os.environ.get("PLUMBLINE_STRICT") == "1" and not self.dry_run:
             noticed = states.summed(n for fields in self.records for n in fields["warnings"])
             self.faults += [f"strict: {noticed}: see the table"] if noticed else []
@@ -410,16 +407,22 @@ class Session(executors.TaskEventListener):
             self.notes.append("nothing was measured: every test case was skipped")
         for note in [*self.notes, *self.faults]:
             print(f"plumbline: {note}")
-        self.notes += unchecked
+        # ReFrame's own exit code knows nothing of records or warnings, and is 0 where all was
+        # skipped.
+        forced = bool(self.lost) or (plain and bool(skipped or noticed))
+        last = ""
+        if plain:
+            code = f"{self.exit_code}" if forced else "ReFrame's own"
+            last = f"plain reframe: {unchecked}; the exit code is {code}; `plumbline run` does both"
+            self.notes.append(last)
         if not self.dry_run:
             self.write_end()
         if self.records and not self.dry_run:
             print(f"plumbline: records: {self.folder / 'records.jsonl'}", flush=True)
-        for line in unchecked:
-            print(f"plumbline: {line}", flush=True)
+        if last:
+            print(f"plumbline: {last}", flush=True)
         self._let_go()
-        if self.lost or (skipped and not (self.supervised or self.dry_run)):
-            # ReFrame's own exit code knows nothing of records, and is 0 where all was skipped.
+        if forced:
             sys.stdout.flush()
             os._exit(self.exit_code)
         return self.exit_code
