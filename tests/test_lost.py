@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from plumbline import lost
+from plumbline import lost, slurm_jobs
 from reframe.core.launchers.local import LocalLauncher
 from reframe.core.schedulers import Job
 from reframe.core.schedulers.lsf import LsfJobScheduler
@@ -129,6 +129,12 @@ def test_pbs(tmp_path: Path, monkeypatch, fields: dict, errors: str, code, words
         assert job.exception.code == code and f"IT says {words}" in str(job.exception)
     else:
         assert job.exception is None
+
+
+@pytest.mark.parametrize("state", sorted({"PREEMPTED", *slurm_jobs.LOST}))
+def test_each_state_of_slurm_that_loses_a_job_has_a_code(state: str):
+    assert state in slurm_jobs.LOST
+    assert lost.Lost(f"Slurm says {state}", "8").code != "ended-by-scheduler"
 
 
 def test_a_job_that_was_cancelled_here_is_not_lost(tmp_path: Path, monkeypatch):

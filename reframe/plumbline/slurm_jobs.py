@@ -13,7 +13,9 @@ from reframe.core.schedulers.slurm import SlurmJobScheduler
 from plumbline.lost import Lost
 
 #: States of sacct(1), "JOB STATE CODES", in which a job ended otherwise than by its script's end.
-LOST = frozenset({"BOOT_FAIL", "CANCELLED", "DEADLINE", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT"})
+LOST = frozenset(
+    ["BOOT_FAIL", "CANCELLED", "DEADLINE", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "TIMEOUT"]
+)
 
 #: Polls in a row that sacct(1) may not list a job before the controller is asked: a job that was
 #: just submitted is not listed at once, and none is where the clocks are a day apart.
