@@ -1,6 +1,7 @@
 """HPC Challenge: STREAM, DGEMM, HPL, RandomAccess, FFT, and the network's latency and bandwidth."""
 
 import math
+import platform
 import re
 import subprocess
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import reframe as rfm
 from plumbline import load, sizing
 from plumbline.check import Benchmark, Figure
+from plumbline.parameters import references
 from plumbline.parse import Output, ParseError
 from plumbline.parse.hpcc import KEYS
 
@@ -79,6 +81,7 @@ class hpcc(Benchmark):
         """Sizes a run on the machine at hand by its speed, in the moment before it starts: nothing
         else is measured then. Where a scheduler runs it, this host's speed would say nothing."""
         if self.on_this_machine and self.scale == "cache" and not self.n:
+            # With an order that is known, for the time limit alone.
             self.size_by(self.speed_here())
 
     def size_by(self, speed: sizing.Speed) -> None:
@@ -111,8 +114,8 @@ class hpcc(Benchmark):
 
     def order_for(self, speed: sizing.Speed) -> int:
         """Order N of HPL's matrix of doubles, a multiple of its blocks."""
-        if self.n:
-            return self.n
+        if known := self.n or self.order_of_baseline():
+            return known
         memory = self.current_partition.extras.get("memory")
         if not memory:
             self.leave_out("the size of the memory is not known: set the partition's extras.memory")
@@ -123,6 +126,27 @@ class hpcc(Benchmark):
         return sizing.by_cache(
             self.num_tasks, self.cache, memory, speed, self.sample_seconds, self.block
         )
+
+    def order_of_baseline(self) -> int:
+        """The order that the newest baseline of the machine at hand was measured with; 0 without.
+
+        Whatever a probe would say, a run of this order is compared with it. And a dry run, which
+        does not probe, finds what would be asserted.
+        """
+        if not self.current_partition.scheduler.is_local or self.scale != "cache" or self.shared:
+            return 0
+        here = platform.node()
+        asked = {"scale": self.scale, "hpl_block": str(self.block)}
+        known = [
+            (row.date, int(row.conditions["hpl_n"]))
+            for row in references().tables.rows.values()
+            if (row.system, row.toolchain, row.benchmark)
+            == (self.current_system.name, self.current_environ.name, "hpcc")
+            and row.conditions.get("hpl_n", "").isdigit()
+            and asked.items() <= row.conditions.items()
+            and row.conditions.get("host", here) == here
+        ]
+        return max(known, default=("", 0))[1]
 
     def speed_here(self) -> sizing.Speed:
         """How fast one task is on this machine now: a run of one task takes a second or two."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import re
 
 import pytest
@@ -94,6 +95,38 @@ def test_on_a_scheduled_system_what_is_declared_decides() -> None:
     ],
 )
 def test_hpcc_follows_the_probe(testbed: Testbed, cache, options, conditions) -> None:
+    with_cache(testbed, cache)
+    done = testbed.plumbline("run", "-n", "hpcc", *options)
+    assert done.code == 0, done.said
+    said = done.records[0]["conditions"]
+    assert {key: said[key] for key in conditions} == conditions
+
+
+def test_hpcc_is_of_the_size_of_its_baseline(testbed: Testbed) -> None:
+    """What a probe would say of another day leaves no baseline uncompared, nor does a dry run,
+    which does not probe, lack it in the inventory."""
+    with_cache(testbed, 260)
+    size = "scale=cache;hpl_block=192;hpl_n={};stream_vector=maybe-cache"
+    row = {"benchmark": "hpcc", "toolchain": "one", "metric": "single_stream_copy", "value": "1.00",
+           "placement": "full-node", "unit": "GB/s"}  # fmt: skip
+    testbed.refer(
+        row | {"id": "own", "conditions": size.format(1920)},
+        row | {"id": "other", "conditions": size.format(3840) + ";host=other"},
+    )
+    assert testbed.plumbline("lint").code == 0
+    inventory = json.loads((testbed.systems / "inventory" / "testbed.json").read_text())
+    assert inventory["references"].keys() == {"own"}
+    done = testbed.plumbline("run", "-n", "hpcc")
+    (fields,) = done.records
+    assert fields["conditions"]["hpl_n"] == "1920"
+    assert "own" in {fom["reference"] for fom in fields["foms"]}
+    assert "bounded" not in done.said
+    busy = testbed.plumbline("run", "-n", "hpcc", PLUMBLINE_OTHERS=10)
+    assert busy.code == 0 and busy.records[0]["conditions"]["hpl_n"] == "960", busy.said
+
+
+def with_cache(testbed: Testbed, cache: int) -> None:
+    """A system with so many MiB of last-level cache, and hpcc."""
     processor = cpuinfo()
     for level in processor["topology"]["caches"]:
         if level["type"] == "L3":
@@ -106,7 +139,3 @@ def test_hpcc_follows_the_probe(testbed: Testbed, cache, options, conditions) ->
         "usable_cpus": list(two_cores()),
     }
     testbed.write(processor=processor, extras=extras)
-    done = testbed.plumbline("run", "-n", "hpcc", *options)
-    assert done.code == 0, done.said
-    said = done.records[0]["conditions"]
-    assert {key: said[key] for key in conditions} == conditions
