@@ -113,3 +113,11 @@ def test_unused_rows_are_those_that_no_check_declares():
     ids = {row["id"] for row in csv.DictReader(io.StringIO(unused.stdout))}
     assert "reedbush-u-imb-pingpong-latency-hpcx-ucx" not in ids
     assert "summit-umt2013-fom-4gpus-1t" in ids
+
+
+def test_why_in_a_folder_of_a_sites_own(testbed):
+    """It has no list of the papers' misprints."""
+    metric = {"benchmark": "imb", "metric": "pingpong_latency", "message_size": 8, "unit": "us"}
+    testbed.refer({"id": "own", "placement": "on-socket", "value": 1.04} | metric)
+    done = testbed.plumbline("refs", "--why", "own")
+    assert done.code == 0 and "asserts:   [" in done.out, done.said

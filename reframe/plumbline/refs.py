@@ -47,9 +47,13 @@ def _has(cells: dict[str, str], word: str) -> bool:
 
 
 def misprints(folder: Path) -> dict[str, list[dict]]:
-    """Known misprints by row id: what is printed, what is used, and the arithmetic."""
+    """Known misprints by row id: what is printed, what is used, and the arithmetic. A site's own
+    folder has no papers, and need not have the list."""
     found: dict[str, list[dict]] = {}
-    with (folder / "known" / "misprints.csv").open(newline="", encoding="utf-8") as file:
+    path = folder / "known" / "misprints.csv"
+    if not path.exists():
+        return found
+    with path.open(newline="", encoding="utf-8") as file:
         for fields in csv.DictReader(file):
             for pattern in fields["id"].split(";"):
                 found.setdefault(pattern.strip(), []).append(fields)
