@@ -8,8 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import records
 from conftest import CHECKS, ROOT, STANDINS, Done, Testbed
-from plumbline import paths, record, states
+from plumbline import closing, paths, record, states
 from plumbline.errors import Fault
 
 PINGPONG = ["-n", "imb_p2p.*PingPong", "-S", "num_warmups=1", "-S", "num_samples=5"]
@@ -244,3 +245,18 @@ def test_a_record_without_warnings_is_read(ping: Callable[..., Done]) -> None:
     path.write_text(json.dumps(fields | {"schema": 3}) + "\n")
     (read,) = record.read(path)
     assert (read["schema"], read["warnings"]) == (4, [])
+
+
+def test_the_closing_table_lists_some_warnings_of_a_state_and_counts_the_rest() -> None:
+    def fields(state: str, number: int) -> dict:
+        notice = states.Notice(state, "some-code", f"detail {number}")
+        return records.case(
+            "s", "2026-11-01T00:00:00Z", check=f"c{number}", warnings=[vars(notice)]
+        )
+
+    many = [fields(states.UNSTABLE, number) for number in range(13)]
+    lines = closing.table([*many, fields(states.SUSPICIOUS, 0)], 14).splitlines()
+    unstable = [line for line in lines if line.startswith("unstable: ")]
+    assert sum("[some-code]" in line for line in unstable) == 10
+    assert unstable[-1].startswith("unstable: 3 more")
+    assert sum(line.startswith("suspicious: ") for line in lines) == 1

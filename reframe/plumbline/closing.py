@@ -13,6 +13,8 @@ from plumbline.words import counted, some
 
 #: Results whose reason the closing table gives.
 _WITH_REASON = ("fail", "invalid", "error", "aborted", "unfinished", "waived", "skip")
+#: Warnings of a state that the table lists; the records have them all.
+_MOST_WARNINGS = 10
 #: Results of a test case that measured.
 _MEASURED = ("pass", "fail", "waived")
 _HEADS = ["check", "placement", "env", "figure of merit", "value", "verdict", "asserted"]
@@ -48,12 +50,15 @@ def table(records: list[dict], planned: int) -> str:
                 reasons.setdefault(fields["reason"], []).append(_short(fields))
         lines += [f"{result}: {some(cases)}: {reason}" for reason, cases in reasons.items()]
     for state in states.STATES:
-        lines += [
+        found = [
             f"{state}: {_short(fields)} on {_nodes(fields)}: {notice['detail']} [{notice['code']}]"
             for fields in records
             for notice in fields["warnings"]
             if notice["state"] == state
         ]
+        more = len(found) - _MOST_WARNINGS
+        lines += found[:_MOST_WARNINGS]
+        lines += [f"{state}: {more} more: see `warnings` in the records"] if more > 0 else []
     unasserted = Counter(
         fom["reason"] for fields in records for fom in fields["foms"] if fom["reason"]
     )

@@ -102,7 +102,7 @@ def _inventory(system: str | None, accept: bool, list_weak: bool, said: list[str
         if skipped := [case for case in surveyed if not case.runs]:
             said.append(
                 f"{counted(len(skipped), 'test case')} skipped here: what bounds their figures "
-                f"{'stays as it was' if before else 'is not known'}: "
+                f"{'stays as it was' if before and not before.counts else 'is not known'}: "
                 f"{some(case.case for case in skipped)}"
             )
         said += _weak(name, now, tables, list_weak)
