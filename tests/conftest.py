@@ -218,6 +218,19 @@ class Testbed:
 
     # -- the system ---------------------------------------------------------------------------
 
+    def lacking(self) -> None:
+        """Adds an environment whose program is not installed, and writes the system."""
+        self.environments.append(
+            {
+                "name": "lacks",
+                "features": ["imb"],
+                "extras": {"provider": "pip"},
+                "target_systems": [self.name],
+            }
+        )
+        self.write()
+        self.env["PLUMBLINE_TOOLS"] = str(self.folder / "no-tools")
+
     def environment(
         self,
         name: str,

@@ -15,7 +15,7 @@ from plumbline.errors import Fault
 from plumbline.inventory import Inventory
 from plumbline.reference import References
 from plumbline.survey import Case
-from test_reference import LATENCY, REGISTERS, references
+from test_reference import LATENCY, references, registers
 
 #: Two figures, of which one has a ceiling too, and what it is of.
 ROWS = [{"id": "slow"} | LATENCY, {"id": "fast"}, {"id": "most", "kind": "peak", "value": "2000"}]
@@ -31,10 +31,7 @@ BOUNDED = {"slow": ["latency_8"], "fast": ["bandwidth"], "most": ["bandwidth"]}
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    for name, content in REGISTERS.items():
-        (tmp_path / name).write_text(yaml.safe_dump(content, sort_keys=False))
-    (tmp_path / "site").mkdir()
-    return tmp_path
+    return registers(tmp_path)
 
 
 @pytest.fixture
@@ -332,16 +329,7 @@ def test_a_shipped_inventory_of_what_is_not_built_fails_no_session(testbed: Test
     """One environment is there, the other is not yet; the inventory has both."""
     testbed.environment("disk", "fio")
     testbed.refer(*BASELINE)
-    testbed.environments.append(
-        {
-            "name": "lacks",
-            "features": ["imb"],
-            "extras": {"provider": "pip"},
-            "target_systems": [testbed.name],
-        }
-    )
-    testbed.write()
-    testbed.env["PLUMBLINE_TOOLS"] = str(testbed.folder / "no-tools")
+    testbed.lacking()
     assert testbed.plumbline("lint").code == 0
     path = testbed.systems / "inventory" / "testbed.json"
     shipped = json.loads(path.read_text())

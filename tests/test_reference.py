@@ -120,12 +120,17 @@ RING = LATENCY | {"metric": "ring", "spread": "2.0", "statistic": "mean", "value
 CASE = Case("sys", "batch", "gnu", "bench", "on-node", 1, 2, {"port": "0330"})
 
 
+def registers(folder: Path) -> Path:
+    """Writes what tables need beside them into a folder."""
+    for name, content in REGISTERS.items():
+        (folder / name).write_text(yaml.safe_dump(content, sort_keys=False))
+    (folder / "site").mkdir()
+    return folder
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    for name, content in REGISTERS.items():
-        (tmp_path / name).write_text(yaml.safe_dump(content, sort_keys=False))
-    (tmp_path / "site").mkdir()
-    return tmp_path
+    return registers(tmp_path)
 
 
 def write(path: Path, *rows: dict, columns: list[str] = COLUMNS) -> None:

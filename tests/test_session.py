@@ -212,16 +212,7 @@ def test_the_plain_command_works_and_prints_the_table(testbed: Testbed, where: s
 def lacking(testbed: Testbed) -> Testbed:
     """A system with one environment whose program is there, and one whose program is not."""
     testbed.environment("there", "imb")
-    testbed.environments.append(
-        {
-            "name": "lacks",
-            "features": ["imb"],
-            "extras": {"provider": "pip"},
-            "target_systems": [testbed.name],
-        }
-    )
-    testbed.write()
-    testbed.env["PLUMBLINE_TOOLS"] = str(testbed.folder / "no-tools")
+    testbed.lacking()
     return testbed
 
 

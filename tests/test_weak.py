@@ -6,20 +6,16 @@ import json
 from pathlib import Path
 
 import pytest
-import yaml
 from conftest import Testbed
 from plumbline import inventory, weak
 from plumbline.reference import References
 from plumbline.table import load
-from test_reference import LATENCY, REGISTERS, SHIPPED, references
+from test_reference import LATENCY, SHIPPED, references, registers
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    for name, content in REGISTERS.items():
-        (tmp_path / name).write_text(yaml.safe_dump(content, sort_keys=False))
-    (tmp_path / "site").mkdir()
-    return tmp_path
+    return registers(tmp_path)
 
 
 def told(folder: Path, *rows: dict) -> list[tuple]:
