@@ -242,7 +242,8 @@ def test_values_just_beyond_their_bounds_fail(system: str, facility) -> None:
         short = references().tables.sources[row.source].short
         assert fields["nodes"], fields
         nodes = nodelist_abbrev(fields["nodes"])
-        told_of = [system, f" on {nodes}:", first.figure.variable, row.id, short, row.locator]
+        assert reason.endswith(f"measured on {nodes}"), reason
+        told_of = [system, first.figure.variable, row.id, short, row.locator]
         for words in told_of:
             assert words in reason, f"{words!r} is not told: {reason}"
         assert re.search(
