@@ -137,7 +137,7 @@ class hpcc(Benchmark):
         Whatever a probe would say, a run of this order is compared with it. And a dry run, which
         does not probe, finds what would be asserted.
         """
-        if not self.current_partition.scheduler.is_local or self.scale != "cache" or self.shared:
+        if not load.is_here(self.current_partition) or self.scale != "cache" or self.shared:
             return 0
         here = platform.node()
         asked = {"scale": self.scale, "hpl_block": str(self.block)}

@@ -57,6 +57,7 @@ STANDS_FOR = {
     "perlmutter --extras maintenance=2026-11": "alder --extras maintenance=2026-09",
     "/srv/www/plumbline": "pages",
     "/var/lib/node_exporter/": "",
+    "lint --system NAME": "lint --system local",
     "imb OUTPUT": f"imb {ROOT}/tests/captures/imb/allgather.out",
     "-n imb_p2p": "-n babelstream",
     "2026-11-14": f"{datetime.date.today() - datetime.timedelta(days=7)}",

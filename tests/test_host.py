@@ -214,7 +214,8 @@ def test_the_commands_stop_on_a_login_node_and_those_that_only_look_do_not(make_
 @pytest.fixture
 def login5(tmp_path: Path) -> list[str]:
     """Words before a command that give it the host name login5."""
-    words = ["unshare", "--uts", "sh", "-c", 'hostname login5 && exec "$@"', "sh"]
+    # bash passes on the function `module`, which other shells drop from the environment.
+    words = ["unshare", "--uts", "bash", "-c", 'hostname login5 && exec "$@"', "bash"]
     if subprocess.run([*words, "true"], capture_output=True, check=False).returncode:
         pytest.skip("no UTS namespace of its own here")
     return words

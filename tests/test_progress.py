@@ -163,3 +163,22 @@ def test_the_load_at_a_time_out(monkeypatch: pytest.MonkeyPatch, load_now, notes
     )
     assert len(ended.notes) == (notes if "timed out" in error else 0)
     assert all("hpcc" in note and "50.0" in note for note in ended.notes)
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "launcher", "here"),
+    [
+        (True, "local", True),
+        (True, "mpiexec", True),
+        # Theta: its scheduler has no backend, and aprun takes tasks to compute nodes.
+        (True, "alps", False),
+        (True, "srun", False),
+        (False, "mpiexec", False),
+    ],
+)
+def test_whose_load_matters(scheduler: bool, launcher: str, here: bool) -> None:
+    partition = Given(
+        scheduler=Given(is_local=scheduler),
+        launcher_type=Given(registered_name=launcher),
+    )
+    assert load.is_here(partition) is here

@@ -55,6 +55,8 @@ def test_a_session_leaves_one_record_for_its_case(measured: Done):
     (fields,) = measured.records
     cpus = [str(cpu) for cpu in two_cores()]
     host = socket.gethostname()
+    # Neither the launcher nor the binding says anything of GPUs.
+    nothing = {"given": "", "gpus": "", "devices": ""}
     told = {
         "schema": 4,
         "warnings": [],
@@ -74,9 +76,8 @@ def test_a_session_leaves_one_record_for_its_case(measured: Done):
         "samples": 3,
         "warmups": 1,
         "extras": HOSTILE,
-        # Neither the launcher nor the binding says anything of GPUs.
         "tasks": [
-            {"rank": n, "host": host, "cpus": cpu, "given": "", "gpus": ""}
+            {"rank": n, "host": host, "cpus": cpu, "local": n, **nothing}
             for n, cpu in enumerate(cpus)
         ],
         "result": "pass",

@@ -398,7 +398,7 @@ class Benchmark(rfm.RunOnlyRegressionTest):
     def on_this_machine(self) -> bool:
         """Whether the job runs here and now, beside whatever else does."""
         partition = self.current_partition
-        here = partition is not None and partition.scheduler.is_local
+        here = partition is not None and load.is_here(partition)
         return here and configuration.ON_NODE not in os.environ and not self.is_dry_run()
 
     @property

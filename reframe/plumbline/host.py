@@ -52,6 +52,8 @@ def patterns() -> dict[str, list[str]]:
             for pattern in found[path.stem]:
                 re.compile(pattern)
         except (KeyError, IndexError, TypeError):
+            # What is wrong with the file as a whole says more.
+            configuration.read_system(path)
             raise Fault(f"{path}: its system has no list `hostnames` of patterns") from None
         except re.error as err:
             raise Fault(f"{path}: hostnames: {pattern!r} is no regular expression: {err}") from None

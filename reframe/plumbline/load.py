@@ -37,6 +37,16 @@ _SLICE = 0.004
 _SLACK = 0.5
 
 
+#: Launchers that start tasks where they are called, outside of a scheduler's job. Cray's aprun
+#: takes them to compute nodes also where ReFrame knows no scheduler: Theta's has no backend.
+_HERE = ("local", "mpiexec", "mpirun", "mpirun-intelmpi", "mpirun-openmpi")
+
+
+def is_here(partition) -> bool:
+    """Whether the jobs of a ReFrame partition run on this machine."""
+    return partition.scheduler.is_local and partition.launcher_type.registered_name in _HERE
+
+
 @functools.cache
 def others() -> float:
     """Other processes that ran or waited for a core, a mean over two seconds at the session's

@@ -280,7 +280,7 @@ class Session(executors.TaskEventListener):
     def _note_load(self, testcases) -> None:
         """Says at once, and again at the end, that this machine has something else to do."""
         cores = len(os.sched_getaffinity(0))
-        here = any(testcase.partition.scheduler.is_local for testcase in testcases)
+        here = any(load.is_here(testcase.partition) for testcase in testcases)
         if here and configuration.ON_NODE not in os.environ and load.shared(cores, cores):
             self._found(
                 f"this machine is busy: {load.told(cores)}. Cases that have to share cores with "
