@@ -271,8 +271,9 @@ class Cluster:
     # -- its daemons ----------------------------------------------------------------------
 
     def start_database(self) -> None:
-        data = f"--datadir={self.folder}/database"
-        own = ["--no-defaults", "--user=root", data]
+        # Two clusters that start at once have one /tmp, and equal process numbers.
+        places = [f"--datadir={self.folder}/database", f"--tmpdir={self.folder}"]
+        own = ["--no-defaults", "--user=root", *places]
         self.run("mariadb-install-db", *own, "--auth-root-authentication-method=normal")
         self._popen(
             *self.inside, "mariadbd", *own, "--skip-networking", "--socket=/run/mysqld/mysqld.sock",

@@ -444,10 +444,11 @@ def test_the_record_disk_fills_up(bed: Virtual):
     bed.cluster.fill(results)
     running.release.touch()
     done = running.ended()
-    assert done.code == 2, done.said
     assert [fields["environment"] for fields in done.records] == ["quick"]
     (lost,) = lost_records(done)
+    # What the job itself wrote may have found no room either.
     assert lost["environment"] == "held" and lost["result"] in ("pass", "invalid", "error")
+    assert done.code == (2 if lost["result"] == "pass" else 1), done.said
     assert "No space left on device" in done.out
 
 
@@ -529,5 +530,11 @@ def test_the_clock(bed: Virtual, clock: str):
         done = running.ended()
     finally:
         running.stop()
+    if first:
+        # Files of two days ago would look alike.
+        assert done.code == 1, done.said
+        assert [fields["result"] for fields in done.records] == ["invalid"] * 2
+        assert all("the node's clock is wrong" in fields["reason"] for fields in done.records)
+        return
     assert done.code == 0, done.said
     assert [fields["result"] for fields in done.records] == ["pass"] * 2
