@@ -99,7 +99,7 @@ def test_no_inventory(text: str, monkeypatch, tmp_path: Path) -> None:
         inventory.read("sys")
 
 
-#: What is done to the table -> what is told.
+#: What is done to the table -> what is reported.
 EDITS = [
     ([], []),
     ([{"id": "fast", "value": "133.635"}],

@@ -68,7 +68,7 @@ class Lock:
     :ivar sha256: of the file.
     :ivar solution: SHA-256 of the solution alone, however the file is laid out.
     :ivar stamp: digest of what it was concretized from, and of the solution; empty without one.
-    :ivar edited: what does not have the content that its hash stands for.
+    :ivar edited: what does not have the content that its hash was made of.
     """
 
     path: Path
@@ -196,7 +196,7 @@ class Environment:
         return hashlib.sha256(text.encode()).hexdigest()
 
     def outdated(self, lock: Lock, *detected: Path) -> str | None:
-        """Why a lock is not what the manifest stands for now, ``None`` if it is: it was edited, or
+        """Why a lock is not what the manifest asks for now, ``None`` if it is: it was edited, or
         concretized from something else.
 
         :arg detected: further files that the manifest is made to include.
@@ -298,7 +298,7 @@ def read_lock(path: Path) -> Lock:
 
 
 def _edited(content: dict) -> Iterator[str]:
-    """What of a lock has not got the content that its hash stands for, or is not there."""
+    """What of a lock has not got the content that its hash was made of, or is not there."""
     specs = content["concrete_specs"]
     for digest, fields in specs.items():
         if not digest == fields.get("hash") == dag_hash(fields):

@@ -25,7 +25,7 @@ class Held(Exception):
 class HostLock:
     """The lock, held until it is released or the process ends.
 
-    :arg text: what a session that comes meanwhile is told.
+    :arg text: what a session that starts meanwhile reports.
     :raises Held: if another session has it.
     :raises Fault: if its file cannot be opened, or is none.
     """

@@ -4,7 +4,7 @@
 # ReFrame's job script goes on after a module load that failed, and an exit code does not show it
 # everywhere: Cray's Environment Modules 3.2 exits 0, also where a module conflicts with a loaded
 # version of itself, which 3.2 does not swap. Environment Modules and Lmod list what is loaded in
-# LOADEDMODULES (module(1), "ENVIRONMENT"). A module without a version stands for any.
+# LOADEDMODULES (module(1), "ENVIRONMENT"). A module without a version matches any.
 where=$1
 shift
 for module in "$@"; do

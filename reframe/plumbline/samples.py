@@ -304,5 +304,5 @@ def hold_within(ended: dict[str, End], since: float, until: float, jumped: float
     if span > most:
         raise SampleError(
             f"{ENDS}: its runs span {span:.0f} s, and the job had {most:.0f} s in all: runs of "
-            f"another job stand in it"
+            f"another job are in it"
         )

@@ -297,7 +297,7 @@ def run(
     :arg folder: of the environment that it works on.
     :arg log: where its output goes, after what is there.
     :arg what: the failed work, for the message.
-    :raises Failure: if it fails, with Spack's own words, the log's path and the mend.
+    :raises Failure: if it fails, with Spack's own words, the log's path and the fix.
     """
     on = ["-e", str(folder)] if folder else []
     command = [str(checkout("spack") / "bin" / "spack"), *_of_mirror(), *on, *words]
@@ -321,7 +321,7 @@ def run(
         raise Failure(said, what, log)
 
 
-#: What Spack says -> the mend. The first that matches is told.
+#: What Spack says -> the fix. The first that matches is reported.
 MENDS = (
     (r"No space left on device|Disk quota exceeded",
      "the disk is full: free some, or set PLUMBLINE_TOOLS to a folder on another"),
@@ -378,12 +378,12 @@ _TRIED = re.compile(
 
 def explain(said: str, what: str, log: Path) -> str:
     """What Spack's output says went wrong, in a few lines for each package: the failed build's own
-    error or else Spack's words, the mend and the log."""
+    error or else Spack's words, the fix and the log."""
     lines = []
     for name, _, text in _failed(said) or [("", "", said)]:
         lines.append(f"{what}: {f'{name}: ' if name else ''}{_words(text)}")
-        if mend := _mend(text):
-            lines.append(mend)
+        if fix := _fix(text):
+            lines.append(fix)
         lines += [f"see {path}" for path in _build_log(text)]
     return "\n".join([*dict.fromkeys(lines), f"see {log}"])
 
@@ -425,17 +425,17 @@ def _own_error(said: str) -> str | None:
     return next(filter(_FATAL.search, pointed), None)
 
 
-def _mend(said: str) -> str:
+def _fix(said: str) -> str:
     """What to do about it, empty where that is not known."""
-    mend = next((text for pattern, text in MENDS if re.search(pattern, said)), "")
-    if HOW_TO_GO_ON in mend:
+    fix = next((text for pattern, text in MENDS if re.search(pattern, said)), "")
+    if HOW_TO_GO_ON in fix:
         try:
             chosen = mirror()
         except Fault as err:
             return str(err)
         if chosen:
             return f"the mirror in use, {chosen}, has not got it: make it again with this checkout"
-    return mend
+    return fix
 
 
 def hold_against_room() -> None:

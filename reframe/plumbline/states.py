@@ -5,7 +5,7 @@
 ``unstable``    a single sample lies beyond the bound that their summary keeps
 ``warnings``    the job's standard error tells of a fault, and the program ended well all the same
 
-None of them is a result: they stand in the record, the closing table and the report, and strict
+None of them is a result: they are in the record, the closing table and the report, and strict
 rules fail on them. What makes an output untrustworthy is no warning: it makes the case ``invalid``.
 Knows nothing of ReFrame.
 """
