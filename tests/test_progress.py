@@ -151,15 +151,31 @@ def test_says_what_starts_and_hpcc_is_last(testbed: Testbed) -> None:
     assert testbed.reframe("-c", CHECKS, "-l").out.count("starts:") == 0
 
 
-@pytest.mark.parametrize(("load_now", "notes"), [(50.0, 1), (0.1, 0)])
+#: Partitions whose jobs run on this machine, and elsewhere: what matters of them here.
+HERE, ELSEWHERE = (
+    Given(scheduler=Given(is_local=local), launcher_type=Given(registered_name="mpiexec"))
+    for local in (True, False)
+)
+
+
+@pytest.mark.parametrize(
+    ("load_now", "partition", "notes"), [(50.0, HERE, 1), (0.1, HERE, 0), (50.0, ELSEWHERE, 0)]
+)
 @pytest.mark.parametrize("error", ["job timed out (61.000000s > 60.0s)", "something else"])
-def test_the_load_at_a_time_out(monkeypatch: pytest.MonkeyPatch, load_now, notes, error) -> None:
+def test_the_load_at_a_time_out(
+    monkeypatch: pytest.MonkeyPatch, load_now: float, partition: Given, notes: int, error: str
+) -> None:
     monkeypatch.setattr(os, "getloadavg", lambda: (load_now, 0.0, 0.0))
     ended = Session("name", dry_run=False, extras={})
     monkeypatch.setattr(ended, "keep", lambda task, result: None)
     check = Given(display_name="hpcc")
     ended.on_task_failure(
-        Given(failed_stage="run", exc_info=(None, JobError(error), None), check=check)
+        Given(
+            failed_stage="run",
+            exc_info=(None, JobError(error), None),
+            check=check,
+            testcase=Given(partition=partition),
+        )
     )
     assert len(ended.notes) == (notes if "timed out" in error else 0)
     assert all("hpcc" in note and "50.0" in note for note in ended.notes)

@@ -321,7 +321,8 @@ class Session(executors.TaskEventListener):
         else:
             self.keep(task, outcome.result_of(task.exc_info[1]))
             now, cores = os.getloadavg()[0], len(os.sched_getaffinity(0))
-            if "job timed out" in str(task.exc_info[1]) and now > cores:
+            here = load.is_here(task.testcase.partition)
+            if here and "job timed out" in str(task.exc_info[1]) and now > cores:
                 self.notes.append(
                     f"{task.check.display_name} ran into its time limit while the load of this "
                     f"machine was {now:.1f} on {cores} cores: run it again when it is idle"
