@@ -26,6 +26,14 @@ def test_one_at_a_time() -> None:
     HostLock("session two").release()
 
 
+def test_what_another_user_left_in_it_steers_no_terminal() -> None:
+    first = HostLock("session \x1b[2J\x1b]0;owned\x07\nplumbline: all passed")
+    with pytest.raises(Held) as held:
+        HostLock("session two")
+    first.release()
+    assert str(held.value).isprintable()
+
+
 def test_released_by_a_process_that_is_killed(folder: Path) -> None:
     child = os.fork()
     if child == 0:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from plumbline import paths
 from plumbline.errors import Fault
+from plumbline.words import printable
 
 NAME = "plumbline-measuring.lock"
 
@@ -38,7 +39,8 @@ class HostLock:
         except BlockingIOError:
             holder = os.pread(self._file, 200, 0).decode(errors="replace").strip()
             os.close(self._file)
-            raise Held(holder) from None
+            # Any user may have written it.
+            raise Held(printable(holder)) from None
         except OSError as err:
             os.close(self._file)
             raise Fault(
