@@ -25,7 +25,7 @@ import pydantic
 from plumbline import table
 from plumbline.errors import Fault
 from plumbline.tolerance import Text
-from plumbline.words import counted
+from plumbline.words import counted, printable
 
 SUSPICIOUS, UNSTABLE, WARNINGS = STATES = ("suspicious", "unstable", "warnings")
 
@@ -112,7 +112,7 @@ def of_stderr(texts: Iterable[tuple[str, str]], known: Iterable[Pattern]) -> lis
         if hits:
             name, line = hits[0]
             more = f", and {counted(len(hits) - 1, 'more line')}" if len(hits) > 1 else ""
-            told = f"{pattern.meaning}: {name}: {line[:_QUOTED]}{more}"
+            told = f"{pattern.meaning}: {name}: {printable(line[:_QUOTED])}{more}"
             found.append(Notice(WARNINGS, pattern.id, told, source=pattern.source))
     return found
 
