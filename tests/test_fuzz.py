@@ -229,14 +229,14 @@ def test_ten_thousand_inputs() -> None:
 
 
 STDERR = """\
-plumbline-task 1 node1 1,9 0-1 - -
+plumbline-task 1 node1 1,9 0-1 - - 1 -
 mpiexec: a warning of the launcher
 plumbline-host node1 kernel 6.1.0-31-amd64
 plumbline-host node1 cpu_model AMD EPYC 7A53 64-Core Processor
-plumbline-task 0 node1 0,8 0-1 - -
-plumbline-task 2 node2 0,8 0-1 - -
+plumbline-task 0 node1 0,8 0-1 - - 0 -
+plumbline-task 2 node2 0,8 0-1 - - 0 -
 plumbline-host node2 transparent_hugepages always [madvise] never
-plumbline-task 3 node2 1 0-1 - -
+plumbline-task 3 node2 1 0-1 - - 1 -
 """
 
 

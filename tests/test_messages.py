@@ -93,13 +93,13 @@ def test_a_failed_figure_names_its_statistic_and_its_nodes_last(tmp_path: Path):
 
 def test_the_programs_words_where_its_output_is_missing(tmp_path: Path):
     run = SimpleNamespace(out="sample-0.out", err="sample-0.err")
-    (tmp_path / run.err).write_text("plumbline-task 0 a 0 0 - -\nno space for a report\n")
+    (tmp_path / run.err).write_text("plumbline-task 0 a 0 0 - - 0 -\nno space for a report\n")
 
     def read_run(run, ended):
         return (tmp_path / "sample-0.json").read_text()
 
     check = SimpleNamespace(
-        stagedir=tmp_path, read_ends=dict, runs=lambda: [run], read_run=read_run
+        stagedir=tmp_path, read_stderr=list, read_ends=dict, runs=lambda: [run], read_run=read_run
     )
     with pytest.raises(SanityError) as refusal:
         Benchmark.read_samples(check)

@@ -326,15 +326,27 @@ time.time = now
 time.gmtime = lambda seconds=None: real_gmtime(now() if seconds is None else seconds)
 """
 
+#: The job's `date` of the same clock.
+DATE = """\
+#!/bin/sh
+PATH=/usr/bin:/bin
+[ -e "$JUMP" ] && exec date -d '7200 seconds ago' "$@"
+exec date "$@"
+"""
+
 
 def test_a_clock_that_jumps_back(make_testbed: Callable[..., Testbed]):
     testbed = make_testbed("local")
     hook = testbed.folder / "clock" / "sitecustomize.py"
     hook.parent.mkdir()
     hook.write_text(CLOCK)
+    date = hook.with_name("date")
+    date.write_text(DATE)
+    date.chmod(0o755)
     jump = testbed.folder / "jump"
     before = testbed.session_folders()
-    env = {"PYTHONPATH": hook.parent, "JUMP": jump}
+    path = f"{hook.parent}:{os.environ['PATH']}"
+    env = {"PYTHONPATH": hook.parent, "PATH": path, "JUMP": jump}
     with halfway(testbed, "run", **env) as (process, release):
         jump.touch()
         release.touch()
