@@ -56,7 +56,8 @@ class hpcc(Benchmark):
         self.limit_given = self.sample_seconds != SAMPLE_SECONDS
         if self.scale == "memory":
             self.tags = {"full"}
-            self.sample_seconds = 4 * 3600
+            if not self.limit_given:
+                self.sample_seconds = 4 * 3600
         else:
             self.tags = {"nightly", "maintenance", "screen"}
 

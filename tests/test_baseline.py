@@ -15,7 +15,7 @@ import records
 import scipy
 import yaml
 from conftest import ROOT, STANDINS, Testbed
-from plumbline import baseline, record, reference, tolerance, waivers
+from plumbline import baseline, record, reference, states, tolerance, waivers
 
 FIO = ["-n", "fio.*write", "-S", "fio.size=8", "-S", "num_samples=1", "-S", "num_warmups=0"]
 CONDITIONS = {
@@ -416,6 +416,21 @@ def test_a_busy_machine_is_no_baseline(testbed: Testbed) -> None:
     assert "other processes ran on the same cores" in done.said and "3 sessions" in done.said
     (row,) = table(testbed)
     assert float(row["value"]) == 2000 and "busy" not in row["conditions"]
+
+
+@pytest.mark.parametrize("state", states.STATES)
+def test_what_was_measured_with_warnings_is_no_baseline(testbed: Testbed, state: str) -> None:
+    """Of faults on standard error, that is: see docs/verdicts.md on the other two states."""
+    notice = {"state": state, "code": "a", "detail": "b", "figure": "", "source": ""}
+    for number in (1, 2, 3):
+        remember(testbed, number, 2000)
+    for number in (4, 5, 6):
+        remember(testbed, number, 300, warnings=[notice])
+    done = testbed.plumbline("baseline", testbed.name, "--last=3")
+    assert done.code == 0, done.said
+    (row,) = table(testbed)
+    assert float(row["value"]) == (2000 if state == states.WARNINGS else 300)
+    assert ("warnings on standard error" in done.said) == (state == states.WARNINGS)
 
 
 def test_a_figure_that_varies_too_much_has_no_baseline(testbed: Testbed) -> None:

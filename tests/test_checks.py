@@ -459,6 +459,14 @@ def test_a_hang_is_cut_by_the_time_limit(testbed: Testbed):
     assert list(testbed.scratch.iterdir()) == []
 
 
+def test_a_time_that_is_given_is_that_of_the_large_hpl_too(testbed: Testbed):
+    testbed.environment("one", features="hpcc")
+    where = ["-c", CHECKS, "-n", "hpcc.*scale=memory", "--tag=full", "--dry-run"]
+    done = testbed.reframe(*where, "-S", "sample_seconds=300")
+    assert done.code == 0, done.said
+    assert "at most 0.10 node-hours" in done.said
+
+
 def test_a_program_that_does_not_start_is_invalid(testbed: Testbed):
     folder = testbed.folder / "bin"
     shutil.copytree(STANDINS, folder, ignore=shutil.ignore_patterns("outputs", "wrong"))

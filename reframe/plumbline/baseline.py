@@ -15,6 +15,7 @@ from plumbline.history import History
 from plumbline.parse import Figure
 from plumbline.reference import Case
 from plumbline.series import Selection
+from plumbline.states import WARNINGS
 from plumbline.stats import MAD_TO_STD
 from plumbline.table import SITE, Row, key_of
 from plumbline.tolerance import Baseline, Tolerance
@@ -89,22 +90,22 @@ def propose(
 
     Only sessions that passed count, and only those that measured as the newest of the case did:
     with its build, conditions and samples, and on a system `local` on its host. A session counts
-    once, with the median of its cases. What a busy machine measured is no baseline.
+    once, with the median of its cases. What a busy machine measured is no baseline, nor what was
+    measured while standard error told of a fault: it would be its own reference.
 
     :arg last: how many sessions of a case count, the newest.
     """
     cases: dict[str, list[dict]] = defaultdict(list)
-    busy: dict[str, set[str]] = defaultdict(set)
+    unfit: dict[tuple[str, str], set[str]] = defaultdict(set)
     for fields in records:
         if fields["foms"] and fields["result"] == "pass":
-            if record.busy(fields):
-                busy[_name(fields)].add(fields["session"])
+            if reason := _unfit(fields):
+                unfit[reason, _name(fields)].add(fields["session"])
             else:
                 cases[fields["case"]].append(fields)
     found: dict[tuple, Proposal] = {}
     left_out: dict[str, list[str]] = defaultdict(list)
-    for name, sessions in busy.items():
-        reason = "measured while other processes ran on the same cores"
+    for (reason, name), sessions in unfit.items():
         left_out[reason].append(f"{name}: {counted(len(sessions), 'session')}")
     for runs in cases.values():
         newest = runs[-1]
@@ -138,6 +139,19 @@ def propose(
             else:
                 found[key_of(proposal.row)] = proposal
     return list(found.values()), {reason: names for reason, names in left_out.items() if names}
+
+
+def _unfit(fields: dict) -> str:
+    """Why a record that passed may not be part of a baseline; empty where it may.
+
+    Of the warning states, two are no reason: an unstable sample does not move the median, and a
+    suspicious value may be that of a machine better than its reference, which a baseline mends.
+    """
+    if record.busy(fields):
+        return "measured while other processes ran on the same cores"
+    if any(notice["state"] == WARNINGS for notice in fields["warnings"]):
+        return "measured with warnings on standard error"
+    return ""
 
 
 def _figures(run: dict) -> list[Figure]:
