@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import random
 import re
+import statistics
 
 import damage
 import pytest
 from damage import changed, figures, read, text_of
-from plumbline.parse import ParseError
+from plumbline.parse import ParseError, mdtest
 
 #: End of a capture's name -> what its refusal says.
 REFUSED = {
@@ -93,6 +95,62 @@ def test_mean_of_several_iterations() -> None:
 def test_times_are_no_rates() -> None:
     assert figures(read(TIMES))["file_creation_rate"] == (1650.716, "operation/s")
     assert len(read(TIMES).foms) == 6
+
+
+@pytest.mark.parametrize("name", ["mdtest/v330_mpich_P", TIMES])
+def test_rates_agree_with_times_however_they_are_rounded(name: str) -> None:
+    """Runs as ``summarize_results`` of the two versions sums them up: 3.3.0 over tasks and
+    iterations, 4.0.0 over iterations."""
+    rng = random.Random(f"20261121 {name}")
+    for _ in range(200):
+        iterations, tasks = rng.randint(1, 4), 2 if "v330" in name else 1
+        items, folders = 2 * rng.choice([1, 11, 4096, 10**6]), rng.randint(1, 9)
+        text = changed(text_of(name), "20 files", f"{items} files")
+        rates, times = text.replace("(of 1 ", f"(of {iterations} ").split("SUMMARY time")
+        for phase in mdtest.ROWS[2]:
+            done = folders if phase.startswith("Tree") else items
+            usual = 10 ** rng.uniform(-4, 3)
+            took = [usual * rng.uniform(1, 2) for _ in range(iterations * tasks)]
+            line = re.compile(rf"^(   {phase} *:?).*$", re.M)
+            rates = line.sub(row([done / seconds for seconds in took]), rates)
+            times = line.sub(row(took), times)
+        assert len(read(name, f"{rates}SUMMARY time{times}").foms) == 6
+
+
+def row(values: list[float]) -> str:
+    cells = (max(values), min(values), statistics.fmean(values), statistics.pstdev(values))
+    return r"\1" + "".join(f" {cell:14.3f}" for cell in cells)
+
+
+@pytest.mark.parametrize(
+    ("row", "numbers"),
+    [
+        # 20 files in half a second are 40 a second, and not thousands.
+        ("File creation +0", "0.500 0.500 0.500"),
+        ("File creation +1", "16507.160 16507.160 16507.160"),
+        ("File creation +1", "165.071 165.071 165.071"),
+        ("File creation +1", "1650.716 0.000 1650.716"),
+        # A tree has one directory or more.
+        ("Tree creation +3", "10.000 10.000 10.000"),
+    ],
+)
+def test_rates_that_do_not_agree_with_their_times(row: str, numbers: str) -> None:
+    phase = row.partition(" +")[0]
+    text = changed(text_of(TIMES), rf"^   {row}\S+ +\S+ +\S+", f"   {phase} {numbers}")
+    with pytest.raises(ParseError, match=f"{phase}: .* cannot be what was done in"):
+        read(TIMES, text)
+
+
+def test_another_number_of_files() -> None:
+    with pytest.raises(ParseError, match="cannot be what was done in"):
+        read(TIMES, changed(text_of(TIMES), "20 files", "30 files"))
+
+
+def test_files_that_are_not_counted_have_no_time_to_agree_with() -> None:
+    """With -S mdtest says "1 file"; with -n and -I it counts anew in each iteration."""
+    assert len(read(TIMES, changed(text_of(TIMES), "20 files", "1 file")).foms) == 6
+    other = changed(text_of(TIMES), "20 files", "60 files")
+    assert len(read(TIMES, changed(other, "'-n' '10'", "'-n' '10' '-I' '3'")).foms) == 6
 
 
 def test_title_of_main() -> None:

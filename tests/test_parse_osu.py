@@ -38,6 +38,7 @@ FULL = "osu/v74_mpich_allreduce_f"
 OVERLAP = "osu/v74_mpich_iallreduce"
 RATE = "osu/v74_mpich_mbw_mr"
 CHECKED = "osu/v74_mpich_allreduce_c"
+TAIL = "osu/v74_mpich_allreduce_z"
 
 
 @pytest.mark.parametrize("name", FAILED)
@@ -205,6 +206,16 @@ def test_a_run_that_was_killed_has_fewer_sizes() -> None:
     assert [fom.size for fom in found.foms] == [2**k for k in range(10)]
 
 
+def test_percentiles_stand_in_the_order_that_was_asked_for() -> None:
+    """``-z99,90,50``: from right to left they rise."""
+    rows = r"^(\d.* )(\S+)( +\S+ +)(\S+)$"
+    text = re.sub(rows, r"\1\4\3\2", text_of(TAIL), flags=re.M)
+    with pytest.raises(ParseError, match="percentiles out of order"):
+        read(TAIL, text)
+    text = changed(text, r"P50( Tail.*)P99( Tail)", r"P99\1P50\2")
+    assert figures(read(TAIL, text)) == figures(read(TAIL))
+
+
 def test_titles_are_those_of_programs() -> None:
     assert len({program for program, _ in osu.TITLES.values()}) == len(osu.TITLES) - 1
     assert all(program.startswith("osu_") for program, _ in osu.TITLES.values())
@@ -275,6 +286,8 @@ def test_no_finite_number(name: str, pattern: str) -> None:
         (FULL, r"^(16 +)\S+", r"\g<1>0.00", "minimum, mean, maximum"),
         (OVERLAP, r"^(16 .* )\S+$", r"\g<1>100.01", "overlap"),
         (RATE, r"^(16 +)\S+", r"\g<1>272.40", "cannot be"),
+        (TAIL, r"^(16 .* )0\.58( +0\.72 +1\.00)$", r"\g<1>0.73\2", "percentiles out of order"),
+        (TAIL, r"^(16 .* 0\.72 +)1\.00$", r"\g<1>0.71", "percentiles out of order"),
         (CHECKED, r"^(16 .* )Pass$", r"\g<1>Fail", "validation says 'Fail'"),
         (CHECKED, r"^(16 .* )Pass$", r"\g<1>Psas", "validation says"),
         ("osu/v74_mpich_init", r"avg: \d+", "avg: 5", "minimum, mean, maximum"),

@@ -3,8 +3,9 @@
 ``File creation`` becomes ``file_creation_rate``; likewise ``stat``, ``read``, ``rename`` and
 ``removal`` of files and directories, and ``tree_creation_rate``, ``tree_removal_rate``. The value
 is the column ``Mean``: of the iterations, in 3.3.0 also of the tasks. A phase that did not run is
-printed as 0.000 and gives no figure. The second table that ``-P`` prints holds times, and is no
-source of figures.
+printed as 0.000 and gives no figure. The second table that ``-P`` prints holds the seconds that the
+phases took (also where main's title says ms/op); it gives no figures, and the rates must agree with
+it.
 
 mdtest goes on after a file could not be made, and says so with ``WARNING``: every warning voids the
 run, but for :data:`HARMLESS` ones. Source: ``src/mdtest.c``.
@@ -12,8 +13,8 @@ run, but for :data:`HARMLESS` ones. Source: ``src/mdtest.c``.
 
 from __future__ import annotations
 
+import math
 import re
-import shlex
 
 from plumbline.parse import Fom, Output, ParseError, number, sole, whole
 
@@ -49,7 +50,7 @@ _WORK = re.compile(r"^(\d+) tasks, (\d+) (files/directories|files|file|directori
 _TITLE = re.compile(r"^SUMMARY (rate|time)(?: \(in [\w/]+\))?: \(of (\d+) iterations\)[ ]*$")
 _HEAD = re.compile(r" +Operation +Max +Min +Mean +Std Dev *")
 _RULE = re.compile(r" +-+ +-+ +-+ +-+ +-+ *")
-_ROW = re.compile(r"   (\w+ \w+) *:?((?: +(?:\d+\.\d{3}|-?nan)){4})", re.ASCII)
+_ROW = re.compile(r"   (\w+ \w+)(?: *:)?((?: +(?:\d+\.\d{3}|-?nan)){4})", re.ASCII)
 _SAID = re.compile(r"^.*?\b(?:WARNING|ERROR|FAILED)\b[: ].*$", re.M)
 
 
@@ -66,7 +67,8 @@ def parse(text: str) -> Output:
     if "Continue stonewall hit" in text:
         raise ParseError("a stonewall (-W) ended the run before all items were made")
     version, tasks, nodes = sole(_LAUNCHED.findall(text), "the line with mdtest's tasks")
-    inputs = {"nodes": nodes, **_command(sole(_COMMAND.findall(text), "the command line"))}
+    command = sole(_COMMAND.findall(text), "the command line")
+    inputs = {"nodes": nodes, **_command(command)}
     inputs["path"] = sole(_PATH.findall(text), "the path")
     working, items, what = sole(_WORK.findall(text), "the line with tasks and items")
     if working != tasks:
@@ -85,16 +87,24 @@ def parse(text: str) -> Output:
     inputs["iterations"] = iterations
     if not whole(iterations, "iterations"):
         raise ParseError("rates of no iteration")
+    if "time" in tables:
+        # With -S the line says "1 file".
+        told = (1.0, math.inf) if what == "file" else (whole(items, "items"),) * 2
+        done = {"Tree": (1.0, math.inf)}
+        # Where -I goes with -n, mdtest counts otherwise from one iteration to the next.
+        if "'-I" not in command:
+            done |= {"File": told, "Directory": told}
+        _agree(rates, tables["time"][1], done)
     foms = [_figure(name, cells) for name, cells in rates.items()]
     return Output(tuple(filter(None, foms)), whole(tasks, "tasks"), version, inputs)
 
 
 def _command(line: str) -> dict[str, str]:
     """The options that say how much work was done, as they were given."""
-    try:
-        words = shlex.split(line)
-    except ValueError as err:
-        raise ParseError(f"the command line is cut: {err}") from None
+    # mdtest puts each word but the first between quotes, and escapes nothing.
+    if line.count("'") % 2:
+        raise ParseError(f"the command line is cut: {line!r}")
+    words = line.split("'")[1::2]
     valued = {"items_per_task": "-n", "write_bytes": "-w", "read_bytes": "-e"}
     inputs = {
         name: words[words.index(option) + 1] if option in words[:-1] else "0"
@@ -133,6 +143,38 @@ def _tables(lines: list[str]) -> dict[str, tuple[str, dict[str, list[str]]]]:
             raise ParseError(f"the table of {title[1]}: rows are missing: it has {list(rows)}")
         tables[title[1]] = (title[2], rows)
     return tables
+
+
+def _agree(
+    rates: dict[str, list[str]],
+    times: dict[str, list[str]],
+    done: dict[str, tuple[float, float]],
+) -> None:
+    """Compares the rates with the times of the phases: operations are rate times time, and as many
+    in each phase on files, on directories, or on the tree.
+
+    The highest rate is that of the shortest time; the mean of rates is at least that of the mean
+    time.
+
+    :arg done: first word of a phase -> least and most operations of each.
+    """
+    half = 0.0005
+    for kind, (least, most) in done.items():
+        for name in rates:
+            if not name.startswith(kind):
+                continue
+            high, low, mean, _ = (number(cell, name) for cell in rates[name])
+            longest, shortest, usual, _ = (number(cell, f"{name}, time") for cell in times[name])
+            if not high and not longest:
+                continue
+            pairs = (high, shortest), (low, longest), (mean, usual)
+            least = max(least, *((rate - half) * (time - half) for rate, time in pairs[:2]))
+            most = min(most, *((rate + half) * (time + half) for rate, time in pairs))
+            if least > most * (1 + 1e-9):
+                raise ParseError(
+                    f"{name}: {rates[name]} operations a second cannot be what was done in "
+                    f"{times[name]} s"
+                )
 
 
 def _figure(name: str, cells: list[str]) -> Fom | None:

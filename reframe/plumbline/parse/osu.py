@@ -132,7 +132,7 @@ HEADS = {
 
 _TITLE = re.compile(r"^# (OSU .*?) v(\d[\w.]*)[ ]*$", re.M)
 _ACCELERATOR = re.compile(r"-(CUDA MANAGED|CUDA|OPENACC|ROCM|MANAGED)(?= )")
-_TAIL = re.compile(r"P\d{1,2} Tail (?:Lat\(us\)|BW\(MB/s\))|Transmit Size|Iterations")
+_TAIL = re.compile(r"P(\d{1,2}) Tail (?:Lat\(us\)|BW\(MB/s\))")
 _FRACTION = re.compile(r"\d+\.\d\d", re.ASCII)
 _INIT = re.compile(r"^nprocs: (\d+), min: (\d+) ms, max: (\d+) ms, avg: (\d+) ms$", re.M)
 
@@ -210,7 +210,9 @@ def _preamble(lines: list[str], inputs: dict[str, str]) -> int:
     """
     for at, line in enumerate(lines):
         bare = line.strip()
-        if bare and re.split(r"\s{2,}", bare.removeprefix("# "))[0] in {"Size", *COLUMNS}:
+        if not bare:
+            continue
+        if re.split(r"\s{2,}", bare.removeprefix("# "))[0] in {"Size", *COLUMNS}:
             return at
         buffers = _BUFFERS.fullmatch(bare)
         facts = [(re.fullmatch(pattern, bare), names) for pattern, names in _FACTS.items()]
@@ -220,7 +222,7 @@ def _preamble(lines: list[str], inputs: dict[str, str]) -> int:
         elif found:
             for name, value in zip(found[1], found[0].groups(), strict=True):
                 _tell(inputs, name, value)
-        elif bare:
+        else:
             raise ParseError(f"an unknown line before the table: {line!r}")
     raise ParseError("the table is missing")
 
@@ -237,7 +239,7 @@ def _head(line: str) -> tuple[str, ...]:
     sized = cells[0] == "# Size"
     cells[0] = cells[0].removeprefix("# ")
     columns = cells[1:] if sized else cells
-    extra = [c for c in columns if c == "Validation" or (_TAIL.fullmatch(c) and c not in _FULL)]
+    extra = [c for c in columns if c in {"Validation", "Transmit Size"} or _TAIL.fullmatch(c)]
     if tuple(columns[: len(columns) - len(extra)]) not in HEADS or len(set(cells)) != len(cells):
         raise ParseError(f"a table with an unknown head: {line!r}")
     return ("# Size", *columns) if sized else tuple(columns)
@@ -305,6 +307,10 @@ def _consistent(program: str, size: int | None, value: dict[str, float]) -> None
         low, mean, high = (value[f"{which} Latency(us)"] for which in ("Min", "Avg", "Max"))
         if not low - 2 * half <= mean <= high + 2 * half:
             raise ParseError(f"{program}: minimum, mean, maximum are {low}, {mean}, {high} us")
+    # Of ascending times, or ascending rates: percentiles rise, in whatever order -z had them.
+    tail = [(int(match[1]), value[c]) for c in value if (match := _TAIL.fullmatch(c))]
+    if [told for _, told in sorted(tail)] != sorted(told for _, told in tail):
+        raise ParseError(f"{program}: percentiles out of order: {tail}")
     if value.get("Overlap(%)", 0.0) > 100:
         raise ParseError(f"{program}: an overlap of {value['Overlap(%)']} %")
     if size and "Messages/s" in value:
