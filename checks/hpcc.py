@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import reframe as rfm
-from plumbline import load, sizing
+from plumbline import load, outputs, sizing
 from plumbline.check import Benchmark, Figure
 from plumbline.parameters import references
 from plumbline.parse import Output, ParseError
@@ -162,7 +162,7 @@ class hpcc(Benchmark):
         report.unlink(missing_ok=True)
         try:
             self.run_here(folder, seconds=min(120, self.time_limit))
-            text = report.read_text(encoding="utf-8")
+            text = outputs.read(report)
             flops, updates = (
                 float(re.search(rf"^{key}=(\S+)$", text, re.M)[1]) * 1e9
                 for key in ("SingleDGEMM_Gflops", "SingleRandomAccess_GUPs")

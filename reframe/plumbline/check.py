@@ -36,6 +36,7 @@ from plumbline import (
     binding,
     configuration,
     load,
+    outputs,
     parse,
     paths,
     placement,
@@ -615,10 +616,12 @@ class Benchmark(rfm.RunOnlyRegressionTest):
                     if run.sample >= self.num_warmups:
                         values.append(value)
             except FileNotFoundError as fault:
-                said = last_words(_text(Path(self.stagedir, run.err)))
+                said = last_words(text_of(Path(self.stagedir, run.err)))
                 missing = Path(fault.filename).name
                 raise SanityError(f"invalid: {missing} was not written{said}") from None
-            except (parse.ParseError, binding.BindingMismatch, OSError) as fault:
+            except OSError as fault:
+                raise SanityError(f"invalid: {_said_of_file(fault)}") from None
+            except (parse.ParseError, binding.BindingMismatch) as fault:
                 raise SanityError(f"invalid: {run.out}: {fault}") from None
         for figure, values in figures.items():
             if len(values) != self.num_samples:
@@ -651,15 +654,14 @@ class Benchmark(rfm.RunOnlyRegressionTest):
         """What the standard error of the job and of its runs tells of, see ``stderr.yaml``."""
         stagedir = Path(self.stagedir)
         files = [stagedir / self.job.stderr, *sorted(stagedir.glob("sample-*.err"))]
-        texts = [(path.name, path.read_text(errors="replace")) for path in files if path.exists()]
+        texts = [(path.name, text_of(path)) for path in files]
         return states.of_stderr(texts, states.patterns(paths.reference()))
 
     def said_of_job(self) -> str:
         """The last line that the job wrote, and what Slurm says of it, for a message."""
-        try:
-            said = last_words(Path(self.stagedir, self.job.stderr).read_text(errors="replace"))
-        except OSError:
-            said = f", and the job left no {self.job.stderr}"
+        path = Path(self.stagedir, self.job.stderr)
+        left = path.exists()
+        said = last_words(text_of(path)) if left else f", and the job left no {path.name}"
         of_slurm = self.current_partition.scheduler.registered_name == "slurm"
         return said + (f"; Slurm says {slurm_jobs.said(self.job)}" if of_slurm else "")
 
@@ -671,7 +673,7 @@ class Benchmark(rfm.RunOnlyRegressionTest):
         :raises BindingMismatch: if a task ran elsewhere.
         """
         stagedir = Path(self.stagedir)
-        said = (stagedir / run.err).read_text(encoding="utf-8", errors="replace")
+        said = outputs.read(stagedir / run.err, errors="replace")
         if run.name not in ended:
             raise SanityError(f"invalid: sample {run.name} never ended{last_words(said)}")
         status = ended[run.name].status
@@ -861,8 +863,21 @@ def topology_of(partition) -> placement.Topology:
     )
 
 
-def _text(path: Path) -> str:
-    return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+def text_of(path: Path) -> str:
+    """What a job wrote to a file of standard error; empty where it left none.
+
+    :raises SanityError: if it cannot be read, or is too large.
+    """
+    try:
+        return outputs.read(path, errors="replace")
+    except FileNotFoundError:
+        return ""
+    except OSError as fault:
+        raise SanityError(f"invalid: {_said_of_file(fault)}") from None
+
+
+def _said_of_file(fault: OSError) -> str:
+    return f"{Path(fault.filename).name}: {fault.strerror}" if fault.filename else str(fault)
 
 
 def last_words(stderr: str) -> str:

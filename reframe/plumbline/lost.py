@@ -18,6 +18,7 @@ from reframe.core.exceptions import JobError
 from reframe.core.schedulers.lsf import LsfJobScheduler
 from reframe.core.schedulers.pbs import PbsJobScheduler, PbsProJobScheduler
 
+from plumbline import outputs
 from plumbline.table import read_yaml
 
 
@@ -125,7 +126,7 @@ def _name_of(number: int) -> str:
 
 def _text(job, name: str) -> str:
     try:
-        return Path(job.workdir, name).read_text(encoding="utf-8", errors="replace")
+        return outputs.read(Path(job.workdir, name), errors="replace")
     except OSError:
         return ""
 

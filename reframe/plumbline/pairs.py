@@ -18,7 +18,7 @@ from reframe.core.backends import getlauncher
 from reframe.core.exceptions import SanityError
 
 from plumbline import binding, placement, samples
-from plumbline.check import Benchmark, last_words, topology_of
+from plumbline.check import Benchmark, last_words, text_of, topology_of
 from plumbline.parameters import references
 from plumbline.parse import Figure
 from plumbline.samples import Run
@@ -158,7 +158,7 @@ class NodePairs(Benchmark):
             common = set.intersection(*(set(pair.split(":")) for pair in pairs))
             blame = f"; all of them have {common.pop()}" if len(common) == 1 else ""
             codes = ", ".join(sorted({str(ended[name].status) for name in failed}))
-            said = Path(self.stagedir, f"sample-{failed[0]}.err").read_text(errors="replace")
+            said = text_of(Path(self.stagedir, f"sample-{failed[0]}.err"))
             raise SanityError(
                 f"invalid: {len(failed)} of {len(ended)} runs between two nodes ended with exit "
                 f"code {codes}: {', '.join([*pairs][:MOST_TOLD] + more)}{blame}{last_words(said)}"

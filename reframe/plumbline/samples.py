@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import math
 import shlex
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from plumbline import outputs
 from plumbline.binding import Binding, OnPair
 from plumbline.placement import Layout
 
@@ -209,12 +211,14 @@ def nodes_of_job(folder: Path) -> list[str]:
     :raises SampleError: if one is listed twice.
     """
     try:
-        found = (folder / NODES).read_text(encoding="utf-8").split()
+        found = outputs.read(folder / NODES).split()
     except FileNotFoundError:
         return []
-    except (ValueError, OSError) as err:
+    except OSError as err:
+        raise SampleError(f"{NODES}: {err.strerror}") from None
+    except ValueError as err:
         raise SampleError(f"{NODES}: {err}") from None
-    twice = [name for name in found if found.count(name) > 1]
+    twice = [name for name, count in Counter(found).items() if count > 1]
     if twice:
         raise SampleError(f"{NODES}: {twice[0]} is listed twice")
     return found
@@ -252,7 +256,7 @@ def ends(folder: Path) -> dict[str, End]:
     """
     found: dict[str, End] = {}
     try:
-        for line in (folder / ENDS).read_text(encoding="utf-8").splitlines():
+        for line in outputs.read(folder / ENDS).splitlines():
             name, status, began, done = line.split()
             if name in found:
                 raise ValueError(f"run {name} stands twice")
@@ -262,7 +266,9 @@ def ends(folder: Path) -> dict[str, End]:
             found[name] = end
     except FileNotFoundError:
         return {}
-    except (ValueError, OSError) as err:
+    except OSError as err:
+        raise SampleError(f"{ENDS}: {err.strerror}") from None
+    except ValueError as err:
         raise SampleError(f"{ENDS}: {err}") from None
     return found
 

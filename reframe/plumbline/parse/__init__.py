@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from plumbline import outputs
+
 #: Benchmarks that have a parser, in the order they are listed for users.
 BENCHMARKS = (
     "babelstream",
@@ -29,13 +31,21 @@ BENCHMARKS = (
 )
 
 
+#: Characters of a reason, which goes into records and messages.
+_LONGEST = 1000
+
+
 class ParseError(Exception):
     """The output cannot be trusted: truncated, garbled, contradictory, or a failed run's.
 
+    :arg reason: why; of a long one, such as a line of many megabytes, the start is kept.
     :ivar times: how often it holds what should stand there once.
     """
 
     times = 1
+
+    def __init__(self, reason: str):
+        super().__init__(reason if len(reason) <= _LONGEST else f"{reason[:_LONGEST]} ...")
 
 
 class Figure(NamedTuple):
@@ -133,10 +143,10 @@ def parse_file(benchmark: str, path: Path) -> Output:
     """Reads one sample's output from a file; bytes that are no UTF-8 make it invalid.
 
     :raises ParseError: if the output cannot be trusted.
-    :raises OSError: if the file cannot be read.
+    :raises OSError: if the file cannot be read, is no regular file, or is too large.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = outputs.read(path)
     except UnicodeDecodeError as err:
         raise ParseError(f"the output is not text: {err}") from None
     return parse(benchmark, text)
