@@ -48,7 +48,7 @@ def reported(
 ) -> Node:
     facts = {"packages": packages, "cores": cores, "numa": numa, "gpus": gpus}
     text = "".join(f"plumbline-node a {name} {value}\n" for name, value in facts.items())
-    return nodes(text)["a"]
+    return dict(nodes(text))["a"]
 
 
 def test_a_node_as_its_file_says() -> None:
@@ -123,7 +123,7 @@ def test_domains_without_numbers_of_their_own() -> None:
 @pytest.mark.parametrize("line", ["numa 0-7", "cores x", "gpus 0004:04:00.0", "numa x=0-7"])
 def test_a_garbled_report(line: str) -> None:
     with pytest.raises(BindingMismatch, match="cannot be read"):
-        nodes(f"plumbline-node a {line}\n")
+        dict(nodes(f"plumbline-node a {line}\n"))
 
 
 # -- reported ------------------------------------------------------------------------------------
@@ -145,7 +145,7 @@ def run_task(shell: str, script: Path, **env: str) -> str:
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_this_machine_is_as_it_was_detected(shell: str) -> None:
-    (node,) = nodes(run_task(shell, TASK)).values()
+    ((_, node),) = nodes(run_task(shell, TASK))
     partition = configuration.this_machine()
     told = Told(partition["processor"], partition["devices"], partition["extras"])
     shown = Path("/sys/devices/system/node/node0/cpulist").exists()
@@ -196,7 +196,7 @@ class Elsewhere:
             self.write(f"dev/dri/renderD{minor}")
 
     def node(self, shell: str) -> Node:
-        (node,) = nodes(run_task(shell, self.script)).values()
+        ((_, node),) = nodes(run_task(shell, self.script))
         return node
 
     def devices(self, shell: str, **env: str) -> str:

@@ -752,7 +752,7 @@ class Benchmark(rfm.RunOnlyRegressionTest):
         devices = [device.info for device in partition.devices]
         told = binding.Told(partition.processor.info, devices, partition.extras)
         file = paths.systems() / f"{self.current_system.name}.yaml"
-        for host, node in binding.nodes(said).items():
+        for host, node in binding.nodes(said):
             try:
                 self.confirmed[host] = binding.confirm(told, host, node, bool(layout.vendor))
             except binding.TopologyMismatch as err:
@@ -880,8 +880,12 @@ def _said_of_file(fault: OSError) -> str:
     return f"{Path(fault.filename).name}: {fault.strerror}" if fault.filename else str(fault)
 
 
+#: Characters of a line that a message quotes.
+_LONGEST = 300
+
+
 def last_words(stderr: str) -> str:
-    """The last line that a program wrote, after a colon, for a message."""
+    """The last line that a program wrote, or its start, after a colon, for a message."""
     lines = [
         line.strip()
         for line in stderr.splitlines()
@@ -890,7 +894,7 @@ def last_words(stderr: str) -> str:
         # srun(1) writes this after the program's own words.
         and not re.match(r"srun: error: .*Exited with exit code \d+$", line)
     ]
-    return f": {lines[-1]}" if lines else ""
+    return f": {lines[-1][:_LONGEST]}" if lines else ""
 
 
 def modules_check(script: str, partition, environ) -> list[str]:

@@ -254,14 +254,24 @@ def cpus_of_list(text: str) -> set[int]:
 
     :raises ValueError: if the text is not in that format.
     """
-    cpus: set[int] = set()
+    return {cpu for part in ranges_of_list(text) for cpu in part}
+
+
+def ranges_of_list(text: str) -> list[range]:
+    """The same in ranges, which take no longer than the text, whatever it says.
+
+    :raises ValueError: if the text is not in that format, or lists more CPUs than there can be.
+    """
+    found = []
     for part in text.strip().split(","):
         first, dash, last = part.partition("-")
         start, end = int(first), int(last if dash else first)
         if not 0 <= start <= end < _MOST_CPUS:
             raise ValueError(f"{part!r} names no CPUs")
-        cpus.update(range(start, end + 1))
-    return cpus
+        found.append(range(start, end + 1))
+    if sum(map(len, found)) > _MOST_CPUS:
+        raise ValueError("CPUs are listed more than once")
+    return found
 
 
 def _index_of(cpu: int, groups: list[list[int]]) -> int:

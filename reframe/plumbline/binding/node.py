@@ -7,12 +7,12 @@ system's numbers of NUMA domains, so these must agree too.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from plumbline.binding.common import cpu_list
-from plumbline.binding.proof import BindingMismatch
-from plumbline.placement import cpus_of_list, cpus_of_mask
+from plumbline.binding.proof import QUOTED, BindingMismatch
+from plumbline.placement import cpus_of_list, cpus_of_mask, ranges_of_list
 
 Groups = frozenset[frozenset[int]]
 
@@ -37,8 +37,8 @@ class Node:
     gpus: tuple[tuple[str, int | None], ...] = ()
 
 
-def nodes(stderr: str) -> dict[str, Node]:
-    """The nodes that tasks reported on standard error, by host.
+def nodes(stderr: str) -> Iterator[tuple[str, Node]]:
+    """The nodes that tasks reported on standard error, one by one: host and node.
 
     :raises BindingMismatch: if such a line cannot be read.
     """
@@ -47,22 +47,33 @@ def nodes(stderr: str) -> dict[str, Node]:
         words = line.split()
         if words[:1] == ["plumbline-node"] and len(words) > 2:
             found.setdefault(words[1], {})[words[2]] = words[3:]
-    try:
-        return {host: _node(facts) for host, facts in found.items()}
-    except ValueError as err:
-        raise BindingMismatch(f"what a node reports of itself cannot be read: {err}") from None
+    for host, facts in found.items():
+        try:
+            # In a few bytes each may say that it has as many CPUs as there can be.
+            yield host, _node(facts)
+        except ValueError as err:
+            told = f"what {host[:QUOTED]} reports of itself cannot be read: {err}"
+            raise BindingMismatch(told) from None
 
 
 def _node(facts: dict[str, list[str]]) -> Node:
     numa = dict(word.split("=") for word in facts.get("numa", []))
     gpus = [word.split("=") for word in facts.get("gpus", [])]
     return Node(
-        frozenset(frozenset(cpus_of_list(word)) for word in facts.get("packages", [])),
-        frozenset(frozenset(cpus_of_list(word)) for word in facts.get("cores", [])),
-        {int(number): frozenset(cpus_of_list(cpus)) for number, cpus in numa.items()},
+        frozenset(_groups(facts.get("packages", []))),
+        frozenset(_groups(facts.get("cores", []))),
+        dict(zip(map(int, numa), _groups(numa.values()), strict=True)),
         # The kernel's number is -1 where the firmware tells none.
         tuple((bus, int(near) if near.isdigit() else None) for bus, near in gpus),
     )
+
+
+def _groups(lists: Iterable[str]) -> list[frozenset[int]]:
+    """CPUs of each of several lists, which have none in common."""
+    lists = list(lists)
+    if lists:
+        ranges_of_list(",".join(lists))
+    return [frozenset(cpus_of_list(cpus)) for cpus in lists]
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,15 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from plumbline.binding.common import own_gpus
-from plumbline.placement import Layout, cpus_of_list
+from plumbline.placement import Layout, cpus_of_list, ranges_of_list
 from plumbline.words import some
 
 #: Why each task may be the only one of its world.
 OTHER_MPI = "the launcher, or its PMI (srun's --mpi), is not that of the program's MPI"
+
+
+#: Characters of a line that a message quotes.
+QUOTED = 300
 
 
 class BindingMismatch(Exception):
@@ -50,22 +54,29 @@ def seen(stderr: str) -> list[Seen]:
             continue
         try:
             _, rank, host, cpus, _, given, gpus, local, reachable = line.split()
-            cpus_of_list(cpus)
+            ranges_of_list(cpus)
             given, gpus = ("" if word == "-" else word for word in (given, gpus))
             number = -1 if local == "?" else int(local)
             devices = _visible(gpus, reachable)
             tasks.append(Seen(int(rank), host, cpus, given, gpus, number, devices))
         except ValueError:
-            raise BindingMismatch(f"a task's report cannot be read: {line!r}") from None
+            raise BindingMismatch(f"a task's report cannot be read: {line[:QUOTED]!r}") from None
     return sorted(tasks, key=lambda task: task.rank)
 
 
 def _visible(gpus: str, reachable: str) -> str:
     """Bus ids of the GPUs that a task sees, of those that it can open; empty where it names them
-    otherwise than by number."""
+    otherwise than by number.
+
+    :raises ValueError: if it names one twice.
+    """
     buses = [] if reachable == "-" else reachable.split(",")
     numbers = [int(name) if name.isdigit() else len(buses) for name in gpus.split(",")]
-    return "" if max(numbers) >= len(buses) else ",".join(buses[number] for number in numbers)
+    if max(numbers) >= len(buses):
+        return ""
+    if len({*numbers}) < len(numbers):
+        raise ValueError(gpus)
+    return ",".join(buses[number] for number in numbers)
 
 
 def host_facts(stderr: str) -> dict[str, dict[str, str]]:
