@@ -1,19 +1,29 @@
-"""Fuzz: of a damaged output, a parser reads what really stands there, or refuses it.
+"""Fuzz: of a damaged output, a parser reads what really stands there, or refuses it, in time and
+memory that grow with the output and no faster.
 
-The mutations are drawn from seeded generators: every run tries the same inputs.
+The mutations are drawn from seeded generators: every run tries the same inputs. ``bench_fuzz.py``
+tries ten times as many.
 """
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import math
+import os
 import random
 import re
-from collections.abc import Callable
+import resource
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from plumbline import binding, parse
+from plumbline import binding, parse, paths, samples, states
 from plumbline.binding import BindingMismatch, Seen
+from plumbline.check import last_words
 from plumbline.placement import Core, Layout, Task, cpus_of_list
 
 CAPTURES = Path(__file__).with_name("captures")
@@ -21,15 +31,15 @@ SEED = 20261121
 
 #: Inputs that are tried of each parser.
 INPUTS = {
-    "babelstream": 4000,
-    "commscope": 4000,
-    "fio": 8000,
-    "gpcnet": 4000,
-    "hpcc": 5000,
+    "babelstream": 14000,
+    "commscope": 14000,
+    "fio": 14000,
+    "gpcnet": 11000,
+    "hpcc": 4000,
     "imb": 12000,
-    "ior": 4000,
-    "mdtest": 4000,
-    "osu": 4000,
+    "ior": 10000,
+    "mdtest": 12000,
+    "osu": 14000,
 }
 
 #: The units that a parser may give, as ``reference/foms.yaml`` and upstream spell them.
@@ -196,36 +206,247 @@ def is_good(benchmark: str, text: str) -> bool:
     return True
 
 
-@pytest.mark.parametrize("benchmark", INPUTS)
-def test_parser(benchmark: str) -> None:
-    rng = random.Random(f"{SEED} {benchmark}")
+@functools.cache
+def captured(benchmark: str) -> dict[str, str]:
+    """The captures of a benchmark: name -> text."""
     folder = CAPTURES / benchmark
-    paths = sorted([*folder.glob("*.out"), *folder.glob("*.json")])
+    found = sorted([*folder.glob("*.out"), *folder.glob("*.json")])
     # A report of Comm|Scope is a file of its own; what it prints beside one holds none.
-    paths = [path for path in paths if path.suffix == ".json" or benchmark != "commscope"]
-    texts = [path.read_text(encoding="utf-8", errors="replace") for path in paths]
+    return {
+        path.name: path.read_text(encoding="utf-8", errors="replace")
+        for path in found
+        if path.suffix == ".json" or benchmark != "commscope"
+    }
+
+
+class TooMuchError(BaseException):
+    """An input took more time than it may; no parser catches this by mistake."""
+
+
+#: Seconds of CPU time, and bytes of memory, that 1 MiB may take; smaller inputs may, too.
+SECONDS, MEMORY = 1.0, 192 * 2**20
+
+#: How many times slower the machine of a test may be than that of the bench.
+PATIENCE = 4
+
+
+@contextlib.contextmanager
+def bounded(seconds: float) -> Iterator[None]:
+    """Ends what takes more CPU time, or more than :data:`MEMORY` beside what is taken already."""
+
+    def ended(*_: object) -> None:
+        raise TooMuchError(f"more than {seconds} s")
+
+    before = signal.signal(signal.SIGVTALRM, ended)
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    taken = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGESIZE")
+    resource.setrlimit(resource.RLIMIT_AS, (taken + MEMORY, hard))
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+        signal.signal(signal.SIGVTALRM, before)
+
+
+def seconds_of(benchmark: str, text: str, limit: float) -> float:
+    """CPU seconds that reading an input takes; nothing but a refusal may come of it."""
+    began = time.process_time()
+    with contextlib.suppress(parse.ParseError), bounded(limit):
+        parse.parse(benchmark, text)
+    return time.process_time() - began
+
+
+def tried(benchmark: str, count: int, seed: str) -> Counter[str]:
+    """Tries so many mutated inputs of a parser, and counts those that it refused."""
+    rng = random.Random(f"{seed} {benchmark}")
+    names, texts = [*captured(benchmark)], [*captured(benchmark).values()]
     # Most damage is done to outputs of runs that went well.
     well = [which for which, text in enumerate(texts) if is_good(benchmark, text)]
-    tried = refused = 0
-    for number in range(INPUTS[benchmark]):
+    counts = Counter(tried=0, refused=0)
+    for number in range(count):
         which = rng.choice(well) if rng.random() < 0.9 else rng.randrange(len(texts))
         text = mutated(rng, texts[which], FIGURES[benchmark], rng.choice(texts))
-        tried += 1
+        counts["tried"] += 1
         try:
             output = parse.parse(benchmark, text)
             check_output(benchmark, output, text)
         except parse.ParseError:
-            refused += 1
+            counts["refused"] += 1
         except Exception as err:
-            pytest.fail(f"seed {SEED}, input {number} from {paths[which].name}: {err!r}\n{text}")
-    assert tried == INPUTS[benchmark]
+            raise AssertionError(f"seed {seed}, input {number}, {names[which]}:\n{text}") from err
+    return counts
+
+
+@pytest.mark.parametrize("benchmark", INPUTS)
+def test_parser(benchmark: str) -> None:
+    with bounded(120):
+        counts = tried(benchmark, INPUTS[benchmark], str(SEED))
+    assert counts["tried"] == INPUTS[benchmark]
     # Both sides are tried: damage that is seen, and damage beside the figures.
-    assert 0.3 * tried < refused < 0.95 * tried, f"{refused} of {tried} refused"
+    assert 0.3 < counts["refused"] / counts["tried"] < 0.95, counts
 
 
-def test_ten_thousand_inputs() -> None:
+def test_a_hundred_thousand_inputs() -> None:
     assert set(INPUTS) == set(parse.BENCHMARKS)
-    assert sum(INPUTS.values()) >= 10_000
+    assert sum(INPUTS.values()) >= 100_000
+
+
+#: What is grown: one output of each form that a parser reads.
+FORMS = [
+    "babelstream/main_omp.out",
+    "babelstream/v40_cuda.out",
+    "babelstream/main_omp_csv.out",
+    "commscope/v0120_repetitions_json_file.json",
+    "fio/write_1m_direct_json.out",
+    "gpcnet/v13_mpich_network_load_test_10nodes.out",
+    "hpcc/n400_2ranks.out",
+    "imb/allreduce.out",
+    "ior/v400_mpich_posix_fpp.out",
+    "ior/v400_mpich_json_i3.out",
+    "mdtest/v330_mpich_P.out",
+    "mdtest/v400_mpich_files_i3.out",
+    "osu/v74_mpich_allreduce_z.out",
+    "osu/osu_mbw_mr.out",
+]
+
+
+def grown(rng: random.Random, text: str, count: int, size: int) -> Iterator[str]:
+    """Outputs of about a size, made of one by repeating a part of a line, the start of a line in
+    its place, as lines, or as lines at the end; what stands behind the part is kept or lost."""
+    lines = text.splitlines(keepends=True)
+    # Lines that differ in their figures alone are alike to a parser.
+    shapes = {re.sub(r"[\d.]+", "0", line): at for at, line in enumerate(lines)}
+    places = [
+        (at, part)
+        for at in shapes.values()
+        for part in re.finditer(r"[^\S\n]+|\d+|[^\W\d]+|[^\w\s]+|\n", lines[at])
+    ]
+    for at, part in rng.choices(places, k=count):
+        line, before, after = lines[at], "".join(lines[:at]), "".join(lines[at + 1 :])
+        start, rest = line[: part.end()], line[part.end() :]
+        run = line[: part.start()] + part[0] * (size // len(part[0]))
+        row = start.removesuffix("\n") + "\n"
+        rows = row * (size // len(row))
+        yield rng.choice(
+            [
+                before + run + rest + after,
+                before + run + "?\n" + after,
+                before + start * (size // len(start)) + rest + after,
+                before + rows + line + after,
+                text + rows,
+            ]
+        )
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_time_and_memory_of_grown_outputs(form: str) -> None:
+    benchmark, _, name = form.partition("/")
+    text = captured(benchmark)[name]
+    rng = random.Random(f"{SEED} {form}")
+    for output in grown(rng, text, 200, 2**16):
+        seconds_of(benchmark, output, SECONDS)
+    for output in grown(rng, text, 10, 2**20):
+        seconds_of(benchmark, output, SECONDS * PATIENCE)
+
+
+#: Inputs that once took quadratic time: capture, a place in it, and what is put there, grown.
+ONCE_QUADRATIC = [
+    ("commscope/v0120_memcpy_json_file.json", r"\Z", "\n", ""),
+    ("ior/v400_mpich_json.out", r"\Z", "\n", ""),
+    ("ior/v400_mpich_posix_fpp.out", r"(?<=^api) +:", " ", "x"),
+    ("ior/v400_mpich_posix_fpp.out", r"\A", "WARNING: The file ", "The file \n"),
+    ("babelstream/main_omp.out", r"(?<=^Running ).*", "1", "x"),
+    ("babelstream/main_omp.out", r"(?<=^Running ).*", " ", "x"),
+    ("mdtest/v400_mpich_files.out", r"(?<=^   File stat) +", " ", "x"),
+    ("mdtest/v400_mpich_files.out", r"(?<= '-u' ').*?(?=')", "a", ""),
+    ("hpcc/n400_2ranks.out", r"\Z", "Function      Rate (\n", ""),
+    ("hpcc/n400_2ranks.out", r"(?<=^HPL_Tflops=).*", "1", "x"),
+]
+
+
+@pytest.mark.parametrize(("form", "place", "filler", "end"), ONCE_QUADRATIC)
+def test_what_once_took_quadratic_time(form: str, place: str, filler: str, end: str) -> None:
+    benchmark, _, name = form.partition("/")
+    filler *= 2**20 // len(filler)
+    text, count = re.subn(place, lambda _: filler + end, captured(benchmark)[name], flags=re.M)
+    assert count == 1
+    seconds_of(benchmark, text, SECONDS * PATIENCE)
+
+
+@pytest.mark.parametrize(
+    ("form", "place", "words"),
+    [
+        # More digits than int() takes; a place is one of a node.
+        ("commscope/v0120_memcpy_json_file.json", r"(?<=NUMAToNUMA/)\d+", "1" * 5000),
+        ("gpcnet/v13_mpich_network_load_test_10nodes.out", r"\d+(?= nodes running N)", "1" * 5000),
+        # Half of the last digit would be zero.
+        ("ior/v400_mpich_posix_fpp.out", r"(^write(?: +\S+){8}) +\S+", r"\1 0." + "0" * 400),
+        ("babelstream/main_omp.out", r"(?<=^Running )\D*(?=\d+ times)", ""),
+    ],
+)
+def test_what_once_was_another_exception(form: str, place: str, words: str) -> None:
+    benchmark, _, name = form.partition("/")
+    text, count = re.subn(place, words, captured(benchmark)[name], flags=re.M)
+    assert count >= 1
+    with pytest.raises(parse.ParseError):
+        parse.parse(benchmark, text)
+
+
+#: What standard error may be full of: starts of what patterns look for, and reports of tasks.
+FILLERS = [
+    "mce: [Hardware Error]: ",
+    "NVRM: Xid (PCI:",
+    "Xid ",
+    "uncorrected ",
+    "EDAC ",
+    "Detected 1 oom_kill",
+    "srun: error: : ",
+    "Caught signal ",
+    "transport retry ",
+    "temperature above threshold, cpu clock ",
+    "Exited with exit code 1",
+    *(f"plumbline-task 0 a {cpus} 0 - - 0 -\n" for cpus in ("0-65535", "0-65535," * 99 + "1")),
+    *(f"plumbline-{what}\n" for what in ("node a cores 0-65535", "host a kernel 6.1", "task")),
+    "1",
+    " ",
+    "\n",
+]
+
+
+@pytest.mark.parametrize("filler", FILLERS)
+def test_time_and_memory_of_standard_error(filler: str) -> None:
+    text = filler * (2**20 // len(filler)) + "\n"
+    with bounded(PATIENCE * SECONDS):
+        states.of_stderr([("sample-0.err", text)], states.patterns(paths.reference()))
+        last_words(text)
+        binding.host_facts(text)
+        for benchmark in parse.BENCHMARKS:
+            parse.hold_against_errors(benchmark, text)
+        for read in (binding.seen, lambda text: [*binding.nodes(text)]):
+            with contextlib.suppress(BindingMismatch):
+                read(text)
+
+
+def test_time_and_memory_of_what_tasks_and_nodes_report() -> None:
+    """Each a few bytes that stand for many."""
+    hosts = "".join(f"plumbline-node h{n} cores 0-65535\n" for n in range(30_000))
+    groups = " ".join(f"0-{n}" for n in range(1, 65536))
+    gpus = f"plumbline-task 0 a 0 0 - {'0,' * 2**18}0 0 {'b' * 2**19}\n"
+    with bounded(PATIENCE * SECONDS):
+        assert next(binding.nodes(hosts))[0] == "h0"
+        with pytest.raises(BindingMismatch, match="more than once"):
+            next(binding.nodes(f"plumbline-node a cores {groups}\n"))
+        with pytest.raises(BindingMismatch, match="cannot be read"):
+            binding.seen(gpus)
+
+
+def test_time_of_listed_nodes(tmp_path: Path) -> None:
+    names = [f"n{number}" for number in range(150_000)]
+    (tmp_path / samples.NODES).write_text("\n".join(names))
+    with bounded(PATIENCE * SECONDS):
+        assert samples.nodes_of_job(tmp_path) == names
 
 
 STDERR = """\

@@ -152,8 +152,9 @@ def parse_file(benchmark: str, path: Path) -> Output:
     return parse(benchmark, text)
 
 
-# The shapes that printf(3) gives a finite number. None of the programs measures a negative one.
-_NUMBER = re.compile(r"(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", re.ASCII)
+# The shapes that printf(3) gives a finite number. None of the programs measures a negative one, nor
+# one with more digits: a double has 17.
+_NUMBER = re.compile(r"(\d{1,25}(\.\d{0,25})?|\.\d{1,25})([eE][-+]?\d{1,4})?", re.ASCII)
 _NAN = re.compile(r"[-+]?nan(\(\w*\))?", re.ASCII | re.I)
 _WHOLE = re.compile(r"\d{1,18}", re.ASCII)
 

@@ -71,7 +71,7 @@ _FACTS = {
     "array_volume": r"^Array size: (.*\S)[ ]*$",
 }
 _OPTIONAL = {
-    "num_times": r"^Running .*?(\d+) times\b.*$",
+    "num_times": r"^Running .*?(?<!\d)(\d+) times\b.*$",
     "array_size": r"^Number of elements: (\d+)[ ]*$",
     # main's CUDA: CUDA Device 0: "NAME" 132 SMs(9,0) Memory: ...
     "device": r'^(?:Using \w+ device:? |CUDA Device \d+: ")(.*?[^\s"])(?:" \d+ SMs\(.*)?[ ]*$',
@@ -155,9 +155,9 @@ def _volume(inputs: dict[str, str]) -> tuple[float, float]:
 def _table(lines: list[str]) -> list[_Row]:
     rows = []
     for line in lines:
-        cells = _JOINED.sub(r"\1 ", line).split()
-        if not cells:
+        if not line.strip():
             continue
+        cells = _JOINED.sub(r"\1 ", line).split()
         if cells[0] not in KERNELS:
             raise ParseError(f"no row of the table: {line!r}")
         name, *numbers = cells
@@ -237,7 +237,7 @@ def _csv(text: str) -> Output:
 def _ran(text: str) -> tuple[str, ...]:
     """The kernels that ran, from the line that says so. ``--nstream-only`` of 4.0 and 5.0 prints
     none."""
-    lines = re.findall(r"^Running (.*?)[ ]*\d+ times", text, re.M)
+    lines = re.findall(r"^Running (.*\S) +\d+ times", text, re.M)
     if not lines:
         return ("Nstream",)
     name = sole(lines, "the line with the kernels that run").split()[-1]

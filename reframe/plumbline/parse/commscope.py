@@ -49,7 +49,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
 
-from plumbline.parse import Fom, Output, ParseError, json_report
+from plumbline.parse import Fom, Output, ParseError, json_report, whole
 
 _GPU, _PAIR, _NUMA_PAIR = ("numa", "gpu"), ("gpu", "gpu"), ("numa", "numa")
 _STAGED_PAIR = ("numa", "gpu", "gpu")
@@ -183,10 +183,10 @@ def _row(entry: dict[str, Any]) -> _Row | None:
     if not found or found["name"] not in NAMES or found["threads"] not in {None, "1"}:
         return None
     what, kinds = NAMES[found["name"]]
-    numbers = found["places"].split("/")[1:]
+    numbers = [whole(number, "a place in its name") for number in found["places"].split("/")[1:]]
     size = None
     if what == "kernel_launch":
-        size = int(numbers.pop()) or None
+        size = numbers.pop() or None
     elif what not in _CALLS:
         if not found["log"]:
             raise ParseError(f"{name} names no size")

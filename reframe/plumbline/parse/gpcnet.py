@@ -94,8 +94,11 @@ def parse(text: str) -> Output:
         inputs["test_nodes"] = sole(_TESTED.findall(text), "the number of tested nodes")
         congestors, _ = sole(_CONGESTORS.findall(text), "the number of congestors' nodes")
         inputs["congestor_nodes"] = congestors
-        if int(inputs["test_nodes"]) + int(congestors) != int(nodes):
-            raise ParseError(f"{inputs['test_nodes']} and {congestors} nodes are not {nodes}")
+        tested, congesting, every = (
+            whole(count, "nodes") for count in (inputs["test_nodes"], congestors, nodes)
+        )
+        if tested + congesting != every:
+            raise ParseError(f"{tested} and {congesting} nodes are not {every}")
     tables = list(_tables(text))
     if [title for title, _ in tables] != TABLES[program]:
         raise ParseError(f"the tables are {[title for title, _ in tables]}")

@@ -106,6 +106,6 @@ def _verified(text: str, values: dict[str, str]) -> None:
     for key in _ERRORS:
         if number(values[key], key) > 0.01:
             raise ParseError(f"{key} is {values[key]}: more than the 1 % that the rules allow")
-    rates = set(re.findall(r"^Function\s+Rate \(([^)]*)\)", text, re.M))
+    rates = set(re.findall(r"^Function +Rate \(([^)\n]*)\)", text, re.M))
     if rates != {"GB/s"}:
         raise ParseError(f"STREAM's rates are in {', '.join(sorted(rates)) or 'no unit'}, not GB/s")

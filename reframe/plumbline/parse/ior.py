@@ -20,7 +20,7 @@ from plumbline.parse import Fom, Output, ParseError, json_report, number, sole, 
 
 #: Warnings that say nothing about the rates.
 HARMLESS = re.compile(
-    r"The file .* exists already and will be overwritten"
+    r"exists already and will be overwritten"
     r"|unable to (?:use realpath|statfs)\(\)"
     r"|Backend (?:doesn't implement|returned error during) statfs"
     r"|uname failed|cannot get platform name",
@@ -37,7 +37,7 @@ _SAID = re.compile(r"(?:ior )?(?:WARNING|ERROR): [^\n]*\n?|^.*FAILED comparison.
 _BANNER = re.compile(r"^IOR-(\S+): MPI Coordinated Test of Parallel I/O[ ]*$", re.M)
 _FINISHED = re.compile(r"^Finished +: .*\d$", re.M)
 _COMMAND = re.compile(r"^Command line +: (.*)$", re.M)
-_OPTION = re.compile(r"(\w[\w ]*?) *: (.*)")
+_OPTION = re.compile(r"(\w[\w ]*): (.*)")
 
 RESULTS = (
     *("access", "bw(MiB/s)", "IOPS", "Latency(s)", "block(KiB)", "xfer(KiB)"),
@@ -130,9 +130,10 @@ def _options(lines: list[str]) -> dict[str, str]:
     options: dict[str, str] = {}
     for line in lines:
         found = _OPTION.fullmatch(line)
-        if not found or found[1] in options:
+        name = found[1].strip() if found else ""
+        if not found or name in options:
             raise ParseError(f"no option, or one twice: {line!r}")
-        options[found[1]] = found[2].strip()
+        options[name] = found[2].strip()
     return options
 
 

@@ -26,7 +26,7 @@ def read(text: str) -> dict[str, Any]:
         report, end = decoder.raw_decode(text, start.start())
     except (json.JSONDecodeError, RecursionError) as err:
         raise ParseError(unread(err)) from None
-    if re.search(r"^\s*[{}\]]", text[end:].partition("\n")[2], re.M):
+    if re.search(r"^[^\S\n]*[{}\]]", text[end:].partition("\n")[2], re.M):
         raise ParseError("a second JSON report stands after the first")
     return report
 
