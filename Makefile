@@ -7,7 +7,7 @@
 # make docs   the pages that are rendered from the reference tables, and the docs as a site: docs/_site
 # make lock   every Spack environment concretized anew: some forty minutes
 # make bench  what the harness itself costs, how quickly the history answers and a report is made,
-#             and 100 sessions killed
+#             a million damaged outputs parsed, and 100 sessions killed
 # make detection  what trend, compare and screen find, and how often they are wrong: some half an hour
 # make golden job scripts and inventories of every system, and the page of what is asserted, written anew
 # make inventories   the inventories alone: two minutes where nothing else runs
@@ -71,6 +71,7 @@ bench: setup
 	@$(BIN)/python tests/bench.py $(ARGS)
 	@$(BIN)/python tests/bench_history.py $(ARGS)
 	@$(BIN)/python tests/bench_report.py $(filter --write,$(ARGS))
+	@$(BIN)/python tests/bench_fuzz.py $(filter --write,$(ARGS))
 	@PLUMBLINE_KILLS=100 $(BIN)/python -m pytest -q -s tests/test_kill.py
 
 detection: setup

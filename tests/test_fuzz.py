@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import json
 import math
 import os
 import random
@@ -494,3 +495,12 @@ def check_tasks(tasks: list[Seen], text: str) -> None:
     for task in tasks:
         assert task.host in text, task
         assert task.cpus in text, task
+
+
+def test_the_page_of_the_bench_is_rendered_from_its_figures() -> None:
+    import bench_fuzz
+
+    figures = json.loads((bench_fuzz.DOCS / "parsing-speed.json").read_text())
+    assert bench_fuzz.render(figures) == (bench_fuzz.DOCS / "parsing-speed.md").read_text()
+    assert sum(found["tried"] for found in figures["parsers"].values()) >= 1_000_000
+    assert all(found["slowest"] <= SECONDS for found in figures["parsers"].values())
