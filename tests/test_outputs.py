@@ -11,6 +11,8 @@ from click.testing import CliRunner
 from conftest import Testbed
 from plumbline import outputs, parse, samples
 from plumbline.cli import main
+from plumbline.errors import Fault
+from plumbline.onboarding import node
 
 CAPTURE = Path(__file__).with_name("captures") / "imb" / "pingpong.out"
 
@@ -80,6 +82,14 @@ def test_files_of_the_loop(name: str, kind: str, tmp_path: Path) -> None:
     read = samples.ends if name == samples.ENDS else samples.nodes_of_job
     with pytest.raises(samples.SampleError, match=says):
         read(tmp_path)
+
+
+@EACH
+def test_what_a_node_says_of_itself(kind: str, tmp_path: Path) -> None:
+    make, says = NONE[kind]
+    make(tmp_path / "out")
+    with pytest.raises(Fault, match=says):
+        node.read(tmp_path / "out")
 
 
 @pytest.mark.parametrize(

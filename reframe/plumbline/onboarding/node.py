@@ -11,7 +11,7 @@ from pathlib import Path
 
 from reframe.utility.cpuinfo import cpuinfo
 
-from plumbline import devices, placement
+from plumbline import devices, outputs, placement
 from plumbline.commands import ask
 from plumbline.errors import Fault
 
@@ -50,7 +50,7 @@ def read(path: Path) -> dict:
     :raises Fault: if it is not that.
     """
     try:
-        found = json.loads(path.read_text(encoding="utf-8").strip().rpartition("\n")[2])
+        found = json.loads(outputs.read(path).strip().rpartition("\n")[2])
         placement.Topology.of_partition(found["processor"], found["devices"], found["extras"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as err:
         raise Fault(
