@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -446,7 +447,10 @@ def test_a_hang_is_cut_by_the_time_limit(testbed: Testbed):
     testbed.write(max_jobs=8)
     # The limit is a minute more than the samples may take: this makes it three seconds.
     done = run(testbed, 1, 0, "-S", "sample_seconds=-57")
-    left = _processes(f"sleep {seconds}")
+    # What was killed may take a moment to be gone; what was not sleeps on for hours.
+    deadline = time.monotonic() + 10
+    while (left := _processes(f"sleep {seconds}")) and time.monotonic() < deadline:
+        time.sleep(0.1)
     for process in left:
         os.kill(int(process), 9)
     assert done.code == 1
