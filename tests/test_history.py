@@ -493,6 +493,47 @@ def test_a_damaged_index_is_built_anew(results: Path, how: str):
         assert len(said) == 1
 
 
+@pytest.mark.holds("temporary-files")
+def test_what_does_not_fit_into_memory_goes_to_a_folder_of_ones_own(results, tmp_path, monkeypatch):
+    """Others may write where it lies, and plant links under any name that they can foresee."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    (tmp_path / "tmp").mkdir(mode=0o777)
+    store(results, line())
+    code = "import os, sys; from pathlib import Path; from plumbline.history import index\n" \
+           "db, place, faults = index.opened(Path(sys.argv[1]), print)\n" \
+           "ask = \"SELECT current_setting('temp_directory')\"\n" \
+           "(folder,) = db.execute(ask).fetchone()\n" \
+           "mode = os.stat(folder).st_mode & 0o777\n" \
+           "print(folder, oct(mode), str(os.getpid()) in folder)"  # fmt: skip
+    runs = [subprocess.run([sys.executable, "-c", code, str(results)], capture_output=True,
+                           text=True, check=True).stdout.split() for _ in range(2)]  # fmt: skip
+    assert [run[1:] for run in runs] == [["0o700", "False"]] * 2
+    assert runs[0][0] != runs[1][0]
+    assert [*(tmp_path / "tmp").iterdir()] == []
+
+
+@pytest.mark.holds("results-files")
+@pytest.mark.parametrize("kind", ["fifo", "link"])
+@pytest.mark.parametrize("name", ["history.duckdb", "history.duckdb.wal", "history.lock",
+                                  "history.partial", "history.partial.wal"])  # fmt: skip
+def test_an_index_that_is_no_file_neither_hangs_nor_leads_elsewhere(results, tmp_path, name, kind):
+    store(results, line())
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    if kind == "fifo":
+        os.mkfifo(results / name)
+    else:
+        (results / name).symlink_to(victim)
+    code = "import sys; from pathlib import Path; from plumbline.history import History\n" \
+           "with History(Path(sys.argv[1])) as found: print(len(found.series()))"  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(results)], capture_output=True, text=True, timeout=90
+    )
+    assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
+    assert victim.read_text() == "mine"
+    assert [*results.glob("*.*.partial*")] == []
+
+
 def test_a_deleted_index_is_built_anew(results: Path):
     """It is a cache and no more."""
     store(results, line())

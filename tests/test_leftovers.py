@@ -27,6 +27,9 @@ from plumbline.errors import Fault
 from test_history import line, store
 from test_sbatch import MISSING, SYSTEMS, Cluster, controller
 
+#: The id of an unprivileged user.
+NOBODY = 65534
+
 
 @pytest.fixture
 def results(tmp_path: Path) -> Path:
@@ -302,6 +305,90 @@ def test_an_id_that_has_become_another_process_is_not_signalled(
     with marked(folder, folder) as child:
         leftovers.settle(results, "cancel", print)
         assert child.poll() is not None
+
+
+def settled(results: Path) -> list[str]:
+    """What is said where what was left is settled, by a process that ends if nothing hangs."""
+    code = "import sys; from pathlib import Path; from plumbline import leftovers; " \
+           "leftovers.settle(Path(sys.argv[1]), 'cancel', print); " \
+           "print(*leftovers.cut_off(Path(sys.argv[1])), sep='\\n')"  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(results)], capture_output=True, text=True, timeout=90
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+@pytest.mark.holds("processes-own")
+def test_a_process_of_another_user_is_left_alone(results: Path, monkeypatch: pytest.MonkeyPatch):
+    """Also by root, who may end it."""
+    folder = killed(results)
+    with marked(folder, folder) as child:
+        monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+        told: list[str] = []
+        leftovers.settle(results, "cancel", told.append)
+        assert child.poll() is None and not any(str(child.pid) in said for said in told)
+
+
+@pytest.mark.holds("processes-own")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root starts processes of another user")
+@pytest.mark.parametrize("ids", [(NOBODY, NOBODY, NOBODY), (NOBODY, 0, 0)])
+def test_root_leaves_processes_that_another_user_started_alone(
+    results: Path, monkeypatch: pytest.MonkeyPatch, ids: tuple[int, int, int]
+):
+    """The second has root's rights and keeps that user's environment, as a set-uid program."""
+    folder = killed(results)
+    monkeypatch.setenv(leftovers.MARK, os.path.realpath(folder))
+    code = f"import os, sys; os.setresuid{ids}; print('there', flush=True); sys.stdin.read()"
+    child = subprocess.Popen([sys.executable, "-c", code], cwd=folder,
+                             stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # fmt: skip
+    try:
+        assert child.stdout.readline() == b"there\n"
+        leftovers.settle(results, "cancel", print)
+        assert child.poll() is None
+    finally:
+        child.communicate()
+
+
+@pytest.mark.holds("processes-session")
+@pytest.mark.parametrize("where", ["sessions/../../evil", "sessions/evil", "sessions/{link}"])
+def test_a_process_names_no_folder_but_a_sessions(results: Path, tmp_path: Path, where: str):
+    """A lock that is a FIFO, whose other end nobody opens, lies where its variable leads."""
+    folder = killed(results)
+    evil = tmp_path / "evil"
+    evil.mkdir()
+    os.mkfifo(evil / "running")
+    link = "20261101T000000Z-00000e"
+    for name in ("evil", link):
+        (results / "sessions" / name).symlink_to(evil)
+    env = {**os.environ, leftovers.MARK: f"{os.path.realpath(results)}/{where.format(link=link)}"}
+    child = subprocess.Popen(["sleep", "300"], cwd=evil, env=env)
+    try:
+        told = settled(results)
+        assert child.poll() is None
+    finally:
+        child.kill()
+        child.wait()
+    assert len(records_of(folder)) == 2
+    assert not any(str(child.pid) in said for said in told)
+
+
+@pytest.mark.holds("results-files")
+@pytest.mark.parametrize("kind", ["fifo", "link"])
+@pytest.mark.parametrize("name", ["running", "plan.json", "records.jsonl"])
+def test_a_file_of_a_session_that_is_none_is_told(results: Path, tmp_path: Path, kind, name):
+    """Whoever may write there could have it hang, or cut another file short."""
+    folder = killed(results)
+    (tmp_path / "victim").write_text("mine, and it ends without a newline")
+    (folder / name).unlink()
+    if kind == "fifo":
+        os.mkfifo(folder / name)
+    else:
+        (folder / name).symlink_to(tmp_path / "victim")
+    told = settled(results)
+    assert any(folder.name in said for said in told)
+    assert not (folder / "end.json").exists()
+    assert (tmp_path / "victim").read_text() == "mine, and it ends without a newline"
 
 
 def begun(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from pathlib import Path
 import yaml
 from tabulate import tabulate
 
-from plumbline import debian, environments, externals, paths, spack
+from plumbline import debian, environments, externals, paths, record, spack
 from plumbline.environments import LOCK, MANIFEST, MODELS, STAMP, Environment, Lock, Node
 from plumbline.errors import Fault
 
@@ -388,9 +388,7 @@ def _mark(environment: Environment, folder: Path, fresh: Built, missing: dict[st
         "missing": missing,
         **of_pins(),
     }
-    partial = folder / f"{MARK}.partial"
-    partial.write_text(json.dumps(mark, indent=1) + "\n", encoding="utf-8")
-    partial.rename(folder / MARK)
+    record.store(folder / MARK, json.dumps(mark, indent=1) + "\n")
 
 
 def index(say: Callable[[str], None]) -> None:

@@ -243,7 +243,10 @@ def save(path: Path, content: str) -> None:
     partial = path.with_suffix(".partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(content, encoding="utf-8")
+        # Made anew, so that nothing is written where a link of somebody else's leads.
+        partial.unlink(missing_ok=True)
+        with partial.open("x", encoding="utf-8") as file:
+            file.write(content)
         _, faults = table.read_rows(partial)
         if faults:
             partial.unlink()

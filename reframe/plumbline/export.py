@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import junitparser
-from prometheus_client import CollectorRegistry, Gauge, generate_latest, write_to_textfile
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
-from plumbline import closing
+from plumbline import closing, record
 from plumbline.errors import Fault
 from plumbline.history import History, SessionRow
 from plumbline.parse import Figure
@@ -229,7 +229,7 @@ def write_prometheus(session: Session, path: Path) -> None:
     :raises Fault: if it cannot be written.
     """
     try:
-        write_to_textfile(str(path), registry(session))
+        record.store(path, prometheus(session))
     except OSError as err:
         raise Fault(f"{path}: cannot be written: {err.strerror}: name another file") from None
 

@@ -12,7 +12,7 @@ import os
 import stat
 from pathlib import Path
 
-from plumbline import paths
+from plumbline import files, paths
 from plumbline.errors import Fault
 from plumbline.words import printable
 
@@ -61,20 +61,19 @@ def _open(path: Path) -> int:
 
     :raises Fault: if it cannot be opened, or is a link or anything but one plain file.
     """
-    options = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
     advice = "look at what it is and remove it, or set PLUMBLINE_LOCKS to another folder"
     try:
         try:
             # Linux refuses O_CREAT on another user's file in such a folder (protected_regular).
-            file = os.open(path, options)
+            file = files.opened(path, os.O_RDWR)
         except FileNotFoundError:
-            file = os.open(path, options | os.O_CREAT, 0o666)
+            file = files.opened(path, os.O_RDWR | os.O_CREAT)
     except OSError as err:
         raise Fault(f"{path}: cannot be opened ({err.strerror}): {advice}") from None
     found = os.fstat(file)
-    if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
+    if found.st_nlink != 1:
         os.close(file)
-        raise Fault(f"{path}: is not a plain file with one name: {advice}")
+        raise Fault(f"{path}: has {found.st_nlink} names: {advice}")
     if found.st_uid == os.geteuid() and stat.S_IMODE(found.st_mode) != 0o666:
         # Whatever this user's umask made of it.
         os.fchmod(file, 0o666)

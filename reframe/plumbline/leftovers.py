@@ -16,6 +16,7 @@ import getpass
 import json
 import os
 import platform
+import re
 import signal
 import subprocess
 import threading
@@ -27,7 +28,7 @@ from pathlib import Path
 
 import fasteners
 
-from plumbline import closing, configuration, outcome, record, slurm
+from plumbline import closing, configuration, files, outcome, record, slurm
 from plumbline.commands import shown
 from plumbline.errors import Fault
 
@@ -49,6 +50,16 @@ _BOOT = Path("/proc/sys/kernel/random/boot_id")
 _SLURM = ("slurm", "squeue")
 
 
+def _lock(folder: Path) -> fasteners.InterProcessLock:
+    """The lock of a session, on its file, which is made where it is not there.
+
+    :raises OSError: if it is no plain file, or the folder is a link.
+    """
+    if folder.is_symlink():
+        raise OSError(errno.ELOOP, "it is a link", str(folder))
+    return files.lock(folder / _LOCK)
+
+
 def _had(lock: fasteners.InterProcessLock, patience: float | None = None) -> bool | None:
     """Whether a lock could be had, within so many seconds; ``None`` where it cannot be told."""
     try:
@@ -67,15 +78,16 @@ def claim(folder: Path) -> fasteners.InterProcessLock | None:
     path = folder / _LOCK
     for _ in range(_TRIES):
         # Before the lock: to close the file lets go of it.
-        path.write_text(json.dumps(_here()))
-        lock = fasteners.InterProcessLock(path)
+        with open(path, "w", opener=files.opened) as file:
+            file.write(json.dumps(_here()))
+        lock = _lock(folder)
         # Whoever looks whether a session runs holds its lock for a moment.
         had = _had(lock, _PATIENCE)
         if had is None:
             return None
         with contextlib.suppress(FileNotFoundError):
             # One that looked before it was held may have taken the file away.
-            if had and os.path.samestat(os.fstat(lock.lockfile.fileno()), path.stat()):
+            if had and os.path.samestat(os.fstat(lock.lockfile.fileno()), path.lstat()):
                 return lock
         if had:
             lock.release()
@@ -97,14 +109,14 @@ def running(folder: Path) -> bool:
 
 def _held(folder: Path) -> bool:
     """Whether the lock of a session is held, or that cannot be told."""
-    path = folder / _LOCK
-    if not path.exists():
+    if not os.path.lexists(folder / _LOCK):
         return False
-    lock = fasteners.InterProcessLock(path)
-    if not _had(lock):
-        return True
-    lock.release()
-    return False
+    with contextlib.suppress(OSError):
+        lock = _lock(folder)
+        if _had(lock):
+            lock.release()
+            return False
+    return True
 
 
 def _here() -> dict[str, str]:
@@ -120,7 +132,7 @@ def _elsewhere(folder: Path) -> str:
     """The host that a session without a held lock may still run on: another one than this. Empty
     where it is this one, or its job has ended, or the session says nothing of it."""
     try:
-        told = json.loads((folder / _LOCK).read_text(encoding="utf-8"))
+        told = json.loads(files.text(folder / _LOCK))
         host, boot, job, cluster = (told[name] for name in ("host", "boot", "job", "cluster"))
     except (OSError, ValueError, KeyError, TypeError):
         return ""
@@ -145,7 +157,11 @@ def cut_off(results: Path) -> list[str]:
             found.append(f"{folder.name}: {_unread(err)}")
             continue
         path = folder / "records.jsonl"
-        ended = {fields["case"] for fields in record.read(path)} if path.exists() else set()
+        try:
+            ended = {fields["case"] for fields in record.read(path)} if path.exists() else set()
+        except Fault as err:
+            found.append(f"{folder.name}: which cases ended is not known: {err}")
+            continue
         missing = [case for case in planned if case not in ended]
         if missing:
             host = _elsewhere(folder)
@@ -160,7 +176,7 @@ def _plan(folder: Path) -> dict:
 
     :raises OSError, ValueError: if it cannot be read, or is not whole.
     """
-    plan = json.loads((folder / "plan.json").read_text(encoding="utf-8"))
+    plan = json.loads(files.text(folder / "plan.json"))
     known = plan if isinstance(plan, dict) else {}
     if not (isinstance(known.get("cases"), dict) and isinstance(known.get("extras", {}), dict)):
         raise ValueError("it has no cases")
@@ -174,8 +190,10 @@ def _unread(err: Exception) -> str:
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[bool]:
     """Whether a killed session is ours to settle; nobody else does so meanwhile."""
-    lock = fasteners.InterProcessLock(folder / _LOCK)
-    held = _had(lock)
+    held = False
+    with contextlib.suppress(OSError):
+        lock = _lock(folder)
+        held = _had(lock)
     try:
         # Whoever held it before may have settled it.
         yield bool(held) and (folder / _LOCK).exists()
@@ -207,6 +225,10 @@ def settle(results: Path, orphans: str, say: Callable[[str], None]) -> None:
     apart = []
     for path in sorted(results.glob(f"sessions/*/{_LOCK}")):
         folder = path.parent
+        if folder.is_symlink() or path.is_symlink() or (path.exists() and not path.is_file()):
+            say(f"{path}: is a link or no plain file: whether session {folder.name} was killed is "
+                f"not known: look at what it is and remove it")  # fmt: skip
+            continue
         if _held(folder):
             continue
         if host := _elsewhere(folder):
@@ -238,21 +260,37 @@ class _Process:
 
 
 def _process(results: Path, number: int) -> _Process | None:
-    """A process by its id; ``None`` if it may not be looked at, or no session of these results
+    """A process by its id; ``None`` if it is another user's, or no session of these results
     started it. Those of another Slurm job than this one's are Slurm's to end: where jobs run on
     this host too, the job may be one that is kept."""
     sessions = os.path.realpath(results / "sessions") + "/"
     proc = Path("/proc", str(number))
     try:
+        if not _own(proc):
+            return None
         environ = b"\0" + (proc / "environ").read_bytes()
         name = (proc / "comm").read_text(errors="replace").strip()
         place = (proc / "cwd").readlink()
     except OSError:
         return None
     folder, job = (os.fsdecode(_value(environ, variable)) for variable in (MARK, "SLURM_JOB_ID"))
-    if not folder.startswith(sessions) or job not in ("", os.environ.get("SLURM_JOB_ID", "")):
+    session = folder.removeprefix(sessions)
+    # The variable may say anything: a path that leads out of the results, say.
+    if session == folder or not configuration.named(session) or Path(folder).is_symlink():
         return None
-    return _Process(folder.removeprefix(sessions), name, f"{place}/".startswith(f"{folder}/"))
+    if job not in ("", os.environ.get("SLURM_JOB_ID", "")):
+        return None
+    return _Process(session, name, f"{place}/".startswith(f"{folder}/"))
+
+
+def _own(proc: Path) -> bool:
+    """Whether a process is this user's alone: its real, effective and saved user, as one that
+    another user started and that has root's rights has root's files in /proc, too.
+
+    :raises OSError: if it has ended.
+    """
+    told = re.search(r"^Uid:\s+(.*)$", (proc / "status").read_text(errors="replace"), re.M)
+    return told is not None and {*told[1].split()} == {str(os.geteuid())}
 
 
 def _value(environ: bytes, variable: str) -> bytes:
@@ -261,8 +299,8 @@ def _value(environ: bytes, variable: str) -> bytes:
 
 
 def _processes(results: Path, inside: bool) -> dict[str, dict[int, str]]:
-    """Processes of sessions that no longer run: session -> id -> name. Those that may be looked at:
-    of the same user, all of them for root."""
+    """Processes of sessions that no longer run: session -> id -> name. Those of the same user
+    alone, for root too."""
     found: dict[str, dict[int, str]] = {}
     # A shell that a session started, or the script of its job, may have started this one.
     for number in {int(proc.name) for proc in Path("/proc").glob("[0-9]*")} - _line():
@@ -433,7 +471,7 @@ def _settle(folder: Path, orphans: str, say: Callable[[str], None]) -> None:
     try:
         results = _account(folder, killed, planned, say)
         end = {"code": closing.exit_code(results), "notes": notes, "faults": []}
-        (folder / "end.json").write_text(json.dumps(end, indent=1))
+        record.store(folder / "end.json", json.dumps(end, indent=1))
         (folder / _LOCK).unlink(missing_ok=True)
     except (OSError, record.RecordError, Fault) as err:
         say(f"session {folder.name} was killed, and what it left cannot be recorded: {err}")
@@ -465,9 +503,8 @@ def _mended(path: Path) -> bool:
     """Takes back a last line that was not written whole; it was no result yet."""
     if not path.exists():
         return False
-    data = path.read_bytes()
-    whole = data.rfind(b"\n") + 1
-    if whole == len(data):
-        return False
-    os.truncate(path, whole)
-    return True
+    with open(path, "r+b", opener=files.opened) as file:
+        data = file.read()
+        whole = data.rfind(b"\n") + 1
+        file.truncate(whole)
+    return whole < len(data)

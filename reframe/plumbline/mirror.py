@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from plumbline import build, environments, paths, provider, spack
+from plumbline import build, environments, paths, provider, record, spack
 from plumbline.environments import Environment
 from plumbline.errors import Fault
 from plumbline.spack import CONTENTS
@@ -100,9 +100,7 @@ def _write(folder: Path, held: dict[str, str]) -> None:
         "environments": held,
         "sources": {name: spack.sha256(folder / name) for name in spack.by_commit(folder)},
     }
-    partial = folder / f"{CONTENTS}.partial"
-    partial.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    partial.rename(folder / CONTENTS)
+    record.store(folder / CONTENTS, json.dumps(content, indent=1) + "\n")
 
 
 def use(folder: Path | None, say: Callable[[str], None]) -> None:
@@ -118,9 +116,7 @@ def use(folder: Path | None, say: Callable[[str], None]) -> None:
             return
         folder = folder.absolute()
         _hold_against_pins(folder)
-        partial = chosen.with_suffix(".partial")
-        partial.write_text(f"{folder}\n", encoding="utf-8")
-        partial.rename(chosen)
+        record.store(chosen, f"{folder}\n")
     held = spack.contents(folder)["environments"]
     for environment in environments.every():
         if environment.name in held:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import jsonschema
 
-from plumbline import paths, table
+from plumbline import files, paths, table
 from plumbline.errors import Fault
 
 SCHEMA = 4
@@ -56,7 +56,7 @@ def append(path: Path, line: str) -> None:
     data = f"{line}\n".encode()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        file = files.opened(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         try:
             before = os.fstat(file).st_size
             if os.write(file, data) != len(data):
@@ -75,7 +75,7 @@ def read(path: Path) -> Iterator[dict]:
     :raises Fault: on a line that is no record; the text names file and line.
     """
     try:
-        with path.open(encoding="utf-8") as file:
+        with open(path, encoding="utf-8", opener=files.opened) as file:
             for number, line in enumerate(file, 1):
                 try:
                     fields = json.loads(line)
@@ -164,7 +164,9 @@ def store(path: Path, text: str) -> None:
     """
     partial = path.with_name(f"{path.name}.partial")
     try:
-        with partial.open("w", encoding="utf-8") as file:
+        # Made anew, so that nothing is written where a link of somebody else's leads.
+        partial.unlink(missing_ok=True)
+        with partial.open("x", encoding="utf-8") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())

@@ -8,8 +8,10 @@ name, so that a reader never sees half of one and nobody waits for a reader.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import csv
+import functools
 import hashlib
 import os
 import re
@@ -20,8 +22,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import duckdb
-import fasteners
 
+from plumbline import files
 from plumbline.errors import Fault
 from plumbline.history import intake
 from plumbline.words import counted, some
@@ -122,11 +124,22 @@ def first_line(err: Exception) -> str:
     return text.splitlines()[0]
 
 
+@functools.cache
+def _own_folder() -> str:
+    """A folder of this process' own for what does not fit into memory; empty if none can be made,
+    so that DuckDB ends there. Under a name that nobody can foresee: DuckDB follows links."""
+    try:
+        folder = tempfile.mkdtemp(prefix="plumbline-history-")
+    except OSError:
+        return ""
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
 def _attached(place: Path | str, mode: str = "") -> duckdb.DuckDBPyConnection:
     """DuckDB with an index's tables. Not connected to the file itself, since all connections of a
     process to one path share one state, also after another file has taken that name."""
-    folder = Path(tempfile.gettempdir(), f"plumbline-history-{os.getpid()}")
-    db = duckdb.connect(config=_SETTINGS | {"temp_directory": str(folder)})
+    db = duckdb.connect(config=_SETTINGS | {"temp_directory": _own_folder()})
     try:
         db.execute(f"ATTACH {_quoted(place)} AS kept {mode}")
         db.execute(_EACH)
@@ -148,11 +161,21 @@ def empty(place: Path | str = ":memory:") -> duckdb.DuckDBPyConnection:
     return db
 
 
+def _wal(place: Path) -> Path:
+    """The log of changes that DuckDB would take over with an index; an index of ours has none."""
+    return place.with_name(f"{place.name}.wal")
+
+
+def _readable(place: Path) -> bool:
+    """Whether an index is there that DuckDB may open: it follows links, and waits for a FIFO."""
+    return place.is_file() and not place.is_symlink() and not os.path.lexists(_wal(place))
+
+
 def _current(place: Path, wanted: dict[str, str]) -> duckdb.DuckDBPyConnection | None:
     """An index that is up to date, for reading."""
     db = None
     with contextlib.suppress(duckdb.Error):
-        if place.exists():
+        if _readable(place):
             db = _attached(place, "(READ_ONLY)")
             if _known(db) == wanted:
                 return db
@@ -181,31 +204,35 @@ def _renewed(
     :raises duckdb.Error: if DuckDB cannot write it.
     """
     place.parent.mkdir(parents=True, exist_ok=True)
-    partial = place.with_suffix(".partial")
     with _locked(place.with_suffix(".lock"), say):
-        old = place if place.exists() and not anew else None
+        old = place if _readable(place) and not anew else None
         db = _current(place, wanted) if old else None
         if db:
             # Another command did it meanwhile.
             return db
-        try:
+        for left in place.parent.glob(f"{place.stem}.*.partial"):
+            # Of a command that was killed.
+            shutil.rmtree(left, ignore_errors=True)
+        with tempfile.TemporaryDirectory(
+            ".partial", f"{place.stem}.", place.parent, ignore_cleanup_errors=True
+        ) as own:
+            partial = Path(own, place.name)
             try:
                 _write(partial, old, folder, wanted, say)
             except duckdb.Error as err:
                 if old is None:
                     raise
-                why = first_line(err).replace(partial.name, place.name)
+                why = first_line(err).replace(str(partial), place.name)
                 say(f"{place}: damaged ({why}): built anew")
                 _write(partial, None, folder, wanted, say)
+            _wal(place).unlink(missing_ok=True)
             partial.replace(place)
-        finally:
-            _clear(partial)
     return _attached(place, "(READ_ONLY)")
 
 
 @contextlib.contextmanager
 def _locked(path: Path, say: Callable[[str], None]) -> Iterator[None]:
-    lock = fasteners.InterProcessLock(path)
+    lock = files.lock(path)
     if not lock.acquire(blocking=False):
         say("another command brings the index of the history up to date: waiting for it")
         if not lock.acquire(timeout=_PATIENCE):
@@ -216,11 +243,6 @@ def _locked(path: Path, say: Callable[[str], None]) -> Iterator[None]:
         lock.release()
 
 
-def _clear(partial: Path) -> None:
-    for left in (partial, partial.with_suffix(".partial.wal")):
-        left.unlink(missing_ok=True)
-
-
 def _write(
     partial: Path,
     old: Path | None,
@@ -229,7 +251,8 @@ def _write(
     say: Callable[[str], None],
 ) -> None:
     """Writes an index's file, from an old one where there is one."""
-    _clear(partial)
+    for left in (partial, _wal(partial)):
+        left.unlink(missing_ok=True)
     if old:
         shutil.copyfile(old, partial)
     db = _attached(partial) if old else empty(partial)

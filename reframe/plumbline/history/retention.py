@@ -6,7 +6,6 @@ needs no word: whoever asks next leaves out what is gone.
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import gzip
 import json
@@ -17,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from plumbline import configuration, leftovers, record
+from plumbline import configuration, files, leftovers, record
 from plumbline.errors import Fault
 from plumbline.words import counted
 
@@ -136,7 +135,11 @@ def _compressed(path: Path) -> int:
     before = path.stat().st_size
     whole, partial = path.with_name(f"{path.name}.gz"), path.with_name(f"{path.name}.partial")
     try:
-        with path.open("rb") as plain, gzip.open(partial, "wb") as packed:
+        partial.unlink(missing_ok=True)
+        with (
+            open(path, "rb", opener=files.opened) as plain,
+            gzip.open(partial, "xb") as packed,
+        ):
             shutil.copyfileobj(plain, packed)
         shutil.copystat(path, partial)
         partial.replace(whole)
@@ -213,18 +216,10 @@ def _put(folder: Path, records: list[dict]) -> int:
         by_place[place] = fields
         new += 1
     if new:
-        partial = path.with_suffix(".partial")
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            with partial.open("w", encoding="utf-8") as file:
-                file.writelines(f"{record.dumps(fields)}\n" for fields in kept)
-                file.flush()
-                os.fsync(file.fileno())
-            partial.replace(path)
+            record.store(path, "".join(f"{record.dumps(fields)}\n" for fields in kept))
         except OSError as err:
             told = f"{path}: cannot be written ({err.strerror}): free the disk, and recover again"
             raise Fault(told) from None
-        finally:
-            with contextlib.suppress(OSError):
-                partial.unlink()
     return new

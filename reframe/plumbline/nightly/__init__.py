@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from plumbline import configuration, host, leftovers, paths, refusals, survey
+from plumbline import configuration, files, host, leftovers, paths, refusals, survey
 from plumbline.errors import Fault
 from plumbline.history import retention
 from plumbline.nightly import page, parts
@@ -111,7 +111,7 @@ def _alone(folder: Path, system: str) -> Iterator[int]:
     path = folder / f"nightly-{system}.lock"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        file = files.opened(path, os.O_RDWR | os.O_CREAT)
     except OSError as err:
         raise Fault(refusals.unwritable(path, err)) from None
     try:

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import fasteners
 
-from plumbline import configuration, paths, record, refusals, slurm
+from plumbline import configuration, files, paths, record, refusals, slurm
 from plumbline.commands import plain, shown
 from plumbline.errors import Fault
 from plumbline.words import counted, near
@@ -175,8 +175,8 @@ class Sweep:
 
         :raises Fault: if another one has it.
         """
-        lock = fasteners.InterProcessLock(self.folder / "lock")
         try:
+            lock = files.lock(self.folder / "lock")
             if lock.acquire(blocking=False):
                 return lock
         except (OSError, threading.ThreadError) as err:

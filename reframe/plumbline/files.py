@@ -1,0 +1,53 @@
+"""Opens files where others may write too: a results folder that a group shares, ``/run/lock``,
+``/tmp``.
+
+What lies there already is not trusted: no link is followed, nothing but a plain file is opened, and
+nothing is waited for, as opening a FIFO would wait for its other end.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+import fasteners
+
+
+def opened(path: Path | str, flags: int = os.O_RDONLY) -> int:
+    """A file descriptor of a plain file; also for the ``opener`` of :func:`open`.
+
+    :raises OSError: if it cannot be opened, or is a link or anything but a plain file.
+    """
+    try:
+        file = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+    except OSError as err:
+        if err.errno == errno.ELOOP:
+            raise OSError(err.errno, "it is a link", str(path)) from None
+        raise
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        raise OSError(errno.EINVAL, "it is no plain file", str(path))
+    return file
+
+
+def text(path: Path) -> str:
+    """What a plain file in UTF-8 says.
+
+    :raises OSError: as :func:`opened`.
+    :raises UnicodeDecodeError: if it is not in UTF-8.
+    """
+    with open(path, encoding="utf-8", opener=opened) as file:
+        return file.read()
+
+
+def lock(path: Path) -> fasteners.InterProcessLock:
+    """A lock on a plain file, which is made where it is not there.
+
+    :raises OSError: as :func:`opened`.
+    """
+    made = fasteners.InterProcessLock(path)
+    # It opens a file by itself only where it has none; it would follow links, and wait for a FIFO.
+    made.lockfile = os.fdopen(opened(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "a")
+    return made

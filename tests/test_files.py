@@ -1,0 +1,72 @@
+"""Files of folders that others may write to: no link is followed, and nothing is waited for."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+from plumbline import changes, export, files, nightly, record
+from plumbline.errors import Fault
+
+
+@pytest.mark.holds("results-files")
+@pytest.mark.parametrize("flags", [os.O_RDONLY, os.O_WRONLY, os.O_RDWR | os.O_CREAT | os.O_TRUNC])
+@pytest.mark.parametrize("kind", ["link", "dangling", "fifo", "folder", "device"])
+def test_only_a_plain_file_is_opened(tmp_path: Path, kind: str, flags: int) -> None:
+    path, victim = tmp_path / "there", tmp_path / "victim"
+    victim.write_text("mine")
+    make = {
+        "link": lambda: path.symlink_to(victim),
+        "dangling": lambda: path.symlink_to(tmp_path / "made"),
+        "fifo": lambda: os.mkfifo(path),
+        "folder": path.mkdir,
+        "device": lambda: path.symlink_to(os.devnull),
+    }
+    make[kind]()
+    before = len([*Path("/proc/self/fd").iterdir()])
+    with pytest.raises(OSError):
+        files.opened(path, flags)
+    with pytest.raises(OSError):
+        files.opened(os.devnull, os.O_RDWR)
+    assert len([*Path("/proc/self/fd").iterdir()]) == before
+    assert victim.read_text() == "mine" and not (tmp_path / "made").exists()
+
+
+def test_a_plain_file_is_read_and_made(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    with open(path, "w", opener=files.opened) as file:
+        file.write("täxt")
+    assert files.text(path) == "täxt"
+    assert path.stat().st_mode & 0o111 == 0
+
+
+@pytest.mark.holds("results-files")
+@pytest.mark.parametrize("store", [
+    lambda path: record.store(path, "new"),
+    lambda path: changes.save(path, "id,source,locator,system,benchmark,metric,value,unit,"
+                                    "statistic,kind\n"),
+    lambda path: export.write_prometheus(export.Session("s", "alpha", {}, []), path),
+])  # fmt: skip
+@pytest.mark.parametrize("name", ["{}.partial", "{stem}.partial", "{}.{pid}.{thread}"])
+def test_no_link_stands_in_for_what_is_written_first(tmp_path: Path, store, name: str) -> None:
+    """A file is written under another name, and then takes its own."""
+    victim, path = tmp_path / "victim", tmp_path / "file.csv"
+    victim.write_text("mine")
+    planted = name.format(path.name, stem=path.stem, pid=os.getpid(),
+                          thread=threading.current_thread().ident)  # fmt: skip
+    (tmp_path / planted).symlink_to(victim)
+    store(path)
+    assert victim.read_text() == "mine"
+    assert path.is_file() and not path.is_symlink()
+
+
+@pytest.mark.holds("results-files")
+def test_the_lock_of_a_nightly_is_no_link(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    (tmp_path / "nightly-alpha.lock").symlink_to(victim)
+    with pytest.raises(Fault, match=r"nightly-alpha\.lock"), nightly._alone(tmp_path, "alpha"):
+        pass
+    assert victim.read_text() == "mine"
