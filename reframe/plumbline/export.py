@@ -242,18 +242,21 @@ def junit(session: Session) -> str:
     suite = junitparser.TestSuite(f"plumbline {session.system} {session.name}")
     for key, value in session.extras.items():
         suite.add_property(printable(key), printable(value))
+    cases = []
     for fields in session.records:
         place = f"{fields['system']}:{fields['partition']}+{fields['environment']}"
         case = junitparser.TestCase(printable(fields["check"]), printable(place))
         case.time = fields["seconds"]["total"] or 0.0
-        case.result = [_outcome(fields)] if _outcome(fields) else []
+        case.result = list(filter(None, [_outcome(fields)]))
         case.system_out = "\n".join(printable(line) for line in _lines(fields))
-        suite.add_testcase(case)
+        cases.append(case)
     for kind, found in (("fault", session.faults), ("not read", session.unread)):
         for line in found:
             case = junitparser.TestCase(printable(line), f"{session.system}: session")
             case.result = [junitparser.Error(printable(line), kind)]
-            suite.add_testcase(case)
+            cases.append(case)
+    # All at once: junitparser counts a suite's cases each time that some are added.
+    suite.add_testcases(cases)
     suites = junitparser.JUnitXml()
     suites.add_testsuite(suite)
     # junitparser rounds its sums.

@@ -21,6 +21,7 @@ from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 
+import reframe.core.config
 import reframe.core.fields
 import reframe.core.runtime as rt
 import reframe.core.variables
@@ -64,6 +65,7 @@ def configure(argv: list[str]) -> dict:
     """
     global current
     _without_stack_walks()
+    _with_small_copies()
     running = any(a in ("--run", "--dry-run") or re.match(r"-[a-zA-Z]*r", a) for a in argv[1:])
     name = configuration.session_id()
     full, level = configuration.asked_for("full", argv[1:]), configuration.log_level(argv[1:])
@@ -96,6 +98,31 @@ def _warning_unless_suppressed(message: str, from_version: str = "0.0.0") -> Non
     action, *_, kind = next(iter(warnings.filters))[:3]
     if (action, kind) != ("ignore", ReframeDeprecationWarning):
         user_deprecation_warning(message, from_version)
+
+
+def _with_small_copies() -> None:
+    """Has ReFrame copy of the systems what it asks for: for each partition of a system it copies
+    the whole configuration, so that its time grows with the square of their number."""
+    site = reframe.core.config._SiteConfig
+    select = site.select_subconfig
+
+    @functools.wraps(select)
+    def selected(self, system_fullname=None, *args, **options):
+        whole = self._site_config
+        system, _, name = (system_fullname or "").partition(":")
+        if name:
+            of_system = [
+                found | {"partitions": [p for p in found["partitions"] if p["name"] == name]}
+                for found in whole["systems"]
+                if found["name"] == system
+            ]
+            self._site_config = whole | {"systems": of_system}
+        try:
+            return select(self, system_fullname, *args, **options)
+        finally:
+            self._site_config = whole
+
+    site.select_subconfig = selected
 
 
 def watch(session: Session) -> None:

@@ -276,7 +276,7 @@ def as_csv(found: Comparison, every: bool = True) -> str:
 def junit(found: Comparison, every: bool = True) -> str:
     """JUnit XML: a test case for each figure, and one for the whole. What was not compared is
     never a pass: too little data is skipped, and what vanished is an error."""
-    suite = junitparser.TestSuite("plumbline compare")
+    cases = []
     for row in found.rows:
         case = junitparser.TestCase(printable(f"{row.figure} {row.key.placement}"), _name(row))
         told = _told(row)
@@ -288,7 +288,7 @@ def junit(found: Comparison, every: bool = True) -> str:
             case.result = [junitparser.Skipped(told)]
         else:
             case.system_out = told
-        suite.add_testcase(case)
+        cases.append(case)
     whole = junitparser.TestCase("verdict", "plumbline compare")
     told = printable(_headline(found))
     if found.verdict == "no-go":
@@ -296,7 +296,9 @@ def junit(found: Comparison, every: bool = True) -> str:
     elif found.verdict != "go":
         whole.result = [junitparser.Skipped(told)]
     whole.system_out = "\n".join([told, *_effects(found)])
-    suite.add_testcase(whole)
+    suite = junitparser.TestSuite("plumbline compare")
+    # All at once: junitparser counts a suite's cases each time that some are added.
+    suite.add_testcases([*cases, whole])
     xml = junitparser.JUnitXml("plumbline compare")
     xml.add_testsuite(suite)
     return xml.tostring().decode()

@@ -114,14 +114,15 @@ def trend(system: str, name: str) -> Part:
     fresh = _fresh(bad, system, name) if bad else []
     left_out = [line for line in said if line.startswith("left out:")]
     suite = junitparser.TestSuite("trend")
-    lines = []
+    lines, cases = [], []
     for row in sorted(bad, key=lambda row: row not in fresh):
         told = f"{row['kind']} of {row['size']:+.1%} since {row['start']}, found {row['night']}"
         lines.append(f"- {'**new** ' if row in fresh else ''}{escaped(row['series'])}: {told}")
         case = junitparser.TestCase(printable(row["series"]), "trend")
         new = junitparser.Failure(told, row["kind"])
         case.result = [new if row in fresh else junitparser.Skipped(f"known: {told}", "known")]
-        suite.add_testcase(case)
+        cases.append(case)
+    suite.add_testcases(cases)
     short = "; ".join(line for line in said if line.startswith("not judged:"))
     told = f"{len(fresh)} new, {len(bad) - len(fresh)} known and still on"
     told = "; ".join(filter(None, [told, short, *left_out[:1]]))
@@ -206,14 +207,15 @@ def screened(system: str, names: list[str]) -> Part:
     if rows is None:
         return Part("slow nodes", 2, "; ".join(said[-_SHOWN:]))
     suite = junitparser.TestSuite("slow nodes")
-    lines = []
+    lines, cases = [], []
     for row in rows:
         name = row["name"] if isinstance(row["name"], str) else ":".join(row["name"])
         told = f"{row['kind']} {name}: slower by {row['size']:.1%} since {row['since']}"
         lines.append(f"- {escaped(told)}")
         case = junitparser.TestCase(printable(name), f"slow {row['kind']}")
         case.result = [junitparser.Failure(printable(told), "slow")]
-        suite.add_testcase(case)
+        cases.append(case)
+    suite.add_testcases(cases)
     more = [f"and {len(said) - 1} more such lines"] if said[1:] else []
     alone = code == 2 and any("too few peers" in line for line in said)
     more += ["--no-screen leaves this out, as for one node, which has no peers"] if alone else []
