@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import junitparser
 import pytest
@@ -51,9 +53,17 @@ def test_a_system_of_many_partitions(tmp_path: Path, monkeypatch: pytest.MonkeyP
     select = config._SiteConfig.select_subconfig
     monkeypatch.setattr(config._SiteConfig, "select_subconfig", select)
 
+    copied = []
+
+    def deepcopy(found, *args):
+        if isinstance(found, dict) and "systems" in found:
+            copied.append(sum(len(system["partitions"]) for system in found["systems"]))
+        return copy.deepcopy(found, *args)
+
+    monkeypatch.setattr(config, "copy", SimpleNamespace(**vars(copy) | {"deepcopy": deepcopy}))
+
     def selected(count: int) -> dict:
-        partition = {"scheduler": "local", "launcher": "local", "environs": ["gnu"],
-                     "extras": {"values": list(range(200))}}  # fmt: skip
+        partition = {"scheduler": "local", "launcher": "local", "environs": ["gnu"]}
         site = {
             "systems": [
                 {"name": name, "hostnames": ["nowhere"],
@@ -66,13 +76,16 @@ def test_a_system_of_many_partitions(tmp_path: Path, monkeypatch: pytest.MonkeyP
         path = tmp_path / f"settings{count}.py"
         path.write_text(f"site_configuration = {site}")
         loaded = config.load_config(str(path))
+        copied.clear()
         for number in range(count):
             loaded.select_subconfig(f"alpha:alpha{number}")
         loaded.select_subconfig("beta")
         return loaded._subconfigs
 
     plain = selected(8)
+    whole = copied[0]
+    assert whole >= 16 and copied == [whole] * 9
     session._with_small_copies()
     assert selected(8) == plain
+    assert copied == [*[1] * 8, whole]
     assert [len(found["systems"][0]["partitions"]) for found in plain.values()] == [*[1] * 8, 8]
-    assert ratio(selected, 50) < MOST
