@@ -2,8 +2,21 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
-from plumbline.words import cell, counted, escaped, near, printable, some
+from plumbline.words import (
+    GUARD,
+    cell,
+    counted,
+    escaped,
+    guarded,
+    near,
+    printable,
+    shown,
+    some,
+    table,
+)
 
 
 def test_printable():
@@ -33,6 +46,34 @@ def test_names_stay_readable_in_markdown():
 
 def test_no_emoji():
     assert escaped(":smile:") == "&#58;smile:"
+
+
+def test_shown_keeps_lines():
+    assert shown("a\x1b\nb\tc\x00") == "a\\x1b\nb\\tc\\x00"
+
+
+def test_a_table_has_no_line_of_its_cells_making():
+    rows = [["a\nforged", None], ["1e5", 2]]
+    assert table(rows, ["one", "two"]).splitlines() == [
+        "one        two", "a\\nforged", "1e5        2",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [
+        ("=1+1", "'=1+1"), ("+a", "'+a"), ("-a", "'-a"), ("@a", "'@a"), ("\ta", "\\ta"),
+        ("'=a", "''=a"), ("-5", "-5"), ("-1.5e-07", "-1.5e-07"), ("-5+a", "'-5+a"), ("a=b", "a=b"),
+        ("", ""), (-5.0, -5.0),
+    ],
+)  # fmt: skip
+def test_no_text_in_a_csv_file_is_a_formula(value: object, written: object):
+    assert cell(value) == written
+
+
+@pytest.mark.parametrize("text", ["=a", "'=a", "''@", "\ta", "\ra", "\n=", "-5", "'-5", "'a", "a"])
+def test_a_guarded_cell_is_read_back(text: str):
+    assert re.sub(GUARD, r"\1", guarded(text)) == text
 
 
 def test_counted():

@@ -6,10 +6,8 @@ import re
 import statistics
 from collections import Counter
 
-from tabulate import tabulate
-
-from plumbline import parse, record, states
-from plumbline.words import counted, some
+from plumbline import parse, record, states, words
+from plumbline.words import counted, printable, some
 
 #: Results whose reason the closing table gives.
 _WITH_REASON = ("fail", "invalid", "error", "aborted", "unfinished", "waived", "skip")
@@ -42,7 +40,7 @@ def table(records: list[dict], planned: int) -> str:
         for row in (_table_rows(cases[0]) if len(cases) == 1 else _rows_together(cases))
     ]
     if rows:
-        lines += [tabulate(rows, _HEADS, tablefmt="simple", disable_numparse=True), ""]
+        lines += [words.table(rows, _HEADS, "simple"), ""]
     for result in _WITH_REASON:
         reasons: dict[str, list[str]] = {}
         for fields in records:
@@ -135,7 +133,7 @@ def _rows_together(cases: list[dict]) -> list[list[str]]:
 
 
 def _nodes(fields: dict) -> str:
-    return ", ".join(fields["nodes"]) or "unknown node"
+    return printable(", ".join(fields["nodes"])) or "unknown node"
 
 
 def _table_rows(fields: dict) -> list[list[str]]:
@@ -167,4 +165,4 @@ def _table_rows(fields: dict) -> list[list[str]]:
 
 
 def _short(fields: dict) -> str:
-    return f"{fields['check']} @{fields['partition']}+{fields['environment']}"
+    return printable(f"{fields['check']} @{fields['partition']}+{fields['environment']}")

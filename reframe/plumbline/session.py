@@ -52,7 +52,7 @@ from plumbline import (
     waivers,
 )
 from plumbline.errors import Fault
-from plumbline.words import counted
+from plumbline.words import counted, shown
 
 #: The session of this process, once ReFrame's configuration is loaded.
 current: Session | None = None
@@ -137,7 +137,7 @@ def watch(session: Session) -> None:
             session.withdraw()
             # ReFrame would print a traceback, and exit as if a test case had failed.
             for line in str(err).splitlines():
-                print(f"plumbline: {line}", file=sys.stderr)
+                print(f"plumbline: {shown(line)}", file=sys.stderr)
             raise SystemExit(2) from None
         # ReFrame's own --duration would repeat the cases until then.
         self.policy.timeout_expired = session.spent
@@ -291,7 +291,7 @@ class Session(executors.TaskEventListener):
 
     def _found(self, line: str) -> None:
         """Reports what was found before the first job, now and at the end."""
-        print(f"plumbline: {line}", flush=True)
+        print(f"plumbline: {shown(line)}", flush=True)
         self.notes.append(line)
 
     def _note_clock(self) -> None:
@@ -326,7 +326,7 @@ class Session(executors.TaskEventListener):
         """A case has started."""
         line = self._progress.starts(outcome.key_of(task.testcase), task.check.display_name)
         if line and not self.dry_run:
-            print(f"plumbline: {line}", flush=True)
+            print(f"plumbline: {shown(line)}", flush=True)
 
     def on_task_exit(self, task):
         """A case has run, and is to be judged next."""
@@ -429,12 +429,12 @@ class Session(executors.TaskEventListener):
                     f"the clock jumped by {jumped:+.0f} s while it ran: times in its records, and "
                     f"what ran into a time limit, are to be seen in that light"
                 )
-        print(closing.table(self.told(), len(self.planned)))
+        print(shown(closing.table(self.told(), len(self.planned))))
         skipped = bool(self.records) and all(f["result"] == "skip" for f in self.records)
         if skipped:
             self.notes.append("nothing was measured: every test case was skipped")
         for note in [*self.notes, *self.faults]:
-            print(f"plumbline: {note}")
+            print(f"plumbline: {shown(note)}")
         # ReFrame's own exit code knows nothing of records or warnings, and is 0 where all was
         # skipped.
         forced = bool(self.lost) or (plain and bool(skipped or noticed))

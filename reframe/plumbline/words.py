@@ -10,17 +10,41 @@ import json
 import re
 from collections.abc import Iterable
 
+from tabulate import tabulate
+
 #: What Markdown, or GitLab's and GitHub's, gives a meaning: also a user, a milestone, a link. An
 #: underscore within a word emphasizes nothing; a colon makes addresses and emojis.
 _MARKDOWN = re.compile(
     r"[\\`*\[\]<>|~@&#$!{}]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|%(?=\S)|:(?=/|\S+:)|(?<=www)\."
 )
+#: How a cell begins that spreadsheets take for a formula (OWASP, "CSV Injection"); with what
+#: stands before one already, so that reading gives back what was written.
+_FORMULA = re.compile(r"'*[=+\-@\t\r\n]")
+_NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?")
+#: A cell of :func:`guarded` that has its apostrophe: what is in the group was written.
+GUARD = r"^'('*[=+\-@\t\r\n])"
 
 
 def printable(text: str) -> str:
     """A text without what would steer a terminal, break a line, or be no XML: each such character
     is written as its code."""
+    if text.isprintable():
+        return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def shown(text: str) -> str:
+    """Lines of text for a terminal or a log, each of them printable."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
+def table(rows: Iterable[Iterable[object]], heads: Iterable[str] = (), form: str = "plain") -> str:
+    """A table as text, its cells printable; an empty one where a cell is ``None``.
+
+    :arg form: of tabulate.
+    """
+    shown = [["" if found is None else printable(str(found)) for found in row] for row in rows]
+    return tabulate(shown, tuple(heads), tablefmt=form, disable_numparse=True)
 
 
 def escaped(text: str) -> str:
@@ -45,8 +69,18 @@ def some(names: Iterable[str], most: int = 3) -> str:
 
 
 def cell(value: object) -> object:
-    """A value as a CSV cell: true and false as JSON writes them, anything else as it is."""
-    return json.dumps(value) if isinstance(value, bool) else value
+    """A value as a CSV cell: true and false as JSON writes them, a text printable and none that a
+    spreadsheet would run, anything else as it is."""
+    if isinstance(value, bool):
+        return json.dumps(value)
+    return guarded(printable(value)) if isinstance(value, str) else value
+
+
+def guarded(text: str) -> str:
+    """A text as a CSV cell that no spreadsheet takes for a formula: where it begins as one does, an
+    apostrophe stands before it. :data:`GUARD` finds it, to be taken away again."""
+    formula = _FORMULA.match(text) and not _NUMBER.fullmatch(text)
+    return f"'{text}" if formula else text
 
 
 def near(name: str, known: Iterable[str], there: str = "") -> str:

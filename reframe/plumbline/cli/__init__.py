@@ -14,6 +14,7 @@ import sys
 
 import click
 
+from plumbline.cli.common import warn
 from plumbline.errors import Fault
 
 
@@ -46,11 +47,11 @@ class _Group(click.Group):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            click.echo("plumbline: stopped", err=True)
+            warn("stopped")
             ctx.exit(2)
         except Fault as err:
             for line in str(err).splitlines():
-                click.echo(f"plumbline: {line}", err=True)
+                warn(line)
             ctx.exit(2)
 
 

@@ -8,9 +8,9 @@ import sys
 
 import click
 
-from plumbline.cli.common import say, warn
+from plumbline.cli.common import echo, say, warn
 from plumbline.errors import Fault
-from plumbline.words import counted, some
+from plumbline.words import counted, some, table
 
 
 @click.command()
@@ -61,9 +61,9 @@ def baseline(system: str, accept: bool, by: str | None, last: int, dry_run: bool
     if form == "json":
         told = {"system": system, "path": str(path), "written": write, "by": by,
                 "changes": [change.fields() for change in found], "left_out": left_out}  # fmt: skip
-        click.echo(json.dumps(told, indent=1))
+        echo(json.dumps(told, indent=1))
     elif form == "csv":
-        click.echo(content, nl=False)
+        echo(content, nl=False)
     else:
         _tell(found, path, write)
     if refused:
@@ -76,14 +76,12 @@ def baseline(system: str, accept: bool, by: str | None, last: int, dry_run: bool
 
 
 def _tell(found: list, path, written: bool) -> None:
-    from tabulate import tabulate
-
     from plumbline import changes, inventory
 
     heads = ["change", "reference", "value", "bounds"]
     lines = changes.text(found)
     if lines:
-        click.echo(tabulate(lines, heads, tablefmt="simple", disable_numparse=True))
+        echo(table(lines, heads, "simple"))
     rows = sum(change.new is not None for change in found)
     say(f"{path}: {counted(rows, 'reference')}: {changes.counts(found)}")
     if wanting := changes.wanting(found):

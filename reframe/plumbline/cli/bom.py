@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from plumbline.cli.common import named
+from plumbline.cli.common import echo, named, warn
 from plumbline.errors import Fault
 
 
@@ -27,5 +27,5 @@ def bom(name: str):
     if of is None:
         raise Fault(f"{environment.folder}: no lock there: `plumbline lock {name}`")
     if built and (reason := builder.why_not(environment)):
-        click.echo(f"plumbline: {reason}: the bill is of what is built", err=True)
-    click.echo(bill.of(environment, of, built.mark if built else builder.of_pins()))
+        warn(f"{reason}: the bill is of what is built")
+    echo(bill.of(environment, of, built.mark if built else builder.of_pins()))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from plumbline.cli.common import named, say
+from plumbline.cli.common import named, say, warn
 from plumbline.errors import Fault
 
 
@@ -34,6 +34,6 @@ def build(jobs: int | None, names: tuple[str, ...]):
             # One toolchain's trouble is no reason to leave the others unbuilt.
             failed.append(environment.name)
             for line in str(err).splitlines():
-                click.echo(f"plumbline: {line}", err=True)
+                warn(line)
     if failed:
         raise Fault(f"failed to build: {', '.join(failed)}")

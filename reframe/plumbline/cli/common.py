@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from plumbline.errors import Fault
+from plumbline.words import shown
 
 system_option = click.option(
     "--system", metavar="NAME", help="The system; by host name if not given."
@@ -173,14 +174,19 @@ selection_options = _selecting(tuple(_SELECTION), _SOURCE)
 session_options = _selecting(("system", "since", "until", "extras"), _RESULTS)
 
 
+def echo(text: str = "", err: bool = False, nl: bool = True) -> None:
+    """Prints lines, whatever the names in them hold: nothing in them steers a terminal."""
+    click.echo(shown(text), err=err, nl=nl)
+
+
 def say(line: str) -> None:
     """Tells the user something, on standard output."""
-    click.echo(f"plumbline: {line}")
+    echo(f"plumbline: {line}")
 
 
 def warn(line: str) -> None:
     """Tells the user something, on standard error."""
-    click.echo(f"plumbline: {line}", err=True)
+    echo(f"plumbline: {line}", err=True)
 
 
 def tell(history) -> int:
@@ -199,10 +205,10 @@ def write(text: str, output: Path | None) -> None:
     :raises Fault: if the file cannot be written.
     """
     if output is None:
-        click.echo(text, nl=not text.endswith("\n"))
+        echo(text, nl=not text.endswith("\n"))
         return
     try:
-        output.write_text(text, encoding="utf-8")
+        output.write_text(shown(text), encoding="utf-8")
     except OSError as err:
         raise Fault(f"{output}: cannot be written: {err.strerror}: name another file") from None
 

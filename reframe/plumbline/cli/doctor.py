@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 
 import click
-from tabulate import tabulate
 
-from plumbline.cli.common import format_option, system_option, warn
-from plumbline.words import counted
+from plumbline.cli.common import echo, format_option, say, system_option, warn
+from plumbline.words import counted, table
 
 
 @click.command()
@@ -23,24 +22,23 @@ def doctor(system: str | None, form: str):
 
     found = examiner.examine(system)
     if form == "json":
-        click.echo(json.dumps(found, indent=1))
+        echo(json.dumps(found, indent=1))
         return
     for line in found["uncertain"]:
         warn(line)
     for part in ("machine", "programs", "environments"):
         if found[part]:
-            click.echo(tabulate(found[part].items(), tablefmt="plain"))
-            click.echo()
+            echo(table(found[part].items()) + "\n")
     for line in found["cut off"]:
-        click.echo(f"cut off: session {line}")
+        echo(f"cut off: session {line}")
     for path in found["left over"]:
-        click.echo(f"left over by a session that was killed, or in use by one that runs: {path}")
+        echo(f"left over by a session that was killed, or in use by one that runs: {path}")
     cases = found["cases"]
     runs = [case for case in cases if case["runs"]]
     for case in runs:
         figures = counted(case["figures"], "figure")
-        click.echo(f"runs: {case['case']}: {figures}, {case['asserted']} asserted")
+        echo(f"runs: {case['case']}: {figures}, {case['asserted']} asserted")
     for case in cases:
         if not case["runs"]:
-            click.echo(f"{case['result']}: {case['case']}: {case['reason']}")
-    click.echo(f"plumbline: {len(runs)} of {counted(len(cases), 'test case')} would run")
+            echo(f"{case['result']}: {case['case']}: {case['reason']}")
+    say(f"{len(runs)} of {counted(len(cases), 'test case')} would run")

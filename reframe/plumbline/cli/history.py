@@ -11,9 +11,9 @@ from datetime import timedelta
 from pathlib import Path
 
 import click
-from tabulate import tabulate
 
 from plumbline.cli.common import (
+    echo,
     keep_options,
     output_option,
     say,
@@ -23,7 +23,7 @@ from plumbline.cli.common import (
     write,
 )
 from plumbline.errors import Fault
-from plumbline.words import cell, counted
+from plumbline.words import cell, counted, guarded, table
 
 _COLUMNS = ("session", "system", "start", "end", "seconds", "planned", "unended", "results",
             "verdicts", "extras")  # fmt: skip
@@ -58,18 +58,18 @@ def list_(select, source: Path | None, form: str, output: Path | None):
         rows = [_cells(row, row.session in unended) for row in sessions]
         code = tell(found)
     if form == "json":
-        text = json.dumps(rows, indent=1, ensure_ascii=False)
+        text = json.dumps(rows, indent=1)
     elif form == "csv":
         lines = io.StringIO()
         writer = csv.DictWriter(lines, _COLUMNS, lineterminator="\n")
         writer.writeheader()
         for row in rows:
             pairs = {name: _pairs(row[name]) for name in _PAIRS}
-            writer.writerow(row | pairs | {"unended": cell(row["unended"])})
+            writer.writerow({name: cell(value) for name, value in (row | pairs).items()})
         text = lines.getvalue()
     else:
         shown = [_shown(row) for row in rows]
-        text = tabulate(shown, headers="keys", tablefmt="plain", disable_numparse=True)
+        text = table((row.values() for row in shown), shown[0] if shown else ())
         text += f"\nplumbline: {counted(len(rows), 'session')}"
     write(text, output)
     sys.exit(code)
@@ -93,7 +93,11 @@ def export(select, source: Path | None, output: Path | None):
             output.open("w", encoding="utf-8", newline="") if output else nullcontext(sys.stdout)
         )
         with there as file:
-            csv.writer(file, lineterminator="\n").writerows(rows)
+            # To be read back as it was, unless a person reads it.
+            safe = cell if file.isatty() else guarded
+            csv.writer(file, lineterminator="\n").writerows(
+                [safe(value) if isinstance(value, str) else value for value in row] for row in rows
+            )
     except OSError as err:
         where = f"{output or 'standard output'}: cannot be written: {err.strerror}"
         raise Fault(f"{where}: name another file") from None
@@ -121,7 +125,7 @@ def rebuild(source: Path | None):
     sessions, cases, figures, faults = counts
     told = [counted(sessions, "session"), counted(cases, "test case"),
             counted(figures, "figure of merit", "figures of merit")]  # fmt: skip
-    click.echo(f"plumbline: {place or 'in memory'}: {', '.join(told)}")
+    say(f"{place or 'in memory'}: {', '.join(told)}")
     if unread or faults:
         places = counted(len(unread) + faults, "place")
         warn(f"left out: {places}: `plumbline history list` tells them")
@@ -150,7 +154,7 @@ def prune(keep, dry_run: bool, source: Path | None):
     folder = source or paths.results()
     if not folder.is_dir():
         raise Fault(f"{folder}: no such folder of results")
-    done = retention.prune(folder, keep, click.echo, dry_run)
+    done = retention.prune(folder, keep, echo, dry_run)
     for fault in done.faults:
         warn(f"not removed: {fault}")
     say(f"{counted(done.count, 'place')}, {done.bytes / 1e6:.1f} MB {'would be ' * dry_run}freed")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from plumbline.cli.common import say, warn
+from plumbline.cli.common import echo, say, warn
 from plumbline.errors import Fault
 from plumbline.words import near
 
@@ -79,7 +79,7 @@ def init(name, partitions, nodes, probe, output, dry_run, force):
         raise Fault(f"--node {unknown[0]}: no such partition is drafted; {told}")
     text = made.text()
     if printed:
-        click.echo(text, nl=False)
+        echo(text, nl=False)
     else:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from plumbline.cli.common import system_option
+from plumbline.cli.common import say, system_option, warn
 from plumbline.words import counted
 
 
@@ -25,8 +25,8 @@ def lint(system: str | None, accept: bool, weak: bool):
 
     faults, said = linter.lint(system, accept, weak)
     for line in said:
-        click.echo(f"plumbline: {line}")
+        say(line)
     for fault in faults:
-        click.echo(f"plumbline: {fault}", err=True)
-    click.echo(f"plumbline: {counted(len(faults), 'fault')}")
+        warn(fault)
+    say(counted(len(faults), "fault"))
     sys.exit(1 if faults else 0)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from plumbline.cli.common import named, say
+from plumbline.cli.common import named, say, warn
 from plumbline.errors import Fault
 from plumbline.words import counted
 
@@ -41,7 +41,7 @@ def lock(names: tuple[str, ...], jobs: int, page: Path | None):
         except Fault as err:
             failed.append(environment.name)
             for line in str(err).splitlines():
-                click.echo(f"plumbline: {line}", err=True)
+                warn(line)
             return None
 
     wanted = named(names)

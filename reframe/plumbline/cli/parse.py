@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from plumbline.cli.common import echo, warn
 from plumbline.errors import Fault
 from plumbline.words import near
 
@@ -28,11 +29,9 @@ def parse(benchmark: str, file: Path):
     try:
         output = parsers.parse_file(benchmark, file)
     except parsers.ParseError as err:
-        click.echo(f"plumbline: {file}: invalid: {err}", err=True)
+        warn(f"{file}: invalid: {err}")
         sys.exit(1)
     except OSError as err:
         raise Fault(f"{file}: {err.strerror}") from None
     foms = [vars(fom) for fom in output.foms]
-    click.echo(
-        json.dumps({"version": output.version, "tasks": output.tasks, "foms": foms}, indent=1)
-    )
+    echo(json.dumps({"version": output.version, "tasks": output.tasks, "foms": foms}, indent=1))

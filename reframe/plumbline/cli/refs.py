@@ -7,7 +7,9 @@ import json
 import sys
 
 import click
-from tabulate import tabulate
+
+from plumbline.cli.common import echo, say
+from plumbline.words import cell, table
 
 
 @click.command()
@@ -45,22 +47,22 @@ def refs(
     references = reference.loaded(paths.reference())
     if name:
         known = finder.misprints(paths.reference())
-        click.echo("\n".join(finder.why(references, name, known)))
+        echo("\n".join(finder.why(references, name, known)))
         return
     rows = finder.select(references, wanted, words)
     if unused:
         rows = finder.unused(rows)
     cells = [references.tables.printed[row.id] for row in rows]
     if form == "json":
-        click.echo(json.dumps(cells, indent=1, ensure_ascii=False))
+        echo(json.dumps(cells, indent=1))
     elif form == "csv":
-        columns = list(dict.fromkeys(column for cell in cells for column in cell))
+        columns = list(dict.fromkeys(column for row in cells for column in row))
         writer = csv.DictWriter(sys.stdout, columns, lineterminator="\n")
         writer.writeheader()
-        writer.writerows(cells)
+        writer.writerows({name: cell(text) for name, text in row.items()} for row in cells)
     else:
-        shown = [{column: cell.get(column, "") for column in finder.COLUMNS} for cell in cells]
-        click.echo(tabulate(shown, headers="keys", tablefmt="plain", disable_numparse=True))
-        click.echo(f"plumbline: {len(rows)} of {len(references.rows)} references")
+        shown = [[row.get(column, "") for column in finder.COLUMNS] for row in cells]
+        echo(table(shown, finder.COLUMNS if shown else ()))
+        say(f"{len(rows)} of {len(references.rows)} references")
     if not rows:
         sys.exit(2)

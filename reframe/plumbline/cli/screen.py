@@ -10,11 +10,10 @@ import sys
 from pathlib import Path
 
 import click
-from tabulate import tabulate
 
 from plumbline.cli.common import output_option, selection_options, tell, warn, write
 from plumbline.errors import Fault
-from plumbline.words import counted, near
+from plumbline.words import cell, counted, near, table
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _COLUMNS = ("night", "kind", "name", "size", "confidence", "since", "until", "drain", "evidence",
@@ -113,20 +112,20 @@ def _csv(named: list) -> str:
     text = io.StringIO()
     writer = csv.DictWriter(text, _COLUMNS, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
-    writer.writerows(_rows(named))
+    writer.writerows({name: cell(value) for name, value in row.items()} for row in _rows(named))
     return text.getvalue()
 
 
 def _text(found, named: list) -> str:
     lines = []
     if named:
-        table = [
+        rows = [
             [row["kind"], row["name"], f"{one.size:.1%}", f"{one.confidence:.3f}", row["since"],
              row["until"] or "still", row["night"], _evidence(one)]
             for one, row in zip(named, _rows(named), strict=True)
         ]  # fmt: skip
         headers = ["kind", "name", "slower by", "confidence", "since", "until", "named", "in"]
-        lines += [tabulate(table, headers, disable_numparse=True), ""]
+        lines += [table(rows, headers, "simple"), ""]
     if nodes := found.drain():
         told = shlex.quote(_folded(nodes))
         lines += [

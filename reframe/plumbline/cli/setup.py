@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from plumbline.cli.common import echo
+
 
 @click.command()
 def setup():
@@ -14,5 +16,5 @@ def setup():
     """
     from plumbline import provider
 
-    provider.install(click.echo)
-    provider.install_packages(click.echo)
+    provider.install(echo)
+    provider.install_packages(echo)

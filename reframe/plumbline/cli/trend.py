@@ -11,11 +11,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 import click
-from tabulate import tabulate
 
 from plumbline.cli.common import output_option, selection_options, tell, warn, write
 from plumbline.errors import Fault
-from plumbline.words import cell, counted, printable
+from plumbline.words import cell, counted, printable, table
 
 
 @click.command()
@@ -72,7 +71,7 @@ def trend(select, source: Path | None, file: Path | None, online: bool, suspects
 
 
 def _json(found) -> str:
-    return json.dumps([asdict(row) for row in found.rows], indent=1, ensure_ascii=False)
+    return json.dumps([asdict(row) for row in found.rows], indent=1)
 
 
 def _csv(found) -> str:
@@ -107,10 +106,7 @@ def _text(found) -> str:
     if shown:
         # Columns that say nothing, as those of the sessions for an --input, are left out.
         kept = [name for name in shown[0] if any(row[name] for row in shown)]
-        table = [{name: printable(str(row[name])) for name in kept} for row in shown]
-        heads, *rest = tabulate(
-            table, headers="keys", tablefmt="plain", disable_numparse=True
-        ).splitlines()
+        heads, *rest = table(([row[name] for name in kept] for row in shown), kept).splitlines()
         told = zip((row.series for row in found.rows), rest, strict=True)
         # A series' name is longer than all columns: it has a line of its own.
         for name, group in itertools.groupby(told, key=lambda one: one[0]):

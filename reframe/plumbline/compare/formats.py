@@ -13,11 +13,10 @@ import math
 from collections.abc import Callable, Iterable
 
 import junitparser
-from tabulate import tabulate
 
 from plumbline.compare import ORDER, Comparison, Row
 from plumbline.compare.hostfacts import Change, Surroundings
-from plumbline.words import cell, counted, escaped, printable, some
+from plumbline.words import cell, counted, escaped, printable, some, table
 
 #: Verdicts that the text shows only on request.
 COLLAPSED = ("unchanged", "only after")
@@ -185,12 +184,9 @@ def text(found: Comparison, every: bool = False) -> str:
     lines += _effects(found) + _details(found)
     if found.surroundings is not None:
         for title, changes in _changes(found.surroundings):
-            rows = [
-                [printable(cell) for cell in (c.what, c.before or "-", c.after or "-", _where(c))]
-                for c in changes
-            ]
+            rows = ([c.what, c.before or "-", c.after or "-", _where(c)] for c in changes)
             heads = [title, "before", "after", "where"]
-            lines += ["", tabulate(rows, heads, tablefmt="simple", disable_numparse=True)]
+            lines += ["", table(rows, heads, "simple")]
         lines += _nodes(found.surroundings)
         if not found.surroundings.any:
             lines.append(_same(found.surroundings))
@@ -205,9 +201,8 @@ def _by_check(rows: list[Row]) -> list[str]:
         groups.setdefault(f"{_name(row)}{printable(placed)}", []).append(row)
     cells = [dict(zip(_HEADS, _cells(row), strict=True)) for group in groups.values()
              for row in group]  # fmt: skip
-    table = tabulate([[cell[name] for name in _SHOWN] for cell in cells], _SHOWN,
-                     tablefmt="simple", disable_numparse=True).splitlines()  # fmt: skip
-    head, body = table[:2], iter(table[2:])
+    lines = table(([row[name] for name in _SHOWN] for row in cells), _SHOWN, "simple").splitlines()
+    head, body = lines[:2], iter(lines[2:])
     for name, group in groups.items():
         head += ["", name, *(next(body) for _ in group)]
     return head
@@ -267,8 +262,7 @@ def as_csv(found: Comparison, every: bool = True) -> str:
     writer.writeheader()
     for row in found.rows:
         fields = _fields(row)
-        writer.writerow({name: printable(" ".join(value) if isinstance(value, list) else value)
-                         if isinstance(value, str | list) else cell(value)
+        writer.writerow({name: cell(" ".join(value) if isinstance(value, list) else value)
                          for name, value in fields.items()})  # fmt: skip
     return file.getvalue()
 

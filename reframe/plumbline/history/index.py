@@ -26,7 +26,7 @@ import duckdb
 from plumbline import files
 from plumbline.errors import Fault
 from plumbline.history import intake
-from plumbline.words import counted, some
+from plumbline.words import GUARD, counted, some
 
 #: To be raised when a table changes: an index of another version is built anew.
 VERSION = "2"
@@ -368,6 +368,7 @@ def of_csv(path: Path) -> tuple[duckdb.DuckDBPyConnection, list[str]]:
         # What marks a row without a case, or without a figure, stays NULL.
         text = kind == "VARCHAR" and name not in ("line", "metric")
         cell = f'"{name}"' if name in there else "NULL"
+        cell = f"regexp_replace({cell}, {_quoted(GUARD)}, '\\1')" if kind == "VARCHAR" else cell
         cells.append(f"""coalesce({cell}, '') AS "{name}" """ if text else f'{cell} AS "{name}"')
     try:
         db.execute(
