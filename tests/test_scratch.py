@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import re
+import stat
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -206,6 +208,30 @@ def test_a_parent_that_may_not_be_written(tmp_path: Path, monkeypatch: pytest.Mo
         parent.mkdir(mode=0o500)
     with pytest.raises(ScratchError, match=f"^{parent}: .+: point the partition's scratch"):
         make(parent / "own", needed=1, files=1, direct_io=False)
+
+
+@pytest.mark.holds("shared-folders")
+@pytest.mark.parametrize("kind", ["nothing", "own", "link", "dangling", "file", "other's"])
+def test_a_job_makes_a_folder_of_its_own_on_a_node(tmp_path: Path, kind: str) -> None:
+    folder, elsewhere = tmp_path / "it's own", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    if kind == "other's" and os.geteuid() != 0:
+        pytest.skip("only root makes another user's folder")
+    plant = {
+        "own": lambda: folder.mkdir(0o700),
+        "link": lambda: folder.symlink_to(elsewhere),
+        "dangling": lambda: folder.symlink_to(tmp_path / "made"),
+        "file": folder.touch,
+        "other's": lambda: (folder.mkdir(0o777), os.chown(folder, 65534, 65534)),
+    }
+    plant.get(kind, lambda: None)()
+    done = subprocess.run(["sh", "-c", scratch.making(folder)], capture_output=True, text=True)
+    if kind in ("nothing", "own"):
+        assert (done.returncode, done.stderr) == (0, "")
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    else:
+        assert done.returncode == 1 and f"plumbline: {folder} " in done.stderr
+        assert not (tmp_path / "made").exists()
 
 
 # -- direct I/O ----------------------------------------------------------------------------------

@@ -555,7 +555,7 @@ class Benchmark(rfm.RunOnlyRegressionTest):
                 # Each node has its own, which only the job's own tasks see.
                 launch = f"{self.job.launcher.run_command(self.job)} ./task.sh - "
                 removal = launch + removal
-                made = f"{launch}mkdir -p -- {shlex.quote(str(folder))} || exit"
+                made = f"{launch}{scratch.making(folder)} || exit"
                 self.prerun_cmds = [*self.prerun_cmds, f"trap {shlex.quote(removal)} EXIT", made]
             else:
                 self.scratch_folder = folder

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import shlex
 import string
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,6 +101,19 @@ def make(folder: Path, needed: int, files: int, direct_io: bool) -> None:
     except ScratchError:
         folder.rmdir()
         raise
+
+
+#: Several tasks of a node may do it at once.
+_MAKING = (
+    'mkdir -m 700 -p -- "$1" && [ -O "$1" ] && [ ! -h "$1" ] || '
+    '{ echo "$0: $1 is no folder that this job made" >&2; exit 1; }'
+)
+
+
+def making(folder: Path) -> str:
+    """The command by which a job makes a folder of its own on a node. The folder's name stands in
+    the job's script, for others to read, until the job starts: what they put there is refused."""
+    return shlex.join(["sh", "-c", _MAKING, "plumbline", str(folder)])
 
 
 def _hold_against(folder: Path, needed: int, files: int, direct_io: bool) -> None:
