@@ -599,6 +599,7 @@ def test_no_network(site: Site):
     assert "plumbline mirror create FOLDER" in done.err
 
 
+@pytest.mark.holds("downloads")
 def test_commit_that_is_not_to_be_had(site: Site, tmp_path: Path):
     """Another repository in the published one's place brings nothing."""
     shutil.rmtree(site.root / "spack")
@@ -682,6 +683,7 @@ def test_lost_mirror(mirrored: tuple[Site, Path]):
     assert site.build().code == 0
 
 
+@pytest.mark.holds("downloads")
 def test_mirror_with_a_changed_source(mirrored: tuple[Site, Path]):
     """A source that a recipe names by a commit has no checksum of Spack's: the mirror's own."""
     site, folder = mirrored

@@ -523,6 +523,7 @@ def test_text_shows_what_needs_a_look_first(hostile: Lab):
     assert re.search("^unchanged ", hostile.compare("--all").stdout, re.M)
 
 
+@pytest.mark.holds("pages")
 def test_markdown_escapes_what_names_hold(hostile: Lab):
     out = hostile.compare("--format=markdown").stdout
     assert "<" not in out and "`" not in out and "@" not in out and "\x1b" not in out

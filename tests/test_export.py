@@ -173,6 +173,7 @@ def test_markdown_tells_what_is_red_first(there: Testbed) -> None:
     assert at["Waived"] == "- waives &#64;node+disk-io: why waives"
 
 
+@pytest.mark.holds("pages")
 def test_hostile_text_has_no_meaning_in_markdown(there: Testbed) -> None:
     (line,) = [line for line in exported(there, "markdown").splitlines() if "script" in line]
     assert line.isprintable()

@@ -59,6 +59,7 @@ def test_a_malformed_system_file(testbed: Testbed, fault: str):
         refused(testbed.reframe("-c", CHECKS, "-r", *FIO), str(path), says)
 
 
+@pytest.mark.holds("checkout")
 @pytest.mark.parametrize("fault", MISSHAPEN)
 def test_a_misshapen_system_file(testbed: Testbed, fault: str):
     change, says = MISSHAPEN[fault]
@@ -158,6 +159,7 @@ def test_a_faulty_reference_row(testbed: Testbed):
     refused(testbed.plumbline("run", *FIO), f"{path}:3: row r2: column placement", "on-moon")
 
 
+@pytest.mark.holds("checkout")
 def test_every_faulty_reference_row_is_named(testbed: Testbed):
     testbed.environment("disk", "fio")
     rows = [{**ROW, "id": column, **fault} for column, fault in FAULTY_ROWS.items()]
@@ -410,6 +412,8 @@ def test_without_a_network_all_works_once_it_is_set_up(testbed: Testbed):
 # -- hostile text --------------------------------------------------------------------------------
 
 
+@pytest.mark.holds("shell")
+@pytest.mark.holds("environment")
 def test_hostile_text_never_reaches_a_shell(testbed: Testbed):
     marker = testbed.folder / "marker"
     touch = f"touch {marker}"
@@ -446,6 +450,7 @@ def test_a_results_folder_with_a_space_works_or_is_refused(testbed: Testbed):
         assert [fields["result"] for fields in done.records] == ["pass", "pass"]
 
 
+@pytest.mark.holds("shell")
 @pytest.mark.parametrize(
     "name",
     ["a b;touch $STANDIN_MARKER;$(touch $STANDIN_MARKER)`touch $STANDIN_MARKER`", 'it\'s "one" *'],

@@ -280,6 +280,7 @@ def tried(benchmark: str, count: int, seed: str) -> Counter[str]:
     return counts
 
 
+@pytest.mark.holds("outputs")
 @pytest.mark.parametrize("benchmark", INPUTS)
 def test_parser(benchmark: str) -> None:
     with bounded(120):
@@ -341,6 +342,7 @@ def grown(rng: random.Random, text: str, count: int, size: int) -> Iterator[str]
         )
 
 
+@pytest.mark.holds("outputs")
 @pytest.mark.parametrize("form", FORMS)
 def test_time_and_memory_of_grown_outputs(form: str) -> None:
     benchmark, _, name = form.partition("/")

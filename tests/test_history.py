@@ -288,6 +288,7 @@ WRONG = {
 }
 
 
+@pytest.mark.holds("records")
 @pytest.mark.parametrize("name", WRONG)
 def test_a_line_that_is_no_record_is_left_out_and_told(results: Path, name: str):
     """With file, line and reason; all others are kept."""

@@ -26,6 +26,7 @@ def test_one_at_a_time() -> None:
     HostLock("session two").release()
 
 
+@pytest.mark.holds("terminal")
 def test_what_another_user_left_in_it_steers_no_terminal() -> None:
     first = HostLock("session \x1b[2J\x1b]0;owned\x07\nplumbline: all passed")
     with pytest.raises(Held) as held:
@@ -52,6 +53,7 @@ def test_every_user_may_lock_it(folder: Path) -> None:
     assert stat.S_IMODE((folder / hostlock.NAME).stat().st_mode) == 0o666
 
 
+@pytest.mark.holds("shared-folders")
 @pytest.mark.parametrize("kind", ["link", "second name", "pipe", "folder"])
 def test_what_lies_there_is_not_trusted(folder: Path, kind: str) -> None:
     victim, path = folder / "victim", folder / hostlock.NAME
@@ -68,6 +70,7 @@ def test_what_lies_there_is_not_trusted(folder: Path, kind: str) -> None:
     assert victim.read_text() == "precious"
 
 
+@pytest.mark.holds("shared-folders")
 def test_a_dangling_link_is_not_followed(folder: Path) -> None:
     (folder / hostlock.NAME).symlink_to(folder / "made")
     with pytest.raises(Fault):

@@ -249,6 +249,7 @@ HOSTILE = [
 ]
 
 
+@pytest.mark.holds("draft")
 @pytest.mark.parametrize("odd", HOSTILE)
 def test_hostile_names_break_neither_file_nor_shell(monkeypatch, tmp_path: Path, odd: str):
     """A partition, features, a GPU, states and modules of any name: the file is read back as what

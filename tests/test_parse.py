@@ -239,6 +239,7 @@ def test_fio_spot_value_after_warnings() -> None:
 # -- failed runs ---------------------------------------------------------------------------------
 
 
+@pytest.mark.holds("outputs")
 @pytest.mark.parametrize(("name", "says"), REFUSED)
 def test_failed_or_wrong_run_is_refused(name: str, says: str) -> None:
     with pytest.raises(ParseError, match=says):

@@ -276,6 +276,7 @@ def hostile(tmp_path_factory) -> Path:
     return folder / "out"
 
 
+@pytest.mark.holds("pages")
 def test_hostile_texts_are_texts(hostile, chromium):
     context = chromium.new_context()
     window = Window(context.new_page())
@@ -297,6 +298,8 @@ def test_hostile_texts_are_texts(hostile, chromium):
     assert window.wrong == []
 
 
+@pytest.mark.holds("spreadsheet")
+@pytest.mark.holds("pages")
 def test_hostile_names_stay_in_their_folder_and_out_of_formulas(hostile):
     assert_links_resolve(hostile)
     for path in hostile.rglob("*"):

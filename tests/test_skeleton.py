@@ -147,6 +147,7 @@ def test_what_is_cheap_loads_nothing_heavy(words: list[str], tmp_path: Path):
     assert not heavy & set(loaded)
 
 
+@pytest.mark.holds("downloads")
 @pytest.mark.parametrize("path", LOCKS, ids=lambda path: path.name)
 def test_a_lock_has_pins_with_hashes_and_nothing_else(path: Path):
     text = re.sub(r"\\\n\s*", " ", path.read_text())

@@ -262,6 +262,7 @@ def test_the_closing_table_lists_some_warnings_of_a_state_and_counts_the_rest() 
     assert sum(line.startswith("suspicious: ") for line in lines) == 1
 
 
+@pytest.mark.holds("terminal")
 def test_a_quoted_line_steers_no_terminal() -> None:
     known = states.patterns(paths.reference())
     text = "\x1b[31mNVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus.\x1b[0m"

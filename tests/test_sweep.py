@@ -202,6 +202,7 @@ def test_no_answer_is_not_taken_for_none(monkeypatch, asked: str, words: str):
         nodes.chosen({"name": "p", "access": []})
 
 
+@pytest.mark.holds("shell")
 def test_a_reservation_that_could_not_stand_in_a_job_script(monkeypatch):
     """With --nodes, Slurm is not asked for it."""
     for name in ("m1\n#SBATCH --wrap=id", "m1 x", "$(id)"):
@@ -321,6 +322,7 @@ def test_two_at_once_are_refused(tmp_path: Path, monkeypatch):
         stop(other)
 
 
+@pytest.mark.holds("shell")
 def test_the_jobs_script_quotes_what_it_is_told(testbed: Testbed, tmp_path: Path, monkeypatch):
     """Folders and arguments of any kind: the script is ReFrame's own, of a dry run."""
     folder = tmp_path / "a b$(touch x)"
