@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
 import pytest
 from plumbline import changes, export, files, nightly, record
 from plumbline.errors import Fault
+from test_history import line, store
 
 
 @pytest.mark.holds("results-files")
@@ -70,3 +73,15 @@ def test_the_lock_of_a_nightly_is_no_link(tmp_path: Path) -> None:
     with pytest.raises(Fault, match=r"nightly-alpha\.lock"), nightly._alone(tmp_path, "alpha"):
         pass
     assert victim.read_text() == "mine"
+
+
+@pytest.mark.holds("results-files")
+def test_an_end_that_is_a_fifo_is_not_waited_for(tmp_path: Path) -> None:
+    folder = store(tmp_path, line())
+    os.mkfifo(folder / "end.json")
+    code = "import sys; from pathlib import Path; from plumbline import export, history\n" \
+           "with history.History(Path(sys.argv[1])) as found:\n" \
+           "    export.load(found, sys.argv[2])"  # fmt: skip
+    done = subprocess.run([sys.executable, "-c", code, tmp_path, folder.name],
+                          capture_output=True, text=True, timeout=90)  # fmt: skip
+    assert "plumbline.errors.Fault" in done.stderr and folder.name in done.stderr

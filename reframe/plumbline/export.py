@@ -17,7 +17,7 @@ from pathlib import Path
 import junitparser
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
-from plumbline import closing, record
+from plumbline import closing, files, record
 from plumbline.errors import Fault
 from plumbline.history import History, SessionRow
 from plumbline.parse import Figure
@@ -90,7 +90,7 @@ def load(
     folder = _folder(history, row)
     path = folder / "plan.json"
     try:
-        plan = json.loads(path.read_text(encoding="utf-8"))
+        plan = json.loads(files.text(path))
         planned, end = plan["cases"], _end(folder)
     except (OSError, ValueError, KeyError, TypeError) as err:
         raise Fault(f"{path}: no whole plan ({err}): which cases ran is not known") from None
@@ -124,7 +124,7 @@ def _folder(history: History, row: SessionRow) -> Path:
 def _end(folder: Path) -> list[str]:
     """The faults that a session told at its end; one that was cut off, or is older, told none."""
     path = folder / "end.json"
-    return json.loads(path.read_text(encoding="utf-8"))["faults"] if path.exists() else []
+    return json.loads(files.text(path))["faults"] if path.exists() else []
 
 
 def _missing(planned: dict) -> dict:
