@@ -25,6 +25,7 @@ from pathlib import Path
 
 import duckdb
 import numpy as np
+import records
 import reframe
 from plumbline import paths, record
 
@@ -137,15 +138,14 @@ def write_year(
         ]
         for number in range(max(FIGURES)):
             shapes = [shape.replace(f'"@{number}@"', f"%({number})r") for shape in shapes]
-        planned = {f"{number:08x} @{system}:cpu+gnu": {} for number in range(each)}
+        planned = [f"{number:08x} @{system}:cpu+gnu" for number in range(each)]
         for night in range(nights):
             begin = LAST_NIGHT - datetime.timedelta(days=nights - 1 - night, minutes=-index)
             session = f"{begin:%Y%m%dT%H%M%SZ}-{index:06x}"
             folder = results / "sessions" / session
             folder.mkdir(parents=True)
-            plan = {"schema": record.SCHEMA, "session": session, "system": system,
-                    "extras": {"maintenance": "no"}, "cases": planned}  # fmt: skip
-            (folder / "plan.json").write_text(json.dumps(plan))
+            plan = records.plan(session, planned, system=system, extras={"maintenance": "no"})
+            (folder / "plan.json").write_text(plan)
             levels = [[20000 * level(nights - 1 - night, number)] for number in range(each)]
             values = (levels * noise.lognormal(0, 0.01, (each, max(FIGURES)))).tolist()
             with (folder / "records.jsonl").open("w") as file:

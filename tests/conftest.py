@@ -134,7 +134,7 @@ def refused(done: Done, *parts: str) -> None:
 
 @functools.cache
 def _validator() -> jsonschema.Draft202012Validator:
-    schema = ROOT / "reframe" / "plumbline" / "record.schema.json"
+    schema = ROOT / "docs" / "record.schema.json"
     return jsonschema.Draft202012Validator(json.loads(schema.read_text()))
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
+
 from conftest import valid
 from plumbline import record
 
@@ -31,6 +34,14 @@ def figure(value: float, **fields: object) -> dict:
         "headline": True,
         **fields,
     }
+
+
+def plan(session: str, cases: Iterable[str], **fields: object) -> str:
+    """The plan of a session of these test cases, by the names that their records have."""
+    told = {"schema": record.SCHEMA, "session": session, "extras": {}, "system": "hill", **fields}
+    planned = {"check": "imb_p2p", "system": told["system"], "partition": "cpu",
+               "environment": "gnu", "tags": [], "nodes": 1, "hours": 0.1}  # fmt: skip
+    return json.dumps(told | {"cases": dict.fromkeys(cases, planned)})
 
 
 def case(session: str, time: str, **fields: object) -> dict:

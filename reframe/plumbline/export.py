@@ -7,7 +7,6 @@ schedulers and site files, and may hold anything.
 from __future__ import annotations
 
 import datetime
-import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -17,7 +16,7 @@ from pathlib import Path
 import junitparser
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
-from plumbline import closing, files, record
+from plumbline import closing, record
 from plumbline.errors import Fault
 from plumbline.history import History, SessionRow
 from plumbline.parse import Figure
@@ -85,15 +84,12 @@ def load(
     :arg say: is told of newer sessions that have not ended.
     :raises Fault: if there is no such session, or its plan is not whole.
     """
-    row = history.sessions(Selection(sessions=(name,)))[0] if name else _newest(
-        history, among, say)  # fmt: skip
+    if name:
+        (row,) = history.sessions(Selection(sessions=(name,)))
+        planned = _planned(_folder(history, row))
+    else:
+        row, planned = _newest(history, among, say)
     folder = _folder(history, row)
-    path = folder / "plan.json"
-    try:
-        plan = json.loads(files.text(path))
-        planned, end = plan["cases"], _end(folder)
-    except (OSError, ValueError, KeyError, TypeError) as err:
-        raise Fault(f"{path}: no whole plan ({err}): which cases ran is not known") from None
     first: dict[str, dict] = {}
     if row.results:
         for fields in history.records(Selection(sessions=(row.session,))):
@@ -102,18 +98,38 @@ def load(
                 first[fields["case"]] = fields
     records = [first.pop(case, None) or _missing(plan) for case, plan in planned.items()]
     records += first.values()
-    return Session(row.session, row.system, row.extras, records, end, [*history.faults])
+    unread = [fault for fault in history.faults if fault.startswith(f"{folder}/")]
+    return Session(row.session, row.system, row.extras, records, _end(folder), unread)
 
 
-def _newest(history: History, among: Selection, say: Callable[[str], None]) -> SessionRow:
-    """The newest session that has ended. One that still runs would be told as cut off, night after
-    night, whenever monitoring asks at the wrong time."""
+def _planned(folder: Path) -> dict[str, dict]:
+    """The cases of a session's plan.
+
+    :raises Fault: if it cannot be read.
+    """
+    try:
+        return record.plan(folder)["cases"]
+    except (OSError, record.Damaged) as err:
+        path = folder / "plan.json"
+        raise Fault(f"{path}: no whole plan ({err}): which cases ran is not known") from None
+
+
+def _newest(
+    history: History, among: Selection, say: Callable[[str], None]
+) -> tuple[SessionRow, dict[str, dict]]:
+    """The newest session that has ended, and its planned cases. One that still runs would be told
+    as cut off, night after night, whenever monitoring asks at the wrong time; of one whose plan
+    cannot be read nobody knows what it should have."""
     rows = history.sessions(among)
     unended = history.unended(rows)
     for row in reversed(rows):
-        if row.session not in unended:
-            return row
-        say(f"{row.session}: left out: it still runs or was cut off; name it to have it")
+        if row.session in unended:
+            say(f"{row.session}: left out: it still runs or was cut off; name it to have it")
+            continue
+        try:
+            return row, _planned(_folder(history, row))
+        except Fault as err:
+            say(f"left out: {err}")
     raise Fault(f"{history.source}: no session there has ended: name one to have it as it is")
 
 
@@ -122,9 +138,16 @@ def _folder(history: History, row: SessionRow) -> Path:
 
 
 def _end(folder: Path) -> list[str]:
-    """The faults that a session told at its end; one that was cut off, or is older, told none."""
-    path = folder / "end.json"
-    return json.loads(files.text(path))["faults"] if path.exists() else []
+    """The faults that a session told at its end; one that was cut off, or is older, told none.
+
+    :raises Fault: if its end cannot be read.
+    """
+    try:
+        return record.end(folder)["faults"]
+    except FileNotFoundError:
+        return []
+    except (OSError, record.Damaged) as err:
+        raise Fault(f"{folder / 'end.json'}: {err}: what the session found is not known") from None
 
 
 def _missing(planned: dict) -> dict:

@@ -11,17 +11,21 @@ import errno
 import os
 import stat
 from pathlib import Path
+from typing import BinaryIO
 
 import fasteners
 
 
-def opened(path: Path | str, flags: int = os.O_RDONLY) -> int:
+def opened(path: Path | str, flags: int = os.O_RDONLY, links: bool = False) -> int:
     """A file descriptor of a plain file; also for the ``opener`` of :func:`open`.
 
+    :arg links: whether a link is followed: where the user named the file, or its folder is the
+        user's alone.
     :raises OSError: if it cannot be opened, or is a link or anything but a plain file.
     """
+    flags |= os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC | (0 if links else os.O_NOFOLLOW)
     try:
-        file = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+        file = os.open(path, flags, 0o666)
     except OSError as err:
         if err.errno == errno.ELOOP:
             raise OSError(err.errno, "it is a link", str(path)) from None
@@ -30,6 +34,14 @@ def opened(path: Path | str, flags: int = os.O_RDONLY) -> int:
         os.close(file)
         raise OSError(errno.EINVAL, "it is no plain file", str(path))
     return file
+
+
+def binary(path: Path) -> BinaryIO:
+    """A plain file, for reading.
+
+    :raises OSError: as :func:`opened`.
+    """
+    return os.fdopen(opened(path), "rb", 1 << 20)
 
 
 def text(path: Path) -> str:

@@ -152,16 +152,13 @@ def cut_off(results: Path) -> list[str]:
         if _held(folder):
             continue
         try:
-            planned = _plan(folder)["cases"]
-        except (OSError, ValueError) as err:
+            planned = record.plan(folder)["cases"]
+        except (OSError, record.Damaged) as err:
             found.append(f"{folder.name}: {_unread(err)}")
             continue
         path = folder / "records.jsonl"
-        try:
-            ended = {fields["case"] for fields in record.read(path)} if path.exists() else set()
-        except Fault as err:
-            found.append(f"{folder.name}: which cases ended is not known: {err}")
-            continue
+        there = record.read(path, found.append) if path.exists() else ()
+        ended = {fields["case"] for fields in there}
         missing = [case for case in planned if case not in ended]
         if missing:
             host = _elsewhere(folder)
@@ -169,18 +166,6 @@ def cut_off(results: Path) -> list[str]:
             found.append(f"{folder.name}: {len(missing)} of {len(planned)} cases have no "
                          f"result{where}")  # fmt: skip
     return found
-
-
-def _plan(folder: Path) -> dict:
-    """A session's plan.
-
-    :raises OSError, ValueError: if it cannot be read, or is not whole.
-    """
-    plan = json.loads(files.text(folder / "plan.json"))
-    known = plan if isinstance(plan, dict) else {}
-    if not (isinstance(known.get("cases"), dict) and isinstance(known.get("extras", {}), dict)):
-        raise ValueError("it has no cases")
-    return {"extras": {}} | plan
 
 
 def _unread(err: Exception) -> str:
@@ -442,7 +427,7 @@ def _settle(folder: Path, orphans: str, say: Callable[[str], None]) -> None:
         (folder / _LOCK).unlink(missing_ok=True)
         return
     try:
-        plan = _plan(folder)
+        plan = record.plan(folder)
         planned, killed = plan["cases"], _Killed(folder.name, plan["extras"])
     except FileNotFoundError:
         # Killed before its plan: nothing was submitted.
@@ -451,7 +436,7 @@ def _settle(folder: Path, orphans: str, say: Callable[[str], None]) -> None:
     except OSError as err:
         say(f"session {folder.name} was killed; {_unread(err)}")
         return
-    except ValueError as err:
+    except record.Damaged as err:
         # Told once: it will not be whole later, and its jobs are not looked for without it.
         say(f"session {folder.name} was killed; {_unread(err)}, nor whether it left jobs")
         (folder / _LOCK).unlink(missing_ok=True)
@@ -485,7 +470,8 @@ def _account(folder: Path, killed: _Killed, planned: dict, say: Callable) -> Cou
     path = folder / "records.jsonl"
     if _mended(path):
         say(f"{path}: its last line was cut off with the session, and is taken back")
-    there = list(record.read(path)) if path.exists() else []
+    # What a line that is no record was to tell is not known: its case is as if it had none.
+    there = list(record.read(path, say)) if path.exists() else []
     ended = {fields["case"] for fields in there}
     missing = [case for case in planned if case not in ended]
     # Not of today: the session belongs to the night on which it ran.

@@ -154,11 +154,13 @@ def of_task(session, task, result: str) -> dict:
         "jobid": str(check.job.jobid) if check.job and check.job.jobid else None,
         "seconds": _seconds(task),
     }
-    # A check that is not Plumbline's has none of these, one that ended early not all.
+    # A check that is not Plumbline's has none of these, or means something else by them; one that
+    # ended early has not all.
+    ours = check if hasattr(check, "figures") else None
     for name in ("benchmark", "program", "version", "placement", "conditions", "build", "hosts"):
-        fields[name] = getattr(check, name, fields[name])
-    fields["samples"] = getattr(check, "num_samples", None)
-    fields["warmups"] = getattr(check, "num_warmups", None)
+        fields[name] = getattr(ours, name, fields[name])
+    fields["samples"] = getattr(ours, "num_samples", None)
+    fields["warmups"] = getattr(ours, "num_warmups", None)
     fields["warnings"] = [vars(notice) for notice in getattr(check, "notices", [])]
     fields["tasks"] = [vars(task) for task in getattr(check, "tasks_seen", [])]
     if fields["tasks"]:

@@ -7,15 +7,19 @@ A program that goes wrong can fill a disk with one line, and a job can leave a F
 from __future__ import annotations
 
 import errno
+import functools
 import os
-import stat
 from pathlib import Path
+
+from plumbline import files
 
 #: Bytes of the largest file that is read. The largest honest one is a job's standard error, on
 #: which each task and each node reports itself (``task.sh``): of all of Frontier, 9,408 nodes with
 #: 2 KB each and 56 tasks with 60 bytes each, 50 MB. As much again, and more, is left for what
 #: programs say. Their reports are smaller: Comm|Scope's, the largest, has 0.6 KB an entry.
 LARGEST = 128 * 2**20
+
+_OPENED = functools.partial(files.opened, links=True)
 
 
 def read(path: Path, errors: str = "strict") -> str:
@@ -26,7 +30,7 @@ def read(path: Path, errors: str = "strict") -> str:
         :data:`LARGEST`; its ``strerror`` says which.
     :raises UnicodeDecodeError: if it is not in UTF-8.
     """
-    with open(path, encoding="utf-8", errors=errors, opener=_opened) as stream:
+    with open(path, encoding="utf-8", errors=errors, opener=_OPENED) as stream:
         size = os.fstat(stream.fileno()).st_size
         # It may grow meanwhile.
         text = stream.read(LARGEST + 1) if size <= LARGEST else ""
@@ -35,12 +39,3 @@ def read(path: Path, errors: str = "strict") -> str:
         told = f"it has {size} bytes; of no output are more than {LARGEST} read"
         raise OSError(errno.EFBIG, told, str(path))
     return text
-
-
-def _opened(path: str, flags: int) -> int:
-    # Opening a FIFO would wait for its other end.
-    file = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
-    if not stat.S_ISREG(os.fstat(file).st_mode):
-        os.close(file)
-        raise OSError(errno.EINVAL, "it is no regular file", str(path))
-    return file

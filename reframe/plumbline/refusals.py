@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -51,7 +52,8 @@ def hold_references(site: dict) -> None:
 def extras(argv: list[str]) -> dict[str, str]:
     """What ``--session-extras`` says, as ReFrame reads it.
 
-    :raises Fault: if a part has no ``=``: ReFrame would measure, and break when it stores that.
+    :raises Fault: if a part has no ``=``: ReFrame would measure, and break when it stores that; or
+        it holds what no reader of the records takes.
     """
     pairs = {}
     for index, argument in enumerate(argv):
@@ -61,6 +63,12 @@ def extras(argv: list[str]) -> dict[str, str]:
             for part in value.split(","):
                 if "=" not in part:
                     raise Fault(f"--session-extras {value}: {part!r} is no KEY=VALUE")
+                # A byte that is no UTF-8 is half of a surrogate pair here.
+                if any(unicodedata.category(letter) in ("Cc", "Cs") for letter in part):
+                    raise Fault(
+                        f"--session-extras: {part!r}: bytes that are no UTF-8, and control "
+                        f"characters, cannot be stored: write it in UTF-8, or without them"
+                    )
                 name, _, text = part.partition("=")
                 pairs[name] = text
     return pairs

@@ -386,6 +386,14 @@ class Session(executors.TaskEventListener):
         """Appends a record; where the disk refuses it, standard output gets it instead."""
         line = record.dumps(fields)
         try:
+            record.parse(line.encode())
+        except record.Damaged as err:
+            # A site's own check may say anything of itself.
+            self.faults.append(
+                f"{fields['check']}: its record does not keep to the schema, and every command "
+                f"leaves it out: {err}"
+            )
+        try:
             record.append(self.folder / "records.jsonl", line)
         except record.RecordError as err:
             self.lost += 1

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from plumbline.cli.common import output_option, session_options, warn, write
+from plumbline.cli.common import output_option, session_options, tell, warn, write
 from plumbline.errors import Fault
 
 #: Ending of a file -> the format that it is for.
@@ -46,8 +46,7 @@ def export(
 
     with History(source, say=warn) as history:
         found = exports.load(history, session, select, warn)
-    for line in found.unread:
-        warn(f"left out: {line}")
+        tell(history)
     if form == "prometheus" and output:
         exports.write_prometheus(found, output)
     else:

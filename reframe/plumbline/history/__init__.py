@@ -7,7 +7,6 @@ asked for often. A CSV file that ``plumbline history export`` printed can take t
 from __future__ import annotations
 
 import datetime
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from pathlib import Path
 import duckdb
 import numpy as np
 
-from plumbline import paths, record, table
+from plumbline import files, paths, record, table
 from plumbline.errors import Fault
 from plumbline.history import index
 from plumbline.series import ALL, Key, Selection, Series
@@ -83,14 +82,18 @@ SELECT session, place, why FROM faults JOIN files USING (file) WHERE WANTED
 ORDER BY start, session, faults.rowid
 """
 _NOTES = """
-SELECT session, CASE WHEN back
-    THEN 'the clock jumped back while it ran: its cases stand in the order of their lines'
-    ELSE 'no plan.json: how many cases it had is not known' END
-FROM files WHERE (back OR planned IS NULL) AND WANTED ORDER BY start, session
+SELECT session, unnest(list_filter([
+    CASE WHEN back
+        THEN 'the clock jumped back while it ran: its cases stand in the order of their lines' END,
+    CASE WHEN planned IS NULL THEN 'no plan.json: how many cases it had is not known' END,
+    CASE WHEN missing > 0 THEN 'it has ended, and ' || missing || ' of ' || planned
+        || ' planned cases have no record: if its output has lines `plumbline-record`, '
+        || '`plumbline history recover` takes them' END], lambda note: note IS NOT NULL))
+FROM files WHERE (back OR planned IS NULL OR missing > 0) AND WANTED ORDER BY start, session
 """
 #: What the CSV has, lists, maps and what is true or not as JSON.
 _FLAT = f"""
-SELECT * EXCLUDE (file, state)
+SELECT * EXCLUDE (file, state, missing)
     REPLACE (to_json(extras)::VARCHAR AS extras, to_json(samples)::VARCHAR AS samples,
         back::VARCHAR AS back, near::VARCHAR AS near)
 FROM flat WHERE WANTED ORDER BY {_ORDER}, metric, size, "at"
@@ -257,10 +260,15 @@ class History:
             raise Fault(f"{self.source}: whole records are in a results folder only")
         for session, lines in self._asked(_LINES, select):
             wanted = set(lines)
-            with (self.source / "sessions" / session / "records.jsonl").open("rb") as file:
-                for number, line in enumerate(file, 1):
-                    if number in wanted:
-                        yield record.renewed(json.loads(line))
+            path = self.source / "sessions" / session / "records.jsonl"
+            try:
+                with files.binary(path) as file:
+                    for number, line in enumerate(file, 1):
+                        if number in wanted:
+                            yield record.parse(line)
+            except (OSError, record.Damaged) as err:
+                # It was there a moment ago.
+                _add(self.faults, [f"{path}: it changed while it was read: {err}"])
 
     def rows(self, select: Selection = ALL) -> list[tuple]:
         """The columns' names, and all there is of a row for each figure, each case without one, and

@@ -16,6 +16,7 @@ import hashlib
 import os
 import re
 import shutil
+import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -29,7 +30,7 @@ from plumbline.history import intake
 from plumbline.words import GUARD, counted, some
 
 #: To be raised when a table changes: an index of another version is built anew.
-VERSION = "2"
+VERSION = "3"
 NAME = "history.duckdb"
 
 #: Columns that an earlier `plumbline history export` did not write; without them they are NULL.
@@ -64,15 +65,25 @@ def opened(
     :raises Fault: if there is no such folder, or no session in it.
     """
     wanted, faults = states(folder)
+    db, place = _opened(folder, wanted, say, anew)
+    rows = db.execute("SELECT session, place, why FROM aside ORDER BY session, rowid").fetchall()
+    faults += [f"{folder / 'sessions' / session / at}: {why}" for session, at, why in rows]
+    return db, place, faults
+
+
+def _opened(
+    folder: Path, wanted: dict[str, str], say: Callable[[str], None], anew: bool
+) -> tuple[duckdb.DuckDBPyConnection, Path | None]:
+    """The index, up to date, and its file."""
     places = [folder / NAME, *_cache(folder)]
     for place in places:
         db = None if anew else _current(place, wanted)
         if db:
-            return db, place, faults
+            return db, place
     refused = []
     for place in places:
         try:
-            return _renewed(place, folder, wanted, say, anew), place, faults
+            return _renewed(place, folder, wanted, say, anew), place
         except (OSError, duckdb.Error) as err:
             refused.append(f"{place} ({first_line(err)})")
     say(f"the index is kept in memory, for this command only: no file for it: {', '.join(refused)}")
@@ -81,7 +92,7 @@ def opened(
         _renew(db, folder, wanted, say)
     except (OSError, duckdb.Error) as err:
         raise Fault(f"{folder}: cannot be indexed: {first_line(err)}") from None
-    return db, None, faults
+    return db, None
 
 
 def states(folder: Path) -> tuple[dict[str, str], list[str]]:
@@ -93,20 +104,46 @@ def states(folder: Path) -> tuple[dict[str, str], list[str]]:
     if not folder.is_dir():
         raise Fault(f"{folder}: no such folder of results: see --from and PLUMBLINE_RESULTS")
     found, faults = {}, []
-    for session in sorted(folder.glob("sessions/*/")):
-        files = [session / "records.jsonl", session / "plan.json"]
-        there = [path for path in files if path.exists()]
-        wrong = [path for path in there if not (path.is_file() and os.access(path, os.R_OK))]
-        if wrong or not session.name.isprintable():
-            faults.append(f"{str(wrong[0] if wrong else session)!r}: cannot be read")
-        elif there:
-            kept = [path.stat() if path in there else None for path in files]
+    for session in sorted(folder.glob("sessions/*")):
+        try:
+            kept = _kept(session)
+        except OSError as err:
+            faults.append(f"{str(err.filename or session)!r}: {err.strerror}: it is not read")
+            continue
+        if kept and not session.name.isprintable():
+            faults.append(f"{str(session)!r}: no name of a session: it is not read")
+        elif any(kept[:2]):
             found[session.name] = " ".join(
-                f"{stat.st_size}:{stat.st_mtime_ns}" if stat else "0:0" for stat in kept
+                f"{file.st_size}:{file.st_mtime_ns}" if file else "0:0" for file in kept
             )
     if not found and not faults:
         raise Fault(f"{folder}: no session there yet: `plumbline run` makes one")
     return found, faults
+
+
+def _kept(session: Path) -> list[os.stat_result | None]:
+    """The state of a session's records, plan and end, ``None`` for what is not there; empty if it
+    is no folder.
+
+    :raises OSError: if it, or one of them, is a link, no plain file, or cannot be read.
+    """
+    if session.is_symlink():
+        raise OSError(None, "it is a link", str(session))
+    if not session.is_dir():
+        return []
+    kept = []
+    for name in ("records.jsonl", "plan.json", "end.json"):
+        path = session / name
+        try:
+            kept.append(path.lstat())
+        except FileNotFoundError:
+            kept.append(None)
+            continue
+        if not stat.S_ISREG(kept[-1].st_mode):
+            raise OSError(None, "it is no plain file", str(path))
+        if not os.access(path, os.R_OK):
+            raise PermissionError(None, "it may not be read", str(path))
+    return kept
 
 
 def _cache(folder: Path) -> list[Path]:
@@ -192,7 +229,8 @@ def _known(db: duckdb.DuckDBPyConnection) -> dict[str, str]:
     (version,) = db.execute("SELECT version FROM about").fetchone()
     if version != VERSION:
         raise duckdb.Error("it is of another version of Plumbline")
-    return dict(db.execute("SELECT session, state FROM files").fetchall())
+    states = "SELECT session, state FROM files UNION SELECT session, state FROM aside"
+    return dict(db.execute(states).fetchall())
 
 
 def _renewed(
@@ -275,6 +313,7 @@ def _renew(
             f"(SELECT file FROM files WHERE session IN (SELECT unnest($1)))",
             [gone],
         )
+    db.execute("DELETE FROM aside WHERE session IN (SELECT unnest($1))", [gone])
     new = [session for session, state in wanted.items() if known.get(session) != state]
     size = sum(_size(wanted[session]) for session in new)
     if size > _LONG:
@@ -286,17 +325,16 @@ def _renew(
         with db.cursor() as own:
             own.execute(_EACH)
             own.begin()
-            intake.read_records(own, folder, {session: numbers[session] for session in batch})
+            intake.read(own, folder, {session: numbers[session] for session in batch}, wanted)
             own.commit()
 
-    # DuckDB reads the lines of one connection on one core.
+    # DuckDB writes the rows of one connection on one core.
     pool = ThreadPoolExecutor(_SETTINGS["threads"])
     try:
         for _ in pool.map(read, _batches(new, wanted)):
             pass
     finally:
         pool.shutdown(cancel_futures=True)
-    intake.read_sessions(db, folder, numbers, wanted)
 
 
 def _batches(sessions: list[str], states: dict[str, str]) -> Iterator[list[str]]:
@@ -334,7 +372,7 @@ WHERE line IS NOT NULL AND time IS NULL
 def columns(db: duckdb.DuckDBPyConnection) -> dict[str, str]:
     """The CSV's columns and their types."""
     found = {name: kind for name, kind, *_ in db.execute("DESCRIBE flat").fetchall()}
-    del found["file"], found["state"]
+    del found["file"], found["state"], found["missing"]
     return found | {"extras": "VARCHAR", "samples": "VARCHAR"}
 
 
@@ -363,7 +401,7 @@ def of_csv(path: Path) -> tuple[duckdb.DuckDBPyConnection, list[str]]:
     if wrong or len(set(there)) != len(there):
         told = ", ".join(wrong) or "one stands twice"
         raise Fault(f"{path}:1: columns are not those of `plumbline history export`: {told}")
-    cells = ["dense_rank() OVER (ORDER BY session) AS file", "'' AS state"]
+    cells = ["dense_rank() OVER (ORDER BY session) AS file", "'' AS state", "0 AS missing"]
     for name, kind in known.items():
         # What marks a row without a case, or without a figure, stays NULL.
         text = kind == "VARCHAR" and name not in ("line", "metric")

@@ -1,15 +1,19 @@
-"""From the lines of records to the tables of the history's index, by DuckDB."""
+"""From the plans and records of sessions to the tables of the history's index.
+
+Each line is held against the schema, and reaches DuckDB as what was understood of it, not as it
+stands in the file: a name that stands twice in a line is no other value there.
+"""
 
 from __future__ import annotations
 
-import contextlib
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import duckdb
 
-from plumbline import record
+from plumbline import files, record
 
 #: Faulty lines of one file that are told singly.
 _MOST_TOLD = 20
@@ -17,13 +21,16 @@ _MOST_TOLD = 20
 _AT_ONCE = 16 << 20
 
 #: ``start`` and ``stop`` are those of a session's first and last line, ``back`` is whether a line's
-#: time lies before that of the line above, and ``planned`` is NULL without a plan. Lines count from
-#: 1. ``flat`` has a row for each figure, each case without one, and each session without a case.
+#: time lies before that of the line above, ``planned`` is NULL without a plan, and ``missing`` is
+#: the number of planned cases without a record, of a session that has ended. Lines count from 1.
+#: ``aside`` has what is wrong with the sessions that do not count. ``flat`` has a row for each
+#: figure, each case without one, and each session without a case.
 TABLES = r"""
 CREATE TABLE about (version VARCHAR);
 CREATE TABLE files (
     file INTEGER, session VARCHAR, state VARCHAR, session_system VARCHAR, start TIMESTAMP_S,
-    stop TIMESTAMP_S, back BOOLEAN, extras MAP(VARCHAR, VARCHAR), planned INTEGER);
+    stop TIMESTAMP_S, back BOOLEAN, extras MAP(VARCHAR, VARCHAR), planned INTEGER,
+    missing INTEGER);
 CREATE TABLE cases (
     file INTEGER, line INTEGER, time TIMESTAMP_S, system VARCHAR, partition VARCHAR,
     environment VARCHAR, "check" VARCHAR, node VARCHAR, "case" VARCHAR, attempt INTEGER,
@@ -34,25 +41,23 @@ CREATE TABLE figures (
     value DOUBLE, unit VARCHAR, better VARCHAR, samples DOUBLE[], lower DOUBLE, upper DOUBLE,
     ceiling DOUBLE, verdict VARCHAR, near BOOLEAN, reference VARCHAR, waiver VARCHAR);
 CREATE TABLE faults (file INTEGER, place VARCHAR, why VARCHAR);
+CREATE TABLE aside (session VARCHAR, state VARCHAR, place VARCHAR, why VARCHAR);
 CREATE VIEW flat AS
 FROM files LEFT JOIN cases USING (file) LEFT JOIN figures USING (file, line);
 CREATE MACRO pairs(map) AS array_to_string(
     list_sort(list_transform(map_entries(map), lambda e: e.key || '=' || e.value)), ';');
 -- Without what ReFrame adds for --distribute and --repeat, such as " %.nid=node1".
 CREATE MACRO plain(name) AS regexp_replace(name, ' %\.\S+', '', 'g');
--- NULL where it is no time, or not UTC.
-CREATE MACRO utc(text) AS CASE WHEN text LIKE '%Z' THEN try_cast(text AS TIMESTAMP_S) END;
 CREATE MACRO pinned(name) AS regexp_extract(name, ' %\.nid=(\S+)', 1);
 """
 
-#: What is read of a line; what is not there, or of another type, is NULL.
+#: What the index has of a record.
 _SHAPE = json.dumps(
     {
-        "schema": "INTEGER",
-        **dict.fromkeys(("session", "system", "partition", "environment", "check"), "VARCHAR"),
+        **dict.fromkeys(("system", "partition", "environment", "check"), "VARCHAR"),
         **dict.fromkeys(("case", "benchmark", "placement", "result", "reason"), "VARCHAR"),
         **dict.fromkeys(("waiver", "output"), "VARCHAR"),
-        **dict.fromkeys(("conditions", "build", "extras"), "MAP(VARCHAR, VARCHAR)"),
+        **dict.fromkeys(("conditions", "build"), "MAP(VARCHAR, VARCHAR)"),
         "time": "VARCHAR",
         "seconds": {"total": "DOUBLE"},
         "attempt": "INTEGER",
@@ -70,38 +75,22 @@ _SHAPE = json.dumps(
     }
 )
 
+#: What it has not, so that DuckDB need not look at it.
+_UNUSED = {
+    **dict.fromkeys(("hosts", "tasks", "tags", "extras", "warnings"), True),
+    "foms": {"__all__": {"summary", "others", "statistic", "reason", "headline"}},
+}
+
 _STAGE = """
 CREATE OR REPLACE TEMP TABLE staged AS
-SELECT file, line, r, utc(r.time) AS time
-FROM (
-    SELECT file, line, try(json_transform(text, $shape)) AS r
-    FROM (
-        SELECT file, unnest(lines) AS text, above + generate_subscripts(lines, 1) AS line
-        FROM (
-            SELECT file, above, string_split(text, chr(10)) AS lines
-            FROM (SELECT unnest($file) AS file, unnest($above) AS above, unnest($text) AS text)))
-    WHERE trim(text) <> '')
-"""
-
-_WRONG = """
-CREATE OR REPLACE TEMP TABLE wrong AS
-SELECT file, line FROM staged
-WHERE NOT coalesce(
-    r.schema BETWEEN 1 AND $newest AND r.result IN (SELECT unnest($results))
-    AND (r.session || r.system || r.partition || r.environment) IS NOT NULL
-    AND (r."check" || r."case") IS NOT NULL AND r.attempt IS NOT NULL AND time IS NOT NULL
-    AND r.nodes IS NOT NULL AND r.conditions IS NOT NULL AND r.build IS NOT NULL
-    AND r.extras IS NOT NULL
-    AND len(r.foms) = len(list_filter(r.foms, lambda f:
-        (f.metric || f.unit || f.verdict) IS NOT NULL AND isfinite(f.value)
-        AND list_count(f.samples) = len(f.samples) AND isfinite(list_sum(f.samples)))),
-    false)
+SELECT unnest($file) AS file, unnest($line) AS line,
+    json_transform(unnest(string_split($text, chr(10))), $shape) AS r
 """
 
 _INSERT = (
     """
 INSERT INTO cases
-SELECT file, line, time, r.system, r.partition, r.environment, plain(r."check"),
+SELECT file, line, r.time::TIMESTAMP_S, r.system, r.partition, r.environment, plain(r."check"),
     pinned(r."check"), r."case", r.attempt, coalesce(r.benchmark, ''), coalesce(r.placement, ''),
     pairs(r.conditions),
     CASE WHEN cardinality(r.build) = 0 THEN '' ELSE md5(pairs(r.build))[:12] END,
@@ -111,168 +100,171 @@ FROM staged
 """,
     """
 INSERT INTO figures
-SELECT file, line, f.metric, coalesce(f.size, -1), coalesce(f."at", ''),
-    coalesce(f.placement, placement, ''), f.value, f.unit, coalesce(f.better, ''), f.samples,
-    f.lower, f.upper, f.ceiling, f.verdict, coalesce(f.near, false), coalesce(f.reference, ''),
+SELECT file, line, f.metric, coalesce(f.size, -1), f."at", f.placement, f.value, f.unit, f.better,
+    f.samples, f.lower, f.upper, f.ceiling, f.verdict, f.near, coalesce(f.reference, ''),
     coalesce(f.waiver, '')
-FROM (SELECT file, line, r.placement AS placement, unnest(r.foms) AS f FROM staged)
+FROM (SELECT file, line, unnest(r.foms) AS f FROM staged)
 """,
 )
 
 _SESSIONS = """
 INSERT INTO files
-SELECT file, session, state, coalesce(system, first_system, ''),
-    coalesce(start, make_timestamp(changed)), coalesce(stop, make_timestamp(changed)),
-    coalesce(back, false), from_json(extras, '"MAP(VARCHAR, VARCHAR)"'), planned
-FROM (
-    SELECT unnest($file) AS file, unnest($session) AS session, unnest($state) AS state,
-        unnest($changed::BIGINT[]) AS changed, unnest($system::VARCHAR[]) AS system,
-        unnest($extras::VARCHAR[]) AS extras, unnest($planned::INTEGER[]) AS planned)
-LEFT JOIN (
-    SELECT file, min_by(system, line) AS first_system, min_by(time, line) AS start,
-        max_by(time, line) AS stop, bool_or(before) AS back
-    FROM (
-        SELECT *, time < lag(time) OVER (PARTITION BY file ORDER BY line) AS before
-        FROM cases WHERE file >= list_min($file))
-    GROUP BY file) USING (file)
+SELECT unnest($file), unnest($session), unnest($state), unnest($session_system),
+    unnest($start)::TIMESTAMP_S, unnest($stop)::TIMESTAMP_S, unnest($back),
+    from_json(unnest($extras), '"MAP(VARCHAR, VARCHAR)"'), unnest($planned::INTEGER[]),
+    unnest($missing::INTEGER[])
 """
 
 
-def read_records(db: duckdb.DuckDBPyConnection, folder: Path, files: dict[str, int]) -> None:
-    """Reads the records of sessions of a results folder into the tables.
+class _Session:
+    """What a session's files tell of it.
 
-    :arg files: the number that each session gets, which none of the tables has.
-    :raises OSError: if a file cannot be read.
-    :raises duckdb.Error: if the tables cannot be written.
+    :ivar faults: what of them is no plan or record, or does not count: place, why.
+    :ivar lines: the line of each case and attempt.
+    :ivar whole: whether it is a session that counts.
     """
-    results = record.validator().schema["properties"]["result"]["enum"]
-    for pieces in _pieces(folder, files):
-        staged = {
-            "file": list(pieces),
-            "above": [above for above, _ in pieces.values()],
-            "text": [_text(data) for _, data in pieces.values()],
+
+    def __init__(self, folder: Path, file: int, state: str):
+        self.folder, self.file, self.state = folder, file, state
+        self.faults: list[tuple[str, str]] = []
+        self.lines: dict[tuple[str, int], int] = {}
+        self.plan: record.Plan | None = None
+        self.first: record.Record | None = None
+        self.stop, self.back, self.wrong = "", False, 0
+        try:
+            self.plan = record.plan(folder)
+        except FileNotFoundError:
+            pass
+        except record.Damaged as err:
+            self.faults.append(("plan.json", f"no whole plan: {err}"))
+        self.whole = not (self.plan and self._is_of_another("plan.json", self.plan))
+
+    def _is_of_another(self, place: str, fields: record.Plan | record.Record) -> bool:
+        """Whether a plan or record is another session's."""
+        other = fields["session"] != self.folder.name
+        if other:
+            told = f"it is session {fields['session']!r}"
+            self.faults = [
+                (place, f"{told}: a copy, or renamed: remove it, or give it its name back")
+            ]
+        return other
+
+    def records(self) -> Iterator[tuple[int, record.Record]]:
+        """The records that count, each with the number of its line; each case and attempt once."""
+        try:
+            file = files.binary(self.folder / "records.jsonl")
+        except FileNotFoundError:
+            return
+        with file:
+            for number, line in enumerate(file, 1):
+                if line.isspace():
+                    continue
+                try:
+                    fields = record.parse(line)
+                    if self.first is None and self.plan is None:
+                        self.whole = not self._is_of_another(f"records.jsonl:{number}", fields)
+                        if not self.whole:
+                            return
+                    self._take(number, fields)
+                except record.Damaged as err:
+                    self.wrong += 1
+                    if self.wrong <= _MOST_TOLD:
+                        self.faults.append((f"records.jsonl:{number}", str(err)))
+                    elif self.wrong == _MOST_TOLD + 1:
+                        last = number
+                else:
+                    yield number, fields
+        if self.wrong > _MOST_TOLD:
+            below = self.wrong - _MOST_TOLD - 1
+            self.faults.append(
+                (f"records.jsonl:{last}", f"no record that counts, nor are {below} lines below")
+            )
+
+    def _take(self, number: int, fields: record.Record) -> None:
+        """Notes a record.
+
+        :raises Damaged: if it is another session's, or its case has one.
+        """
+        if fields["session"] != self.folder.name:
+            raise record.Damaged(f"session: a record of session {fields['session']!r}")
+        key = fields["case"], fields["attempt"]
+        above = self.lines.setdefault(key, number)
+        if above != number:
+            told = f"a second record of case {key[0]!r}, attempt {key[1]}: line {above} counts"
+            raise record.Damaged(f"case: {told}")
+        self.first = self.first or fields
+        self.back = self.back or fields["time"] < self.stop
+        self.stop = fields["time"]
+
+    def row(self) -> dict:
+        """What the index has of a session that counts."""
+        changed = time.gmtime(self.folder.stat().st_mtime)
+        then = time.strftime("%Y-%m-%dT%H:%M:%SZ", changed)
+        about = self.plan or self.first or {"system": "", "extras": {}}
+        planned = self.plan["cases"].keys() if self.plan else set()
+        ended = (self.folder / "end.json").exists()
+        return {
+            "file": self.file,
+            "session": self.folder.name,
+            "state": self.state,
+            "session_system": about["system"],
+            "start": self.first["time"] if self.first else then,
+            "stop": self.stop or then,
+            "back": self.back,
+            "extras": json.dumps(about["extras"]),
+            "planned": len(planned) if self.plan else None,
+            "missing": len(planned - {case for case, _ in self.lines}) if ended else 0,
         }
-        db.execute(_STAGE, staged | {"shape": _SHAPE})
-        db.execute(_WRONG, {"newest": record.SCHEMA, "results": results})
-        _tell_wrong(db, pieces)
-        db.execute("DELETE FROM staged WHERE (file, line) IN (SELECT (file, line) FROM wrong)")
-        for statement in _INSERT:
-            db.execute(statement)
 
 
-def read_sessions(
+def read(
     db: duckdb.DuckDBPyConnection, folder: Path, files: dict[str, int], states: dict[str, str]
 ) -> None:
-    """Reads the plans of sessions, after their records, into the tables.
+    """Reads sessions of a results folder into the tables.
 
+    A session whose plan or records are another's does not count, nor does one of which neither
+    tells anything.
+
+    :arg files: the number that each session gets, which none of the tables has.
     :arg states: what the index knows each session's files by.
     :raises OSError: if a file cannot be read.
     :raises duckdb.Error: if the tables cannot be written.
     """
-    if not files:
-        return
-    folders = [folder / "sessions" / session for session in files]
-    plans = [_plan(found) for found in folders]
-    columns = {
-        "file": list(files.values()),
-        "session": list(files),
-        "state": [states[session] for session in files],
-        "changed": [found.stat().st_mtime_ns // 1000 for found in folders],
-        **{name: [plan[name] for plan in plans] for name in ("system", "extras", "planned")},
-    }
-    db.execute(_SESSIONS, columns)
-    broken = [file for file, plan in zip(files.values(), plans, strict=True) if plan["broken"]]
-    db.execute("INSERT INTO faults SELECT unnest($1), 'plan.json', 'no whole plan'", [broken])
-
-
-def _plan(session: Path) -> dict:
-    """What a session's plan says of it; without one, what its first record does."""
-    found = {"system": None, "planned": None, "broken": False}
-    try:
-        told = json.loads((session / "plan.json").read_bytes())
-        found |= {"system": told.get("system"), "planned": len(told["cases"])}
-    except FileNotFoundError:
-        told = {}
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        told, found["broken"] = {}, True
-    if not told and (session / "records.jsonl").exists():
-        with (session / "records.jsonl").open("rb") as file, contextlib.suppress(ValueError):
-            told = json.loads(file.readline())
-    extras = told.get("extras") if isinstance(told, dict) else None
-    return found | {"extras": json.dumps(extras if isinstance(extras, dict) else {})}
-
-
-def _pieces(folder: Path, files: dict[str, int]) -> Iterator[dict[int, tuple[int, bytes]]]:
-    """Whole lines of records, some megabytes at once: number of the file -> lines above, bytes."""
-    pieces, size = {}, 0
-    for session, number in files.items():
-        path = folder / "sessions" / session / "records.jsonl"
-        if not path.exists():
-            continue
-        above = 0
-        with path.open("rb") as file:
-            while data := file.read(_AT_ONCE - size) + file.readline():
-                pieces[number] = above, data
-                above += data.count(b"\n")
-                size += len(data)
+    rows, faults, aside = [], [], []
+    staged: list[tuple[int, int, bytes]] = []
+    size = 0
+    dump = record.serializer()
+    for name, number in files.items():
+        session = _Session(folder / "sessions" / name, number, states[name])
+        if session.whole:
+            for line, fields in session.records():
+                text = dump(fields, exclude=_UNUSED)
+                staged.append((number, line, text))
+                size += len(text)
                 if size >= _AT_ONCE:
-                    yield pieces
-                    pieces, size = {}, 0
-    if pieces:
-        yield pieces
-
-
-def _text(data: bytes) -> str:
-    """Lines as text; one that is none stays a line, of something that is no record."""
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return "\n".join(line.decode() if _is_text(line) else "?" for line in data.split(b"\n"))
-
-
-def _is_text(line: bytes) -> bool:
-    try:
-        line.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
-def _tell_wrong(db: duckdb.DuckDBPyConnection, pieces: dict[int, tuple[int, bytes]]) -> None:
-    """Finds out why lines are no records; few are, and so each is looked at by itself."""
-    faults = []
-    for file, wrong in db.execute(
-        "SELECT file, list(line ORDER BY line) FROM wrong GROUP BY file ORDER BY file"
-    ).fetchall():
-        above, data = pieces[file]
-        lines = data.split(b"\n")
-        for number in wrong[:_MOST_TOLD]:
-            faults.append((file, f"records.jsonl:{number}", why(lines[number - above - 1])))
-        if len(wrong) > _MOST_TOLD:
-            told = f"records.jsonl:{wrong[_MOST_TOLD]}"
-            faults.append(
-                (file, told, f"no record, nor are {len(wrong) - _MOST_TOLD - 1} lines below")
-            )
+                    _store(db, staged)
+                    staged, size = [], 0
+        if session.whole and (session.plan or session.first):
+            rows.append(session.row())
+            faults += [(number, *fault) for fault in session.faults]
+        else:
+            found = session.faults or [("", "neither a plan nor a record")]
+            aside += [(name, states[name], *fault) for fault in found]
+    _store(db, staged)
+    if rows:
+        db.execute(_SESSIONS, {column: [row[column] for row in rows] for column in rows[0]})
     if faults:
         db.executemany("INSERT INTO faults VALUES ($1, $2, $3)", faults)
+    if aside:
+        db.executemany("INSERT INTO aside VALUES ($1, $2, $3, $4)", aside)
 
 
-def why(line: bytes) -> str:
-    """Why a line is no record that the history can read."""
-    try:
-        fields = json.loads(line)
-    except (ValueError, RecursionError) as err:
-        return f"no whole record: {err}"
-    if not isinstance(fields, dict) or "schema" not in fields:
-        return "no record of Plumbline's: another tool's, or ReFrame's own?"
-    if isinstance(fields["schema"], int) and fields["schema"] > record.SCHEMA:
-        return f"of schema {fields['schema']}: written by a newer Plumbline"
-    fault = next(record.validator().iter_errors(record.renewed(fields)), None)
-    if fault is None:
-        try:
-            json.dumps(fields, ensure_ascii=False).encode()
-        except UnicodeEncodeError as err:
-            half = ascii(err.object[err.start])[1:-1]
-            return f"a text that is no Unicode: {half} is half of a surrogate pair"
-        return "a time that is not UTC, or a value that is not finite"
-    return f"{fault.json_path}: {fault.message[:200]}"
+def _store(db: duckdb.DuckDBPyConnection, staged: list[tuple[int, int, bytes]]) -> None:
+    """Has the tables hold records: of each the session's number, the line's, and its fields."""
+    if not staged:
+        return
+    files, lines, texts = zip(*staged, strict=True)
+    text = b"\n".join(texts).decode()
+    db.execute(_STAGE, {"file": files, "line": lines, "text": text, "shape": _SHAPE})
+    for statement in _INSERT:
+        db.execute(statement)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import datetime
 import gzip
-import json
 import os
 import re
 import shutil
@@ -174,17 +173,13 @@ def recover(results: Path, log: Path, say: Callable[[str], None]) -> tuple[int, 
         if "plumbline-record " not in line:
             continue
         try:
-            fields = record.renewed(json.loads(_LINE.search(line)[1]))
-        except (ValueError, TypeError) as err:
-            faults.append(f"{log}:{number}: no whole record: {err}")
+            whole = _LINE.search(line)
+            fields = record.parse(whole[1].encode() if whole else b"")
+        except record.Damaged as err:
+            faults.append(f"{log}:{number}: {err}")
             continue
-        fault = next(record.validator().iter_errors(fields), None)
-        if (
-            fault
-            or fields["session"] in ("..", "")
-            or Path(fields["session"]).name != fields["session"]
-        ):
-            faults.append(f"{log}:{number}: {fault.message if fault else 'no name of a session'}")
+        if fields["session"] == ".." or Path(fields["session"]).name != fields["session"]:
+            faults.append(f"{log}:{number}: session: no name of a session")
             continue
         found.setdefault(fields["session"], []).append(fields)
     taken = there = 0

@@ -97,6 +97,13 @@ def _asked(*arguments: str) -> tuple[int, str, list[str]]:
     return (done.returncode if done.returncode in (0, 1, 2) else 2), done.stdout, errors
 
 
+def _left_out(said: list[str]) -> str:
+    """What of the history a command could not read: how many places, and the first of them."""
+    found = [line for line in said if line.startswith("left out:")]
+    more = f" (and {counted(len(found) - _SHOWN, 'more place')})" if found[_SHOWN:] else ""
+    return "; ".join(found[:_SHOWN]) + more
+
+
 def _json(text: str) -> list[dict] | None:
     try:
         return json.loads(text)
@@ -112,7 +119,7 @@ def trend(system: str, name: str) -> Part:
         return Part("trend", 2, "; ".join(said[-_SHOWN:]) or "it gave no answer")
     bad = _bad(rows)
     fresh = _fresh(bad, system, name) if bad else []
-    left_out = [line for line in said if line.startswith("left out:")]
+    left_out = _left_out(said)
     suite = junitparser.TestSuite("trend")
     lines, cases = [], []
     for row in sorted(bad, key=lambda row: row not in fresh):
@@ -125,7 +132,7 @@ def trend(system: str, name: str) -> Part:
     suite.add_testcases(cases)
     short = "; ".join(line for line in said if line.startswith("not judged:"))
     told = f"{len(fresh)} new, {len(bad) - len(fresh)} known and still on"
-    told = "; ".join(filter(None, [told, short, *left_out[:1]]))
+    told = "; ".join(filter(None, [told, short, left_out]))
     # Too few nights are no fault of this one.
     unread = 2 if left_out or (code == 2 and not short) else 0
     nothing = code == 2 and not rows and not unread
@@ -194,6 +201,7 @@ def compared(wanted: Wanted, system: str) -> Part:
     told = (
         f"{MAINTENANCE[code]}: {counted(len(after), 'session')} after against {len(before)} before"
     )
+    told = "; ".join(filter(None, [told, _left_out(said)]))
     page = f"{enough}\n\n{page}" if code == 2 else page
     suites = list(junitparser.JUnitXml.fromstring(xml))
     command = f"plumbline compare {words[0]} {words[1]}"
@@ -216,7 +224,10 @@ def screened(system: str, names: list[str]) -> Part:
         case.result = [junitparser.Failure(printable(told), "slow")]
         cases.append(case)
     suite.add_testcases(cases)
+    left_out = _left_out(said)
+    said = [line for line in said if not line.startswith("left out:")]
     more = [f"and {len(said) - 1} more such lines"] if said[1:] else []
+    more += [left_out] if left_out else []
     alone = code == 2 and any("too few peers" in line for line in said)
     more += ["--no-screen leaves this out, as for one node, which has no peers"] if alone else []
     told = "; ".join([f"{len(rows)} named", *said[:1], *more])

@@ -6,7 +6,6 @@ reason, or not asserted.
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
@@ -134,9 +133,9 @@ def following(name: str, content: dict) -> str | None:
 
 def _is_of(folder: Path, name: str) -> bool:
     try:
-        plan = json.loads((folder / "plan.json").read_text(encoding="utf-8"))
-        # A sweep is one session for each node.
-        whole = plan["system"] == name and "sweep" not in plan["extras"]
-        return whole and (folder / "records.jsonl").exists()
-    except (OSError, ValueError, KeyError, TypeError):
+        plan = record.plan(folder)
+    except (OSError, record.Damaged):
         return False
+    # A sweep is one session for each node.
+    whole = plan["system"] == name and "sweep" not in plan["extras"]
+    return whole and (folder / "records.jsonl").exists()

@@ -335,9 +335,8 @@ def _text(path: Path) -> str:
 
 def _plan(folder: Path) -> dict:
     try:
-        found = json.loads((folder / "plan.json").read_text(encoding="utf-8"))
-        return found if isinstance(found, dict) else {}
-    except (OSError, ValueError):
+        return record.plan(folder)
+    except (OSError, record.Damaged):
         return {}
 
 
