@@ -38,10 +38,12 @@ def figure(value: float, **fields: object) -> dict:
 
 def plan(session: str, cases: Iterable[str], **fields: object) -> str:
     """The plan of a session of these test cases, by the names that their records have."""
-    told = {"schema": record.SCHEMA, "session": session, "extras": {}, "system": "hill", **fields}
-    planned = {"check": "imb_p2p", "system": told["system"], "partition": "cpu",
-               "environment": "gnu", "tags": [], "nodes": 1, "hours": 0.1}  # fmt: skip
-    return json.dumps(told | {"cases": dict.fromkeys(cases, planned)})
+    planned = {"check": "imb_p2p", "system": "hill", "partition": "cpu", "environment": "gnu",
+               "tags": [], "nodes": 1, "hours": 0.1}  # fmt: skip
+    planned |= {name: fields.pop(name) for name in [*planned] if name in fields}
+    told = {"schema": record.SCHEMA, "session": session, "extras": {}, "system": planned["system"],
+            "cases": dict.fromkeys(cases, planned)}  # fmt: skip
+    return json.dumps(told | fields)
 
 
 def case(session: str, time: str, **fields: object) -> dict:
@@ -49,7 +51,7 @@ def case(session: str, time: str, **fields: object) -> dict:
 
     :arg time: its end, UTC.
     """
-    return valid(unheld(session, time, **fields))
+    return valid(json.loads(record.dumps(unheld(session, time, **fields))))
 
 
 def unheld(session: str, time: str, **fields: object) -> dict:

@@ -13,6 +13,7 @@ from urllib.parse import unquote, urlsplit
 
 import demo_history
 import pytest
+import records
 from conftest import valid
 from plumbline import report
 from plumbline.history import History
@@ -195,10 +196,9 @@ def sessions_of(folder: Path, *listed: list[dict], planned: int = 0) -> Path:
             fields["attempt"] = attempt
             lines.append(json.dumps(valid(fields | changed)))
         (made / "records.jsonl").write_text("\n".join(lines) + "\n")
-        cases = {json.loads(line)["case"]: {} for line in lines}
-        cases |= {f"more {more}": {} for more in range(planned)}
-        plan = {"schema": 3, "session": session, "extras": {}, "system": "alder", "cases": cases}
-        (made / "plan.json").write_text(json.dumps(plan))
+        cases = [json.loads(line)["case"] for line in lines]
+        cases += [f"more {more}" for more in range(planned)]
+        (made / "plan.json").write_text(records.plan(session, cases, system="alder"))
     return folder
 
 

@@ -21,7 +21,7 @@ from plumbline import compare
 from plumbline.cli import main
 from plumbline.compare import formats, hostfacts, judge, sides
 from plumbline.errors import Fault
-from records import case, figure
+from records import case, figure, plan
 
 NOISE = 0.002
 HOSTS = {"kernel": "5.14", "governor": "performance"}
@@ -54,8 +54,7 @@ class Lab:
         name = f"{start:%Y%m%dT%H%M%SZ}-{day + 500:06x}"
         folder = self.results / "sessions" / name
         folder.mkdir(parents=True)
-        plan = {"schema": 3, "session": name, "extras": extras, "system": "hill", "cases": {}}
-        (folder / "plan.json").write_text(json.dumps(plan))
+        (folder / "plan.json").write_text(plan(name, [], extras=extras))
         with (folder / "records.jsonl").open("w") as file:
             for number, fields in enumerate(cases):
                 end = start + datetime.timedelta(minutes=number + 1)
@@ -408,9 +407,8 @@ def test_a_session_that_still_runs_is_not_the_newest(lab: Lab, ended: bool):
     """Two cases are planned, and one has a record; once there is an end, it counts."""
     lab.nights(range(1, 12), 1000)
     newest = max(lab.results.glob("sessions/*"))
-    plan = json.loads((newest / "plan.json").read_text())
-    plan["cases"] = {name: {} for name in ("imb_p2p @hill:cpu+gnu", "another")}
-    (newest / "plan.json").write_text(json.dumps(plan))
+    planned = plan(newest.name, ["imb_p2p @hill:cpu+gnu", "another"])
+    (newest / "plan.json").write_text(planned)
     if ended:
         (newest / "end.json").write_text('{"code": 0, "notes": [], "faults": []}')
     found = lab.told(after="last:5")

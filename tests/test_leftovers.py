@@ -41,7 +41,8 @@ def killed(results: Path, tail: bytes = b"", **plan: object) -> Path:
     """A session that was killed: one of its two cases had ended."""
     done = line(case="a @alpha:cpu+gnu")
     folder = store(results, done, tail)
-    about = {"check": "c", "system": "alpha", "partition": "cpu", "environment": "gnu", "tags": []}
+    about = {"check": "c", "system": "alpha", "partition": "cpu", "environment": "gnu", "tags": [],
+             "nodes": 1, "hours": 0.1}  # fmt: skip
     told = json.loads((folder / "plan.json").read_text())
     told["cases"] = dict.fromkeys(("a @alpha:cpu+gnu", "b @alpha:cpu+gnu"), about)
     (folder / "plan.json").write_text(json.dumps(told | plan))

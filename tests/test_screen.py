@@ -16,7 +16,7 @@ from plumbline.cli import main
 from plumbline.errors import Fault
 from plumbline.screen import Group, nights, of_file, of_topology, peers, rounds, screen
 from plumbline.series import Key, Series
-from records import case, figure
+from records import case, figure, plan
 
 
 def found(group: Group, fleet: Fleet | None = None, **options):
@@ -618,9 +618,7 @@ def remember(results, fleet: Fleet, at: str = "") -> list[str]:
         session = f"202611{night + 1:02d}T220000Z-{night:06x}"
         folder = results / "sessions" / session
         folder.mkdir(parents=True)
-        (folder / "plan.json").write_text(
-            json.dumps({"schema": 1, "session": session, "extras": {}, "system": "big",
-                        "cases": {}}))  # fmt: skip
+        (folder / "plan.json").write_text(plan(session, [], system="big"))
         values = {unit: rows for (of, unit), rows in (group.pairs if at else group.values).items()
                   if of == f"{night}"}  # fmt: skip
         lines = []

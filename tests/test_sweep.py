@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -16,6 +15,7 @@ from pathlib import Path
 import big
 import cluster
 import pytest
+import records
 from conftest import BIN, CHECKS, ROOT, Testbed, records_of, refused, stop
 from login_node import LoginNode
 from plumbline import configuration, paths, session, slurm, survey, sweep
@@ -244,9 +244,10 @@ def swept(folder: Path, monkeypatch, **states: tuple[str, str]) -> sweep.Sweep:
             (made.claim(node) / "code").write_text(code)
             session = folder / "sessions" / f"20261122T00000{number}Z-000000"
             session.mkdir(parents=True)
-            case = {"check": "c", "system": "s", "partition": "p", "environment": "e"}
-            plan = {"extras": {"sweep": made.name, "node": node}, "cases": {"1": case}}
-            (session / "plan.json").write_text(json.dumps(plan))
+            about = {"check": "c", "system": "s", "partition": "p", "environment": "e"}
+            extras = {"sweep": made.name, "node": node}
+            plan = records.plan(session.name, ["1"], extras=extras, **about)
+            (session / "plan.json").write_text(plan)
             (session / "end.json").write_text("{}")
     return made
 
