@@ -1,8 +1,8 @@
 """Opens files where others may write too: a results folder that a group shares, ``/run/lock``,
 ``/tmp``.
 
-What lies there already is not trusted: no link is followed, nothing but a plain file is opened, and
-nothing is waited for, as opening a FIFO would wait for its other end.
+What lies there already is not trusted: no link is followed, nothing but a regular file is opened,
+and nothing is waited for, as opening a FIFO would wait for its other end.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import fasteners
 
 
 def opened(path: Path | str, flags: int = os.O_RDONLY, links: bool = False) -> int:
-    """A file descriptor of a plain file; also for the ``opener`` of :func:`open`.
+    """A file descriptor of a regular file; also for the ``opener`` of :func:`open`.
 
     :arg links: whether a link is followed: where the user named the file, or its folder is the
         user's alone.
-    :raises OSError: if it cannot be opened, or is a link or anything but a plain file.
+    :raises OSError: if it cannot be opened, or is a link or anything but a regular file.
     """
     flags |= os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC | (0 if links else os.O_NOFOLLOW)
     try:
@@ -32,12 +32,12 @@ def opened(path: Path | str, flags: int = os.O_RDONLY, links: bool = False) -> i
         raise
     if not stat.S_ISREG(os.fstat(file).st_mode):
         os.close(file)
-        raise OSError(errno.EINVAL, "it is no plain file", str(path))
+        raise OSError(errno.EINVAL, "it is no regular file", str(path))
     return file
 
 
 def binary(path: Path) -> BinaryIO:
-    """A plain file, for reading.
+    """A regular file, for reading.
 
     :raises OSError: as :func:`opened`.
     """
@@ -45,7 +45,7 @@ def binary(path: Path) -> BinaryIO:
 
 
 def text(path: Path) -> str:
-    """What a plain file in UTF-8 says.
+    """What a regular file in UTF-8 says.
 
     :raises OSError: as :func:`opened`.
     :raises UnicodeDecodeError: if it is not in UTF-8.
@@ -55,7 +55,7 @@ def text(path: Path) -> str:
 
 
 def lock(path: Path) -> fasteners.InterProcessLock:
-    """A lock on a plain file, which is made where it is not there.
+    """A lock on a regular file, which is made where it is not there.
 
     :raises OSError: as :func:`opened`.
     """

@@ -2,7 +2,7 @@
 
 It is the host's, not a results folder's, so that two checkouts and two users know of each other.
 Its file lies in a folder where anybody may write, so that what lies there already is not trusted:
-no link is followed, and no other than a plain file is opened.
+no link is followed, and no other than a regular file is opened.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class HostLock:
 def _open(path: Path) -> int:
     """The lock's file, made for every user to lock.
 
-    :raises Fault: if it cannot be opened, or is a link or anything but one plain file.
+    :raises Fault: if it cannot be opened, or is a link or anything but one regular file.
     """
     advice = "look at what it is and remove it, or set PLUMBLINE_LOCKS to another folder"
     try:

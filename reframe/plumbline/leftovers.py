@@ -53,7 +53,7 @@ _SLURM = ("slurm", "squeue")
 def _lock(folder: Path) -> fasteners.InterProcessLock:
     """The lock of a session, on its file, which is made where it is not there.
 
-    :raises OSError: if it is no plain file, or the folder is a link.
+    :raises OSError: if it is no regular file, or the folder is a link.
     """
     if folder.is_symlink():
         raise OSError(errno.ELOOP, "it is a link", str(folder))
@@ -157,8 +157,12 @@ def cut_off(results: Path) -> list[str]:
             found.append(f"{folder.name}: {_unread(err)}")
             continue
         path = folder / "records.jsonl"
-        there = record.read(path, found.append) if path.exists() else ()
-        ended = {fields["case"] for fields in there}
+        try:
+            there = record.read(path, found.append) if path.exists() else ()
+            ended = {fields["case"] for fields in there}
+        except Fault as err:
+            found.append(f"{folder.name}: which cases ended is not known: {err}")
+            continue
         missing = [case for case in planned if case not in ended]
         if missing:
             host = _elsewhere(folder)
@@ -211,8 +215,8 @@ def settle(results: Path, orphans: str, say: Callable[[str], None]) -> None:
     for path in sorted(results.glob(f"sessions/*/{_LOCK}")):
         folder = path.parent
         if folder.is_symlink() or path.is_symlink() or (path.exists() and not path.is_file()):
-            say(f"{path}: is a link or no plain file: whether session {folder.name} was killed is "
-                f"not known: look at what it is and remove it")  # fmt: skip
+            say(f"{path}: is a link or no regular file: whether session {folder.name} was killed "
+                f"is not known: look at what it is and remove it")  # fmt: skip
             continue
         if _held(folder):
             continue

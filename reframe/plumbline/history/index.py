@@ -125,7 +125,7 @@ def _kept(session: Path) -> list[os.stat_result | None]:
     """The state of a session's records, plan and end, ``None`` for what is not there; empty if it
     is no folder.
 
-    :raises OSError: if it, or one of them, is a link, no plain file, or cannot be read.
+    :raises OSError: if it, or one of them, is a link, no regular file, or cannot be read.
     """
     if session.is_symlink():
         raise OSError(None, "it is a link", str(session))
@@ -140,7 +140,7 @@ def _kept(session: Path) -> list[os.stat_result | None]:
             kept.append(None)
             continue
         if not stat.S_ISREG(kept[-1].st_mode):
-            raise OSError(None, "it is no plain file", str(path))
+            raise OSError(None, "it is no regular file", str(path))
         if not os.access(path, os.R_OK):
             raise PermissionError(None, "it may not be read", str(path))
     return kept
