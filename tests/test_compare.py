@@ -207,7 +207,7 @@ def test_a_session_counts_once(lab: Lab):
     """Three cases of one session share its hour: they are no three sessions."""
     for day in range(1, 11):
         level = wild(day)
-        lab.session(day, *({"foms": [fom(level + n)]} for n in (1, 0, -50)))
+        lab.session(day, *({"case": f"{n}", "foms": [fom(level + n)]} for n in (1, 0, -50)))
     row = lab.figure()
     assert (row["n_before"], row["n_after"]) == (5, 5)
     assert (row["median_before"], row["median_after"]) == (wild(1), wild(2))
