@@ -167,6 +167,7 @@ COMMANDS = {
 }
 
 
+@pytest.mark.holds("records")
 def test_a_hundred_damaged_sessions_among_twenty(testbed: Testbed, monkeypatch: pytest.MonkeyPatch):
     """Every command answers as it did without them, and names each of them."""
     for number in range(1, 21):
@@ -210,6 +211,7 @@ def test_a_hundred_damaged_sessions_among_twenty(testbed: Testbed, monkeypatch: 
 # -- doubled, or lost ---------------------------------------------------------------------------
 
 
+@pytest.mark.holds("records")
 def test_a_copied_session_counts_once(results: Path):  # noqa: F811
     folder = store(results, line())
     shutil.copytree(folder, folder.with_name(f"{NIGHT}.bak"))
@@ -270,6 +272,7 @@ def test_extras_that_cannot_be_stored_are_refused(extras: str):
     assert refusals.extras(["--session-extras=by=Müller"]) == {"by": "Müller"}
 
 
+@pytest.mark.holds("environment")
 def test_a_run_with_extras_that_are_no_utf8_does_not_start(testbed: Testbed):
     testbed.environment("disk", "fio")
     refused(testbed.plumbline("run", "--session-extras", os.fsdecode(b"by=M\xfcller")), "UTF-8")
@@ -309,3 +312,60 @@ def test_time_grows_with_the_lines_alone(tmp_path: Path):
         return time.process_time() - began
 
     assert seconds(40_000) < 10 * seconds(10_000)
+
+
+FOREIGN = """\
+import reframe as rfm
+import reframe.utility.sanity as sn
+
+
+@rfm.simple_test
+class Foreign(rfm.RunOnlyRegressionTest):
+    version = variable(int, value=5)
+    build = variable(list, value=[1])
+    num_samples = variable(str, value="three")
+    valid_systems = ["*"]
+    valid_prog_environs = ["*"]
+    executable = "echo"
+
+    @sanity_function
+    def validate(self):
+        return sn.assert_true(True)
+"""
+
+
+def test_a_check_that_is_not_ours_may_name_its_parts_as_it_likes(testbed: Testbed):
+    testbed.environment("disk", "fio")
+    path = testbed.folder / "foreign.py"
+    path.write_text(FOREIGN)
+    done = testbed.reframe("-c", path, "-r")
+    (fields,) = done.records
+    assert (fields["version"], fields["build"], fields["samples"]) == (None, {}, None)
+    assert testbed.plumbline("history", "list").code == 0
+
+
+def test_a_record_that_nothing_could_read_is_a_fault_of_its_session(testbed: Testbed):
+    testbed.environment("disk", "fio")
+    path = testbed.folder / "odd.py"
+    path.write_text(
+        FOREIGN.replace("    executable", "    figures = [1]\n    executable").replace(
+            "variable(list, value=[1])", "variable(dict, value={'a': 1})"
+        )
+    )
+    done = testbed.reframe("-c", path, "-r")
+    (said,) = [told for told in done.out.splitlines() if "does not keep to the schema" in told]
+    assert "version: " in said and "2 more faults" in said
+
+
+def test_a_session_whose_plan_is_damaged_is_not_the_newest(testbed: Testbed):
+    """Where none is named; the named one is refused, as is one with a damaged end."""
+    first, second = [remember(testbed, number, 100.0) for number in (1, 2)]
+    folder = testbed.results / "sessions" / second
+    (folder / "plan.json").write_text('{"cases": []}')
+    done = testbed.plumbline("export")
+    assert done.code == 0 and f"session {first}" in done.out and second in done.err
+    assert testbed.plumbline("export", second).code == 2
+    (folder.with_name(first) / "end.json").write_text('{"faults": {}}')
+    done = testbed.plumbline("export", first)
+    assert (done.code, done.out) == (2, "") and "end.json" in done.err
+    assert "Traceback" not in done.err
