@@ -426,8 +426,10 @@ def test_hostile_text_never_reaches_a_shell(testbed: Testbed):
     path = testbed.check_file(
         "hostile", conditions=conditions, executable_opts=["PingPong", *hostile]
     )
-    extras = {f"extra{n}": text for n, text in enumerate(hostile)}
+    # An extra of more than one line is refused at the start, so the last text is no extra.
+    extras = {f"extra{n}": text for n, text in enumerate(hostile[:-1])}
     told = ",".join(f"{key}={value}" for key, value in extras.items())
+    refused(testbed.plumbline("run", *ONE, f"--session-extras=extra={hostile[-1]}"), "extra")
     done = testbed.plumbline("run", "-c", path, *ONE, f"--session-extras={told}")
     assert done.code == 0, done.said
     (fields,) = done.records
