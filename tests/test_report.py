@@ -5,9 +5,13 @@ from __future__ import annotations
 import csv
 import dataclasses
 import datetime
+import itertools
 import json
 import os
 import re
+import subprocess
+import sys
+from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,7 +21,7 @@ import demo_history
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from plumbline import cli, report
+from plumbline import cli, history, report
 from plumbline.errors import Fault
 from plumbline.history import History
 from plumbline.report import figures, findings, site, standing, text
@@ -460,7 +464,7 @@ def test_a_figure_over_nodes_is_the_median_of_each_session():
                                  late], {})  # fmt: skip
     sessions, _, medians = figure.history
     assert (sessions.tolist(), medians.tolist()) == (["s0", "s1", "s2"], [2.0, 8.0, 4.0])
-    data = figure.data([], None)
+    data = figure.data({}, None)
     assert (data["low"], data["high"]) == ([1.0, 2.0, 4.0], [3.0, 9.0, 4.0])
     assert figure.latest == 4.0
 
@@ -512,15 +516,68 @@ def test_many_series_are_judged_as_few_are(monkeypatch):
     noise = np.random.default_rng(3).normal(1, 0.01, (12, 60))
     series = [a_series(np.where(np.arange(60) < 40, 100, 90) * row, at=f"g{i}")
               for i, row in enumerate(noise)]  # fmt: skip
-    alone = findings.of_all(series)
+    alone = findings.of_all(series, len(series))
     monkeypatch.setattr(findings, "MANY", 2)
-    several = findings.of_all(series)
+    several = findings.of_all(series, len(series))
     assert len(alone) == len(series)
 
     def told(all_of):
         return {k: [(c.kind, c.before, c.after) for c in found] for k, found in all_of.items()}
 
     assert told(several) == told(alone)
+
+
+def test_checks_are_read_in_pieces_as_they_are_at_once(demo, monkeypatch):
+    def told(series: Iterable[Series]) -> list[tuple]:
+        found = ((one.key, one.values.tolist(), one.sessions.tolist()) for one in series)
+        return sorted(found, key=lambda item: (item[0].system, item[0].check, item[0]))
+
+    select = Selection(system="alder")
+    with History(demo) as found:
+        whole, checks = told(found.series(select)), found.measured(select)
+        assert sum(one.series for one in checks) == len(whole)
+        assert sum(one.values for one in checks) == sum(len(values) for _, values, _ in whole)
+        assert max(one.most for one in checks) == max(len(values) for _, values, _ in whole)
+        for values in (1, 700, 10**6):
+            monkeypatch.setattr(history, "_AT_ONCE", values)
+            read = list(found.by_check(checks, select))
+            assert [{(one.key.system, one.key.check) for one in listed} for listed in read] == [
+                {(one.system, one.check)} for one in checks
+            ]
+            assert told(itertools.chain(*read)) == whole
+
+
+_PEAK = """
+import sys
+from pathlib import Path
+from plumbline import history, report
+from plumbline.series import Selection
+
+def peak():
+    return int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0])
+
+history._AT_ONCE = 5000
+with history.History(Path(sys.argv[1])) as found:
+    before = peak()
+    made = report.write(found, Path(sys.argv[1], "out"), Selection(), latest=1)
+    print(made.series, peak() - before)
+"""
+
+
+def test_memory_does_not_grow_with_the_series(tmp_path):
+    """Of what a process takes for a report, beyond what it has with the history open."""
+    peaks = {}
+    for series in (1000, 4000):
+        folder, nights = tmp_path / str(series), findings.NIGHTS - 1
+        cases = series // bench_report.SIZES * nights
+        bench_history.write_year(folder, cases, nights, bench_report.SYSTEMS, bench_report.sizes)
+        with History(folder):
+            pass  # Its index is made here, and no part of what the report takes.
+        said = subprocess.run([sys.executable, "-c", _PEAK, folder], check=True, text=True,
+                              capture_output=True).stdout  # fmt: skip
+        made, peaks[series] = map(int, said.split())
+        assert made == series
+    assert peaks[4000] < 1.5 * peaks[1000]
 
 
 def test_numbers_are_told_with_the_digits_that_count():

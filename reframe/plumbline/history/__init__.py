@@ -7,7 +7,8 @@ asked for often. A CSV file that ``plumbline history export`` printed can take t
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +23,9 @@ from plumbline.words import near
 
 #: Lines of one kind that are said.
 _MOST_SAID = 5
+
+#: Values that are read at once, where checks are read one after another.
+_AT_ONCE = 50_000
 
 #: Results of a case in which something was measured.
 MEASURED = ("pass", "fail", "waived")
@@ -50,6 +54,16 @@ SELECT {_KEY}, count(*) AS number, count(DISTINCT unit) AS units,
 FROM flat WHERE result IN {MEASURED} AND metric IS NOT NULL AND WANTED
 GROUP BY ALL ORDER BY {_KEY}
 """
+#: How much there is of each check, for what is read check by check.
+_MEASURED = f"""
+SELECT system, "check", count(*), sum(number)::BIGINT, max(number) FROM (
+    SELECT {_KEY}, count(*) AS number
+    FROM flat WHERE result IN {MEASURED} AND metric IS NOT NULL AND WANTED GROUP BY ALL)
+GROUP BY ALL ORDER BY ALL
+"""
+_OF_CHECKS = """
+AND (system, "check") IN (SELECT unnest($of_systems), unnest($of_checks))
+"""
 _VALUES = f"""
 SELECT session AS sessions, time AS times, value AS "values", coalesce(lower, 'nan') AS lower,
     coalesce(upper, 'nan') AS upper, coalesce(ceiling, 'nan') AS ceiling, verdict AS verdicts,
@@ -57,6 +71,8 @@ SELECT session AS sessions, time AS times, value AS "values", coalesce(lower, 'n
 FROM flat WHERE result IN {MEASURED} AND metric IS NOT NULL AND WANTED
 ORDER BY {_KEY}, {_ORDER}
 """
+#: Columns of it with few different texts.
+_NAMES = ("sessions", "verdicts", "references", "builds", "nodes")
 _CASES = f"""
 SELECT session, time, system, partition, environment, "check", "case", attempt, benchmark,
     case_placement, result, reason, case_waiver,
@@ -154,6 +170,22 @@ class CaseRow:
     output: str
 
 
+@dataclass(frozen=True)
+class Measured:
+    """What was measured of one check of a system.
+
+    :ivar series: how many there are.
+    :ivar values: of all of them.
+    :ivar most: values of the series that has most.
+    """
+
+    system: str
+    check: str
+    series: int
+    values: int
+    most: int
+
+
 class History:
     """What all sessions measured, oldest first.
 
@@ -226,10 +258,39 @@ class History:
         :arg samples: whether each value has its samples, which are most of the memory; else none.
         :raises Fault: if none is selected.
         """
+        return self._all_series(select, samples, self._asked(_KEYS, select, flat=True))
+
+    def measured(self, select: Selection = ALL) -> list[Measured]:
+        """The checks of each system that something was measured of, sorted."""
+        return [Measured(*row) for row in self._fetched(_MEASURED, select, flat=True)]
+
+    def by_check(
+        self, checks: Iterable[Measured], select: Selection = ALL
+    ) -> Iterator[list[Series]]:
+        """The series of each of these checks, sorted by key and without samples.
+
+        As many checks are read at once as have few values together, so that memory does not grow
+        with the history, and a thousand small checks are no thousand questions.
+        """
+        for batch in _batches(checks):
+            of = {"of_systems": [one.system for one in batch],
+                  "of_checks": [one.check for one in batch]}  # fmt: skip
+            found: dict[tuple[str, str], list[Series]] = {}
+            keys = self._fetched(_KEYS, select, flat=True, more=_OF_CHECKS, of=of)
+            for one in self._all_series(select, False, keys, more=_OF_CHECKS, of=of):
+                found.setdefault((one.key.system, one.key.check), []).append(one)
+            for one in batch:
+                yield found.pop((one.system, one.check), [])
+
+    def _all_series(
+        self, select: Selection, samples: bool, keys: list[tuple], **more: object
+    ) -> list[Series]:
         found, end = [], 0
-        keys = self._asked(_KEYS, select, flat=True)
         values = _VALUES.replace("SAMPLES", "samples," if samples else "")
-        columns = self._fetched(values, select, flat=True, how="fetchnumpy")
+        columns = self._fetched(values, select, flat=True, how="fetchnumpy", **more)
+        for name in _NAMES:
+            # Each text once in memory, where DuckDB gives one for every row.
+            columns[name] = np.array([*map(sys.intern, columns[name])], object)
         for *cells, number, units, newest in keys:
             start, end = end, end + number
             part = {name: column[start:end] for name, column in columns.items()}
@@ -322,10 +383,22 @@ class History:
             if known:
                 yield f"{name} {pattern!r}: {near(pattern, known)}"
 
-    def _fetched(self, question: str, select: Selection, flat: bool = False, how: str = "fetchall"):
-        """An answer as one of DuckDB's methods gives it; a damaged index is built anew, once."""
+    def _fetched(
+        self,
+        question: str,
+        select: Selection,
+        flat: bool = False,
+        how: str = "fetchall",
+        more: str = "",
+        of: dict | None = None,
+    ):
+        """An answer as one of DuckDB's methods gives it; a damaged index is built anew, once.
+
+        :arg more: a further condition, and ``of``, its values.
+        """
         where, values = _wanted(select, flat)
-        statement = question.replace("WANTED", where)
+        values |= of or {}
+        statement = question.replace("WANTED", where + more)
         try:
             return getattr(self._db.execute(statement, values), how)()
         except duckdb.Error as err:
@@ -335,7 +408,20 @@ class History:
         self._db.close()
         self._open(anew=True)
         self._file = None
-        return self._fetched(question, select, flat, how)
+        return self._fetched(question, select, flat, how, more, of)
+
+
+def _batches(checks: Iterable[Measured]) -> Iterator[list[Measured]]:
+    """Checks that are read at once: one, or several that have few values together."""
+    batch, size = [], 0
+    for one in checks:
+        if batch and size + one.values > _AT_ONCE:
+            yield batch
+            batch, size = [], 0
+        batch.append(one)
+        size += one.values
+    if batch:
+        yield batch
 
 
 def _add(told: list[str], lines: list[str]) -> None:

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import datetime
+import itertools
 import json
-import sys
+import operator
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from plumbline import paths, reference, refs, units, waivers
-from plumbline.errors import Fault
-from plumbline.history import History, SessionRow
+from plumbline.history import CaseRow, History, SessionRow
 from plumbline.report import figures, findings, provenance, published, site, standing, text
-from plumbline.report.figures import Figure
+from plumbline.report.figures import Figure, Glance
 from plumbline.report.findings import Change
-from plumbline.report.standing import Case, Standing
+from plumbline.report.standing import Case
 from plumbline.series import Key, Selection, Series
 from plumbline.words import counted
 
@@ -76,43 +77,59 @@ class _Report:
     def __init__(self, history, select, now, stale, latest, say):
         self.history, self.select, self.now, self.stale = history, select, now, stale
         self.sessions: list[SessionRow] = history.sessions(select)
-        try:
-            series = [_lean(one) for one in history.series(select, samples=False)]
-        except Fault:
-            # Sessions in which nothing was measured: the pages say so.
-            series = []
-        say(f"{counted(len(self.sessions), 'session')}, {len(series)} series")
+        self.measured = {(one.system, one.check): one for one in history.measured(select)}
+        self.series = sum(one.series for one in self.measured.values())
+        say(f"{counted(len(self.sessions), 'session')}, {self.series} series")
         self.standings = standing.of_all(history, self.sessions, select, now, stale)
+        self.cases: dict[tuple[str, str], list[Case]] = {}
+        for case in (case for one in self.standings for case in one.cases):
+            self.cases.setdefault((case.system, case.check), []).append(case)
         say("looking for changes")
         self.nights = findings.NIGHTS
-        self.judged = any(findings.judged(one) for one in series)
-        self.changes: dict[Key, list[Change]] = findings.of_all(series)
-        by_check: dict[tuple[str, str], list] = {
-            (case.system, case.check): [] for one in self.standings for case in one.cases
+        self.judged = False
+        self.changes: dict[Key, list[Change]] = findings.of_all(*self._of_many_nights())
+        #: What other pages show of figures, which are there only while their check's is made.
+        self._changed: dict[Key, Glance] = {}
+        self._found: dict[tuple, Glance | None] = {
+            (*case.identity, *finding.about): None
+            for listed in self.cases.values()
+            for case in listed
+            for finding in (*case.findings, *case.near)
         }
-        for one in series:
-            by_check.setdefault((one.key.system, one.key.check), []).append(one)
-        self.checks: dict[tuple[str, str], list[Figure]] = {
-            about: figures.grouped(listed, self.changes)
-            for about, listed in sorted(by_check.items())
-        }
-        self._figure_of = {
-            one.key: figure
-            for listed in self.checks.values()
-            for figure in listed
-            for one in figure.members
-        }
-        self._figures = {_about(key): figure for key, figure in self._figure_of.items()}
-        self.series = len(series)
         folder = paths.reference()
         references = reference.loaded(folder)
         self.provenance = provenance.Provenance(references, refs.misprints(folder), folder)
         self.published = published.Published(references)
-        self.tables = self.published.tables(self.checks)
         self.waivers = {waiver.id: waiver for waiver in waivers.load(folder)}
         self.events = findings.events([c for listed in self.changes.values() for c in listed])
         self.paged = self._paged(latest)
         self.say = say
+
+    def _of_many_nights(self) -> tuple[Iterator[Series], int]:
+        """The series that may have nights enough to be judged, and how many there are."""
+        checks = [one for one in self.measured.values() if one.most >= findings.NIGHTS]
+
+        def read() -> Iterator[Series]:
+            for one in itertools.chain.from_iterable(self.history.by_check(checks, self.select)):
+                self.judged = self.judged or findings.judged(one)
+                yield one
+
+        return read(), sum(one.series for one in checks)
+
+    def _figures(self) -> Iterator[tuple[str, str, list[Figure]]]:
+        """System, check and figures, of one check after another; those without figures as well."""
+        read = self.history.by_check(self.measured.values(), self.select)
+        for about in sorted({*self.cases, *self.measured}):
+            series = next(read) if about in self.measured else []
+            listed = figures.grouped(series, self.changes)
+            for figure in listed:
+                self.published.take(figure)
+                for one in figure.members:
+                    if one.key in self.changes:
+                        self._changed[one.key] = figure.glance(one)
+                    if _about(one.key) in self._found:
+                        self._found[_about(one.key)] = figure.glance(one)
+            yield *about, listed
 
     def _paged(self, latest: int) -> set[str]:
         """The sessions with a page: the latest of each system, and those of recent changes."""
@@ -147,11 +164,11 @@ class _Report:
 
     def figure_path(self, key: Key) -> str:
         """Page and anchor of the figure that a series is part of."""
-        return f"{self.check_path(key.system, key.check)}#{self._figure_of[key].anchor}"
+        return f"{self.check_path(key.system, key.check)}#{self._changed[key].anchor}"
 
     def named(self, key: Key) -> str:
         """The name of the figure that a series is part of."""
-        return self._figure_of[key].name
+        return self._changed[key].name
 
     def found_path(self, case: Case, finding) -> str:
         """Page and anchor of the figure that a test case's finding is about."""
@@ -174,18 +191,15 @@ class _Report:
             latest=figures.LATEST,
         )
         made.assets()
+        self._systems(made)
         recent = [event for event in self.events if self._recent(event)]
         made.page("index.html", "index.html.j2", standings=self.standings, recent=recent)
         made.page("changes.html", "changes.html.j2", events=self.events)
-        made.page("published.html", "published.html.j2", tables=self.tables)
-        for table in self.tables:
+        tables = self.published.tables()
+        made.page("published.html", "published.html.j2", tables=tables)
+        for table in tables:
             made.table(f"data/published/{table.anchor}.csv", table.columns, table.rows())
         made.page("about.html", "about.html.j2")
-        for one in self.standings:
-            checks = {c: f for (system, c), f in self.checks.items() if system == one.system}
-            made.page(self.system_path(one.system), "system.html.j2", one=one, checks=checks)
-        for (system, check), listed in self.checks.items():
-            self._check(made, system, check, listed)
         self._sessions(made)
         made.page("sessions.html", "sessions.html.j2")
         for path, (title, lead, cards) in self.provenance.pages().items():
@@ -193,17 +207,35 @@ class _Report:
         made.file(site.MARK, json.dumps({"written": self.now.isoformat(), "sessions":
                   len(self.sessions), "series": self.series}) + "\n")  # fmt: skip
         red = sum(len(one.red) for one in self.standings)
-        pages = sum(path.endswith(".html") for path in made.bytes)
-        return Written(folder, pages, self.series, len(self.sessions), red,
-                       sum(made.bytes.values()))  # fmt: skip
+        return Written(folder, made.pages, self.series, len(self.sessions), red, made.bytes)
 
     def _recent(self, event) -> bool:
         latest = next((one.latest for one in self.standings
                        if one.system == event.first.key.system), None)  # fmt: skip
         return latest is not None and event.detected >= latest.end - RECENT
 
+    def _systems(self, made: site.Site) -> None:
+        """The pages of systems, and of each check when its system's page comes to it: the figures
+        of no more than some checks are there at a time."""
+        standings = {one.system: one for one in self.standings}
+        for system, of_system in itertools.groupby(self._figures(), key=lambda found: found[0]):
+            checks = self._checks(made, of_system)
+            if system in standings:
+                made.page(self.system_path(system), "system.html.j2", one=standings.pop(system),
+                          checks=checks)  # fmt: skip
+            # Records may name a system that no session is of.
+            collections.deque(checks, maxlen=0)
+        for one in standings.values():
+            made.page(self.system_path(one.system), "system.html.j2", one=one, checks=())
+
+    def _checks(self, made: site.Site, of_system) -> Iterator[tuple[str, list[Figure]]]:
+        """The checks of a system and their figures; the page of each is written before."""
+        for system, check, listed in of_system:
+            self._check(made, system, check, listed)
+            yield check, listed
+
     def _check(self, made: site.Site, system: str, check: str, listed: list[Figure]) -> None:
-        axes: list[dict] = []
+        axes: dict[str, int] = {}
         charts = []
         for figure in listed:
             target = self._target(figure)
@@ -214,10 +246,11 @@ class _Report:
         for curve in curves:
             path = f"data/{text.slug(system, check)}/{curve.anchor}.csv"
             made.table(path, figures.CURVE_COLUMNS, curve.rows())
-        ids = {session: None for axis in axes for session in axis["session"]}
+        shared = [json.loads(axis) for axis in axes]
+        ids = {session: None for axis in shared for session in axis["session"]}
         data = {
             "pages": {i: f"../{self.session_path(i)}" for i in ids if i in self.paged},
-            "axes": axes,
+            "axes": shared,
             "references": {
                 name: f"../{self.provenance.path(name)}"
                 for figure in listed
@@ -226,10 +259,8 @@ class _Report:
             "figures": charts,
             "curves": [curve.data() for curve in curves],
         }
-        one = next((s for s in self.standings if s.system == system), None)
-        cases = [case for case in one.cases if case.check == check] if one else []
         made.page(self.check_path(system, check), "check.html.j2", system=system, name=check,
-                  figures=listed, cases=cases, data=site.data(data),
+                  figures=listed, cases=self.cases.get((system, check), []), data=site.data(data),
                   folder=f"data/{text.slug(system, check)}",
                   curves=curves)  # fmt: skip
 
@@ -243,31 +274,24 @@ class _Report:
         except units.UnitError:
             return None
 
-    def theirs(self, figure: Figure) -> published.Table | None:
-        """The table of what papers print of a figure, if some do."""
-        key = figure.key
-        about = (figure.first.benchmark, key.metric, key.size, key.placement)
-        for table in self.tables:
-            if (table.benchmark, table.metric, table.size, table.placement) == about:
-                return table
-        return None
-
     def _sessions(self, made: site.Site) -> None:
         """The pages of single sessions, from their whole records."""
-        if not self.paged:
-            return
-        chosen = dataclasses.replace(self.select, sessions=tuple(sorted(self.paged)))
-        rows = {(r.session, r.case, r.attempt): r for r in standing.cases_of(self.history, chosen)}
-        records: dict[str, list[tuple]] = {}
-        for fields in self.history.records(chosen) if rows else ():
-            row = rows.get((fields["session"], fields["case"], fields["attempt"]))
-            if row is not None:
-                records.setdefault(fields["session"], []).append((fields, row))
+        macros = made.macros("record.html.j2", root="../")
         for row in self.sessions:
             if row.session in self.paged:
-                listed = sorted(records.get(row.session, ()), key=_worst_first)
+                records = sorted(self._records(row, macros), key=operator.itemgetter(0))
                 made.page(self.session_path(row.session), "session.html.j2", row=row,
-                          records=listed)  # fmt: skip
+                          records=[told for _, told in records])  # fmt: skip
+
+    def _records(self, row: SessionRow, macros) -> Iterator[tuple[tuple, str]]:
+        """What a session's page says of each of its cases, and where: the worst first. A record
+        takes far more memory than its text."""
+        chosen = dataclasses.replace(self.select, sessions=(row.session,))
+        rows = {(r.case, r.attempt): r for r in standing.cases_of(self.history, chosen)}
+        for fields in self.history.records(chosen) if rows else ():
+            case = rows.get((fields["case"], fields["attempt"]))
+            if case is not None:
+                yield _worst_first(case), macros.record(fields, case)
 
     # -- what templates ask -------------------------------------------------------------------
 
@@ -314,12 +338,19 @@ class _Report:
             found.setdefault(case.reason, []).append(case)
         return sorted(found.items(), key=lambda pair: -len(pair[1]))
 
+    def foms(self, listed: list[dict]) -> Iterator[tuple[str, dict, str, str]]:
+        """Figures of a record, each with its name, its state and its reference's page, if any."""
+        for fom in listed:
+            page = self.provenance.path(fom["reference"]) if fom["reference"] else ""
+            name = text.figure(fom["metric"], fom["size"], fom["at"])
+            yield name, fom, "near" if fom["near"] else fom["verdict"], page
+
     @staticmethod
     def by_facts(hosts: dict[str, dict]) -> list[tuple[list[str], dict]]:
         """Nodes with the same facts, together."""
         found: dict[str, tuple[list[str], dict]] = {}
         for node, facts in sorted(hosts.items()):
-            found.setdefault(json.dumps(facts, sort_keys=True), ([], facts))[0].append(node)
+            found.setdefault(repr(sorted(facts.items())), ([], facts))[0].append(node)
         return list(found.values())
 
     @staticmethod
@@ -339,15 +370,13 @@ class _Report:
         """How many figures of these cases nothing is asserted of."""
         return sum(case.unasserted.total() for case in cases)
 
-    @staticmethod
-    def statuses(one: Standing, check: str) -> Counter:
+    def statuses(self, system: str, check: str) -> Counter:
         """How many cases of a check stand how."""
-        return Counter(case.status for case in one.cases if case.check == check)
+        return Counter(case.status for case in self.cases.get((system, check), ()))
 
-    @staticmethod
-    def shown(one: Standing, check: str, listed: list[Figure], most: int = 12) -> list[Figure]:
+    def shown(self, system: str, check: str, listed: list[Figure], most: int = 12) -> list[Figure]:
         """The figures of a check that a system's page shows: headlines, and what is not well."""
-        heads = {about for case in one.cases if case.check == check for about in case.headlines}
+        heads = {about for case in self.cases.get((system, check), ()) for about in case.headlines}
 
         def rank(figure: Figure) -> int:
             key = figure.key
@@ -376,36 +405,18 @@ class _Report:
             return ""
         return "better" if (ratio > 1) == (better == "higher") else "worse"
 
-    def figure(self, case: Case, finding) -> Figure | None:
+    def figure(self, case: Case, finding) -> Glance | None:
         """The figure that a test case's finding is about."""
-        return self._figures.get((*case.identity, *finding.about))
+        return self._found[(*case.identity, *finding.about)]
 
-    def of_key(self, key: Key) -> Figure:
-        """The figure that a series is part of."""
-        return self._figure_of[key]
+    def of_key(self, key: Key) -> Glance:
+        """The figure that a changed series is part of."""
+        return self._changed[key]
 
     @property
     def faults(self) -> list[str]:
         """What was left out, without the folders above the results."""
         return [f.removeprefix(f"{self.history.source.parent}/") for f in self.history.faults]
-
-    @staticmethod
-    def spark(figure: Figure, node: str = "") -> tuple:
-        """The small chart of a figure, or of its one node: a path, and the latest value's place."""
-        own = [one.values for one in figure.members if node and figure.place_of(one) == node]
-        values = (own[0] if own else figure.history[2])[-120:]
-        return text.spark(values, (len(values) - 1,))
-
-
-def _lean(series: Series) -> Series:
-    """A series with each name once in memory: of a thousand series over a year they are most."""
-    names = ("sessions", "verdicts", "references", "builds", "nodes")
-    numbers = ("times", "values", "lower", "upper", "ceiling")
-    return dataclasses.replace(
-        series,
-        **{name: np.array([*map(sys.intern, getattr(series, name))], object) for name in names},
-        **{name: getattr(series, name).copy() for name in numbers},
-    )
 
 
 def _about(key: Key) -> tuple:
@@ -418,9 +429,9 @@ def _beyond(case: Case) -> float:
     return min((finding.beyond for finding in [*case.findings, *case.near]), default=0.0)
 
 
-def _worst_first(pair: tuple) -> tuple:
+def _worst_first(case: CaseRow) -> tuple:
     order = ("fail", "invalid", "error", "aborted", "unfinished", "waived", "skip", "pass")
-    return order.index(pair[1].result), pair[1].check, pair[1].node
+    return order.index(case.result), case.check, case.node
 
 
 #: What each word of a status means, as ``docs/verdicts.md`` has it, and its mark.

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import functools
+import json
 import math
+import statistics
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,8 +27,25 @@ LATEST = 10
 SHARED = 8
 #: Values that the usual value is the median of.
 USUAL = 30
+#: Values that a small chart shows.
+SPARK = 120
+#: What a series has of each value's limits.
+BOUNDS = ("lower", "upper", "ceiling")
 #: Verdicts as a letter each, as the page's data has them.
 LETTERS = {"pass": "p", "fail": "f", "waived": "w", "above-ceiling": "a", "not-asserted": "n"}
+
+
+class Glance(NamedTuple):
+    """What other pages than its check's show of a figure.
+
+    :ivar spark: as :func:`plumbline.report.text.spark` makes it; of one node, where it is about
+        one.
+    """
+
+    name: str
+    anchor: str
+    verdict: str
+    spark: tuple
 
 
 @dataclass(eq=False)
@@ -53,34 +73,37 @@ class Figure:
 
     @property
     def name(self) -> str:
-        key = self.key
-        at = "" if self.several and not key.node else key.at
-        return " · ".join(filter(None, (key.metric, text.size(key.size), at)))
+        return text.figure(self.key.metric, self.key.size, self._at)
 
-    @property
+    @functools.cached_property
     def anchor(self) -> str:
         key = self.key
-        at = "" if self.several and not key.node else key.at
         names = (key.partition, key.environment, key.placement, key.conditions)
-        return text.slug(key.metric, str(key.size), at, *names)
+        return text.slug(key.metric, str(key.size), self._at, *names)
+
+    @property
+    def _at(self) -> str:
+        return "" if self.several and not self.key.node else self.key.at
 
     def place_of(self, series: Series) -> str:
         """What tells a member from the others."""
         return series.key.node or series.key.at
 
-    @property
+    @functools.cached_property
     def latest(self) -> float:
         """The latest value; of several members the median over those of the last session."""
-        return float(np.median([one.values[-1] for one in self.now]))
+        return float(statistics.median(one.values[-1] for one in self.now))
 
-    @property
+    @functools.cached_property
     def now(self) -> list[Series]:
         """The members that the figure's last session measured."""
+        if not self.several:
+            return self.members
         last = max(one.times[-1] for one in self.members)
         session = next(one.sessions[-1] for one in self.members if one.times[-1] == last)
         return [one for one in self.members if one.sessions[-1] == session]
 
-    @property
+    @functools.cached_property
     def verdicts(self) -> Counter:
         """Of the last values, how many of each verdict."""
         return Counter(str(one.verdicts[-1]) for one in self.now)
@@ -98,11 +121,11 @@ class Figure:
             return ""
         return f"{self.verdicts[self.verdict]} of {len(self.now)}"
 
-    @property
+    @functools.cached_property
     def usual(self) -> float:
         """The median of the values before the latest, of one member's or of all nodes'."""
         before = self.history[2][:-1]
-        return float(np.median(before[-USUAL:])) if len(before) else math.nan
+        return statistics.median(before[-USUAL:].tolist()) if len(before) else math.nan
 
     @property
     def difference(self) -> float:
@@ -131,8 +154,9 @@ class Figure:
         """Sessions, their times, and each one's value (of several members the median)."""
         if not self.several:
             return self.first.sessions, self.first.times, self.first.values
-        return self._over_members()[:3]
+        return self._over_members[:3]
 
+    @functools.cached_property
     def _over_members(self):
         """Sessions, times, medians, and the index of the session of each member's values."""
         sessions = np.concatenate([one.sessions.astype(str) for one in self.members])
@@ -148,13 +172,23 @@ class Figure:
         medians = np.array([np.median(part) for part in by_session])
         return names[order], times[first][order], medians, by_session, which
 
+    @property
+    def spark(self) -> tuple:
+        """The small chart of the history: a path, and the latest value's place."""
+        return _spark(self.history[2])
+
+    def glance(self, one: Series) -> Glance:
+        """What other pages show of it, where they are about one of its members."""
+        spark = _spark(one.values) if one.key.node else self.spark
+        return Glance(self.name, self.anchor, self.verdict, spark)
+
     # -- data of the charts -------------------------------------------------------------------
 
-    def data(self, axes: list[dict], target: float | None) -> dict:
+    def data(self, axes: dict[str, int], target: float | None) -> dict:
         """What the page's script draws the charts and fills the tables from.
 
-        :arg axes: what the page's figures share: sessions, times, builds, nodes; one is added
-            where none there is this figure's.
+        :arg axes: what the page's figures share, as JSON: sessions, times, builds, nodes; one is
+            added where none there is this figure's. Each with its place.
         :arg target: value of the reference, in the figure's unit.
         """
         sessions, times, values = self.history
@@ -165,14 +199,12 @@ class Figure:
             "build": told.pop("build"),
             "on": told.pop("on"),
         }
-        if axis not in axes:
-            axes.append(axis)
         return told | {
             "id": self.anchor,
             "name": self.name,
             "unit": self.first.unit,
             "better": self.first.better,
-            "axis": axes.index(axis),
+            "axis": axes.setdefault(json.dumps(axis), len(axes)),
             "value": _short(values),
             "target": target,
             "changes": [_told_change(change) for change in self.changes],
@@ -183,9 +215,7 @@ class Figure:
         one = self.first
         return {
             "verdict": "".join(LETTERS.get(str(verdict), "?") for verdict in one.verdicts),
-            "lower": runs(_short(one.lower)),
-            "upper": runs(_short(one.upper)),
-            "ceiling": runs(_short(one.ceiling)),
+            **{name: _number_runs(getattr(one, name)) for name in BOUNDS},
             "reference": runs(one.references.tolist()),
             "build": runs(one.builds.tolist()),
             "on": runs(one.nodes.tolist()),
@@ -193,7 +223,7 @@ class Figure:
 
     def _many(self) -> dict:
         """Of several members the range, and those worth a line of their own."""
-        _, _, _, by_session, which = self._over_members()
+        _, _, _, by_session, which = self._over_members
         count = len(by_session)
         ends = np.cumsum([len(one.values) for one in self.members])
         changed = {change.key for change in self.changes if change.worse}
@@ -221,13 +251,12 @@ class Figure:
             "count": [len(part) for part in by_session],
             "lines": lines,
             "on": [],
-            **{name: runs(self._common(name, which, count, ends)) for name in
-               ("lower", "upper", "ceiling")},
+            **{name: _number_runs(self._common(name, which, count, ends)) for name in BOUNDS},
             "build": runs(self._build(which, count, ends)),
         }  # fmt: skip
 
-    def _common(self, name: str, which, count: int, ends) -> list:
-        """A bound of each session, where all members share it; else none."""
+    def _common(self, name: str, which, count: int, ends) -> np.ndarray:
+        """A bound of each session, where all members share it; else NaN."""
         low, high = np.full(count, np.inf), np.full(count, -np.inf)
         # A bound that one has and another has not is not common: NaN stays NaN.
         with np.errstate(invalid="ignore"):
@@ -236,7 +265,7 @@ class Figure:
                 np.minimum.at(low, place, getattr(one, name))
                 np.maximum.at(high, place, getattr(one, name))
         low[low != high] = np.nan
-        return _short(low)
+        return low
 
     def _build(self, which, count: int, ends) -> list[str]:
         builds = [""] * count
@@ -251,6 +280,8 @@ class Figure:
         """The last sessions' values at each node (or place): names, and for each the values with
         their sessions' places in the history. Fewer than two nodes, or nodes that are always used
         together, are none."""
+        if not self.several and len({*self.first.nodes[-LATEST:]}) < 2:
+            return None
         sessions = self.history[0]
         oldest = max(0, len(sessions) - LATEST)
         last = {str(name): place for place, name in enumerate(sessions[oldest:], oldest)}
@@ -269,6 +300,11 @@ class Figure:
             return None
         names = sorted(values)
         return {"name": names, "value": [values[name] for name in names]}
+
+
+def _spark(values: np.ndarray) -> tuple:
+    shown = values[-SPARK:].tolist()
+    return text.spark(shown, (len(shown) - 1,))
 
 
 def _names(nodes: str) -> list[str]:
@@ -299,6 +335,14 @@ def _short(values: np.ndarray) -> list[float | None]:
 def runs(values: list) -> list[list]:
     """A list as ``[index, value]`` of each value that differs from the one before."""
     return [[at, v] for at, v in enumerate(values) if at == 0 or v != values[at - 1]]
+
+
+def _number_runs(values: np.ndarray) -> list[list]:
+    """:func:`runs` of numbers with the digits that count, few of which differ from the one
+    before."""
+    bits = values.view(np.int64)
+    at = [0, *(np.flatnonzero(bits[1:] != bits[:-1]) + 1).tolist()]
+    return [[at[place], value] for place, value in runs(_short(values[at]))]
 
 
 def grouped(series: list[Series], changes: dict[Key, list[Change]]) -> list[Figure]:
@@ -339,7 +383,7 @@ class Curve:
         key = self.figures[0].key
         return " · ".join(filter(None, (key.metric, key.at)))
 
-    @property
+    @functools.cached_property
     def anchor(self) -> str:
         return f"curve-{self.figures[0].anchor}"
 
@@ -383,7 +427,7 @@ CSV_COLUMNS = ("session", "time", "at", "node", "value", "lower", "upper", "ceil
                "reference", "build", "nodes")  # fmt: skip
 
 
-def csv_rows(figure: Figure) -> Iterator[tuple[str, ...]]:
+def csv_rows(figure: Figure) -> Iterator[tuple]:
     """The lines of a figure's CSV file, as cells."""
     for one in figure.members:
         count = len(one.values)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import collections
 import concurrent.futures
+import itertools
 import multiprocessing
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -130,17 +133,34 @@ def judged(series: Series) -> bool:
     return len(np.unique(series.times.astype("datetime64[D]"))) >= NIGHTS
 
 
-def of_all(series: list[Series]) -> dict[Key, list[Change]]:
-    """The changes of each series that has some, oldest first."""
-    chunks = [series[at : at + _CHUNK] for at in range(0, len(series), _CHUNK)]
-    if len(series) < MANY:
-        found = map(_of_chunk, chunks)
-    else:
-        # Not forked: the history's index has threads, which a fork would leave behind.
-        context = multiprocessing.get_context("spawn")
-        with concurrent.futures.ProcessPoolExecutor(PROCESSES, mp_context=context) as pool:
-            found = list(pool.map(_of_chunk, chunks))
+def of_all(series: Iterable[Series], count: int) -> dict[Key, list[Change]]:
+    """The changes of each series that has some, oldest first.
+
+    :arg count: how many series there are.
+    """
+    chunks = _chunks(series)
+    found = map(_of_chunk, chunks) if count < MANY else _in_processes(chunks)
     return {key: changes for chunk in found for key, changes in chunk.items()}
+
+
+def _chunks(series: Iterable[Series]) -> Iterator[list[Series]]:
+    left = iter(series)
+    while chunk := list(itertools.islice(left, _CHUNK)):
+        yield chunk
+
+
+def _in_processes(chunks: Iterable[list[Series]]) -> Iterator[dict[Key, list[Change]]]:
+    """The changes of each chunk, in their order; a few chunks are there at a time."""
+    # Not forked: the history's index has threads, which a fork would leave behind.
+    context = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(PROCESSES, mp_context=context) as pool:
+        given = collections.deque()
+        for chunk in chunks:
+            given.append(pool.submit(_of_chunk, chunk))
+            if len(given) > 2 * PROCESSES:
+                yield given.popleft().result()
+        for done in given:
+            yield done.result()
 
 
 def _of_chunk(series: list[Series]) -> dict[Key, list[Change]]:

@@ -41,23 +41,24 @@ class Provenance:
         if name not in self._asked:
             row = self.references.tables.rows.get(name)
             if row is None:
-                self._asked[name] = "references/gone.html"
+                page = "gone"
             else:
-                about = (SITE, row.system) if row.source == SITE else (row.source,)
-                self._asked[name] = f"references/{text.slug(*about)}.html"
-        return f"{self._asked[name]}#{text.slug(name)}"
+                page = text.slug(*((SITE, row.system) if row.source == SITE else (row.source,)))
+            self._asked[name] = f"references/{page}.html#{text.slug(name)}"
+        return self._asked[name]
 
     def pages(self) -> dict[str, tuple[str, str, list[Card]]]:
         """Path -> title, lead and cards of each page."""
         tables = self.references.tables
         found: dict[str, tuple[str, str, list[Card]]] = {}
         for name in sorted(self._asked):
-            path, row = self._asked[name], tables.rows.get(name)
+            path, _, anchor = self._asked[name].partition("#")
+            row = tables.rows.get(name)
             if row is None:
                 found.setdefault(
                     path, ("References that are gone", "Sessions named them; no table has them "
                            "any more.", [])
-                )[2].append(Card(name, text.slug(name), []))  # fmt: skip
+                )[2].append(Card(name, anchor, []))  # fmt: skip
                 continue
             source = tables.sources[row.source]
             site = row.source == SITE
@@ -66,7 +67,7 @@ class Provenance:
                     f"doi:{source.doi}" if source.doi else "")  # fmt: skip
             lead = ", ".join(filter(None, told))
             parts = self._parts(refs.why(self.references, name, self._known))
-            found.setdefault(path, (title, lead, []))[2].append(Card(name, text.slug(name), parts))
+            found.setdefault(path, (title, lead, []))[2].append(Card(name, anchor, parts))
         return found
 
     def _parts(self, lines: list[str]) -> list[tuple[str, list[str]]]:

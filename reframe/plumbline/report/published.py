@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import statistics
 from dataclasses import dataclass, field
-
-import numpy as np
 
 from plumbline import units
 from plumbline.errors import Fault
@@ -59,7 +59,7 @@ class Table:
 
     @property
     def anchor(self) -> str:
-        return text.slug(self.benchmark, self.metric, str(self.size), self.placement)
+        return _anchor(self.benchmark, self.metric, self.size, self.placement)
 
     @property
     def columns(self) -> list[str]:
@@ -73,11 +73,33 @@ class Table:
             yield [text.cell(cell) for cell in (*cells, *(ours.value for ours in self.ours))]
 
 
+@dataclass
+class _Taken:
+    """The latest values of a figure at one place."""
+
+    unit: str
+    anchor: str
+    values: list[float] = field(default_factory=list)
+
+
+def _about(figure: Figure) -> tuple[str, str, int, str]:
+    """What a figure's table is of."""
+    key = figure.key
+    return figure.first.benchmark, key.metric, key.size, key.placement
+
+
+def _anchor(benchmark: str, metric: str, size: int, placement: str) -> str:
+    return text.slug(benchmark, metric, str(size), placement)
+
+
 class Published:
-    """The published rows, by what they are of."""
+    """The published rows, by what they are of, and the figures that are measured here."""
 
     def __init__(self, references: References):
         self.references = references
+        self._rows_of = functools.cache(self.of)
+        #: By what a table is of; then by system, where and check.
+        self._taken: dict[tuple, dict[tuple, _Taken]] = {}
         self._rows: dict[tuple[str, str], list[Row]] = {}
         for row in references.rows:
             if row.source != SITE and row.kind == "measured" and references.may_decide(row):
@@ -103,37 +125,38 @@ class Published:
                     found.append(row)
         return found
 
-    def tables(self, figures: dict[tuple[str, str], list[Figure]]) -> list[Table]:
-        """A table of each figure that papers print and this site measures.
+    def beside(self, figure: Figure) -> tuple[str, int] | None:
+        """Where the table of a figure stands, and how many rows papers print; none where they
+        print none."""
+        about = _about(figure)
+        rows = self._rows_of(*about)
+        return (_anchor(*about), len(rows)) if rows else None
 
-        :arg figures: (system, check) -> its figures.
-        """
-        groups: dict[tuple, dict[tuple, list[Figure]]] = {}
-        for (system, check), listed in figures.items():
-            for figure in listed:
-                key = figure.key
-                about = (figure.first.benchmark, key.metric, key.size, key.placement)
-                place = (system, text.where(key), check)
-                groups.setdefault(about, {}).setdefault(place, []).append(figure)
-        made = []
-        for about, places in sorted(groups.items()):
-            rows = self.of(*about)
-            if rows:
-                made.append(self._table(about, places, rows))
-        return made
+    def take(self, figure: Figure) -> None:
+        """Has the tables show a figure, if papers print it."""
+        about, key = _about(figure), figure.key
+        if not self._rows_of(*about):
+            return
+        place = (key.system, text.where(key), key.check)
+        taken = self._taken.setdefault(about, {}).setdefault(
+            place, _Taken(figure.first.unit, figure.anchor)
+        )
+        for one in figure.members:
+            taken.values += one.values[-LATEST:].tolist()
 
-    def _table(self, about: tuple, places: dict[tuple, list[Figure]], rows: list[Row]) -> Table:
+    def tables(self) -> list[Table]:
+        """A table of each figure that papers print and that was taken."""
+        return [self._table(about, places) for about, places in sorted(self._taken.items())]
+
+    def _table(self, about: tuple, places: dict[tuple, _Taken]) -> Table:
         benchmark, metric, size, placement = about
         fom = self.references.fom(benchmark, metric)
         better = self.references.rule(fom).better
         table = Table(benchmark, metric, size, placement, fom.unit, better)
-        for (system, where, check), figures in sorted(places.items()):
-            series = [one for figure in figures for one in figure.members]
-            values = np.concatenate([one.values[-LATEST:] for one in series])
-            factor = units.factor(series[0].unit, fom.unit)
-            table.ours.append(Ours(system, where, float(np.median(values)) * factor, len(values),
-                                   check, figures[0].anchor))  # fmt: skip
-        for row in rows:
+        for (system, where, check), taken in sorted(places.items()):
+            value = statistics.median(taken.values) * units.factor(taken.unit, fom.unit)
+            table.ours.append(Ours(system, where, value, len(taken.values), check, taken.anchor))
+        for row in self._rows_of(*about):
             value, _ = row.used(fom.unit)
             cells = self.references.tables.printed[row.id]
             spread = f" ± {cells['spread']}" if cells.get("spread") else ""

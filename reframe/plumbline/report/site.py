@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import io
+import functools
 import json
 import os
 import secrets
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import TextIO
 
 import jinja2
 from jinja2.utils import htmlsafe_json_dumps
@@ -26,13 +27,14 @@ _HERE = Path(__file__).parent
 class Site:
     """The pages of one report while they are written.
 
-    :ivar bytes: of each file written.
+    :ivar pages: how many were written; ``bytes``: of all files.
     """
 
     def __init__(self, folder: Path, **common: object):
         """:arg common: what every template may use."""
         self.folder = folder
-        self.bytes: dict[str, int] = {}
+        self.pages = self.bytes = 0
+        self._folders: set[str] = set()
         self._templates = jinja2.Environment(
             loader=jinja2.FileSystemLoader(_HERE / "templates"),
             autoescape=True,
@@ -44,39 +46,60 @@ class Site:
         names = ("number", "percent", "size", "day", "minute", "check", "slug", "confidence")
         self._templates.filters |= {name: getattr(text, name) for name in names}
         self._templates.globals |= common
+        # The one macro that tables ask a million times for one of a few answers.
+        badge = self._templates.get_template("badge.html.j2").module.badge
+        kept = functools.lru_cache(1 << 10)(badge)
+        self._templates.globals["badge"] = self._templates.filters["badge"] = kept
 
     def page(self, path: str, template: str, **context: object) -> None:
-        """Writes a page.
+        """Writes a page, piece by piece.
 
         :arg path: within the site.
         """
         root = "../" * path.count("/")
-        made = self._templates.get_template(template).render(root=root, path=path, **context)
-        self.file(path, made)
+        made = self._templates.get_template(template).generate(root=root, path=path, **context)
+        with self._opened(path) as file:
+            file.writelines(made)
+        self.pages += 1
 
-    def table(self, path: str, columns: Iterable[str], rows: Iterable[Sequence[str]]) -> None:
+    def macros(self, template: str, root: str) -> object:
+        """The macros of a template, for pages of one folder, to be called."""
+        return self._templates.get_template(template).make_module({"root": root})
+
+    def table(self, path: str, columns: Iterable[str], rows: Iterable[Sequence]) -> None:
         """Writes a CSV file.
 
-        :arg rows: of cells as :func:`plumbline.report.text.cell` makes them.
+        :arg rows: of cells, texts as :func:`plumbline.report.text.cell` makes them.
         """
-        file = io.StringIO()
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(columns)
-        writer.writerows(rows)
-        self.file(path, file.getvalue())
+        with self._opened(path) as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(columns)
+            writer.writerows(rows)
 
-    def file(self, path: str, content: str | bytes) -> None:
-        """Writes a file; what cannot be encoded is a question mark."""
-        if isinstance(content, str):
-            content = content.encode("utf-8", "replace")
-        place = self.folder / path
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_bytes(content)
-        self.bytes[path] = len(content)
+    def file(self, path: str, content: str) -> None:
+        """Writes a file."""
+        with self._opened(path) as file:
+            file.write(content)
 
     def copy(self, path: str, source: Path) -> None:
         """Copies a file, its notices of licence included."""
-        self.file(path, source.read_bytes())
+        self.bytes += shutil.copyfile(source, self._place(path)).stat().st_size
+
+    @contextlib.contextmanager
+    def _opened(self, path: str) -> Iterator[TextIO]:
+        """A file to be written; what cannot be encoded is a question mark."""
+        with self._place(path).open("w", encoding="utf-8", errors="replace", newline="") as file:
+            yield file
+            file.flush()
+            self.bytes += os.fstat(file.fileno()).st_size
+
+    def _place(self, path: str) -> Path:
+        """Where a file comes, in a folder that is there."""
+        folder, _, _ = path.rpartition("/")
+        if folder not in self._folders:
+            (self.folder / folder).mkdir(parents=True, exist_ok=True)
+            self._folders.add(folder)
+        return self.folder / path
 
     def assets(self) -> None:
         """Writes style and scripts, and plotly.js as its Python package brings it."""

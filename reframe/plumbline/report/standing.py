@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import datetime
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from plumbline import inventory, parse
+from plumbline import inventory
 from plumbline.errors import Fault
 from plumbline.history import CaseRow, History, SessionRow
 from plumbline.report import text
@@ -177,11 +178,13 @@ def _of_system(history, system, rows, select, now, stale) -> Standing:
         known = newest.get(_identity(row))
         if known is None or rank > (order[known.session], -known.attempt):
             newest[_identity(row)] = row
-    told = _figures(history, chosen) if newest else {}
-    cases = [
-        of_row(row, *told.get((row.session, row.case, row.attempt), ([], [])))
-        for row in newest.values()
-    ]
+    rows = {(row.session, row.case, row.attempt): row for row in newest.values()}
+    told = {about: of_row(row, [], []) for about, row in rows.items()}
+    chosen = dataclasses.replace(chosen, sessions=tuple({session for session, *_ in rows}))
+    for about, foms, warnings in _figures(history, chosen) if rows else ():
+        if about in rows:
+            told[about] = of_row(rows[about], foms, warnings)
+    cases = list(told.values())
     for case in cases:
         case.late = case.session != latest.session
     since = (latest.end - np.timedelta64(BACK)).astype(datetime.datetime)
@@ -234,17 +237,14 @@ def _identity(row: CaseRow) -> tuple:
     return row.system, row.partition, row.environment, row.check, row.node
 
 
-def _figures(history: History, chosen: Selection) -> dict[tuple, tuple[list[dict], list[dict]]]:
-    """The figures and the warnings of each case by session, case and attempt, from the records."""
-    if not history.source.is_file():
-        return {
-            (fields["session"], fields["case"], fields["attempt"]): (
-                fields["foms"],
-                fields["warnings"],
-            )
-            for fields in history.records(chosen)
-        }
-    return {case: (foms, []) for case, foms in _from_series(history, chosen).items()}
+def _figures(history: History, chosen: Selection) -> Iterator[tuple[tuple, list, list]]:
+    """Session, case and attempt of each case, its figures and its warnings, from the records."""
+    if history.source.is_file():
+        yield from ((about, foms, []) for about, foms in _from_series(history, chosen).items())
+        return
+    for fields in history.records(chosen):
+        about = (fields["session"], fields["case"], fields["attempt"])
+        yield about, fields["foms"], fields["warnings"]
 
 
 def _from_series(history: History, chosen: Selection) -> dict[tuple, list[dict]]:
@@ -327,8 +327,7 @@ def _finding(fom: dict) -> Finding:
         bound = fom["lower"] if low else fom["upper"]
         away = 0.0 if bound is None else (value - bound if low else bound - value)
         distance = away / abs(bound) if bound else 0.0
-    figure = parse.Figure(fom["metric"], fom["size"], fom["at"])
-    name = " · ".join(filter(None, (figure.metric, text.size(figure.size), figure.at)))
+    name = text.figure(fom["metric"], fom["size"], fom["at"])
     return Finding(name, value, fom["unit"], fom["verdict"], bound, distance,
                    fom["reference"] or "", fom["waiver"] or "", _about(fom))  # fmt: skip
 

@@ -7,11 +7,13 @@ import hashlib
 import math
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Sequence
 
 import numpy as np
 
 from plumbline.series import Key
+
+# Names and bounds repeat from row to row and from page to page: how they are written is kept.
 
 #: Characters that show nothing or turn the text around them: they have no place on a page.
 _UNSEEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
@@ -19,14 +21,18 @@ _UNSEEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 
 def clean(text: str) -> str:
     """A text without characters that cannot be seen; each shows as a replacement character."""
-    if text.isascii() and text.isprintable():
-        return text
+    return text if text.isascii() and text.isprintable() else _cleaned(text)
+
+
+@functools.lru_cache(1 << 12)
+def _cleaned(text: str) -> str:
     return "".join(
         char if char in "\n\t" or unicodedata.category(char) not in _UNSEEN else "\ufffd"
         for char in text
     )
 
 
+@functools.lru_cache(1 << 14)
 def slug(*names: str) -> str:
     """A file name, or an anchor, that is made of names: readable, and of no other names."""
     plain = re.sub(r"[^a-z0-9]+", "-", " ".join(names).lower()).strip("-")[:60].rstrip("-")
@@ -34,6 +40,7 @@ def slug(*names: str) -> str:
     return f"{plain}-{mark}" if plain else f"p-{mark}"
 
 
+@functools.lru_cache(1 << 14)
 def number(value: float | None) -> str:
     """A number with five digits that count, without an exponent where it can be read without."""
     if value is None or not math.isfinite(value):
@@ -82,15 +89,16 @@ def minute(time: np.datetime64) -> str:
     return str(time.astype("datetime64[m]")).replace("T", " ")
 
 
+@functools.lru_cache(1 << 14)
 def check(name: str) -> str:
     """A check's name for people: its parameters without the per cent signs, its placement left
     to the column that has it."""
     return re.sub(r" %placement=\S+", "", name).replace(" %", " ")
 
 
-def figure(key: Key) -> str:
-    """A figure of merit's name for people."""
-    return " · ".join(filter(None, (key.metric, size(key.size), key.at)))
+def figure(metric: str, count: int | None, at: str) -> str:
+    """A figure of merit's name for people, of its metric, size and place."""
+    return " · ".join(filter(None, (metric, size(count), at)))
 
 
 def where(key: Key) -> str:
@@ -107,31 +115,31 @@ def cell(content: object) -> str:
 
 @functools.lru_cache(1 << 14)
 def name_cell(content: str) -> str:
-    """A CSV cell of a text. Kept, for names repeat from row to row."""
+    """A CSV cell of a text."""
     text = clean(content)
     return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
 
 
-def number_cells(values: np.ndarray) -> Iterator[str]:
+def number_cells(values: np.ndarray) -> list[float | None]:
     """CSV cells of numbers; what is no number is empty."""
-    return ("" if math.isinf(v) or v != v else repr(v) for v in values.tolist())
+    return np.where(np.isfinite(values), values, None).tolist()
 
 
-def spark(values: np.ndarray, marks: tuple[int, ...] = (), width: int = 132, height: int = 28):
+def spark(values: Sequence[float], marks: tuple[int, ...] = (), width: int = 132, height: int = 28):
     """The points of a small line chart: a path of SVG, and the places of the marked values.
 
     :arg values: oldest first, finite.
     :arg marks: indices of values to mark.
     """
     count = len(values)
-    low, high = float(np.min(values)), float(np.max(values))
+    low, high = min(values), max(values)
     span = high - low
     pad = 3
 
     def place(index: int) -> tuple[float, float]:
         x = pad + (width - 2 * pad) * (index / (count - 1) if count > 1 else 1.0)
         # What never varied is a line in the middle.
-        share = (float(values[index]) - low) / span if span else 0.5
+        share = (values[index] - low) / span if span else 0.5
         y = height - pad - (height - 2 * pad) * share
         return round(x, 1), round(y, 1)
 
