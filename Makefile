@@ -16,6 +16,7 @@ VENV := .venv
 # The tests of a file stay together: they share what is slow to bring up.
 TWO := -n 2 --dist loadfile
 BIN := $(VENV)/bin
+BENCH := cd tests && ../$(BIN)/python -m bench
 
 .PHONY: run build test test-cluster test-all packages cluster-packages lint docs golden inventories lock bench detection setup
 
@@ -49,6 +50,7 @@ cluster-packages: setup
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-cache --no-logo
 	$(BIN)/plumbline lint
 
 # What is looked at in review before it is taken: job scripts, and the page of what is asserted.
@@ -60,24 +62,24 @@ inventories: setup
 	@ACCEPT_GOLDEN=1 $(BIN)/python -m pytest -q $(TWO) --dist load tests/test_inventories.py $(ARGS)
 
 docs: setup
-	$(BIN)/python -m plumbline.pages docs
-	$(BIN)/python -m plumbline.power docs/power.md
+	$(BIN)/python docs/_tools/pages.py docs
+	$(BIN)/python docs/_tools/power.py docs/power.md
 	$(BIN)/sphinx-build -nW --keep-going -q -b html docs docs/_site
 
 lock: setup
 	@$(BIN)/plumbline lock --page docs/environments.md $(ARGS)
 
 bench: setup
-	@$(BIN)/python tests/bench.py $(ARGS)
-	@$(BIN)/python tests/bench_history.py $(ARGS)
-	@$(BIN)/python tests/bench_report.py $(filter --write,$(ARGS))
-	@$(BIN)/python tests/bench_fuzz.py $(filter --write,$(ARGS))
+	@$(BENCH).harness $(ARGS)
+	@$(BENCH).history $(ARGS)
+	@$(BENCH).report $(ARGS)
+	@$(BENCH).fuzz $(ARGS)
 	@PLUMBLINE_KILLS=100 $(BIN)/python -m pytest -q -s tests/test_kill.py
 
 detection: setup
-	@$(BIN)/python tests/bench_detection.py --write
-	@$(BIN)/python tests/bench_compare.py docs/compare-power.md
-	@$(BIN)/python tests/bench_screen.py --write
+	@$(BENCH).detection --write
+	@$(BENCH).compare --write
+	@$(BENCH).screen --write
 
 setup: $(VENV)/complete
 	@$(BIN)/plumbline setup

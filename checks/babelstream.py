@@ -3,7 +3,7 @@
 import math
 
 import reframe as rfm
-from plumbline.check import Benchmark, Figure
+from plumbline.check.benchmark import Benchmark, Figure
 from plumbline.parse import Fom, Output, ParseError
 
 KERNELS = ["copy", "mul", "add", "triad", "dot"]

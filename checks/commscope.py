@@ -3,7 +3,7 @@
 import os
 
 import reframe as rfm
-from plumbline.check import Benchmark, Figure
+from plumbline.check.benchmark import Benchmark, Figure
 from plumbline.parse import Fom, Output, ParseError
 
 #: Logarithms of the sizes that stand for a latency and a bandwidth: the smallest that the GPU

@@ -3,7 +3,7 @@
 import shlex
 
 import reframe as rfm
-from plumbline.check import Benchmark, Figure
+from plumbline.check.benchmark import Benchmark, Figure
 
 
 @rfm.simple_test

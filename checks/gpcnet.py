@@ -5,10 +5,10 @@ import statistics
 from collections.abc import Iterator
 
 import reframe as rfm
-from plumbline.check import Benchmark, Figure
-from plumbline.parameters import NONE, of_scale, published_scales, variants
+from plumbline.check.benchmark import Benchmark, Figure
+from plumbline.check.parameters import NONE, of_scale, published_scales, variants
+from plumbline.check.states import SUSPICIOUS, Notice
 from plumbline.parse import Output, ParseError
-from plumbline.states import SUSPICIOUS, Notice
 
 #: Bytes of the bandwidth tests' messages, unless the environment's program was built for others
 #: (``extras.gpcnet_message_size``).

@@ -7,11 +7,12 @@ import subprocess
 from pathlib import Path
 
 import reframe as rfm
-from plumbline import load, outputs, sizing
-from plumbline.check import Benchmark, Figure
-from plumbline.parameters import references
-from plumbline.parse import Output, ParseError
+from plumbline.check import sizing
+from plumbline.check.benchmark import Benchmark, Figure
+from plumbline.check.parameters import references
+from plumbline.parse import Output, ParseError, outputs
 from plumbline.parse.hpcc import KEYS
+from plumbline.site import load
 
 #: Seconds that a run may take where nothing else says it.
 SAMPLE_SECONDS = 600

@@ -1,8 +1,8 @@
 """Intel MPI Benchmarks: point-to-point and collective MPI over message sizes."""
 
 import reframe as rfm
-from plumbline.check import Benchmark, Figure
-from plumbline.pairs import NodePairs
+from plumbline.check.benchmark import Benchmark, Figure
+from plumbline.check.node_pairs import NodePairs
 
 #: Reductions work on 4-byte floats.
 REDUCTIONS = {"Allreduce", "Reduce", "Reduce_scatter", "Reduce_scatter_block"}

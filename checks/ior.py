@@ -1,8 +1,8 @@
 """IOR: bandwidth of a file system for one process, many, and at the published scales."""
 
 import reframe as rfm
-from plumbline.check import Benchmark, Figure
-from plumbline.parameters import NONE, file_systems, of_scale, published_scales
+from plumbline.check.benchmark import Benchmark, Figure
+from plumbline.check.parameters import NONE, file_systems, of_scale, published_scales
 from plumbline.parse import Fom, Output, ParseError
 
 GIB = 2**30

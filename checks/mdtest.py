@@ -3,8 +3,8 @@
 import dataclasses
 
 import reframe as rfm
-from plumbline.check import Benchmark, Figure
-from plumbline.parameters import file_systems
+from plumbline.check.benchmark import Benchmark, Figure
+from plumbline.check.parameters import file_systems
 from plumbline.parse import Output, ParseError
 from reframe.utility import typecheck as typ
 

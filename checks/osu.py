@@ -1,9 +1,9 @@
 """OSU Micro-Benchmarks: latency, bandwidth and collectives of MPI, of CPUs and of GPUs."""
 
 import reframe as rfm
-from plumbline.check import Benchmark, Figure
-from plumbline.pairs import NodePairs
-from plumbline.parameters import (
+from plumbline.check.benchmark import Benchmark, Figure
+from plumbline.check.node_pairs import NodePairs
+from plumbline.check.parameters import (
     NONE,
     gpu_variants,
     of_scale,

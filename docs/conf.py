@@ -2,11 +2,11 @@
 
 project = "Plumbline"
 extensions = ["myst_parser", "sphinx_click"]
-exclude_patterns = ["_site"]
+exclude_patterns = ["_site", "_tools"]
 
 html_theme = "furo"
 html_title = "Plumbline"
-html_favicon = "../reframe/plumbline/report/static/mark.svg"
+html_favicon = "../reframe/plumbline/output/report/static/mark.svg"
 html_copy_source = False
 html_show_copyright = html_show_sphinx = False
 # The pages stand on a machine without a network as well.

@@ -5,8 +5,8 @@ Plain ``reframe -c checks/ -r`` works with it after ``. ./env.sh``.
 
 import sys
 
-from plumbline import session
-from plumbline.errors import Fault
+from plumbline.core.errors import Fault
+from plumbline.session import session
 
 try:
     site_configuration = session.configure(sys.argv)

@@ -22,8 +22,8 @@ from pathlib import Path
 import jsonschema
 import pytest
 import yaml
-from plumbline.provider import FEATURES
-from plumbline.scratch import has_direct_io
+from plumbline.check.scratch import has_direct_io
+from plumbline.software.providers import FEATURES
 
 ROOT = Path(__file__).resolve().parents[1]
 BIN = Path(sys.executable).parent

@@ -7,9 +7,11 @@ import fnmatch
 import re
 from collections import Counter, defaultdict
 
-from plumbline import paths, survey, weak
-from plumbline.reference import References
-from plumbline.table import Row
+from plumbline.core import paths
+from plumbline.reference.lookup import References
+from plumbline.reference.tables import Row
+from plumbline.session import plan
+from plumbline.site import weak
 
 #: The programs whose every printed value is asserted, or is listed with the reason.
 PROGRAMS = ("osu", "babelstream", "ior", "mdtest", "commscope", "gpcnet")
@@ -61,7 +63,7 @@ def cases(system: str, *options: str, **env: str) -> Counter:
 
     :arg options: of ReFrame; without, those that a plain run would run are counted.
     """
-    said = survey.reframe(["-c", str(paths.CHECKS), "-lC", *options], system, **env)
+    said = plan.reframe(["-c", str(paths.CHECKS), "-lC", *options], system, **env)
     return Counter(map(benchmark_of, re.findall(r"^- (\w+) .*@\w", said, re.M)))
 
 

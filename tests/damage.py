@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 from plumbline import parse
+from plumbline.core.units import factor
 from plumbline.parse import Output, ParseError
-from plumbline.table import read_foms
-from plumbline.units import factor
+from plumbline.reference.tables import read_foms
 
 CAPTURES = Path(__file__).with_name("captures")
 FOMS = read_foms(Path(__file__).parents[1] / "reference" / "foms.yaml")

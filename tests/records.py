@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 
 from conftest import valid
-from plumbline import record
+from plumbline.check import record
 
 
 def figure(value: float, **fields: object) -> dict:

@@ -15,9 +15,9 @@ import demo_history
 import pytest
 import records
 from conftest import valid
-from plumbline import report
 from plumbline.history import History
-from plumbline.series import Selection
+from plumbline.history.series import Selection
+from plumbline.output import report
 
 UTC = datetime.timezone.utc
 NIGHTS = 45

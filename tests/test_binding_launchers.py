@@ -12,9 +12,9 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plumbline import binding, launchers
-from plumbline.binding import Binding, BindingError, bind
-from plumbline.placement import (
+from plumbline.placement import binding
+from plumbline.placement.binding import Binding, BindingError, bind
+from plumbline.placement.placement import (
     PLACEMENTS,
     Layout,
     PlacementError,
@@ -24,6 +24,7 @@ from plumbline.placement import (
     cpus_of_mask,
     lay_out,
 )
+from plumbline.site import launchers
 from reframe.core.backends import getlauncher
 from reframe.core.launchers import JobLauncher
 from reframe.core.schedulers import Job

@@ -14,13 +14,13 @@ from types import SimpleNamespace
 import junitparser
 import numpy as np
 import pytest
-from bench_compare import Family, Noise, alone, family, gaussian, lognormal, outliers
+from bench.compare import Family, Noise, alone, family, gaussian, lognormal, outliers
 from click.testing import CliRunner, Result
 from conftest import ROOT
-from plumbline import compare
+from plumbline.analysis import compare
+from plumbline.analysis.compare import formats, hostfacts, judge, sides
 from plumbline.cli import main
-from plumbline.compare import formats, hostfacts, judge, sides
-from plumbline.errors import Fault
+from plumbline.core.errors import Fault
 from records import case, figure, plan
 
 NOISE = 0.002

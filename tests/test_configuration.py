@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 import reframe
 from conftest import CHECKS, Testbed, refused
-from plumbline import configuration, devices, placement
-from plumbline.errors import Fault
+from plumbline.core.errors import Fault
+from plumbline.placement import devices, placement
+from plumbline.site import configuration
 
 
 @pytest.mark.parametrize(

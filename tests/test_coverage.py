@@ -10,7 +10,9 @@ import coverage_page
 import facility
 import pytest
 from coverage_page import CURRENT, PROGRAMS, WITHOUT
-from plumbline import paths, provider, survey
+from plumbline.core import paths
+from plumbline.session import plan
+from plumbline.software import providers
 
 PAGE = paths.ROOT / "docs" / "coverage.md"
 GOLDEN = Path(__file__).with_name("golden")
@@ -36,7 +38,7 @@ def test_each_program_has_a_case(system: str):
 def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The environment of a machine where the six programs are on PATH."""
     folder = tmp_path_factory.mktemp("programs")
-    for program in provider.FEATURES:
+    for program in providers.FEATURES:
         if (facility.BIN / program).exists() and not program.startswith(("cuda", "hip")):
             (folder / program).symlink_to(facility.BIN / program)
     return {"PATH": f"{folder}:{os.environ['PATH']}", "PLUMBLINE_SCRATCH": str(folder)}
@@ -49,7 +51,7 @@ def test_each_program_that_is_built_here_has_a_case(built: dict[str, str]):
 
 def test_what_does_not_run_here_says_why(built: dict[str, str]):
     arguments = ["-n", "^(gpcnet|commscope)"]
-    found = survey.surveyed("local", [str(paths.CHECKS)], arguments, **built)
+    found = plan.surveyed("local", [str(paths.CHECKS)], arguments, **built)
     reasons = {coverage_page.benchmark_of(case.case): case.reason for case in found}
     assert "2 nodes" in reasons["gpcnet"]
     assert WITHOUT == {("local", "gpcnet"): "needs two nodes"}

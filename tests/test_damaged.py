@@ -15,9 +15,11 @@ from pathlib import Path
 import pytest
 import records
 from conftest import Testbed, refused
-from plumbline import leftovers, nightly, record, refusals
-from plumbline.errors import Fault
+from plumbline.check import record
+from plumbline.core.errors import Fault
 from plumbline.history import History, index
+from plumbline.operate import nightly
+from plumbline.session import preflight, recovery
 from test_baseline import remember
 from test_history import NIGHT, line, own_cache, results, run, store, values_of  # noqa: F401
 
@@ -268,8 +270,8 @@ def test_a_name_that_stands_twice_in_a_line_is_one_value(results: Path):  # noqa
 @pytest.mark.parametrize("extras", ["by=M\udcfcller", "by=a\0", "by=\x1b[31m", "b\ny=x"])
 def test_extras_that_cannot_be_stored_are_refused(extras: str):
     with pytest.raises(Fault, match="--session-extras"):
-        refusals.extras(["reframe", "-r", f"--session-extras={extras}"])
-    assert refusals.extras(["--session-extras=by=Müller"]) == {"by": "Müller"}
+        preflight.extras(["reframe", "-r", f"--session-extras={extras}"])
+    assert preflight.extras(["--session-extras=by=Müller"]) == {"by": "Müller"}
 
 
 @pytest.mark.holds("environment")
@@ -288,7 +290,7 @@ def test_a_killed_session_with_a_damaged_record_is_settled(results: Path):  # no
     folder = store(results, line(), '{"half":\n', plan=2)
     (folder / "running").touch()
     told: list[str] = []
-    leftovers.settle(results, "cancel", told.append)
+    recovery.settle(results, "cancel", told.append)
     assert any(f"{folder / 'records.jsonl'}:2: " in said for said in told)
     assert json.loads((folder / "end.json").read_text())["code"] == 2
     kept = [f["result"] for f in record.read(folder / "records.jsonl", told.append)]
@@ -296,7 +298,7 @@ def test_a_killed_session_with_a_damaged_record_is_settled(results: Path):  # no
 
 
 def test_the_docs_have_the_schema_of_a_record():
-    """`python -m plumbline.record > docs/record.schema.json` renews it."""
+    """`python -m plumbline.check.record > docs/record.schema.json` renews it."""
     path = Path(__file__).parents[1] / "docs" / "record.schema.json"
     assert json.loads(path.read_text()) == record.schema()
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from plumbline import devices
-from plumbline.placement import Topology, lay_out
+from plumbline.placement import devices
+from plumbline.placement.placement import Topology, lay_out
 
 #: nvidia-smi's answer to the query, of two GPUs.
 SAID = """\

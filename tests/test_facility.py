@@ -17,8 +17,9 @@ import coverage_page
 import foreign
 import pytest
 from foreign import Session
-from plumbline import paths, reference
+from plumbline.core import paths
 from plumbline.parse import Figure
+from plumbline.reference import lookup
 from reframe.utility import nodelist_abbrev
 
 COVERAGE = foreign.ROOT / "docs" / "coverage.md"
@@ -85,8 +86,8 @@ class Asserted:
         return bound + step * (1 if beyond != lower else -1)
 
 
-def references() -> reference.References:
-    return reference.loaded(paths.ROOT / "reference")
+def references() -> lookup.References:
+    return lookup.loaded(paths.ROOT / "reference")
 
 
 def asserted(records: list[dict]) -> Iterator[Asserted]:

@@ -12,18 +12,20 @@ import subprocess
 import sys
 from pathlib import Path
 
-import bench_history
 import duckdb
 import numpy as np
 import pytest
 import records
+from bench import history as bench_history
 from click.testing import CliRunner
 from conftest import BIN, valid
-from plumbline import history, paths, record
+from plumbline import history
+from plumbline.check import record
 from plumbline.cli import main
-from plumbline.errors import Fault
+from plumbline.core import paths
+from plumbline.core.errors import Fault
 from plumbline.history import History, index
-from plumbline.series import Selection, moment
+from plumbline.history.series import Selection, moment
 
 NIGHT = "20261101T010000Z-000001"
 

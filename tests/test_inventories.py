@@ -10,13 +10,16 @@ from pathlib import Path
 
 import foreign
 import pytest
-from plumbline import inventory, paths, reference, survey
-from plumbline.errors import Fault
+from plumbline.core import paths
+from plumbline.core.errors import Fault
+from plumbline.reference import lookup
+from plumbline.session import plan
+from plumbline.site import inventory
 
 SHIPPED = foreign.ROOT / "systems" / "inventory"
 
 
-def surveyed(system: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[survey.Case]:
+def surveyed(system: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[plan.Case]:
     """All cases of a system at the simulated facility, by a dry run."""
     foreign.prepare(system, folder)
     env = foreign.variables(system, folder)
@@ -24,13 +27,13 @@ def surveyed(system: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> list
         monkeypatch.delenv(name)
     for name, value in env.items():
         monkeypatch.setenv(name, value)
-    return survey.surveyed(system, [str(paths.CHECKS)], [*survey.FULL])
+    return plan.surveyed(system, [str(paths.CHECKS)], [*plan.FULL])
 
 
 @pytest.mark.parametrize("system", foreign.SYSTEMS)
 def test_shipped_inventory(system: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     accept = os.environ.get("ACCEPT_GOLDEN")
-    references = reference.loaded(foreign.ROOT / "reference")
+    references = lookup.loaded(foreign.ROOT / "reference")
     try:
         text = inventory.of_cases(surveyed(system, tmp_path, monkeypatch), references).text()
     except Fault as err:

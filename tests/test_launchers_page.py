@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import test_binding_launchers as by_hand
 import yaml
-from plumbline import binding
+from plumbline.placement import binding
 from reframe.core.backends import getlauncher
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -11,7 +11,8 @@ from types import SimpleNamespace
 import junitparser
 import pytest
 import records
-from plumbline import export, session
+from plumbline.output import export
+from plumbline.session import session
 from reframe.core import config
 
 #: What four times as much may take at most, as a multiple: its square would be 16.

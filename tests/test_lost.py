@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from plumbline import lost, slurm_jobs
+from plumbline.site import lost, slurm_jobs
 from reframe.core.launchers.local import LocalLauncher
 from reframe.core.schedulers import Job
 from reframe.core.schedulers.lsf import LsfJobScheduler

@@ -9,9 +9,9 @@ from types import SimpleNamespace
 
 import pytest
 from plumbline import parse
-from plumbline.binding import BindingMismatch, Seen, prove
-from plumbline.check import Benchmark
+from plumbline.check.benchmark import Benchmark
 from plumbline.parse import Figure, Fom, ParseError
+from plumbline.placement.binding import BindingMismatch, Seen, prove
 from reframe.core.exceptions import SanityError
 from test_facility_faults import only, session
 

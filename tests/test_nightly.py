@@ -21,8 +21,8 @@ import pytest
 import yaml
 from conftest import ROOT, Done, Testbed, records_of
 from halfway import FILLING, PINGPONG, filling_disk_, halfway  # noqa: F401 - fixture
-from plumbline import nightly
-from plumbline.errors import Fault
+from plumbline.core.errors import Fault
+from plumbline.operate import nightly
 from test_waivers import FAR, FIO, NEAR, refer
 
 #: A night without the inventory's rules, of one quick case.
@@ -249,7 +249,7 @@ def test_what_has_run_is_judged_though_the_budget_is_spent(testbed: Testbed):
     hook.write_text(
         "import sys\n"
         "if sys.argv[:1] and 'plumbline' in sys.argv[0]:\n"
-        "    import plumbline.session as session\n"
+        "    import plumbline.session.session as session\n"
         "    exits = session.Session.on_task_exit\n"
         "    def on_task_exit(self, task):\n"
         "        exits(self, task)\n"

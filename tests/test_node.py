@@ -10,11 +10,19 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from plumbline import binding, configuration
-from plumbline.binding import BindingMismatch, Node, Told, TopologyMismatch, confirm, nodes
-from plumbline.placement import cpus_of_list
+from plumbline.placement import binding
+from plumbline.placement.binding import (
+    BindingMismatch,
+    Node,
+    Told,
+    TopologyMismatch,
+    confirm,
+    nodes,
+)
+from plumbline.placement.placement import cpus_of_list
+from plumbline.site import configuration
 
-TASK = Path(binding.__file__).parents[1] / "task.sh"
+TASK = binding.WRAPPER
 
 
 def masks(*lists: str) -> list[str]:

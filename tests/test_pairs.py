@@ -17,9 +17,12 @@ import foreign
 import pytest
 import yaml
 from conftest import COLUMNS, MPICH, ROOT
-from plumbline import binding, parse, samples, screen
-from plumbline.binding import BindingError, BindingMismatch, OnPair, Seen
-from plumbline.placement import Layout, Topology, feature, fits_one_node, lay_out
+from plumbline import parse
+from plumbline.analysis import screen
+from plumbline.check import samples
+from plumbline.placement import binding
+from plumbline.placement.binding import BindingError, BindingMismatch, OnPair, Seen
+from plumbline.placement.placement import Layout, Topology, feature, fits_one_node, lay_out
 
 NODES = ["nid001000", "nid001001", "nid001002", "nid001003"]
 
@@ -369,7 +372,7 @@ class {name}(NodePairs):
 """
 
 HEAD = """import reframe as rfm
-from plumbline.pairs import NodePairs
+from plumbline.check.node_pairs import NodePairs
 from plumbline.parse import Figure
 """
 

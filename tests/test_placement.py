@@ -8,8 +8,9 @@ from collections.abc import Iterable
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from plumbline import configuration, paths, placement
-from plumbline.placement import (
+from plumbline.core import paths
+from plumbline.placement import placement
+from plumbline.placement.placement import (
     Layout,
     PlacementError,
     Topology,
@@ -17,6 +18,7 @@ from plumbline.placement import (
     cpus_of_mask,
     lay_out,
 )
+from plumbline.site import configuration
 
 
 def mask(*cpus: int) -> str:

@@ -15,17 +15,18 @@ from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
 
-import bench_history
-import bench_report
 import demo_history
 import numpy as np
 import pytest
+from bench import history as bench_history
+from bench import report as bench_report
 from click.testing import CliRunner
-from plumbline import cli, history, report
-from plumbline.errors import Fault
+from plumbline import cli, history
+from plumbline.core.errors import Fault
 from plumbline.history import History
-from plumbline.report import figures, findings, site, standing, text
-from plumbline.series import Key, Selection, Series
+from plumbline.history.series import Key, Selection, Series
+from plumbline.output import report
+from plumbline.output.report import figures, findings, site, standing, text
 from reports import (  # noqa: F401 - fixtures
     NOW,
     SLOW,
@@ -550,8 +551,9 @@ def test_checks_are_read_in_pieces_as_they_are_at_once(demo, monkeypatch):
 _PEAK = """
 import sys
 from pathlib import Path
-from plumbline import history, report
-from plumbline.series import Selection
+from plumbline import history
+from plumbline.output import report
+from plumbline.history.series import Selection
 
 def peak():
     return int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0])

@@ -14,10 +14,10 @@ import pytest
 from conftest import ROOT
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from plumbline import samples
-from plumbline.binding import Binding
-from plumbline.placement import Core, Layout, Task
-from plumbline.samples import End, SampleError
+from plumbline.check import samples
+from plumbline.check.samples import End, SampleError
+from plumbline.placement.binding import Binding
+from plumbline.placement.placement import Core, Layout, Task
 
 #: Takes its options, tells of them, and starts the tasks.
 LAUNCHER = """\

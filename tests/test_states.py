@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 import records
 from conftest import CHECKS, ROOT, STANDINS, Done, Testbed
-from plumbline import closing, paths, record, states
-from plumbline.errors import Fault
+from plumbline.check import record, states
+from plumbline.core import paths
+from plumbline.core.errors import Fault
+from plumbline.session import summary
 
 PINGPONG = ["-n", "imb_p2p.*PingPong", "-S", "num_warmups=1", "-S", "num_samples=5"]
 OUTPUTS = STANDINS / "outputs"
@@ -255,7 +257,7 @@ def test_the_closing_table_lists_some_warnings_of_a_state_and_counts_the_rest() 
         )
 
     many = [fields(states.UNSTABLE, number) for number in range(13)]
-    lines = closing.table([*many, fields(states.SUSPICIOUS, 0)], 14).splitlines()
+    lines = summary.table([*many, fields(states.SUSPICIOUS, 0)], 14).splitlines()
     unstable = [line for line in lines if line.startswith("unstable: ")]
     assert sum("[some-code]" in line for line in unstable) == 10
     assert unstable[-1].startswith("unstable: 3 more")

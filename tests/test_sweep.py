@@ -18,10 +18,14 @@ import pytest
 import records
 from conftest import BIN, CHECKS, ROOT, Testbed, records_of, refused, stop
 from login_node import LoginNode
-from plumbline import configuration, paths, session, slurm, survey, sweep
 from plumbline.cli.sweep import _expanded
-from plumbline.errors import Fault
-from plumbline.sweep import nodes
+from plumbline.core import paths
+from plumbline.core.errors import Fault
+from plumbline.operate import sweep
+from plumbline.operate.sweep import nodes
+from plumbline.session import session
+from plumbline.session.plan import reframe, surveyed
+from plumbline.site import configuration, slurm
 from reframe.core.warnings import ReframeDeprecationWarning, suppress_deprecations
 
 #: The whole set of each node's session in these tests.
@@ -217,8 +221,8 @@ def test_the_set_on_a_node_needs_no_other_node(testbed: Testbed, monkeypatch):
         "on-socket", "off-node", "full-node"]})  # fmt: skip
     for name, value in testbed.env.items():
         monkeypatch.setenv(name, value)
-    every = {case.case for case in survey.surveyed(testbed.name, [str(CHECKS)], [])}
-    on_node = survey.surveyed(
+    every = {case.case for case in surveyed(testbed.name, [str(CHECKS)], [])}
+    on_node = surveyed(
         testbed.name, [str(CHECKS)], [], **{configuration.ON_NODE: f"{testbed.name}:node"}
     )
     assert {case.case for case in on_node} == {
@@ -311,7 +315,7 @@ def test_a_session_that_lacks_a_case_is_told(tmp_path: Path, monkeypatch):
 def test_two_at_once_are_refused(tmp_path: Path, monkeypatch):
     """Of one sweep."""
     made = swept(tmp_path, monkeypatch, n1=("", ""))
-    code = "import sys, time; from plumbline import sweep; from pathlib import Path\n" \
+    code = "import sys, time; from plumbline.operate import sweep; from pathlib import Path\n" \
            "s = sweep.Sweep.read(Path(sys.argv[1])); l = s.locked(); print('held', flush=True)\n" \
            "time.sleep(60)"  # fmt: skip
     other = subprocess.Popen([sys.executable, "-c", code, made.folder], stdout=subprocess.PIPE)
@@ -335,7 +339,7 @@ def test_the_jobs_script_quotes_what_it_is_told(testbed: Testbed, tmp_path: Path
     made = sweep.Sweep("20261122T000000Z-000000", testbed.name, "node", ["$(touch y); 'z"], "",
                        2, [], 60, ["n1"], {}, now=["n1"])  # fmt: skip
     made.write()
-    survey.reframe(
+    reframe(
         ["-c", str(sweep.CHECK), "--dry-run", "--keep-stage-files"], testbed.name,
         **{configuration.SWEEP: str(made.folder), "PLUMBLINE_RESULTS": str(tmp_path)},
     )  # fmt: skip

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from nights import Plan
-from plumbline import stats, trend
+from plumbline.analysis import stats, trend
+from plumbline.analysis.trend import following, table, watch
+from plumbline.analysis.trend.episode import Episode
 from plumbline.cli.trend import trend as command
-from plumbline.errors import Fault
-from plumbline.series import Key, Series
-from plumbline.trend import following, table, watch
-from plumbline.trend.episode import Episode
+from plumbline.core.errors import Fault
+from plumbline.history.series import Key, Series
 from scipy import stats as distributions
 
 #: Seeds that no rule was tuned to.

@@ -15,7 +15,7 @@ import sys
 import click
 
 from plumbline.cli.common import warn
-from plumbline.errors import Fault
+from plumbline.core.errors import Fault
 
 
 class _Group(click.Group):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from plumbline.cli.common import echo, named, warn
-from plumbline.errors import Fault
+from plumbline.core.errors import Fault
 
 
 @click.command()
@@ -15,8 +15,8 @@ def bom(name: str):
 
     As CycloneDX JSON; of what is built, or else of the lock that is kept beside the manifest.
     """
-    from plumbline import bom as bill
-    from plumbline import build as builder
+    from plumbline.software import bom as bill
+    from plumbline.software import build as builder
 
     environments = named((name,))
     if len(environments) != 1:

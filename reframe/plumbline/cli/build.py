@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from plumbline.cli.common import named, say, warn
-from plumbline.errors import Fault
+from plumbline.core.errors import Fault
 
 
 @click.command()
@@ -18,8 +18,8 @@ def build(jobs: int | None, names: tuple[str, ...]):
     without a SYSTEM only that is done. What is built is left alone. A run never builds: checks are
     skipped where this was not done.
     """
-    from plumbline import build as builder
-    from plumbline import spack
+    from plumbline.software import build as builder
+    from plumbline.software import spack
 
     if not names:
         with spack.locked(say):

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import click
 
-from plumbline.errors import Fault
-from plumbline.words import shown
+from plumbline.core.errors import Fault
+from plumbline.core.text import shown
 
 system_option = click.option(
     "--system", metavar="NAME", help="The system; by host name if not given."
@@ -28,7 +28,7 @@ output_option = click.option(
 
 
 class _Moment(click.ParamType):
-    """A date or time of the history, as :func:`plumbline.series.moment` reads it."""
+    """A date or time of the history, as :func:`plumbline.history.series.moment` reads it."""
 
     name = "time"
 
@@ -36,7 +36,7 @@ class _Moment(click.ParamType):
         self.end = end
 
     def convert(self, value, param, ctx):
-        from plumbline.series import moment
+        from plumbline.history.series import moment
 
         try:
             return moment(value, self.end) if isinstance(value, str) else value
@@ -57,12 +57,12 @@ class _Pair(click.ParamType):
 
 
 class Span(click.ParamType):
-    """A length of time, as :func:`plumbline.series.span` reads it."""
+    """A length of time, as :func:`plumbline.history.series.span` reads it."""
 
     name = "time"
 
     def convert(self, value, param, ctx):
-        from plumbline.series import span
+        from plumbline.history.series import span
 
         try:
             return span(value) if isinstance(value, str) else value
@@ -151,7 +151,7 @@ def _selecting(names: Iterable[str], where: Callable) -> Callable:
     def decorate(command: Callable) -> Callable:
         @functools.wraps(command)
         def selecting(*args, source, **options):
-            from plumbline.series import Selection
+            from plumbline.history.series import Selection
 
             if source is not None and not source.exists():
                 raise Fault(f"{source}: no such folder of results, and no such CSV file")
@@ -167,7 +167,7 @@ def _selecting(names: Iterable[str], where: Callable) -> Callable:
 
 
 #: Options that say which part of the history a command looks at; it gets them as ``select``, a
-#: :class:`plumbline.series.Selection`, and ``source``, a path that is there, or ``None``.
+#: :class:`plumbline.history.series.Selection`, and ``source``, a path that is there, or ``None``.
 selection_options = _selecting(tuple(_SELECTION), _SOURCE)
 
 #: The same, of whole sessions only.
@@ -215,7 +215,7 @@ def write(text: str, output: Path | None) -> None:
 
 def named(names: tuple[str, ...]) -> list:
     """The Spack environments that a command line names, each once; all of them without a name."""
-    from plumbline import environments
+    from plumbline.software import environments
 
     found = [known for name in names for known in environments.named(name)]
     return list(dict.fromkeys(found)) if names else environments.every()

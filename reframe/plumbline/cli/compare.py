@@ -9,8 +9,8 @@ from pathlib import Path
 import click
 
 from plumbline.cli.common import output_option, selection_options, tell, warn, write
-from plumbline.errors import Fault
-from plumbline.words import counted, some
+from plumbline.core.errors import Fault
+from plumbline.core.text import counted, some
 
 
 @click.command()
@@ -45,8 +45,8 @@ def compare(before: str, after: str, select, source: Path | None, within: float,
 
     Exits with 0 for go, 1 for no-go (something regressed), 2 for not enough data.
     """
-    from plumbline import compare as comparing
-    from plumbline.compare import formats, hostfacts, sides
+    from plumbline.analysis import compare as comparing
+    from plumbline.analysis.compare import formats, hostfacts, sides
     from plumbline.history import History
 
     loss = 2.5 * within if loss is None else loss

@@ -7,7 +7,7 @@ import json
 import click
 
 from plumbline.cli.common import echo, format_option, say, system_option, warn
-from plumbline.words import counted, table
+from plumbline.core.text import counted, table
 
 
 @click.command()
@@ -18,7 +18,7 @@ def doctor(system: str | None, form: str):
 
     Of what would be skipped, also why and how to mend it.
     """
-    from plumbline import doctor as examiner
+    from plumbline.operate import doctor as examiner
 
     found = examiner.examine(system)
     if form == "json":

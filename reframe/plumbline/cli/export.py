@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from plumbline.cli.common import output_option, session_options, tell, warn, write
-from plumbline.errors import Fault
+from plumbline.core.errors import Fault
 
 #: Ending of a file -> the format that it is for.
 _ENDINGS = {".prom": "prometheus", ".xml": "junit", ".md": "markdown"}
@@ -41,8 +41,8 @@ def export(
     if source and source.is_file():
         raise Fault(f"{source}: no results folder: a CSV file does not tell a session's plan")
     form = form or _format_of(output)
-    from plumbline import export as exports
     from plumbline.history import History
+    from plumbline.output import export as exports
 
     with History(source, say=warn) as history:
         found = exports.load(history, session, select, warn)

@@ -22,8 +22,8 @@ from plumbline.cli.common import (
     warn,
     write,
 )
-from plumbline.errors import Fault
-from plumbline.words import cell, counted, guarded, table
+from plumbline.core.errors import Fault
+from plumbline.core.text import cell, counted, guarded, table
 
 _COLUMNS = ("session", "system", "start", "end", "seconds", "planned", "unended", "results",
             "verdicts", "extras")  # fmt: skip
@@ -113,7 +113,7 @@ def rebuild(source: Path | None):
     Never needed: an index that is missing, damaged or out of date is mended by whichever command
     asks.
     """
-    from plumbline import paths
+    from plumbline.core import paths
     from plumbline.history import index
 
     folder = source or paths.results()
@@ -146,7 +146,7 @@ def prune(keep, dry_run: bool, source: Path | None):
     Records go with their whole session only, that is by --keep-sessions. Exits with 2 if something
     could not be removed.
     """
-    from plumbline import paths
+    from plumbline.core import paths
     from plumbline.history import retention
 
     if not keep:
@@ -170,7 +170,7 @@ def recover(log: Path, source: Path | None):
     Those that are there already are left as they are. Exits with 2 if a line is no whole record, or
     there is none.
     """
-    from plumbline import paths
+    from plumbline.core import paths
     from plumbline.history import retention
 
     taken, there, faults = retention.recover(source or paths.results(), log, say)

@@ -12,8 +12,8 @@ from pathlib import Path
 import click
 
 from plumbline.cli.common import echo, say, warn
-from plumbline.errors import Fault
-from plumbline.words import near
+from plumbline.core.errors import Fault
+from plumbline.core.text import near
 
 
 def _of_node(ctx, param, values: tuple[str, ...]) -> dict[str, Path]:
@@ -44,8 +44,8 @@ def init(name, partitions, nodes, probe, output, dry_run, force):
     Says what was found, what it could not know, and what comes next. Nothing is submitted without
     --probe.
     """
-    from plumbline import paths
-    from plumbline.onboarding import draft, node, steps
+    from plumbline.core import paths
+    from plumbline.operate.onboarding import draft, node, steps
 
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]*", name):
         raise Fault(f"{name!r} is no name of a system: letters, digits, - and _, a letter first")

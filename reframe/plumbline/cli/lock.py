@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from plumbline.cli.common import named, say, warn
-from plumbline.errors import Fault
-from plumbline.words import counted
+from plumbline.core.errors import Fault
+from plumbline.core.text import counted
 
 
 @click.command()
@@ -30,8 +30,8 @@ def lock(names: tuple[str, ...], jobs: int, page: Path | None):
     """
     from concurrent.futures import ThreadPoolExecutor
 
-    from plumbline import build as builder
-    from plumbline import spack
+    from plumbline.software import build as builder
+    from plumbline.software import spack
 
     failed = []
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from plumbline.cli.common import budget_option, keep_options, orphans_option, say, system_option
-from plumbline.errors import Fault
+from plumbline.core.errors import Fault
 
 _FOLDER = click.Path(file_okay=False, path_type=Path)
 
@@ -53,7 +53,7 @@ def nightly(after_maintenance: bool, maintenance: str | None, budget, sessions: 
     """
     import datetime
 
-    from plumbline import nightly as nights
+    from plumbline.operate import nightly as nights
 
     if maintenance and not after_maintenance:
         raise Fault("--maintenance is the name of one: it goes with --after-maintenance")

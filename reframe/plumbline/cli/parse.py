@@ -9,8 +9,8 @@ from pathlib import Path
 import click
 
 from plumbline.cli.common import echo, warn
-from plumbline.errors import Fault
-from plumbline.words import near
+from plumbline.core.errors import Fault
+from plumbline.core.text import near
 
 
 @click.command()

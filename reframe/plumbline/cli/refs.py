@@ -9,7 +9,7 @@ import sys
 import click
 
 from plumbline.cli.common import echo, say
-from plumbline.words import cell, table
+from plumbline.core.text import cell, table
 
 
 @click.command()
@@ -41,10 +41,11 @@ def refs(
 
     Exits with 2 where nothing matches.
     """
-    from plumbline import paths, reference
-    from plumbline import refs as finder
+    from plumbline.core import paths
+    from plumbline.output import query as finder
+    from plumbline.reference import lookup
 
-    references = reference.loaded(paths.reference())
+    references = lookup.loaded(paths.reference())
     if name:
         known = finder.misprints(paths.reference())
         echo("\n".join(finder.why(references, name, known)))

@@ -44,8 +44,8 @@ def report(out: Path, stale: int, latest: int, select, source: Path | None):  # 
     """
     import datetime
 
-    from plumbline import report as reports
     from plumbline.history import History
+    from plumbline.output import report as reports
 
     with History(source, warn) as history:
         made = reports.write(history, out, select, stale=datetime.timedelta(hours=stale),

@@ -12,8 +12,8 @@ from pathlib import Path
 import click
 
 from plumbline.cli.common import output_option, selection_options, tell, warn, write
-from plumbline.errors import Fault
-from plumbline.words import cell, counted, near, table
+from plumbline.core.errors import Fault
+from plumbline.core.text import cell, counted, near, table
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _COLUMNS = ("night", "kind", "name", "size", "confidence", "since", "until", "drain", "evidence",
@@ -43,7 +43,7 @@ def screen(sessions, select, source, file, topology, form, output, drain, retest
 
     Exits with 1 where something is named, with 2 where it could not be told.
     """
-    from plumbline import screen as screening
+    from plumbline.analysis import screen as screening
 
     known = None if topology is None else screening.of_topology(topology)
     if file is not None:
@@ -77,7 +77,7 @@ def screen(sessions, select, source, file, topology, form, output, drain, retest
 
 def _of_history(sessions: tuple[str, ...], select, source):
     """Groups, switches, the exit code of what was left out, and the nights that were asked for."""
-    from plumbline import screen as screening
+    from plumbline.analysis import screen as screening
     from plumbline.history import History
 
     with History(source, say=warn) as history:

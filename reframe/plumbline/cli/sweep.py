@@ -7,8 +7,8 @@ import sys
 import click
 
 from plumbline.cli.common import say, system_option
-from plumbline.errors import Fault
-from plumbline.words import counted
+from plumbline.core.errors import Fault
+from plumbline.core.text import counted
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
@@ -33,8 +33,8 @@ def sweep(system, reservation, jobs, minutes, nodes, resume, show, partition, ar
 
     Exits with 1 if a node's session found a fault, with 2 if a node was not measured.
     """
-    from plumbline import host
-    from plumbline import sweep as sweeps
+    from plumbline.operate import sweep as sweeps
+    from plumbline.site import host
 
     if resume or show:
         if system or reservation or nodes or minutes or arguments:
@@ -78,7 +78,7 @@ def _expanded(text: str) -> list[str]:
     """
     from reframe.utility import nodelist_expand
 
-    from plumbline.sweep.nodes import named
+    from plumbline.operate.sweep.nodes import named
 
     try:
         names = [*dict.fromkeys(nodelist_expand(text))]

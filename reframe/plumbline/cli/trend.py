@@ -13,8 +13,8 @@ from pathlib import Path
 import click
 
 from plumbline.cli.common import output_option, selection_options, tell, warn, write
-from plumbline.errors import Fault
-from plumbline.words import cell, counted, printable, table
+from plumbline.core.errors import Fault
+from plumbline.core.text import cell, counted, printable, table
 
 
 @click.command()
@@ -46,7 +46,7 @@ def trend(select, source: Path | None, file: Path | None, online: bool, suspects
     Exits with 1 if a regression or a drift to the worse is still on, 2 if no series had enough
     nights.
     """
-    from plumbline.trend import following
+    from plumbline.analysis.trend import following
 
     if file is not None and (source is not None or select != type(select)()):
         raise Fault("--input reads a file of its own: leave --from and the selection out")
@@ -76,7 +76,7 @@ def _json(found) -> str:
 
 def _csv(found) -> str:
     lines = io.StringIO()
-    from plumbline.trend.following import Row
+    from plumbline.analysis.trend.following import Row
 
     writer = csv.DictWriter(lines, list(Row.__dataclass_fields__), lineterminator="\n")
     writer.writeheader()

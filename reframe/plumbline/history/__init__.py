@@ -15,11 +15,13 @@ from pathlib import Path
 import duckdb
 import numpy as np
 
-from plumbline import files, paths, record, table
-from plumbline.errors import Fault
+from plumbline.check import record
+from plumbline.core import files, paths
+from plumbline.core.errors import Fault
+from plumbline.core.text import near
 from plumbline.history import index
-from plumbline.series import ALL, Key, Selection, Series
-from plumbline.words import near
+from plumbline.history.series import ALL, Key, Selection, Series
+from plumbline.reference import tables
 
 #: Lines of one kind that are said.
 _MOST_SAID = 5
@@ -308,7 +310,7 @@ class History:
             columns = {name: column[same] for name, column in columns.items()}
         del columns["unit"]
         if not better:
-            better = table.directions(paths.reference()).get((benchmark, key.metric), "neither")
+            better = tables.directions(paths.reference()).get((benchmark, key.metric), "neither")
         columns["samples"] = [samples.tolist() for samples in columns.get("samples", ())]
         return Series(key, benchmark, unit, better, **columns)
 

@@ -24,10 +24,10 @@ from pathlib import Path
 
 import duckdb
 
-from plumbline import files
-from plumbline.errors import Fault
+from plumbline.core import files
+from plumbline.core.errors import Fault
+from plumbline.core.text import GUARD, counted, some
 from plumbline.history import intake
-from plumbline.words import GUARD, counted, some
 
 #: To be raised when a table changes: an index of another version is built anew.
 VERSION = "3"

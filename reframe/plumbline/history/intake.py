@@ -13,7 +13,8 @@ from pathlib import Path
 
 import duckdb
 
-from plumbline import files, record
+from plumbline.check import record
+from plumbline.core import files
 
 #: Faulty lines of one file that are told singly.
 _MOST_TOLD = 20

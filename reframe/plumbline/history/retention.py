@@ -15,9 +15,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from plumbline import configuration, files, leftovers, record
-from plumbline.errors import Fault
-from plumbline.words import counted
+from plumbline.check import record
+from plumbline.core import files
+from plumbline.core.errors import Fault
+from plumbline.core.text import counted
+from plumbline.history import running
+from plumbline.site import configuration
 
 #: Before this there were no sessions: a clock that said so was not set yet.
 _FIRST = datetime.datetime(2020, 1, 1, tzinfo=datetime.timezone.utc)
@@ -80,7 +83,7 @@ def prune(results: Path, rules: Rules, say: Callable[[str], None], dry_run: bool
 
     for folder in sorted((results / "sessions").glob("*/")):
         # A link leads elsewhere, and what is there is not ours; nor is a folder of another kind.
-        if folder.is_symlink() or not _is_session(folder) or leftovers.running(folder):
+        if folder.is_symlink() or not _is_session(folder) or running.running(folder):
             continue
         try:
             began = configuration.began(folder)
@@ -194,7 +197,7 @@ def recover(results: Path, log: Path, say: Callable[[str], None]) -> tuple[int, 
 def _put(folder: Path, records: list[dict]) -> int:
     """Adds those of a session's records that are not there; how many."""
     path = folder / "records.jsonl"
-    if leftovers.running(folder):
+    if running.running(folder):
         raise Fault(f"{folder.name}: the session still runs: recover once it has ended")
     kept = list(record.read(path)) if path.exists() else []
     by_place = {(fields["case"], fields["attempt"]): fields for fields in kept}
@@ -213,7 +216,7 @@ def _put(folder: Path, records: list[dict]) -> int:
     if new:
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            record.store(path, "".join(f"{record.dumps(fields)}\n" for fields in kept))
+            files.store(path, "".join(f"{record.dumps(fields)}\n" for fields in kept))
         except OSError as err:
             told = f"{path}: cannot be written ({err.strerror}): free the disk, and recover again"
             raise Fault(told) from None

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from plumbline import outputs
+from plumbline.parse import outputs
 
 #: Benchmarks that have a parser, in the order they are listed for users.
 BENCHMARKS = (
@@ -73,7 +73,7 @@ class Fom:
     """One figure of merit of one sample: its :class:`Figure` and
 
     :ivar value: the number, as printed.
-    :ivar unit: its unit, as :mod:`plumbline.units` spells it.
+    :ivar unit: its unit, as :mod:`plumbline.core.units` spells it.
     """
 
     metric: str
