@@ -377,26 +377,28 @@ _HEAD = "Rendered by `make docs` from `reference/` and simulated sessions; do no
 
 #: What the page says of the model, wrapped by hand: Markdown does not care.
 _ABOUT = """\
+How often the [tolerances](tolerances.md) fail a healthy system, and which loss a session finds. For
+example, the first table has, for each class of figures, the false alarms in 1,000 sessions.
+
 Each published row that decides a figure of merit is measured again in {sessions} simulated
 sessions of a healthy system, and judged by the code that judges real ones. A session has
-{samples} samples, of a distribution (GPCNeT) {of_distribution}. Half of the printed variance is
-the samples' own, the other half is an offset that a session's samples share; each run of a
-distribution is a draw of its own, and so are the runs behind its printed mean and spread. What is
-printed is rounded, and the best of a paper is that of 1,000 trials. The reasons are in
-`reframe/plumbline/power.py`.
+{samples} samples, for a distribution (GPCNeT) {of_distribution}. Half of the printed variance is
+that of the samples; the other half is an offset that all samples of a session share. Each run of a
+distribution is drawn independently, and so are the runs behind its printed mean and spread. What is
+printed is rounded, and the best value of a paper is that of 1,000 trials. The reasons are in
+`docs/_tools/power.py`.
 
-The noise is normal; heavy-tailed (Student's t, three degrees of freedom); bootstrapped from the
-residuals of real runs (`tests/captures/noise.csv`). Each is scaled to the printed spread. Where
-none is printed it is assumed: the upper quartile of the relative spreads that are printed in the
-class, or in that of bandwidths where it has none. A shared file system is noisier than that: hold
-it against a site baseline.
+The noise is normal; heavy-tailed (Student's t, three degrees of freedom); or bootstrapped from the
+residuals of real runs (`tests/captures/noise.csv`). Each is scaled to the printed spread. If
+none is printed it is assumed to be the upper quartile of the relative spreads that are printed in
+the class, or in that of bandwidths if it has none. A shared file system is noisier than that:
+compare it with a site baseline.
 
 A false alarm is a healthy session in which the figure fails. A loss beyond tolerance is a true
 value {higher} below the bound of a bandwidth or rate, or {lower} above that of a latency or time.
 The share of the sessions that find it is that of the class's worst row with a spread of at most
 {steady}, under the noise that hides it best. The loss found is what {found} of the sessions find,
-relative to the reference, under normal noise: of the row that shows least to the one that shows
-most."""
+relative to the reference, under normal noise; the range is over the rows."""
 
 
 def render(references: References, simulated: Simulated) -> str:
