@@ -222,6 +222,8 @@ def _page(references: References, source: str, rows: list[Row], known, derived) 
     ]
     if paper.doi:
         lines.append(f"doi:{paper.doi}.")
+    lines += ["", "The numbers of this paper as printed, with the id of each row. For example,",
+              f"`plumbline refs --why {rows[0].id}` explains the first one."]  # fmt: skip
     groups: dict[str, list[Row]] = {}
     for row in rows:
         groups.setdefault(_place(row.locator), []).append(row)

@@ -21,7 +21,7 @@ five samples would look surer of itself than it is.
   printed in the class; a class without any takes the bandwidths', since its reason in
   ``tolerance.yaml`` is that it repeats as they do. Most printed spreads of memory and network are
   smaller. It is an assumption all the same, and a shared file system is noisier.
-* A distribution (GPCNeT) has no offset: ``network_load_test`` shuffles its nodes anew in each run
+* A distribution (GPCNeT) has no offset: ``network_load_test`` reshuffles its nodes in each run
   (``build_subcomms`` seeds by the clock), so that each is a draw of its own. But the paper knows
   mean and spread from its own ten or twenty runs only: these are drawn too, summarized and rounded
   as it printed them, and the bounds come from that.
@@ -239,7 +239,7 @@ def published(references: References) -> References:
 def asserted(references: References) -> list[Asserted]:
     """The rows that decide a figure of merit of the case that they were measured under.
 
-    A row beside which another decides is left out.
+    A row is skipped if another one decides in its place.
     """
     found = []
     noise = assumed(references)
@@ -270,7 +270,7 @@ def size_of(row: Row, fom: Fom) -> int | None:
 def sessions_of(
     references: References, case: Asserted, law: Law, sessions: int, seed: str
 ) -> Iterator[tuple[list[float], Bounds | None]]:
-    """The samples of so many sessions of a healthy system, and the bounds each is held against.
+    """The samples of so many sessions of a healthy system, and the bounds each is compared with.
 
     :arg references: whose tolerances the bounds are by.
     """
@@ -372,10 +372,10 @@ def least_found(simulated: Simulated, noise: str) -> float | None:
     return min((o.found / o.sessions for o in steady), default=None)
 
 
-#: Where the page says that its numbers come from.
+#: The page's note on where its numbers come from.
 _HEAD = "Rendered by `make docs` from `reference/` and simulated sessions; do not edit."
 
-#: What the page says of the model, wrapped by hand: Markdown does not care.
+#: The page's text on the model, wrapped by hand: Markdown does not care.
 _ABOUT = """\
 How often the [tolerances](tolerances.md) fail a healthy system, and which loss a session finds. For
 example, the first table has, for each class of figures, the false alarms in 1,000 sessions.
@@ -429,7 +429,7 @@ def render(references: References, simulated: Simulated) -> str:
                 _percent(noise_of[name], 1) if unprinted else "—",
                 len(group),
                 *_alarms(group, noises),
-                # Rounded down: 100 % is said of all alone.
+                # Rounded down: 100 % means all.
                 _percent(math.floor(1000 * min(found)) / 1000, 1) if found else "—",
             )
         )

@@ -116,14 +116,14 @@ def oracle(size: float, sessions: int, past: int) -> float:
 class Family:
     """Figures that are compared together.
 
-    :ivar lossy: share of them that loses; ``weather``: share of the variance that is common to
+    :ivar lossy: share of them that loses; ``common``: share of the variance that is common to
         all figures of a session; ``noises``: of the figures, in turn.
     """
 
     name: str
     figures: int
     lossy: float
-    weather: float = 0.0
+    common: float = 0.0
     noises: tuple[float, ...] = (0.02,)
 
 
@@ -160,7 +160,7 @@ def family(which: Family, loss: float, comparisons: int, seed: int) -> tuple[np.
     for _ in range(comparisons):
         own = chance.normal(0, 1, (which.figures, 10))
         common = chance.normal(0, 1, (1, 10))
-        values = np.sqrt(1 - which.weather) * own + np.sqrt(which.weather) * common
+        values = np.sqrt(1 - which.common) * own + np.sqrt(which.common) * common
         values *= np.resize(which.noises, which.figures)[:, None]
         verdicts = judged(values, lossy & (loss > 0), 5, loss, peers=True)
         found.append(verdicts[lossy] if loss else verdicts)

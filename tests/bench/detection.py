@@ -1,4 +1,4 @@
-"""How well changes are found in synthetic nightly series, night by night, ours beside others.
+"""How well changes are found in synthetic nightly series, night by night, by ours and by others.
 
 ``python -m bench.detection`` in ``tests/`` prints the tables; ``--write`` also writes
 ``docs/detection.md``. Seeds from 460,000 on are used nowhere else: nothing was tuned to them.
@@ -52,7 +52,7 @@ def ours(values: np.ndarray, second: np.ndarray) -> list[Told]:
 
 
 def taken_back(plan: Plan, count: int, seed: int) -> float:
-    """Ours: single nights told at once and not borne out, per 1,000 series-nights."""
+    """Ours: single nights reported at once and not confirmed, per 1,000 series-nights."""
     made = nights.make(plan, count, seed)
     told = 0
     for values, second in zip(made.values, made.second, strict=True):
@@ -78,7 +78,7 @@ def fixed(limit: float) -> Callable:
 
 def kernel(values: np.ndarray, second: np.ndarray) -> list[Told]:
     """KernelCPD at 3 x BIC on Hampel-clipped logarithms of the last 120 nights, every night; a
-    change point further than a week from any told before is new."""
+    change point further than a week from any reported before is new."""
     at = np.flatnonzero(~np.isnan(values))
     logs = np.log(values[at])
     told: list[Told] = []
@@ -120,8 +120,8 @@ def alarms(method: str, plan: Plan, count: int, seed: int) -> float:
 
 
 def found_by(method: str, plan: Plan, count: int, seed: int, *within: int) -> list[float]:
-    """Share of the steps told as lasting, the right way, in the first so many changed nights; and,
-    last, of those told as a drift instead."""
+    """Share of the steps reported as lasting, in the right direction, in the first so many changed
+    nights; and, last, of those reported as a drift instead."""
     made = nights.make(plan, count, seed)
     hits = np.zeros(len(within) + 1)
     for told, start in zip(run(method, made), made.start, strict=True):

@@ -25,7 +25,7 @@ GROWN = 100
 
 
 def damaged(benchmark: str) -> dict:
-    """What became of the mutated outputs of a benchmark; anything but a result that stands in the
+    """What became of the mutated outputs of a benchmark; anything but a result that is in the
     output, or a refusal, ends the bench."""
     began = time.process_time()
     counts = test_fuzz.tried(benchmark, TIMES * test_fuzz.INPUTS[benchmark], "bench")

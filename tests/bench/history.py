@@ -1,4 +1,4 @@
-"""How quickly the history answers, and ReFrame's own store beside it.
+"""How quickly the history answers, compared with ReFrame's own store.
 
 ``python -m bench.history`` in ``tests/`` prints the figures for a million stored test cases;
 ``--write`` also keeps them as ``docs/history-speed.json`` and renders ``docs/history-speed.md``

@@ -1,4 +1,4 @@
-"""How often screening names a healthy unit, and how soon a slow one, on simulated fleets.
+"""How often screening flags a healthy unit, and how soon a slow one, on simulated fleets.
 
 ``python -m bench.screen`` in ``tests/`` prints the page; ``--write`` keeps it as
 ``docs/screening-power.md``. The seeds are not those that the thresholds were tried on.
@@ -21,16 +21,16 @@ from scipy import stats
 PAGE = paths.ROOT / "docs" / "screening-power.md"
 #: First seed; those below were for trying.
 SEED = 1_310_000
-#: False names that are aimed at, of a unit and night.
+#: The aim for false alarms, of a unit and night.
 AIM = 2e-5
 NOISE = 0.02
-#: Loss and the night by which it is named; 1 is the first slow one.
+#: Loss and the night by which it is flagged; 1 is the first slow one.
 COLUMNS = ((0.05, 1), (0.05, 3), (0.05, 7), (0.08, 1), (0.08, 3))
 
 
 @dataclass
 class Tally:
-    """What a rule named, over all fleets; ``judged``: nodes and nights."""
+    """What a rule flagged, over all fleets; ``judged``: nodes and nights."""
 
     false: int = 0
     judged: int = 0
@@ -38,7 +38,7 @@ class Tally:
     delays: dict[float, list[float]] = field(default_factory=lambda: {0.05: [], 0.08: []})
 
     def add(self, fleet: Fleet, names: Iterable[tuple[tuple[str, ...], int]], judged: int) -> None:
-        """Counts a fleet's names: a unit and the night."""
+        """Counts a fleet's flags: a unit and the night."""
         first = dict.fromkeys(fleet.slow, np.inf)
         for name, night in names:
             since, _ = fleet.slow.get(name, (np.inf, 0))
@@ -56,7 +56,7 @@ class Tally:
 
 
 def node_nights(fleet: Fleet) -> int:
-    """What false names are counted against."""
+    """The number to which false alarms are related."""
     return fleet.nodes * fleet.nights
 
 
@@ -70,7 +70,7 @@ def slow_ones(fleet: Fleet, units: list[tuple[str, ...]], each: int) -> None:
 
 
 def named(group: Group, fleet: Fleet, switches: bool = False):
-    """Units that screening names, with the night; a link has the kind before its switches, as in
+    """Units that screening flags, with the night; a link has the kind before its switches, as in
     a Fleet."""
     found = screen([group], fleet.switch_of() if switches else None)
     for one in found.named:
@@ -78,7 +78,7 @@ def named(group: Group, fleet: Fleet, switches: bool = False):
 
 
 def by_rule(group: Group, fleet: Fleet, slow: Callable, running: int = 1):
-    """What a simple rule names: nodes whose value is slow in so many nights running."""
+    """What a simple rule flags: nodes whose value is slow in so many nights running."""
     counts: dict[str, int] = {}
     for night in range(fleet.nights):
         values = np.array([np.mean(group.values[f"{night}", (name,)]) for name in fleet.names])
