@@ -9,7 +9,7 @@ html_title = "Plumbline"
 html_favicon = "../reframe/plumbline/output/report/static/mark.svg"
 html_copy_source = False
 html_show_copyright = html_show_sphinx = False
-# The pages stand on a machine without a network as well.
+# The pages are also read on machines without a network.
 html_theme_options = {"footer_icons": []}
 
 # Most blocks are commands, or what they print.

@@ -163,7 +163,7 @@ def render(figures: dict) -> str:
         ("harness seconds a test case beyond the program's own",
          figures["overhead_seconds_per_case"], "≤ 1"),
         ("seconds of `reframe -c checks/ -l`", figures["listing_seconds"], "≤ 3"),
-        *((f"CPU seconds until the plan of a {name} of {plans['nodes']} nodes is there: "
+        *((f"CPU seconds until the plan of a {name} of {plans['nodes']} nodes is ready: "
            f"{plan['jobs']} jobs, {plan['at_once']} queued at once, at most "
            f"{plan['node_hours']:.0f} node-hours", round(plan["seconds"], 1), "≤ 10")
           for name, plan in plans.items() if name != "nodes"),
@@ -176,6 +176,9 @@ def render(figures: dict) -> str:
         "",
         "Rendered by `make bench ARGS=--write` from `bench.json`; do not edit.",
         "",
+        "The overhead of Plumbline: the time that it adds to a test case, to listing checks and to",
+        "planning a large session, and its effect on a measured latency. `make bench` prints it.",
+        "",
         f"Measured on {figures['date']}: {machine['cpus']} CPUs, Linux {machine['kernel']}, "
         f"Python {machine['python']}.",
         "",
@@ -183,12 +186,12 @@ def render(figures: dict) -> str:
         "| --- | --- | --- |",
         *(f"| {what} | {value} | {aim} |" for what, value, aim in rows),
         "",
-        "The harness' seconds are those of a whole session of IMB's collectives, start and closing",
-        "table included, less the programs' own, over its test cases.",
-        "A sample's own seconds are taken around the launcher's command, so that starting the",
-        "program counts as the program's. Both sides of a latency pair run MPICH and IMB from the",
-        "same prefixes, bound to the same two cores, one warm-up and five samples each; the order",
-        "of the sides alternates from pair to pair.",
+        "The harness' seconds are those of a whole session of IMB's collectives, with start and",
+        "closing table, minus those of the programs, divided by the number of test cases. A",
+        "sample's seconds are measured around the launcher's command, so starting the program",
+        "counts as the program's time. Both sides of a latency pair run MPICH and IMB from the",
+        "same prefixes, bound to the same two cores, with one warm-up and five samples each. The",
+        "order of the sides alternates from pair to pair.",
         "",
     ]
     return "\n".join(lines)
