@@ -21,7 +21,6 @@ import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
 
 import reframe as rfm
 import reframe.core.builtins as builtins
@@ -42,25 +41,13 @@ from plumbline.core.text import near
 from plumbline.parse import Figure, Fom, outputs
 from plumbline.placement import binding, placement
 from plumbline.reference import lookup
-from plumbline.site import configuration, load, slurm_jobs
+from plumbline.site import configuration, load, reframe_patches, slurm_jobs
 from plumbline.software import providers
 
 #: What was said to be left out of a session that is distributed over nodes.
 _LEFT_OUT: set[str] = set()
 
 _LOADED = Path(__file__).with_name("loaded.sh")
-
-
-class PinnedTo(NamedTuple):
-    """Where ReFrame's ``--distribute`` has a test case run.
-
-    :ivar partition: with the system's name before it.
-    :ivar others: all nodes that the session is distributed over.
-    """
-
-    partition: str
-    node: str
-    others: list[str]
 
 
 class NotLoaded(providers.NotProvided):
@@ -239,7 +226,7 @@ class Benchmark(rfm.RunOnlyRegressionTest):
             wanted.append(configuration.variant_feature(self.under))
         if "full" in self.tags:
             wanted.append("full")
-        here = NONE not in [getattr(self, name) for name in type(self).param_space.params]
+        here = NONE not in reframe_patches.parameter_values(self)
         self.valid_systems = [" ".join(f"+{feature}" for feature in wanted)] if here else []
         if self.pinned_to:
             self.valid_systems = [self.pinned_to.partition] if self.fits_one_node() else []
@@ -251,14 +238,9 @@ class Benchmark(rfm.RunOnlyRegressionTest):
         self.limit_time(1)
 
     @property
-    def pinned_to(self) -> PinnedTo | None:
+    def pinned_to(self) -> reframe_patches.PinnedTo | None:
         """The node that the test case is for, where ReFrame's ``--distribute`` made it."""
-        params = type(self).param_space.params
-        if ".nid" not in params or ".part" not in params:
-            return None
-        (node,) = getattr(self, ".nid")
-        others = [name for (name,) in params[".nid"].values]
-        return PinnedTo(getattr(self, ".part"), node, others)
+        return reframe_patches.pinned_to(self)
 
     def fits_one_node(self) -> bool:
         """Whether the test case can be one of a single node; says so once where it cannot."""
