@@ -244,13 +244,20 @@ _MOST_CPUS = 2**16
 
 
 def cpus_of_mask(mask: str) -> list[int]:
-    """CPU numbers of a hexadecimal CPU mask (``0x3`` is CPUs 0 and 1)."""
+    """CPU numbers of a hexadecimal CPU mask.
+
+    >>> cpus_of_mask("0x13")
+    [0, 1, 4]
+    """
     value = int(mask, 16)
     return [bit for bit in range(value.bit_length()) if value >> bit & 1]
 
 
 def cpus_of_list(text: str) -> set[int]:
-    """CPU numbers of the kernel's list format (``0-3,8``).
+    """CPU numbers of the kernel's list format .
+
+    >>> sorted(cpus_of_list("0-3,8"))
+    [0, 1, 2, 3, 8]
 
     :raises ValueError: if the text is not in that format.
     """
@@ -259,6 +266,9 @@ def cpus_of_list(text: str) -> set[int]:
 
 def ranges_of_list(text: str) -> list[range]:
     """The same in ranges, which take no longer than the text, whatever it says.
+
+    >>> ranges_of_list("0-3,8")
+    [range(0, 4), range(8, 9)]
 
     :raises ValueError: if the text is not in that format, or lists more CPUs than there can be.
     """
