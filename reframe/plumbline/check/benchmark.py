@@ -40,6 +40,7 @@ from plumbline.core.errors import Fault
 from plumbline.core.text import near
 from plumbline.parse import Figure, Fom, outputs
 from plumbline.placement import binding, placement
+from plumbline.placement.topology import PlacementError, Topology
 from plumbline.reference import lookup
 from plumbline.site import configuration, load, reframe_patches, slurm_jobs
 from plumbline.software import providers
@@ -287,7 +288,7 @@ class Benchmark(rfm.RunOnlyRegressionTest):
             manager = manager or self.job.launcher.registered_name
             bindings = self.bind_tasks(manager)
             self.hold_against_tools(bindings)
-        except (placement.PlacementError, providers.NotProvided, binding.BindingError) as err:
+        except (PlacementError, providers.NotProvided, binding.BindingError) as err:
             if isinstance(err, NotLoaded) and not self.is_dry_run():
                 # What the system file names and the system has not is a fault of one of them.
                 raise ReframeError(str(err)) from None
@@ -326,7 +327,7 @@ class Benchmark(rfm.RunOnlyRegressionTest):
         self.prepare()
         self.sample_command(found.path, bindings)
 
-    def lay_out(self, partition, topology: placement.Topology) -> tuple[placement.Layout, ...]:
+    def lay_out(self, partition, topology: Topology) -> tuple[placement.Layout, ...]:
         """The layouts that the job measures one after the other.
 
         :raises PlacementError: if the topology does not have the placement.
@@ -403,12 +404,12 @@ class Benchmark(rfm.RunOnlyRegressionTest):
         """
         partition = self.current_partition
         if self.layout.num_nodes > 1 and "off-node" not in partition.features:
-            raise placement.PlacementError(
+            raise PlacementError(
                 f"{self.program} is to run on {self.layout.num_nodes} nodes, and partition "
                 f"{partition.fullname} is one: run it on a partition with more"
             )
         if self.layout.racks > 1 and not partition.extras.get("rack_pattern"):
-            raise placement.PlacementError(
+            raise PlacementError(
                 "which rack a node is in is not known: set the partition's extras.rack_pattern"
             )
 
@@ -420,7 +421,7 @@ class Benchmark(rfm.RunOnlyRegressionTest):
         stage = Path(self.stagedir).resolve()
         for folder in self.current_partition.extras.get("read_only_on_nodes", []):
             if stage.is_relative_to(folder):
-                raise placement.PlacementError(
+                raise PlacementError(
                     f"the results would go to {stage}, and the compute nodes of "
                     f"{self.current_partition.fullname} can only read {folder}: set "
                     f"PLUMBLINE_RESULTS to a folder that they can write"
@@ -822,12 +823,12 @@ class Benchmark(rfm.RunOnlyRegressionTest):
         return list(dict.fromkeys(task.host for task in getattr(self, "tasks_seen", [])))
 
 
-def topology_of(partition) -> placement.Topology:
+def topology_of(partition) -> Topology:
     """The topology of a ReFrame partition, within the CPUs that may be used.
 
     :raises PlacementError: if it is not known.
     """
-    return placement.Topology.of_partition(
+    return Topology.of_partition(
         partition.processor.info,
         [device.info for device in partition.devices],
         partition.extras,

@@ -29,7 +29,7 @@ from plumbline.core import files, paths
 from plumbline.core.errors import Fault
 from plumbline.core.text import counted, shown
 from plumbline.history import running
-from plumbline.placement import placement
+from plumbline.placement.topology import PlacementError
 from plumbline.reference import lookup, waivers
 from plumbline.session import inventory_check, preflight, progress, recovery, summary
 from plumbline.site import (
@@ -508,6 +508,6 @@ def _cost(check, partition) -> tuple[int, float]:
     """Nodes of a case and the hours that its time limit allows."""
     try:
         nodes, seconds = check.cost_on(partition)
-    except (AttributeError, placement.PlacementError):
+    except (AttributeError, PlacementError):
         nodes, seconds = 1, check.time_limit or 0
     return nodes, max(seconds, partition.extras.get("least_time", 0)) / 3600
