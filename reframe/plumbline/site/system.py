@@ -21,6 +21,7 @@ from plumbline.core.text import counted, near
 from plumbline.placement import placement
 from plumbline.placement.topology import PlacementError, Topology, cpus_of_mask
 from plumbline.reference.tables import Row, Tables
+from plumbline.site import launchers, schedulers  # noqa: F401  registers ours
 from plumbline.software import providers
 
 
