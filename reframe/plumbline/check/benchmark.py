@@ -16,6 +16,7 @@ import platform
 import re
 import shlex
 import shutil
+import string
 import subprocess
 import sys
 import time
@@ -60,7 +61,11 @@ class Benchmark(rfm.RunOnlyRegressionTest):
     where there is a choice of the system file's ``extras.variants``, and override
     :meth:`figures`, :meth:`prepare` where the program needs options, an input file or a folder,
     :meth:`verify` where its output says what it ran with, and :meth:`derive` where a figure is
-    made of several that are printed."""
+    made of several that are printed.
+
+    In ``program``, ``environ_features``, ``conditions`` and ``headline``, the name of a parameter,
+    variable or property in braces stands for its value: ``program = "osu_{test}"``. A parameter
+    ``scale`` of :func:`~plumbline.check.parameters.published_scales` sets nodes and tasks."""
 
     #: Key of the parser and of ``reference/foms.yaml``.
     #:
@@ -156,6 +161,11 @@ class Benchmark(rfm.RunOnlyRegressionTest):
     placed = builtins.variable(str, value="")
     declared = builtins.variable(typ.List[str], value=[])
 
+    #: Tags of some test cases only: tag -> parameter -> the values with which a case has it.
+    #:
+    #: :type: :class:`Dict[str, Dict[str, List[str]]]`
+    tags_where = builtins.variable(typ.Dict[str, typ.Dict[str, typ.List[str]]], value={})
+
     # The samples' output is kept for whoever doubts a verdict.
     keep_files = ["sample-*", "samples.txt"]
 
@@ -202,6 +212,7 @@ class Benchmark(rfm.RunOnlyRegressionTest):
     def declare(self):
         """Holds the declaration against what Plumbline knows, and selects by it."""
         name = type(self).__name__
+        self.fill_in()
         if not placement.known(self.placement):
             raise Fault(
                 f"check {name}: no placement {self.placement!r}; {placement.meant(self.placement)}"
@@ -237,6 +248,29 @@ class Benchmark(rfm.RunOnlyRegressionTest):
         ]
         self.executable = self.program
         self.limit_time(1)
+
+    def fill_in(self) -> None:
+        """Puts values in the place of their names in braces, and adds the tags of this test case.
+
+        :raises Fault: if the check has nothing of such a name.
+        """
+
+        def filled(text: str) -> str:
+            names = [name for _, name, *_ in string.Formatter().parse(text) if name]
+            return text.format(**{name: getattr(self, name) for name in names})
+
+        try:
+            self.program = filled(self.program)
+            self.environ_features = [filled(text) for text in self.environ_features]
+            self.conditions = {key: filled(text) for key, text in self.conditions.items()}
+            self.headline = [filled(text) for text in self.headline]
+            for tag, where in self.tags_where.items():
+                if all(getattr(self, name) in values for name, values in where.items()):
+                    self.tags |= {tag}
+        except (AttributeError, IndexError, ValueError) as err:
+            raise Fault(f"check {type(self).__name__}: {err}") from None
+        if isinstance(scale := getattr(self, "scale", None), tuple):
+            self.nodes, self.tasks_per_node = scale
 
     @property
     def pinned_to(self) -> reframe_patches.PinnedTo | None:
