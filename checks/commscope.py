@@ -82,12 +82,8 @@ class commscope_gpu(Commscope):
 
     descr = "Comm|Scope between CPU and GPU"
     placement = parameter(["per-gpu"])
-
     headline = ["host_device_bandwidth"]
-
-    @run_after("init")
-    def classify(self):
-        self.tags |= {"smoke"}
+    tags = {"smoke", "nightly", "maintenance", "screen"}
 
     def figures(self) -> list[Figure]:
         return [

@@ -74,10 +74,6 @@ class Gpcnet(Benchmark):
     def conditions_at(self, at):
         return {"at": at, "congestion": at} if at else {}
 
-    @run_after("init")
-    def head(self):
-        self.headline = [Figure("random_ring_latency", 8, at).variable for at in self.traffics]
-
 
 @rfm.simple_test
 class gpcnet_network(Gpcnet):
@@ -85,6 +81,7 @@ class gpcnet_network(Gpcnet):
 
     descr = "GPCNeT network_test"
     program = "network_test"
+    headline = ["random_ring_latency_8_isolated"]
     nodes = 2
     tasks_per_node = 2
     num_samples = 5
@@ -108,16 +105,15 @@ class gpcnet_load(Gpcnet):
 
     descr = "GPCNeT network_load_test"
     program = "network_load_test"
+    headline = ["random_ring_latency_8_isolated", "random_ring_latency_8_congested"]
     variant = parameter(variants("port_policy", "routing"))
     scale = parameter([(10, 2), *published_scales("gpcnet")], fmt=of_scale)
     traffics = ["isolated", "congested"]
     tags = {"full"}
 
     @run_after("init")
-    def choose(self):
-        if self.scale != NONE:
-            self.nodes, self.tasks_per_node = self.scale
-        if self.nodes > 1000:
+    def classify(self):
+        if self.scale != NONE and self.scale[0] > 1000:
             self.conditions = {"whole_system": "yes"}
 
     def asked(self) -> dict[str, str]:

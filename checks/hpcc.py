@@ -33,6 +33,7 @@ class hpcc(Benchmark):
     program = "hpcc"
     placement = parameter(["full-node"])
     scale = parameter(["cache", "memory"])
+    conditions = {"scale": "{scale}", "hpl_block": "{block}"}
     headline = ["star_stream_triad", "single_stream_triad", "hpl", "random_ring_latency"]
 
     #: Order of the blocks of HPL's matrix.
@@ -53,7 +54,6 @@ class hpcc(Benchmark):
 
     @run_after("init")
     def classify(self):
-        self.conditions = {"scale": self.scale, "hpl_block": str(self.block)}
         self.limit_given = self.sample_seconds != SAMPLE_SECONDS
         if self.scale == "memory":
             self.tags = {"full"}

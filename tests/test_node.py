@@ -19,7 +19,7 @@ from plumbline.placement.binding import (
     confirm,
     nodes,
 )
-from plumbline.placement.placement import cpus_of_list
+from plumbline.placement.topology import cpus_of_list
 from plumbline.site import configuration
 
 TASK = binding.WRAPPER

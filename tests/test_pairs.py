@@ -22,7 +22,8 @@ from plumbline.analysis import screen
 from plumbline.check import samples
 from plumbline.placement import binding
 from plumbline.placement.binding import BindingError, BindingMismatch, OnPair, Seen
-from plumbline.placement.placement import Layout, Topology, feature, fits_one_node, lay_out
+from plumbline.placement.placement import Layout, feature, fits_one_node, lay_out
+from plumbline.placement.topology import Topology
 
 NODES = ["nid001000", "nid001001", "nid001002", "nid001003"]
 

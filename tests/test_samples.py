@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from plumbline.check import samples
 from plumbline.check.samples import End, SampleError
 from plumbline.placement.binding import Binding
-from plumbline.placement.placement import Core, Layout, Task
+from plumbline.placement.placement import Layout, Task
+from plumbline.placement.topology import Core
 
 #: Takes its options, tells of them, and starts the tasks.
 LAUNCHER = """\

@@ -22,6 +22,7 @@ from plumbline import parse
 from plumbline.check import record
 from plumbline.core import paths
 from plumbline.placement import placement
+from plumbline.placement.topology import Topology
 from plumbline.reference.tables import load
 from plumbline.site import configuration
 from plumbline.software import providers
@@ -78,9 +79,7 @@ def overhead(results: str, repeats: int) -> list[float]:
 def by_hand(samples: int) -> float:
     """Median 8-byte latency of PingPong, started by hand with the same binding, in us."""
     partition = configuration.this_machine()
-    topology = placement.Topology.from_processor(
-        partition["processor"], partition["extras"]["usable_cpus"]
-    )
+    topology = Topology.from_processor(partition["processor"], partition["extras"]["usable_cpus"])
     tasks = placement.lay_out("on-socket", topology).tasks
     program = providers.find("pip", "IMB-MPI1")
     cpus = ",".join(str(task.cpus[0]) for task in tasks)

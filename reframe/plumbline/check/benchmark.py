@@ -16,12 +16,12 @@ import platform
 import re
 import shlex
 import shutil
+import string
 import subprocess
 import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
 
 import reframe as rfm
 import reframe.core.builtins as builtins
@@ -41,26 +41,15 @@ from plumbline.core.errors import Fault
 from plumbline.core.text import near
 from plumbline.parse import Figure, Fom, outputs
 from plumbline.placement import binding, placement
+from plumbline.placement.topology import PlacementError, Topology
 from plumbline.reference import lookup
-from plumbline.site import configuration, load, slurm_jobs
+from plumbline.site import configuration, load, reframe_patches, slurm_jobs
 from plumbline.software import providers
 
 #: What was said to be left out of a session that is distributed over nodes.
 _LEFT_OUT: set[str] = set()
 
 _LOADED = Path(__file__).with_name("loaded.sh")
-
-
-class PinnedTo(NamedTuple):
-    """Where ReFrame's ``--distribute`` has a test case run.
-
-    :ivar partition: with the system's name before it.
-    :ivar others: all nodes that the session is distributed over.
-    """
-
-    partition: str
-    node: str
-    others: list[str]
 
 
 class NotLoaded(providers.NotProvided):
@@ -72,7 +61,11 @@ class Benchmark(rfm.RunOnlyRegressionTest):
     where there is a choice of the system file's ``extras.variants``, and override
     :meth:`figures`, :meth:`prepare` where the program needs options, an input file or a folder,
     :meth:`verify` where its output says what it ran with, and :meth:`derive` where a figure is
-    made of several that are printed."""
+    made of several that are printed.
+
+    In ``program``, ``environ_features``, ``conditions`` and ``headline``, the name of a parameter,
+    variable or property in braces stands for its value: ``program = "osu_{test}"``. A parameter
+    ``scale`` of :func:`~plumbline.check.parameters.published_scales` sets nodes and tasks."""
 
     #: Key of the parser and of ``reference/foms.yaml``.
     #:
@@ -168,6 +161,11 @@ class Benchmark(rfm.RunOnlyRegressionTest):
     placed = builtins.variable(str, value="")
     declared = builtins.variable(typ.List[str], value=[])
 
+    #: Tags of some test cases only: tag -> parameter -> the values with which a case has it.
+    #:
+    #: :type: :class:`Dict[str, Dict[str, List[str]]]`
+    tags_where = builtins.variable(typ.Dict[str, typ.Dict[str, typ.List[str]]], value={})
+
     # The samples' output is kept for whoever doubts a verdict.
     keep_files = ["sample-*", "samples.txt"]
 
@@ -214,6 +212,7 @@ class Benchmark(rfm.RunOnlyRegressionTest):
     def declare(self):
         """Holds the declaration against what Plumbline knows, and selects by it."""
         name = type(self).__name__
+        self.fill_in()
         if not placement.known(self.placement):
             raise Fault(
                 f"check {name}: no placement {self.placement!r}; {placement.meant(self.placement)}"
@@ -239,7 +238,7 @@ class Benchmark(rfm.RunOnlyRegressionTest):
             wanted.append(configuration.variant_feature(self.under))
         if "full" in self.tags:
             wanted.append("full")
-        here = NONE not in [getattr(self, name) for name in type(self).param_space.params]
+        here = NONE not in reframe_patches.parameter_values(self)
         self.valid_systems = [" ".join(f"+{feature}" for feature in wanted)] if here else []
         if self.pinned_to:
             self.valid_systems = [self.pinned_to.partition] if self.fits_one_node() else []
@@ -250,15 +249,33 @@ class Benchmark(rfm.RunOnlyRegressionTest):
         self.executable = self.program
         self.limit_time(1)
 
+    def fill_in(self) -> None:
+        """Puts values in the place of their names in braces, and adds the tags of this test case.
+
+        :raises Fault: if the check has nothing of such a name.
+        """
+
+        def filled(text: str) -> str:
+            names = [name for _, name, *_ in string.Formatter().parse(text) if name]
+            return text.format(**{name: getattr(self, name) for name in names})
+
+        try:
+            self.program = filled(self.program)
+            self.environ_features = [filled(text) for text in self.environ_features]
+            self.conditions = {key: filled(text) for key, text in self.conditions.items()}
+            self.headline = [filled(text) for text in self.headline]
+            for tag, where in self.tags_where.items():
+                if all(getattr(self, name) in values for name, values in where.items()):
+                    self.tags |= {tag}
+        except (AttributeError, IndexError, ValueError) as err:
+            raise Fault(f"check {type(self).__name__}: {err}") from None
+        if isinstance(scale := getattr(self, "scale", None), tuple):
+            self.nodes, self.tasks_per_node = scale
+
     @property
-    def pinned_to(self) -> PinnedTo | None:
+    def pinned_to(self) -> reframe_patches.PinnedTo | None:
         """The node that the test case is for, where ReFrame's ``--distribute`` made it."""
-        params = type(self).param_space.params
-        if ".nid" not in params or ".part" not in params:
-            return None
-        (node,) = getattr(self, ".nid")
-        others = [name for (name,) in params[".nid"].values]
-        return PinnedTo(getattr(self, ".part"), node, others)
+        return reframe_patches.pinned_to(self)
 
     def fits_one_node(self) -> bool:
         """Whether the test case can be one of a single node; says so once where it cannot."""
@@ -305,7 +322,7 @@ class Benchmark(rfm.RunOnlyRegressionTest):
             manager = manager or self.job.launcher.registered_name
             bindings = self.bind_tasks(manager)
             self.hold_against_tools(bindings)
-        except (placement.PlacementError, providers.NotProvided, binding.BindingError) as err:
+        except (PlacementError, providers.NotProvided, binding.BindingError) as err:
             if isinstance(err, NotLoaded) and not self.is_dry_run():
                 # What the system file names and the system has not is a fault of one of them.
                 raise ReframeError(str(err)) from None
@@ -344,7 +361,7 @@ class Benchmark(rfm.RunOnlyRegressionTest):
         self.prepare()
         self.sample_command(found.path, bindings)
 
-    def lay_out(self, partition, topology: placement.Topology) -> tuple[placement.Layout, ...]:
+    def lay_out(self, partition, topology: Topology) -> tuple[placement.Layout, ...]:
         """The layouts that the job measures one after the other.
 
         :raises PlacementError: if the topology does not have the placement.
@@ -421,12 +438,12 @@ class Benchmark(rfm.RunOnlyRegressionTest):
         """
         partition = self.current_partition
         if self.layout.num_nodes > 1 and "off-node" not in partition.features:
-            raise placement.PlacementError(
+            raise PlacementError(
                 f"{self.program} is to run on {self.layout.num_nodes} nodes, and partition "
                 f"{partition.fullname} is one: run it on a partition with more"
             )
         if self.layout.racks > 1 and not partition.extras.get("rack_pattern"):
-            raise placement.PlacementError(
+            raise PlacementError(
                 "which rack a node is in is not known: set the partition's extras.rack_pattern"
             )
 
@@ -438,7 +455,7 @@ class Benchmark(rfm.RunOnlyRegressionTest):
         stage = Path(self.stagedir).resolve()
         for folder in self.current_partition.extras.get("read_only_on_nodes", []):
             if stage.is_relative_to(folder):
-                raise placement.PlacementError(
+                raise PlacementError(
                     f"the results would go to {stage}, and the compute nodes of "
                     f"{self.current_partition.fullname} can only read {folder}: set "
                     f"PLUMBLINE_RESULTS to a folder that they can write"
@@ -840,12 +857,12 @@ class Benchmark(rfm.RunOnlyRegressionTest):
         return list(dict.fromkeys(task.host for task in getattr(self, "tasks_seen", [])))
 
 
-def topology_of(partition) -> placement.Topology:
+def topology_of(partition) -> Topology:
     """The topology of a ReFrame partition, within the CPUs that may be used.
 
     :raises PlacementError: if it is not known.
     """
-    return placement.Topology.of_partition(
+    return Topology.of_partition(
         partition.processor.info,
         [device.info for device in partition.devices],
         partition.extras,

@@ -91,13 +91,20 @@ def _registry() -> pint.UnitRegistry:
 
 
 def same(left: str, right: str) -> bool:
-    """Whether two spellings name the same unit, so that nothing need be converted."""
+    """Whether two spellings name the same unit, so that nothing need be converted.
+
+    >>> same("MBytes/sec", "MB/s"), same("MiB/s", "MB/s")
+    (True, False)
+    """
     return SPELLINGS.get(left, left) == SPELLINGS.get(right, right)
 
 
 @functools.cache
 def factor(source: str, target: str) -> float:
     """What a value in ``source`` is multiplied with to be one in ``target``.
+
+    >>> factor("MiB/s", "MB/s"), factor("usec", "ms")
+    (1.048576, 0.001)
 
     :raises UnitError: if a unit is unknown or the dimensions differ.
     """

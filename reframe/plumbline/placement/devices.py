@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
-from plumbline.placement.placement import cpus_of_list
+from plumbline.placement.topology import cpus_of_list
 
 #: nvidia-smi(1), "--query-gpu".
 _QUERY = ["--query-gpu=pci.bus_id,compute_cap,memory.total,name", "--format=csv,noheader,nounits"]

@@ -9,28 +9,19 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import functools
 import json
 import logging
 import os
 import re
 import sys
 import time
-import warnings
 from collections import Counter
 from pathlib import Path
-from types import SimpleNamespace
 
-import reframe.core.config
-import reframe.core.fields
 import reframe.core.runtime as rt
-import reframe.core.variables
-from reframe.core.exceptions import JobNotStartedError, what
+from reframe.core.exceptions import what
 from reframe.core.logging import getlogger
-from reframe.core.schedulers import local
-from reframe.core.warnings import ReframeDeprecationWarning, user_deprecation_warning
 from reframe.frontend import executors
-from reframe.frontend.executors import policies
 
 from plumbline.check import record, states
 from plumbline.check.result import key_of, of_task, result_of, unfinished, waived_case
@@ -38,10 +29,18 @@ from plumbline.core import files, paths
 from plumbline.core.errors import Fault
 from plumbline.core.text import counted, shown
 from plumbline.history import running
-from plumbline.placement import placement
+from plumbline.placement.topology import PlacementError
 from plumbline.reference import lookup, waivers
 from plumbline.session import inventory_check, preflight, progress, recovery, summary
-from plumbline.site import configuration, host, inventory, load, lost, slurm_jobs
+from plumbline.site import (
+    configuration,
+    host,
+    inventory,
+    load,
+    lost,
+    reframe_patches,
+    slurm_jobs,
+)
 
 #: The session of this process, once ReFrame's configuration is loaded.
 current: Session | None = None
@@ -53,8 +52,8 @@ def configure(argv: list[str]) -> dict:
     :raises Fault: if a system file or a reference table is faulty.
     """
     global current
-    _without_stack_walks()
-    _with_small_copies()
+    reframe_patches.warn_without_stack_walks()
+    reframe_patches.select_without_copies()
     running = any(a in ("--run", "--dry-run") or re.match(r"-[a-zA-Z]*r", a) for a in argv[1:])
     name = configuration.session_id()
     full, level = configuration.asked_for("full", argv[1:]), configuration.log_level(argv[1:])
@@ -73,53 +72,10 @@ def configure(argv: list[str]) -> dict:
     return site
 
 
-def _without_stack_walks() -> None:
-    """Has ReFrame look for the line that a deprecation is to be blamed on only where it is told.
-
-    It makes a deprecated variable of its own in each test case, suppresses the warning, and walks
-    the stack for it all the same: three quarters of the time that making a test case takes.
-    """
-    for module in (reframe.core.variables, reframe.core.fields):
-        module.user_deprecation_warning = _warning_unless_suppressed
-
-
-def _warning_unless_suppressed(message: str, from_version: str = "0.0.0") -> None:
-    action, *_, kind = next(iter(warnings.filters))[:3]
-    if (action, kind) != ("ignore", ReframeDeprecationWarning):
-        user_deprecation_warning(message, from_version)
-
-
-def _with_small_copies() -> None:
-    """Has ReFrame copy of the systems what it asks for: for each partition of a system it copies
-    the whole configuration, so that its time grows with the square of their number."""
-    site = reframe.core.config._SiteConfig
-    select = site.select_subconfig
-
-    @functools.wraps(select)
-    def selected(self, system_fullname=None, *args, **options):
-        whole = self._site_config
-        system, _, name = (system_fullname or "").partition(":")
-        if name:
-            of_system = [
-                found | {"partitions": [p for p in found["partitions"] if p["name"] == name]}
-                for found in whole["systems"]
-                if found["name"] == system
-            ]
-            self._site_config = whole | {"systems": of_system}
-        try:
-            return select(self, system_fullname, *args, **options)
-        finally:
-            self._site_config = whole
-
-    site.select_subconfig = selected
-
-
 def watch(session: Session) -> None:
-    """Has ReFrame tell the session of its cases, and take a known fault for an expected one."""
-    run_all = executors.Runner.runall
+    """Has ReFrame report its cases to the session, and take a known fault for an expected one."""
 
-    @functools.wraps(run_all)
-    def watched(self, testcases, restored_cases=None):
+    def begin(testcases):
         try:
             session.begin(testcases)
         except Fault as err:
@@ -128,40 +84,11 @@ def watch(session: Session) -> None:
             for line in str(err).splitlines():
                 print(f"plumbline: {shown(line)}", file=sys.stderr)
             raise SystemExit(2) from None
-        # ReFrame's own --duration would repeat the cases until then.
-        self.policy.timeout_expired = session.spent
-        # First of all: a case that ReFrame says has ended is in the records already.
-        self.policy.task_listeners.insert(0, session)
-        return run_all(self, progress.in_order(testcases), restored_cases)
+        return progress.in_order(testcases)
 
-    executors.Runner.runall = watched
-    # ReFrame sleeps as long as a clock that was set back lies behind, and takes a job for timed out
-    # by one that was set forward. These two modules ask it only for how long something took.
-    policies.time = local.time = SimpleNamespace(time=time.monotonic, sleep=time.sleep)
-    fail = executors.RegressionTask.fail
-
-    @functools.wraps(fail)
-    def failed(self, exc_info=None, callback="on_task_failure"):
-        exc_info = exc_info or sys.exc_info()
-        known = waived_case(self, exc_info) if callback == "on_task_failure" else None
-        if known is None:
-            fail(self, exc_info, callback)
-            return
-        for job in filter(None, (self.check.build_job, self.check.job)):
-            with contextlib.suppress(JobNotStartedError):
-                job.wait()
-        self.xfail((type(known), known, exc_info[2]))
-
-    executors.RegressionTask.fail = failed
-    expect = executors.RegressionTask.xfail
-
-    @functools.wraps(expect)
-    def expected(self, exc_info=None):
-        exc_info = exc_info or sys.exc_info()
-        known = waived_case(self, exc_info)
-        expect(self, (type(known), known, exc_info[2]) if known else exc_info)
-
-    executors.RegressionTask.xfail = expected
+    reframe_patches.watch_runs(begin, session, session.spent)
+    reframe_patches.measure_by_monotonic_clock()
+    reframe_patches.expect_known_faults(waived_case)
 
 
 class Session(executors.TaskEventListener):
@@ -581,6 +508,6 @@ def _cost(check, partition) -> tuple[int, float]:
     """Nodes of a case and the hours that its time limit allows."""
     try:
         nodes, seconds = check.cost_on(partition)
-    except (AttributeError, placement.PlacementError):
+    except (AttributeError, PlacementError):
         nodes, seconds = 1, check.time_limit or 0
     return nodes, max(seconds, partition.extras.get("least_time", 0)) / 3600

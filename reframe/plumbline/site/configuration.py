@@ -19,6 +19,7 @@ from plumbline.core import paths
 from plumbline.core.errors import Fault
 from plumbline.core.text import near
 from plumbline.placement import devices, placement
+from plumbline.placement.topology import PlacementError, Topology
 from plumbline.reference.tables import read_yaml
 from plumbline.site import system
 from plumbline.software import providers
@@ -118,10 +119,8 @@ def _detect(path: Path, partition: dict, environments: list[dict]) -> None:
     try:
         partition["devices"], of_gpus = devices.nvidia(usable)
         extras |= {"usable_cpus": usable, **of_gpus}
-        topology = placement.Topology.of_partition(
-            partition["processor"], partition["devices"], extras
-        )
-    except placement.PlacementError as err:
+        topology = Topology.of_partition(partition["processor"], partition["devices"], extras)
+    except PlacementError as err:
         raise Fault(f"{path}: this machine's topology could not be detected: {err}") from None
     extras.setdefault("placements", placement.of_one_node(topology))
     scratch = paths.scratch()

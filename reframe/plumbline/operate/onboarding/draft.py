@@ -22,6 +22,7 @@ from plumbline.core.process import plain, shown
 from plumbline.core.text import counted
 from plumbline.operate.onboarding import software
 from plumbline.placement import placement
+from plumbline.placement.topology import Topology
 from plumbline.site import slurm
 
 CONFIRM = "to be confirmed on the machine"
@@ -310,7 +311,7 @@ def _placements(node: slurm.Node, inside: dict | None, extras: dict) -> list[str
     CPUs are numbered does not matter to that."""
     if inside:
         return placement.of_one_node(
-            placement.Topology.of_partition(inside["processor"], inside["devices"], extras)
+            Topology.of_partition(inside["processor"], inside["devices"], extras)
         )
     cores = range(node.sockets * node.cores)
     sockets = [
@@ -318,7 +319,7 @@ def _placements(node: slurm.Node, inside: dict | None, extras: dict) -> list[str
         for number in range(node.sockets)
     ]
     topology = {"cores": [hex(1 << core) for core in cores], "sockets": sockets}
-    found = placement.of_one_node(placement.Topology.from_processor({"topology": topology}))
+    found = placement.of_one_node(Topology.from_processor({"topology": topology}))
     # How many NUMA domains there are, the counts do not tell.
     return [name for name in found if name != "numa-matrix"]
 

@@ -14,7 +14,8 @@ from reframe.utility.cpuinfo import cpuinfo
 from plumbline.core.errors import Fault
 from plumbline.core.process import ask
 from plumbline.parse import outputs
-from plumbline.placement import devices, placement
+from plumbline.placement import devices
+from plumbline.placement.topology import PlacementError, Topology
 
 
 def described() -> dict:
@@ -28,8 +29,8 @@ def described() -> dict:
     processor = cpuinfo()
     try:
         found, of_gpus = devices.nvidia(usable)
-        placement.Topology.of_partition(processor, found, of_gpus)
-    except placement.PlacementError as err:
+        Topology.of_partition(processor, found, of_gpus)
+    except PlacementError as err:
         raise Fault(f"{platform.node()}: its topology cannot be told: {err}") from None
     extras = {**of_gpus, "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")}
     if len(usable) < processor["num_cpus"]:
@@ -52,13 +53,13 @@ def read(path: Path) -> dict:
     """
     try:
         found = json.loads(outputs.read(path).strip().rpartition("\n")[2])
-        placement.Topology.of_partition(found["processor"], found["devices"], found["extras"])
+        Topology.of_partition(found["processor"], found["devices"], found["extras"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as err:
         raise Fault(
             f"{path}: not what `python -m plumbline.operate.onboarding.node` prints on a "
             f"node: {err!r}"
         ) from None
-    except placement.PlacementError as err:
+    except PlacementError as err:
         raise Fault(f"{path}: {err}") from None
     return found
 

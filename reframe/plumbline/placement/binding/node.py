@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from plumbline.placement.binding.common import cpu_list
-from plumbline.placement.placement import cpus_of_list, cpus_of_mask, ranges_of_list
 from plumbline.placement.proof import QUOTED, BindingMismatch
+from plumbline.placement.topology import cpus_of_list, cpus_of_mask, ranges_of_list
 
 Groups = frozenset[frozenset[int]]
 
