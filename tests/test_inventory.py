@@ -13,7 +13,7 @@ from conftest import CHECKS, Done, Testbed
 from plumbline.core.errors import Fault
 from plumbline.reference.lookup import References
 from plumbline.session import inventory_check
-from plumbline.session.plan import Case
+from plumbline.session.plan import PlannedCase
 from plumbline.site import inventory
 from plumbline.site.inventory import Inventory
 from test_reference import LATENCY, references, registers
@@ -23,8 +23,8 @@ ROWS = [{"id": "slow"} | LATENCY, {"id": "fast"}, {"id": "most", "kind": "peak",
 CASE = "bench %placement=on-node @sys:batch+gnu"
 
 
-def survey(rows: dict[str, list[str]], case: str = CASE, runs: bool = True, tags=()) -> Case:
-    return Case(case, [*tags], runs, "pass" if runs else "skip", None, 60, 2, 2, [], rows)
+def survey(rows: dict[str, list[str]], case: str = CASE, runs: bool = True, tags=()) -> PlannedCase:
+    return PlannedCase(case, [*tags], runs, "pass" if runs else "skip", None, 60, 2, 2, [], rows)
 
 
 BOUNDED = {"slow": ["latency_8"], "fast": ["bandwidth"], "most": ["bandwidth"]}

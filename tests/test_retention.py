@@ -128,7 +128,7 @@ def test_a_session_that_goes_meanwhile_stops_nothing(
         return False
 
     monkeypatch.setattr(recovery, "running", running)
-    rules = retention.Rules(sessions=datetime.timedelta(days=1))
+    rules = retention.RetentionRules(sessions=datetime.timedelta(days=1))
     done = retention.prune(results, rules, print)
     assert (done.count, old.exists()) == (1, False)
     assert done.faults == [f"{gone}: No such file or directory"]
@@ -154,7 +154,9 @@ def test_what_cannot_be_removed_is_told(results: Path, monkeypatch: pytest.Monke
     monkeypatch.chdir(results)
     (folder / "stage" / "a").chmod(0o500)
     with unprivileged(results):
-        done = retention.prune(Path(), retention.Rules(stage=datetime.timedelta(days=14)), print)
+        done = retention.prune(
+            Path(), retention.RetentionRules(stage=datetime.timedelta(days=14)), print
+        )
     (folder / "stage" / "a").chmod(0o700)
     stays = Path("sessions", folder.name, "stage")
     assert (done.count, done.faults) == (0, [f"{stays}: Permission denied"])

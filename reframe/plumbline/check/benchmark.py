@@ -621,7 +621,7 @@ class Benchmark(rfm.RunOnlyRegressionTest):
         """The runs of the job, in order."""
         return samples.runs(self.layouts, self.num_warmups + self.num_samples)
 
-    def read_ends(self) -> dict[str, samples.End]:
+    def read_ends(self) -> dict[str, samples.RunEnd]:
         """How each run ended.
 
         :raises SanityError: if none did, or what tells of it is garbled.
@@ -654,7 +654,7 @@ class Benchmark(rfm.RunOnlyRegressionTest):
         of_slurm = self.current_partition.scheduler.registered_name == "slurm"
         return said + (f"; Slurm says {slurm_jobs.said(self.job)}" if of_slurm else "")
 
-    def read_run(self, run: Run, ended: dict[str, samples.End]) -> dict[Figure, float]:
+    def read_run(self, run: Run, ended: dict[str, samples.RunEnd]) -> dict[Figure, float]:
         """The declared figures of one run: of tasks that were where they should be.
 
         :raises SanityError: if it did not end well.

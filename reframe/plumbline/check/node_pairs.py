@@ -138,7 +138,7 @@ class NodePairs(Benchmark):
         count = self.num_warmups + self.num_samples
         return samples.pair_runs(self.rounds, self.nodes_listed, self.layout, count)
 
-    def read_ends(self) -> dict[str, samples.End]:
+    def read_ends(self) -> dict[str, samples.RunEnd]:
         """How each run ended.
 
         :raises SanityError: naming the pairs that failed, and a node that all of them have.
@@ -166,7 +166,7 @@ class NodePairs(Benchmark):
             )
         return ended
 
-    def read_run(self, run: Run, ended: dict[str, samples.End]) -> dict[Figure, float]:
+    def read_run(self, run: Run, ended: dict[str, samples.RunEnd]) -> dict[Figure, float]:
         """The figures of one run, at the two nodes that its tasks say they ran on."""
         figures = super().read_run(run, ended)
         told = run.name.partition("-")[2].split(":")

@@ -87,7 +87,7 @@ class Summary(TypedDict):
     std: float
 
 
-class Fom(TypedDict):
+class FigureRecord(TypedDict):
     """A figure of merit: what was measured, and what it was compared with."""
 
     __pydantic_config__ = _STRICT
@@ -113,7 +113,7 @@ class Fom(TypedDict):
     headline: bool
 
 
-class Task(TypedDict):
+class TaskRecord(TypedDict):
     """Where a task really ran."""
 
     __pydantic_config__ = _OPEN
@@ -140,7 +140,7 @@ class Task(TypedDict):
     ]
 
 
-class Notice(TypedDict):
+class NoticeRecord(TypedDict):
     """What should be looked at, whatever the result; strict rules fail on it."""
 
     __pydantic_config__ = _STRICT
@@ -189,7 +189,7 @@ class Record(TypedDict):
         dict[Name, Words],
         _about("facts of each node: kernel, firmware, driver, governor, memory ..."),
     ]
-    tasks: list[Task]
+    tasks: list[TaskRecord]
     topology: NotRequired[
         Annotated[
             Literal["confirmed", "unconfirmed"],
@@ -204,10 +204,10 @@ class Record(TypedDict):
     reason: Text | None
     code: NotRequired[Annotated[Name | None, _about("stable id of the reason, where it has one")]]
     waiver: Annotated[Name | None, _about("id of the one that covers it, or the first of them")]
-    warnings: list[Notice]
+    warnings: list[NoticeRecord]
     output: NotRequired[Annotated[Text | None, _about("folder of its files, within the session's")]]
     seconds: Seconds
-    foms: list[Fom]
+    foms: list[FigureRecord]
 
 
 class Planned(TypedDict):
@@ -235,7 +235,7 @@ class Plan(TypedDict):
     cases: dict[Name, Planned]
 
 
-class End(TypedDict):
+class SessionEnd(TypedDict):
     """What the records do not tell of a session that has ended."""
 
     __pydantic_config__ = _STRICT
@@ -256,8 +256,8 @@ def _plans() -> TypeAdapter[Plan]:
 
 
 @functools.cache
-def _ends() -> TypeAdapter[End]:
-    return TypeAdapter(End)
+def _ends() -> TypeAdapter[SessionEnd]:
+    return TypeAdapter(SessionEnd)
 
 
 def serializer() -> Callable[..., bytes]:
@@ -341,7 +341,7 @@ def plan(folder: Path) -> Plan:
     return _whole(folder / "plan.json", _plans())
 
 
-def end(folder: Path) -> End:
+def end(folder: Path) -> SessionEnd:
     """What a session's folder tells of its end.
 
     :raises OSError: if it cannot be read, or there was none yet.

@@ -33,7 +33,7 @@ LOGS = ("reframe.log", "report.json")
 
 
 @dataclass(frozen=True)
-class Rules:
+class RetentionRules:
     """Ages beyond which something goes; ``None`` keeps it.
 
     :ivar stage: the folders that the test cases ran in; what failed is looked into there.
@@ -60,7 +60,9 @@ class Pruned:
     faults: list[str] = field(default_factory=list)
 
 
-def prune(results: Path, rules: Rules, say: Callable[[str], None], dry_run: bool = False) -> Pruned:
+def prune(
+    results: Path, rules: RetentionRules, say: Callable[[str], None], dry_run: bool = False
+) -> Pruned:
     """Removes or compresses what is older than the rules say; sessions that run are left alone, and
     those whose clock was wrong, so that they have no age.
 

@@ -35,7 +35,7 @@ _SHOWN = 15
 
 
 @dataclass
-class Session:
+class ExportedSession:
     """What is exported of one session.
 
     :ivar records: one of each planned test case, by the first verdict, which counts; of cases
@@ -78,7 +78,7 @@ def load(
     name: str | None,
     among: Selection = ALL,
     say: Callable[[str], None] = lambda line: None,
-) -> Session:
+) -> ExportedSession:
     """A session of the history.
 
     :arg name: its id; if ``None``, the newest that has ended.
@@ -101,7 +101,7 @@ def load(
     records = [first.pop(case, None) or _missing(plan) for case, plan in planned.items()]
     records += first.values()
     unread = [fault for fault in history.faults if fault.startswith(f"{folder}/")]
-    return Session(row.session, row.system, row.extras, records, _end(folder), unread)
+    return ExportedSession(row.session, row.system, row.extras, records, _end(folder), unread)
 
 
 def _planned(folder: Path) -> dict[str, dict]:
@@ -186,7 +186,7 @@ _CASE = ["system", "partition", "environment", "check", "placement"]
 _FOM = ["system", "partition", "environment", "check", "metric", "size", "at", "placement", "unit"]
 
 
-def registry(session: Session) -> CollectorRegistry:
+def registry(session: ExportedSession) -> CollectorRegistry:
     """The session's metrics."""
     metrics = CollectorRegistry()
 
@@ -243,12 +243,12 @@ def _seconds(time: str) -> float:
     return datetime.datetime.fromisoformat(time.replace("Z", "+00:00")).timestamp()
 
 
-def prometheus(session: Session) -> str:
+def prometheus(session: ExportedSession) -> str:
     """The text that node_exporter's textfile collector reads."""
     return generate_latest(registry(session)).decode()
 
 
-def write_prometheus(session: Session, path: Path) -> None:
+def write_prometheus(session: ExportedSession, path: Path) -> None:
     """Writes that text, whole or not at all, since the collector may read at any moment.
 
     :raises Fault: if it cannot be written.
@@ -262,7 +262,7 @@ def write_prometheus(session: Session, path: Path) -> None:
 # -- JUnit XML -----------------------------------------------------------------------------------
 
 
-def junit(session: Session) -> str:
+def junit(session: ExportedSession) -> str:
     """JUnit XML: a test case for each, of which only those passed that asserted something."""
     suite = junitparser.TestSuite(f"plumbline {session.system} {session.name}")
     for key, value in session.extras.items():
@@ -331,7 +331,7 @@ _HEADLINE = {0: "as it should be", 1: "faults found", 2: "could not tell"}
 UNASSERTED = ", but nothing was asserted"
 
 
-def markdown(session: Session) -> str:
+def markdown(session: ExportedSession) -> str:
     """A summary of one page for a merge request or a chat: what is red comes first."""
     counts = ", ".join(f"{session.results[r]} {r}" for r in _RESULTS if session.results[r])
     verdicts = session.verdicts
@@ -356,7 +356,7 @@ def markdown(session: Session) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _parts(session: Session) -> Iterator[tuple[str, list[str]]]:
+def _parts(session: ExportedSession) -> Iterator[tuple[str, list[str]]]:
     """The parts of a summary, and the lines of each."""
     yield "Not as expected", [escaped(line) for line in session.faults]
     yield "Lines that are no records", [escaped(line) for line in session.unread]
@@ -386,7 +386,7 @@ def _case(fields: dict) -> str:
     return escaped(f"{fields['check']} @{fields['partition']}+{fields['environment']}")
 
 
-def _figures(session: Session, wanted) -> Iterator[str]:
+def _figures(session: ExportedSession, wanted) -> Iterator[str]:
     for fields in session.records:
         for fom in filter(wanted, fields["foms"]):
             nodes = some(fields["nodes"], most=4)

@@ -18,7 +18,7 @@ from plumbline.core.errors import Fault
 from plumbline.core.text import near
 from plumbline.reference import links
 from plumbline.reference.links import Link
-from plumbline.reference.tables import SITE, Fom, Row, Tables, load
+from plumbline.reference.tables import SITE, MetricEntry, Row, Tables, load
 from plumbline.reference.tolerance import Suspicious, Tolerance
 from plumbline.reference.waivers import Waiver
 
@@ -149,7 +149,7 @@ class References:
     def rows(self) -> list[Row]:
         return list(self.tables.rows.values())
 
-    def fom(self, benchmark: str, metric: str) -> Fom:
+    def fom(self, benchmark: str, metric: str) -> MetricEntry:
         """What is registered of a metric.
 
         :raises Fault: if it is not registered.
@@ -163,11 +163,11 @@ class References:
                 f"add it with its unit and class"
             ) from None
 
-    def rule(self, fom: Fom) -> Tolerance:
+    def rule(self, fom: MetricEntry) -> Tolerance:
         """The tolerance of a metric's class."""
         return self.tables.rules.classes[fom.tolerance]
 
-    def rule_of(self, row: Row, fom: Fom | None = None) -> Tolerance:
+    def rule_of(self, row: Row, fom: MetricEntry | None = None) -> Tolerance:
         """The tolerance of a row: its class's, or where more is printed of the row, what
         ``exceptions`` of ``tolerance.yaml`` has in the place of the class's floor and reason.
 
@@ -225,7 +225,7 @@ class References:
             return False
         return all(self.tables.conditions[key].role != "data" for key in row.conditions)
 
-    def _score(self, row: Row, case: Case, size: int | None, fom: Fom) -> int | None:
+    def _score(self, row: Row, case: Case, size: int | None, fom: MetricEntry) -> int | None:
         """How many of the row's stated cells the case meets; ``None`` if it misses one."""
         means = row.message_size
         if means is None and size is not None:
@@ -274,7 +274,7 @@ class References:
         row: Row,
         others: tuple[str, ...] = (),
         runs: int | None = None,
-        fom: Fom | None = None,
+        fom: MetricEntry | None = None,
     ) -> Bounds | None:
         """The interval that a row gives, by the rule of its class, to a summary of so many runs.
 

@@ -24,7 +24,7 @@ from plumbline.core.text import near
 from plumbline.parse import Figure
 from plumbline.placement import placement
 from plumbline.reference.links import Links
-from plumbline.reference.tolerance import Rules, Statistic, Text
+from plumbline.reference.tolerance import Statistic, Text, Tolerances
 
 Kind = Literal["measured", "peak", "target", "derived"]
 
@@ -112,7 +112,7 @@ class Row(pydantic.BaseModel):
         return value * factor, (self.spread or 0.0) * factor
 
 
-class Fom(pydantic.BaseModel):
+class MetricEntry(pydantic.BaseModel):
     """What ``foms.yaml`` registers of a metric.
 
     :ivar resolution: the last digit that the program prints, in ``unit``.
@@ -132,7 +132,7 @@ class Fom(pydantic.BaseModel):
     same_as: tuple[str, ...] = ()
 
 
-class _FomGroup(Fom):
+class _MetricGroup(MetricEntry):
     metrics: list[str]
 
 
@@ -175,8 +175,8 @@ class Tables:
     rows: dict[str, Row] = field(default_factory=dict)
     where: dict[str, str] = field(default_factory=dict)
     printed: dict[str, dict[str, str]] = field(default_factory=dict)
-    foms: dict[str, dict[str, Fom]] = field(default_factory=dict)
-    rules: Rules | None = None
+    foms: dict[str, dict[str, MetricEntry]] = field(default_factory=dict)
+    rules: Tolerances | None = None
     sources: dict[str, Source] = field(default_factory=dict)
     conditions: dict[str, Condition] = field(default_factory=dict)
     links: Links = field(default_factory=Links)
@@ -194,7 +194,7 @@ class Tables:
         return tuple(half_digit(cell) * factor for cell in (value, cells.get("spread") or ""))
 
 
-class _Foms(pydantic.RootModel[dict[str, list[_FomGroup]]]):
+class _Foms(pydantic.RootModel[dict[str, list[_MetricGroup]]]):
     pass
 
 
@@ -286,12 +286,12 @@ def _keys(model: type[pydantic.BaseModel], place: Sequence[str | int]) -> list[s
     return list(here.get("properties", {}))
 
 
-def read_foms(path: Path) -> dict[str, dict[str, Fom]]:
+def read_foms(path: Path) -> dict[str, dict[str, MetricEntry]]:
     """The register of figures of merit: benchmark -> metric -> unit, class ...
 
     :raises Fault: if the file is faulty or registers a metric twice.
     """
-    foms: dict[str, dict[str, Fom]] = {}
+    foms: dict[str, dict[str, MetricEntry]] = {}
     for benchmark, groups in read_model(path, _Foms).root.items():
         metrics = foms.setdefault(benchmark, {})
         for group in groups:
@@ -345,12 +345,12 @@ def read_rows(path: Path) -> tuple[list[tuple[int, dict[str, str], Row]], list[s
     return rows, faults
 
 
-def read_rules(folder: Path) -> Rules:
+def read_rules(folder: Path) -> Tolerances:
     """``tolerance.yaml`` alone.
 
     :raises Fault: if it is faulty.
     """
-    return read_model(folder / "tolerance.yaml", Rules)
+    return read_model(folder / "tolerance.yaml", Tolerances)
 
 
 @functools.cache
@@ -447,7 +447,7 @@ def _faults_of_links(path: Path, tables: Tables) -> Iterator[str]:
         yield f"{path}: no link carries traffic {name!r}"
 
 
-def _fault_of_same(same: str, fom: Fom, tables: Tables) -> str | None:
+def _fault_of_same(same: str, fom: MetricEntry, tables: Tables) -> str | None:
     """Why a metric cannot be the same quantity as another."""
     benchmark, _, metric = same.partition("/")
     other = tables.foms.get(benchmark, {}).get(metric)

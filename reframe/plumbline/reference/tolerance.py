@@ -121,7 +121,7 @@ class Suspicious(pydantic.BaseModel):
     reason: Text
 
 
-class Rules(pydantic.BaseModel):
+class Tolerances(pydantic.BaseModel):
     """``tolerance.yaml``."""
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)

@@ -23,7 +23,15 @@ from tabulate import tabulate
 from plumbline.core import files, paths
 from plumbline.core.errors import Fault
 from plumbline.software import debian, environments, externals, spack
-from plumbline.software.environments import LOCK, MANIFEST, MODELS, STAMP, Environment, Lock, Node
+from plumbline.software.environments import (
+    LOCK,
+    MANIFEST,
+    MODELS,
+    STAMP,
+    Environment,
+    Lock,
+    PackageNode,
+)
 
 MARK = "built.json"
 
@@ -89,7 +97,7 @@ class Built:
         built, path = self.mark["programs"].get(program), program_in(self.view, program)
         return bool(built and path) and spack.sha256(path) != built
 
-    def package_of(self, path: Path) -> tuple[Node, Node | None]:
+    def package_of(self, path: Path) -> tuple[PackageNode, PackageNode | None]:
         """The package that an installed file is of, and its MPI, ``None`` without one.
 
         :raises Fault: if it is of none of the lock's.
@@ -102,14 +110,14 @@ class Built:
             f"remove {spack.root() / 'cache'} and build again"
         )
 
-    def prefix_of(self, node: Node) -> Path:
+    def prefix_of(self, node: PackageNode) -> Path:
         """Where a package is installed."""
         if node.prefix:
             return Path(node.prefix)
         return spack.store() / f"{node.name}-{node.version}-{node.hash[:7]}"
 
 
-def programs_of(lock: Lock) -> list[tuple[str, Node]]:
+def programs_of(lock: Lock) -> list[tuple[str, PackageNode]]:
     """The programs that an environment has, or should have, each with its package."""
     found = []
     for digest in lock.roots:

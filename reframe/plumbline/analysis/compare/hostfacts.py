@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
-class Change:
+class HostChange:
     """A fact that has another value after.
 
     :ivar what: the fact of a node (``kernel``), or of a build (``osu @openmpi: version``).
@@ -31,9 +31,9 @@ class Surroundings:
     :ivar known: nodes with facts, on both sides; without any, nothing can be said of them.
     """
 
-    hosts: list[Change] = field(default_factory=list)
-    elsewhere: list[Change] = field(default_factory=list)
-    builds: list[Change] = field(default_factory=list)
+    hosts: list[HostChange] = field(default_factory=list)
+    elsewhere: list[HostChange] = field(default_factory=list)
+    builds: list[HostChange] = field(default_factory=list)
     new_nodes: list[str] = field(default_factory=list)
     gone_nodes: list[str] = field(default_factory=list)
     known: int = 0
@@ -100,10 +100,10 @@ def _both(before: dict[str, str], after: dict[str, str]) -> Iterable[tuple[str, 
     return ((name, before.get(name, "")) for name in before.keys() | after.keys())
 
 
-def _changes(told: Iterable[tuple[str, str, str, str]]) -> list[Change]:
+def _changes(told: Iterable[tuple[str, str, str, str]]) -> list[HostChange]:
     """What differs, each pair of values once, with where it is so."""
     found = defaultdict(list)
     for what, before, after, where in told:
         if before != after:
             found[what, before, after].append(where)
-    return [Change(*key, sorted(set(places))) for key, places in sorted(found.items())]
+    return [HostChange(*key, sorted(set(places))) for key, places in sorted(found.items())]

@@ -31,7 +31,7 @@ USUAL = 3
 
 
 @dataclass
-class Finding:
+class FigureState:
     """One figure of a test case that is red, waived, or near its bound.
 
     :ivar beyond: relative distance to the bound, negative outside of it.
@@ -50,7 +50,7 @@ class Finding:
 
 
 @dataclass
-class Case:
+class CaseState:
     """A test case as it stands.
 
     :ivar status: its result; or ``above-ceiling``; or ``not-asserted``, where it passed and nothing
@@ -73,8 +73,8 @@ class Case:
     nodes: list[str] = field(default_factory=list)
     session: str = ""
     time: np.datetime64 | None = None
-    findings: list[Finding] = field(default_factory=list)
-    near: list[Finding] = field(default_factory=list)
+    findings: list[FigureState] = field(default_factory=list)
+    near: list[FigureState] = field(default_factory=list)
     warnings: list[dict] = field(default_factory=list)
     counts: Counter = field(default_factory=Counter)
     unasserted: Counter = field(default_factory=Counter)
@@ -104,29 +104,29 @@ class Standing:
 
     system: str
     latest: SessionRow
-    cases: list[Case]
+    cases: list[CaseState]
     missing: int
     running: bool
     old: float | None
     ahead: bool
 
-    def having(self, *statuses: str) -> list[Case]:
+    def having(self, *statuses: str) -> list[CaseState]:
         return [case for case in self.cases if case.status in statuses]
 
     @property
-    def red(self) -> list[Case]:
+    def red(self) -> list[CaseState]:
         return [case for case in self.cases if case.red]
 
     @property
-    def waived(self) -> list[Case]:
+    def waived(self) -> list[CaseState]:
         return [case for case in self.cases if case.status == "waived" or case.counts["waived"]]
 
     @property
-    def near(self) -> list[Case]:
+    def near(self) -> list[CaseState]:
         return [case for case in self.cases if case.near]
 
     @property
-    def noticed(self) -> list[Case]:
+    def noticed(self) -> list[CaseState]:
         return [case for case in self.cases if case.warnings]
 
     @property
@@ -137,7 +137,7 @@ class Standing:
         )
 
     @property
-    def unasserted(self) -> list[Case]:
+    def unasserted(self) -> list[CaseState]:
         return [case for case in self.cases if case.unasserted]
 
     @property
@@ -280,15 +280,15 @@ def _literal(name: str) -> str:
     return "".join(f"[{char}]" if char in "*?[" else char for char in name)
 
 
-def _order(case: Case) -> tuple:
+def _order(case: CaseState) -> tuple:
     place = RED.index(case.status) if case.red else len(RED)
     return (place, case.check, case.partition, case.environment, case.node)
 
 
-def of_row(row: CaseRow, figures: list[dict], warnings: list[dict]) -> Case:
+def of_row(row: CaseRow, figures: list[dict], warnings: list[dict]) -> CaseState:
     """A test case as the history has it, with its figures and warnings as records have them."""
     names = ("system", "partition", "environment", "check", "node", "placement", "reason")
-    case = Case(
+    case = CaseState(
         **{name: getattr(row, name) for name in names},
         status=row.result,
         waiver=row.waiver,
@@ -317,7 +317,7 @@ def of_row(row: CaseRow, figures: list[dict], warnings: list[dict]) -> Case:
     return case
 
 
-def _finding(fom: dict) -> Finding:
+def _finding(fom: dict) -> FigureState:
     value = fom["value"]
     if fom["verdict"] == "above-ceiling":
         bound = fom["ceiling"]
@@ -328,7 +328,7 @@ def _finding(fom: dict) -> Finding:
         away = 0.0 if bound is None else (value - bound if low else bound - value)
         distance = away / abs(bound) if bound else 0.0
     name = text.figure(fom["metric"], fom["size"], fom["at"])
-    return Finding(name, value, fom["unit"], fom["verdict"], bound, distance,
+    return FigureState(name, value, fom["unit"], fom["verdict"], bound, distance,
                    fom["reference"] or "", fom["waiver"] or "", _about(fom))  # fmt: skip
 
 
@@ -336,7 +336,7 @@ def _about(fom: dict) -> tuple:
     return (fom["metric"], -1 if fom["size"] is None else fom["size"], fom["at"], fom["placement"])
 
 
-def _tell_since(cases: list[Case], listed: list[CaseRow]) -> None:
+def _tell_since(cases: list[CaseState], listed: list[CaseRow]) -> None:
     """Fills in since when each red case is red, without a break."""
     by_case: dict[tuple, list[CaseRow]] = {}
     for row in listed:
@@ -358,7 +358,9 @@ def _listed(identity: tuple) -> str:
     return f"{check} @{system}:{partition}+{environment}"
 
 
-def _vanished(system: str, cases: list[Case], listed: list[CaseRow], latest) -> list[Case]:
+def _vanished(
+    system: str, cases: list[CaseState], listed: list[CaseRow], latest
+) -> list[CaseState]:
     """Cases that should be there and are not: of the inventory, or of sessions before."""
     seen: dict[tuple, list[CaseRow]] = {}
     for row in listed:
@@ -366,7 +368,7 @@ def _vanished(system: str, cases: list[Case], listed: list[CaseRow], latest) -> 
     there = {case.identity for case in cases}
     known = inventory.read(system) or inventory.Inventory()
     found = [
-        Case(*identity, rows[-1].placement, "vanished",
+        CaseState(*identity, rows[-1].placement, "vanished",
              f"it was in {len({row.session for row in rows})} sessions, the last of them "
              f"{rows[-1].session}, and in none of the last {WINDOW.astype(int)} days",
              session=rows[-1].session, time=rows[-1].time, late=True)
@@ -378,7 +380,7 @@ def _vanished(system: str, cases: list[Case], listed: list[CaseRow], latest) -> 
     for name in sorted(known.cases.keys() - {_listed(identity) for identity in (*seen, *there)}):
         check, _, place = name.rpartition(" @")
         partition, _, environment = place.partition(":")[2].partition("+")
-        found.append(Case(system, partition, environment, check, "", "", "never-run",
+        found.append(CaseState(system, partition, environment, check, "", "", "never-run",
                           "the inventory has it, and no session of the last "
                           f"{BACK.days} days ran it", late=True))  # fmt: skip
     return found
