@@ -170,10 +170,10 @@ class NodePairs(Benchmark):
         """The figures of one run, at the two nodes that its tasks say they ran on."""
         figures = super().read_run(run, ended)
         told = run.name.partition("-")[2].split(":")
-        binding.prove_nodes(told, self.tasks_seen, self.nodes_listed)
-        for task in self.tasks_seen:
+        binding.prove_nodes(told, self.result.tasks, self.nodes_listed)
+        for task in self.result.tasks:
             self.task_of_host.setdefault(task.host, task)
-        at = ":".join(sorted(task.host for task in self.tasks_seen))
+        at = ":".join(sorted(task.host for task in self.result.tasks))
         return {figure._replace(at=at): value for figure, value in figures.items()}
 
     def read_samples(self) -> dict[Figure, list[float]]:
@@ -185,7 +185,7 @@ class NodePairs(Benchmark):
                 f"{self.nodes} nodes: {', '.join(self.nodes_listed[:MOST_TOLD])} ..."
             )
         # Where tasks ran, not those of the last pair alone.
-        self.tasks_seen = [*self.task_of_host.values()]
+        self.result.tasks = [*self.task_of_host.values()]
         self.headline = [self.worst(figures, metric).variable for metric in self.metrics]
         return figures
 

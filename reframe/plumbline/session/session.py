@@ -33,7 +33,7 @@ from reframe.frontend import executors
 from reframe.frontend.executors import policies
 
 from plumbline.check import record, states
-from plumbline.check.result import key_of, of_task, result_of, unfinished, waived_case
+from plumbline.check.result import key_of, of_check, of_task, result_of, unfinished, waived_case
 from plumbline.core import files, paths
 from plumbline.core.errors import Fault
 from plumbline.core.text import counted, shown
@@ -327,7 +327,8 @@ class Session(executors.TaskEventListener):
         return over >= (_LAST if self._to_judge else 0)
 
     def on_task_success(self, task):
-        judged = hasattr(task.check, "judgements") or not hasattr(task.check, "figures")
+        found = of_check(task.check)
+        judged = found is None or found.judgements is not None
         self.keep(task, "pass" if judged or self.dry_run else "invalid")
 
     def on_task_failure(self, task):
