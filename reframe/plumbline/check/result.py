@@ -194,8 +194,24 @@ def _fields(session, case: str, result: str) -> dict:
     }
 
 
-def of_task(session, task, result: str) -> dict:
-    """The record of a test case that ended."""
+def of_task(session, task, result: str) -> record.Record:
+    """The record of a test case that ended. A site's own check may fill in anything: of what fits
+    no record it says only that, as a result that cannot be trusted."""
+    fields = _of_task(session, task, result)
+    try:
+        return record.made(fields)
+    except record.Damaged as err:
+        bare = _fields(session, fields["case"], "invalid")
+        bare |= {name: fields[name] for name in _IDENTITY}
+        bare["reason"] = f"invalid: what the check measured fits no record: {err}"
+        return record.made(bare)
+
+
+#: What a record has of a test case, whatever came of it.
+_IDENTITY = ("system", "partition", "environment", "check", "attempt", "tags")
+
+
+def _of_task(session, task, result: str) -> dict:
     check, partition, environ = task.testcase
     fields = _fields(session, key_of(task.testcase), result)
     fields |= {
@@ -260,7 +276,7 @@ def _fom(figure: parse.Figure, measured: Measurement, judged: lookup.Judgement) 
         "value": judged.value,
         "unit": measured.unit,
         "samples": measured.samples,
-        "summary": record.summary(measured.samples),
+        "summary": record.Summary.of(measured.samples).model_dump(),
         "statistic": judged.statistic,
         "better": judged.better,
         "verdict": judged.verdict,
@@ -281,9 +297,14 @@ LEFT = "started or still planned when the session ended; never finished"
 KILLED = "started or still planned when the session was killed; never finished"
 
 
-def unfinished(session, case: str, plan: dict, reason: str = LEFT) -> dict:
-    """The record of a planned case that never ended."""
-    return _fields(session, case, "unfinished") | {
+def unfinished(
+    session, case: str, plan: record.Planned, reason: str = LEFT, then: str = ""
+) -> record.Record:
+    """The record of a planned case that never ended.
+
+    :arg then: when, if not now.
+    """
+    fields = _fields(session, case, "unfinished") | {
         "system": plan["system"],
         "partition": plan["partition"],
         "environment": plan["environment"],
@@ -291,6 +312,7 @@ def unfinished(session, case: str, plan: dict, reason: str = LEFT) -> dict:
         "tags": plan["tags"],
         "reason": reason,
     }
+    return record.made(fields | ({"time": then} if then else {}))
 
 
 def _reason(task) -> str:

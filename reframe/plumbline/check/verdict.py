@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Iterable
 
 from reframe.core.exceptions import PerformanceError
 from reframe.utility import nodelist_abbrev
@@ -45,7 +46,7 @@ def _about(subject: Subject, result: CaseResult, figure: Figure) -> Subject:
     return dataclasses.replace(subject, placement=placement, **figure._asdict())
 
 
-def _waived(known: list[Waiver], figure: Subject, judged: Judgement) -> Judgement:
+def _waived(known: Iterable[Waiver], figure: Subject, judged: Judgement) -> Judgement:
     waiver = waivers.covering(known, figure, "fail") if judged.verdict == "fail" else None
     return dataclasses.replace(judged, verdict="waived", waiver=waiver) if waiver else judged
 
@@ -71,7 +72,7 @@ def notices(result: CaseResult) -> list[Notice]:
     found = []
     for figure, judged in (result.judgements or {}).items():
         unit, bounds = result.figures[figure].unit, judged.bounds
-        if judged.suspicious:
+        if judged.suspicious and bounds:
             ratio = judged.value / bounds.value
             better = f"{max(ratio, 1 / ratio):.3g} times {'as much' if ratio > 1 else 'less'}"
             told = (
@@ -81,7 +82,7 @@ def notices(result: CaseResult) -> list[Notice]:
             found.append(
                 Notice(SUSPICIOUS, "better-than-reference", told, figure.variable, bounds.decides)
             )
-        if judged.beyond:
+        if judged.beyond and bounds:
             values = result.figures[figure].samples
             told = ", ".join(
                 f"sample {number} of {len(values)}: {values[number - 1]:.6g} {unit}"
@@ -155,8 +156,8 @@ def _fault_of(result: CaseResult, subject: Subject, figure: Figure, judged: Judg
             f"{value} is beyond its ceiling {judged.ceiling:.6g} {unit} ({judged.ceiling_id}): "
             f"a fault of the measurement"
         )
-    if judged.verdict in ("fail", "waived"):
-        bounds = judged.bounds
+    bounds = judged.bounds
+    if bounds and judged.verdict in ("fail", "waived"):
         others = f"; as near: {', '.join(bounds.others)}" if bounds.others else ""
         expired = "" if judged.waiver else _expired(_about(subject, result, figure))
         return (

@@ -314,7 +314,7 @@ class History:
         columns["samples"] = [samples.tolist() for samples in columns.get("samples", ())]
         return Series(key, benchmark, unit, better, **columns)
 
-    def records(self, select: Selection = ALL) -> Iterator[dict]:
+    def records(self, select: Selection = ALL) -> Iterator[record.Record]:
         """The whole records, read from the lines, as records of today's schema.
 
         :raises Fault: if none is selected, or the source is a CSV file.

@@ -6,6 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from plumbline.check.record import Record
+
 
 @dataclass(frozen=True)
 class HostChange:
@@ -46,7 +48,7 @@ class Surroundings:
         )
 
 
-def differences(records: Iterable[dict], before: set[str], after: set[str]) -> Surroundings:
+def differences(records: Iterable[Record], before: set[str], after: set[str]) -> Surroundings:
     """What the records' nodes and builds say of both sides; of several values of one fact on one
     side, the last.
 
@@ -57,16 +59,16 @@ def differences(records: Iterable[dict], before: set[str], after: set[str]) -> S
     nodes: tuple[set, set] = (set(), set())
     builds: tuple[dict, dict] = ({}, {})
     for fields in records:
-        if fields["session"] not in before | after:
+        if fields.session not in before | after:
             continue
-        side = int(fields["session"] in after)
-        nodes[side].update(fields["nodes"], fields["hosts"])
-        for node, told in fields["hosts"].items():
+        side = int(fields.session in after)
+        nodes[side].update(fields.nodes, fields.hosts)
+        for node, told in fields.hosts.items():
             facts[side].setdefault(node, {}).update(told)
-        if fields["build"]:
-            case = f"{fields['check']} @{fields['system']}:{fields['partition']}"
-            key = fields["benchmark"] or fields["check"], fields["environment"], case
-            builds[side][key] = fields["build"]
+        if fields.build:
+            case = f"{fields.check} @{fields.system}:{fields.partition}"
+            key = fields.benchmark or fields.check, fields.environment, case
+            builds[side][key] = fields.build
     result = Surroundings(
         new_nodes=sorted(nodes[1] - nodes[0]) if nodes[0] else [],
         gone_nodes=sorted(nodes[0] - nodes[1]) if nodes[1] else [],

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from plumbline.check.record import FigureRecord
 from plumbline.core import paths, units
 from plumbline.core.text import counted
 from plumbline.history import CaseRow, History, SessionRow
@@ -291,7 +292,7 @@ class _Report:
         chosen = dataclasses.replace(self.select, sessions=(row.session,))
         rows = {(r.case, r.attempt): r for r in standing.cases_of(self.history, chosen)}
         for fields in self.history.records(chosen) if rows else ():
-            case = rows.get((fields["case"], fields["attempt"]))
+            case = rows.get((fields.case, fields.attempt))
             if case is not None:
                 yield _worst_first(case), macros.record(fields, case)
 
@@ -340,12 +341,12 @@ class _Report:
             found.setdefault(case.reason, []).append(case)
         return sorted(found.items(), key=lambda pair: -len(pair[1]))
 
-    def foms(self, listed: list[dict]) -> Iterator[tuple[str, dict, str, str]]:
+    def foms(self, listed: list[FigureRecord]) -> Iterator[tuple[str, FigureRecord, str, str]]:
         """Figures of a record, each with its name, its state and its reference's page, if any."""
         for fom in listed:
-            page = self.provenance.path(fom["reference"]) if fom["reference"] else ""
-            name = text.figure(fom["metric"], fom["size"], fom["at"])
-            yield name, fom, "near" if fom["near"] else fom["verdict"], page
+            page = self.provenance.path(fom.reference) if fom.reference else ""
+            name = text.figure(fom.metric, fom.size, fom.at)
+            yield name, fom, "near" if fom.near else fom.verdict, page
 
     @staticmethod
     def by_facts(hosts: dict[str, dict]) -> list[tuple[list[str], dict]]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from plumbline.check.record import FigureRecord, NoticeRecord
 from plumbline.core.errors import Fault
 from plumbline.history import CaseRow, History, SessionRow
 from plumbline.history.series import Selection
@@ -75,7 +76,7 @@ class CaseState:
     time: np.datetime64 | None = None
     findings: list[FigureState] = field(default_factory=list)
     near: list[FigureState] = field(default_factory=list)
-    warnings: list[dict] = field(default_factory=list)
+    warnings: list[NoticeRecord] = field(default_factory=list)
     counts: Counter = field(default_factory=Counter)
     unasserted: Counter = field(default_factory=Counter)
     headlines: list[tuple] = field(default_factory=list)
@@ -132,9 +133,7 @@ class Standing:
     @property
     def states(self) -> Counter:
         """How many cases have a warning of each state."""
-        return Counter(
-            state for case in self.cases for state in {w["state"] for w in case.warnings}
-        )
+        return Counter(state for case in self.cases for state in {w.state for w in case.warnings})
 
     @property
     def unasserted(self) -> list[CaseState]:
@@ -243,14 +242,14 @@ def _figures(history: History, chosen: Selection) -> Iterator[tuple[tuple, list,
         yield from ((about, foms, []) for about, foms in _from_series(history, chosen).items())
         return
     for fields in history.records(chosen):
-        about = (fields["session"], fields["case"], fields["attempt"])
-        yield about, fields["foms"], fields["warnings"]
+        about = (fields.session, fields.case, fields.attempt)
+        yield about, fields.foms, fields.warnings
 
 
-def _from_series(history: History, chosen: Selection) -> dict[tuple, list[dict]]:
+def _from_series(history: History, chosen: Selection) -> dict[tuple, list[FigureRecord]]:
     """As much of the figures as a CSV file tells: neither headlines nor the warning band."""
     cases = {(row.session, *_identity(row)): row for row in history.cases(chosen)}
-    found: dict[tuple, list[dict]] = {}
+    found: dict[tuple, list[FigureRecord]] = {}
     try:
         series = history.series(chosen, samples=False)
     except Fault:
@@ -264,13 +263,13 @@ def _from_series(history: History, chosen: Selection) -> dict[tuple, list[dict]]
                 name: None if np.isnan(getattr(one, name)[at]) else float(getattr(one, name)[at])
                 for name in ("lower", "upper", "ceiling")
             }
-            fom = {
-                "metric": key.metric, "size": None if key.size < 0 else key.size, "at": key.at,
-                "placement": key.placement, "value": float(one.values[at]), "unit": one.unit,
-                "verdict": str(one.verdicts[at]), "better": one.better, "near": False,
-                "reference": str(one.references[at]), "waiver": row.waiver, "reason": "",
-                "headline": False, **bounds,
-            }  # fmt: skip
+            fom = FigureRecord.model_construct(
+                metric=key.metric, size=None if key.size < 0 else key.size, at=key.at,
+                placement=key.placement, value=float(one.values[at]), unit=one.unit,
+                verdict=str(one.verdicts[at]), better=one.better, near=False,
+                reference=str(one.references[at]), waiver=row.waiver, reason="",
+                headline=False, **bounds,
+            )  # fmt: skip
             found.setdefault((row.session, row.case, row.attempt), []).append(fom)
     return found
 
@@ -285,7 +284,7 @@ def _order(case: CaseState) -> tuple:
     return (place, case.check, case.partition, case.environment, case.node)
 
 
-def of_row(row: CaseRow, figures: list[dict], warnings: list[dict]) -> CaseState:
+def of_row(row: CaseRow, figures: list[FigureRecord], warnings: list[NoticeRecord]) -> CaseState:
     """A test case as the history has it, with its figures and warnings as records have them."""
     names = ("system", "partition", "environment", "check", "node", "placement", "reason")
     case = CaseState(
@@ -298,14 +297,14 @@ def of_row(row: CaseRow, figures: list[dict], warnings: list[dict]) -> CaseState
         warnings=warnings,
     )
     for fom in figures:
-        case.counts[fom["verdict"]] += 1
-        if fom["headline"]:
+        case.counts[fom.verdict] += 1
+        if fom.headline:
             case.headlines.append(_about(fom))
-        if fom["verdict"] in ("fail", "above-ceiling", "waived"):
+        if fom.verdict in ("fail", "above-ceiling", "waived"):
             case.findings.append(_finding(fom))
-        elif fom["verdict"] == "not-asserted":
-            case.unasserted[fom["reason"] or "no reference for it"] += 1
-        elif fom["near"]:
+        elif fom.verdict == "not-asserted":
+            case.unasserted[fom.reason or "no reference for it"] += 1
+        elif fom.near:
             case.near.append(_finding(fom))
     case.findings.sort(key=lambda finding: finding.beyond)
     case.near.sort(key=lambda finding: finding.beyond)
@@ -317,23 +316,23 @@ def of_row(row: CaseRow, figures: list[dict], warnings: list[dict]) -> CaseState
     return case
 
 
-def _finding(fom: dict) -> FigureState:
-    value = fom["value"]
-    if fom["verdict"] == "above-ceiling":
-        bound = fom["ceiling"]
+def _finding(fom: FigureRecord) -> FigureState:
+    value = fom.value
+    if fom.verdict == "above-ceiling":
+        bound = fom.ceiling
         distance = -abs(value - bound) / abs(bound) if bound else 0.0
     else:
-        low = fom["better"] == "higher" or fom["upper"] is None
-        bound = fom["lower"] if low else fom["upper"]
+        low = fom.better == "higher" or fom.upper is None
+        bound = fom.lower if low else fom.upper
         away = 0.0 if bound is None else (value - bound if low else bound - value)
         distance = away / abs(bound) if bound else 0.0
-    name = text.figure(fom["metric"], fom["size"], fom["at"])
-    return FigureState(name, value, fom["unit"], fom["verdict"], bound, distance,
-                   fom["reference"] or "", fom["waiver"] or "", _about(fom))  # fmt: skip
+    name = text.figure(fom.metric, fom.size, fom.at)
+    return FigureState(name, value, fom.unit, fom.verdict, bound, distance,
+                   fom.reference or "", fom.waiver or "", _about(fom))  # fmt: skip
 
 
-def _about(fom: dict) -> tuple:
-    return (fom["metric"], -1 if fom["size"] is None else fom["size"], fom["at"], fom["placement"])
+def _about(fom: FigureRecord) -> tuple:
+    return (fom.metric, -1 if fom.size is None else fom.size, fom.at, fom.placement)
 
 
 def _tell_since(cases: list[CaseState], listed: list[CaseRow]) -> None:
