@@ -7,7 +7,8 @@ from click.testing import CliRunner
 from plumbline.cli import main
 from plumbline.core import paths
 from plumbline.core.errors import Fault
-from plumbline.reference.tables import Row, Tables, load
+from plumbline.reference.row import Row
+from plumbline.reference.tables import Tables, load
 from plumbline.site import configuration, system
 
 

@@ -48,8 +48,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from plumbline.core import paths, units
-from plumbline.reference.lookup import Bounds, Case, References, held, loaded, summarize
-from plumbline.reference.tables import SITE, MetricEntry, Row, half_digit
+from plumbline.reference.lookup import Bounds, References, held, loaded, summarize
+from plumbline.reference.row import Case, Row
+from plumbline.reference.tables import SITE, MetricEntry, half_digit
 from plumbline.reference.tolerance import Tolerance
 
 #: Share of the variance of single runs that all samples of a session have in common.

@@ -19,8 +19,8 @@ from plumbline.history import History
 from plumbline.history.series import Selection
 from plumbline.parse import Figure
 from plumbline.reference import lookup
-from plumbline.reference.lookup import Case
-from plumbline.reference.tables import SITE, Row, key_of
+from plumbline.reference.row import Case, Row
+from plumbline.reference.tables import SITE, key_of
 from plumbline.reference.tolerance import Baseline, Tolerance
 
 #: Sessions beyond so many robust spreads are drawn in to there, from so many sessions on.

@@ -12,7 +12,8 @@ from pathlib import Path
 from plumbline.analysis.baseline import Proposal
 from plumbline.core.errors import Fault
 from plumbline.reference.lookup import Bounds, References, told
-from plumbline.reference.tables import Row, Tables, key_of, read_rows
+from plumbline.reference.row import Row
+from plumbline.reference.tables import Tables, key_of, read_rows
 
 #: Kinds of a change, in the order that they are told in; somebody must accept the first two.
 LOOSENED, GONE = TO_ACCEPT = ("loosened", "gone")

@@ -43,7 +43,8 @@ from plumbline.core.errors import Fault
 from plumbline.core.text import near
 from plumbline.parse import Figure, Fom, outputs
 from plumbline.placement import binding, placement
-from plumbline.reference import lookup, waivers
+from plumbline.reference import waivers
+from plumbline.reference.row import Case
 from plumbline.site import configuration, load, slurm_jobs
 from plumbline.software import providers
 
@@ -818,14 +819,14 @@ class Benchmark(rfm.RunOnlyRegressionTest):
         seconds = runs * self.sample_seconds + self.first_sample_seconds + 60
         return layouts[0].num_nodes, seconds
 
-    def case_of(self, figure: Figure) -> lookup.Case:
+    def case_of(self, figure: Figure) -> Case:
         """The conditions of one figure of this test case, for the references."""
         layout = next((known for known in self.layouts if figure.at in known.at), self.layout)
         conditions = {**self.conditions, **self.conditions_at(figure.at)}
         if self.current_system.name == "local":
             # `local` is another machine on another host.
             conditions["host"] = platform.node()
-        return lookup.Case(
+        return Case(
             self.current_system.name,
             self.current_partition.name,
             self.current_environ.name,

@@ -23,6 +23,7 @@ from plumbline.check.states import Notice
 from plumbline.core import paths
 from plumbline.placement.binding import Seen
 from plumbline.reference import lookup, waivers
+from plumbline.reference.row import Case
 from plumbline.site.lost import Lost
 
 
@@ -36,7 +37,7 @@ class Measurement:
     """
 
     samples: list[float]
-    case: lookup.Case
+    case: Case
     unit: str
     headline: bool
 

@@ -25,7 +25,7 @@ import pydantic
 from plumbline.core.errors import Fault
 from plumbline.core.text import counted, printable
 from plumbline.reference import tables
-from plumbline.reference.tolerance import Text
+from plumbline.reference.row import Text
 
 SUSPICIOUS, UNSTABLE, WARNINGS = STATES = ("suspicious", "unstable", "warnings")
 

@@ -10,7 +10,7 @@ import functools
 import math
 import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from plumbline.core import units
@@ -18,26 +18,10 @@ from plumbline.core.errors import Fault
 from plumbline.core.text import near
 from plumbline.reference import links
 from plumbline.reference.links import Link
-from plumbline.reference.tables import SITE, MetricEntry, Row, Tables, load
+from plumbline.reference.row import Case, Row
+from plumbline.reference.tables import SITE, MetricEntry, Tables, load
 from plumbline.reference.tolerance import Suspicious, Tolerance
 from plumbline.reference.waivers import Waiver
-
-
-@dataclass(frozen=True)
-class Case:
-    """The conditions under which a figure of merit was measured.
-
-    :ivar conditions: what has no column of its own; a row's conditions must all be met.
-    """
-
-    system: str
-    partition: str
-    environment: str
-    benchmark: str
-    placement: str
-    nodes: int
-    ppn: int
-    conditions: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

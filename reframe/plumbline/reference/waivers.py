@@ -21,7 +21,7 @@ from plumbline.core.errors import Fault
 from plumbline.core.text import base_name, near
 from plumbline.placement import placement
 from plumbline.reference import tables
-from plumbline.reference.tolerance import Text
+from plumbline.reference.row import Text
 
 #: Results of a test case that a waiver may cover. ``above-ceiling`` is none of them: a measurement
 #: that cannot be true is to be mended, not lived with.

@@ -26,7 +26,7 @@ from plumbline.core import paths
 from plumbline.core.errors import Fault
 from plumbline.core.text import counted, some
 from plumbline.reference.lookup import References
-from plumbline.reference.tables import Row
+from plumbline.reference.row import Row
 
 #: What is wrong with a file of the earlier format.
 EARLIER = "is of an earlier format, which does not have what each figure is bounded by"

@@ -11,7 +11,8 @@ from plumbline.core.errors import Fault
 from plumbline.output.report import text
 from plumbline.output.report.figures import LATEST, Panel
 from plumbline.reference.lookup import References
-from plumbline.reference.tables import SITE, Row
+from plumbline.reference.row import Row
+from plumbline.reference.tables import SITE
 
 
 @dataclass
