@@ -9,6 +9,7 @@ from plumbline.check.benchmark import Benchmark, Figure
 from plumbline.check.parameters import NONE, of_scale, published_scales, variants
 from plumbline.check.states import SUSPICIOUS, Notice
 from plumbline.parse import Output, ParseError
+from reframe.core.builtins import parameter, run_after
 
 #: Bytes of the bandwidth tests' messages, unless the environment's program was built for others
 #: (``extras.gpcnet_message_size``).

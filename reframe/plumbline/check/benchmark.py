@@ -21,7 +21,7 @@ import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple, NoReturn
 
 import reframe as rfm
 import reframe.core.builtins as builtins
@@ -29,7 +29,7 @@ import reframe.utility.osext as osext
 import reframe.utility.sanity as sn
 import reframe.utility.typecheck as typ
 from reframe.core.backends import getlauncher
-from reframe.core.exceptions import ReframeError, SanityError
+from reframe.core.exceptions import ReframeError, SanityError, SkipTestError
 from reframe.core.runtime import emit_loadenv_commands, runtime
 from reframe.utility import nodelist_abbrev
 
@@ -76,6 +76,13 @@ class Benchmark(rfm.RunOnlyRegressionTest):
     :meth:`figures`, :meth:`prepare` where the program needs options, an input file or a folder,
     :meth:`verify` where its output says what it ran with, and :meth:`derive` where a figure is
     made of several that are printed."""
+
+    # Of ReFrame's own, which has no types.
+    prerun_cmds: list[str]
+    postrun_cmds: list[str]
+    executable_opts: list[str]
+    extra_resources: dict[str, dict[str, str]]
+    num_cpus_per_task: int | None
 
     #: Key of the parser and of ``reference/foms.yaml``.
     #:
@@ -172,7 +179,7 @@ class Benchmark(rfm.RunOnlyRegressionTest):
     declared = builtins.variable(typ.List[str], value=[])
 
     # The samples' output is kept for whoever doubts a verdict.
-    keep_files = ["sample-*", "samples.txt"]
+    keep_files: ClassVar = ["sample-*", "samples.txt"]
 
     # ReFrame's own comparison is recorded; the verdict, with its source, is `judge`'s.
     strict_check = False
@@ -590,11 +597,11 @@ class Benchmark(rfm.RunOnlyRegressionTest):
         if folder:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def leave_out(self, reason: str) -> None:
+    def leave_out(self, reason: str) -> NoReturn:
         """Skips the test case with a reason and its mend; fails it under strict rules."""
         if os.environ.get("PLUMBLINE_STRICT") == "1":
             raise ReframeError(f"skipped under strict rules: {reason}")
-        self.skip(reason)
+        raise SkipTestError(reason)
 
     @builtins.run_before("run")
     def note_start(self):

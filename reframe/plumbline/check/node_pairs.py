@@ -24,6 +24,7 @@ from plumbline.check.samples import Run
 from plumbline.check.verdict import MOST_TOLD
 from plumbline.parse import Figure
 from plumbline.placement import binding, placement
+from plumbline.placement.placement import Layout, Topology
 
 #: ReFrame's scheduler -> shell words that print the nodes of a job, one a line: sbatch(1), "OUTPUT
 #: ENVIRONMENT VARIABLES"; qsub(1B) of PBS Professional, "PBS_NODEFILE"; IBM Spectrum LSF
@@ -75,7 +76,7 @@ class NodePairs(Benchmark):
 
     # -- the job ----------------------------------------------------------------------------
 
-    def lay_out(self, partition, topology: placement.Topology) -> tuple[placement.Layout, ...]:
+    def lay_out(self, partition, topology: Topology) -> tuple[Layout, ...]:
         if self.nodes < 2:
             raise placement.PlacementError(
                 f"placement {self.placement!r}: a job of {self.nodes} has no pair of nodes: say "
