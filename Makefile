@@ -3,7 +3,7 @@
 # make test   pass the tests
 # make test-cluster   and those on a Slurm cluster of virtual nodes, which wants root
 # make test-all   both at once: what CI calls
-# make lint   style, and systems, references and checks against each other
+# make lint   style, imports, types, and systems, references and checks against each other
 # make docs   the pages that are rendered from the reference tables, and the docs as a site: docs/_site
 # make lock   every Spack environment concretized anew: some forty minutes
 # make bench  what the harness itself costs, how quickly the history answers and a report is made,
@@ -51,6 +51,7 @@ lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-cache --no-logo
+	$(BIN)/mypy
 	$(BIN)/plumbline lint
 
 # What is looked at in review before it is taken: job scripts, and the page of what is asserted.

@@ -185,7 +185,7 @@ def test_system_file_fault(tmp_path: Path, text: str, says: str):
 
 def rows(*cells: dict) -> Tables:
     """Tables with rows of the system above."""
-    tables = Tables()
+    tables = Tables(load(paths.reference()).rules)
     for number, changed in enumerate(cells, 2):
         row = Row(
             **{

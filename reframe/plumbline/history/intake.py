@@ -200,7 +200,7 @@ class _Session:
         self.back = self.back or fields.time < self.stop
         self.stop = fields.time
 
-    def row(self) -> dict:
+    def row(self) -> dict[str, Any]:
         """What the index has of a session that counts."""
         changed = time.gmtime(self.folder.stat().st_mtime)
         then = time.strftime("%Y-%m-%dT%H:%M:%SZ", changed)

@@ -109,12 +109,12 @@ def parse(text: str) -> Output:
         if found:
             inputs[key] = sole(found, key)
     low, high = _volume(inputs)
-    head = sole([match[0] for match in _HEAD.finditer(text)], "the table's head")
-    lines = text[text.index(head) + len(head) :].splitlines()
+    head = sole(_HEAD.finditer(text), "the table's head")
+    lines = text[head.end() :].splitlines()
     if "-" * 32 in lines:
         rows, unit, divisor = _only_triad(lines, inputs)
     else:
-        unit, divisor = _unit(_HEAD.search(head)[1])
+        unit, divisor = _unit(head[1])
         rows = _table(lines)
     names = tuple(row.kernel for row in rows)
     if names != _ran(text):

@@ -179,12 +179,12 @@ class References:
 
     def _same(self, benchmark: str, metric: str) -> list[tuple[str, str]]:
         """Benchmarks and metrics of other programs that measure the same quantity."""
-        return [tuple(name.split("/", 1)) for name in self.fom(benchmark, metric).same_as]
+        return [_parts(name) for name in self.fom(benchmark, metric).same_as]
 
     def _best(
         self, case: Case, names: list[tuple[str, str]], size: int | None, kind: str
     ) -> list[Row]:
-        best: tuple | None = None
+        best: tuple[bool, int] | None = None
         found: list[Row] = []
         for benchmark, metric in names:
             fom = self.fom(benchmark, metric)
@@ -301,7 +301,7 @@ class References:
         for name in [(case.benchmark, metric), *self._same(case.benchmark, metric)]:
             peaks += self._best(case, [name], size, "peak")
             for other in self.fom(*name).ceilings:
-                peaks += self._best(case, [tuple(other.split("/", 1))], None, "peak")
+                peaks += self._best(case, [_parts(other)], None, "peak")
         found = [Ceiling(row.used(fom.unit)[0], row.id) for row in peaks]
         found += self._of_links(case, metric, fom.unit)
         tightest = max if self.rule(fom).better == "lower" else min
@@ -317,7 +317,7 @@ class References:
                 conditions=case.conditions | link.seen_as.conditions,
             )
             for name in link.peaks:
-                peak = tuple(name.split("/", 1))
+                peak = _parts(name)
                 for row in self._best(seen, [peak], self.fom(*peak).unstated_size, "peak"):
                     value = row.used(unit)[0] + self.tables.half_digits(row, unit)[0]
                     all_times = times * self.count(link, row)
@@ -363,7 +363,7 @@ class References:
         judged = Judgement(
             value, statistic, verdict, bounds, ceiling, ceiling_id, reason, rule.better
         )
-        if verdict != "pass":
+        if verdict != "pass" or bounds is None:
             return judged
         rules, single = self.tables.rules, self._of_single(bounds, case, metric, size)
         return dataclasses.replace(
@@ -382,6 +382,12 @@ class References:
         if not self.rule(fom).distribution:
             return bounds
         return self.bounds_of(self.tables.rows[bounds.decides], runs=1, fom=fom)
+
+
+def _parts(name: str) -> tuple[str, str]:
+    """Benchmark and metric of ``benchmark/metric``."""
+    benchmark, _, metric = name.partition("/")
+    return benchmark, metric
 
 
 def held(

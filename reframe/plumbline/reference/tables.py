@@ -13,10 +13,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import pydantic
 import yaml
+from pydantic_core import ErrorDetails
 
 from plumbline.core import units
 from plumbline.core.errors import Fault
@@ -89,11 +90,11 @@ class Tables:
     """All rows by id, with file and line and the cells as they stand there, and what they are
     held against."""
 
+    rules: Tolerances
     rows: dict[str, Row] = field(default_factory=dict)
     where: dict[str, str] = field(default_factory=dict)
     printed: dict[str, dict[str, str]] = field(default_factory=dict)
     foms: dict[str, dict[str, MetricEntry]] = field(default_factory=dict)
-    rules: Tolerances | None = None
     sources: dict[str, Source] = field(default_factory=dict)
     conditions: dict[str, Condition] = field(default_factory=dict)
     links: Links = field(default_factory=Links)
@@ -108,7 +109,7 @@ class Tables:
         cells = self.printed[row.id]
         factor = units.factor(row.unit_used or row.unit, unit)
         value = cells.get("value_used") or cells["value"]
-        return tuple(half_digit(cell) * factor for cell in (value, cells.get("spread") or ""))
+        return half_digit(value) * factor, half_digit(cells.get("spread") or "") * factor
 
 
 class _Foms(pydantic.RootModel[dict[str, list[_MetricGroup]]]):
@@ -125,10 +126,10 @@ class _Conditions(pydantic.RootModel[dict[str, Condition]]):
 
 def half_digit(cell: str) -> float:
     """Half of the last digit that a cell prints; 0 of an empty one."""
-    return float(Decimal(5).scaleb(Decimal(cell).as_tuple().exponent - 1)) if cell else 0.0
+    return float(Decimal(5).scaleb(int(Decimal(cell).as_tuple().exponent) - 1)) if cell else 0.0
 
 
-def read_yaml(path: Path) -> object:
+def read_yaml(path: Path) -> Any:
     """A YAML file's content.
 
     :raises Fault: if it cannot be read; the text names file, line and column.
@@ -145,7 +146,10 @@ def read_yaml(path: Path) -> object:
         raise Fault(f"{path}: cannot be read: {err}") from None
 
 
-def read_model(path: Path, model: type[pydantic.BaseModel], entry: str = ""):
+_Model = TypeVar("_Model", bound=pydantic.BaseModel)
+
+
+def read_model(path: Path, model: type[_Model], entry: str = "") -> _Model:
     """What a YAML file holds.
 
     :arg entry: what an entry of it is called, if it is a list of them; each has an ``id``.
@@ -169,11 +173,11 @@ _MUST_BE = {
 }
 
 
-def _told(fault: dict, content: object, model: type[pydantic.BaseModel], entry: str) -> str:
+def _told(fault: ErrorDetails, content: Any, model: type[pydantic.BaseModel], entry: str) -> str:
     """A fault that pydantic found, where and in plain words."""
     place, start = list(fault["loc"]), ""
     if entry and place:
-        number = place.pop(0)
+        number = int(place.pop(0))
         name = content[number].get("id") if isinstance(content[number], dict) else None
         start = f"{entry} {number + 1}{f' ({name})' if name else ''}: "
     key = place[-1] if place else ""
@@ -245,16 +249,16 @@ def read_rows(path: Path) -> tuple[list[tuple[int, dict[str, str], Row]], list[s
                 where = f"{path}:{line}"
                 name = cells.get("id")
                 if None in cells or None in cells.values():
-                    told = "more or fewer cells than columns"
-                    faults.append(_fault_of_cell(where, name, columns[-1], told))
+                    why = "more or fewer cells than columns"
+                    faults.append(_fault_of_cell(where, name, columns[-1], why))
                     continue
                 try:
                     rows.append((line, cells, Row.model_validate(cells)))
                 except pydantic.ValidationError as err:
                     for fault in err.errors():
                         column = str(fault["loc"][0]) if fault["loc"] else "row"
-                        told = f"{cells.get(column)!r}: {fault['msg']}"
-                        faults.append(_fault_of_cell(where, name, column, told))
+                        why = f"{cells.get(column)!r}: {fault['msg']}"
+                        faults.append(_fault_of_cell(where, name, column, why))
     except (csv.Error, UnicodeDecodeError) as err:
         faults.append(f"{path}:{line + 1}: no valid table from here: {err}")
     except OSError as err:
@@ -337,9 +341,8 @@ def _faults_of_foms(path: Path, tables: Tables) -> Iterator[str]:
                 if capped not in tables.foms.get(other, {}):
                     yield f"{path}: {benchmark} {metric}: ceiling {ceiling!r} is not registered"
             for same in fom.same_as:
-                told = _fault_of_same(same, fom, tables)
-                if told:
-                    yield f"{path}: {benchmark} {metric}: same_as {same!r} {told}"
+                if wrong := _fault_of_same(same, fom, tables):
+                    yield f"{path}: {benchmark} {metric}: same_as {same!r} {wrong}"
 
 
 def _faults_of_links(path: Path, tables: Tables) -> Iterator[str]:
@@ -433,7 +436,7 @@ def _faults_of_exceptions(path: Path, tables: Tables) -> Iterator[str]:
             yield f"{path}: exceptions: {name} is in several of them"
 
 
-def key_of(row: Row) -> tuple:
+def key_of(row: Row) -> tuple[object, ...]:
     """What a row is about; two rows of one source with one key contradict or repeat each other."""
     conditions = tuple(sorted(row.conditions.items()))
     cells = (row.system, row.toolchain, row.benchmark, row.metric, row.placement)
@@ -441,14 +444,14 @@ def key_of(row: Row) -> tuple:
 
 
 def _faults_between(tables: Tables) -> Iterator[str]:
-    seen: dict[tuple, Row] = {}
+    seen: dict[tuple[object, ...], Row] = {}
     for row in tables.rows.values():
         key = (row.source, *key_of(row))
         if key in seen:
             other = tables.where[seen[key].id]
             yield tables.fault(row, "id", f"the same key as {seen[key].id} ({other})")
         seen.setdefault(key, row)
-    published: dict[tuple, Row] = {}
+    published: dict[tuple[str, str, str], Row] = {}
     for row in tables.rows.values():
         if row.source != SITE:
             published.setdefault((row.system, row.benchmark, row.metric), row)

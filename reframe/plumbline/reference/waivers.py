@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import pydantic
 
@@ -217,7 +217,7 @@ def expired(waivers: Iterable[Waiver], subject: Subject, result: str) -> list[Wa
 
 
 def faults_of(
-    waivers: Iterable[Waiver], path: Path, systems: dict[str, dict], metrics: set[str]
+    waivers: Iterable[Waiver], path: Path, systems: dict[str, dict[str, Any]], metrics: set[str]
 ) -> Iterator[str]:
     """What is wrong with waivers: expired, or about nothing that there is; a line each.
 

@@ -20,6 +20,7 @@ import warnings
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import reframe.core.config
 import reframe.core.fields
@@ -41,7 +42,7 @@ from plumbline.history import running
 from plumbline.placement import placement
 from plumbline.reference import lookup, waivers
 from plumbline.session import inventory_check, preflight, progress, recovery, summary
-from plumbline.site import configuration, host, inventory, load, lost, slurm_jobs
+from plumbline.site import configuration, host, hostlock, inventory, load, lost, slurm_jobs
 
 #: The session of this process, once ReFrame's configuration is loaded.
 current: Session | None = None
@@ -187,7 +188,7 @@ class Session(executors.TaskEventListener):
         #: Whether `plumbline run` holds this session against the inventory.
         self.supervised = False
         self._closed = False
-        self._lock = None
+        self._lock: hostlock.HostLock | None = None
         self._running = None
         self._to_judge: set[str] = set()
         self._progress = progress.Progress({})
@@ -219,7 +220,8 @@ class Session(executors.TaskEventListener):
                 self._running = running.claim(self.folder)
             self._note_clock()
             os.environ[recovery.MARK] = os.path.realpath(self.folder)
-        jobs, node_hours, of_partition = 0, 0.0, Counter()
+        jobs, node_hours = 0, 0.0
+        of_partition: Counter[Any] = Counter()
         for testcase in testcases:
             check, partition, environ = testcase
             nodes, hours = _cost(check, partition)
@@ -514,7 +516,8 @@ SURVEY = "PLUMBLINE_SURVEY"
 def _surveyed(task, fields: record.Record) -> dict:
     """A case of a dry run: whether it would run, and what of it would be asserted."""
     check = task.check
-    figures, asserted, rows = [], [], {}
+    figures, asserted = [], []
+    rows: dict[str, list[str]] = {}
     if fields.result == "pass" and hasattr(check, "layouts"):
         tables = lookup.loaded(paths.reference())
         figures = [figure for layout in check.layouts for figure in check.figures_of(layout)]
@@ -525,8 +528,9 @@ def _surveyed(task, fields: record.Record) -> dict:
             ceiling = tables.ceiling(case, figure.metric, figure.size)
             if bounds:
                 asserted.append([bounds.decides, *bounds.others])
-            for name in filter(None, (bounds and bounds.decides, ceiling and ceiling.key)):
-                rows.setdefault(name, []).append(figure.variable)
+                rows.setdefault(bounds.decides, []).append(figure.variable)
+            if ceiling:
+                rows.setdefault(ceiling.key, []).append(figure.variable)
     return {
         "case": fields.name,
         "tags": fields.tags,

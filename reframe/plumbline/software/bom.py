@@ -20,7 +20,7 @@ def of(environment: Environment, lock: Lock, commits: dict[str, str]) -> str:
     """
     bom = Bom(serial_number=uuid.uuid5(uuid.NAMESPACE_OID, lock.sha256))
     # The time of printing says nothing of what is printed.
-    bom.metadata.timestamp = None
+    bom.metadata.timestamp = None  # type: ignore[assignment] # it may be none at run time
     bom.metadata.component = root = Component(
         name=environment.name,
         type=ComponentType.PLATFORM,

@@ -465,7 +465,7 @@ def _not_run(wanted: dict[Environment, dict], there: list[Environment]) -> Itera
 
 def _packages(environment: Environment) -> set[str]:
     """The names of its root packages."""
-    return {re.match(r"[\w-]*", root)[0] for root in environment.roots()}
+    return {re.split(r"[^\w-]", root, maxsplit=1)[0] for root in environment.roots()}
 
 
 def _faults_of(environment: Environment, of_reframe: dict) -> Iterator[str]:

@@ -19,6 +19,7 @@ import os
 import threading
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import fasteners
 
@@ -335,7 +336,7 @@ def _text(path: Path) -> str:
         return ""
 
 
-def _plan(folder: Path) -> dict:
+def _plan(folder: Path) -> record.Plan | dict[str, Any]:
     try:
         return record.plan(folder)
     except (OSError, record.Damaged):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from plumbline.placement.binding.common import cpu_list
 from plumbline.placement.placement import cpus_of_list, cpus_of_mask, ranges_of_list
@@ -81,9 +82,9 @@ class Told:
     """What a partition's entry in the system file says: ReFrame's ``processor`` and ``devices``,
     and its ``extras``."""
 
-    processor: dict
-    devices: list[dict]
-    extras: dict
+    processor: dict[str, Any]
+    devices: list[dict[str, Any]]
+    extras: dict[str, Any]
 
     def groups(self, level: str) -> list[frozenset[int]]:
         """The CPUs of each of ``processor.topology.<level>``."""
