@@ -38,10 +38,11 @@ cluster-packages: setup
 	    apt-get install -qy --no-install-recommends $$lacking; } || \
 	    echo "plumbline: not installed: $$lacking: the tests on a cluster skip"
 
-lint: setup ## check style, layers, and systems, references and checks with each other
+lint: setup ## check style, layers, types, and systems, references and checks with each other
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-cache --no-logo
+	$(BIN)/mypy
 	$(BIN)/plumbline lint
 
 golden: setup ## write job scripts, inventories and the coverage page anew; review the change

@@ -5,6 +5,7 @@ import math
 import reframe as rfm
 from plumbline.check.benchmark import Benchmark, Figure
 from plumbline.parse import Fom, Output, ParseError
+from reframe.core.builtins import parameter, run_after, variable
 
 KERNELS = ["copy", "mul", "add", "triad", "dot"]
 

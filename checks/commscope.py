@@ -5,6 +5,7 @@ import os
 import reframe as rfm
 from plumbline.check.benchmark import Benchmark, Figure
 from plumbline.parse import Fom, Output, ParseError
+from reframe.core.builtins import parameter
 
 #: Logarithms of the sizes that stand for a latency and a bandwidth: the smallest that the GPU
 #: tests copy, and 1 GiB. pmbs23 prints neither; these are taken for its numbers too.

@@ -4,6 +4,7 @@ import shlex
 
 import reframe as rfm
 from plumbline.check.benchmark import Benchmark, Figure
+from reframe.core.builtins import parameter, variable
 
 
 @rfm.simple_test

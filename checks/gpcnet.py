@@ -9,6 +9,7 @@ from plumbline.check.benchmark import Benchmark, Figure
 from plumbline.check.parameters import NONE, of_scale, published_scales, variants
 from plumbline.check.states import SUSPICIOUS, Notice
 from plumbline.parse import Output, ParseError
+from reframe.core.builtins import parameter, run_after
 
 #: Bytes of the bandwidth tests' messages, unless the environment's program was built for others
 #: (``extras.gpcnet_message_size``).
@@ -127,10 +128,11 @@ class gpcnet_load(Gpcnet):
         # tells is that not one digit differs, or that congestion was published of this case.
         pairs = [
             (figure, figure._replace(at="congested"))
-            for figure in self.samples
+            for figure in self.result.figures
             if figure.at == "isolated"
         ]
-        bounds = {figure: judged.bounds for figure, judged in self.judgements.items()}
+        samples = {figure: found.samples for figure, found in self.result.figures.items()}
+        bounds = {figure: judged.bounds for figure, judged in self.result.judgements.items()}
         published = [
             bounds[under]
             for alone, under in pairs
@@ -138,8 +140,8 @@ class gpcnet_load(Gpcnet):
             and bounds[under]
             and bounds[under].value >= FACTOR_PUBLISHED * bounds[alone].value
         ]
-        factors = [v for f, v in self.samples.items() if f.metric.endswith("_congestion_factor")]
-        if all(self.samples[alone] == self.samples[under] for alone, under in pairs):
+        factors = [v for f, v in samples.items() if f.metric.endswith("_congestion_factor")]
+        if all(samples[alone] == samples[under] for alone, under in pairs):
             told, source = "equals the isolated one to its last digit", ""
         elif published and all(statistics.fmean(values) < FACTOR_NONE for values in factors):
             told, source = (

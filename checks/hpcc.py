@@ -13,6 +13,7 @@ from plumbline.check.parameters import references
 from plumbline.parse import Output, ParseError, outputs
 from plumbline.parse.hpcc import KEYS
 from plumbline.site import load
+from reframe.core.builtins import parameter, run_after, run_before, variable
 
 #: Seconds that a run may take where nothing else says it.
 SAMPLE_SECONDS = 600

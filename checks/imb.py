@@ -3,6 +3,7 @@
 import reframe as rfm
 from plumbline.check.benchmark import Benchmark, Figure
 from plumbline.check.node_pairs import NodePairs
+from reframe.core.builtins import parameter
 
 #: Reductions work on 4-byte floats.
 REDUCTIONS = {"Allreduce", "Reduce", "Reduce_scatter", "Reduce_scatter_block"}

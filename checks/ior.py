@@ -4,6 +4,7 @@ import reframe as rfm
 from plumbline.check.benchmark import Benchmark, Figure
 from plumbline.check.parameters import file_systems, of_scale, published_scales
 from plumbline.parse import Fom, Output, ParseError
+from reframe.core.builtins import parameter, variable
 
 GIB = 2**30
 MIB = 2**20

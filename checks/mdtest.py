@@ -6,6 +6,7 @@ import reframe as rfm
 from plumbline.check.benchmark import Benchmark, Figure
 from plumbline.check.parameters import file_systems
 from plumbline.parse import Output, ParseError
+from reframe.core.builtins import parameter, variable
 from reframe.utility import typecheck as typ
 
 

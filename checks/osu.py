@@ -11,6 +11,7 @@ from plumbline.check.parameters import (
     variants,
 )
 from plumbline.parse import Output, ParseError
+from reframe.core.builtins import parameter, variable
 from reframe.utility import typecheck as typ
 
 #: Tests between two tasks -> the metrics that they print.

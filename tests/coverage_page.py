@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 
 from plumbline.core import paths
 from plumbline.reference.lookup import References
-from plumbline.reference.tables import Row
+from plumbline.reference.row import Row
 from plumbline.session import plan
 from plumbline.site import weak
 

@@ -19,7 +19,7 @@ from plumbline.site import inventory
 SHIPPED = foreign.ROOT / "systems" / "inventory"
 
 
-def surveyed(system: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[plan.Case]:
+def surveyed(system: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[plan.PlannedCase]:
     """All cases of a system at the simulated facility, by a dry run."""
     foreign.prepare(system, folder)
     env = foreign.variables(system, folder)

@@ -341,7 +341,7 @@ def test_probe_command_asks_as_a_job_does():
 
 def test_placements_need_no_numbering():
     """Those that the counts of a node give are those that its topology gives."""
-    node = slurm.Node("n", "p", 2, 4, 1, 1, ("", 0), (), "idle", "")
+    node = slurm.SlurmNode("n", "p", 2, 4, 1, 1, ("", 0), (), "idle", "")
     topology = {"cores": [hex(1 << cpu) for cpu in range(8)], "sockets": ["0x55", "0xaa"]}
     real = placement.of_one_node(Topology.from_processor({"topology": topology}))
     assert draft._placements(node, None, {}) == [n for n in real if n != "numa-matrix"]

@@ -16,7 +16,8 @@ from plumbline.output import query
 from plumbline.placement import placement
 from plumbline.reference import lookup
 from plumbline.reference.lookup import References
-from plumbline.reference.tables import SITE, Row
+from plumbline.reference.row import Row
+from plumbline.reference.tables import SITE
 from plumbline.reference.tolerance import Exceptional, Tolerance
 
 _HEAD = "Rendered by `make docs` from `reference/`; do not edit."

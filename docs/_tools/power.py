@@ -48,8 +48,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from plumbline.core import paths, units
-from plumbline.reference.lookup import Bounds, Case, References, held, loaded, summarize
-from plumbline.reference.tables import SITE, Fom, Row, half_digit
+from plumbline.reference.lookup import Bounds, References, held, loaded, summarize
+from plumbline.reference.row import Case, Row
+from plumbline.reference.tables import SITE, MetricEntry, half_digit
 from plumbline.reference.tolerance import Tolerance
 
 #: Share of the variance of single runs that all samples of a session have in common.
@@ -141,7 +142,7 @@ class Asserted:
     """
 
     row: Row
-    fom: Fom
+    fom: MetricEntry
     rule: Tolerance
     case: Case
     value: float
@@ -262,7 +263,7 @@ def asserted(references: References) -> list[Asserted]:
     return found
 
 
-def size_of(row: Row, fom: Fom) -> int | None:
+def size_of(row: Row, fom: MetricEntry) -> int | None:
     """The message size that a row means."""
     return fom.unstated_size if row.message_size is None else row.message_size
 

@@ -39,12 +39,12 @@ def timed(command: list[str], results: str) -> float:
     return time.perf_counter() - began
 
 
-def last_records(results: str) -> list[dict]:
+def last_records(results: str) -> list[record.Record]:
     """The records of the newest session."""
     return list(record.read(record.sessions(Path(results))[-1] / "records.jsonl"))
 
 
-def session(results: str, *arguments: str) -> tuple[float, list[dict]]:
+def session(results: str, *arguments: str) -> tuple[float, list[record.Record]]:
     """One session's wall-clock seconds and records."""
     command = [str(BIN / "reframe"), "-c", str(paths.CHECKS), "-r", *arguments]
     return timed(command, results), last_records(results)
@@ -71,7 +71,7 @@ def overhead(results: str, repeats: int) -> list[float]:
     found = []
     for _ in range(repeats):
         wall, records = session(results, "-n", "imb_collective", "-S", "num_samples=1")
-        programs = sum(sum(fields["seconds"]["samples"]) for fields in records)
+        programs = sum(sum(fields.seconds.samples) for fields in records)
         found.append((wall - programs) / len(records))
     return found
 

@@ -129,7 +129,7 @@ def write_year(
     each = max(1, cases // nights // systems)
     for index in range(systems):
         system = f"system{index}"
-        lines = [record.dumps(of(number, system)) for number in range(each)]
+        lines = [records.dumps(of(number, system)) for number in range(each)]
         # A string's mark, with its quotes, gives way to a number.
         shapes = [
             line.replace("%", "%%")

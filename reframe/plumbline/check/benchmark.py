@@ -22,19 +22,22 @@ import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
+from typing import ClassVar, NoReturn
 
 import reframe as rfm
 import reframe.core.builtins as builtins
 import reframe.utility.osext as osext
+import reframe.utility.sanity as sn
 import reframe.utility.typecheck as typ
 from reframe.core.backends import getlauncher
-from reframe.core.exceptions import ReframeError, SanityError
+from reframe.core.exceptions import ReframeError, SanityError, SkipTestError
 from reframe.core.runtime import emit_loadenv_commands, runtime
 from reframe.utility import nodelist_abbrev
 
 from plumbline import parse
 from plumbline.check import samples, scratch, states, verdict
 from plumbline.check.parameters import DEFAULT, NONE, references
+from plumbline.check.result import CaseResult, Measurement, subject_of
 from plumbline.check.samples import Run
 from plumbline.core import paths, units
 from plumbline.core.errors import Fault
@@ -42,7 +45,8 @@ from plumbline.core.text import near
 from plumbline.parse import Figure, Fom, outputs
 from plumbline.placement import binding, placement
 from plumbline.placement.topology import PlacementError, Topology
-from plumbline.reference import lookup
+from plumbline.reference import waivers
+from plumbline.reference.row import Case
 from plumbline.site import configuration, load, reframe_patches, slurm_jobs
 from plumbline.software import providers
 
@@ -66,6 +70,13 @@ class Benchmark(rfm.RunOnlyRegressionTest):
     In ``program``, ``environ_features``, ``conditions`` and ``headline``, the name of a parameter,
     variable or property in braces stands for its value: ``program = "osu_{test}"``. A parameter
     ``scale`` of :func:`~plumbline.check.parameters.published_scales` sets nodes and tasks."""
+
+    # Of ReFrame's own, which has no types.
+    prerun_cmds: list[str]
+    postrun_cmds: list[str]
+    executable_opts: list[str]
+    extra_resources: dict[str, dict[str, str]]
+    num_cpus_per_task: int | None
 
     #: Key of the parser and of ``reference/foms.yaml``.
     #:
@@ -167,7 +178,7 @@ class Benchmark(rfm.RunOnlyRegressionTest):
     tags_where = builtins.variable(typ.Dict[str, typ.Dict[str, typ.List[str]]], value={})
 
     # The samples' output is kept for whoever doubts a verdict.
-    keep_files = ["sample-*", "samples.txt"]
+    keep_files: ClassVar = ["sample-*", "samples.txt"]
 
     # ReFrame's own comparison is recorded; the verdict, with its source, is `judge`'s.
     strict_check = False
@@ -248,6 +259,13 @@ class Benchmark(rfm.RunOnlyRegressionTest):
         ]
         self.executable = self.program
         self.limit_time(1)
+        self.result = CaseResult(self.benchmark, self.program, placement=self.placement)
+        self.note_settings()
+
+    def note_settings(self) -> None:
+        """Notes what the test case runs with, as far as it is settled by now."""
+        self.result.conditions = {**self.conditions}
+        self.result.samples, self.result.warmups = self.num_samples, self.num_warmups
 
     def fill_in(self) -> None:
         """Puts values in the place of their names in braces, and adds the tags of this test case.
@@ -300,6 +318,14 @@ class Benchmark(rfm.RunOnlyRegressionTest):
     @builtins.run_after("setup")
     def place(self):
         """From placement and topology to tasks, program, launcher and binding."""
+        try:
+            self.arrange()
+        finally:
+            # Also of one that is skipped.
+            self.note_settings()
+
+    def arrange(self) -> None:
+        """What :meth:`place` does before the settings are noted."""
         extras = self.current_partition.extras
         try:
             self.topology = topology_of(self.current_partition)
@@ -327,7 +353,7 @@ class Benchmark(rfm.RunOnlyRegressionTest):
                 # What the system file names and the system has not is a fault of one of them.
                 raise ReframeError(str(err)) from None
             self.leave_out(str(err))
-        self.build = found.build
+        self.result.build = {**found.build}
         self.found = found
         if self.shared:
             # One sample tells as little as five would, and takes a machine's time that others use.
@@ -570,7 +596,7 @@ class Benchmark(rfm.RunOnlyRegressionTest):
         except scratch.ScratchError as err:
             self.leave_out(str(err))
         # Another disk is another measurement, whatever its name.
-        self.build = {**self.build, "scratch": scratch.kind(folder.parent)}
+        self.result.build["scratch"] = scratch.kind(folder.parent)
         if chosen.resource:
             self.extra_resources = {**self.extra_resources, chosen.resource: {}}
         self.conditions = {**chosen.conditions, **self.conditions}
@@ -589,11 +615,11 @@ class Benchmark(rfm.RunOnlyRegressionTest):
         if folder:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def leave_out(self, reason: str) -> None:
+    def leave_out(self, reason: str) -> NoReturn:
         """Skips the test case with a reason and its mend; fails it under strict rules."""
         if os.environ.get("PLUMBLINE_STRICT") == "1":
             raise ReframeError(f"skipped under strict rules: {reason}")
-        self.skip(reason)
+        raise SkipTestError(reason)
 
     @builtins.run_before("run")
     def note_start(self):
@@ -603,7 +629,17 @@ class Benchmark(rfm.RunOnlyRegressionTest):
     @builtins.sanity_function
     def trusted(self):
         """Every sample ended well, where the placement says, and printed every figure once."""
-        self.samples = self.read_samples()
+        figures = self.read_samples()
+        shown = {*self.headline}
+        self.result.figures = {
+            figure: Measurement(
+                values,
+                self.case_of(figure),
+                self.unit_of(figure.metric),
+                bool({figure.variable, figure._replace(at="").variable} & shown),
+            )
+            for figure, values in figures.items()
+        }
         return True
 
     def read_samples(self) -> dict[Figure, list[float]]:
@@ -611,10 +647,9 @@ class Benchmark(rfm.RunOnlyRegressionTest):
 
         :raises SanityError: if one run cannot be trusted; its text names the file.
         """
-        self.notices = self.read_stderr()
+        self.result.notices = self.read_stderr()
         ended = self.read_ends()
         figures: dict[Figure, list[float]] = {}
-        self.hosts, self.tasks_seen, self.confirmed = {}, [], {}
         for run in self.runs():
             try:
                 for figure, value in self.read_run(run, ended).items():
@@ -638,7 +673,7 @@ class Benchmark(rfm.RunOnlyRegressionTest):
         """The runs of the job, in order."""
         return samples.runs(self.layouts, self.num_warmups + self.num_samples)
 
-    def read_ends(self) -> dict[str, samples.End]:
+    def read_ends(self) -> dict[str, samples.RunEnd]:
         """How each run ended.
 
         :raises SanityError: if none did, or what tells of it is garbled.
@@ -653,7 +688,7 @@ class Benchmark(rfm.RunOnlyRegressionTest):
             raise SanityError(f"invalid: {err}") from None
         if not ended:
             raise SanityError(f"invalid: no sample ended{self.said_of_job()}")
-        self.sample_times = [end.seconds for end in ended.values()]
+        self.result.seconds = [end.seconds for end in ended.values()]
         return ended
 
     def read_stderr(self) -> list[states.Notice]:
@@ -671,7 +706,7 @@ class Benchmark(rfm.RunOnlyRegressionTest):
         of_slurm = self.current_partition.scheduler.registered_name == "slurm"
         return said + (f"; Slurm says {slurm_jobs.said(self.job)}" if of_slurm else "")
 
-    def read_run(self, run: Run, ended: dict[str, samples.End]) -> dict[Figure, float]:
+    def read_run(self, run: Run, ended: dict[str, samples.RunEnd]) -> dict[Figure, float]:
         """The declared figures of one run: of tasks that were where they should be.
 
         :raises SanityError: if it did not end well.
@@ -692,10 +727,10 @@ class Benchmark(rfm.RunOnlyRegressionTest):
         binding.prove(run.layout, tasks)
         if self.pinned_to:
             binding.prove_nodes([self.pinned_to.node], tasks, self.pinned_to.others)
-        self.tasks_seen = tasks
+        self.result.tasks = tasks
         self.confirm_nodes(run.layout, said)
         for host, facts in binding.host_facts(said).items():
-            self.hosts.setdefault(host, {}).update(facts)
+            self.result.hosts.setdefault(host, {}).update(facts)
         parse.hold_against_errors(self.benchmark, said)
         printed: dict[Figure, Fom] = {}
         if self.output_per_task:
@@ -728,7 +763,7 @@ class Benchmark(rfm.RunOnlyRegressionTest):
         if output.tasks not in (None, layout.num_tasks):
             raise parse.ParseError(self.said_of_tasks(output.tasks, layout))
         self.verify(output)
-        self.version = output.version
+        self.result.version = output.version
         return {
             (found := dataclasses.replace(fom, at=fom.at or at)).figure: found
             for fom in output.foms
@@ -737,16 +772,16 @@ class Benchmark(rfm.RunOnlyRegressionTest):
     def said_of_tasks(self, reported: int, layout: placement.Layout) -> str:
         """What was seen of tasks that the program counts otherwise, and what may be the cause, the
         likeliest first; the list of nodes, which may be long, last."""
-        hosts = list(dict.fromkeys(task.host for task in self.tasks_seen))
+        seen = self.result
         if reported > layout.num_tasks:
             causes = ["the output is that of another run"]
         else:
             causes = [f"each task runs alone: {binding.OTHER_MPI}"]
             causes.insert(reported == 1, "the program takes fewer tasks than it is given")
         return (
-            f"{self.program} reports {reported} tasks, {len(self.tasks_seen)} of "
+            f"{self.program} reports {reported} tasks, {len(seen.tasks)} of "
             f"{layout.num_tasks} started; possible causes, the likeliest first: "
-            f"{'; '.join(causes)}; tasks on {nodelist_abbrev(hosts) or 'no node'}"
+            f"{'; '.join(causes)}; tasks on {nodelist_abbrev(seen.nodes) or 'no node'}"
         )
 
     def confirm_nodes(self, layout: placement.Layout, said: str) -> None:
@@ -760,17 +795,11 @@ class Benchmark(rfm.RunOnlyRegressionTest):
         file = paths.systems() / f"{self.current_system.name}.yaml"
         for host, node in binding.nodes(said):
             try:
-                self.confirmed[host] = binding.confirm(told, host, node, bool(layout.vendor))
+                self.result.confirmed[host] = binding.confirm(told, host, node, bool(layout.vendor))
             except binding.TopologyMismatch as err:
                 raise binding.TopologyMismatch(
                     f"{file}, partition {partition.name}: {err}: correct the entry, or the node"
                 ) from None
-
-    @property
-    def topology_confirmed(self) -> bool:
-        """Whether every node that tasks ran on showed that it is as the system file says."""
-        hosts = self.hosts_seen
-        return bool(hosts) and all(self.confirmed.get(host) for host in hosts)
 
     def hold_against_racks(self, layout: placement.Layout, tasks: list[binding.Seen]) -> None:
         """Skips the test case whose nodes the scheduler took from fewer racks than it needs."""
@@ -815,14 +844,14 @@ class Benchmark(rfm.RunOnlyRegressionTest):
         seconds = runs * self.sample_seconds + self.first_sample_seconds + 60
         return layouts[0].num_nodes, seconds
 
-    def case_of(self, figure: Figure) -> lookup.Case:
+    def case_of(self, figure: Figure) -> Case:
         """The conditions of one figure of this test case, for the references."""
         layout = next((known for known in self.layouts if figure.at in known.at), self.layout)
         conditions = {**self.conditions, **self.conditions_at(figure.at)}
         if self.current_system.name == "local":
             # `local` is another machine on another host.
             conditions["host"] = platform.node()
-        return lookup.Case(
+        return Case(
             self.current_system.name,
             self.current_partition.name,
             self.current_environ.name,
@@ -838,23 +867,30 @@ class Benchmark(rfm.RunOnlyRegressionTest):
         """Gives each figure its verdict, and ReFrame the same numbers for its own store."""
         if self.is_dry_run():
             return
-        if not hasattr(self, "samples"):
+        if not self.result.figures:
             raise SanityError("invalid: ReFrame was told to leave out the sanity phase")
-        self.judgements = verdict.judge(self)
-        self.notices = [*self.notices, *verdict.notices(self), *self.doubts()]
-        self.reference = verdict.tell_reframe(self)
+        self.result.shared = self.shared
+        self.result.judgements = verdict.judge(self.result, self.subject)
+        self.result.notices += [*verdict.notices(self.result), *self.doubts()]
+        for name, (value, unit) in verdict.values_for_reframe(self.result).items():
+            self.perf_variables[name] = sn.make_performance_function(sn.defer(value), unit)
+        bounds = verdict.bounds_for_reframe(self.result)
+        self.reference = {self.current_partition.fullname: bounds}
 
     @builtins.run_after("performance")
     def assert_verdicts(self):
         """Fails the test case on each figure outside its bounds or above its ceiling; where
         waivers cover them all, as a known fault."""
         if not self.is_dry_run():
-            verdict.hold(self)
+            for name in verdict.waived_variables(self.result):
+                # ReFrame's own store has its verdict beside the value.
+                self.perfvalues[f"{self.current_partition.fullname}:{name}"][-1] = "xfail"
+            verdict.hold(self.result, self.subject)
 
     @property
-    def hosts_seen(self) -> list[str]:
-        """The nodes that tasks ran on; not every scheduler tells them to ReFrame."""
-        return list(dict.fromkeys(task.host for task in getattr(self, "tasks_seen", [])))
+    def subject(self) -> waivers.Subject:
+        """The test case as waivers know it."""
+        return subject_of((self, self.current_partition, self.current_environ))
 
 
 def topology_of(partition) -> Topology:

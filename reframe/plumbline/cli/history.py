@@ -119,7 +119,7 @@ def rebuild(source: Path | None):
     folder = source or paths.results()
     db, place, unread = index.opened(folder, warn, anew=True)
     counts = [
-        db.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
+        db.execute(f"SELECT count(*) FROM {table}").fetchall()[0][0]
         for table in ("files", "cases", "figures", "faults")
     ]
     sessions, cases, figures, faults = counts

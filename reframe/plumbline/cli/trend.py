@@ -76,9 +76,9 @@ def _json(found) -> str:
 
 def _csv(found) -> str:
     lines = io.StringIO()
-    from plumbline.analysis.trend.following import Row
+    from plumbline.analysis.trend.following import FoundRow
 
-    writer = csv.DictWriter(lines, list(Row.__dataclass_fields__), lineterminator="\n")
+    writer = csv.DictWriter(lines, list(FoundRow.__dataclass_fields__), lineterminator="\n")
     writer.writeheader()
     for row in found.rows:
         writer.writerow({name: cell(value) for name, value in asdict(row).items()})

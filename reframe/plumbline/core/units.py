@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import pint
 
@@ -84,8 +85,8 @@ SPELLINGS = {
 
 
 @functools.cache
-def _registry() -> pint.UnitRegistry:
-    registry = pint.UnitRegistry(None)
+def _registry() -> pint.UnitRegistry[Any]:
+    registry: pint.UnitRegistry[Any] = pint.UnitRegistry(None)
     registry.load_definitions(_DEFINITIONS.strip().splitlines())
     return registry
 

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -221,7 +222,7 @@ class History:
     def __enter__(self) -> History:
         return self
 
-    def __exit__(self, *_) -> None:
+    def __exit__(self, *_: object) -> None:
         self._db.close()
 
     def sessions(self, select: Selection = ALL) -> list[SessionRow]:
@@ -281,11 +282,11 @@ class History:
             keys = self._fetched(_KEYS, select, flat=True, more=_OF_CHECKS, of=of)
             for one in self._all_series(select, False, keys, more=_OF_CHECKS, of=of):
                 found.setdefault((one.key.system, one.key.check), []).append(one)
-            for one in batch:
-                yield found.pop((one.system, one.check), [])
+            for check in batch:
+                yield found.pop((check.system, check.check), [])
 
     def _all_series(
-        self, select: Selection, samples: bool, keys: list[tuple], **more: object
+        self, select: Selection, samples: bool, keys: list[tuple[Any, ...]], **more: Any
     ) -> list[Series]:
         found, end = [], 0
         values = _VALUES.replace("SAMPLES", "samples," if samples else "")
@@ -300,7 +301,7 @@ class History:
         return found
 
     def _series(
-        self, key: Key, columns: dict, units: int, benchmark: str, unit: str, better: str
+        self, key: Key, columns: dict[str, Any], units: int, benchmark: str, unit: str, better: str
     ) -> Series:
         if units > 1:
             # Values in another unit cannot stand beside these, whatever their name.
@@ -314,7 +315,7 @@ class History:
         columns["samples"] = [samples.tolist() for samples in columns.get("samples", ())]
         return Series(key, benchmark, unit, better, **columns)
 
-    def records(self, select: Selection = ALL) -> Iterator[dict]:
+    def records(self, select: Selection = ALL) -> Iterator[record.Record]:
         """The whole records, read from the lines, as records of today's schema.
 
         :raises Fault: if none is selected, or the source is a CSV file.
@@ -333,7 +334,7 @@ class History:
                 # It was there a moment ago.
                 _add(self.faults, [f"{path}: it changed while it was read: {err}"])
 
-    def rows(self, select: Selection = ALL) -> list[tuple]:
+    def rows(self, select: Selection = ALL) -> list[tuple[Any, ...]]:
         """The columns' names, and all there is of a row for each figure, each case without one, and
         each session without a case: as CSV, a source of the same history.
 
@@ -343,9 +344,9 @@ class History:
 
     # -- asking -----------------------------------------------------------------------------
 
-    def _asked(self, question: str, select: Selection, flat: bool = False) -> list[tuple]:
+    def _asked(self, question: str, select: Selection, flat: bool = False) -> list[tuple[Any, ...]]:
         """The rows of an answer, after what was left out of it is told."""
-        rows = self._fetched(question, select, flat)
+        rows: list[tuple[Any, ...]] = self._fetched(question, select, flat)
         spans = {name: getattr(select, name) for name in ("sessions", "since", "until", "extras")}
         of_sessions = Selection(**spans)
         for session, place, why in self._fetched(_FAULTS, of_sessions):
@@ -365,8 +366,8 @@ class History:
         known = {name for (name,) in self._fetched("SELECT session FROM files", ALL)}
         for name in select.sessions:
             if name not in known:
-                told = f"{near(name, sorted(known, reverse=True))} (`plumbline history list`)"
-                raise Fault(f"{self.source}: no session {name!r}; {told}")
+                meant = f"{near(name, sorted(known, reverse=True))} (`plumbline history list`)"
+                raise Fault(f"{self.source}: no session {name!r}; {meant}")
         told = [f"left out: {fault}" for fault in self.faults[:_MOST_SAID]]
         why = "".join(f"; {line}" for line in self._unknown(select))
         told.append(f"{self.source}: nothing there is selected{_told(select)}{why}")
@@ -392,8 +393,8 @@ class History:
         flat: bool = False,
         how: str = "fetchall",
         more: str = "",
-        of: dict | None = None,
-    ):
+        of: dict[str, Any] | None = None,
+    ) -> Any:
         """An answer as one of DuckDB's methods gives it; a damaged index is built anew, once.
 
         :arg more: a further condition, and ``of``, its values.
@@ -415,7 +416,8 @@ class History:
 
 def _batches(checks: Iterable[Measured]) -> Iterator[list[Measured]]:
     """Checks that are read at once: one, or several that have few values together."""
-    batch, size = [], 0
+    batch: list[Measured] = []
+    size = 0
     for one in checks:
         if batch and size + one.values > _AT_ONCE:
             yield batch
@@ -439,7 +441,7 @@ def _told(select: Selection) -> str:
     return f" by {', '.join(chosen)}" if chosen else ""
 
 
-def _wanted(select: Selection, flat: bool) -> tuple[str, dict]:
+def _wanted(select: Selection, flat: bool) -> tuple[str, dict[str, Any]]:
     """The condition of a selection, and its values.
 
     :arg flat: whether it is of single figures, and not of cases.

@@ -122,7 +122,8 @@ def moment(text: str, end: bool = False) -> datetime.datetime:
         return datetime.datetime.now(datetime.timezone.utc) - back
     try:
         if day := re.fullmatch(r"(\d{4})-?(\d\d)-?(\d\d)", text):
-            found = datetime.datetime(*map(int, day.groups())) + datetime.timedelta(days=end)
+            year, month, number = map(int, day.groups())
+            found = datetime.datetime(year, month, number) + datetime.timedelta(days=end)
         else:
             found = datetime.datetime.fromisoformat(text.replace("Z", "+00:00"))
     except (ValueError, OverflowError):

@@ -86,8 +86,7 @@ def parse(text: str) -> Output:
     refused = re.search(r"^ERROR: .*$", text, re.M)
     if refused:
         raise ParseError(f"GPCNeT says: {refused[0]}")
-    sole((match[0] for match in _TITLE.finditer(text)), "the title of GPCNeT")
-    program, version = _TITLE.search(text).groups()
+    program, version = sole(_TITLE.finditer(text), "the title of GPCNeT").groups()
     tasks, nodes = sole(_RANKS.findall(text), "the line with ranks and nodes")
     inputs = {"program": _program(program), "nodes": nodes}
     if program == "NetworkLoad":
@@ -122,7 +121,9 @@ def _program(title: str) -> str:
 def _tables(text: str) -> Iterator[tuple[str, list[tuple[str, str, list[str]]]]]:
     """Title of each table, and of its rows the name, the size and the cells."""
     lines = [line for line in text.splitlines() if line[:1] in {"|", "+"}]
-    title, rows, heads = "", [], []
+    title = ""
+    rows: list[tuple[str, str, list[str]]] = []
+    heads: list[list[str]] = []
     for line, below in zip(lines, [*lines[1:], ""], strict=False):
         if len(line) != _WIDTH or line[0] != line[-1]:
             raise ParseError(f"a line of a table is cut or too long: {line!r}")

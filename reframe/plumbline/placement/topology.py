@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 
 class PlacementError(Exception):
@@ -64,7 +65,9 @@ class Topology:
     vendor: str = ""
 
     @classmethod
-    def from_processor(cls, processor: dict, usable: Iterable[int] | None = None) -> Topology:
+    def from_processor(
+        cls, processor: dict[str, Any], usable: Iterable[int] | None = None
+    ) -> Topology:
         """Reads ReFrame's ``processor`` dictionary.
 
         :arg usable: the CPU numbers that may be used; all where not given. A core counts as
@@ -102,7 +105,9 @@ class Topology:
         return cls(tuple(cores), size, max(count, 1))
 
     @classmethod
-    def of_partition(cls, processor: dict, devices: Iterable[dict], extras: dict) -> Topology:
+    def of_partition(
+        cls, processor: dict[str, Any], devices: Iterable[dict[str, Any]], extras: dict[str, Any]
+    ) -> Topology:
         """Reads ReFrame's ``processor`` and ``devices`` of a partition, and of its ``extras``
         ``usable_cpus``, ``numa_os_numbers``, ``gpu_affinity`` and ``pair_classes``.
 
@@ -150,7 +155,7 @@ class Topology:
 _VENDORS = {"sm_": "cuda", "gfx": "rocm"}
 
 
-def _gpu(number: int, near: dict, cores: tuple[Core, ...], domains: int) -> Gpu:
+def _gpu(number: int, near: dict[str, Any], cores: tuple[Core, ...], domains: int) -> Gpu:
     """A GPU by its entry of ``gpu_affinity``, which may be empty."""
     if "cpus" in near:
         try:

@@ -17,6 +17,7 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import reframe.core.runtime as rt
 from reframe.core.exceptions import what
@@ -24,7 +25,7 @@ from reframe.core.logging import getlogger
 from reframe.frontend import executors
 
 from plumbline.check import record, states
-from plumbline.check.result import key_of, of_task, result_of, unfinished, waived_case
+from plumbline.check.result import key_of, of_check, of_task, result_of, unfinished, waived_case
 from plumbline.core import files, paths
 from plumbline.core.errors import Fault
 from plumbline.core.text import counted, shown
@@ -35,6 +36,7 @@ from plumbline.session import inventory_check, preflight, progress, recovery, su
 from plumbline.site import (
     configuration,
     host,
+    hostlock,
     inventory,
     load,
     lost,
@@ -99,8 +101,8 @@ class Session(executors.TaskEventListener):
         self.dry_run = dry_run
         self.extras = extras
         self.folder = paths.results() / "sessions" / name
-        self.planned: dict[str, dict] = {}
-        self.records: list[dict] = []
+        self.planned: dict[str, record.Planned] = {}
+        self.records: list[record.Record] = []
         self._ended: set[tuple[str, int]] = set()
         self.survey: list[dict] = []
         self.lost = 0
@@ -114,7 +116,7 @@ class Session(executors.TaskEventListener):
         #: Whether `plumbline run` holds this session against the inventory.
         self.supervised = False
         self._closed = False
-        self._lock = None
+        self._lock: hostlock.HostLock | None = None
         self._running = None
         self._to_judge: set[str] = set()
         self._progress = progress.Progress({})
@@ -146,7 +148,8 @@ class Session(executors.TaskEventListener):
                 self._running = running.claim(self.folder)
             self._note_clock()
             os.environ[recovery.MARK] = os.path.realpath(self.folder)
-        jobs, node_hours, of_partition = 0, 0.0, Counter()
+        jobs, node_hours = 0, 0.0
+        of_partition: Counter[Any] = Counter()
         for testcase in testcases:
             check, partition, environ = testcase
             nodes, hours = _cost(check, partition)
@@ -254,7 +257,8 @@ class Session(executors.TaskEventListener):
         return over >= (_LAST if self._to_judge else 0)
 
     def on_task_success(self, task):
-        judged = hasattr(task.check, "judgements") or not hasattr(task.check, "figures")
+        found = of_check(task.check)
+        judged = found is None or found.judgements is not None
         self.keep(task, "pass" if judged or self.dry_run else "invalid")
 
     def on_task_failure(self, task):
@@ -283,8 +287,8 @@ class Session(executors.TaskEventListener):
     def keep(self, task, result: str) -> None:
         """Writes the record of a case that ended."""
         fields = of_task(self, task, result)
-        self._to_judge.discard(fields["case"])
-        ended = (fields["case"], fields["attempt"])
+        self._to_judge.discard(fields.case)
+        ended = (fields.case, fields.attempt)
         if ended in self._ended:
             # A signal while ReFrame was clearing up after it: its verdict stands already.
             return
@@ -298,17 +302,9 @@ class Session(executors.TaskEventListener):
         else:
             self.write(fields)
 
-    def write(self, fields: dict) -> None:
+    def write(self, fields: record.Record) -> None:
         """Appends a record; where the disk refuses it, standard output gets it instead."""
         line = record.dumps(fields)
-        try:
-            record.parse(line.encode())
-        except record.Damaged as err:
-            # A site's own check may say anything of itself.
-            self.faults.append(
-                f"{fields['check']}: its record does not keep to the schema, and every command "
-                f"leaves it out: {err}"
-            )
         try:
             record.append(self.folder / "records.jsonl", line)
         except record.RecordError as err:
@@ -332,7 +328,7 @@ class Session(executors.TaskEventListener):
         if self.dry_run:
             self.write_survey()
         else:
-            ended = {fields["case"] for fields in self.records}
+            ended = {fields.case for fields in self.records}
             for case, plan in self.planned.items():
                 if case not in ended:
                     fields = unfinished(self, case, plan)
@@ -342,19 +338,19 @@ class Session(executors.TaskEventListener):
         unchecked = self.compare_plain() if plain else ""
         noticed = ""
         if os.environ.get("PLUMBLINE_STRICT") == "1" and not self.dry_run:
-            noticed = states.summed(n for fields in self.records for n in fields["warnings"])
+            noticed = states.summed(n.state for fields in self.records for n in fields.warnings)
             self.faults += [f"strict: {noticed}: see the table"] if noticed else []
         self.notes += slurm_jobs.notes
         if not self.dry_run:
-            self.notes += waivers.told(waivers.loaded(paths.reference()), self.records)
+            self.notes += summary.of_waivers(waivers.loaded(paths.reference()), self.records)
             jumped = time.time() - time.monotonic() - self._clock
             if abs(jumped) > _JUMP:
                 self.notes.append(
                     f"the clock jumped by {jumped:+.0f} s while it ran: times in its records, and "
                     f"what ran into a time limit, are to be seen in that light"
                 )
-        print(shown(summary.table(self.told(), len(self.planned))))
-        skipped = bool(self.records) and all(f["result"] == "skip" for f in self.records)
+        print(shown(summary.table(self.records, len(self.planned), self.dry_run)))
+        skipped = bool(self.records) and all(f.result == "skip" for f in self.records)
         if skipped:
             self.notes.append("nothing was measured: every test case was skipped")
         for note in [*self.notes, *self.faults]:
@@ -396,7 +392,9 @@ class Session(executors.TaskEventListener):
         changed, lost, new = inventory_check.differences(system, expected, self.records, tables)
         self.faults += changed + lost
         self.notes += new
-        others = expected.cases.keys() - set(map(inventory_check.case_of, self.planned.values()))
+        others = expected.cases.keys() - set(
+            map(inventory_check.planned_case, self.planned.values())
+        )
         return (
             f"not checked: whether {counted(len(others), 'other test case')} of {path} still exist"
         )
@@ -411,12 +409,6 @@ class Session(executors.TaskEventListener):
                 (self.folder / "end.json").unlink(missing_ok=True)
             print(f"plumbline: {preflight.unwritable(self.folder, err)}")
 
-    def told(self) -> list[dict]:
-        """The records as the closing table tells of them: a dry run measured nothing."""
-        if not self.dry_run:
-            return self.records
-        return [f | {"result": "would run"} if f["result"] == "pass" else f for f in self.records]
-
     def write_survey(self) -> None:
         """What a dry run found out, for `plumbline doctor` and `plumbline lint`."""
         path = os.environ.get(SURVEY)
@@ -426,7 +418,7 @@ class Session(executors.TaskEventListener):
     @property
     def exit_code(self) -> int:
         """0 as it should be, 1 a fault found, 2 could not tell."""
-        code = summary.exit_code(Counter(fields["result"] for fields in self.records))
+        code = summary.exit_code(Counter(fields.result for fields in self.records))
         if code == 1 or self.faults:
             return 1
         if self.lost:
@@ -449,11 +441,12 @@ _JUMP = 5
 SURVEY = "PLUMBLINE_SURVEY"
 
 
-def _surveyed(task, fields: dict) -> dict:
+def _surveyed(task, fields: record.Record) -> dict:
     """A case of a dry run: whether it would run, and what of it would be asserted."""
     check = task.check
-    figures, asserted, rows = [], [], {}
-    if fields["result"] == "pass" and hasattr(check, "layouts"):
+    figures, asserted = [], []
+    rows: dict[str, list[str]] = {}
+    if fields.result == "pass" and hasattr(check, "layouts"):
         tables = lookup.loaded(paths.reference())
         figures = [figure for layout in check.layouts for figure in check.figures_of(layout)]
         figures += check.optional()
@@ -463,14 +456,15 @@ def _surveyed(task, fields: dict) -> dict:
             ceiling = tables.ceiling(case, figure.metric, figure.size)
             if bounds:
                 asserted.append([bounds.decides, *bounds.others])
-            for name in filter(None, (bounds and bounds.decides, ceiling and ceiling.key)):
-                rows.setdefault(name, []).append(figure.variable)
+                rows.setdefault(bounds.decides, []).append(figure.variable)
+            if ceiling:
+                rows.setdefault(ceiling.key, []).append(figure.variable)
     return {
-        "case": record.case_name(fields["check"], fields),
-        "tags": fields["tags"],
-        "runs": fields["result"] == "pass",
-        "result": fields["result"],
-        "reason": fields["reason"],
+        "case": fields.name,
+        "tags": fields.tags,
+        "runs": fields.result == "pass",
+        "result": fields.result,
+        "reason": fields.reason,
         "seconds": _cost(check, task.testcase.partition)[1] * 3600,
         "figures": len(figures),
         "asserted": len(asserted),

@@ -14,6 +14,7 @@ import secrets
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from plumbline.core import paths
 from plumbline.core.errors import Fault
@@ -161,7 +162,7 @@ def this_machine() -> dict:
 
     :raises Fault: if the machine cannot be told, or has no scratch folder.
     """
-    partition = {"extras": {}}
+    partition: dict[str, Any] = {"extras": {}}
     _detect(paths.systems(), partition, [])
     return partition
 

@@ -20,7 +20,8 @@ from plumbline.core import paths
 from plumbline.core.text import counted, near
 from plumbline.placement import placement
 from plumbline.placement.topology import PlacementError, Topology, cpus_of_mask
-from plumbline.reference.tables import Row, Tables
+from plumbline.reference.row import Row
+from plumbline.reference.tables import Tables
 from plumbline.site import launchers, schedulers  # noqa: F401  registers ours
 from plumbline.software import providers
 

@@ -31,7 +31,7 @@ STAMP = "plumbline"
 
 
 @dataclass(frozen=True)
-class Node:
+class PackageNode:
     """One package of a lock.
 
     :ivar hash: Spack's DAG hash: of the package, its options and all that it is built with.
@@ -73,13 +73,13 @@ class Lock:
 
     path: Path
     roots: tuple[str, ...]
-    nodes: dict[str, Node]
+    nodes: dict[str, PackageNode]
     sha256: str
     solution: str
     stamp: dict
     edited: tuple[str, ...] = ()
 
-    def provided(self, node: Node, virtual: str) -> Node | None:
+    def provided(self, node: PackageNode, virtual: str) -> PackageNode | None:
         """What a package has a virtual one from (GCC for ``c``), ``None`` if it needs none."""
         digest = node.uses.get(virtual)
         return self.nodes[digest] if digest else None
@@ -351,7 +351,7 @@ def family(target: str) -> str:
     return archspec.cpu.TARGETS[target].family.name
 
 
-def _node(digest: str, fields: dict) -> Node:
+def _node(digest: str, fields: dict) -> PackageNode:
     external = fields.get("external") or {}
     attributes = external.get("extra_attributes") or {}
     target = fields["arch"]["target"]
@@ -360,7 +360,7 @@ def _node(digest: str, fields: dict) -> Node:
         dependencies.append(dependency["hash"])
         for virtual in dependency.get("parameters", {}).get("virtuals", []):
             uses[virtual] = dependency["hash"]
-    return Node(
+    return PackageNode(
         name=fields["name"],
         version=fields["version"],
         hash=digest,
@@ -465,7 +465,7 @@ def _not_run(wanted: dict[Environment, dict], there: list[Environment]) -> Itera
 
 def _packages(environment: Environment) -> set[str]:
     """The names of its root packages."""
-    return {re.match(r"[\w-]*", root)[0] for root in environment.roots()}
+    return {re.split(r"[^\w-]", root, maxsplit=1)[0] for root in environment.roots()}
 
 
 def _faults_of(environment: Environment, of_reframe: dict) -> Iterator[str]:

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable
 
 import junitparser
 
-from plumbline.analysis.compare import ORDER, Comparison, Row
-from plumbline.analysis.compare.hostfacts import Change, Surroundings
+from plumbline.analysis.compare import ORDER, Comparison, FigureRow
+from plumbline.analysis.compare.hostfacts import HostChange, Surroundings
 from plumbline.core.text import cell, counted, escaped, printable, some, table
 
 #: Verdicts that the text shows only on request.
@@ -34,7 +34,7 @@ _FIELDS = ["verdict", "system", "partition", "environment", "check", "node", "be
            "failed_after", "together", "aside", "reason"]  # fmt: skip
 
 
-def _name(row: Row) -> str:
+def _name(row: FigureRow) -> str:
     return printable(f"{row.key.check} @{row.place}")
 
 
@@ -42,7 +42,7 @@ def _percent(value: float) -> str:
     return "" if math.isnan(value) else f"{100 * value:+.2f} %"
 
 
-def _cells(row: Row) -> list[str]:
+def _cells(row: FigureRow) -> list[str]:
     """A figure's cells under :data:`_HEADS`, printable."""
 
     def number(value: float) -> str:
@@ -140,11 +140,11 @@ def _side(names: list[str]) -> str:
     return f"{counted(len(names), 'session')}, {' to '.join(ends)}" if names else "no session"
 
 
-def _where(change: Change, most: int = 4) -> str:
+def _where(change: HostChange, most: int = 4) -> str:
     return f"{len(change.where)}: {some(change.where, most)}"
 
 
-def _changes(around: Surroundings) -> list[tuple[str, list[Change]]]:
+def _changes(around: Surroundings) -> list[tuple[str, list[HostChange]]]:
     titles = {
         "host facts of nodes that ran on both sides": around.hosts,
         "host facts that only new nodes have": around.elsewhere,
@@ -193,9 +193,9 @@ def text(found: Comparison, every: bool = False) -> str:
     return "\n".join([*lines, "", f"plumbline: {printable(_headline(found))}", ""])
 
 
-def _by_check(rows: list[Row]) -> list[str]:
+def _by_check(rows: list[FigureRow]) -> list[str]:
     """A table in which each check is a heading of its own, the worst first."""
-    groups: dict[str, list[Row]] = {}
+    groups: dict[str, list[FigureRow]] = {}
     for row in rows:
         placed = "" if f"={row.key.placement}" in row.key.check else f", {row.key.placement}"
         groups.setdefault(f"{_name(row)}{printable(placed)}", []).append(row)
@@ -212,7 +212,7 @@ def _number(value: float) -> float | None:
     return None if not math.isfinite(value) else value
 
 
-def _fields(row: Row) -> dict:
+def _fields(row: FigureRow) -> dict:
     """A figure as a flat mapping; a number that there is not is ``None``."""
     of_key = {**vars(row.key), "size": None if row.key.size < 0 else row.key.size}
     known = {**of_key, **vars(row)}
@@ -298,7 +298,7 @@ def junit(found: Comparison, every: bool = True) -> str:
     return xml.tostring().decode()
 
 
-def _told(row: Row) -> str:
+def _told(row: FigureRow) -> str:
     """A figure in one line; printable."""
     cells = dict(zip(_HEADS, _cells(row), strict=True))
     if math.isnan(row.difference):

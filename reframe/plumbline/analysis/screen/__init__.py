@@ -98,7 +98,7 @@ def screen(
     suspects: dict[tuple, float] = {}
     few: dict[str, list[str]] = {}
     for group in groups:
-        for part in (parts.Units, parts.Pairs):
+        for part in (parts.Units, parts.PairGroup):
             values = group.values if part is parts.Units else group.pairs
             if not values:
                 continue

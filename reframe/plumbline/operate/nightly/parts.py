@@ -243,7 +243,7 @@ def reported(folder: Path) -> Part:
     return Part("report", 2 if code else 0, "; ".join([*last, *said[:_SHOWN]] if code else last))
 
 
-def pruned(rules: retention.Rules, say: Callable[[str], None]) -> Part:
+def pruned(rules: retention.RetentionRules, say: Callable[[str], None]) -> Part:
     """What was removed or compressed as old."""
     done = retention.prune(paths.results(), rules, say)
     told = f"{done.count} of them, {done.bytes / 1e6:.1f} MB freed"

@@ -185,7 +185,9 @@ def _of_this_machine(made: Draft) -> None:
               says="Two benchmarks at once would measure each other.")  # fmt: skip
 
 
-def _of_slurm(made: Draft, there: list[slurm.Node], wanted: list[str], nodes: dict, probe) -> None:
+def _of_slurm(
+    made: Draft, there: list[slurm.SlurmNode], wanted: list[str], nodes: dict, probe
+) -> None:
     settings = slurm.partitions()
     if settings is None:
         raise Fault("scontrol does not answer, and sinfo does: draft once both do")
@@ -306,7 +308,7 @@ def _partition(made: Draft, kind: slurm.Kind, told: dict, scheduler: str, nodes,
     )
 
 
-def _placements(node: slurm.Node, inside: dict | None, extras: dict) -> list[str]:
+def _placements(node: slurm.SlurmNode, inside: dict | None, extras: dict) -> list[str]:
     """The placements of one node: which there are, the numbers of cores and sockets tell; how the
     CPUs are numbered does not matter to that."""
     if inside:

@@ -26,7 +26,7 @@ from plumbline.placement.binding.common import (
     per_node_word,
     task_words,
 )
-from plumbline.placement.binding.node import Node, Told, TopologyMismatch, confirm, nodes
+from plumbline.placement.binding.node import NodeReport, Told, TopologyMismatch, confirm, nodes
 from plumbline.placement.binding.pair import KEPT_TO_PAIR, OnPair, on_pair
 from plumbline.placement.placement import Layout
 from plumbline.placement.proof import (
@@ -50,7 +50,7 @@ __all__ = [
     "Binding",
     "BindingError",
     "BindingMismatch",
-    "Node",
+    "NodeReport",
     "OnPair",
     "Seen",
     "Told",
