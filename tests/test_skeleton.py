@@ -94,7 +94,7 @@ def test_every_command_is_listed_with_a_whole_sentence():
 
 
 #: What takes long to load, and what must not wait for it.
-HEAVY = {"duckdb", "scipy.stats", "plotly", "ruptures"}
+HEAVY = {"duckdb", "scipy.stats"}
 EARLY = [
     ["--help"],
     *([name, "--help"] for name in sorted(COMMANDS)),

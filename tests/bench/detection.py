@@ -76,6 +76,14 @@ def fixed(limit: float) -> Callable:
     return method
 
 
+def change_points(logs: np.ndarray) -> list[int]:
+    """First index of each new level: KernelCPD at 3 x BIC, which is ``noise² · log n``."""
+    clipped = stats.hampel(logs)
+    penalty = 3 * max(stats.noise(clipped), 1e-9) ** 2 * np.log(len(logs))
+    search = ruptures.KernelCPD(kernel="linear", min_size=2).fit(clipped[:, None])
+    return search.predict(pen=penalty)[:-1]
+
+
 def kernel(values: np.ndarray, second: np.ndarray) -> list[Told]:
     """KernelCPD at 3 x BIC on Hampel-clipped logarithms of the last 120 nights, every night; a
     change point further than a week from any reported before is new."""
@@ -84,7 +92,7 @@ def kernel(values: np.ndarray, second: np.ndarray) -> list[Told]:
     told: list[Told] = []
     for night in range(20, len(logs)):
         low = max(0, night - 119)
-        for point in stats.change_points(logs[low : night + 1], 3.0):
+        for point in change_points(logs[low : night + 1]):
             start = low + point
             if all(abs(at[start] - t.start) > 7 for t in told):
                 size = np.median(logs[start : night + 1]) - np.median(logs[low:start])
