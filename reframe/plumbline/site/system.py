@@ -20,6 +20,7 @@ from plumbline.core import paths
 from plumbline.core.text import counted, near
 from plumbline.placement import placement
 from plumbline.reference.tables import Row, Tables
+from plumbline.site import launchers, schedulers  # noqa: F401  registers ours
 from plumbline.software import providers
 
 
