@@ -195,7 +195,9 @@ def _processes(results: Path, inside: bool) -> dict[str, dict[int, str]]:
         process = _process(results, number)
         if process and process.inside == inside:
             found.setdefault(process.session, {})[number] = process.name
-    return {name: left for name, left in found.items() if not running(results / "sessions" / name)}
+    return {
+        name: left for name, left in found.items() if not running.held(results / "sessions" / name)
+    }
 
 
 def _line() -> set[int]:
