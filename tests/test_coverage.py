@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import os
 import re
-from pathlib import Path
+from collections.abc import Callable
 
 import coverage_page
 import facility
 import pytest
 from coverage_page import CURRENT, PROGRAMS, WITHOUT
+from dry_runs import DryRun
 from plumbline.core import paths
 from plumbline.session import plan
 from plumbline.software import providers
 
 PAGE = paths.ROOT / "docs" / "coverage.md"
-GOLDEN = Path(__file__).with_name("golden")
 OTHERS = [system for system in CURRENT if system != "local"]
 
 
@@ -58,15 +58,15 @@ def test_what_does_not_run_here_says_why(built: dict[str, str]):
 
 
 @pytest.mark.parametrize("system", OTHERS)
-def test_what_is_written_by_default_is_bounded(system: str):
+def test_what_is_written_by_default_is_bounded(system: str, dry_run: Callable[[str], DryRun]):
     """1 GiB and four files at a time by IOR, 4000 files of 32 KiB by mdtest, on two nodes."""
-    scripts = re.split(r"^### ", (GOLDEN / f"{system}.txt").read_text(), flags=re.M)
     written = {"ior": [], "ior_random": [], "mdtest": []}
-    for script in scripts:
-        name = re.sub(r"_[0-9a-f]{8}$", "", script.partition("\n")[0].rpartition("/")[2])
+    for script in dry_run(system).scripts:
+        name = script.check.split()[0]
         if name not in written:
             continue
-        told = dict(re.findall(r" -([bsnw]) (\d+)", script[script.index("PROGRAMS/") :]))
+        start = script.text.index("PROGRAMS/")
+        told = dict(re.findall(r" -([bsnw]) (\d+)", script.text[start:]))
         if name == "mdtest":
             assert int(told["n"]) <= 1000 and int(told["w"]) <= 32 * 1024
         else:
