@@ -15,7 +15,7 @@ import fasteners
 import foreign
 import yaml
 from plumbline.session import plan, session
-from plumbline.site.inventory import Case
+from plumbline.site.inventory import PlannedCase
 
 #: Files of a stage folder that are no part of the job's script; ReFrame's own begin with a dot.
 NOT_SHOWN = {"task.sh", "loaded.sh", "rfm_job.sh"}
@@ -46,7 +46,7 @@ class Script:
 class DryRun:
     """The cases of a system, and the scripts of those that are not skipped."""
 
-    cases: list[Case]
+    cases: list[PlannedCase]
     scripts: list[Script]
 
 
@@ -64,7 +64,7 @@ def of(system: str, folder: Path) -> DryRun:
             made.write_text(json.dumps(asdict(found)))
     found = json.loads(made.read_text())
     return DryRun(
-        [Case(**fields) for fields in found["cases"]],
+        [PlannedCase(**fields) for fields in found["cases"]],
         [Script(**fields) for fields in found["scripts"]],
     )
 
@@ -94,7 +94,7 @@ def _made(system: str, folder: Path) -> DryRun:
     scripts = [_script(case, folder) for case in cases if case["result"] == "pass"]
     assert len(scripts) == len(list(folder.glob("results/sessions/*/stage/**/rfm_job.sh")))
     return DryRun(
-        [Case(**fields) for fields in json.loads(survey.read_text())],
+        [PlannedCase(**fields) for fields in json.loads(survey.read_text())],
         sorted(scripts, key=lambda script: script.case),
     )
 

@@ -53,7 +53,7 @@ def test_a_plain_file_is_read_and_made(tmp_path: Path) -> None:
     lambda path: files.store(path, "new"),
     lambda path: baseline_diff.save(path, "id,source,locator,system,benchmark,metric,value,unit,"
                                     "statistic,kind\n"),
-    lambda path: export.write_prometheus(export.Session("s", "alpha", {}, []), path),
+    lambda path: export.write_prometheus(export.ExportedSession("s", "alpha", {}, []), path),
 ])  # fmt: skip
 @pytest.mark.parametrize("name", ["{}.partial", "{stem}.partial", "{}.{pid}.{thread}"])
 def test_no_link_stands_in_for_what_is_written_first(tmp_path: Path, store, name: str) -> None:

@@ -30,7 +30,7 @@ def many(count: int) -> export.Session:
                             check=f"check {number}", result=("pass", "error", "skip")[number % 3],
                             reason="why", seconds={"total": 1.0, "samples": []}, foms=[])
              for number in range(count)]  # fmt: skip
-    return export.Session("s", "alpha", {"key": "value"}, cases, ["a fault"], ["a line"])
+    return export.ExportedSession("s", "alpha", {"key": "value"}, cases, ["a fault"], ["a line"])
 
 
 @pytest.mark.holds("linear")

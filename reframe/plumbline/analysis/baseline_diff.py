@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import io
 import math
 from collections import Counter
 from pathlib import Path
 
 from plumbline.analysis.baseline import Proposal
+from plumbline.core import formats
 from plumbline.core.errors import Fault
 from plumbline.reference.lookup import Bounds, References, told
 from plumbline.reference.row import Row
@@ -226,11 +225,8 @@ def to_csv(
             rows.setdefault(row.id, tables.printed[row.id])
     used = {column for cells in rows.values() for column, cell in cells.items() if cell}
     columns = [name for name in Row.model_fields if name in used or not name.endswith("_used")]
-    file = io.StringIO()
-    writer = csv.DictWriter(file, columns, restval="", extrasaction="ignore", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows[name] for name in sorted(rows))
-    return file.getvalue()
+    # Printed as they are, to be read back.
+    return formats.as_csv(columns, (rows[name] for name in sorted(rows)), str)
 
 
 def _cells(row: Row, by: str, on: str) -> dict[str, str]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
-import json
 import sys
 from contextlib import nullcontext
 from datetime import timedelta
@@ -22,6 +20,7 @@ from plumbline.cli.common import (
     warn,
     write,
 )
+from plumbline.core import formats
 from plumbline.core.errors import Fault
 from plumbline.core.text import cell, counted, guarded, table
 
@@ -58,15 +57,10 @@ def list_(select, source: Path | None, form: str, output: Path | None):
         rows = [_cells(row, row.session in unended) for row in sessions]
         code = tell(found)
     if form == "json":
-        text = json.dumps(rows, indent=1)
+        text = formats.as_json(rows)
     elif form == "csv":
-        lines = io.StringIO()
-        writer = csv.DictWriter(lines, _COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        for row in rows:
-            pairs = {name: _pairs(row[name]) for name in _PAIRS}
-            writer.writerow({name: cell(value) for name, value in (row | pairs).items()})
-        text = lines.getvalue()
+        flat = (row | {name: _pairs(row[name]) for name in _PAIRS} for row in rows)
+        text = formats.as_csv(_COLUMNS, flat)
     else:
         shown = [_shown(row) for row in rows]
         text = table((row.values() for row in shown), shown[0] if shown else ())

@@ -7,7 +7,6 @@ schedulers and site files, and may hold anything.
 from __future__ import annotations
 
 import datetime
-import math
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -18,7 +17,7 @@ from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from plumbline.check import record
 from plumbline.check.record import FigureRecord, Record, Seconds
-from plumbline.core import files
+from plumbline.core import files, suites
 from plumbline.core.errors import Fault
 from plumbline.core.text import counted, escaped, printable, some
 from plumbline.history import History, SessionRow
@@ -267,29 +266,17 @@ def write_prometheus(session: ExportedSession, path: Path) -> None:
 
 def junit(session: ExportedSession) -> str:
     """JUnit XML: a test case for each, of which only those passed that asserted something."""
-    suite = junitparser.TestSuite(f"plumbline {session.system} {session.name}")
-    for key, value in session.extras.items():
-        suite.add_property(printable(key), printable(value))
     cases = []
     for fields in session.records:
         place = f"{fields.system}:{fields.partition}+{fields.environment}"
-        case = junitparser.TestCase(printable(fields.check), printable(place))
-        case.time = fields.seconds.total or 0.0
-        case.result = list(filter(None, [_outcome(fields)]))
-        case.system_out = "\n".join(printable(line) for line in _lines(fields))
-        cases.append(case)
+        out, seconds = "\n".join(map(printable, _lines(fields))), fields.seconds.total
+        cases.append(suites.case(fields.check, place, _outcome(fields), out, seconds or 0.0))
     for kind, found in (("fault", session.faults), ("not read", session.unread)):
         for line in found:
-            case = junitparser.TestCase(printable(line), f"{session.system}: session")
-            case.result = [junitparser.Error(printable(line), kind)]
-            cases.append(case)
-    # All at once: junitparser counts a suite's cases each time that some are added.
-    suite.add_testcases(cases)
-    suites = junitparser.JUnitXml()
-    suites.add_testsuite(suite)
-    # junitparser rounds its sums.
-    suite.time = suites.time = math.fsum(case.time or 0.0 for case in suite)
-    return suites.tostring().decode()
+            fault = junitparser.Error(printable(line), kind)
+            cases.append(suites.case(line, f"{session.system}: session", fault))
+    name = f"plumbline {session.system} {session.name}"
+    return suites.as_junit([suites.suite(name, cases, session.extras)])
 
 
 def _outcome(fields: Record) -> junitparser.junitparser.FinalResult | None:

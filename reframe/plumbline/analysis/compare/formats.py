@@ -6,17 +6,15 @@ character is written as its code, and what has a meaning in Markdown as a charac
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import junitparser
 
 from plumbline.analysis.compare import ORDER, Comparison, FigureRow
 from plumbline.analysis.compare.hostfacts import HostChange, Surroundings
-from plumbline.core.text import cell, counted, escaped, printable, some, table
+from plumbline.core import formats, suites
+from plumbline.core.text import counted, escaped, printable, some, table
 
 #: Verdicts that the text shows only on request.
 COLLAPSED = ("unchanged", "only after")
@@ -233,7 +231,7 @@ def as_json(found: Comparison, every: bool = True) -> str:
         "gone_nodes": around.gone_nodes,
         "known": around.known,
     }  # fmt: skip
-    return json.dumps(
+    return formats.as_json(
         {
             "verdict": found.verdict,
             "exit_code": found.exit_code,
@@ -249,22 +247,15 @@ def as_json(found: Comparison, every: bool = True) -> str:
             "unmeasured": [vars(case) for case in found.unmeasured],
             "surroundings": told,
             "notes": found.notes,
-        },
-        indent=1,
-        allow_nan=False,
+        }
     )
 
 
 def as_csv(found: Comparison, every: bool = True) -> str:
     """A row for each figure."""
-    file = io.StringIO()
-    writer = csv.DictWriter(file, _FIELDS, lineterminator="\n")
-    writer.writeheader()
-    for row in found.rows:
-        fields = _fields(row)
-        writer.writerow({name: cell(" ".join(value) if isinstance(value, list) else value)
-                         for name, value in fields.items()})  # fmt: skip
-    return file.getvalue()
+    rows = ({name: " ".join(value) if isinstance(value, list) else value
+             for name, value in _fields(row).items()} for row in found.rows)  # fmt: skip
+    return formats.as_csv(_FIELDS, rows)
 
 
 def junit(found: Comparison, every: bool = True) -> str:
@@ -272,30 +263,25 @@ def junit(found: Comparison, every: bool = True) -> str:
     never a pass: too little data is skipped, and what vanished is an error."""
     cases = []
     for row in found.rows:
-        case = junitparser.TestCase(printable(f"{row.figure} {row.key.placement}"), _name(row))
         told = _told(row)
-        if row.verdict == "regressed":
-            case.result = [junitparser.Failure(told, "regressed")]
-        elif row.verdict in ("changed", "only before"):
-            case.result = [junitparser.Error(told, row.verdict)]
-        elif row.verdict in ("too little data", "only after"):
-            case.result = [junitparser.Skipped(told)]
-        else:
-            case.system_out = told
-        cases.append(case)
-    whole = junitparser.TestCase("verdict", "plumbline compare")
+        result = _result(row.verdict, told)
+        name = f"{row.figure} {row.key.placement}"
+        cases.append(suites.case(name, _name(row), result, "" if result else told))
     told = printable(_headline(found))
-    if found.verdict == "no-go":
-        whole.result = [junitparser.Failure(told, "no-go")]
-    elif found.verdict != "go":
-        whole.result = [junitparser.Skipped(told)]
-    whole.system_out = "\n".join([told, *_effects(found)])
-    suite = junitparser.TestSuite("plumbline compare")
-    # All at once: junitparser counts a suite's cases each time that some are added.
-    suite.add_testcases([*cases, whole])
-    xml = junitparser.JUnitXml("plumbline compare")
-    xml.add_testsuite(suite)
-    return xml.tostring().decode()
+    result = _result(found.verdict, told)
+    out = "\n".join([told, *_effects(found)])
+    whole = suites.case("verdict", "plumbline compare", result, out)
+    suite = suites.suite("plumbline compare", [*cases, whole])
+    return suites.as_junit([suite], suite.name)
+
+
+def _result(verdict: str, told: str) -> junitparser.Result | None:
+    """Why a figure, or the whole, is no plain pass."""
+    if verdict in ("regressed", "no-go"):
+        return junitparser.Failure(told, verdict)
+    if verdict in ("changed", "only before"):
+        return junitparser.Error(told, verdict)
+    return None if verdict in ("improved", "unchanged", "go") else junitparser.Skipped(told)
 
 
 def _told(row: FigureRow) -> str:
@@ -325,7 +311,7 @@ def markdown(found: Comparison, every: bool = False) -> str:
         *(f"- {escaped(line)}" for line in _effects(found)),
     ]
     if shown:
-        lines += ["", *_table(_HEADS, (_cells(row) for row in shown))]
+        lines += ["", formats.as_markdown(_HEADS, map(_cells, shown))]
     details = _details(found)
     if found.surroundings is not None:
         details += _nodes(found.surroundings)
@@ -334,14 +320,8 @@ def markdown(found: Comparison, every: bool = False) -> str:
     lines += ["", *(f"- {escaped(line)}" for line in details)] if details else []
     for title, changes in _changes(found.surroundings) if found.surroundings else []:
         rows = ([c.what, c.before or "-", c.after or "-", _where(c)] for c in changes)
-        lines += ["", *_table([title, "before", "after", "where"], rows)]
+        lines += ["", formats.as_markdown([title, "before", "after", "where"], rows)]
     return "\n".join([*lines, ""])
-
-
-def _table(heads: list[str], rows: Iterable[list[str]]) -> list[str]:
-    told = [[escaped(cell) for cell in row] for row in rows]
-    return [" | ".join(["", *cells, ""]).strip()
-            for cells in [heads, ["---"] * len(heads), *told]]  # fmt: skip
 
 
 #: Format -> how it is told; the second argument asks for the unchanged figures too.
