@@ -15,7 +15,7 @@ import demo_history
 import pytest
 import records
 from conftest import valid
-from plumbline.history import History
+from plumbline.history.history import History
 from plumbline.history.series import Selection
 from plumbline.output import report
 

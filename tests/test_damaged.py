@@ -17,7 +17,8 @@ import records
 from conftest import Testbed, refused
 from plumbline.check import record
 from plumbline.core.errors import Fault
-from plumbline.history import History, index
+from plumbline.history import index
+from plumbline.history.history import History
 from plumbline.operate import nightly
 from plumbline.session import preflight, recovery
 from test_baseline import remember

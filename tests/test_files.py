@@ -82,7 +82,7 @@ def test_the_lock_of_a_nightly_is_no_link(tmp_path: Path) -> None:
 def test_an_end_that_is_a_fifo_is_not_waited_for(tmp_path: Path) -> None:
     folder = store(tmp_path, line())
     os.mkfifo(folder / "end.json")
-    code = "import sys; from pathlib import Path; from plumbline import history\n" \
+    code = "import sys; from pathlib import Path; from plumbline.history import history\n" \
            "from plumbline.output import export\n" \
            "with history.History(Path(sys.argv[1])) as found:\n" \
            "    export.load(found, sys.argv[2])"  # fmt: skip

@@ -19,12 +19,12 @@ import records
 from bench import history as bench_history
 from click.testing import CliRunner
 from conftest import BIN, valid
-from plumbline import history
 from plumbline.check import record
 from plumbline.cli import main
 from plumbline.core import paths
 from plumbline.core.errors import Fault
-from plumbline.history import History, index
+from plumbline.history import history, index
+from plumbline.history.history import History
 from plumbline.history.series import Selection, moment
 
 NIGHT = "20261101T010000Z-000001"

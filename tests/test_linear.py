@@ -25,7 +25,7 @@ def ratio(work: Callable[[int], object], size: int) -> float:
     return min(seconds(4 * size) for _ in range(2)) / min(seconds(size) for _ in range(4))
 
 
-def many(count: int) -> export.Session:
+def many(count: int) -> export.ExportedSession:
     cases = [records.unheld(session="s", time="2026-11-01T00:00:00Z", system="alpha",
                             check=f"check {number}", result=("pass", "error", "skip")[number % 3],
                             reason="why", seconds={"total": 1.0, "samples": []}, foms=[])

@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 from plumbline.check import record
 from plumbline.cli import main
 from plumbline.core.text import shown
-from plumbline.history import History
+from plumbline.history.history import History
 from plumbline.session import summary
 from test_history import fom, line, store
 

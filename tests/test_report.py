@@ -21,9 +21,10 @@ import pytest
 from bench import history as bench_history
 from bench import report as bench_report
 from click.testing import CliRunner
-from plumbline import cli, history
+from plumbline import cli
 from plumbline.core.errors import Fault
-from plumbline.history import History
+from plumbline.history import history
+from plumbline.history.history import History
 from plumbline.history.series import Key, Selection, Series
 from plumbline.output import report
 from plumbline.output.report import figures, findings, site, standing, text
@@ -551,7 +552,7 @@ def test_checks_are_read_in_pieces_as_they_are_at_once(demo, monkeypatch):
 _PEAK = """
 import sys
 from pathlib import Path
-from plumbline import history
+from plumbline.history import history
 from plumbline.output import report
 from plumbline.history.series import Selection
 

@@ -180,8 +180,8 @@ QUESTIONS = {
 _ASK = """
 import sys, time, json, resource
 from pathlib import Path
-import plumbline.history, plumbline.reference.tables
-from plumbline.history import History
+import plumbline.history.history, plumbline.reference.tables
+from plumbline.history.history import History
 from plumbline.history.series import Selection, moment
 began, cpu = time.perf_counter(), time.process_time()
 with History(Path(sys.argv[1])) as history:

@@ -15,7 +15,7 @@ from plumbline.check.record import Record
 from plumbline.check.states import WARNINGS
 from plumbline.core import paths
 from plumbline.core.text import counted
-from plumbline.history import History
+from plumbline.history.history import History
 from plumbline.history.series import Selection
 from plumbline.parse import Figure
 from plumbline.reference import lookup

@@ -41,7 +41,7 @@ def export(
     if source and source.is_file():
         raise Fault(f"{source}: no results folder: a CSV file does not tell a session's plan")
     form = form or _format_of(output)
-    from plumbline.history import History
+    from plumbline.history.history import History
     from plumbline.output import export as exports
 
     with History(source, say=warn) as history:

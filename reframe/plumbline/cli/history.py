@@ -49,7 +49,7 @@ def list_(select, source: Path | None, form: str, output: Path | None):
     `measured` is the time that the cases took, without waiting for a turn or in a queue.
     One that has not ended still runs, or was cut off.
     """
-    from plumbline.history import History
+    from plumbline.history.history import History
 
     with History(source, say=warn) as found:
         sessions = found.sessions(select)
@@ -77,7 +77,7 @@ def export(select, source: Path | None, output: Path | None):
 
     A row for each figure of merit, each case without one, and each session without a case.
     """
-    from plumbline.history import History
+    from plumbline.history.history import History
 
     with History(source, say=warn) as found:
         rows = found.rows(select)

@@ -76,7 +76,7 @@ def screen(sessions, select, source, file, topology, form, output, drain, retest
 def _of_history(sessions: tuple[str, ...], select, source):
     """Groups, switches, the exit code of what was left out, and the nights that were asked for."""
     from plumbline.analysis import screen as screening
-    from plumbline.history import History
+    from plumbline.history.history import History
 
     with History(source, say=warn) as history:
         series = history.series(select)

@@ -51,7 +51,7 @@ def trend(select, source: Path | None, file: Path | None, online: bool, suspects
     if file is not None:
         found, code = following.of_file(file, online), 0
     else:
-        from plumbline.history import History
+        from plumbline.history.history import History
 
         with History(source, say=warn) as history:
             found = following.of_history(history.series(select), online)

@@ -20,7 +20,7 @@ from plumbline.check.record import FigureRecord, Record, Seconds
 from plumbline.core import files, suites
 from plumbline.core.errors import Fault
 from plumbline.core.text import counted, escaped, printable, some
-from plumbline.history import History, SessionRow
+from plumbline.history.history import History, SessionRow
 from plumbline.history.series import ALL, Selection
 from plumbline.reference.lookup import told
 from plumbline.session import summary

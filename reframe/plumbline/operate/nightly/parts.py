@@ -16,7 +16,8 @@ import junitparser
 from plumbline.core import paths
 from plumbline.core.errors import Fault
 from plumbline.core.text import counted, escaped, printable
-from plumbline.history import History, SessionRow, retention
+from plumbline.history import retention
+from plumbline.history.history import History, SessionRow
 from plumbline.history.series import Selection
 from plumbline.output.export import UNASSERTED
 from plumbline.site import configuration

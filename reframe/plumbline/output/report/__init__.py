@@ -18,7 +18,7 @@ import numpy as np
 from plumbline.check.record import FigureRecord
 from plumbline.core import paths, units
 from plumbline.core.text import counted
-from plumbline.history import CaseRow, History, SessionRow
+from plumbline.history.history import CaseRow, History, SessionRow
 from plumbline.history.series import Key, Selection, Series
 from plumbline.output import query
 from plumbline.output.report import figures, findings, provenance, published, site, standing, text

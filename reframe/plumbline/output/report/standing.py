@@ -12,7 +12,7 @@ import numpy as np
 
 from plumbline.check.record import FigureRecord, NoticeRecord
 from plumbline.core.errors import Fault
-from plumbline.history import CaseRow, History, SessionRow
+from plumbline.history.history import CaseRow, History, SessionRow
 from plumbline.history.series import Selection
 from plumbline.output.report import text
 from plumbline.site import inventory
