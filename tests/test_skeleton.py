@@ -16,7 +16,7 @@ from plumbline.cli import main
 REFRAME = "4.10.4"
 COMMANDS = set(main.list_commands(None))
 GROUPS = ("history", "mirror")
-LOCKS = [ROOT / "requirements.lock", *sorted(ROOT.glob("reframe/plumbline/pip/*.lock"))]
+LOCKS = [ROOT / "requirements.lock", *sorted(ROOT.glob("reframe/plumbline/software/pip/*.lock"))]
 
 
 def _said(*command: object) -> str:
