@@ -157,7 +157,7 @@ def valid(fields: dict) -> dict:
 
 CHECK = """\
 import reframe as rfm
-from plumbline.check import Benchmark, Figure
+from plumbline.check.benchmark import Benchmark, Figure
 
 
 @rfm.simple_test
