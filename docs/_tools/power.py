@@ -383,7 +383,7 @@ sessions of a healthy system, and judged by the code that judges real ones. A se
 the samples' own, the other half is an offset that a session's samples share; each run of a
 distribution is a draw of its own, and so are the runs behind its printed mean and spread. What is
 printed is rounded, and the best of a paper is that of 1,000 trials. The reasons are in
-`reframe/plumbline/power.py`.
+`docs/_tools/power.py`.
 
 The noise is normal; heavy-tailed (Student's t, three degrees of freedom); bootstrapped from the
 residuals of real runs (`tests/captures/noise.csv`). Each is scaled to the printed spread. Where
