@@ -1,5 +1,6 @@
 # make run    measure this machine          ARGS='--mode=smoke' and other ReFrame options
 # make build  build the other benchmarks for this machine with Spack: local:openmpi, local:mpich
+# make check  style, layers, and the tests of the layers that start no program: two minutes
 # make test   pass the tests
 # make test-cluster   and those on a Slurm cluster of virtual nodes, which wants root
 # make test-all   both at once: what CI calls
@@ -16,15 +17,25 @@ VENV := .venv
 # The tests of a file stay together: they share what is slow to bring up.
 TWO := -n 2 --dist loadfile
 BIN := $(VENV)/bin
+# What reads, places, refers, keeps and analyses: tests that run in their own process.
+QUICK := $(addprefix tests/test_,$(addsuffix .py,\
+    units words files printed devices placement binding binding_launchers transcription \
+    papers reference weak)) tests/test_captures.py $(wildcard tests/test_parse*.py)
 BENCH := cd tests && ../$(BIN)/python -m bench
 
-.PHONY: run build test test-cluster test-all packages cluster-packages lint docs golden inventories lock bench detection setup
+.PHONY: run build check test test-cluster test-all packages cluster-packages lint docs golden inventories lock bench detection setup
 
 run: setup
 	@$(BIN)/plumbline run $(ARGS)
 
 build: setup
 	@$(BIN)/plumbline build $(or $(ARGS),local)
+
+check: setup
+	@$(BIN)/ruff check -q .
+	@$(BIN)/ruff format -q --check .
+	@$(BIN)/lint-imports --no-cache --no-logo
+	@$(BIN)/python -m pytest -q $(TWO) $(QUICK) $(ARGS)
 
 test: setup packages
 	@$(BIN)/python -m pytest $(TWO) $(ARGS)
