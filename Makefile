@@ -3,9 +3,13 @@ VENV := .venv
 # The tests of a file stay together: they share what is slow to bring up.
 TWO := -n 2 --dist loadfile
 BIN := $(VENV)/bin
+# What reads, places, refers, keeps and analyses: tests that run in their own process.
+QUICK := $(addprefix tests/test_,$(addsuffix .py,\
+    units words files printed devices placement binding binding_launchers transcription \
+    papers reference weak)) tests/test_captures.py $(wildcard tests/test_parse*.py)
 BENCH := cd tests && ../$(BIN)/python -m bench
 
-.PHONY: help run build test test-cluster test-all packages cluster-packages lint docs golden inventories lock bench detection setup
+.PHONY: help run build check test test-cluster test-all packages cluster-packages lint docs golden inventories lock bench detection setup
 
 help: ## this list: `make` alone prints it too
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -16,6 +20,13 @@ run: setup ## measure this machine
 
 build: setup ## build the other benchmarks for this machine with Spack: local:openmpi, local:mpich
 	@$(BIN)/plumbline build $(or $(ARGS),local)
+
+check: setup ## check style, layers, types and the parts that start no program: two minutes
+	@$(BIN)/ruff check -q .
+	@$(BIN)/ruff format -q --check .
+	@$(BIN)/lint-imports --no-cache --no-logo
+	@$(BIN)/mypy
+	@$(BIN)/python -m pytest -q $(TWO) $(QUICK) $(ARGS)
 
 test: setup packages ## run the tests
 	@$(BIN)/python -m pytest $(TWO) $(ARGS)

@@ -6,12 +6,14 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
 
 from plumbline.core import paths
 from plumbline.reference.lookup import References
 from plumbline.reference.row import Row
 from plumbline.session import plan
 from plumbline.site import weak
+from plumbline.site.inventory import Case
 
 #: The programs whose every printed value is asserted, or is listed with the reason.
 PROGRAMS = ("osu", "babelstream", "ior", "mdtest", "commscope", "gpcnet")
@@ -58,19 +60,24 @@ def benchmark_of(check: str) -> str:
     return re.match(r"[a-z]+", check)[0]
 
 
-def cases(system: str, *options: str, **env: str) -> Counter:
-    """Benchmark -> how many test cases a system has, by ReFrame's own listing.
-
-    :arg options: of ReFrame; without, those that a plain run would run are counted.
-    """
-    said = plan.reframe(["-c", str(paths.CHECKS), "-lC", *options], system, **env)
+def listed(system: str, **env: str) -> Counter:
+    """Benchmark -> how many test cases a plain run would run, by ReFrame's own listing."""
+    said = plan.reframe(["-c", str(paths.CHECKS), "-lC"], system, **env)
     return Counter(map(benchmark_of, re.findall(r"^- (\w+) .*@\w", said, re.M)))
 
 
-def matrix(asserted: dict[str, set[str]], rows: dict[str, Row]) -> list[str]:
+def counted(cases: Iterable[Case], full: bool = False) -> Counter:
+    """Benchmark -> how many test cases a plain run would run, or are at published scale."""
+    return Counter(benchmark_of(case.case) for case in cases if ("full" in case.tags) == full)
+
+
+def matrix(
+    asserted: dict[str, set[str]], rows: dict[str, Row], cases: Callable[[str], Iterable[Case]]
+) -> list[str]:
     """The table of systems and benchmarks.
 
     :arg asserted: reference id -> names of the checks that asserted it.
+    :arg cases: gives all cases of a system.
     """
     of_system = Counter(
         (rows[name].system, benchmark)
@@ -84,7 +91,7 @@ def matrix(asserted: dict[str, set[str]], rows: dict[str, Row]) -> list[str]:
             cells = [WITHOUT.get((system, program), "runs") for program in PROGRAMS]
             lines.append(f"| {system} | {' | '.join(cells)} |")
             continue
-        plain, full = cases(system), cases(system, "--tag=^full$")
+        plain, full = counted(cases(system)), counted(cases(system), full=True)
         cells = []
         for program in PROGRAMS:
             more = f" + {full[program]}" if full[program] else ""
@@ -94,10 +101,15 @@ def matrix(asserted: dict[str, set[str]], rows: dict[str, Row]) -> list[str]:
     return lines
 
 
-def render(references: References, asserted: dict[str, set[str]]) -> str:
+def render(
+    references: References,
+    asserted: dict[str, set[str]],
+    cases: Callable[[str], Iterable[Case]],
+) -> str:
     """The page.
 
     :arg asserted: reference id -> names of the checks that asserted it.
+    :arg cases: gives all cases of a system.
     """
     rows = references.rows
     by_check: dict[str, set[str]] = defaultdict(set)
@@ -115,7 +127,7 @@ def render(references: References, asserted: dict[str, set[str]]) -> str:
         "number of printed values that they assert. Other figures are measured and recorded. On",
         "the local machine (`local`) programs run once they are built.",
         "",
-        *matrix(asserted, references.tables.rows),
+        *matrix(asserted, references.tables.rows, cases),
         "",
         "## What is asserted",
         "",
@@ -169,13 +181,13 @@ confirm that it ran as requested. `plumbline lint --weak` lists them for one sys
 
 def _weak(references: References, by_check: dict[str, set[str]]) -> list[str]:
     """The assertions that cannot tell their case from one beside it."""
-    cases: dict[tuple, list[weak.Pair]] = defaultdict(list)
+    alike: dict[tuple, list[weak.Pair]] = defaultdict(list)
     for pair in weak.pairs(references, by_check):
-        cases[pair.system, pair.check, f"{pair.key} {pair.own}"].append(pair)
-    names = {name for pairs in cases.values() for pair in pairs for name in pair.weak}
+        alike[pair.system, pair.check, f"{pair.key} {pair.own}"].append(pair)
+    names = {name for pairs in alike.values() for pair in pairs for name in pair.weak}
     every = {name for found in by_check.values() for name in found}
     lines = _WEAK.format(weak=len(names), every=len(every)).splitlines()
-    for case, pairs in cases.items():
+    for case, pairs in alike.items():
         passes = ", ".join(pair.other for pair in pairs if not pair.tell)
         fails = ", ".join(pair.other for pair in pairs if pair.tell)
         within = {name for pair in pairs for name in pair.within}

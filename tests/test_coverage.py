@@ -23,10 +23,19 @@ def test_the_current_systems_are_eighteen():
     assert len(CURRENT) == 18
 
 
+def test_what_a_plain_run_runs_is_what_is_not_at_published_scale(
+    dry_run: Callable[[str], DryRun],
+):
+    """As ReFrame lists the checks without any option."""
+    cases = dry_run("summit").cases
+    assert coverage_page.counted(cases, full=True)
+    assert coverage_page.listed("summit") == coverage_page.counted(cases)
+
+
 @pytest.mark.parametrize("system", OTHERS)
-def test_each_program_has_a_case(system: str):
-    """As ReFrame loads the checks, without any option; and the page says how many."""
-    plain = coverage_page.cases(system)
+def test_each_program_has_a_case(system: str, dry_run: Callable[[str], DryRun]):
+    """In a plain run; and the page says how many."""
+    plain = coverage_page.counted(dry_run(system).cases)
     lacking = [p for p in PROGRAMS if not plain[p] and (system, p) not in WITHOUT]
     assert not lacking, f"{system} has no test case of {lacking}"
     (row,) = re.findall(rf"^\| {system} \|(( [^|]+ \|){{6}})$", PAGE.read_text(), re.M)
@@ -45,7 +54,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 def test_each_program_that_is_built_here_has_a_case(built: dict[str, str]):
-    plain = coverage_page.cases("local", **built)
+    plain = coverage_page.listed("local", **built)
     assert all(plain[program] for program in PROGRAMS), plain
 
 

@@ -230,7 +230,7 @@ def test_real_launchers_keep_to_their_pairs(manager: str, tmp_path: Path):
         pytest.skip(f"{manager} is not installed")
     (tmp_path / "ssh").write_text(SSH)
     (tmp_path / "ssh").chmod(0o755)
-    shutil.copy(ROOT / "reframe" / "plumbline" / "task.sh", tmp_path)
+    shutil.copy(ROOT / "reframe" / "plumbline" / "placement" / "task.sh", tmp_path)
     cpu = min(os.sched_getaffinity(0))
     one = Topology.from_processor(
         {"topology": {"cores": [hex(1 << cpu)], "sockets": [], "numa_nodes": []}}

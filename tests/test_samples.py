@@ -56,7 +56,7 @@ class Job:
 
     def __init__(self, folder: Path):
         self.folder = folder
-        shutil.copy(ROOT / "reframe" / "plumbline" / "task.sh", folder)
+        shutil.copy(ROOT / "reframe" / "plumbline" / "placement" / "task.sh", folder)
         for name, text in {"launch": LAUNCHER.format(python=sys.executable), "p": PROGRAM}.items():
             (folder / name).write_text(text)
             (folder / name).chmod(0o755)
