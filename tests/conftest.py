@@ -38,7 +38,7 @@ os.environ["PLUMBLINE_LOCKS"] = tempfile.mkdtemp(prefix="plumbline-locks-")
 atexit.register(shutil.rmtree, os.environ["PLUMBLINE_LOCKS"], ignore_errors=True)
 
 #: Longest that a test system's command may take before it is stopped and the test fails.
-PATIENCE = 180
+PATIENCE = 600
 
 #: Columns of a reference table that the tests fill.
 COLUMNS = [
