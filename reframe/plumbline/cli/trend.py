@@ -63,8 +63,8 @@ def trend(select, source: Path | None, file: Path | None, online: bool, suspects
         for name, first, last in found.outliers:
             warn(f"stood out and came back: {name}: night {first}"
                  + ("" if first == last else f" to {last}"))  # fmt: skip
-    if found.too_short:
-        warn(f"not judged: {found.too_short} series with fewer than {found.least} nights")
+    if found.unjudged:
+        warn(found.unjudged)
     if found.bad:
         sys.exit(1)
     sys.exit(code if found.judged else 2)

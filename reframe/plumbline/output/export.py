@@ -72,6 +72,11 @@ class Session:
         code = summary.exit_code(self.results)
         return 1 if self.faults or code == 1 else 2 if self.unread else code
 
+    @property
+    def unasserted(self) -> bool:
+        """Whether it passed, and nothing of it was compared with a reference."""
+        return not self.code and not self.verdicts.keys() - {"not-asserted"}
+
 
 def load(
     history: History,
@@ -262,8 +267,8 @@ def write_prometheus(session: Session, path: Path) -> None:
 # -- JUnit XML -----------------------------------------------------------------------------------
 
 
-def junit(session: Session) -> str:
-    """JUnit XML: a test case for each, of which only those passed that asserted something."""
+def suite_of(session: Session) -> junitparser.TestSuite:
+    """A JUnit test case for each, of which only those passed that asserted something."""
     suite = junitparser.TestSuite(f"plumbline {session.system} {session.name}")
     for key, value in session.extras.items():
         suite.add_property(printable(key), printable(value))
@@ -282,10 +287,17 @@ def junit(session: Session) -> str:
             cases.append(case)
     # All at once: junitparser counts a suite's cases each time that some are added.
     suite.add_testcases(cases)
+    # junitparser rounds its sums.
+    suite.time = math.fsum(case.time or 0.0 for case in suite)
+    return suite
+
+
+def junit(session: Session) -> str:
+    """JUnit XML."""
+    suite = suite_of(session)
     suites = junitparser.JUnitXml()
     suites.add_testsuite(suite)
-    # junitparser rounds its sums.
-    suite.time = suites.time = math.fsum(case.time or 0.0 for case in suite)
+    suites.time = suite.time
     return suites.tostring().decode()
 
 
@@ -338,8 +350,7 @@ def markdown(session: Session) -> str:
     figures = ", ".join(f"{verdicts[v]} {v}" for v in _VERDICTS if verdicts[v]) or "none"
     if session.near:
         figures += f" ({session.near} near their bound)"
-    nothing = not session.code and not session.verdicts.keys() - {"not-asserted"}
-    unasserted = UNASSERTED if nothing else ""
+    unasserted = UNASSERTED if session.unasserted else ""
     lines = [
         f"### {escaped(session.system)}: {_HEADLINE[session.code]}{unasserted}",
         "",

@@ -267,9 +267,9 @@ def as_csv(found: Comparison, every: bool = True) -> str:
     return file.getvalue()
 
 
-def junit(found: Comparison, every: bool = True) -> str:
-    """JUnit XML: a test case for each figure, and one for the whole. What was not compared is
-    never a pass: too little data is skipped, and what vanished is an error."""
+def suite_of(found: Comparison) -> junitparser.TestSuite:
+    """A JUnit test case for each figure, and one for the whole. What was not compared is never a
+    pass: too little data is skipped, and what vanished is an error."""
     cases = []
     for row in found.rows:
         case = junitparser.TestCase(printable(f"{row.figure} {row.key.placement}"), _name(row))
@@ -293,8 +293,13 @@ def junit(found: Comparison, every: bool = True) -> str:
     suite = junitparser.TestSuite("plumbline compare")
     # All at once: junitparser counts a suite's cases each time that some are added.
     suite.add_testcases([*cases, whole])
+    return suite
+
+
+def junit(found: Comparison, every: bool = True) -> str:
+    """JUnit XML."""
     xml = junitparser.JUnitXml("plumbline compare")
-    xml.add_testsuite(suite)
+    xml.add_testsuite(suite_of(found))
     return xml.tostring().decode()
 
 

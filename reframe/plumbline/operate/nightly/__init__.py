@@ -1,7 +1,7 @@
 """``plumbline nightly``: the night, or the look after a maintenance, unattended.
 
-Each part is another command of Plumbline, so that one that breaks is told of and takes nothing with
-it.
+The measuring sessions are processes of their own. All that follows reads their records, in this
+process; a part that breaks reports that and takes none of the others with it.
 """
 
 from __future__ import annotations
