@@ -68,7 +68,8 @@ class Gpcnet(Benchmark):
             if output.inputs[key] != value:
                 raise ParseError(
                     f"GPCNeT ran with {key.replace('_', ' ')} {output.inputs[key]}, asked for was "
-                    f"{value}"
+                    f"{value}",
+                    code="output.other-inputs",
                 )
 
     def conditions_at(self, at):
@@ -154,7 +155,7 @@ class gpcnet_load(Gpcnet):
             return
         yield Notice(
             SUSPICIOUS,
-            "no-congestion",
+            "figure.no-congestion",
             f"every figure under congestion {told}: check that the congestors ran",
             source=source,
         )

@@ -65,7 +65,8 @@ Text = Annotated[str, Field(pattern=r"^[^\x00]*$")]
 Name = Annotated[str, Field(pattern=r"^[^\x00]*$", max_length=4096)]
 Words = dict[Name, Text]
 Count = Annotated[int, Field(ge=0, lt=2**31)]
-Code = Annotated[Name, Field(pattern="^[a-z0-9]+(-[a-z0-9]+)*$")]
+#: A reason code; before there were all, single words.
+Code = Annotated[Name, Field(pattern=r"^[a-z0-9]+([.-][a-z0-9]+)*$")]
 Moment = Annotated[
     str,
     Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?Z$"),
@@ -475,6 +476,12 @@ def summary(samples: list[float]) -> dict[str, float]:
 def case_name(check: str, fields: dict) -> str:
     """A test case as ReFrame lists it, without the hash."""
     return f"{check} @{fields['system']}:{fields['partition']}+{fields['environment']}"
+
+
+def why(fields: dict) -> str:
+    """Why a test case did not pass, with the code of the reason; empty where it passed."""
+    code = fields.get("code")
+    return (fields["reason"] or "") + (f" [{code}]" if code else "")
 
 
 def busy(fields: dict) -> bool:

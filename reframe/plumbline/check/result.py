@@ -18,20 +18,20 @@ from reframe.core.exceptions import (
 )
 
 from plumbline import parse
-from plumbline.check import record
+from plumbline.check import outcomes, record
 from plumbline.core import paths
+from plumbline.core.errors import Coded
 from plumbline.reference import lookup, waivers
-from plumbline.site.lost import Lost
 
 
-class Waived(ExpectedFailureError):
+class Waived(Coded, ExpectedFailureError):
     """A known fault, for ReFrame an expected failure.
 
     :ivar waivers: those that cover it.
     """
 
-    def __init__(self, covering: list[waivers.Waiver], fault: str):
-        super().__init__("; ".join([fault, *(f"waiver {waiver}" for waiver in covering)]))
+    def __init__(self, covering: list[waivers.Waiver], fault: str, code: str):
+        super().__init__("; ".join([fault, *(f"waiver {waiver}" for waiver in covering)]), code)
         self.waivers = covering
 
 
@@ -109,7 +109,7 @@ def waived_case(task, exc_info: tuple) -> Waived | None:
         return None
     known = waivers.loaded(paths.reference())
     waiver = waivers.covering(known, subject_of(task.testcase), result)
-    return Waived([waiver], _said(exc_info)) if waiver else None
+    return Waived([waiver], _said(exc_info), outcomes.code_of(task)) if waiver else None
 
 
 def _fields(session, case: str, result: str) -> dict:
@@ -172,7 +172,7 @@ def of_task(session, task, result: str) -> dict:
     if result != "pass":
         fields["phase"] = task.failed_stage
         fields["reason"] = _reason(task)
-        fields["code"] = error.code if isinstance(error, Lost) else None
+        fields["code"] = outcomes.code_of(task)
     if isinstance(error, Waived):
         fields["waiver"] = error.waivers[0].id
     elif result in ("fail", "invalid", "error") and not hasattr(check, "judgements"):
@@ -238,6 +238,7 @@ def unfinished(session, case: str, plan: dict, reason: str = LEFT) -> dict:
         "check": plan["check"],
         "tags": plan["tags"],
         "reason": reason,
+        "code": "case.unfinished",
     }
 
 

@@ -10,10 +10,9 @@ import math
 from typing import TYPE_CHECKING
 
 import reframe.utility.sanity as sn
-from reframe.core.exceptions import PerformanceError
 from reframe.utility import nodelist_abbrev
 
-from plumbline.check import result
+from plumbline.check import outcomes, result
 from plumbline.check.parameters import references
 from plumbline.check.states import SUSPICIOUS, UNSTABLE, Notice
 from plumbline.parse import Figure
@@ -67,7 +66,13 @@ def notices(check: Benchmark) -> list[Notice]:
                 f"{bounds.value:.6g} {unit}: check what was measured"
             )
             found.append(
-                Notice(SUSPICIOUS, "better-than-reference", told, figure.variable, bounds.decides)
+                Notice(
+                    SUSPICIOUS,
+                    "figure.better-than-reference",
+                    told,
+                    figure.variable,
+                    bounds.decides,
+                )
             )
         if judged.beyond:
             values = check.samples[figure]
@@ -78,7 +83,9 @@ def notices(check: Benchmark) -> list[Notice]:
             whole = f"{judged.statistic} {judged.value:.6g} {unit}"
             told = f"{figure.variable} passes ({whole}), with samples beyond the bound: {told}"
             found.append(
-                Notice(UNSTABLE, "sample-beyond-bound", told, figure.variable, bounds.decides)
+                Notice(
+                    UNSTABLE, "figure.sample-beyond-bound", told, figure.variable, bounds.decides
+                )
             )
     return found
 
@@ -121,10 +128,12 @@ def hold(check: Benchmark) -> None:
     rest = [f"and {more} more: see the record"] if more > 0 else []
     # A list of nodes can be long: it comes last.
     nodes = f"measured on {nodelist_abbrev(check.hosts_seen)}"
+    above = any(judged.verdict == "above-ceiling" for judged in check.judgements.values())
+    code = "figure.above-ceiling" if above else "figure.outside-bounds"
     message = f"{partition}: " + "; ".join([*told[:MOST_TOLD], *rest, nodes])
     if faults:
-        raise PerformanceError(message)
-    raise result.Waived([*waivers.values()], message)
+        raise outcomes.Failed(message, code)
+    raise result.Waived([*waivers.values()], message, code)
 
 
 def _fault_of(check: Benchmark, figure: Figure, judged: Judgement) -> str | None:

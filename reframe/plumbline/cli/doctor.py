@@ -18,6 +18,7 @@ def doctor(system: str | None, form: str):
 
     Of what would be skipped, also why and how to mend it.
     """
+    from plumbline.check import record
     from plumbline.operate import doctor as examiner
 
     found = examiner.examine(system)
@@ -40,5 +41,5 @@ def doctor(system: str | None, form: str):
         echo(f"runs: {case['case']}: {figures}, {case['asserted']} asserted")
     for case in cases:
         if not case["runs"]:
-            echo(f"{case['result']}: {case['case']}: {case['reason']}")
+            echo(f"{case['result']}: {case['case']}: {record.why(case)}")
     say(f"{len(runs)} of {counted(len(cases), 'test case')} would run")

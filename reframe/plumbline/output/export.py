@@ -164,6 +164,7 @@ def _missing(planned: dict) -> dict:
         "placement": "",
         "result": "unfinished",
         "reason": "planned, and there is no record of it: the session was cut off, or still runs",
+        "code": "case.unfinished",
         "waiver": None,
         "attempt": 0,
         "foms": [],
@@ -303,7 +304,7 @@ def junit(session: Session) -> str:
 
 def _outcome(fields: dict) -> junitparser.Result | None:
     """What a test case is that is no plain pass."""
-    result, reason = fields["result"], printable(fields["reason"] or "")
+    result, reason = fields["result"], printable(record.why(fields))
     if result == "fail":
         return junitparser.Failure(reason, result)
     if result in ("skip", "waived"):
@@ -412,7 +413,7 @@ def _reasons(found: list[dict]) -> Iterator[str]:
     """A line for each reason, with the test cases that have it."""
     cases: dict[str, list[str]] = {}
     for fields in found:
-        cases.setdefault(fields["reason"] or "", []).append(_case(fields))
+        cases.setdefault(record.why(fields), []).append(_case(fields))
     for reason, names in cases.items():
         yield f"{some(names, most=1)}: {escaped(reason)}"
 

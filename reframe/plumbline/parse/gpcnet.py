@@ -85,7 +85,7 @@ def parse(text: str) -> Output:
     """
     refused = re.search(r"^ERROR: .*$", text, re.M)
     if refused:
-        raise ParseError(f"GPCNeT says: {refused[0]}")
+        raise ParseError(f"GPCNeT says: {refused[0]}", code="output.program-error")
     sole((match[0] for match in _TITLE.finditer(text)), "the title of GPCNeT")
     program, version = _TITLE.search(text).groups()
     tasks, nodes = sole(_RANKS.findall(text), "the line with ranks and nodes")

@@ -11,10 +11,11 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
+from plumbline.core.errors import Coded
 from plumbline.core.text import near
 
 
-class PlacementError(Exception):
+class PlacementError(Coded):
     """The placement is unknown, or this topology does not have it."""
 
 
@@ -77,7 +78,9 @@ class Topology:
         """
         topology = processor.get("topology") or {}
         if not topology.get("cores"):
-            raise PlacementError("no processor topology is known")
+            raise PlacementError(
+                "no processor topology is known", code="placement.topology-unknown"
+            )
         sockets = [cpus_of_mask(mask) for mask in topology.get("sockets", [])]
         domains = [cpus_of_mask(mask) for mask in topology.get("numa_nodes", [])]
         allowed = None if usable is None else set(usable)
@@ -89,7 +92,9 @@ class Topology:
                     Core(tuple(cpus), _index_of(cpus[0], sockets), _index_of(cpus[0], domains))
                 )
         if not cores:
-            raise PlacementError("none of the node's CPUs may be used")
+            raise PlacementError(
+                "none of the node's CPUs may be used", code="placement.no-usable-cpu"
+            )
         cores.sort(key=lambda core: (core.socket, core.numa, core.cpus))
         by_socket = _grouped(cores, lambda core: core.socket)
         cores = [
@@ -117,11 +122,17 @@ class Topology:
         count = sum(device.get("num_devices", 1) for device in gpus)
         affinity = extras.get("gpu_affinity") or [{} for _ in range(count)]
         if len(affinity) != count:
-            raise PlacementError(f"gpu_affinity tells of {len(affinity)} GPUs, devices of {count}")
+            raise PlacementError(
+                f"gpu_affinity tells of {len(affinity)} GPUs, devices of {count}",
+                code="placement.wrong-topology",
+            )
         domains = len(processor["topology"].get("numa_nodes", [])) or 1
         os_numbers = tuple(extras.get("numa_os_numbers", ()))
         if len(os_numbers) not in (0, domains):
-            raise PlacementError(f"numa_os_numbers has {len(os_numbers)} of {domains} NUMA domains")
+            raise PlacementError(
+                f"numa_os_numbers has {len(os_numbers)} of {domains} NUMA domains",
+                code="placement.wrong-topology",
+            )
         architecture = gpus[0].get("arch", "") if gpus else ""
         return replace(
             found,
@@ -161,14 +172,18 @@ def _gpu(number: int, near: dict, cores: tuple[Core, ...], domains: int) -> Gpu:
             cpus = cpus_of_list(str(near["cpus"]))
         except ValueError:
             raise PlacementError(
-                f"gpu_affinity of GPU {number}: {near['cpus']!r} is no list of CPUs"
+                f"gpu_affinity of GPU {number}: {near['cpus']!r} is no list of CPUs",
+                code="placement.wrong-topology",
             ) from None
         cores = tuple(core for core in cores if cpus.issuperset(core.cpus))
     if not cores:
-        raise PlacementError(f"no usable core is near GPU {number}")
+        raise PlacementError(f"no usable core is near GPU {number}", code="placement.too-few-cores")
     numa = near.get("numa", cores[0].numa)
     if numa not in range(domains):
-        raise PlacementError(f"gpu_affinity of GPU {number}: there is no NUMA domain {numa}")
+        raise PlacementError(
+            f"gpu_affinity of GPU {number}: there is no NUMA domain {numa}",
+            code="placement.wrong-topology",
+        )
     return Gpu(number, numa, cores)
 
 
@@ -176,7 +191,10 @@ def _two_of(count: int, name: str, pair: object) -> tuple[int, int]:
     """A pair of ``pair_classes``."""
     found = tuple(pair) if isinstance(pair, list | tuple) else ()
     if len(found) != 2 or len(set(found)) != 2 or any(gpu not in range(count) for gpu in found):
-        raise PlacementError(f"pair_classes: {name}: {pair} is no two of the {count} GPUs")
+        raise PlacementError(
+            f"pair_classes: {name}: {pair} is no two of the {count} GPUs",
+            code="placement.wrong-topology",
+        )
     return found
 
 
@@ -301,13 +319,15 @@ def _on_socket(topology: Topology) -> list[Task]:
     for cores in topology.by_socket():
         if len(cores) >= 2:
             return [Task(0, (cores[0],)), Task(0, (cores[1],))]
-    raise PlacementError("it takes two cores of one socket")
+    raise PlacementError("it takes two cores of one socket", code="placement.too-few-cores")
 
 
 def _on_node(topology: Topology) -> list[Task]:
     sockets = topology.by_socket()
     if len(sockets) < 2:
-        raise PlacementError("it takes two sockets, this node has one")
+        raise PlacementError(
+            "it takes two sockets, this node has one", code="placement.too-few-sockets"
+        )
     return [Task(0, (sockets[0][0],)), Task(0, (sockets[1][0],))]
 
 
@@ -317,13 +337,15 @@ def _off_node(topology: Topology) -> list[Task]:
 
 def _host_to_host(topology: Topology) -> list[Task]:
     if not topology.gpus:
-        raise PlacementError("it is of nodes that have GPUs")
+        raise PlacementError("it is of nodes that have GPUs", code="placement.no-gpu")
     return _on_socket(topology)
 
 
 def _full_node(topology: Topology, nodes: int) -> list[Task]:
     if len(topology.cores) < 2:
-        raise PlacementError("it takes two cores, this node has one")
+        raise PlacementError(
+            "it takes two cores, this node has one", code="placement.too-few-cores"
+        )
     return [Task(node, (core,)) for node in range(nodes) for core in topology.cores]
 
 
@@ -335,7 +357,8 @@ def _tasks_per_node(topology: Topology, nodes: int, tasks: int) -> list[Task]:
     """Equal shares; of each socket where the tasks divide evenly among them."""
     if not 1 <= tasks <= len(topology.cores):
         raise PlacementError(
-            f"{tasks} tasks need as many cores, this node has {len(topology.cores)}"
+            f"{tasks} tasks need as many cores, this node has {len(topology.cores)}",
+            code="placement.too-few-cores",
         )
     groups, per_group = topology.by_socket(), tasks // len(topology.by_socket())
     if tasks % len(groups) or per_group > min(map(len, groups)):
@@ -352,7 +375,7 @@ def _tasks_per_node(topology: Topology, nodes: int, tasks: int) -> list[Task]:
 def _of_gpus(placement: str, topology: Topology, one_process: bool) -> list[Layout]:
     """``per-gpu``, ``all-gpus``, ``off-socket`` and the classes of pairs."""
     if not topology.gpus:
-        raise PlacementError("this node has no GPU")
+        raise PlacementError("this node has no GPU", code="placement.no-gpu")
     if placement == "all-gpus":
         tasks = tuple(Task(0, _share(gpu, topology), None, (gpu.number,)) for gpu in topology.gpus)
         names = tuple(f"gpu{gpu.number}" for gpu in topology.gpus)
@@ -364,14 +387,16 @@ def _of_gpus(placement: str, topology: Topology, one_process: bool) -> list[Layo
             if (cores := gpu.cores if placement == "per-gpu" else _far_cores(gpu, topology))
         ]
         if not layouts:
-            raise PlacementError("it takes a second socket")
+            raise PlacementError("it takes a second socket", code="placement.too-few-sockets")
     else:
         layouts = [
             Layout(placement, _pair(topology, *pair), (f"gpu{pair[0]}-gpu{pair[1]}",))
             for pair in topology.pairs.get(placement, [])
         ]
         if not layouts:
-            raise PlacementError("the pair_classes of the node have no such class")
+            raise PlacementError(
+                "the pair_classes of the node have no such class", code="placement.no-pair-class"
+            )
     if one_process:
         names = tuple(name for layout in layouts for name in layout.at)
         return [Layout(placement, (Task(0, topology.cores),), names, vendor=topology.vendor)]
@@ -385,11 +410,14 @@ def _share(gpu: Gpu, topology: Topology) -> tuple[Core, ...]:
     if any(set(topology.gpus[rival].cores) != near for rival in rivals):
         raise PlacementError(
             f"GPU {gpu.number} has some of its cores in common with another GPU, and not all: make "
-            f"the cpus of gpu_affinity the same, or have none in common"
+            f"the cpus of gpu_affinity the same, or have none in common",
+            code="placement.wrong-topology",
         )
     share = len(gpu.cores) // len(rivals)
     if not share:
-        raise PlacementError(f"GPU {gpu.number} has no core for itself")
+        raise PlacementError(
+            f"GPU {gpu.number} has no core for itself", code="placement.too-few-cores"
+        )
     first = rivals.index(gpu.number) * share
     return gpu.cores[first : first + share]
 
@@ -406,14 +434,18 @@ def _pair(topology: Topology, first: int, second: int) -> tuple[Task, Task]:
     for one, other in itertools.product(*(topology.gpus[gpu].cores for gpu in gpus)):
         if one != other:
             return Task(0, (one,), None, gpus), Task(0, (other,), None, gpus)
-    raise PlacementError(f"GPUs {first} and {second} have one core between them")
+    raise PlacementError(
+        f"GPUs {first} and {second} have one core between them", code="placement.too-few-cores"
+    )
 
 
 def _numa(topology: Topology, cores: int, memory: int) -> Layout:
     domains = topology.by_numa()
     for domain in (cores, memory):
         if domain not in domains:
-            raise PlacementError(f"this node has no usable NUMA domain {domain}")
+            raise PlacementError(
+                f"this node has no usable NUMA domain {domain}", code="placement.no-numa-domain"
+            )
     task = Task(0, tuple(domains[cores]), topology.os_number(memory))
     return Layout(f"numa-{cores}-{memory}", (task,))
 
@@ -511,7 +543,7 @@ def lay_out(
     try:
         return tuple(_layouts(placement, topology, nodes, tasks_per_node, one_process))
     except PlacementError as err:
-        raise PlacementError(f"placement {placement!r}: {err}") from None
+        raise PlacementError(f"placement {placement!r}: {err}", code=err.code) from None
 
 
 def _layouts(
@@ -541,7 +573,7 @@ def _layouts(
     elif placement in _FIXED:
         tasks = _FIXED[placement](topology)
     else:
-        raise PlacementError(f"no such placement; {meant(placement)}")
+        raise PlacementError(f"no such placement; {meant(placement)}", code="placement.unknown")
     return [Layout(placement, tuple(tasks), racks=2 if placement == "off-rack" else 1)]
 
 

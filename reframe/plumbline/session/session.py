@@ -544,6 +544,7 @@ def _surveyed(task, fields: dict) -> dict:
         "runs": fields["result"] == "pass",
         "result": fields["result"],
         "reason": fields["reason"],
+        "code": fields["code"],
         "seconds": _cost(check, task.testcase.partition)[1] * 3600,
         "figures": len(figures),
         "asserted": len(asserted),

@@ -7,7 +7,7 @@ import statistics
 from collections import Counter
 
 from plumbline import parse
-from plumbline.check import states
+from plumbline.check import record, states
 from plumbline.core import text
 from plumbline.core.text import base_name, counted, printable, some
 
@@ -47,7 +47,7 @@ def table(records: list[dict], planned: int) -> str:
         reasons: dict[str, list[str]] = {}
         for fields in records:
             if fields["result"] == result and fields["reason"]:
-                reasons.setdefault(fields["reason"], []).append(_short(fields))
+                reasons.setdefault(record.why(fields), []).append(_short(fields))
         lines += [f"{result}: {some(cases)}: {reason}" for reason, cases in reasons.items()]
     for state in states.STATES:
         found = [

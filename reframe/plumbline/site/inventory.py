@@ -40,7 +40,8 @@ class Case:
     """A test case of a dry run.
 
     :ivar name: as ReFrame lists it, without the hash.
-    :ivar runs: whether it would run; if not, ``reason`` says why and how to mend it.
+    :ivar runs: whether it would run; if not, ``reason`` says why, and how to fix it, and
+        ``code`` is the reason's.
     :ivar seconds: that its job may take, by its time limit.
     :ivar figures: how many figures of merit it measures, and ``asserted``, how many of them a
         reference bounds.
@@ -53,6 +54,7 @@ class Case:
     runs: bool
     result: str
     reason: str | None
+    code: str | None
     seconds: float
     figures: int
     asserted: int
