@@ -96,7 +96,7 @@ def test_a_night_in_which_nothing_runs(testbed: Testbed):
     assert done.code == 2
     page = (out / "nightly.md").read_text()
     assert page.startswith("# testbed: could not tell\n")
-    assert "no test case is selected" in page
+    assert "session.nothing-selected" in page
     assert "Traceback" not in done.said
     # Without a folder of its own the page is printed.
     done = testbed.plumbline("nightly", "--no-strict", "-n", "nosuch")
@@ -106,15 +106,15 @@ def test_a_night_in_which_nothing_runs(testbed: Testbed):
 def test_bad_input(testbed: Testbed):
     testbed.environment("disk", "fio")
     for words, says in [
-        (["--system=testbad"], "testbad.yaml: no such system; near: testbed"),
-        (["--mode=smoek"], "--mode smoek: no such mode; near: smoke"),
+        (["--system=testbad"], "[system.not-found]"),
+        (["--mode=smoek"], "[input.unknown-name]"),
         # An option of neither: ReFrame's word, without all the options that it has.
-        (["--sytem=testbed"], "plumbline: reframe: error: unrecognized arguments: --sytem"),
-        (["--after-maintenance", "--maintenance", "a,b=c"], "a,b=c"),
-        (["--maintenance", "x"], "--after-maintenance"),
-        (["--budget=soon"], "soon"),
-        (["--budget=0h"], "0h"),
-        (["--keep-stage=-1d"], "-1d"),
+        (["--sytem=testbed"], "--sytem=testbed [session.refused-by-reframe]"),
+        (["--after-maintenance", "--maintenance", "a,b=c"], "[input.wrong-option]"),
+        (["--maintenance", "x"], "[input.wrong-option]"),
+        (["--budget=soon"], "[input.wrong-option]"),
+        (["--budget=0h"], "[input.wrong-option]"),
+        (["--keep-stage=-1d"], "[input.wrong-option]"),
     ]:
         done = testbed.plumbline(*NIGHT, *words)
         assert done.code == 2 and says in done.err, done.said
@@ -145,9 +145,10 @@ def test_nights_of_two_systems_share_a_results_folder(tmp_path: Path):
     with (
         nightly._alone(tmp_path, "one"),
         nightly._alone(tmp_path, "two"),
-        pytest.raises(Fault, match="a nightly of one runs already"),
+        pytest.raises(Fault) as refused,
     ):
         again.__enter__()
+    assert refused.value.code == "session.already-running"
     # The next one can have it, and finds nobody named in it.
     assert (tmp_path / "nightly-one.lock").read_text() == ""
     with nightly._alone(tmp_path, "one"):
@@ -172,7 +173,7 @@ def test_two_nights_at_once(running):
     assert second.code == 2 and second.sessions == []
     (line,) = second.err.strip().splitlines()
     named = rf"a nightly of local runs already, process {process.pid} on {platform.node()} since "
-    assert re.search(rf"{named}20\S+Z: this one ends$", line)
+    assert re.search(rf"{named}20\S+Z.* \[session\.already-running\]$", line)
     release.touch()
     done = testbed.ended(process, set())
     assert done.code == 0, done.said
@@ -470,7 +471,9 @@ def test_one_node_has_no_peers(results: Path):
     assert part.code == 2 and "--no-screen" in part.told
 
 
-@pytest.mark.parametrize("error", [Fault("the disk is gone"), RuntimeError("the disk is gone")])
+@pytest.mark.parametrize(
+    "error", [Fault("the disk is gone", "files.not-writable"), RuntimeError("the disk is gone")]
+)
 def test_a_part_that_breaks_takes_no_other_with_it(
     testbed: Testbed, results: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ):
@@ -494,6 +497,8 @@ def test_a_part_that_breaks_takes_no_other_with_it(
         nightly.parts.exported("session", name, 1, []),
     ]
     assert [part.code for part in parts] == [2, 2, 2, 1]
+    if isinstance(error, Fault):
+        assert all(part.told.endswith("[files.not-writable]") for part in parts)
     assert all("the disk is gone" in part.told for part in parts)
 
 

@@ -170,7 +170,7 @@ def test_good_numbers_beside_a_fault_are_recorded_with_it(ping: Callable[..., Do
     done = ping(STANDIN_SAYS="NVRM: Xid (PCI:0000:3b:00): 48, pid=1")
     (fields,) = done.records
     assert (done.code, fields["result"]) == (0, "pass")
-    assert noticed(done) == [("warnings", "nvidia-xid", "", "")]
+    assert noticed(done) == [("warnings", "stderr.nvidia-xid", "", "")]
     (warning,) = fields["warnings"]
     assert "sample-0.err" in warning["detail"] and "5 more lines" in warning["detail"]
     assert warning["source"].startswith("NVIDIA")

@@ -175,7 +175,9 @@ class Benchmark(rfm.RunOnlyRegressionTest):
 
     def figures(self) -> list[Figure]:
         """The figures of merit that every sample must print; all others are ignored."""
-        raise Fault(f"{type(self).__name__}: figures() is not declared")
+        raise Fault(
+            f"{type(self).__name__}: figures() is not declared", code="check.wrong-declaration"
+        )
 
     def figures_of(self, layout: placement.Layout) -> list[Figure]:
         """The figures of one run: each declared one of everything that the run measures."""
@@ -215,19 +217,35 @@ class Benchmark(rfm.RunOnlyRegressionTest):
         name = type(self).__name__
         if not placement.known(self.placement):
             raise Fault(
-                f"check {name}: no placement {self.placement!r}; {placement.meant(self.placement)}"
+                f"check {name}: no placement {self.placement!r}; {placement.meant(self.placement)}",
+                code="check.wrong-declaration",
             )
         if self.benchmark not in parse.BENCHMARKS:
             told = near(self.benchmark, parse.BENCHMARKS)
-            raise Fault(f"check {name}: no parser for benchmark {self.benchmark!r}; {told}")
+            raise Fault(
+                f"check {name}: no parser for benchmark {self.benchmark!r}; {told}",
+                code="check.wrong-declaration",
+            )
         if not self.tags & set(configuration.TAGS):
-            raise Fault(f"check {name}: no cost class; tag it {', '.join(configuration.TAGS)}")
+            raise Fault(
+                f"check {name}: no cost class; tag it {', '.join(configuration.TAGS)}",
+                code="check.wrong-declaration",
+            )
         if self.nodes < 0 or self.tasks_per_node < 1:
-            raise Fault(f"check {name}: nodes must be at least 0, tasks_per_node at least 1")
+            raise Fault(
+                f"check {name}: nodes must be at least 0, tasks_per_node at least 1",
+                code="check.wrong-declaration",
+            )
         if self.num_samples < 1 or self.num_warmups < 0:
-            raise Fault(f"check {name}: num_samples must be at least 1, num_warmups at least 0")
+            raise Fault(
+                f"check {name}: num_samples must be at least 1, num_warmups at least 0",
+                code="check.wrong-declaration",
+            )
         for key in set(self.conditions) - set(references().tables.conditions):
-            raise Fault(f"check {name}: condition {key!r} is not in reference/conditions.yaml")
+            raise Fault(
+                f"check {name}: condition {key!r} is not in reference/conditions.yaml",
+                code="check.wrong-declaration",
+            )
         for figure in self.figures():
             references().fom(self.benchmark, figure.metric)
             self.declared = [*self.declared, figure.variable]

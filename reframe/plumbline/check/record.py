@@ -373,10 +373,12 @@ def read(path: Path, bad: Callable[[str], None] | None = None) -> Iterator[Recor
                     yield parse(line)
                 except Damaged as err:
                     if bad is None:
-                        raise Fault(f"{path}:{number}: {err}") from None
+                        raise Fault(f"{path}:{number}: {err}", code="history.damaged") from None
                     bad(f"{path}:{number}: {err}")
     except OSError as err:
-        raise Fault(f"{path}: cannot be read: {err.strerror or err}") from None
+        raise Fault(
+            f"{path}: cannot be read: {err.strerror or err}", code="input.unreadable-file"
+        ) from None
 
 
 def renewed(fields: dict) -> dict:

@@ -90,7 +90,9 @@ def patterns(folder: Path) -> tuple[Pattern, ...]:
     ]
     twice = [name for name, count in Counter(pattern.id for pattern in found).items() if count > 1]
     if twice:
-        raise Fault(f"{files[-1]}: the id {twice[0]!r} is there twice")
+        raise Fault(
+            f"{files[-1]}: the id {twice[0]!r} is there twice", code="reference.wrong-table"
+        )
     return tuple(found)
 
 

@@ -49,8 +49,11 @@ def compare(before: str, after: str, select, source: Path | None, within: float,
 
     loss = 2.5 * within if loss is None else loss
     if loss < within:
-        raise Fault(f"--loss {loss:g} is below --within {within:g}: a loss that counts as "
-                    f"unchanged cannot be one that must not be missed")  # fmt: skip
+        raise Fault(
+            f"--loss {loss:g} is below --within {within:g}: a loss that counts as "
+            f"unchanged cannot be one that must not be missed",
+            code="input.wrong-option",
+        )
     with History(source, say=warn) as history:
         found = comparing.compare_sessions(
             history,

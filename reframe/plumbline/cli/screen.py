@@ -48,10 +48,13 @@ def screen(sessions, select, source, file, topology, form, output, drain, retest
     switches = None if topology is None else screening.of_topology(topology)
     if file is not None:
         if sessions or source is not None:
-            raise Fault("--input has its own nights: leave SESSION and --from out")
+            raise Fault(
+                "--input has its own nights: leave SESSION and --from out",
+                code="input.wrong-option",
+            )
         groups, known = screening.of_file(file)
         if not groups:
-            raise Fault(screening.NOTHING.format(file))
+            raise Fault(screening.NOTHING.format(file), code="history.no-peers")
         found, code = screening.screen(groups, known if switches is None else switches), 0
     else:
         from plumbline.history import History

@@ -49,7 +49,10 @@ def trend(select, source: Path | None, file: Path | None, online: bool, suspects
     from plumbline.analysis.trend import following
 
     if file is not None and (source is not None or select != type(select)()):
-        raise Fault("--input reads a file of its own: leave --from and the selection out")
+        raise Fault(
+            "--input reads a file of its own: leave --from and the selection out",
+            code="input.wrong-option",
+        )
     if file is not None:
         found, code = following.of_file(file, online), 0
     else:

@@ -27,8 +27,174 @@ _OUTPUT = "Look at the output in the case's folder, and run the case again."
 REASONS: dict[str, Reason] = {
     # -- input: what a command was given -----------------------------------------------------------
     "input.unknown-name": Reason(
-        "There is nothing of this name: a system, check, session, benchmark, code or the like.",
+        "There is nothing of this name: a check, benchmark, partition, reference or the like.",
         "Use one of the names that the message lists.",
+    ),
+    "input.wrong-option": Reason(
+        "An option or argument has a value that it cannot have, or excludes another one.",
+        "Correct the command line; --help of the command lists what it takes.",
+    ),
+    "input.unreadable-file": Reason(
+        "A file is not there, cannot be read, or is no text.",
+        "Check the path, its permissions and what it is.",
+    ),
+    "input.wrong-file": Reason(
+        "A file does not have the form that it must have.",
+        "Correct the file and line that the message names.",
+    ),
+    # -- files: where something is written ---------------------------------------------------------
+    "files.not-writable": Reason(
+        "A file or folder cannot be made or written.",
+        "Free the disk, correct the permissions, or name another place.",
+    ),
+    "files.no-locks": Reason(
+        "A file cannot be locked, so that two processes could change the same results.",
+        "Use a folder on a file system with locks (PLUMBLINE_RESULTS, PLUMBLINE_LOCKS).",
+    ),
+    "files.exists": Reason(
+        "There is something already where a file or report would be written.",
+        "Name another place, or remove what is there.",
+    ),
+    "files.not-a-file": Reason(
+        "A lock's file is a link, has several names, or cannot be opened.",
+        "Find out what it is and remove it, or set PLUMBLINE_LOCKS to another folder.",
+    ),
+    "files.space-in-name": Reason(
+        "ReFrame starts no job in a folder with a space in its name.",
+        "Set PLUMBLINE_RESULTS to a folder without one.",
+    ),
+    # -- system: the system file and the host ------------------------------------------------------
+    "system.not-found": Reason(
+        "There is no file of a system of this name.",
+        "Use one of the names that the message lists; plumbline init drafts a new one.",
+    ),
+    "system.wrong-file": Reason(
+        "A system file contradicts its schema, or itself.",
+        "Correct the entry that the message names (docs/systems.md); plumbline lint checks it.",
+    ),
+    "system.wrong-inventory": Reason(
+        "The inventory of a system cannot be read.",
+        "Write it anew with plumbline lint --accept.",
+    ),
+    "system.uncertain": Reason(
+        "It is not certain which system this host is.",
+        "Name it with --system, or set RFM_SYSTEM.",
+    ),
+    "system.topology-undetected": Reason(
+        "The topology of this machine could not be detected.",
+        "Check lscpu; describe the processor in the system file.",
+    ),
+    # -- check and reference: what is declared -----------------------------------------------------
+    "check.wrong-declaration": Reason(
+        "A check declares what there is not, or lacks what it must declare.",
+        "Correct the check (docs/checks.md).",
+    ),
+    "check.not-loaded": Reason(
+        "A check file could not be loaded.",
+        "Correct the error in the file that the message names.",
+    ),
+    "reference.wrong-table": Reason(
+        "A reference table, or a file beside it, has faulty or contradictory entries.",
+        "Correct the rows that the message names (docs/references.md).",
+    ),
+    "reference.wrong-waiver": Reason(
+        "A waiver is faulty.",
+        "Correct the entry that the message names (docs/waivers.md).",
+    ),
+    "reference.unknown-metric": Reason(
+        "A figure is of a metric that is not registered.",
+        "Add it with its unit and class to reference/foms.yaml.",
+    ),
+    # -- session: what is not begun ----------------------------------------------------------------
+    "session.already-running": Reason(
+        "Another process measures here, or works on the same results.",
+        "Wait until it has ended; the message names it.",
+    ),
+    "session.nothing-selected": Reason(
+        "No test case fits the names, tags, system and environments of the command line.",
+        "Correct the command line; plumbline doctor lists what there is.",
+    ),
+    "session.refused-option": Reason(
+        "An option of ReFrame would make the session's results worthless.",
+        "Run without it; the message says what to use instead.",
+    ),
+    "session.refused-by-reframe": Reason(
+        "ReFrame ended with an error before it ran anything.",
+        "Follow ReFrame's own message, which is quoted.",
+    ),
+    "session.leftover-jobs": Reason(
+        "Jobs of a session that was killed still run, and would be measured too.",
+        "End them, or run with --orphans=cancel.",
+    ),
+    "session.leftover-processes": Reason(
+        "Processes of a session that was killed still run, and do not end.",
+        "End them, as root if they are of another user.",
+    ),
+    # -- history: what was measured ----------------------------------------------------------------
+    "history.not-found": Reason(
+        "There is no such folder of results.",
+        "Check --from and PLUMBLINE_RESULTS.",
+    ),
+    "history.empty": Reason(
+        "There is no session in the folder of results.",
+        "Run plumbline run first, or check PLUMBLINE_RESULTS.",
+    ),
+    "history.unknown-session": Reason(
+        "There is no such session, or none of it is selected.",
+        "plumbline history list lists the sessions.",
+    ),
+    "history.nothing-selected": Reason(
+        "The options select nothing of the history.",
+        "Correct them; plumbline history list shows what there is.",
+    ),
+    "history.not-ended": Reason(
+        "The session still runs or was cut off.",
+        "Wait until it has ended, or name it.",
+    ),
+    "history.damaged": Reason(
+        "A plan, end or record of a session cannot be read.",
+        "See the file; plumbline history recover brings records back from a log.",
+    ),
+    "history.csv-only": Reason(
+        "A CSV file does not have what is asked for.",
+        "Use a folder of results.",
+    ),
+    "history.not-indexed": Reason(
+        "The index of the history could not be made or read.",
+        "Check free space and memory, and remove history.duckdb.",
+    ),
+    "history.shared-sessions": Reason(
+        "A session is on both sides of a comparison.",
+        "Name two sets of sessions that have none in common.",
+    ),
+    "history.too-few-sessions": Reason(
+        "There are too few sessions that passed for a baseline.",
+        "Run more sessions.",
+    ),
+    "history.no-peers": Reason(
+        "There is no value of single nodes, GPUs or pairs of nodes, which could be compared.",
+        "Measure node by node (docs/screening.md).",
+    ),
+    # -- scheduler: what it answers ----------------------------------------------------------------
+    "scheduler.no-answer": Reason(
+        "A command of the scheduler fails or does not answer.",
+        "Try the command that the message names, on this host.",
+    ),
+    "scheduler.no-partition": Reason(
+        "The scheduler has no partition that could be used.",
+        "Name a partition.",
+    ),
+    "scheduler.no-node": Reason(
+        "The scheduler has no usable node in the partition.",
+        "Check sinfo, or name the nodes.",
+    ),
+    "scheduler.reservation": Reason(
+        "The reservation is not there, not active, or not of the kind or partition needed.",
+        "Use one of those that the message lists.",
+    ),
+    "scheduler.unsupported": Reason(
+        "The command needs a scheduler or an option that it does not support.",
+        "Use Slurm, or name the nodes.",
     ),
     # -- placement: what the node or partition does not have ---------------------------------------
     "placement.unknown": Reason(
@@ -145,6 +311,18 @@ REASONS: dict[str, Reason] = {
         "No launcher on PATH belongs to the MPI that the program is linked with.",
         "Install that MPI's launcher, or put it first on PATH.",
     ),
+    "build.failed": Reason(
+        "A Spack environment, or a part of it, was not built.",
+        "See the log that the message names, and run plumbline build again.",
+    ),
+    "build.no-compiler": Reason(
+        "A compiler or MPI that the build needs does not work on this machine.",
+        "Install what the message names.",
+    ),
+    "build.too-little-space": Reason(
+        "The disk of the install root has too little free space for a build.",
+        "Free some, or set PLUMBLINE_TOOLS to a folder on another disk.",
+    ),
     "build.no-wheel": Reason(
         "The program is in no wheel, so that the environment pip cannot have it.",
         "Choose another environment with -p.",
@@ -156,6 +334,35 @@ REASONS: dict[str, Reason] = {
     "build.modules-not-loaded": Reason(
         "A module that the partition or environment names could not be loaded.",
         "Correct the modules in the system file, or ask the site for the module.",
+    ),
+    # -- spack: what builds ------------------------------------------------------------------------
+    "spack.failed": Reason(
+        "Spack ended with an error.",
+        "See the log that the message names.",
+    ),
+    "spack.no-git": Reason(
+        "git is not on PATH.",
+        "Install it, or load its module.",
+    ),
+    "spack.no-lock": Reason(
+        "The environment has no lock, or a file that is none.",
+        "Make it with plumbline lock.",
+    ),
+    "spack.not-concretized": Reason(
+        "Spack cannot satisfy the manifest of an environment.",
+        "Correct the manifest or its externals, as the message says.",
+    ),
+    "spack.not-fetched": Reason(
+        "A source, repository or wheel could not be had from the network.",
+        "Check the network and its proxy, or use a mirror (docs/spack.md).",
+    ),
+    "spack.wrong-manifest": Reason(
+        "A manifest or pins.yaml of spack-env is faulty.",
+        "Correct the entry that the message names.",
+    ),
+    "spack.wrong-mirror": Reason(
+        "The mirror is not there, is none, or lacks what is needed.",
+        "Mount it, make it again with plumbline mirror create, or use another one.",
     ),
     # -- scratch: where files go -------------------------------------------------------------------
     "scratch.none": Reason(

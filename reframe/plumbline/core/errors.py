@@ -13,6 +13,10 @@ class Coded(Exception):
         super().__init__(message)
         self.code = code or self.code
 
+    def coded(self) -> str:
+        """The text, with the code in brackets at its end."""
+        return f"{self} [{self.code}]" if self.code else str(self)
+
 
 class Fault(Coded):
     """Bad input or a broken set-up; its text names the file and the remedy.

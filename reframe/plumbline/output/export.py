@@ -118,7 +118,9 @@ def _planned(folder: Path) -> dict[str, dict]:
         return record.plan(folder)["cases"]
     except (OSError, record.Damaged) as err:
         path = folder / "plan.json"
-        raise Fault(f"{path}: no whole plan ({err}): which cases ran is not known") from None
+        raise Fault(
+            f"{path}: no whole plan ({err}): which cases ran is not known", code="history.damaged"
+        ) from None
 
 
 def _newest(
@@ -137,7 +139,10 @@ def _newest(
             return row, _planned(_folder(history, row))
         except Fault as err:
             say(f"left out: {err}")
-    raise Fault(f"{history.source}: no session there has ended: name one to have it as it is")
+    raise Fault(
+        f"{history.source}: no session there has ended: name one to have it as it is",
+        code="history.not-ended",
+    )
 
 
 def _folder(history: History, row: SessionRow) -> Path:
@@ -154,7 +159,10 @@ def _end(folder: Path) -> list[str]:
     except FileNotFoundError:
         return []
     except (OSError, record.Damaged) as err:
-        raise Fault(f"{folder / 'end.json'}: {err}: what the session found is not known") from None
+        raise Fault(
+            f"{folder / 'end.json'}: {err}: what the session found is not known",
+            code="history.damaged",
+        ) from None
 
 
 def _missing(planned: dict) -> dict:
@@ -262,7 +270,10 @@ def write_prometheus(session: Session, path: Path) -> None:
     try:
         files.store(path, prometheus(session))
     except OSError as err:
-        raise Fault(f"{path}: cannot be written: {err.strerror}: name another file") from None
+        raise Fault(
+            f"{path}: cannot be written: {err.strerror}: name another file",
+            code="files.not-writable",
+        ) from None
 
 
 # -- JUnit XML -----------------------------------------------------------------------------------

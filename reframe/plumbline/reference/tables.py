@@ -222,10 +222,12 @@ def read_yaml(path: Path) -> object:
     except yaml.MarkedYAMLError as err:
         mark = err.problem_mark
         where = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
-        raise Fault(f"{path}{where}: no valid YAML: {err.problem or err.context}") from None
+        raise Fault(
+            f"{path}{where}: no valid YAML: {err.problem or err.context}", code="input.wrong-file"
+        ) from None
     except (OSError, ValueError, yaml.YAMLError) as err:
         # A date that is none, such as 2026-13-01, is a ValueError.
-        raise Fault(f"{path}: cannot be read: {err}") from None
+        raise Fault(f"{path}: cannot be read: {err}", code="input.unreadable-file") from None
 
 
 def read_model(path: Path, model: type[pydantic.BaseModel], entry: str = ""):
@@ -239,7 +241,7 @@ def read_model(path: Path, model: type[pydantic.BaseModel], entry: str = ""):
         return model.model_validate(content)
     except pydantic.ValidationError as err:
         told = [f"{path}: {_told(fault, content, model, entry)}" for fault in err.errors()]
-        raise Fault("\n".join(told)) from None
+        raise Fault("\n".join(told), code="input.wrong-file") from None
 
 
 #: What a value must be, in a YAML file's words, by the kind of the fault that pydantic found.
@@ -297,7 +299,10 @@ def read_foms(path: Path) -> dict[str, dict[str, Fom]]:
         for group in groups:
             for metric in group.metrics:
                 if metric in metrics:
-                    raise Fault(f"{path}: {benchmark}: {metric} is registered twice")
+                    raise Fault(
+                        f"{path}: {benchmark}: {metric} is registered twice",
+                        code="reference.wrong-table",
+                    )
                 metrics[metric] = group
     return foms
 
@@ -401,7 +406,7 @@ def load(folder: Path) -> Tables:
     faults += _faults_between(tables)
     faults += _faults_of_exceptions(folder / "tolerance.yaml", tables)
     if faults:
-        raise Fault("\n".join(faults))
+        raise Fault("\n".join(faults), code="reference.wrong-table")
     return tables
 
 

@@ -125,7 +125,7 @@ def watch(session: Session) -> None:
         except Fault as err:
             session.withdraw()
             # ReFrame would print a traceback, and exit as if a test case had failed.
-            for line in str(err).splitlines():
+            for line in err.coded().splitlines():
                 print(f"plumbline: {shown(line)}", file=sys.stderr)
             raise SystemExit(2) from None
         # ReFrame's own --duration would repeat the cases until then.

@@ -155,7 +155,10 @@ def read(system: str) -> Inventory | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, AttributeError, TypeError) as err:
-        raise Fault(f"{path}: no inventory: {err}; {accepting(system)} writes it anew") from None
+        raise Fault(
+            f"{path}: no inventory: {err}; {accepting(system)} writes it anew",
+            code="system.wrong-inventory",
+        ) from None
 
 
 def write(system: str, found: Inventory) -> Path:

@@ -103,7 +103,8 @@ def find(
     if provider not in PROVIDERS:
         raise Fault(
             f"extras.provider of the environment: no provider {provider!r}; "
-            f"{near(provider, PROVIDERS)}"
+            f"{near(provider, PROVIDERS)}",
+            code="system.wrong-file",
         )
     return PROVIDERS[provider](program, which, environment)
 
@@ -368,7 +369,8 @@ def install(say: Callable[[str], None]) -> None:
     except OSError as err:
         raise Fault(
             f"{paths.tools()}: cannot be written ({err.strerror}): free the disk, run this as its "
-            f"owner, or set PLUMBLINE_TOOLS to a folder that can be"
+            f"owner, or set PLUMBLINE_TOOLS to a folder that can be",
+            code="files.not-writable",
         ) from None
 
 
@@ -388,7 +390,8 @@ def _install_wheel(name: str) -> None:
         last = log.read_text().strip().splitlines()[-1:]
         raise Fault(
             f"{prefix}: pip could not install {WHEELS[name][0]} ({' '.join(last)}); see {log}, "
-            f"then say `make run` again, or bring the wheel and set PIP_FIND_LINKS to its folder"
+            f"then say `make run` again, or bring the wheel and set PIP_FIND_LINKS to its folder",
+            code="spack.not-fetched",
         )
     shutil.rmtree(prefix, ignore_errors=True)
     partial.rename(prefix)

@@ -159,11 +159,12 @@ def screen_history(
     if unknown := [session for session in sessions if session not in there]:
         raise Fault(
             f"no session {unknown[0]!r} in the history, or none of it is selected; "
-            f"{near(unknown[0], sorted(there, reverse=True))}"
+            f"{near(unknown[0], sorted(there, reverse=True))}",
+            code="history.unknown-session",
         )
     groups = of_series(series, max(sessions, default=""))
     if not groups:
-        raise Fault(NOTHING.format("the history"))
+        raise Fault(NOTHING.format("the history"), code="history.no-peers")
     if switches is None:
         nodes = {node for one in groups for _, unit in [*one.values, *one.pairs] for node in unit}
         switches = by_name({one.key.system for one in series}, nodes)

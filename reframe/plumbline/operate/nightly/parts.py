@@ -73,11 +73,12 @@ def _contained(part: Part) -> Iterator[Part]:
     try:
         yield part
     except Exception as err:
-        why = str(err)
-        if not isinstance(err, Fault):
+        if isinstance(err, Fault):
+            why = err.coded()
+        else:
             # An error of Plumbline's own: the log has where.
             traceback.print_exc()
-            why = f"an internal error: {type(err).__name__}: {why}"
+            why = f"an internal error: {type(err).__name__}: {err}"
         part.code = worst([part.code, 2])
         part.told = _joined(part.told, why)
 
@@ -175,7 +176,7 @@ def _sides(wanted: Wanted, rows: list[SessionRow]) -> tuple[list[str], list[str]
     """
     after = [row for row in rows if row.extras.get("maintenance") == wanted.maintenance]
     if not after:
-        raise Fault("no session after the maintenance could be read")
+        raise Fault("no session after the maintenance could be read", code="history.damaged")
     earlier = [row for row in rows if row not in after and row.start < after[0].start]
     nights = [row for row in earlier if row.extras.get("run") == "nightly"] or earlier
     return [row.session for row in nights[-wanted.nights :]], [row.session for row in after]
