@@ -54,12 +54,12 @@ class Case:
     runs: bool
     result: str
     reason: str | None
-    code: str | None
     seconds: float
     figures: int
     asserted: int
     references: list[str]
     rows: dict[str, list[str]]
+    code: str | None = None
 
 
 @dataclass(frozen=True)
