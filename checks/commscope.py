@@ -5,6 +5,7 @@ import os
 import reframe as rfm
 from plumbline.check.benchmark import Benchmark, Figure
 from plumbline.parse import Fom, Output, ParseError
+from reframe.core.builtins import parameter
 
 #: Logarithms of the sizes that stand for a latency and a bandwidth: the smallest that the GPU
 #: tests copy, and 1 GiB. pmbs23 prints neither; these are taken for its numbers too.
@@ -84,12 +85,8 @@ class commscope_gpu(Commscope):
 
     descr = "Comm|Scope between CPU and GPU"
     placement = parameter(["per-gpu"])
-
     headline = ["host_device_bandwidth"]
-
-    @run_after("init")
-    def classify(self):
-        self.tags |= {"smoke"}
+    tags = {"smoke", "nightly", "maintenance", "screen"}
 
     def figures(self) -> list[Figure]:
         return [

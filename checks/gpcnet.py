@@ -9,6 +9,7 @@ from plumbline.check.benchmark import Benchmark, Figure
 from plumbline.check.parameters import NONE, of_scale, published_scales, variants
 from plumbline.check.states import SUSPICIOUS, Notice
 from plumbline.parse import Output, ParseError
+from reframe.core.builtins import parameter, run_after
 
 #: Bytes of the bandwidth tests' messages, unless the environment's program was built for others
 #: (``extras.gpcnet_message_size``).
@@ -75,10 +76,6 @@ class Gpcnet(Benchmark):
     def conditions_at(self, at):
         return {"at": at, "congestion": at} if at else {}
 
-    @run_after("init")
-    def head(self):
-        self.headline = [Figure("random_ring_latency", 8, at).variable for at in self.traffics]
-
 
 @rfm.simple_test
 class gpcnet_network(Gpcnet):
@@ -86,6 +83,7 @@ class gpcnet_network(Gpcnet):
 
     descr = "GPCNeT network_test"
     program = "network_test"
+    headline = ["random_ring_latency_8_isolated"]
     nodes = 2
     tasks_per_node = 2
     num_samples = 5
@@ -109,16 +107,15 @@ class gpcnet_load(Gpcnet):
 
     descr = "GPCNeT network_load_test"
     program = "network_load_test"
+    headline = ["random_ring_latency_8_isolated", "random_ring_latency_8_congested"]
     variant = parameter(variants("port_policy", "routing"))
     scale = parameter([(10, 2), *published_scales("gpcnet")], fmt=of_scale)
     traffics = ["isolated", "congested"]
     tags = {"full"}
 
     @run_after("init")
-    def choose(self):
-        if self.scale != NONE:
-            self.nodes, self.tasks_per_node = self.scale
-        if self.nodes > 1000:
+    def classify(self):
+        if self.scale != NONE and self.scale[0] > 1000:
             self.conditions = {"whole_system": "yes"}
 
     def asked(self) -> dict[str, str]:
@@ -132,10 +129,11 @@ class gpcnet_load(Gpcnet):
         # tells is that not one digit differs, or that congestion was published of this case.
         pairs = [
             (figure, figure._replace(at="congested"))
-            for figure in self.samples
+            for figure in self.result.figures
             if figure.at == "isolated"
         ]
-        bounds = {figure: judged.bounds for figure, judged in self.judgements.items()}
+        samples = {figure: found.samples for figure, found in self.result.figures.items()}
+        bounds = {figure: judged.bounds for figure, judged in self.result.judgements.items()}
         published = [
             bounds[under]
             for alone, under in pairs
@@ -143,8 +141,8 @@ class gpcnet_load(Gpcnet):
             and bounds[under]
             and bounds[under].value >= FACTOR_PUBLISHED * bounds[alone].value
         ]
-        factors = [v for f, v in self.samples.items() if f.metric.endswith("_congestion_factor")]
-        if all(self.samples[alone] == self.samples[under] for alone, under in pairs):
+        factors = [v for f, v in samples.items() if f.metric.endswith("_congestion_factor")]
+        if all(samples[alone] == samples[under] for alone, under in pairs):
             told, source = "equals the isolated one to its last digit", ""
         elif published and all(statistics.fmean(values) < FACTOR_NONE for values in factors):
             told, source = (

@@ -13,6 +13,7 @@ from plumbline.check.parameters import references
 from plumbline.parse import Output, ParseError, outputs
 from plumbline.parse.hpcc import KEYS
 from plumbline.site import load
+from reframe.core.builtins import parameter, run_after, run_before, variable
 
 #: Seconds that a run may take where nothing else says it.
 SAMPLE_SECONDS = 600
@@ -33,6 +34,7 @@ class hpcc(Benchmark):
     program = "hpcc"
     placement = parameter(["full-node"])
     scale = parameter(["cache", "memory"])
+    conditions = {"scale": "{scale}", "hpl_block": "{block}"}
     headline = ["star_stream_triad", "single_stream_triad", "hpl", "random_ring_latency"]
 
     #: Order of the blocks of HPL's matrix.
@@ -53,7 +55,6 @@ class hpcc(Benchmark):
 
     @run_after("init")
     def classify(self):
-        self.conditions = {"scale": self.scale, "hpl_block": str(self.block)}
         self.limit_given = self.sample_seconds != SAMPLE_SECONDS
         if self.scale == "memory":
             self.tags = {"full"}

@@ -15,7 +15,7 @@ import demo_history
 import pytest
 import records
 from conftest import valid
-from plumbline.history import History
+from plumbline.history.history import History
 from plumbline.history.series import Selection
 from plumbline.output import report
 
@@ -127,7 +127,7 @@ def drawn(page, kind: str = "") -> int:
     page.wait_for_timeout(50)
     return page.evaluate(
         f"[...document.querySelectorAll('.chart{kind}')].filter("
-        "c => c.querySelector('svg .scatterlayer .trace path')).length"
+        "c => c.querySelector('svg .plot path')).length"
     )
 
 

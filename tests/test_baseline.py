@@ -508,8 +508,8 @@ def test_records_of_older_schemas_are_read_as_what_they_stand_for(
             del fom[name]
     path.write_text(json.dumps(old) + "\n")
     (read,) = record.read(path)
-    assert read == new
-    assert [fom["better"] for fom in read["foms"]] == ["higher", "neither"]
+    assert read == record.checked(new)
+    assert [fom.better for fom in read.foms] == ["higher", "neither"]
 
 
 def test_a_figure_that_one_session_lacks_is_named(testbed: Testbed) -> None:

@@ -15,7 +15,8 @@ import pytest
 from plumbline.core import paths
 from plumbline.placement import binding
 from plumbline.placement.binding import BindingMismatch, Seen, bind, prove, seen
-from plumbline.placement.placement import Core, Layout, Task, Topology, cpus_of_list, lay_out
+from plumbline.placement.placement import Layout, Task, lay_out
+from plumbline.placement.topology import Core, Topology, cpus_of_list
 
 TASK = binding.WRAPPER
 MPICH = paths.tools() / "mpich" / "bin" / "mpiexec"

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 from plumbline.placement import devices
-from plumbline.placement.placement import Topology, lay_out
+from plumbline.placement.placement import lay_out
+from plumbline.placement.topology import Topology
 
 #: nvidia-smi's answer to the query, of two GPUs.
 SAID = """\

@@ -28,7 +28,8 @@ from plumbline.check.benchmark import last_words
 from plumbline.core import paths
 from plumbline.placement import binding
 from plumbline.placement.binding import BindingMismatch, Seen
-from plumbline.placement.placement import Core, Layout, Task, cpus_of_list
+from plumbline.placement.placement import Layout, Task
+from plumbline.placement.topology import Core, cpus_of_list
 
 CAPTURES = Path(__file__).with_name("captures")
 SEED = 20261121

@@ -8,12 +8,14 @@ import platform
 from pathlib import Path
 
 import pytest
+import records
 import yaml
 from conftest import CHECKS, Done, Testbed
+from plumbline.check.record import Record, checked
 from plumbline.core.errors import Fault
 from plumbline.reference.lookup import References
 from plumbline.session import inventory_check
-from plumbline.session.plan import Case
+from plumbline.session.plan import PlannedCase
 from plumbline.site import inventory
 from plumbline.site.inventory import Inventory
 from test_reference import LATENCY, references, registers
@@ -23,8 +25,8 @@ ROWS = [{"id": "slow"} | LATENCY, {"id": "fast"}, {"id": "most", "kind": "peak",
 CASE = "bench %placement=on-node @sys:batch+gnu"
 
 
-def survey(rows: dict[str, list[str]], case: str = CASE, runs: bool = True, tags=()) -> Case:
-    return Case(case, [*tags], runs, "pass" if runs else "skip", None, 60, 2, 2, [], rows)
+def survey(rows: dict[str, list[str]], case: str = CASE, runs: bool = True, tags=()) -> PlannedCase:
+    return PlannedCase(case, [*tags], runs, "pass" if runs else "skip", None, 60, 2, 2, [], rows)
 
 
 BOUNDED = {"slow": ["latency_8"], "fast": ["bandwidth"], "most": ["bandwidth"]}
@@ -45,18 +47,22 @@ def expected(tables: References) -> Inventory:
     return inventory.of_cases([survey(BOUNDED)], tables)
 
 
-def record(*figures: tuple, case: str = CASE, conditions: dict | None = None) -> dict:
+def record(*figures: tuple, case: str = CASE, conditions: dict | None = None) -> Record:
     """A record of figures: metric, size, the row that decides, the ceiling."""
     check, _, where = case.rpartition(" @")
     system, _, rest = where.partition(":")
     partition, _, environment = rest.partition("+")
     keys = ("metric", "size", "reference", "ceiling")
     foms = [
-        dict(zip(keys, f, strict=True)) | {"at": "", "verdict": "pass" if f[2] else "not-asserted"}
+        records.figure(1.0, verdict="pass" if f[2] else "not-asserted",
+                       **dict(zip(keys, f, strict=True)))
         for f in figures
-    ]
-    return {"check": check, "system": system, "partition": partition,
-            "environment": environment, "conditions": conditions or {}, "foms": foms}  # fmt: skip
+    ]  # fmt: skip
+    fields = records.case(
+        "s", "2026-11-01T00:00:00Z", check=check, system=system, partition=partition,
+        environment=environment, conditions=conditions or {}, foms=foms,
+    )  # fmt: skip
+    return checked(fields)
 
 
 MEASURED = (("latency", 8, "slow", None), ("bandwidth", None, "fast", 2000.0))

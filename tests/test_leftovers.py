@@ -28,7 +28,7 @@ from plumbline.session import session as sessions
 from plumbline.site import configuration, hostlock
 from plumbline.site import slurm as slurm_commands
 from test_history import line, store
-from test_sbatch import MISSING, SYSTEMS, Cluster, controller
+from test_sbatch import MISSING, Cluster, controller, of_system
 
 #: The id of an unprivileged user.
 NOBODY = 65534
@@ -458,7 +458,7 @@ def slurm() -> Iterator[Cluster]:
     """A real controller, whose nodes are off: a job stays in its queue."""
     if MISSING:
         pytest.skip(f"not installed: {', '.join(MISSING)} (apt-get install slurmctld munge)")
-    with controller(SYSTEMS[0]) as found:
+    with controller("eagle", of_system("eagle", 1)) as found:
         yield found
 
 

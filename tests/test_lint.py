@@ -7,7 +7,8 @@ from click.testing import CliRunner
 from plumbline.cli import main
 from plumbline.core import paths
 from plumbline.core.errors import Fault
-from plumbline.reference.tables import Row, Tables, load
+from plumbline.reference.row import Row
+from plumbline.reference.tables import Tables, load
 from plumbline.site import configuration, system
 
 
@@ -184,7 +185,7 @@ def test_system_file_fault(tmp_path: Path, text: str, says: str):
 
 def rows(*cells: dict) -> Tables:
     """Tables with rows of the system above."""
-    tables = Tables()
+    tables = Tables(load(paths.reference()).rules)
     for number, changed in enumerate(cells, 2):
         row = Row(
             **{

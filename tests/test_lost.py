@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from plumbline.site import lost, slurm_jobs
+from plumbline.site import lost, reframe_patches, slurm_jobs
 from reframe.core.launchers.local import LocalLauncher
 from reframe.core.schedulers import Job
 from reframe.core.schedulers.lsf import LsfJobScheduler
@@ -45,7 +45,8 @@ def job_of(scheduler: type, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Jo
     """A job that was submitted, on a scheduler that tells why its jobs were lost."""
     monkeypatch.setattr(scheduler, "get_option", lambda *_: None)
     poll = {LsfJobScheduler: lost._said_by_lsf, PbsProJobScheduler: lost._said_by_pbs}[scheduler]
-    monkeypatch.setattr(scheduler, "poll", lost._telling(scheduler.poll, "IT", poll))
+    monkeypatch.setattr(scheduler, "poll", scheduler.poll)
+    reframe_patches.wrap_poll(scheduler, lost._reporting("IT", poll))
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
     job = Job.create(scheduler(), LocalLauncher(), name="rfm_job", script_filename="job.sh",
                      stdout="job.out", stderr="job.err", workdir=str(folder))  # fmt: skip

@@ -17,6 +17,7 @@ from login_node import LoginNode
 from plumbline.core import process
 from plumbline.operate.onboarding import draft, software, steps
 from plumbline.placement import placement
+from plumbline.placement.topology import Topology
 from plumbline.site import slurm
 from test_sbatch import MISSING, PATH, Cluster, controller
 
@@ -340,7 +341,7 @@ def test_probe_command_asks_as_a_job_does():
 
 def test_placements_need_no_numbering():
     """Those that the counts of a node give are those that its topology gives."""
-    node = slurm.Node("n", "p", 2, 4, 1, 1, ("", 0), (), "idle", "")
+    node = slurm.SlurmNode("n", "p", 2, 4, 1, 1, ("", 0), (), "idle", "")
     topology = {"cores": [hex(1 << cpu) for cpu in range(8)], "sockets": ["0x55", "0xaa"]}
-    real = placement.of_one_node(placement.Topology.from_processor({"topology": topology}))
+    real = placement.of_one_node(Topology.from_processor({"topology": topology}))
     assert draft._placements(node, None, {}) == [n for n in real if n != "numa-matrix"]

@@ -8,7 +8,7 @@ from types import SimpleNamespace as Given
 
 import pytest
 from conftest import CHECKS, Testbed
-from plumbline.check.result import _seconds
+from plumbline.check.result import CaseResult, _seconds
 from plumbline.core.errors import Fault
 from plumbline.session import progress
 from plumbline.session.session import Session
@@ -94,7 +94,7 @@ def test_the_others_are_those_beside_this_process(busy, monkeypatch) -> None:
 
 def task(local: bool, **durations: float) -> Given:
     return Given(
-        check=Given(sample_times=[2.0, 3.0]),
+        check=Given(result=CaseResult(seconds=[2.0, 3.0])),
         testcase=Given(partition=Given(scheduler=Given(is_local=local))),
         duration=durations.get,
     )

@@ -14,8 +14,9 @@ import yaml
 from plumbline.core import paths
 from plumbline.core.errors import Fault
 from plumbline.reference import lookup
-from plumbline.reference.lookup import Case, References, summarize
-from plumbline.reference.tables import Row, key_of, load
+from plumbline.reference.lookup import References, summarize
+from plumbline.reference.row import Case, Row
+from plumbline.reference.tables import key_of, load
 
 SHIPPED = Path(__file__).parents[1] / "reference"
 

@@ -12,11 +12,10 @@ import pytest
 from click.testing import CliRunner
 from fleet import Fleet
 from plumbline.analysis.screen import Group, nights, of_file, of_topology, peers, rounds, screen
-from plumbline.check import record
 from plumbline.cli import main
 from plumbline.core.errors import Fault
 from plumbline.history.series import Key, Series
-from records import case, figure, plan
+from records import case, dumps, figure, plan
 
 
 def found(group: Group, fleet: Fleet | None = None, **options):
@@ -629,7 +628,7 @@ def remember(results, fleet: Fleet, at: str = "") -> list[str]:
                 if at or unit == (nodes[0],)
             ]
             lines.append(measured(session, night, nodes, foms))
-        (folder / "records.jsonl").write_text("".join(record.dumps(f) + "\n" for f in lines))
+        (folder / "records.jsonl").write_text("".join(dumps(f) + "\n" for f in lines))
         made.append(session)
     return made
 

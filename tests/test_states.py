@@ -246,15 +246,16 @@ def test_a_record_without_warnings_is_read(ping: Callable[..., Done]) -> None:
     del fields["warnings"]
     path.write_text(json.dumps(fields | {"schema": 3}) + "\n")
     (read,) = record.read(path)
-    assert (read["schema"], read["warnings"]) == (4, [])
+    assert (read.schema_version, read.warnings) == (4, [])
 
 
 def test_the_closing_table_lists_some_warnings_of_a_state_and_counts_the_rest() -> None:
-    def fields(state: str, number: int) -> dict:
+    def fields(state: str, number: int) -> record.Record:
         notice = states.Notice(state, "some-code", f"detail {number}")
-        return records.case(
+        case = records.case(
             "s", "2026-11-01T00:00:00Z", check=f"c{number}", warnings=[vars(notice)]
         )
+        return record.checked(case)
 
     many = [fields(states.UNSTABLE, number) for number in range(13)]
     lines = summary.table([*many, fields(states.SUSPICIOUS, 0)], 14).splitlines()

@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,10 +22,8 @@ from plumbline.core import paths
 from plumbline.core.errors import Fault
 from plumbline.operate import sweep
 from plumbline.operate.sweep import nodes
-from plumbline.session import session
 from plumbline.session.plan import reframe, surveyed
 from plumbline.site import configuration, slurm
-from reframe.core.warnings import ReframeDeprecationWarning, suppress_deprecations
 
 #: The whole set of each node's session in these tests.
 SET = ("-n", "imb_p2p%operation=PingPong.*on-socket", "-S", "num_samples=1")
@@ -432,12 +429,3 @@ def test_making_a_test_case_walks_no_stack(tmp_path: Path):
     assert re.search(r"Concretized \d\d+ test case", said), said
     # What is left is of ReFrame's start, however many cases there are.
     assert int(re.search(r"walks: (\d+)", said)[1]) < 5
-
-
-def test_a_deprecation_that_is_not_suppressed_is_told():
-    with pytest.warns(ReframeDeprecationWarning, match="old"):
-        session._warning_unless_suppressed("old")
-    with suppress_deprecations(), warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("ignore", ReframeDeprecationWarning)
-        session._warning_unless_suppressed("old")
-    assert not told

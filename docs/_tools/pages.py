@@ -18,7 +18,8 @@ from plumbline.output import query
 from plumbline.placement import placement
 from plumbline.reference import lookup
 from plumbline.reference.lookup import References
-from plumbline.reference.tables import SITE, Row
+from plumbline.reference.row import Row
+from plumbline.reference.tables import SITE
 from plumbline.reference.tolerance import Exceptional, Tolerance
 
 _HEAD = "Rendered by `make docs` from `reference/`; do not edit."
@@ -111,18 +112,28 @@ _TOLERANCES = """# Tolerances
 Rendered by `make docs` from `reference/tolerance.yaml`; do not edit.
 
 How far a figure of merit may lie from its reference, by the class that `reference/foms.yaml` gives
-it. [Verdicts](verdicts.md#bounds) has how bounds come of it, [false alarms and power](power.md)
-what the rules come to.
+it. [Verdicts](verdicts.md#bounds) explains how bounds are derived from this, and
+[false alarms and power](power.md) shows what the rules achieve. For example, for one row,
+
+```
+plumbline refs --why cielo-stream-triad-numa-2-2
+```
+
+```text
+asserts:   [11.7705, open] GB/s
+           class bandwidth: higher is better; the larger of 5% and 3 spreads, at least 0.01 GB/s
+```
 
 | class | better | allowed | reason |
 | --- | --- | --- | --- |
 {classes}
 
-## Rows of which more is printed
+## Exceptions for single rows
 
-In the place of the class's share stands what the paper prints of these rows' own noise, or what
-tells them from the value of the case beside them. [What is asserted](coverage.md#weak-assertions)
-lists the rows whose bounds cannot tell.
+For these rows the class's share is replaced by the noise that the paper prints for them, or by what
+distinguishes them from the value of the neighbouring case.
+[What is asserted](coverage.md#weak-assertions) lists the rows whose bounds cannot distinguish the
+two.
 
 | rows | allowed | reason |
 | --- | --- | --- |
@@ -130,7 +141,7 @@ lists the rows whose bounds cannot tell.
 
 ## The warning band
 
-Beyond {near} of the distance to its bound, a figure that passes is told as near it.
+Beyond {near} of the distance to its bound, a figure that passes is reported as near it.
 {reason}
 
 ## Too good
@@ -142,12 +153,12 @@ bound, and at least {times} times as good, is `suspicious`: a
 
 ## Which row decides
 
-Of rows that match equally well, the first statistic of {decides} decides.
+If several rows match equally well, the first statistic of {decides} decides.
 
 ## Site baselines
 
-At least {sessions} sessions; a spread, widened for how few they are, of at most {noise}; at most
-{alarms} of a healthy system's sessions fail by one figure.
+A baseline needs at least {sessions} sessions, and a spread, widened for their small number, of at
+most {noise}. Then at most {alarms} of a healthy system's sessions fail because of one figure.
 """
 
 
@@ -160,7 +171,7 @@ def _floor(references: References, found: Exceptional) -> str:
 
 def _allowed(rule: Tolerance) -> str:
     if rule.better == "neither":
-        return "nothing is asserted"
+        return "not asserted"
     if rule.distribution:
         return f"{rule.spreads:g} standard errors of the mean of {rule.samples} samples or more"
     return f"{rule.floor:.0%}, or {rule.spreads:g} printed spreads"
@@ -179,9 +190,12 @@ _PLACEMENTS = """# Placements
 
 Rendered by `make docs` from `reframe/plumbline/placement/placement.py`; do not edit.
 
-Where the tasks of a benchmark sit. A partition lists those that it has under `extras.placements` of
-[its file](systems.md), a check declares those that it runs in, and [each launcher](launchers.md) is
-told the exact cores, memory and GPUs.
+Where the tasks of a benchmark run. For example, in `imb_p2p` with the placement `on-socket`, two
+tasks run on two cores of one socket.
+
+A partition lists its placements under `extras.placements` of [its file](systems.md), a check
+declares those that it runs in, and [each launcher](launchers.md) gets the exact cores, memory and
+GPUs.
 
 | placement | means |
 | --- | --- |
@@ -213,9 +227,16 @@ def read_derived(folder: Path) -> list[dict]:
         return list(csv.DictReader(file))
 
 
+_PAPERS = """\
+The papers whose printed numbers are references, with how many rows of each kind they have. Each
+page has the numbers as printed, and the id of each row. For example, `plumbline refs 786.43` finds
+the rows that print this number ([references](../references.md))."""
+
+
 def _index(references: References, by_source: dict[str, list[Row]]) -> str:
     kinds = ("measured", "peak", "target", "derived")
-    lines = ["# The papers", "", _HEAD, "", f"| source | paper | {' | '.join(kinds)} |",
+    lines = ["# The papers", "", _HEAD, "", _PAPERS, "",
+             f"| source | paper | {' | '.join(kinds)} |",
              "| --- | --- |" + " ---: |" * len(kinds)]  # fmt: skip
     for source, rows in sorted(by_source.items()):
         counts = [str(sum(row.kind == kind for row in rows)) for kind in kinds]
@@ -235,6 +256,8 @@ def _page(references: References, source: str, rows: list[Row], known, derived) 
     ]
     if paper.doi:
         lines.append(f"doi:{paper.doi}.")
+    lines += ["", "The numbers of this paper as printed, with the id of each row. For example,",
+              f"`plumbline refs --why {rows[0].id}` explains the first one."]  # fmt: skip
     groups: dict[str, list[Row]] = {}
     for row in rows:
         groups.setdefault(_place(row.locator), []).append(row)

@@ -21,7 +21,7 @@ five samples would look surer of itself than it is.
   printed in the class; a class without any takes the bandwidths', since its reason in
   ``tolerance.yaml`` is that it repeats as they do. Most printed spreads of memory and network are
   smaller. It is an assumption all the same, and a shared file system is noisier.
-* A distribution (GPCNeT) has no offset: ``network_load_test`` shuffles its nodes anew in each run
+* A distribution (GPCNeT) has no offset: ``network_load_test`` reshuffles its nodes in each run
   (``build_subcomms`` seeds by the clock), so that each is a draw of its own. But the paper knows
   mean and spread from its own ten or twenty runs only: these are drawn too, summarized and rounded
   as it printed them, and the bounds come from that.
@@ -48,8 +48,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from plumbline.core import paths, units
-from plumbline.reference.lookup import Bounds, Case, References, held, loaded, summarize
-from plumbline.reference.tables import SITE, Fom, Row, half_digit
+from plumbline.reference.lookup import Bounds, References, held, loaded, summarize
+from plumbline.reference.row import Case, Row
+from plumbline.reference.tables import SITE, MetricEntry, half_digit
 from plumbline.reference.tolerance import Tolerance
 
 #: Share of the variance of single runs that all samples of a session have in common.
@@ -141,7 +142,7 @@ class Asserted:
     """
 
     row: Row
-    fom: Fom
+    fom: MetricEntry
     rule: Tolerance
     case: Case
     value: float
@@ -239,7 +240,7 @@ def published(references: References) -> References:
 def asserted(references: References) -> list[Asserted]:
     """The rows that decide a figure of merit of the case that they were measured under.
 
-    A row beside which another decides is left out.
+    A row is skipped if another one decides in its place.
     """
     found = []
     noise = assumed(references)
@@ -262,7 +263,7 @@ def asserted(references: References) -> list[Asserted]:
     return found
 
 
-def size_of(row: Row, fom: Fom) -> int | None:
+def size_of(row: Row, fom: MetricEntry) -> int | None:
     """The message size that a row means."""
     return fom.unstated_size if row.message_size is None else row.message_size
 
@@ -270,7 +271,7 @@ def size_of(row: Row, fom: Fom) -> int | None:
 def sessions_of(
     references: References, case: Asserted, law: Law, sessions: int, seed: str
 ) -> Iterator[tuple[list[float], Bounds | None]]:
-    """The samples of so many sessions of a healthy system, and the bounds each is held against.
+    """The samples of so many sessions of a healthy system, and the bounds each is compared with.
 
     :arg references: whose tolerances the bounds are by.
     """
@@ -372,31 +373,33 @@ def least_found(simulated: Simulated, noise: str) -> float | None:
     return min((o.found / o.sessions for o in steady), default=None)
 
 
-#: Where the page says that its numbers come from.
+#: The page's note on where its numbers come from.
 _HEAD = "Rendered by `make docs` from `reference/` and simulated sessions; do not edit."
 
-#: What the page says of the model, wrapped by hand: Markdown does not care.
+#: The page's text on the model, wrapped by hand: Markdown does not care.
 _ABOUT = """\
+How often the [tolerances](tolerances.md) fail a healthy system, and which loss a session finds. For
+example, the first table has, for each class of figures, the false alarms in 1,000 sessions.
+
 Each published row that decides a figure of merit is measured again in {sessions} simulated
 sessions of a healthy system, and judged by the code that judges real ones. A session has
-{samples} samples, of a distribution (GPCNeT) {of_distribution}. Half of the printed variance is
-the samples' own, the other half is an offset that a session's samples share; each run of a
-distribution is a draw of its own, and so are the runs behind its printed mean and spread. What is
-printed is rounded, and the best of a paper is that of 1,000 trials. The reasons are in
-`reframe/plumbline/power.py`.
+{samples} samples, for a distribution (GPCNeT) {of_distribution}. Half of the printed variance is
+that of the samples; the other half is an offset that all samples of a session share. Each run of a
+distribution is drawn independently, and so are the runs behind its printed mean and spread. What is
+printed is rounded, and the best value of a paper is that of 1,000 trials. The reasons are in
+`docs/_tools/power.py`.
 
-The noise is normal; heavy-tailed (Student's t, three degrees of freedom); bootstrapped from the
-residuals of real runs (`tests/captures/noise.csv`). Each is scaled to the printed spread. Where
-none is printed it is assumed: the upper quartile of the relative spreads that are printed in the
-class, or in that of bandwidths where it has none. A shared file system is noisier than that: hold
-it against a site baseline.
+The noise is normal; heavy-tailed (Student's t, three degrees of freedom); or bootstrapped from the
+residuals of real runs (`tests/captures/noise.csv`). Each is scaled to the printed spread. If
+none is printed it is assumed to be the upper quartile of the relative spreads that are printed in
+the class, or in that of bandwidths if it has none. A shared file system is noisier than that:
+compare it with a site baseline.
 
 A false alarm is a healthy session in which the figure fails. A loss beyond tolerance is a true
 value {higher} below the bound of a bandwidth or rate, or {lower} above that of a latency or time.
 The share of the sessions that find it is that of the class's worst row with a spread of at most
 {steady}, under the noise that hides it best. The loss found is what {found} of the sessions find,
-relative to the reference, under normal noise: of the row that shows least to the one that shows
-most."""
+relative to the reference, under normal noise; the range is over the rows."""
 
 
 def render(references: References, simulated: Simulated) -> str:
@@ -427,7 +430,7 @@ def render(references: References, simulated: Simulated) -> str:
                 _percent(noise_of[name], 1) if unprinted else "—",
                 len(group),
                 *_alarms(group, noises),
-                # Rounded down: 100 % is said of all alone.
+                # Rounded down: 100 % means all.
                 _percent(math.floor(1000 * min(found)) / 1000, 1) if found else "—",
             )
         )

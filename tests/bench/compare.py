@@ -116,14 +116,14 @@ def oracle(size: float, sessions: int, past: int) -> float:
 class Family:
     """Figures that are compared together.
 
-    :ivar lossy: share of them that loses; ``weather``: share of the variance that is common to
+    :ivar lossy: share of them that loses; ``common``: share of the variance that is common to
         all figures of a session; ``noises``: of the figures, in turn.
     """
 
     name: str
     figures: int
     lossy: float
-    weather: float = 0.0
+    common: float = 0.0
     noises: tuple[float, ...] = (0.02,)
 
 
@@ -135,7 +135,7 @@ FAMILIES = [
     Family("1 of 20 loses", 20, 0.05),
     Family("10 of 200 lose", 200, 0.05),
     Family("half of 200 lose", 200, 0.5),
-    Family("all 200 lose, half of the variance is a common weather", 200, 1.0, 0.5),
+    Family("all 200 lose, half of the variance is common-mode", 200, 1.0, 0.5),
     Family(
         "10 of 200 lose, a tenth of the figures has 8 % noise",
         200,
@@ -160,7 +160,7 @@ def family(which: Family, loss: float, comparisons: int, seed: int) -> tuple[np.
     for _ in range(comparisons):
         own = chance.normal(0, 1, (which.figures, 10))
         common = chance.normal(0, 1, (1, 10))
-        values = np.sqrt(1 - which.weather) * own + np.sqrt(which.weather) * common
+        values = np.sqrt(1 - which.common) * own + np.sqrt(which.common) * common
         values *= np.resize(which.noises, which.figures)[:, None]
         verdicts = judged(values, lossy & (loss > 0), 5, loss, peers=True)
         found.append(verdicts[lossy] if loss else verdicts)
@@ -179,36 +179,41 @@ HEAD = f"""# Before and after: false alarms and power
 
 Rendered by `make detection`; do not edit.
 
+How often `plumbline compare` raises a false alarm, and how often it finds a loss. For example, the
+first row of the first table is for 2 % normal noise and five sessions a side without a past: its
+column *healthy: no-go* has the share of the healthy figures that are called regressed.
+
 Simulated comparisons ({FIGURES:,} figures for each number, seeded), judged by the code that judges
 real sessions (`plumbline.analysis.compare.judge`) with the default options: a difference below
 2 % counts as unchanged, a loss of 5 % must not be missed. A session is one value. *No-go* is the
-verdict `regressed`, *untold* is `too little data`, *go* is `unchanged` or `improved`.
+verdict `regressed`, *inconclusive* is `too little data`, *go* is `unchanged` or `improved`.
 
-*Best possible* is what no rule can exceed that calls one healthy figure in a thousand regressed: it
-knows the noise and its law exactly (Neyman and Pearson's bound; for normal noise). At 2 % noise and
-five sessions a side that is {oracle(0.02, 5, 0):.1%}, and {student(0.02, 5):.1%} for one that has
-to learn the noise from the same ten values (Student's): **no method finds 95 % from ten values of
-one figure.** What does is more knowledge: a past of the same level, more figures that lost the
-same, or more sessions. What five a side can do alone is not to pass a loss as go.
+*Best possible* is an upper limit for every rule that calls one healthy figure in a thousand
+regressed: it knows the noise and its distribution exactly (Neyman and Pearson's bound; for normal
+noise). At 2 % noise and five sessions a side that is {oracle(0.02, 5, 0):.1%},
+and {student(0.02, 5):.1%} for one that has to estimate the noise from the same ten values
+(Student's): **no method finds 95 % from ten values of one figure.** That takes more
+information: a past of the same level, more figures with the same loss, or more sessions. Five a
+side alone can only avoid passing a loss as go.
 
 ## One figure, by itself
 
 """
 MIDDLE = """
 
-*Wander*: each night's offset keeps half of the last one's, which ten values cannot tell from a
-change; a past of 30 sessions passes fewer losses as go, and raises no fewer
-alarms. *Skewed*: rare large losses, known to no rule in advance.
+*Autocorrelated*: each night's offset keeps half of the last one's, which ten values cannot
+distinguish from a change. With a past of 30 sessions fewer losses pass as go, but there are as many
+false alarms. *Skewed*: rare large losses, which no rule knows in advance.
 
 ## Many figures in one comparison
 
-Five sessions a side, normal noise (of 2 % where nothing else is said), no past. The noise of each
-figure is drawn toward that of its peers, which is why one of twenty is found more often here than
+Five sessions a side, normal noise (of 2 % by default), no past. The estimated noise of each
+figure is shrunk toward that of its peers, so one of twenty is found more often here than
 one alone. *Any false* is the share of the comparisons in which some healthy figure is called
 regressed.
 
 """
-_VERDICTS = ["no-go", "untold", "go"]
+_VERDICTS = ["no-go", "inconclusive", "go"]
 HEADS = ["noise", "sessions a side", "past", *(f"healthy: {name}" for name in _VERDICTS),
          *(f"5 % lost: {name}" for name in _VERDICTS), "best possible no-go"]  # fmt: skip
 FAMILY_HEADS = ["what", *(f"lost: {name}" for name in _VERDICTS), "any false",
@@ -227,7 +232,8 @@ def page(count: int) -> str:
     :arg count: figures for each number.
     """
     kinds = [("normal", gaussian), ("lognormal", lognormal), ("outliers", outliers),
-             ("heavy tails", heavy), ("skewed", skewed), ("wander", wandering)]  # fmt: skip
+             ("heavy tails", heavy), ("skewed", skewed),
+             ("autocorrelated", wandering)]  # fmt: skip
     plans = [(name, kind, 0.02, 5, past) for name, kind in kinds for past in (0, 30)]
     plans += [("normal", gaussian, 0.02, 5, 60), ("normal", gaussian, 0.02, 7, 0),
               ("normal", gaussian, 0.02, 10, 0), ("normal", gaussian, 0.02, 15, 0)]  # fmt: skip

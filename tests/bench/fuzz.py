@@ -25,7 +25,7 @@ GROWN = 100
 
 
 def damaged(benchmark: str) -> dict:
-    """What became of the mutated outputs of a benchmark; anything but a result that stands in the
+    """What became of the mutated outputs of a benchmark; anything but a result that is in the
     output, or a refusal, ends the bench."""
     began = time.process_time()
     counts = test_fuzz.tried(benchmark, TIMES * test_fuzz.INPUTS[benchmark], "bench")
@@ -71,16 +71,19 @@ def render(figures: dict) -> str:
     ]
     return "\n".join(
         [
-            "# What parsers make of damaged outputs",
+            "# How parsers handle damaged outputs",
             "",
             "Rendered by `make bench ARGS=--write` from `parsing-speed.json`; do not edit.",
+            "",
+            "Whether parsers refuse damaged outputs, and how long large outputs take. For a single "
+            "file, `plumbline parse BENCHMARK FILE` prints what is read, or why it is refused.",
             "",
             f"Measured on {figures['date']}: {machine['cpus']} CPUs, Linux {machine['kernel']}, "
             f"Python {figures['python']}; load average {figures['load']}.",
             "",
             f"{sum(found['tried'] for found in parsers.values()):,} real outputs with one to "
-            "three damages, or cut and continued by another. Of each, a parser gave figures that "
-            "stand in the output, or refused it with a reason; nothing else came of any. Outputs "
+            "three damages, or truncated and continued by another. For each one, the parser either "
+            "returned figures that are in the output, or refused it with a reason. Outputs "
             "of 1 MiB are real ones with a part repeated: a digit, a blank, a line end, a word, "
             f"the start of a line. None took more than {test_fuzz.MEMORY >> 20} MiB of memory. The "
             f"aim: 1 MiB in ≤ {test_fuzz.SECONDS:g} s of CPU time.",

@@ -22,6 +22,7 @@ from plumbline import parse
 from plumbline.check import record
 from plumbline.core import paths
 from plumbline.placement import placement
+from plumbline.placement.topology import Topology
 from plumbline.reference.tables import load
 from plumbline.site import configuration
 from plumbline.software import providers
@@ -38,12 +39,12 @@ def timed(command: list[str], results: str) -> float:
     return time.perf_counter() - began
 
 
-def last_records(results: str) -> list[dict]:
+def last_records(results: str) -> list[record.Record]:
     """The records of the newest session."""
     return list(record.read(record.sessions(Path(results))[-1] / "records.jsonl"))
 
 
-def session(results: str, *arguments: str) -> tuple[float, list[dict]]:
+def session(results: str, *arguments: str) -> tuple[float, list[record.Record]]:
     """One session's wall-clock seconds and records."""
     command = [str(BIN / "reframe"), "-c", str(paths.CHECKS), "-r", *arguments]
     return timed(command, results), last_records(results)
@@ -70,7 +71,7 @@ def overhead(results: str, repeats: int) -> list[float]:
     found = []
     for _ in range(repeats):
         wall, records = session(results, "-n", "imb_collective", "-S", "num_samples=1")
-        programs = sum(sum(fields["seconds"]["samples"]) for fields in records)
+        programs = sum(sum(fields.seconds.samples) for fields in records)
         found.append((wall - programs) / len(records))
     return found
 
@@ -78,9 +79,7 @@ def overhead(results: str, repeats: int) -> list[float]:
 def by_hand(samples: int) -> float:
     """Median 8-byte latency of PingPong, started by hand with the same binding, in us."""
     partition = configuration.this_machine()
-    topology = placement.Topology.from_processor(
-        partition["processor"], partition["extras"]["usable_cpus"]
-    )
+    topology = Topology.from_processor(partition["processor"], partition["extras"]["usable_cpus"])
     tasks = placement.lay_out("on-socket", topology).tasks
     program = providers.find("pip", "IMB-MPI1")
     cpus = ",".join(str(task.cpus[0]) for task in tasks)
@@ -163,7 +162,7 @@ def render(figures: dict) -> str:
         ("harness seconds a test case beyond the program's own",
          figures["overhead_seconds_per_case"], "≤ 1"),
         ("seconds of `reframe -c checks/ -l`", figures["listing_seconds"], "≤ 3"),
-        *((f"CPU seconds until the plan of a {name} of {plans['nodes']} nodes is there: "
+        *((f"CPU seconds until the plan of a {name} of {plans['nodes']} nodes is ready: "
            f"{plan['jobs']} jobs, {plan['at_once']} queued at once, at most "
            f"{plan['node_hours']:.0f} node-hours", round(plan["seconds"], 1), "≤ 10")
           for name, plan in plans.items() if name != "nodes"),
@@ -176,6 +175,9 @@ def render(figures: dict) -> str:
         "",
         "Rendered by `make bench ARGS=--write` from `bench.json`; do not edit.",
         "",
+        "The overhead of Plumbline: the time that it adds to a test case, to listing checks and to",
+        "planning a large session, and its effect on a measured latency. `make bench` prints it.",
+        "",
         f"Measured on {figures['date']}: {machine['cpus']} CPUs, Linux {machine['kernel']}, "
         f"Python {machine['python']}.",
         "",
@@ -183,12 +185,12 @@ def render(figures: dict) -> str:
         "| --- | --- | --- |",
         *(f"| {what} | {value} | {aim} |" for what, value, aim in rows),
         "",
-        "The harness' seconds are those of a whole session of IMB's collectives, start and closing",
-        "table included, less the programs' own, over its test cases.",
-        "A sample's own seconds are taken around the launcher's command, so that starting the",
-        "program counts as the program's. Both sides of a latency pair run MPICH and IMB from the",
-        "same prefixes, bound to the same two cores, one warm-up and five samples each; the order",
-        "of the sides alternates from pair to pair.",
+        "The harness' seconds are those of a whole session of IMB's collectives, with start and",
+        "closing table, minus those of the programs, divided by the number of test cases. A",
+        "sample's seconds are measured around the launcher's command, so starting the program",
+        "counts as the program's time. Both sides of a latency pair run MPICH and IMB from the",
+        "same prefixes, bound to the same two cores, with one warm-up and five samples each. The",
+        "order of the sides alternates from pair to pair.",
         "",
     ]
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""How quickly the history answers, and ReFrame's own store beside it.
+"""How quickly the history answers, compared with ReFrame's own store.
 
 ``python -m bench.history`` in ``tests/`` prints the figures for a million stored test cases;
 ``--write`` also keeps them as ``docs/history-speed.json`` and renders ``docs/history-speed.md``
@@ -129,7 +129,7 @@ def write_year(
     each = max(1, cases // nights // systems)
     for index in range(systems):
         system = f"system{index}"
-        lines = [record.dumps(of(number, system)) for number in range(each)]
+        lines = [records.dumps(of(number, system)) for number in range(each)]
         # A string's mark, with its quotes, gives way to a number.
         shapes = [
             line.replace("%", "%%")
@@ -180,8 +180,8 @@ QUESTIONS = {
 _ASK = """
 import sys, time, json, resource
 from pathlib import Path
-import plumbline.history, plumbline.reference.tables
-from plumbline.history import History
+import plumbline.history.history, plumbline.reference.tables
+from plumbline.history.history import History
 from plumbline.history.series import Selection, moment
 began, cpu = time.perf_counter(), time.process_time()
 with History(Path(sys.argv[1])) as history:
@@ -364,7 +364,7 @@ def render(figures: dict) -> str:
     beside = [
         ("ReFrame: run one test", alone),
         ("ReFrame: run one test with `--performance-report` over the year", year),
-        ("Plumbline: build the index of the year from nothing, once", figures["small_rebuild"]),
+        ("Plumbline: build the index of the year from scratch, once", figures["small_rebuild"]),
         ("Plumbline: all series of the year", figures["small"]),
     ]
     return "\n".join(
@@ -373,30 +373,33 @@ def render(figures: dict) -> str:
             "",
             "Rendered by `make bench ARGS=--write` from `history-speed.json`; do not edit.",
             "",
+            "Time and memory of queries of a large history, such as `plumbline history list "
+            "--since 30d`, and of building its index.",
+            "",
             f"Measured on {figures['date']}: {machine['cpus']} CPUs, "
             f"{machine['memory'] / 2**30:.0f} GiB, Linux {machine['kernel']}, Python "
             f"{versions['python']}, DuckDB {versions['duckdb']}, ReFrame {versions['reframe']}; "
-            f"load average {figures['load']} when it began to ask, nice {figures['nice']}.",
+            f"load average {figures['load']} before the first query, nice {figures['nice']}.",
             "",
             f"{figures['cases']:,} stored test cases in {figures['sessions']:,} sessions of "
             f"{SYSTEMS} systems over {NIGHTS} nights, {figures['bytes'] / 1e9:.1f} GB of lines, "
-            f"{figures['index_bytes'] / 1e6:.0f} MB of index. Each question in a process of its "
-            "own, opening the index included. Seconds of the cores are those that the process "
-            "computed, whatever else the machine did; memory is its peak.",
+            f"{figures['index_bytes'] / 1e6:.0f} MB of index. Each query is a process of its "
+            "own, which also opens the index. CPU seconds are those of the process, independent of "
+            "other load; memory is its peak.",
             "",
-            "| what | seconds | of the cores | MiB | aim |",
+            "| query | seconds | CPU seconds | MiB | aim |",
             "| --- | --- | --- | --- | --- |",
             *(
                 f"| {what} | {f['seconds']} | {f['cpu']} | {f['MiB']} | {aim} |"
                 for what, f, aim in rows
             ),
             "",
-            f"A year of {figures['reframe_cases']:,} test cases, ReFrame's own store beside the "
-            "history. ReFrame reports only with a run, so that a run of one test without the "
-            "report stands beside it. Its store, written by its own storage backend, holds as many "
+            f"A year of {figures['reframe_cases']:,} test cases, in ReFrame's own store and in the "
+            "history. ReFrame reports only with a run, so the table also has a run of one test "
+            "without the report. Its store was written by its own storage backend, with as many "
             "figures for each case.",
             "",
-            "| what | seconds | of the cores | MiB |",
+            "| query | seconds | CPU seconds | MiB |",
             "| --- | --- | --- | --- |",
             *(f"| {what} | {f['seconds']} | {f['cpu']} | {f['MiB']} |" for what, f in beside),
             "",

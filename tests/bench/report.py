@@ -141,21 +141,24 @@ def render(figures: dict) -> str:
             "",
             "Rendered by `make bench ARGS=--write` from `report-speed.json`; do not edit.",
             "",
+            "Time, memory and disk space of `plumbline report --out DIR`, for histories of several "
+            "sizes.",
+            "",
             f"Measured on {figures['date']}: {machine['cpus']} CPUs, "
             f"{machine['memory'] / 2**30:.0f} GiB, Linux {machine['kernel']}, Python "
             f"{figures['python']}; nice {figures['nice']}. {SYSTEMS} systems with a session each a "
             f"night, checks over {SIZES} message sizes, a step of 6 % in every fifth check. The "
-            "index of the history was there. Seconds of the cores are those that all processes "
-            "computed, whatever else the machine did; memory is the most that all of them held at "
-            "one time; load is the average of the last minute, the report's own included. The aim: "
+            "index of the history existed. CPU seconds are those of all processes, independent of "
+            "other load; memory is the peak of all processes together; load is the average of the "
+            "last minute, including the report itself. The aim: "
             "1,000 series x 365 nights, and 50,000 x 12, each in ≤ 60 s on 2 cores, ≤ 1 GiB.",
             "",
-            "| series x nights | seconds | of the cores | µs of the cores a value | MiB | pages "
+            "| series x nights | seconds | CPU seconds | CPU µs per value | MiB | pages "
             "| MB written | load |",
             "| --- | --- | --- | --- | --- | --- | --- | --- |",
             *rows,
             "",
-            f"Of the largest: {parts}.",
+            f"Disk space of the largest: {parts}.",
             "",
         ]
     )

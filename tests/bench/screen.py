@@ -1,4 +1,4 @@
-"""How often screening names a healthy unit, and how soon a slow one, on simulated fleets.
+"""How often screening flags a healthy unit, and how soon a slow one, on simulated fleets.
 
 ``python -m bench.screen`` in ``tests/`` prints the page; ``--write`` keeps it as
 ``docs/screening-power.md``. The seeds are not those that the thresholds were tried on.
@@ -21,16 +21,16 @@ from scipy import stats
 PAGE = paths.ROOT / "docs" / "screening-power.md"
 #: First seed; those below were for trying.
 SEED = 1_310_000
-#: False names that are aimed at, of a unit and night.
+#: The aim for false alarms, of a unit and night.
 AIM = 2e-5
 NOISE = 0.02
-#: Loss and the night by which it is named; 1 is the first slow one.
+#: Loss and the night by which it is flagged; 1 is the first slow one.
 COLUMNS = ((0.05, 1), (0.05, 3), (0.05, 7), (0.08, 1), (0.08, 3))
 
 
 @dataclass
 class Tally:
-    """What a rule named, over all fleets; ``judged``: nodes and nights."""
+    """What a rule flagged, over all fleets; ``judged``: nodes and nights."""
 
     false: int = 0
     judged: int = 0
@@ -38,7 +38,7 @@ class Tally:
     delays: dict[float, list[float]] = field(default_factory=lambda: {0.05: [], 0.08: []})
 
     def add(self, fleet: Fleet, names: Iterable[tuple[tuple[str, ...], int]], judged: int) -> None:
-        """Counts a fleet's names: a unit and the night."""
+        """Counts a fleet's flags: a unit and the night."""
         first = dict.fromkeys(fleet.slow, np.inf)
         for name, night in names:
             since, _ = fleet.slow.get(name, (np.inf, 0))
@@ -56,7 +56,7 @@ class Tally:
 
 
 def node_nights(fleet: Fleet) -> int:
-    """What false names are counted against."""
+    """The number to which false alarms are related."""
     return fleet.nodes * fleet.nights
 
 
@@ -70,7 +70,7 @@ def slow_ones(fleet: Fleet, units: list[tuple[str, ...]], each: int) -> None:
 
 
 def named(group: Group, fleet: Fleet, switches: bool = False):
-    """Units that screening names, with the night; a link has the kind before its switches, as in
+    """Units that screening flags, with the night; a link has the kind before its switches, as in
     a Fleet."""
     found = screen([group], fleet.switch_of() if switches else None)
     for one in found.named:
@@ -78,7 +78,7 @@ def named(group: Group, fleet: Fleet, switches: bool = False):
 
 
 def by_rule(group: Group, fleet: Fleet, slow: Callable, running: int = 1):
-    """What a simple rule names: nodes whose value is slow in so many nights running."""
+    """What a simple rule flags: nodes whose value is slow in so many nights running."""
     counts: dict[str, int] = {}
     for night in range(fleet.nights):
         values = np.array([np.mean(group.values[f"{night}", (name,)]) for name in fleet.names])
@@ -99,16 +99,16 @@ RULES = {
 
 
 def best_possible(rows: int, loss: float, nights: int) -> float:
-    """Power of the best test there is, of known noise, weather, level and loss, at the aimed-at
-    rate of false names: a mean below a limit. The noise of a slow unit is less by its loss."""
+    """Power of the best possible test, of known noise, common mode, level and loss, at the
+    aimed-at rate of false alarms: a mean below a limit. A slow unit's noise is less by its loss."""
     error = NOISE / np.sqrt(rows * nights)
     limit = 1 - stats.norm.isf(AIM) * error
     return float(stats.norm.cdf((limit - (1 - loss)) / ((1 - loss) * error)))
 
 
 def again(fleet: Fleet, group: Group, tally: Tally, switches: bool = False) -> None:
-    """The second stage: suspects, and those first named, are measured three times more in their
-    night."""
+    """The second stage: suspects, and those flagged for the first time, are measured three times
+    more in their night."""
     known = fleet.switch_of() if switches else None
     suspects = screen([group], known, all_suspects=True).suspects
     of_units = [one for one in suspects if one[0] in ("node", "gpu", "pair")]
@@ -184,43 +184,47 @@ def page(nodes: dict, gpus: dict, links: dict, fleets: list[int]) -> str:
 
     stages = nodes["one value, suspects three times more"]
     return "\n".join([
-        "# Screening: false names and power",
+        "# Screening: false alarms and power",
         "",
         "Rendered by `make detection`; do not edit.",
         "",
+        "How often `plumbline screen` flags a healthy node, and how soon it finds a slow one. For",
+        "example, the first table has a row for one value a night, and one in which suspects are",
+        "measured again in the same night.",
+        "",
         f"Simulated: 500 nodes, 40 nights, gaussian noise of {NOISE:.0%} in each measurement, and",
-        "a weather of 2 % that moves all nodes of a night. Four units of each fleet become slow by",
-        "5 % and four by 8 %, for good, on a random night; night 1 is the first slow one. A name",
-        "counts as false if the unit is never slow, or not yet. All judgements are of what was",
-        f"known on the night. {fleets[0]} fleets of nodes, {fleets[1]} of GPUs, {fleets[2]} of "
-        "pairs, on seeds that",
-        "nothing was tuned on.",
+        "common-mode variation of 2 %, which moves all nodes of a night. Four units of each fleet",
+        "become slow by 5 % and four by 8 %, permanently, on a random night; night 1 is the first",
+        "slow one. A flag counts as false if the unit is never slow, or not yet. Each judgement",
+        f"uses what was known on the night. {fleets[0]} fleets of nodes, {fleets[1]} of GPUs and",
+        f"{fleets[2]} of pairs, on seeds that nothing was tuned on.",
         "",
         "## Nodes",
         "",
         *table([best(1), best(3), best(4), *measured(nodes)]),
-        "*Best possible* is the most powerful test (Neyman and Pearson) that knows noise, weather,",
-        "the node's own level and its loss, and spends its whole rate on that one night. From one",
-        "value of 2 % noise a night **nothing can meet the aims**: a loss of 8 % lies 4 standard",
-        "deviations out, and one in 50,000 healthy values lies 4.1 out. Screening with one value",
-        "stays below it: it has to estimate what the best knows, keeps to a third of the rate, and",
-        "shares that between losses of one night, of three, and of many.",
+        "*Best possible* is the most powerful test (Neyman and Pearson) that knows the noise, the",
+        "common-mode variation, the node's own level and its loss, and uses the whole allowed rate",
+        "of false alarms on that one night. From one value of 2 % noise a night **nothing can meet",
+        "the aims**: a loss of 8 % is 4 standard deviations, and one in 50,000 healthy values is",
+        "4.1 off. Screening with one value is below the best possible. It has to estimate what",
+        "that test knows, uses a third of the rate, and divides it between losses of one night, of",
+        "three, and of many.",
         "",
-        "Measuring again in the same night does meet them: those suspected or first named, on",
+        "Measuring again in the same night meets the aims: the suspects and the newly flagged, on",
         f"average {stages.repeats / fleets[0]:.0f} of 500 nodes, three times more.",
         "",
         "## One slow GPU of four in a node",
         "",
         *table(measured(gpus)),
         f"2,000 GPUs; {gpus['one value, suspects three times more'].repeats / fleets[1]:.0f} "
-        "suspects a night, of nodes and GPUs, are measured again. The rate is of a node: one GPU",
-        "has an eighth of it, since it shares with the node and the other three.",
+        "suspects a night, of nodes and GPUs, are measured again. The rate is that of a node: one",
+        "GPU has an eighth of it, since it shares it with the node and the other three.",
         "",
         "## One bad link between two of 25 switches",
         "",
         *table(measured(links)),
-        "False names of any kind count, of nodes, links, switches and pairs. Nothing is measured",
-        "again: a link carries some fifteen pairs a night, a node eighteen.",
+        "False alarms of every kind count: nodes, links, switches and pairs. Nothing is measured",
+        "again: a link carries about fifteen pairs a night, a node eighteen.",
         "",
     ])  # fmt: skip
 

@@ -11,16 +11,16 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from plumbline.analysis.stats import MAD_TO_STD
-from plumbline.check import record
+from plumbline.check.record import Record
 from plumbline.check.states import WARNINGS
 from plumbline.core import paths
 from plumbline.core.text import counted
-from plumbline.history import History
+from plumbline.history.history import History
 from plumbline.history.series import Selection
 from plumbline.parse import Figure
 from plumbline.reference import lookup
-from plumbline.reference.lookup import Case
-from plumbline.reference.tables import SITE, Row, key_of
+from plumbline.reference.row import Case, Row
+from plumbline.reference.tables import SITE, key_of
 from plumbline.reference.tolerance import Baseline, Tolerance
 
 #: Sessions beyond so many robust spreads are drawn in to there, from so many sessions on.
@@ -30,7 +30,7 @@ _FAR, _FAR_FROM = 5, 10
 _MOST = 100
 
 
-def records_of(system: str, history: History, last: int) -> list[dict]:
+def records_of(system: str, history: History, last: int) -> list[Record]:
     """The records of a system that a baseline may come from, oldest session first: of each test
     case, the newest sessions that passed with its newest build.
 
@@ -85,7 +85,7 @@ class Proposal:
 
 
 def propose(
-    system: str, records: Iterable[dict], rules: Baseline, last: int
+    system: str, records: Iterable[Record], rules: Baseline, last: int
 ) -> tuple[list[Proposal], dict[str, list[str]]]:
     """Baseline rows, median and spread over the sessions; and what was left out: reason -> cases or
     figures.
@@ -97,14 +97,14 @@ def propose(
 
     :arg last: how many sessions of a case count, the newest.
     """
-    cases: dict[str, list[dict]] = defaultdict(list)
+    cases: dict[str, list[Record]] = defaultdict(list)
     unfit: dict[tuple[str, str], set[str]] = defaultdict(set)
     for fields in records:
-        if fields["foms"] and fields["result"] == "pass":
+        if fields.foms and fields.result == "pass":
             if reason := _unfit(fields):
-                unfit[reason, _name(fields)].add(fields["session"])
+                unfit[reason, _name(fields)].add(fields.session)
             else:
-                cases[fields["case"]].append(fields)
+                cases[fields.case].append(fields)
     found: dict[tuple, Proposal] = {}
     left_out: dict[str, list[str]] = defaultdict(list)
     for (reason, name), sessions in unfit.items():
@@ -112,10 +112,10 @@ def propose(
     for runs in cases.values():
         newest = runs[-1]
         same = [run for run in runs if _alike(run, newest)]
-        sessions = [*dict.fromkeys(run["session"] for run in same)][-last:]
-        same = [run for run in same if run["session"] in sessions]
+        sessions = [*dict.fromkeys(run.session for run in same)][-last:]
+        same = [run for run in same if run.session in sessions]
         name = _name(newest)
-        if not newest["tasks"]:
+        if not newest.tasks:
             left_out["its records do not tell where its tasks ran"].append(name)
             continue
         if len(sessions) < rules.sessions:
@@ -128,7 +128,7 @@ def propose(
         measured = Counter(
             figure
             for session in sessions
-            for figure in {f for run in same if run["session"] == session for f in _figures(run)}
+            for figure in {f for run in same if run.session == session for f in _figures(run)}
         )
         missing = [f.variable for f, count in measured.items() if count < len(sessions)]
         left_out["not measured in every session"] += [f"{name}: {f}" for f in missing]
@@ -143,30 +143,30 @@ def propose(
     return list(found.values()), {reason: names for reason, names in left_out.items() if names}
 
 
-def _unfit(fields: dict) -> str:
+def _unfit(fields: Record) -> str:
     """Why a record that passed may not be part of a baseline; empty where it may.
 
     Of the warning states, two are no reason: an unstable sample does not move the median, and a
     suspicious value may be that of a machine better than its reference, which a baseline mends.
     """
-    if record.busy(fields):
+    if fields.busy:
         return "measured while other processes ran on the same cores"
-    if any(notice["state"] == WARNINGS for notice in fields["warnings"]):
+    if any(notice.state == WARNINGS for notice in fields.warnings):
         return "measured with warnings on standard error"
     return ""
 
 
-def _figures(run: dict) -> list[Figure]:
-    return [Figure(fom["metric"], fom["size"], fom["at"]) for fom in run["foms"]]
+def _figures(run: Record) -> list[Figure]:
+    return [fom.figure for fom in run.foms]
 
 
-def _name(fields: dict) -> str:
-    return f"{fields['check']} @{fields['partition']}+{fields['environment']}"
+def _name(fields: Record) -> str:
+    return f"{fields.check} @{fields.partition}+{fields.environment}"
 
 
-def _alike(run: dict, newest: dict) -> bool:
-    same_host = newest["system"] != "local" or run["nodes"] == newest["nodes"]
-    return same_host and all(run[name] == newest[name] for name in _SAME)
+def _alike(run: Record, newest: Record) -> bool:
+    same_host = newest.system != "local" or run.nodes == newest.nodes
+    return same_host and all(getattr(run, name) == getattr(newest, name) for name in _SAME)
 
 
 def spread_of(values: list[float]) -> tuple[float, float]:
@@ -205,28 +205,28 @@ def _more(sessions: int, least: float, spread: float, rule: Tolerance, rules: Ba
 
 
 def _proposals_of(
-    system: str, newest: dict, runs: list[dict], sessions: list[str], rules: Baseline
+    system: str, newest: Record, runs: list[Record], sessions: list[str], rules: Baseline
 ) -> Iterator[tuple[Proposal, str]]:
     """The rows of a test case, each with the reason why it is left out, or none."""
     tables = lookup.loaded(paths.reference())
     values: dict[tuple, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for run in runs:
-        for fom in run["foms"]:
-            figure = fom["metric"], fom["size"], fom["at"], fom["placement"], fom["unit"]
-            values[figure][run["session"]] += fom["samples"]
-    per_node = Counter(task["host"] for task in newest["tasks"])
-    conditions = {**newest["conditions"]}
+        for fom in run.foms:
+            figure = fom.metric, fom.size, fom.at, fom.placement, fom.unit
+            values[figure][run.session] += fom.samples
+    per_node = Counter(task.host for task in newest.tasks)
+    conditions = {**newest.conditions}
     if system == "local":
-        conditions["host"] = newest["nodes"][0]
+        conditions["host"] = newest.nodes[0]
     for (metric, size, at, placement, unit), by_session in values.items():
         if len(by_session) < len(sessions):
             continue
         here = {**conditions, **({"at": at} if at else {})}
         case = Case(
             system,
-            newest["partition"],
-            newest["environment"],
-            newest["benchmark"],
+            newest.partition,
+            newest.environment,
+            newest.benchmark,
             placement,
             len(per_node),
             max(per_node.values()),
@@ -238,7 +238,7 @@ def _proposals_of(
 
 
 def _row(
-    newest: dict,
+    newest: Record,
     case: Case,
     figure: tuple[str, int | None, str, str],
     by_session: dict[str, list[float]],
@@ -260,9 +260,9 @@ def _row(
         if factor > 1 and spread:
             note = f"spread of {count} sessions {spread:.3g}, widened by {factor:.3g} for so few"
         spread *= factor
-    what = [case.environment, newest["check"].split()[0], metric, size, at or None]
+    what = [case.environment, newest.check.split()[0], metric, size, at or None]
     told = [str(part) for part in [case.system, case.partition, *what] if part is not None]
-    told += [case.placement, *newest["conditions"].values()]
+    told += [case.placement, *newest.conditions.values()]
     row = Row(
         id="-".join(told),
         source=SITE,
@@ -283,7 +283,7 @@ def _row(
         kind="measured",
         note=note,
         sessions=" ".join(by_session),
-        date=newest["time"][:10],
+        date=newest.time[:10],
     )
     return row, more
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import io
 import math
 from collections import Counter
 from pathlib import Path
 
 from plumbline.analysis.baseline import Proposal
+from plumbline.core import formats
 from plumbline.core.errors import Fault
 from plumbline.reference.lookup import Bounds, References, told
-from plumbline.reference.tables import Row, Tables, key_of, read_rows
+from plumbline.reference.row import Row
+from plumbline.reference.tables import Tables, key_of, read_rows
 
 #: Kinds of a change, in the order that they are told in; somebody must accept the first two.
 LOOSENED, GONE = TO_ACCEPT = ("loosened", "gone")
@@ -27,7 +27,7 @@ _SAME_BOUND = 1e-9
 
 
 @dataclasses.dataclass(frozen=True)
-class Change:
+class BaselineChange:
     """What becomes of one reference.
 
     :ivar kind: ``loosened``, ``gone``, ``tightened``, ``new``; ``moved``, where only what bounds
@@ -91,7 +91,7 @@ def _told(bounds: Bounds | None) -> str:
     return f"[{told(bounds.lower)}, {told(bounds.upper)}]" if bounds else "none"
 
 
-def changes(proposals: list[Proposal], references: References, path: Path) -> list[Change]:
+def changes(proposals: list[Proposal], references: References, path: Path) -> list[BaselineChange]:
     """What each proposed row changes, and which rows of the site's table there are no more.
 
     A row is held against the bounds that are in force for its test case, be they the site's own or
@@ -114,7 +114,9 @@ def changes(proposals: list[Proposal], references: References, path: Path) -> li
     for row in mine:
         if row.sessions and row.id not in taken:
             fom = references.fom(row.benchmark, row.metric)
-            found.append(Change(GONE, fom.unit, row, row, None, references.bounds_of(row), None))
+            found.append(
+                BaselineChange(GONE, fom.unit, row, row, None, references.bounds_of(row), None)
+            )
     return sorted(found, key=lambda change: (_ORDER.index(change.kind), change.row.id))
 
 
@@ -129,15 +131,15 @@ def _key(row: Row, tables: Tables) -> tuple:
     return key_of(row.model_copy(update={"conditions": kept}))
 
 
-def _change(proposal: Proposal, same: Row | None, references: References) -> Change:
+def _change(proposal: Proposal, same: Row | None, references: References) -> BaselineChange:
     new = proposal.row
     fom = references.fom(new.benchmark, new.metric)
     before = references.bounds(proposal.case, new.metric, new.message_size)
     after = _bounds_of(new, references)
     old = references.tables.rows[before.decides] if before else same
 
-    def change(kind: str) -> Change:
-        return Change(kind, fom.unit, old, same, new, before, after, proposal.more)
+    def change(kind: str) -> BaselineChange:
+        return BaselineChange(kind, fom.unit, old, same, new, before, after, proposal.more)
 
     if same and (same.value, same.spread, same.unit) == (new.value, new.spread, new.unit):
         return change(SAME)
@@ -166,7 +168,7 @@ def _gain(before: Bounds, after: Bounds | None) -> float:
     return (before.upper - after.upper) / before.value
 
 
-def text(found: list[Change]) -> list[list[str]]:
+def text(found: list[BaselineChange]) -> list[list[str]]:
     """The changes as lines of a table, of each kind some; unchanged rows are not among them."""
     lines = []
     for kind in _ORDER[:-1]:
@@ -177,20 +179,20 @@ def text(found: list[Change]) -> list[list[str]]:
     return lines
 
 
-def counts(found: list[Change]) -> str:
+def counts(found: list[BaselineChange]) -> str:
     """How many there are of each kind, in words."""
     kinds = Counter(change.kind for change in found)
     return ", ".join(f"{kinds[kind]} {kind}" for kind in _ORDER if kinds[kind]) or "none"
 
 
-def asserted(found: list[Change]) -> int:
+def asserted(found: list[BaselineChange]) -> int:
     """How many of the new rows bound anything; the others are of figures kept as data, or of such
     noise that no measurement could fail."""
     bounds = [change.after for change in found if change.new and change.after]
     return sum(math.isfinite(b.lower) or math.isfinite(b.upper) for b in bounds)
 
 
-def wanting(found: list[Change]) -> str:
+def wanting(found: list[BaselineChange]) -> str:
     """Which bounds more sessions would tighten, in words; empty if none."""
     more = [change.more for change in found if change.more and change.new]
     if not more:
@@ -201,7 +203,9 @@ def wanting(found: list[Change]) -> str:
     )
 
 
-def to_csv(found: list[Change], references: References, path: Path, by: str, on: str) -> str:
+def to_csv(
+    found: list[BaselineChange], references: References, path: Path, by: str, on: str
+) -> str:
     """The site's table after the changes: who took a row, and when, stands in it.
 
     Rows that do not change, and those written by hand, stay as they are printed.
@@ -221,11 +225,8 @@ def to_csv(found: list[Change], references: References, path: Path, by: str, on:
             rows.setdefault(row.id, tables.printed[row.id])
     used = {column for cells in rows.values() for column, cell in cells.items() if cell}
     columns = [name for name in Row.model_fields if name in used or not name.endswith("_used")]
-    file = io.StringIO()
-    writer = csv.DictWriter(file, columns, restval="", extrasaction="ignore", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows[name] for name in sorted(rows))
-    return file.getvalue()
+    # Printed as they are, to be read back.
+    return formats.as_csv(columns, (rows[name] for name in sorted(rows)), str)
 
 
 def _cells(row: Row, by: str, on: str) -> dict[str, str]:

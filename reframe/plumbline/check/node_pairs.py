@@ -22,7 +22,9 @@ from plumbline.check.parameters import references
 from plumbline.check.samples import Run
 from plumbline.check.verdict import MOST_TOLD
 from plumbline.parse import Figure
-from plumbline.placement import binding, placement
+from plumbline.placement import binding
+from plumbline.placement.placement import Layout
+from plumbline.placement.topology import PlacementError, Topology
 
 #: ReFrame's scheduler -> shell words that print the nodes of a job, one a line: sbatch(1), "OUTPUT
 #: ENVIRONMENT VARIABLES"; qsub(1B) of PBS Professional, "PBS_NODEFILE"; IBM Spectrum LSF
@@ -74,9 +76,9 @@ class NodePairs(Benchmark):
 
     # -- the job ----------------------------------------------------------------------------
 
-    def lay_out(self, partition, topology: placement.Topology) -> tuple[placement.Layout, ...]:
+    def lay_out(self, partition, topology: Topology) -> tuple[Layout, ...]:
         if self.nodes < 2:
-            raise placement.PlacementError(
+            raise PlacementError(
                 f"placement {self.placement!r}: a job of {self.nodes} has no pair of nodes: say "
                 f"-S {type(self).__name__}.nodes=2, or more",
                 code="placement.too-few-nodes",
@@ -139,7 +141,7 @@ class NodePairs(Benchmark):
         count = self.num_warmups + self.num_samples
         return samples.pair_runs(self.rounds, self.nodes_listed, self.layout, count)
 
-    def read_ends(self) -> dict[str, samples.End]:
+    def read_ends(self) -> dict[str, samples.RunEnd]:
         """How each run ended.
 
         :raises Invalid: naming the pairs that failed, and a node that all of them have.
@@ -169,14 +171,14 @@ class NodePairs(Benchmark):
             )
         return ended
 
-    def read_run(self, run: Run, ended: dict[str, samples.End]) -> dict[Figure, float]:
+    def read_run(self, run: Run, ended: dict[str, samples.RunEnd]) -> dict[Figure, float]:
         """The figures of one run, at the two nodes that its tasks say they ran on."""
         figures = super().read_run(run, ended)
         told = run.name.partition("-")[2].split(":")
-        binding.prove_nodes(told, self.tasks_seen, self.nodes_listed)
-        for task in self.tasks_seen:
+        binding.prove_nodes(told, self.result.tasks, self.nodes_listed)
+        for task in self.result.tasks:
             self.task_of_host.setdefault(task.host, task)
-        at = ":".join(sorted(task.host for task in self.tasks_seen))
+        at = ":".join(sorted(task.host for task in self.result.tasks))
         return {figure._replace(at=at): value for figure, value in figures.items()}
 
     def read_samples(self) -> dict[Figure, list[float]]:
@@ -189,7 +191,7 @@ class NodePairs(Benchmark):
                 code="output.node-count",
             )
         # Where tasks ran, not those of the last pair alone.
-        self.tasks_seen = [*self.task_of_host.values()]
+        self.result.tasks = [*self.task_of_host.values()]
         self.headline = [self.worst(figures, metric).variable for metric in self.metrics]
         return figures
 

@@ -22,17 +22,20 @@ from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
+    BaseModel,
     ConfigDict,
     Field,
     TypeAdapter,
     ValidationError,
+    with_config,
 )
 from pydantic_core import ErrorDetails
 from typing_extensions import NotRequired, TypedDict
 
 from plumbline.core import files, paths
-from plumbline.core.errors import Fault
+from plumbline.core.errors import Fault, with_code
 from plumbline.core.text import counted, printable
+from plumbline.parse import Figure
 from plumbline.reference import tables
 
 SCHEMA = 4
@@ -77,21 +80,34 @@ _STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, cache_str
 _OPEN = _STRICT | ConfigDict(extra="allow")
 
 
-class Summary(TypedDict):
+class _Model(BaseModel):
+    model_config = _STRICT
+
+
+class Summary(_Model):
     """A figure's distribution over its samples; ``std`` is 0 of a single one."""
 
-    __pydantic_config__ = _STRICT
     min: float
     median: float
     mean: float
     max: float
     std: float
 
+    @classmethod
+    def of(cls, samples: list[float]) -> Summary:
+        """The distribution of samples, of which there must be one."""
+        return cls(
+            min=min(samples),
+            median=statistics.median(samples),
+            mean=statistics.fmean(samples),
+            max=max(samples),
+            std=statistics.stdev(samples) if len(samples) > 1 else 0.0,
+        )
 
-class Fom(TypedDict):
+
+class FigureRecord(_Model):
     """A figure of merit: what was measured, and what it was compared with."""
 
-    __pydantic_config__ = _STRICT
     metric: Name
     size: Annotated[Annotated[int, Field(ge=0, lt=2**63)] | None, _about("bytes")]
     at: Annotated[Name, _about("which of several in one case: gpu0-gpu1; or empty")]
@@ -113,38 +129,37 @@ class Fom(TypedDict):
     ceiling: float | None
     headline: bool
 
+    @property
+    def figure(self) -> Figure:
+        """What it is that was measured."""
+        return Figure(self.metric, self.size, self.at)
 
-class Task(TypedDict):
+
+class TaskRecord(_Model):
     """Where a task really ran."""
 
-    __pydantic_config__ = _OPEN
+    model_config = _OPEN
     rank: Count
     host: Name
     cpus: Text
     given: Annotated[Text, _about("GPUs as the launcher named them, empty if it did not")]
     gpus: Annotated[Text, _about("GPUs as the program saw them named")]
-    local: NotRequired[
-        Annotated[
-            int,
-            Field(ge=-1),
-            _about("rank among the tasks of its node, as the program gets it; -1 where unknown"),
-        ]
-    ]
-    devices: NotRequired[
-        Annotated[
-            Text,
-            _about(
-                "PCI bus ids of the GPUs that the program saw, in its order; empty where the node "
-                "does not show them"
-            ),
-        ]
-    ]
+    local: Annotated[
+        Annotated[int, Field(ge=-1)] | None,
+        _about("rank among the tasks of its node, as the program gets it; -1 where unknown"),
+    ] = None
+    devices: Annotated[
+        Text | None,
+        _about(
+            "PCI bus ids of the GPUs that the program saw, in its order; empty where the node "
+            "does not show them"
+        ),
+    ] = None
 
 
-class Notice(TypedDict):
+class NoticeRecord(_Model):
     """What should be looked at, whatever the result; strict rules fail on it."""
 
-    __pydantic_config__ = _STRICT
     state: Literal["suspicious", "unstable", "warnings"]
     code: Annotated[Code, _about("stable id")]
     figure: Annotated[Name, _about("name of the figure that it is about; or empty")]
@@ -152,20 +167,20 @@ class Notice(TypedDict):
     source: Annotated[Text, _about("id of the reference, or where the pattern comes from")]
 
 
-class Seconds(TypedDict):
+class Seconds(_Model):
     """How long it took. ``total``: from set-up to verdict, without waiting for a turn or in a
     queue; ``samples``: of the program, warm-ups first."""
 
-    __pydantic_config__ = _OPEN
-    total: NotRequired[float | None]
-    samples: NotRequired[list[float]]
+    model_config = _OPEN
+    total: float | None = None
+    samples: list[float] = []
 
 
-class Record(TypedDict):
+class Record(_Model):
     """One finished test case."""
 
-    __pydantic_config__ = _STRICT
-    schema: Literal[4]
+    # pydantic's models have a `schema` of their own.
+    schema_version: Annotated[Literal[4], Field(alias="schema")]
     session: Annotated[Name, Field(min_length=1)]
     time: Annotated[Moment, _about("end of the case, UTC")]
     system: Name
@@ -176,12 +191,12 @@ class Record(TypedDict):
     attempt: Annotated[Count, _about("0 for the first run, then retries")]
     benchmark: Name | None
     program: Name | None
-    version: NotRequired[Annotated[Text | None, _about("as the program prints it")]]
+    version: Annotated[Text | None, _about("as the program prints it")] = None
     placement: Name | None
     conditions: Words
     tags: list[Name]
     nodes: list[Name]
-    jobid: NotRequired[Name | None]
+    jobid: Name | None = None
     samples: Annotated[Count, Field(ge=1)] | None
     warmups: Count | None
     build: Words
@@ -190,31 +205,44 @@ class Record(TypedDict):
         dict[Name, Words],
         _about("facts of each node: kernel, firmware, driver, governor, memory ..."),
     ]
-    tasks: list[Task]
-    topology: NotRequired[
-        Annotated[
-            Literal["confirmed", "unconfirmed"],
-            _about(
-                "whether every node showed that its packages, cores, NUMA domains and GPUs are "
-                "those of the system file; a difference is invalid"
-            ),
-        ]
-    ]
+    tasks: list[TaskRecord]
+    topology: Annotated[
+        Literal["confirmed", "unconfirmed"] | None,
+        _about(
+            "whether every node showed that its packages, cores, NUMA domains and GPUs are "
+            "those of the system file; a difference is invalid"
+        ),
+    ] = None
     result: Literal["pass", "fail", "waived", "invalid", "error", "skip", "aborted", "unfinished"]
     phase: Annotated[Name | None, _about("ReFrame's phase in which it ended early")]
     reason: Text | None
-    code: NotRequired[Annotated[Name | None, _about("stable id of the reason, where it has one")]]
+    code: Annotated[Name | None, _about("stable id of the reason, where it has one")] = None
     waiver: Annotated[Name | None, _about("id of the one that covers it, or the first of them")]
-    warnings: list[Notice]
-    output: NotRequired[Annotated[Text | None, _about("folder of its files, within the session's")]]
+    warnings: list[NoticeRecord]
+    output: Annotated[Text | None, _about("folder of its files, within the session's")] = None
     seconds: Seconds
-    foms: list[Fom]
+    foms: list[FigureRecord]
+
+    @property
+    def name(self) -> str:
+        """The test case as ReFrame lists it, without the hash."""
+        return case_name(self.check, self.system, self.partition, self.environment)
+
+    @property
+    def why(self) -> str:
+        """Why the test case did not pass, with the code of the reason; empty where it passed."""
+        return with_code(self.reason or "", self.code)
+
+    @property
+    def busy(self) -> bool:
+        """Whether other processes ran on its cores, so that nothing of it was compared."""
+        return self.conditions.get("busy") == "yes"
 
 
+@with_config(_STRICT)
 class Planned(TypedDict):
     """A test case that a session meant to run; ``hours``: of the time limit."""
 
-    __pydantic_config__ = _STRICT
     check: Name
     system: Name
     partition: Name
@@ -224,10 +252,10 @@ class Planned(TypedDict):
     hours: float
 
 
+@with_config(_STRICT)
 class Plan(TypedDict):
     """What a session meant to run."""
 
-    __pydantic_config__ = _STRICT
     schema: Annotated[int, Field(ge=1, le=SCHEMA)]
     session: Annotated[Name, Field(min_length=1)]
     extras: Words
@@ -236,19 +264,13 @@ class Plan(TypedDict):
     cases: dict[Name, Planned]
 
 
-class End(TypedDict):
+@with_config(_STRICT)
+class SessionEnd(TypedDict):
     """What the records do not tell of a session that has ended."""
-
-    __pydantic_config__ = _STRICT
 
     code: Count
     notes: list[Text]
     faults: list[Text]
-
-
-@functools.cache
-def _records() -> TypeAdapter[Record]:
-    return TypeAdapter(Record)
 
 
 @functools.cache
@@ -257,19 +279,14 @@ def _plans() -> TypeAdapter[Plan]:
 
 
 @functools.cache
-def _ends() -> TypeAdapter[End]:
-    return TypeAdapter(End)
+def _ends() -> TypeAdapter[SessionEnd]:
+    return TypeAdapter(SessionEnd)
 
 
-def serializer() -> Callable[..., bytes]:
-    """What makes JSON of a record, or of a part of it, as pydantic's ``to_json``."""
-    return _records().serializer.to_json
-
-
-def schema() -> dict:
+def schema() -> dict[str, Any]:
     """The JSON Schema of a record."""
     dialect = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
-    return dialect | _records().json_schema()
+    return dialect | Record.model_json_schema()
 
 
 def _why(err: ValidationError) -> str:
@@ -306,7 +323,7 @@ def parse(line: bytes) -> Record:
     :raises Damaged: if it is none.
     """
     try:
-        return _records().validator.validate_json(line)
+        return Record.model_validate_json(line)
     except ValidationError as err:
         today = err
     try:
@@ -328,7 +345,7 @@ def checked(fields: object) -> Record:
     :raises Damaged: if it is none.
     """
     try:
-        return _records().validator.validate_python(fields)
+        return Record.model_validate(fields)
     except ValidationError as err:
         raise Damaged(_why(err)) from None
 
@@ -342,7 +359,7 @@ def plan(folder: Path) -> Plan:
     return _whole(folder / "plan.json", _plans())
 
 
-def end(folder: Path) -> End:
+def end(folder: Path) -> SessionEnd:
     """What a session's folder tells of its end.
 
     :raises OSError: if it cannot be read, or there was none yet.
@@ -397,7 +414,9 @@ def _with_several(fields: dict) -> dict:
     """Schema 1 as 2: several figures of a metric and size, GPUs."""
     tasks = [task | {"given": "", "gpus": ""} for task in fields["tasks"]]
     more = {"at": "", "placement": fields["placement"] or "", "reason": ""}
-    foms = [fom | more | {"summary": summary(fom["samples"])} for fom in fields["foms"]]
+    foms = [
+        fom | more | {"summary": Summary.of(fom["samples"]).model_dump()} for fom in fields["foms"]
+    ]
     return fields | {"schema": 2, "tasks": tasks, "foms": foms}
 
 
@@ -424,10 +443,18 @@ def _with_warnings(fields: dict) -> dict:
 # -- writing -------------------------------------------------------------------------------------
 
 
-def dumps(fields: dict) -> str:
-    """A record as one line; infinite bounds are open, that is ``null``. What no reader takes in a
-    text, NUL and bytes that are no UTF-8, is spelled out."""
-    return json.dumps(_storable(fields), allow_nan=False, separators=(",", ":"), default=str)
+def made(fields: dict[str, Any]) -> Record:
+    """A record of these fields. Infinite bounds are open, that is ``None``; what no reader takes in
+    a text, NUL and bytes that are no UTF-8, is spelled out.
+
+    :raises Damaged: if it would be none.
+    """
+    return checked(_storable(fields))
+
+
+def dumps(record: Record) -> str:
+    """A record as one line, without the fields that it was made without."""
+    return record.model_dump_json(by_alias=True, exclude_unset=True)
 
 
 def _storable(value: object) -> object:
@@ -461,34 +488,12 @@ def append(path: Path, line: str) -> None:
         raise RecordError(f"{path}: {err.strerror or err}") from None
 
 
-# -- what records tell ---------------------------------------------------------------------------
+# -- names ---------------------------------------------------------------------------------------
 
 
-def summary(samples: list[float]) -> dict[str, float]:
-    """A figure's distribution over its samples."""
-    return {
-        "min": min(samples),
-        "median": statistics.median(samples),
-        "mean": statistics.fmean(samples),
-        "max": max(samples),
-        "std": statistics.stdev(samples) if len(samples) > 1 else 0.0,
-    }
-
-
-def case_name(check: str, fields: dict) -> str:
+def case_name(check: str, system: str, partition: str, environment: str) -> str:
     """A test case as ReFrame lists it, without the hash."""
-    return f"{check} @{fields['system']}:{fields['partition']}+{fields['environment']}"
-
-
-def why(fields: dict) -> str:
-    """Why a test case did not pass, with the code of the reason; empty where it passed."""
-    code = fields.get("code")
-    return (fields["reason"] or "") + (f" [{code}]" if code else "")
-
-
-def busy(fields: dict) -> bool:
-    """Whether other processes ran on the case's cores, so that nothing of it was compared."""
-    return fields["conditions"].get("busy") == "yes"
+    return f"{check} @{system}:{partition}+{environment}"
 
 
 def sessions(results: Path) -> list[Path]:

@@ -1,10 +1,10 @@
-"""From a test case that ended in ReFrame to its record."""
+"""What a test case measured, and from a test case that ended in ReFrame to its record."""
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import time
+from dataclasses import dataclass, field
 
 import reframe.core.runtime as rt
 from reframe.core.exceptions import (
@@ -19,9 +19,80 @@ from reframe.core.exceptions import (
 
 from plumbline import parse
 from plumbline.check import outcomes, record
+from plumbline.check.states import Notice
 from plumbline.core import paths
 from plumbline.core.errors import Coded
+from plumbline.placement.binding import Seen
 from plumbline.reference import lookup, waivers
+from plumbline.reference.row import Case
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One figure of a test case.
+
+    :ivar samples: what each sample printed, in ``unit``, warm-ups left out.
+    :ivar case: the conditions that references know it by.
+    :ivar headline: whether the closing table shows it.
+    """
+
+    samples: list[float]
+    case: Case
+    unit: str
+    headline: bool
+
+
+@dataclass
+class CaseResult:
+    """What a test case ran with, what it measured, and how that was judged.
+
+    The check fills it, phase by phase, and nothing else does. Verdict and record read it, and
+    nothing of the check. One that ended early has what was known by then.
+
+    :ivar samples: complete runs that the verdict rests on, and ``warmups`` those before them.
+    :ivar shared: whether the cores had other processes too.
+    :ivar hosts: facts of each node.
+    :ivar tasks: where they ran in the last run.
+    :ivar confirmed: of each node, whether it showed that it is as the system file says.
+    :ivar seconds: that each run took, warm-ups first.
+    :ivar judgements: of each figure; ``None`` before the performance phase.
+    """
+
+    benchmark: str | None = None
+    program: str | None = None
+    version: str | None = None
+    placement: str | None = None
+    conditions: dict[str, str] = field(default_factory=dict)
+    samples: int | None = None
+    warmups: int | None = None
+    build: dict[str, str] = field(default_factory=dict)
+    shared: bool = False
+    hosts: dict[str, dict[str, str]] = field(default_factory=dict)
+    tasks: list[Seen] = field(default_factory=list)
+    confirmed: dict[str, bool] = field(default_factory=dict)
+    seconds: list[float] = field(default_factory=list)
+    notices: list[Notice] = field(default_factory=list)
+    figures: dict[parse.Figure, Measurement] = field(default_factory=dict)
+    judgements: dict[parse.Figure, lookup.Judgement] | None = None
+
+    @property
+    def nodes(self) -> list[str]:
+        """The nodes that tasks ran on; not every scheduler tells them to ReFrame."""
+        return list(dict.fromkeys(task.host for task in self.tasks))
+
+    @property
+    def topology(self) -> str | None:
+        """Whether every node that tasks ran on showed that it is as the system file says."""
+        if not self.tasks:
+            return None
+        confirmed = all(self.confirmed.get(node) for node in self.nodes)
+        return "confirmed" if confirmed else "unconfirmed"
+
+
+def of_check(check) -> CaseResult | None:
+    """What a check measured; ``None`` if it is not one of Plumbline's."""
+    found = getattr(check, "result", None)
+    return found if isinstance(found, CaseResult) else None
 
 
 class Waived(Coded, ExpectedFailureError):
@@ -59,53 +130,35 @@ def result_of(error: BaseException | None) -> str:
 
 def _nodes_of(check) -> list[str]:
     """Where its tasks ran; what the scheduler says is the login node's name under some."""
-    return getattr(check, "hosts_seen", []) or list((check.job and check.job.nodelist) or [])
+    seen = (of_check(check) or CaseResult()).nodes
+    return seen or list((check.job and check.job.nodelist) or [])
 
 
-def subject_of(testcase, figure: parse.Figure | None = None) -> waivers.Subject:
-    """A test case, or a figure of it, as waivers know it."""
+def subject_of(testcase) -> waivers.Subject:
+    """A test case as waivers know it."""
     check, partition, environ = testcase
-    case = waivers.Subject(
+    measured = of_check(check) or CaseResult()
+    return waivers.Subject(
         rt.runtime().system.name,
         partition.name,
         environ.name,
         check.display_name,
-        getattr(check, "placement", ""),
+        measured.placement or "",
         tuple(_nodes_of(check)),
     )
-    if figure is None:
-        return case
-    placement = check.case_of(figure).placement
-    return dataclasses.replace(case, placement=placement, **figure._asdict())
 
 
-def waived(check, figure: parse.Figure, judged: lookup.Judgement) -> lookup.Judgement:
-    """A judgement; waived where a waiver in force covers its failure."""
-    if judged.verdict != "fail":
-        return judged
-    known = waivers.loaded(paths.reference())
-    waiver = waivers.covering(known, subject_of(_case_of(check), figure), "fail")
-    return dataclasses.replace(judged, verdict="waived", waiver=waiver) if waiver else judged
-
-
-def expired_for(check, figure: parse.Figure, judged: lookup.Judgement) -> str:
-    """The expired waivers that would cover a failed figure, for its message."""
-    if judged.waiver:
-        return ""
-    known = waivers.loaded(paths.reference())
-    expired = waivers.expired(known, subject_of(_case_of(check), figure), "fail")
-    return "".join(f"; expired waiver {waiver}" for waiver in expired)
-
-
-def _case_of(check) -> tuple:
-    return check, check.current_partition, check.current_environ
+def _judged(check) -> bool:
+    """Whether each of its figures has a verdict, and a waiver of its own."""
+    measured = of_check(check)
+    return measured is not None and measured.judgements is not None
 
 
 def waived_case(task, exc_info: tuple) -> Waived | None:
     """The known fault that a whole test case fails by, if a waiver in force covers it."""
     result = result_of(exc_info[1])
     # What failed after its verdict was the tidying up; of figures, each has a waiver of its own.
-    if task.succeeded or (result == "fail" and hasattr(task.check, "judgements")):
+    if task.succeeded or (result == "fail" and _judged(task.check)):
         return None
     known = waivers.loaded(paths.reference())
     waiver = waivers.covering(known, subject_of(task.testcase), result)
@@ -142,8 +195,25 @@ def _fields(session, case: str, result: str) -> dict:
     }
 
 
-def of_task(session, task, result: str) -> dict:
-    """The record of a test case that ended."""
+def of_task(session, task, result: str) -> record.Record:
+    """The record of a test case that ended. A site's own check may fill in anything: of what fits
+    no record it says only that, as a result that cannot be trusted."""
+    fields = _of_task(session, task, result)
+    try:
+        return record.made(fields)
+    except record.Damaged as err:
+        bare = _fields(session, fields["case"], "invalid")
+        bare |= {name: fields[name] for name in _IDENTITY}
+        bare["reason"] = f"invalid: what the check measured fits no record: {err}"
+        bare["code"] = "check.wrong-result"
+        return record.made(bare)
+
+
+#: What a record has of a test case, whatever came of it.
+_IDENTITY = ("system", "partition", "environment", "check", "attempt", "tags")
+
+
+def _of_task(session, task, result: str) -> dict:
     check, partition, environ = task.testcase
     fields = _fields(session, key_of(task.testcase), result)
     fields |= {
@@ -157,17 +227,15 @@ def of_task(session, task, result: str) -> dict:
         "jobid": str(check.job.jobid) if check.job and check.job.jobid else None,
         "seconds": _seconds(task),
     }
-    # A check that is not Plumbline's has none of these, or means something else by them; one that
-    # ended early has not all.
-    ours = check if hasattr(check, "figures") else None
+    # Of a check that is not Plumbline's nothing more is known.
+    measured = of_check(check) or CaseResult()
     for name in ("benchmark", "program", "version", "placement", "conditions", "build", "hosts"):
-        fields[name] = getattr(ours, name, fields[name])
-    fields["samples"] = getattr(ours, "num_samples", None)
-    fields["warmups"] = getattr(ours, "num_warmups", None)
-    fields["warnings"] = [vars(notice) for notice in getattr(check, "notices", [])]
-    fields["tasks"] = [vars(task) for task in getattr(check, "tasks_seen", [])]
-    if fields["tasks"]:
-        fields["topology"] = "confirmed" if check.topology_confirmed else "unconfirmed"
+        fields[name] = getattr(measured, name)
+    fields["samples"], fields["warmups"] = measured.samples, measured.warmups
+    fields["warnings"] = [vars(notice) for notice in measured.notices]
+    fields["tasks"] = [vars(task) for task in measured.tasks]
+    if measured.topology:
+        fields["topology"] = measured.topology
     error = task.exc_info[1]
     if result != "pass":
         fields["phase"] = task.failed_stage
@@ -175,21 +243,23 @@ def of_task(session, task, result: str) -> dict:
         fields["code"] = outcomes.code_of(task)
     if isinstance(error, Waived):
         fields["waiver"] = error.waivers[0].id
-    elif result in ("fail", "invalid", "error") and not hasattr(check, "judgements"):
+    elif result in ("fail", "invalid", "error") and not _judged(check):
         known = waivers.loaded(paths.reference())
         expired = waivers.expired(known, subject_of(task.testcase), result)
         fields["reason"] += "".join(f"; expired waiver {waiver}" for waiver in expired)
     folder = check.outputdir if result == "pass" else check.stagedir
     if folder and result != "skip":
         fields["output"] = os.path.relpath(folder, session.folder)
-    judgements = getattr(check, "judgements", {})
-    fields["foms"] = [_fom(check, figure, judged) for figure, judged in judgements.items()]
+    fields["foms"] = [
+        _fom(figure, measured.figures[figure], judged)
+        for figure, judged in (measured.judgements or {}).items()
+    ]
     return fields
 
 
 def _seconds(task) -> dict:
     """How long a case took, without the time that it waited for its turn or in a queue."""
-    samples = getattr(task.check, "sample_times", [])
+    samples = (of_check(task.check) or CaseResult()).seconds
     stages = [task.duration(stage) or 0 for stage in ("setup", "sanity", "performance")]
     ran = task.duration("run_complete") or 0
     if not task.testcase.partition.scheduler.is_local:
@@ -198,17 +268,17 @@ def _seconds(task) -> dict:
     return {"total": sum(stages) + ran, "samples": samples}
 
 
-def _fom(check, figure: parse.Figure, judged) -> dict:
+def _fom(figure: parse.Figure, measured: Measurement, judged: lookup.Judgement) -> dict:
     bounds = judged.bounds
     return {
         "metric": figure.metric,
         "size": figure.size,
         "at": figure.at,
-        "placement": check.case_of(figure).placement,
+        "placement": measured.case.placement,
         "value": judged.value,
-        "unit": check.unit_of(figure.metric),
-        "samples": check.samples[figure],
-        "summary": record.summary(check.samples[figure]),
+        "unit": measured.unit,
+        "samples": measured.samples,
+        "summary": record.Summary.of(measured.samples).model_dump(),
         "statistic": judged.statistic,
         "better": judged.better,
         "verdict": judged.verdict,
@@ -220,7 +290,7 @@ def _fom(check, figure: parse.Figure, judged) -> dict:
         "reference": bounds and bounds.decides,
         "others": list(bounds.others) if bounds else [],
         "ceiling": judged.ceiling,
-        "headline": bool({figure.variable, figure._replace(at="").variable} & {*check.headline}),
+        "headline": measured.headline,
     }
 
 
@@ -229,9 +299,14 @@ LEFT = "started or still planned when the session ended; never finished"
 KILLED = "started or still planned when the session was killed; never finished"
 
 
-def unfinished(session, case: str, plan: dict, reason: str = LEFT) -> dict:
-    """The record of a planned case that never ended."""
-    return _fields(session, case, "unfinished") | {
+def unfinished(
+    session, case: str, plan: record.Planned, reason: str = LEFT, then: str = ""
+) -> record.Record:
+    """The record of a planned case that never ended.
+
+    :arg then: when, if not now.
+    """
+    fields = _fields(session, case, "unfinished") | {
         "system": plan["system"],
         "partition": plan["partition"],
         "environment": plan["environment"],
@@ -240,6 +315,7 @@ def unfinished(session, case: str, plan: dict, reason: str = LEFT) -> dict:
         "reason": reason,
         "code": "case.unfinished",
     }
+    return record.made(fields | ({"time": then} if then else {}))
 
 
 def _reason(task) -> str:

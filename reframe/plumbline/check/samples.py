@@ -236,7 +236,7 @@ def _quoted(words: Sequence[str]) -> list[str]:
 
 
 @dataclass(frozen=True)
-class End:
+class RunEnd:
     """How a run ended: its exit code, and when it began and ended by its node's clock (seconds
     since the epoch)."""
 
@@ -250,18 +250,18 @@ class End:
         return self.ended - self.began
 
 
-def ends(folder: Path) -> dict[str, End]:
+def ends(folder: Path) -> dict[str, RunEnd]:
     """How each run that ended did, by its name; empty where none has.
 
     :raises SampleError: if the file is garbled or names a run twice.
     """
-    found: dict[str, End] = {}
+    found: dict[str, RunEnd] = {}
     try:
         for line in outputs.read(folder / ENDS).splitlines():
             name, status, began, done = line.split()
             if name in found:
                 raise ValueError(f"run {name} stands twice")
-            end = End(int(status), float(began), float(done))
+            end = RunEnd(int(status), float(began), float(done))
             if not math.isfinite(end.seconds):
                 raise ValueError(f"run {name} took {end.seconds} seconds")
             found[name] = end
@@ -283,7 +283,7 @@ CLOCKS = 300
 _ROUNDING = 5
 
 
-def hold_within(ended: dict[str, End], since: float, until: float, jumped: float = 0) -> None:
+def hold_within(ended: dict[str, RunEnd], since: float, until: float, jumped: float = 0) -> None:
     """Refuses runs that are not of this job: a file that an earlier job left, or a copied one.
 
     Two comparisons: by the clock of the host that submitted, within :data:`CLOCKS`; and by

@@ -26,7 +26,7 @@ from plumbline.core.codes import Reason
 from plumbline.core.errors import Fault
 from plumbline.core.text import counted, printable
 from plumbline.reference import tables
-from plumbline.reference.tolerance import Text
+from plumbline.reference.row import Text
 
 SUSPICIOUS, UNSTABLE, WARNINGS = STATES = ("suspicious", "unstable", "warnings")
 
@@ -139,7 +139,7 @@ def of_stderr(texts: Iterable[tuple[str, str]], known: Iterable[Pattern]) -> lis
     return found
 
 
-def summed(notices: Iterable[dict]) -> str:
-    """How many of a record's warnings there are of each state; empty where there are none."""
-    counts = Counter(notice["state"] for notice in notices)
+def summed(states: Iterable[str]) -> str:
+    """How many warnings there are of each state, by the states of all; empty for none."""
+    counts = Counter(states)
     return ", ".join(f"{counts[state]} {state}" for state in STATES if counts[state])

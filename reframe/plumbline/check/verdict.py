@@ -1,40 +1,54 @@
-"""From the samples of a test case to its verdicts: judged, told to ReFrame, put in words.
-
-What :class:`plumbline.check.benchmark.Benchmark` does in ReFrame's performance phase.
-"""
+"""From what a test case measured to its verdicts: judged, as ReFrame has them, put in words."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
-import reframe.utility.sanity as sn
 from reframe.utility import nodelist_abbrev
 
-from plumbline.check import outcomes, result
+from plumbline.check import outcomes
 from plumbline.check.parameters import references
+from plumbline.check.result import CaseResult, Waived
 from plumbline.check.states import SUSPICIOUS, UNSTABLE, Notice
+from plumbline.core import paths
 from plumbline.parse import Figure
-from plumbline.reference import lookup
+from plumbline.reference import lookup, waivers
 from plumbline.reference.lookup import Bounds, Judgement
-
-if TYPE_CHECKING:
-    from plumbline.check.benchmark import Benchmark
+from plumbline.reference.waivers import Subject, Waiver
 
 #: Failed figures that a message tells of; the table and the record have them all.
 MOST_TOLD = 5
 
 
-def judge(check: Benchmark) -> dict[Figure, Judgement]:
-    """Each figure's verdict: waived where a waiver in force covers its failure."""
+def judge(result: CaseResult, subject: Subject) -> dict[Figure, Judgement]:
+    """Each figure's verdict: waived where a waiver in force covers its failure.
+
+    :arg subject: the test case as waivers know it.
+    """
     judgements = {
-        figure: references().judge(check.case_of(figure), figure.metric, figure.size, values)
-        for figure, values in check.samples.items()
+        figure: references().judge(found.case, figure.metric, figure.size, found.samples)
+        for figure, found in result.figures.items()
     }
-    if check.shared:
+    if result.shared:
         return {figure: _of_shared(judged) for figure, judged in judgements.items()}
-    return {figure: result.waived(check, figure, judged) for figure, judged in judgements.items()}
+    known = waivers.loaded(paths.reference())
+    return {
+        figure: _waived(known, _about(subject, result, figure), judged)
+        for figure, judged in judgements.items()
+    }
+
+
+def _about(subject: Subject, result: CaseResult, figure: Figure) -> Subject:
+    """A figure of a test case as waivers know it."""
+    placement = result.figures[figure].case.placement
+    return dataclasses.replace(subject, placement=placement, **figure._asdict())
+
+
+def _waived(known: Iterable[Waiver], figure: Subject, judged: Judgement) -> Judgement:
+    waiver = waivers.covering(known, figure, "fail") if judged.verdict == "fail" else None
+    return dataclasses.replace(judged, verdict="waived", waiver=waiver) if waiver else judged
 
 
 def _of_shared(judged: Judgement) -> Judgement:
@@ -53,12 +67,12 @@ def _of_shared(judged: Judgement) -> Judgement:
     )
 
 
-def notices(check: Benchmark) -> list[Notice]:
+def notices(result: CaseResult) -> list[Notice]:
     """What is to be looked at of figures that passed: too good, or with a sample far off."""
     found = []
-    for figure, judged in check.judgements.items():
-        unit, bounds = check.unit_of(figure.metric), judged.bounds
-        if judged.suspicious:
+    for figure, judged in (result.judgements or {}).items():
+        unit, bounds = result.figures[figure].unit, judged.bounds
+        if judged.suspicious and bounds:
             ratio = judged.value / bounds.value
             better = f"{max(ratio, 1 / ratio):.3g} times {'as much' if ratio > 1 else 'less'}"
             told = (
@@ -74,8 +88,8 @@ def notices(check: Benchmark) -> list[Notice]:
                     bounds.decides,
                 )
             )
-        if judged.beyond:
-            values = check.samples[figure]
+        if judged.beyond and bounds:
+            values = result.figures[figure].samples
             told = ", ".join(
                 f"sample {number} of {len(values)}: {values[number - 1]:.6g} {unit}"
                 for number in judged.beyond
@@ -90,35 +104,41 @@ def notices(check: Benchmark) -> list[Notice]:
     return found
 
 
-def tell_reframe(check: Benchmark) -> dict[str, dict[str, tuple]]:
-    """Gives ReFrame the same numbers for its own store.
-
-    :returns: the bounds, as its ``reference`` takes them.
-    """
-    bounds = {}
-    for figure, judged in check.judgements.items():
-        name, unit = _name_in_reframe(figure), check.unit_of(figure.metric)
-        check.perf_variables[name] = sn.make_performance_function(sn.defer(judged.value), unit)
-        if judged.bounds:
-            bounds[name] = (*_relative(judged.bounds), unit)
-    return {check.current_partition.fullname: bounds}
+def values_for_reframe(result: CaseResult) -> dict[str, tuple[float, str]]:
+    """The name of each performance variable, with value and unit, for ReFrame's own store."""
+    return {
+        _name_in_reframe(figure): (judged.value, result.figures[figure].unit)
+        for figure, judged in (result.judgements or {}).items()
+    }
 
 
-def hold(check: Benchmark) -> None:
+def bounds_for_reframe(result: CaseResult) -> dict[str, tuple]:
+    """The bounds, as ReFrame's ``reference`` of a partition takes them."""
+    return {
+        _name_in_reframe(figure): (*_relative(judged.bounds), result.figures[figure].unit)
+        for figure, judged in (result.judgements or {}).items()
+        if judged.bounds
+    }
+
+
+def waived_variables(result: CaseResult) -> list[str]:
+    """The names of the performance variables whose failure is waived."""
+    judgements = (result.judgements or {}).items()
+    return [_name_in_reframe(figure) for figure, judged in judgements if judged.waiver]
+
+
+def hold(result: CaseResult, subject: Subject) -> None:
     """Fails a test case by its verdicts.
 
     :raises PerformanceError: with system, figure, value, bounds, source and nodes.
     :raises Waived: the same, and the waivers, where these cover all faults.
     """
-    partition = check.current_partition.fullname
-    faults, known, waivers = [], [], {}
-    for figure, judged in check.judgements.items():
-        message = _fault_of(check, figure, judged)
+    faults, known, covering = [], [], {}
+    for figure, judged in (result.judgements or {}).items():
+        message = _fault_of(result, subject, figure, judged)
         if judged.waiver:
             known.append(message)
-            waivers[judged.waiver.id] = judged.waiver
-            # ReFrame's own store has its verdict beside the value.
-            check.perfvalues[f"{partition}:{_name_in_reframe(figure)}"][-1] = "xfail"
+            covering[judged.waiver.id] = judged.waiver
         elif message:
             faults.append(message)
     told = faults or known
@@ -127,34 +147,42 @@ def hold(check: Benchmark) -> None:
     more = len(told) - MOST_TOLD
     rest = [f"and {more} more: see the record"] if more > 0 else []
     # A list of nodes can be long: it comes last.
-    nodes = f"measured on {nodelist_abbrev(check.hosts_seen)}"
-    above = any(judged.verdict == "above-ceiling" for judged in check.judgements.values())
+    nodes = f"measured on {nodelist_abbrev(result.nodes)}"
+    where = f"{subject.system}:{subject.partition}"
+    message = f"{where}: " + "; ".join([*told[:MOST_TOLD], *rest, nodes])
+    above = any(judged.verdict == "above-ceiling" for judged in (result.judgements or {}).values())
     code = "figure.above-ceiling" if above else "figure.outside-bounds"
-    message = f"{partition}: " + "; ".join([*told[:MOST_TOLD], *rest, nodes])
     if faults:
         raise outcomes.Failed(message, code)
-    raise result.Waived([*waivers.values()], message, code)
+    raise Waived([*covering.values()], message, code)
 
 
-def _fault_of(check: Benchmark, figure: Figure, judged: Judgement) -> str | None:
-    """What is wrong with a figure, ``None`` if nothing is."""
-    unit = check.unit_of(figure.metric)
+def _fault_of(result: CaseResult, subject: Subject, figure: Figure, judged: Judgement) -> str:
+    """What is wrong with a figure, empty if nothing is."""
+    unit = result.figures[figure].unit
     value = f"{figure.variable} = {judged.value:.6g} {unit}"
     if judged.verdict == "above-ceiling":
         return (
             f"{value} is beyond its ceiling {judged.ceiling:.6g} {unit} ({judged.ceiling_id}): "
             f"a fault of the measurement"
         )
-    if judged.verdict in ("fail", "waived"):
-        bounds = judged.bounds
+    bounds = judged.bounds
+    if bounds and judged.verdict in ("fail", "waived"):
         others = f"; as near: {', '.join(bounds.others)}" if bounds.others else ""
+        expired = "" if judged.waiver else _expired(_about(subject, result, figure))
         return (
-            f"{value} ({judged.statistic} of {check.num_samples}) is outside "
+            f"{value} ({judged.statistic} of {result.samples}) is outside "
             f"[{lookup.told(bounds.lower)}, {lookup.told(bounds.upper)}] "
             f"(reference {bounds.decides}, {bounds.value:.6g} {unit}: {bounds.source}{others})"
-            f"{result.expired_for(check, figure, judged)}"
+            f"{expired}"
         )
-    return None
+    return ""
+
+
+def _expired(figure: Subject) -> str:
+    """The expired waivers that would cover a failed figure, for its message."""
+    expired = waivers.expired(waivers.loaded(paths.reference()), figure, "fail")
+    return "".join(f"; expired waiver {waiver}" for waiver in expired)
 
 
 def _name_in_reframe(figure: Figure) -> str:

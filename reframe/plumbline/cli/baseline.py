@@ -36,7 +36,7 @@ def baseline(system: str, accept: bool, by: str | None, last: int, dry_run: bool
     from plumbline.analysis import baseline as baselines
     from plumbline.analysis import baseline_diff
     from plumbline.core import paths
-    from plumbline.history import History
+    from plumbline.history.history import History
     from plumbline.reference import lookup, waivers
 
     references = lookup.loaded(paths.reference())

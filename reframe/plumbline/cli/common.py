@@ -93,13 +93,13 @@ _KEEP = {
 
 def keep_options(command: Callable) -> Callable:
     """Options that say what of old sessions goes; the command gets them as ``keep``, of
-    :class:`plumbline.history.retention.Rules`."""
+    :class:`plumbline.history.retention.RetentionRules`."""
 
     @functools.wraps(command)
     def keeping(*args, **options):
-        from plumbline.history.retention import Rules
+        from plumbline.history.retention import RetentionRules
 
-        rules = Rules(**{name: options.pop(f"keep_{name}") for name in _KEEP})
+        rules = RetentionRules(**{name: options.pop(f"keep_{name}") for name in _KEEP})
         return command(*args, keep=rules, **options)
 
     for name, what in reversed(_KEEP.items()):

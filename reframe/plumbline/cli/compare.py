@@ -45,7 +45,7 @@ def compare(before: str, after: str, select, source: Path | None, within: float,
     """
     from plumbline.analysis import compare as comparing
     from plumbline.analysis.compare import formats
-    from plumbline.history import History
+    from plumbline.history.history import History
 
     loss = 2.5 * within if loss is None else loss
     if loss < within:

@@ -44,7 +44,7 @@ def export(
             code="history.csv-only",
         )
     form = form or _format_of(output)
-    from plumbline.history import History
+    from plumbline.history.history import History
     from plumbline.output import export as exports
 
     with History(source, say=warn) as history:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
-import json
 import sys
 from contextlib import nullcontext
 from datetime import timedelta
@@ -22,6 +20,7 @@ from plumbline.cli.common import (
     warn,
     write,
 )
+from plumbline.core import formats
 from plumbline.core.errors import Fault
 from plumbline.core.text import cell, counted, guarded, table
 
@@ -50,7 +49,7 @@ def list_(select, source: Path | None, form: str, output: Path | None):
     `measured` is the time that the cases took, without waiting for a turn or in a queue.
     One that has not ended still runs, or was cut off.
     """
-    from plumbline.history import History
+    from plumbline.history.history import History
 
     with History(source, say=warn) as found:
         sessions = found.sessions(select)
@@ -58,15 +57,10 @@ def list_(select, source: Path | None, form: str, output: Path | None):
         rows = [_cells(row, row.session in unended) for row in sessions]
         code = tell(found)
     if form == "json":
-        text = json.dumps(rows, indent=1)
+        text = formats.as_json(rows)
     elif form == "csv":
-        lines = io.StringIO()
-        writer = csv.DictWriter(lines, _COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        for row in rows:
-            pairs = {name: _pairs(row[name]) for name in _PAIRS}
-            writer.writerow({name: cell(value) for name, value in (row | pairs).items()})
-        text = lines.getvalue()
+        flat = (row | {name: _pairs(row[name]) for name in _PAIRS} for row in rows)
+        text = formats.as_csv(_COLUMNS, flat)
     else:
         shown = [_shown(row) for row in rows]
         text = table((row.values() for row in shown), shown[0] if shown else ())
@@ -83,7 +77,7 @@ def export(select, source: Path | None, output: Path | None):
 
     A row for each figure of merit, each case without one, and each session without a case.
     """
-    from plumbline.history import History
+    from plumbline.history.history import History
 
     with History(source, say=warn) as found:
         rows = found.rows(select)
@@ -119,7 +113,7 @@ def rebuild(source: Path | None):
     folder = source or paths.results()
     db, place, unread = index.opened(folder, warn, anew=True)
     counts = [
-        db.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
+        db.execute(f"SELECT count(*) FROM {table}").fetchall()[0][0]
         for table in ("files", "cases", "figures", "faults")
     ]
     sessions, cases, figures, faults = counts

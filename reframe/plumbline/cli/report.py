@@ -44,7 +44,7 @@ def report(out: Path, stale: int, latest: int, select, source: Path | None):  # 
     """
     import datetime
 
-    from plumbline.history import History
+    from plumbline.history.history import History
     from plumbline.output import report as reports
 
     with History(source, warn) as history:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import shlex
 import sys
 from pathlib import Path
@@ -12,8 +9,9 @@ from pathlib import Path
 import click
 
 from plumbline.cli.common import output_option, selection_options, tell, warn, write
+from plumbline.core import formats
 from plumbline.core.errors import Fault
-from plumbline.core.text import cell, counted, table
+from plumbline.core.text import counted, table
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _COLUMNS = ("night", "kind", "name", "size", "confidence", "since", "until", "drain", "evidence",
@@ -57,7 +55,7 @@ def screen(sessions, select, source, file, topology, form, output, drain, retest
             raise Fault(screening.NOTHING.format(file), code="history.no-peers")
         found, code = screening.screen(groups, known if switches is None else switches), 0
     else:
-        from plumbline.history import History
+        from plumbline.history.history import History
 
         with History(source, say=warn) as history:
             try:
@@ -69,9 +67,9 @@ def screen(sessions, select, source, file, topology, form, output, drain, retest
         warn(line)
     form = form or ("json" if file is not None else "text")
     if form == "json":
-        text = json.dumps([one.fields() for one in found.named], indent=1)
+        text = formats.as_json([one.fields() for one in found.named])
     elif form == "csv":
-        text = _csv(found.named)
+        text = formats.as_csv(_COLUMNS, _rows(found.named))
     else:
         text = _text(found)
     write(text, output)
@@ -92,14 +90,6 @@ def _rows(named: list) -> list[dict]:
         }
         for one in named
     ]
-
-
-def _csv(named: list) -> str:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, _COLUMNS, extrasaction="ignore", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({name: cell(value) for name, value in row.items()} for row in _rows(named))
-    return text.getvalue()
 
 
 def _text(found) -> str:

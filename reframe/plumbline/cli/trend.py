@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import itertools
-import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -13,8 +10,9 @@ from pathlib import Path
 import click
 
 from plumbline.cli.common import output_option, selection_options, tell, warn, write
+from plumbline.core import formats
 from plumbline.core.errors import Fault
-from plumbline.core.text import cell, counted, printable, table
+from plumbline.core.text import counted, printable, table
 
 
 @click.command()
@@ -56,7 +54,7 @@ def trend(select, source: Path | None, file: Path | None, online: bool, suspects
     if file is not None:
         found, code = following.of_file(file, online), 0
     else:
-        from plumbline.history import History
+        from plumbline.history.history import History
 
         with History(source, say=warn) as history:
             found = following.of_history(history.series(select), online)
@@ -74,18 +72,13 @@ def trend(select, source: Path | None, file: Path | None, online: bool, suspects
 
 
 def _json(found) -> str:
-    return json.dumps([asdict(row) for row in found.rows], indent=1)
+    return formats.as_json([asdict(row) for row in found.rows])
 
 
 def _csv(found) -> str:
-    lines = io.StringIO()
-    from plumbline.analysis.trend.following import Row
+    from plumbline.analysis.trend.following import FoundRow
 
-    writer = csv.DictWriter(lines, list(Row.__dataclass_fields__), lineterminator="\n")
-    writer.writeheader()
-    for row in found.rows:
-        writer.writerow({name: cell(value) for name, value in asdict(row).items()})
-    return lines.getvalue().rstrip("\n")
+    return formats.as_csv([*FoundRow.__dataclass_fields__], map(asdict, found.rows))
 
 
 def _text(found) -> str:

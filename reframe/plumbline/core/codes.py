@@ -89,6 +89,10 @@ REASONS: dict[str, Reason] = {
         "A check declares what there is not, or lacks what it must declare.",
         "Correct the check (docs/checks.md).",
     ),
+    "check.wrong-result": Reason(
+        "What a check filled in fits no record: a name, value or text is of the wrong kind.",
+        "Correct the check; the message names the field (docs/record.schema.json).",
+    ),
     "check.not-loaded": Reason(
         "A check file could not be loaded.",
         "Correct the error in the file that the message names.",

@@ -71,7 +71,7 @@ def read(path: Path, missing: Callable[[list[str]], list[str]], needs: str) -> l
     return found
 
 
-def each(path: Path, lines: Iterable[tuple[int, object]], take: Callable) -> None:
+def each(path: Path, lines: Iterable[tuple[int, object]], take: Callable[..., None]) -> None:
     """Gives each line to ``take``, with its number.
 
     :raises Fault: naming the lines (the first ten) of which it raises :class:`ValueError`.

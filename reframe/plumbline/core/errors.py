@@ -1,6 +1,15 @@
 """Errors with a stable reason code, and the one that Plumbline's own faults raise."""
 
 
+def with_code(message: str, code: str | None) -> str:
+    """A message, with its reason code in brackets at its end where it has one.
+
+    >>> with_code("the disk is full", "files.not-writable")
+    'the disk is full [files.not-writable]'
+    """
+    return f"{message} [{code}]" if code else message
+
+
 class Coded(Exception):
     """An error with a reason code; its text may change, the code may not.
 
@@ -15,7 +24,7 @@ class Coded(Exception):
 
     def coded(self) -> str:
         """The text, with the code in brackets at its end."""
-        return f"{self} [{self.code}]" if self.code else str(self)
+        return with_code(str(self), self.code)
 
 
 class Fault(Coded):

@@ -54,7 +54,10 @@ def escaped(text: str) -> str:
 
 
 def counted(number: int, what: str, several: str = "") -> str:
-    """So many of something: ``1 session``, ``2 sessions``.
+    """So many of something.
+
+    >>> counted(1, "session"), counted(2, "session"), counted(0, "entry", "entries")
+    ('1 session', '2 sessions', '0 entries')
 
     :arg several: the plural, where it is not the word with an s.
     """
@@ -62,7 +65,11 @@ def counted(number: int, what: str, several: str = "") -> str:
 
 
 def some(names: Iterable[str], most: int = 3) -> str:
-    """The first names of a list, and how many more there are."""
+    """The first names of a list, and how many more there are.
+
+    >>> some(["n1", "n2", "n3", "n4", "n5"])
+    'n1, n2, n3 and 2 more'
+    """
     listed = [*names]
     more = f" and {len(listed) - most} more" if len(listed) > most else ""
     return ", ".join(listed[:most]) + more
@@ -70,7 +77,11 @@ def some(names: Iterable[str], most: int = 3) -> str:
 
 def cell(value: object) -> object:
     """A value as a CSV cell: true and false as JSON writes them, a text printable and none that a
-    spreadsheet would run, anything else as it is."""
+    spreadsheet would run, anything else as it is.
+
+    >>> cell(True), cell(0.5), cell("=1+1")
+    ('true', 0.5, "'=1+1")
+    """
     if isinstance(value, bool):
         return json.dumps(value)
     return guarded(printable(value)) if isinstance(value, str) else value
@@ -98,5 +109,9 @@ def near(name: str, known: Iterable[str], there: str = "") -> str:
 
 def base_name(check: str) -> str:
     """A check's name without what ReFrame adds for ``--distribute`` and ``--repeat``, such as
-    ``%.nid=node1``."""
+    ``%.nid=node1``.
+
+    >>> base_name("osu_p2p %test=bw %.nid=node1")
+    'osu_p2p %test=bw'
+    """
     return re.sub(r" %\.\S+", "", check)

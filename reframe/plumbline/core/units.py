@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import pint
 
@@ -84,20 +85,27 @@ SPELLINGS = {
 
 
 @functools.cache
-def _registry() -> pint.UnitRegistry:
-    registry = pint.UnitRegistry(None)
+def _registry() -> pint.UnitRegistry[Any]:
+    registry: pint.UnitRegistry[Any] = pint.UnitRegistry(None)
     registry.load_definitions(_DEFINITIONS.strip().splitlines())
     return registry
 
 
 def same(left: str, right: str) -> bool:
-    """Whether two spellings name the same unit, so that nothing need be converted."""
+    """Whether two spellings name the same unit, so that nothing need be converted.
+
+    >>> same("MBytes/sec", "MB/s"), same("MiB/s", "MB/s")
+    (True, False)
+    """
     return SPELLINGS.get(left, left) == SPELLINGS.get(right, right)
 
 
 @functools.cache
 def factor(source: str, target: str) -> float:
     """What a value in ``source`` is multiplied with to be one in ``target``.
+
+    >>> factor("MiB/s", "MB/s"), factor("usec", "ms")
+    (1.048576, 0.001)
 
     :raises UnitError: if a unit is unknown or the dimensions differ.
     """

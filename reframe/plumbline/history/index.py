@@ -21,6 +21,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import duckdb
 
@@ -42,7 +43,7 @@ _BATCH = 128 << 20
 _LONG = 100_000_000
 #: Seconds to wait for another command that renews the same index.
 _PATIENCE = 120
-_SETTINGS = {
+_SETTINGS: dict[str, Any] = {
     "memory_limit": "512MB",
     "threads": min(4, os.cpu_count() or 1),
     "preserve_insertion_order": False,
@@ -138,15 +139,16 @@ def _kept(session: Path) -> list[os.stat_result | None]:
         raise OSError(None, "it is a link", str(session))
     if not session.is_dir():
         return []
-    kept = []
+    kept: list[os.stat_result | None] = []
     for name in ("records.jsonl", "plan.json", "end.json"):
         path = session / name
         try:
-            kept.append(path.lstat())
+            found = path.lstat()
         except FileNotFoundError:
             kept.append(None)
             continue
-        if not stat.S_ISREG(kept[-1].st_mode):
+        kept.append(found)
+        if not stat.S_ISREG(found.st_mode):
             raise OSError(None, "it is no regular file", str(path))
         if not os.access(path, os.R_OK):
             raise PermissionError(None, "it may not be read", str(path))
@@ -233,7 +235,7 @@ def _known(db: duckdb.DuckDBPyConnection) -> dict[str, str]:
 
     :raises duckdb.Error: if it is of another version.
     """
-    (version,) = db.execute("SELECT version FROM about").fetchone()
+    ((version,),) = db.execute("SELECT version FROM about").fetchall()
     if version != VERSION:
         raise duckdb.Error("it is of another version of Plumbline")
     states = "SELECT session, state FROM files UNION SELECT session, state FROM aside"
@@ -325,7 +327,7 @@ def _renew(
     size = sum(_size(wanted[session]) for session in new)
     if size > _LONG:
         say(f"{folder}: reading {len(new)} sessions, {size / 1e9:.1f} GB, into the index")
-    (last,) = db.execute("SELECT coalesce(max(file), 0) FROM files").fetchone()
+    ((last,),) = db.execute("SELECT coalesce(max(file), 0) FROM files").fetchall()
     numbers = {session: number for number, session in enumerate(new, last + 1)}
 
     def read(batch: list[str]) -> None:
@@ -438,7 +440,7 @@ def of_csv(path: Path) -> tuple[duckdb.DuckDBPyConnection, list[str]]:
         rejects = db.execute(
             "SELECT line, column_name, error_message FROM reject_errors"
         ).fetchall()
-        (lost,) = db.execute(_LOST).fetchone()
+        ((lost,),) = db.execute(_LOST).fetchall()
     except duckdb.Error as err:
         raise Fault(f"{path}: {first_line(err)}", code="input.wrong-file") from None
     faults = [f"{path}:{line}: {column}: {message}" for line, column, message in rejects]

@@ -33,7 +33,7 @@ LOGS = ("reframe.log", "report.json")
 
 
 @dataclass(frozen=True)
-class Rules:
+class RetentionRules:
     """Ages beyond which something goes; ``None`` keeps it.
 
     :ivar stage: the folders that the test cases ran in; what failed is looked into there.
@@ -60,7 +60,9 @@ class Pruned:
     faults: list[str] = field(default_factory=list)
 
 
-def prune(results: Path, rules: Rules, say: Callable[[str], None], dry_run: bool = False) -> Pruned:
+def prune(
+    results: Path, rules: RetentionRules, say: Callable[[str], None], dry_run: bool = False
+) -> Pruned:
     """Removes or compresses what is older than the rules say; sessions that run are left alone, and
     those whose clock was wrong, so that they have no age.
 
@@ -166,7 +168,7 @@ def recover(results: Path, log: Path, say: Callable[[str], None]) -> tuple[int, 
     :returns: how many were taken, how many were there already, and the lines that are no records.
     :raises Fault: if the log cannot be read, or a record not be written.
     """
-    found: dict[str, list[dict]] = {}
+    found: dict[str, list[record.Record]] = {}
     faults = []
     try:
         lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -183,10 +185,10 @@ def recover(results: Path, log: Path, say: Callable[[str], None]) -> tuple[int, 
         except record.Damaged as err:
             faults.append(f"{log}:{number}: {err}")
             continue
-        if fields["session"] == ".." or Path(fields["session"]).name != fields["session"]:
+        if fields.session == ".." or Path(fields.session).name != fields.session:
             faults.append(f"{log}:{number}: session: no name of a session")
             continue
-        found.setdefault(fields["session"], []).append(fields)
+        found.setdefault(fields.session, []).append(fields)
     taken = there = 0
     for session, records in found.items():
         new = _put(results / "sessions" / session, records)
@@ -196,7 +198,7 @@ def recover(results: Path, log: Path, say: Callable[[str], None]) -> tuple[int, 
     return taken, there, faults
 
 
-def _put(folder: Path, records: list[dict]) -> int:
+def _put(folder: Path, records: list[record.Record]) -> int:
     """Adds those of a session's records that are not there; how many."""
     path = folder / "records.jsonl"
     if running.running(folder):
@@ -205,14 +207,14 @@ def _put(folder: Path, records: list[dict]) -> int:
             code="history.not-ended",
         )
     kept = list(record.read(path)) if path.exists() else []
-    by_place = {(fields["case"], fields["attempt"]): fields for fields in kept}
+    by_place = {(fields.case, fields.attempt): fields for fields in kept}
     new = 0
     for fields in records:
-        place = fields["case"], fields["attempt"]
+        place = fields.case, fields.attempt
         known = by_place.get(place)
         if known is None:
             kept.append(fields)
-        elif known["result"] == "unfinished" != fields["result"]:
+        elif known.result == "unfinished" != fields.result:
             kept[kept.index(known)] = fields
         else:
             continue

@@ -45,7 +45,7 @@ def _lock(folder: Path) -> fasteners.InterProcessLock:
 def _had(lock: fasteners.InterProcessLock, patience: float | None = None) -> bool | None:
     """Whether a lock could be had, within so many seconds; ``None`` where it cannot be told."""
     try:
-        return lock.acquire(blocking=patience is not None, timeout=patience)
+        return bool(lock.acquire(blocking=patience is not None, timeout=patience))
     except (OSError, threading.ThreadError):
         # The second is what fasteners makes of a file system without locks.
         return None

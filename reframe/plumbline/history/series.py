@@ -91,7 +91,10 @@ ALL = Selection()
 
 
 def span(text: str) -> datetime.timedelta:
-    """A length of time: ``90m``, ``6h``, ``14d``, ``2w``.
+    """A length of time: ``45s``, ``90m``, ``6h``, ``14d``, ``2w``.
+
+    >>> span("90m"), span("2w")
+    (datetime.timedelta(seconds=5400), datetime.timedelta(days=14))
 
     :raises Fault: if it is none.
     """
@@ -107,6 +110,11 @@ def moment(text: str, end: bool = False) -> datetime.datetime:
     """A time, UTC where no zone is given, from an ISO date or time, or an age as ``30d``, ``2w`` or
     ``12h``.
 
+    >>> moment("2026-11-21").isoformat(), moment("2026-11-21", end=True).isoformat()
+    ('2026-11-21T00:00:00+00:00', '2026-11-22T00:00:00+00:00')
+    >>> moment("2026-11-21T15:00+01:00").isoformat()
+    '2026-11-21T15:00:00+01:00'
+
     :arg end: whether a date means its day's end instead of its beginning.
     :raises Fault: if it is none of these.
     """
@@ -116,7 +124,8 @@ def moment(text: str, end: bool = False) -> datetime.datetime:
         return datetime.datetime.now(datetime.timezone.utc) - back
     try:
         if day := re.fullmatch(r"(\d{4})-?(\d\d)-?(\d\d)", text):
-            found = datetime.datetime(*map(int, day.groups())) + datetime.timedelta(days=end)
+            year, month, number = map(int, day.groups())
+            found = datetime.datetime(year, month, number) + datetime.timedelta(days=end)
         else:
             found = datetime.datetime.fromisoformat(text.replace("Z", "+00:00"))
     except (ValueError, OverflowError):

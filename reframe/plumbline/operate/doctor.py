@@ -9,7 +9,7 @@ import shutil
 from plumbline.core import paths
 from plumbline.core.errors import Fault
 from plumbline.core.text import counted
-from plumbline.placement import placement
+from plumbline.placement.topology import Topology
 from plumbline.session import plan, recovery
 from plumbline.site import configuration, host
 from plumbline.software import build, environments, providers, spack
@@ -45,7 +45,7 @@ def _uncertain(system: str | None) -> list[str]:
 def _machine() -> dict[str, str]:
     partition = configuration.this_machine()
     extras = partition["extras"]
-    topology = placement.Topology.from_processor(partition["processor"], extras["usable_cpus"])
+    topology = Topology.from_processor(partition["processor"], extras["usable_cpus"])
     scratch = paths.scratch()
     return {
         "host": platform.node(),

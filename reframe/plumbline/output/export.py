@@ -7,7 +7,6 @@ schedulers and site files, and may hold anything.
 from __future__ import annotations
 
 import datetime
-import math
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -17,12 +16,12 @@ import junitparser
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from plumbline.check import record
-from plumbline.core import files
+from plumbline.check.record import FigureRecord, Record, Seconds
+from plumbline.core import files, suites
 from plumbline.core.errors import Fault
 from plumbline.core.text import counted, escaped, printable, some
-from plumbline.history import History, SessionRow
+from plumbline.history.history import History, SessionRow
 from plumbline.history.series import ALL, Selection
-from plumbline.parse import Figure
 from plumbline.reference.lookup import told
 from plumbline.session import summary
 
@@ -35,7 +34,7 @@ _SHOWN = 15
 
 
 @dataclass
-class Session:
+class ExportedSession:
     """What is exported of one session.
 
     :ivar records: one of each planned test case, by the first verdict, which counts; of cases
@@ -47,24 +46,24 @@ class Session:
     name: str
     system: str
     extras: dict[str, str]
-    records: list[dict]
+    records: list[Record]
     faults: list[str] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
 
     @property
     def results(self) -> Counter:
         """How many test cases there are of each result."""
-        return Counter(fields["result"] for fields in self.records)
+        return Counter(fields.result for fields in self.records)
 
     @property
     def verdicts(self) -> Counter:
         """How many figures there are of each verdict."""
-        return Counter(fom["verdict"] for fields in self.records for fom in fields["foms"])
+        return Counter(fom.verdict for fields in self.records for fom in fields.foms)
 
     @property
     def near(self) -> int:
         """How many figures passed near their bound."""
-        return sum(fom["near"] for fields in self.records for fom in fields["foms"])
+        return sum(fom.near for fields in self.records for fom in fields.foms)
 
     @property
     def code(self) -> int:
@@ -83,7 +82,7 @@ def load(
     name: str | None,
     among: Selection = ALL,
     say: Callable[[str], None] = lambda line: None,
-) -> Session:
+) -> ExportedSession:
     """A session of the history.
 
     :arg name: its id; if ``None``, the newest that has ended.
@@ -97,19 +96,19 @@ def load(
     else:
         row, planned = _newest(history, among, say)
     folder = _folder(history, row)
-    first: dict[str, dict] = {}
+    first: dict[str, Record] = {}
     if row.results:
         for fields in history.records(Selection(sessions=(row.session,))):
-            known = first.setdefault(fields["case"], fields)
-            if fields["attempt"] < known["attempt"]:
-                first[fields["case"]] = fields
-    records = [first.pop(case, None) or _missing(plan) for case, plan in planned.items()]
-    records += first.values()
+            known = first.setdefault(fields.case, fields)
+            if fields.attempt < known.attempt:
+                first[fields.case] = fields
+    records = [first.get(case) or _missing(plan) for case, plan in planned.items()]
+    records += [found for case, found in first.items() if case not in planned]
     unread = [fault for fault in history.faults if fault.startswith(f"{folder}/")]
-    return Session(row.session, row.system, row.extras, records, _end(folder), unread)
+    return ExportedSession(row.session, row.system, row.extras, records, _end(folder), unread)
 
 
-def _planned(folder: Path) -> dict[str, dict]:
+def _planned(folder: Path) -> dict[str, record.Planned]:
     """The cases of a session's plan.
 
     :raises Fault: if it cannot be read.
@@ -125,7 +124,7 @@ def _planned(folder: Path) -> dict[str, dict]:
 
 def _newest(
     history: History, among: Selection, say: Callable[[str], None]
-) -> tuple[SessionRow, dict[str, dict]]:
+) -> tuple[SessionRow, dict[str, record.Planned]]:
     """The newest session that has ended, and its planned cases. One that still runs would be told
     as cut off, night after night, whenever monitoring asks at the wrong time; of one whose plan
     cannot be read nobody knows what it should have."""
@@ -165,33 +164,36 @@ def _end(folder: Path) -> list[str]:
         ) from None
 
 
-def _missing(planned: dict) -> dict:
+def _missing(planned: record.Planned) -> Record:
     """What stands for the record of a planned case that has none."""
-    names = ("system", "partition", "environment", "check")
-    return {name: planned.get(name, "") for name in names} | {
-        "placement": "",
-        "result": "unfinished",
-        "reason": "planned, and there is no record of it: the session was cut off, or still runs",
-        "code": "case.unfinished",
-        "waiver": None,
-        "attempt": 0,
-        "foms": [],
-        "warnings": [],
-        "benchmark": None,
-        "seconds": {"total": None},
-        "time": None,
-        "nodes": [],
-    }
+    return Record.model_construct(
+        system=planned["system"],
+        partition=planned["partition"],
+        environment=planned["environment"],
+        check=planned["check"],
+        placement="",
+        result="unfinished",
+        reason="planned, and there is no record of it: the session was cut off, or still runs",
+        code="case.unfinished",
+        waiver=None,
+        attempt=0,
+        foms=[],
+        warnings=[],
+        benchmark=None,
+        seconds=Seconds(),
+        time="",
+        nodes=[],
+    )
 
 
-def _variable(fom: dict) -> str:
-    return Figure(fom["metric"], fom["size"], fom["at"]).variable
+def _variable(fom: FigureRecord) -> str:
+    return fom.figure.variable
 
 
-def _unasserted(fields: dict) -> bool:
+def _unasserted(fields: Record) -> bool:
     """Whether a test case passed that asserted nothing of what it should measure."""
-    asserted = any(fom["verdict"] != "not-asserted" for fom in fields["foms"])
-    return fields["result"] == "pass" and fields["benchmark"] is not None and not asserted
+    asserted = any(fom.verdict != "not-asserted" for fom in fields.foms)
+    return fields.result == "pass" and fields.benchmark is not None and not asserted
 
 
 # -- Prometheus ----------------------------------------------------------------------------------
@@ -200,7 +202,7 @@ _CASE = ["system", "partition", "environment", "check", "placement"]
 _FOM = ["system", "partition", "environment", "check", "metric", "size", "at", "placement", "unit"]
 
 
-def registry(session: Session) -> CollectorRegistry:
+def registry(session: ExportedSession) -> CollectorRegistry:
     """The session's metrics."""
     metrics = CollectorRegistry()
 
@@ -225,20 +227,20 @@ def registry(session: Session) -> CollectorRegistry:
                     [*_CASE, "state", "code"])  # fmt: skip
     info = gauge("session_info", "1; which session this is.", ["system", "session"])
     for fields in session.records:
-        case = [printable(fields[name] or "") for name in _CASE]
-        results.labels(*case, fields["result"], printable(fields["waiver"] or "")).set(1)
-        for notice in fields["warnings"]:
-            notices.labels(*case, notice["state"], notice["code"]).inc()
-        for fom in fields["foms"]:
-            size = "" if fom["size"] is None else str(fom["size"])
-            what = [fom["metric"], size, fom["at"], fom["placement"], fom["unit"]]
+        case = [printable(getattr(fields, name) or "") for name in _CASE]
+        results.labels(*case, fields.result, printable(fields.waiver or "")).set(1)
+        for notice in fields.warnings:
+            notices.labels(*case, notice.state, notice.code).inc()
+        for fom in fields.foms:
+            size = "" if fom.size is None else str(fom.size)
+            what = [fom.metric, size, fom.at, fom.placement, fom.unit]
             of = [*case[:4], *map(printable, what)]
-            values.labels(*of).set(fom["value"])
-            verdicts.labels(*of, fom["verdict"]).set(1)
-            for side in ("lower", "upper"):
-                if fom[side] is not None:
-                    bounds.labels(*of, side).set(fom[side])
-            if fom["near"]:
+            values.labels(*of).set(fom.value)
+            verdicts.labels(*of, fom.verdict).set(1)
+            for side, bound in (("lower", fom.lower), ("upper", fom.upper)):
+                if bound is not None:
+                    bounds.labels(*of, side).set(bound)
+            if fom.near:
                 near.labels(*of).set(1)
     system = printable(session.system)
     for result in _RESULTS:
@@ -246,7 +248,7 @@ def registry(session: Session) -> CollectorRegistry:
     for verdict in _VERDICTS:
         figures.labels(system, verdict).set(session.verdicts[verdict])
     code.labels(system).set(session.code)
-    ends = [fields["time"] for fields in session.records if fields["time"]]
+    ends = [fields.time for fields in session.records if fields.time]
     if ends:
         ended.labels(system).set(_seconds(max(ends)))
     info.labels(system, session.name).set(1)
@@ -257,12 +259,12 @@ def _seconds(time: str) -> float:
     return datetime.datetime.fromisoformat(time.replace("Z", "+00:00")).timestamp()
 
 
-def prometheus(session: Session) -> str:
+def prometheus(session: ExportedSession) -> str:
     """The text that node_exporter's textfile collector reads."""
     return generate_latest(registry(session)).decode()
 
 
-def write_prometheus(session: Session, path: Path) -> None:
+def write_prometheus(session: ExportedSession, path: Path) -> None:
     """Writes that text, whole or not at all, since the collector may read at any moment.
 
     :raises Fault: if it cannot be written.
@@ -279,43 +281,28 @@ def write_prometheus(session: Session, path: Path) -> None:
 # -- JUnit XML -----------------------------------------------------------------------------------
 
 
-def suite_of(session: Session) -> junitparser.TestSuite:
+def suite_of(session: ExportedSession) -> junitparser.TestSuite:
     """A JUnit test case for each, of which only those passed that asserted something."""
-    suite = junitparser.TestSuite(f"plumbline {session.system} {session.name}")
-    for key, value in session.extras.items():
-        suite.add_property(printable(key), printable(value))
     cases = []
     for fields in session.records:
-        place = f"{fields['system']}:{fields['partition']}+{fields['environment']}"
-        case = junitparser.TestCase(printable(fields["check"]), printable(place))
-        case.time = fields["seconds"]["total"] or 0.0
-        case.result = list(filter(None, [_outcome(fields)]))
-        case.system_out = "\n".join(printable(line) for line in _lines(fields))
-        cases.append(case)
+        place = f"{fields.system}:{fields.partition}+{fields.environment}"
+        out, seconds = "\n".join(map(printable, _lines(fields))), fields.seconds.total
+        cases.append(suites.case(fields.check, place, _outcome(fields), out, seconds or 0.0))
     for kind, found in (("fault", session.faults), ("not read", session.unread)):
         for line in found:
-            case = junitparser.TestCase(printable(line), f"{session.system}: session")
-            case.result = [junitparser.Error(printable(line), kind)]
-            cases.append(case)
-    # All at once: junitparser counts a suite's cases each time that some are added.
-    suite.add_testcases(cases)
-    # junitparser rounds its sums.
-    suite.time = math.fsum(case.time or 0.0 for case in suite)
-    return suite
+            fault = junitparser.Error(printable(line), kind)
+            cases.append(suites.case(line, f"{session.system}: session", fault))
+    return suites.suite(f"plumbline {session.system} {session.name}", cases, session.extras)
 
 
-def junit(session: Session) -> str:
+def junit(session: ExportedSession) -> str:
     """JUnit XML."""
-    suite = suite_of(session)
-    suites = junitparser.JUnitXml()
-    suites.add_testsuite(suite)
-    suites.time = suite.time
-    return suites.tostring().decode()
+    return suites.as_junit([suite_of(session)])
 
 
-def _outcome(fields: dict) -> junitparser.Result | None:
+def _outcome(fields: Record) -> junitparser.junitparser.FinalResult | None:
     """What a test case is that is no plain pass."""
-    result, reason = fields["result"], printable(record.why(fields))
+    result, reason = fields.result, printable(fields.why)
     if result == "fail":
         return junitparser.Failure(reason, result)
     if result in ("skip", "waived"):
@@ -323,28 +310,28 @@ def _outcome(fields: dict) -> junitparser.Result | None:
     if result != "pass":
         return junitparser.Error(reason, result)
     if _unasserted(fields):
-        figures = counted(len(fields["foms"]), "figure")
+        figures = counted(len(fields.foms), "figure")
         return junitparser.Skipped(f"measured, nothing asserted: {figures}", "not-asserted")
     return None
 
 
-def _lines(fields: dict) -> Iterator[str]:
+def _lines(fields: Record) -> Iterator[str]:
     """What a test case measured, a line for each figure, and for each warning."""
-    for fom in fields["foms"]:
-        yield f"{_variable(fom)} = {fom['value']:.6g} {fom['unit']}: {_verdict(fom)}"
-    for notice in fields["warnings"]:
-        yield f"{notice['state']}: {notice['detail']} [{notice['code']}]"
+    for fom in fields.foms:
+        yield f"{_variable(fom)} = {fom.value:.6g} {fom.unit}: {_verdict(fom)}"
+    for notice in fields.warnings:
+        yield f"{notice.state}: {notice.detail} [{notice.code}]"
 
 
-def _verdict(fom: dict) -> str:
-    near = ", near its bound" if fom["near"] else ""
-    by = f" of {_interval(fom)} by {fom['reference']}" if fom["reference"] else ""
-    return f"{fom['verdict']}{near}{by}"
+def _verdict(fom: FigureRecord) -> str:
+    near = ", near its bound" if fom.near else ""
+    by = f" of {_interval(fom)} by {fom.reference}" if fom.reference else ""
+    return f"{fom.verdict}{near}{by}"
 
 
-def _interval(fom: dict) -> str:
-    lower = "open" if fom["lower"] is None else told(fom["lower"])
-    upper = "open" if fom["upper"] is None else told(fom["upper"])
+def _interval(fom: FigureRecord) -> str:
+    lower = "open" if fom.lower is None else told(fom.lower)
+    upper = "open" if fom.upper is None else told(fom.upper)
     return f"[{lower}, {upper}]"
 
 
@@ -355,7 +342,7 @@ _HEADLINE = {0: "as it should be", 1: "faults found", 2: "could not tell"}
 UNASSERTED = ", but nothing was asserted"
 
 
-def markdown(session: Session) -> str:
+def markdown(session: ExportedSession) -> str:
     """A summary of one page for a merge request or a chat: what is red comes first."""
     counts = ", ".join(f"{session.results[r]} {r}" for r in _RESULTS if session.results[r])
     verdicts = session.verdicts
@@ -379,52 +366,52 @@ def markdown(session: Session) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _parts(session: Session) -> Iterator[tuple[str, list[str]]]:
+def _parts(session: ExportedSession) -> Iterator[tuple[str, list[str]]]:
     """The parts of a summary, and the lines of each."""
     yield "Not as expected", [escaped(line) for line in session.faults]
     yield "Lines that are no records", [escaped(line) for line in session.unread]
     for verdict, title in (("fail", "Failed"), ("above-ceiling", "Above a ceiling")):
-        yield title, list(_figures(session, lambda fom, v=verdict: fom["verdict"] == v))
+        yield title, list(_figures(session, lambda fom, v=verdict: fom.verdict == v))
     for result in ("fail", "invalid", "error", "aborted", "unfinished"):
-        found = [f for f in session.records if f["result"] == result]
+        found = [f for f in session.records if f.result == result]
         # What failed by a figure stands above.
-        found = [f for f in found if result != "fail" or not f["foms"]]
+        found = [f for f in found if result != "fail" or not f.foms]
         yield result.capitalize(), list(_reasons(found))
-    yield "Waived", list(_reasons([f for f in session.records if f["result"] == "waived"]))
-    yield "Near a bound", list(_figures(session, lambda fom: fom["near"]))
+    yield "Waived", list(_reasons([f for f in session.records if f.result == "waived"]))
+    yield "Near a bound", list(_figures(session, lambda fom: fom.near))
     yield (
         "To be looked at",
         [
-            f"{_case(fields)} on {escaped(some(fields['nodes'], most=4))}: {notice['state']}: "
-            f"{escaped(notice['detail'])}"
+            f"{_case(fields)} on {escaped(some(fields.nodes, most=4))}: {notice.state}: "
+            f"{escaped(notice.detail)}"
             for fields in session.records
-            for notice in fields["warnings"]
+            for notice in fields.warnings
         ],
     )
     yield "Measured, nothing asserted", [_case(f) for f in session.records if _unasserted(f)]
-    yield "Skipped", list(_reasons([f for f in session.records if f["result"] == "skip"]))
+    yield "Skipped", list(_reasons([f for f in session.records if f.result == "skip"]))
 
 
-def _case(fields: dict) -> str:
-    return escaped(f"{fields['check']} @{fields['partition']}+{fields['environment']}")
+def _case(fields: Record) -> str:
+    return escaped(f"{fields.check} @{fields.partition}+{fields.environment}")
 
 
-def _figures(session: Session, wanted) -> Iterator[str]:
+def _figures(session: ExportedSession, wanted) -> Iterator[str]:
     for fields in session.records:
-        for fom in filter(wanted, fields["foms"]):
-            nodes = some(fields["nodes"], most=4)
-            bound = f"{_interval(fom)} by {fom['reference']}"
-            if fom["verdict"] == "above-ceiling":
-                bound = f"ceiling {told(fom['ceiling'])}"
-            value = f"{_variable(fom)} = {fom['value']:.6g} {fom['unit']}, {bound}"
+        for fom in filter(wanted, fields.foms):
+            nodes = some(fields.nodes, most=4)
+            bound = f"{_interval(fom)} by {fom.reference}"
+            if fom.verdict == "above-ceiling":
+                bound = f"ceiling {told(fom.ceiling)}"
+            value = f"{_variable(fom)} = {fom.value:.6g} {fom.unit}, {bound}"
             yield f"{_case(fields)} on {escaped(nodes)}: {escaped(value)}"
 
 
-def _reasons(found: list[dict]) -> Iterator[str]:
+def _reasons(found: list[Record]) -> Iterator[str]:
     """A line for each reason, with the test cases that have it."""
     cases: dict[str, list[str]] = {}
     for fields in found:
-        cases.setdefault(record.why(fields), []).append(_case(fields))
+        cases.setdefault(fields.why, []).append(_case(fields))
     for reason, names in cases.items():
         yield f"{some(names, most=1)}: {escaped(reason)}"
 

@@ -13,8 +13,8 @@ from plumbline.core.errors import Fault
 from plumbline.core.text import near
 from plumbline.parse import Figure
 from plumbline.reference import lookup
-from plumbline.reference.lookup import Bounds, Case, References, told
-from plumbline.reference.tables import Row
+from plumbline.reference.lookup import Bounds, References, told
+from plumbline.reference.row import Case, Row
 from plumbline.reference.tolerance import Tolerance
 
 #: Columns of a listing.

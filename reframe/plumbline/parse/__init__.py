@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from plumbline.core.errors import Coded
 from plumbline.parse import outputs
@@ -118,7 +118,7 @@ def parse(benchmark: str, text: str) -> Output:
     """
     if benchmark not in BENCHMARKS:
         raise KeyError(benchmark)
-    output = importlib.import_module(f"plumbline.parse.{benchmark}").parse(text)
+    output: Output = importlib.import_module(f"plumbline.parse.{benchmark}").parse(text)
     seen: set[str] = set()
     for fom in output.foms:
         if fom.variable in seen:
@@ -186,7 +186,10 @@ def whole(text: str, what: str) -> int:
     return int(text)
 
 
-def sole(matches: Iterable[str], what: str) -> str:
+_Match = TypeVar("_Match")
+
+
+def sole(matches: Iterable[_Match], what: str) -> _Match:
     """The only one of the matches.
 
     :raises ParseError: if there are none, or several.

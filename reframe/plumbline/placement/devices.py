@@ -8,8 +8,9 @@ import shutil
 import subprocess
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
-from plumbline.placement.placement import cpus_of_list
+from plumbline.placement.topology import cpus_of_list
 
 #: nvidia-smi(1), "--query-gpu".
 _QUERY = ["--query-gpu=pci.bus_id,compute_cap,memory.total,name", "--format=csv,noheader,nounits"]
@@ -17,7 +18,7 @@ _QUERY = ["--query-gpu=pci.bus_id,compute_cap,memory.total,name", "--format=csv,
 _PCI = Path("/sys/bus/pci/devices")
 
 
-def nvidia(usable: Iterable[int]) -> tuple[list[dict], dict]:
+def nvidia(usable: Iterable[int]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Devices and extras of NVIDIA's GPUs; both empty where there are none.
 
     How near two GPUs are is not told apart: all pairs are of one class.
@@ -33,7 +34,7 @@ def nvidia(usable: Iterable[int]) -> tuple[list[dict], dict]:
         return [], {}
     numbers = range(len(rows))
     _, capability, memory, model = rows[0]
-    devices = [
+    devices: list[dict[str, Any]] = [
         {
             "type": "gpu",
             "arch": f"sm_{capability.replace('.', '')}",
@@ -41,7 +42,7 @@ def nvidia(usable: Iterable[int]) -> tuple[list[dict], dict]:
             "num_devices": len(rows),
         }
     ]
-    extras = {
+    extras: dict[str, Any] = {
         "gpu_affinity": [_nearest(bus, set(usable)) for bus, *_ in rows],
         "pair_classes": {"gpu-a": [list(pair) for pair in itertools.combinations(numbers, 2)]},
     }
@@ -51,7 +52,7 @@ def nvidia(usable: Iterable[int]) -> tuple[list[dict], dict]:
     return devices, extras
 
 
-def _nearest(bus: str, usable: set[int]) -> dict:
+def _nearest(bus: str, usable: set[int]) -> dict[str, Any]:
     """The CPUs nearest to a device; none said where the kernel knows none that may be used."""
     # nvidia-smi prints eight digits of the domain, the kernel four.
     folder = _PCI / bus.lower()[-12:]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import TypeVar
 
 import numpy as np
 
@@ -33,7 +34,10 @@ def rounds(nodes: list[str], seed: int = 0) -> list[list[tuple[str, str]]]:
     ]
 
 
-def _meeting(seats: list, turn: int, turning: int) -> list[tuple]:
+_Seat = TypeVar("_Seat")
+
+
+def _meeting(seats: list[_Seat], turn: int, turning: int) -> list[tuple[_Seat, _Seat]]:
     """The pairs of one turn; the last seat does not move and meets the one left over."""
     pairs = [(seats[turn], seats[-1])]
     pairs += [

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from plumbline.core.errors import Coded
 from plumbline.core.text import some
 from plumbline.placement.binding.common import own_gpus
-from plumbline.placement.placement import Layout, cpus_of_list, ranges_of_list
+from plumbline.placement.placement import Layout
+from plumbline.placement.topology import cpus_of_list, ranges_of_list
 
 #: Why each task may be the only one of its world.
 OTHER_MPI = "the launcher, or its PMI (srun's --mpi), is not that of the program's MPI"

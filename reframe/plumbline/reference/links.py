@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 
 import pydantic
 
-from plumbline.reference.tolerance import Text
+from plumbline.reference.row import Case, Text
 
 _STRICT = pydantic.ConfigDict(extra="forbid", frozen=True)
 
@@ -58,11 +58,10 @@ class Links(pydantic.BaseModel):
     traffic: dict[str, Traffic] = {}
     links: dict[str, Link] = {}
 
-    def crossed(self, case, metric: str) -> Iterator[tuple[Link, float]]:
+    def crossed(self, case: Case, metric: str) -> Iterator[tuple[Link, float]]:
         """The links that a figure of a test case crosses, and how many times the printed peak of
         each it may reach.
 
-        :arg case: a :class:`plumbline.reference.lookup.Case`.
         :arg metric: as ``benchmark/metric``.
         """
         for link in self.links.values():

@@ -10,7 +10,7 @@ import functools
 import math
 import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from plumbline.core import units
@@ -18,26 +18,10 @@ from plumbline.core.errors import Fault
 from plumbline.core.text import near
 from plumbline.reference import links
 from plumbline.reference.links import Link
-from plumbline.reference.tables import SITE, Fom, Row, Tables, load
+from plumbline.reference.row import Case, Row
+from plumbline.reference.tables import SITE, MetricEntry, Tables, load
 from plumbline.reference.tolerance import Suspicious, Tolerance
 from plumbline.reference.waivers import Waiver
-
-
-@dataclass(frozen=True)
-class Case:
-    """The conditions under which a figure of merit was measured.
-
-    :ivar conditions: what has no column of its own; a row's conditions must all be met.
-    """
-
-    system: str
-    partition: str
-    environment: str
-    benchmark: str
-    placement: str
-    nodes: int
-    ppn: int
-    conditions: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -149,7 +133,7 @@ class References:
     def rows(self) -> list[Row]:
         return list(self.tables.rows.values())
 
-    def fom(self, benchmark: str, metric: str) -> Fom:
+    def fom(self, benchmark: str, metric: str) -> MetricEntry:
         """What is registered of a metric.
 
         :raises Fault: if it is not registered.
@@ -164,11 +148,11 @@ class References:
                 code="reference.unknown-metric",
             ) from None
 
-    def rule(self, fom: Fom) -> Tolerance:
+    def rule(self, fom: MetricEntry) -> Tolerance:
         """The tolerance of a metric's class."""
         return self.tables.rules.classes[fom.tolerance]
 
-    def rule_of(self, row: Row, fom: Fom | None = None) -> Tolerance:
+    def rule_of(self, row: Row, fom: MetricEntry | None = None) -> Tolerance:
         """The tolerance of a row: its class's, or where more is printed of the row, what
         ``exceptions`` of ``tolerance.yaml`` has in the place of the class's floor and reason.
 
@@ -196,12 +180,12 @@ class References:
 
     def _same(self, benchmark: str, metric: str) -> list[tuple[str, str]]:
         """Benchmarks and metrics of other programs that measure the same quantity."""
-        return [tuple(name.split("/", 1)) for name in self.fom(benchmark, metric).same_as]
+        return [_parts(name) for name in self.fom(benchmark, metric).same_as]
 
     def _best(
         self, case: Case, names: list[tuple[str, str]], size: int | None, kind: str
     ) -> list[Row]:
-        best: tuple | None = None
+        best: tuple[bool, int] | None = None
         found: list[Row] = []
         for benchmark, metric in names:
             fom = self.fom(benchmark, metric)
@@ -226,7 +210,7 @@ class References:
             return False
         return all(self.tables.conditions[key].role != "data" for key in row.conditions)
 
-    def _score(self, row: Row, case: Case, size: int | None, fom: Fom) -> int | None:
+    def _score(self, row: Row, case: Case, size: int | None, fom: MetricEntry) -> int | None:
         """How many of the row's stated cells the case meets; ``None`` if it misses one."""
         means = row.message_size
         if means is None and size is not None:
@@ -275,7 +259,7 @@ class References:
         row: Row,
         others: tuple[str, ...] = (),
         runs: int | None = None,
-        fom: Fom | None = None,
+        fom: MetricEntry | None = None,
     ) -> Bounds | None:
         """The interval that a row gives, by the rule of its class, to a summary of so many runs.
 
@@ -318,7 +302,7 @@ class References:
         for name in [(case.benchmark, metric), *self._same(case.benchmark, metric)]:
             peaks += self._best(case, [name], size, "peak")
             for other in self.fom(*name).ceilings:
-                peaks += self._best(case, [tuple(other.split("/", 1))], None, "peak")
+                peaks += self._best(case, [_parts(other)], None, "peak")
         found = [Ceiling(row.used(fom.unit)[0], row.id) for row in peaks]
         found += self._of_links(case, metric, fom.unit)
         tightest = max if self.rule(fom).better == "lower" else min
@@ -334,7 +318,7 @@ class References:
                 conditions=case.conditions | link.seen_as.conditions,
             )
             for name in link.peaks:
-                peak = tuple(name.split("/", 1))
+                peak = _parts(name)
                 for row in self._best(seen, [peak], self.fom(*peak).unstated_size, "peak"):
                     value = row.used(unit)[0] + self.tables.half_digits(row, unit)[0]
                     all_times = times * self.count(link, row)
@@ -380,7 +364,7 @@ class References:
         judged = Judgement(
             value, statistic, verdict, bounds, ceiling, ceiling_id, reason, rule.better
         )
-        if verdict != "pass":
+        if verdict != "pass" or bounds is None:
             return judged
         rules, single = self.tables.rules, self._of_single(bounds, case, metric, size)
         return dataclasses.replace(
@@ -399,6 +383,12 @@ class References:
         if not self.rule(fom).distribution:
             return bounds
         return self.bounds_of(self.tables.rows[bounds.decides], runs=1, fom=fom)
+
+
+def _parts(name: str) -> tuple[str, str]:
+    """Benchmark and metric of ``benchmark/metric``."""
+    benchmark, _, metric = name.partition("/")
+    return benchmark, metric
 
 
 def held(

@@ -13,106 +13,24 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import pydantic
 import yaml
+from pydantic_core import ErrorDetails
 
 from plumbline.core import units
 from plumbline.core.errors import Fault
 from plumbline.core.text import near
-from plumbline.parse import Figure
-from plumbline.placement import placement
 from plumbline.reference.links import Links
-from plumbline.reference.tolerance import Rules, Statistic, Text
-
-Kind = Literal["measured", "peak", "target", "derived"]
+from plumbline.reference.row import Row, Text
+from plumbline.reference.tolerance import Tolerances
 
 #: Source key of a facility's own rows.
 SITE = "site"
 
 
-def _empty_is_unstated(cell: object) -> object:
-    return None if cell == "" else cell
-
-
-def _conditions(cell: object) -> object:
-    if not isinstance(cell, str):
-        return cell
-    pairs = {}
-    for part in filter(None, (p.strip() for p in cell.split(";"))):
-        key, equals, value = part.partition("=")
-        if not equals or not key or not value:
-            raise ValueError(f"{part!r} is not key=value")
-        if key in pairs:
-            raise ValueError(f"{key!r} stands twice")
-        pairs[key] = value
-    return pairs
-
-
-Unstated = pydantic.BeforeValidator(_empty_is_unstated)
-Count = Annotated[int | None, pydantic.Field(ge=0), Unstated]
-Number = Annotated[float, pydantic.Field(allow_inf_nan=False)]
-
-
-class Row(pydantic.BaseModel):
-    """One printed number with its source and conditions: a line of a table.
-
-    An empty cell means unstated and matches any case. ``value``, ``spread`` and ``unit`` are as
-    printed; where a misprint is read differently, ``value_used`` and ``unit_used`` say how. A
-    row of a site's baseline has the sessions that it comes from, the newest one's date, and who
-    took it and when.
-    """
-
-    model_config = pydantic.ConfigDict(extra="forbid", frozen=True, str_strip_whitespace=True)
-
-    id: Text
-    source: Text
-    locator: Text
-    system: Text
-    toolchain: str = ""
-    benchmark: Text
-    metric: Text
-    placement: str = ""
-    message_size: Count = None
-    nodes: Count = None
-    ppn: Count = None
-    conditions: Annotated[dict[str, str], pydantic.BeforeValidator(_conditions)] = {}
-    value: Number
-    spread: Annotated[Number | None, pydantic.Field(ge=0), Unstated] = None
-    unit: str
-    value_used: Annotated[Number | None, Unstated] = None
-    unit_used: str = ""
-    statistic: Statistic
-    kind: Kind
-    note: str = ""
-    sessions: str = ""
-    date: str = ""
-    accepted_by: str = ""
-    accepted_on: str = ""
-
-    @pydantic.field_validator("placement")
-    @classmethod
-    def _known_placement(cls, name: str) -> str:
-        if name and not placement.known(name):
-            raise ValueError(f"no such placement; {placement.meant(name)}")
-        return name
-
-    @property
-    def variable(self) -> str:
-        return Figure(self.metric, self.message_size).variable
-
-    def used(self, unit: str) -> tuple[float, float]:
-        """Value and spread as they are used, in the given unit.
-
-        :raises units.UnitError: if the units do not measure the same thing.
-        """
-        value = self.value if self.value_used is None else self.value_used
-        factor = units.factor(self.unit_used or self.unit, unit)
-        return value * factor, (self.spread or 0.0) * factor
-
-
-class Fom(pydantic.BaseModel):
+class MetricEntry(pydantic.BaseModel):
     """What ``foms.yaml`` registers of a metric.
 
     :ivar resolution: the last digit that the program prints, in ``unit``.
@@ -132,7 +50,7 @@ class Fom(pydantic.BaseModel):
     same_as: tuple[str, ...] = ()
 
 
-class _FomGroup(Fom):
+class _MetricGroup(MetricEntry):
     metrics: list[str]
 
 
@@ -172,11 +90,11 @@ class Tables:
     """All rows by id, with file and line and the cells as they stand there, and what they are
     held against."""
 
+    rules: Tolerances
     rows: dict[str, Row] = field(default_factory=dict)
     where: dict[str, str] = field(default_factory=dict)
     printed: dict[str, dict[str, str]] = field(default_factory=dict)
-    foms: dict[str, dict[str, Fom]] = field(default_factory=dict)
-    rules: Rules | None = None
+    foms: dict[str, dict[str, MetricEntry]] = field(default_factory=dict)
     sources: dict[str, Source] = field(default_factory=dict)
     conditions: dict[str, Condition] = field(default_factory=dict)
     links: Links = field(default_factory=Links)
@@ -191,10 +109,10 @@ class Tables:
         cells = self.printed[row.id]
         factor = units.factor(row.unit_used or row.unit, unit)
         value = cells.get("value_used") or cells["value"]
-        return tuple(half_digit(cell) * factor for cell in (value, cells.get("spread") or ""))
+        return half_digit(value) * factor, half_digit(cells.get("spread") or "") * factor
 
 
-class _Foms(pydantic.RootModel[dict[str, list[_FomGroup]]]):
+class _Foms(pydantic.RootModel[dict[str, list[_MetricGroup]]]):
     pass
 
 
@@ -208,10 +126,10 @@ class _Conditions(pydantic.RootModel[dict[str, Condition]]):
 
 def half_digit(cell: str) -> float:
     """Half of the last digit that a cell prints; 0 of an empty one."""
-    return float(Decimal(5).scaleb(Decimal(cell).as_tuple().exponent - 1)) if cell else 0.0
+    return float(Decimal(5).scaleb(int(Decimal(cell).as_tuple().exponent) - 1)) if cell else 0.0
 
 
-def read_yaml(path: Path) -> object:
+def read_yaml(path: Path) -> Any:
     """A YAML file's content.
 
     :raises Fault: if it cannot be read; the text names file, line and column.
@@ -230,7 +148,10 @@ def read_yaml(path: Path) -> object:
         raise Fault(f"{path}: cannot be read: {err}", code="input.unreadable-file") from None
 
 
-def read_model(path: Path, model: type[pydantic.BaseModel], entry: str = ""):
+_Model = TypeVar("_Model", bound=pydantic.BaseModel)
+
+
+def read_model(path: Path, model: type[_Model], entry: str = "") -> _Model:
     """What a YAML file holds.
 
     :arg entry: what an entry of it is called, if it is a list of them; each has an ``id``.
@@ -254,11 +175,11 @@ _MUST_BE = {
 }
 
 
-def _told(fault: dict, content: object, model: type[pydantic.BaseModel], entry: str) -> str:
+def _told(fault: ErrorDetails, content: Any, model: type[pydantic.BaseModel], entry: str) -> str:
     """A fault that pydantic found, where and in plain words."""
     place, start = list(fault["loc"]), ""
     if entry and place:
-        number = place.pop(0)
+        number = int(place.pop(0))
         name = content[number].get("id") if isinstance(content[number], dict) else None
         start = f"{entry} {number + 1}{f' ({name})' if name else ''}: "
     key = place[-1] if place else ""
@@ -288,12 +209,12 @@ def _keys(model: type[pydantic.BaseModel], place: Sequence[str | int]) -> list[s
     return list(here.get("properties", {}))
 
 
-def read_foms(path: Path) -> dict[str, dict[str, Fom]]:
+def read_foms(path: Path) -> dict[str, dict[str, MetricEntry]]:
     """The register of figures of merit: benchmark -> metric -> unit, class ...
 
     :raises Fault: if the file is faulty or registers a metric twice.
     """
-    foms: dict[str, dict[str, Fom]] = {}
+    foms: dict[str, dict[str, MetricEntry]] = {}
     for benchmark, groups in read_model(path, _Foms).root.items():
         metrics = foms.setdefault(benchmark, {})
         for group in groups:
@@ -333,16 +254,16 @@ def read_rows(path: Path) -> tuple[list[tuple[int, dict[str, str], Row]], list[s
                 where = f"{path}:{line}"
                 name = cells.get("id")
                 if None in cells or None in cells.values():
-                    told = "more or fewer cells than columns"
-                    faults.append(_fault_of_cell(where, name, columns[-1], told))
+                    why = "more or fewer cells than columns"
+                    faults.append(_fault_of_cell(where, name, columns[-1], why))
                     continue
                 try:
                     rows.append((line, cells, Row.model_validate(cells)))
                 except pydantic.ValidationError as err:
                     for fault in err.errors():
                         column = str(fault["loc"][0]) if fault["loc"] else "row"
-                        told = f"{cells.get(column)!r}: {fault['msg']}"
-                        faults.append(_fault_of_cell(where, name, column, told))
+                        why = f"{cells.get(column)!r}: {fault['msg']}"
+                        faults.append(_fault_of_cell(where, name, column, why))
     except (csv.Error, UnicodeDecodeError) as err:
         faults.append(f"{path}:{line + 1}: no valid table from here: {err}")
     except OSError as err:
@@ -350,12 +271,12 @@ def read_rows(path: Path) -> tuple[list[tuple[int, dict[str, str], Row]], list[s
     return rows, faults
 
 
-def read_rules(folder: Path) -> Rules:
+def read_rules(folder: Path) -> Tolerances:
     """``tolerance.yaml`` alone.
 
     :raises Fault: if it is faulty.
     """
-    return read_model(folder / "tolerance.yaml", Rules)
+    return read_model(folder / "tolerance.yaml", Tolerances)
 
 
 @functools.cache
@@ -425,9 +346,8 @@ def _faults_of_foms(path: Path, tables: Tables) -> Iterator[str]:
                 if capped not in tables.foms.get(other, {}):
                     yield f"{path}: {benchmark} {metric}: ceiling {ceiling!r} is not registered"
             for same in fom.same_as:
-                told = _fault_of_same(same, fom, tables)
-                if told:
-                    yield f"{path}: {benchmark} {metric}: same_as {same!r} {told}"
+                if wrong := _fault_of_same(same, fom, tables):
+                    yield f"{path}: {benchmark} {metric}: same_as {same!r} {wrong}"
 
 
 def _faults_of_links(path: Path, tables: Tables) -> Iterator[str]:
@@ -452,7 +372,7 @@ def _faults_of_links(path: Path, tables: Tables) -> Iterator[str]:
         yield f"{path}: no link carries traffic {name!r}"
 
 
-def _fault_of_same(same: str, fom: Fom, tables: Tables) -> str | None:
+def _fault_of_same(same: str, fom: MetricEntry, tables: Tables) -> str | None:
     """Why a metric cannot be the same quantity as another."""
     benchmark, _, metric = same.partition("/")
     other = tables.foms.get(benchmark, {}).get(metric)
@@ -521,7 +441,7 @@ def _faults_of_exceptions(path: Path, tables: Tables) -> Iterator[str]:
             yield f"{path}: exceptions: {name} is in several of them"
 
 
-def key_of(row: Row) -> tuple:
+def key_of(row: Row) -> tuple[object, ...]:
     """What a row is about; two rows of one source with one key contradict or repeat each other."""
     conditions = tuple(sorted(row.conditions.items()))
     cells = (row.system, row.toolchain, row.benchmark, row.metric, row.placement)
@@ -529,14 +449,14 @@ def key_of(row: Row) -> tuple:
 
 
 def _faults_between(tables: Tables) -> Iterator[str]:
-    seen: dict[tuple, Row] = {}
+    seen: dict[tuple[object, ...], Row] = {}
     for row in tables.rows.values():
         key = (row.source, *key_of(row))
         if key in seen:
             other = tables.where[seen[key].id]
             yield tables.fault(row, "id", f"the same key as {seen[key].id} ({other})")
         seen.setdefault(key, row)
-    published: dict[tuple, Row] = {}
+    published: dict[tuple[str, str, str], Row] = {}
     for row in tables.rows.values():
         if row.source != SITE:
             published.setdefault((row.system, row.benchmark, row.metric), row)

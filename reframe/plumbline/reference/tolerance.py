@@ -6,15 +6,12 @@ Pure: what ``tolerance.yaml`` holds.
 from __future__ import annotations
 
 import fnmatch
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import pydantic
 
-if TYPE_CHECKING:
-    from plumbline.reference.tables import Row
+from plumbline.reference.row import Row, Statistic, Text
 
-Statistic = Literal["best", "mean", "median", "min", "max", "std", "p99", "single", "unstated"]
-Text = Annotated[str, pydantic.Field(min_length=1)]
 Share = Annotated[float, pydantic.Field(gt=0, lt=1)]
 
 
@@ -121,7 +118,7 @@ class Suspicious(pydantic.BaseModel):
     reason: Text
 
 
-class Rules(pydantic.BaseModel):
+class Tolerances(pydantic.BaseModel):
     """``tolerance.yaml``."""
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)

@@ -6,7 +6,6 @@ as waived, never as passed, and an expired one covers nothing.
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 import fnmatch
 import functools
@@ -14,15 +13,15 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import pydantic
 
 from plumbline.core.errors import Fault
-from plumbline.core.text import base_name, counted, near
+from plumbline.core.text import base_name, near
 from plumbline.placement import placement
 from plumbline.reference import tables
-from plumbline.reference.tolerance import Text
+from plumbline.reference.row import Text
 
 #: Results of a test case that a waiver may cover. ``above-ceiling`` is none of them: a measurement
 #: that cannot be true is to be mended, not lived with.
@@ -128,22 +127,6 @@ class Subject:
     size: int | None = None
     at: str = ""
 
-    @classmethod
-    def of_record(cls, fields: dict, fom: dict | None = None) -> Subject:
-        """A record's test case, or a figure of it."""
-        case = cls(
-            fields["system"],
-            fields["partition"],
-            fields["environment"],
-            fields["check"],
-            fields["placement"] or "",
-            tuple(fields["nodes"]),
-        )
-        if fom is None:
-            return case
-        figure = {name: fom[name] for name in ("placement", "metric", "size", "at")}
-        return dataclasses.replace(case, **figure)
-
 
 def today() -> datetime.date:
     """The day, UTC, as records and sessions are dated."""
@@ -233,44 +216,8 @@ def expired(waivers: Iterable[Waiver], subject: Subject, result: str) -> list[Wa
     return [waiver for waiver in about(waivers, subject, result) if waiver.expired()]
 
 
-def told(waivers: Iterable[Waiver], records: list[dict]) -> list[str]:
-    """What a session's records say of the waivers: expired, or no longer needed; a line each."""
-    lines = []
-    for waiver in waivers:
-        used, passed = _seen(waiver, records)
-        if waiver.expired() and (used or passed):
-            lines.append(
-                f"expired waiver {waiver}: it covers nothing any more: renew it with a new date, "
-                f"or take it out"
-            )
-        elif passed and not used:
-            lines.append(
-                f"waiver {waiver.id} is no longer needed: {passed}, and none failed: take it out"
-            )
-    return lines
-
-
-def _seen(waiver: Waiver, records: list[dict]) -> tuple[int, str]:
-    """How many faults a waiver is about, expired or not; and in words what is about it and passed,
-    which is empty if nothing did."""
-    faults, cases, figures = 0, 0, 0
-    for fields in records:
-        if fits(waiver.match, Subject.of_record(fields)):
-            faults += fields["result"] in waiver.match.results or fields["waiver"] == waiver.id
-            cases += bool(fields["foms"]) and "fail" not in waiver.match.results
-        for fom in fields["foms"]:
-            if "fail" in waiver.match.results and fits(
-                waiver.match, Subject.of_record(fields, fom)
-            ):
-                faults += fom["verdict"] == "fail" or fom["waiver"] == waiver.id
-                figures += fom["verdict"] == "pass"
-    if figures:
-        return faults, f"{counted(figures, 'figure')} that it names passed"
-    return faults, f"{counted(cases, 'test case')} that it names measured" if cases else ""
-
-
 def faults_of(
-    waivers: Iterable[Waiver], path: Path, systems: dict[str, dict], metrics: set[str]
+    waivers: Iterable[Waiver], path: Path, systems: dict[str, dict[str, Any]], metrics: set[str]
 ) -> Iterator[str]:
     """What is wrong with waivers: expired, or about nothing that there is; a line each.
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from plumbline.check import record
+from plumbline.check.record import Planned, Record, case_name
 from plumbline.core.text import base_name, counted
-from plumbline.parse import Figure
 from plumbline.reference.lookup import References
 from plumbline.site.inventory import Inventory, accepting, compared, edited, restoring
 
@@ -17,7 +16,7 @@ _CEILING = "a ceiling"
 
 
 def differences(
-    system: str, expected: Inventory, records: list[dict], references: References
+    system: str, expected: Inventory, records: list[Record], references: References
 ) -> tuple[list[str], list[str], list[str]]:
     """How a session differs from its inventory, a line each with what to do: the rows that were
     edited or are gone, the cases that lost one, and those with one that is not expected."""
@@ -37,18 +36,18 @@ def _first(lines: list[str], system: str, what_to_do: str) -> list[str]:
     )
 
 
-def of_records(expected: Inventory, records: list[dict]) -> dict[str, set[tuple[str, str]]]:
+def of_records(expected: Inventory, records: list[Record]) -> dict[str, set[tuple[str, str]]]:
     """What bounded the figures of each case that measured; a figure that was not printed is as
     the inventory has it, and so are those of a busy machine, which nothing is compared with."""
     found: dict[str, set[tuple[str, str]]] = defaultdict(set)
     for fields in records:
-        if not fields["foms"]:
+        if not fields.foms:
             continue
         case = case_of(fields)
-        foms = [] if record.busy(fields) else fields["foms"]
-        figures = {Figure(f["metric"], f["size"], f["at"]).variable: f for f in foms}
-        found[case] |= {(name, f["reference"]) for name, f in figures.items() if f["reference"]}
-        capped = {name for name, f in figures.items() if f["ceiling"] is not None}
+        foms = [] if fields.busy else fields.foms
+        figures = {fom.figure.variable: fom for fom in foms}
+        found[case] |= {(name, f.reference) for name, f in figures.items() if f.reference}
+        capped = {name for name, f in figures.items() if f.ceiling is not None}
         expected_caps = {pair for pair in expected.capped(case) if pair[0] in capped}
         found[case] |= expected_caps
         found[case] |= {(name, _CEILING) for name in capped - {name for name, _ in expected_caps}}
@@ -56,12 +55,18 @@ def of_records(expected: Inventory, records: list[dict]) -> dict[str, set[tuple[
     return found
 
 
-def case_of(fields: dict) -> str:
-    """The test case of a record, or of a plan's entry, as an inventory has it."""
-    return record.case_name(base_name(fields["check"]), fields)
+def case_of(fields: Record) -> str:
+    """The test case of a record as an inventory has it."""
+    return base_name(fields.name)
 
 
-def uncompared(expected: Inventory, records: list[dict]) -> list[str]:
+def planned_case(planned: Planned) -> str:
+    """The test case of a plan's entry as an inventory has it."""
+    names = (planned["system"], planned["partition"], planned["environment"])
+    return case_name(base_name(planned["check"]), *names)
+
+
+def uncompared(expected: Inventory, records: list[Record]) -> list[str]:
     """The cases that a busy machine measured although something bounds their figures, a line
     each."""
     return [
@@ -69,19 +74,19 @@ def uncompared(expected: Inventory, records: list[dict]) -> list[str]:
         f"same cores: measure again when the machine is idle"
         for case, bounded in (
             (case, expected.bounded(case))
-            for case in dict.fromkeys(case_of(f) for f in records if f["foms"] and record.busy(f))
+            for case in dict.fromkeys(case_of(f) for f in records if f.foms and f.busy)
         )
         if bounded
     ]
 
 
-def fewer(expected: Inventory, records: list[dict]) -> list[str]:
+def fewer(expected: Inventory, records: list[Record]) -> list[str]:
     """The cases of an inventory of the earlier format that assert fewer figures than it counts."""
     lines = []
     for fields in records:
         case = case_of(fields)
-        asserted = sum(fom["verdict"] != "not-asserted" for fom in fields["foms"])
-        if fields["foms"] and asserted < expected.counts.get(case, 0):
+        asserted = sum(fom.verdict != "not-asserted" for fom in fields.foms)
+        if fields.foms and asserted < expected.counts.get(case, 0):
             lines.append(
                 f"{case}: {counted(asserted, 'figure')} asserted, not {expected.counts[case]}"
             )

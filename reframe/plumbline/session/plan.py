@@ -17,7 +17,7 @@ from plumbline.core.errors import Fault
 from plumbline.core.text import near
 from plumbline.session import session
 from plumbline.site import configuration
-from plumbline.site.inventory import Case
+from plumbline.site.inventory import PlannedCase
 
 #: Has ReFrame select all cases, those at published scale too.
 FULL = ("--tag=.*",)
@@ -131,7 +131,9 @@ def _defined(checks: list[str]) -> Iterator[str]:
                     yield node.name
 
 
-def surveyed(system: str | None, checks: list[str], arguments: list[str], **env: str) -> list[Case]:
+def surveyed(
+    system: str | None, checks: list[str], arguments: list[str], **env: str
+) -> list[PlannedCase]:
     """The test cases of a system, by ReFrame's dry run.
 
     :arg env: what its environment has beside this one.
@@ -141,7 +143,7 @@ def surveyed(system: str | None, checks: list[str], arguments: list[str], **env:
         path = Path(folder) / "survey.json"
         settings = {session.SURVEY: str(path), "PLUMBLINE_RESULTS": folder, "PLUMBLINE_STRICT": "0"}
         reframe([*_from(checks), "--dry-run", *arguments], system, **settings, **env)
-        return [Case(**fields) for fields in json.loads(path.read_text())]
+        return [PlannedCase(**fields) for fields in json.loads(path.read_text())]
 
 
 def _from(checks: list[str]) -> list[str]:

@@ -58,7 +58,7 @@ def cut_off(results: Path) -> list[str]:
         path = folder / "records.jsonl"
         try:
             there = record.read(path, found.append) if path.exists() else ()
-            ended = {fields["case"] for fields in there}
+            ended = {fields.case for fields in there}
         except Fault as err:
             found.append(f"{folder.name}: which cases ended is not known: {err}")
             continue
@@ -81,10 +81,10 @@ def _alone(folder: Path) -> Iterator[bool]:
     held = False
     with contextlib.suppress(OSError):
         lock = running._lock(folder)
-        held = running._had(lock)
+        held = bool(running._had(lock))
     try:
         # Whoever held it before may have settled it.
-        yield bool(held) and (folder / running.FILE).exists()
+        yield held and (folder / running.FILE).exists()
     finally:
         if held:
             lock.release()
@@ -200,7 +200,11 @@ def _processes(results: Path, inside: bool) -> dict[str, dict[int, str]]:
         process = _process(results, number)
         if process and process.inside == inside:
             found.setdefault(process.session, {})[number] = process.name
-    return {name: left for name, left in found.items() if not running(results / "sessions" / name)}
+    return {
+        name: left
+        for name, left in found.items()
+        if not running.running(results / "sessions" / name)
+    }
 
 
 def _line() -> set[int]:
@@ -279,7 +283,7 @@ def _signal(results: Path, session: str, number: int, way: int) -> None:
 # -- jobs ----------------------------------------------------------------------------------------
 
 
-def _jobs(folder: Path, plan: dict) -> tuple[list[str], str]:
+def _jobs(folder: Path, plan: record.Plan) -> tuple[list[str], str]:
     """Ids of the jobs that a session left in Slurm, and what could not be told of its jobs.
 
     A job that was submitted from a session's folder works in there: no name or comment is needed.
@@ -384,16 +388,16 @@ def _account(folder: Path, killed: _Killed, planned: dict, say: Callable) -> Cou
         say(f"{path}: its last line was cut off with the session, and is taken back")
     # What a line that is no record was to tell is not known: its case is as if it had none.
     there = list(record.read(path, say)) if path.exists() else []
-    ended = {fields["case"] for fields in there}
+    ended = {fields.case for fields in there}
     missing = [case for case in planned if case not in ended]
     # Not of today: the session belongs to the night on which it ran.
-    then = there[-1]["time"] if there else f"{configuration.began(folder):%Y-%m-%dT%H:%M:%SZ}"
+    then = there[-1].time if there else f"{configuration.began(folder):%Y-%m-%dT%H:%M:%SZ}"
     for case in missing:
-        fields = result.unfinished(killed, case, planned[case], result.KILLED)
-        record.append(path, record.dumps(fields | {"time": then}))
+        missed = result.unfinished(killed, case, planned[case], result.KILLED, then)
+        record.append(path, record.dumps(missed))
     say(f"session {folder.name} was killed: {len(ended)} of {len(planned)} test cases had ended; "
         f"{len(missing)} are recorded as never finished")  # fmt: skip
-    first = {fields["case"]: fields["result"] for fields in reversed(there)}
+    first = {fields.case: fields.result for fields in reversed(there)}
     return Counter([*first.values(), *["unfinished"] * len(missing)])
 
 

@@ -9,39 +9,40 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import functools
 import json
 import logging
 import os
 import re
 import sys
 import time
-import warnings
 from collections import Counter
 from pathlib import Path
-from types import SimpleNamespace
+from typing import Any
 
-import reframe.core.config
-import reframe.core.fields
 import reframe.core.runtime as rt
-import reframe.core.variables
-from reframe.core.exceptions import JobNotStartedError, what
+from reframe.core.exceptions import what
 from reframe.core.logging import getlogger
-from reframe.core.schedulers import local
-from reframe.core.warnings import ReframeDeprecationWarning, user_deprecation_warning
 from reframe.frontend import executors
-from reframe.frontend.executors import policies
 
 from plumbline.check import record, states
-from plumbline.check.result import key_of, of_task, result_of, unfinished, waived_case
+from plumbline.check.result import key_of, of_check, of_task, result_of, unfinished, waived_case
 from plumbline.core import files, paths
 from plumbline.core.errors import Fault
 from plumbline.core.text import counted, shown
 from plumbline.history import running
-from plumbline.placement import placement
+from plumbline.placement.topology import PlacementError
 from plumbline.reference import lookup, waivers
 from plumbline.session import inventory_check, preflight, progress, recovery, summary
-from plumbline.site import configuration, host, inventory, load, lost, slurm_jobs
+from plumbline.site import (
+    configuration,
+    host,
+    hostlock,
+    inventory,
+    load,
+    lost,
+    reframe_patches,
+    slurm_jobs,
+)
 
 #: The session of this process, once ReFrame's configuration is loaded.
 current: Session | None = None
@@ -53,8 +54,8 @@ def configure(argv: list[str]) -> dict:
     :raises Fault: if a system file or a reference table is faulty.
     """
     global current
-    _without_stack_walks()
-    _with_small_copies()
+    reframe_patches.warn_without_stack_walks()
+    reframe_patches.select_without_copies()
     running = any(a in ("--run", "--dry-run") or re.match(r"-[a-zA-Z]*r", a) for a in argv[1:])
     name = configuration.session_id()
     full, level = configuration.asked_for("full", argv[1:]), configuration.log_level(argv[1:])
@@ -73,53 +74,10 @@ def configure(argv: list[str]) -> dict:
     return site
 
 
-def _without_stack_walks() -> None:
-    """Has ReFrame look for the line that a deprecation is to be blamed on only where it is told.
-
-    It makes a deprecated variable of its own in each test case, suppresses the warning, and walks
-    the stack for it all the same: three quarters of the time that making a test case takes.
-    """
-    for module in (reframe.core.variables, reframe.core.fields):
-        module.user_deprecation_warning = _warning_unless_suppressed
-
-
-def _warning_unless_suppressed(message: str, from_version: str = "0.0.0") -> None:
-    action, *_, kind = next(iter(warnings.filters))[:3]
-    if (action, kind) != ("ignore", ReframeDeprecationWarning):
-        user_deprecation_warning(message, from_version)
-
-
-def _with_small_copies() -> None:
-    """Has ReFrame copy of the systems what it asks for: for each partition of a system it copies
-    the whole configuration, so that its time grows with the square of their number."""
-    site = reframe.core.config._SiteConfig
-    select = site.select_subconfig
-
-    @functools.wraps(select)
-    def selected(self, system_fullname=None, *args, **options):
-        whole = self._site_config
-        system, _, name = (system_fullname or "").partition(":")
-        if name:
-            of_system = [
-                found | {"partitions": [p for p in found["partitions"] if p["name"] == name]}
-                for found in whole["systems"]
-                if found["name"] == system
-            ]
-            self._site_config = whole | {"systems": of_system}
-        try:
-            return select(self, system_fullname, *args, **options)
-        finally:
-            self._site_config = whole
-
-    site.select_subconfig = selected
-
-
 def watch(session: Session) -> None:
-    """Has ReFrame tell the session of its cases, and take a known fault for an expected one."""
-    run_all = executors.Runner.runall
+    """Has ReFrame report its cases to the session, and take a known fault for an expected one."""
 
-    @functools.wraps(run_all)
-    def watched(self, testcases, restored_cases=None):
+    def begin(testcases):
         try:
             session.begin(testcases)
         except Fault as err:
@@ -128,40 +86,11 @@ def watch(session: Session) -> None:
             for line in err.coded().splitlines():
                 print(f"plumbline: {shown(line)}", file=sys.stderr)
             raise SystemExit(2) from None
-        # ReFrame's own --duration would repeat the cases until then.
-        self.policy.timeout_expired = session.spent
-        # First of all: a case that ReFrame says has ended is in the records already.
-        self.policy.task_listeners.insert(0, session)
-        return run_all(self, progress.in_order(testcases), restored_cases)
+        return progress.in_order(testcases)
 
-    executors.Runner.runall = watched
-    # ReFrame sleeps as long as a clock that was set back lies behind, and takes a job for timed out
-    # by one that was set forward. These two modules ask it only for how long something took.
-    policies.time = local.time = SimpleNamespace(time=time.monotonic, sleep=time.sleep)
-    fail = executors.RegressionTask.fail
-
-    @functools.wraps(fail)
-    def failed(self, exc_info=None, callback="on_task_failure"):
-        exc_info = exc_info or sys.exc_info()
-        known = waived_case(self, exc_info) if callback == "on_task_failure" else None
-        if known is None:
-            fail(self, exc_info, callback)
-            return
-        for job in filter(None, (self.check.build_job, self.check.job)):
-            with contextlib.suppress(JobNotStartedError):
-                job.wait()
-        self.xfail((type(known), known, exc_info[2]))
-
-    executors.RegressionTask.fail = failed
-    expect = executors.RegressionTask.xfail
-
-    @functools.wraps(expect)
-    def expected(self, exc_info=None):
-        exc_info = exc_info or sys.exc_info()
-        known = waived_case(self, exc_info)
-        expect(self, (type(known), known, exc_info[2]) if known else exc_info)
-
-    executors.RegressionTask.xfail = expected
+    reframe_patches.watch_runs(begin, session, session.spent)
+    reframe_patches.measure_by_monotonic_clock()
+    reframe_patches.expect_known_faults(waived_case)
 
 
 class Session(executors.TaskEventListener):
@@ -172,8 +101,8 @@ class Session(executors.TaskEventListener):
         self.dry_run = dry_run
         self.extras = extras
         self.folder = paths.results() / "sessions" / name
-        self.planned: dict[str, dict] = {}
-        self.records: list[dict] = []
+        self.planned: dict[str, record.Planned] = {}
+        self.records: list[record.Record] = []
         self._ended: set[tuple[str, int]] = set()
         self.survey: list[dict] = []
         self.lost = 0
@@ -187,7 +116,7 @@ class Session(executors.TaskEventListener):
         #: Whether `plumbline run` holds this session against the inventory.
         self.supervised = False
         self._closed = False
-        self._lock = None
+        self._lock: hostlock.HostLock | None = None
         self._running = None
         self._to_judge: set[str] = set()
         self._progress = progress.Progress({})
@@ -219,7 +148,8 @@ class Session(executors.TaskEventListener):
                 self._running = running.claim(self.folder)
             self._note_clock()
             os.environ[recovery.MARK] = os.path.realpath(self.folder)
-        jobs, node_hours, of_partition = 0, 0.0, Counter()
+        jobs, node_hours = 0, 0.0
+        of_partition: Counter[Any] = Counter()
         for testcase in testcases:
             check, partition, environ = testcase
             nodes, hours = _cost(check, partition)
@@ -327,7 +257,8 @@ class Session(executors.TaskEventListener):
         return over >= (_LAST if self._to_judge else 0)
 
     def on_task_success(self, task):
-        judged = hasattr(task.check, "judgements") or not hasattr(task.check, "figures")
+        found = of_check(task.check)
+        judged = found is None or found.judgements is not None
         self.keep(task, "pass" if judged or self.dry_run else "invalid")
 
     def on_task_failure(self, task):
@@ -356,8 +287,8 @@ class Session(executors.TaskEventListener):
     def keep(self, task, result: str) -> None:
         """Writes the record of a case that ended."""
         fields = of_task(self, task, result)
-        self._to_judge.discard(fields["case"])
-        ended = (fields["case"], fields["attempt"])
+        self._to_judge.discard(fields.case)
+        ended = (fields.case, fields.attempt)
         if ended in self._ended:
             # A signal while ReFrame was clearing up after it: its verdict stands already.
             return
@@ -371,17 +302,9 @@ class Session(executors.TaskEventListener):
         else:
             self.write(fields)
 
-    def write(self, fields: dict) -> None:
+    def write(self, fields: record.Record) -> None:
         """Appends a record; where the disk refuses it, standard output gets it instead."""
         line = record.dumps(fields)
-        try:
-            record.parse(line.encode())
-        except record.Damaged as err:
-            # A site's own check may say anything of itself.
-            self.faults.append(
-                f"{fields['check']}: its record does not keep to the schema, and every command "
-                f"leaves it out: {err}"
-            )
         try:
             record.append(self.folder / "records.jsonl", line)
         except record.RecordError as err:
@@ -405,7 +328,7 @@ class Session(executors.TaskEventListener):
         if self.dry_run:
             self.write_survey()
         else:
-            ended = {fields["case"] for fields in self.records}
+            ended = {fields.case for fields in self.records}
             for case, plan in self.planned.items():
                 if case not in ended:
                     fields = unfinished(self, case, plan)
@@ -415,19 +338,19 @@ class Session(executors.TaskEventListener):
         unchecked = self.compare_plain() if plain else ""
         noticed = ""
         if os.environ.get("PLUMBLINE_STRICT") == "1" and not self.dry_run:
-            noticed = states.summed(n for fields in self.records for n in fields["warnings"])
+            noticed = states.summed(n.state for fields in self.records for n in fields.warnings)
             self.faults += [f"strict: {noticed}: see the table"] if noticed else []
         self.notes += slurm_jobs.notes
         if not self.dry_run:
-            self.notes += waivers.told(waivers.loaded(paths.reference()), self.records)
+            self.notes += summary.of_waivers(waivers.loaded(paths.reference()), self.records)
             jumped = time.time() - time.monotonic() - self._clock
             if abs(jumped) > _JUMP:
                 self.notes.append(
                     f"the clock jumped by {jumped:+.0f} s while it ran: times in its records, and "
                     f"what ran into a time limit, are to be seen in that light"
                 )
-        print(shown(summary.table(self.told(), len(self.planned))))
-        skipped = bool(self.records) and all(f["result"] == "skip" for f in self.records)
+        print(shown(summary.table(self.records, len(self.planned), self.dry_run)))
+        skipped = bool(self.records) and all(f.result == "skip" for f in self.records)
         if skipped:
             self.notes.append("nothing was measured: every test case was skipped")
         for note in [*self.notes, *self.faults]:
@@ -469,7 +392,9 @@ class Session(executors.TaskEventListener):
         changed, lost, new = inventory_check.differences(system, expected, self.records, tables)
         self.faults += changed + lost
         self.notes += new
-        others = expected.cases.keys() - set(map(inventory_check.case_of, self.planned.values()))
+        others = expected.cases.keys() - set(
+            map(inventory_check.planned_case, self.planned.values())
+        )
         return (
             f"not checked: whether {counted(len(others), 'other test case')} of {path} still exist"
         )
@@ -484,12 +409,6 @@ class Session(executors.TaskEventListener):
                 (self.folder / "end.json").unlink(missing_ok=True)
             print(f"plumbline: {preflight.unwritable(self.folder, err)}")
 
-    def told(self) -> list[dict]:
-        """The records as the closing table tells of them: a dry run measured nothing."""
-        if not self.dry_run:
-            return self.records
-        return [f | {"result": "would run"} if f["result"] == "pass" else f for f in self.records]
-
     def write_survey(self) -> None:
         """What a dry run found out, for `plumbline doctor` and `plumbline lint`."""
         path = os.environ.get(SURVEY)
@@ -499,7 +418,7 @@ class Session(executors.TaskEventListener):
     @property
     def exit_code(self) -> int:
         """0 as it should be, 1 a fault found, 2 could not tell."""
-        code = summary.exit_code(Counter(fields["result"] for fields in self.records))
+        code = summary.exit_code(Counter(fields.result for fields in self.records))
         if code == 1 or self.faults:
             return 1
         if self.lost:
@@ -522,11 +441,12 @@ _JUMP = 5
 SURVEY = "PLUMBLINE_SURVEY"
 
 
-def _surveyed(task, fields: dict) -> dict:
+def _surveyed(task, fields: record.Record) -> dict:
     """A case of a dry run: whether it would run, and what of it would be asserted."""
     check = task.check
-    figures, asserted, rows = [], [], {}
-    if fields["result"] == "pass" and hasattr(check, "layouts"):
+    figures, asserted = [], []
+    rows: dict[str, list[str]] = {}
+    if fields.result == "pass" and hasattr(check, "layouts"):
         tables = lookup.loaded(paths.reference())
         figures = [figure for layout in check.layouts for figure in check.figures_of(layout)]
         figures += check.optional()
@@ -536,15 +456,16 @@ def _surveyed(task, fields: dict) -> dict:
             ceiling = tables.ceiling(case, figure.metric, figure.size)
             if bounds:
                 asserted.append([bounds.decides, *bounds.others])
-            for name in filter(None, (bounds and bounds.decides, ceiling and ceiling.key)):
-                rows.setdefault(name, []).append(figure.variable)
+                rows.setdefault(bounds.decides, []).append(figure.variable)
+            if ceiling:
+                rows.setdefault(ceiling.key, []).append(figure.variable)
     return {
-        "case": record.case_name(fields["check"], fields),
-        "tags": fields["tags"],
-        "runs": fields["result"] == "pass",
-        "result": fields["result"],
-        "reason": fields["reason"],
-        "code": fields["code"],
+        "case": fields.name,
+        "tags": fields.tags,
+        "runs": fields.result == "pass",
+        "result": fields.result,
+        "reason": fields.reason,
+        "code": fields.code,
         "seconds": _cost(check, task.testcase.partition)[1] * 3600,
         "figures": len(figures),
         "asserted": len(asserted),
@@ -582,6 +503,6 @@ def _cost(check, partition) -> tuple[int, float]:
     """Nodes of a case and the hours that its time limit allows."""
     try:
         nodes, seconds = check.cost_on(partition)
-    except (AttributeError, placement.PlacementError):
+    except (AttributeError, PlacementError):
         nodes, seconds = 1, check.time_limit or 0
     return nodes, max(seconds, partition.extras.get("least_time", 0)) / 3600

@@ -14,11 +14,13 @@ import secrets
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from plumbline.core import paths
 from plumbline.core.errors import Fault
 from plumbline.core.text import near
 from plumbline.placement import devices, placement
+from plumbline.placement.topology import PlacementError, Topology
 from plumbline.reference.tables import read_yaml
 from plumbline.site import system
 from plumbline.software import providers
@@ -132,10 +134,8 @@ def _detect(path: Path, partition: dict, environments: list[dict]) -> None:
     try:
         partition["devices"], of_gpus = devices.nvidia(usable)
         extras |= {"usable_cpus": usable, **of_gpus}
-        topology = placement.Topology.of_partition(
-            partition["processor"], partition["devices"], extras
-        )
-    except placement.PlacementError as err:
+        topology = Topology.of_partition(partition["processor"], partition["devices"], extras)
+    except PlacementError as err:
         raise Fault(
             f"{path}: this machine's topology could not be detected: {err}",
             code="system.topology-undetected",
@@ -180,7 +180,7 @@ def this_machine() -> dict:
 
     :raises Fault: if the machine cannot be told, or has no scratch folder.
     """
-    partition = {"extras": {}}
+    partition: dict[str, Any] = {"extras": {}}
     _detect(paths.systems(), partition, [])
     return partition
 

@@ -141,7 +141,7 @@ def _own_detection() -> bool:
 
 def _told_by_site(hostnames: dict[str, list[str]]) -> dict[str, str]:
     """The systems that the site's own variables and files name, and where each is named."""
-    found = {}
+    found: dict[str, str] = {}
     for variable in _signs()["variables"]:
         found.setdefault(os.environ.get(variable, "").lower(), variable)
     conf = Path(os.environ.get("SLURM_CONF") or "/etc/slurm/slurm.conf")

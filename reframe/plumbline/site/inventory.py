@@ -26,7 +26,7 @@ from plumbline.core import paths
 from plumbline.core.errors import Fault
 from plumbline.core.text import counted, some
 from plumbline.reference.lookup import References
-from plumbline.reference.tables import Row
+from plumbline.reference.row import Row
 
 #: What is wrong with a file of the earlier format.
 EARLIER = "is of an earlier format, which does not have what each figure is bounded by"
@@ -36,7 +36,7 @@ Rows = dict[str, list[str]]
 
 
 @dataclass(frozen=True)
-class Case:
+class PlannedCase:
     """A test case of a dry run.
 
     :ivar name: as ReFrame lists it, without the hash.
@@ -170,7 +170,7 @@ def write(system: str, found: Inventory) -> Path:
 
 
 def of_cases(
-    surveyed: Iterable[Case], references: References, before: Inventory | None = None
+    surveyed: Iterable[PlannedCase], references: References, before: Inventory | None = None
 ) -> Inventory:
     """What a survey found.
 
@@ -280,7 +280,9 @@ def elsewhere(references: References, name: str) -> bool:
     return row is not None and row.conditions.get("host", here) != here
 
 
-def of_survey(surveyed: Iterable[Case], references: References) -> dict[str, set[tuple[str, str]]]:
+def of_survey(
+    surveyed: Iterable[PlannedCase], references: References
+) -> dict[str, set[tuple[str, str]]]:
     """What bounds the figures of each case that would run."""
     running = [case for case in surveyed if case.runs]
     now = of_cases(running, references)

@@ -15,11 +15,13 @@ from pathlib import Path
 
 import reframe.utility.osext as osext
 from reframe.core.exceptions import JobError
+from reframe.core.schedulers import Job
 from reframe.core.schedulers.lsf import LsfJobScheduler
 from reframe.core.schedulers.pbs import PbsJobScheduler, PbsProJobScheduler
 
 from plumbline.parse import outputs
 from plumbline.reference.tables import read_yaml
+from plumbline.site.reframe_patches import update_job, wrap_poll
 
 
 class Lost(JobError):
@@ -42,29 +44,27 @@ def _reasons() -> list[dict[str, str]]:
 
 def watch() -> None:
     """Has ReFrame's schedulers of LSF, PBS and Torque say why a job was lost."""
-    LsfJobScheduler.poll = _telling(LsfJobScheduler.poll, "LSF", _said_by_lsf)
+    wrap_poll(LsfJobScheduler, _reporting("LSF", _said_by_lsf))
     for scheduler in (PbsJobScheduler, PbsProJobScheduler):
-        scheduler.poll = _telling(scheduler.poll, "PBS", _said_by_pbs)
+        wrap_poll(scheduler, _reporting("PBS", _said_by_pbs))
 
 
-def _telling(poll: Callable, name: str, said_by: Callable) -> Callable:
-    @functools.wraps(poll)
-    def polled(self, *jobs):
-        jobs = [job for job in jobs if job is not None]
+def _reporting(name: str, said_by: Callable[[Job], str]) -> Callable:
+    def polled(scheduler, jobs, poll):
         try:
-            poll(self, *jobs)
+            poll()
         except KeyError as err:
             if err.args != ("Exit_status",):
                 raise
             # PBS has none of a job that was deleted before it ran.
             for job in jobs:
-                job._completed = job.completed or _never_ran(job)
+                update_job(job, completed=job.completed or _never_ran(job))
         for job in jobs:
-            ended = self.finished(job) and not (job.cancelled or getattr(job, "told", False))
-            if ended and job._exception is None:
+            ended = scheduler.finished(job) and not (job.cancelled or getattr(job, "told", False))
+            if ended and job.exception is None:
                 job.told = True
                 if said := said_by(job):
-                    job._exception = Lost(f"{name} says {said}", job.jobid)
+                    update_job(job, exception=Lost(f"{name} says {said}", job.jobid))
 
     return polled
 

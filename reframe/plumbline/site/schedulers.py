@@ -18,6 +18,7 @@ from reframe.core.schedulers import Job, JobScheduler
 from reframe.utility import nodelist_expand
 
 from plumbline.site.lost import Lost
+from plumbline.site.reframe_patches import update_job
 
 #: What flux-jobs(1) calls the statuses of a job, under "JOB STATUS".
 PENDING = frozenset({"DEPEND", "PRIORITY", "SCHED"})
@@ -92,8 +93,8 @@ class FluxBatchScheduler(JobScheduler):
             raise JobSchedulerError("flux batch printed no job id")
         # It is printed in base 58, which may begin with a letter outside ASCII; all commands take
         # the decimal form.
-        job._jobid = self._run(["flux", "job", "id", "--to=dec", said[-1]]).stdout.strip()
-        job._submit_time = time.time()
+        jobid = self._run(["flux", "job", "id", "--to=dec", said[-1]]).stdout.strip()
+        update_job(job, jobid=jobid, submit_time=time.time())
 
     def cancel(self, job):
         job.cancelled = True
@@ -121,12 +122,12 @@ class FluxBatchScheduler(JobScheduler):
                 self._end(job, f"flux does not know the job any more: {completed.stderr.strip()}")
 
     def _update(self, job, status, returncode, nodes, note):
-        job._state = status
+        update_job(job, state=status)
         if nodes and not job.nodelist:
-            job._nodelist = nodelist_expand(nodes)
+            update_job(job, nodelist=nodelist_expand(nodes))
         if status in ENDED:
             if returncode:
-                job._exitcode = int(returncode)
+                update_job(job, exitcode=int(returncode))
             told = f"flux says {status}" + (f": {note}" if note else "")
             lost = status in ("CANCELED", "TIMEOUT") and not job.cancelled
             # A job that failed before it ran has no output to judge.
@@ -135,13 +136,14 @@ class FluxBatchScheduler(JobScheduler):
         elif status in PENDING and job.max_pending_time:
             if time.time() - job.submit_time >= job.max_pending_time:
                 self.cancel(job)
-                job._exception = JobError("maximum pending time exceeded", job.jobid)
+                late = JobError("maximum pending time exceeded", job.jobid)
+                update_job(job, exception=late)
         elif status not in PENDING | RUNNING:
             self.log(f"job {job.jobid} has a status that is not known here: {status}")
 
     def _end(self, job, fault):
-        if fault and job._exception is None:
-            job._exception = Lost(fault, job.jobid)
+        if fault and job.exception is None:
+            update_job(job, exception=Lost(fault, job.jobid))
         job.completed = True
 
     def wait(self, job):

@@ -14,7 +14,7 @@ _FIELDS = "%N|%R|%X|%Y|%Z|%m|%G|%f|%T|%E"
 
 
 @dataclass(frozen=True)
-class Node:
+class SlurmNode:
     """A node as sinfo(1) tells of it.
 
     :ivar memory: in MiB, as the site configured it.
@@ -48,11 +48,11 @@ class Kind:
     """
 
     partition: str
-    nodes: tuple[Node, ...]
+    nodes: tuple[SlurmNode, ...]
     constraint: str | None
 
     @property
-    def node(self) -> Node:
+    def node(self) -> SlurmNode:
         return self.nodes[0]
 
     @property
@@ -61,7 +61,7 @@ class Kind:
         return min(node.memory for node in self.nodes)
 
 
-def nodes() -> list[Node] | None:
+def nodes() -> list[SlurmNode] | None:
     """Every node, once for each of its partitions; ``None`` where Slurm does not answer."""
     said = ask("sinfo", "--Node", "--noheader", f"--format={_FIELDS}")
     if said is None:
@@ -73,7 +73,7 @@ def nodes() -> list[Node] | None:
             continue
         name, partition, sockets, cores, threads, memory, gres, features, state, reason = cells
         found.append(
-            Node(
+            SlurmNode(
                 name,
                 partition,
                 int(sockets),
@@ -113,10 +113,10 @@ def partitions() -> dict[str, dict[str, str]] | None:
     return found
 
 
-def kinds(partition: str, there: Iterable[Node]) -> list[Kind]:
+def kinds(partition: str, there: Iterable[SlurmNode]) -> list[Kind]:
     """The kinds of nodes of a partition, the most numerous first."""
     mine = [node for node in there if node.partition == partition]
-    groups: dict[tuple, list[Node]] = {}
+    groups: dict[tuple, list[SlurmNode]] = {}
     for node in mine:
         groups.setdefault(node.hardware, []).append(node)
     found = []

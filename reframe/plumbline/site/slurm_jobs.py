@@ -3,14 +3,16 @@ that one that was cancelled, timed out or lost its node reads as output that is 
 
 from __future__ import annotations
 
-import functools
 import re
+from collections.abc import Callable
 
 import reframe.utility.osext as osext
 from reframe.core.exceptions import JobError, SpawnedProcessError
+from reframe.core.schedulers import Job
 from reframe.core.schedulers.slurm import SlurmJobScheduler
 
 from plumbline.site.lost import Lost
+from plumbline.site.reframe_patches import node_spec, update_job, wrap_poll
 
 #: States of sacct(1), "JOB STATE CODES", in which a job ended otherwise than by its script's end.
 LOST = frozenset(
@@ -28,38 +30,33 @@ notes: list[str] = []
 def watch() -> None:
     """Has ReFrame's scheduler say why a job was lost, and ask the controller where the accounting
     does not answer: without that the session would end there, and all that still ran be lost."""
-    poll = SlurmJobScheduler.poll
+    wrap_poll(SlurmJobScheduler, _polled)
 
-    @functools.wraps(poll)
-    def polled(self, *jobs):
-        jobs = [job for job in jobs if job is not None]
-        waited = [job for job in jobs if not job.is_cancelling]
-        before = {job: job.state for job in jobs}
-        for job in jobs:
-            # Whether it is listed now: ReFrame keeps the last state that it saw.
-            job._state = None
-        lost = ""
-        try:
-            poll(self, *jobs)
-        except SpawnedProcessError as err:
-            lost = f"Slurm's accounting does not answer ({_last(err.stderr)})"
-            _note(f"{lost}: the states of jobs are its controller's")
-        for job in jobs:
-            job.misses = 0 if job.state else getattr(job, "misses", 0) + 1
-            job._state = job.state or before[job]
-        _ask_controller([job for job in jobs if lost or job.misses >= MISSES])
-        for job in waited:
-            if job.is_cancelling and job._exception is None:
-                job._exception = JobError(
-                    f"still pending after max_pending_time, {job.max_pending_time:g} s: cancelled",
-                    job.jobid,
-                )
-            elif self.finished(job) and not getattr(job, "told", False):
-                job.told = True
-                if set(job.state.split(",")) & LOST:
-                    job._exception = Lost(f"Slurm says {said(job)}", job.jobid)
 
-    SlurmJobScheduler.poll = polled
+def _polled(scheduler, jobs: list[Job], poll: Callable[[], None]) -> None:
+    waited = [job for job in jobs if not job.is_cancelling]
+    before = {job: job.state for job in jobs}
+    for job in jobs:
+        # Whether it is listed now: ReFrame keeps the last state that it saw.
+        update_job(job, state=None)
+    lost = ""
+    try:
+        poll()
+    except SpawnedProcessError as err:
+        lost = f"Slurm's accounting does not answer ({_last(err.stderr)})"
+        _note(f"{lost}: the states of jobs are its controller's")
+    for job in jobs:
+        job.misses = 0 if job.state else getattr(job, "misses", 0) + 1
+        update_job(job, state=job.state or before[job])
+    _ask_controller([job for job in jobs if lost or job.misses >= MISSES])
+    for job in waited:
+        if job.is_cancelling and job.exception is None:
+            waited_for = f"still pending after max_pending_time, {job.max_pending_time:g} s"
+            update_job(job, exception=JobError(f"{waited_for}: cancelled", job.jobid))
+        elif scheduler.finished(job) and not getattr(job, "told", False):
+            job.told = True
+            if set(job.state.split(",")) & LOST:
+                update_job(job, exception=Lost(f"Slurm says {said(job)}", job.jobid))
 
 
 def said(job) -> str:
@@ -72,7 +69,7 @@ def said(job) -> str:
         state, elapsed, limit = told[0]
         state += f" after {elapsed}" + (f" of {limit}" if state == "TIMEOUT" else "")
     if "NODE_FAIL" in state:
-        state = "; ".join([state, *_not_up(job._nodespec)])
+        state = "; ".join([state, *_not_up(node_spec(job))])
     return state
 
 
@@ -103,16 +100,20 @@ def _ask_controller(jobs: list) -> None:
         done = osext.run_command(["scontrol", "-o", "show", "job", job.jobid])
         fields = dict(re.findall(r"(\w+)=(\S+)", done.stdout))
         if "JobState" in fields:
-            job._state = fields["JobState"]
-            job._nodespec = fields.get("NodeList", "")
-            job._exitcode = int(fields.get("ExitCode", "0").partition(":")[0])
+            update_job(
+                job,
+                state=fields["JobState"],
+                nodespec=fields.get("NodeList", ""),
+                exitcode=int(fields.get("ExitCode", "0").partition(":")[0]),
+            )
         elif "Invalid job id" in done.stderr:
             # A state that ends it: neither knows the job any more.
-            job._state, job.told = "FAILED", True
-            job._exception = JobError(
+            job.told = True
+            unknown = JobError(
                 "what became of it is not known: Slurm's accounting does not list it, and its "
                 "controller says Invalid job id", job.jobid,
             )  # fmt: skip
+            update_job(job, state="FAILED", exception=unknown)
         else:
             _note(
                 f"Slurm's controller does not answer either ({_last(done.stderr)}): waited for it"

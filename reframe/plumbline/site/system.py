@@ -19,7 +19,10 @@ import reframe.schemas as schemas
 from plumbline.core import paths
 from plumbline.core.text import counted, near
 from plumbline.placement import placement
-from plumbline.reference.tables import Row, Tables
+from plumbline.placement.topology import PlacementError, Topology, cpus_of_mask
+from plumbline.reference.row import Row
+from plumbline.reference.tables import Tables
+from plumbline.site import launchers, schedulers  # noqa: F401  registers ours
 from plumbline.software import providers
 
 
@@ -108,7 +111,7 @@ def _faults_of_topology(processor: dict, devices: list, extras: dict) -> Iterato
     topology = processor["topology"]
     everything = set(range(processor["num_cpus"]))
     for level in ("cores", "sockets", "numa_nodes"):
-        listed = [cpu for mask in topology.get(level, []) for cpu in placement.cpus_of_mask(mask)]
+        listed = [cpu for mask in topology.get(level, []) for cpu in cpus_of_mask(mask)]
         # A NUMA domain may have memory and no core; no CPU is in two of them.
         if len(listed) != len(set(listed)) or set(listed) != everything:
             yield f"processor: topology.{level} does not hold each of {len(everything)} CPUs once"
@@ -117,8 +120,8 @@ def _faults_of_topology(processor: dict, devices: list, extras: dict) -> Iterato
         yield f"extras.usable_cpus: {sorted(strange)} are beyond the {len(everything)} CPUs"
         return
     try:
-        cores = placement.Topology.of_partition(processor, devices, extras)
-    except placement.PlacementError as err:
+        cores = Topology.of_partition(processor, devices, extras)
+    except PlacementError as err:
         yield f"extras: {err}"
         return
     for name in extras.get("placements", []):

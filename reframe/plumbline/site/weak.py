@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import permutations
 
 from plumbline.reference.lookup import References
-from plumbline.reference.tables import Row
+from plumbline.reference.row import Row
 from plumbline.site.inventory import Inventory
 
 #: Cells that two cases of a check may differ in, beside conditions, which are looked at one by one.

@@ -10,7 +10,7 @@ from cyclonedx.model.component import Component, ComponentType
 from cyclonedx.output.json import JsonV1Dot6
 from packageurl import PackageURL
 
-from plumbline.software.environments import Environment, Lock, Node
+from plumbline.software.environments import Environment, Lock, PackageNode
 
 
 def of(environment: Environment, lock: Lock, commits: dict[str, str]) -> str:
@@ -20,7 +20,7 @@ def of(environment: Environment, lock: Lock, commits: dict[str, str]) -> str:
     """
     bom = Bom(serial_number=uuid.uuid5(uuid.NAMESPACE_OID, lock.sha256))
     # The time of printing says nothing of what is printed.
-    bom.metadata.timestamp = None
+    bom.metadata.timestamp = None  # type: ignore[assignment] # it may be none at run time
     bom.metadata.component = root = Component(
         name=environment.name,
         type=ComponentType.PLATFORM,
@@ -44,7 +44,7 @@ def of(environment: Environment, lock: Lock, commits: dict[str, str]) -> str:
     return JsonV1Dot6(bom).output_as_string(indent=1)
 
 
-def _component(node: Node) -> Component:
+def _component(node: PackageNode) -> Component:
     facts = {
         "spack:hash": node.hash,
         "spack:namespace": node.namespace,

@@ -13,7 +13,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,7 +23,15 @@ from tabulate import tabulate
 from plumbline.core import files, paths
 from plumbline.core.errors import Fault
 from plumbline.software import debian, environments, externals, spack
-from plumbline.software.environments import LOCK, MANIFEST, MODELS, STAMP, Environment, Lock, Node
+from plumbline.software.environments import (
+    LOCK,
+    MANIFEST,
+    MODELS,
+    STAMP,
+    Environment,
+    Lock,
+    PackageNode,
+)
 
 MARK = "built.json"
 
@@ -87,9 +95,9 @@ class Built:
     def changed(self, program: str) -> bool:
         """Whether a program is another file than the one that was built."""
         built, path = self.mark["programs"].get(program), program_in(self.view, program)
-        return bool(built and path) and spack.sha256(path) != built
+        return bool(built) and path is not None and spack.sha256(path) != built
 
-    def package_of(self, path: Path) -> tuple[Node, Node | None]:
+    def package_of(self, path: Path) -> tuple[PackageNode, PackageNode | None]:
         """The package that an installed file is of, and its MPI, ``None`` without one.
 
         :raises Fault: if it is of none of the lock's.
@@ -103,19 +111,19 @@ class Built:
             code="build.failed",
         )
 
-    def prefix_of(self, node: Node) -> Path:
+    def prefix_of(self, node: PackageNode) -> Path:
         """Where a package is installed."""
         if node.prefix:
             return Path(node.prefix)
         return spack.store() / f"{node.name}-{node.version}-{node.hash[:7]}"
 
 
-def programs_of(lock: Lock) -> list[tuple[str, Node]]:
+def programs_of(lock: Lock) -> list[tuple[str, PackageNode]]:
     """The programs that an environment has, or should have, each with its package."""
     found = []
     for digest in lock.roots:
         node = lock.nodes[digest]
-        wanted = PROGRAMS.get(node.name, ())
+        wanted: Iterable[str] = PROGRAMS.get(node.name, ())
         if node.name == "babelstream":
             wanted = [MODELS[model] for model in MODELS if node.parameters.get(model) is True]
         found += [(program, node) for program in wanted]
@@ -193,9 +201,9 @@ def build(environment: Environment, jobs: int | None, say: Callable[[str], None]
         _hold_against_machine(environment, lock)
         say(f"{environment.name}: installing {len(lock.roots)} root specs; all of it in {log}")
         failure = _install(environment, folder, jobs, log, say)
-        same = before is not None and before.lock.sha256 == lock.sha256
+        same = before and before.lock.sha256 == lock.sha256
         fresh = Built(folder / "view", lock, {"programs": {}})
-        damaged = (Built(fresh.view, lock, before.mark) if same else fresh).damaged()
+        damaged = (Built(fresh.view, lock, before.mark) if before and same else fresh).damaged()
         if damaged and not failure:
             # Spack has it in its books, so that it would not install it again.
             say(f"{environment.name}: {'; '.join(damaged.values())}: installing it again")
@@ -210,7 +218,8 @@ def build(environment: Environment, jobs: int | None, say: Callable[[str], None]
             )
         if failure and (not damaged or damaged.keys() >= set(lock.roots)):
             raise failure
-        missing = {digest: failure.reasons.get(digest, why) for digest, why in damaged.items()}
+        reasons = failure.reasons if failure else {}
+        missing = {digest: reasons.get(digest, why) for digest, why in damaged.items()}
         _mark(environment, folder, fresh, missing)
         if failure:
             specs = ", ".join(lock.nodes[digest].spec for digest in missing)
@@ -252,6 +261,8 @@ def prepared(environment: Environment, folder: Path, log: Path, say: Callable[[s
 def outlived(environment: Environment) -> str | None:
     """Why what is built is not complete, or no longer what it was; ``None`` if it is."""
     found = built(environment)
+    if found is None:
+        return f"Spack environment {environment.name} is not built"
     for why in found.mark["missing"].values():
         return f"Spack environment {environment.name} is not complete: {why}"
     for damage in found.damaged().values():
@@ -320,7 +331,7 @@ def _solve(environment: Environment, folder: Path, log: Path, say: Callable[[str
     detected = _detected(folder)
     kept = environment.lock()
     why = environment.outdated(kept, *detected) if kept else "no lock is kept"
-    if why is None:
+    if kept and why is None:
         shutil.copy(kept.path, folder / LOCK)
         return kept
     with contextlib.suppress(Fault):
@@ -395,7 +406,9 @@ def _mark(environment: Environment, folder: Path, fresh: Built, missing: dict[st
         "environment": environment.name,
         "built": spack.now(),
         "lock": fresh.lock.sha256,
-        "programs": {name: spack.sha256(program_in(fresh.view, name)) for name in there},
+        "programs": {
+            name: spack.sha256(path) for name in there if (path := program_in(fresh.view, name))
+        },
         "missing": missing,
         **of_pins(),
     }

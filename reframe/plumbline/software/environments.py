@@ -31,7 +31,7 @@ STAMP = "plumbline"
 
 
 @dataclass(frozen=True)
-class Node:
+class PackageNode:
     """One package of a lock.
 
     :ivar hash: Spack's DAG hash: of the package, its options and all that it is built with.
@@ -73,13 +73,13 @@ class Lock:
 
     path: Path
     roots: tuple[str, ...]
-    nodes: dict[str, Node]
+    nodes: dict[str, PackageNode]
     sha256: str
     solution: str
     stamp: dict
     edited: tuple[str, ...] = ()
 
-    def provided(self, node: Node, virtual: str) -> Node | None:
+    def provided(self, node: PackageNode, virtual: str) -> PackageNode | None:
         """What a package has a virtual one from (GCC for ``c``), ``None`` if it needs none."""
         digest = node.uses.get(virtual)
         return self.nodes[digest] if digest else None
@@ -368,7 +368,7 @@ def family(target: str) -> str:
     return archspec.cpu.TARGETS[target].family.name
 
 
-def _node(digest: str, fields: dict) -> Node:
+def _node(digest: str, fields: dict) -> PackageNode:
     external = fields.get("external") or {}
     attributes = external.get("extra_attributes") or {}
     target = fields["arch"]["target"]
@@ -377,7 +377,7 @@ def _node(digest: str, fields: dict) -> Node:
         dependencies.append(dependency["hash"])
         for virtual in dependency.get("parameters", {}).get("virtuals", []):
             uses[virtual] = dependency["hash"]
-    return Node(
+    return PackageNode(
         name=fields["name"],
         version=fields["version"],
         hash=digest,
@@ -482,46 +482,14 @@ def _not_run(wanted: dict[Environment, dict], there: list[Environment]) -> Itera
 
 def _packages(environment: Environment) -> set[str]:
     """The names of its root packages."""
-    return {re.match(r"[\w-]*", root)[0] for root in environment.roots()}
+    return {re.split(r"[^\w-]", root, maxsplit=1)[0] for root in environment.roots()}
 
 
 def _faults_of(environment: Environment, of_reframe: dict) -> Iterator[str]:
-    roots, features = environment.roots(), set(of_reframe.get("features", []))
-    names = _packages(environment)
-    for feature in sorted(features & set(PACKAGES)):
-        if PACKAGES[feature] not in names:
-            yield f"feature {feature} of its ReFrame environment needs {PACKAGES[feature]}"
-    for model in sorted(features & set(MODELS)) if "babelstream" in features else []:
-        if not any(root.startswith("babelstream") and f"+{model}" in root for root in roots):
-            yield f"feature {model} of its ReFrame environment needs a root babelstream+{model}"
-    configured = environment.configuration("packages")
-    for name in sorted(names):
-        pinned = configured.get(name, {}).get("require", [])
-        listed = [pinned] if isinstance(pinned, str) else pinned
-        specs = [str(one.get("spec") if isinstance(one, dict) else one) for one in listed]
-        if not specs or not all(spec.startswith("@=") for spec in specs):
-            yield f"root {name} has no pinned version: packages: {name}: require: ['@=...']"
-    toolchains = environment.configuration("toolchains")
-    targets = environment.content().get("concretizer", {}).get("targets", {})
-    foreign = not targets.get("host_compatible", True)
-    for root in roots:
-        for used in re.findall(r" %([\w-]+)", root):
-            if used not in toolchains:
-                told = near(used, toolchains)
-                yield f"root {root}: no toolchain {used!r} in its included files; {told}"
-        if foreign and " arch=" not in root:
-            yield f"root {root}: host_compatible is false, so it needs arch=linux-<os>-<target>"
-    if foreign and not configured.get("glibc", {}).get("externals"):
-        yield "no external glibc: include ../../common/<os>-<family>.yaml"
-    modules = {
-        module
-        for package in configured.values()
-        for external in package.get("externals", [])
-        for module in external.get("modules", [])
-    }
-    for module in of_reframe.get("modules", []):
-        if module not in modules:
-            yield f"module {module} of its ReFrame environment is of no external"
+    packages = environment.configuration("packages")
+    yield from _not_provided(environment, of_reframe, packages)
+    yield from _not_pinned(environment, packages)
+    yield from _wrong_roots(environment, packages)
     for path in [environment.manifest, *environment.included()]:
         if path.name != SITE:
             for told in _fixed_paths(read_yaml(path)):
@@ -531,6 +499,49 @@ def _faults_of(environment: Environment, of_reframe: dict) -> Iterator[str]:
         yield f"no {LOCK} beside it: plumbline lock {environment.name}"
     elif why := environment.outdated(kept):
         yield f"{why}: plumbline lock {environment.name}"
+
+
+def _not_provided(environment: Environment, of_reframe: dict, packages: dict) -> Iterator[str]:
+    """What the ReFrame environment promises, and the Spack environment does not have."""
+    features, roots = set(of_reframe.get("features", [])), environment.roots()
+    names = _packages(environment)
+    for feature in sorted(features & set(PACKAGES)):
+        if PACKAGES[feature] not in names:
+            yield f"feature {feature} of its ReFrame environment needs {PACKAGES[feature]}"
+    for model in sorted(features & set(MODELS)) if "babelstream" in features else []:
+        if not any(root.startswith("babelstream") and f"+{model}" in root for root in roots):
+            yield f"feature {model} of its ReFrame environment needs a root babelstream+{model}"
+    externals = [one for package in packages.values() for one in package.get("externals", [])]
+    modules = {module for external in externals for module in external.get("modules", [])}
+    for module in of_reframe.get("modules", []):
+        if module not in modules:
+            yield f"module {module} of its ReFrame environment is of no external"
+
+
+def _not_pinned(environment: Environment, packages: dict) -> Iterator[str]:
+    """The root packages of which any version might be built."""
+    for name in sorted(_packages(environment)):
+        pinned = packages.get(name, {}).get("require", [])
+        listed = [pinned] if isinstance(pinned, str) else pinned
+        specs = [str(one.get("spec") if isinstance(one, dict) else one) for one in listed]
+        if not specs or not all(spec.startswith("@=") for spec in specs):
+            yield f"root {name} has no pinned version: packages: {name}: require: ['@=...']"
+
+
+def _wrong_roots(environment: Environment, packages: dict) -> Iterator[str]:
+    """The roots with unknown toolchains, or without what a foreign target needs."""
+    toolchains = environment.configuration("toolchains")
+    targets = environment.content().get("concretizer", {}).get("targets", {})
+    foreign = not targets.get("host_compatible", True)
+    for root in environment.roots():
+        for used in re.findall(r" %([\w-]+)", root):
+            if used not in toolchains:
+                told = near(used, toolchains)
+                yield f"root {root}: no toolchain {used!r} in its included files; {told}"
+        if foreign and " arch=" not in root:
+            yield f"root {root}: host_compatible is false, so it needs arch=linux-<os>-<target>"
+    if foreign and not packages.get("glibc", {}).get("externals"):
+        yield "no external glibc: include ../../common/<os>-<family>.yaml"
 
 
 def _fixed_paths(value, key: str = "") -> Iterator[str]:

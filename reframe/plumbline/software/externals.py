@@ -190,7 +190,7 @@ def _found(package: str) -> tuple[str, str, str | None]:
         path = shutil.which(program)
         if path:
             prefixes.append(str(Path(path).resolve().parent.parent))
-    why = {}
+    why: dict[str, str | None] = {}
     for prefix in dict.fromkeys(prefixes):
         version = version_at(package, prefix)
         if version:
@@ -229,7 +229,7 @@ def _said(compiler: Path, trial: Trial) -> str | None:
     with tempfile.TemporaryDirectory() as name:
         source = Path(name) / f"trial{trial.suffix}"
         source.write_text(trial.text, encoding="utf-8")
-        command = [compiler, source, "-o", Path(name) / "trial", *trial.options]
+        command = [str(compiler), str(source), "-o", f"{name}/trial", *trial.options]
         try:
             done = subprocess.run(
                 command, capture_output=True, text=True, timeout=60, check=False, cwd=name

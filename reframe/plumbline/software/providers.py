@@ -156,6 +156,7 @@ def _launcher_of(
 ) -> tuple[str, str, str]:
     """The launcher of the MPI that a program is linked with: ReFrame's name of it, its path, and
     the MPI's name and version. Another MPI's would start N single ranks."""
+    names: tuple[str, ...]
     if "openmpi" in libraries:
         mpi, launcher, names = "Open MPI", "openmpi", ("mpirun.openmpi", "mpirun")
     elif "mpich" in libraries:
@@ -164,7 +165,9 @@ def _launcher_of(
         return "local", "", "none"
     for name in names:
         path = which(name)
-        version = mpi_version(path) if path else ""
+        if not path:
+            continue
+        version = mpi_version(path)
         if version.startswith(mpi):
             return launcher, path, version
         if launcher == "hydra" and version.startswith("Intel MPI"):
@@ -227,10 +230,13 @@ def _from_pip(program: str, which: Callable[[str], str | None], environment: str
         )
     versions = {}
     for name, (distribution, _) in WHEELS.items():
-        fault = _prefix_fault(name)
-        if fault:
-            raise NotProvided(f"{fault}: plumbline setup", code="build.wheel-not-installed")
-        versions[distribution] = _distribution(prefix_of(name), distribution).version
+        fault, installed = _prefix_fault(name), _distribution(prefix_of(name), distribution)
+        if fault or installed is None:
+            raise NotProvided(
+                f"{fault or f'{distribution} is not installed'}: plumbline setup",
+                code="build.wheel-not-installed",
+            )
+        versions[distribution] = installed.version
     mpich = prefix_of("mpich")
     path = prefix_of(_IN_WHEEL[program]) / "bin" / program
     env_vars = {"LD_LIBRARY_PATH": f"{mpich / 'lib'}:$LD_LIBRARY_PATH"}
@@ -250,11 +256,10 @@ def _from_spack(program: str, which: Callable[[str], str | None], environment: s
         reason = builds.why_not(known)
     except Fault as err:
         raise NotProvided(f"{program}: {err}", code="build.not-built") from None
-    if reason:
-        raise NotProvided(
-            f"{program}: {reason}: plumbline build {known.name}", code="build.not-built"
-        )
     found = builds.built(known)
+    if reason or found is None:
+        why = reason or "it is not built"
+        raise NotProvided(f"{program}: {why}: plumbline build {known.name}", code="build.not-built")
     path = builds.program_in(found.view, program)
     if path is None:
         package = dict(builds.programs_of(found.lock)).get(program)
@@ -340,8 +345,9 @@ def _prefix_fault(name: str) -> str | None:
         return f"{prefix} is half installed"
     if f"{distribution}=={installed.version} " not in lock_of(name).read_text():
         return f"{prefix} has {distribution} {installed.version}, which is not the locked one"
-    for file in [*installed.files, *needed]:
-        path = prefix / file if isinstance(file, str) else Path(file.locate())
+    listed: list[importlib.metadata.PackagePath | str] = [*installed.files, *needed]
+    for file in listed:
+        path = prefix / file if isinstance(file, str) else Path(str(file.locate()))
         size = None if isinstance(file, str) else file.size
         if not path.is_file() or (size is not None and path.stat().st_size != size):
             return f"{prefix} is half installed ({path.name} is missing or cut short)"

@@ -318,7 +318,7 @@ def run(
             command, env=settings(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, text=True, errors="replace", cwd=root(),
         ) as process:  # fmt: skip
-            for line in process.stdout:
+            for line in process.stdout or ():
                 file.write(line)
                 file.flush()
                 for pattern, shown in _PROGRESS:

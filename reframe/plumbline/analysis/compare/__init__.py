@@ -20,7 +20,7 @@ from plumbline.analysis.compare.sides import Unmeasured, part, per_session
 from plumbline.analysis.stats import MAD_TO_STD
 from plumbline.core import units
 from plumbline.core.text import counted, some
-from plumbline.history import History
+from plumbline.history.history import History
 from plumbline.history.series import Key, Selection, Series
 from plumbline.parse import Figure
 
@@ -33,7 +33,7 @@ _SIGN = {"higher": 1, "lower": -1, "neither": 0}
 
 
 @dataclass
-class Row:
+class FigureRow:
     """One figure on both sides.
 
     :ivar n_before: sessions that measured it; ``n_past``: earlier ones that its level rests on too.
@@ -110,7 +110,7 @@ class Comparison:
     :ivar surroundings: what else differs; ``None`` where the source does not tell.
     """
 
-    rows: list[Row]
+    rows: list[FigureRow]
     before: list[str]
     after: list[str]
     verdict: str
@@ -127,7 +127,7 @@ class Comparison:
         return EXIT[self.verdict]
 
     @property
-    def worst(self) -> Row | None:
+    def worst(self) -> FigureRow | None:
         """The figure that lost most."""
         known = [row for row in self.rows if _SIGN[row.better] and not np.isnan(row.difference)]
         return min(known, key=_worst_first, default=None)
@@ -230,15 +230,15 @@ def compare(
     return Comparison(rows, *names, verdict, reasons, Whole(*told, whole.p, smallest), within, loss)
 
 
-def _worst_first(row: Row) -> float:
+def _worst_first(row: FigureRow) -> float:
     sign = _SIGN[row.better] * row.difference if row.better != "neither" else -abs(row.difference)
     return 0.0 if np.isnan(sign) else sign
 
 
-def _row(key: Key, before: Series | None, after: Series | None, single: bool) -> Row:
+def _row(key: Key, before: Series | None, after: Series | None, single: bool) -> FigureRow:
     """A figure with what each side says alone; its reason says why it cannot be compared."""
     known = after or before
-    row = Row(key, known.benchmark, known.unit, known.better, "too little data")
+    row = FigureRow(key, known.benchmark, known.unit, known.better, "too little data")
     for name, series in (("before", before), ("after", after)):
         if series is not None:
             values = np.concatenate(list(per_session(series, single).values()))
@@ -260,7 +260,9 @@ def _row(key: Key, before: Series | None, after: Series | None, single: bool) ->
     return row
 
 
-def _judge(rows: list[Row], sides, within: float, loss: float, single: bool) -> judge.Together:
+def _judge(
+    rows: list[FigureRow], sides, within: float, loss: float, single: bool
+) -> judge.Together:
     """Gives each row its estimate and verdict; and tells what they did as one."""
     matrices, columns = [], []
     for side, only in zip(sides, (None, None, _comparable), strict=True):
@@ -324,7 +326,7 @@ def _judge(rows: list[Row], sides, within: float, loss: float, single: bool) -> 
     return whole
 
 
-def _peers(rows: list[Row]) -> np.ndarray:
+def _peers(rows: list[FigureRow]) -> np.ndarray:
     """A number for each figure, equal for peers: those of its benchmark, or, where these are few,
     all figures of such benchmarks."""
     counts = Counter(row.benchmark for row in rows)
@@ -333,7 +335,7 @@ def _peers(rows: list[Row]) -> np.ndarray:
 
 
 def _logs(
-    series: Series | None, row: Row, single: bool, only: Callable | None, known: dict
+    series: Series | None, row: FigureRow, single: bool, only: Callable | None, known: dict
 ) -> dict[tuple[np.datetime64, str, int], float]:
     """Logarithms of a figure's values, by time, session and number within it."""
     if series is not None and only is not None:
@@ -388,7 +390,7 @@ def _comparable(past: Series, before: Series) -> Series | None:
 
 
 def _verdict(
-    rows: list[Row], whole: judge.Together, within: float, untold: float
+    rows: list[FigureRow], whole: judge.Together, within: float, untold: float
 ) -> tuple[str, list[str]]:
     """The verdict on the whole, and why."""
     counts = Counter(row.verdict for row in rows)

@@ -6,17 +6,15 @@ character is written as its code, and what has a meaning in Markdown as a charac
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import junitparser
 
-from plumbline.analysis.compare import ORDER, Comparison, Row
-from plumbline.analysis.compare.hostfacts import Change, Surroundings
-from plumbline.core.text import cell, counted, escaped, printable, some, table
+from plumbline.analysis.compare import ORDER, Comparison, FigureRow
+from plumbline.analysis.compare.hostfacts import HostChange, Surroundings
+from plumbline.core import formats, suites
+from plumbline.core.text import counted, escaped, printable, some, table
 
 #: Verdicts that the text shows only on request.
 COLLAPSED = ("unchanged", "only after")
@@ -34,7 +32,7 @@ _FIELDS = ["verdict", "system", "partition", "environment", "check", "node", "be
            "failed_after", "together", "aside", "reason"]  # fmt: skip
 
 
-def _name(row: Row) -> str:
+def _name(row: FigureRow) -> str:
     return printable(f"{row.key.check} @{row.place}")
 
 
@@ -42,7 +40,7 @@ def _percent(value: float) -> str:
     return "" if math.isnan(value) else f"{100 * value:+.2f} %"
 
 
-def _cells(row: Row) -> list[str]:
+def _cells(row: FigureRow) -> list[str]:
     """A figure's cells under :data:`_HEADS`, printable."""
 
     def number(value: float) -> str:
@@ -140,11 +138,11 @@ def _side(names: list[str]) -> str:
     return f"{counted(len(names), 'session')}, {' to '.join(ends)}" if names else "no session"
 
 
-def _where(change: Change, most: int = 4) -> str:
+def _where(change: HostChange, most: int = 4) -> str:
     return f"{len(change.where)}: {some(change.where, most)}"
 
 
-def _changes(around: Surroundings) -> list[tuple[str, list[Change]]]:
+def _changes(around: Surroundings) -> list[tuple[str, list[HostChange]]]:
     titles = {
         "host facts of nodes that ran on both sides": around.hosts,
         "host facts that only new nodes have": around.elsewhere,
@@ -193,9 +191,9 @@ def text(found: Comparison, every: bool = False) -> str:
     return "\n".join([*lines, "", f"plumbline: {printable(_headline(found))}", ""])
 
 
-def _by_check(rows: list[Row]) -> list[str]:
+def _by_check(rows: list[FigureRow]) -> list[str]:
     """A table in which each check is a heading of its own, the worst first."""
-    groups: dict[str, list[Row]] = {}
+    groups: dict[str, list[FigureRow]] = {}
     for row in rows:
         placed = "" if f"={row.key.placement}" in row.key.check else f", {row.key.placement}"
         groups.setdefault(f"{_name(row)}{printable(placed)}", []).append(row)
@@ -212,7 +210,7 @@ def _number(value: float) -> float | None:
     return None if not math.isfinite(value) else value
 
 
-def _fields(row: Row) -> dict:
+def _fields(row: FigureRow) -> dict:
     """A figure as a flat mapping; a number that there is not is ``None``."""
     of_key = {**vars(row.key), "size": None if row.key.size < 0 else row.key.size}
     known = {**of_key, **vars(row)}
@@ -233,7 +231,7 @@ def as_json(found: Comparison, every: bool = True) -> str:
         "gone_nodes": around.gone_nodes,
         "known": around.known,
     }  # fmt: skip
-    return json.dumps(
+    return formats.as_json(
         {
             "verdict": found.verdict,
             "exit_code": found.exit_code,
@@ -249,22 +247,15 @@ def as_json(found: Comparison, every: bool = True) -> str:
             "unmeasured": [vars(case) for case in found.unmeasured],
             "surroundings": told,
             "notes": found.notes,
-        },
-        indent=1,
-        allow_nan=False,
+        }
     )
 
 
 def as_csv(found: Comparison, every: bool = True) -> str:
     """A row for each figure."""
-    file = io.StringIO()
-    writer = csv.DictWriter(file, _FIELDS, lineterminator="\n")
-    writer.writeheader()
-    for row in found.rows:
-        fields = _fields(row)
-        writer.writerow({name: cell(" ".join(value) if isinstance(value, list) else value)
-                         for name, value in fields.items()})  # fmt: skip
-    return file.getvalue()
+    rows = ({name: " ".join(value) if isinstance(value, list) else value
+             for name, value in _fields(row).items()} for row in found.rows)  # fmt: skip
+    return formats.as_csv(_FIELDS, rows)
 
 
 def suite_of(found: Comparison) -> junitparser.TestSuite:
@@ -272,38 +263,33 @@ def suite_of(found: Comparison) -> junitparser.TestSuite:
     pass: too little data is skipped, and what vanished is an error."""
     cases = []
     for row in found.rows:
-        case = junitparser.TestCase(printable(f"{row.figure} {row.key.placement}"), _name(row))
         told = _told(row)
-        if row.verdict == "regressed":
-            case.result = [junitparser.Failure(told, "regressed")]
-        elif row.verdict in ("changed", "only before"):
-            case.result = [junitparser.Error(told, row.verdict)]
-        elif row.verdict in ("too little data", "only after"):
-            case.result = [junitparser.Skipped(told)]
-        else:
-            case.system_out = told
-        cases.append(case)
-    whole = junitparser.TestCase("verdict", "plumbline compare")
+        result = _result(row.verdict, told)
+        name = f"{row.figure} {row.key.placement}"
+        cases.append(suites.case(name, _name(row), result, "" if result else told))
     told = printable(_headline(found))
-    if found.verdict == "no-go":
-        whole.result = [junitparser.Failure(told, "no-go")]
-    elif found.verdict != "go":
-        whole.result = [junitparser.Skipped(told)]
-    whole.system_out = "\n".join([told, *_effects(found)])
-    suite = junitparser.TestSuite("plumbline compare")
-    # All at once: junitparser counts a suite's cases each time that some are added.
-    suite.add_testcases([*cases, whole])
-    return suite
+    result = _result(found.verdict, told)
+    out = "\n".join([told, *_effects(found)])
+    whole = suites.case("verdict", "plumbline compare", result, out)
+    return suites.suite("plumbline compare", [*cases, whole])
 
 
 def junit(found: Comparison, every: bool = True) -> str:
     """JUnit XML."""
-    xml = junitparser.JUnitXml("plumbline compare")
-    xml.add_testsuite(suite_of(found))
-    return xml.tostring().decode()
+    suite = suite_of(found)
+    return suites.as_junit([suite], suite.name)
 
 
-def _told(row: Row) -> str:
+def _result(verdict: str, told: str) -> junitparser.Result | None:
+    """Why a figure, or the whole, is no plain pass."""
+    if verdict in ("regressed", "no-go"):
+        return junitparser.Failure(told, verdict)
+    if verdict in ("changed", "only before"):
+        return junitparser.Error(told, verdict)
+    return None if verdict in ("improved", "unchanged", "go") else junitparser.Skipped(told)
+
+
+def _told(row: FigureRow) -> str:
     """A figure in one line; printable."""
     cells = dict(zip(_HEADS, _cells(row), strict=True))
     if math.isnan(row.difference):
@@ -330,7 +316,7 @@ def markdown(found: Comparison, every: bool = False) -> str:
         *(f"- {escaped(line)}" for line in _effects(found)),
     ]
     if shown:
-        lines += ["", *_table(_HEADS, (_cells(row) for row in shown))]
+        lines += ["", formats.as_markdown(_HEADS, map(_cells, shown))]
     details = _details(found)
     if found.surroundings is not None:
         details += _nodes(found.surroundings)
@@ -339,14 +325,8 @@ def markdown(found: Comparison, every: bool = False) -> str:
     lines += ["", *(f"- {escaped(line)}" for line in details)] if details else []
     for title, changes in _changes(found.surroundings) if found.surroundings else []:
         rows = ([c.what, c.before or "-", c.after or "-", _where(c)] for c in changes)
-        lines += ["", *_table([title, "before", "after", "where"], rows)]
+        lines += ["", formats.as_markdown([title, "before", "after", "where"], rows)]
     return "\n".join([*lines, ""])
-
-
-def _table(heads: list[str], rows: Iterable[list[str]]) -> list[str]:
-    told = [[escaped(cell) for cell in row] for row in rows]
-    return [" | ".join(["", *cells, ""]).strip()
-            for cells in [heads, ["---"] * len(heads), *told]]  # fmt: skip
 
 
 #: Format -> how it is told; the second argument asks for the unchanged figures too.

@@ -6,9 +6,11 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from plumbline.check.record import Record
+
 
 @dataclass(frozen=True)
-class Change:
+class HostChange:
     """A fact that has another value after.
 
     :ivar what: the fact of a node (``kernel``), or of a build (``osu @openmpi: version``).
@@ -31,9 +33,9 @@ class Surroundings:
     :ivar known: nodes with facts, on both sides; without any, nothing can be said of them.
     """
 
-    hosts: list[Change] = field(default_factory=list)
-    elsewhere: list[Change] = field(default_factory=list)
-    builds: list[Change] = field(default_factory=list)
+    hosts: list[HostChange] = field(default_factory=list)
+    elsewhere: list[HostChange] = field(default_factory=list)
+    builds: list[HostChange] = field(default_factory=list)
     new_nodes: list[str] = field(default_factory=list)
     gone_nodes: list[str] = field(default_factory=list)
     known: int = 0
@@ -46,7 +48,7 @@ class Surroundings:
         )
 
 
-def differences(records: Iterable[dict], before: set[str], after: set[str]) -> Surroundings:
+def differences(records: Iterable[Record], before: set[str], after: set[str]) -> Surroundings:
     """What the records' nodes and builds say of both sides; of several values of one fact on one
     side, the last.
 
@@ -57,16 +59,16 @@ def differences(records: Iterable[dict], before: set[str], after: set[str]) -> S
     nodes: tuple[set, set] = (set(), set())
     builds: tuple[dict, dict] = ({}, {})
     for fields in records:
-        if fields["session"] not in before | after:
+        if fields.session not in before | after:
             continue
-        side = int(fields["session"] in after)
-        nodes[side].update(fields["nodes"], fields["hosts"])
-        for node, told in fields["hosts"].items():
+        side = int(fields.session in after)
+        nodes[side].update(fields.nodes, fields.hosts)
+        for node, told in fields.hosts.items():
             facts[side].setdefault(node, {}).update(told)
-        if fields["build"]:
-            case = f"{fields['check']} @{fields['system']}:{fields['partition']}"
-            key = fields["benchmark"] or fields["check"], fields["environment"], case
-            builds[side][key] = fields["build"]
+        if fields.build:
+            case = f"{fields.check} @{fields.system}:{fields.partition}"
+            key = fields.benchmark or fields.check, fields.environment, case
+            builds[side][key] = fields.build
     result = Surroundings(
         new_nodes=sorted(nodes[1] - nodes[0]) if nodes[0] else [],
         gone_nodes=sorted(nodes[0] - nodes[1]) if nodes[1] else [],
@@ -100,10 +102,10 @@ def _both(before: dict[str, str], after: dict[str, str]) -> Iterable[tuple[str, 
     return ((name, before.get(name, "")) for name in before.keys() | after.keys())
 
 
-def _changes(told: Iterable[tuple[str, str, str, str]]) -> list[Change]:
+def _changes(told: Iterable[tuple[str, str, str, str]]) -> list[HostChange]:
     """What differs, each pair of values once, with where it is so."""
     found = defaultdict(list)
     for what, before, after, where in told:
         if before != after:
             found[what, before, after].append(where)
-    return [Change(*key, sorted(set(places))) for key, places in sorted(found.items())]
+    return [HostChange(*key, sorted(set(places))) for key, places in sorted(found.items())]

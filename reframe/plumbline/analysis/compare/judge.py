@@ -84,7 +84,7 @@ class Estimate:
     :ivar difference: mean after less mean before.
     :ivar error: its standard error; ``df`` that error's degrees of freedom.
     :ivar noise: standard deviation of one session's value.
-    :ivar past: sessions of the past that the level rests on; ``noise_past`` that the noise does.
+    :ivar past: sessions of the past that the level rests on.
     :ivar p: two-sided.
     :ivar shifts: matrix like ``after``: each session's value less the mean before; NaN where it
         was set aside.
@@ -96,7 +96,6 @@ class Estimate:
     df: np.ndarray
     noise: np.ndarray
     past: np.ndarray
-    noise_past: np.ndarray
     p: np.ndarray
     shifts: np.ndarray
     aside: tuple[np.ndarray, np.ndarray]
@@ -161,7 +160,6 @@ def _estimate(before, after, past, peers) -> Estimate:
         df=df,
         noise=np.sqrt(variance),
         past=np.where(level, _count(past), 0),
-        noise_past=_count(past),
         p=2 * stats.t.sf(np.abs(difference) / error, df),
         shifts=kept - np.nanmean(base, 1)[:, None],
         aside=aside,
@@ -393,10 +391,6 @@ def _quieted(values: np.ndarray) -> np.ndarray:
     return values + 1e-6 * np.linspace(-1, 1, len(values))
 
 
-#: A figure's verdicts, those first that need a look.
-VERDICTS = ("regressed", "changed", "improved", "unchanged", "too little data")
-
-
 def verdicts(
     found: Estimate,
     signs: np.ndarray,
@@ -405,7 +399,7 @@ def verdicts(
     loss: float,
     adjusted: np.ndarray | None = None,
 ) -> np.ndarray:
-    """A verdict of :data:`VERDICTS` for each figure.
+    """A verdict for each figure.
 
     * It moved (``regressed``, ``improved``; ``changed`` where neither is better) if the difference
       is at least ``within``, most sessions after lie on its side by half of that, and the test

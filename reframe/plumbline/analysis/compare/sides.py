@@ -14,7 +14,7 @@ import numpy as np
 
 from plumbline.core.errors import Fault
 from plumbline.core.text import counted, near, some
-from plumbline.history import MEASURED, CaseRow, History, SessionRow
+from plumbline.history.history import MEASURED, CaseRow, History, SessionRow
 from plumbline.history.series import Selection, Series, moment
 
 #: Most sessions before BEFORE that are looked at for the noise.

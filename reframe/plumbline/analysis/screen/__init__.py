@@ -22,7 +22,7 @@ from plumbline.analysis.screen.grouping import (
 from plumbline.analysis.screen.named import Named
 from plumbline.core.errors import Fault
 from plumbline.core.text import near, some
-from plumbline.history import History
+from plumbline.history.history import History
 from plumbline.history.series import Selection
 from plumbline.placement.pairing import rounds
 
@@ -110,7 +110,7 @@ def screen(
     merged: dict[tuple[str, tuple[str, ...]], list[Named]] = {}
     suspects: dict[tuple, float] = {}
     for group in groups:
-        for part in (parts.Units, parts.Pairs):
+        for part in (parts.Units, parts.PairGroup):
             values = group.values if part is parts.Units else group.pairs
             if not values:
                 continue

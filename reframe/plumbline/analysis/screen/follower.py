@@ -19,7 +19,7 @@ _MOST = 5.0
 
 
 @dataclass
-class Episode:
+class SlowSpell:
     """One unit's slow time, in rows.
 
     :ivar named: the night on which it was named.
@@ -63,7 +63,7 @@ class Follower:
     rate: float = RATE
     least: float = LEAST
     floor: float = LEAST_NOISE
-    episodes: list[Episode] = field(default_factory=list)
+    episodes: list[SlowSpell] = field(default_factory=list)
     suspects: dict[int, list[tuple[int, float]]] = field(default_factory=dict)
     together: dict[int, float] = field(default_factory=dict)
     night: Night | None = None
@@ -114,7 +114,7 @@ class Follower:
     def _name(self, unit: int, row: int, start: int, found: Night) -> None:
         since = start + int(found.start[unit])
         chance = found.p[unit] * found.judged.sum()
-        episode = Episode(
+        episode = SlowSpell(
             unit,
             row,
             since,
@@ -132,7 +132,7 @@ class Follower:
         self.episodes.append(episode)
         self.known[episode.since : row + 1, unit] = True
 
-    def _start(self, episode: Episode, start: int, row: int, residual: np.ndarray) -> int:
+    def _start(self, episode: SlowSpell, start: int, row: int, residual: np.ndarray) -> int:
         """The night from which the slow level explains the values better than the usual one."""
         loss = episode.size
         gain = loss * (episode.expected - loss / 2 - residual)
@@ -140,7 +140,7 @@ class Follower:
         gain = gain[: episode.named - start + 1]
         return start + int(np.argmax(np.cumsum(gain[::-1])[::-1]))
 
-    def _look_after(self, episode: Episode, row: int, residual: float) -> None:
+    def _look_after(self, episode: SlowSpell, row: int, residual: float) -> None:
         """Whether a unit that was named is well again."""
         if np.isnan(residual):
             return

@@ -25,7 +25,7 @@ _HUBER = 1.345
 
 
 @dataclass
-class Pairs:
+class PairFit:
     """The pairs measured in one night, each once, and what they say.
 
     :ivar first: number of the one node; ``second``: of the other, which is larger.
@@ -49,7 +49,7 @@ class Pairs:
     told: np.ndarray
 
 
-def fit(first: np.ndarray, second: np.ndarray, values: np.ndarray, nodes: int) -> Pairs:
+def fit(first: np.ndarray, second: np.ndarray, values: np.ndarray, nodes: int) -> PairFit:
     """Tells the nodes of one night's pairs apart; several rows of a pair are repeats."""
     low, high = np.minimum(first, second), np.maximum(first, second)
     keys, where = np.unique(low * nodes + high, return_inverse=True)
@@ -60,12 +60,12 @@ def fit(first: np.ndarray, second: np.ndarray, values: np.ndarray, nodes: int) -
     return _fit(low, high, values, repeats, nodes)
 
 
-def without(night: Pairs, shift: np.ndarray, nodes: int) -> Pairs:
+def without(night: PairFit, shift: np.ndarray, nodes: int) -> PairFit:
     """The same with what is known of each pair's link taken off its value."""
     return _fit(night.first, night.second, night.values - shift, night.repeats, nodes)
 
 
-def _fit(low, high, values, repeats, nodes: int) -> Pairs:
+def _fit(low, high, values, repeats, nodes: int) -> PairFit:
     partners = np.bincount(np.concatenate([low, high]), minlength=nodes)
     fitted = partners >= PARTNERS
     column = np.cumsum(fitted) - 1
@@ -96,7 +96,7 @@ def _fit(low, high, values, repeats, nodes: int) -> Pairs:
     taken = weight * sum(np.where(fitted[end], 1 / shared[end], 0.0) for end in (low, high))
     kept = np.clip(1 - taken, 0.2, 1.0)
     effects = np.where(fitted, solution[np.maximum(column, 0)], np.nan)
-    return Pairs(
+    return PairFit(
         low,
         high,
         values,
@@ -111,7 +111,7 @@ def _fit(low, high, values, repeats, nodes: int) -> Pairs:
     )
 
 
-def by_link(night: Pairs, switches: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+def by_link(night: PairFit, switches: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Mean of what is left over of the pairs across each two switches, and their number;
     NaN where there is none.
 
@@ -151,7 +151,7 @@ class Slow:
 
 
 def judge(
-    night: Pairs,
+    night: PairFit,
     earlier: dict[tuple[int, int], tuple[float, float]],
     rate: float,
     least: float,

@@ -15,7 +15,7 @@ from plumbline.analysis.screen.named import Named
 from plumbline.core.text import counted
 
 
-class Part:
+class PeerGroup:
     """What one group says.
 
     :ivar named: who is slow; ``suspects``: night, who and p-value of who may be.
@@ -111,7 +111,7 @@ class Part:
 _PLURAL = {"node": "nodes", "gpu": "GPUs", "link": "links", "switch": "switches"}
 
 
-class Units(Part):
+class Units(PeerGroup):
     """Nodes and GPUs."""
 
     def run(self) -> None:
@@ -166,7 +166,7 @@ class Units(Part):
             self.take(kind, named, follower)
 
 
-class Pairs(Part):
+class PairGroup(PeerGroup):
     """Pairs of nodes, and what they say of nodes, links and switches."""
 
     def run(self) -> None:
@@ -200,7 +200,7 @@ class Pairs(Part):
                 self.take(kind, named, follower)
         self.pairs(fitted, nodes)
 
-    def fits(self, number: dict[str, int]) -> dict[int, links.Pairs]:
+    def fits(self, number: dict[str, int]) -> dict[int, links.PairFit]:
         """Each night's pairs, by row; nights with too few are told."""
         rows: dict[int, list[tuple[int, int, float]]] = collections.defaultdict(list)
         for (night, (one, other)), values in self.values.items():
@@ -239,7 +239,7 @@ class Pairs(Part):
         self.judged += follower.judged
         place = {link: i for i, link in enumerate(used.tolist())}
 
-        def known(row: int, night: links.Pairs) -> np.ndarray:
+        def known(row: int, night: links.PairFit) -> np.ndarray:
             one, other = of_switch[night.first], of_switch[night.second]
             link = np.minimum(one, other) * count + np.maximum(one, other)
             slow = {e.unit for e in follower.episodes
@@ -278,7 +278,7 @@ class Pairs(Part):
         for one, _ in going.values():
             one.until = None
 
-    def _pair(self, row: int, pair: tuple, night: links.Pairs, slow: links.Slow, k: int) -> Named:
+    def _pair(self, row: int, pair: tuple, night: links.PairFit, slow: links.Slow, k: int) -> Named:
         note = f"cannot tell which of the two: fewer than {links.PARTNERS} partners each"
         chance = min(float(slow.p[k]) * len(night.values), 1.0)
         return Named(

@@ -65,7 +65,7 @@ class Finding:
 
 
 @dataclass
-class Judgement:
+class SeriesJudgement:
     """:ivar judged: whether there were enough nights. :ivar outliers: first and last night of each
     run that stood out and came back before anything bore it out."""
 
@@ -76,7 +76,7 @@ class Judgement:
 
 def judge(
     values: np.ndarray, better: str, second: np.ndarray | None = None, hindsight: bool = True
-) -> Judgement:
+) -> SeriesJudgement:
     """Judges a series night by night, in the order given.
 
     :arg values: positive, one a night; NaN is a missing night.
@@ -90,7 +90,7 @@ def judge(
     logs = np.log(values[at])
     again = None if second is None else np.log(np.asarray(second, dtype=float)[at])
     if len(at) < NIGHTS:
-        return Judgement([], [], False)
+        return SeriesJudgement([], [], False)
     found = watch.walk(logs, again)
     combined = logs if again is None else watch.combine(logs, again)
     episodes = found.episodes
@@ -112,7 +112,7 @@ def judge(
         )
         if finding.on and not later:
             finding.on = not _wandered_back(combined, usual, episodes[number])
-    return Judgement(told, [(int(at[a]), int(at[b])) for a, b in found.outliers], True)
+    return SeriesJudgement(told, [(int(at[a]), int(at[b])) for a, b in found.outliers], True)
 
 
 def _redate(logs: np.ndarray, episodes: list[Episode]) -> None:

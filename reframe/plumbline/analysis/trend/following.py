@@ -20,7 +20,7 @@ MANY = 40
 
 
 @dataclass
-class Row:
+class FoundRow:
     """One finding, as ``plumbline trend`` prints it.
 
     :ivar night: of the first report. :ivar start: first changed night. :ivar until: last night of a
@@ -58,8 +58,8 @@ class Found:
     :ivar judged: number of series with enough nights, ``too_short`` without.
     """
 
-    rows: list[Row] = field(default_factory=list)
-    bad: list[Row] = field(default_factory=list)
+    rows: list[FoundRow] = field(default_factory=list)
+    bad: list[FoundRow] = field(default_factory=list)
     outliers: list[tuple[str, int | str, int | str]] = field(default_factory=list)
     judged: int = 0
     too_short: int = 0
@@ -71,7 +71,9 @@ class Found:
         short = f"{self.too_short} series with fewer than {self.least} nights"
         return f"not judged: {short}" if self.too_short else ""
 
-    def add(self, name: str, nights: list, judgement: trend.Judgement, about: Callable) -> None:
+    def add(
+        self, name: str, nights: list, judgement: trend.SeriesJudgement, about: Callable
+    ) -> None:
         """Takes up a series' judgement; `about` tells sessions and build of a finding."""
         if not judgement.judged:
             self.too_short += 1
@@ -120,7 +122,7 @@ def name_of(series: Series) -> str:
     return " ".join([where, *(part for part in what if part)])
 
 
-def _judged(work: list[tuple]) -> Iterable[trend.Judgement]:
+def _judged(work: list[tuple]) -> Iterable[trend.SeriesJudgement]:
     cores = len(os.sched_getaffinity(0))
     if len(work) < MANY or cores < 2:
         return [_judge(item) for item in work]
@@ -128,21 +130,21 @@ def _judged(work: list[tuple]) -> Iterable[trend.Judgement]:
         return list(pool.map(_judge, work, chunksize=max(1, min(50, len(work) // cores // 4))))
 
 
-def _judge(item: tuple) -> trend.Judgement:
+def _judge(item: tuple) -> trend.SeriesJudgement:
     values, better, second, hindsight = item
     if second is not None and np.isnan(second).all():
         second = None
     return trend.judge(values, better, second, hindsight)
 
 
-def _row(name: str, nights: list, found: trend.Finding, about: dict) -> Row:
+def _row(name: str, nights: list, found: trend.Finding, about: dict) -> FoundRow:
     def at(index: int | None):
         return None if index is None else nights[index]
 
     def rounded(value: float) -> float | None:
         return None if math.isnan(value) else round(value, 5)
 
-    return Row(
+    return FoundRow(
         series=name,
         night=nights[found.detected],
         start=nights[found.start],

@@ -17,7 +17,7 @@ BETTER = ("higher", "lower", "neither")
 
 
 @dataclass
-class Nightly:
+class NightlyTable:
     """One series, oldest night first.
 
     :ivar nights: as the file has them: numbers, or dates as text.
@@ -31,7 +31,7 @@ class Nightly:
     second: np.ndarray
 
 
-def read(path: Path) -> list[Nightly]:
+def read(path: Path) -> list[NightlyTable]:
     """The file's series, in its order; nights are sorted.
 
     :raises Fault: naming each faulty line (the first ten), if there is any; if there is no row.
@@ -72,10 +72,10 @@ def _add(found: dict, line: int, row: dict[str, str]) -> None:
     known[night] = value, second, line
 
 
-def _series(name: str, fields: dict) -> Nightly:
+def _series(name: str, fields: dict) -> NightlyTable:
     nights = sorted(fields["nights"])
     rows = [fields["nights"][night] for night in nights]
-    return Nightly(
+    return NightlyTable(
         name=name,
         better=fields["better"],
         nights=[night if isinstance(night, int) else night.isoformat() for night in nights],

@@ -58,7 +58,7 @@ SHORTEST = 20
 
 
 @dataclass(frozen=True)
-class Tables:
+class ModelTables:
     """What does not depend on the values: arrays of models x nights x ..."""
 
     white: np.ndarray
@@ -97,7 +97,7 @@ class Evidence:
 
 
 @functools.cache
-def tables() -> Tables:
+def tables() -> ModelTables:
     """The tables for up to :data:`NIGHTS` nights."""
     lags = np.arange(NIGHTS)
     white = np.empty((len(MODELS), NIGHTS, NIGHTS))
@@ -115,7 +115,7 @@ def tables() -> Tables:
     for start in range(NIGHTS):
         column = steps[:, start : start + width, start]
         since[:, start, : column.shape[1]] = column
-    return Tables(
+    return ModelTables(
         white=white,
         steps=steps,
         since=since,

@@ -61,7 +61,7 @@ class Wanted:
     screen: bool
     report: Path | None
     out: Path | None
-    keep: retention.Rules
+    keep: retention.RetentionRules
 
     @property
     def name(self) -> str:

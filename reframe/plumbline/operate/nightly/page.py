@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import junitparser
 
-from plumbline.core import paths
+from plumbline.core import paths, suites
 from plumbline.core.text import escaped, printable
 from plumbline.operate.nightly.parts import MAINTENANCE, NIGHT, Part, worst
 from plumbline.output.export import UNASSERTED
@@ -71,18 +71,14 @@ def write(
 
 def _junit(parts: list[Part]) -> str:
     """All parts; those that are in order pass, and what each is made of stands in its own suite."""
-    whole = junitparser.TestSuite("nightly")
-    found = junitparser.JUnitXml()
+    cases = []
     for part in parts:
-        case = junitparser.TestCase(part.title, "nightly")
-        told = printable(part.told)
+        result, told = None, printable(part.told)
         if part.skipped:
-            case.result = [junitparser.Skipped(told, "not judged")]
+            result = junitparser.Skipped(told, "not judged")
         elif part.code:
             kind = junitparser.Failure if part.code == 1 else junitparser.Error
-            case.result = [kind(told, NIGHT[part.code])]
-        case.system_out = told
-        whole.add_testcase(case)
-    for suite in [whole, *(suite for part in parts for suite in part.suites)]:
-        found.add_testsuite(suite)
-    return found.tostring().decode()
+            result = kind(told, NIGHT[part.code])
+        cases.append(suites.case(part.title, "nightly", result, told))
+    whole = suites.suite("nightly", cases)
+    return suites.as_junit([whole, *(suite for part in parts for suite in part.suites)])

@@ -16,10 +16,11 @@ import junitparser
 from plumbline.analysis import compare, screen
 from plumbline.analysis.compare import formats
 from plumbline.analysis.trend import following
-from plumbline.core import paths
+from plumbline.core import paths, suites
 from plumbline.core.errors import Fault
 from plumbline.core.text import counted, escaped, printable
-from plumbline.history import History, SessionRow, retention
+from plumbline.history import retention
+from plumbline.history.history import History, SessionRow
 from plumbline.history.series import Selection
 from plumbline.output import export, report
 from plumbline.site import configuration
@@ -127,21 +128,18 @@ def trend(system: str, name: str) -> Part:
         select = Selection(system=system)
         found = following.of_history(history.series(select), online=False)
         fresh = _fresh(history, select, found, name) if found.bad else []
-        suite = junitparser.TestSuite(part.title)
         lines, cases = [], []
         for row in sorted(found.bad, key=lambda row: row not in fresh):
             new = row in fresh
             told = f"{row.kind} of {row.size:+.1%} since {row.start}, found {row.night}"
             lines.append(f"- {'**new** ' if new else ''}{escaped(row.series)}: {told}")
-            case = junitparser.TestCase(printable(row.series), part.title)
-            case.result = [
+            result = (
                 junitparser.Failure(told, row.kind)
                 if new
                 else junitparser.Skipped(f"known: {told}", "known")
-            ]
-            cases.append(case)
-        suite.add_testcases(cases)
-        part.page, part.suites = "\n".join(lines), [suite]
+            )
+            cases.append(suites.case(row.series, part.title, result))
+        part.page, part.suites = "\n".join(lines), [suites.suite(part.title, cases)]
         counts = f"{len(fresh)} new, {len(found.bad) - len(fresh)} known and still on"
         part.told = _joined(counts, found.unjudged, _unread(history))
         # Too few nights are no fault of this one.
@@ -152,7 +150,7 @@ def trend(system: str, name: str) -> Part:
 
 def _fresh(
     history: History, select: Selection, found: following.Found, name: str
-) -> list[following.Row]:
+) -> list[following.FoundRow]:
     """The bad findings that were not there the night before: the newest of each series that has
     more of them."""
     tonight = configuration.began(paths.results() / "sessions" / name)
@@ -216,17 +214,14 @@ def screened(system: str, names: list[str]) -> Part:
     with _contained(part), History() as history:
         found = screen.screen_history(history, Selection(system=system), names)
         part.code = 1 if found.named else 2 if history.faults or found.unsure else 0
-        suite = junitparser.TestSuite(part.title)
         lines, cases = [], []
         for one in found.named:
             name = ":".join(one.name)
             told = f"{one.kind} {name}: slower by {one.size:.1%} since {one.since}"
             lines.append(f"- {escaped(told)}")
-            case = junitparser.TestCase(printable(name), f"slow {one.kind}")
-            case.result = [junitparser.Failure(printable(told), "slow")]
-            cases.append(case)
-        suite.add_testcases(cases)
-        part.page, part.suites = "\n".join(lines), [suite]
+            failed = junitparser.Failure(printable(told), "slow")
+            cases.append(suites.case(name, f"slow {one.kind}", failed))
+        part.page, part.suites = "\n".join(lines), [suites.suite(part.title, cases)]
         more = len(found.told) - 1
         alone = "--no-screen skips this, as for one node, which has no peers"
         part.told = _joined(
@@ -249,7 +244,7 @@ def reported(folder: Path) -> Part:
     return part
 
 
-def pruned(rules: retention.Rules, say: Callable[[str], None]) -> Part:
+def pruned(rules: retention.RetentionRules, say: Callable[[str], None]) -> Part:
     """What was removed or compressed as old."""
     part = Part("what is old")
     with _contained(part):

@@ -22,6 +22,7 @@ from plumbline.core.process import plain, shown
 from plumbline.core.text import counted
 from plumbline.operate.onboarding import software
 from plumbline.placement import placement
+from plumbline.placement.topology import Topology
 from plumbline.site import slurm
 
 CONFIRM = "to be confirmed on the machine"
@@ -187,7 +188,9 @@ def _of_this_machine(made: Draft) -> None:
               says="Two benchmarks at once would measure each other.")  # fmt: skip
 
 
-def _of_slurm(made: Draft, there: list[slurm.Node], wanted: list[str], nodes: dict, probe) -> None:
+def _of_slurm(
+    made: Draft, there: list[slurm.SlurmNode], wanted: list[str], nodes: dict, probe
+) -> None:
     settings = slurm.partitions()
     if settings is None:
         raise Fault(
@@ -311,12 +314,12 @@ def _partition(made: Draft, kind: slurm.Kind, told: dict, scheduler: str, nodes,
     )
 
 
-def _placements(node: slurm.Node, inside: dict | None, extras: dict) -> list[str]:
+def _placements(node: slurm.SlurmNode, inside: dict | None, extras: dict) -> list[str]:
     """The placements of one node: which there are, the numbers of cores and sockets tell; how the
     CPUs are numbered does not matter to that."""
     if inside:
         return placement.of_one_node(
-            placement.Topology.of_partition(inside["processor"], inside["devices"], extras)
+            Topology.of_partition(inside["processor"], inside["devices"], extras)
         )
     cores = range(node.sockets * node.cores)
     sockets = [
@@ -324,7 +327,7 @@ def _placements(node: slurm.Node, inside: dict | None, extras: dict) -> list[str
         for number in range(node.sockets)
     ]
     topology = {"cores": [hex(1 << core) for core in cores], "sockets": sockets}
-    found = placement.of_one_node(placement.Topology.from_processor({"topology": topology}))
+    found = placement.of_one_node(Topology.from_processor({"topology": topology}))
     # How many NUMA domains there are, the counts do not tell.
     return [name for name in found if name != "numa-matrix"]
 

@@ -14,7 +14,8 @@ from reframe.utility.cpuinfo import cpuinfo
 from plumbline.core.errors import Fault
 from plumbline.core.process import ask
 from plumbline.parse import outputs
-from plumbline.placement import devices, placement
+from plumbline.placement import devices
+from plumbline.placement.topology import PlacementError, Topology
 
 
 def described() -> dict:
@@ -28,8 +29,8 @@ def described() -> dict:
     processor = cpuinfo()
     try:
         found, of_gpus = devices.nvidia(usable)
-        placement.Topology.of_partition(processor, found, of_gpus)
-    except placement.PlacementError as err:
+        Topology.of_partition(processor, found, of_gpus)
+    except PlacementError as err:
         raise Fault(
             f"{platform.node()}: its topology cannot be told: {err}",
             code="system.topology-undetected",
@@ -55,14 +56,14 @@ def read(path: Path) -> dict:
     """
     try:
         found = json.loads(outputs.read(path).strip().rpartition("\n")[2])
-        placement.Topology.of_partition(found["processor"], found["devices"], found["extras"])
+        Topology.of_partition(found["processor"], found["devices"], found["extras"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as err:
         raise Fault(
             f"{path}: not what `python -m plumbline.operate.onboarding.node` prints on a "
             f"node: {err!r}",
             code="input.wrong-file",
         ) from None
-    except placement.PlacementError as err:
+    except PlacementError as err:
         raise Fault(f"{path}: {err}", code="input.wrong-file") from None
     return found
 

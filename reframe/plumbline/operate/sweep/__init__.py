@@ -19,6 +19,7 @@ import os
 import threading
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import fasteners
 
@@ -28,6 +29,7 @@ from plumbline.core.errors import Fault
 from plumbline.core.process import plain, shown
 from plumbline.core.text import base_name, counted, near
 from plumbline.session import preflight
+from plumbline.session.inventory_check import planned_case
 from plumbline.site import configuration, slurm
 
 #: The check of ReFrame that is a sweep.
@@ -161,8 +163,7 @@ class Sweep:
     def _missing(self, session: str) -> list[str]:
         """Cases of the sweep that a session did not plan."""
         planned = {
-            record.case_name(base_name(case["check"]), case)
-            for case in _plan(_sessions() / session).get("cases", {}).values()
+            planned_case(case) for case in _plan(_sessions() / session).get("cases", {}).values()
         }
         return sorted(set(self.cases) - planned)
 
@@ -349,7 +350,7 @@ def _text(path: Path) -> str:
         return ""
 
 
-def _plan(folder: Path) -> dict:
+def _plan(folder: Path) -> record.Plan | dict[str, Any]:
     try:
         return record.plan(folder)
     except (OSError, record.Damaged):

@@ -127,7 +127,7 @@ def _maintained(reservation: str) -> dict[str, str]:
     return {node: found.name for found in active for node in found.nodes}
 
 
-def _why_not(node: slurm.Node, under: str, reservation: str) -> str:
+def _why_not(node: slurm.SlurmNode, under: str, reservation: str) -> str:
     if not named(node.name):
         return "its name could not stand in a job script"
     state = node.state.rstrip(_FLAGS)

@@ -15,15 +15,16 @@ from pathlib import Path
 
 import numpy as np
 
+from plumbline.check.record import FigureRecord
 from plumbline.core import paths, units
 from plumbline.core.text import counted
-from plumbline.history import CaseRow, History, SessionRow
+from plumbline.history.history import CaseRow, History, SessionRow
 from plumbline.history.series import Key, Selection, Series
 from plumbline.output import query
 from plumbline.output.report import figures, findings, provenance, published, site, standing, text
-from plumbline.output.report.figures import Figure, Glance
-from plumbline.output.report.findings import Change
-from plumbline.output.report.standing import Case
+from plumbline.output.report.figures import Glance, Panel
+from plumbline.output.report.findings import SeriesChange
+from plumbline.output.report.standing import CaseState
 from plumbline.reference import lookup, waivers
 
 #: Days before a system's latest session in which a change was detected that is told as new.
@@ -90,13 +91,13 @@ class _Report:
         self.series = sum(one.series for one in self.measured.values())
         say(f"{counted(len(self.sessions), 'session')}, {self.series} series")
         self.standings = standing.of_all(history, self.sessions, select, now, stale)
-        self.cases: dict[tuple[str, str], list[Case]] = {}
+        self.cases: dict[tuple[str, str], list[CaseState]] = {}
         for case in (case for one in self.standings for case in one.cases):
             self.cases.setdefault((case.system, case.check), []).append(case)
         say("looking for changes")
         self.nights = findings.NIGHTS
         self.judged = False
-        self.changes: dict[Key, list[Change]] = findings.of_all(*self._of_many_nights())
+        self.changes: dict[Key, list[SeriesChange]] = findings.of_all(*self._of_many_nights())
         #: What other pages show of figures, which are there only while their check's is made.
         self._changed: dict[Key, Glance] = {}
         self._found: dict[tuple, Glance | None] = {
@@ -125,7 +126,7 @@ class _Report:
 
         return read(), sum(one.series for one in checks)
 
-    def _figures(self) -> Iterator[tuple[str, str, list[Figure]]]:
+    def _figures(self) -> Iterator[tuple[str, str, list[Panel]]]:
         """System, check and figures, of one check after another; those without figures as well."""
         read = self.history.by_check(self.measured.values(), self.select)
         for about in sorted({*self.cases, *self.measured}):
@@ -179,7 +180,7 @@ class _Report:
         """The name of the figure that a series is part of."""
         return self._changed[key].name
 
-    def found_path(self, case: Case, finding) -> str:
+    def found_path(self, case: CaseState, finding) -> str:
         """Page and anchor of the figure that a test case's finding is about."""
         path = self.check_path(case.system, case.check)
         figure = self.figure(case, finding)
@@ -237,13 +238,13 @@ class _Report:
         for one in standings.values():
             made.page(self.system_path(one.system), "system.html.j2", one=one, checks=())
 
-    def _checks(self, made: site.Site, of_system) -> Iterator[tuple[str, list[Figure]]]:
+    def _checks(self, made: site.Site, of_system) -> Iterator[tuple[str, list[Panel]]]:
         """The checks of a system and their figures; the page of each is written before."""
         for system, check, listed in of_system:
             self._check(made, system, check, listed)
             yield check, listed
 
-    def _check(self, made: site.Site, system: str, check: str, listed: list[Figure]) -> None:
+    def _check(self, made: site.Site, system: str, check: str, listed: list[Panel]) -> None:
         axes: dict[str, int] = {}
         charts = []
         for figure in listed:
@@ -273,7 +274,7 @@ class _Report:
                   folder=f"data/{text.slug(system, check)}",
                   curves=curves)  # fmt: skip
 
-    def _target(self, figure: Figure) -> float | None:
+    def _target(self, figure: Panel) -> float | None:
         """The value of the reference that decided last, in the figure's unit."""
         row = self.provenance.references.tables.rows.get((figure.references or [""])[0])
         if row is None:
@@ -298,7 +299,7 @@ class _Report:
         chosen = dataclasses.replace(self.select, sessions=(row.session,))
         rows = {(r.case, r.attempt): r for r in standing.cases_of(self.history, chosen)}
         for fields in self.history.records(chosen) if rows else ():
-            case = rows.get((fields["case"], fields["attempt"]))
+            case = rows.get((fields.case, fields.attempt))
             if case is not None:
                 yield _worst_first(case), macros.record(fields, case)
 
@@ -331,28 +332,28 @@ class _Report:
         return f"expires {waiver.expires}{soon}"
 
     @staticmethod
-    def grouped(cases: list[Case]) -> list[list[Case]]:
+    def grouped(cases: list[CaseState]) -> list[list[CaseState]]:
         """Cases of one check and status that differ in their node alone, the worst first."""
-        found: dict[tuple, list[Case]] = {}
+        found: dict[tuple, list[CaseState]] = {}
         for case in cases:
             about = (case.system, case.partition, case.environment, case.check, case.status)
             found.setdefault(about, []).append(case)
         return [sorted(listed, key=_beyond) for listed in found.values()]
 
     @staticmethod
-    def by_reason(cases: list[Case]) -> list[tuple[str, list[Case]]]:
+    def by_reason(cases: list[CaseState]) -> list[tuple[str, list[CaseState]]]:
         """Cases that say the same, together."""
-        found: dict[str, list[Case]] = {}
+        found: dict[str, list[CaseState]] = {}
         for case in cases:
             found.setdefault(case.reason, []).append(case)
         return sorted(found.items(), key=lambda pair: -len(pair[1]))
 
-    def foms(self, listed: list[dict]) -> Iterator[tuple[str, dict, str, str]]:
+    def foms(self, listed: list[FigureRecord]) -> Iterator[tuple[str, FigureRecord, str, str]]:
         """Figures of a record, each with its name, its state and its reference's page, if any."""
         for fom in listed:
-            page = self.provenance.path(fom["reference"]) if fom["reference"] else ""
-            name = text.figure(fom["metric"], fom["size"], fom["at"])
-            yield name, fom, "near" if fom["near"] else fom["verdict"], page
+            page = self.provenance.path(fom.reference) if fom.reference else ""
+            name = text.figure(fom.metric, fom.size, fom.at)
+            yield name, fom, "near" if fom.near else fom.verdict, page
 
     @staticmethod
     def by_facts(hosts: dict[str, dict]) -> list[tuple[list[str], dict]]:
@@ -363,19 +364,19 @@ class _Report:
         return list(found.values())
 
     @staticmethod
-    def pairs(cases: list[Case], *verdicts: str) -> list[tuple]:
+    def pairs(cases: list[CaseState], *verdicts: str) -> list[tuple]:
         """Findings of these verdicts with their cases, the worst first."""
         found = [(case, f) for case in cases for f in case.findings if f.verdict in verdicts]
         return sorted(found, key=lambda pair: pair[1].beyond)
 
     @staticmethod
-    def pairs_near(cases: list[Case]) -> list[tuple]:
+    def pairs_near(cases: list[CaseState]) -> list[tuple]:
         """Figures near their bounds with their cases, the nearest first."""
         found = [(case, finding) for case in cases for finding in case.near]
         return sorted(found, key=lambda pair: pair[1].beyond)
 
     @staticmethod
-    def unasserted(cases: list[Case]) -> int:
+    def unasserted(cases: list[CaseState]) -> int:
         """How many figures of these cases nothing is asserted of."""
         return sum(case.unasserted.total() for case in cases)
 
@@ -383,11 +384,11 @@ class _Report:
         """How many cases of a check stand how."""
         return Counter(case.status for case in self.cases.get((system, check), ()))
 
-    def shown(self, system: str, check: str, listed: list[Figure], most: int = 12) -> list[Figure]:
+    def shown(self, system: str, check: str, listed: list[Panel], most: int = 12) -> list[Panel]:
         """The figures of a check that a system's page shows: headlines, and what is not well."""
         heads = {about for case in self.cases.get((system, check), ()) for about in case.headlines}
 
-        def rank(figure: Figure) -> int:
+        def rank(figure: Panel) -> int:
             key = figure.key
             if figure.verdict in ("fail", "above-ceiling", "waived"):
                 return 0
@@ -414,7 +415,7 @@ class _Report:
             return ""
         return "better" if (ratio > 1) == (better == "higher") else "worse"
 
-    def figure(self, case: Case, finding) -> Glance | None:
+    def figure(self, case: CaseState, finding) -> Glance | None:
         """The figure that a test case's finding is about."""
         return self._found[(*case.identity, *finding.about)]
 
@@ -429,12 +430,12 @@ class _Report:
 
 
 def _about(key: Key) -> tuple:
-    """A series by its test case and its figure, as :class:`standing.Finding` tells of it."""
+    """A series by its test case and its figure, as :class:`standing.FigureState` tells of it."""
     case = (key.system, key.partition, key.environment, key.check, key.node)
     return (*case, key.metric, key.size, key.at, key.placement)
 
 
-def _beyond(case: Case) -> float:
+def _beyond(case: CaseState) -> float:
     return min((finding.beyond for finding in [*case.findings, *case.near]), default=0.0)
 
 

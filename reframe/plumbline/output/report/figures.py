@@ -15,7 +15,7 @@ import numpy as np
 
 from plumbline.history.series import Key, Series
 from plumbline.output.report import text
-from plumbline.output.report.findings import Change
+from plumbline.output.report.findings import SeriesChange
 
 #: Figures of one name and several places (``at``) from which on they share a chart.
 PLACES = 13
@@ -49,7 +49,7 @@ class Glance(NamedTuple):
 
 
 @dataclass(eq=False)
-class Figure:
+class Panel:
     """One figure of merit of a check: of one series, or of one on each node.
 
     :ivar members: a series for each node or place; one where there is one.
@@ -57,7 +57,7 @@ class Figure:
     """
 
     members: list[Series]
-    changes: list[Change] = field(default_factory=list)
+    changes: list[SeriesChange] = field(default_factory=list)
 
     @property
     def first(self) -> Series:
@@ -312,7 +312,7 @@ def _names(nodes: str) -> list[str]:
     return names if len(names) <= SHARED else []
 
 
-def _told_change(change: Change) -> dict:
+def _told_change(change: SeriesChange) -> dict:
     return {
         "kind": change.word,
         "worse": change.worse,
@@ -345,7 +345,7 @@ def _number_runs(values: np.ndarray) -> list[list]:
     return [[at[place], value] for place, value in runs(_short(values[at]))]
 
 
-def grouped(series: list[Series], changes: dict[Key, list[Change]]) -> list[Figure]:
+def grouped(series: list[Series], changes: dict[Key, list[SeriesChange]]) -> list[Panel]:
     """The figures of one check, in the order of their names: the nodes of one figure together,
     and its places (``at``) where they are many."""
     by_node: dict[tuple, list[Series]] = {}
@@ -363,7 +363,7 @@ def grouped(series: list[Series], changes: dict[Key, list[Change]]) -> list[Figu
         else:
             found += [by_node[about] for about in places]
     return [
-        Figure(members, sorted((c for m in members for c in changes.get(m.key, ())),
+        Panel(members, sorted((c for m in members for c in changes.get(m.key, ())),
                                key=lambda change: change.began))
         for members in found
     ]  # fmt: skip
@@ -376,7 +376,7 @@ class Curve:
     :ivar figures: one a size, the smallest first.
     """
 
-    figures: list[Figure]
+    figures: list[Panel]
 
     @property
     def name(self) -> str:
@@ -407,9 +407,9 @@ class Curve:
         }
 
 
-def curves(figures: list[Figure]) -> list[Curve]:
+def curves(figures: list[Panel]) -> list[Curve]:
     """The metrics that are measured over at least four message sizes."""
-    found: dict[tuple, list[Figure]] = {}
+    found: dict[tuple, list[Panel]] = {}
     for figure in figures:
         key = figure.key
         if key.size >= 0:
@@ -427,7 +427,7 @@ CSV_COLUMNS = ("session", "time", "at", "node", "value", "lower", "upper", "ceil
                "reference", "build", "nodes")  # fmt: skip
 
 
-def csv_rows(figure: Figure) -> Iterator[tuple]:
+def csv_rows(figure: Panel) -> Iterator[tuple]:
     """The lines of a figure's CSV file, as cells."""
     for one in figure.members:
         count = len(one.values)

@@ -23,7 +23,7 @@ _CHUNK = 50
 
 
 @dataclass(frozen=True)
-class Change:
+class SeriesChange:
     """A finding of one series, with what the pages say of it.
 
     :ivar kind: as :class:`plumbline.analysis.trend.Finding` has it.
@@ -86,10 +86,10 @@ class Change:
 class Event:
     """Changes of one check that began together: one line of a page."""
 
-    changes: list[Change] = field(default_factory=list)
+    changes: list[SeriesChange] = field(default_factory=list)
 
     @property
-    def first(self) -> Change:
+    def first(self) -> SeriesChange:
         return self.changes[0]
 
     @property
@@ -133,7 +133,7 @@ def judged(series: Series) -> bool:
     return len(np.unique(series.times.astype("datetime64[D]"))) >= NIGHTS
 
 
-def of_all(series: Iterable[Series], count: int) -> dict[Key, list[Change]]:
+def of_all(series: Iterable[Series], count: int) -> dict[Key, list[SeriesChange]]:
     """The changes of each series that has some, oldest first.
 
     :arg count: how many series there are.
@@ -149,7 +149,7 @@ def _chunks(series: Iterable[Series]) -> Iterator[list[Series]]:
         yield chunk
 
 
-def _in_processes(chunks: Iterable[list[Series]]) -> Iterator[dict[Key, list[Change]]]:
+def _in_processes(chunks: Iterable[list[Series]]) -> Iterator[dict[Key, list[SeriesChange]]]:
     """The changes of each chunk, in their order; a few chunks are there at a time."""
     # Not forked: the history's index has threads, which a fork would leave behind.
     context = multiprocessing.get_context("spawn")
@@ -163,7 +163,7 @@ def _in_processes(chunks: Iterable[list[Series]]) -> Iterator[dict[Key, list[Cha
             yield done.result()
 
 
-def _of_chunk(series: list[Series]) -> dict[Key, list[Change]]:
+def _of_chunk(series: list[Series]) -> dict[Key, list[SeriesChange]]:
     found = {}
     for one in series:
         changes = [_change(one, finding) for finding in trend.findings(one)]
@@ -172,9 +172,9 @@ def _of_chunk(series: list[Series]) -> dict[Key, list[Change]]:
     return found
 
 
-def _change(series: Series, finding) -> Change:
+def _change(series: Series, finding) -> SeriesChange:
     start, detected = int(finding.start), int(finding.detected)
-    return Change(
+    return SeriesChange(
         series.key,
         finding.kind,
         float(finding.size),
@@ -193,7 +193,7 @@ def _change(series: Series, finding) -> Change:
     )
 
 
-def events(changes: list[Change]) -> list[Event]:
+def events(changes: list[SeriesChange]) -> list[Event]:
     """Changes of one kind, of one check, that began within three days, as one; newest first."""
     found: dict[tuple, list[Event]] = {}
     for change in sorted(changes, key=lambda change: change.began):

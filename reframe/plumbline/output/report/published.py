@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from plumbline.core import units
 from plumbline.core.errors import Fault
 from plumbline.output.report import text
-from plumbline.output.report.figures import LATEST, Figure
+from plumbline.output.report.figures import LATEST, Panel
 from plumbline.reference.lookup import References
-from plumbline.reference.tables import SITE, Row
+from plumbline.reference.row import Row
+from plumbline.reference.tables import SITE
 
 
 @dataclass
@@ -82,7 +83,7 @@ class _Taken:
     values: list[float] = field(default_factory=list)
 
 
-def _about(figure: Figure) -> tuple[str, str, int, str]:
+def _about(figure: Panel) -> tuple[str, str, int, str]:
     """What a figure's table is of."""
     key = figure.key
     return figure.first.benchmark, key.metric, key.size, key.placement
@@ -125,14 +126,14 @@ class Published:
                     found.append(row)
         return found
 
-    def beside(self, figure: Figure) -> tuple[str, int] | None:
+    def beside(self, figure: Panel) -> tuple[str, int] | None:
         """Where the table of a figure stands, and how many rows papers print; none where they
         print none."""
         about = _about(figure)
         rows = self._rows_of(*about)
         return (_anchor(*about), len(rows)) if rows else None
 
-    def take(self, figure: Figure) -> None:
+    def take(self, figure: Panel) -> None:
         """Has the tables show a figure, if papers print it."""
         about, key = _about(figure), figure.key
         if not self._rows_of(*about):

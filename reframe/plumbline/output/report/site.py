@@ -102,13 +102,9 @@ class Site:
         return self.folder / path
 
     def assets(self) -> None:
-        """Writes style and scripts, and plotly.js as its Python package brings it."""
-        import plotly
-
+        """Writes style and scripts, notices of licence included."""
         for source in sorted((_HERE / "static").iterdir()):
             self.copy(f"assets/{source.name}", source)
-        bundle = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
-        self.copy("assets/plotly.min.js", bundle)
 
 
 def _shown(content: object) -> object:

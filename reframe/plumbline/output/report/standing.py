@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from plumbline.check.record import FigureRecord, NoticeRecord
 from plumbline.core.errors import Fault
-from plumbline.history import CaseRow, History, SessionRow
+from plumbline.history.history import CaseRow, History, SessionRow
 from plumbline.history.series import Selection
 from plumbline.output.report import text
 from plumbline.site import inventory
@@ -31,7 +32,7 @@ USUAL = 3
 
 
 @dataclass
-class Finding:
+class FigureState:
     """One figure of a test case that is red, waived, or near its bound.
 
     :ivar beyond: relative distance to the bound, negative outside of it.
@@ -50,7 +51,7 @@ class Finding:
 
 
 @dataclass
-class Case:
+class CaseState:
     """A test case as it stands.
 
     :ivar status: its result; or ``above-ceiling``; or ``not-asserted``, where it passed and nothing
@@ -73,9 +74,9 @@ class Case:
     nodes: list[str] = field(default_factory=list)
     session: str = ""
     time: np.datetime64 | None = None
-    findings: list[Finding] = field(default_factory=list)
-    near: list[Finding] = field(default_factory=list)
-    warnings: list[dict] = field(default_factory=list)
+    findings: list[FigureState] = field(default_factory=list)
+    near: list[FigureState] = field(default_factory=list)
+    warnings: list[NoticeRecord] = field(default_factory=list)
     counts: Counter = field(default_factory=Counter)
     unasserted: Counter = field(default_factory=Counter)
     headlines: list[tuple] = field(default_factory=list)
@@ -104,40 +105,38 @@ class Standing:
 
     system: str
     latest: SessionRow
-    cases: list[Case]
+    cases: list[CaseState]
     missing: int
     running: bool
     old: float | None
     ahead: bool
 
-    def having(self, *statuses: str) -> list[Case]:
+    def having(self, *statuses: str) -> list[CaseState]:
         return [case for case in self.cases if case.status in statuses]
 
     @property
-    def red(self) -> list[Case]:
+    def red(self) -> list[CaseState]:
         return [case for case in self.cases if case.red]
 
     @property
-    def waived(self) -> list[Case]:
+    def waived(self) -> list[CaseState]:
         return [case for case in self.cases if case.status == "waived" or case.counts["waived"]]
 
     @property
-    def near(self) -> list[Case]:
+    def near(self) -> list[CaseState]:
         return [case for case in self.cases if case.near]
 
     @property
-    def noticed(self) -> list[Case]:
+    def noticed(self) -> list[CaseState]:
         return [case for case in self.cases if case.warnings]
 
     @property
     def states(self) -> Counter:
         """How many cases have a warning of each state."""
-        return Counter(
-            state for case in self.cases for state in {w["state"] for w in case.warnings}
-        )
+        return Counter(state for case in self.cases for state in {w.state for w in case.warnings})
 
     @property
-    def unasserted(self) -> list[Case]:
+    def unasserted(self) -> list[CaseState]:
         return [case for case in self.cases if case.unasserted]
 
     @property
@@ -243,14 +242,14 @@ def _figures(history: History, chosen: Selection) -> Iterator[tuple[tuple, list,
         yield from ((about, foms, []) for about, foms in _from_series(history, chosen).items())
         return
     for fields in history.records(chosen):
-        about = (fields["session"], fields["case"], fields["attempt"])
-        yield about, fields["foms"], fields["warnings"]
+        about = (fields.session, fields.case, fields.attempt)
+        yield about, fields.foms, fields.warnings
 
 
-def _from_series(history: History, chosen: Selection) -> dict[tuple, list[dict]]:
+def _from_series(history: History, chosen: Selection) -> dict[tuple, list[FigureRecord]]:
     """As much of the figures as a CSV file tells: neither headlines nor the warning band."""
     cases = {(row.session, *_identity(row)): row for row in history.cases(chosen)}
-    found: dict[tuple, list[dict]] = {}
+    found: dict[tuple, list[FigureRecord]] = {}
     try:
         series = history.series(chosen, samples=False)
     except Fault:
@@ -264,13 +263,13 @@ def _from_series(history: History, chosen: Selection) -> dict[tuple, list[dict]]
                 name: None if np.isnan(getattr(one, name)[at]) else float(getattr(one, name)[at])
                 for name in ("lower", "upper", "ceiling")
             }
-            fom = {
-                "metric": key.metric, "size": None if key.size < 0 else key.size, "at": key.at,
-                "placement": key.placement, "value": float(one.values[at]), "unit": one.unit,
-                "verdict": str(one.verdicts[at]), "better": one.better, "near": False,
-                "reference": str(one.references[at]), "waiver": row.waiver, "reason": "",
-                "headline": False, **bounds,
-            }  # fmt: skip
+            fom = FigureRecord.model_construct(
+                metric=key.metric, size=None if key.size < 0 else key.size, at=key.at,
+                placement=key.placement, value=float(one.values[at]), unit=one.unit,
+                verdict=str(one.verdicts[at]), better=one.better, near=False,
+                reference=str(one.references[at]), waiver=row.waiver, reason="",
+                headline=False, **bounds,
+            )  # fmt: skip
             found.setdefault((row.session, row.case, row.attempt), []).append(fom)
     return found
 
@@ -280,15 +279,15 @@ def _literal(name: str) -> str:
     return "".join(f"[{char}]" if char in "*?[" else char for char in name)
 
 
-def _order(case: Case) -> tuple:
+def _order(case: CaseState) -> tuple:
     place = RED.index(case.status) if case.red else len(RED)
     return (place, case.check, case.partition, case.environment, case.node)
 
 
-def of_row(row: CaseRow, figures: list[dict], warnings: list[dict]) -> Case:
+def of_row(row: CaseRow, figures: list[FigureRecord], warnings: list[NoticeRecord]) -> CaseState:
     """A test case as the history has it, with its figures and warnings as records have them."""
     names = ("system", "partition", "environment", "check", "node", "placement", "reason")
-    case = Case(
+    case = CaseState(
         **{name: getattr(row, name) for name in names},
         status=row.result,
         waiver=row.waiver,
@@ -298,14 +297,14 @@ def of_row(row: CaseRow, figures: list[dict], warnings: list[dict]) -> Case:
         warnings=warnings,
     )
     for fom in figures:
-        case.counts[fom["verdict"]] += 1
-        if fom["headline"]:
+        case.counts[fom.verdict] += 1
+        if fom.headline:
             case.headlines.append(_about(fom))
-        if fom["verdict"] in ("fail", "above-ceiling", "waived"):
+        if fom.verdict in ("fail", "above-ceiling", "waived"):
             case.findings.append(_finding(fom))
-        elif fom["verdict"] == "not-asserted":
-            case.unasserted[fom["reason"] or "no reference for it"] += 1
-        elif fom["near"]:
+        elif fom.verdict == "not-asserted":
+            case.unasserted[fom.reason or "no reference for it"] += 1
+        elif fom.near:
             case.near.append(_finding(fom))
     case.findings.sort(key=lambda finding: finding.beyond)
     case.near.sort(key=lambda finding: finding.beyond)
@@ -317,26 +316,26 @@ def of_row(row: CaseRow, figures: list[dict], warnings: list[dict]) -> Case:
     return case
 
 
-def _finding(fom: dict) -> Finding:
-    value = fom["value"]
-    if fom["verdict"] == "above-ceiling":
-        bound = fom["ceiling"]
+def _finding(fom: FigureRecord) -> FigureState:
+    value = fom.value
+    if fom.verdict == "above-ceiling":
+        bound = fom.ceiling
         distance = -abs(value - bound) / abs(bound) if bound else 0.0
     else:
-        low = fom["better"] == "higher" or fom["upper"] is None
-        bound = fom["lower"] if low else fom["upper"]
+        low = fom.better == "higher" or fom.upper is None
+        bound = fom.lower if low else fom.upper
         away = 0.0 if bound is None else (value - bound if low else bound - value)
         distance = away / abs(bound) if bound else 0.0
-    name = text.figure(fom["metric"], fom["size"], fom["at"])
-    return Finding(name, value, fom["unit"], fom["verdict"], bound, distance,
-                   fom["reference"] or "", fom["waiver"] or "", _about(fom))  # fmt: skip
+    name = text.figure(fom.metric, fom.size, fom.at)
+    return FigureState(name, value, fom.unit, fom.verdict, bound, distance,
+                   fom.reference or "", fom.waiver or "", _about(fom))  # fmt: skip
 
 
-def _about(fom: dict) -> tuple:
-    return (fom["metric"], -1 if fom["size"] is None else fom["size"], fom["at"], fom["placement"])
+def _about(fom: FigureRecord) -> tuple:
+    return (fom.metric, -1 if fom.size is None else fom.size, fom.at, fom.placement)
 
 
-def _tell_since(cases: list[Case], listed: list[CaseRow]) -> None:
+def _tell_since(cases: list[CaseState], listed: list[CaseRow]) -> None:
     """Fills in since when each red case is red, without a break."""
     by_case: dict[tuple, list[CaseRow]] = {}
     for row in listed:
@@ -358,7 +357,9 @@ def _listed(identity: tuple) -> str:
     return f"{check} @{system}:{partition}+{environment}"
 
 
-def _vanished(system: str, cases: list[Case], listed: list[CaseRow], latest) -> list[Case]:
+def _vanished(
+    system: str, cases: list[CaseState], listed: list[CaseRow], latest
+) -> list[CaseState]:
     """Cases that should be there and are not: of the inventory, or of sessions before."""
     seen: dict[tuple, list[CaseRow]] = {}
     for row in listed:
@@ -366,7 +367,7 @@ def _vanished(system: str, cases: list[Case], listed: list[CaseRow], latest) -> 
     there = {case.identity for case in cases}
     known = inventory.read(system) or inventory.Inventory()
     found = [
-        Case(*identity, rows[-1].placement, "vanished",
+        CaseState(*identity, rows[-1].placement, "vanished",
              f"it was in {len({row.session for row in rows})} sessions, the last of them "
              f"{rows[-1].session}, and in none of the last {WINDOW.astype(int)} days",
              session=rows[-1].session, time=rows[-1].time, late=True)
@@ -378,7 +379,7 @@ def _vanished(system: str, cases: list[Case], listed: list[CaseRow], latest) -> 
     for name in sorted(known.cases.keys() - {_listed(identity) for identity in (*seen, *there)}):
         check, _, place = name.rpartition(" @")
         partition, _, environment = place.partition(":")[2].partition("+")
-        found.append(Case(system, partition, environment, check, "", "", "never-run",
+        found.append(CaseState(system, partition, environment, check, "", "", "never-run",
                           "the inventory has it, and no session of the last "
                           f"{BACK.days} days ran it", late=True))  # fmt: skip
     return found

@@ -26,9 +26,9 @@ from plumbline.placement.binding.common import (
     per_node_word,
     task_words,
 )
-from plumbline.placement.binding.node import Node, Told, TopologyMismatch, confirm, nodes
+from plumbline.placement.binding.node import NodeReport, Told, TopologyMismatch, confirm, nodes
 from plumbline.placement.binding.pair import KEPT_TO_PAIR, OnPair, on_pair
-from plumbline.placement.placement import Layout, Topology
+from plumbline.placement.placement import Layout
 from plumbline.placement.proof import (
     OTHER_MPI,
     BindingMismatch,
@@ -38,6 +38,7 @@ from plumbline.placement.proof import (
     prove_nodes,
     seen,
 )
+from plumbline.placement.topology import Topology
 
 #: What starts each task: it proves where the task runs, and becomes the program.
 WRAPPER = Path(__file__).parents[1] / "task.sh"
@@ -49,7 +50,7 @@ __all__ = [
     "Binding",
     "BindingError",
     "BindingMismatch",
-    "Node",
+    "NodeReport",
     "OnPair",
     "Seen",
     "Told",

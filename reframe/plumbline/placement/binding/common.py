@@ -79,7 +79,11 @@ def no_own_gpus(layout: Layout) -> None:
 
 
 def cpu_list(cpus: tuple[int, ...]) -> str:
-    """The kernel's list format: ``0-3,8``."""
+    """The kernel's list format.
+
+    >>> cpu_list((8, 0, 1, 2, 3))
+    '0-3,8'
+    """
     runs: list[list[int]] = []
     for cpu in sorted(cpus):
         if runs and cpu == runs[-1][1] + 1:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from plumbline.placement.binding.common import Binding, cpu_list, gpu_of_each, own_gpus, per_node
-from plumbline.placement.placement import Layout, Topology
+from plumbline.placement.placement import Layout
+from plumbline.placement.topology import Topology
 
 
 def flux(layout: Layout, _: Topology | None) -> Binding:

@@ -11,7 +11,8 @@ from plumbline.placement.binding.common import (
     own_gpus,
     per_node,
 )
-from plumbline.placement.placement import Layout, Topology
+from plumbline.placement.placement import Layout
+from plumbline.placement.topology import Topology
 
 
 def alps(layout: Layout, _: Topology | None) -> Binding:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from plumbline.placement.binding.common import Binding, mask, no_own_gpus, per_node
-from plumbline.placement.placement import Layout, Topology
+from plumbline.placement.placement import Layout
+from plumbline.placement.topology import Topology
 
 
 def hydra(layout: Layout, _: Topology | None) -> Binding:

@@ -10,7 +10,8 @@ from plumbline.placement.binding.common import (
     own_gpus,
     per_node,
 )
-from plumbline.placement.placement import Layout, Task, Topology
+from plumbline.placement.placement import Layout, Task
+from plumbline.placement.topology import Topology
 
 
 def jsrun(layout: Layout, topology: Topology | None) -> Binding:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from plumbline.placement.binding.common import cpu_list
-from plumbline.placement.placement import cpus_of_list, cpus_of_mask, ranges_of_list
 from plumbline.placement.proof import QUOTED, BindingMismatch
+from plumbline.placement.topology import cpus_of_list, cpus_of_mask, ranges_of_list
 
 Groups = frozenset[frozenset[int]]
 
@@ -22,7 +23,7 @@ class TopologyMismatch(BindingMismatch):
 
 
 @dataclass(frozen=True)
-class Node:
+class NodeReport:
     """A node as its kernel has it (see ``task.sh``); what it does not show is empty.
 
     :ivar packages: the CPUs of each package, ``cores`` those of each core.
@@ -37,7 +38,7 @@ class Node:
     gpus: tuple[tuple[str, int | None], ...] = ()
 
 
-def nodes(stderr: str) -> Iterator[tuple[str, Node]]:
+def nodes(stderr: str) -> Iterator[tuple[str, NodeReport]]:
     """The nodes that tasks reported on standard error, one by one: host and node.
 
     :raises BindingMismatch: if such a line cannot be read.
@@ -56,10 +57,10 @@ def nodes(stderr: str) -> Iterator[tuple[str, Node]]:
             raise BindingMismatch(told, code="proof.unreadable") from None
 
 
-def _node(facts: dict[str, list[str]]) -> Node:
+def _node(facts: dict[str, list[str]]) -> NodeReport:
     numa = dict(word.split("=") for word in facts.get("numa", []))
     gpus = [word.split("=") for word in facts.get("gpus", [])]
-    return Node(
+    return NodeReport(
         frozenset(_groups(facts.get("packages", []))),
         frozenset(_groups(facts.get("cores", []))),
         dict(zip(map(int, numa), _groups(numa.values()), strict=True)),
@@ -81,9 +82,9 @@ class Told:
     """What a partition's entry in the system file says: ReFrame's ``processor`` and ``devices``,
     and its ``extras``."""
 
-    processor: dict
-    devices: list[dict]
-    extras: dict
+    processor: dict[str, Any]
+    devices: list[dict[str, Any]]
+    extras: dict[str, Any]
 
     def groups(self, level: str) -> list[frozenset[int]]:
         """The CPUs of each of ``processor.topology.<level>``."""
@@ -97,7 +98,7 @@ class Told:
         return list(self.extras.get("numa_os_numbers") or range(len(domains)))
 
 
-def confirm(told: Told, host: str, node: Node, gpus: bool) -> bool:
+def confirm(told: Told, host: str, node: NodeReport, gpus: bool) -> bool:
     """Compares a node with what the system file says of it.
 
     :arg gpus: whether the GPUs matter.
@@ -114,7 +115,7 @@ def confirm(told: Told, host: str, node: Node, gpus: bool) -> bool:
     return bool(shown and not (gpus and _unknown(told, node)))
 
 
-def _of_processor(told: Told, node: Node) -> Iterator[str]:
+def _of_processor(told: Told, node: NodeReport) -> Iterator[str]:
     cores = told.groups("cores")
     online = frozenset[int]().union(*node.cores)
     if node.cores and {*cores} != node.cores:
@@ -178,7 +179,7 @@ def _gpus_told(told: Told) -> list[int | None]:
     return found
 
 
-def _of_gpus(told: Told, node: Node) -> Iterator[str]:
+def _of_gpus(told: Told, node: NodeReport) -> Iterator[str]:
     wanted = _gpus_told(told)
     if node.gpus and len(node.gpus) != len(wanted):
         yield f"devices says that there are {len(wanted)} GPUs; there are {len(node.gpus)}"
@@ -191,7 +192,7 @@ def _of_gpus(told: Told, node: Node) -> Iterator[str]:
             )
 
 
-def _unknown(told: Told, node: Node) -> bool:
+def _unknown(told: Told, node: NodeReport) -> bool:
     """Whether the node does not show all that is said of its GPUs."""
     pairs = zip(_gpus_told(told), node.gpus, strict=False)
     return not node.gpus or any(near is not None and numa is None for near, (_, numa) in pairs)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from plumbline.placement.binding.common import Binding, BindingError, file_name, no_own_gpus
-from plumbline.placement.placement import Layout, Task, Topology
+from plumbline.placement.placement import Layout, Task
+from plumbline.placement.topology import Topology
 
 
 def openmpi(layout: Layout, _: Topology | None) -> Binding:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from plumbline.placement.binding.common import Binding, gpu_of_each, mask, own_gpus, per_node
-from plumbline.placement.placement import Layout, Topology
+from plumbline.placement.placement import Layout
+from plumbline.placement.topology import Topology
 
 
 def srun(layout: Layout, topology: Topology | None) -> Binding:

@@ -9,7 +9,6 @@
   const label = () => {
     button.textContent = dark() ? "Light" : "Dark";
     button.setAttribute("aria-label", `Switch to the ${dark() ? "light" : "dark"} theme`);
-    dispatchEvent(new Event("themed"));
   };
   button.hidden = false;
   button.addEventListener("click", () => {
