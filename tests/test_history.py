@@ -531,7 +531,7 @@ def test_an_index_that_is_no_file_neither_hangs_nor_leads_elsewhere(results, tmp
         os.mkfifo(results / name)
     else:
         (results / name).symlink_to(victim)
-    code = "import sys; from pathlib import Path; from plumbline.history import History\n" \
+    code = "import sys; from pathlib import Path; from plumbline.history.history import History\n" \
            "with History(Path(sys.argv[1])) as found: print(len(found.series()))"  # fmt: skip
     done = subprocess.run(
         [sys.executable, "-c", code, str(results)], capture_output=True, text=True, timeout=90
@@ -595,7 +595,7 @@ def test_two_commands_at_once(results: Path):
     """Both answer, with all there is, however their reading and writing falls together."""
     for day in range(1, 25):
         store(results, *(line(n, day=day) for n in range(20)))
-    code = ("import sys; from pathlib import Path; from plumbline.history import History; "
+    code = ("import sys; from pathlib import Path; from plumbline.history.history import History; "
             "print(sum(len(s.values) for s in History(Path(sys.argv[1])).series()))")  # fmt: skip
     running = [
         subprocess.Popen([sys.executable, "-c", code, results], stdout=-1, stderr=-1, text=True)

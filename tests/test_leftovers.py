@@ -315,7 +315,7 @@ def settled(results: Path) -> list[str]:
     """What is said where what was left is settled, by a process that ends if nothing hangs."""
     code = "import sys; from pathlib import Path; from plumbline.session import recovery; " \
            "recovery.settle(Path(sys.argv[1]), 'cancel', print); " \
-           "print(*leftovers.cut_off(Path(sys.argv[1])), sep='\\n')"  # fmt: skip
+           "print(*recovery.cut_off(Path(sys.argv[1])), sep='\\n')"  # fmt: skip
     done = subprocess.run(
         [sys.executable, "-c", code, str(results)], capture_output=True, text=True, timeout=90
     )

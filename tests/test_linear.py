@@ -8,6 +8,7 @@ from collections.abc import Callable
 import junitparser
 import pytest
 import records
+from plumbline.check import record
 from plumbline.output import export
 
 #: What four times as much may take at most, as a multiple: its square would be 16.
@@ -26,9 +27,9 @@ def ratio(work: Callable[[int], object], size: int) -> float:
 
 
 def many(count: int) -> export.ExportedSession:
-    cases = [records.unheld(session="s", time="2026-11-01T00:00:00Z", system="alpha",
+    cases = [record.checked(records.unheld(session="s", time="2026-11-01T00:00:00Z", system="alpha",
                             check=f"check {number}", result=("pass", "error", "skip")[number % 3],
-                            reason="why", seconds={"total": 1.0, "samples": []}, foms=[])
+                            reason="why", seconds={"total": 1.0, "samples": []}, foms=[]))
              for number in range(count)]  # fmt: skip
     return export.ExportedSession("s", "alpha", {"key": "value"}, cases, ["a fault"], ["a line"])
 

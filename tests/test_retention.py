@@ -18,7 +18,6 @@ import records
 from conftest import records_of
 from plumbline.check import record
 from plumbline.history import retention
-from plumbline.session import recovery
 from test_history import line, run, store
 
 
@@ -128,7 +127,7 @@ def test_a_session_that_goes_meanwhile_stops_nothing(
         shutil.rmtree(gone, ignore_errors=True)
         return False
 
-    monkeypatch.setattr(recovery, "running", running)
+    monkeypatch.setattr(retention.running, "running", running)
     rules = retention.RetentionRules(sessions=datetime.timedelta(days=1))
     done = retention.prune(results, rules, print)
     assert (done.count, old.exists()) == (1, False)

@@ -279,8 +279,10 @@ class Benchmark(rfm.RunOnlyRegressionTest):
         self.result = CaseResult(self.benchmark, self.program, placement=self.placement)
         self.note_settings()
 
+    @builtins.run_after("run")
     def note_settings(self) -> None:
-        """Notes what the test case runs with, as far as it is settled by now."""
+        """Notes what the test case runs with, as far as it is settled by now: a check may size
+        its run until the moment before it starts."""
         self.result.conditions = {**self.conditions}
         self.result.samples, self.result.warmups = self.num_samples, self.num_warmups
 
