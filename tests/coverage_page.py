@@ -13,7 +13,7 @@ from plumbline.reference.lookup import References
 from plumbline.reference.row import Row
 from plumbline.session import plan
 from plumbline.site import weak
-from plumbline.site.inventory import Case
+from plumbline.site.inventory import PlannedCase
 
 #: The programs whose every printed value is asserted, or is listed with the reason.
 PROGRAMS = ("osu", "babelstream", "ior", "mdtest", "commscope", "gpcnet")
@@ -66,13 +66,15 @@ def listed(system: str, **env: str) -> Counter:
     return Counter(map(benchmark_of, re.findall(r"^- (\w+) .*@\w", said, re.M)))
 
 
-def counted(cases: Iterable[Case], full: bool = False) -> Counter:
+def counted(cases: Iterable[PlannedCase], full: bool = False) -> Counter:
     """Benchmark -> how many test cases a plain run would run, or are at published scale."""
     return Counter(benchmark_of(case.case) for case in cases if ("full" in case.tags) == full)
 
 
 def matrix(
-    asserted: dict[str, set[str]], rows: dict[str, Row], cases: Callable[[str], Iterable[Case]]
+    asserted: dict[str, set[str]],
+    rows: dict[str, Row],
+    cases: Callable[[str], Iterable[PlannedCase]],
 ) -> list[str]:
     """The table of systems and benchmarks.
 
@@ -104,7 +106,7 @@ def matrix(
 def render(
     references: References,
     asserted: dict[str, set[str]],
-    cases: Callable[[str], Iterable[Case]],
+    cases: Callable[[str], Iterable[PlannedCase]],
 ) -> str:
     """The page.
 

@@ -16,7 +16,6 @@ import platform
 import re
 import shlex
 import shutil
-import string
 import subprocess
 import sys
 import time
@@ -289,22 +288,28 @@ class Benchmark(rfm.RunOnlyRegressionTest):
     def fill_in(self) -> None:
         """Puts values in the place of their names in braces, and adds the tags of this test case.
 
-        :raises Fault: if the check has nothing of such a name.
+        A condition may hold any text, so that braces around anything but a name are text there.
+
+        :raises Fault: if the check has nothing of such a name, or braces are left elsewhere.
         """
 
         def filled(text: str) -> str:
-            names = [name for _, name, *_ in string.Formatter().parse(text) if name]
-            return text.format(**{name: getattr(self, name) for name in names})
+            return re.sub(r"\{([A-Za-z]\w*)\}", lambda found: str(getattr(self, found[1])), text)
+
+        def filled_name(text: str) -> str:
+            if "{" in (name := filled(text)) or "}" in name:
+                raise ValueError(f"{text!r}: braces hold the name of a parameter or variable")
+            return name
 
         try:
-            self.program = filled(self.program)
-            self.environ_features = [filled(text) for text in self.environ_features]
+            self.program = filled_name(self.program)
+            self.environ_features = [filled_name(text) for text in self.environ_features]
             self.conditions = {key: filled(text) for key, text in self.conditions.items()}
-            self.headline = [filled(text) for text in self.headline]
+            self.headline = [filled_name(text) for text in self.headline]
             for tag, where in self.tags_where.items():
                 if all(getattr(self, name) in values for name, values in where.items()):
                     self.tags |= {tag}
-        except (AttributeError, IndexError, ValueError) as err:
+        except (AttributeError, ValueError) as err:
             raise Fault(
                 f"check {type(self).__name__}: {err}", code="check.wrong-declaration"
             ) from None
