@@ -125,9 +125,10 @@ class Sessions:
 
 
 def damage_of(system: str, held: list[Asserted]) -> dict[str, str]:
-    """Case -> its damage: by turns, which begin with another one on the next system."""
+    """Case -> its damage: by turns from case to case of a benchmark, and from system to system."""
     turns = itertools.islice(itertools.cycle(damages()), foreign.SYSTEMS.index(system), None)
-    return dict(zip(sorted({one.case for one in held}), turns, strict=False))
+    cases = dict.fromkeys(sorted((one.fom["benchmark"], one.case) for one in held))
+    return {case: damage for (_, case), damage in zip(cases, turns, strict=False)}
 
 
 def run_all(system: str, folder: Path) -> Sessions:
