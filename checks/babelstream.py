@@ -44,10 +44,14 @@ class BabelStream(Benchmark):
         if count != str(self.elements) or output.inputs["array_volume"].split(" (")[0] != volume:
             raise ParseError(
                 f"arrays of {count} numbers, {output.inputs['array_volume']}; asked for were "
-                f"{self.elements}, {volume}"
+                f"{self.elements}, {volume}",
+                code="output.other-inputs",
             )
         if output.inputs["precision"] != "double":
-            raise ParseError(f"numbers of {output.inputs['precision']} precision, not double")
+            raise ParseError(
+                f"numbers of {output.inputs['precision']} precision, not double",
+                code="output.other-inputs",
+            )
 
     def prepare(self):
         self.elements = self.array_elements()
@@ -68,7 +72,8 @@ class BabelStream(Benchmark):
             if not cache:
                 self.leave_out(
                     "the size of the last-level cache is not known: give the caches in the "
-                    "processor's topology of the partition"
+                    "processor's topology of the partition",
+                    "placement.cache-unknown",
                 )
             memory = self.current_partition.extras.get("memory", 0)
             share = self.layout.num_cpus_per_task / len(self.topology.cores)
@@ -76,7 +81,10 @@ class BabelStream(Benchmark):
             elements, room = max(least, 4 * cache // DOUBLE), 0.8 * memory
         elements = -(-elements // 1024) * 1024
         if memory and 3 * elements * DOUBLE > room:
-            self.leave_out("arrays of four times the last-level cache do not fit the memory")
+            self.leave_out(
+                "arrays of four times the last-level cache do not fit the memory",
+                "placement.too-little-memory",
+            )
         return elements
 
 

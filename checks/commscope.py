@@ -47,7 +47,8 @@ class Commscope(Benchmark):
         if built != "release":
             raise ParseError(
                 f"Comm|Scope's Google Benchmark was built as {built}: its timings are not those of "
-                f"a release build; build it with CMAKE_BUILD_TYPE=Release"
+                f"a release build; build it with CMAKE_BUILD_TYPE=Release",
+                code="build.debug",
             )
 
     def prepare(self):
@@ -60,7 +61,8 @@ class Commscope(Benchmark):
         ):
             self.leave_out(
                 "comm_scope would change this host's CPU settings, which this user may: run it as "
-                "another user"
+                "another user",
+                "case.would-change-host",
             )
         self.before_sample = [guard]
         self.after_sample = ["[ ! -f commscope.json ] || mv commscope.json sample-$run.json"]

@@ -69,7 +69,8 @@ class Gpcnet(Benchmark):
             if output.inputs[key] != value:
                 raise ParseError(
                     f"GPCNeT ran with {key.replace('_', ' ')} {output.inputs[key]}, asked for was "
-                    f"{value}"
+                    f"{value}",
+                    code="output.other-inputs",
                 )
 
     def conditions_at(self, at):
@@ -152,7 +153,7 @@ class gpcnet_load(Gpcnet):
             return
         yield Notice(
             SUSPICIOUS,
-            "no-congestion",
+            "figure.no-congestion",
             f"every figure under congestion {told}: check that the congestors ran",
             source=source,
         )

@@ -71,7 +71,8 @@ class hpcc(Benchmark):
         if output.inputs["HPL_N"] != str(self.order):
             raise ParseError(
                 f"hpcc ran HPL with N = {output.inputs['HPL_N']}, asked for was {self.order}: it "
-                f"rejected hpccinf.txt"
+                f"rejected hpccinf.txt",
+                code="output.other-inputs",
             )
 
     def prepare(self):
@@ -115,7 +116,8 @@ class hpcc(Benchmark):
         if not found:
             self.leave_out(
                 "the size of the last-level cache is not known: give the caches in the processor's "
-                "topology of the partition"
+                "topology of the partition",
+                "placement.cache-unknown",
             )
         return found
 
@@ -125,7 +127,10 @@ class hpcc(Benchmark):
             return known
         memory = self.current_partition.extras.get("memory")
         if not memory:
-            self.leave_out("the size of the memory is not known: set the partition's extras.memory")
+            self.leave_out(
+                "the size of the memory is not known: set the partition's extras.memory",
+                "placement.memory-unknown",
+            )
         if self.scale == "memory":
             return int(sizing.largest(memory, 0.8)) // self.block * self.block
         if self.on_this_machine:

@@ -98,7 +98,10 @@ class Ior(Benchmark):
         asked = {"api": self.api.upper(), "access": ACCESS[self.access]}
         for key, value in asked.items():
             if output.inputs[key] != value:
-                raise ParseError(f"IOR ran with {key} {output.inputs[key]}, asked for was {value}")
+                raise ParseError(
+                    f"IOR ran with {key} {output.inputs[key]}, asked for was {value}",
+                    code="output.other-inputs",
+                )
 
     def prepare(self):
         written = self.layout.num_tasks * self.block * self.segments

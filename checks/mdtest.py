@@ -78,7 +78,8 @@ class Mdtest(Benchmark):
             if output.inputs[key] != str(value):
                 raise ParseError(
                     f"mdtest ran with {key.replace('_', ' ')} {output.inputs[key]}, asked for was "
-                    f"{value}"
+                    f"{value}",
+                    code="output.other-inputs",
                 )
 
     def prepare(self):

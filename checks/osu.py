@@ -73,7 +73,9 @@ def compare(output: Output, program: str, accelerator: str = "none", buffer: str
         # Where the buffers were, 7.4 prints for one-sided programs alone; 5 does for all.
         ran = output.inputs.get(key, value)
         if ran != value:
-            raise ParseError(f"OSU ran with {key} {ran}, asked for was {value}")
+            raise ParseError(
+                f"OSU ran with {key} {ran}, asked for was {value}", code="output.other-inputs"
+            )
 
 
 class Osu(Benchmark):

@@ -11,5 +11,6 @@ from plumbline.session import session
 try:
     site_configuration = session.configure(sys.argv)
 except Fault as err:
-    print(f"plumbline: {err}", file=sys.stderr)
+    for line in err.coded().splitlines():
+        print(f"plumbline: {line}", file=sys.stderr)
     raise SystemExit(2) from None

@@ -224,7 +224,7 @@ def test_a_retry_does_not_replace_the_first_attempt(lab: Lab):
         lab.session(day, {"foms": [fom(lab.noisy(900))], "result": "fail"}, retry)
     found = lab.told()
     assert found["figures"][0]["verdict"] == "regressed"
-    assert "5 values of a retry left out" in found["notes"][0]
+    assert "5 values of a retry" in found["notes"][0]
 
 
 def test_figures_outside_their_bounds_are_told(lab: Lab):

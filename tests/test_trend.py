@@ -318,7 +318,7 @@ def test_a_lasting_loss_that_is_mended_later_is_two_findings():
     assert (first.kind, second.kind) == ("regression", "improvement")
     assert not first.on
     assert second.on
-    assert not list(trend.bad([first, second]))
+    assert not first.bad and not second.bad
 
 
 def test_one_far_night_is_unconfirmed_until_the_next():
@@ -326,7 +326,7 @@ def test_one_far_night_is_unconfirmed_until_the_next():
     values[-1] *= 0.88
     (found,) = trend.judge(values, "higher").findings
     assert (found.kind, found.confirmed, found.detected) == ("regression", False, 119)
-    assert not list(trend.bad([found]))
+    assert not found.bad
     judgement = trend.judge(np.append(values, 100.0), "higher")
     assert not judgement.findings
     assert judgement.outliers == [(119, 119)]

@@ -1,7 +1,7 @@
 """The pages of the docs that are rendered: ``make docs`` writes them.
 
 One for each paper (its numbers as printed, the reference ids, the known misprints), the tolerances
-with their reasons, and the placements.
+with their reasons, the placements, and the reason codes.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ import re
 import sys
 from pathlib import Path
 
+from plumbline.check import states
 from plumbline.core import paths
+from plumbline.core.codes import REASONS
 from plumbline.output import query
 from plumbline.placement import placement
 from plumbline.reference import lookup
@@ -43,7 +45,38 @@ def rendered(references: References, folder: Path) -> dict[str, str]:
         **{f"papers/{name}": text for name, text in papers(references, folder).items()},
         "tolerances.md": tolerances(references),
         "placements.md": placements(),
+        "codes.md": codes(folder),
     }
+
+
+def codes(folder: Path) -> str:
+    """The page of the reason codes: a table for each part of the package that has some.
+
+    :arg folder: the reference folder.
+    """
+    lines = [_CODES]
+    part = ""
+    for code, reason in {**REASONS, **states.reasons(folder)}.items():
+        if code.partition(".")[0] != part:
+            part = code.partition(".")[0]
+            lines += ["", f"## {part}", "", "| code | cause | remedy |", "| --- | --- | --- |"]
+        lines.append(f"| `{code}` | {_cell(reason.cause)} | {_cell(reason.remedy)} |")
+    return "\n".join(lines) + "\n"
+
+
+_CODES = """# Reason codes
+
+Rendered by `make docs` from the package and `reference/stderr.yaml`; do not edit.
+
+Each refusal, skip, invalid result, error and warning has a stable code. Messages may change, codes
+do not, so scripts and dashboards should use the code:
+
+```
+plumbline explain placement.too-few-cores
+```
+
+The code is in brackets at the end of a message, in the field `code` of a record and of
+`--format json`, and in JUnit XML. Without a code, `plumbline explain` lists all of them."""
 
 
 def tolerances(references: References) -> str:

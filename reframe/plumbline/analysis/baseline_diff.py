@@ -250,10 +250,11 @@ def save(path: Path, content: str) -> None:
         _, faults = read_rows(partial)
         if faults:
             partial.unlink()
-            raise Fault("\n".join(faults))
+            raise Fault("\n".join(faults), code="reference.wrong-table")
         partial.replace(path)
     except OSError as err:
         raise Fault(
             f"{path}: cannot be written ({err.strerror}): free the disk, or run this as a "
-            f"user who may write there"
+            f"user who may write there",
+            code="files.not-writable",
         ) from None

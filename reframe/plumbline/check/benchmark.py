@@ -29,12 +29,11 @@ import reframe.utility.osext as osext
 import reframe.utility.sanity as sn
 import reframe.utility.typecheck as typ
 from reframe.core.backends import getlauncher
-from reframe.core.exceptions import ReframeError, SanityError, SkipTestError
 from reframe.core.runtime import emit_loadenv_commands, runtime
 from reframe.utility import nodelist_abbrev
 
 from plumbline import parse
-from plumbline.check import samples, scratch, states, verdict
+from plumbline.check import outcomes, samples, scratch, states, verdict
 from plumbline.check.parameters import DEFAULT, NONE, references
 from plumbline.check.result import CaseResult, Measurement, subject_of
 from plumbline.check.samples import Run
@@ -184,7 +183,9 @@ class Benchmark(rfm.RunOnlyRegressionTest):
 
     def figures(self) -> list[Figure]:
         """The figures of merit that every sample must print; all others are ignored."""
-        raise Fault(f"{type(self).__name__}: figures() is not declared")
+        raise Fault(
+            f"{type(self).__name__}: figures() is not declared", code="check.wrong-declaration"
+        )
 
     def figures_of(self, layout: placement.Layout) -> list[Figure]:
         """The figures of one run: each declared one of everything that the run measures."""
@@ -225,19 +226,35 @@ class Benchmark(rfm.RunOnlyRegressionTest):
         self.fill_in()
         if not placement.known(self.placement):
             raise Fault(
-                f"check {name}: no placement {self.placement!r}; {placement.meant(self.placement)}"
+                f"check {name}: no placement {self.placement!r}; {placement.meant(self.placement)}",
+                code="check.wrong-declaration",
             )
         if self.benchmark not in parse.BENCHMARKS:
             told = near(self.benchmark, parse.BENCHMARKS)
-            raise Fault(f"check {name}: no parser for benchmark {self.benchmark!r}; {told}")
+            raise Fault(
+                f"check {name}: no parser for benchmark {self.benchmark!r}; {told}",
+                code="check.wrong-declaration",
+            )
         if not self.tags & set(configuration.TAGS):
-            raise Fault(f"check {name}: no cost class; tag it {', '.join(configuration.TAGS)}")
+            raise Fault(
+                f"check {name}: no cost class; tag it {', '.join(configuration.TAGS)}",
+                code="check.wrong-declaration",
+            )
         if self.nodes < 0 or self.tasks_per_node < 1:
-            raise Fault(f"check {name}: nodes must be at least 0, tasks_per_node at least 1")
+            raise Fault(
+                f"check {name}: nodes must be at least 0, tasks_per_node at least 1",
+                code="check.wrong-declaration",
+            )
         if self.num_samples < 1 or self.num_warmups < 0:
-            raise Fault(f"check {name}: num_samples must be at least 1, num_warmups at least 0")
+            raise Fault(
+                f"check {name}: num_samples must be at least 1, num_warmups at least 0",
+                code="check.wrong-declaration",
+            )
         for key in set(self.conditions) - set(references().tables.conditions):
-            raise Fault(f"check {name}: condition {key!r} is not in reference/conditions.yaml")
+            raise Fault(
+                f"check {name}: condition {key!r} is not in reference/conditions.yaml",
+                code="check.wrong-declaration",
+            )
         for figure in self.figures():
             references().fom(self.benchmark, figure.metric)
             self.declared = [*self.declared, figure.variable]
@@ -293,7 +310,9 @@ class Benchmark(rfm.RunOnlyRegressionTest):
                 if all(getattr(self, name) in values for name, values in where.items()):
                     self.tags |= {tag}
         except (AttributeError, ValueError) as err:
-            raise Fault(f"check {type(self).__name__}: {err}") from None
+            raise Fault(
+                f"check {type(self).__name__}: {err}", code="check.wrong-declaration"
+            ) from None
         if isinstance(scale := getattr(self, "scale", None), tuple):
             self.nodes, self.tasks_per_node = scale
 
@@ -358,8 +377,8 @@ class Benchmark(rfm.RunOnlyRegressionTest):
         except (PlacementError, providers.NotProvided, binding.BindingError) as err:
             if isinstance(err, NotLoaded) and not self.is_dry_run():
                 # What the system file names and the system has not is a fault of one of them.
-                raise ReframeError(str(err)) from None
-            self.leave_out(str(err))
+                raise outcomes.Refused(str(err), code=err.code) from None
+            self.leave_out(str(err), err.code)
         self.result.build = {**found.build}
         self.found = found
         if self.shared:
@@ -422,7 +441,9 @@ class Benchmark(rfm.RunOnlyRegressionTest):
         numactl = shutil.which("numactl")
         needed = any("numactl" in (*bound.options, *bound.task) for bound in bindings)
         if needed and not numactl:
-            raise binding.BindingError("numactl is not on PATH: apt-get install numactl")
+            raise binding.BindingError(
+                "numactl is not on PATH: apt-get install numactl", code="binding.numactl-missing"
+            )
         # A program that goes through the domains by itself places memory as numactl does.
         if numactl and (needed or self.one_process):
             domain = self.topology.os_number(min(self.topology.by_numa()))
@@ -431,7 +452,8 @@ class Benchmark(rfm.RunOnlyRegressionTest):
                 raise binding.BindingError(
                     f"memory cannot be bound to NUMA domain {domain}{last_words(done.stderr)}: "
                     f"containers often forbid it: start this one with --cap-add=SYS_NICE, or "
-                    f"measure outside it"
+                    f"measure outside it",
+                    code="binding.memory-policy-refused",
                 )
 
     @property
@@ -473,11 +495,13 @@ class Benchmark(rfm.RunOnlyRegressionTest):
         if self.layout.num_nodes > 1 and "off-node" not in partition.features:
             raise PlacementError(
                 f"{self.program} is to run on {self.layout.num_nodes} nodes, and partition "
-                f"{partition.fullname} is one: run it on a partition with more"
+                f"{partition.fullname} is one: run it on a partition with more",
+                code="placement.too-few-nodes",
             )
         if self.layout.racks > 1 and not partition.extras.get("rack_pattern"):
             raise PlacementError(
-                "which rack a node is in is not known: set the partition's extras.rack_pattern"
+                "which rack a node is in is not known: set the partition's extras.rack_pattern",
+                code="placement.racks-unknown",
             )
 
     def check_stage_folder(self) -> None:
@@ -491,7 +515,8 @@ class Benchmark(rfm.RunOnlyRegressionTest):
                 raise PlacementError(
                     f"the results would go to {stage}, and the compute nodes of "
                     f"{self.current_partition.fullname} can only read {folder}: set "
-                    f"PLUMBLINE_RESULTS to a folder that they can write"
+                    f"PLUMBLINE_RESULTS to a folder that they can write",
+                    code="scratch.read-only-on-nodes",
                 )
 
     def set_tasks(self) -> None:
@@ -601,7 +626,7 @@ class Benchmark(rfm.RunOnlyRegressionTest):
                 self.prerun_cmds = [*self.prerun_cmds, f"trap {shlex.quote(removal)} EXIT"]
                 scratch.make(folder, needed, files, direct_io)
         except scratch.ScratchError as err:
-            self.leave_out(str(err))
+            self.leave_out(str(err), err.code)
         # Another disk is another measurement, whatever its name.
         self.result.build["scratch"] = scratch.kind(folder.parent)
         if chosen.resource:
@@ -614,7 +639,7 @@ class Benchmark(rfm.RunOnlyRegressionTest):
         try:
             return scratch.file_system(self.current_partition.extras, file_system)
         except scratch.ScratchError as err:
-            self.leave_out(str(err))
+            self.leave_out(str(err), err.code)
 
     def tidy(self) -> None:
         """Removes what the job may have left, also after it was killed."""
@@ -622,11 +647,11 @@ class Benchmark(rfm.RunOnlyRegressionTest):
         if folder:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def leave_out(self, reason: str) -> NoReturn:
-        """Skips the test case with a reason and its mend; fails it under strict rules."""
+    def leave_out(self, reason: str, code: str) -> NoReturn:
+        """Skips the test case with a reason, its fix and its code; fails it under strict rules."""
         if os.environ.get("PLUMBLINE_STRICT") == "1":
-            raise ReframeError(f"skipped under strict rules: {reason}")
-        raise SkipTestError(reason)
+            raise outcomes.Refused(f"skipped under strict rules: {reason}", code)
+        raise outcomes.Skip(reason, code)
 
     @builtins.run_before("run")
     def note_start(self):
@@ -652,7 +677,7 @@ class Benchmark(rfm.RunOnlyRegressionTest):
     def read_samples(self) -> dict[Figure, list[float]]:
         """The declared figures of every sample that is no warm-up.
 
-        :raises SanityError: if one run cannot be trusted; its text names the file.
+        :raises Invalid: if one run cannot be trusted; its text names the file.
         """
         self.result.notices = self.read_stderr()
         ended = self.read_ends()
@@ -666,14 +691,21 @@ class Benchmark(rfm.RunOnlyRegressionTest):
             except FileNotFoundError as fault:
                 said = last_words(text_of(Path(self.stagedir, run.err)))
                 missing = Path(fault.filename).name
-                raise SanityError(f"invalid: {missing} was not written{said}") from None
+                raise outcomes.Invalid(
+                    f"{missing} was not written{said}", code="output.file-missing"
+                ) from None
             except OSError as fault:
-                raise SanityError(f"invalid: {_said_of_file(fault)}") from None
+                raise outcomes.Invalid(
+                    f"{_said_of_file(fault)}", code="output.file-unreadable"
+                ) from None
             except (parse.ParseError, binding.BindingMismatch) as fault:
-                raise SanityError(f"invalid: {run.out}: {fault}") from None
+                raise outcomes.Invalid(f"{run.out}: {fault}", code=fault.code) from None
         for figure, values in figures.items():
             if len(values) != self.num_samples:
-                raise SanityError(f"invalid: {figure.variable} is not printed by every sample")
+                raise outcomes.Invalid(
+                    f"{figure.variable} is not printed by every sample",
+                    code="output.figure-missing",
+                )
         return figures
 
     def runs(self) -> Iterable[Run]:
@@ -683,7 +715,7 @@ class Benchmark(rfm.RunOnlyRegressionTest):
     def read_ends(self) -> dict[str, samples.RunEnd]:
         """How each run ended.
 
-        :raises SanityError: if none did, or what tells of it is garbled.
+        :raises Invalid: if none did, or what tells of it is garbled.
         """
         stagedir = Path(self.stagedir)
         try:
@@ -692,9 +724,9 @@ class Benchmark(rfm.RunOnlyRegressionTest):
             now, passed = time.time(), time.monotonic() - ticks
             samples.hold_within(ended, since, now, jumped=now - since - passed)
         except samples.SampleError as err:
-            raise SanityError(f"invalid: {err}") from None
+            raise outcomes.Invalid(f"{err}", code=err.code) from None
         if not ended:
-            raise SanityError(f"invalid: no sample ended{self.said_of_job()}")
+            raise outcomes.Invalid(f"no sample ended{self.said_of_job()}", code="output.no-sample")
         self.result.seconds = [end.seconds for end in ended.values()]
         return ended
 
@@ -716,18 +748,21 @@ class Benchmark(rfm.RunOnlyRegressionTest):
     def read_run(self, run: Run, ended: dict[str, samples.RunEnd]) -> dict[Figure, float]:
         """The declared figures of one run: of tasks that were where they should be.
 
-        :raises SanityError: if it did not end well.
+        :raises Invalid: if it did not end well.
         :raises ParseError: if its output cannot be trusted.
         :raises BindingMismatch: if a task ran elsewhere.
         """
         stagedir = Path(self.stagedir)
         said = outputs.read(stagedir / run.err, errors="replace")
         if run.name not in ended:
-            raise SanityError(f"invalid: sample {run.name} never ended{last_words(said)}")
+            raise outcomes.Invalid(
+                f"sample {run.name} never ended{last_words(said)}", code="output.sample-unfinished"
+            )
         status = ended[run.name].status
         if status:
-            raise SanityError(
-                f"invalid: sample {run.name} ended with exit code {status}{last_words(said)}"
+            raise outcomes.Invalid(
+                f"sample {run.name} ended with exit code {status}{last_words(said)}",
+                code="output.exit-code",
             )
         tasks = binding.seen(said)
         self.hold_against_racks(run.layout, tasks)
@@ -765,10 +800,13 @@ class Benchmark(rfm.RunOnlyRegressionTest):
                 raise
             raise parse.ParseError(
                 f"{err}: {err.times} single ranks would print it so; likely cause: "
-                f"{binding.OTHER_MPI}"
+                f"{binding.OTHER_MPI}",
+                code="output.task-count",
             ) from None
         if output.tasks not in (None, layout.num_tasks):
-            raise parse.ParseError(self.said_of_tasks(output.tasks, layout))
+            raise parse.ParseError(
+                self.said_of_tasks(output.tasks, layout), code="output.task-count"
+            )
         self.verify(output)
         self.result.version = output.version
         return {
@@ -805,7 +843,8 @@ class Benchmark(rfm.RunOnlyRegressionTest):
                 self.result.confirmed[host] = binding.confirm(told, host, node, bool(layout.vendor))
             except binding.TopologyMismatch as err:
                 raise binding.TopologyMismatch(
-                    f"{file}, partition {partition.name}: {err}: correct the entry, or the node"
+                    f"{file}, partition {partition.name}: {err}: correct the entry, or the node",
+                    code="topology.mismatch",
                 ) from None
 
     def hold_against_racks(self, layout: placement.Layout, tasks: list[binding.Seen]) -> None:
@@ -817,24 +856,30 @@ class Benchmark(rfm.RunOnlyRegressionTest):
         if len(racks) < layout.racks:
             self.leave_out(
                 f"all nodes were of rack {', '.join(racks) or '?'}: name nodes of "
-                f"{layout.racks} racks to the scheduler (ReFrame's -J)"
+                f"{layout.racks} racks to the scheduler (ReFrame's -J)",
+                code="placement.one-rack",
             )
 
     def read_figure(self, found: dict[Figure, Fom], figure: Figure) -> float:
         """One declared figure of a run, in its registered unit: printed, finite, positive."""
         fom = found.get(figure)
         if fom is None:
-            raise parse.ParseError(f"{figure.variable} is not printed")
+            raise parse.ParseError(
+                f"{figure.variable} is not printed", code="output.figure-missing"
+            )
         registered = references().fom(self.benchmark, fom.metric)
         try:
             factor = units.factor(fom.unit, registered.unit)
         except units.UnitError as err:
-            raise parse.ParseError(f"{fom.variable}: {err}") from None
+            raise parse.ParseError(f"{fom.variable}: {err}", code="output.unit") from None
         # A share that overlaps nothing is an honest zero, a bandwidth is not.
         least = 0 if references().rule(registered).better == "neither" else math.ulp(0)
         if not (math.isfinite(fom.value) and fom.value >= least):
             fault = "not a number (NaN)" if math.isnan(fom.value) else f"{fom.value:g} {fom.unit}"
-            raise parse.ParseError(f"{fom.variable} is {fault}: it must be finite and positive")
+            raise parse.ParseError(
+                f"{fom.variable} is {fault}: it must be finite and positive",
+                code="output.not-positive",
+            )
         return fom.value * factor
 
     def unit_of(self, metric: str) -> str:
@@ -875,7 +920,9 @@ class Benchmark(rfm.RunOnlyRegressionTest):
         if self.is_dry_run():
             return
         if not self.result.figures:
-            raise SanityError("invalid: ReFrame was told to leave out the sanity phase")
+            raise outcomes.Invalid(
+                "ReFrame was told to leave out the sanity phase", code="case.phase-skipped"
+            )
         self.result.shared = self.shared
         self.result.judgements = verdict.judge(self.result, self.subject)
         self.result.notices += [*verdict.notices(self.result), *self.doubts()]
@@ -915,14 +962,14 @@ def topology_of(partition) -> Topology:
 def text_of(path: Path) -> str:
     """What a job wrote to a file of standard error; empty where it left none.
 
-    :raises SanityError: if it cannot be read, or is too large.
+    :raises Invalid: if it cannot be read, or is too large.
     """
     try:
         return outputs.read(path, errors="replace")
     except FileNotFoundError:
         return ""
     except OSError as fault:
-        raise SanityError(f"invalid: {_said_of_file(fault)}") from None
+        raise outcomes.Invalid(f"{_said_of_file(fault)}", code="output.file-unreadable") from None
 
 
 def _said_of_file(fault: OSError) -> str:
@@ -980,6 +1027,9 @@ def _which_loaded(load: str, program: str) -> str | None:
     done = osext.run_command(["bash", "-c", script])
     if done.returncode == _NOT_LOADED:
         told = " ".join(done.stderr.split())
-        raise NotLoaded(f"its modules could not be loaded: {told or 'nothing was said of it'}")
+        raise NotLoaded(
+            f"its modules could not be loaded: {told or 'nothing was said of it'}",
+            code="build.modules-not-loaded",
+        )
     path = done.stdout.strip().splitlines()[-1:]
     return path[0] if done.returncode == 0 and path and path[0].startswith("/") else None

@@ -15,9 +15,8 @@ from typing import ClassVar
 
 import reframe.core.builtins as builtins
 from reframe.core.backends import getlauncher
-from reframe.core.exceptions import SanityError
 
-from plumbline.check import samples
+from plumbline.check import outcomes, samples
 from plumbline.check.benchmark import Benchmark, last_words, text_of, topology_of
 from plumbline.check.parameters import references
 from plumbline.check.samples import Run
@@ -81,7 +80,8 @@ class NodePairs(Benchmark):
         if self.nodes < 2:
             raise PlacementError(
                 f"placement {self.placement!r}: a job of {self.nodes} has no pair of nodes: say "
-                f"-S {type(self).__name__}.nodes=2, or more"
+                f"-S {type(self).__name__}.nodes=2, or more",
+                code="placement.too-few-nodes",
             )
         return super().lay_out(partition, topology)
 
@@ -90,7 +90,8 @@ class NodePairs(Benchmark):
         if scheduler not in NODES_OF_JOB:
             raise binding.BindingError(
                 f"scheduler {scheduler!r}: it is not known how a job of it lists its nodes "
-                f"(plumbline/check/node_pairs.py knows {', '.join(NODES_OF_JOB)})"
+                f"(plumbline/check/node_pairs.py knows {', '.join(NODES_OF_JOB)})",
+                code="binding.scheduler-unknown",
             )
         (bound,) = super().bind_tasks(manager)
         self.on_pair = binding.on_pair(bound, manager)
@@ -143,16 +144,17 @@ class NodePairs(Benchmark):
     def read_ends(self) -> dict[str, samples.RunEnd]:
         """How each run ended.
 
-        :raises SanityError: naming the pairs that failed, and a node that all of them have.
+        :raises Invalid: naming the pairs that failed, and a node that all of them have.
         """
         ended = super().read_ends()
         try:
             self.nodes_listed = samples.nodes_of_job(Path(self.stagedir))
         except samples.SampleError as err:
-            raise SanityError(f"invalid: {err}") from None
+            raise outcomes.Invalid(f"{err}", code=err.code) from None
         if len(self.nodes_listed) != self.nodes:
-            raise SanityError(
-                f"invalid: {samples.NODES} lists {len(self.nodes_listed)} nodes, not {self.nodes}"
+            raise outcomes.Invalid(
+                f"{samples.NODES} lists {len(self.nodes_listed)} nodes, not {self.nodes}",
+                code="output.node-count",
             )
         failed = [name for name, end in ended.items() if end.status]
         if len(failed) > 1:
@@ -162,9 +164,10 @@ class NodePairs(Benchmark):
             blame = f"; all of them have {common.pop()}" if len(common) == 1 else ""
             codes = ", ".join(sorted({str(ended[name].status) for name in failed}))
             said = text_of(Path(self.stagedir, f"sample-{failed[0]}.err"))
-            raise SanityError(
-                f"invalid: {len(failed)} of {len(ended)} runs between two nodes ended with exit "
-                f"code {codes}: {', '.join([*pairs][:MOST_TOLD] + more)}{blame}{last_words(said)}"
+            raise outcomes.Invalid(
+                f"{len(failed)} of {len(ended)} runs between two nodes ended with exit "
+                f"code {codes}: {', '.join([*pairs][:MOST_TOLD] + more)}{blame}{last_words(said)}",
+                code="output.exit-code",
             )
         return ended
 
@@ -182,9 +185,10 @@ class NodePairs(Benchmark):
         self.task_of_host: dict[str, binding.Seen] = {}
         figures = super().read_samples()
         if len(self.task_of_host) != self.nodes:
-            raise SanityError(
-                f"invalid: the pairs ran on {len(self.task_of_host)} hosts, and the job has "
-                f"{self.nodes} nodes: {', '.join(self.nodes_listed[:MOST_TOLD])} ..."
+            raise outcomes.Invalid(
+                f"the pairs ran on {len(self.task_of_host)} hosts, and the job has "
+                f"{self.nodes} nodes: {', '.join(self.nodes_listed[:MOST_TOLD])} ...",
+                code="output.node-count",
             )
         # Where tasks ran, not those of the last pair alone.
         self.result.tasks = [*self.task_of_host.values()]

@@ -33,7 +33,7 @@ from pydantic_core import ErrorDetails
 from typing_extensions import NotRequired, TypedDict
 
 from plumbline.core import files, paths
-from plumbline.core.errors import Fault
+from plumbline.core.errors import Fault, with_code
 from plumbline.core.text import counted, printable
 from plumbline.parse import Figure
 from plumbline.reference import tables
@@ -68,7 +68,8 @@ Text = Annotated[str, Field(pattern=r"^[^\x00]*$")]
 Name = Annotated[str, Field(pattern=r"^[^\x00]*$", max_length=4096)]
 Words = dict[Name, Text]
 Count = Annotated[int, Field(ge=0, lt=2**31)]
-Code = Annotated[Name, Field(pattern="^[a-z0-9]+(-[a-z0-9]+)*$")]
+#: A reason code; before there were all, single words.
+Code = Annotated[Name, Field(pattern=r"^[a-z0-9]+([.-][a-z0-9]+)*$")]
 Moment = Annotated[
     str,
     Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?Z$"),
@@ -228,6 +229,11 @@ class Record(_Model):
         return case_name(self.check, self.system, self.partition, self.environment)
 
     @property
+    def why(self) -> str:
+        """Why the test case did not pass, with the code of the reason; empty where it passed."""
+        return with_code(self.reason or "", self.code)
+
+    @property
     def busy(self) -> bool:
         """Whether other processes ran on its cores, so that nothing of it was compared."""
         return self.conditions.get("busy") == "yes"
@@ -384,10 +390,12 @@ def read(path: Path, bad: Callable[[str], None] | None = None) -> Iterator[Recor
                     yield parse(line)
                 except Damaged as err:
                     if bad is None:
-                        raise Fault(f"{path}:{number}: {err}") from None
+                        raise Fault(f"{path}:{number}: {err}", code="history.damaged") from None
                     bad(f"{path}:{number}: {err}")
     except OSError as err:
-        raise Fault(f"{path}: cannot be read: {err.strerror or err}") from None
+        raise Fault(
+            f"{path}: cannot be read: {err.strerror or err}", code="input.unreadable-file"
+        ) from None
 
 
 def renewed(fields: dict) -> dict:

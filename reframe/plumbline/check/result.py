@@ -18,13 +18,13 @@ from reframe.core.exceptions import (
 )
 
 from plumbline import parse
-from plumbline.check import record
+from plumbline.check import outcomes, record
 from plumbline.check.states import Notice
 from plumbline.core import paths
+from plumbline.core.errors import Coded
 from plumbline.placement.binding import Seen
 from plumbline.reference import lookup, waivers
 from plumbline.reference.row import Case
-from plumbline.site.lost import Lost
 
 
 @dataclass(frozen=True)
@@ -95,14 +95,14 @@ def of_check(check) -> CaseResult | None:
     return found if isinstance(found, CaseResult) else None
 
 
-class Waived(ExpectedFailureError):
+class Waived(Coded, ExpectedFailureError):
     """A known fault, for ReFrame an expected failure.
 
     :ivar waivers: those that cover it.
     """
 
-    def __init__(self, covering: list[waivers.Waiver], fault: str):
-        super().__init__("; ".join([fault, *(f"waiver {waiver}" for waiver in covering)]))
+    def __init__(self, covering: list[waivers.Waiver], fault: str, code: str):
+        super().__init__("; ".join([fault, *(f"waiver {waiver}" for waiver in covering)]), code)
         self.waivers = covering
 
 
@@ -162,7 +162,7 @@ def waived_case(task, exc_info: tuple) -> Waived | None:
         return None
     known = waivers.loaded(paths.reference())
     waiver = waivers.covering(known, subject_of(task.testcase), result)
-    return Waived([waiver], _said(exc_info)) if waiver else None
+    return Waived([waiver], _said(exc_info), outcomes.code_of(task)) if waiver else None
 
 
 def _fields(session, case: str, result: str) -> dict:
@@ -205,6 +205,7 @@ def of_task(session, task, result: str) -> record.Record:
         bare = _fields(session, fields["case"], "invalid")
         bare |= {name: fields[name] for name in _IDENTITY}
         bare["reason"] = f"invalid: what the check measured fits no record: {err}"
+        bare["code"] = "check.wrong-result"
         return record.made(bare)
 
 
@@ -239,7 +240,7 @@ def _of_task(session, task, result: str) -> dict:
     if result != "pass":
         fields["phase"] = task.failed_stage
         fields["reason"] = _reason(task)
-        fields["code"] = error.code if isinstance(error, Lost) else None
+        fields["code"] = outcomes.code_of(task)
     if isinstance(error, Waived):
         fields["waiver"] = error.waivers[0].id
     elif result in ("fail", "invalid", "error") and not _judged(check):
@@ -312,6 +313,7 @@ def unfinished(
         "check": plan["check"],
         "tags": plan["tags"],
         "reason": reason,
+        "code": "case.unfinished",
     }
     return record.made(fields | ({"time": then} if then else {}))
 

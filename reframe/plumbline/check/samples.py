@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from plumbline.core.errors import Coded
 from plumbline.parse import outputs
 from plumbline.placement.binding import Binding, OnPair
 from plumbline.placement.placement import Layout
@@ -29,7 +30,7 @@ NODES = "nodes.txt"
 Rounds = Sequence[Sequence[tuple[int, int]]]
 
 
-class SampleError(Exception):
+class SampleError(Coded):
     """What the job left cannot be read."""
 
 
@@ -215,12 +216,12 @@ def nodes_of_job(folder: Path) -> list[str]:
     except FileNotFoundError:
         return []
     except OSError as err:
-        raise SampleError(f"{NODES}: {err.strerror}") from None
+        raise SampleError(f"{NODES}: {err.strerror}", code="output.file-unreadable") from None
     except ValueError as err:
-        raise SampleError(f"{NODES}: {err}") from None
+        raise SampleError(f"{NODES}: {err}", code="output.file-garbled") from None
     twice = [name for name, count in Counter(found).items() if count > 1]
     if twice:
-        raise SampleError(f"{NODES}: {twice[0]} is listed twice")
+        raise SampleError(f"{NODES}: {twice[0]} is listed twice", code="output.file-garbled")
     return found
 
 
@@ -267,9 +268,9 @@ def ends(folder: Path) -> dict[str, RunEnd]:
     except FileNotFoundError:
         return {}
     except OSError as err:
-        raise SampleError(f"{ENDS}: {err.strerror}") from None
+        raise SampleError(f"{ENDS}: {err.strerror}", code="output.file-unreadable") from None
     except ValueError as err:
-        raise SampleError(f"{ENDS}: {err}") from None
+        raise SampleError(f"{ENDS}: {err}", code="output.file-garbled") from None
     return found
 
 
@@ -301,7 +302,8 @@ def hold_within(ended: dict[str, RunEnd], since: float, until: float, jumped: fl
                 when = "before the job was submitted" if early > 0 else "after the job had ended"
                 raise SampleError(
                     f"{ENDS}: run {name} {what} {max(early, late):.0f} s {when}: the file is not "
-                    f"of this job, or the node's clock is wrong by more than {CLOCKS} s"
+                    f"of this job, or the node's clock is wrong by more than {CLOCKS} s",
+                    code="output.other-job",
                 )
     if not ended:
         return
@@ -310,5 +312,6 @@ def hold_within(ended: dict[str, RunEnd], since: float, until: float, jumped: fl
     if span > most:
         raise SampleError(
             f"{ENDS}: its runs span {span:.0f} s, and the job had {most:.0f} s in all: runs of "
-            f"another job are in it"
+            f"another job are in it",
+            code="output.other-job",
         )

@@ -12,8 +12,10 @@ import string
 from dataclasses import dataclass
 from pathlib import Path
 
+from plumbline.core.errors import Coded
 
-class ScratchError(Exception):
+
+class ScratchError(Coded):
     """There is no folder to write to; the text is the reason and the mend."""
 
 
@@ -49,24 +51,28 @@ def file_system(extras: dict, name: str) -> FileSystem:
     else:
         raise ScratchError(
             f"the partition has no {name} folder: set its extras.scratch, or name it among its "
-            f"extras.file_systems"
+            f"extras.file_systems",
+            code="scratch.none",
         )
     try:
         folder = string.Template(folder).substitute(os.environ)
     except KeyError as err:
         raise ScratchError(
             f"file system {name}: its folder is in the variable {err.args[0]}, which is not set: "
-            f"set it to a folder of yours there"
+            f"set it to a folder of yours there",
+            code="scratch.variable-unset",
         ) from None
     except ValueError:
         raise ScratchError(
             f"file system {name}: {folder!r} is no folder: give its path or path_variable in the "
-            f"partition's extras.file_systems"
+            f"partition's extras.file_systems",
+            code="scratch.not-a-folder",
         ) from None
     # The job does not start where ReFrame did.
     if not Path(folder).is_absolute():
         raise ScratchError(
-            f"file system {name}: its folder {folder!r} is no absolute path: make it one"
+            f"file system {name}: its folder {folder!r} is no absolute path: make it one",
+            code="scratch.not-a-folder",
         )
     return FileSystem(
         name,
@@ -95,7 +101,9 @@ def make(folder: Path, needed: int, files: int, direct_io: bool) -> None:
     try:
         folder.mkdir(mode=0o700)
     except OSError as err:
-        raise ScratchError(f"{folder.parent}: {err.strerror}: {_MEND}") from None
+        raise ScratchError(
+            f"{folder.parent}: {err.strerror}: {_MEND}", code="scratch.not-writable"
+        ) from None
     try:
         _hold_against(folder, needed, files, direct_io)
     except ScratchError:
@@ -122,22 +130,27 @@ def _hold_against(folder: Path, needed: int, files: int, direct_io: bool) -> Non
     try:
         room = os.statvfs(folder)
     except OSError as err:
-        raise ScratchError(f"{parent}: {err.strerror}: {_MEND}") from None
+        raise ScratchError(
+            f"{parent}: {err.strerror}: {_MEND}", code="scratch.not-writable"
+        ) from None
     free = room.f_bavail * room.f_frsize
     if free < needed * 1.05:
         raise ScratchError(
             f"{parent} has {free / 2**30:.2f} GiB free, {needed / 2**30:.2f} GiB are needed: free "
-            f"some, or {_MEND}"
+            f"some, or {_MEND}",
+            code="scratch.too-little-space",
         )
     # Some file systems make inodes as they are needed, and count none.
     if room.f_files and room.f_favail < files * 1.05:
         raise ScratchError(
-            f"{parent} has {room.f_favail} inodes free, {files} are needed: free some, or {_MEND}"
+            f"{parent} has {room.f_favail} inodes free, {files} are needed: free some, or {_MEND}",
+            code="scratch.too-little-space",
         )
     if direct_io and not has_direct_io(folder):
         raise ScratchError(
             f"{parent} has no direct I/O, and what the page cache says is no file system's "
-            f"bandwidth: point the partition's scratch at a disk"
+            f"bandwidth: point the partition's scratch at a disk",
+            code="scratch.no-direct-io",
         )
 
 

@@ -22,6 +22,7 @@ from typing import Annotated
 
 import pydantic
 
+from plumbline.core.codes import Reason
 from plumbline.core.errors import Fault
 from plumbline.core.text import counted, printable
 from plumbline.reference import tables
@@ -89,8 +90,29 @@ def patterns(folder: Path) -> tuple[Pattern, ...]:
     ]
     twice = [name for name, count in Counter(pattern.id for pattern in found).items() if count > 1]
     if twice:
-        raise Fault(f"{files[-1]}: the id {twice[0]!r} is there twice")
+        raise Fault(
+            f"{files[-1]}: the id {twice[0]!r} is there twice", code="reference.wrong-table"
+        )
     return tuple(found)
+
+
+def reasons(folder: Path) -> dict[str, Reason]:
+    """Code -> reason of each warning that a pattern gives.
+
+    :raises Fault: as :func:`patterns`.
+    """
+    remedy = "Look at the node's logs and counters; the warning names the node. Source of the words"
+    return {
+        code_of(pattern): Reason(
+            f"Standard error: {pattern.meaning}.", f"{remedy}: {pattern.source}."
+        )
+        for pattern in patterns(folder)
+    }
+
+
+def code_of(pattern: Pattern) -> str:
+    """The code of the warnings that a pattern gives."""
+    return f"stderr.{pattern.id}"
 
 
 def of_stderr(texts: Iterable[tuple[str, str]], known: Iterable[Pattern]) -> list[Notice]:
@@ -113,7 +135,7 @@ def of_stderr(texts: Iterable[tuple[str, str]], known: Iterable[Pattern]) -> lis
             name, line = hits[0]
             more = f", and {counted(len(hits) - 1, 'more line')}" if len(hits) > 1 else ""
             told = f"{pattern.meaning}: {name}: {printable(line[:_QUOTED])}{more}"
-            found.append(Notice(WARNINGS, pattern.id, told, source=pattern.source))
+            found.append(Notice(WARNINGS, code_of(pattern), told, source=pattern.source))
     return found
 
 

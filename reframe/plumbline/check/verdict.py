@@ -6,9 +6,9 @@ import dataclasses
 import math
 from collections.abc import Iterable
 
-from reframe.core.exceptions import PerformanceError
 from reframe.utility import nodelist_abbrev
 
+from plumbline.check import outcomes
 from plumbline.check.parameters import references
 from plumbline.check.result import CaseResult, Waived
 from plumbline.check.states import SUSPICIOUS, UNSTABLE, Notice
@@ -80,7 +80,13 @@ def notices(result: CaseResult) -> list[Notice]:
                 f"{bounds.value:.6g} {unit}: check what was measured"
             )
             found.append(
-                Notice(SUSPICIOUS, "better-than-reference", told, figure.variable, bounds.decides)
+                Notice(
+                    SUSPICIOUS,
+                    "figure.better-than-reference",
+                    told,
+                    figure.variable,
+                    bounds.decides,
+                )
             )
         if judged.beyond and bounds:
             values = result.figures[figure].samples
@@ -91,7 +97,9 @@ def notices(result: CaseResult) -> list[Notice]:
             whole = f"{judged.statistic} {judged.value:.6g} {unit}"
             told = f"{figure.variable} passes ({whole}), with samples beyond the bound: {told}"
             found.append(
-                Notice(UNSTABLE, "sample-beyond-bound", told, figure.variable, bounds.decides)
+                Notice(
+                    UNSTABLE, "figure.sample-beyond-bound", told, figure.variable, bounds.decides
+                )
             )
     return found
 
@@ -142,9 +150,11 @@ def hold(result: CaseResult, subject: Subject) -> None:
     nodes = f"measured on {nodelist_abbrev(result.nodes)}"
     where = f"{subject.system}:{subject.partition}"
     message = f"{where}: " + "; ".join([*told[:MOST_TOLD], *rest, nodes])
+    above = any(judged.verdict == "above-ceiling" for judged in (result.judgements or {}).values())
+    code = "figure.above-ceiling" if above else "figure.outside-bounds"
     if faults:
-        raise PerformanceError(message)
-    raise Waived([*covering.values()], message)
+        raise outcomes.Failed(message, code)
+    raise Waived([*covering.values()], message, code)
 
 
 def _fault_of(result: CaseResult, subject: Subject, figure: Figure, judged: Judgement) -> str:

@@ -51,7 +51,10 @@ def baseline(system: str, accept: bool, by: str | None, last: int, dry_run: bool
     for reason, names in left_out.items():
         warn(f"left out: {reason}: {some(names)}")
     if not proposals:
-        raise Fault(f"no baseline for {system!r}: {', '.join(left_out) or 'no session passed'}")
+        raise Fault(
+            f"no baseline for {system!r}: {', '.join(left_out) or 'no session passed'}",
+            code="history.too-few-sessions",
+        )
     path = paths.reference() / "site" / f"{system}.csv"
     found = baseline_diff.changes(proposals, references, path)
     refused = not accept and any(change.kind in baseline_diff.TO_ACCEPT for change in found)

@@ -20,12 +20,17 @@ def bom(name: str):
 
     environments = named((name,))
     if len(environments) != 1:
-        raise Fault(f"{name}: name one of {', '.join(e.name for e in environments)}")
+        raise Fault(
+            f"{name}: name one of {', '.join(e.name for e in environments)}",
+            code="input.unknown-name",
+        )
     (environment,) = environments
     built = builder.built(environment)
     of = built.lock if built else environment.lock()
     if of is None:
-        raise Fault(f"{environment.folder}: no lock there: `plumbline lock {name}`")
+        raise Fault(
+            f"{environment.folder}: no lock there: `plumbline lock {name}`", code="spack.no-lock"
+        )
     if built and (reason := builder.why_not(environment)):
         warn(f"{reason}: the bill is of what is built")
     echo(bill.of(environment, of, built.mark if built else builder.of_pins()))

@@ -33,7 +33,7 @@ def build(jobs: int | None, names: tuple[str, ...]):
         except Fault as err:
             # One toolchain's trouble is no reason to leave the others unbuilt.
             failed.append(environment.name)
-            for line in str(err).splitlines():
+            for line in err.coded().splitlines():
                 warn(line)
     if failed:
-        raise Fault(f"failed to build: {', '.join(failed)}")
+        raise Fault(f"failed to build: {', '.join(failed)}", code="build.failed")

@@ -41,7 +41,7 @@ class _Moment(click.ParamType):
         try:
             return moment(value, self.end) if isinstance(value, str) else value
         except Fault as err:
-            self.fail(str(err), param, ctx)
+            self.fail(err.coded(), param, ctx)
 
 
 class _Pair(click.ParamType):
@@ -67,7 +67,7 @@ class Span(click.ParamType):
         try:
             return span(value) if isinstance(value, str) else value
         except Fault as err:
-            self.fail(str(err), param, ctx)
+            self.fail(err.coded(), param, ctx)
 
 
 budget_option = click.option(
@@ -154,7 +154,10 @@ def _selecting(names: Iterable[str], where: Callable) -> Callable:
             from plumbline.history.series import Selection
 
             if source is not None and not source.exists():
-                raise Fault(f"{source}: no such folder of results, and no such CSV file")
+                raise Fault(
+                    f"{source}: no such folder of results, and no such CSV file",
+                    code="history.not-found",
+                )
             chosen = {name: options.pop(name) for name in names}
             chosen["extras"] = dict(chosen["extras"])
             return command(*args, select=Selection(**chosen), source=source, **options)
@@ -210,7 +213,10 @@ def write(text: str, output: Path | None) -> None:
     try:
         output.write_text(shown(text), encoding="utf-8")
     except OSError as err:
-        raise Fault(f"{output}: cannot be written: {err.strerror}: name another file") from None
+        raise Fault(
+            f"{output}: cannot be written: {err.strerror}: name another file",
+            code="files.not-writable",
+        ) from None
 
 
 def named(names: tuple[str, ...]) -> list:

@@ -7,6 +7,7 @@ import json
 import click
 
 from plumbline.cli.common import echo, format_option, say, system_option, warn
+from plumbline.core.errors import with_code
 from plumbline.core.text import counted, table
 
 
@@ -40,5 +41,6 @@ def doctor(system: str | None, form: str):
         echo(f"runs: {case['case']}: {figures}, {case['asserted']} asserted")
     for case in cases:
         if not case["runs"]:
-            echo(f"{case['result']}: {case['case']}: {case['reason']}")
+            why = with_code(case["reason"] or "", case["code"])
+            echo(f"{case['result']}: {case['case']}: {why}")
     say(f"{len(runs)} of {counted(len(cases), 'test case')} would run")

@@ -94,7 +94,7 @@ def export(select, source: Path | None, output: Path | None):
             )
     except OSError as err:
         where = f"{output or 'standard output'}: cannot be written: {err.strerror}"
-        raise Fault(f"{where}: name another file") from None
+        raise Fault(f"{where}: name another file", code="files.not-writable") from None
     sys.exit(code)
 
 
@@ -144,10 +144,13 @@ def prune(keep, dry_run: bool, source: Path | None):
     from plumbline.history import retention
 
     if not keep:
-        raise Fault("give at least one rule, such as --keep-stage 14d: nothing is removed without")
+        raise Fault(
+            "give at least one rule, such as --keep-stage 14d: nothing is removed without",
+            code="input.wrong-option",
+        )
     folder = source or paths.results()
     if not folder.is_dir():
-        raise Fault(f"{folder}: no such folder of results")
+        raise Fault(f"{folder}: no such folder of results", code="history.not-found")
     done = retention.prune(folder, keep, echo, dry_run)
     for fault in done.faults:
         warn(f"not removed: {fault}")
@@ -172,7 +175,7 @@ def recover(log: Path, source: Path | None):
         warn(f"left out: {fault}")
     say(f"{counted(taken, 'record')} taken, {there} there already")
     if not taken + there and not faults:
-        raise Fault(f"{log}: no line `plumbline-record` there")
+        raise Fault(f"{log}: no line `plumbline-record` there", code="input.wrong-file")
     sys.exit(2 if faults else 0)
 
 

@@ -40,7 +40,7 @@ def lock(names: tuple[str, ...], jobs: int, page: Path | None):
             return builder.lock(environment, say)
         except Fault as err:
             failed.append(environment.name)
-            for line in str(err).splitlines():
+            for line in err.coded().splitlines():
                 warn(line)
             return None
 
@@ -52,6 +52,6 @@ def lock(names: tuple[str, ...], jobs: int, page: Path | None):
         with ThreadPoolExecutor(jobs) as pool:
             solutions = [solution for solution in pool.map(solve, wanted) if solution]
     if failed:
-        raise Fault(f"not concretized: {', '.join(failed)}")
+        raise Fault(f"not concretized: {', '.join(failed)}", code="spack.not-concretized")
     if page:
         page.write_text(builder.page(solutions, jobs), encoding="utf-8")

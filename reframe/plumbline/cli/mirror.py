@@ -33,5 +33,5 @@ def use(folder: Path | None, off: bool):
     from plumbline.software import mirror as mirrors
 
     if off == (folder is not None):
-        raise Fault("name the mirror's folder, or --off")
+        raise Fault("name the mirror's folder, or --off", code="input.wrong-option")
     mirrors.use(folder, say)

@@ -51,6 +51,5 @@ def report(out: Path, stale: int, latest: int, select, source: Path | None):  # 
         made = reports.write(history, out, select, stale=datetime.timedelta(hours=stale),
                              latest=latest, say=say)  # fmt: skip
         code = tell(history)
-    say(f"{made.folder / 'index.html'}: {made.pages} pages, {made.bytes / 1e6:.1f} MB; "
-        f"{made.red} of the test cases red")  # fmt: skip
+    say(str(made))
     sys.exit(code)

@@ -39,7 +39,8 @@ def sweep(system, reservation, jobs, minutes, nodes, resume, show, partition, ar
     if resume or show:
         if system or reservation or nodes or minutes or arguments:
             raise Fault(
-                "a sweep that was begun has its system, nodes and arguments: leave them out"
+                "a sweep that was begun has its system, nodes and arguments: leave them out",
+                code="input.wrong-option",
             )
         found = sweeps.Sweep.read(sweeps.folder_of(partition))
         if not show:
@@ -83,7 +84,9 @@ def _expanded(text: str) -> list[str]:
     try:
         names = [*dict.fromkeys(nodelist_expand(text))]
     except Exception as err:
-        raise Fault(f"--nodes {text}: no list of nodes: {err}") from None
+        raise Fault(f"--nodes {text}: no list of nodes: {err}", code="input.wrong-option") from None
     if not names or not all(map(named, names)):
-        raise Fault(f"--nodes {text}: no list of nodes, such as n[1-4,7]")
+        raise Fault(
+            f"--nodes {text}: no list of nodes, such as n[1-4,7]", code="input.wrong-option"
+        )
     return names

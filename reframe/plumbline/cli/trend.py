@@ -47,7 +47,10 @@ def trend(select, source: Path | None, file: Path | None, online: bool, suspects
     from plumbline.analysis.trend import following
 
     if file is not None and (source is not None or select != type(select)()):
-        raise Fault("--input reads a file of its own: leave --from and the selection out")
+        raise Fault(
+            "--input reads a file of its own: leave --from and the selection out",
+            code="input.wrong-option",
+        )
     if file is not None:
         found, code = following.of_file(file, online), 0
     else:
@@ -61,8 +64,8 @@ def trend(select, source: Path | None, file: Path | None, online: bool, suspects
         for name, first, last in found.outliers:
             warn(f"stood out and came back: {name}: night {first}"
                  + ("" if first == last else f" to {last}"))  # fmt: skip
-    if found.too_short:
-        warn(f"not judged: {found.too_short} series with fewer than {found.least} nights")
+    if found.unjudged:
+        warn(found.unjudged)
     if found.bad:
         sys.exit(1)
     sys.exit(code if found.judged else 2)

@@ -35,20 +35,30 @@ def read(path: Path, missing: Callable[[list[str]], list[str]], needs: str) -> l
             reader = csv.reader(file, strict=True)
             lines += ((reader.line_num, cells) for cells in reader if cells)
     except OSError as err:
-        raise Fault(f"{path}: {err.strerror}: name a CSV file") from None
+        raise Fault(
+            f"{path}: {err.strerror}: name a CSV file", code="input.unreadable-file"
+        ) from None
     except UnicodeDecodeError as err:
-        raise Fault(f"{path}: byte {err.start} is no text: it is to be CSV in UTF-8") from None
+        raise Fault(
+            f"{path}: byte {err.start} is no text: it is to be CSV in UTF-8",
+            code="input.unreadable-file",
+        ) from None
     except csv.Error as err:
-        raise Fault(f"{path}:{reader.line_num}: {err}: it is to be CSV in UTF-8") from None
+        raise Fault(
+            f"{path}:{reader.line_num}: {err}: it is to be CSV in UTF-8", code="input.wrong-file"
+        ) from None
     first, head = lines[0] if lines else (1, [])
     columns = [name.strip() for name in head]
     if absent := missing(columns):
         apart = next((mark for mark in (";", "\t") if mark in "".join(head)), "")
         hint = f"; cells stand apart with a comma, not {apart!r}" if apart else ""
         raise Fault(f"{path}:{first}: no column {', '.join(absent)}: "
-                    f"the first line names {needs}{hint}")  # fmt: skip
+                    f"the first line names {needs}{hint}", code="input.wrong-file")  # fmt: skip
     if twice := [name for name in columns if name and columns.count(name) > 1]:
-        raise Fault(f"{path}:{first}: column {twice[0]} stands twice: which one counts?")
+        raise Fault(
+            f"{path}:{first}: column {twice[0]} stands twice: which one counts?",
+            code="input.wrong-file",
+        )
     found: list[Line] = []
 
     def take(line: int, cells: list[str]) -> None:
@@ -74,7 +84,10 @@ def each(path: Path, lines: Iterable[tuple[int, object]], take: Callable[..., No
             faults.append(f"{path}:{line}: {err}")
     if faults:
         more = len(faults) - _TOLD
-        raise Fault("\n".join([*faults[:_TOLD], *[f"and {more} more faulty lines"] * (more > 0)]))
+        raise Fault(
+            "\n".join([*faults[:_TOLD], *[f"and {more} more faulty lines"] * (more > 0)]),
+            code="input.wrong-file",
+        )
 
 
 def night(text: str) -> int | datetime.date:

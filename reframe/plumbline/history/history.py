@@ -321,7 +321,10 @@ class History:
         :raises Fault: if none is selected, or the source is a CSV file.
         """
         if self._csv:
-            raise Fault(f"{self.source}: whole records are in a results folder only")
+            raise Fault(
+                f"{self.source}: whole records are in a results folder only",
+                code="history.csv-only",
+            )
         for session, lines in self._asked(_LINES, select):
             wanted = set(lines)
             path = self.source / "sessions" / session / "records.jsonl"
@@ -367,11 +370,13 @@ class History:
         for name in select.sessions:
             if name not in known:
                 meant = f"{near(name, sorted(known, reverse=True))} (`plumbline history list`)"
-                raise Fault(f"{self.source}: no session {name!r}; {meant}")
+                raise Fault(
+                    f"{self.source}: no session {name!r}; {meant}", code="history.unknown-session"
+                )
         told = [f"left out: {fault}" for fault in self.faults[:_MOST_SAID]]
         why = "".join(f"; {line}" for line in self._unknown(select))
         told.append(f"{self.source}: nothing there is selected{_told(select)}{why}")
-        raise Fault("\n".join(told))
+        raise Fault("\n".join(told), code="history.nothing-selected")
 
     def _unknown(self, select: Selection) -> Iterator[str]:
         """Which names of a selection nothing has, each with what is near or there."""
@@ -406,7 +411,9 @@ class History:
             return getattr(self._db.execute(statement, values), how)()
         except duckdb.Error as err:
             if self._file is None:
-                raise Fault(f"{self.source}: {index.first_line(err)}") from None
+                raise Fault(
+                    f"{self.source}: {index.first_line(err)}", code="history.not-indexed"
+                ) from None
             self._say(f"{self._file}: cannot be read ({index.first_line(err)}): built anew")
         self._db.close()
         self._open(anew=True)

@@ -92,7 +92,9 @@ def _opened(
         db = empty()
         _renew(db, folder, wanted, say)
     except (OSError, duckdb.Error) as err:
-        raise Fault(f"{folder}: cannot be indexed: {first_line(err)}") from None
+        raise Fault(
+            f"{folder}: cannot be indexed: {first_line(err)}", code="history.not-indexed"
+        ) from None
     return db, None
 
 
@@ -103,7 +105,10 @@ def states(folder: Path) -> tuple[dict[str, str], list[str]]:
     :raises Fault: if there is no such folder, or no session in it.
     """
     if not folder.is_dir():
-        raise Fault(f"{folder}: no such folder of results: see --from and PLUMBLINE_RESULTS")
+        raise Fault(
+            f"{folder}: no such folder of results: see --from and PLUMBLINE_RESULTS",
+            code="history.not-found",
+        )
     found, faults = {}, []
     for session in sorted(folder.glob("sessions/*")):
         try:
@@ -118,7 +123,9 @@ def states(folder: Path) -> tuple[dict[str, str], list[str]]:
                 f"{file.st_size}:{file.st_mtime_ns}" if file else "0:0" for file in kept
             )
     if not found and not faults:
-        raise Fault(f"{folder}: no session there yet: `plumbline run` makes one")
+        raise Fault(
+            f"{folder}: no session there yet: `plumbline run` makes one", code="history.empty"
+        )
     return found, faults
 
 
@@ -394,7 +401,7 @@ def of_csv(path: Path) -> tuple[duckdb.DuckDBPyConnection, list[str]]:
         with path.open(newline="", encoding="utf-8-sig") as file:
             there = next(csv.reader(file), [])
     except (OSError, UnicodeDecodeError, csv.Error) as err:
-        raise Fault(f"{path}: cannot be read: {err}") from None
+        raise Fault(f"{path}: cannot be read: {err}", code="input.unreadable-file") from None
     missing = [repr(name) for name in known if name not in (*there, *_LATER)]
     unknown = [repr(name) for name in there if name not in known]
     # Of a CSV of something else, all are: a few tell which it is.
@@ -402,7 +409,10 @@ def of_csv(path: Path) -> tuple[duckdb.DuckDBPyConnection, list[str]]:
              (("missing", missing), ("unknown", unknown)) if names]  # fmt: skip
     if wrong or len(set(there)) != len(there):
         told = ", ".join(wrong) or "one stands twice"
-        raise Fault(f"{path}:1: columns are not those of `plumbline history export`: {told}")
+        raise Fault(
+            f"{path}:1: columns are not those of `plumbline history export`: {told}",
+            code="input.wrong-file",
+        )
     cells = ["dense_rank() OVER (ORDER BY session) AS file", "'' AS state", "0 AS missing"]
     for name, kind in known.items():
         # What marks a row without a case, or without a figure, stays NULL.
@@ -432,6 +442,6 @@ def of_csv(path: Path) -> tuple[duckdb.DuckDBPyConnection, list[str]]:
         ).fetchall()
         ((lost,),) = db.execute(_LOST).fetchall()
     except duckdb.Error as err:
-        raise Fault(f"{path}: {first_line(err)}") from None
+        raise Fault(f"{path}: {first_line(err)}", code="input.wrong-file") from None
     faults = [f"{path}:{line}: {column}: {message}" for line, column, message in rejects]
     return db, faults + [f"{path}: {counted(lost, 'row')} without time or value"] * bool(lost)

@@ -173,7 +173,9 @@ def recover(results: Path, log: Path, say: Callable[[str], None]) -> tuple[int, 
     try:
         lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError as err:
-        raise Fault(f"{log}: cannot be read: {err.strerror}") from None
+        raise Fault(
+            f"{log}: cannot be read: {err.strerror}", code="input.unreadable-file"
+        ) from None
     for number, line in enumerate(lines, 1):
         if "plumbline-record " not in line:
             continue
@@ -200,7 +202,10 @@ def _put(folder: Path, records: list[record.Record]) -> int:
     """Adds those of a session's records that are not there; how many."""
     path = folder / "records.jsonl"
     if running.running(folder):
-        raise Fault(f"{folder.name}: the session still runs: recover once it has ended")
+        raise Fault(
+            f"{folder.name}: the session still runs: recover once it has ended",
+            code="history.not-ended",
+        )
     kept = list(record.read(path)) if path.exists() else []
     by_place = {(fields.case, fields.attempt): fields for fields in kept}
     new = 0
@@ -221,5 +226,5 @@ def _put(folder: Path, records: list[record.Record]) -> int:
             files.store(path, "".join(f"{record.dumps(fields)}\n" for fields in kept))
         except OSError as err:
             told = f"{path}: cannot be written ({err.strerror}): free the disk, and recover again"
-            raise Fault(told) from None
+            raise Fault(told, code="files.not-writable") from None
     return new

@@ -100,7 +100,9 @@ def span(text: str) -> datetime.timedelta:
     """
     found = re.fullmatch(r"(\d{1,5})([smhdw])", text)
     if not found or not int(found[1]):
-        raise Fault(f"{text!r} is not a length of time (45s, 90m, 6h, 14d, 2w)")
+        raise Fault(
+            f"{text!r} is not a length of time (45s, 90m, 6h, 14d, 2w)", code="input.wrong-option"
+        )
     return datetime.timedelta(**{{**_SHORT, **_AGES}[found[2]]: int(found[1])})
 
 
@@ -128,5 +130,5 @@ def moment(text: str, end: bool = False) -> datetime.datetime:
             found = datetime.datetime.fromisoformat(text.replace("Z", "+00:00"))
     except (ValueError, OverflowError):
         told = "a date (2026-11-21), a time (2026-11-21T15:00) or an age (30d, 2w, 12h)"
-        raise Fault(f"{text!r} is not {told}") from None
+        raise Fault(f"{text!r} is not {told}", code="input.wrong-option") from None
     return found if found.tzinfo else found.replace(tzinfo=datetime.timezone.utc)

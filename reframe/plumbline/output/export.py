@@ -71,6 +71,11 @@ class ExportedSession:
         code = summary.exit_code(self.results)
         return 1 if self.faults or code == 1 else 2 if self.unread else code
 
+    @property
+    def unasserted(self) -> bool:
+        """Whether it passed, and nothing of it was compared with a reference."""
+        return not self.code and not self.verdicts.keys() - {"not-asserted"}
+
 
 def load(
     history: History,
@@ -112,7 +117,9 @@ def _planned(folder: Path) -> dict[str, record.Planned]:
         return record.plan(folder)["cases"]
     except (OSError, record.Damaged) as err:
         path = folder / "plan.json"
-        raise Fault(f"{path}: no whole plan ({err}): which cases ran is not known") from None
+        raise Fault(
+            f"{path}: no whole plan ({err}): which cases ran is not known", code="history.damaged"
+        ) from None
 
 
 def _newest(
@@ -131,7 +138,10 @@ def _newest(
             return row, _planned(_folder(history, row))
         except Fault as err:
             say(f"left out: {err}")
-    raise Fault(f"{history.source}: no session there has ended: name one to have it as it is")
+    raise Fault(
+        f"{history.source}: no session there has ended: name one to have it as it is",
+        code="history.not-ended",
+    )
 
 
 def _folder(history: History, row: SessionRow) -> Path:
@@ -148,7 +158,10 @@ def _end(folder: Path) -> list[str]:
     except FileNotFoundError:
         return []
     except (OSError, record.Damaged) as err:
-        raise Fault(f"{folder / 'end.json'}: {err}: what the session found is not known") from None
+        raise Fault(
+            f"{folder / 'end.json'}: {err}: what the session found is not known",
+            code="history.damaged",
+        ) from None
 
 
 def _missing(planned: record.Planned) -> Record:
@@ -161,6 +174,7 @@ def _missing(planned: record.Planned) -> Record:
         placement="",
         result="unfinished",
         reason="planned, and there is no record of it: the session was cut off, or still runs",
+        code="case.unfinished",
         waiver=None,
         attempt=0,
         foms=[],
@@ -258,14 +272,17 @@ def write_prometheus(session: ExportedSession, path: Path) -> None:
     try:
         files.store(path, prometheus(session))
     except OSError as err:
-        raise Fault(f"{path}: cannot be written: {err.strerror}: name another file") from None
+        raise Fault(
+            f"{path}: cannot be written: {err.strerror}: name another file",
+            code="files.not-writable",
+        ) from None
 
 
 # -- JUnit XML -----------------------------------------------------------------------------------
 
 
-def junit(session: ExportedSession) -> str:
-    """JUnit XML: a test case for each, of which only those passed that asserted something."""
+def suite_of(session: ExportedSession) -> junitparser.TestSuite:
+    """A JUnit test case for each, of which only those passed that asserted something."""
     cases = []
     for fields in session.records:
         place = f"{fields.system}:{fields.partition}+{fields.environment}"
@@ -275,13 +292,17 @@ def junit(session: ExportedSession) -> str:
         for line in found:
             fault = junitparser.Error(printable(line), kind)
             cases.append(suites.case(line, f"{session.system}: session", fault))
-    name = f"plumbline {session.system} {session.name}"
-    return suites.as_junit([suites.suite(name, cases, session.extras)])
+    return suites.suite(f"plumbline {session.system} {session.name}", cases, session.extras)
+
+
+def junit(session: ExportedSession) -> str:
+    """JUnit XML."""
+    return suites.as_junit([suite_of(session)])
 
 
 def _outcome(fields: Record) -> junitparser.junitparser.FinalResult | None:
     """What a test case is that is no plain pass."""
-    result, reason = fields.result, printable(fields.reason or "")
+    result, reason = fields.result, printable(fields.why)
     if result == "fail":
         return junitparser.Failure(reason, result)
     if result in ("skip", "waived"):
@@ -328,8 +349,7 @@ def markdown(session: ExportedSession) -> str:
     figures = ", ".join(f"{verdicts[v]} {v}" for v in _VERDICTS if verdicts[v]) or "none"
     if session.near:
         figures += f" ({session.near} near their bound)"
-    nothing = not session.code and not session.verdicts.keys() - {"not-asserted"}
-    unasserted = UNASSERTED if nothing else ""
+    unasserted = UNASSERTED if session.unasserted else ""
     lines = [
         f"### {escaped(session.system)}: {_HEADLINE[session.code]}{unasserted}",
         "",
@@ -391,7 +411,7 @@ def _reasons(found: list[Record]) -> Iterator[str]:
     """A line for each reason, with the test cases that have it."""
     cases: dict[str, list[str]] = {}
     for fields in found:
-        cases.setdefault(fields.reason or "", []).append(_case(fields))
+        cases.setdefault(fields.why, []).append(_case(fields))
     for reason, names in cases.items():
         yield f"{some(names, most=1)}: {escaped(reason)}"
 

@@ -79,7 +79,7 @@ def why(references: References, name: str, known: dict[str, list[dict]]) -> list
     tables = references.tables
     row = tables.rows.get(name)
     if row is None:
-        raise Fault(f"no reference {name!r}; {near(name, tables.rows)}")
+        raise Fault(f"no reference {name!r}; {near(name, tables.rows)}", code="input.unknown-name")
     source = tables.sources[row.source]
     cells = {column: cell for column, cell in tables.printed[name].items() if cell}
     spread = f" ± {cells['spread']}" if "spread" in cells else ""

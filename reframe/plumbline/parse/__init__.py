@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
+from plumbline.core.errors import Coded
 from plumbline.parse import outputs
 
 #: Benchmarks that have a parser, in the order they are listed for users.
@@ -35,17 +36,18 @@ BENCHMARKS = (
 _LONGEST = 1000
 
 
-class ParseError(Exception):
+class ParseError(Coded):
     """The output cannot be trusted: truncated, garbled, contradictory, or a failed run's.
 
     :arg reason: why; of a long one, such as a line of many megabytes, the start is kept.
     :ivar times: how often it holds what should stand there once.
     """
 
+    code = "output.not-parsed"
     times = 1
 
-    def __init__(self, reason: str):
-        super().__init__(reason if len(reason) <= _LONGEST else f"{reason[:_LONGEST]} ...")
+    def __init__(self, reason: str, code: str = ""):
+        super().__init__(reason if len(reason) <= _LONGEST else f"{reason[:_LONGEST]} ...", code)
 
 
 class Figure(NamedTuple):
@@ -136,7 +138,7 @@ def hold_against_errors(benchmark: str, errors: str) -> None:
     failed = getattr(importlib.import_module(f"plumbline.parse.{benchmark}"), "FAILED", None)
     found = failed.search(errors) if failed else None
     if found:
-        raise ParseError(f"the program says: {found[0].strip()}")
+        raise ParseError(f"the program says: {found[0].strip()}", code="output.program-error")
 
 
 def parse_file(benchmark: str, path: Path) -> Output:

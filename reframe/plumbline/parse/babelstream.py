@@ -97,7 +97,7 @@ def parse(text: str) -> Output:
     """
     failed = FAILED.search(text)
     if failed:
-        raise ParseError(f"BabelStream says: {failed[0].strip()}")
+        raise ParseError(f"BabelStream says: {failed[0].strip()}", code="output.program-error")
     if _CSV.search(text):
         return _csv(text)
     sole(re.findall(r"^BabelStream[ ]*$", text, re.M), "the banner of BabelStream")

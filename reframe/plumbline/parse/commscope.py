@@ -146,7 +146,9 @@ def _values(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
     for entry in entries:
         name = json_report.string(entry, "run_name")
         if entry.get("error_occurred") or "error_message" in entry:
-            raise ParseError(f"{name} failed: {entry.get('error_message', '')}")
+            raise ParseError(
+                f"{name} failed: {entry.get('error_message', '')}", code="output.program-error"
+            )
         kind = json_report.string(entry, "run_type")
         if kind == "iteration":
             single[name].append(entry)

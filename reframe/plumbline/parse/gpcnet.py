@@ -85,7 +85,7 @@ def parse(text: str) -> Output:
     """
     refused = re.search(r"^ERROR: .*$", text, re.M)
     if refused:
-        raise ParseError(f"GPCNeT says: {refused[0]}")
+        raise ParseError(f"GPCNeT says: {refused[0]}", code="output.program-error")
     program, version = sole(_TITLE.finditer(text), "the title of GPCNeT").groups()
     tasks, nodes = sole(_RANKS.findall(text), "the line with ranks and nodes")
     inputs = {"program": _program(program), "nodes": nodes}

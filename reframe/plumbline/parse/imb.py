@@ -67,7 +67,9 @@ def parse(text: str) -> Output:
     version = sole(_VERSION.findall(text), "the banner of IMB-MPI1")
     refused = _REFUSED.search(text)
     if refused:
-        raise ParseError(f"IMB says: {(refused[1] or refused[2]).strip()}")
+        raise ParseError(
+            f"IMB says: {(refused[1] or refused[2]).strip()}", code="output.program-error"
+        )
     if sum(line.strip() == _END for line in text.splitlines()) != 1:
         raise ParseError(f"the closing line {_END!r} is not there once: the run did not end")
     listed = re.findall(r"# (\w+)", sole(_LISTED.findall(text), "the list of benchmarks"))

@@ -90,7 +90,7 @@ def parse(text: str) -> Output:
     said = [line.strip() for line in _SAID.findall(text)]
     for line in said:
         if not HARMLESS.search(line) and not _SMALLER.search(line):
-            raise ParseError(f"IOR says: {line}")
+            raise ParseError(f"IOR says: {line}", code="output.program-error")
     smaller = any(map(_SMALLER.search, said))
     text = _SAID.sub("", text)
     if not _BANNER.search(text):

@@ -251,7 +251,7 @@ def _rows(lines: list[str], head: tuple[str, ...]) -> Iterator[dict[str, str]]:
         if _LAUNCHER.fullmatch(line):
             ended = True
         elif "DATA VALIDATION ERROR" in line:
-            raise ParseError(f"OSU says: {line.strip()}")
+            raise ParseError(f"OSU says: {line.strip()}", code="output.program-error")
         elif cells and ended:
             raise ParseError(f"a line after the table: {line!r}")
         elif cells:
@@ -271,7 +271,10 @@ def _figures(
     sizes: list[int] = []
     for row in rows:
         if row.get("Validation", "Pass") != "Pass":
-            raise ParseError(f"{program}: validation says {row['Validation']!r}: {row}")
+            raise ParseError(
+                f"{program}: validation says {row['Validation']!r}: {row}",
+                code="output.program-error",
+            )
         size = whole(row["# Size"], f"{program}: size") if sized else None
         values = {
             column: _value(program, column, cell)

@@ -90,13 +90,15 @@ def _on_socket(topology: Topology) -> list[Task]:
     for cores in topology.by_socket():
         if len(cores) >= 2:
             return [Task(0, (cores[0],)), Task(0, (cores[1],))]
-    raise PlacementError("it takes two cores of one socket")
+    raise PlacementError("it takes two cores of one socket", code="placement.too-few-cores")
 
 
 def _on_node(topology: Topology) -> list[Task]:
     sockets = topology.by_socket()
     if len(sockets) < 2:
-        raise PlacementError("it takes two sockets, this node has one")
+        raise PlacementError(
+            "it takes two sockets, this node has one", code="placement.too-few-sockets"
+        )
     return [Task(0, (sockets[0][0],)), Task(0, (sockets[1][0],))]
 
 
@@ -106,13 +108,15 @@ def _off_node(topology: Topology) -> list[Task]:
 
 def _host_to_host(topology: Topology) -> list[Task]:
     if not topology.gpus:
-        raise PlacementError("it is of nodes that have GPUs")
+        raise PlacementError("it is of nodes that have GPUs", code="placement.no-gpu")
     return _on_socket(topology)
 
 
 def _full_node(topology: Topology, nodes: int) -> list[Task]:
     if len(topology.cores) < 2:
-        raise PlacementError("it takes two cores, this node has one")
+        raise PlacementError(
+            "it takes two cores, this node has one", code="placement.too-few-cores"
+        )
     return [Task(node, (core,)) for node in range(nodes) for core in topology.cores]
 
 
@@ -124,7 +128,8 @@ def _tasks_per_node(topology: Topology, nodes: int, tasks: int) -> list[Task]:
     """Equal shares; of each socket where the tasks divide evenly among them."""
     if not 1 <= tasks <= len(topology.cores):
         raise PlacementError(
-            f"{tasks} tasks need as many cores, this node has {len(topology.cores)}"
+            f"{tasks} tasks need as many cores, this node has {len(topology.cores)}",
+            code="placement.too-few-cores",
         )
     groups, per_group = topology.by_socket(), tasks // len(topology.by_socket())
     if tasks % len(groups) or per_group > min(map(len, groups)):
@@ -141,7 +146,7 @@ def _tasks_per_node(topology: Topology, nodes: int, tasks: int) -> list[Task]:
 def _of_gpus(placement: str, topology: Topology, one_process: bool) -> list[Layout]:
     """``per-gpu``, ``all-gpus``, ``off-socket`` and the classes of pairs."""
     if not topology.gpus:
-        raise PlacementError("this node has no GPU")
+        raise PlacementError("this node has no GPU", code="placement.no-gpu")
     if placement == "all-gpus":
         tasks = tuple(Task(0, _share(gpu, topology), None, (gpu.number,)) for gpu in topology.gpus)
         names = tuple(f"gpu{gpu.number}" for gpu in topology.gpus)
@@ -153,14 +158,16 @@ def _of_gpus(placement: str, topology: Topology, one_process: bool) -> list[Layo
             if (cores := gpu.cores if placement == "per-gpu" else _far_cores(gpu, topology))
         ]
         if not layouts:
-            raise PlacementError("it takes a second socket")
+            raise PlacementError("it takes a second socket", code="placement.too-few-sockets")
     else:
         layouts = [
             Layout(placement, _pair(topology, *pair), (f"gpu{pair[0]}-gpu{pair[1]}",))
             for pair in topology.pairs.get(placement, [])
         ]
         if not layouts:
-            raise PlacementError("the pair_classes of the node have no such class")
+            raise PlacementError(
+                "the pair_classes of the node have no such class", code="placement.no-pair-class"
+            )
     if one_process:
         names = tuple(name for layout in layouts for name in layout.at)
         return [Layout(placement, (Task(0, topology.cores),), names, vendor=topology.vendor)]
@@ -174,11 +181,14 @@ def _share(gpu: Gpu, topology: Topology) -> tuple[Core, ...]:
     if any(set(topology.gpus[rival].cores) != near for rival in rivals):
         raise PlacementError(
             f"GPU {gpu.number} has some of its cores in common with another GPU, and not all: make "
-            f"the cpus of gpu_affinity the same, or have none in common"
+            f"the cpus of gpu_affinity the same, or have none in common",
+            code="placement.wrong-topology",
         )
     share = len(gpu.cores) // len(rivals)
     if not share:
-        raise PlacementError(f"GPU {gpu.number} has no core for itself")
+        raise PlacementError(
+            f"GPU {gpu.number} has no core for itself", code="placement.too-few-cores"
+        )
     first = rivals.index(gpu.number) * share
     return gpu.cores[first : first + share]
 
@@ -195,14 +205,18 @@ def _pair(topology: Topology, first: int, second: int) -> tuple[Task, Task]:
     for one, other in itertools.product(*(topology.gpus[gpu].cores for gpu in gpus)):
         if one != other:
             return Task(0, (one,), None, gpus), Task(0, (other,), None, gpus)
-    raise PlacementError(f"GPUs {first} and {second} have one core between them")
+    raise PlacementError(
+        f"GPUs {first} and {second} have one core between them", code="placement.too-few-cores"
+    )
 
 
 def _numa(topology: Topology, cores: int, memory: int) -> Layout:
     domains = topology.by_numa()
     for domain in (cores, memory):
         if domain not in domains:
-            raise PlacementError(f"this node has no usable NUMA domain {domain}")
+            raise PlacementError(
+                f"this node has no usable NUMA domain {domain}", code="placement.no-numa-domain"
+            )
     task = Task(0, tuple(domains[cores]), topology.os_number(memory))
     return Layout(f"numa-{cores}-{memory}", (task,))
 
@@ -300,7 +314,7 @@ def lay_out(
     try:
         return tuple(_layouts(placement, topology, nodes, tasks_per_node, one_process))
     except PlacementError as err:
-        raise PlacementError(f"placement {placement!r}: {err}") from None
+        raise PlacementError(f"placement {placement!r}: {err}", code=err.code) from None
 
 
 def _layouts(
@@ -330,7 +344,7 @@ def _layouts(
     elif placement in _FIXED:
         tasks = _FIXED[placement](topology)
     else:
-        raise PlacementError(f"no such placement; {meant(placement)}")
+        raise PlacementError(f"no such placement; {meant(placement)}", code="placement.unknown")
     return [Layout(placement, tuple(tasks), racks=2 if placement == "off-rack" else 1)]
 
 

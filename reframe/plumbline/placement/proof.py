@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from plumbline.core.errors import Coded
 from plumbline.core.text import some
 from plumbline.placement.binding.common import own_gpus
 from plumbline.placement.placement import Layout
@@ -18,7 +19,7 @@ OTHER_MPI = "the launcher, or its PMI (srun's --mpi), is not that of the program
 QUOTED = 300
 
 
-class BindingMismatch(Exception):
+class BindingMismatch(Coded):
     """The tasks did not run where the placement says, or not as many as it says."""
 
 
@@ -61,7 +62,9 @@ def seen(stderr: str) -> list[Seen]:
             devices = _visible(gpus, reachable)
             tasks.append(Seen(int(rank), host, cpus, given, gpus, number, devices))
         except ValueError:
-            raise BindingMismatch(f"a task's report cannot be read: {line[:QUOTED]!r}") from None
+            raise BindingMismatch(
+                f"a task's report cannot be read: {line[:QUOTED]!r}", code="proof.unreadable"
+            ) from None
     return sorted(tasks, key=lambda task: task.rank)
 
 
@@ -106,20 +109,22 @@ def prove(layout: Layout, tasks: list[Seen], racks: Callable[[str], str] | None 
     """
     count = layout.num_tasks
     if [task.rank for task in tasks] != list(range(count)):
-        raise BindingMismatch(_said_of_ranks(layout, tasks))
+        raise BindingMismatch(_said_of_ranks(layout, tasks), code="proof.task-count")
     nodes = {host: n for n, host in enumerate(dict.fromkeys(task.host for task in tasks))}
     for task, told in zip(tasks, layout.tasks, strict=True):
         if nodes[task.host] != told.node:
             raise BindingMismatch(
                 f"rank {task.rank} ran on {task.host}, which is node {nodes[task.host]} of "
-                f"the job; placement {layout.placement!r} puts it on node {told.node}"
+                f"the job; placement {layout.placement!r} puts it on node {told.node}",
+                code="proof.wrong-node",
             )
         allowed = cpus_of_list(task.cpus)
         missed = [core for core in told.cores if allowed.isdisjoint(core.cpus)]
         if missed or not allowed <= told.hardware_threads:
             raise BindingMismatch(
                 f"rank {task.rank} on {task.host} may run on CPUs {task.cpus}; placement "
-                f"{layout.placement!r} puts it on {','.join(map(str, told.cpus))}"
+                f"{layout.placement!r} puts it on {','.join(map(str, told.cpus))}",
+                code="proof.wrong-cpus",
             )
     if layout.vendor:
         _prove_local_ranks(layout, tasks)
@@ -127,7 +132,8 @@ def prove(layout: Layout, tasks: list[Seen], racks: Callable[[str], str] | None 
     if racks and len(found := {racks(host) for host in nodes}) < layout.racks:
         raise BindingMismatch(
             f"all nodes were of rack {', '.join(sorted(found))}; placement {layout.placement!r} "
-            f"takes {layout.racks} racks"
+            f"takes {layout.racks} racks",
+            code="proof.one-rack",
         )
     if own_gpus(layout):
         _prove_own_gpus(layout, tasks)
@@ -151,7 +157,8 @@ def prove_nodes(told: Sequence[str], tasks: list[Seen], others: Iterable[str]) -
     for task in tasks:
         if _short(task.host) in elsewhere:
             raise BindingMismatch(
-                f"rank {task.rank} ran on {task.host}; it was to run on {' or '.join(told)}"
+                f"rank {task.rank} ran on {task.host}; it was to run on {' or '.join(told)}",
+                code="proof.wrong-node",
             )
 
 
@@ -195,7 +202,8 @@ def _prove_local_ranks(layout: Layout, tasks: list[Seen]) -> None:
             found = "no local rank" if task.local < 0 else f"local rank {task.local}"
             raise BindingMismatch(
                 f"rank {task.rank} on {task.host} has {found}, not {local}: the program would "
-                f"choose another GPU than placement {layout.placement!r} gives it"
+                f"choose another GPU than placement {layout.placement!r} gives it",
+                code="proof.wrong-local-rank",
             )
 
 
@@ -212,7 +220,8 @@ def _prove_devices(layout: Layout, tasks: list[Seen]) -> None:
         if owner != task.rank:
             raise BindingMismatch(
                 f"ranks {owner} and {task.rank} on {task.host} both use the GPU at PCI bus id "
-                f"{device}; placement {layout.placement!r} gives each task one of its own"
+                f"{device}; placement {layout.placement!r} gives each task one of its own",
+                code="proof.shared-gpu",
             )
 
 
@@ -225,7 +234,8 @@ def _prove_shared_gpus(layout: Layout, tasks: list[Seen]) -> None:
         if task.gpus != wanted:
             raise BindingMismatch(
                 f"rank {task.rank} on {task.host} sees GPUs {task.gpus or 'that nothing names'}; "
-                f"placement {layout.placement!r} wants {wanted}"
+                f"placement {layout.placement!r} wants {wanted}",
+                code="proof.wrong-gpu",
             )
         given = task.given.split(",")
         if not task.given:
@@ -238,7 +248,8 @@ def _prove_shared_gpus(layout: Layout, tasks: list[Seen]) -> None:
         if kept:
             raise BindingMismatch(
                 f"rank {task.rank} on {task.host} was given GPUs {task.given} by the launcher; "
-                f"placement {layout.placement!r} wants {wanted}"
+                f"placement {layout.placement!r} wants {wanted}",
+                code="proof.wrong-gpu",
             )
 
 
@@ -255,11 +266,13 @@ def _prove_own_gpus(layout: Layout, tasks: list[Seen]) -> None:
                 f"rank {task.rank} on {task.host} was given GPUs {task.given or 'without a name'} "
                 f"and sees {task.gpus or 'all'}; placement {layout.placement!r} gives it GPU "
                 f"{wanted} alone (where each task's own GPU is number 0 to it, the node's device "
-                f"cgroups leave no proof of which it is)"
+                f"cgroups leave no proof of which it is)",
+                code="proof.wrong-gpu",
             )
         owner = owners.setdefault((task.host, task.gpus), task.rank)
         if owner != task.rank:
             raise BindingMismatch(
                 f"ranks {owner} and {task.rank} on {task.host} were both given GPU {task.gpus}; "
-                f"placement {layout.placement!r} gives each task one of its own"
+                f"placement {layout.placement!r} gives each task one of its own",
+                code="proof.shared-gpu",
             )

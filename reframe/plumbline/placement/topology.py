@@ -10,8 +10,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from plumbline.core.errors import Coded
 
-class PlacementError(Exception):
+
+class PlacementError(Coded):
     """The placement is unknown, or this topology does not have it."""
 
 
@@ -76,7 +78,9 @@ class Topology:
         """
         topology = processor.get("topology") or {}
         if not topology.get("cores"):
-            raise PlacementError("no processor topology is known")
+            raise PlacementError(
+                "no processor topology is known", code="placement.topology-unknown"
+            )
         sockets = [cpus_of_mask(mask) for mask in topology.get("sockets", [])]
         domains = [cpus_of_mask(mask) for mask in topology.get("numa_nodes", [])]
         allowed = None if usable is None else set(usable)
@@ -88,7 +92,9 @@ class Topology:
                     Core(tuple(cpus), _index_of(cpus[0], sockets), _index_of(cpus[0], domains))
                 )
         if not cores:
-            raise PlacementError("none of the node's CPUs may be used")
+            raise PlacementError(
+                "none of the node's CPUs may be used", code="placement.no-usable-cpu"
+            )
         cores.sort(key=lambda core: (core.socket, core.numa, core.cpus))
         by_socket = _grouped(cores, lambda core: core.socket)
         cores = [
@@ -118,11 +124,17 @@ class Topology:
         count = sum(device.get("num_devices", 1) for device in gpus)
         affinity = extras.get("gpu_affinity") or [{} for _ in range(count)]
         if len(affinity) != count:
-            raise PlacementError(f"gpu_affinity tells of {len(affinity)} GPUs, devices of {count}")
+            raise PlacementError(
+                f"gpu_affinity tells of {len(affinity)} GPUs, devices of {count}",
+                code="placement.wrong-topology",
+            )
         domains = len(processor["topology"].get("numa_nodes", [])) or 1
         os_numbers = tuple(extras.get("numa_os_numbers", ()))
         if len(os_numbers) not in (0, domains):
-            raise PlacementError(f"numa_os_numbers has {len(os_numbers)} of {domains} NUMA domains")
+            raise PlacementError(
+                f"numa_os_numbers has {len(os_numbers)} of {domains} NUMA domains",
+                code="placement.wrong-topology",
+            )
         architecture = gpus[0].get("arch", "") if gpus else ""
         return replace(
             found,
@@ -162,14 +174,18 @@ def _gpu(number: int, near: dict[str, Any], cores: tuple[Core, ...], domains: in
             cpus = cpus_of_list(str(near["cpus"]))
         except ValueError:
             raise PlacementError(
-                f"gpu_affinity of GPU {number}: {near['cpus']!r} is no list of CPUs"
+                f"gpu_affinity of GPU {number}: {near['cpus']!r} is no list of CPUs",
+                code="placement.wrong-topology",
             ) from None
         cores = tuple(core for core in cores if cpus.issuperset(core.cpus))
     if not cores:
-        raise PlacementError(f"no usable core is near GPU {number}")
+        raise PlacementError(f"no usable core is near GPU {number}", code="placement.too-few-cores")
     numa = near.get("numa", cores[0].numa)
     if numa not in range(domains):
-        raise PlacementError(f"gpu_affinity of GPU {number}: there is no NUMA domain {numa}")
+        raise PlacementError(
+            f"gpu_affinity of GPU {number}: there is no NUMA domain {numa}",
+            code="placement.wrong-topology",
+        )
     return Gpu(number, numa, cores)
 
 
@@ -177,7 +193,10 @@ def _two_of(count: int, name: str, pair: object) -> tuple[int, int]:
     """A pair of ``pair_classes``."""
     found = tuple(pair) if isinstance(pair, list | tuple) else ()
     if len(found) != 2 or len(set(found)) != 2 or any(gpu not in range(count) for gpu in found):
-        raise PlacementError(f"pair_classes: {name}: {pair} is no two of the {count} GPUs")
+        raise PlacementError(
+            f"pair_classes: {name}: {pair} is no two of the {count} GPUs",
+            code="placement.wrong-topology",
+        )
     return found
 
 

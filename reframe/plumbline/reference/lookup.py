@@ -144,7 +144,8 @@ class References:
             told = near(metric, self.tables.foms.get(benchmark, {}))
             raise Fault(
                 f"reference/foms.yaml: benchmark {benchmark!r} has no metric {metric!r}; {told}; "
-                f"add it with its unit and class"
+                f"add it with its unit and class",
+                code="reference.unknown-metric",
             ) from None
 
     def rule(self, fom: MetricEntry) -> Tolerance:

@@ -140,10 +140,12 @@ def read_yaml(path: Path) -> Any:
     except yaml.MarkedYAMLError as err:
         mark = err.problem_mark
         where = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
-        raise Fault(f"{path}{where}: no valid YAML: {err.problem or err.context}") from None
+        raise Fault(
+            f"{path}{where}: no valid YAML: {err.problem or err.context}", code="input.wrong-file"
+        ) from None
     except (OSError, ValueError, yaml.YAMLError) as err:
         # A date that is none, such as 2026-13-01, is a ValueError.
-        raise Fault(f"{path}: cannot be read: {err}") from None
+        raise Fault(f"{path}: cannot be read: {err}", code="input.unreadable-file") from None
 
 
 _Model = TypeVar("_Model", bound=pydantic.BaseModel)
@@ -160,7 +162,7 @@ def read_model(path: Path, model: type[_Model], entry: str = "") -> _Model:
         return model.model_validate(content)
     except pydantic.ValidationError as err:
         told = [f"{path}: {_told(fault, content, model, entry)}" for fault in err.errors()]
-        raise Fault("\n".join(told)) from None
+        raise Fault("\n".join(told), code="input.wrong-file") from None
 
 
 #: What a value must be, in a YAML file's words, by the kind of the fault that pydantic found.
@@ -218,7 +220,10 @@ def read_foms(path: Path) -> dict[str, dict[str, MetricEntry]]:
         for group in groups:
             for metric in group.metrics:
                 if metric in metrics:
-                    raise Fault(f"{path}: {benchmark}: {metric} is registered twice")
+                    raise Fault(
+                        f"{path}: {benchmark}: {metric} is registered twice",
+                        code="reference.wrong-table",
+                    )
                 metrics[metric] = group
     return foms
 
@@ -322,7 +327,7 @@ def load(folder: Path) -> Tables:
     faults += _faults_between(tables)
     faults += _faults_of_exceptions(folder / "tolerance.yaml", tables)
     if faults:
-        raise Fault("\n".join(faults))
+        raise Fault("\n".join(faults), code="reference.wrong-table")
     return tables
 
 

@@ -162,7 +162,7 @@ def load(folder: Path) -> list[Waiver]:
         if waiver.expires > latest
     ]
     if faults:
-        raise Fault("\n".join(faults))
+        raise Fault("\n".join(faults), code="reference.wrong-waiver")
     return found
 
 

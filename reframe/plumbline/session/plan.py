@@ -49,25 +49,33 @@ def reframe(arguments: list[str], system: str | None = None, **env: str) -> str:
     said = done.stdout + done.stderr
     left_out = [w for w in _WARNING.findall(said) if w.startswith(("skipping test", "check path"))]
     if left_out:
-        raise Fault("\n".join(" ".join(warning.split()) for warning in left_out))
+        raise Fault(
+            "\n".join(" ".join(warning.split()) for warning in left_out), code="check.not-loaded"
+        )
     if done.returncode:
-        raise Fault(_told(said))
+        raise _refusal(said)
     return said
 
 
-def _told(said: str) -> str:
+def _refusal(said: str) -> Fault:
     """What ReFrame said of a failure, without its traceback: where it was raised, and the words."""
     raised = _TRACEBACK.findall(said)
     if raised:
         places, words = raised[-1]
         if ", in setvars\n" in places:
-            return f"-S: a value that its variable cannot have: {words.partition(': ')[2]}"
+            why = f"-S: a value that its variable cannot have: {words.partition(': ')[2]}"
+            return Fault(why, code="input.wrong-option")
         path, line = re.findall(r'^  File "(.+)", line (\d+)', places, re.M)[-1]
-        return f"{path}:{line}: {words}"
+        return Fault(f"{path}:{line}: {words}", code="check.not-loaded")
     words = ("plumbline:", "ERROR", "reframe: error:")
     lines = [line for line in said.splitlines() if any(word in line for word in words)]
     text = "\n".join(lines or said.strip().splitlines()[-2:])
-    return text.replace("plumbline: ", "").replace("ERROR: ", "")
+    text = text.replace("plumbline: ", "").replace("ERROR: ", "")
+    # A refusal of our own settings or session ends with its code.
+    ours = re.fullmatch(r"(.*) \[([a-z]+\.[a-z-]+)\]", text, re.S)
+    if ours:
+        return Fault(ours[1], code=ours[2])
+    return Fault(text, code="session.refused-by-reframe")
 
 
 def listed(
@@ -94,14 +102,23 @@ def listed(
     for variable in variables:
         what, equals, _ = variable.partition("=")
         if not equals:
-            raise Fault(f"-S {variable}: say what it is set to: -S {variable}=VALUE")
+            raise Fault(
+                f"-S {variable}: say what it is set to: -S {variable}=VALUE",
+                code="input.wrong-option",
+            )
         target, _, name = what.rpartition(".")
         if target and target.partition(".")[0] not in there:
-            raise Fault(f"-S {variable}: no check {target!r}; {near(target, sorted(there))}")
+            raise Fault(
+                f"-S {variable}: no check {target!r}; {near(target, sorted(there))}",
+                code="input.unknown-name",
+            )
         lacking = without.get(name, set())
         if target in lacking if target else names and names <= lacking:
             who = f"check {target}" if target else "no check here"
-            raise Fault(f"-S {variable}: {who} has {'no' if target else 'a'} variable {name!r}")
+            raise Fault(
+                f"-S {variable}: {who} has {'no' if target else 'a'} variable {name!r}",
+                code="input.unknown-name",
+            )
     return cases
 
 

@@ -49,7 +49,7 @@ def hold_references(site: dict) -> None:
     }
     faults = list(system.faults_of_rows(rows, tables, systems))
     if faults:
-        raise Fault("\n".join(faults))
+        raise Fault("\n".join(faults), code="reference.wrong-table")
 
 
 def extras(argv: list[str]) -> dict[str, str]:
@@ -65,12 +65,16 @@ def extras(argv: list[str]) -> dict[str, str]:
             value = value if equals else "".join(argv[index + 1 : index + 2])
             for part in value.split(","):
                 if "=" not in part:
-                    raise Fault(f"--session-extras {value}: {part!r} is no KEY=VALUE")
+                    raise Fault(
+                        f"--session-extras {value}: {part!r} is no KEY=VALUE",
+                        code="input.wrong-option",
+                    )
                 # A byte that is no UTF-8 is half of a surrogate pair here.
                 if any(unicodedata.category(letter) in ("Cc", "Cs") for letter in part):
                     raise Fault(
                         f"--session-extras: {part!r}: bytes that are no UTF-8, and control "
-                        f"characters, cannot be stored: write it in UTF-8, or without them"
+                        f"characters, cannot be stored: write it in UTF-8, or without them",
+                        code="input.wrong-option",
                     )
                 name, _, text = part.partition("=")
                 pairs[name] = text
@@ -84,11 +88,15 @@ def hold_selection(testcases, announced: bool) -> None:
     :raises Fault: in either case.
     """
     if not announced:
-        raise Fault("an abbreviated option was not understood: write --run or --dry-run in full")
+        raise Fault(
+            "an abbreviated option was not understood: write --run or --dry-run in full",
+            code="input.wrong-option",
+        )
     if not testcases:
         raise Fault(
             "no test case is selected: check the names, tags, system and environments that "
-            "were asked for (`plumbline doctor` lists what there is)"
+            "were asked for (`plumbline doctor` lists what there is)",
+            code="session.nothing-selected",
         )
 
 
@@ -126,7 +134,8 @@ def claim_machine(testcases, name: str) -> HostLock | None:
     except Held as held:
         raise Fault(
             f"session {held or 'of another user'} measures on this machine; two at once would "
-            f"measure each other: wait until it has ended ({paths.locks() / NAME})"
+            f"measure each other: wait until it has ended ({paths.locks() / NAME})",
+            code="session.already-running",
         ) from None
 
 
@@ -139,12 +148,13 @@ def of_file_system(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as err:
-        raise Fault(unwritable(folder, err)) from None
+        raise Fault(unwritable(folder, err), code="files.not-writable") from None
     except threading.ThreadError as err:
         # What fasteners makes of a file system without locks.
         raise Fault(
             f"{folder}: cannot be locked ({err}): set PLUMBLINE_RESULTS to a folder on a file "
-            f"system with locks"
+            f"system with locks",
+            code="files.no-locks",
         ) from None
 
 

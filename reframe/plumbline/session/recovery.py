@@ -100,11 +100,16 @@ def settle(results: Path, orphans: str, say: Callable[[str], None]) -> None:
     :raises Fault: if ``orphans`` is neither, processes are to be kept, or do not end.
     """
     if orphans not in CHOICES:
-        raise Fault(f"{ORPHANS}: {orphans!r} is not {' or '.join(CHOICES)}")
+        raise Fault(
+            f"{ORPHANS}: {orphans!r} is not {' or '.join(CHOICES)}", code="input.wrong-option"
+        )
     for name, left in _processes(results, inside=True).items():
         told = f"session {name} no longer runs, and processes that it started do: {_listed(left)}"
         if orphans == "keep":
-            raise Fault(f"{told}; they would be measured too: end them, or say --orphans=cancel")
+            raise Fault(
+                f"{told}; they would be measured too: end them, or say --orphans=cancel",
+                code="session.leftover-jobs",
+            )
         say(f"{told}: ending them")
         _end(results, name)
     for name, left in _processes(results, inside=False).items():
@@ -238,14 +243,18 @@ def _end(results: Path, name: str) -> None:
             except PermissionError:
                 raise Fault(
                     f"session {name}: process {_listed({number: left[number]})} that it left may "
-                    f"not be ended by this user: end it as root, or as the user it runs as"
+                    f"not be ended by this user: end it as root, or as the user it runs as",
+                    code="session.leftover-processes",
                 ) from None
         while left and time.monotonic() < deadline:
             time.sleep(0.05)
             left = _processes(results, inside=True).get(name, {})
         if not left:
             return
-    raise Fault(f"session {name}: its processes do not end: {_listed(left)}")
+    raise Fault(
+        f"session {name}: its processes do not end: {_listed(left)}",
+        code="session.leftover-processes",
+    )
 
 
 def _signal(results: Path, session: str, number: int, way: int) -> None:

@@ -47,7 +47,7 @@ def run(
     """
     for option, why in REFUSED.items():
         if option in arguments:
-            raise Fault(f"{option}: {why}")
+            raise Fault(f"{option}: {why}", code="session.refused-option")
     arguments = _tagged(arguments)
     host.here(system)
     lookup.loaded(paths.reference())

@@ -83,7 +83,7 @@ def watch(session: Session) -> None:
         except Fault as err:
             session.withdraw()
             # ReFrame would print a traceback, and exit as if a test case had failed.
-            for line in str(err).splitlines():
+            for line in err.coded().splitlines():
                 print(f"plumbline: {shown(line)}", file=sys.stderr)
             raise SystemExit(2) from None
         return progress.in_order(testcases)
@@ -465,6 +465,7 @@ def _surveyed(task, fields: record.Record) -> dict:
         "runs": fields.result == "pass",
         "result": fields.result,
         "reason": fields.reason,
+        "code": fields.code,
         "seconds": _cost(check, task.testcase.partition)[1] * 3600,
         "figures": len(figures),
         "asserted": len(asserted),

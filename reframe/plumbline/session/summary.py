@@ -51,7 +51,7 @@ def table(records: list[Record], planned: int, dry_run: bool = False) -> str:
         reasons: dict[str, list[str]] = {}
         for fields in records:
             if fields.result == result and fields.reason:
-                reasons.setdefault(fields.reason, []).append(_short(fields))
+                reasons.setdefault(fields.why, []).append(_short(fields))
         lines += [f"{result}: {some(cases)}: {reason}" for reason, cases in reasons.items()]
     for state in states.STATES:
         found = [

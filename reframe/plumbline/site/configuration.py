@@ -51,7 +51,9 @@ def system_files() -> list[Path]:
     folder = paths.systems()
     files = sorted(folder.glob("*.yaml"), key=lambda path: (path.stem == "local", path.stem))
     if not files:
-        raise Fault(f"{folder}: no system file there; see systems/local.yaml")
+        raise Fault(
+            f"{folder}: no system file there; see systems/local.yaml", code="system.not-found"
+        )
     return files
 
 
@@ -65,7 +67,9 @@ def check_system(name: str) -> None:
     known = [path.stem for path in system_files()]
     if wanted not in known:
         told = near(wanted, known)
-        raise Fault(f"{paths.systems() / wanted}.yaml: no such system; {told}")
+        raise Fault(
+            f"{paths.systems() / wanted}.yaml: no such system; {told}", code="system.not-found"
+        )
 
 
 def check_mode(name: str) -> None:
@@ -74,7 +78,7 @@ def check_mode(name: str) -> None:
     :raises Fault: with what is near the name.
     """
     if name not in TAGS:
-        raise Fault(f"--mode {name}: no such mode; {near(name, TAGS)}")
+        raise Fault(f"--mode {name}: no such mode; {near(name, TAGS)}", code="input.unknown-name")
 
 
 def read_system(path: Path) -> dict:
@@ -84,28 +88,38 @@ def read_system(path: Path) -> dict:
     """
     content = read_yaml(path)
     if not isinstance(content, dict) or not isinstance(content.get("systems"), list):
-        raise Fault(f"{path}: no list `systems` at its top; see systems/local.yaml")
+        raise Fault(
+            f"{path}: no list `systems` at its top; see systems/local.yaml",
+            code="system.wrong-file",
+        )
     unknown = set(content) - {"systems", "environments"}
     if unknown:
         raise Fault(
             f"{path}: unknown keys {', '.join(sorted(map(str, unknown)))}; "
-            f"a system file has `systems` and `environments`"
+            f"a system file has `systems` and `environments`",
+            code="system.wrong-file",
         )
     names = [s.get("name") if isinstance(s, dict) else None for s in content["systems"]]
     if names != [path.stem]:
-        raise Fault(f"{path}: it must define one system, of the file's own name {path.stem!r}")
+        raise Fault(
+            f"{path}: it must define one system, of the file's own name {path.stem!r}",
+            code="system.wrong-file",
+        )
     environments = content.get("environments", [])
     if not isinstance(environments, list):
-        raise Fault(f"{path}: `environments` is no list")
+        raise Fault(f"{path}: `environments` is no list", code="system.wrong-file")
     for environment in environments:
         if not isinstance(environment, dict) or environment.get("target_systems") != names:
-            raise Fault(f"{path}: every environment needs `target_systems: [{path.stem}]`")
+            raise Fault(
+                f"{path}: every environment needs `target_systems: [{path.stem}]`",
+                code="system.wrong-file",
+            )
     for partition in content["systems"][0].get("partitions") or []:
         if isinstance(partition, dict) and (partition.get("extras") or {}).get("detect"):
             _detect(path, partition, environments)
     found = list(system.faults({"environments": [], **content}))
     if found:
-        raise Fault("\n".join(f"{path}: {fault}" for fault in found))
+        raise Fault("\n".join(f"{path}: {fault}" for fault in found), code="system.wrong-file")
     return content
 
 
@@ -122,13 +136,17 @@ def _detect(path: Path, partition: dict, environments: list[dict]) -> None:
         extras |= {"usable_cpus": usable, **of_gpus}
         topology = Topology.of_partition(partition["processor"], partition["devices"], extras)
     except PlacementError as err:
-        raise Fault(f"{path}: this machine's topology could not be detected: {err}") from None
+        raise Fault(
+            f"{path}: this machine's topology could not be detected: {err}",
+            code="system.topology-undetected",
+        ) from None
     extras.setdefault("placements", placement.of_one_node(topology))
     scratch = paths.scratch()
     if not scratch.is_dir() or not os.access(scratch, os.W_OK | os.X_OK):
         raise Fault(
             f"{path}: scratch folder {scratch} is not there or not writable; "
-            f"set PLUMBLINE_SCRATCH to one that is"
+            f"set PLUMBLINE_SCRATCH to one that is",
+            code="scratch.not-writable",
         )
     if (numbers := _numa_numbers(partition["processor"])) != [*range(len(numbers))]:
         extras["numa_os_numbers"] = numbers
@@ -299,14 +317,16 @@ def gather(session: str, running: bool, full: bool, level: str = "verbose") -> d
         if len(str(folder).split()) != 1:
             raise Fault(
                 f"{folder}: ReFrame starts no job in a folder with a space in its name: set "
-                f"PLUMBLINE_RESULTS to one without"
+                f"PLUMBLINE_RESULTS to one without",
+                code="files.space-in-name",
             )
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as err:
             raise Fault(
                 f"{folder}: cannot be made ({err.strerror}): free the disk, or set "
-                f"PLUMBLINE_RESULTS to a folder that can be written"
+                f"PLUMBLINE_RESULTS to a folder that can be written",
+                code="files.not-writable",
             ) from None
     return {
         "systems": systems,

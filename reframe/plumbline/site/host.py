@@ -55,9 +55,14 @@ def patterns() -> dict[str, list[str]]:
         except (KeyError, IndexError, TypeError):
             # What is wrong with the file as a whole says more.
             configuration.read_system(path)
-            raise Fault(f"{path}: its system has no list `hostnames` of patterns") from None
+            raise Fault(
+                f"{path}: its system has no list `hostnames` of patterns", code="system.wrong-file"
+            ) from None
         except re.error as err:
-            raise Fault(f"{path}: hostnames: {pattern!r} is no regular expression: {err}") from None
+            raise Fault(
+                f"{path}: hostnames: {pattern!r} is no regular expression: {err}",
+                code="system.wrong-file",
+            ) from None
     return found
 
 
@@ -111,7 +116,9 @@ def hold(system: str, hostnames: dict[str, list[str]]) -> None:
         why = f"this host, {name}, belongs to a larger system ({told}) and may be a login node"
     else:
         return
-    raise Fault(_choices(why, {**site, **dict.fromkeys({*fits} - {*site}, "")}))
+    raise Fault(
+        _choices(why, {**site, **dict.fromkeys({*fits} - {*site}, "")}), code="system.uncertain"
+    )
 
 
 def unconfirmed(system: str, hostnames: dict[str, list[str]]) -> str:

@@ -45,7 +45,8 @@ class HostLock:
             os.close(self._file)
             raise Fault(
                 f"{self.path}: cannot be locked ({err.strerror}): set PLUMBLINE_LOCKS to a folder "
-                f"of this host's own disk"
+                f"of this host's own disk",
+                code="files.no-locks",
             ) from None
         os.ftruncate(self._file, 0)
         os.pwrite(self._file, text.encode(), 0)
@@ -69,11 +70,13 @@ def _open(path: Path) -> int:
         except FileNotFoundError:
             file = files.opened(path, os.O_RDWR | os.O_CREAT)
     except OSError as err:
-        raise Fault(f"{path}: cannot be opened ({err.strerror}): {advice}") from None
+        raise Fault(
+            f"{path}: cannot be opened ({err.strerror}): {advice}", code="files.not-a-file"
+        ) from None
     found = os.fstat(file)
     if found.st_nlink != 1:
         os.close(file)
-        raise Fault(f"{path}: has {found.st_nlink} names: {advice}")
+        raise Fault(f"{path}: has {found.st_nlink} names: {advice}", code="files.not-a-file")
     if found.st_uid == os.geteuid() and stat.S_IMODE(found.st_mode) != 0o666:
         # Whatever this user's umask made of it.
         os.fchmod(file, 0o666)

@@ -40,7 +40,8 @@ class PlannedCase:
     """A test case of a dry run.
 
     :ivar name: as ReFrame lists it, without the hash.
-    :ivar runs: whether it would run; if not, ``reason`` says why and how to mend it.
+    :ivar runs: whether it would run; if not, ``reason`` says why, and how to fix it, and
+        ``code`` is the reason's.
     :ivar seconds: that its job may take, by its time limit.
     :ivar figures: how many figures of merit it measures, and ``asserted``, how many of them a
         reference bounds.
@@ -58,6 +59,7 @@ class PlannedCase:
     asserted: int
     references: list[str]
     rows: dict[str, list[str]]
+    code: str | None = None
 
 
 @dataclass(frozen=True)
@@ -153,7 +155,10 @@ def read(system: str) -> Inventory | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, AttributeError, TypeError) as err:
-        raise Fault(f"{path}: no inventory: {err}; {accepting(system)} writes it anew") from None
+        raise Fault(
+            f"{path}: no inventory: {err}; {accepting(system)} writes it anew",
+            code="system.wrong-inventory",
+        ) from None
 
 
 def write(system: str, found: Inventory) -> Path:

@@ -58,7 +58,10 @@ def others() -> float:
     """
     if given := os.environ.get(OTHERS):
         if not re.fullmatch(r"\d+(\.\d+)?", given, re.ASCII):
-            raise Fault(f"{OTHERS}={given}: give the number of other processes, 0 or more")
+            raise Fault(
+                f"{OTHERS}={given}: give the number of other processes, 0 or more",
+                code="input.wrong-option",
+            )
         return float(given)
     counts = []
     for _ in range(_TIMES):

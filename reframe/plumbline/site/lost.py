@@ -28,13 +28,13 @@ class Lost(JobError):
     """A scheduler ended the job, not its script.
 
     :arg said: the scheduler's name and words.
-    :ivar code: stable id of the reason (``lost.yaml``), or ``ended-by-scheduler``.
+    :ivar code: stable id of the reason (``lost.yaml``), or ``job.ended-by-scheduler``.
     """
 
     def __init__(self, said: str, jobid: str):
         super().__init__(said, jobid)
         known = (reason["code"] for reason in _reasons() if re.search(reason["words"], said))
-        self.code = next(known, "ended-by-scheduler")
+        self.code = next(known, "job.ended-by-scheduler")
 
 
 @functools.cache

@@ -107,7 +107,8 @@ class Built:
                 return node, self.lock.provided(node, "mpi")
         raise Fault(
             f"{path} is of no package in {self.lock.path}: where the install root was moved, "
-            f"remove {spack.root() / 'cache'} and build again"
+            f"remove {spack.root() / 'cache'} and build again",
+            code="build.failed",
         )
 
     def prefix_of(self, node: PackageNode) -> Path:
@@ -212,7 +213,9 @@ def build(environment: Environment, jobs: int | None, say: Callable[[str], None]
             damaged = fresh.damaged()
         if damaged and not failure:
             told = "; ".join(damaged.values())
-            raise Fault(f"{environment.name}: half installed: {told}\nsee {log}")
+            raise Fault(
+                f"{environment.name}: half installed: {told}\nsee {log}", code="build.failed"
+            )
         if failure and (not damaged or damaged.keys() >= set(lock.roots)):
             raise failure
         reasons = failure.reasons if failure else {}
@@ -220,7 +223,10 @@ def build(environment: Environment, jobs: int | None, say: Callable[[str], None]
         _mark(environment, folder, fresh, missing)
         if failure:
             specs = ", ".join(lock.nodes[digest].spec for digest in missing)
-            raise Fault(f"{failure}\n{environment.name}: built without {specs}; the rest is used")
+            raise Fault(
+                f"{failure}\n{environment.name}: built without {specs}; the rest is used",
+                code="build.failed",
+            )
         say(f"{environment.name}: built in {time.monotonic() - began:.0f} s: {fresh.view}")
         return True
 
@@ -283,7 +289,8 @@ def _equip(environment: Environment, say: Callable[[str], None]) -> None:
         told = ", ".join(f"{name} ({why})" if why else name for name, why in lacking.items())
         raise Fault(
             f"{environment.name}: this machine cannot build with: {told}\n"
-            f"on a Debian: {install}{failed}"
+            f"on a Debian: {install}{failed}",
+            code="build.no-compiler",
         )
 
 
@@ -382,7 +389,10 @@ def _hold_against_machine(environment: Environment, lock: Lock) -> None:
         return
     where = environment.folder.parent / environments.SITE
     mend = f"name this machine's own in {where}, under packages and with `externals::`"
-    raise Fault("\n".join([*(f"{environment.name}: {fault}" for fault in found), mend]))
+    raise Fault(
+        "\n".join([*(f"{environment.name}: {fault}" for fault in found), mend]),
+        code="build.changed",
+    )
 
 
 def of_pins() -> dict[str, str]:

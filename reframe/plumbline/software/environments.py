@@ -114,7 +114,9 @@ class Environment:
         """
         content = read_yaml(self.manifest)
         if not isinstance(content, dict) or not isinstance(content.get("spack"), dict):
-            raise Fault(f"{self.manifest}: no section `spack` at its top")
+            raise Fault(
+                f"{self.manifest}: no section `spack` at its top", code="spack.wrong-manifest"
+            )
         return _valid(content["spack"], "manifest", self.manifest)
 
     def included(self) -> list[Path]:
@@ -129,10 +131,16 @@ class Environment:
             optional = isinstance(entry, dict) and bool(entry.get("optional"))
             told = entry["path"] if isinstance(entry, dict) else entry
             if told.startswith("/") or re.search(r"[$~:]", told):
-                raise Fault(f"{self.manifest}: include {told!r} is no path relative to this file")
+                raise Fault(
+                    f"{self.manifest}: include {told!r} is no path relative to this file",
+                    code="spack.wrong-manifest",
+                )
             path = (self.folder / told).resolve()
             if not path.is_file() and not optional:
-                raise Fault(f"{self.manifest}: include {told}: {path} is not there")
+                raise Fault(
+                    f"{self.manifest}: include {told}: {path} is not there",
+                    code="spack.wrong-manifest",
+                )
             yield path, path.is_file()
 
     def configuration(self, section: str) -> dict[str, dict]:
@@ -226,7 +234,7 @@ def _valid(content, part: str, path: Path):
     :raises Fault: naming file, place and fault.
     """
     for fault in _schema(part).iter_errors(content):
-        raise Fault(f"{path}: {fault.json_path}: {fault.message}")
+        raise Fault(f"{path}: {fault.json_path}: {fault.message}", code="spack.wrong-manifest")
     return content
 
 
@@ -246,11 +254,16 @@ def named(name: str) -> list[Environment]:
     of_system = every(system) if re.fullmatch(r"[\w.-]+", system) else []
     if not of_system:
         told = near(system, dict.fromkeys(known.system for known in every()))
-        raise Fault(f"{paths.spack_env()}: no Spack environment for system {system!r}; {told}")
+        raise Fault(
+            f"{paths.spack_env()}: no Spack environment for system {system!r}; {told}",
+            code="input.unknown-name",
+        )
     found = [known for known in of_system if not colon or known.toolchain == toolchain]
     if not found:
         told = near(toolchain, [known.toolchain for known in of_system])
-        raise Fault(f"system {system}: no toolchain {toolchain!r}; {told}")
+        raise Fault(
+            f"system {system}: no toolchain {toolchain!r}; {told}", code="input.unknown-name"
+        )
     return found
 
 
@@ -260,7 +273,10 @@ def _pins(path: Path) -> dict[str, dict[str, str]]:
     for name in ("spack", "packages"):
         pin = content.get(name) if isinstance(content, dict) else None
         if not isinstance(pin, dict) or not re.fullmatch(r"[0-9a-f]{40}", str(pin.get("commit"))):
-            raise Fault(f"{path}: {name} needs git, tag and the commit's 40 digits")
+            raise Fault(
+                f"{path}: {name} needs git, tag and the commit's 40 digits",
+                code="spack.wrong-manifest",
+            )
     return content
 
 
@@ -287,10 +303,11 @@ def read_lock(path: Path) -> Lock:
         stamp = dict(content.get(STAMP) or {})
         edited = tuple(_edited(content))
     except OSError as err:
-        raise Fault(f"{path}: {err.strerror}") from None
+        raise Fault(f"{path}: {err.strerror}", code="input.unreadable-file") from None
     except (ValueError, KeyError, TypeError, AttributeError) as err:
         raise Fault(
-            f"{path}: no lock of Spack's ({type(err).__name__}: {err}); `plumbline lock` makes it"
+            f"{path}: no lock of Spack's ({type(err).__name__}: {err}); `plumbline lock` makes it",
+            code="spack.no-lock",
         ) from None
     return Lock(
         path, roots, nodes, hashlib.sha256(data).hexdigest(), solution(content), stamp, edited

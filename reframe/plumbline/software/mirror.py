@@ -34,7 +34,9 @@ def create(folder: Path, wanted: list[Environment], say: Callable[[str], None]) 
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as err:
-            raise Fault(f"{folder}: cannot be made ({err.strerror})") from None
+            raise Fault(
+                f"{folder}: cannot be made ({err.strerror})", code="files.not-writable"
+            ) from None
         log = folder / "mirror.log"
         log.write_text(f"{spack.now()}\n", encoding="utf-8")
         for name, pin in environments.pins().items():
@@ -66,7 +68,9 @@ def _keep(
              f"{pin['commit']}:{tag}"],
         ):  # fmt: skip
             if spack.git(words, file):
-                raise Fault(f"{bare}: {name} could not be copied; see {log}")
+                raise Fault(
+                    f"{bare}: {name} could not be copied; see {log}", code="spack.not-fetched"
+                )
     shutil.rmtree(bare, ignore_errors=True)
     partial.rename(bare)
 
@@ -81,7 +85,10 @@ def _wheels(folder: Path, log: Path, say: Callable[[str], None]) -> None:
         for lock in locks:
             command = [*pip, *options, "-r", str(lock)]
             if subprocess.run(command, stdout=file, stderr=file, check=False).returncode:
-                raise Fault(f"{folder}: pip could not bring the wheels of {lock}; see {log}")
+                raise Fault(
+                    f"{folder}: pip could not bring the wheels of {lock}; see {log}",
+                    code="spack.not-fetched",
+                )
 
 
 def _sources(folder: Path, environment: Environment, log: Path, say: Callable[[str], None]) -> str:
@@ -130,11 +137,16 @@ def use(folder: Path | None, say: Callable[[str], None]) -> None:
 
 def _hold_against_pins(folder: Path) -> None:
     if not (folder / CONTENTS).is_file():
-        raise Fault(f"{folder}: has no {CONTENTS}, so it is no mirror: `plumbline mirror create`")
+        raise Fault(
+            f"{folder}: has no {CONTENTS}, so it is no mirror: `plumbline mirror create`",
+            code="spack.wrong-mirror",
+        )
     spack.check(folder)
     for name, pin in environments.pins().items():
         if not spack.has_commit(folder / "git" / f"{name}.git", pin):
             raise Fault(
                 f"{folder}: does not have {name} {pin['tag']} ({pin['commit'][:12]}), which "
-                f"{paths.spack_env() / 'pins.yaml'} names: make the mirror again with this checkout"
+                f"{paths.spack_env() / 'pins.yaml'} names: make the mirror again with this "
+                f"checkout",
+                code="spack.wrong-mirror",
             )

@@ -28,7 +28,7 @@ from pathlib import Path
 import fasteners
 
 from plumbline.core import paths
-from plumbline.core.errors import Fault
+from plumbline.core.errors import Coded, Fault
 from plumbline.core.text import near
 from plumbline.software import build as builds
 from plumbline.software import debian, environments
@@ -64,7 +64,7 @@ WHEELS = {
 _IN_WHEEL = {"IMB-MPI1": "imb"}
 
 
-class NotProvided(Exception):
+class NotProvided(Coded):
     """The provider has not got the program; the text is the reason and the mend."""
 
 
@@ -103,7 +103,8 @@ def find(
     if provider not in PROVIDERS:
         raise Fault(
             f"extras.provider of the environment: no provider {provider!r}; "
-            f"{near(provider, PROVIDERS)}"
+            f"{near(provider, PROVIDERS)}",
+            code="system.wrong-file",
         )
     return PROVIDERS[provider](program, which, environment)
 
@@ -130,7 +131,7 @@ def _from_path(program: str, which: Callable[[str], str | None], environment: st
         mend = "load its module, or put it on PATH"
         if program in DEBIAN:
             mend = f"apt-get install {' '.join(DEBIAN[program])}"
-        raise NotProvided(f"{program} is not on PATH: {mend}")
+        raise NotProvided(f"{program} is not on PATH: {mend}", code="build.not-on-path")
     return _at(path, "path", which)
 
 
@@ -174,7 +175,8 @@ def _launcher_of(
             return "mpirun-intelmpi", path, version
     raise NotProvided(
         f"{program} is linked with {mpi}, and none of {', '.join(names)} on PATH belongs to "
-        f"{mpi}: install that MPI's launcher, or put it first on PATH"
+        f"{mpi}: install that MPI's launcher, or put it first on PATH",
+        code="build.wrong-launcher",
     )
 
 
@@ -223,12 +225,17 @@ def _sha256(path: str) -> str:
 
 def _from_pip(program: str, which: Callable[[str], str | None], environment: str) -> Program:
     if program not in _IN_WHEEL:
-        raise NotProvided(f"no wheel has {program}: choose another environment with -p")
+        raise NotProvided(
+            f"no wheel has {program}: choose another environment with -p", code="build.no-wheel"
+        )
     versions = {}
     for name, (distribution, _) in WHEELS.items():
         fault, installed = _prefix_fault(name), _distribution(prefix_of(name), distribution)
         if fault or installed is None:
-            raise NotProvided(f"{fault or f'{distribution} is not installed'}: plumbline setup")
+            raise NotProvided(
+                f"{fault or f'{distribution} is not installed'}: plumbline setup",
+                code="build.wheel-not-installed",
+            )
         versions[distribution] = installed.version
     mpich = prefix_of("mpich")
     path = prefix_of(_IN_WHEEL[program]) / "bin" / program
@@ -248,11 +255,11 @@ def _from_spack(program: str, which: Callable[[str], str | None], environment: s
         (known,) = environments.named(environment)
         reason = builds.why_not(known)
     except Fault as err:
-        raise NotProvided(f"{program}: {err}") from None
+        raise NotProvided(f"{program}: {err}", code="build.not-built") from None
     found = builds.built(known)
     if reason or found is None:
         why = reason or "it is not built"
-        raise NotProvided(f"{program}: {why}: plumbline build {known.name}")
+        raise NotProvided(f"{program}: {why}: plumbline build {known.name}", code="build.not-built")
     path = builds.program_in(found.view, program)
     if path is None:
         package = dict(builds.programs_of(found.lock)).get(program)
@@ -262,19 +269,21 @@ def _from_spack(program: str, which: Callable[[str], str | None], environment: s
             why = f"it could not be built: {failed}" if failed else "it is lost"
         raise NotProvided(
             f"{program} is not in Spack environment {known.name}: {why}: plumbline build "
-            f"{known.name}"
+            f"{known.name}",
+            code="build.not-in-environment",
         )
     if found.changed(program):
         raise NotProvided(
             f"{path.resolve()} is not the file that was built (its SHA-256 is not that in "
-            f"{builds.MARK}): plumbline build {known.name}"
+            f"{builds.MARK}): plumbline build {known.name}",
+            code="build.changed",
         )
     # The installed package itself: a build that goes on beside a session changes the view alone.
     path = path.resolve()
     try:
         node, mpi = found.package_of(path)
     except Fault as err:
-        raise NotProvided(f"{program}: {err}") from None
+        raise NotProvided(f"{program}: {err}", code="build.not-built") from None
 
     def beside_mpi(name: str) -> str | None:
         of_mpi = shutil.which(name, path=str(found.prefix_of(mpi) / "bin")) if mpi else None
@@ -286,7 +295,8 @@ def _from_spack(program: str, which: Callable[[str], str | None], environment: s
     if mpi and linked and mpi.name in ("openmpi", "mpich") and mpi.spec != here:
         raise NotProvided(
             f"{path} was built with {mpi.spec}, and what starts it is of {there.build['mpi']}: "
-            f"plumbline build {known.name}"
+            f"plumbline build {known.name}",
+            code="build.other-mpi",
         )
     compiler = found.lock.provided(node, "c") or found.lock.provided(node, "cxx")
     facts = {
@@ -365,7 +375,8 @@ def install(say: Callable[[str], None]) -> None:
     except OSError as err:
         raise Fault(
             f"{paths.tools()}: cannot be written ({err.strerror}): free the disk, run this as its "
-            f"owner, or set PLUMBLINE_TOOLS to a folder that can be"
+            f"owner, or set PLUMBLINE_TOOLS to a folder that can be",
+            code="files.not-writable",
         ) from None
 
 
@@ -385,7 +396,8 @@ def _install_wheel(name: str) -> None:
         last = log.read_text().strip().splitlines()[-1:]
         raise Fault(
             f"{prefix}: pip could not install {WHEELS[name][0]} ({' '.join(last)}); see {log}, "
-            f"then say `make run` again, or bring the wheel and set PIP_FIND_LINKS to its folder"
+            f"then say `make run` again, or bring the wheel and set PIP_FIND_LINKS to its folder",
+            code="spack.not-fetched",
         )
     shutil.rmtree(prefix, ignore_errors=True)
     partial.rename(prefix)

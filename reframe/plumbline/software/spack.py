@@ -80,7 +80,8 @@ def mirror() -> Path | None:
     if not (folder / CONTENTS).is_file():
         raise Fault(
             f"{folder}: the mirror in use is not there: mount it, name another with `plumbline "
-            f"mirror use FOLDER`, or go on line with `plumbline mirror use --off`"
+            f"mirror use FOLDER`, or go on line with `plumbline mirror use --off`",
+            code="spack.wrong-mirror",
         )
     return folder
 
@@ -98,7 +99,8 @@ def contents(folder: Path) -> dict:
         return {part: dict(content[part]) for part in ("environments", "sources")}
     except (OSError, ValueError, KeyError, TypeError):
         raise Fault(
-            f"{file}: is no list of a mirror's contents: take it away and make the mirror again"
+            f"{file}: is no list of a mirror's contents: take it away and make the mirror again",
+            code="spack.wrong-mirror",
         ) from None
 
 
@@ -118,7 +120,8 @@ def check(folder: Path) -> None:
         if told.get(name) != sha256(folder / name):
             raise Fault(
                 f"{folder / name}: is not what the mirror was made with ({CONTENTS}): nothing is "
-                f"built from it; bring the mirror again"
+                f"built from it; bring the mirror again",
+                code="spack.wrong-mirror",
             )
 
 
@@ -142,7 +145,8 @@ def locked(say: Callable[[str], None]) -> Iterator[None]:
     except OSError as err:
         raise Fault(
             f"{root()}: cannot be written ({err.strerror}): free the disk, or set PLUMBLINE_TOOLS "
-            f"to a folder that can be"
+            f"to a folder that can be",
+            code="files.not-writable",
         ) from None
     try:
         yield
@@ -171,7 +175,9 @@ def _bring(name: str, pin: dict[str, str], say: Callable[[str], None]) -> None:
     address = str(chosen / "git" / f"{name}.git") if chosen else pin["git"]
     say(f"bringing {name} {pin['tag']} from {address}")
     if shutil.which("git") is None:
-        raise Fault("git is not on PATH: apt-get install git, or load its module")
+        raise Fault(
+            "git is not on PATH: apt-get install git, or load its module", code="spack.no-git"
+        )
     if not chosen:
         reach(address)
     partial = checkout(f"{name}.partial")
@@ -190,7 +196,8 @@ def _bring(name: str, pin: dict[str, str], say: Callable[[str], None]) -> None:
         shutil.rmtree(partial, ignore_errors=True)
         raise Fault(
             f"{name} {pin['tag']} ({pin['commit'][:12]}) could not be had from {address}"
-            f"{_last(log)}; see {log}. {HOW_TO_GO_ON}"
+            f"{_last(log)}; see {log}. {HOW_TO_GO_ON}",
+            code="spack.not-fetched",
         )
     shutil.rmtree(checkout(name), ignore_errors=True)
     partial.rename(checkout(name))
@@ -220,7 +227,9 @@ def reach(address: str) -> None:
     try:
         socket.create_connection((parts.hostname, port), timeout=PATIENCE).close()
     except OSError as err:
-        raise Fault(f"{parts.hostname} cannot be reached ({err}). {HOW_TO_GO_ON}") from None
+        raise Fault(
+            f"{parts.hostname} cannot be reached ({err}). {HOW_TO_GO_ON}", code="spack.not-fetched"
+        ) from None
 
 
 def git(words: list[str], log) -> int:
@@ -346,7 +355,7 @@ class Failure(Fault):
     """
 
     def __init__(self, said: str, what: str, log: Path):
-        super().__init__(explain(said, what, log))
+        super().__init__(explain(said, what, log), "spack.failed")
         self.reasons = {digest: f"{name}: {_words(text)}" for name, digest, text in _failed(said)}
         for name, digest, cause in _SKIPPED.findall(said):
             self.reasons.setdefault(digest, f"{name}: needs {cause}, which could not be built")
@@ -448,7 +457,8 @@ def hold_against_room() -> None:
     if free < ROOM:
         raise Fault(
             f"{root()}: {free / 2**20:.0f} MiB are free, a build needs {ROOM / 2**30:.0f} GiB: "
-            f"free some, or set PLUMBLINE_TOOLS to a folder on another disk"
+            f"free some, or set PLUMBLINE_TOOLS to a folder on another disk",
+            code="build.too-little-space",
         )
 
 

@@ -10,17 +10,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from plumbline.analysis.compare import judge
+from plumbline.analysis.compare import hostfacts, judge, sides
 from plumbline.analysis.compare.hostfacts import Surroundings
 from plumbline.analysis.compare.sides import Unmeasured, part, per_session
 from plumbline.analysis.stats import MAD_TO_STD
 from plumbline.core import units
-from plumbline.core.text import counted
-from plumbline.history.series import Key, Series
+from plumbline.core.text import counted, some
+from plumbline.history.history import History
+from plumbline.history.series import Key, Selection, Series
 from plumbline.parse import Figure
 
 #: Verdicts of a figure, in the order in which they are told.
@@ -136,6 +137,63 @@ class Comparison:
         """Number of figures by verdict."""
         found = Counter(row.verdict for row in self.rows)
         return {name: found[name] for name in ORDER if found[name]}
+
+
+def compare_sessions(
+    history: History,
+    select: Selection,
+    before: str,
+    after: str,
+    within: float = 0.02,
+    loss: float = 0.05,
+    untold: float = 0.0,
+    single: bool = False,
+    past: bool = True,
+) -> Comparison:
+    """Compares sessions of the history, with what else differs between them.
+
+    :arg before: which sessions, as :func:`plumbline.analysis.compare.sides.sessions_of` reads it;
+        ``after`` too.
+    :arg past: whether earlier sessions count too. The others are those of :func:`compare`.
+    :raises Fault: if a side has no session, a session is on both, or nothing is selected.
+    """
+    both = sides.load(history, select, before, after, past)
+    found = compare(
+        both.series["before"],
+        both.series["after"],
+        both.series["past"],
+        within,
+        loss,
+        untold,
+        single,
+    )
+    found.before, found.after = (
+        [row.session for row in both.sessions[side]] for side in ("before", "after")
+    )
+    found.unmeasured = both.unmeasured
+    if both.unended:
+        found.notes.append(
+            f"last:N skips what has not ended (it still runs, or was cut off): "
+            f"{', '.join(both.unended)}"
+        )
+    systems = sorted({row.system for rows in both.sessions.values() for row in rows})
+    if len(systems) > 1:
+        found.notes.append(f"sessions of {some(systems)} are compared: `--system` chooses one")
+    if both.retried:
+        found.notes.append(
+            f"{counted(both.retried, 'value')} of a retry skipped: the first attempt counts"
+        )
+    if single:
+        found.notes.append(
+            "each sample counts as a session of its own: what sessions differ by is not in the "
+            "intervals"
+        )
+    if history.source.is_dir():
+        records = history.records(replace(select, sessions=(*found.before, *found.after)))
+        found.surroundings = hostfacts.differences(records, {*found.before}, {*found.after})
+    else:
+        found.notes.append("a CSV file has neither host facts nor builds")
+    return found
 
 
 def compare(

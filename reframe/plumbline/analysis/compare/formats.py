@@ -258,9 +258,9 @@ def as_csv(found: Comparison, every: bool = True) -> str:
     return formats.as_csv(_FIELDS, rows)
 
 
-def junit(found: Comparison, every: bool = True) -> str:
-    """JUnit XML: a test case for each figure, and one for the whole. What was not compared is
-    never a pass: too little data is skipped, and what vanished is an error."""
+def suite_of(found: Comparison) -> junitparser.TestSuite:
+    """A JUnit test case for each figure, and one for the whole. What was not compared is never a
+    pass: too little data is skipped, and what vanished is an error."""
     cases = []
     for row in found.rows:
         told = _told(row)
@@ -271,7 +271,12 @@ def junit(found: Comparison, every: bool = True) -> str:
     result = _result(found.verdict, told)
     out = "\n".join([told, *_effects(found)])
     whole = suites.case("verdict", "plumbline compare", result, out)
-    suite = suites.suite("plumbline compare", [*cases, whole])
+    return suites.suite("plumbline compare", [*cases, whole])
+
+
+def junit(found: Comparison, every: bool = True) -> str:
+    """JUnit XML."""
+    suite = suite_of(found)
     return suites.as_junit([suite], suite.name)
 
 

@@ -67,19 +67,27 @@ def sessions_of(
     if last := re.fullmatch(r"last:(\d{1,6})", text):
         ended = [row for row in known if row.session not in unended]
         if not ended:
-            raise Fault(f"{side}: {text}: no session has ended yet: {_listed(known)}")
+            raise Fault(
+                f"{side}: {text}: no session has ended yet: {_listed(known)}",
+                code="history.not-ended",
+            )
         if not 1 <= int(last[1]) <= len(ended):
             there = f"{counted(len(ended), 'session')} ended"
-            raise Fault(f"{side}: {text}: name 1 to {len(ended)}, as {there}: {_listed(ended)}")
+            raise Fault(
+                f"{side}: {text}: name 1 to {len(ended)}, as {there}: {_listed(ended)}",
+                code="input.wrong-option",
+            )
         return ended[-int(last[1]) :]
     if text.startswith("last:"):
-        raise Fault(f"{side}: {text}: a number belongs behind it, as in last:5")
+        raise Fault(
+            f"{side}: {text}: a number belongs behind it, as in last:5", code="input.wrong-option"
+        )
     if ".." in text:
         first, _, end = text.partition("..")
         since = _moment(first, side, end=False) if first else None
         until = _moment(end, side, end=True) if end else None
         if since is not None and until is not None and until <= since:
-            raise Fault(f"{side}: {text}: its end is before its start")
+            raise Fault(f"{side}: {text}: its end is before its start", code="input.wrong-option")
         found = [
             row
             for row in known
@@ -97,7 +105,10 @@ def sessions_of(
     else:
         found = _named(text, known, side)
     if not found:
-        raise Fault(f"{side}: {text!r} means no session; there are: {_listed(known)}")
+        raise Fault(
+            f"{side}: {text!r} means no session; there are: {_listed(known)}",
+            code="history.unknown-session",
+        )
     return found
 
 
@@ -105,7 +116,7 @@ def _moment(text: str, side: str, end: bool) -> np.datetime64:
     try:
         found = moment(text, end)
     except Fault as err:
-        raise Fault(f"{side}: {err}") from None
+        raise Fault(f"{side}: {err}", code=err.code) from None
     return np.datetime64(found.astimezone(datetime.timezone.utc).replace(tzinfo=None), "s")
 
 
@@ -114,7 +125,7 @@ def _extras(text: str, side: str) -> list[tuple[str, str]]:
     for pair in text.split(","):
         key, equals, wanted = pair.partition("=")
         if not key or not equals:
-            raise Fault(f"{side}: {pair!r} is not KEY=VALUE")
+            raise Fault(f"{side}: {pair!r} is not KEY=VALUE", code="input.wrong-option")
         found.append((key, wanted))
     return found
 
@@ -125,7 +136,10 @@ def _named(text: str, known: list[SessionRow], side: str) -> list[SessionRow]:
     for name in filter(None, (part.strip() for part in text.split(","))):
         found = [known for known in ids if known == name] or fnmatch.filter(ids, name)
         if not found:
-            raise Fault(f"{side}: no session {name!r}; {_meant(name, known)}")
+            raise Fault(
+                f"{side}: no session {name!r}; {_meant(name, known)}",
+                code="history.unknown-session",
+            )
         chosen.update(found)
     return [row for row in known if row.session in chosen]
 
@@ -161,7 +175,7 @@ def load(history: History, select: Selection, before: str, after: str, past: boo
     first = sessions_of(before, known, "BEFORE", unended)
     second = sessions_of(after, known, "AFTER", unended)
     if both := {row.session for row in first} & {row.session for row in second}:
-        raise Fault(_overlap(first, second, both, before))
+        raise Fault(_overlap(first, second, both, before), code="history.shared-sessions")
     earlier = []
     if past and second[0].start > first[-1].start:
         earlier = [row for row in known if row.start < first[0].start][-PAST:]

@@ -6,7 +6,7 @@ peers; :func:`screen` follows each group night by night and says who is to blame
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from plumbline.analysis.screen import parts, peers
@@ -20,7 +20,10 @@ from plumbline.analysis.screen.grouping import (
     of_topology,
 )
 from plumbline.analysis.screen.named import Named
-from plumbline.core.text import some
+from plumbline.core.errors import Fault
+from plumbline.core.text import near, some
+from plumbline.history.history import History
+from plumbline.history.series import Selection
 from plumbline.placement.pairing import rounds
 
 __all__ = [
@@ -34,7 +37,15 @@ __all__ = [
     "of_topology",
     "rounds",
     "screen",
+    "screen_history",
 ]
+
+
+#: What is said of a source in which nothing has peers.
+NOTHING = (
+    "{}: no value of a single node, a GPU or a pair of nodes there: see docs/screening.md for what "
+    "can be screened"
+)
 
 
 @dataclass
@@ -45,6 +56,7 @@ class Screening:
     :ivar named: who is slow, by night.
     :ivar suspects: (kind, name) on the last night that a repeat would tell more of, worst first.
     :ivar told: what could not be judged, and why.
+    :ivar few: groups of which too few peers were measured on the last night, by how many.
     :ivar judged: units and nights that were compared.
     :ivar unsure: whether the last night says nothing: too few peers, or too many that fell at once.
     """
@@ -53,6 +65,7 @@ class Screening:
     named: list[Named] = field(default_factory=list)
     suspects: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
     told: list[str] = field(default_factory=list)
+    few: dict[str, list[str]] = field(default_factory=dict)
     judged: int = 0
     unsure: bool = True
 
@@ -96,7 +109,6 @@ def screen(
     rate /= max(sum(group.widest >= peers.FEWEST for group in groups), 1)
     merged: dict[tuple[str, tuple[str, ...]], list[Named]] = {}
     suspects: dict[tuple, float] = {}
-    few: dict[str, list[str]] = {}
     for group in groups:
         for part in (parts.Units, parts.PairGroup):
             values = group.values if part is parts.Units else group.pairs
@@ -108,7 +120,7 @@ def screen(
             found.unsure &= not one.sure
             found.told += [line for line in one.told if line not in found.told]
             for count in one.few:
-                few.setdefault(count, []).append(group.label)
+                found.few.setdefault(count, []).append(group.label)
             for named in one.named:
                 if all_suspects:
                     suspects[named.kind, named.name, named.night] = 0.0
@@ -118,7 +130,7 @@ def screen(
                     suspects[(*who, ordered[row])] = p
                 elif row == len(ordered) - 1:
                     suspects[who] = min(p, suspects.get(who, 1.0))
-    found.told += [_too_few(ordered[-1], count, labels) for count, labels in few.items()]
+    found.told += [_too_few(ordered[-1], count, labels) for count, labels in found.few.items()]
     order = {night: row for row, night in enumerate(ordered)}
     found.named = sorted(
         (named for listed in merged.values() for named in listed),
@@ -126,6 +138,40 @@ def screen(
     )
     known = {(named.kind, named.name) for named in found.now}
     found.suspects = [who for who in sorted(suspects, key=suspects.get) if who not in known]
+    return found
+
+
+def screen_history(
+    history: History,
+    select: Selection,
+    sessions: Collection[str] = (),
+    switches: dict[str, str] | None = None,
+) -> Screening:
+    """Screens the peers of a history, up to the last of some sessions: what is slow still, or was
+    flagged in one of their nights.
+
+    :arg sessions: their names; the last one of the history if there are none.
+    :arg switches: node -> its switch; by the names of the nodes if ``None``.
+    :raises Fault: if such a session is not selected, or nothing there has peers.
+    """
+    series = history.series(select)
+    there = {session for one in series for session in one.sessions.tolist()}
+    if unknown := [session for session in sessions if session not in there]:
+        raise Fault(
+            f"no session {unknown[0]!r} in the history, or none of it is selected; "
+            f"{near(unknown[0], sorted(there, reverse=True))}",
+            code="history.unknown-session",
+        )
+    groups = of_series(series, max(sessions, default=""))
+    if not groups:
+        raise Fault(NOTHING.format("the history"), code="history.no-peers")
+    if switches is None:
+        nodes = {node for one in groups for _, unit in [*one.values, *one.pairs] for node in unit}
+        switches = by_name({one.key.system for one in series}, nodes)
+    found = screen(groups, switches)
+    night_of = nights(there)
+    shown = {night_of[session] for session in sessions or sorted(there)[-1:]}
+    found.named = [one for one in found.named if one.until is None or one.night in shown]
     return found
 
 

@@ -216,9 +216,14 @@ def of_topology(path: Path) -> dict[str, str]:
     try:
         text = path.read_text(encoding="utf-8").replace("\\\n", " ")
     except OSError as err:
-        raise Fault(f"{path}: {err.strerror}: name Slurm's topology.conf") from None
+        raise Fault(
+            f"{path}: {err.strerror}: name Slurm's topology.conf", code="input.unreadable-file"
+        ) from None
     except UnicodeDecodeError as err:
-        raise Fault(f"{path}: byte {err.start} is no text: name Slurm's topology.conf") from None
+        raise Fault(
+            f"{path}: byte {err.start} is no text: name Slurm's topology.conf",
+            code="input.unreadable-file",
+        ) from None
     found: dict[str, str] = {}
     for line in text.splitlines():
         fields = dict(re.findall(r"(\w+)=(\S+)", line.partition("#")[0]))
@@ -227,10 +232,15 @@ def of_topology(path: Path) -> dict[str, str]:
             try:
                 nodes = nodelist_expand(fields["nodes"])
             except ValueError:
-                raise Fault(f"{path}: {fields['nodes']!r} is no list of nodes") from None
+                raise Fault(
+                    f"{path}: {fields['nodes']!r} is no list of nodes", code="input.wrong-file"
+                ) from None
             found |= dict.fromkeys(nodes, fields["switchname"])
     if not found:
-        raise Fault(f"{path}: no line `SwitchName=... Nodes=...` there, as topology.conf has them")
+        raise Fault(
+            f"{path}: no line `SwitchName=... Nodes=...` there, as topology.conf has them",
+            code="input.wrong-file",
+        )
     return found
 
 

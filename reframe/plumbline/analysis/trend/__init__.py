@@ -7,7 +7,6 @@ history. The walk over the nights is in :mod:`plumbline.analysis.trend.watch`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -57,6 +56,12 @@ class Finding:
     revised: int | None = None
     confirmed: bool = True
     on: bool = False
+
+    @property
+    def bad(self) -> bool:
+        """Whether it makes the exit code 1: a lasting loss or drift, confirmed and still active."""
+        kinds = ("regression", "drift")
+        return self.kind in kinds and self.worse and self.on and self.confirmed
 
 
 @dataclass
@@ -233,10 +238,3 @@ def _of(series: Series, hindsight: bool) -> list[Finding]:
 def enough(series: Series) -> bool:
     """Whether the series has the nights that a judgement needs."""
     return len(nightly(series).values) >= NIGHTS
-
-
-def bad(found: list[Finding]) -> Iterator[Finding]:
-    """What makes the exit code 1: a lasting regression, or a drift to the worse, still on."""
-    return (
-        f for f in found if f.kind in ("regression", "drift") and f.worse and f.on and f.confirmed
-    )

@@ -51,14 +51,25 @@ class FoundRow:
 
 @dataclass
 class Found:
-    """:ivar outliers: series, first and last night of what stood out and came back at once."""
+    """Findings of many series.
+
+    :ivar bad: those of the findings that make the exit code 1.
+    :ivar outliers: series, first and last night of what stood out and came back at once.
+    :ivar judged: number of series with enough nights, ``too_short`` without.
+    """
 
     rows: list[FoundRow] = field(default_factory=list)
+    bad: list[FoundRow] = field(default_factory=list)
     outliers: list[tuple[str, int | str, int | str]] = field(default_factory=list)
     judged: int = 0
     too_short: int = 0
-    bad: bool = False
     least: int = watch.NIGHTS
+
+    @property
+    def unjudged(self) -> str:
+        """What had too few nights, in words; empty if nothing had."""
+        short = f"{self.too_short} series with fewer than {self.least} nights"
+        return f"not judged: {short}" if self.too_short else ""
 
     def add(
         self, name: str, nights: list, judgement: trend.SeriesJudgement, about: Callable
@@ -68,9 +79,12 @@ class Found:
             self.too_short += 1
             return
         self.judged += 1
-        self.bad |= any(trend.bad(judgement.findings))
         self.outliers += [(name, nights[a], nights[b]) for a, b in judgement.outliers]
-        self.rows += [_row(name, nights, one, about(one)) for one in judgement.findings]
+        for finding in judgement.findings:
+            row = _row(name, nights, finding, about(finding))
+            self.rows.append(row)
+            if finding.bad:
+                self.bad.append(row)
 
 
 def of_file(path: Path, online: bool) -> Found:

@@ -41,7 +41,10 @@ def read(path: Path) -> list[NightlyTable]:
                          f"{', '.join(COLUMNS)} and, if there, retest")  # fmt: skip
     csvfile.each(path, lines, functools.partial(_add, found))
     if not found:
-        raise Fault(f"{path}: no row: it needs a line for each night of each series")
+        raise Fault(
+            f"{path}: no row: it needs a line for each night of each series",
+            code="input.wrong-file",
+        )
     return [_series(name, fields) for name, fields in found.items()]
 
 

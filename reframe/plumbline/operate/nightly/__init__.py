@@ -1,7 +1,7 @@
 """``plumbline nightly``: the night, or the look after a maintenance, unattended.
 
-Each part is another command of Plumbline, so that one that breaks is told of and takes nothing with
-it.
+The measuring sessions are processes of their own. All that follows reads their records, in this
+process; a part that breaks reports that and takes none of the others with it.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def _alone(folder: Path, system: str) -> Iterator[int]:
         folder.mkdir(parents=True, exist_ok=True)
         file = files.opened(path, os.O_RDWR | os.O_CREAT)
     except OSError as err:
-        raise Fault(preflight.unwritable(path, err)) from None
+        raise Fault(preflight.unwritable(path, err), code="files.not-writable") from None
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -123,13 +123,15 @@ def _alone(folder: Path, system: str) -> Iterator[int]:
         os.close(file)
         raise Fault(
             f"{path}: a nightly of {system} runs already, {printable(told)}{_without(told)}: "
-            f"this one ends"
+            f"this one ends",
+            code="session.already-running",
         ) from None
     except OSError as err:
         os.close(file)
         raise Fault(
             f"{path}: cannot be locked ({err.strerror}), so that two could run at once: set "
-            f"PLUMBLINE_RESULTS to a folder on a file system with locks"
+            f"PLUMBLINE_RESULTS to a folder on a file system with locks",
+            code="files.no-locks",
         ) from None
     try:
         since = f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%dT%H:%M:%SZ}"

@@ -1,25 +1,28 @@
-"""The parts of a night: other commands of Plumbline, and what each of them said."""
+"""The parts of a night: what each of them found, and how the page and JUnit XML have it."""
 
 from __future__ import annotations
 
-import json
-import subprocess
+import contextlib
 import sys
+import traceback
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import junitparser
 
-from plumbline.core import paths
+from plumbline.analysis import compare, screen
+from plumbline.analysis.compare import formats
+from plumbline.analysis.trend import following
+from plumbline.core import paths, suites
 from plumbline.core.errors import Fault
 from plumbline.core.text import counted, escaped, printable
 from plumbline.history import retention
 from plumbline.history.history import History, SessionRow
 from plumbline.history.series import Selection
-from plumbline.output.export import UNASSERTED
+from plumbline.output import export, report
 from plumbline.site import configuration
 
 if TYPE_CHECKING:
@@ -28,25 +31,26 @@ if TYPE_CHECKING:
 #: What is said of an exit code: of a night, and after a maintenance.
 NIGHT = {0: "as it should be", 1: "faults found", 2: "could not tell"}
 MAINTENANCE = {0: "go", 1: "no-go", 2: "not enough data"}
-#: Lines of a command's errors that are shown.
+#: Lines of one kind that are shown.
 _SHOWN = 5
 
 
 @dataclass
 class Part:
-    """What one of the commands said.
+    """What one of them found.
 
+    :ivar code: an exit code.
     :ivar told: in a line.
     :ivar page: in Markdown.
     :ivar suites: as JUnit XML has it, where there is more than this line.
-    :ivar command: that says all of it.
+    :ivar command: that reports all of it.
     :ivar skipped: whether there was nothing to judge, so that it did not pass either.
-    :ivar unasserted: whether it is a session that passed, and was held against nothing.
+    :ivar unasserted: whether it is a session that passed, and was compared with nothing.
     """
 
     title: str
-    code: int
-    told: str
+    code: int = 0
+    told: str = ""
     page: str = ""
     suites: list[junitparser.TestSuite] = field(default_factory=list)
     command: str = ""
@@ -59,119 +63,118 @@ def worst(codes: list[int]) -> int:
     return 1 if 1 in codes else 2 if any(codes) else 0
 
 
-def exported(title: str, name: str, code: int, errors: list[str]) -> Part:
-    """What a session said, from its records."""
-    last = "; ".join(line.removeprefix("plumbline: ") for line in errors[-_SHOWN:])
-    folder = paths.results() / "sessions" / name
-    if not (folder / "plan.json").exists():
-        return Part(title, 2, f"no test case was run: {last or 'the log says why'}")
-    found, page, said = _asked("export", name, "--format=markdown")
-    _, xml, _ = _asked("export", name, "--format=junit")
-    code = code if code in (0, 1, 2) else 2
-    told = f"{name}: {NIGHT[code]}"
-    if errors and code:
-        told += f": {last}"
-    if not (folder / "end.json").exists():
-        told += (
-            "; its end is not in its folder: look for lines `plumbline-record` in the log, and "
-            "`plumbline history recover` them"
-        )
-        code = code or 2
-    if found:
-        return Part(title, worst([code, 2]), f"{told}; {' '.join(said)}")
-    suites = list(junitparser.JUnitXml.fromstring(xml))
-    part = Part(title, code, told, page, suites, f"plumbline export {name} --format=markdown")
-    part.unasserted = page.splitlines()[0].endswith(UNASSERTED)
-    return part
-
-
 def plumbline() -> str:
     """The path of Plumbline's command."""
     return str(Path(sys.executable).with_name("plumbline"))
 
 
-def _asked(*arguments: str) -> tuple[int, str, list[str]]:
-    """Another command's exit code, output, and lines of errors."""
-    done = subprocess.run([plumbline(), *arguments], capture_output=True, text=True, check=False)
-    errors = [line.removeprefix("plumbline: ") for line in done.stderr.splitlines()]
-    if "Traceback (most recent call last):" in errors:
-        errors = [f"plumbline {arguments[0]} broke: {errors[-1]}"]
-    return (done.returncode if done.returncode in (0, 1, 2) else 2), done.stdout, errors
-
-
-def _left_out(said: list[str]) -> str:
-    """What of the history a command could not read: how many places, and the first of them."""
-    found = [line for line in said if line.startswith("left out:")]
-    more = f" (and {counted(len(found) - _SHOWN, 'more place')})" if found[_SHOWN:] else ""
-    return "; ".join(found[:_SHOWN]) + more
-
-
-def _json(text: str) -> list[dict] | None:
+@contextlib.contextmanager
+def _contained(part: Part) -> Iterator[Part]:
+    """Lets a part that breaks report that, and take none of the others with it."""
     try:
-        return json.loads(text)
-    except ValueError:
-        return None
+        yield part
+    except Exception as err:
+        if isinstance(err, Fault):
+            why = err.coded()
+        else:
+            # An error of Plumbline's own: the log has where.
+            traceback.print_exc()
+            why = f"an internal error: {type(err).__name__}: {err}"
+        part.code = worst([part.code, 2])
+        part.told = _joined(part.told, why)
+
+
+def _joined(*told: str) -> str:
+    return "; ".join(filter(None, told))
+
+
+def _unread(history: History) -> str:
+    """What of the history could not be read: how many places, and the first of them."""
+    more = len(history.faults) - _SHOWN
+    shown = [f"left out: {fault}" for fault in history.faults[:_SHOWN]]
+    return "; ".join(shown) + (f" (and {counted(more, 'more place')})" if more > 0 else "")
+
+
+def exported(title: str, name: str, code: int, errors: list[str]) -> Part:
+    """What a session found, from its records.
+
+    :arg code: that it ended with. :arg errors: what it wrote to standard error.
+    """
+    last = "; ".join(line.removeprefix("plumbline: ") for line in errors[-_SHOWN:])
+    folder = paths.results() / "sessions" / name
+    if not (folder / "plan.json").exists():
+        return Part(title, 2, f"no test case was run: {last or 'the log says why'}")
+    code = code if code in (0, 1, 2) else 2
+    part = Part(title, code, f"{name}: {NIGHT[code]}" + (f": {last}" if errors and code else ""))
+    if not (folder / "end.json").exists():
+        part.code = code or 2
+        part.told += (
+            "; its end is not in its folder: look for lines `plumbline-record` in the log, and "
+            "`plumbline history recover` them"
+        )
+    with _contained(part), History() as history:
+        session = export.load(history, name)
+        part.page = export.markdown(session)
+        part.suites = [export.suite_of(session)]
+        part.command = f"plumbline export {name} --format=markdown"
+        part.unasserted = session.unasserted
+    return part
 
 
 def trend(system: str, name: str) -> Part:
-    """What the night changed: what was told first tonight is a fault, what is still on is told."""
-    code, out, said = _asked("trend", f"--system={system}", "--format=json")
-    rows = _json(out)
-    if rows is None:
-        return Part("trend", 2, "; ".join(said[-_SHOWN:]) or "it gave no answer")
-    bad = _bad(rows)
-    fresh = _fresh(bad, system, name) if bad else []
-    left_out = _left_out(said)
-    suite = junitparser.TestSuite("trend")
-    lines, cases = [], []
-    for row in sorted(bad, key=lambda row: row not in fresh):
-        told = f"{row['kind']} of {row['size']:+.1%} since {row['start']}, found {row['night']}"
-        lines.append(f"- {'**new** ' if row in fresh else ''}{escaped(row['series'])}: {told}")
-        case = junitparser.TestCase(printable(row["series"]), "trend")
-        new = junitparser.Failure(told, row["kind"])
-        case.result = [new if row in fresh else junitparser.Skipped(f"known: {told}", "known")]
-        cases.append(case)
-    suite.add_testcases(cases)
-    short = "; ".join(line for line in said if line.startswith("not judged:"))
-    told = f"{len(fresh)} new, {len(bad) - len(fresh)} known and still on"
-    told = "; ".join(filter(None, [told, short, left_out]))
-    # Too few nights are no fault of this one.
-    unread = 2 if left_out or (code == 2 and not short) else 0
-    nothing = code == 2 and not rows and not unread
-    return Part(
-        "trend",
-        1 if fresh else unread,
-        told,
-        "\n".join(lines),
-        [suite],
-        f"plumbline trend --system={system}",
-        nothing,
-    )
+    """What the night changed: a finding of tonight is a fault, an earlier one is shown."""
+    part = Part("trend", command=f"plumbline trend --system={system}")
+    with _contained(part), History() as history:
+        select = Selection(system=system)
+        found = following.of_history(history.series(select), online=False)
+        fresh = _fresh(history, select, found, name) if found.bad else []
+        lines, cases = [], []
+        for row in sorted(found.bad, key=lambda row: row not in fresh):
+            new = row in fresh
+            told = f"{row.kind} of {row.size:+.1%} since {row.start}, found {row.night}"
+            lines.append(f"- {'**new** ' if new else ''}{escaped(row.series)}: {told}")
+            result = (
+                junitparser.Failure(told, row.kind)
+                if new
+                else junitparser.Skipped(f"known: {told}", "known")
+            )
+            cases.append(suites.case(row.series, part.title, result))
+        part.page, part.suites = "\n".join(lines), [suites.suite(part.title, cases)]
+        counts = f"{len(fresh)} new, {len(found.bad) - len(fresh)} known and still on"
+        part.told = _joined(counts, found.unjudged, _unread(history))
+        # Too few nights are no fault of this one.
+        part.code = 1 if fresh else 2 if history.faults else 0
+        part.skipped = not found.judged and not part.code
+    return part
 
 
-def _bad(rows: list[dict]) -> list[dict]:
-    """What makes the exit code of `plumbline trend` 1."""
-    kinds = ("regression", "drift")
-    return [r for r in rows if r["kind"] in kinds and r["worse"] and r["on"] and r["confirmed"]]
-
-
-def _fresh(bad: list[dict], system: str, name: str) -> list[dict]:
-    """Those of which nothing was said the night before: the newest of each series that has more."""
+def _fresh(
+    history: History, select: Selection, found: following.Found, name: str
+) -> list[following.FoundRow]:
+    """The bad findings that were not there the night before: the newest of each series that has
+    more of them."""
     tonight = configuration.began(paths.results() / "sessions" / name)
-    _, out, _ = _asked("trend", f"--system={system}", f"--until={tonight:%Y-%m-%dT00:00}",
-                       "--format=json")  # fmt: skip
-    known = Counter(row["series"] for row in _bad(_json(out) or []))
-    found = []
-    for row in sorted(bad, key=lambda row: row["start"]):
-        known[row["series"]] -= 1
-        if known[row["series"]] < 0:
-            found.append(row)
-    return found
+    midnight = tonight.replace(hour=0, minute=0, second=0, microsecond=0)
+    names = {row.series for row in found.bad}
+    earlier = history.series(replace(select, until=midnight))
+    before = [series for series in earlier if following.name_of(series) in names]
+    known = Counter(row.series for row in following.of_history(before, online=False).bad)
+    fresh = []
+    for row in sorted(found.bad, key=lambda row: str(row.start)):
+        known[row.series] -= 1
+        if known[row.series] < 0:
+            fresh.append(row)
+    return fresh
 
 
 def _sides(wanted: Wanted, rows: list[SessionRow]) -> tuple[list[str], list[str]]:
-    """The sessions before a maintenance and after: the newest nights, or what there is."""
+    """The sessions before a maintenance and after: the newest nights, or what there is.
+
+    :raises Fault: if there is none after.
+    """
     after = [row for row in rows if row.extras.get("maintenance") == wanted.maintenance]
+    if not after:
+        raise Fault("no session after the maintenance could be read", code="history.damaged")
     earlier = [row for row in rows if row not in after and row.start < after[0].start]
     nights = [row for row in earlier if row.extras.get("run") == "nightly"] or earlier
     return [row.session for row in nights[-wanted.nights :]], [row.session for row in after]
@@ -179,73 +182,74 @@ def _sides(wanted: Wanted, rows: list[SessionRow]) -> tuple[list[str], list[str]
 
 def compared(wanted: Wanted, system: str) -> Part:
     """Before and after the maintenance."""
-    title = "before and after"
-    try:
-        with History() as history:
-            before, after = _sides(wanted, history.sessions(Selection(system=system)))
-    except Fault as err:
-        return Part(title, 2, str(err))
-    enough = (
-        f"Three sessions before and three after are the least, five of each are better; each "
-        f"counts once. Before count those of `plumbline nightly` (all others of the system where "
-        f"there is none), after those with `--maintenance={wanted.maintenance}`; and of both only "
-        f"the test cases that both measured: `--mode={wanted.mode}` after, so with its tags before "
-        f"too."
-    )
-    if not before:
-        told = "there is no session before the maintenance to hold it against"
-        return Part(title, 2, told, enough)
-    words = [",".join(before), ",".join(after), f"--system={system}", f"--untold={wanted.untold}"]
-    code, page, said = _asked("compare", *words, "--format=markdown")
-    _, xml, _ = _asked("compare", *words, "--format=junit")
-    if not page:
-        return Part(title, 2, "; ".join(said[-_SHOWN:]))
-    told = (
-        f"{MAINTENANCE[code]}: {counted(len(after), 'session')} after against {len(before)} before"
-    )
-    told = "; ".join(filter(None, [told, _left_out(said)]))
-    page = f"{enough}\n\n{page}" if code == 2 else page
-    suites = list(junitparser.JUnitXml.fromstring(xml))
-    command = f"plumbline compare {words[0]} {words[1]}"
-    return Part(title, code, told, page, suites, command)
+    part = Part("before and after")
+    with _contained(part), History() as history:
+        select = Selection(system=system)
+        before, after = map(",".join, _sides(wanted, history.sessions(select)))
+        part.page = (
+            f"Three sessions before and three after are the least, five of each are better; each "
+            f"counts once. Before count those of `plumbline nightly` (all others of the system "
+            f"where there is none), after those with `--maintenance={wanted.maintenance}`; and of "
+            f"both only the test cases that both measured: `--mode={wanted.mode}` after, so with "
+            f"its tags before too."
+        )
+        if not before:
+            part.code = 2
+            part.told = "there is no session before the maintenance to compare it with"
+            return part
+        found = compare.compare_sessions(history, select, before, after, untold=wanted.untold / 100)
+        part.code = found.exit_code or (2 if history.faults else 0)
+        page = formats.markdown(found)
+        part.page = f"{part.page}\n\n{page}" if part.code == 2 else page
+        part.suites = [formats.suite_of(found)]
+        part.command = f"plumbline compare {before} {after}"
+        sides = f"{counted(len(found.after), 'session')} after against {len(found.before)} before"
+        part.told = _joined(f"{MAINTENANCE[part.code]}: {sides}", _unread(history))
+    return part
 
 
 def screened(system: str, names: list[str]) -> Part:
     """Nodes, pairs and links that are slow now."""
-    code, out, said = _asked("screen", *names, f"--system={system}", "--format=json")
-    rows = _json(out)
-    if rows is None:
-        return Part("slow nodes", 2, "; ".join(said[-_SHOWN:]))
-    suite = junitparser.TestSuite("slow nodes")
-    lines, cases = [], []
-    for row in rows:
-        name = row["name"] if isinstance(row["name"], str) else ":".join(row["name"])
-        told = f"{row['kind']} {name}: slower by {row['size']:.1%} since {row['since']}"
-        lines.append(f"- {escaped(told)}")
-        case = junitparser.TestCase(printable(name), f"slow {row['kind']}")
-        case.result = [junitparser.Failure(printable(told), "slow")]
-        cases.append(case)
-    suite.add_testcases(cases)
-    left_out = _left_out(said)
-    said = [line for line in said if not line.startswith("left out:")]
-    more = [f"and {len(said) - 1} more such lines"] if said[1:] else []
-    more += [left_out] if left_out else []
-    alone = code == 2 and any("too few peers" in line for line in said)
-    more += ["--no-screen leaves this out, as for one node, which has no peers"] if alone else []
-    told = "; ".join([f"{len(rows)} named", *said[:1], *more])
-    command = f"plumbline screen {' '.join(names)}"
-    return Part("slow nodes", code, told, "\n".join(lines), [suite], command)
+    part = Part("slow nodes", command=f"plumbline screen {' '.join(names)}")
+    with _contained(part), History() as history:
+        found = screen.screen_history(history, Selection(system=system), names)
+        part.code = 1 if found.named else 2 if history.faults or found.unsure else 0
+        lines, cases = [], []
+        for one in found.named:
+            name = ":".join(one.name)
+            told = f"{one.kind} {name}: slower by {one.size:.1%} since {one.since}"
+            lines.append(f"- {escaped(told)}")
+            failed = junitparser.Failure(printable(told), "slow")
+            cases.append(suites.case(name, f"slow {one.kind}", failed))
+        part.page, part.suites = "\n".join(lines), [suites.suite(part.title, cases)]
+        more = len(found.told) - 1
+        alone = "--no-screen skips this, as for one node, which has no peers"
+        part.told = _joined(
+            f"{len(found.named)} named",
+            *found.told[:1],
+            f"and {more} more such lines" if more > 0 else "",
+            _unread(history),
+            alone if part.code == 2 and found.few else "",
+        )
+    return part
 
 
 def reported(folder: Path) -> Part:
     """The report, written anew."""
-    code, out, said = _asked("report", f"--out={folder}")
-    last = [line.removeprefix("plumbline: ") for line in out.splitlines()[-1:]] or said[-1:]
-    return Part("report", 2 if code else 0, "; ".join([*last, *said[:_SHOWN]] if code else last))
+    part = Part("report")
+    with _contained(part), History() as history:
+        made = report.write(history, folder, Selection())
+        part.told = _joined(str(made), _unread(history))
+        part.code = 2 if history.faults else 0
+    return part
 
 
 def pruned(rules: retention.RetentionRules, say: Callable[[str], None]) -> Part:
     """What was removed or compressed as old."""
-    done = retention.prune(paths.results(), rules, say)
-    told = f"{done.count} of them, {done.bytes / 1e6:.1f} MB freed"
-    return Part("what is old", 2 if done.faults else 0, "; ".join([told, *done.faults[:_SHOWN]]))
+    part = Part("what is old")
+    with _contained(part):
+        done = retention.prune(paths.results(), rules, say)
+        freed = f"{done.count} of them, {done.bytes / 1e6:.1f} MB freed"
+        part.told = _joined(freed, *done.faults[:_SHOWN])
+        part.code = 2 if done.faults else 0
+    return part

@@ -137,7 +137,10 @@ def draft(
         made.told.append(f"{odd} modules left out: their names could not stand in a job script")
     there = slurm.nodes() if shutil.which("sinfo") else None
     if there is None and wanted:
-        raise Fault(f"partition {shown(', '.join(wanted))}: no scheduler answers here (sinfo)")
+        raise Fault(
+            f"partition {shown(', '.join(wanted))}: no scheduler answers here (sinfo)",
+            code="scheduler.no-answer",
+        )
     if there is None:
         _of_this_machine(made)
     else:
@@ -190,7 +193,10 @@ def _of_slurm(
 ) -> None:
     settings = slurm.partitions()
     if settings is None:
-        raise Fault("scontrol does not answer, and sinfo does: draft once both do")
+        raise Fault(
+            "scontrol does not answer, and sinfo does: draft once both do",
+            code="scheduler.no-answer",
+        )
     scheduler = "squeue" if slurm.setting("AccountingStorageType").endswith("/none") else "slurm"
     made.told.append(
         f"{slurm.version()}: scheduler {scheduler}, {counted(len(settings), 'partition')}"

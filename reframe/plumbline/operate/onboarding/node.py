@@ -31,7 +31,10 @@ def described() -> dict:
         found, of_gpus = devices.nvidia(usable)
         Topology.of_partition(processor, found, of_gpus)
     except PlacementError as err:
-        raise Fault(f"{platform.node()}: its topology cannot be told: {err}") from None
+        raise Fault(
+            f"{platform.node()}: its topology cannot be told: {err}",
+            code="system.topology-undetected",
+        ) from None
     extras = {**of_gpus, "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")}
     if len(usable) < processor["num_cpus"]:
         extras["usable_cpus"] = usable
@@ -57,10 +60,11 @@ def read(path: Path) -> dict:
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as err:
         raise Fault(
             f"{path}: not what `python -m plumbline.operate.onboarding.node` prints on a "
-            f"node: {err!r}"
+            f"node: {err!r}",
+            code="input.wrong-file",
         ) from None
     except PlacementError as err:
-        raise Fault(f"{path}: {err}") from None
+        raise Fault(f"{path}: {err}", code="input.wrong-file") from None
     return found
 
 

@@ -104,7 +104,9 @@ class Sweep:
             return cls(**json.loads(path.read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError) as err:
             why = getattr(err, "strerror", None) or err
-            raise Fault(f"{path}: no sweep: {why}; {near(folder.name, every())}") from None
+            raise Fault(
+                f"{path}: no sweep: {why}; {near(folder.name, every())}", code="input.unknown-name"
+            ) from None
 
     def write(self) -> None:
         """Keeps it, whole or not at all."""
@@ -115,7 +117,7 @@ class Sweep:
             part.write_text(json.dumps(asdict(self), indent=1), encoding="utf-8")
             part.replace(path)
         except OSError as err:
-            raise Fault(preflight.unwritable(path, err)) from None
+            raise Fault(preflight.unwritable(path, err), code="files.not-writable") from None
 
     # -- how far it is ------------------------------------------------------------------------
 
@@ -183,9 +185,15 @@ class Sweep:
             if lock.acquire(blocking=False):
                 return lock
         except (OSError, threading.ThreadError) as err:
-            raise Fault(f"{self.folder}: cannot be locked ({err}): set PLUMBLINE_RESULTS to a "
-                        f"folder on a file system with locks") from None  # fmt: skip
-        raise Fault(f"sweep {self.name}: another process is at it; wait until it has ended")
+            raise Fault(
+                f"{self.folder}: cannot be locked ({err}): set PLUMBLINE_RESULTS to a "
+                f"folder on a file system with locks",
+                code="files.no-locks",
+            ) from None
+        raise Fault(
+            f"sweep {self.name}: another process is at it; wait until it has ended",
+            code="session.already-running",
+        )
 
 
 def folder_of(name: str) -> Path:
@@ -219,17 +227,21 @@ def begun(
     from plumbline.session import plan
 
     if reservation and not plain(reservation):
-        raise Fault(f"--reservation {shown(reservation)}: no name of a reservation")
+        raise Fault(
+            f"--reservation {shown(reservation)}: no name of a reservation",
+            code="input.wrong-option",
+        )
     found = _partition(system, partition)
     if found["scheduler"] not in ("slurm", "squeue"):
         raise Fault(
             f"partition {partition}: its scheduler is {found['scheduler']}; a sweep gives Slurm "
-            f"the node of each job, and asks it for nodes and jobs"
+            f"the node of each job, and asks it for nodes and jobs",
+            code="scheduler.unsupported",
         )
     taken, skipped = (nodes, {}) if nodes else of_nodes.chosen(found, reservation)
     if not taken:
         told = "; ".join(f"{node}: {why}" for node, why in skipped.items())
-        raise Fault(f"partition {partition}: no node can be had: {told}")
+        raise Fault(f"partition {partition}: no node can be had: {told}", code="scheduler.no-node")
     cases = plan.surveyed(system, [str(paths.CHECKS)], arguments,
                             **{configuration.ON_NODE: f"{system}:{partition}"})  # fmt: skip
     # Each case has ReFrame's own work before and after.
@@ -280,7 +292,9 @@ def _partition(system: str, name: str) -> dict:
     content = configuration.read_system(paths.systems() / f"{system}.yaml")
     partitions = {found["name"]: found for found in content["systems"][0]["partitions"]}
     if name not in partitions:
-        raise Fault(f"{system}: no partition {name!r}; {near(name, partitions)}")
+        raise Fault(
+            f"{system}: no partition {name!r}; {near(name, partitions)}", code="input.unknown-name"
+        )
     return partitions[name]
 
 

@@ -30,24 +30,34 @@ def chosen(partition: dict, reservation: str = "") -> tuple[list[str], dict[str,
     """
     every = slurm.nodes()
     if every is None:
-        raise Fault("sinfo does not answer: no node is known; name them with --nodes")
+        raise Fault(
+            "sinfo does not answer: no node is known; name them with --nodes",
+            code="scheduler.no-answer",
+        )
     access = " ".join(partition.get("access", []))
     queue = _queue(access)
     mine = {node.name: node for node in every if node.partition == queue}
     if not mine:
-        raise Fault(f"partition {partition['name']}: Slurm has no node in its partition {queue!r}")
+        raise Fault(
+            f"partition {partition['name']}: Slurm has no node in its partition {queue!r}",
+            code="scheduler.no-node",
+        )
     for found in _CONSTRAINT.findall(access):
         features = re.split("[&,]", found.strip("'\""))
         if not all(map(plain, features)):
-            raise Fault(f"partition {partition['name']}: which nodes --constraint={found} means is "
-                        f"not worked out here: name them with --nodes")  # fmt: skip
+            raise Fault(
+                f"partition {partition['name']}: which nodes --constraint={found} means is "
+                f"not worked out here: name them with --nodes",
+                code="scheduler.unsupported",
+            )
         mine = {name: node for name, node in mine.items() if set(features) <= {*node.features}}
     under = _maintained(reservation)
     if reservation:
         mine = {name: node for name, node in mine.items() if under.get(name) == reservation}
         if not mine:
             raise Fault(
-                f"reservation {reservation}: no node of partition {partition['name']} in it"
+                f"reservation {reservation}: no node of partition {partition['name']} in it",
+                code="scheduler.reservation",
             )
     taken, out = [], {}
     for name, node in sorted(mine.items(), key=lambda one: _natural(one[0])):
@@ -71,11 +81,16 @@ def _queue(access: str) -> str:
         return found[-1].strip("'\"")
     known = slurm.partitions()
     if known is None:
-        raise Fault("scontrol does not answer: no partition is known; name the nodes with --nodes")
+        raise Fault(
+            "scontrol does not answer: no partition is known; name the nodes with --nodes",
+            code="scheduler.no-answer",
+        )
     for name, told in known.items():
         if told.get("Default") == "YES":
             return name
-    raise Fault("Slurm has no default partition, and `access` names none")
+    raise Fault(
+        "Slurm has no default partition, and `access` names none", code="scheduler.no-partition"
+    )
 
 
 def _maintained(reservation: str) -> dict[str, str]:
@@ -86,19 +101,28 @@ def _maintained(reservation: str) -> dict[str, str]:
     known = slurm.reservations()
     if known is None:
         raise Fault("scontrol does not answer: which nodes are under maintenance is not known; "
-                    "name those to measure with --nodes")  # fmt: skip
+                    "name those to measure with --nodes", code="scheduler.no-answer")  # fmt: skip
     there = {found.name: found for found in known}
     active = [r for r in there.values() if r.maintenance and r.state in ("ACTIVE", "")]
     told = ", ".join(sorted(found.name for found in active)) or "none"
     if reservation:
         named = there.get(reservation)
         if named is None:
-            raise Fault(f"no reservation {reservation}; for maintenance, and active: {told}")
+            raise Fault(
+                f"no reservation {reservation}; for maintenance, and active: {told}",
+                code="scheduler.reservation",
+            )
         if not named.maintenance:
-            raise Fault(f"reservation {reservation} does not say that it is for maintenance (flag "
-                        f"MAINT); those that do, and are active: {told}")  # fmt: skip
+            raise Fault(
+                f"reservation {reservation} does not say that it is for maintenance (flag "
+                f"MAINT); those that do, and are active: {told}",
+                code="scheduler.reservation",
+            )
         if named not in active:
-            raise Fault(f"reservation {reservation} is {named.state.lower()}, not active")
+            raise Fault(
+                f"reservation {reservation} is {named.state.lower()}, not active",
+                code="scheduler.reservation",
+            )
         active = [*active, named]
     return {node: found.name for found in active for node in found.nodes}
 

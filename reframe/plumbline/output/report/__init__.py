@@ -50,6 +50,13 @@ class Written:
     red: int
     bytes: int
 
+    def __str__(self) -> str:
+        """In a line."""
+        return (
+            f"{self.folder / 'index.html'}: {self.pages} pages, {self.bytes / 1e6:.1f} MB; "
+            f"{self.red} of the test cases red"
+        )
+
 
 def write(
     history: History,

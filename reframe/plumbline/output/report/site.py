@@ -140,16 +140,20 @@ def replaced(out: Path) -> Iterator[Path]:
         where = err.filename or made
         raise Fault(
             f"{where}: cannot be written: {err.strerror or err}: free the disk, or give --out a "
-            f"folder that can be"
+            f"folder that can be",
+            code="files.not-writable",
         ) from None
 
 
 def _refuse_what_is_no_report(out: Path) -> None:
     if out.is_dir():
         if not (out / MARK).is_file() and any(out.iterdir()):
-            raise Fault(f"{out}: is no report: give --out a new folder, or an earlier report's")
+            raise Fault(
+                f"{out}: is no report: give --out a new folder, or an earlier report's",
+                code="files.exists",
+            )
     elif out.exists():
-        raise Fault(f"{out}: is a file: give --out a folder")
+        raise Fault(f"{out}: is a file: give --out a folder", code="files.exists")
 
 
 def _swap(made: Path, out: Path) -> None:

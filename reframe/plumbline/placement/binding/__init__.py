@@ -69,7 +69,7 @@ __all__ = [
 def _local(layout: Layout, _: Topology | None) -> Binding:
     """``taskset(1)`` before a program that no launcher starts."""
     if layout.num_tasks != 1:
-        raise BindingError("the local launcher starts one task")
+        raise BindingError("the local launcher starts one task", code="binding.not-expressible")
     return Binding(("taskset", "-c", cpu_list(layout.tasks[0].cpus)))
 
 
@@ -107,7 +107,8 @@ def bind(layout: Layout, launcher: str, topology: Topology | None = None) -> Bin
     if launcher not in LAUNCHERS:
         raise BindingError(
             f"launcher {launcher!r}: no binding is written for it (plumbline/placement/binding has "
-            f"{', '.join(LAUNCHERS)})"
+            f"{', '.join(LAUNCHERS)})",
+            code="binding.launcher-unknown",
         )
     try:
         bound = LAUNCHERS[launcher](layout, topology)
@@ -117,5 +118,5 @@ def bind(layout: Layout, launcher: str, topology: Topology | None = None) -> Bin
         return replace(bound, task=(*derived, *bound.task, *task_words(layout)))
     except BindingError as err:
         raise BindingError(
-            f"launcher {launcher!r}, placement {layout.placement!r}: {err}"
+            f"launcher {launcher!r}, placement {layout.placement!r}: {err}", code=err.code
         ) from None

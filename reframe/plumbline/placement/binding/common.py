@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from plumbline.core.errors import Coded
 from plumbline.placement.placement import Layout, Task
 
 
-class BindingError(Exception):
+class BindingError(Coded):
     """This launcher cannot express this layout."""
 
 
@@ -36,7 +37,8 @@ def per_node(layout: Layout) -> tuple[Task, ...]:
         if (task.node, task.cores, task.gpus) != (rank // count, told.cores, told.gpus):
             raise BindingError(
                 "it tells every node the same, and the nodes of this layout differ: give each "
-                "node the same tasks"
+                "node the same tasks",
+                code="binding.not-expressible",
             )
     return first
 
@@ -49,7 +51,9 @@ def own_gpus(layout: Layout) -> bool:
 def gpu_of_each(tasks: tuple[Task, ...]) -> list[str]:
     """The number of each task's own GPU."""
     if any(len(task.gpus) != 1 for task in tasks):
-        raise BindingError("it gives each task one GPU, or all tasks the same ones")
+        raise BindingError(
+            "it gives each task one GPU, or all tasks the same ones", code="binding.not-expressible"
+        )
     return [str(task.gpus[0]) for task in tasks]
 
 
@@ -69,7 +73,8 @@ def no_own_gpus(layout: Layout) -> None:
         raise BindingError(
             "it cannot give each task a GPU of its own: start the tasks with a launcher that can "
             "(srun, jsrun, flux-run, pals), by the partition's launcher or the environment's "
-            "extras.launcher"
+            "extras.launcher",
+            code="binding.not-expressible",
         )
 
 
@@ -136,13 +141,17 @@ def _visible(layout: Layout) -> str:
     except KeyError:
         raise BindingError(
             "whose the GPUs are is not known: give the arch of the partition's devices (sm_..., "
-            "gfx...)"
+            "gfx...)",
+            code="binding.gpu-vendor-unknown",
         ) from None
 
 
 def _memory_words(layout: Layout) -> list[str]:
     domains = {task.memory for task in layout.tasks}
     if len(domains) > 1:
-        raise BindingError("all tasks of a layout must have their memory in the same domain")
+        raise BindingError(
+            "all tasks of a layout must have their memory in the same domain",
+            code="binding.not-expressible",
+        )
     domain = domains.pop()
     return [] if domain is None else ["numactl", f"--membind={domain}"]

@@ -33,7 +33,8 @@ def alps(layout: Layout, _: Topology | None) -> Binding:
     if [task.cpus for task in tasks] != blocks:
         raise BindingError(
             "it binds several tasks of several cores on a node only to equal blocks of CPUs from "
-            "CPU 0 on: use so many tasks that they divide the node's cores"
+            "CPU 0 on: use so many tasks that they divide the node's cores",
+            code="binding.not-expressible",
         )
     return Binding(("-cc", "depth"))
 
@@ -66,7 +67,8 @@ def mpt(layout: Layout, _: Topology | None) -> Binding:
     if any(len(task.cores) > 1 for task in tasks):
         raise BindingError(
             "it binds each thread to a CPU of its own, not a task to several cores: use one task "
-            "per node, or one core per task"
+            "per node, or one core per task",
+            code="binding.not-expressible",
         )
     cpus = ",".join(str(task.cpus[0]) for task in tasks)
     return Binding((*where, "omplace", "-nt", "1", "-c", cpus))

@@ -54,7 +54,7 @@ def nodes(stderr: str) -> Iterator[tuple[str, NodeReport]]:
             yield host, _node(facts)
         except ValueError as err:
             told = f"what {host[:QUOTED]} reports of itself cannot be read: {err}"
-            raise BindingMismatch(told) from None
+            raise BindingMismatch(told, code="proof.unreadable") from None
 
 
 def _node(facts: dict[str, list[str]]) -> NodeReport:
@@ -108,7 +108,8 @@ def confirm(told: Told, host: str, node: NodeReport, gpus: bool) -> bool:
     differences = [*_of_processor(told, node), *(_of_gpus(told, node) if gpus else ())]
     if differences:
         raise TopologyMismatch(
-            f"{host} is not the node that is described: {'; '.join(differences)}"
+            f"{host} is not the node that is described: {'; '.join(differences)}",
+            code="topology.mismatch",
         )
     shown = node.packages and node.cores and node.numa
     return bool(shown and not (gpus and _unknown(told, node)))

@@ -29,7 +29,8 @@ def openmpi5(layout: Layout, topology: Topology | None) -> Binding:
     if topology and len({len(cores) for cores in topology.by_socket()}) > 1:
         raise BindingError(
             "it miscounts the cores of sockets that have different numbers of usable ones: keep as "
-            "many of each socket for the system"
+            "many of each socket for the system",
+            code="binding.not-expressible",
         )
     slots = [_slot(task) for task in layout.tasks]
     return _rank_file(layout, ("--map-by",), "rankfile:file={}", slots)

@@ -46,7 +46,8 @@ def _with_host(bound: Binding) -> OnPair:
 def _to_no_pair(_: Binding) -> OnPair:
     raise BindingError(
         "it is not known to keep to two nodes of a job: measure pairs of nodes with a launcher "
-        "that is (srun, Hydra, Open MPI's mpirun), by the environment's extras.launcher"
+        "that is (srun, Hydra, Open MPI's mpirun), by the environment's extras.launcher",
+        code="binding.not-expressible",
     )
 
 
@@ -72,4 +73,4 @@ def on_pair(bound: Binding, launcher: str) -> OnPair:
     try:
         return KEPT_TO_PAIR.get(launcher, _to_no_pair)(bound)
     except BindingError as err:
-        raise BindingError(f"launcher {launcher!r}: {err}") from None
+        raise BindingError(f"launcher {launcher!r}: {err}", code=err.code) from None
