@@ -664,9 +664,9 @@ def test_a_failed_validation_may_stand_on_standard_error_alone() -> None:
     folder = CAPTURES / "babelstream"
     failed = (folder / "v50_omp_float.err").read_text()
     with pytest.raises(ParseError, match="Validation failed on"):
-        parse.hold_against_errors("babelstream", failed)
-    parse.hold_against_errors("babelstream", "plumbline-task 0 node1 0-1 0 - -\n")
-    parse.hold_against_errors("osu", failed)
+        parse.check_stderr("babelstream", failed)
+    parse.check_stderr("babelstream", "plumbline-task 0 node1 0-1 0 - -\n")
+    parse.check_stderr("osu", failed)
 
 
 def test_variable() -> None:

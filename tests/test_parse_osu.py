@@ -274,8 +274,8 @@ def test_without_a_local_rank_every_process_takes_the_first_gpu() -> None:
         "         Please use the get_local_rank script in the OMB repo for this.\n"
     )
     with pytest.raises(ParseError, match="OMB could not identify the local rank"):
-        parse.hold_against_errors("osu", said)
-    parse.hold_against_errors("osu", said.splitlines()[0])
+        parse.check_stderr("osu", said)
+    parse.check_stderr("osu", said.splitlines()[0])
 
 
 PROGRAM = damage.Program(

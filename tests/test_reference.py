@@ -210,7 +210,7 @@ def test_shipped_tables_are_good(tmp_path: Path) -> None:
 
 #: What is wrong in the second of two rows -> column that the fault names, and what it says.
 FAULTY = [
-    ({"placement": "on-moon"}, "placement", "no such placement; there are: one-core"),
+    ({"placement": "on-moon"}, "placement", "no such placement; available: one-core"),
     ({"placement": "numa-0"}, "placement", "no such placement"),
     ({"value": ""}, "value", "number"),
     ({"value": "fast"}, "value", "'fast'.*number"),
@@ -306,7 +306,7 @@ def test_missing_column(folder: Path, column: str) -> None:
 @pytest.mark.parametrize(
     ("columns", "says"),
     [
-        ([*COLUMNS, "comment"], "unknown 'comment', near: placement"),
+        ([*COLUMNS, "comment"], "unknown 'comment', did you mean placement"),
         ([*COLUMNS, "value"], "twice"),
         (["\ufeffid", *COLUMNS[1:]], "missing id"),
         ([name.upper() for name in COLUMNS], "missing id.*unknown 'ID'"),

@@ -282,16 +282,16 @@ def test_a_faulty_file_stops_the_session(slow: Testbed) -> None:
     path = waive(slow, {**waiver(), "expiry": day(3)})
     refused(
         slow.plumbline("run", *FIO),
-        f"plumbline: {path}: waiver 1 (slow-disk): expiry: no such key; near: expires",
+        f"plumbline: {path}: waiver 1 (slow-disk): expiry: no such key; did you mean expires",
     )
     refused(
         slow.reframe("-c", CHECKS, "-r", *FIO),
-        f"plumbline: {path}: waiver 1 (slow-disk): expiry: no such key; near: expires",
+        f"plumbline: {path}: waiver 1 (slow-disk): expiry: no such key; did you mean expires",
     )
     linted = slow.plumbline("lint")
     assert (
         linted.code == 1
-        and f"{path}: waiver 1 (slow-disk): expiry: no such key; near: expires" in linted.err
+        and f"{path}: waiver 1 (slow-disk): expiry: no such key; did you mean expires" in linted.err
     )
 
 
@@ -309,7 +309,7 @@ WRONG = [
     ({"match": {}}, "waiver 1 (slow-disk): match.system: is missing"),
     (
         {"match": {"system": "testbed", "sytem": "x"}},
-        "waiver 1 (slow-disk): match.sytem: no such key; near: system",
+        "waiver 1 (slow-disk): match.sytem: no such key; did you mean system",
     ),
     (
         {"match": {"system": "testbed", "results": ["above-ceiling"]}},
@@ -317,7 +317,7 @@ WRONG = [
     ),
     (
         {"weather": "hot"},
-        "waiver 1 (slow-disk): weather: no such key; there are: id, reason, ",
+        "waiver 1 (slow-disk): weather: no such key; available: id, reason, ",
     ),
     ({"id": None}, "waiver 1: id: is missing"),
     ({"match": {"system": "testbed", "results": []}}, "waiver 1 (slow-disk): match.results: "),
@@ -427,11 +427,11 @@ def test_what_a_waiver_is_about(match: dict, fits: bool) -> None:
 
 
 LOST = {
-    "system": ("nosuch", "there are: testbed"),
-    "partition": ("gpu", "there are: node"),
-    "environment": ("gcc", "there are: disk-io"),
-    "metric": ("write_bandwitdh", "near: write_bandwidth"),
-    "placement": ("of-node", "near: off-node, on-node, full-node"),
+    "system": ("nosuch", "available: testbed"),
+    "partition": ("gpu", "available: node"),
+    "environment": ("gcc", "available: disk-io"),
+    "metric": ("write_bandwitdh", "did you mean write_bandwidth"),
+    "placement": ("of-node", "did you mean off-node, on-node, full-node"),
 }
 
 

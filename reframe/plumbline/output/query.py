@@ -10,7 +10,7 @@ from pathlib import Path
 
 from plumbline.core import paths
 from plumbline.core.errors import Fault
-from plumbline.core.text import near
+from plumbline.core.text import suggest
 from plumbline.parse import Figure
 from plumbline.reference import lookup
 from plumbline.reference.lookup import Bounds, References, told
@@ -79,7 +79,9 @@ def why(references: References, name: str, known: dict[str, list[dict]]) -> list
     tables = references.tables
     row = tables.rows.get(name)
     if row is None:
-        raise Fault(f"no reference {name!r}; {near(name, tables.rows)}", code="input.unknown-name")
+        raise Fault(
+            f"no reference {name!r}; {suggest(name, tables.rows)}", code="input.unknown-name"
+        )
     source = tables.sources[row.source]
     cells = {column: cell for column, cell in tables.printed[name].items() if cell}
     spread = f" ± {cells['spread']}" if "spread" in cells else ""

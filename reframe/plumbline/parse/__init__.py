@@ -129,7 +129,7 @@ def parse(benchmark: str, text: str) -> Output:
     return output
 
 
-def hold_against_errors(benchmark: str, errors: str) -> None:
+def check_stderr(benchmark: str, errors: str) -> None:
     """Refuses a run whose standard error says that its results are wrong, where the program prints
     them and exits 0 all the same.
 

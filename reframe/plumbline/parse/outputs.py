@@ -19,7 +19,7 @@ from plumbline.core import files
 #: programs say. Their reports are smaller: Comm|Scope's, the largest, has 0.6 KB an entry.
 LARGEST = 128 * 2**20
 
-_OPENED = functools.partial(files.opened, links=True)
+_OPENED = functools.partial(files.open_regular, follow_links=True)
 
 
 def read(path: Path, errors: str = "strict") -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from plumbline.core import units
 from plumbline.core.errors import Fault
-from plumbline.core.text import near
+from plumbline.core.text import suggest
 from plumbline.reference import links
 from plumbline.reference.links import Link
 from plumbline.reference.row import Case, Row
@@ -141,10 +141,9 @@ class References:
         try:
             return self.tables.foms[benchmark][metric]
         except KeyError:
-            told = near(metric, self.tables.foms.get(benchmark, {}))
             raise Fault(
-                f"reference/foms.yaml: benchmark {benchmark!r} has no metric {metric!r}; {told}; "
-                f"add it with its unit and class",
+                f"reference/foms.yaml: benchmark {benchmark!r} has no metric {metric!r}: add it "
+                f"with its unit and class; {suggest(metric, self.tables.foms.get(benchmark, {}))}",
                 code="reference.unknown-metric",
             ) from None
 

@@ -21,7 +21,7 @@ from pydantic_core import ErrorDetails
 
 from plumbline.core import units
 from plumbline.core.errors import Fault
-from plumbline.core.text import near
+from plumbline.core.text import suggest
 from plumbline.reference.links import Links
 from plumbline.reference.row import Row, Text
 from plumbline.reference.tolerance import Tolerances
@@ -185,8 +185,7 @@ def _told(fault: ErrorDetails, content: Any, model: type[pydantic.BaseModel], en
     key = place[-1] if place else ""
     words = fault["msg"].removeprefix("Value error, ")
     if fault["type"] == "extra_forbidden":
-        known = _keys(model, fault["loc"][:-1])
-        words = f"no such key; {near(str(key), known, ', '.join(known))}"
+        words = f"no such key; {suggest(str(key), _keys(model, fault['loc'][:-1]))}"
     elif fault["type"] == "missing":
         words = "is missing"
     elif fault["type"] in _MUST_BE:
@@ -247,7 +246,7 @@ def read_rows(path: Path) -> tuple[list[tuple[int, dict[str, str], Row]], list[s
             if missing or unknown or len(set(columns)) != len(columns):
                 told = [f"missing {name}" for name in missing]
                 told += [f"unknown {name!r}" for name in unknown]
-                told += [near(unknown[0], Row.model_fields)] if unknown else []
+                told += [suggest(unknown[0], Row.model_fields)] if unknown else []
                 return [], [f"{path}:1: columns: {', '.join(told) or 'one stands twice'}"]
             for cells in reader:
                 line = reader.line_num
@@ -367,7 +366,7 @@ def _faults_of_links(path: Path, tables: Tables) -> Iterator[str]:
     ):
         for name in dict.fromkeys(names):
             if name not in known:
-                yield f"{path}: no {what} {name!r}; {near(name, known)}"
+                yield f"{path}: no {what} {name!r}; {suggest(name, known)}"
     for name in links.traffic.keys() - carried:
         yield f"{path}: no link carries traffic {name!r}"
 

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal
 import pydantic
 
 from plumbline.core.errors import Fault
-from plumbline.core.text import base_name, near
+from plumbline.core.text import base_name, suggest
 from plumbline.placement import placement
 from plumbline.reference import tables
 from plumbline.reference.row import Text
@@ -240,7 +240,7 @@ def faults_of(
         for key, known in names.items():
             pattern = getattr(match, key)
             if not any(named(pattern, name) for name in known):
-                yield f"{where}: match.{key}: no {key} {pattern!r}; {near(pattern, known)}"
+                yield f"{where}: match.{key}: no {key} {pattern!r}; {suggest(pattern, known)}"
                 break
         literal = match.placement and not {"*", "?"} & {*match.placement}
         if literal and not placement.known(match.placement):
