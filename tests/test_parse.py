@@ -62,7 +62,7 @@ GOOD_NAMES = [name for name, *_ in GOOD]
 
 #: Capture of a run that failed or measured something else; what the refusal says.
 REFUSED = [
-    ("fio/normal_report", "no whole JSON report"),
+    ("fio/normal_report", "JSON report is missing"),
     ("fio/read_missing", "failed with error 2"),
     ("fio/readwrite", "2 directions moved data"),
     ("fio/write_2jobs_ungrouped", "2 groups of jobs"),
@@ -276,7 +276,7 @@ CLOSED = {
 
 
 def end_of(name: str) -> int:
-    """Where the closing line of a capture starts."""
+    """Where the last line of a capture starts."""
     pattern = CLOSED[name.partition("/")[0]]
     return re.search(rf"^{pattern}\Z", text_of(name), re.M).start()
 
@@ -480,7 +480,7 @@ FAULTS = {
     "imb rows run together": (IMB, r"^( +1024 .*)\n", r"\1"),
     "imb size again": (IMB, r"^( +)1024( +1000)", r"\g<1>512\2"),
     "imb negative size": (IMB, r"^( +)1024( +1000)", r"\1-1024\2"),
-    "imb size is no number": (IMB, r"^( +)1024( +1000)", r"\g<1>1024.0\2"),
+    "imb size is not a number": (IMB, r"^( +)1024( +1000)", r"\g<1>1024.0\2"),
     "imb no repetitions": (IMB, r"^( +1024 +)1000", r"\g<1>0"),
     "imb message in the table": (IMB, r"^( +1024 +1000)", r"Abort(1) on node 0\n\1"),
     "imb barrier with two rows": ("imb/barrier", r"^( +1000 .*\n)", r"\1\1"),
@@ -530,7 +530,7 @@ FAULTS = {
     # fio.
     "fio error": (FIO, r'"error" : 0', '"error" : 5'),
     "fio error is text": (FIO, r'"error" : 0', '"error" : "5"'),
-    "fio error is no number": (FIO, r'"error" : 0', '"error" : false'),
+    "fio error is not a number": (FIO, r'"error" : 0', '"error" : false'),
     "fio error gone": (FIO, r'^ +"error" : 0,\n', ""),
     "fio other program": (FIO, r'"fio-3.33"', '"oif-3.33"'),
     "fio version is a number": (FIO, r'"fio-3.33"', "3.33"),
@@ -684,20 +684,20 @@ def test_variable() -> None:
     [("0", 0.0), ("1.50", 1.5), (".5", 0.5), ("2.", 2.0), ("1.015e+01", 10.15), ("4E-3", 0.004)],
 )
 def test_number(text: str, value: float) -> None:
-    assert parse.number(text, "x") == value
+    assert parse.parse_number(text, "x") == value
 
 
 @pytest.mark.parametrize("text", ["", " 1", "1 ", "1\n", *NO_NUMBERS])
 def test_refused_number(text: str) -> None:
     with pytest.raises(ParseError, match=r"^bandwidth: "):
-        parse.number(text, "bandwidth")
+        parse.parse_number(text, "bandwidth")
 
 
 @pytest.mark.parametrize("text", ["", "-1", "+1", "1.0", " 1", "1\n", "1_0", ARABIC_ONE, "9" * 19])
 def test_refused_whole_number(text: str) -> None:
     with pytest.raises(ParseError, match=r"^size: "):
-        parse.whole(text, "size")
-    assert parse.whole("0012", "size") == 12
+        parse.parse_count(text, "size")
+    assert parse.parse_count("0012", "size") == 12
 
 
 def refuses(call: Callable[[], object]) -> bool:
@@ -709,9 +709,9 @@ def refuses(call: Callable[[], object]) -> bool:
 
 
 def test_sole() -> None:
-    assert parse.sole(iter("a"), "letter") == "a"
-    assert refuses(lambda: parse.sole("", "letter"))
-    assert refuses(lambda: parse.sole("aa", "letter"))
+    assert parse.single(iter("a"), "letter") == "a"
+    assert refuses(lambda: parse.single("", "letter"))
+    assert refuses(lambda: parse.single("aa", "letter"))
 
 
 def test_fio_is_read_as_json() -> None:

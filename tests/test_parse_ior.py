@@ -13,12 +13,12 @@ from plumbline.parse import ParseError
 
 #: End of a capture's name -> what its refusal says.
 REFUSED = {
-    r"bad_api|bad_sizes|no_directory\w*|no_space\w*|read_missing|read_short": "IOR says: ",
-    r"data_errors\w*": "IOR says: .*(?:FAILED comparison|Incorrect data on read)",
-    "bad_option|file_size_limit": "JSON report is missing|IOR says|no whole JSON",
-    "killed": "closing line of IOR: found 0 times",
-    "killed_json": "no whole JSON report",
-    "verbose": "no row of the results",
+    r"bad_api|bad_sizes|no_directory\w*|no_space\w*|read_missing|read_short": "IOR reports: ",
+    r"data_errors\w*": "IOR reports: .*(?:FAILED comparison|Incorrect data on read)",
+    "bad_option|file_size_limit": "JSON report is missing|IOR reports|no complete JSON",
+    "killed": "last line of IOR: found 0 times",
+    "killed_json": "no complete JSON report",
+    "verbose": "unexpected line in the results",
     r"\w+_launcher_WRONG": "banner of IOR: found 2 times",
     "posix_fpp_json_file": "JSON report is missing",
 }
@@ -125,14 +125,14 @@ def test_warnings_in_the_middle() -> None:
         text = changed(text_of(name), before, rf"{WARNING}\1")
         assert figures(read(name, text)) == figures(read(name))
         for said in ("WARNING: write(7, 0x1, 8) failed No space", "ior ERROR: cannot open file"):
-            with pytest.raises(ParseError, match=r"IOR says: .*(?:write|cannot open)"):
+            with pytest.raises(ParseError, match=r"IOR reports: .*(?:write|cannot open)"):
                 read(name, changed(text_of(name), before, rf"{said}\n\1"))
 
 
 # -- damage --------------------------------------------------------------------------------------
 
 
-#: Cells, each between two groups: a text is refused where one is no number.
+#: Cells, each between two groups: a text is refused where one is not a number.
 CELLS = [
     (TEXT, r"^(write +)\S+( .* 0   )$"),
     (TEXT, r"^(write +\S+ +\S+ +)\S+(.*POSIX +0)$"),
@@ -146,46 +146,51 @@ CELLS = [
 
 #: What is changed in a capture, by what, and what the refusal says.
 FAULTS = [
-    (TEXT, r"^read .* 0   \n", "", "results of .*a summary of"),
-    (TEXT, r"^read .*POSIX.*\n", "", "results of .*a summary of"),
-    (TEXT, r"^(read .* 0   \n)", r"\1\1", "missing or doubled"),
+    (TEXT, r"^read .* 0   \n", "", "results of .*but a summary of"),
+    (TEXT, r"^read .*POSIX.*\n", "", "results of .*but a summary of"),
+    (TEXT, r"^(read .* 0   \n)", r"\1\1", "missing or duplicated"),
     (TEXT, r"^(read .*POSIX.*\n)", r"\1\1", "a summary of"),
-    (TEXT, r"^(read .*) 0   $", r"\1 1   ", "missing or doubled"),
-    (TEXT, r"^(read .*POSIX +)0$", r"\g<1>0 0", "no row of the summary"),
-    (TEXT, r"^(read .*POSIX) +0$", r"\1", "no row of the summary"),
-    (TEXT, r"^(read .*\n)(?=\nSummary)", r"\1Abort(1) on node 1\n", "no row of the results"),
-    (TEXT, r"bw\(MiB/s\)", "bw(MB/s) ", "unknown head"),
-    (TEXT, r"Mean\(MiB\)", "Mean(MB) ", "unknown head"),
-    (TEXT, r"^(write +)438\.53( +438\.90)", r"\g<1>439.53\2", "the summary says"),
-    (TEXT, r"^(write +\S+ +\S+ +)438\.53", r"\g<1>439.53", "the summary says"),
-    (TEXT, r"^(write .*)0\.07297 ", r"\g<1>0.08297 ", "cannot be"),
+    (TEXT, r"^(read .*) 0   $", r"\1 1   ", "missing or duplicated"),
+    (TEXT, r"^(read .*POSIX +)0$", r"\g<1>0 0", "unexpected line in the summary"),
+    (TEXT, r"^(read .*POSIX) +0$", r"\1", "unexpected line in the summary"),
+    (
+        TEXT,
+        r"^(read .*\n)(?=\nSummary)",
+        r"\1Abort(1) on node 1\n",
+        "unexpected line in the results",
+    ),
+    (TEXT, r"bw\(MiB/s\)", "bw(MB/s) ", "unknown header"),
+    (TEXT, r"Mean\(MiB\)", "Mean(MB) ", "unknown header"),
+    (TEXT, r"^(write +)438\.53( +438\.90)", r"\g<1>439.53\2", "the summary has"),
+    (TEXT, r"^(write +\S+ +\S+ +)438\.53", r"\g<1>439.53", "the summary has"),
+    (TEXT, r"^(write .*)0\.07297 ", r"\g<1>0.08297 ", "contradict"),
     (TEXT, r"^(write .*)   32\.0 ", r"\1   16.0 ", "moved 16.0 MiB, expected 32.0"),
     (TEXT, r"^(write .*)   32\.0 ", r"\1   64.0 ", "moved 64.0 MiB, expected 32.0"),
-    (TEXT, r"^tasks   ", "tusks   ", "the options lack tasks"),
-    (TEXT, r"^(tasks .*: )2", r"\g<1>4", "the test of"),
-    (TEXT, r"^(access +: )file-per-process", r"\1single-shared-file", "the test of"),
-    (TEXT, r"^(api +: )POSIX", r"\1MPIIO", "the test of"),
-    (TEXT, r"^(tasks .*\n)", r"\1\1", "no option, or one twice"),
+    (TEXT, r"^tasks   ", "tusks   ", "options missing: tasks"),
+    (TEXT, r"^(tasks .*: )2", r"\g<1>4", "the options"),
+    (TEXT, r"^(access +: )file-per-process", r"\1single-shared-file", "the options"),
+    (TEXT, r"^(api +: )POSIX", r"\1MPIIO", "the options"),
+    (TEXT, r"^(tasks .*\n)", r"\1\1", "not an option, or a repeated one"),
     (TEXT, r"^IOR-.*\n", "", "JSON report is missing"),
-    (TEXT, r"^Finished.*\n", "", "closing line"),
+    (TEXT, r"^Finished.*\n", "", "last line"),
     (TEXT, r"^Options.*\n", "", "Options:"),
-    (OLD, r"^(write .*) 1   $", r"\1 2   ", "missing or doubled"),
-    (OLD, r"^(read +)3605", r"\g<1>3705", "the summary says"),
+    (OLD, r"^(write .*) 1   $", r"\1 2   ", "missing or duplicated"),
+    (OLD, r"^(read +)3605", r"\g<1>3705", "the summary has"),
     (STONEWALL, r"^(write .*) 531\.0 ", r"\1 1131.0 ", "moved 1131.0 MiB"),
     (JSON, r'"Version"', '"Vorsion"', "lacks 'Version'"),
     (JSON, r'^(.*"bwMeanMIB".*\n)(?=(?:.*\n)+.*"read")', "", "lacks 'bwMeanMIB'"),
     (JSON, r'("operation": )"read"', r'\1"erase"', "unknown operation"),
     (JSON, r'("access": )"read"', r'\1"erase"', "unknown operation"),
-    (JSON, r'("access": )"read"', r'\1"write"', "results of .*a summary of"),
+    (JSON, r'("access": )"read"', r'\1"write"', "results of .*but a summary of"),
     (JSON, r'("tests": )\[', r"\1[{}, ", "2 tests, expected one"),
     (JSON, r'"Finished"', '"Finish"', "lacks 'Finished'"),
-    (JSON, r'("keepFile": )0', r"\1false", "is no count"),
-    (OLD_JSON, r'("bwMaxMIB": )1727\.3702', r"\g<1>1727.3802", "the summary says"),
+    (JSON, r'("keepFile": )0', r"\1false", "is not a count"),
+    (OLD_JSON, r'("bwMaxMIB": )1727\.3702', r"\g<1>1727.3802", "the summary has"),
 ]
 
 
 def test_deep_nesting_is_refused() -> None:
-    with pytest.raises(ParseError, match="no whole JSON"):
+    with pytest.raises(ParseError, match="no complete JSON"):
         read("ior", '{"tests" : ' + "[" * 100_000)
 
 

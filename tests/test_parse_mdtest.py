@@ -13,12 +13,12 @@ from plumbline.parse import ParseError, mdtest
 
 #: End of a capture's name -> what its refusal says.
 REFUSED = {
-    "bad_option|help": "opening line of mdtest: found 0 times",
-    "killed": "closing line of mdtest: found 0 times",
+    "bad_option|help": "first line of mdtest: found 0 times",
+    "killed": "last line of mdtest: found 0 times",
     r"stonewall": "a stonewall",
-    "verbose": "no row, or one twice: 'V-1: ",
-    r"no_directory|no_space|not_writable|(?:read|stat|remove)_missing": "mdtest says|closing line",
-    r"\w+_launcher_WRONG": "found 2 times|mdtest says|found 0 times",
+    "verbose": "not a row, or a repeated one: 'V-1: ",
+    r"no_directory|no_space|not_writable|(?:read|stat|remove)_missing": "mdtest reports|last line",
+    r"\w+_launcher_WRONG": "found 2 times|mdtest reports|found 0 times",
 }
 GOOD = damage.good_of("mdtest", REFUSED)
 FAILED = sorted(set(damage.names_of("mdtest")) - set(GOOD))
@@ -126,17 +126,17 @@ def row(values: list[float]) -> str:
 def test_rates_that_do_not_agree_with_their_times(row: str, numbers: str) -> None:
     phase = row.partition(" +")[0]
     text = changed(text_of(TIMES), rf"^   {row}\S+ +\S+ +\S+", f"   {phase} {numbers}")
-    with pytest.raises(ParseError, match=f"{phase}: .* cannot be what was done in"):
+    with pytest.raises(ParseError, match=f"{phase}: .* contradict the times"):
         read(TIMES, text)
 
 
 def test_another_number_of_files() -> None:
-    with pytest.raises(ParseError, match="cannot be what was done in"):
+    with pytest.raises(ParseError, match="contradict the times"):
         read(TIMES, changed(text_of(TIMES), "20 files", "30 files"))
 
 
 def test_files_that_are_not_counted_have_no_time_to_agree_with() -> None:
-    """With -S mdtest says "1 file"; with -n and -I it counts anew in each iteration."""
+    """With -S mdtest reports "1 file"; with -n and -I it counts anew in each iteration."""
     assert len(read(TIMES, changed(text_of(TIMES), "20 files", "1 file")).foms) == 6
     other = changed(text_of(TIMES), "20 files", "60 files")
     assert len(read(TIMES, changed(other, "'-n' '10'", "'-n' '10' '-I' '3'")).foms) == 6
@@ -156,7 +156,7 @@ def test_old_version_prints_colons(name: str) -> None:
 # -- damage --------------------------------------------------------------------------------------
 
 
-#: Cells, each between two groups: a text is refused where one is no number.
+#: Cells, each between two groups: a text is refused where one is not a number.
 CELLS = [
     (FILES, r"^(   File creation +\S+ +\S+ +)\S+(.*)$"),
     (FILES, r"^(   Tree removal +)\S+(.*)$"),
@@ -168,36 +168,36 @@ CELLS = [
 #: What is changed in a capture, by what, and what the refusal says.
 FAULTS = [
     (FILES, r"^   File stat .*\n", "", "rows are missing"),
-    (FILES, r"^(   File stat .*\n)", r"\1\1", "one twice"),
-    (FILES, r"^(   File stat .*)$", r"\1 1.000", "no row"),
-    (FILES, r"^(   File stat .*) \S+$", r"\1", "no row"),
+    (FILES, r"^(   File stat .*\n)", r"\1\1", "repeated one"),
+    (FILES, r"^(   File stat .*)$", r"\1 1.000", "not a row"),
+    (FILES, r"^(   File stat .*) \S+$", r"\1", "not a row"),
     (FILES, r"^   File stat ", "   File unlink", "rows are missing"),
-    (FILES, r"^(   File stat .*\n)", r"\1Abort(1)\n", "no row"),
+    (FILES, r"^(   File stat .*\n)", r"\1Abort(1)\n", "not a row"),
     (FILES, r"^(   File stat .*\n)", r"\1\n", "rows are missing"),
-    (FILES, r"Mean", "Median", "unknown head"),
-    (FILES, r"^   -----.*\n", "", "no line under its head"),
+    (FILES, r"Mean", "Median", "unknown header"),
+    (FILES, r"^   -----.*\n", "", "no line under its header"),
     (FILES, r"^SUMMARY rate", "SUMMARY time", "table of rates is missing"),
-    (FILES, r"^SUMMARY.*$", "SUMMARY", "a row outside of a table"),
+    (FILES, r"^SUMMARY.*$", "SUMMARY", "a row outside a table"),
     (FILES, r"^(   File stat +\S+ +\S+ +)\S+", r"\g<1>1.000", "minimum, mean, maximum"),
     (FILES, r"^(   File stat +\S+ +\S+ +)\S+", r"\g<1>900000.000", "minimum, mean, maximum"),
     (FILES, r"^2 tasks", "1 tasks", "2 tasks were launched, 1 worked"),
     (FILES, r"^(2 tasks.*\n)", r"\1\1", "tasks and items: found 2 times"),
     (FILES, r"^mdtest-.*\n", "", "mdtest's tasks: found 0 times"),
-    (FILES, r"^-- started.*\n", "", "opening line"),
-    (FILES, r"^-- finished.*\n", "", "closing line"),
-    (FILES, r"(-- finished.*\n)", r"\1SUMMARY rate: (of 1 iterations)\n", "after the closing"),
-    (FILES, r"'data/t'$", "'data/t", "command line is cut"),
-    (FILES, r"^(2 tasks.*\n)", r"\1WARNING: unable to create file x\n", "mdtest says: WARNING"),
-    (FILES, r"^(2 tasks.*\n)", r"\1ior ERROR: write failed\n", "mdtest says: ior ERROR"),
+    (FILES, r"^-- started.*\n", "", "first line"),
+    (FILES, r"^-- finished.*\n", "", "last line"),
+    (FILES, r"(-- finished.*\n)", r"\1SUMMARY rate: (of 1 iterations)\n", "after the last"),
+    (FILES, r"'data/t'$", "'data/t", "command line is truncated"),
+    (FILES, r"^(2 tasks.*\n)", r"\1WARNING: unable to create file x\n", "mdtest reports: WARNING"),
+    (FILES, r"^(2 tasks.*\n)", r"\1ior ERROR: write failed\n", "mdtest reports: ior ERROR"),
     (
         FILES,
         r"^(-- finished)",
         r"\nERROR: verifying the data read! Take the performance values with care!\n\1",
-        "mdtest says: ERROR: verifying",
+        "mdtest reports: ERROR: verifying",
     ),
-    (TIMES, r"^SUMMARY time: \(of 1", "SUMMARY time: (of 3", "other rows or iterations"),
+    (TIMES, r"^SUMMARY time: \(of 1", "SUMMARY time: (of 3", "different rows or iterations"),
     (TIMES, r"^SUMMARY time", "SUMMARY rate", "printed twice"),
-    (FILES, r"\(of 1 iterations", "(of 0 iterations", "of no iteration"),
+    (FILES, r"\(of 1 iterations", "(of 0 iterations", "no iterations"),
     (BOTH, r"^   Directory stat .*\n", "", "rows are missing"),
 ]
 
@@ -208,7 +208,7 @@ PROGRAM = damage.Program(
     {name: damage.says_of(name, REFUSED) for name in FAILED},
     r"^-- finished at .*",
     ["ior/v400_mpich_posix_fpp", "osu/osu_bw"],
-    "opening line of mdtest",
+    "first line of mdtest",
     cells=CELLS,
     faults=FAULTS,
 )

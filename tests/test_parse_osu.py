@@ -21,14 +21,14 @@ REFUSED = {
     # Every rank that a foreign launcher starts is a world of its own.
     r"\w+(?<!init)_(?:mpich|openmpi)_launcher_WRONG": "title of an OSU program: found 0 times",
     r"init_(?:mpich|openmpi)_launcher_WRONG": "title of an OSU program: found [02] times",
-    "hello|latency_mt": "no program whose figures are known|title of an OSU program: found 0",
+    "hello|latency_mt": "unknown program|title of an OSU program: found 0",
     "mbw_mr_v": "unknown line before the table.*varied",
-    "types_all": "cells under .* columns: '# Datatype: MPI_INT.'",
+    "types_all": "cells for .* columns: '# Datatype: MPI_INT.'",
     "v74_mpich_graph_tty": "a line after the table",
     r"v74_openmpi_allreduce_c": "DATA VALIDATION ERROR",
     "cuda_(?:no_device|no_driver|no_memory|not_built|rocm)": "title of an OSU program: found 0",
     "cuda_no_copy": "the table has 0 rows",
-    r"mpich_killed_rank": "a line after the table|cells under 2 columns",
+    r"mpich_killed_rank": "a line after the table|cells for 2 columns",
 }
 GOOD = damage.good_of("osu", REFUSED)
 FAILED = sorted(set(damage.names_of("osu")) - set(GOOD))
@@ -213,7 +213,7 @@ def test_titles_are_those_of_programs() -> None:
 # -- damage --------------------------------------------------------------------------------------
 
 
-#: Cells, each between two groups: a text is refused where one is no number.
+#: Cells, each between two groups: a text is refused where one is not a number.
 CELLS = [
     (LATENCY, r"^(1024 +)\S+()$"),
     ("osu/v74_mpich_bw", r"^(16 +)\S+()$"),
@@ -232,36 +232,36 @@ CELLS = [
 
 #: What is changed in a capture, by what, and what the refusal says.
 FAULTS = [
-    (LATENCY, r"^1024 .*\n", "", "missing or doubled"),
-    (LATENCY, r"^1024( .*)\n", r"1024\1\n1024\1\n", "missing or doubled"),
-    (LATENCY, r"^1024 ", "512  ", "missing or doubled"),
-    (LATENCY, r"^1024 ", "1024.0 ", "no whole number"),
-    (LATENCY, r"^(1024 .*)$", r"\1 1.00", "3 cells under 2 columns"),
-    (LATENCY, r"^(1024) .*$", r"\1", "1 cells under 2 columns"),
-    (LATENCY, r"^(1024 .*)\n", r"\1", "cells under 2 columns|two decimals"),
+    (LATENCY, r"^1024 .*\n", "", "missing or duplicated"),
+    (LATENCY, r"^1024( .*)\n", r"1024\1\n1024\1\n", "missing or duplicated"),
+    (LATENCY, r"^1024 ", "512  ", "missing or duplicated"),
+    (LATENCY, r"^1024 ", "1024.0 ", "not a whole number"),
+    (LATENCY, r"^(1024 .*)$", r"\1 1.00", "3 cells for 2 columns"),
+    (LATENCY, r"^(1024) .*$", r"\1", "1 cells for 2 columns"),
+    (LATENCY, r"^(1024 .*)\n", r"\1", "cells for 2 columns|two decimals"),
     (LATENCY, r"^(1024 +\d+\.\d)\d$", r"\1", "two decimals"),
     (LATENCY, r"^(1024 .*)\n", r"\1\n\n", "after the table"),
     (LATENCY, r"Latency\(us\)", "Latency(ms)", "unknown"),
     (LATENCY, r"^# Size.*\n", "", "unknown line before the table"),
-    (LATENCY, r"^(# Size)(.*)$", r"\1\2\2", "unknown head"),
-    (LATENCY, r"Avg Latency\(us\)", "Avg Latency(us)  Overlap(%)", "unknown head"),
-    (LATENCY, r"^# Datatype.*\n", r"\g<0>\g<0>", "told twice"),
+    (LATENCY, r"^(# Size)(.*)$", r"\1\2\2", "unknown header"),
+    (LATENCY, r"Avg Latency\(us\)", "Avg Latency(us)  Overlap(%)", "unknown header"),
+    (LATENCY, r"^# Datatype.*\n", r"\g<0>\g<0>", "printed twice"),
     (LATENCY, r"^(# OSU.*\n)", r"\1mpirun: a warning\n", "unknown line before"),
-    (LATENCY, r"Latency Test", "Letency Test", "no program"),
+    (LATENCY, r"Latency Test", "Letency Test", "unknown program"),
     (LATENCY, r" v7.4", "", "title"),
-    (LATENCY, r"^# OSU MPI Latency", "# OSU MPI Barrier Latency", "a head that it has not"),
-    ("osu/v74_mpich_barrier", r"Barrier Latency", "Allreduce Latency", "a head"),
+    (LATENCY, r"^# OSU MPI Latency", "# OSU MPI Barrier Latency", "an unexpected header"),
+    ("osu/v74_mpich_barrier", r"Barrier Latency", "Allreduce Latency", "unexpected header"),
     ("osu/v74_mpich_barrier", r"^( +\d.*\n)", r"\1\1", "the table has 2 rows"),
     (FULL, r"^(16 +)\S+", r"\g<1>99.00", "minimum, mean, maximum"),
     (FULL, r"^(16 +)\S+", r"\g<1>0.00", "minimum, mean, maximum"),
     (OVERLAP, r"^(16 .* )\S+$", r"\g<1>100.01", "overlap"),
-    (RATE, r"^(16 +)\S+", r"\g<1>272.40", "cannot be"),
+    (RATE, r"^(16 +)\S+", r"\g<1>272.40", "contradict"),
     (TAIL, r"^(16 .* )0\.58( +0\.72 +1\.00)$", r"\g<1>0.73\2", "percentiles out of order"),
     (TAIL, r"^(16 .* 0\.72 +)1\.00$", r"\g<1>0.71", "percentiles out of order"),
-    (CHECKED, r"^(16 .* )Pass$", r"\g<1>Fail", "validation says 'Fail'"),
-    (CHECKED, r"^(16 .* )Pass$", r"\g<1>Psas", "validation says"),
+    (CHECKED, r"^(16 .* )Pass$", r"\g<1>Fail", "the validation reports 'Fail'"),
+    (CHECKED, r"^(16 .* )Pass$", r"\g<1>Psas", "the validation reports"),
     ("osu/v74_mpich_init", r"avg: \d+", "avg: 5", "minimum, mean, maximum"),
-    ("osu/v74_mpich_init", r"avg: (\d+) ms", r"avg: \1 s", "no times"),
+    ("osu/v74_mpich_init", r"avg: (\d+) ms", r"avg: \1 s", "unexpected times"),
 ]
 
 
