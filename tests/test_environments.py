@@ -234,7 +234,7 @@ def without(package: str) -> Callable[[Path], None]:
 
 #: What is done to the tree -> what lint says of it.
 FAULTS = [
-    (lambda tree: HERE.manifest.write_text("spack: ["), "no valid YAML"),
+    (lambda tree: HERE.manifest.write_text("spack: ["), "not valid YAML"),
     (lambda tree: HERE.manifest.write_text("specs: []"), "no section `spack`"),
     (lambda tree: HERE.manifest.unlink(), "takes its programs from Spack, and"),
     (

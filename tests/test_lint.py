@@ -159,7 +159,7 @@ def test_system_fault(damage, says):
 
 #: Text of a system file -> what reading it says.
 FILE_FAULTS = [
-    ("systems: [", "no valid YAML"),
+    ("systems: [", "not valid YAML"),
     ("- a\n- b\n", "no list `systems`"),
     ("systems: []\nmodes: []\n", "unknown keys modes"),
     ("systems: [{name: other, hostnames: [x], partitions: []}]\n", "of the file's own name"),

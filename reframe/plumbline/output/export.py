@@ -22,7 +22,7 @@ from plumbline.core.errors import Fault
 from plumbline.core.text import escape_markdown, pluralize, printable, shorten
 from plumbline.history.history import History, SessionRow
 from plumbline.history.series import ALL, Selection
-from plumbline.reference.lookup import told
+from plumbline.reference.lookup import format_bound
 from plumbline.session import summary
 
 #: Every result and verdict that there is, so that a count of none is told as 0.
@@ -330,8 +330,8 @@ def _verdict(fom: FigureRecord) -> str:
 
 
 def _interval(fom: FigureRecord) -> str:
-    lower = "open" if fom.lower is None else told(fom.lower)
-    upper = "open" if fom.upper is None else told(fom.upper)
+    lower = "open" if fom.lower is None else format_bound(fom.lower)
+    upper = "open" if fom.upper is None else format_bound(fom.upper)
     return f"[{lower}, {upper}]"
 
 
@@ -404,7 +404,7 @@ def _figures(session: ExportedSession, wanted) -> Iterator[str]:
             nodes = shorten(fields.nodes, most=4)
             bound = f"{_interval(fom)} by {fom.reference}"
             if fom.verdict == "above-ceiling":
-                bound = f"ceiling {told(fom.ceiling)}"
+                bound = f"ceiling {format_bound(fom.ceiling)}"
             value = f"{_variable(fom)} = {fom.value:.6g} {fom.unit}, {bound}"
             yield f"{_case(fields)} on {escape_markdown(nodes)}: {escape_markdown(value)}"
 

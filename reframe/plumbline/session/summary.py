@@ -12,7 +12,7 @@ from plumbline.check import states
 from plumbline.check.record import Record
 from plumbline.core import text
 from plumbline.core.text import base_name, pluralize, printable, shorten
-from plumbline.reference.waivers import Subject, Waiver, fits
+from plumbline.reference.waivers import Subject, Waiver, applies_to
 
 #: Results whose reason the closing table gives.
 _WITH_REASON = ("fail", "invalid", "error", "aborted", "unfinished", "waived", "skip")
@@ -198,14 +198,14 @@ def _covered(waiver: Waiver, records: list[Record]) -> tuple[int, str]:
             fields.placement or "",
             tuple(fields.nodes),
         )
-        if fits(waiver.match, case):
+        if applies_to(waiver.match, case):
             faults += fields.result in waiver.match.results or fields.waiver == waiver.id
             cases += bool(fields.foms) and "fail" not in waiver.match.results
         if "fail" not in waiver.match.results:
             continue
         for fom in fields.foms:
             figure = replace(case, placement=fom.placement, **fom.figure._asdict())
-            if fits(waiver.match, figure):
+            if applies_to(waiver.match, figure):
                 faults += fom.verdict == "fail" or fom.waiver == waiver.id
                 figures += fom.verdict == "pass"
     if figures:
