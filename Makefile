@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # What reads, places, refers, keeps and analyses: tests that run in their own process.
 QUICK := $(addprefix tests/test_,$(addsuffix .py,\
     units words files printed devices placement binding binding_launchers transcription \
-    papers reference weak)) tests/test_captures.py $(wildcard tests/test_parse*.py)
+    papers parse reference weak))
 BENCH := cd tests && ../$(BIN)/python -m bench
 
 .PHONY: help run build check test test-cluster test-all packages cluster-packages lint docs golden inventories lock bench detection setup

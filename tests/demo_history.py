@@ -242,8 +242,7 @@ class Demo:
 
     def congestion(self, system: str, night: int) -> None:
         reason = (
-            "coral-gpcnet-latency is the mean of a distribution: asserted from 3 samples on, "
-            "not from 1"
+            "coral-gpcnet-latency is the mean of a distribution: it needs 3 samples, not from 1"
         )
         figures = [
             {"metric": "random_ring_latency", "at": at, "value": base * self.noise(0.04),

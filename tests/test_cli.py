@@ -56,9 +56,9 @@ def test_parse_of_what_is_not_there(testbed: Testbed):
     assert done.code == 2 and "Traceback" not in done.err
     done = testbed.plumbline("parse", "linpack", OUTPUTS / "hpcc.out")
     assert (done.code, done.out) == (2, "")
-    assert "no parser for 'linpack'; there are: babelstream, commscope" in done.err
+    assert "no parser for 'linpack'; available: babelstream, commscope" in done.err
     done = testbed.plumbline("parse", "gpcent", OUTPUTS / "hpcc.out")
-    assert done.code == 2 and "no parser for 'gpcent'; near: gpcnet" in done.err
+    assert done.code == 2 and "no parser for 'gpcent'; did you mean gpcnet" in done.err
 
 
 def test_an_unknown_command_or_option(testbed: Testbed):
@@ -158,7 +158,7 @@ def test_doctor_on_another_folder_of_systems(testbed: Testbed):
 
 def test_doctor_of_a_system_that_is_not_there(testbed: Testbed):
     testbed.environment("disk", "fio")
-    refused(testbed.plumbline("doctor", "--system=testbad"), "no such system; near: testbed")
+    refused(testbed.plumbline("doctor", "--system=testbad"), "no such system; did you mean testbed")
 
 
 def test_doctor_of_a_faulty_system(make_testbed: Callable[..., Testbed]):

@@ -376,11 +376,15 @@ def test_a_side_is_named_in_many_ways(lab: Lab, before: str, after: str):
 @pytest.mark.parametrize(
     ("before", "after", "told"),
     [
-        ("20261101T020000Z-1", "last:1", "no session '20261101T020000Z-1'; near: 20261101T02"),
-        ("rubbish", "last:1", "no session 'rubbish'; there are: 7 more, 20261108T"),
+        (
+            "20261101T020000Z-1",
+            "last:1",
+            "; did you mean 20261101T02",
+        ),
+        ("rubbish", "last:1", "no session 'rubbish'; available: 7 more, 20261108T"),
         ("last:11", "last:1", "last:11: name 1 to 10, as 10 sessions ended"),
         ("last:0", "last:1", "last:0: name 1 to 10"),
-        ("lst:5", "last:1", "BEFORE: no session 'lst:5'; near: last:5"),
+        ("lst:5", "last:1", "BEFORE: no session 'lst:5'; did you mean last:5"),
         ("2026-11-04", "last:1", "no session '2026-11-04'; a day is 2026-11-04..2026-11-04"),
         ("last:x", "last:1", "last:x: a number belongs behind it"),
         ("last:5", "last:3", "3 sessions on both sides, BEFORE and AFTER"),

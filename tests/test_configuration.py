@@ -74,10 +74,10 @@ FIO = ["-n", "fio", "-S", "fio.size=8", "-S", "num_samples=1", "-S", "num_warmup
 @pytest.mark.parametrize(
     ("option", "says"),
     [
-        ("--system=testbad", "testbad.yaml: no such system; near: testbed"),
+        ("--system=testbad", "testbad.yaml: no such system; did you mean testbed"),
         ("--system=testbed:nod", "testbed:nod"),
-        ("--mode=smoek", "--mode smoek: no such mode; near: smoke"),
-        ("--mode=often", "--mode often: no such mode; there are: smoke, nightly"),
+        ("--mode=smoek", "--mode smoek: no such mode; did you mean smoke"),
+        ("--mode=often", "--mode often: no such mode; available: smoke, nightly"),
         ("--prgenv=nosuch", "no test case is selected"),
     ],
 )

@@ -81,7 +81,7 @@ def test_no_system_file(testbed: Testbed):
 def test_an_unknown_placement_of_a_check(testbed: Testbed):
     testbed.environment("mpich", "imb")
     path = testbed.check_file("lost", placement="on-sockets")
-    said = "check lost: no placement 'on-sockets'; near: on-socket"
+    said = "check lost: no placement 'on-sockets'; did you mean on-socket"
     refused(testbed.plumbline("run", "-c", path, *ONE), said)
 
 
@@ -89,7 +89,7 @@ def test_an_unknown_placement_of_a_check(testbed: Testbed):
     ("fields", "says"),
     [
         ({"tags": {"quick"}}, "smoke"),
-        ({"benchmark": "oso"}, "no parser for benchmark 'oso'; near: osu"),
+        ({"benchmark": "oso"}, "no parser for benchmark 'oso'; did you mean osu"),
         ({"num_samples": 0}, "num_samples"),
     ],
     ids=["tag", "benchmark", "samples"],
@@ -506,5 +506,5 @@ def test_a_site_row_that_no_case_can_meet(testbed: Testbed) -> None:
          "value": 1, "unit": "us", "toolchain": "mpihc"})  # fmt: skip
     done = testbed.plumbline("run", *PINGPONG)
     assert done.code == 2, done.said
-    assert "column toolchain: testbed has no environment 'mpihc'; near: mpich" in done.err
+    assert "column toolchain: testbed has no environment 'mpihc'; did you mean mpich" in done.err
     assert f"{path}:2: " in done.err

@@ -684,16 +684,16 @@ def test_selection(mixed: Path, select: dict, values: list[float] | None):
 @pytest.mark.parametrize(
     ("select", "says"),
     [
-        ({"system": "alpa"}, "system 'alpa': near: alpha"),
-        ({"check": "osu_latncy"}, "check 'osu_latncy': near: osu_latency"),
-        ({"check": "osu_bw %placement=of-node"}, ": osu_bw %placement=off-node, osu_latency %"),
-        ({"placement": "of-node"}, "placement 'of-node': near: off-node, on-node"),
-        ({"benchmark": "stream"}, "benchmark 'stream': there are: ior, osu"),
+        ({"system": "alpa"}, "system 'alpa': did you mean alpha"),
+        ({"check": "osu_latncy"}, "check 'osu_latncy': did you mean osu_latency"),
+        ({"check": "osu_bw %placement=of-node"}, "did you mean osu_bw %placement=off-node, osu_"),
+        ({"placement": "of-node"}, "placement 'of-node': did you mean off-node, on-node"),
+        ({"benchmark": "stream"}, "benchmark 'stream': available: ior, osu"),
         (
             {"metric": "latencies", "system": "gamma"},
-            "; system 'gamma': there are: alpha, beta; metric 'latencies': near: latency",
+            "; system 'gamma': available: alpha, beta; metric 'latencies': did you mean latency",
         ),
-        ({"sessions": ("20261102",)}, "no session '20261102'; near: 20261102T"),
+        ({"sessions": ("20261102",)}, "no session '20261102'; did you mean 20261102T"),
         ({"system": "beta", "metric": "bw"}, "by system=beta, metric=bw"),
         ({"system": "alpha*", "node": "n7"}, "by system=alpha*, node=n7"),
     ],

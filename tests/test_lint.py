@@ -113,7 +113,7 @@ SYSTEM_FAULTS = [
         lambda c: extras(c).update(file_systems={"f": {"type": "lustre"}}),
         "is not valid under any of the given schemas",
     ),
-    (lambda c: extras(c)["placements"].append("on-moon"), "no placement 'on-moon'; there are: "),
+    (lambda c: extras(c)["placements"].append("on-moon"), "no placement 'on-moon'; available: "),
     (lambda c: extras(c)["placements"].append(["on-node"]), "no placement ['on-node']"),
     (lambda c: extras(c)["placements"].append("gpu-b"), "'gpu-b': the pair_classes of the node"),
     (lambda c: partition(c).pop("devices"), "gpu_affinity tells of 2 GPUs, devices of 0"),
@@ -130,7 +130,7 @@ SYSTEM_FAULTS = [
     (lambda c: topology(c).update(numa_nodes=["0x3", "0xe"]), "topology.numa_nodes does not hold"),
     (
         lambda c: environment(c)["extras"].update(provider="spak"),
-        "provider 'spak'; near: spack",
+        "provider 'spak'; did you mean spack",
     ),
     (lambda c: environment(c)["extras"].pop("provider"), "extras.provider None"),
     (lambda c: environment(c)["extras"].update(launcher="mpirum"), "extras.launcher 'mpirum'"),
@@ -159,7 +159,7 @@ def test_system_fault(damage, says):
 
 #: Text of a system file -> what reading it says.
 FILE_FAULTS = [
-    ("systems: [", "no valid YAML"),
+    ("systems: [", "not valid YAML"),
     ("- a\n- b\n", "no list `systems`"),
     ("systems: []\nmodes: []\n", "unknown keys modes"),
     ("systems: [{name: other, hostnames: [x], partitions: []}]\n", "of the file's own name"),
@@ -167,7 +167,7 @@ FILE_FAULTS = [
     (
         "systems: [{name: here, hostnames: [h], partitions: [{name: p, scheduler: local, "
         "launcher: local, extras: {placements: [on-soket]}}]}]\n",
-        "no placement 'on-soket'; near: on-socket",
+        "no placement 'on-soket'; did you mean on-socket",
     ),
 ]
 
@@ -202,7 +202,10 @@ def rows(*cells: dict) -> Tables:
     ("cells", "says"),
     [
         ({"system": "nowhere"}, "column system: 'nowhere' has no"),
-        ({"toolchain": "icc"}, "column toolchain: somewhere has no environment 'icc'; near: gcc"),
+        (
+            {"toolchain": "icc"},
+            "column toolchain: somewhere has no environment 'icc'; ",
+        ),
         (
             {"conditions": "partition=gpu"},
             "conditions: somewhere has no partition 'gpu'; there",
@@ -241,16 +244,16 @@ def test_words_that_no_table_knows() -> None:
     told = list(system.faults_of_words({"somewhere": content}, tables))
     assert len(told) == 2
     assert "condition 'tag_matchin' is not in reference/conditions.yaml" in told[0]
-    assert told[0].endswith("; near: tag_matching")
+    assert told[0].endswith("; did you mean tag_matching?")
     assert "feature 'babelstrem' is no benchmark" in told[1]
-    assert "; near: babelstream" in told[1]
+    assert "; did you mean babelstream" in told[1]
 
 
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("locl", "locl.yaml: no such system; near: local"),
-        ("qqqq", "qqqq.yaml: no such system; there are: "),
+        ("locl", "locl.yaml: no such system; did you mean local"),
+        ("qqqq", "qqqq.yaml: no such system; available: "),
     ],
 )
 def test_a_system_that_is_none(name: str, says: str) -> None:

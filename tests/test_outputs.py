@@ -32,9 +32,9 @@ def endless(path: Path) -> None:
 #: What may lie in an output's place -> what is said of it.
 NONE: dict[str, tuple[Callable[[Path], None], str]] = {
     "large": (large, f"{outputs.LARGEST + 1} bytes"),
-    "fifo": (os.mkfifo, "no regular file"),
-    "endless": (endless, "no regular file"),
-    "folder": (os.mkdir, "no regular file"),
+    "fifo": (os.mkfifo, "not a regular file"),
+    "endless": (endless, "not a regular file"),
+    "folder": (os.mkdir, "not a regular file"),
 }
 EACH = pytest.mark.parametrize("kind", NONE)
 
@@ -58,7 +58,7 @@ def test_a_file_that_grows_while_it_is_read(
     path.write_bytes(b"abcde")
     fstat = os.fstat
     monkeypatch.setattr(os, "fstat", lambda file: os.stat_result([*fstat(file)[:6], 0, 0, 0, 0]))
-    with pytest.raises(OSError, match="5 bytes; of no output are more than 4"):
+    with pytest.raises(OSError, match="5 bytes, more than 4"):
         outputs.read(path)
 
 
@@ -97,9 +97,9 @@ def test_what_a_node_says_of_itself(kind: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("command", "reason"),
     [
-        ("mkfifo", "sample-0.out: it is no regular file"),
-        ("mkfifo", "sample-0.err: it is no regular file"),
-        ("ln -s /dev/zero", "samples.txt: it is no regular file"),
+        ("mkfifo", "sample-0.out: it is not a regular file"),
+        ("mkfifo", "sample-0.err: it is not a regular file"),
+        ("ln -s /dev/zero", "samples.txt: it is not a regular file"),
         (f"truncate -s {outputs.LARGEST + 1}", f"sample-0.out: it has {outputs.LARGEST + 1} bytes"),
         (f"truncate -s {outputs.LARGEST + 1}", f"sample-0.err: it has {outputs.LARGEST + 1} bytes"),
     ],

@@ -1,95 +1,115 @@
-"""Parsers: real captures are read exactly; what is damaged, wrong or contradictory is refused.
+"""Parsers: real outputs are read exactly; damaged, wrong or contradictory ones are refused.
 
-``captures/<benchmark>/`` holds outputs of real runs (``.out``), the command of each (``.cmd``) and
-its standard error where it said something (``.err``). Paths of the machine are scrubbed.
+``captures/<benchmark>/`` contains outputs of real runs (``.out``), their commands (``.cmd``) and
+standard error, if any (``.err``), without paths of the machine. A parser never reads another
+number from a damaged text: it refuses the text, or gives figures that the whole text also has. A
+report without its last line is refused.
 """
 
 from __future__ import annotations
 
+import functools
+import importlib.util
 import json
-import math
+import random
 import re
-from collections.abc import Callable
+import statistics
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from plumbline import parse
-from plumbline.parse import Figure, Fom, Output, ParseError
-
-CAPTURES = Path(__file__).with_name("captures")
+from plumbline.core.units import factor
+from plumbline.parse import Figure, Fom, Output, ParseError, babelstream, gpcnet, mdtest, osu
+from plumbline.parse.commscope import NAMES
+from plumbline.reference.tables import read_foms
 
 #: A digit to ``int()`` and ``float()``, and to no benchmark.
 ARABIC_ONE = "\N{ARABIC-INDIC DIGIT ONE}"
-
-#: Capture, tasks, version, number of figures.
-GOOD = [
-    ("fio/read_1m_direct", None, "fio-3.33", 1),
-    ("fio/read_2jobs", None, "fio-3.33", 1),
-    ("fio/write_1m_direct_json", None, "fio-3.33", 1),
-    ("fio/write_2jobs_direct", None, "fio-3.33", 1),
-    ("fio/write_end_fsync", None, "fio-3.33", 1),
-    ("hpcc/hpcc_N400_2ranks", 2, "1.5.0", 28),
-    ("hpcc/n400_2ranks", 2, "1.5.0", 28),
-    # 24 sizes, one or three times each, and the bandwidth of the 23 that are not empty.
-    ("imb/mpichabi_pingpong", 2, "2021.11", 47),
-    ("imb/pingpong", 2, "2021.11", 47),
-    ("imb/pingping", 2, "2021.11", 47),
-    ("imb/sendrecv", 2, "2021.11", 95),
-    ("imb/exchange", 2, "2021.11", 95),
-    # Reductions work on 4-byte floats: 22 sizes.
-    ("imb/allreduce", 2, "2021.11", 66),
-    ("imb/reduce", 2, "2021.11", 66),
-    ("imb/reduce_scatter", 2, "2021.11", 66),
-    ("imb/reduce_scatter_block", 2, "2021.11", 66),
-    ("imb/allgather", 2, "2021.11", 72),
-    ("imb/allgatherv", 2, "2021.11", 72),
-    ("imb/gather", 2, "2021.11", 72),
-    ("imb/gatherv", 2, "2021.11", 72),
-    ("imb/scatter", 2, "2021.11", 72),
-    ("imb/scatterv", 2, "2021.11", 72),
-    ("imb/alltoall", 2, "2021.11", 72),
-    ("imb/alltoallv", 2, "2021.11", 72),
-    ("imb/bcast", 2, "2021.11", 72),
-    ("imb/barrier", 2, "2021.11", 3),
-    ("imb/mpichabi_allreduce_barrier", 2, "2021.11", 69),
-    ("imb/three_benchmarks", 2, "2021.11", 37),
-    ("imb/pingpong_multi", 2, "2021.11", 23),
-    # Right by itself: that one task ran is for the check to refuse.
-    ("imb/one_process", 1, "2021.11", 12),
-]
-GOOD_NAMES = [name for name, *_ in GOOD]
+CAPTURES = Path(__file__).with_name("captures")
+FOMS = read_foms(Path(__file__).parents[1] / "reference" / "foms.yaml")
 
 
-#: Capture of a run that failed or measured something else; what the refusal says.
-REFUSED = [
-    ("fio/normal_report", "no whole JSON report"),
-    ("fio/read_missing", "failed with error 2"),
-    ("fio/readwrite", "2 directions moved data"),
-    ("fio/write_2jobs_ungrouped", "2 groups of jobs"),
-    ("fio/write_too_large", "0 directions moved data"),
-    ("hpcc/killed", "Begin of Summary section"),
-    ("hpcc/one_process", "PingPongLatency_usec"),
-    ("hpcc/residual_failed", "Success=0"),
-    ("imb/killed", "the run did not end"),
-    ("imb/one_process_invalid", "invalid for 1 processes"),
-    ("imb/openmpi_launcher_WRONG", "banner.*found 2 times"),
-    ("imb/out_of_memory", "13 cells"),
-    ("imb/time_out", "19 cells"),
-    ("imb/process_counts_2_4", "several process counts"),
-]
+@dataclass(frozen=True)
+class Program:
+    """The table of a program for the tests of all programs.
+
+    :ivar failed: captures of failed runs -> pattern of the refusal.
+    :ivar closing: pattern of the last line of a report, if it has one.
+    :ivar others: captures of other programs.
+    :ivar other_refusal: pattern of their refusal.
+    :ivar cells: capture, and pattern with two groups around a number.
+    :ivar faults: capture, pattern, replacement (or factor of :data:`FACTORS`), and pattern of the
+        refusal.
+    :ivar strict: whether a damaged text must be refused unless it has all figures.
+    """
+
+    name: str
+    good: list[str]
+    failed: dict[str, str | None]
+    closing: str | None
+    others: list[str]
+    other_refusal: str
+    cells: list[tuple[str, str]] = field(default_factory=list)
+    faults: list[tuple[str, ...]] = field(default_factory=list)
+    strict: bool = False
 
 
+def path_of(name: str) -> Path:
+    """A capture's file: ``.out``, or ``.json`` where the program wrote its report to a file."""
+    path = CAPTURES / f"{name}.out"
+    return path if "json_file" not in name else path.with_suffix(".json")
+
+
+@functools.cache
 def text_of(name: str) -> str:
-    return (CAPTURES / f"{name}.out").read_text(encoding="utf-8")
+    return path_of(name).read_text(encoding="utf-8", errors="replace")
 
 
-def read(name: str, text: str) -> Output:
-    """What the parser of a capture's benchmark makes of a text."""
-    return parse.parse(name.partition("/")[0], text)
+def read(name: str, text: str | None = None) -> Output:
+    """Parse a capture, or another text of its benchmark."""
+    return parse.parse(name.partition("/")[0], text_of(name) if text is None else text)
+
+
+@functools.cache
+def whole(name: str) -> dict[str, tuple[float, str]]:
+    """The figures of an unchanged capture."""
+    return figures(read(name))
 
 
 def figures(output: Output) -> dict[str, tuple[float, str]]:
     return {fom.variable: (fom.value, fom.unit) for fom in output.foms}
+
+
+def names_of(benchmark: str) -> list[str]:
+    """All captures of a benchmark."""
+    paths = (CAPTURES / benchmark).glob("*.out")
+    return sorted(f"{benchmark}/{path.stem}" for path in paths)
+
+
+def good_of(benchmark: str, refused: dict[str, str]) -> list[str]:
+    """All captures of a benchmark but those of failed runs.
+
+    :arg refused: end of a capture's name, as a pattern -> pattern of the refusal.
+    """
+    return [name for name in names_of(benchmark) if says_of(name, refused) is None]
+
+
+def says_of(name: str, refused: dict[str, str]) -> str | None:
+    """The pattern of the refusal of a capture, ``None`` if it is a good one."""
+    matches = [says for end, says in refused.items() if re.search(f"(?:/|_)(?:{end})$", name)]
+    return matches[0] if matches else None
+
+
+def failed_of(benchmark: str, refused: dict[str, str]) -> dict[str, str | None]:
+    """All captures of failed runs of a benchmark -> pattern of the refusal."""
+    says = {name: says_of(name, refused) for name in names_of(benchmark)}
+    return {name: pattern for name, pattern in says.items() if pattern}
 
 
 def changed(text: str, pattern: str, replacement: str) -> str:
@@ -100,7 +120,280 @@ def changed(text: str, pattern: str, replacement: str) -> str:
     return new
 
 
-# -- right ---------------------------------------------------------------------------------------
+def refused(name: str, text: str, what: str) -> bool:
+    """Whether a text is refused; if not, all its figures must be the capture's own."""
+    try:
+        found = figures(read(name, text))
+    except ParseError:
+        return True
+    assert found.items() <= whole(name).items(), what
+    assert not STRICT.get(name.partition("/")[0]) or found == whole(name), what
+    return False
+
+
+def truncate(name: str, closing: str) -> None:
+    """A text that is truncated before its last line is refused, wherever it is cut.
+
+    :arg closing: pattern of the last line.
+    """
+    text, length = text_of(name), 0
+    end = list(re.finditer(closing, text, re.M))[-1].start()
+    assert end > 0
+    for line in text.splitlines(keepends=True):
+        for cut in {length, length + len(line) // 2}:
+            if cut <= end:
+                with pytest.raises(ParseError):
+                    read(name, text[:cut])
+        length += len(line)
+
+
+def truncate_open(name: str) -> None:
+    """Without a last line: cut within a line, a text is refused; cut between lines, it has no
+    other figures."""
+    text, length, cuts = text_of(name), 0, 0
+    for line in text.splitlines(keepends=True):
+        cuts += refused(name, text[:length], f"cut after {length} characters")
+        if line.strip():
+            with pytest.raises(ParseError):
+                read(name, text[: length + len(line.rstrip())])
+        length += len(line)
+    assert cuts > 1
+
+
+def damaged_lines(name: str) -> Iterator[tuple[str, list[str]]]:
+    """The lines of a capture with each kind of damage at each line."""
+    lines = text_of(name).splitlines(keepends=True)
+    for at in range(len(lines)):
+        before, line, after = lines[:at], lines[at], lines[at + 1 :]
+        yield "beheaded", lines[at:]
+        yield "doubled", [*before, line, line, *after]
+        yield "missing", [*before, *after]
+        yield "swapped", [*before, *after[:1], line, *after[1:]]
+
+
+def two_runs(name: str, other: str) -> None:
+    """Two runs in one file, and one beside a half."""
+    text, second = text_of(name), text_of(other)
+    half = text[: text.rindex("\n", 0, -1) * 2 // 3]
+    for both in (text + text, text + second, second + text):
+        with pytest.raises(ParseError):
+            read(name, both)
+    for both in (half + "\n" + text, text + half):
+        refused(name, both, "a half beside a whole")
+
+
+#: Texts that are not a finite number of zero or more.
+NO_NUMBERS = [
+    *("", "1 2", "nan", "NaN", "NAN", "-nan", "nan(0x1)"),
+    *("inf", "Inf", "INF", "-inf", "infinity", "Infinity", "-Infinity", "1e999", "1e+400"),
+    *("******", "--", "-", ".", "e5", "1.2.3", "1,5", "1_0", "0x10", "1e", "1e+", "12us", "-3.14"),
+    *("null", "true", '"1.5"', ARABIC_ONE, f"1.{ARABIC_ONE}", f"{ARABIC_ONE}.5"),
+    *("\N{SUPERSCRIPT TWO}", "\N{INFINITY}"),
+]
+
+
+def no_number(name: str, pattern: str) -> None:
+    """A text with a cell that is not a number is refused.
+
+    :arg pattern: with two groups, around the number.
+    """
+    for number in NO_NUMBERS:
+        with pytest.raises(ParseError) as refusal:
+            read(name, changed(text_of(name), pattern, rf"\g<1>{number}\g<2>"))
+        is_nan = "nan" in number.lower() and STRICT[name.partition("/")[0]]
+        assert not is_nan or "NaN" in str(refusal.value)
+
+
+IMB = "imb/pingpong"
+HPCC = "hpcc/n400_2ranks"
+FIO = "fio/write_end_fsync"
+HUGE = "9" * 400
+LONG = "9" * 5000
+
+
+# -- Intel MPI Benchmarks --------------------------------------------------------------------------
+
+IMB_REFUSED = {
+    "killed": "the run did not end",
+    "one_process_invalid": "invalid for 1 processes",
+    "openmpi_launcher_WRONG": "banner.*found 2 times",
+    "out_of_memory": "13 cells",
+    "time_out": "19 cells",
+    "process_counts_2_4": "several process counts",
+}
+IMB_CELLS = [
+    ("imb/pingpong", r"^( +1024 +1000 +)\S+(.*)$"),
+    ("imb/pingpong", r"^( +1024 +1000 +\S+ +)\S+()$"),
+    ("imb/pingpong", r"^( +0 +1000 +\S+ +)\S+()$"),
+    ("imb/allreduce", r"^( +1024 +1000 +)\S+(.*)$"),
+    ("imb/allreduce", r"^( +1024 +1000 +\S+ +)\S+(.*)$"),
+    ("imb/allreduce", r"^( +1024 +1000 +\S+ +\S+ +)\S+()$"),
+    ("imb/barrier", r"^( +1000 +\S+ +\S+ +)\S+()$"),
+]
+#: Capture, pattern of the one place that changes, and its replacement or factor.
+IMB_FAULTS = [
+    (IMB, r"Mbytes/sec", "MiB/s"),
+    (IMB, r"t\[usec\]", "t[msec]"),
+    (IMB, r"Mbytes/sec", "Mbytes/sec  t_p99[usec]"),
+    (IMB, r"#bytes #repetitions", "#bytes"),
+    (IMB, r"^ +#bytes.*\n", ""),
+    (IMB, r"^( +1024 +1000 +\S+) +\S+$", r"\1"),
+    (IMB, r"^( +1024 +1000 +\S+ +\S+)$", r"\1  1.00"),
+    (IMB, r"^( +1024 +1000 +\S+) +(\S+)$", r"\1\2"),
+    (IMB, r"^( +1024 .*)\n", r"\1"),
+    (IMB, r"^( +)1024( +1000)", r"\g<1>512\2"),
+    (IMB, r"^( +)1024( +1000)", r"\1-1024\2"),
+    (IMB, r"^( +)1024( +1000)", r"\g<1>1024.0\2"),
+    (IMB, r"^( +1024 +)1000", r"\g<1>0"),
+    (IMB, r"^( +1024 +1000)", r"Abort(1) on node 0\n\1"),
+    ("imb/barrier", r"^( +1000 .*\n)", r"\1\1"),
+    ("imb/barrier", r"^ +1000 .*\n", ""),
+    (IMB, r"#processes = 2", "#processes = "),
+    (IMB, r"# Benchmarking PingPong", "# Benchmarking PingPing"),
+    (IMB, r"^# PingPong$", "# PingPong\n# Barrier"),
+    (IMB, r"^# PingPong$", ""),
+    ("imb/three_benchmarks", r"(Barrier \n#.*= )2", r"\g<1>4"),
+    (IMB, r"^# PingPong\n", "# PingPong\n\n# !! Benchmark X invalid for 2 !!\n"),
+    (IMB, r"^#    Intel.*\n", ""),
+    (IMB, r"MPI-1 part", "NBC part"),
+    (IMB, r"^# All processes entering MPI_Finalize\n", ""),
+    (IMB, r"^( +4194304 +10 +\S+ +)(\d{5}\.\d\d)$", "UP"),
+    (IMB, r"^( +4194304 +10 +\S+ +)(\d{5}\.\d\d)$", "DOWN"),
+    (IMB, r"^( +4194304 +10 +\S+ +)(\d{5}\.\d\d)$", "BINARY"),
+    ("imb/sendrecv", r"^( +4194304 +10 .* )(\S+)$", "HALF"),
+    ("imb/exchange", r"^( +4194304 +10 .* )(\S+)$", "HALF"),
+    ("imb/allreduce", r"^( +4194304 .* )(\S+)$", "HALF"),
+    ("imb/allreduce", r"^( +4194304 .* )(\S+)$", "UP"),
+    (IMB, r"^( +1024 +1000 )", r"\1#"),
+    (IMB, r"     t\[usec\]   Mbytes/sec", "  Mbytes/sec      t[usec]"),
+    (IMB, r"Mbytes/sec", "t[usec]"),
+    ("imb/barrier", r"t_max\[usec\](.*\n.*?\S+ +\S+ +)\S+", r"\1"),
+    (IMB, r"^( +1024 +1000 +)\S+", r"\g<1>-0.005"),
+    (IMB, r"^# PingPong$", "# PingPong\nInvalid benchmark name pingpng"),
+]
+
+IMB_GOOD = good_of("imb", IMB_REFUSED)
+IMB_PROGRAM = Program(
+    "imb",
+    IMB_GOOD,
+    failed_of("imb", IMB_REFUSED),
+    r"^# All processes entering MPI_Finalize",
+    ["osu/osu_bw", "fio/write_end_fsync"],
+    "banner",
+    cells=IMB_CELLS,
+    faults=IMB_FAULTS,
+    strict=True,
+)
+
+
+# -- HPC Challenge ---------------------------------------------------------------------------------
+
+HPCC_REFUSED = {
+    "killed": "Begin of Summary section",
+    "one_process": "PingPongLatency_usec",
+    "residual_failed": "Success=0",
+}
+HPCC_CELLS = [
+    ("hpcc/n400_2ranks", r"^(StarSTREAM_Triad=)\S+()$"),
+    ("hpcc/n400_2ranks", r"^(AvgPingPongLatency_usec=)\S+()$"),
+    ("hpcc/n400_2ranks", r"^(MinPingPongLatency_usec=)\S+()$"),
+]
+HPCC_FAULTS = [
+    (HPCC, r"^Success=1$", "Success=0"),
+    (HPCC, r"^Success=1$", "Success=11"),
+    (HPCC, r"^Success=1\n", ""),
+    (HPCC, r"^(HPL_Tflops=.*\n)", r"\1\1"),
+    (HPCC, r"^RandomlyOrderedRingLatency_usec=.*\n", ""),
+    (HPCC, r"^AvgPingPongLatency_usec=", "AvgPingPongLatency_msec="),
+    (HPCC, r"^StarDGEMM_Gflops=", "StarDGEMM_Tflops="),
+    (HPCC, r"^HPL_Tflops=.*$", "HPL_Tflops"),
+    (HPCC, r"^(HPL_Tflops=)", r"mpirun: a node died\n\1"),
+    (HPCC, r"^CommWorldProcs=2$", "CommWorldProcs=two"),
+    (HPCC, r"^CommWorldProcs=2\n", ""),
+    (HPCC, r"(\.\.\.\.\.\. )PASSED", r"\1FAILED"),
+    (HPCC, r"(WALL .*)PASSED( .*\n)(?=.*\n\nFinished)", r"\1FAILED\2"),
+    (HPCC, r"^(Begin of HPL section\.\n)", r"\1HPL ERROR from process # 0\n"),
+    (HPCC, r"(Finished +)1( tests with the)", r"\g<1>2\2"),
+    (HPCC, r"^Finished +1 tests with the.*\n", ""),
+    (HPCC, r"^(MPIRandomAccess_ErrorsFraction=)0$", r"\g<1>0.0101"),
+    (HPCC, r"^(MPIRandomAccess_LCG_ErrorsFraction=)0$", r"\g<1>0.5"),
+    (HPCC, r"^(MPIRandomAccess_ErrorsFraction=)0$", r"\1-nan"),
+    (HPCC, r"^(MinPingPongLatency_usec=).*$", r"\g<1>1000"),
+    (HPCC, r"^(MaxPingPongBandwidth_GBytes=).*$", r"\g<1>0.001"),
+    (HPCC, r"^End of (Summary section\.)$", r"Begin of \1"),
+    (HPCC, r"((?:.*\n)*)(End of HPC Challenge tests\.\n)", r"\2\1"),
+    (HPCC, r"^End of HPC Challenge tests\.\n", ""),
+    (HPCC, r"Rate \(GB/s\)", "Rate (MB/s)"),
+    (HPCC, r"^MPIRandomAccess_ErrorsFraction=.*\n", ""),
+]
+
+HPCC_GOOD = good_of("hpcc", HPCC_REFUSED)
+HPCC_PROGRAM = Program(
+    "hpcc",
+    HPCC_GOOD,
+    failed_of("hpcc", HPCC_REFUSED),
+    r"^End of HPC Challenge tests\.",
+    ["osu/osu_bw", "imb/pingpong"],
+    "banner",
+    cells=HPCC_CELLS,
+    faults=HPCC_FAULTS,
+    strict=True,
+)
+
+
+# -- fio -------------------------------------------------------------------------------------------
+
+FIO_REFUSED = {
+    "normal_report": "JSON report is missing",
+    "read_missing": "failed with error 2",
+    "readwrite": "2 directions moved data",
+    "write_2jobs_ungrouped": "2 groups of jobs",
+    "write_too_large": "0 directions moved data",
+}
+FIO_CELLS = [
+    ("fio/write_end_fsync", r'^( +"bw_bytes" : )[1-9]\d*(,)$'),
+    ("fio/write_end_fsync", r'^( +"bw" : )[1-9]\d*(,)$'),
+    ("fio/write_end_fsync", r'^( +"io_bytes" : )[1-9]\d*(,)$'),
+    ("fio/write_end_fsync", r'^( +"runtime" : )[1-9]\d*(,)$'),
+]
+FIO_FAULTS = [
+    (FIO, r'"error" : 0', '"error" : 5'),
+    (FIO, r'"error" : 0', '"error" : "5"'),
+    (FIO, r'"error" : 0', '"error" : false'),
+    (FIO, r'^ +"error" : 0,\n', ""),
+    (FIO, r'"fio-3.33"', '"oif-3.33"'),
+    (FIO, r'"fio-3.33"', "3.33"),
+    (FIO, r'("bw_bytes" : )([1-9]\d*)', "UP"),
+    (FIO, r'("bw" : )([1-9]\d*)', "UP"),
+    (FIO, r'("bw" : )([1-9]\d*)', "BINARY"),
+    (FIO, r'("io_bytes" : )([1-9]\d*)', "HALF"),
+    (FIO, r'("runtime" : )([1-9]\d*)', "HALF"),
+    (FIO, r'("bw" : [1-9](?:.*\n)+?.*"short_ios" : )0', r"\g<1>1"),
+    (FIO, r'("bw" : [1-9](?:.*\n)+?.*"drop_ios" : )0', r"\g<1>1"),
+    (FIO, r'("read" : {\n +"io_bytes" : )0', r"\g<1>4096"),
+    (FIO, r'"bw_bytes"( : [1-9])', r'"bw_mib"\1'),
+    (FIO, r'("jobs" : )\[(?:.*\n)+? +\],', r"\1[],"),
+    (FIO, r'("jobs" : )\[(?:.*\n)+? +\],', r"\g<1>1,"),
+    (FIO, r'("jobs" : )\[(?:.*\n)+? +\],', r"\1[[]],"),
+    (FIO, r'("error" : 0),', r"\1"),
+    (FIO, r'^( +"bw_bytes" : )([1-9]\d*,\n)', r"\g<1>5,\n\1\2"),
+    (FIO, r'"runtime" : [1-9]\d*', f'"runtime" : {LONG}'),
+    (FIO, r'"io_bytes" : [1-9]\d*', f'"io_bytes" : {HUGE}'),
+]
+
+FIO_GOOD = good_of("fio", FIO_REFUSED)
+FIO_PROGRAM = Program(
+    "fio",
+    FIO_GOOD,
+    failed_of("fio", FIO_REFUSED),
+    r"^}",
+    ["ior/v400_mpich_json", "osu/osu_bw"],
+    "lacks|missing",
+    cells=FIO_CELLS,
+    faults=FIO_FAULTS,
+    strict=True,
+)
+
 
 IMB_SUFFIXES = {
     "t[usec]": "latency us",
@@ -149,7 +442,7 @@ HPCC_LINES = {
 
 
 def imb_by_eye(text: str) -> dict[str, tuple[float, str]]:
-    """Every cell of every table, read without any of the parser's care."""
+    """Every cell of every table, read without the parser's checks."""
     found = {}
     for block in text.split("# Benchmarking ")[1:]:
         operation = block.split()[0].lower()
@@ -166,15 +459,13 @@ def imb_by_eye(text: str) -> dict[str, tuple[float, str]]:
     return found
 
 
-@pytest.mark.parametrize(("name", "tasks", "version", "count"), GOOD, ids=GOOD_NAMES)
-def test_good_capture(name: str, tasks: int | None, version: str, count: int) -> None:
-    output = parse.parse_file(name.partition("/")[0], CAPTURES / f"{name}.out")
-    assert (output.tasks, output.version) == (tasks, version)
-    assert len(output.foms) == len(figures(output)) == count
-    assert all(math.isfinite(fom.value) for fom in output.foms)
+def is_row(line: str) -> bool:
+    """Whether a line is a row of one of IMB's tables."""
+    words = line.split()
+    return len(words) > 2 and words[0].isdigit()
 
 
-@pytest.mark.parametrize("name", [name for name in GOOD_NAMES if name.startswith("imb/")])
+@pytest.mark.parametrize("name", IMB_GOOD)
 def test_imb_reads_every_cell(name: str) -> None:
     text = text_of(name)
     assert figures(read(name, text)) == imb_by_eye(text)
@@ -219,7 +510,7 @@ def test_hpcc_spot_values() -> None:
     assert found["random_ring_latency"] == (0.0977975, "us")
 
 
-@pytest.mark.parametrize("name", [name for name in GOOD_NAMES if name.startswith("fio/")])
+@pytest.mark.parametrize("name", FIO_GOOD)
 def test_fio_reads_bytes_a_second(name: str) -> None:
     text = text_of(name)
     direction = "write" if "write" in name else "read"
@@ -236,220 +527,6 @@ def test_fio_spot_value_after_warnings() -> None:
     assert found == {"write_bandwidth": (2606169475.0, "B/s")}
 
 
-# -- failed runs ---------------------------------------------------------------------------------
-
-
-@pytest.mark.holds("outputs")
-@pytest.mark.parametrize(("name", "says"), REFUSED)
-def test_failed_or_wrong_run_is_refused(name: str, says: str) -> None:
-    with pytest.raises(ParseError, match=says):
-        parse.parse_file(name.partition("/")[0], CAPTURES / f"{name}.out")
-
-
-def test_every_capture_is_in_a_table() -> None:
-    """Of the three that this file tests; each of the others has a file of its own."""
-    told = {*GOOD_NAMES, *(name for name, _ in REFUSED)}
-    there = {f"{path.parent.name}/{path.stem}" for path in CAPTURES.glob("*/*.out")}
-    assert {name for name in there if name.partition("/")[0] in CLOSED} == told
-    files = {path.stem.removeprefix("test_parse_") for path in CAPTURES.parent.glob("test_parse_*")}
-    assert {*CLOSED, *files} == set(parse.BENCHMARKS)
-
-
-def test_captures_name_no_path_of_a_machine() -> None:
-    for path in CAPTURES.glob("*/*"):
-        # IOR 3.3.0 prints memory that was never set behind an unknown option.
-        text = path.read_text(encoding="utf-8", errors="replace")
-        assert not re.search(r"/(home|opt|root|scratch|tmp|work)\b", text), path
-        assert len(text) < 30_000, path
-        if path.suffix == ".out":
-            assert path.with_suffix(".cmd").is_file(), path
-
-
-# -- damage to whole lines -----------------------------------------------------------------------
-
-#: What may stand after the line that closes a report.
-CLOSED = {
-    "fio": r"}\s*",
-    "hpcc": r"End of HPC Challenge tests\.\nCurrent time .*\n\n#+\n",
-    "imb": r"# All processes entering MPI_Finalize\s*",
-}
-
-
-def end_of(name: str) -> int:
-    """Where the closing line of a capture starts."""
-    pattern = CLOSED[name.partition("/")[0]]
-    return re.search(rf"^{pattern}\Z", text_of(name), re.M).start()
-
-
-def assert_refused_or_the_same(name: str, text: str, what: str) -> bool:
-    """Whether the text is refused; a text that is not must give the capture's own figures."""
-    try:
-        found = figures(read(name, text))
-    except ParseError:
-        return True
-    assert found == figures(read(name, text_of(name))), what
-    return False
-
-
-@pytest.mark.parametrize("name", GOOD_NAMES)
-def test_truncated_at_every_line(name: str) -> None:
-    text, end, length = text_of(name), end_of(name), 0
-    for line in text.splitlines(keepends=True):
-        if length <= end:
-            with pytest.raises(ParseError):
-                read(name, text[:length])
-        length += len(line)
-    assert length == len(text) > end > 0
-
-
-@pytest.mark.parametrize("name", ["fio/write_end_fsync", "imb/barrier", "imb/pingpong"])
-def test_truncated_at_every_character(name: str) -> None:
-    text = text_of(name)
-    for length in range(end_of(name) + 1):
-        with pytest.raises(ParseError):
-            read(name, text[:length])
-
-
-@pytest.mark.parametrize("name", GOOD_NAMES)
-def test_beheaded_at_every_line(name: str) -> None:
-    lines, refused = text_of(name).splitlines(keepends=True), 0
-    for first in range(1, len(lines)):
-        text = "".join(lines[first:])
-        refused += assert_refused_or_the_same(name, text, f"without its first {first} lines")
-    assert refused > 10
-
-
-@pytest.mark.parametrize("name", GOOD_NAMES)
-def test_line_twice(name: str) -> None:
-    lines, refused = text_of(name).splitlines(keepends=True), 0
-    for at, line in enumerate(lines):
-        text = "".join([*lines[:at], line, *lines[at:]])
-        refused += assert_refused_or_the_same(name, text, f"line {at + 1} twice: {line!r}")
-    assert refused > 3
-
-
-def is_row(line: str) -> bool:
-    """Whether a line is a row of one of IMB's tables."""
-    words = line.split()
-    return len(words) > 2 and words[0].isdigit()
-
-
-@pytest.mark.parametrize("name", GOOD_NAMES)
-def test_line_missing(name: str) -> None:
-    lines, refused = text_of(name).splitlines(keepends=True), 0
-    for at, line in enumerate(lines):
-        if name.startswith("imb/") and is_row(line):
-            continue
-        text = "".join([*lines[:at], *lines[at + 1 :]])
-        refused += assert_refused_or_the_same(name, text, f"without line {at + 1}: {line!r}")
-    assert refused > 3
-
-
-@pytest.mark.parametrize("name", GOOD_NAMES)
-def test_neighbouring_lines_swapped(name: str) -> None:
-    lines, refused = text_of(name).splitlines(keepends=True), 0
-    for at in range(len(lines) - 1):
-        swapped = [*lines[:at], lines[at + 1], lines[at], *lines[at + 2 :]]
-        what = f"lines {at + 1} and {at + 2} swapped"
-        same = assert_refused_or_the_same(name, "".join(swapped), what)
-        refused += same
-        if name.startswith("imb/") and is_row(lines[at]) and is_row(lines[at + 1]):
-            assert same, f"{what}: not refused"
-    assert refused > 1
-
-
-@pytest.mark.parametrize("row", [0, 1, 12, 23])
-def test_imb_row_missing(row: int) -> None:
-    lines = text_of("imb/pingpong").splitlines(keepends=True)
-    rows = [line for line in lines if is_row(line)]
-    lines.remove(rows[row])
-    with pytest.raises(ParseError):
-        read("imb", "".join(lines))
-
-
-def test_imb_row_missing_is_no_other_figure() -> None:
-    """The figures of a missing row are missing: none takes their place."""
-    lines = text_of("imb/pingpong").splitlines(keepends=True)
-    whole = figures(read("imb", "".join(lines)))
-    for line in filter(is_row, lines):
-        size = line.split()[0]
-        try:
-            found = figures(read("imb", "".join(other for other in lines if other is not line)))
-        except ParseError:
-            continue
-        gone = {f"pingpong_latency_{size}", f"pingpong_bandwidth_{size}"}
-        assert found == {key: value for key, value in whole.items() if key not in gone}
-
-
-@pytest.mark.parametrize("name", GOOD_NAMES)
-def test_two_runs_in_one_file(name: str) -> None:
-    text = text_of(name)
-    other = next(n for n in GOOD_NAMES if n != name and n.split("/")[0] == name.split("/")[0])
-    for both in (text + text, text + text_of(other), text_of(other) + text):
-        with pytest.raises(ParseError):
-            read(name, both)
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "fio/write_end_fsync",
-        "imb/pingpong",
-        "hpcc/n400_2ranks",
-    ],
-)
-@pytest.mark.parametrize("first", [True, False], ids=["first", "second"])
-def test_whole_run_beside_one_that_was_cut_off(name: str, first: bool) -> None:
-    text = text_of(name)
-    half = text[: len(text) // 2] + "\n"
-    with pytest.raises(ParseError):
-        read(name, half + text if first else text + half)
-
-
-# -- damage to numbers ---------------------------------------------------------------------------
-
-#: A figure's cell: capture, and a pattern of two groups around the number.
-CELLS = {
-    "imb time": ("imb/pingpong", r"^( +1024 +1000 +)\S+(.*)$"),
-    "imb bandwidth": ("imb/pingpong", r"^( +1024 +1000 +\S+ +)\S+()$"),
-    "imb bandwidth of nothing": ("imb/pingpong", r"^( +0 +1000 +\S+ +)\S+()$"),
-    "imb minimum": ("imb/allreduce", r"^( +1024 +1000 +)\S+(.*)$"),
-    "imb maximum": ("imb/allreduce", r"^( +1024 +1000 +\S+ +)\S+(.*)$"),
-    "imb mean": ("imb/allreduce", r"^( +1024 +1000 +\S+ +\S+ +)\S+()$"),
-    "imb without sizes": ("imb/barrier", r"^( +1000 +\S+ +\S+ +)\S+()$"),
-    "hpcc": ("hpcc/n400_2ranks", r"^(StarSTREAM_Triad=)\S+()$"),
-    "hpcc mean": ("hpcc/n400_2ranks", r"^(AvgPingPongLatency_usec=)\S+()$"),
-    "hpcc minimum": ("hpcc/n400_2ranks", r"^(MinPingPongLatency_usec=)\S+()$"),
-    "fio": ("fio/write_end_fsync", r'^( +"bw_bytes" : )[1-9]\d*(,)$'),
-    "fio kibibytes": ("fio/write_end_fsync", r'^( +"bw" : )[1-9]\d*(,)$'),
-    "fio moved": ("fio/write_end_fsync", r'^( +"io_bytes" : )[1-9]\d*(,)$'),
-    "fio runtime": ("fio/write_end_fsync", r'^( +"runtime" : )[1-9]\d*(,)$'),
-}
-
-NO_NUMBERS = [
-    *("nan", "NaN", "NAN", "-nan", "nan(0x1)"),
-    *("inf", "Inf", "INF", "-inf", "infinity", "Infinity", "-Infinity", "1e999", "1e+400"),
-    *("******", "--", "-", ".", "e5", "1.2.3", "1,5", "1_0", "0x10", "1e", "1e+", "12us"),
-    *("null", "true", ARABIC_ONE, f"1.{ARABIC_ONE}", "\N{SUPERSCRIPT TWO}", "\N{INFINITY}"),
-]
-
-
-@pytest.mark.parametrize("number", ["", "1 2", *NO_NUMBERS])
-@pytest.mark.parametrize("cell", CELLS)
-def test_no_finite_number(cell: str, number: str) -> None:
-    name, pattern = CELLS[cell]
-    with pytest.raises(ParseError) as refusal:
-        read(name, changed(text_of(name), pattern, rf"\g<1>{number}\g<2>"))
-    assert "nan" not in number.lower() or "NaN" in str(refusal.value)
-
-
-@pytest.mark.parametrize("cell", CELLS)
-def test_negative(cell: str) -> None:
-    name, pattern = CELLS[cell]
-    with pytest.raises(ParseError):
-        read(name, changed(text_of(name), pattern, r"\g<1>-3\g<2>"))
-
-
 def test_zero_is_left_to_the_check() -> None:
     """A zero is what the program printed; that a figure is positive is ``check.py``'s rule."""
     text = changed(text_of("hpcc/n400_2ranks"), r"^(PTRANS_GBs=)\S+$", r"\g<1>0")
@@ -458,143 +535,7 @@ def test_zero_is_left_to_the_check() -> None:
     assert figures(read("imb", text))["barrier_latency"] == (0.0, "us")
 
 
-# -- other faults, one a line --------------------------------------------------------------------
-
-IMB = "imb/pingpong"
-HPCC = "hpcc/n400_2ranks"
-FIO = "fio/write_end_fsync"
-HUGE = "9" * 400
-LONG = "9" * 5000
-
-#: Capture, pattern of the one place that changes, what takes its place.
-FAULTS = {
-    # IMB: columns, units, rows.
-    "imb bandwidth in MiB/s": (IMB, r"Mbytes/sec", "MiB/s"),
-    "imb time in ms": (IMB, r"t\[usec\]", "t[msec]"),
-    "imb unknown column": (IMB, r"Mbytes/sec", "Mbytes/sec  t_p99[usec]"),
-    "imb repetitions gone": (IMB, r"#bytes #repetitions", "#bytes"),
-    "imb header gone": (IMB, r"^ +#bytes.*\n", ""),
-    "imb cell gone": (IMB, r"^( +1024 +1000 +\S+) +\S+$", r"\1"),
-    "imb cell more": (IMB, r"^( +1024 +1000 +\S+ +\S+)$", r"\1  1.00"),
-    "imb cells run together": (IMB, r"^( +1024 +1000 +\S+) +(\S+)$", r"\1\2"),
-    "imb rows run together": (IMB, r"^( +1024 .*)\n", r"\1"),
-    "imb size again": (IMB, r"^( +)1024( +1000)", r"\g<1>512\2"),
-    "imb negative size": (IMB, r"^( +)1024( +1000)", r"\1-1024\2"),
-    "imb size is no number": (IMB, r"^( +)1024( +1000)", r"\g<1>1024.0\2"),
-    "imb no repetitions": (IMB, r"^( +1024 +)1000", r"\g<1>0"),
-    "imb message in the table": (IMB, r"^( +1024 +1000)", r"Abort(1) on node 0\n\1"),
-    "imb barrier with two rows": ("imb/barrier", r"^( +1000 .*\n)", r"\1\1"),
-    "imb barrier without a row": ("imb/barrier", r"^ +1000 .*\n", ""),
-    "imb no process": (IMB, r"#processes = 2", "#processes = "),
-    "imb other benchmark": (IMB, r"# Benchmarking PingPong", "# Benchmarking PingPing"),
-    "imb benchmark listed, not run": (IMB, r"^# PingPong$", "# PingPong\n# Barrier"),
-    "imb nothing listed": (IMB, r"^# PingPong$", ""),
-    "imb counts differ": ("imb/three_benchmarks", r"(Barrier \n#.*= )2", r"\g<1>4"),
-    "imb invalid": (IMB, r"^# PingPong\n", "# PingPong\n\n# !! Benchmark X invalid for 2 !!\n"),
-    "imb no banner": (IMB, r"^#    Intel.*\n", ""),
-    "imb other program": (IMB, r"MPI-1 part", "NBC part"),
-    "imb no end": (IMB, r"^# All processes entering MPI_Finalize\n", ""),
-    # IMB: a row's numbers contradict each other.
-    "imb bandwidth 5 % up": (IMB, r"^( +4194304 +10 +\S+ +)(\d{5}\.\d\d)$", "UP"),
-    "imb bandwidth 5 % down": (IMB, r"^( +4194304 +10 +\S+ +)(\d{5}\.\d\d)$", "DOWN"),
-    "imb bandwidth is in MiB/s": (IMB, r"^( +4194304 +10 +\S+ +)(\d{5}\.\d\d)$", "BINARY"),
-    "imb bandwidth counted once": ("imb/sendrecv", r"^( +4194304 +10 .* )(\S+)$", "HALF"),
-    "imb bandwidth counted twice": ("imb/exchange", r"^( +4194304 +10 .* )(\S+)$", "HALF"),
-    "imb mean below minimum": ("imb/allreduce", r"^( +4194304 .* )(\S+)$", "HALF"),
-    "imb mean above maximum": ("imb/allreduce", r"^( +4194304 .* )(\S+)$", "UP"),
-    # hpcc.
-    "hpcc failed": (HPCC, r"^Success=1$", "Success=0"),
-    "hpcc success is odd": (HPCC, r"^Success=1$", "Success=11"),
-    "hpcc success gone": (HPCC, r"^Success=1\n", ""),
-    "hpcc key twice": (HPCC, r"^(HPL_Tflops=.*\n)", r"\1\1"),
-    "hpcc key gone": (HPCC, r"^RandomlyOrderedRingLatency_usec=.*\n", ""),
-    "hpcc latency in ms": (HPCC, r"^AvgPingPongLatency_usec=", "AvgPingPongLatency_msec="),
-    "hpcc DGEMM in Tflop/s": (HPCC, r"^StarDGEMM_Gflops=", "StarDGEMM_Tflops="),
-    "hpcc key without value": (HPCC, r"^HPL_Tflops=.*$", "HPL_Tflops"),
-    "hpcc message in the summary": (HPCC, r"^(HPL_Tflops=)", r"mpirun: a node died\n\1"),
-    "hpcc tasks are no number": (HPCC, r"^CommWorldProcs=2$", "CommWorldProcs=two"),
-    "hpcc tasks gone": (HPCC, r"^CommWorldProcs=2\n", ""),
-    "hpcc residual failed": (HPCC, r"(\.\.\.\.\.\. )PASSED", r"\1FAILED"),
-    "hpcc PTRANS failed": (HPCC, r"(WALL .*)PASSED( .*\n)(?=.*\n\nFinished)", r"\1FAILED\2"),
-    "hpcc HPL error": (HPCC, r"^(Begin of HPL section\.\n)", r"\1HPL ERROR from process # 0\n"),
-    "hpcc HPL ran twice": (HPCC, r"(Finished +)1( tests with the)", r"\g<1>2\2"),
-    "hpcc HPL did not finish": (HPCC, r"^Finished +1 tests with the.*\n", ""),
-    "hpcc updates wrong": (HPCC, r"^(MPIRandomAccess_ErrorsFraction=)0$", r"\g<1>0.0101"),
-    "hpcc LCG updates wrong": (HPCC, r"^(MPIRandomAccess_LCG_ErrorsFraction=)0$", r"\g<1>0.5"),
-    "hpcc updates are nan": (HPCC, r"^(MPIRandomAccess_ErrorsFraction=)0$", r"\1-nan"),
-    "hpcc minimum above mean": (HPCC, r"^(MinPingPongLatency_usec=).*$", r"\g<1>1000"),
-    "hpcc maximum below mean": (HPCC, r"^(MaxPingPongBandwidth_GBytes=).*$", r"\g<1>0.001"),
-    "hpcc marks swapped": (HPCC, r"^End of (Summary section\.)$", r"Begin of \1"),
-    "hpcc ends first": (HPCC, r"((?:.*\n)*)(End of HPC Challenge tests\.\n)", r"\2\1"),
-    "hpcc no end": (HPCC, r"^End of HPC Challenge tests\.\n", ""),
-    # fio.
-    "fio error": (FIO, r'"error" : 0', '"error" : 5'),
-    "fio error is text": (FIO, r'"error" : 0', '"error" : "5"'),
-    "fio error is no number": (FIO, r'"error" : 0', '"error" : false'),
-    "fio error gone": (FIO, r'^ +"error" : 0,\n', ""),
-    "fio other program": (FIO, r'"fio-3.33"', '"oif-3.33"'),
-    "fio version is a number": (FIO, r'"fio-3.33"', "3.33"),
-    "fio rate doubled": (FIO, r'("bw_bytes" : )([1-9]\d*)', "UP"),
-    "fio KiB/s differ": (FIO, r'("bw" : )([1-9]\d*)', "UP"),
-    "fio KiB/s are kB/s": (FIO, r'("bw" : )([1-9]\d*)', "BINARY"),
-    "fio moved half": (FIO, r'("io_bytes" : )([1-9]\d*)', "HALF"),
-    "fio took half": (FIO, r'("runtime" : )([1-9]\d*)', "HALF"),
-    "fio short transfers": (FIO, r'("bw" : [1-9](?:.*\n)+?.*"short_ios" : )0', r"\g<1>1"),
-    "fio dropped transfers": (FIO, r'("bw" : [1-9](?:.*\n)+?.*"drop_ios" : )0', r"\g<1>1"),
-    "fio other direction too": (FIO, r'("read" : {\n +"io_bytes" : )0', r"\g<1>4096"),
-    "fio renamed unit": (FIO, r'"bw_bytes"( : [1-9])', r'"bw_mib"\1'),
-    "fio jobs are none": (FIO, r'("jobs" : )\[(?:.*\n)+? +\],', r"\1[],"),
-    "fio jobs are no list": (FIO, r'("jobs" : )\[(?:.*\n)+? +\],', r"\g<1>1,"),
-    "fio job is no job": (FIO, r'("jobs" : )\[(?:.*\n)+? +\],', r"\1[[]],"),
-    "fio comma gone": (FIO, r'("error" : 0),', r"\1"),
-}
-
-FACTORS = {"UP": 1.05, "DOWN": 0.95, "BINARY": 1 / 1.048576, "HALF": 0.5}
-
-
-def faulty(name: str, pattern: str, replacement: str) -> str:
-    text = text_of(name)
-    factor = FACTORS.get(replacement)
-    if factor is None:
-        return changed(text, pattern, replacement)
-    found = re.search(pattern, text, re.M)
-    number = float(found[2]) * factor
-    return changed(text, pattern, rf"\g<1>{number:.{2 if '.' in found[2] else 0}f}")
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-def test_fault_is_refused(fault: str) -> None:
-    name, pattern, replacement = FAULTS[fault]
-    read(name, text_of(name))
-    with pytest.raises(ParseError):
-        read(name, faulty(name, pattern, replacement))
-
-
-#: Faults that a fuzz or a reading of the parsers once found accepted, or answered otherwise.
-FOUND = {
-    "imb '#' hides the rows below": (IMB, r"^( +1024 +1000 )", r"\1#"),
-    "imb header swapped": (IMB, r"     t\[usec\]   Mbytes/sec", "  Mbytes/sec      t[usec]"),
-    "imb column twice": (IMB, r"Mbytes/sec", "t[usec]"),
-    "imb column gone": ("imb/barrier", r"t_max\[usec\](.*\n.*?\S+ +\S+ +)\S+", r"\1"),
-    "imb time of -0.005": (IMB, r"^( +1024 +1000 +)\S+", r"\g<1>-0.005"),
-    "imb unknown benchmark": (IMB, r"^# PingPong$", "# PingPong\nInvalid benchmark name pingpng"),
-    "hpcc STREAM in MB/s": (HPCC, r"Rate \(GB/s\)", "Rate (MB/s)"),
-    "hpcc share of wrong updates gone": (HPCC, r"^MPIRandomAccess_ErrorsFraction=.*\n", ""),
-    "fio field twice": (FIO, r'^( +"bw_bytes" : )([1-9]\d*,\n)', r"\g<1>5,\n\1\2"),
-    "fio long number": (FIO, r'"runtime" : [1-9]\d*', f'"runtime" : {LONG}'),
-    "fio huge number": (FIO, r'"io_bytes" : [1-9]\d*', f'"io_bytes" : {HUGE}'),
-}
-
-
-@pytest.mark.parametrize("fault", FOUND)
-def test_fault_once_found_is_refused(fault: str) -> None:
-    name, pattern, replacement = FOUND[fault]
-    text = changed(text_of(name), pattern, replacement)
-    with pytest.raises(ParseError):
-        read(name, text)
-
-
-def test_every_bandwidth_of_imb_is_held_against_its_time() -> None:
+def test_every_bandwidth_of_imb_contradicts_another_time() -> None:
     """Decimal megabytes taken for binary ones contradict the time at every size."""
     for name in ("imb/pingpong", "imb/pingping", "imb/sendrecv", "imb/exchange"):
         text = text_of(name)
@@ -611,7 +552,1456 @@ def test_random_access_may_err_once_in_a_hundred() -> None:
     assert figures(read("hpcc", text)) == figures(read("hpcc", text_of(HPCC)))
 
 
-# -- what all parsers share ----------------------------------------------------------------------
+# -- BabelStream -----------------------------------------------------------------------------------
+
+#: End of a capture's name -> what its refusal says.
+BABEL_REFUSED = {
+    "help|list|print_names": "banner of BabelStream: found 0 times",
+    "bad_option|bad_size|one_time|only_wrong": "banner of BabelStream: found 0 times",
+    # Main stops at a failed validation, before the table.
+    "main_broken": "table's header: found 0 times",
+    "main_broken_csv": "banner of BabelStream: found 0 times",
+    "killed|no_memory": "table's header: found 0 times",
+    "cuda_(?:no_driver|no_device|third|illegal)|main_cuda_broken": "table's header: found 0 times",
+    "v[45]0_cuda_odd_size": "table's header: found 0 times",
+}
+BABEL_GOOD = good_of("babelstream", BABEL_REFUSED)
+
+BABEL_TABLE = "babelstream/main_omp"
+BABEL_OLD = "babelstream/omp"
+BABEL_CSV = "babelstream/omp_csv"
+BABEL_TRIAD = "babelstream/v50_omp_triad_only"
+BABEL_SMALL = "babelstream/main_serial"
+
+
+def stderr_of(name: str) -> str:
+    """The standard error of a run."""
+    path = path_of(name).with_suffix(".err")
+    return path.read_text(encoding="utf-8") if path.is_file() else ""
+
+
+@pytest.mark.parametrize("name", BABEL_GOOD)
+def test_babelstream_every_rate_is_read(name: str) -> None:
+    """Row by row, read without the parser's checks."""
+    kernels = {"Copy", "Mul", "Add", "Triad", "Dot", "Nstream"}
+    expected = {}
+    for line in text_of(name).splitlines():
+        kernel, *_ = re.split(r"[\s,]", line)
+        if kernel in kernels:
+            rate = line.split(",")[4] if "csv" in name else line[12:24]
+            expected[kernel.lower()] = float(rate)
+    alone = re.search(r"^Bandwidth \((\w+)/s\): +(\S+)$", text_of(name), re.M)
+    if alone:
+        expected = {"triad": float(alone[2])}
+    found = figures(read(name))
+    assert {kernel: value for kernel, (value, _) in found.items()} == expected
+    assert len({unit for _, unit in found.values()}) == 1
+
+
+def test_babelstream_spot_values() -> None:
+    output = read(BABEL_OLD)
+    assert (output.tasks, output.version) == (None, "5.0")
+    assert figures(output) == {
+        "copy": (37223.630, "MB/s"),
+        "mul": (36750.766, "MB/s"),
+        "add": (37671.726, "MB/s"),
+        "triad": (38894.460, "MB/s"),
+        "dot": (40296.696, "MB/s"),
+    }
+    assert output.inputs == {
+        "implementation": "OpenMP",
+        "precision": "double",
+        "num_times": "20",
+        "array_volume": "268.4 MB (=0.3 GB)",
+    }
+    output = read(BABEL_CSV)
+    assert output.version == ""
+    assert figures(output)["triad"] == (38693.6, "MB/s")
+    assert output.inputs == {"num_times": "20", "array_size": "33554432", "precision": "double"}
+    assert figures(read("babelstream/v40_omp_triad_only")) == {"triad": (68.196, "GB/s")}
+    assert figures(read("babelstream/v40_omp_triad_only_csv")) == {"triad": (90.3881, "GB/s")}
+    assert figures(read("babelstream/v40_omp_nstream_only")) == {"nstream": (178977.016, "MB/s")}
+    assert figures(read("babelstream/main_omp_tebibytes"))["copy"] == (0.112, "TiB/s")
+    assert figures(read("babelstream/main_omp_gibibytes"))["copy"] == (110.989, "GiB/s")
+    assert figures(read("babelstream/v50_omp_mibibytes"))["copy"] == (114090.945, "MiB/s")
+    output = read(BABEL_TABLE)
+    assert output.inputs["array_size"] == "33554432"
+    assert output.inputs["order"] == "Classic"
+
+
+def test_babelstream_device() -> None:
+    text = changed(
+        text_of(BABEL_TABLE), r"^(Function )", r"Using CUDA device: NVIDIA H200\nDriver: 1\n\1"
+    )
+    assert read(BABEL_TABLE, text).inputs["device"] == "NVIDIA H200"
+    text = changed(
+        text_of(BABEL_TABLE), r"^(Function )", r"Using HIP device AMD Instinct MI250X\n\1"
+    )
+    assert read(BABEL_TABLE, text).inputs["device"] == "AMD Instinct MI250X"
+    for version in ("v40", "v50", "main"):
+        inputs = read(f"babelstream/{version}_cuda").inputs
+        assert (inputs["implementation"], inputs["device"]) == ("CUDA", "Stand-in GPU")
+
+
+def test_babelstream_a_rate_that_fills_its_column() -> None:
+    """From 10 TB/s on, no blank stands between rate and time."""
+    name = "babelstream/v50_cuda_broken"
+    assert re.search(r"^Triad +\d{8}\.\d{4}\.\d{5} ", text_of(name), re.M)
+    assert len(figures(read(name))) == 5
+    # Half the bytes of a triad cannot be moved at that rate in a time of five digits.
+    text = changed(text_of("babelstream/v50_cuda"), r"^(Triad +)\S+ +", r"\g<1>24409140.640")
+    with pytest.raises(ParseError, match=r"triad|Triad: a rate of 24409140\.64 contradicts"):
+        read("babelstream/v50_cuda", text)
+
+
+BABEL_FAILURES = [name for name in BABEL_GOOD if babelstream.FAILED.search(stderr_of(name))]
+
+
+@pytest.mark.parametrize("name", BABEL_FAILURES)
+def test_babelstream_failed_validation_stands_on_standard_error(name: str) -> None:
+    """The program prints its table and exits with 0."""
+    read(name)
+    for both in (text_of(name) + stderr_of(name), stderr_of(name) + text_of(name)):
+        with pytest.raises(ParseError, match=r"BabelStream reports: (Validation failed|FAILED)"):
+            read(name, both)
+
+
+def test_babelstream_failed_validation() -> None:
+    assert "babelstream/omp_float" in BABEL_FAILURES
+    said = "FAILED validation of a[0]: 1 (is) != 2 (should), diff=1 > 0.1 (largest=2, max_rel=1)\n"
+    with pytest.raises(ParseError, match="BabelStream reports: FAILED validation"):
+        read(BABEL_TABLE, text_of(BABEL_TABLE) + said)
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in BABEL_GOOD if "main" not in name and "csv" in name]
+)
+def test_babelstream_truncated_csv(name: str) -> None:
+    truncate(name, r"^(?:Dot|Nstream|Triad),.*\n(?!.)")
+
+
+#: Cells, each between two groups: a text is refused where one is not a number.
+BABEL_CELLS = [
+    (BABEL_TABLE, r"^(Add +)\S+(.*)$"),
+    (BABEL_TABLE, r"^(Add +\S+ +)\S+(.*)$"),
+    (BABEL_TABLE, r"^(Add +\S+ +\S+ +\S+ +)\S+( *)$"),
+    (BABEL_CSV, r"^(Add,20,33554432,8,)[^,]+(.*)$"),
+    (BABEL_CSV, r"^(Add,20,33554432,8,[^,]+,)[^,]+(.*)$"),
+    (BABEL_CSV, r"^(Add,20,)\d+(.*)$"),
+    (BABEL_TRIAD, r"^(Bandwidth .*:  )\S+()$"),
+    (BABEL_TRIAD, r"^(Runtime .*: )\S+()$"),
+]
+
+
+#: What is changed in a capture, by what, and pattern of the refusal.
+BABEL_FAULTS = [
+    (BABEL_TABLE, r"^Add .*\n", "", "rows are missing or duplicated"),
+    (BABEL_TABLE, r"^(Add .*\n)", r"\1\1", "rows are missing or duplicated"),
+    (BABEL_TABLE, r"^(Add .*)$", r"\1 1.00000", "expected a rate and three times"),
+    (BABEL_TABLE, r"^(Add +\S+ +\S+ +\S+) .*$", r"\1", "expected a rate and three times"),
+    (BABEL_TABLE, r"^Add ", "Sum ", "unexpected line in the table"),
+    (BABEL_TABLE, r"^(Add .*\n)", r"\1Abort(1)\n", "unexpected line in the table"),
+    (BABEL_TABLE, r"MB/s  ", "MFlops", "unknown unit"),
+    (BABEL_TABLE, r"MB/s  ", "MiB/s ", "contradicts a time"),
+    (BABEL_TABLE, r"MB/s  ", "GB/s  ", "contradicts a time"),
+    (BABEL_TABLE, r"^(Add +)\d", r"\g<1>9", "contradicts a time"),
+    (BABEL_TABLE, r"^(Add +\S+ +\S+ +\S+ +)\S+", r"\g<1>9.00000", "minimum, mean, maximum"),
+    (BABEL_TABLE, r"^(Add +\S+ +\S+ +\S+ +)\S+", r"\g<1>0.00000", "minimum, mean, maximum"),
+    (BABEL_TABLE, r"^(Number of elements: )\d+", r"\g<1>1024", "bytes are not"),
+    (BABEL_TABLE, r"^(Precision: )double", r"\1float", "bytes are not"),
+    (BABEL_TABLE, r"^(Precision: )double", r"\1half", "precision: found 0 times"),
+    (BABEL_TABLE, r"^Version.*\n", "", "version: found 0 times"),
+    (BABEL_TABLE, r"^Array size.*$", "Array size: big", "not an array size"),
+    (BABEL_TABLE, r"^(Implementation.*\n)", r"\1\1", "implementation: found 2 times"),
+    (BABEL_TABLE, r"Classic kernels", "All kernels", "rows are missing or duplicated"),
+    (BABEL_CSV, r"^Add,.*\n", "", "rows are missing or duplicated"),
+    (BABEL_CSV, r"^(Add,.*\n)", r"\1\1", "rows are missing or duplicated"),
+    (BABEL_CSV, r"^Add,20,", "Add,30,", "the inputs differ"),
+    (BABEL_CSV, r"^(Add,.*)$", r"\1,1", "unexpected line in the CSV"),
+    (BABEL_CSV, r"^(Add,20,33554432,8,)3", r"\g<1>9", "contradicts a time"),
+    (BABEL_CSV, r"^(function.*)max_mbytes", r"\1max_mibytes", "contradicts a time"),
+    (BABEL_CSV, r"^(function.*)max_mbytes", r"\1max_mflops", "unknown unit"),
+    (BABEL_CSV, r"^(Copy,20,33554432,)8", r"\g<1>2", "numbers have 2 bytes"),
+    (BABEL_TRIAD, r"^Runtime.*\n", "", "lines of --triad-only"),
+    (BABEL_TRIAD, r"GB/s", "GFlop/s", "unknown unit"),
+    (BABEL_TRIAD, r"^(Running triad )\d+", r"\g<1>2", "contradicts a time"),
+    (BABEL_TRIAD, r"^Bandwidth.*$", "Bandwidth: 5", "expected a time and a rate"),
+]
+
+
+BABEL_PROGRAM = Program(
+    "babelstream",
+    BABEL_GOOD,
+    failed_of("babelstream", BABEL_REFUSED),
+    r"^(?:Bandwidth|Dot|Nstream|Copy|Triad) .*\n",
+    ["osu/osu_bw", "hpcc/n400_2ranks"],
+    "banner",
+    cells=BABEL_CELLS,
+    faults=BABEL_FAULTS,
+)
+
+
+# -- Comm|Scope ------------------------------------------------------------------------------------
+
+#: Reports: files of ``--benchmark_out``, and standard output.
+COMM_GOOD = [
+    "commscope/v0120_cuda_d2d_json_file",
+    "commscope/v0120_cuda_gpu_json_file",
+    "commscope/v0120_cuda_kernel_json_file",
+    "commscope/v0120_cuda_others_json_file",
+    "commscope/v0120_flush_json_file",
+    "commscope/v0120_memcpy_json_file",
+    "commscope/v0120_memcpy_json_stdout",
+    "commscope/v0120_repetitions_json_file",
+]
+COMM_FAILED = {
+    "commscope/v0120_cuda_error_json_file": "GPUToPinned.* failed: .*failed to perform memcpy",
+    "commscope/v0120_cuda_no_peer_json_file": "failed: failed to enable peer access to gpu1",
+    "commscope/v0120_nomatch_json_file": "JSON report is missing",
+    "commscope/v0120_malloc_json_file": "no figure of merit",
+}
+
+COMM_REPORT = "commscope/v0120_memcpy_json_file"
+COMM_REPEATED = "commscope/v0120_repetitions_json_file"
+
+
+def comm_entry(name: str, log: int | None, real_time: float, **fields: Any) -> dict[str, Any]:
+    """An entry of Google Benchmark's report."""
+    made = {
+        "name": name,
+        "run_name": name,
+        "run_type": "iteration",
+        "repetitions": 1,
+        "repetition_index": 0,
+        "threads": 1,
+        "iterations": 100,
+        "real_time": real_time,
+        "cpu_time": real_time,
+        "time_unit": "ns",
+    }
+    if log is not None:
+        made["bytes"] = float(2**log)
+        made["bytes_per_second"] = 2**log / (real_time * 1e-9) * (2 if "Duplex" in name else 1)
+    return made | fields
+
+
+def comm_report(*entries: dict[str, Any]) -> str:
+    context = {"library_build_type": "release", "num_cpus": 64, "date": "2026-11-21"}
+    return json.dumps({"context": context, "benchmarks": list(entries)}, indent=2)
+
+
+def test_commscope_every_output_without_json_is_refused() -> None:
+    names = [name for name in names_of("commscope") if "json" not in name]
+    assert len(names) > 5
+    for name in names:
+        with pytest.raises(ParseError, match="JSON report is missing"):
+            read(name)
+    text = (CAPTURES / "commscope" / "v0120_killed.json").read_text(encoding="utf-8")
+    with pytest.raises(ParseError, match="no complete JSON report"):
+        read("commscope", text)
+
+
+def test_commscope_every_capture_of_a_report_is_in_a_table() -> None:
+    there = {f"commscope/{p.stem}" for p in (CAPTURES / "commscope").glob("*_json_file.out")}
+    assert {name for name in there if "v0120" in name} == {
+        name for name in [*COMM_GOOD, *COMM_FAILED] if name.endswith("file")
+    }
+
+
+def test_commscope_every_name_has_registered_metrics() -> None:
+    for what, _ in NAMES.values():
+        ends = ["bandwidth"] if "bidir" in what else ["latency", "bandwidth"]
+        for end in ["latency"] if what in {"kernel_launch", "device_sync"} else ends:
+            assert f"{what}_{end}" in FOMS["commscope"]
+
+
+def test_commscope_host_copies() -> None:
+    output = read(COMM_REPORT)
+    assert (output.tasks, output.version) == (None, "")
+    assert figures(output) == {
+        "numa_copy_latency_4096_numa0-numa0": (4.3299247770377151e03, "ns"),
+        "numa_copy_bandwidth_4096_numa0-numa0": (9.5734681677266455e08, "B/s"),
+        "numa_copy_latency_1048576_numa0-numa0": (4.6971443728338898e04, "ns"),
+        "numa_copy_bandwidth_1048576_numa0-numa0": (2.2406953398849693e10, "B/s"),
+        "numa_copy_latency_2097152_numa0-numa0": (9.1500729664594081e04, "ns"),
+        "numa_copy_bandwidth_2097152_numa0-numa0": (2.2941025150989155e10, "B/s"),
+        "numa_copy_latency_4194304_numa0-numa0": (1.5677392236875815e05, "ns"),
+        "numa_copy_bandwidth_4194304_numa0-numa0": (2.6766417799819439e10, "B/s"),
+    }
+    assert output.inputs["library_build_type"] == "release"
+    assert output.inputs["num_cpus"] == "2"
+    assert list(output.inputs) == ["library_build_type", "num_cpus", "date"]
+    found = figures(read("commscope/v0120_flush_json_file"))
+    assert list(found)[:2] == [
+        "numa_copy_flush_latency_4096_numa0-numa0",
+        "numa_copy_flush_bandwidth_4096_numa0-numa0",
+    ]
+    assert read("commscope/v0120_memcpy_json_stdout").version == "0.12.0"
+
+
+@pytest.mark.parametrize("which", ["gpu", "d2d", "kernel", "others"])
+def test_commscope_every_benchmark_of_a_cuda_build_is_read(which: str) -> None:
+    """Entry by entry, read without the parser's checks."""
+    name = f"commscope/v0120_cuda_{which}_json_file"
+    expected = set()
+    for one in json.loads(text_of(name))["benchmarks"]:
+        if "Duplex" not in one["name"]:
+            expected.add((one["real_time"], one["time_unit"]))
+        if "bytes_per_second" in one:
+            expected.add((one["bytes_per_second"], "B/s"))
+    assert set(figures(read(name)).values()) == expected
+
+
+def test_commscope_gpu_copies() -> None:
+    assert figures(read("commscope/v0120_cuda_gpu_json_file")) == {
+        "d2h_latency_256_gpu0": (5.9746325264442070e01, "ns"),
+        "d2h_bandwidth_256_gpu0": (4.2847823504947505e09, "B/s"),
+        "d2h_latency_1073741824_gpu0": (1.0246349658284868e08, "ns"),
+        "d2h_bandwidth_1073741824_gpu0": (1.0479261979233814e10, "B/s"),
+        "h2d_latency_256_gpu0": (7.2282961981036109e01, "ns"),
+        "h2d_bandwidth_256_gpu0": (3.5416368253858109e09, "B/s"),
+        "h2d_latency_1073741824_gpu0": (1.6472776979207993e08, "ns"),
+        "h2d_bandwidth_1073741824_gpu0": (6.5182805871486111e09, "B/s"),
+        "bidir_bandwidth_1073741824_gpu0": (4.0889975907775064e09, "B/s"),
+        "device_sync_latency_gpu0": (4.7262752577423193e01, "ns"),
+        "kernel_launch_latency_gpu0": (2.6579119088025817e02, "ns"),
+    }
+    assert {
+        "d2d_latency_256_gpu0-gpu1",
+        "d2d_peer_bandwidth_1073741824_gpu0-gpu1",
+        "d2d_bidir_bandwidth_134217728_gpu0-gpu1",
+        "d2d_bidir_peer_bandwidth_134217728_gpu0-gpu1",
+    } <= set(figures(read("commscope/v0120_cuda_d2d_json_file")))
+
+
+def test_commscope_the_program_has_every_benchmark_that_the_checks_ask_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of two GPUs and one NUMA domain: the program silently skips what does not exist."""
+    path = Path(__file__).parents[1] / "checks" / "commscope.py"
+    spec = importlib.util.spec_from_file_location("checks_commscope", path)
+    checks = importlib.util.module_from_spec(spec)
+    # ReFrame asks for the file of a check's class.
+    monkeypatch.setitem(sys.modules, spec.name, checks)
+    spec.loader.exec_module(checks)
+    topology = SimpleNamespace(
+        vendor="cuda",
+        gpus=[SimpleNamespace(number=number, numa=0) for number in (0, 1)],
+        pairs={"gpu-a": [(0, 1)]},
+        os_number=int,
+    )
+    self = SimpleNamespace(topology=topology, placement="gpu-a")
+    listed = text_of("commscope/v0120_cuda_list").splitlines()
+    for check, number in (("gpu", 14), ("d2d", 6)):
+        asked = getattr(checks, f"commscope_{check}").tests(self)
+        assert len(asked) == number
+        for name in asked:
+            assert [line for line in listed if re.fullmatch(name, line)] == [name.replace("\\", "")]
+
+
+def test_commscope_mean_of_repetitions() -> None:
+    assert figures(read(COMM_REPEATED)) == {
+        "numa_copy_latency_1048576_numa0-numa0": (4.8096845727354237e04, "ns"),
+        "numa_copy_bandwidth_1048576_numa0-numa0": (2.1849039985088989e10, "B/s"),
+    }
+    whole = json.loads(text_of(COMM_REPEATED))
+    means = [one for one in whole["benchmarks"] if one["run_type"] == "aggregate"]
+    only = json.dumps(whole | {"benchmarks": means})
+    assert figures(read(COMM_REPEATED, only)) == figures(read(COMM_REPEATED))
+
+
+COMM_CUDA, COMM_HIP = "Comm_cudaMemcpyAsync", "Comm_hipMemcpyAsync"
+
+
+@pytest.mark.parametrize(
+    ("name", "variable"),
+    [
+        (f"{COMM_CUDA}_PinnedToGPU/0/1", "h2d_bandwidth_1048576_gpu1"),
+        (f"{COMM_CUDA}_PinnedToGPU_flush/0/1", "h2d_flush_bandwidth_1048576_gpu1"),
+        (f"{COMM_CUDA}_GPUToPinned/0/1", "d2h_bandwidth_1048576_gpu1"),
+        (f"{COMM_HIP}_PinnedToGPU/3/7", "h2d_bandwidth_1048576_gpu7"),
+        (f"{COMM_CUDA}_HostToGPU/0/1", "h2d_pageable_bandwidth_1048576_gpu1"),
+        (f"{COMM_HIP}_GPUToPageable/0/1", "d2h_pageable_bandwidth_1048576_gpu1"),
+        ("Comm_hipMemcpy_GPUToNUMA/0/1", "d2h_blocking_bandwidth_1048576_gpu1"),
+        (f"{COMM_CUDA}_GPUToGPU/0/1/2", "d2d_bandwidth_1048576_gpu1-gpu2"),
+        (f"{COMM_HIP}_GPUToGPU/1/2", "d2d_bandwidth_1048576_gpu1-gpu2"),
+        (f"{COMM_CUDA}_GPUToGPUPeer/1/2", "d2d_peer_bandwidth_1048576_gpu1-gpu2"),
+        ("Comm_cudaMemcpyPeerAync_GPUToGPU/1/2", "d2d_peerasync_bandwidth_1048576_gpu1-gpu2"),
+        (
+            "Comm_cudaMemcpyPeerAsync_GPUToGPUPeer/1/2",
+            "d2d_peerasync_peer_bandwidth_1048576_gpu1-gpu2",
+        ),
+        (f"{COMM_CUDA}_Duplex_Pinned/0/1", "bidir_bandwidth_1048576_gpu1"),
+        (f"{COMM_CUDA}_Duplex_Host/0/1", "bidir_pageable_bandwidth_1048576_gpu1"),
+        ("Comm_cudaMemcpyPeerAsync_Duplex_GPUGPU/0/3", "d2d_bidir_bandwidth_1048576_gpu0-gpu3"),
+    ],
+)
+def test_commscope_copies_of_gpus(name: str, variable: str) -> None:
+    made = comm_entry(f"{name}/log2(N):20/manual_time", 20, 50_000.0)
+    found = figures(read("commscope", comm_report(made)))
+    assert found.pop(variable) == (made["bytes_per_second"], "B/s")
+    time = {} if "bidir" in variable else {variable.replace("bandwidth", "latency"): (5e4, "ns")}
+    assert found == time
+
+
+@pytest.mark.parametrize(
+    ("name", "variable"),
+    [
+        ("Comm_cudart_kernel/0/2/0/real_time/threads:1", "kernel_launch_latency_gpu2"),
+        ("Comm_hip_kernel/0/2/0/real_time/threads:1", "kernel_launch_latency_gpu2"),
+        ("Comm_cudart_kernel/0/2/256/real_time/threads:1", "kernel_launch_latency_256_gpu2"),
+        ("Comm_cudaDeviceSynchronize/0/2/real_time/threads:1", "device_sync_latency_gpu2"),
+        ("Comm_hipDeviceSynchronize/0/2/real_time/threads:1", "device_sync_latency_gpu2"),
+    ],
+)
+def test_commscope_calls(name: str, variable: str) -> None:
+    found = figures(read("commscope", comm_report(comm_entry(name, None, 1234.5, time_unit="us"))))
+    assert found == {variable: (1234.5, "us")}
+
+
+def test_commscope_one_gpu_from_several_domains() -> None:
+    names = [f"{COMM_CUDA}_PinnedToGPU/{numa}/{gpu}" for numa, gpu in ((0, 0), (1, 0), (1, 1))]
+    made = [comm_entry(f"{name}/log2(N):10/manual_time", 10, 100.0) for name in names]
+    output = read("commscope", comm_report(*made))
+    assert [fom.at for fom in output.foms[::2]] == ["numa0-gpu0", "numa1-gpu0", "gpu1"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Comm_cudart_kernel/0/2/0/real_time/threads:2",
+        "Comm_cudaDeviceSynchronize/0/2/real_time/threads:16",
+        "Comm_cudaMemcpyAsync_Duplex_GPUGPUPeer/0/1/log2(N):20/manual_time",
+        "Comm_cudart_cudaMallocManaged/0/log2(N):20",
+        "Comm_cudaMemcpyAsync_GPUToWC/0/1/log2(N):20/manual_time",
+    ],
+)
+def test_commscope_what_gives_no_figures(name: str) -> None:
+    with pytest.raises(ParseError, match="no figure of merit"):
+        read("commscope", comm_report(comm_entry(name, 20, 50_000.0)))
+
+
+COMM_FIRST = r'(^ +"name": "libc_memcpy_NUMAToNUMA/0/0/log2\(N\):20",(?:.*\n)+?'
+
+
+@pytest.mark.parametrize("key", ["real_time", "bytes_per_second", "bytes", "cpu_time"])
+def test_commscope_no_finite_number(key: str) -> None:
+    no_number(COMM_REPORT, rf'{COMM_FIRST} +"{key}": )[^,]+(,)')
+
+
+COMM_GPU = f"{COMM_CUDA}_PinnedToGPU/0/1/log2(N):20/manual_time"
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"error_occurred": True, "error_message": "failed to memcpy"}, "failed to memcpy"),
+        ({"error_message": "unexpected"}, "failed: unexpected"),
+        ({"bytes": 2.0**21}, "its bytes are"),
+        ({"bytes_per_second": 1e9}, "contradict"),
+        ({"time_unit": "us"}, "contradict"),
+        ({"time_unit": "fortnight"}, "unknown time unit 'fortnight'"),
+        ({"run_type": "repetition"}, "unknown run type"),
+        ({"run_name": f"{COMM_CUDA}_PinnedToGPU/0/log2(N):20/manual_time"}, "expected 2 places"),
+        ({"run_name": f"{COMM_CUDA}_PinnedToGPU/0/1/manual_time"}, "has no size in its name"),
+        ({"run_name": 5}, "is not a text"),
+        ({"repetition_index": 1}, "missing or duplicated"),
+        ({"repetitions": 2}, "missing or duplicated"),
+    ],
+)
+def test_commscope_fault_is_refused(fields: dict[str, Any], says: str) -> None:
+    made = comm_entry(COMM_GPU, 20, 50_000.0)
+    read("commscope", comm_report(made))
+    with pytest.raises(ParseError, match=says):
+        read("commscope", comm_report(made | fields))
+
+
+def test_commscope_benchmark_twice() -> None:
+    made = comm_entry(COMM_GPU, 20, 50_000.0)
+    with pytest.raises(ParseError, match="missing or duplicated"):
+        read("commscope", comm_report(made, made))
+    several = [made | {"repetitions": 2, "repetition_index": k} for k in (0, 1)]
+    with pytest.raises(ParseError, match="without their mean"):
+        read("commscope", comm_report(*several))
+    mean = made | {"run_type": "aggregate", "aggregate_name": "mean", "repetitions": 2}
+    assert figures(read("commscope", comm_report(*several, mean))) == figures(
+        read("commscope", comm_report(made))
+    )
+    with pytest.raises(ParseError, match="two means"):
+        read("commscope", comm_report(*several, mean, mean))
+    with pytest.raises(ParseError, match=r"the mean of real_time is 1\.0"):
+        read("commscope", comm_report(*several, mean | {"real_time": 1.0}))
+
+
+def test_commscope_fields_that_are_missing() -> None:
+    made = comm_entry(COMM_GPU, 20, 50_000.0)
+    for key in ("run_name", "run_type", "real_time", "time_unit", "bytes", "bytes_per_second"):
+        with pytest.raises(ParseError, match=f"lacks '{key}'"):
+            read("commscope", comm_report({k: value for k, value in made.items() if k != key}))
+    text = changed(comm_report(made), r'"library_build_type"', '"build"')
+    with pytest.raises(ParseError, match="lacks 'library_build_type'"):
+        read("commscope", text)
+
+
+def test_commscope_field_twice() -> None:
+    text = changed(text_of(COMM_REPORT), rf'{COMM_FIRST} +"real_time": )', r'\g<1>5, "real_time": ')
+    with pytest.raises(ParseError, match="repeated"):
+        read(COMM_REPORT, text)
+
+
+COMM_PROGRAM = Program(
+    "commscope",
+    COMM_GOOD,
+    COMM_FAILED,
+    r"^}",
+    ["ior/v400_mpich_json", "fio/write_end_fsync", "osu/osu_bw"],
+    r"lacks|missing",
+)
+
+
+# -- GPCNeT ----------------------------------------------------------------------------------------
+
+#: End of a capture's name -> what its refusal says.
+GPCNET_REFUSED = {
+    # Open MPI's shared windows clash where a node is emulated, and it aborts.
+    r"\w*killed|\w*20ranks_10nodes": "the tables are|rows are missing|cut|no line below",
+    r"network_(?:load_)?test(?:_\d+ranks)?_\d+nodes?": "at least (?:2|10) nodes",
+    "one_process|4ranks_1node|2ranks_1node": "at least (?:2|10) nodes",
+    r"\w*verbose\w*": "truncated or too long",
+    r"\w*launcher_WRONG": "GPCNeT reports|found",
+}
+GPCNET_GOOD = [
+    name
+    for name in names_of("gpcnet")
+    if "+---" in text_of(name) and not re.search("killed|20ranks|verbose|WRONG", name)
+]
+GPCNET_FAILED = sorted(set(names_of("gpcnet")) - set(GPCNET_GOOD))
+
+GPCNET_PLAIN = "gpcnet/network_test_2fakenodes_2ranks"
+GPCNET_LOAD = "gpcnet/stock_network_load_test_10fakenodes_10ranks_timeout240"
+
+
+@pytest.mark.parametrize("name", GPCNET_GOOD)
+def test_gpcnet_every_cell_is_read(name: str) -> None:
+    """Row by row, read without the parser's checks."""
+    expected, tables = {}, text_of(name).split("Network Tests")
+    for row, size, mean, tail, unit in re.findall(
+        r"^\| +(.+) \((\d+) B\)? +\| +(\S+) \| +(\S+) \| +(\w\S*) \|$", text_of(name), re.M
+    ):
+        first = f"{row} ({size} B" not in "".join(map(str, expected.values()))
+        at = "isolated" if first else "congested"
+        said = ("MiB/s" if unit != "usec" else "us", f"{row} ({size} B")
+        expected[f"{gpcnet.ROWS[row]}_{size}_{at}"] = (float(mean), *said)
+        expected[f"{gpcnet.ROWS[row]}_p99_{size}_{at}"] = (float(tail), *said)
+    expected = {key: value[:2] for key, value in expected.items()}
+    factors = r"^\| +(.+) \(\d+ B\)? +\| +(\S+)X \| +(\S+)X \|$"
+    for row, mean, tail in re.findall(factors, text_of(name), re.M):
+        expected[f"{gpcnet.ROWS[row]}_congestion_factor"] = (float(mean), "one")
+        expected[f"{gpcnet.ROWS[row]}_p99_congestion_factor"] = (float(tail), "one")
+    assert figures(read(name)) == expected
+    assert len(tables) > 1
+
+
+def test_gpcnet_network_test() -> None:
+    output = read(GPCNET_PLAIN)
+    assert (output.tasks, output.version) == (2, "1.3")
+    assert output.inputs == {"program": "network_test", "nodes": "2"}
+    found = figures(output)
+    assert len(found) == 16
+    assert found["random_ring_latency_8_isolated"] == (0.1, "us")
+    assert found["random_ring_latency_p99_8_isolated"] == (0.3, "us")
+    assert found["random_ring_get_latency_8_isolated"] == (0.1, "us")
+    assert found["random_ring_bandwidth_131072_isolated"] == (11581.9, "MiB/s")
+    assert found["random_ring_bandwidth_p99_131072_isolated"] == (6187.6, "MiB/s")
+    assert found["random_ring_put_bandwidth_131072_isolated"] == (102859.6, "MiB/s")
+    assert found["random_ring_sync_bandwidth_131072_isolated"] == (10496.1, "MiB/s")
+    assert found["natural_ring_bandwidth_131072_isolated"] == (10617.3, "MiB/s")
+    assert found["multiple_allreduce_latency_8_isolated"] == (0.5, "us")
+    assert found["multiple_alltoall_bandwidth_4096_isolated"] == (983.2, "MiB/s")
+
+
+def test_gpcnet_network_load_test() -> None:
+    output = read(GPCNET_LOAD)
+    assert (output.tasks, output.version) == (10, "1.3")
+    assert output.inputs == {
+        "program": "network_load_test",
+        "nodes": "10",
+        "test_nodes": "2",
+        "congestor_nodes": "8",
+    }
+    found = figures(output)
+    assert len(found) == 18
+    assert found["random_ring_latency_8_isolated"] == (11.2, "us")
+    assert found["random_ring_latency_8_congested"] == (62.7, "us")
+    assert found["random_ring_latency_p99_8_congested"] == (1977.1, "us")
+    assert found["random_ring_sync_bandwidth_p99_131072_congested"] == (333.6, "MiB/s")
+    assert found["random_ring_latency_congestion_factor"] == (5.6, "one")
+    assert found["random_ring_latency_p99_congestion_factor"] == (154.5, "one")
+    assert found["random_ring_sync_bandwidth_congestion_factor"] == (1.3, "one")
+    assert found["multiple_allreduce_latency_p99_congestion_factor"] == (32.5, "one")
+
+
+def test_gpcnet_name_that_the_table_cuts() -> None:
+    """31 characters: the bracket of a size of seven digits is lost."""
+    text = text_of(GPCNET_LOAD).replace("BW+Sync (131072 B)", "BW+Sync (1048576 B")
+    found = figures(read(GPCNET_LOAD, text))
+    assert found["random_ring_sync_bandwidth_1048576_isolated"] == (4701.2, "MiB/s")
+    text = text_of(GPCNET_LOAD).replace("BW+Sync (131072 B)", "BW+Sync (10485760 ")
+    with pytest.raises(ParseError, match="without a name and a size"):
+        read(GPCNET_LOAD, text)
+
+
+@pytest.mark.parametrize(
+    ("name", "pattern"),
+    [
+        (GPCNET_PLAIN, r"^(\| +RR Get Lat \(8 B\) \|) {10}\S+( .*)$"),
+        (GPCNET_PLAIN, r"^(\| +RR Get Lat \(8 B\) \|.{14}\|) {10}\S+( .*)$"),
+        (GPCNET_LOAD, r"^(\| +RR Two-sided Lat \(8 B\) \|) {7} +\d+\.\d(X .*)$"),
+    ],
+)
+def test_gpcnet_no_finite_number(name: str, pattern: str) -> None:
+    for number in NO_NUMBERS:
+        with pytest.raises(ParseError):
+            width = 20 if "X" in pattern else 13
+            cell = f"{number:>{width}.{width}}"
+            read(name, changed(text_of(name), pattern, rf"\g<1>{cell}\2"))
+
+
+#: What is changed in a capture, by what, and pattern of the refusal.
+GPCNET_FAULTS = [
+    (GPCNET_PLAIN, r"^\| +RR Get Lat.*\n.*\n", "", "rows are missing or duplicated"),
+    (GPCNET_PLAIN, r"^(\| +RR Get Lat.*\n.*\n)", r"\1\1", "rows are missing or duplicated"),
+    (GPCNET_PLAIN, r"RR Get Lat", "RR Got Lat", "rows are missing or duplicated|expected two"),
+    (GPCNET_PLAIN, r"^(\| +RR Get Lat.*)usec", r"\1msec", "unexpected unit 'msec'"),
+    (GPCNET_PLAIN, r"^(\| +RR Put BW.*)MiB/s/rank", r"\1 MB/s/rank", "unexpected unit 'MB/s/rank'"),
+    (GPCNET_PLAIN, r"^(\| +RR Get Lat.*) \|$", r"\1", "truncated or too long"),
+    (GPCNET_PLAIN, r"^(\| +RR Get Lat.*\|)$", r"\1 |", "truncated or too long"),
+    (GPCNET_PLAIN, r"99% \|        Units", r"9.9% |       Units", "unknown header"),
+    (GPCNET_PLAIN, r"Isolated Network Tests", "Isolated Natwork Tests", "unknown table"),
+    (GPCNET_PLAIN, r"^Network Tests v1.3.*\n", "", "title of GPCNeT: found 0 times"),
+    (GPCNET_PLAIN, r"\(2 nodes\)", "(two nodes)", "ranks and nodes: found 0 times"),
+    (GPCNET_PLAIN, r"RR Get Lat \(8 B\)", "RR Get Lat (8 M)", "without a name and a size"),
+    (GPCNET_PLAIN, r"^(\| +RR Get Lat.*\n)\+.*\n", r"\1", "no line below"),
+    (
+        GPCNET_PLAIN,
+        r"^(\| +RR Get Lat.*)0\.1( \| +usec)",
+        r"\1.01\2",
+        "not a number with one decimal",
+    ),
+    (GPCNET_LOAD, r"^  8 nodes running", "  7 nodes running", "2 and 7 nodes are not 10"),
+    (GPCNET_LOAD, r" 5\.6X ", " 5.7X ", "contradicts 5.7"),
+    (GPCNET_LOAD, r" 1\.3X ", " 0.8X ", "contradicts 0.8"),
+    (GPCNET_LOAD, r"154\.5X", "154.5x", "expected two factors"),
+    (GPCNET_LOAD, r"        5\.6X", "        infX", "not a number with one decimal"),
+    (GPCNET_LOAD, r" 11\.2 ", " 0.0  ", "is 0.0"),
+]
+
+
+def test_gpcnet_table_of_a_size_of_its_own() -> None:
+    first, last = text_of(GPCNET_LOAD).rsplit("(131072 B)", 1)
+    with pytest.raises(ParseError, match="different message sizes"):
+        read(GPCNET_LOAD, f"{first}(131073 B){last}")
+
+
+GPCNET_PROGRAM = Program(
+    "gpcnet",
+    GPCNET_GOOD,
+    {name: says_of(name, GPCNET_REFUSED) for name in GPCNET_FAILED},
+    r"^\+-.*\+$",
+    ["osu/osu_bw", "hpcc/n400_2ranks"],
+    "title of GPCNeT",
+    faults=GPCNET_FAULTS,
+)
+
+
+# -- IOR -------------------------------------------------------------------------------------------
+
+#: End of a capture's name -> what its refusal says.
+IOR_REFUSED = {
+    r"bad_api|bad_sizes|no_directory\w*|no_space\w*|read_missing|read_short": "IOR reports: ",
+    r"data_errors\w*": "IOR reports: .*(?:FAILED comparison|Incorrect data on read)",
+    "bad_option|file_size_limit": "JSON report is missing|IOR reports|no complete JSON",
+    "killed": "last line of IOR: found 0 times",
+    "killed_json": "no complete JSON report",
+    "verbose": "unexpected line in the results",
+    r"\w+_launcher_WRONG": "banner of IOR: found 2 times",
+    "posix_fpp_json_file": "JSON report is missing",
+}
+IOR_GOOD = good_of("ior", IOR_REFUSED)
+
+IOR_TEXT = "ior/v400_mpich_posix_fpp"
+IOR_OLD = "ior/v330_mpich_posix_i3"
+IOR_JSON = "ior/v400_mpich_json"
+IOR_OLD_JSON = "ior/v330_mpich_json_i3"
+IOR_STONEWALL = "ior/v330_mpich_posix_stonewall"
+
+
+@pytest.mark.parametrize("name", IOR_GOOD)
+def test_ior_every_mean_is_read(name: str) -> None:
+    """Read without any of the parser's care."""
+    summary = re.split('Summary of all tests:|"summary"', text_of(name))[1]
+    if text_of(name).lstrip().startswith("{"):
+        rows = re.findall(r'"operation": "(\w+)"(?:.*\n)+?.*"bwMeanMIB": (\S+),', summary)
+    else:
+        rows = re.findall(r"^(write|read) +\S+ +\S+ +(\S+)", summary, re.M)
+    expected = {f"{name}_bandwidth": (float(mean), "MiB/s") for name, mean in rows}
+    assert figures(read(name)) == expected != {}
+
+
+def test_ior_text() -> None:
+    output = read(IOR_TEXT)
+    assert (output.tasks, output.version) == (2, "4.0.0")
+    assert figures(output) == {
+        "write_bandwidth": (438.53, "MiB/s"),
+        "read_bandwidth": (31278.89, "MiB/s"),
+    }
+    assert output.inputs == {
+        "api": "POSIX",
+        "access": "file-per-process",
+        "type": "independent",
+        "ordering": "sequential",
+        "file": "data/f",
+        "nodes": "1",
+        "tasks": "2",
+        "tasks_per_node": "2",
+        "transfer_size": "1048576",
+        "block_size": "16777216",
+        "segments": "1",
+        "repetitions": "1",
+        "stonewall": "0",
+        "keep_file": "0",
+    }
+    assert read("ior/v400_mpich_posix_shared").inputs["access"] == "single-shared-file"
+    assert read("ior/v400_mpich_mpiio_collective").inputs["type"] == "collective"
+    assert read("ior/v400_mpich_posix_random_4k").inputs["ordering"] == "random"
+    assert read("ior/v400_mpich_posix_random_4k").inputs["transfer_size"] == "4096"
+    assert read("ior/v400_mpich_one_process").tasks == 1
+    assert list(figures(read("ior/v400_mpich_write_only"))) == ["write_bandwidth"]
+    assert list(figures(read("ior/v330_mpich_read_only"))) == ["read_bandwidth"]
+
+
+def test_ior_mean_of_several_repetitions() -> None:
+    output = read(IOR_OLD)
+    assert output.inputs["repetitions"] == "3"
+    assert figures(output) == {
+        "write_bandwidth": (1562.46, "MiB/s"),
+        "read_bandwidth": (14946.70, "MiB/s"),
+    }
+    output = read(IOR_OLD_JSON)
+    assert (output.tasks, output.version, output.inputs["repetitions"]) == (2, "3.3.0", "3")
+    assert figures(output) == {
+        "write_bandwidth": (1553.4604, "MiB/s"),
+        "read_bandwidth": (24885.4848, "MiB/s"),
+    }
+
+
+def test_ior_json_tells_the_same_inputs_as_the_text() -> None:
+    assert read(IOR_JSON).inputs == read(IOR_TEXT).inputs
+    assert read("ior/v330_mpich_json").inputs == read("ior/v330_mpich_posix_fpp").inputs
+
+
+def test_ior_layout_of_the_json_does_not_matter() -> None:
+    text = "mpiexec: a warning\n" + json.dumps(json.loads(text_of(IOR_JSON)))
+    assert figures(read(IOR_JSON, text)) == figures(read(IOR_JSON))
+
+
+def test_ior_stonewall_in_json() -> None:
+    output = parse.parse("ior", text_of("ior/v400_mpich_posix_stonewall_json"))
+    assert output.inputs["stonewall"] == "1"
+    assert [fom.metric for fom in output.foms] == ["write_bandwidth", "read_bandwidth"]
+
+
+def test_ior_stonewall() -> None:
+    """A stonewall leaves a smaller file: its rate is of what was moved."""
+    output = read(IOR_STONEWALL)
+    assert output.inputs["stonewall"] == "1"
+    assert figures(output)["write_bandwidth"] == (529.00, "MiB/s")
+    text = text_of(IOR_STONEWALL).replace("stonewallingTime    : 1\n", "")
+    with pytest.raises(ParseError, match="without a stonewall"):
+        read(IOR_STONEWALL, text)
+
+
+IOR_WARNING = "WARNING: unable to statfs() file system.\n"
+
+
+def test_ior_warnings_in_the_middle() -> None:
+    for name, before in ((IOR_TEXT, r"^(api )"), (IOR_JSON, r'^( +"Options")')):
+        text = changed(text_of(name), before, rf"{IOR_WARNING}\1")
+        assert figures(read(name, text)) == figures(read(name))
+        for said in ("WARNING: write(7, 0x1, 8) failed No space", "ior ERROR: cannot open file"):
+            with pytest.raises(ParseError, match=r"IOR reports: .*(?:write|cannot open)"):
+                read(name, changed(text_of(name), before, rf"{said}\n\1"))
+
+
+#: Cells, each between two groups: a text is refused where one is not a number.
+IOR_CELLS = [
+    (IOR_TEXT, r"^(write +)\S+( .* 0   )$"),
+    (IOR_TEXT, r"^(write +\S+ +\S+ +)\S+(.*POSIX +0)$"),
+    (IOR_TEXT, r"^(write +)\S+(.*POSIX +0)$"),
+    (IOR_TEXT, r"^(tasks +: )\S+()$"),
+    (IOR_JSON, r'("access": "write", *\n +"bwMiB": )[\d.]+(,)'),
+    (IOR_JSON, r'("operation": "write"(?:.*\n)+?.*"bwMeanMIB": )[\d.]+(,)'),
+    (IOR_JSON, r'("operation": "write"(?:.*\n)+?.*"numTasks": )[\d.]+(,)'),
+]
+
+
+#: What is changed in a capture, by what, and pattern of the refusal.
+IOR_FAULTS = [
+    (IOR_TEXT, r"^read .* 0   \n", "", "results of .*but a summary of"),
+    (IOR_TEXT, r"^read .*POSIX.*\n", "", "results of .*but a summary of"),
+    (IOR_TEXT, r"^(read .* 0   \n)", r"\1\1", "missing or duplicated"),
+    (IOR_TEXT, r"^(read .*POSIX.*\n)", r"\1\1", "a summary of"),
+    (IOR_TEXT, r"^(read .*) 0   $", r"\1 1   ", "missing or duplicated"),
+    (IOR_TEXT, r"^(read .*POSIX +)0$", r"\g<1>0 0", "unexpected line in the summary"),
+    (IOR_TEXT, r"^(read .*POSIX) +0$", r"\1", "unexpected line in the summary"),
+    (
+        IOR_TEXT,
+        r"^(read .*\n)(?=\nSummary)",
+        r"\1Abort(1) on node 1\n",
+        "unexpected line in the results",
+    ),
+    (IOR_TEXT, r"bw\(MiB/s\)", "bw(MB/s) ", "unknown header"),
+    (IOR_TEXT, r"Mean\(MiB\)", "Mean(MB) ", "unknown header"),
+    (IOR_TEXT, r"^(write +)438\.53( +438\.90)", r"\g<1>439.53\2", "the summary has"),
+    (IOR_TEXT, r"^(write +\S+ +\S+ +)438\.53", r"\g<1>439.53", "the summary has"),
+    (IOR_TEXT, r"^(write .*)0\.07297 ", r"\g<1>0.08297 ", "contradict"),
+    (IOR_TEXT, r"^(write .*)   32\.0 ", r"\1   16.0 ", "moved 16.0 MiB, expected 32.0"),
+    (IOR_TEXT, r"^(write .*)   32\.0 ", r"\1   64.0 ", "moved 64.0 MiB, expected 32.0"),
+    (IOR_TEXT, r"^tasks   ", "tusks   ", "options missing: tasks"),
+    (IOR_TEXT, r"^(tasks .*: )2", r"\g<1>4", "the options"),
+    (IOR_TEXT, r"^(access +: )file-per-process", r"\1single-shared-file", "the options"),
+    (IOR_TEXT, r"^(api +: )POSIX", r"\1MPIIO", "the options"),
+    (IOR_TEXT, r"^(tasks .*\n)", r"\1\1", "not an option, or a repeated one"),
+    (IOR_TEXT, r"^IOR-.*\n", "", "JSON report is missing"),
+    (IOR_TEXT, r"^Finished.*\n", "", "last line"),
+    (IOR_TEXT, r"^Options.*\n", "", "Options:"),
+    (IOR_OLD, r"^(write .*) 1   $", r"\1 2   ", "missing or duplicated"),
+    (IOR_OLD, r"^(read +)3605", r"\g<1>3705", "the summary has"),
+    (IOR_STONEWALL, r"^(write .*) 531\.0 ", r"\1 1131.0 ", "moved 1131.0 MiB"),
+    (IOR_JSON, r'"Version"', '"Vorsion"', "lacks 'Version'"),
+    (IOR_JSON, r'^(.*"bwMeanMIB".*\n)(?=(?:.*\n)+.*"read")', "", "lacks 'bwMeanMIB'"),
+    (IOR_JSON, r'("operation": )"read"', r'\1"erase"', "unknown operation"),
+    (IOR_JSON, r'("access": )"read"', r'\1"erase"', "unknown operation"),
+    (IOR_JSON, r'("access": )"read"', r'\1"write"', "results of .*but a summary of"),
+    (IOR_JSON, r'("tests": )\[', r"\1[{}, ", "2 tests, expected one"),
+    (IOR_JSON, r'"Finished"', '"Finish"', "lacks 'Finished'"),
+    (IOR_JSON, r'("keepFile": )0', r"\1false", "is not a count"),
+    (IOR_OLD_JSON, r'("bwMaxMIB": )1727\.3702', r"\g<1>1727.3802", "the summary has"),
+]
+
+
+IOR_PROGRAM = Program(
+    "ior",
+    IOR_GOOD,
+    failed_of("ior", IOR_REFUSED),
+    r"^(?:Finished +: .*\d|})$",
+    ["mdtest/v400_mpich_files", "fio/write_end_fsync", "osu/osu_bw"],
+    r"lacks|missing",
+    cells=IOR_CELLS,
+    faults=IOR_FAULTS,
+)
+
+
+# -- mdtest ----------------------------------------------------------------------------------------
+
+#: End of a capture's name -> what its refusal says.
+MDTEST_REFUSED = {
+    "bad_option|help": "first line of mdtest: found 0 times",
+    "killed": "last line of mdtest: found 0 times",
+    r"stonewall": "a stonewall",
+    "verbose": "not a row, or a repeated one: 'V-1: ",
+    r"no_directory|no_space|not_writable|(?:read|stat|remove)_missing": "mdtest reports|last line",
+    r"\w+_launcher_WRONG": "found 2 times|mdtest reports|found 0 times",
+}
+MDTEST_GOOD = good_of("mdtest", MDTEST_REFUSED)
+
+MDTEST_FILES = "mdtest/v400_mpich_files"
+MDTEST_BOTH = "mdtest/v400_mpich_files_and_dirs"
+MDTEST_OLD = "mdtest/v330_openmpi_files_i3"
+MDTEST_TIMES = "mdtest/v400_openmpi_P"
+
+
+@pytest.mark.parametrize("name", MDTEST_GOOD)
+def test_mdtest_every_mean_is_read(name: str) -> None:
+    """Row by row, read without the parser's checks; zero is a phase that did not run."""
+    table = text_of(name).split("SUMMARY rate")[1].split("SUMMARY time")[0]
+    expected = {}
+    for phase, mean in re.findall(r"^   (\w+ \w+) *:? +\S+ +\S+ +(\S+) +\S+$", table, re.M):
+        if float(mean):
+            expected[f"{phase.lower().replace(' ', '_')}_rate"] = (float(mean), "operation/s")
+    assert figures(read(name)) == expected != {}
+
+
+def test_mdtest_spot_values() -> None:
+    output = read(MDTEST_FILES)
+    assert (output.tasks, output.version) == (2, "4.0.0")
+    assert figures(output) == {
+        "file_creation_rate": (19382.181, "operation/s"),
+        "file_stat_rate": (716975.043, "operation/s"),
+        "file_read_rate": (194180.741, "operation/s"),
+        "file_removal_rate": (128070.351, "operation/s"),
+        "tree_creation_rate": (85.288, "operation/s"),
+        "tree_removal_rate": (350.255, "operation/s"),
+    }
+    assert output.inputs == {
+        "nodes": "1",
+        "items_per_task": "10",
+        "write_bytes": "32768",
+        "read_bytes": "32768",
+        "unique_dir": "1",
+        "files_only": "1",
+        "path": "data/t",
+        "items": "20",
+        "items_are": "files",
+        "iterations": "1",
+    }
+    found = figures(read(MDTEST_BOTH))
+    assert found["directory_creation_rate"] == (2499.362, "operation/s")
+    assert found["directory_rename_rate"] == (2502.195, "operation/s")
+    assert len(found) == 10
+    assert read(MDTEST_BOTH).inputs["write_bytes"] == "0"
+    assert figures(read("mdtest/v400_mpich_create_only")) == {
+        "file_creation_rate": (3599.643, "operation/s"),
+        "tree_creation_rate": (4670.717, "operation/s"),
+    }
+
+
+def test_mdtest_mean_of_several_iterations() -> None:
+    output = read("mdtest/v400_mpich_files_i3")
+    assert output.inputs["iterations"] == "3"
+    assert figures(output)["tree_creation_rate"] == (3966.850, "operation/s")
+    assert figures(read(MDTEST_OLD))["file_creation_rate"] == (636.752, "operation/s")
+
+
+def test_mdtest_times_are_no_rates() -> None:
+    assert figures(read(MDTEST_TIMES))["file_creation_rate"] == (1650.716, "operation/s")
+    assert len(read(MDTEST_TIMES).foms) == 6
+
+
+@pytest.mark.parametrize("name", ["mdtest/v330_mpich_P", MDTEST_TIMES])
+def test_mdtest_rates_agree_with_times_however_they_are_rounded(name: str) -> None:
+    """Runs as ``summarize_results`` of the two versions sums them up: 3.3.0 over tasks and
+    iterations, 4.0.0 over iterations."""
+    rng = random.Random(f"20261121 {name}")
+    for _ in range(200):
+        iterations, tasks = rng.randint(1, 4), 2 if "v330" in name else 1
+        items, folders = 2 * rng.choice([1, 11, 4096, 10**6]), rng.randint(1, 9)
+        text = changed(text_of(name), "20 files", f"{items} files")
+        rates, times = text.replace("(of 1 ", f"(of {iterations} ").split("SUMMARY time")
+        for phase in mdtest.ROWS[2]:
+            done = folders if phase.startswith("Tree") else items
+            usual = 10 ** rng.uniform(-4, 3)
+            took = [usual * rng.uniform(1, 2) for _ in range(iterations * tasks)]
+            line = re.compile(rf"^(   {phase} *:?).*$", re.M)
+            rates = line.sub(mdtest_row([done / seconds for seconds in took]), rates)
+            times = line.sub(mdtest_row(took), times)
+        assert len(read(name, f"{rates}SUMMARY time{times}").foms) == 6
+
+
+def mdtest_row(values: list[float]) -> str:
+    cells = (max(values), min(values), statistics.fmean(values), statistics.pstdev(values))
+    return r"\1" + "".join(f" {cell:14.3f}" for cell in cells)
+
+
+@pytest.mark.parametrize(
+    ("row", "numbers"),
+    [
+        # 20 files in half a second are 40 a second, and not thousands.
+        ("File creation +0", "0.500 0.500 0.500"),
+        ("File creation +1", "16507.160 16507.160 16507.160"),
+        ("File creation +1", "165.071 165.071 165.071"),
+        ("File creation +1", "1650.716 0.000 1650.716"),
+        # A tree has one directory or more.
+        ("Tree creation +3", "10.000 10.000 10.000"),
+    ],
+)
+def test_mdtest_rates_that_do_not_agree_with_their_times(row: str, numbers: str) -> None:
+    phase = row.partition(" +")[0]
+    text = changed(text_of(MDTEST_TIMES), rf"^   {row}\S+ +\S+ +\S+", f"   {phase} {numbers}")
+    with pytest.raises(ParseError, match=f"{phase}: .* contradict the times"):
+        read(MDTEST_TIMES, text)
+
+
+def test_mdtest_another_number_of_files() -> None:
+    with pytest.raises(ParseError, match="contradict the times"):
+        read(MDTEST_TIMES, changed(text_of(MDTEST_TIMES), "20 files", "30 files"))
+
+
+def test_mdtest_files_that_are_not_counted_have_no_time_to_agree_with() -> None:
+    """With -S mdtest reports "1 file"; with -n and -I it counts anew in each iteration."""
+    assert len(read(MDTEST_TIMES, changed(text_of(MDTEST_TIMES), "20 files", "1 file")).foms) == 6
+    other = changed(text_of(MDTEST_TIMES), "20 files", "60 files")
+    assert len(read(MDTEST_TIMES, changed(other, "'-n' '10'", "'-n' '10' '-I' '3'")).foms) == 6
+
+
+def test_mdtest_title_of_main() -> None:
+    text = changed(text_of(MDTEST_FILES), "SUMMARY rate:", "SUMMARY rate (in ops/sec):")
+    assert figures(read(MDTEST_FILES, text)) == figures(read(MDTEST_FILES))
+
+
+@pytest.mark.parametrize("name", [name for name in MDTEST_GOOD if "v330" in name])
+def test_mdtest_old_version_prints_colons(name: str) -> None:
+    assert read(name).version == "3.3.0"
+    assert " : " in text_of(name)
+
+
+#: Cells, each between two groups: a text is refused where one is not a number.
+MDTEST_CELLS = [
+    (MDTEST_FILES, r"^(   File creation +\S+ +\S+ +)\S+(.*)$"),
+    (MDTEST_FILES, r"^(   Tree removal +)\S+(.*)$"),
+    (MDTEST_OLD, r"^(   File stat +: +\S+ +\S+ +)\S+(.*)$"),
+    (MDTEST_FILES, r"(launched with )\d+( total)"),
+]
+
+
+#: What is changed in a capture, by what, and pattern of the refusal.
+MDTEST_FAULTS = [
+    (MDTEST_FILES, r"^   File stat .*\n", "", "rows are missing"),
+    (MDTEST_FILES, r"^(   File stat .*\n)", r"\1\1", "repeated one"),
+    (MDTEST_FILES, r"^(   File stat .*)$", r"\1 1.000", "not a row"),
+    (MDTEST_FILES, r"^(   File stat .*) \S+$", r"\1", "not a row"),
+    (MDTEST_FILES, r"^   File stat ", "   File unlink", "rows are missing"),
+    (MDTEST_FILES, r"^(   File stat .*\n)", r"\1Abort(1)\n", "not a row"),
+    (MDTEST_FILES, r"^(   File stat .*\n)", r"\1\n", "rows are missing"),
+    (MDTEST_FILES, r"Mean", "Median", "unknown header"),
+    (MDTEST_FILES, r"^   -----.*\n", "", "no line under its header"),
+    (MDTEST_FILES, r"^SUMMARY rate", "SUMMARY time", "table of rates is missing"),
+    (MDTEST_FILES, r"^SUMMARY.*$", "SUMMARY", "a row outside a table"),
+    (MDTEST_FILES, r"^(   File stat +\S+ +\S+ +)\S+", r"\g<1>1.000", "minimum, mean, maximum"),
+    (MDTEST_FILES, r"^(   File stat +\S+ +\S+ +)\S+", r"\g<1>900000.000", "minimum, mean, maximum"),
+    (MDTEST_FILES, r"^2 tasks", "1 tasks", "2 tasks were launched, 1 worked"),
+    (MDTEST_FILES, r"^(2 tasks.*\n)", r"\1\1", "tasks and items: found 2 times"),
+    (MDTEST_FILES, r"^mdtest-.*\n", "", "mdtest's tasks: found 0 times"),
+    (MDTEST_FILES, r"^-- started.*\n", "", "first line"),
+    (MDTEST_FILES, r"^-- finished.*\n", "", "last line"),
+    (MDTEST_FILES, r"(-- finished.*\n)", r"\1SUMMARY rate: (of 1 iterations)\n", "after the last"),
+    (MDTEST_FILES, r"'data/t'$", "'data/t", "command line is truncated"),
+    (
+        MDTEST_FILES,
+        r"^(2 tasks.*\n)",
+        r"\1WARNING: unable to create file x\n",
+        "mdtest reports: WARNING",
+    ),
+    (MDTEST_FILES, r"^(2 tasks.*\n)", r"\1ior ERROR: write failed\n", "mdtest reports: ior ERROR"),
+    (
+        MDTEST_FILES,
+        r"^(-- finished)",
+        r"\nERROR: verifying the data read! Take the performance values with care!\n\1",
+        "mdtest reports: ERROR: verifying",
+    ),
+    (MDTEST_TIMES, r"^SUMMARY time: \(of 1", "SUMMARY time: (of 3", "different rows or iterations"),
+    (MDTEST_TIMES, r"^SUMMARY time", "SUMMARY rate", "printed twice"),
+    (MDTEST_FILES, r"\(of 1 iterations", "(of 0 iterations", "no iterations"),
+    (MDTEST_BOTH, r"^   Directory stat .*\n", "", "rows are missing"),
+]
+
+
+MDTEST_PROGRAM = Program(
+    "mdtest",
+    MDTEST_GOOD,
+    failed_of("mdtest", MDTEST_REFUSED),
+    r"^-- finished at .*",
+    ["ior/v400_mpich_posix_fpp", "osu/osu_bw"],
+    "first line of mdtest",
+    cells=MDTEST_CELLS,
+    faults=MDTEST_FAULTS,
+)
+
+
+# -- OSU Micro-Benchmarks --------------------------------------------------------------------------
+
+#: End of a capture's name -> what its refusal says.
+OSU_REFUSED = {
+    "osu_latency_1rank": "title of an OSU program: found 0 times",
+    "one_process|three_processes|missing_program|bad_option|m_unknown|help": "title of an OSU",
+    "latency_f|latency_G|put_latency_c|neighbor_alltoall|bw_fan_in|bw_fan_out": "title of an OSU",
+    # 5.3's osu_init prints neither title nor unit.
+    r"v53_\w+_(?:init|bad_value)": "title of an OSU program: found 0 times",
+    r"v74_\w+_bad_value|v53_openmpi_cas_latency": "the table has 0 rows",
+    # Every rank that a foreign launcher starts is a world of its own.
+    r"\w+(?<!init)_(?:mpich|openmpi)_launcher_WRONG": "title of an OSU program: found 0 times",
+    r"init_(?:mpich|openmpi)_launcher_WRONG": "title of an OSU program: found [02] times",
+    "hello|latency_mt": "unknown program|title of an OSU program: found 0",
+    "mbw_mr_v": "unknown line before the table.*varied",
+    "types_all": "cells for .* columns: '# Datatype: MPI_INT.'",
+    "v74_mpich_graph_tty": "a line after the table",
+    r"v74_openmpi_allreduce_c": "DATA VALIDATION ERROR",
+    "cuda_(?:no_device|no_driver|no_memory|not_built|rocm)": "title of an OSU program: found 0",
+    "cuda_no_copy": "the table has 0 rows",
+    r"mpich_killed_rank": "a line after the table|cells for 2 columns",
+}
+OSU_GOOD = good_of("osu", OSU_REFUSED)
+
+OSU_LATENCY = "osu/v74_mpich_latency_full"
+OSU_FULL = "osu/v74_mpich_allreduce_f"
+OSU_OVERLAP = "osu/v74_mpich_iallreduce"
+OSU_RATE = "osu/v74_mpich_mbw_mr"
+OSU_CHECKED = "osu/v74_mpich_allreduce_c"
+OSU_TAIL = "osu/v74_mpich_allreduce_z"
+
+
+#: Column by its start -> end of the metric.
+OSU_ENDINGS = {
+    "Latency": "latency",
+    "Avg": "latency",
+    "Min L": "latency_min",
+    "Max L": "latency_max",
+    "Bandwidth": "bandwidth",
+    "MB/s": "bandwidth",
+    "Messages": "message_rate",
+    "Overall": "latency",
+    "Compute": "compute",
+    "Pure": "pure_latency",
+    "Overlap": "overlap",
+}
+
+
+@pytest.mark.parametrize("name", [name for name in OSU_GOOD if "init" not in name])
+def test_osu_every_cell_is_read(name: str) -> None:
+    """Cell by cell, read without the parser's checks."""
+    lines = [line for line in text_of(name).splitlines() if line.strip()]
+    head = next(n for n, line in enumerate(lines) if re.search(r"# Size|\(us\)\s+\S|\(us\)$", line))
+    columns = re.split(r"\s{2,}", lines[head].replace("# Size", "Size").strip("# "))
+    expected = []
+    for line in lines[head + 1 :]:
+        if line.startswith("--"):
+            break
+        cells = dict(zip(columns, line.split(), strict=True))
+        for column, cell in cells.items():
+            for start, ending in OSU_ENDINGS.items():
+                if column.startswith(start):
+                    expected.append((ending, cells.get("Size"), float(cell)))
+    foms = read(name).foms
+    assert len(foms) == len(expected) > 0
+    for fom, (ending, size, value) in zip(foms, expected, strict=True):
+        assert fom.metric.endswith(ending)
+        assert (fom.size, fom.value) == (None if size is None else int(size), value)
+
+
+def test_osu_spot_values() -> None:
+    found = figures(read("osu/osu_latency"))
+    assert found["latency_1"] == (0.17, "us")
+    assert found["latency_4194304"] == (579.07, "us")
+    assert len(found) == 23
+    assert figures(read("osu/osu_bw"))["bandwidth_65536"] == (10292.70, "MB/s")
+    assert figures(read("osu/osu_bibw"))["bibandwidth_2097152"] == (23143.91, "MB/s")
+    assert figures(read("osu/osu_barrier")) == {"barrier_latency": (0.17, "us")}
+    found = figures(read("osu/osu_mbw_mr"))
+    assert found["multi_bandwidth_8"] == (121.80, "MB/s")
+    assert found["message_rate_8"] == (15224719.23, "message/s")
+    found = figures(read("osu/osu_allreduce_f"))
+    assert found["allreduce_latency_8"] == (0.25, "us")
+    assert found["allreduce_latency_min_8"] == (0.24, "us")
+    assert found["allreduce_latency_max_8"] == (0.26, "us")
+    found = figures(read(OSU_OVERLAP))
+    assert found["iallreduce_latency_16"] == (10.35, "us")
+    assert found["iallreduce_compute_16"] == (8.44, "us")
+    assert found["iallreduce_pure_latency_16"] == (3.72, "us")
+    assert found["iallreduce_overlap_16"] == (48.64, "percent")
+    assert found["iallreduce_overlap_8"] == (0.0, "percent")
+    assert figures(read("osu/v74_mpich_multi_lat"))["multi_latency_16"] == (0.16, "us")
+    assert figures(read("osu/v74_mpich_put_bibw"))["put_bibandwidth_8"] == (4.01, "MB/s")
+    assert figures(read("osu/v74_mpich_get_latency"))["get_latency_64"] == (1.46, "us")
+    assert figures(read("osu/v74_mpich_fop_latency")) == {"fop_latency_1": (0.70, "us")}
+    assert figures(read("osu/v53_mpich_put_latency"))["put_latency_0"] == (0.13, "us")
+    assert figures(read("osu/v53_mpich_ibarrier")) == {
+        "ibarrier_latency": (1.96, "us"),
+        "ibarrier_compute": (1.11, "us"),
+        "ibarrier_pure_latency": (0.74, "us"),
+        "ibarrier_overlap": (0.0, "percent"),
+    }
+
+
+def test_osu_init() -> None:
+    output = read("osu/osu_init")
+    assert (output.tasks, output.version) == (2, "7.4")
+    assert figures(output) == {
+        "init_time": (236.0, "ms"),
+        "init_time_min": (235.0, "ms"),
+        "init_time_max": (237.0, "ms"),
+    }
+
+
+def test_osu_inputs() -> None:
+    output = read("osu/osu_mbw_mr")
+    assert (output.tasks, output.version) == (None, "7.4")
+    assert output.inputs == {
+        "program": "osu_mbw_mr",
+        "accelerator": "none",
+        "buffer": "host",
+        "pairs": "1",
+        "window_size": "64",
+        "datatype": "MPI_CHAR",
+        "validation": "off",
+    }
+    output = read("osu/v53_mpich_put_latency")
+    assert output.version == "5.3"
+    assert output.inputs["window_creation"] == "MPI_Win_allocate"
+    assert output.inputs["synchronization"] == "MPI_Win_flush"
+    assert read(OSU_CHECKED).inputs["validation"] == "pass"
+
+
+@pytest.mark.parametrize(
+    ("tag", "line", "accelerator", "buffer"),
+    [
+        ("-CUDA", "# Send Buffer on DEVICE (D) and Receive Buffer on DEVICE (D)", "cuda", "device"),
+        (
+            "-CUDA",
+            "# Rank 0 Memory on HOST (H) and Rank 1 Memory on DEVICE (D)",
+            "cuda",
+            "host-device",
+        ),
+        ("-ROCM", "", "rocm", None),
+        ("-CUDA MANAGED", "", "cuda managed", None),
+    ],
+)
+def test_osu_buffers(tag: str, line: str, accelerator: str, buffer: str | None) -> None:
+    text = changed(text_of(OSU_LATENCY), "OSU MPI Latency", f"OSU MPI{tag} Latency")
+    text = changed(text, r"^(# Size)", rf"{line}\n\1")
+    output = read(OSU_LATENCY, text)
+    assert output.inputs["accelerator"] == accelerator
+    assert output.inputs.get("buffer") == buffer
+    assert figures(output) == figures(read(OSU_LATENCY))
+
+
+@pytest.mark.parametrize("program", ["latency", "bw", "bibw", "put_latency", "allreduce"])
+def test_osu_device_buffers_of_a_cuda_build(program: str) -> None:
+    output = read(f"osu/v74_cuda_{program}")
+    assert (output.inputs["program"], output.inputs["accelerator"]) == (f"osu_{program}", "cuda")
+    # 7.4 says where the buffers were for one-sided programs alone.
+    assert output.inputs.get("buffer") == ("device" if program == "put_latency" else None)
+
+
+@pytest.mark.parametrize("name", ["latency_HH", "latency_plain", "latency_HD", "latency_MD"])
+def test_osu_a_title_of_cuda_does_not_say_where_the_buffers_were(name: str) -> None:
+    inputs = read(f"osu/v74_cuda_{name}").inputs
+    assert inputs["accelerator"] == "cuda"
+    assert "buffer" not in inputs
+
+
+def test_osu_aprun_says_something_after_the_run() -> None:
+    said = (
+        "Application 2634 resources: utime ~0s, stime ~0s, Rss ~4284, inblocks ~0, outblocks ~0\n"
+    )
+    assert figures(read(OSU_LATENCY, text_of(OSU_LATENCY) + said)) == figures(read(OSU_LATENCY))
+    with pytest.raises(ParseError, match="after the table"):
+        read(OSU_LATENCY, text_of(OSU_LATENCY) + "\nApplication 2634 exit codes: 139\n" + said)
+
+
+def test_osu_a_run_that_was_killed_has_fewer_sizes() -> None:
+    """Nothing in its text says so: the check misses the figures that it declared."""
+    found = read("osu/v74_mpich_killed")
+    assert [fom.size for fom in found.foms] == [2**k for k in range(10)]
+
+
+def test_osu_percentiles_stand_in_the_order_that_was_asked_for() -> None:
+    """``-z99,90,50``: from right to left they rise."""
+    rows = r"^(\d.* )(\S+)( +\S+ +)(\S+)$"
+    text = re.sub(rows, r"\1\4\3\2", text_of(OSU_TAIL), flags=re.M)
+    with pytest.raises(ParseError, match="percentiles out of order"):
+        read(OSU_TAIL, text)
+    text = changed(text, r"P50( Tail.*)P99( Tail)", r"P99\1P50\2")
+    assert figures(read(OSU_TAIL, text)) == figures(read(OSU_TAIL))
+
+
+def test_osu_titles_are_those_of_programs() -> None:
+    assert len({program for program, _ in osu.TITLES.values()}) == len(osu.TITLES) - 1
+    assert all(program.startswith("osu_") for program, _ in osu.TITLES.values())
+
+
+#: Cells, each between two groups: a text is refused where one is not a number.
+OSU_CELLS = [
+    (OSU_LATENCY, r"^(1024 +)\S+()$"),
+    ("osu/v74_mpich_bw", r"^(16 +)\S+()$"),
+    (OSU_FULL, r"^(16 +)\S+(.*)$"),
+    (OSU_FULL, r"^(16 +\S+ +)\S+(.*)$"),
+    (OSU_FULL, r"^(16 +\S+ +\S+ +)\S+(.*)$"),
+    (OSU_FULL, r"^(16 +\S+ +\S+ +\S+ +)\S+()$"),
+    (OSU_OVERLAP, r"^(16 +)\S+(.*)$"),
+    (OSU_OVERLAP, r"^(16 .* )\S+()$"),
+    (OSU_RATE, r"^(16 +)\S+(.*)$"),
+    (OSU_RATE, r"^(16 .* )\S+()$"),
+    ("osu/v74_mpich_barrier", r"^( +)\S+()$"),
+    ("osu/v74_mpich_init", r"^(.*avg: )\d+( ms)$"),
+]
+
+
+#: What is changed in a capture, by what, and pattern of the refusal.
+OSU_FAULTS = [
+    (OSU_LATENCY, r"^1024 .*\n", "", "missing or duplicated"),
+    (OSU_LATENCY, r"^1024( .*)\n", r"1024\1\n1024\1\n", "missing or duplicated"),
+    (OSU_LATENCY, r"^1024 ", "512  ", "missing or duplicated"),
+    (OSU_LATENCY, r"^1024 ", "1024.0 ", "not a whole number"),
+    (OSU_LATENCY, r"^(1024 .*)$", r"\1 1.00", "3 cells for 2 columns"),
+    (OSU_LATENCY, r"^(1024) .*$", r"\1", "1 cells for 2 columns"),
+    (OSU_LATENCY, r"^(1024 .*)\n", r"\1", "cells for 2 columns|two decimals"),
+    (OSU_LATENCY, r"^(1024 +\d+\.\d)\d$", r"\1", "two decimals"),
+    (OSU_LATENCY, r"^(1024 .*)\n", r"\1\n\n", "after the table"),
+    (OSU_LATENCY, r"Latency\(us\)", "Latency(ms)", "unknown"),
+    (OSU_LATENCY, r"^# Size.*\n", "", "unknown line before the table"),
+    (OSU_LATENCY, r"^(# Size)(.*)$", r"\1\2\2", "unknown header"),
+    (OSU_LATENCY, r"Avg Latency\(us\)", "Avg Latency(us)  Overlap(%)", "unknown header"),
+    (OSU_LATENCY, r"^# Datatype.*\n", r"\g<0>\g<0>", "printed twice"),
+    (OSU_LATENCY, r"^(# OSU.*\n)", r"\1mpirun: a warning\n", "unknown line before"),
+    (OSU_LATENCY, r"Latency Test", "Letency Test", "unknown program"),
+    (OSU_LATENCY, r" v7.4", "", "title"),
+    (OSU_LATENCY, r"^# OSU MPI Latency", "# OSU MPI Barrier Latency", "an unexpected header"),
+    ("osu/v74_mpich_barrier", r"Barrier Latency", "Allreduce Latency", "unexpected header"),
+    ("osu/v74_mpich_barrier", r"^( +\d.*\n)", r"\1\1", "the table has 2 rows"),
+    (OSU_FULL, r"^(16 +)\S+", r"\g<1>99.00", "minimum, mean, maximum"),
+    (OSU_FULL, r"^(16 +)\S+", r"\g<1>0.00", "minimum, mean, maximum"),
+    (OSU_OVERLAP, r"^(16 .* )\S+$", r"\g<1>100.01", "overlap"),
+    (OSU_RATE, r"^(16 +)\S+", r"\g<1>272.40", "contradict"),
+    (OSU_TAIL, r"^(16 .* )0\.58( +0\.72 +1\.00)$", r"\g<1>0.73\2", "percentiles out of order"),
+    (OSU_TAIL, r"^(16 .* 0\.72 +)1\.00$", r"\g<1>0.71", "percentiles out of order"),
+    (OSU_CHECKED, r"^(16 .* )Pass$", r"\g<1>Fail", "the validation reports 'Fail'"),
+    (OSU_CHECKED, r"^(16 .* )Pass$", r"\g<1>Psas", "the validation reports"),
+    ("osu/v74_mpich_init", r"avg: \d+", "avg: 5", "minimum, mean, maximum"),
+    ("osu/v74_mpich_init", r"avg: (\d+) ms", r"avg: \1 s", "unexpected times"),
+]
+
+
+def test_osu_without_a_local_rank_every_process_takes_the_first_gpu() -> None:
+    """What ``omb_get_local_rank()`` of 7.4 writes on standard error; the program exits 0."""
+    said = (
+        "plumbline-task 0 node1 0-1 0 - - 0 -\n"
+        "Warning: OMB could not identify the local rank of the process.\n"
+        "         This can lead to multiple processes using the same GPU.\n"
+        "         Please use the get_local_rank script in the OMB repo for this.\n"
+    )
+    with pytest.raises(ParseError, match="OMB could not identify the local rank"):
+        parse.check_stderr("osu", said)
+    parse.check_stderr("osu", said.splitlines()[0])
+
+
+OSU_PROGRAM = Program(
+    "osu",
+    OSU_GOOD,
+    failed_of("osu", OSU_REFUSED),
+    None,
+    ["gpcnet/network_test_2fakenodes_2ranks", "imb/pingpong"],
+    "title",
+    cells=OSU_CELLS,
+    faults=OSU_FAULTS,
+)
+
+
+# -- all programs ----------------------------------------------------------------------------------
+
+PROGRAMS = [BABEL_PROGRAM, COMM_PROGRAM, FIO_PROGRAM, GPCNET_PROGRAM, HPCC_PROGRAM, IMB_PROGRAM]
+PROGRAMS += [IOR_PROGRAM, MDTEST_PROGRAM, OSU_PROGRAM]
+STRICT = {program.name: program.strict for program in PROGRAMS}
+GOOD = [pytest.param(program, name, id=name) for program in PROGRAMS for name in program.good]
+FACTORS = {"UP": 1.05, "DOWN": 0.95, "BINARY": 1 / 1.048576, "HALF": 0.5}
+
+
+def test_every_parser_has_a_table() -> None:
+    assert [program.name for program in PROGRAMS] == [*parse.BENCHMARKS]
+
+
+@pytest.mark.parametrize(
+    ("name", "tasks", "version"),
+    [
+        (FIO, None, "fio-3.33"),
+        (HPCC, 2, "1.5.0"),
+        (IMB, 2, "2021.11"),
+        # Valid: the check refuses a run of one task.
+        ("imb/one_process", 1, "2021.11"),
+    ],
+)
+def test_tasks_and_version(name: str, tasks: int | None, version: str) -> None:
+    output = parse.parse_file(name.partition("/")[0], path_of(name))
+    assert (output.tasks, output.version) == (tasks, version)
+
+
+@pytest.mark.holds("outputs")
+@pytest.mark.parametrize(
+    ("name", "says"), [failed for program in PROGRAMS for failed in program.failed.items()]
+)
+def test_failed_run_is_refused(name: str, says: str | None) -> None:
+    assert says, f"{name} is in no table"
+    with pytest.raises(ParseError, match=says):
+        read(name)
+
+
+@pytest.mark.parametrize(("program", "name"), GOOD)
+def test_every_figure_is_registered(program: Program, name: str) -> None:
+    """In a unit that the printed one can be converted to."""
+    # The checks run only some of the benchmarks of IMB.
+    for fom in read(name).foms if program.name != "imb" else ():
+        assert factor(fom.unit, FOMS[program.name][fom.metric].unit) > 0, fom
+
+
+@pytest.mark.parametrize(("program", "name"), GOOD)
+def test_damaged_lines(program: Program, name: str) -> None:
+    if program.closing is None:
+        truncate_open(name)
+    # A table of comma-separated values ends without a mark.
+    elif program.name != "babelstream" or "csv" not in name:
+        truncate(name, program.closing)
+    counts: Counter[str] = Counter()
+    for number, (kind, lines) in enumerate(damaged_lines(name)):
+        counts[kind] += refused(name, "".join(lines), f"{kind} at line {number // 4 + 1}")
+    assert counts["doubled"] and counts["missing"]
+
+
+@pytest.mark.parametrize(("program", "name"), GOOD)
+def test_two_runs_in_one_file(program: Program, name: str) -> None:
+    two_runs(name, next(other for other in program.good if other != name))
+
+
+@pytest.mark.parametrize(
+    ("name", "pattern"), [cell for program in PROGRAMS for cell in program.cells]
+)
+def test_no_finite_number(name: str, pattern: str) -> None:
+    no_number(name, pattern)
+
+
+@pytest.mark.parametrize("fault", [fault for program in PROGRAMS for fault in program.faults])
+def test_fault_is_refused(fault: tuple[str, ...]) -> None:
+    name, pattern, replacement, *says = fault
+    text = text_of(name)
+    if replacement in FACTORS:
+        number = re.search(pattern, text, re.M)[2]
+        decimals = 2 if "." in number else 0
+        replacement = rf"\g<1>{float(number) * FACTORS[replacement]:.{decimals}f}"
+    with pytest.raises(ParseError, match=says[0] if says else None):
+        read(name, changed(text, pattern, replacement))
+
+
+@pytest.mark.parametrize(
+    ("program", "other"), [(program, other) for program in PROGRAMS for other in program.others]
+)
+def test_other_program(program: Program, other: str) -> None:
+    with pytest.raises(ParseError, match=program.other_refusal):
+        read(program.name, text_of(other))
+
+
+def test_captures_name_no_path_of_a_machine() -> None:
+    for path in CAPTURES.glob("*/*"):
+        # IOR 3.3.0 prints memory that was never set behind an unknown option.
+        text = path.read_text(encoding="utf-8", errors="replace")
+        assert not re.search(r"/(home|opt|root|scratch|tmp|work)\b", text), path
+        assert len(text) < 30_000, path
+        if path.suffix == ".out":
+            assert path.with_suffix(".cmd").is_file(), path
+
+
+def last_line(name: str) -> int:
+    """Where the last line of a capture begins."""
+    closing = next(p.closing for p in PROGRAMS if p.name == name.partition("/")[0])
+    return list(re.finditer(closing, text_of(name), re.M))[-1].start()
+
+
+@pytest.mark.parametrize("name", ["fio/write_end_fsync", "imb/barrier", "imb/pingpong"])
+def test_truncated_at_every_character(name: str) -> None:
+    text = text_of(name)
+    for length in range(last_line(name) + 1):
+        with pytest.raises(ParseError):
+            read(name, text[:length])
+
+
+# -- what all parsers share ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("benchmark", parse.BENCHMARKS)
@@ -621,9 +2011,10 @@ def test_no_report(benchmark: str, text: str) -> None:
         parse.parse(benchmark, text)
 
 
-def test_deep_nesting_is_refused() -> None:
-    with pytest.raises(ParseError):
-        parse.parse("fio", '{"jobs" : ' + "[" * 100_000)
+@pytest.mark.parametrize("benchmark", ["fio", "ior", "commscope"])
+def test_deep_nesting_is_refused(benchmark: str) -> None:
+    with pytest.raises(ParseError, match="no complete JSON"):
+        parse.parse(benchmark, '{"tests" : ' + "[" * 100_000)
 
 
 @pytest.mark.parametrize("benchmark", parse.BENCHMARKS)
@@ -664,9 +2055,9 @@ def test_a_failed_validation_may_stand_on_standard_error_alone() -> None:
     folder = CAPTURES / "babelstream"
     failed = (folder / "v50_omp_float.err").read_text()
     with pytest.raises(ParseError, match="Validation failed on"):
-        parse.hold_against_errors("babelstream", failed)
-    parse.hold_against_errors("babelstream", "plumbline-task 0 node1 0-1 0 - -\n")
-    parse.hold_against_errors("osu", failed)
+        parse.check_stderr("babelstream", failed)
+    parse.check_stderr("babelstream", "plumbline-task 0 node1 0-1 0 - -\n")
+    parse.check_stderr("osu", failed)
 
 
 def test_variable() -> None:
@@ -684,37 +2075,31 @@ def test_variable() -> None:
     [("0", 0.0), ("1.50", 1.5), (".5", 0.5), ("2.", 2.0), ("1.015e+01", 10.15), ("4E-3", 0.004)],
 )
 def test_number(text: str, value: float) -> None:
-    assert parse.number(text, "x") == value
+    assert parse.parse_number(text, "x") == value
 
 
 @pytest.mark.parametrize("text", ["", " 1", "1 ", "1\n", *NO_NUMBERS])
 def test_refused_number(text: str) -> None:
     with pytest.raises(ParseError, match=r"^bandwidth: "):
-        parse.number(text, "bandwidth")
+        parse.parse_number(text, "bandwidth")
 
 
 @pytest.mark.parametrize("text", ["", "-1", "+1", "1.0", " 1", "1\n", "1_0", ARABIC_ONE, "9" * 19])
 def test_refused_whole_number(text: str) -> None:
     with pytest.raises(ParseError, match=r"^size: "):
-        parse.whole(text, "size")
-    assert parse.whole("0012", "size") == 12
+        parse.parse_count(text, "size")
+    assert parse.parse_count("0012", "size") == 12
 
 
-def refuses(call: Callable[[], object]) -> bool:
-    try:
-        call()
-    except ParseError:
-        return True
-    return False
-
-
-def test_sole() -> None:
-    assert parse.sole(iter("a"), "letter") == "a"
-    assert refuses(lambda: parse.sole("", "letter"))
-    assert refuses(lambda: parse.sole("aa", "letter"))
+@pytest.mark.parametrize("letters", ["", "aa"])
+def test_single(letters: str) -> None:
+    assert parse.single(iter("a"), "letter") == "a"
+    with pytest.raises(ParseError) as refusal:
+        parse.single(letters, "letter")
+    assert refusal.value.times == len(letters)
 
 
 def test_fio_is_read_as_json() -> None:
-    """Layout of the JSON does not matter, the values do."""
+    """The layout of the JSON does not matter."""
     text = json.dumps(json.loads(text_of(FIO)))
     assert figures(read(FIO, text)) == figures(read(FIO, text_of(FIO)))

@@ -764,13 +764,13 @@ REFUSED = [
     ("numa-4-0", LARGE, None, "no usable NUMA domain 4"),
     ("numa-0-3", LARGE, SOME, "no usable NUMA domain 3"),
     ("numa-3-0", LARGE, SOME, "no usable NUMA domain 3"),
-    ("on-moon", LARGE, None, "no such placement; there are: one-core, .*numa-M-N"),
+    ("on-moon", LARGE, None, "no such placement; available: one-core, .*numa-M-N"),
     ("gpu-a", LARGE, None, "this node has no GPU"),
     ("per-gpu", LARGE, None, "this node has no GPU"),
     ("all-gpus", LARGE, None, "this node has no GPU"),
     ("off-socket", LARGE, None, "this node has no GPU"),
     ("host-to-host", LARGE, None, "nodes that have GPUs"),
-    ("gpu-e", LARGE, None, "no such placement; near: gpu-"),
+    ("gpu-e", LARGE, None, "no such placement; did you mean gpu-"),
     ("numa-0", LARGE, None, "no such placement"),
     ("numa-0-0-0", LARGE, None, "no such placement"),
     ("numa--1-0", LARGE, None, "no such placement"),
@@ -829,7 +829,7 @@ def test_known() -> None:
     assert all(placement.known(name) for name in placement.PLACEMENTS)
     assert placement.known("numa-10-2")
     assert not any(placement.known(name) for name in ("", "numa", "numa-M-N", "On-Node", "gpu"))
-    assert placement.meant("of-node") == "near: off-node, on-node, full-node"
+    assert placement.meant("of-node") == "did you mean off-node, on-node, full-node?"
     assert all(name in placement.meant("nowhere") for name in placement.PLACEMENTS)
 
 

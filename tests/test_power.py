@@ -168,7 +168,7 @@ def test_a_median_that_decided_would_fail_a_healthy_system(references):
         name = case.row.id.removesuffix("mean") + "median"
         bounds = references.bounds_of(references.tables.rows[name], (), case.samples)
         sessions = power.sessions_of(references, case, power.normal, 50, "median")
-        fails += sum(not bounds.hold(statistics.median(samples)) for samples, _ in sessions)
+        fails += sum(not bounds.contains(statistics.median(samples)) for samples, _ in sessions)
     assert fails / len(cases) / 50 > 0.01
 
 

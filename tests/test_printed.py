@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner, Result
 from plumbline.check import record
 from plumbline.cli import main
-from plumbline.core.text import shown
+from plumbline.core.text import printable_lines
 from plumbline.history.history import History
 from plumbline.session import summary
 from test_history import fom, line, store
@@ -96,7 +96,7 @@ def test_the_closing_table_steers_no_terminal() -> None:
                     warnings=[{"state": "warnings", "code": "c", "figure": "", "detail": STEERS,
                                "source": ""}])
                for result in ("pass", "error")]  # fmt: skip
-    told = shown(summary.table([*map(record.checked, records)], 2))
+    told = printable_lines(summary.table([*map(record.checked, records)], 2))
     assert "why" in told and all(text.isprintable() for text in told.split("\n"))
     assert not re.search("^(plumbline: )?forged", told, re.M)
 

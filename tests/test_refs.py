@@ -104,9 +104,9 @@ def test_why(name, says):
 def test_why_of_no_row_names_near_ones():
     done = refs("--why", "sawtooth-babelstream")
     assert done.exit_code == 2
-    assert "near: sawtooth-babelstream-memory-bandwidth" in done.output
+    assert "did you mean sawtooth-babelstream-memory-bandwidth" in done.output
     done = refs("--why", "sawtooth-babelstream-memory-bandwith")
-    assert "near: sawtooth-babelstream-memory-bandwidth" in done.output
+    assert "did you mean sawtooth-babelstream-memory-bandwidth" in done.output
 
 
 def test_unused_rows_are_those_that_no_check_declares():

@@ -90,7 +90,7 @@ def test_today_tells_waivers_skips_and_what_is_not_asserted(pages):
     assert "ticket 4711" in waived and "storage team" in waived and "in 11 days" in waived
     assert "apt-get install fio" in shown(path, "skipped")
     unasserted = shown(path, "unasserted")
-    assert "gpcnet_load" in unasserted and "asserted from 3 samples on" in unasserted
+    assert "gpcnet_load" in unasserted and "it needs 3 samples" in unasserted
     assert "file_creation_rate" in shown(path, "near")
 
 

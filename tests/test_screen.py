@@ -698,7 +698,7 @@ def test_a_history_without_such_values_an_empty_one_and_a_session_that_is_not_th
     done = command("20200101T000000Z-000000", "--from", tmp_path)
     assert done.exit_code == 2
     assert "no session '20200101T000000Z-000000' in the history, or none" in done.stderr
-    assert "; near: 202" in done.stderr
+    assert "; did you mean 202" in done.stderr
     (tmp_path / "none").mkdir()
     done = command("--from", tmp_path / "none")
     assert done.exit_code == 2

@@ -378,7 +378,7 @@ def test_a_variable_of_a_check_without_cases_here_is_none_too_many(testbed: Test
         ("num_sample=1", "no check here has a variable 'num_sample'"),
         ("placement=one-core", "no check here has a variable 'placement'"),
         ("fio.sizes=8", "check fio has no variable 'sizes'"),
-        ("fioo.size=8", "no check 'fioo'; near: fio"),
+        ("fioo.size=8", "no check 'fioo'; did you mean fio"),
         ("num_samples", "say what it is set to: -S num_samples=VALUE"),
         ("num_samples=two", "plumbline: -S: a value that its variable cannot have: invalid"),
     ],

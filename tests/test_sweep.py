@@ -152,7 +152,7 @@ def told_of(state: str, reason: str = "none", name: str = "n1", features: str = 
 def test_states(monkeypatch, state: str, up: bool):
     """A node that cannot be had is left out with Slurm's own words."""
     monkeypatch.setattr(
-        slurm, "ask", ask({"sinfo": told_of(state, "fan\x1b[2J broken"), "scontrol": ""})
+        slurm, "capture", ask({"sinfo": told_of(state, "fan\x1b[2J broken"), "scontrol": ""})
     )
     taken, out = nodes.chosen(PARTITION)
     assert (taken == ["n1"], set(out)) == (up, set() if up else {"n1"})
@@ -163,7 +163,7 @@ def test_states(monkeypatch, state: str, up: bool):
 def test_nodes_in_order_of_their_numbers_and_by_constraint(monkeypatch):
     said = told_of("idle", name="n10") + told_of("idle", name="n9")
     said += told_of("idle", name="n1", features="a") + told_of("idle", name="n$(x)")
-    monkeypatch.setattr(slurm, "ask", ask({"sinfo": said, "scontrol": ""}))
+    monkeypatch.setattr(slurm, "capture", ask({"sinfo": said, "scontrol": ""}))
     taken, out = nodes.chosen(PARTITION)
     assert taken == ["n9", "n10"]
     assert out == {"n$(x)": "its name could not stand in a job script"}
@@ -175,7 +175,7 @@ def test_nodes_in_order_of_their_numbers_and_by_constraint(monkeypatch):
     (PARTITION | {"access": []}, "no default partition"),
 ])  # fmt: skip
 def test_what_cannot_be_told_is_a_fault(monkeypatch, partition: dict, words: str):
-    monkeypatch.setattr(slurm, "ask", ask({"sinfo": told_of("idle"), "scontrol": ""}))
+    monkeypatch.setattr(slurm, "capture", ask({"sinfo": told_of("idle"), "scontrol": ""}))
     with pytest.raises(Fault, match=words.replace("|", r"\|")):
         nodes.chosen(partition)
 
@@ -198,7 +198,7 @@ def test_no_answer_is_not_taken_for_none(monkeypatch, asked: str, words: str):
         (what,) = answers.keys() & {*command}
         return None if what == asked else answers[what]
 
-    monkeypatch.setattr(slurm, "ask", answer)
+    monkeypatch.setattr(slurm, "capture", answer)
     with pytest.raises(Fault, match=f"scontrol does not answer: .*{words}"):
         nodes.chosen({"name": "p", "access": []})
 
@@ -232,7 +232,7 @@ def test_the_set_on_a_node_needs_no_other_node(testbed: Testbed, monkeypatch):
 def swept(folder: Path, monkeypatch, **states: tuple[str, str]) -> sweep.Sweep:
     """A sweep whose nodes' jobs left a job's number and an exit code each, and a session."""
     monkeypatch.setenv("PLUMBLINE_RESULTS", str(folder))
-    monkeypatch.setattr(slurm, "ask", ask({"squeue": ""}))
+    monkeypatch.setattr(slurm, "capture", ask({"squeue": ""}))
     made = sweep.Sweep("20261122T000000Z-000000", "s", "p", [], "", 2, ["c @s:p+e"], 60,
                        [*states], {})  # fmt: skip
     made.write()
@@ -297,7 +297,7 @@ def test_a_job_that_slurm_does_not_tell_of_is_not_taken_for_ended(
 ):
     """Else its node would be measured once more."""
     made = swept(tmp_path, monkeypatch, n1=("1", ""))
-    monkeypatch.setattr(slurm, "ask", ask({"squeue": said}))
+    monkeypatch.setattr(slurm, "capture", ask({"squeue": said}))
     assert made.state("n1").kind == kind
     assert sweep.told(made)[1] == 2
 
@@ -365,7 +365,9 @@ def test_a_node_is_named_as_a_file_may_be(monkeypatch, name: str):
     """Its folder is made, and moved aside."""
     with pytest.raises(Fault, match="no list of nodes"):
         _expanded(name)
-    monkeypatch.setattr(slurm, "ask", ask({"sinfo": told_of("idle", name=name), "scontrol": ""}))
+    monkeypatch.setattr(
+        slurm, "capture", ask({"sinfo": told_of("idle", name=name), "scontrol": ""})
+    )
     taken, out = nodes.chosen({"name": "p", "access": ["--partition=q"]})
     assert not taken and "job script" in out[name]
 
@@ -383,13 +385,13 @@ def test_another_scheduler_is_refused(testbed: Testbed, scheduler: str):
 def test_a_sweep_of_what_is_not_there_is_refused(testbed: Testbed):
     testbed.environment("pip", features="imb")
     for system, partition, says in [
-        ("testbad", "node", "testbad.yaml: no such system; near: testbed"),
-        ("testbed", "nodes", "testbed: no partition 'nodes'; near: node"),
+        ("testbad", "node", "testbad.yaml: no such system; did you mean testbed"),
+        ("testbed", "nodes", "testbed: no partition 'nodes'; did you mean node"),
     ]:
         refused(testbed.plumbline("sweep", "--system", system, partition), says)
     path = sweep.folder_of("lost").relative_to(paths.results()) / "sweep.json"
     for way in ("--resume", "--show"):
-        said = f"{testbed.results / path}: no sweep: No such file or directory; there are: none"
+        said = f"{testbed.results / path}: no sweep: No such file or directory; available: none"
         refused(testbed.plumbline("sweep", way, "lost"), said)
         told = testbed.plumbline("sweep", way, "lost", "--system=testbed")
         refused(told, "a sweep that was begun has its system, nodes and arguments")

@@ -282,16 +282,16 @@ def test_a_faulty_file_stops_the_session(slow: Testbed) -> None:
     path = waive(slow, {**waiver(), "expiry": day(3)})
     refused(
         slow.plumbline("run", *FIO),
-        f"plumbline: {path}: waiver 1 (slow-disk): expiry: no such key; near: expires",
+        f"plumbline: {path}: waiver 1 (slow-disk): expiry: no such key; did you mean expires",
     )
     refused(
         slow.reframe("-c", CHECKS, "-r", *FIO),
-        f"plumbline: {path}: waiver 1 (slow-disk): expiry: no such key; near: expires",
+        f"plumbline: {path}: waiver 1 (slow-disk): expiry: no such key; did you mean expires",
     )
     linted = slow.plumbline("lint")
     assert (
         linted.code == 1
-        and f"{path}: waiver 1 (slow-disk): expiry: no such key; near: expires" in linted.err
+        and f"{path}: waiver 1 (slow-disk): expiry: no such key; did you mean expires" in linted.err
     )
 
 
@@ -302,14 +302,14 @@ WRONG = [
     ({"expires": None}, "waiver 1 (slow-disk): expires: is missing"),
     ({"expires": "soon"}, "waiver 1 (slow-disk): expires: "),
     ({"expires": "01.12.2026"}, "waiver 1 (slow-disk): expires: write 2026-12-01"),
-    ({"expires": 20301231}, "waiver 1 (slow-disk): expires: no date, such as 2026-12-31"),
+    ({"expires": 20301231}, "waiver 1 (slow-disk): expires: not a date, such as 2026-12-31"),
     ({"expires": "2026-12-31T10:00:00"}, "waiver 1 (slow-disk): expires: "),
     ({"expires": day(400)}, "slow-disk: expires "),
     ({"match": None}, "waiver 1 (slow-disk): match: is missing"),
     ({"match": {}}, "waiver 1 (slow-disk): match.system: is missing"),
     (
         {"match": {"system": "testbed", "sytem": "x"}},
-        "waiver 1 (slow-disk): match.sytem: no such key; near: system",
+        "waiver 1 (slow-disk): match.sytem: no such key; did you mean system",
     ),
     (
         {"match": {"system": "testbed", "results": ["above-ceiling"]}},
@@ -317,14 +317,14 @@ WRONG = [
     ),
     (
         {"weather": "hot"},
-        "waiver 1 (slow-disk): weather: no such key; there are: id, reason, ",
+        "waiver 1 (slow-disk): weather: no such key; available: id, reason, ",
     ),
     ({"id": None}, "waiver 1: id: is missing"),
     ({"match": {"system": "testbed", "results": []}}, "waiver 1 (slow-disk): match.results: "),
     ({"match": {"system": "testbed", "size": "8"}}, "waiver 1 (slow-disk): match.size: "),
     (
         {"match": {"system": "testbed", "metric": "triad", "results": ["fail", "error"]}},
-        "waiver 1 (slow-disk): match: a test case that ended 'error' has no figures: leave out",
+        "waiver 1 (slow-disk): match: a test case with the result 'error' has no figures",
     ),
 ]
 
@@ -342,8 +342,8 @@ def test_a_faulty_waiver(tmp_path: Path, change: dict, says: str) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("a: b\n", "file: it is a list of waivers, each begun with a dash, such as `- {id: "),
-        ("- [", "no valid YAML"),
+        ("a: b\n", "file: the file must be a list of waivers, each after a dash, such as `- {id: "),
+        ("- [", "not valid YAML"),
         ("- {id: a, reason: b, owner: c, expires: 2026-13-45, match: {system: d}}", "month"),
         ("\xff", "cannot be read"),
     ],
@@ -359,12 +359,12 @@ def test_a_file_that_is_none(tmp_path: Path, text: str, says: str) -> None:
 @pytest.mark.parametrize(
     ("changed", "says"),
     [
-        ({"expires": "soon"}, "expires: is to be a day, such as 2026-12-31"),
-        ({"reason": None}, "reason: is to be a text"),
-        ({"match": "testbed"}, "match: is to be keys with their values, such as {key: value}"),
+        ({"expires": "soon"}, "expires: must be a day, such as 2026-12-31"),
+        ({"reason": None}, "reason: must be a text"),
+        ({"match": "testbed"}, "match: must be keys with their values, such as {key: value}"),
         ({"match": {"system": "a", "results": "fail"}},
-         "match.results: is to be a list, such as [one, two]"),
-        ({"match": {"system": "a", "size": "8"}}, "match.size: is to be a whole number"),
+         "match.results: must be a list, such as [one, two]"),
+        ({"match": {"system": "a", "size": "8"}}, "match.size: must be a whole number"),
     ],
 )  # fmt: skip
 def test_a_value_of_another_kind(tmp_path: Path, changed: dict, says: str) -> None:
@@ -384,7 +384,7 @@ def test_two_of_one_id_and_no_file(tmp_path: Path) -> None:
     path.write_text("# the last one is mended\n")
     assert waivers.load(tmp_path) == []
     path.write_text(yaml.safe_dump([waiver(), waiver()]))
-    with pytest.raises(Fault, match=f"{path}: id 'slow-disk' stands 2 times: give each waiver"):
+    with pytest.raises(Fault, match=f"{path}: id 'slow-disk' is used 2 times: give each waiver"):
         waivers.load(tmp_path)
 
 
@@ -401,7 +401,7 @@ def test_two_of_one_id_and_no_file(tmp_path: Path) -> None:
     ],
 )
 def test_names(pattern: str, name: str, fits: bool) -> None:
-    assert waivers.named(pattern, name) is fits
+    assert waivers.matches(pattern, name) is fits
 
 
 @pytest.mark.parametrize(
@@ -423,15 +423,15 @@ def test_what_a_waiver_is_about(match: dict, fits: bool) -> None:
         "testbed", "node", "gnu", "osu_latency %placement=off-node", "off-node",
         ("n1", "n2.example.org"), "latency", 8,
     )  # fmt: skip
-    assert waivers.fits(waivers.Match(system="testbed", **match), subject) is fits
+    assert waivers.applies_to(waivers.Match(system="testbed", **match), subject) is fits
 
 
 LOST = {
-    "system": ("nosuch", "there are: testbed"),
-    "partition": ("gpu", "there are: node"),
-    "environment": ("gcc", "there are: disk-io"),
-    "metric": ("write_bandwitdh", "near: write_bandwidth"),
-    "placement": ("of-node", "near: off-node, on-node, full-node"),
+    "system": ("nosuch", "available: testbed"),
+    "partition": ("gpu", "available: node"),
+    "environment": ("gcc", "available: disk-io"),
+    "metric": ("write_bandwitdh", "did you mean write_bandwidth"),
+    "placement": ("of-node", "did you mean off-node, on-node, full-node"),
 }
 
 
@@ -446,7 +446,7 @@ def test_lint_names_waivers_of_nothing(slow: Testbed) -> None:
     waive(slow, waiver(check="fio"), waiver("lost", check="foi"))
     done = slow.plumbline("lint")
     assert done.code == 1
-    assert f"{path}: lost: match: fits no test case of testbed" in done.err
+    assert f"{path}: lost: match: matches no test case of testbed" in done.err
     assert "slow-disk" not in done.err
 
 

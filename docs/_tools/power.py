@@ -48,7 +48,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from plumbline.core import paths, units
-from plumbline.reference.lookup import Bounds, References, held, loaded, summarize
+from plumbline.reference.lookup import Bounds, References, evaluate, loaded, summarize
 from plumbline.reference.row import Case, Row
 from plumbline.reference.tables import SITE, MetricEntry, half_digit
 from plumbline.reference.tolerance import Tolerance
@@ -325,12 +325,12 @@ def outcome(references: References, case: Asserted, law: Law, sessions: int, see
     alarms = found = 0
     losses = []
     for samples, bounds in sessions_of(references, case, law, sessions, seed):
-        alarms += held(samples, case.rule, bounds, case.ceiling)[2] in ("fail", "above-ceiling")
+        alarms += evaluate(samples, case.rule, bounds, case.ceiling)[2] in ("fail", "above-ceiling")
         if printed is None:
             losses.append(math.inf)
             continue
         slow = [case.shown(sample * slower) for sample in samples]
-        found += held(slow, case.rule, printed, case.ceiling)[2] == "fail"
+        found += evaluate(slow, case.rule, printed, case.ceiling)[2] == "fail"
         value = summarize(samples, printed.statistic, case.rule)
         losses.append(1 - printed.lower / value if higher else printed.upper / value - 1)
     losses.sort()

@@ -14,7 +14,7 @@ from plumbline.analysis.stats import MAD_TO_STD
 from plumbline.check.record import Record
 from plumbline.check.states import WARNINGS
 from plumbline.core import paths
-from plumbline.core.text import counted
+from plumbline.core.text import pluralize
 from plumbline.history.history import History
 from plumbline.history.series import Selection
 from plumbline.parse import Figure
@@ -61,7 +61,7 @@ def waived(system: str, history: History, last: int) -> list[str]:
     for row in history.cases(Selection(system=system)):
         found[f"{row.check} @{row.partition}+{row.environment}"].append(row.result == "waived")
     return [
-        f"{name}: {counted(sum(cases[-last:]), 'time')}"
+        f"{name}: {pluralize(sum(cases[-last:]), 'time')}"
         for name, cases in found.items()
         if any(cases[-last:])
     ]
@@ -108,7 +108,7 @@ def propose(
     found: dict[tuple, Proposal] = {}
     left_out: dict[str, list[str]] = defaultdict(list)
     for (reason, name), sessions in unfit.items():
-        left_out[reason].append(f"{name}: {counted(len(sessions), 'session')}")
+        left_out[reason].append(f"{name}: {pluralize(len(sessions), 'session')}")
     for runs in cases.values():
         newest = runs[-1]
         same = [run for run in runs if _alike(run, newest)]
@@ -123,7 +123,7 @@ def propose(
                 f"fewer than {rules.sessions} sessions that passed and measured as its newest did "
                 f"(build, conditions, samples)"
             )
-            left_out[reason].append(f"{name}: {counted(len(sessions), 'session')}")
+            left_out[reason].append(f"{name}: {pluralize(len(sessions), 'session')}")
             continue
         measured = Counter(
             figure

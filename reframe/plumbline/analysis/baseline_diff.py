@@ -10,7 +10,7 @@ from pathlib import Path
 from plumbline.analysis.baseline import Proposal
 from plumbline.core import formats
 from plumbline.core.errors import Fault
-from plumbline.reference.lookup import Bounds, References, told
+from plumbline.reference.lookup import Bounds, References, format_bound
 from plumbline.reference.row import Row
 from plumbline.reference.tables import Tables, key_of, read_rows
 
@@ -88,7 +88,7 @@ def _bound(bounds: Bounds | None, side: str) -> float | None:
 
 
 def _told(bounds: Bounds | None) -> str:
-    return f"[{told(bounds.lower)}, {told(bounds.upper)}]" if bounds else "none"
+    return f"[{format_bound(bounds.lower)}, {format_bound(bounds.upper)}]" if bounds else "none"
 
 
 def changes(proposals: list[Proposal], references: References, path: Path) -> list[BaselineChange]:

@@ -34,7 +34,7 @@ from typing_extensions import NotRequired, TypedDict
 
 from plumbline.core import files, paths
 from plumbline.core.errors import Fault, with_code
-from plumbline.core.text import counted, printable
+from plumbline.core.text import pluralize, printable
 from plumbline.parse import Figure
 from plumbline.reference import tables
 
@@ -292,7 +292,7 @@ def schema() -> dict[str, Any]:
 def _why(err: ValidationError) -> str:
     """The first of the reasons why something is not what it should be, and how many more."""
     first, *more = err.errors(include_url=False, include_context=False)
-    rest = f" (and {counted(len(more), 'more fault')})" if more else ""
+    rest = f" (and {pluralize(len(more), 'more fault')})" if more else ""
     return f"{_place(first)}{_said(first)}{rest}"
 
 
@@ -369,7 +369,7 @@ def end(folder: Path) -> SessionEnd:
 
 
 def _whole(path: Path, kind: TypeAdapter) -> Any:
-    with files.binary(path) as file:
+    with files.open_binary(path) as file:
         data = file.read()
     try:
         return kind.validator.validate_json(data)
@@ -384,7 +384,7 @@ def read(path: Path, bad: Callable[[str], None] | None = None) -> Iterator[Recor
     :raises Fault: if the file cannot be read; on such a line, where nobody is to be told.
     """
     try:
-        with files.binary(path) as file:
+        with files.open_binary(path) as file:
             for number, line in enumerate(file, 1):
                 try:
                     yield parse(line)
@@ -475,7 +475,7 @@ def append(path: Path, line: str) -> None:
     data = f"{line}\n".encode()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        file = files.opened(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        file = files.open_regular(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         try:
             before = os.fstat(file).st_size
             if os.write(file, data) != len(data):

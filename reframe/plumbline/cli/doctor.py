@@ -8,7 +8,7 @@ import click
 
 from plumbline.cli.common import echo, format_option, say, system_option, warn
 from plumbline.core.errors import with_code
-from plumbline.core.text import counted, table
+from plumbline.core.text import format_table, pluralize
 
 
 @click.command()
@@ -29,7 +29,7 @@ def doctor(system: str | None, form: str):
         warn(line)
     for part in ("machine", "programs", "environments"):
         if found[part]:
-            echo(table(found[part].items()) + "\n")
+            echo(format_table(found[part].items()) + "\n")
     for line in found["cut off"]:
         echo(f"cut off: session {line}")
     for path in found["left over"]:
@@ -37,10 +37,10 @@ def doctor(system: str | None, form: str):
     cases = found["cases"]
     runs = [case for case in cases if case["runs"]]
     for case in runs:
-        figures = counted(case["figures"], "figure")
+        figures = pluralize(case["figures"], "figure")
         echo(f"runs: {case['case']}: {figures}, {case['asserted']} asserted")
     for case in cases:
         if not case["runs"]:
             why = with_code(case["reason"] or "", case["code"])
             echo(f"{case['result']}: {case['case']}: {why}")
-    say(f"{len(runs)} of {counted(len(cases), 'test case')} would run")
+    say(f"{len(runs)} of {pluralize(len(cases), 'test case')} would run")

@@ -8,7 +8,7 @@ import click
 
 from plumbline.cli.common import echo, format_option
 from plumbline.core.errors import Fault
-from plumbline.core.text import near, table
+from plumbline.core.text import format_table, suggest
 
 
 @click.command()
@@ -25,13 +25,13 @@ def explain(code: str | None, form: str):
 
     known = {**codes.REASONS, **states.reasons(paths.reference())}
     if code is not None and code not in known:
-        raise Fault(f"no reason code {code!r}; {near(code, known)}", "input.unknown-name")
+        raise Fault(f"no reason code {code!r}; {suggest(code, known)}", "input.unknown-name")
     chosen = known if code is None else {code: known[code]}
     if form == "json":
         echo(json.dumps([{"code": name, **vars(reason)} for name, reason in chosen.items()],
                         indent=1))  # fmt: skip
     elif code is None:
-        echo(table(((name, reason.cause) for name, reason in known.items()), ("code", "cause"),
-                   "simple"))  # fmt: skip
+        causes = ((name, reason.cause) for name, reason in known.items())
+        echo(format_table(causes, ("code", "cause"), "simple"))
     else:
         echo(f"{code}\ncause:  {known[code].cause}\nremedy: {known[code].remedy}")

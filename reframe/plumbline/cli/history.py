@@ -22,7 +22,7 @@ from plumbline.cli.common import (
 )
 from plumbline.core import formats
 from plumbline.core.errors import Fault
-from plumbline.core.text import cell, counted, guarded, table
+from plumbline.core.text import csv_cell, escape_formula, format_table, pluralize
 
 _COLUMNS = ("session", "system", "start", "end", "seconds", "planned", "unended", "results",
             "verdicts", "extras")  # fmt: skip
@@ -63,8 +63,8 @@ def list_(select, source: Path | None, form: str, output: Path | None):
         text = formats.as_csv(_COLUMNS, flat)
     else:
         shown = [_shown(row) for row in rows]
-        text = table((row.values() for row in shown), shown[0] if shown else ())
-        text += f"\nplumbline: {counted(len(rows), 'session')}"
+        text = format_table((row.values() for row in shown), shown[0] if shown else ())
+        text += f"\nplumbline: {pluralize(len(rows), 'session')}"
     write(text, output)
     sys.exit(code)
 
@@ -88,7 +88,7 @@ def export(select, source: Path | None, output: Path | None):
         )
         with there as file:
             # To be read back as it was, unless a person reads it.
-            safe = cell if file.isatty() else guarded
+            safe = csv_cell if file.isatty() else escape_formula
             csv.writer(file, lineterminator="\n").writerows(
                 [safe(value) if isinstance(value, str) else value for value in row] for row in rows
             )
@@ -117,11 +117,11 @@ def rebuild(source: Path | None):
         for table in ("files", "cases", "figures", "faults")
     ]
     sessions, cases, figures, faults = counts
-    told = [counted(sessions, "session"), counted(cases, "test case"),
-            counted(figures, "figure of merit", "figures of merit")]  # fmt: skip
+    told = [pluralize(sessions, "session"), pluralize(cases, "test case"),
+            pluralize(figures, "figure of merit", "figures of merit")]  # fmt: skip
     say(f"{place or 'in memory'}: {', '.join(told)}")
     if unread or faults:
-        places = counted(len(unread) + faults, "place")
+        places = pluralize(len(unread) + faults, "place")
         warn(f"left out: {places}: `plumbline history list` tells them")
     sys.exit(2 if unread or faults else 0)
 
@@ -154,7 +154,7 @@ def prune(keep, dry_run: bool, source: Path | None):
     done = retention.prune(folder, keep, echo, dry_run)
     for fault in done.faults:
         warn(f"not removed: {fault}")
-    say(f"{counted(done.count, 'place')}, {done.bytes / 1e6:.1f} MB {'would be ' * dry_run}freed")
+    say(f"{pluralize(done.count, 'place')}, {done.bytes / 1e6:.1f} MB {'would be ' * dry_run}freed")
     sys.exit(2 if done.faults else 0)
 
 
@@ -173,7 +173,7 @@ def recover(log: Path, source: Path | None):
     taken, there, faults = retention.recover(source or paths.results(), log, say)
     for fault in faults:
         warn(f"left out: {fault}")
-    say(f"{counted(taken, 'record')} taken, {there} there already")
+    say(f"{pluralize(taken, 'record')} taken, {there} there already")
     if not taken + there and not faults:
         raise Fault(f"{log}: no line `plumbline-record` there", code="input.wrong-file")
     sys.exit(2 if faults else 0)

@@ -13,7 +13,7 @@ import click
 
 from plumbline.cli.common import echo, say, warn
 from plumbline.core.errors import Fault
-from plumbline.core.text import near
+from plumbline.core.text import suggest
 
 
 def _of_node(ctx, param, values: tuple[str, ...]) -> dict[str, Path]:
@@ -81,7 +81,7 @@ def init(name, partitions, nodes, probe, output, dry_run, force):
     if not drafted:
         raise Fault("no partition to draft: " + "; ".join(made.told), code="scheduler.no-partition")
     if unknown := sorted(set(inside) - set(drafted)):
-        told = near(unknown[0], drafted)
+        told = suggest(unknown[0], drafted)
         raise Fault(
             f"--node {unknown[0]}: no such partition is drafted; {told}", code="input.unknown-name"
         )

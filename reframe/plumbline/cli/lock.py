@@ -8,7 +8,7 @@ import click
 
 from plumbline.cli.common import named, say, warn
 from plumbline.core.errors import Fault
-from plumbline.core.text import counted
+from plumbline.core.text import pluralize
 
 
 @click.command()
@@ -45,7 +45,7 @@ def lock(names: tuple[str, ...], jobs: int, page: Path | None):
             return None
 
     wanted = named(names)
-    say(f"{counted(len(wanted), 'environment')}, about a minute each")
+    say(f"{pluralize(len(wanted), 'environment')}, about a minute each")
     with spack.locked(say):
         spack.bootstrap(say)
         builder.index(say)

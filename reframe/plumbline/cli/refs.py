@@ -8,7 +8,7 @@ import click
 
 from plumbline.cli.common import echo, say, write
 from plumbline.core import formats
-from plumbline.core.text import table
+from plumbline.core.text import format_table
 
 
 @click.command()
@@ -60,7 +60,7 @@ def refs(
         write(formats.as_csv(columns, cells), None)
     else:
         shown = [[row.get(column, "") for column in finder.COLUMNS] for row in cells]
-        echo(table(shown, finder.COLUMNS if shown else ()))
+        echo(format_table(shown, finder.COLUMNS if shown else ()))
         say(f"{len(rows)} of {len(references.rows)} references")
     if not rows:
         sys.exit(2)

@@ -11,7 +11,7 @@ import click
 from plumbline.cli.common import output_option, selection_options, tell, warn, write
 from plumbline.core import formats
 from plumbline.core.errors import Fault
-from plumbline.core.text import counted, table
+from plumbline.core.text import format_table, pluralize
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _COLUMNS = ("night", "kind", "name", "size", "confidence", "since", "until", "drain", "evidence",
@@ -101,7 +101,7 @@ def _text(found) -> str:
             for one, row in zip(named, _rows(named), strict=True)
         ]  # fmt: skip
         headers = ["kind", "name", "slower by", "confidence", "since", "until", "named", "in"]
-        lines += [table(rows, headers, "simple"), ""]
+        lines += [format_table(rows, headers, "simple"), ""]
     if nodes := found.drain():
         told = shlex.quote(_folded(nodes))
         lines += [
@@ -116,7 +116,7 @@ def _text(found) -> str:
             f"  {_folded(nodes)}",
         ]
     lines.append(f"plumbline: {len(named)} named, {found.judged} values compared in "
-                 f"{counted(len(found.nights), 'night')}")  # fmt: skip
+                 f"{pluralize(len(found.nights), 'night')}")  # fmt: skip
     return "\n".join(lines) + "\n"
 
 

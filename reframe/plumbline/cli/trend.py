@@ -12,7 +12,7 @@ import click
 from plumbline.cli.common import output_option, selection_options, tell, warn, write
 from plumbline.core import formats
 from plumbline.core.errors import Fault
-from plumbline.core.text import counted, printable, table
+from plumbline.core.text import format_table, pluralize, printable
 
 
 @click.command()
@@ -102,13 +102,15 @@ def _text(found) -> str:
     if shown:
         # Columns that say nothing, as those of the sessions for an --input, are left out.
         kept = [name for name in shown[0] if any(row[name] for row in shown)]
-        heads, *rest = table(([row[name] for name in kept] for row in shown), kept).splitlines()
+        heads, *rest = format_table(
+            ([row[name] for name in kept] for row in shown), kept
+        ).splitlines()
         told = zip((row.series for row in found.rows), rest, strict=True)
         # A series' name is longer than all columns: it has a line of its own.
         for name, group in itertools.groupby(told, key=lambda one: one[0]):
             lines += [printable(name), *(f"  {line.rstrip()}" for _, line in group)]
         lines.insert(0, f"  {heads}")
-    lines.append(f"plumbline: {counted(len(shown), 'finding')} in {found.judged} series judged")
+    lines.append(f"plumbline: {pluralize(len(shown), 'finding')} in {found.judged} series judged")
     return "\n".join(lines)
 
 

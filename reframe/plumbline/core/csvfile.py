@@ -67,11 +67,13 @@ def read(path: Path, missing: Callable[[list[str]], list[str]], needs: str) -> l
                              f"write an empty value for a gap")  # fmt: skip
         found.append((line, dict(zip(columns, map(str.strip, cells), strict=True))))
 
-    each(path, lines[1:], take)
+    for_each_line(path, lines[1:], take)
     return found
 
 
-def each(path: Path, lines: Iterable[tuple[int, object]], take: Callable[..., None]) -> None:
+def for_each_line(
+    path: Path, lines: Iterable[tuple[int, object]], take: Callable[..., None]
+) -> None:
     """Gives each line to ``take``, with its number.
 
     :raises Fault: naming the lines (the first ten) of which it raises :class:`ValueError`.
@@ -90,7 +92,7 @@ def each(path: Path, lines: Iterable[tuple[int, object]], take: Callable[..., No
         )
 
 
-def night(text: str) -> int | datetime.date:
+def parse_night(text: str) -> int | datetime.date:
     """A night: a number, or a date.
 
     :raises ValueError: if it is neither.
@@ -105,7 +107,7 @@ def night(text: str) -> int | datetime.date:
     raise ValueError(f"night {text!r}: write a whole number or a date as 2026-11-21")
 
 
-def value(column: str, text: str) -> float:
+def parse_value(column: str, text: str) -> float:
     """A figure of merit; NaN where the cell is empty, or says ``nan``.
 
     :raises ValueError: if it is no finite number above zero.

@@ -1,8 +1,7 @@
-"""Opens files where others may write too: a results folder that a group shares, ``/run/lock``,
-``/tmp``.
+"""Open files in folders where others may write too: shared results, ``/run/lock``, ``/tmp``.
 
-What lies there already is not trusted: no link is followed, nothing but a regular file is opened,
-and nothing is waited for, as opening a FIFO would wait for its other end.
+Existing files are not trusted: links are not followed, only regular files are opened, and nothing
+blocks, as opening a FIFO would.
 """
 
 from __future__ import annotations
@@ -16,63 +15,62 @@ from typing import BinaryIO
 import fasteners
 
 
-def opened(path: Path | str, flags: int = os.O_RDONLY, links: bool = False) -> int:
-    """A file descriptor of a regular file; also for the ``opener`` of :func:`open`.
+def open_regular(path: Path | str, flags: int = os.O_RDONLY, follow_links: bool = False) -> int:
+    """Return a file descriptor of a regular file; also usable as the ``opener`` of :func:`open`.
 
-    :arg links: whether a link is followed: where the user named the file, or its folder is the
-        user's alone.
-    :raises OSError: if it cannot be opened, or is a link or anything but a regular file.
+    :arg follow_links: for a file that the user named, or in a folder of the user's alone.
+    :raises OSError: if it cannot be opened, or is a link or not a regular file.
     """
-    flags |= os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC | (0 if links else os.O_NOFOLLOW)
+    flags |= os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC | (0 if follow_links else os.O_NOFOLLOW)
     try:
-        file = os.open(path, flags, 0o666)
+        descriptor = os.open(path, flags, 0o666)
     except OSError as err:
         if err.errno == errno.ELOOP:
             raise OSError(err.errno, "it is a link", str(path)) from None
         raise
-    if not stat.S_ISREG(os.fstat(file).st_mode):
-        os.close(file)
-        raise OSError(errno.EINVAL, "it is no regular file", str(path))
-    return file
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+    return descriptor
 
 
-def binary(path: Path) -> BinaryIO:
-    """A regular file, for reading.
+def open_binary(path: Path) -> BinaryIO:
+    """Open a regular file for reading bytes.
 
-    :raises OSError: as :func:`opened`.
+    :raises OSError: as :func:`open_regular`.
     """
-    return os.fdopen(opened(path), "rb", 1 << 20)
+    return os.fdopen(open_regular(path), "rb", 1 << 20)
 
 
-def text(path: Path) -> str:
-    """What a regular file in UTF-8 says.
+def read_text(path: Path) -> str:
+    """Return the text of a regular file in UTF-8.
 
-    :raises OSError: as :func:`opened`.
+    :raises OSError: as :func:`open_regular`.
     :raises UnicodeDecodeError: if it is not in UTF-8.
     """
-    with open(path, encoding="utf-8", opener=opened) as file:
+    with open(path, encoding="utf-8", opener=open_regular) as file:
         return file.read()
 
 
 def lock(path: Path) -> fasteners.InterProcessLock:
-    """A lock on a regular file, which is made where it is not there.
+    """Return a lock on a regular file, which is created if it does not exist.
 
-    :raises OSError: as :func:`opened`.
+    :raises OSError: as :func:`open_regular`.
     """
-    made = fasteners.InterProcessLock(path)
-    # It opens a file by itself only where it has none; it would follow links, and wait for a FIFO.
-    made.lockfile = os.fdopen(opened(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "a")
-    return made
+    lock = fasteners.InterProcessLock(path)
+    # Given an open file, fasteners opens none itself, which would follow links and block on a FIFO.
+    lock.lockfile = os.fdopen(open_regular(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "a")
+    return lock
 
 
-def store(path: Path, text: str) -> None:
-    """Writes a file whole, or leaves it as it was.
+def write_atomically(path: Path, text: str) -> None:
+    """Write a whole file, or leave it unchanged.
 
     :raises OSError: if it cannot be written.
     """
     partial = path.with_name(f"{path.name}.partial")
     try:
-        # Made anew, so that nothing is written where a link of somebody else's leads.
+        # Created anew, so that nothing is written through somebody else's link.
         partial.unlink(missing_ok=True)
         with partial.open("x", encoding="utf-8") as file:
             file.write(text)

@@ -10,7 +10,7 @@ import io
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from plumbline.core.text import cell, escaped
+from plumbline.core.text import csv_cell, escape_markdown
 
 
 def as_json(content: object) -> str:
@@ -24,7 +24,7 @@ def as_json(content: object) -> str:
 def as_csv(
     columns: Sequence[str],
     rows: Iterable[Mapping[str, object]],
-    written: Callable[[object], object] = cell,
+    written: Callable[[object], object] = csv_cell,
 ) -> str:
     """A header and a line for each row; what a row lacks is empty, and what is of no column is left
     out.
@@ -40,5 +40,5 @@ def as_csv(
 
 def as_markdown(heads: Sequence[str], rows: Iterable[Iterable[str]]) -> str:
     """A table in which nothing but its lines has a meaning in Markdown."""
-    every = [heads, ["---"] * len(heads), *([escaped(one) for one in row] for row in rows)]
+    every = [heads, ["---"] * len(heads), *([escape_markdown(one) for one in row] for row in rows)]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in every)

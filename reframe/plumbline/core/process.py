@@ -1,4 +1,4 @@
-"""Asking the machine's own commands: never through a shell, never for longer than they may take."""
+"""Run the machine's own commands, without a shell and with a time limit."""
 
 from __future__ import annotations
 
@@ -6,42 +6,39 @@ import os
 import re
 import subprocess
 
-#: Seconds that a command may take: a controller that does not answer must not hold the draft.
-PATIENCE = 30
+#: Seconds after which a command is ended, such as one whose controller does not answer.
+TIMEOUT = 30
 
-#: What may stand in a job script, a module command or a name without being quoted. A site whose
-#: names have other characters is told which were left out.
-PLAIN = re.compile(r"[A-Za-z0-9_.+/:@%-]+")
+#: Names that need no quotes in a job script or a module command.
+SHELL_SAFE = re.compile(r"[A-Za-z0-9_.+/:@%-]+")
 
 
-def ask(*words: str, both: bool = False) -> str | None:
-    """What a command prints; ``None`` if it is not there, fails, or does not end in time.
+def capture(*command: str, stderr: bool = False) -> str | None:
+    """Return the output of a command, or ``None`` if it is missing, fails or takes too long.
 
-    :arg both: whether what it prints on standard error counts too.
+    :arg stderr: whether to append its standard error.
     """
     try:
         done = subprocess.run(
-            words,
+            command,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             encoding="utf-8",
             errors="replace",
             env=os.environ | {"LC_ALL": "C"},
-            check=False,
-            timeout=PATIENCE,
+            check=True,
+            timeout=TIMEOUT,
         )
-    except (OSError, ValueError, subprocess.TimeoutExpired):
+    except (OSError, ValueError, subprocess.SubprocessError):
         return None
-    if done.returncode:
-        return None
-    return done.stdout + done.stderr if both else done.stdout
+    return done.stdout + done.stderr if stderr else done.stdout
 
 
-def plain(name: str) -> bool:
-    """Whether a name that was probed may stand unquoted in a job script."""
-    return PLAIN.fullmatch(name) is not None
+def is_shell_safe(name: str) -> bool:
+    """Return whether a name needs no quotes in a job script."""
+    return SHELL_SAFE.fullmatch(name) is not None
 
 
-def shown(text: str) -> str:
-    """A text of another program as one printable line, for a message or a comment."""
+def one_line(text: str) -> str:
+    """Return another program's text as one printable line of at most 200 characters."""
     return "".join(c if c.isprintable() else "?" for c in " ".join(text.split()))[:200]

@@ -27,7 +27,7 @@ import duckdb
 
 from plumbline.core import files
 from plumbline.core.errors import Fault
-from plumbline.core.text import GUARD, counted, some
+from plumbline.core.text import ESCAPED_FORMULA, pluralize, shorten
 from plumbline.history import intake
 
 #: To be raised when a table changes: an index of another version is built anew.
@@ -405,7 +405,7 @@ def of_csv(path: Path) -> tuple[duckdb.DuckDBPyConnection, list[str]]:
     missing = [repr(name) for name in known if name not in (*there, *_LATER)]
     unknown = [repr(name) for name in there if name not in known]
     # Of a CSV of something else, all are: a few tell which it is.
-    wrong = [f"{what} {some(names)}" for what, names in
+    wrong = [f"{what} {shorten(names)}" for what, names in
              (("missing", missing), ("unknown", unknown)) if names]  # fmt: skip
     if wrong or len(set(there)) != len(there):
         told = ", ".join(wrong) or "one stands twice"
@@ -418,7 +418,11 @@ def of_csv(path: Path) -> tuple[duckdb.DuckDBPyConnection, list[str]]:
         # What marks a row without a case, or without a figure, stays NULL.
         text = kind == "VARCHAR" and name not in ("line", "metric")
         cell = f'"{name}"' if name in there else "NULL"
-        cell = f"regexp_replace({cell}, {_quoted(GUARD)}, '\\1')" if kind == "VARCHAR" else cell
+        cell = (
+            f"regexp_replace({cell}, {_quoted(ESCAPED_FORMULA)}, '\\1')"
+            if kind == "VARCHAR"
+            else cell
+        )
         cells.append(f"""coalesce({cell}, '') AS "{name}" """ if text else f'{cell} AS "{name}"')
     try:
         db.execute(
@@ -444,4 +448,4 @@ def of_csv(path: Path) -> tuple[duckdb.DuckDBPyConnection, list[str]]:
     except duckdb.Error as err:
         raise Fault(f"{path}: {first_line(err)}", code="input.wrong-file") from None
     faults = [f"{path}:{line}: {column}: {message}" for line, column, message in rejects]
-    return db, faults + [f"{path}: {counted(lost, 'row')} without time or value"] * bool(lost)
+    return db, faults + [f"{path}: {pluralize(lost, 'row')} without time or value"] * bool(lost)

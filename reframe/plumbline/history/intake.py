@@ -154,7 +154,7 @@ class _Session:
     def records(self) -> Iterator[tuple[int, record.Record]]:
         """The records that count, each with the number of its line; each case and attempt once."""
         try:
-            file = files.binary(self.folder / "records.jsonl")
+            file = files.open_binary(self.folder / "records.jsonl")
         except FileNotFoundError:
             return
         with file:

@@ -18,7 +18,7 @@ from pathlib import Path
 from plumbline.check import record
 from plumbline.core import files
 from plumbline.core.errors import Fault
-from plumbline.core.text import counted
+from plumbline.core.text import pluralize
 from plumbline.history import running
 from plumbline.site import configuration
 
@@ -141,7 +141,7 @@ def _compressed(path: Path) -> int:
     try:
         partial.unlink(missing_ok=True)
         with (
-            open(path, "rb", opener=files.opened) as plain,
+            open(path, "rb", opener=files.open_regular) as plain,
             gzip.open(partial, "xb") as packed,
         ):
             shutil.copyfileobj(plain, packed)
@@ -194,7 +194,7 @@ def recover(results: Path, log: Path, say: Callable[[str], None]) -> tuple[int, 
         new = _put(results / "sessions" / session, records)
         taken += new
         there += len(records) - new
-        say(f"session {session}: {new} of {counted(len(records), 'record')} taken from {log}")
+        say(f"session {session}: {new} of {pluralize(len(records), 'record')} taken from {log}")
     return taken, there, faults
 
 
@@ -223,7 +223,7 @@ def _put(folder: Path, records: list[record.Record]) -> int:
     if new:
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            files.store(path, "".join(f"{record.dumps(fields)}\n" for fields in kept))
+            files.write_atomically(path, "".join(f"{record.dumps(fields)}\n" for fields in kept))
         except OSError as err:
             told = f"{path}: cannot be written ({err.strerror}): free the disk, and recover again"
             raise Fault(told, code="files.not-writable") from None

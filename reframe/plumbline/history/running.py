@@ -20,7 +20,7 @@ from pathlib import Path
 import fasteners
 
 from plumbline.core import files
-from plumbline.core.process import shown
+from plumbline.core.process import one_line
 from plumbline.site import slurm
 
 #: Times that a session's lock is tried for, when others look at it.
@@ -60,7 +60,7 @@ def claim(folder: Path) -> fasteners.InterProcessLock | None:
     path = folder / FILE
     for _ in range(_TRIES):
         # Before the lock: to close the file lets go of it.
-        with open(path, "w", opener=files.opened) as file:
+        with open(path, "w", opener=files.open_regular) as file:
             file.write(json.dumps(_here()))
         lock = _lock(folder)
         # Whoever looks whether a session runs holds its lock for a moment.
@@ -114,7 +114,7 @@ def elsewhere(folder: Path) -> str:
     """The host that a session without a held lock may still run on: another one than this. Empty
     where it is this one, or its job has ended, or the session says nothing of it."""
     try:
-        told = json.loads(files.text(folder / FILE))
+        told = json.loads(files.read_text(folder / FILE))
         host, boot, job, cluster = (told[name] for name in ("host", "boot", "job", "cluster"))
     except (OSError, ValueError, KeyError, TypeError):
         return ""
@@ -124,4 +124,4 @@ def elsewhere(folder: Path) -> str:
         return ""
     if job and cluster == slurm.setting("ClusterName") and slurm.job_state(job) == "":
         return ""
-    return shown(host)
+    return one_line(host)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from plumbline.check import states
 from plumbline.core import paths
 from plumbline.core.errors import Fault
-from plumbline.core.text import counted, some
+from plumbline.core.text import pluralize, shorten
 from plumbline.operate.onboarding import steps
 from plumbline.reference import lookup, waivers
 from plumbline.session import plan
@@ -38,9 +38,9 @@ def lint(system: str | None, accept: bool, list_weak: bool = False) -> tuple[lis
     try:
         tables = lookup.loaded(paths.reference()).tables
         said.append(
-            f"{counted(len(systems), 'system')}, "
-            f"{counted(len(environments.every()), 'Spack environment')}, "
-            f"{counted(len(tables.rows), 'reference')}"
+            f"{pluralize(len(systems), 'system')}, "
+            f"{pluralize(len(environments.every()), 'Spack environment')}, "
+            f"{pluralize(len(tables.rows), 'reference')}"
         )
         faults += of_systems.faults_of_rows(tables.rows.values(), tables, systems)
         faults += of_systems.faults_of_words(systems, tables)
@@ -95,9 +95,9 @@ def _inventory(system: str | None, accept: bool, list_weak: bool, said: list[str
         said.append(f"{inventory.write(name, now)}: {_counts(now)}")
         if skipped := [case for case in surveyed if not case.runs]:
             said.append(
-                f"{counted(len(skipped), 'test case')} skipped here: what bounds their figures "
+                f"{pluralize(len(skipped), 'test case')} skipped here: what bounds their figures "
                 f"{'stays as it was' if before and not before.counts else 'is not known'}: "
-                f"{some(case.case for case in skipped)}"
+                f"{shorten(case.case for case in skipped)}"
             )
         said += _weak(name, now, tables, list_weak)
         return faults
@@ -130,7 +130,7 @@ def _weak(
     more = "" if listed else ": --weak lists them"
     return [
         *lines,
-        f"{counted(len(names), 'reference')} of {system} would pass the printed value of a case "
+        f"{pluralize(len(names), 'reference')} of {system} would pass the printed value of a case "
         f"beside theirs{more}",
     ]
 
@@ -138,6 +138,6 @@ def _weak(
 def _counts(found: inventory.Inventory) -> str:
     figures = {pair for case in found.every for pair in found.bounded(case)}
     return (
-        f"{counted(len(found.every), 'test case')}, "
-        f"{counted(len(found.references), 'reference')} bound {counted(len(figures), 'figure')}"
+        f"{pluralize(len(found.every), 'test case')}, "
+        f"{pluralize(len(found.references), 'reference')} bound {pluralize(len(figures), 'figure')}"
     )

@@ -19,10 +19,10 @@ from plumbline.check import record
 from plumbline.check.record import FigureRecord, Record, Seconds
 from plumbline.core import files, suites
 from plumbline.core.errors import Fault
-from plumbline.core.text import counted, escaped, printable, some
+from plumbline.core.text import escape_markdown, pluralize, printable, shorten
 from plumbline.history.history import History, SessionRow
 from plumbline.history.series import ALL, Selection
-from plumbline.reference.lookup import told
+from plumbline.reference.lookup import format_bound
 from plumbline.session import summary
 
 #: Every result and verdict that there is, so that a count of none is told as 0.
@@ -270,7 +270,7 @@ def write_prometheus(session: ExportedSession, path: Path) -> None:
     :raises Fault: if it cannot be written.
     """
     try:
-        files.store(path, prometheus(session))
+        files.write_atomically(path, prometheus(session))
     except OSError as err:
         raise Fault(
             f"{path}: cannot be written: {err.strerror}: name another file",
@@ -310,7 +310,7 @@ def _outcome(fields: Record) -> junitparser.junitparser.FinalResult | None:
     if result != "pass":
         return junitparser.Error(reason, result)
     if _unasserted(fields):
-        figures = counted(len(fields.foms), "figure")
+        figures = pluralize(len(fields.foms), "figure")
         return junitparser.Skipped(f"measured, nothing asserted: {figures}", "not-asserted")
     return None
 
@@ -330,8 +330,8 @@ def _verdict(fom: FigureRecord) -> str:
 
 
 def _interval(fom: FigureRecord) -> str:
-    lower = "open" if fom.lower is None else told(fom.lower)
-    upper = "open" if fom.upper is None else told(fom.upper)
+    lower = "open" if fom.lower is None else format_bound(fom.lower)
+    upper = "open" if fom.upper is None else format_bound(fom.upper)
     return f"[{lower}, {upper}]"
 
 
@@ -351,11 +351,13 @@ def markdown(session: ExportedSession) -> str:
         figures += f" ({session.near} near their bound)"
     unasserted = UNASSERTED if session.unasserted else ""
     lines = [
-        f"### {escaped(session.system)}: {_HEADLINE[session.code]}{unasserted}",
+        f"### {escape_markdown(session.system)}: {_HEADLINE[session.code]}{unasserted}",
         "",
-        f"- session {escaped(session.name)}"
-        + "".join(f", {escaped(k)}={escaped(v)}" for k, v in session.extras.items()),
-        f"- {counted(len(session.records), 'test case')}: {counts or 'none'}",
+        f"- session {escape_markdown(session.name)}"
+        + "".join(
+            f", {escape_markdown(k)}={escape_markdown(v)}" for k, v in session.extras.items()
+        ),
+        f"- {pluralize(len(session.records), 'test case')}: {counts or 'none'}",
         f"- figures of merit: {figures}",
     ]
     for title, found in _parts(session):
@@ -368,8 +370,8 @@ def markdown(session: ExportedSession) -> str:
 
 def _parts(session: ExportedSession) -> Iterator[tuple[str, list[str]]]:
     """The parts of a summary, and the lines of each."""
-    yield "Not as expected", [escaped(line) for line in session.faults]
-    yield "Lines that are no records", [escaped(line) for line in session.unread]
+    yield "Not as expected", [escape_markdown(line) for line in session.faults]
+    yield "Lines that are no records", [escape_markdown(line) for line in session.unread]
     for verdict, title in (("fail", "Failed"), ("above-ceiling", "Above a ceiling")):
         yield title, list(_figures(session, lambda fom, v=verdict: fom.verdict == v))
     for result in ("fail", "invalid", "error", "aborted", "unfinished"):
@@ -382,8 +384,8 @@ def _parts(session: ExportedSession) -> Iterator[tuple[str, list[str]]]:
     yield (
         "To be looked at",
         [
-            f"{_case(fields)} on {escaped(some(fields.nodes, most=4))}: {notice.state}: "
-            f"{escaped(notice.detail)}"
+            f"{_case(fields)} on {escape_markdown(shorten(fields.nodes, most=4))}: {notice.state}: "
+            f"{escape_markdown(notice.detail)}"
             for fields in session.records
             for notice in fields.warnings
         ],
@@ -393,18 +395,18 @@ def _parts(session: ExportedSession) -> Iterator[tuple[str, list[str]]]:
 
 
 def _case(fields: Record) -> str:
-    return escaped(f"{fields.check} @{fields.partition}+{fields.environment}")
+    return escape_markdown(f"{fields.check} @{fields.partition}+{fields.environment}")
 
 
 def _figures(session: ExportedSession, wanted) -> Iterator[str]:
     for fields in session.records:
         for fom in filter(wanted, fields.foms):
-            nodes = some(fields.nodes, most=4)
+            nodes = shorten(fields.nodes, most=4)
             bound = f"{_interval(fom)} by {fom.reference}"
             if fom.verdict == "above-ceiling":
-                bound = f"ceiling {told(fom.ceiling)}"
+                bound = f"ceiling {format_bound(fom.ceiling)}"
             value = f"{_variable(fom)} = {fom.value:.6g} {fom.unit}, {bound}"
-            yield f"{_case(fields)} on {escaped(nodes)}: {escaped(value)}"
+            yield f"{_case(fields)} on {escape_markdown(nodes)}: {escape_markdown(value)}"
 
 
 def _reasons(found: list[Record]) -> Iterator[str]:
@@ -413,7 +415,7 @@ def _reasons(found: list[Record]) -> Iterator[str]:
     for fields in found:
         cases.setdefault(fields.why, []).append(_case(fields))
     for reason, names in cases.items():
-        yield f"{some(names, most=1)}: {escaped(reason)}"
+        yield f"{shorten(names, most=1)}: {escape_markdown(reason)}"
 
 
 #: Format -> how a session is told in it.

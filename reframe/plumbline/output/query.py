@@ -10,10 +10,10 @@ from pathlib import Path
 
 from plumbline.core import paths
 from plumbline.core.errors import Fault
-from plumbline.core.text import near
+from plumbline.core.text import suggest
 from plumbline.parse import Figure
 from plumbline.reference import lookup
-from plumbline.reference.lookup import Bounds, References, told
+from plumbline.reference.lookup import Bounds, References, format_bound
 from plumbline.reference.row import Case, Row
 from plumbline.reference.tolerance import Tolerance
 
@@ -79,7 +79,9 @@ def why(references: References, name: str, known: dict[str, list[dict]]) -> list
     tables = references.tables
     row = tables.rows.get(name)
     if row is None:
-        raise Fault(f"no reference {name!r}; {near(name, tables.rows)}", code="input.unknown-name")
+        raise Fault(
+            f"no reference {name!r}; {suggest(name, tables.rows)}", code="input.unknown-name"
+        )
     source = tables.sources[row.source]
     cells = {column: cell for column, cell in tables.printed[name].items() if cell}
     spread = f" ± {cells['spread']}" if "spread" in cells else ""
@@ -130,7 +132,7 @@ def _asserts(references: References, row: Row) -> list[str]:
     bounds = references.bounds_of(row)
     if bounds is None:
         return ["asserts:   nothing: its spread is so wide that no measurement could fail"]
-    interval = f"[{told(bounds.lower)}, {told(bounds.upper)}] {fom.unit}"
+    interval = f"[{format_bound(bounds.lower)}, {format_bound(bounds.upper)}] {fom.unit}"
     digit = max(fom.resolution, 2 * references.tables.half_digits(row, fom.unit)[0])
     least = f", at least {digit:g} {fom.unit}"
     found = references.tables.rules.exception(row.id)
@@ -179,8 +181,8 @@ def _band(references: References, rule: Tolerance, bounds: Bounds) -> str:
     """The warning band inside the bounds, in words."""
     share = references.tables.rules.band(rule)
     if rule.better == "higher":
-        return f"[{told(bounds.lower)}, {told(bounds.edge(share))})"
-    return f"({told(bounds.edge(share))}, {told(bounds.upper)}]"
+        return f"[{format_bound(bounds.lower)}, {format_bound(bounds.edge(share))})"
+    return f"({format_bound(bounds.edge(share))}, {format_bound(bounds.upper)}]"
 
 
 def unused(rows: Iterable[Row]) -> list[Row]:

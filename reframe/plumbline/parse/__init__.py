@@ -1,8 +1,8 @@
 """Parsers of the benchmarks' outputs, one module each: text in, figures of merit out.
 
-Each module has ``parse(text) -> Output`` and raises nothing but :class:`ParseError`. A parser
-never returns a number that the text does not hold, and refuses a text that ends too early,
-holds a table twice, or contradicts itself.
+Each module has ``parse(text) -> Output``, which raises only :class:`ParseError`. A parser never
+returns a number that is not in the text, and refuses a text that is truncated, contains a table
+twice, or contradicts itself.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import NamedTuple, TypeVar
 from plumbline.core.errors import Coded
 from plumbline.parse import outputs
 
-#: Benchmarks that have a parser, in the order they are listed for users.
+#: Benchmarks with a parser, in the order of listings.
 BENCHMARKS = (
     "babelstream",
     "commscope",
@@ -32,15 +32,15 @@ BENCHMARKS = (
 )
 
 
-#: Characters of a reason, which goes into records and messages.
+#: Characters of the longest reason, which is copied into records and messages.
 _LONGEST = 1000
 
 
 class ParseError(Coded):
-    """The output cannot be trusted: truncated, garbled, contradictory, or a failed run's.
+    """The output cannot be trusted: it is truncated, garbled, contradictory, or of a failed run.
 
-    :arg reason: why; of a long one, such as a line of many megabytes, the start is kept.
-    :ivar times: how often it holds what should stand there once.
+    :arg reason: why; only the start of a long reason is kept.
+    :ivar times: how often something that is expected once was found.
     """
 
     code = "output.not-parsed"
@@ -51,12 +51,12 @@ class ParseError(Coded):
 
 
 class Figure(NamedTuple):
-    """What tells one figure of merit of a test case from another.
+    """The identity of a figure of merit within a test case.
 
     :ivar metric: its registered name (``reference/foms.yaml``).
     :ivar size: message size in bytes, ``None`` where the metric has none.
-    :ivar at: which of several that one test case measures: a pair of GPUs (``gpu0-gpu1``), a
-        traffic (``congested``); empty where there is one.
+    :ivar at: where a test case measures the metric, if at several places: a pair of GPUs
+        (``gpu0-gpu1``), a kind of traffic (``congested``).
     """
 
     metric: str
@@ -65,17 +65,17 @@ class Figure(NamedTuple):
 
     @property
     def variable(self) -> str:
-        """ReFrame's name of the performance variable, made here alone."""
+        """The name of ReFrame's performance variable."""
         size = None if self.size is None else str(self.size)
         return "_".join(part for part in (self.metric, size, self.at) if part)
 
 
 @dataclass(frozen=True)
 class Fom:
-    """One figure of merit of one sample: its :class:`Figure` and
+    """One measured :class:`Figure` of one sample.
 
-    :ivar value: the number, as printed.
-    :ivar unit: its unit, as :mod:`plumbline.core.units` spells it.
+    :ivar value: the printed number.
+    :ivar unit: its unit, in the spelling of :mod:`plumbline.core.units`.
     """
 
     metric: str
@@ -95,13 +95,12 @@ class Fom:
 
 @dataclass(frozen=True)
 class Output:
-    """What one sample's output says.
+    """The parsed output of one sample.
 
-    :ivar foms: figures of merit, in the order they are printed.
-    :ivar tasks: MPI world size that the program reports, ``None`` where it reports none.
-    :ivar version: the program's version, as printed.
-    :ivar inputs: what the program says it ran with, where a check must hold that against what it
-        asked for.
+    :ivar foms: figures of merit, in printed order.
+    :ivar tasks: MPI world size, ``None`` if the program does not print it.
+    :ivar version: the program's version.
+    :ivar inputs: the printed inputs that a check compares with the requested ones.
     """
 
     foms: tuple[Fom, ...]
@@ -111,10 +110,10 @@ class Output:
 
 
 def parse(benchmark: str, text: str) -> Output:
-    """Reads one sample's output.
+    """Parse one sample's output.
 
     :raises ParseError: if the output cannot be trusted.
-    :raises KeyError: if no parser is there for the benchmark.
+    :raises KeyError: if the benchmark has no parser.
     """
     if benchmark not in BENCHMARKS:
         raise KeyError(benchmark)
@@ -125,27 +124,28 @@ def parse(benchmark: str, text: str) -> Output:
             raise ParseError(f"{fom.variable} is printed twice")
         seen.add(fom.variable)
     if not seen:
-        raise ParseError("the output holds no figure of merit")
+        raise ParseError("the output has no figure of merit")
     return output
 
 
-def hold_against_errors(benchmark: str, errors: str) -> None:
-    """Refuses a run whose standard error says that its results are wrong, where the program prints
-    them and exits 0 all the same.
+def check_stderr(benchmark: str, errors: str) -> None:
+    """Check standard error for a message that the results are wrong.
 
-    :raises ParseError: if it says so.
+    Some programs print such a message, and then results and exit code 0.
+
+    :raises ParseError: if there is such a message.
     """
     failed = getattr(importlib.import_module(f"plumbline.parse.{benchmark}"), "FAILED", None)
     found = failed.search(errors) if failed else None
     if found:
-        raise ParseError(f"the program says: {found[0].strip()}", code="output.program-error")
+        raise ParseError(f"the program reports: {found[0].strip()}", code="output.program-error")
 
 
 def parse_file(benchmark: str, path: Path) -> Output:
-    """Reads one sample's output from a file; bytes that are no UTF-8 make it invalid.
+    """Parse one sample's output file; bytes that are not UTF-8 make it invalid.
 
     :raises ParseError: if the output cannot be trusted.
-    :raises OSError: if the file cannot be read, is no regular file, or is too large.
+    :raises OSError: if the file cannot be read, is not a regular file, or is too large.
     """
     try:
         text = outputs.read(path)
@@ -154,45 +154,45 @@ def parse_file(benchmark: str, path: Path) -> Output:
     return parse(benchmark, text)
 
 
-# The shapes that printf(3) gives a finite number. None of the programs measures a negative one, nor
-# one with more digits: a double has 17.
+# Finite numbers as printf(3) prints them. No program measures negative ones, or prints more digits:
+# a double has 17.
 _NUMBER = re.compile(r"(\d{1,25}(\.\d{0,25})?|\.\d{1,25})([eE][-+]?\d{1,4})?", re.ASCII)
 _NAN = re.compile(r"[-+]?nan(\(\w*\))?", re.ASCII | re.I)
 _WHOLE = re.compile(r"\d{1,18}", re.ASCII)
 
 
-def quoted(cell: object) -> str:
-    """A cell for a message: what is not a number is called so, however printf(3) spells it."""
+def quote(cell: object) -> str:
+    """Return a cell for a message; each of printf's spellings of not-a-number as NaN."""
     return "NaN" if _NAN.fullmatch(str(cell)) else repr(cell)
 
 
-def number(text: str, what: str) -> float:
-    """A finite number that is not negative.
+def parse_number(text: str, what: str) -> float:
+    """Return a finite, non-negative number.
 
-    :raises ParseError: if the text is none.
+    :raises ParseError: if the text is not one.
     """
     if not _NUMBER.fullmatch(text) or not math.isfinite(float(text)):
-        raise ParseError(f"{what}: {quoted(text)} is no finite number of zero or more")
+        raise ParseError(f"{what}: {quote(text)} is not a finite number of zero or more")
     return float(text)
 
 
-def whole(text: str, what: str) -> int:
-    """A whole number without sign.
+def parse_count(text: str, what: str) -> int:
+    """Return a whole number without a sign.
 
-    :raises ParseError: if the text is none.
+    :raises ParseError: if the text is not one.
     """
     if not _WHOLE.fullmatch(text):
-        raise ParseError(f"{what}: {text!r} is no whole number")
+        raise ParseError(f"{what}: {text!r} is not a whole number")
     return int(text)
 
 
 _Match = TypeVar("_Match")
 
 
-def sole(matches: Iterable[_Match], what: str) -> _Match:
-    """The only one of the matches.
+def single(matches: Iterable[_Match], what: str) -> _Match:
+    """Return the only match.
 
-    :raises ParseError: if there are none, or several.
+    :raises ParseError: if there is none, or several.
     """
     found = list(matches)
     if len(found) != 1:

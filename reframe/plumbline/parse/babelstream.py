@@ -1,15 +1,15 @@
 """BabelStream 4.0, 5.0 and main: the table, the CSV table, and ``--triad-only``.
 
 The metrics are ``copy``, ``mul``, ``add``, ``triad``, ``dot`` and ``nstream``: the best rate of a
-kernel over all repetitions but the first, as STREAM counts bytes. ``--triad-only`` of 4.0 and 5.0
-prints one mean rate over all repetitions instead, in GB/s; it is ``triad`` too.
+kernel over all repetitions but the first, with STREAM's count of bytes. ``--triad-only`` of 4.0 and
+5.0 instead prints one mean rate over all repetitions, in GB/s, which is ``triad`` too.
 
-4.0 and 5.0 say ``Validation failed`` on standard error, print their table and exit with 0; main
-says ``FAILED validation``, and goes on with ``--silence-errors``. The parser refuses both
-wherever they stand in the text, so standard error must be held against :data:`FAILED` too.
+After a failed validation, 4.0 and 5.0 print ``Validation failed`` on standard error, then their
+table, and exit with 0. main prints ``FAILED validation``, and continues with ``--silence-errors``.
+The parser refuses both, so standard error must be searched for :data:`FAILED` too.
 
-5.0 swaps the names of its phases: what it calls ``Init`` is the time of reading. They are no
-figures of merit. Source: ``src/main.cpp``, ``src/Unit.h`` and ``src/benchmark.h``.
+5.0 swaps the names of its phases: ``Init`` is the time of reading. Phases are not figures of merit.
+Source: ``src/main.cpp``, ``src/Unit.h`` and ``src/benchmark.h``.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from plumbline.parse import Fom, Output, ParseError, number, sole, whole
+from plumbline.parse import Fom, Output, ParseError, parse_count, parse_number, single
 
-#: What BabelStream says of wrong results.
+#: BabelStream's messages about wrong results.
 FAILED = re.compile(r"^(?:Validation failed on|FAILED validation of) .*$", re.M)
 
-#: Kernel, in the order they run -> arrays that it reads and writes.
+#: Kernels in the order in which they run -> number of arrays that each reads and writes.
 KERNELS = {"Copy": 2, "Mul": 2, "Add": 3, "Triad": 3, "Dot": 2, "Nstream": 4}
 
 _CLASSIC = ("Copy", "Mul", "Add", "Triad", "Dot")
 
-#: Unit in the table's head (4.0, 5.0: ``MBytes/sec``; main: ``MB/s``; CSV: between ``max_`` and
+#: Unit in the table's header (4.0, 5.0: ``MBytes/sec``; main: ``MB/s``; CSV: between ``max_`` and
 #: ``_per_sec``) -> unit, and its bytes.
 UNITS = {
     "MBytes/sec": ("MB/s", 1e6),
@@ -52,7 +52,7 @@ _CSV = re.compile(
     r"(min_runtime,max_runtime,avg_runtime|runtime)$",
     re.M,
 )
-# --triad-only prints its own head under the one of the other table.
+# --triad-only prints its own header below the header of the other table.
 _CSV_HEADS = re.compile(
     r"^function,num_times,.*,avg_runtime\n(?:function,num_times,.*,runtime\n)?", re.M
 )
@@ -81,7 +81,7 @@ _OPTIONAL = {
 
 @dataclass(frozen=True)
 class _KernelRow:
-    """One kernel as it is printed: name, rate, times, and half of the times' last digit."""
+    """A printed row: kernel, rate, times, and half of the last digit of the times."""
 
     kernel: str
     rate: float
@@ -90,26 +90,26 @@ class _KernelRow:
 
 
 def parse(text: str) -> Output:
-    """Reads the output of one run.
+    """Parse the output of one run.
 
-    :raises ParseError: if it is truncated, garbled, of several runs, contradicts itself, or holds
-        a failed validation.
+    :raises ParseError: if it is truncated, garbled, of several runs, contradictory, or of a failed
+        validation.
     """
     failed = FAILED.search(text)
     if failed:
-        raise ParseError(f"BabelStream says: {failed[0].strip()}", code="output.program-error")
+        raise ParseError(f"BabelStream reports: {failed[0].strip()}", code="output.program-error")
     if _CSV.search(text):
         return _csv(text)
-    sole(re.findall(r"^BabelStream[ ]*$", text, re.M), "the banner of BabelStream")
-    _closed(text)
-    version = sole(_VERSION.findall(text), "the version")
-    inputs = {key: sole(re.findall(p, text, re.M), key) for key, p in _FACTS.items()}
+    single(re.findall(r"^BabelStream[ ]*$", text, re.M), "the banner of BabelStream")
+    _check_end(text)
+    version = single(_VERSION.findall(text), "the version")
+    inputs = {key: single(re.findall(p, text, re.M), key) for key, p in _FACTS.items()}
     for key, pattern in _OPTIONAL.items():
         found = re.findall(pattern, text, re.M)
         if found:
-            inputs[key] = sole(found, key)
+            inputs[key] = single(found, key)
     low, high = _volume(inputs)
-    head = sole(_HEAD.finditer(text), "the table's head")
+    head = single(_HEAD.finditer(text), "the table's header")
     lines = text[head.end() :].splitlines()
     if "-" * 32 in lines:
         rows, unit, divisor = _only_triad(lines, inputs)
@@ -117,34 +117,34 @@ def parse(text: str) -> Output:
         unit, divisor = _unit(head[1])
         rows = _table(lines)
     names = tuple(row.kernel for row in rows)
-    if names != _ran(text):
-        raise ParseError(f"rows are missing or doubled: {names}, of {_ran(text)}")
+    if names != _kernels(text):
+        raise ParseError(f"rows are missing or duplicated: {names}, expected {_kernels(text)}")
     for row in rows:
         arrays = KERNELS[row.kernel]
-        _consistent(row, arrays * low / divisor, arrays * high / divisor, 0.0005)
+        _check_row(row, arrays * low / divisor, arrays * high / divisor, 0.0005)
     return Output(_figures(rows, unit), None, version, inputs)
 
 
-def _closed(text: str) -> None:
+def _check_end(text: str) -> None:
     if not text.endswith("\n"):
-        raise ParseError("the last line is cut off")
+        raise ParseError("the last line is truncated")
 
 
 def _unit(name: str) -> tuple[str, float]:
     if name not in UNITS:
-        raise ParseError(f"rates in the unknown unit {name!r}")
+        raise ParseError(f"unknown unit {name!r}")
     return UNITS[name]
 
 
 def _volume(inputs: dict[str, str]) -> tuple[float, float]:
-    """The bytes of one array: the least and the most that the printed size may mean."""
+    """Return the least and most bytes of one array that the printed size allows."""
     found = _SIZE.fullmatch(inputs["array_volume"])
     if not found or found[2] not in UNITS:
-        raise ParseError(f"no size of an array: {inputs['array_volume']!r}")
+        raise ParseError(f"not an array size: {inputs['array_volume']!r}")
     divisor = UNITS[found[2]][1]
     low, high = ((float(found[1]) + half) * divisor for half in (-0.051, 0.051))
     if "array_size" in inputs:
-        exact = whole(inputs["array_size"], "Number of elements")
+        exact = parse_count(inputs["array_size"], "Number of elements")
         exact *= {"float": 4, "double": 8}[inputs["precision"]]
         if not low <= exact <= high:
             raise ParseError(f"{exact} bytes are not {inputs['array_volume']}")
@@ -159,44 +159,44 @@ def _table(lines: list[str]) -> list[_KernelRow]:
             continue
         cells = _JOINED.sub(r"\1 ", line).split()
         if cells[0] not in KERNELS:
-            raise ParseError(f"no row of the table: {line!r}")
+            raise ParseError(f"unexpected line in the table: {line!r}")
         name, *numbers = cells
         if (
             len(numbers) != 4
             or not _RATE.fullmatch(numbers[0])
             or not all(map(_TIME.fullmatch, numbers[1:]))
         ):
-            raise ParseError(f"{name}: no rate and three times: {line!r}")
-        rate, *times = (number(cell, name) for cell in numbers)
+            raise ParseError(f"{name}: expected a rate and three times: {line!r}")
+        rate, *times = (parse_number(cell, name) for cell in numbers)
         rows.append(_KernelRow(name, rate, tuple(times), 0.5e-5))
     return rows
 
 
 def _only_triad(lines: list[str], inputs: dict[str, str]) -> tuple[list[_KernelRow], str, float]:
-    """``--triad-only`` of 4.0 and 5.0: the time and rate of all repetitions together."""
-    num_times = whole(inputs.get("num_times", "0"), "the number of repetitions")
-    told = [line.strip() for line in lines if line.strip()]
-    if len(told) != 3 or told[0] != "-" * 32:
-        raise ParseError(f"{len(told)} lines of --triad-only, expected three")
-    runtime, bandwidth = _RUNTIME.fullmatch(told[1]), _BANDWIDTH.fullmatch(told[2])
+    """Parse ``--triad-only`` of 4.0 and 5.0: one time and one rate of all repetitions."""
+    num_times = parse_count(inputs.get("num_times", "0"), "the number of repetitions")
+    printed = [line.strip() for line in lines if line.strip()]
+    if len(printed) != 3 or printed[0] != "-" * 32:
+        raise ParseError(f"{len(printed)} lines of --triad-only, expected three")
+    runtime, bandwidth = _RUNTIME.fullmatch(printed[1]), _BANDWIDTH.fullmatch(printed[2])
     if not runtime or not bandwidth or not num_times:
-        raise ParseError(f"no time and rate of --triad-only: {told[1:]}")
+        raise ParseError(f"expected a time and a rate of --triad-only: {printed[1:]}")
     unit, divisor = _unit(bandwidth[1])
-    time = number(runtime[1], "Runtime") / num_times
-    rate = number(bandwidth[2], "Bandwidth")
+    time = parse_number(runtime[1], "Runtime") / num_times
+    rate = parse_number(bandwidth[2], "Bandwidth")
     return [_KernelRow("Triad", rate, (time, time, time), 0.5e-5 / num_times)], unit, divisor
 
 
 def _csv(text: str) -> Output:
-    """The CSV table. 5.0 prints one of its phases before; none names program and version."""
-    heads = sole(_CSV_HEADS.findall(text), "the CSV table's head")
+    """Parse the CSV table, before which 5.0 prints a phase; none has the program and version."""
+    heads = single(_CSV_HEADS.findall(text), "the CSV table's header")
     head = _CSV.fullmatch(heads.splitlines()[-1])
-    _closed(text)
+    _check_end(text)
     if not head:
-        raise ParseError(f"an unknown head of the CSV table: {heads!r}")
+        raise ParseError(f"an unknown header of the CSV table: {heads!r}")
     before = text[: text.index(heads)].splitlines()
     if any(line.split(",")[0].strip() in {"BabelStream", *KERNELS} for line in before):
-        raise ParseError("another run stands before the CSV table")
+        raise ParseError("another run before the CSV table")
     unit, divisor = _unit(head[1])
     width = 5 + len(head[2].split(","))
     inputs: dict[str, str] = {}
@@ -206,23 +206,24 @@ def _csv(text: str) -> Output:
         if not line.strip():
             continue
         if len(cells) != width or cells[0] not in KERNELS:
-            raise ParseError(f"no row of the CSV table: {line!r}")
+            raise ParseError(f"unexpected line in the CSV table: {line!r}")
         name, num_times, elements, size, *numbers = cells
         if size not in {"4", "8"}:
-            raise ParseError(f"{name}: numbers of {size} bytes")
-        rate, *times = (number(cell, name) for cell in numbers)
-        times = times if len(times) == 3 else [times[0] / max(whole(num_times, "num_times"), 1)] * 3
-        told = {
+            raise ParseError(f"{name}: numbers have {size} bytes")
+        rate, *times = (parse_number(cell, name) for cell in numbers)
+        if len(times) == 1:
+            times = [times[0] / max(parse_count(num_times, "num_times"), 1)] * 3
+        row_inputs = {
             "num_times": num_times,
             "array_size": elements,
             "precision": {"4": "float", "8": "double"}[size],
         }
-        if inputs and told != inputs:
-            raise ParseError(f"{name}: other inputs than the row before: {told}")
-        inputs = told
+        if inputs and row_inputs != inputs:
+            raise ParseError(f"{name}: the inputs differ from the row before: {row_inputs}")
+        inputs = row_inputs
         row = _KernelRow(name, rate, tuple(times), times[0] * 1e-5)
-        volume = KERNELS[name] * whole(elements, "n_elements") * int(size) / divisor
-        _consistent(row, volume, volume, rate * 1e-5)
+        volume = KERNELS[name] * parse_count(elements, "n_elements") * int(size) / divisor
+        _check_row(row, volume, volume, rate * 1e-5)
         rows.append(row)
     names = tuple(row.kernel for row in rows)
     # 4.0 and 5.0 run one kernel alone with --triad-only and --nstream-only; main with --only.
@@ -230,25 +231,24 @@ def _csv(text: str) -> Output:
     if names not in (_CLASSIC, tuple(KERNELS), alone) and not (
         head[1] in _MAIN and len(names) == 1
     ):
-        raise ParseError(f"rows are missing or doubled: {', '.join(names) or 'none'}")
+        raise ParseError(f"rows are missing or duplicated: {', '.join(names) or 'none'}")
     return Output(_figures(rows, unit), None, "", inputs)
 
 
-def _ran(text: str) -> tuple[str, ...]:
-    """The kernels that ran, from the line that says so. ``--nstream-only`` of 4.0 and 5.0 prints
-    none."""
+def _kernels(text: str) -> tuple[str, ...]:
+    """Return the kernels that ran; ``--nstream-only`` of 4.0 and 5.0 does not print them."""
     lines = re.findall(r"^Running (.*\S) +\d+ times", text, re.M)
     if not lines:
         return ("Nstream",)
-    name = sole(lines, "the line with the kernels that run").split()[-1]
+    name = single(lines, "the line with the kernels that run").split()[-1]
     several = {"All kernels": tuple(KERNELS), "Classic kernels": _CLASSIC, "kernels": _CLASSIC}
     return several.get(" ".join(lines[0].split()), (name.capitalize(),))
 
 
-def _consistent(row: _KernelRow, low: float, high: float, half_rate: float) -> None:
-    """Holds a row's numbers against each other: the rate was printed from the shortest time.
+def _check_row(row: _KernelRow, low: float, high: float, half_rate: float) -> None:
+    """Check a row's rate against its shortest time, from which the program computed it.
 
-    :arg low: least volume that the kernel may have moved, in the rate's unit; ``high`` most.
+    :arg low: the least volume that the kernel moved, in the rate's unit; ``high``: the most.
     """
     least, most, mean = row.times
     if not least - 2 * row.half <= mean <= most + 2 * row.half:
@@ -257,8 +257,8 @@ def _consistent(row: _KernelRow, low: float, high: float, half_rate: float) -> N
     fastest = high / (least - row.half) + half_rate if least > row.half else float("inf")
     if not slowest * (1 - 1e-9) <= row.rate <= fastest * (1 + 1e-9):
         raise ParseError(
-            f"{row.kernel}: a rate of {row.rate} cannot be that of {least} s: "
-            f"it lies outside {slowest:.3f} .. {fastest:.3f}"
+            f"{row.kernel}: a rate of {row.rate} contradicts a time of {least} s: "
+            f"it is outside {slowest:.3f} .. {fastest:.3f}"
         )
 
 

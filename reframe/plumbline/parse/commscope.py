@@ -1,9 +1,9 @@
 """Comm|Scope 0.9 to 0.12: the JSON of ``--benchmark_out`` or ``--benchmark_format=json``.
 
-A benchmark's name holds what was copied, where, and how much:
+A benchmark's name contains what was copied, where, and how much:
 ``Comm_cudaMemcpyAsync_PinnedToGPU/0/1/log2(N):20/manual_time`` is NUMA domain 0, GPU 1, 2²⁰ bytes.
-Each that moves bytes gives ``<what>_latency`` (``real_time``, in the unit that is printed) and
-``<what>_bandwidth`` (``bytes_per_second``), with the size:
+Each copy gives ``<what>_latency`` (``real_time``, in the printed unit) and ``<what>_bandwidth``
+(``bytes_per_second``), with the size:
 
 ==================================================  ======================  ==================
 name                                                what                    at
@@ -29,14 +29,14 @@ Comm_cudaMemcpyPeerAsync_Duplex_GPUGPUPeer          d2d_bidir_peer          gpu0
 libc_memcpy_NUMAToNUMA                              numa_copy               numa0-numa1
 ==================================================  ======================  ==================
 
-``_flush`` behind the name (caches flushed before each copy) stands behind ``what`` too. Where one
-GPU is measured from several NUMA domains, ``at`` begins with the domain: ``numa0-gpu1``. Other
-benchmarks, and calls from several threads at once, give no figures. Nor does
-``Comm_cudaMemcpyAsync_Duplex_GPUGPUPeer``: both of its targets lie on the second GPU, so that it
-copies within that GPU in place of backwards.
+A suffix ``_flush`` (caches flushed before each copy) is also added to ``what``. If one GPU is
+measured from several NUMA domains, ``at`` begins with the domain: ``numa0-gpu1``. Other benchmarks,
+and calls from several threads at once, give no figures. Nor does
+``Comm_cudaMemcpyAsync_Duplex_GPUGPUPeer``: both of its targets are on the second GPU, so it copies
+within that GPU instead of backwards.
 
-``bytes_per_second`` counts both directions of a duplex copy. That of ``libc_memcpy`` is taken from
-CPU time, since the benchmark asks for no real time. With repetitions the value is their mean.
+``bytes_per_second`` counts both directions of a duplex copy. That of ``libc_memcpy`` is computed
+from CPU time, as the benchmark requests no real time. With repetitions the value is their mean.
 
 Source: the ``registerer`` of each file of ``src/``; Google Benchmark's ``json_reporter.cc``.
 """
@@ -49,12 +49,12 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
 
-from plumbline.parse import Fom, Output, ParseError, json_report, whole
+from plumbline.parse import Fom, Output, ParseError, json_report, parse_count
 
 _GPU, _PAIR, _NUMA_PAIR = ("numa", "gpu"), ("gpu", "gpu"), ("numa", "numa")
 _STAGED_PAIR = ("numa", "gpu", "gpu")
 
-#: Name -> what, and the places in the name.
+#: Name -> what, and the kinds of the places in the name.
 NAMES = {
     "Comm_cudart_kernel": ("kernel_launch", _GPU),
     "Comm_hip_kernel": ("kernel_launch", _GPU),
@@ -93,15 +93,15 @@ _NAME = re.compile(
     r"(?:/(?P<clock>manual_time|real_time))?(?:/threads:(?P<threads>\d+))?",
     re.ASCII,
 )
-#: What Google Benchmark (``benchmark.cc``) writes to standard error, and exits 0, where the filter
-#: fits no benchmark; the JSON report is then missing.
+#: Google Benchmark's message (``benchmark.cc``) on standard error if the filter matches no
+#: benchmark. It exits with 0 and writes no JSON report.
 FAILED = re.compile(r"^Failed to match any benchmarks against regex: .*$", re.M)
 _VERSION = re.compile(r"^Comm\|Scope (\S+)", re.M)
 
 
 @dataclass(frozen=True)
 class _Entry:
-    """One benchmark of the report: what it measured, where, how much, and its entry."""
+    """One benchmark of the report: what it measured, where and how much, and its JSON object."""
 
     what: str
     kinds: tuple[str, ...]
@@ -112,10 +112,10 @@ class _Entry:
 
 
 def parse(text: str) -> Output:
-    """Reads the JSON report of one run.
+    """Parse the JSON report of one run.
 
-    :raises ParseError: if it is no such report, is cut off, a benchmark failed, or its numbers
-        disagree.
+    :raises ParseError: if it is not such a report, is truncated or contradictory, or a benchmark
+        failed.
     """
     report = json_report.read(text)
     context = json_report.field(report, "context")
@@ -130,7 +130,7 @@ def parse(text: str) -> Output:
         foms += _figures(row, "-".join([*([_domain(row)] if several else []), *_gpus(row)]))
     versions = _VERSION.findall(text)
     if len(versions) > 1:
-        raise ParseError(f"Comm|Scope's banner stands there {len(versions)} times")
+        raise ParseError(f"Comm|Scope's banner is printed {len(versions)} times")
     inputs = {
         "library_build_type": json_report.string(context, "library_build_type"),
         "num_cpus": str(json_report.count(context, "num_cpus")),
@@ -140,7 +140,7 @@ def parse(text: str) -> Output:
 
 
 def _values(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One entry of each benchmark: that of its only repetition, or the mean of several."""
+    """Return one entry of each benchmark: its only repetition, or the mean of several."""
     single: dict[str, list[dict[str, Any]]] = defaultdict(list)
     means: dict[str, dict[str, Any]] = {}
     for entry in entries:
@@ -153,24 +153,24 @@ def _values(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
         if kind == "iteration":
             single[name].append(entry)
         elif kind != "aggregate":
-            raise ParseError(f"{name}: {kind!r} is no kind of run")
+            raise ParseError(f"{name}: unknown run type {kind!r}")
         elif json_report.string(entry, "aggregate_name") == "mean":
             if name in means:
                 raise ParseError(f"{name}: two means")
             means[name] = entry
     for name, entry in means.items():
-        _mean_of(name, entry, single.get(name, []))
+        _check_mean(name, entry, single.get(name, []))
     for name, several in single.items():
         repetitions = {json_report.count(entry, "repetitions") for entry in several}
         indices = [json_report.count(entry, "repetition_index") for entry in several]
         if repetitions != {len(several)} or indices != list(range(len(several))):
-            raise ParseError(f"{name}: repetitions are missing or doubled: {indices}")
+            raise ParseError(f"{name}: repetitions are missing or duplicated: {indices}")
         if len(several) > 1 and name not in means:
             raise ParseError(f"{name}: {len(several)} repetitions without their mean")
     return [means.get(name) or single[name][0] for name in dict.fromkeys([*single, *means])]
 
 
-def _mean_of(name: str, entry: dict[str, Any], several: list[dict[str, Any]]) -> None:
+def _check_mean(name: str, entry: dict[str, Any], several: list[dict[str, Any]]) -> None:
     for key in ("real_time", "bytes_per_second"):
         if several and key in entry:
             mean = math.fsum(json_report.number(one, key) for one in several) / len(several)
@@ -179,19 +179,19 @@ def _mean_of(name: str, entry: dict[str, Any], several: list[dict[str, Any]]) ->
 
 
 def _row(entry: dict[str, Any]) -> _Entry | None:
-    """What an entry measured; ``None`` where it gives no figures."""
+    """Return what an entry measured, ``None`` if it gives no figures."""
     name = json_report.string(entry, "run_name")
     found = _NAME.fullmatch(name)
     if not found or found["name"] not in NAMES or found["threads"] not in {None, "1"}:
         return None
     what, kinds = NAMES[found["name"]]
-    numbers = [whole(number, "a place in its name") for number in found["places"].split("/")[1:]]
+    numbers = [parse_count(place, "a place") for place in found["places"].split("/")[1:]]
     size = None
     if what == "kernel_launch":
         size = numbers.pop() or None
     elif what not in _CALLS:
         if not found["log"]:
-            raise ParseError(f"{name} names no size")
+            raise ParseError(f"{name} has no size in its name")
         size = 2 ** int(found["log"])
         if json_report.number(entry, "bytes") != size:
             raise ParseError(f"{name}: its bytes are {entry['bytes']}, not {size}")
@@ -203,19 +203,19 @@ def _row(entry: dict[str, Any]) -> _Entry | None:
 
 
 def _domain(row: _Entry) -> str:
-    """The NUMA domain of the calling thread or of the host's memory."""
+    """Return the NUMA domain of the calling thread or of the host's memory, if any."""
     return row.places[0] if row.kinds in (_GPU, _STAGED_PAIR) else ""
 
 
 def _gpus(row: _Entry) -> tuple[str, ...]:
-    """The places without that domain."""
+    """Return the places without :func:`_domain`."""
     return row.places[1:] if _domain(row) else row.places
 
 
 def _figures(row: _Entry, at: str) -> list[Fom]:
     unit = json_report.string(row.entry, "time_unit")
     if unit not in _TIMES:
-        raise ParseError(f"{row.what}: a time in {unit!r}")
+        raise ParseError(f"{row.what}: unknown time unit {unit!r}")
     time = json_report.number(row.entry, "real_time")
     latency = Fom(f"{row.what}_latency", time, unit, row.size, at)
     if row.what in _CALLS:
@@ -229,5 +229,5 @@ def _figures(row: _Entry, at: str) -> list[Fom]:
     if row.entry["run_type"] == "iteration" and not math.isclose(
         rate * seconds, (row.size or 0) * (2 if duplex else 1), rel_tol=1e-6
     ):
-        raise ParseError(f"{row.what}: {row.size} bytes in {seconds} s cannot be {rate} B/s")
+        raise ParseError(f"{row.what}: {row.size} bytes in {seconds} s contradict {rate} B/s")
     return [bandwidth] if duplex else [latency, bandwidth]

@@ -2,8 +2,8 @@
 
 A row ``RR Two-sided Lat (8 B)`` with the columns ``Avg`` and ``99%`` becomes
 ``random_ring_latency`` and ``random_ring_latency_p99`` of 8 bytes; ``at`` is the table:
-``isolated``, or ``congested`` while the congestors run. Of a rate, ``99%`` is the one that 99 % of
-the measurements exceed. ``MiB/s/rank`` is what a rank moves: 2²⁰ bytes a second, as printed.
+``isolated``, or ``congested`` while the congestors run. ``99%`` of a rate is the one that 99 % of
+the measurements exceed. ``MiB/s/rank`` is 2²⁰ bytes per second and rank.
 
 ==========================  ==============================
 row                         metric
@@ -18,7 +18,7 @@ Multiple Allreduce          ``multiple_allreduce_latency``
 Multiple Alltoall           ``multiple_alltoall_bandwidth``
 ==========================  ==============================
 
-The last table of ``network_load_test`` holds the congestion factors:
+The last table of ``network_load_test`` contains the congestion factors:
 ``random_ring_latency_congestion_factor`` and ``random_ring_latency_p99_congestion_factor``. A
 factor has neither size nor ``at``. Source: ``utils.c`` (``print_results``,
 ``print_comparison_results``, ``print_header``), ``network_test.c``, ``network_load_test.c``.
@@ -29,9 +29,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from plumbline.parse import Fom, Output, ParseError, number, quoted, sole, whole
+from plumbline.parse import Fom, Output, ParseError, parse_count, parse_number, quote, single
 
-#: Row without its size -> metric.
+#: Name of a row, without the size -> metric.
 ROWS = {
     "RR Two-sided Lat": "random_ring_latency",
     "RR Get Lat": "random_ring_get_latency",
@@ -56,7 +56,7 @@ _FACTORS = "Network Tests running with Congestion Tests - Key Results"
 #: Program -> its tables, in the order they are printed.
 TABLES = {"Network": [_ISOLATED], "NetworkLoad": [_ISOLATED, _CONGESTED, _FACTORS]}
 
-#: The rows above a table's figures.
+#: The header rows of each table.
 _HEADS = {
     _ISOLATED: [["Name", "Avg", "99%", "Units"]],
     _CONGESTED: [["Name", "Avg", "99%", "Units"]],
@@ -79,25 +79,25 @@ _WIDTH = 80
 
 
 def parse(text: str) -> Output:
-    """Reads the output of one run of either program.
+    """Parse the output of one run of either program.
 
-    :raises ParseError: if it is truncated, garbled, of several runs, or contradicts itself.
+    :raises ParseError: if it is truncated, garbled, of several runs, or contradictory.
     """
-    refused = re.search(r"^ERROR: .*$", text, re.M)
-    if refused:
-        raise ParseError(f"GPCNeT says: {refused[0]}", code="output.program-error")
-    program, version = sole(_TITLE.finditer(text), "the title of GPCNeT").groups()
-    tasks, nodes = sole(_RANKS.findall(text), "the line with ranks and nodes")
+    error = re.search(r"^ERROR: .*$", text, re.M)
+    if error:
+        raise ParseError(f"GPCNeT reports: {error[0]}", code="output.program-error")
+    program, version = single(_TITLE.finditer(text), "the title of GPCNeT").groups()
+    tasks, nodes = single(_RANKS.findall(text), "the line with ranks and nodes")
     inputs = {"program": _program(program), "nodes": nodes}
     if program == "NetworkLoad":
-        inputs["test_nodes"] = sole(_TESTED.findall(text), "the number of tested nodes")
-        congestors, _ = sole(_CONGESTORS.findall(text), "the number of congestors' nodes")
+        inputs["test_nodes"] = single(_TESTED.findall(text), "the number of tested nodes")
+        congestors, _ = single(_CONGESTORS.findall(text), "the number of congestors' nodes")
         inputs["congestor_nodes"] = congestors
         tested, congesting, every = (
-            whole(count, "nodes") for count in (inputs["test_nodes"], congestors, nodes)
+            parse_count(count, "nodes") for count in (inputs["test_nodes"], congestors, nodes)
         )
         if tested + congesting != every:
-            raise ParseError(f"{tested} and {congesting} nodes are not {every}")
+            raise ParseError(f"{tested} and {congesting} nodes are not {every} nodes")
     tables = _tables(text)
     if [title for title, _ in tables] != TABLES[program]:
         raise ParseError(f"the tables are {[title for title, _ in tables]}")
@@ -105,13 +105,13 @@ def parse(text: str) -> Output:
     for title, rows in tables:
         names = [name for name, _, _ in rows]
         if tuple(names) != PROGRAMS[program]:
-            raise ParseError(f"{title!r}: rows are missing or doubled: {names}")
+            raise ParseError(f"{title!r}: rows are missing or duplicated: {names}")
         read = _factor if title == _FACTORS else _measured
         foms[title] = [fom for row in rows for fom in read(title, *row)]
     if program == "NetworkLoad":
-        _consistent(tables, foms)
+        _check_factors(tables, foms)
     figures = tuple(fom for table in foms.values() for fom in table)
-    return Output(figures, whole(tasks, "MPI ranks"), version, inputs)
+    return Output(figures, parse_count(tasks, "MPI ranks"), version, inputs)
 
 
 def _program(title: str) -> str:
@@ -119,23 +119,23 @@ def _program(title: str) -> str:
 
 
 def _lines(text: str) -> Iterator[tuple[str, list[str]]]:
-    """The lines of all tables with their cells, one of a title."""
+    """Yield the lines of all tables with their cells; a title has one cell."""
     lines = [line for line in text.splitlines() if line[:1] in {"|", "+"}]
     for line, below in zip(lines, [*lines[1:], ""], strict=False):
         if len(line) != _WIDTH or line[0] != line[-1]:
-            raise ParseError(f"a line of a table is cut or too long: {line!r}")
+            raise ParseError(f"a line of a table is truncated or too long: {line!r}")
         if line[0] == "+":
             if set(line) != {"+", "-"}:
-                raise ParseError(f"no line between rows: {line!r}")
+                raise ParseError(f"not a line between rows: {line!r}")
             continue
         cells = [cell.strip() for cell in line[1:-1].split("|")]
         if below[:1] != "+" and len(cells) > 1:
-            raise ParseError(f"a row that is not closed: {line!r}")
+            raise ParseError(f"no line below a row: {line!r}")
         yield line, cells
 
 
 def _tables(text: str) -> list[tuple[str, list[tuple[str, str, list[str]]]]]:
-    """Title of each table, and of its rows the name, the size and the cells."""
+    """Return the title of each table, and name, size and cells of its rows."""
     tables: list[tuple[str, list[tuple[str, str, list[str]]]]] = []
     heads: list[list[str]] = []
     for line, cells in _lines(text):
@@ -146,13 +146,13 @@ def _tables(text: str) -> list[tuple[str, list[tuple[str, str, list[str]]]]]:
             heads = list(_HEADS[cells[0]])
         elif heads:
             if cells != heads.pop(0):
-                raise ParseError(f"{tables[-1][0]!r} has an unknown head: {cells}")
+                raise ParseError(f"{tables[-1][0]!r} has an unknown header: {cells}")
         elif not tables:
-            raise ParseError(f"a row outside of a table: {line!r}")
-        elif named := _NAME.fullmatch(cells[0]):
-            tables[-1][1].append((named[1], named[2], cells[1:]))
+            raise ParseError(f"a row outside a table: {line!r}")
+        elif match := _NAME.fullmatch(cells[0]):
+            tables[-1][1].append((match[1], match[2], cells[1:]))
         else:
-            raise ParseError(f"{tables[-1][0]!r}: a row without name and size: {line!r}")
+            raise ParseError(f"{tables[-1][0]!r}: a row without a name and a size: {line!r}")
     return tables
 
 
@@ -162,7 +162,7 @@ def _measured(title: str, name: str, size: str, cells: list[str]) -> Iterator[Fo
     metric = ROWS[name]
     units = {"usec": "us"} if metric.endswith("latency") else {"MiB/s/rank": "MiB/s"}
     if cells[2] not in units:
-        raise ParseError(f"{title!r}: {name} is not measured in {cells[2]!r}")
+        raise ParseError(f"{title!r}: {name}: unexpected unit {cells[2]!r}")
     at = "isolated" if title == _ISOLATED else "congested"
     for ending, cell in zip(("", "_p99"), cells, strict=False):
         yield Fom(metric + ending, _tenth(cell, name), units[cells[2]], _bytes(size, name), at)
@@ -178,30 +178,30 @@ def _factor(title: str, name: str, size: str, cells: list[str]) -> Iterator[Fom]
 
 
 def _bytes(size: str, name: str) -> int:
-    return whole(size, f"{name}: bytes")
+    return parse_count(size, f"{name}: bytes")
 
 
 def _tenth(cell: str, name: str) -> float:
     if not _TENTH.fullmatch(cell):
-        raise ParseError(f"{name}: {quoted(cell)} is no number with one decimal")
-    return number(cell, name)
+        raise ParseError(f"{name}: {quote(cell)} is not a number with one decimal")
+    return parse_number(cell, name)
 
 
-def _consistent(
+def _check_factors(
     tables: list[tuple[str, list[tuple[str, str, list[str]]]]], foms: dict[str, list[Fom]]
 ) -> None:
-    """Holds the factors against the two tables, from whose printed numbers they were taken."""
+    """Check the factors against the printed numbers of the two tables."""
     sizes = [[size for _, size, _ in rows] for _, rows in tables]
     if sizes != [sizes[0]] * len(sizes):
-        raise ParseError(f"the tables are of different sizes: {sizes}")
-    for before, under, factor in zip(
+        raise ParseError(f"the tables have different message sizes: {sizes}")
+    for isolated, congested, factor in zip(
         *(foms[title] for title in TABLES["NetworkLoad"]), strict=True
     ):
-        slower = before.unit == "us"
-        above, below = (under, before) if slower else (before, under)
+        is_latency = isolated.unit == "us"
+        above, below = (congested, isolated) if is_latency else (isolated, congested)
         if not below.value:
             raise ParseError(f"{factor.metric}: {below.variable} is 0.0")
         if abs(above.value / below.value - factor.value) > 0.0501:
             raise ParseError(
-                f"{factor.metric}: {above.value} / {below.value} cannot be {factor.value}"
+                f"{factor.metric}: {above.value} / {below.value} contradicts {factor.value}"
             )

@@ -1,14 +1,14 @@
 """HPC Challenge 1.5: the ``key=value`` summary at the end of ``hpccoutf.txt``.
 
-The metrics are upstream's keys in lower case without their unit; the unit is the one that the
-key or, for STREAM, the text above the summary names (GB/s, 10⁹ B/s).
+The metrics are upstream's keys in lower case without their unit. The unit is the one in the key or,
+for STREAM, in the text above the summary (GB/s, 10⁹ B/s).
 """
 
 from __future__ import annotations
 
 import re
 
-from plumbline.parse import Fom, Output, ParseError, number, sole, whole
+from plumbline.parse import Fom, Output, ParseError, parse_count, parse_number, single
 
 #: Key of the summary -> metric and unit.
 KEYS = {
@@ -49,61 +49,63 @@ _BEGIN, _CLOSE, _END = (
     "End of HPC Challenge tests.",
 )
 
-#: Shares of RandomAccess' updates that went wrong; the rules allow one in a hundred.
+#: Shares of wrong updates of RandomAccess; the rules allow one in a hundred.
 _ERRORS = ("MPIRandomAccess_ErrorsFraction", "MPIRandomAccess_LCG_ErrorsFraction")
 _NEEDED = (*KEYS, *_ERRORS, "Success", "CommWorldProcs", "HPL_N")
 
 
 def parse(text: str) -> Output:
-    """Reads the output of one run of ``hpcc``.
+    """Parse the output of one run of ``hpcc``.
 
     :raises ParseError: if it is truncated, garbled, of several runs, or one of its own
         verifications failed.
     """
-    sole(re.findall(f"^{_BANNER}", text, re.M), "hpcc's banner")
+    single(re.findall(f"^{_BANNER}", text, re.M), "hpcc's banner")
     lines = [line.rstrip() for line in text.splitlines()]
     for mark in (_BEGIN, _CLOSE, _END):
-        sole([line for line in lines if line == mark], f"the line {mark!r}")
+        single([line for line in lines if line == mark], f"the line {mark!r}")
     first, last, end = (lines.index(mark) for mark in (_BEGIN, _CLOSE, _END))
     if not first < last < end:
-        raise ParseError("the summary's lines are out of order")
+        raise ParseError("the lines of the summary are out of order")
     values: dict[str, str] = {}
     for line in lines[first + 1 : last]:
         key, equals, value = line.partition("=")
         if not equals or not re.fullmatch(r"\w+", key, re.ASCII):
-            raise ParseError(f"no key=value line of the summary: {line!r}")
+            raise ParseError(f"not a key=value line in the summary: {line!r}")
         if key in values:
-            raise ParseError(f"{key} stands twice in the summary")
+            raise ParseError(f"{key} is repeated in the summary")
         values[key] = value
     missing = [key for key in _NEEDED if key not in values]
     if missing:
         raise ParseError(f"the summary lacks {', '.join(missing)}")
-    _verified(text, values)
+    _check_verification(text, values)
     for kind in ("Latency_usec", "Bandwidth_GBytes"):
         low, mean, high = (
-            number(values[f"{which}PingPong{kind}"], f"{which}PingPong{kind}")
+            parse_number(values[f"{which}PingPong{kind}"], f"{which}PingPong{kind}")
             for which in ("Min", "Avg", "Max")
         )
         # The summary prints six digits: a mean of equal numbers may differ in the last one.
         if not low * (1 - 1e-5) <= mean <= high * (1 + 1e-5):
             raise ParseError(f"PingPong{kind}: minimum, mean, maximum are {low}, {mean}, {high}")
-    foms = tuple(Fom(name, number(values[key], key), unit) for key, (name, unit) in KEYS.items())
+    foms = tuple(
+        Fom(name, parse_number(values[key], key), unit) for key, (name, unit) in KEYS.items()
+    )
     version = ".".join(values.get(f"Version{part}", "?") for part in ("Major", "Minor", "Micro"))
-    tasks = whole(values["CommWorldProcs"], "CommWorldProcs")
+    tasks = parse_count(values["CommWorldProcs"], "CommWorldProcs")
     return Output(foms, tasks, version, {"HPL_N": values["HPL_N"]})
 
 
-def _verified(text: str, values: dict[str, str]) -> None:
-    """hpcc verifies its own results; a failed verification voids the run."""
+def _check_verification(text: str, values: dict[str, str]) -> None:
+    """Check the verifications that hpcc itself makes of its results."""
     if values["Success"] != "1":
-        raise ParseError(f"hpcc says Success={values['Success']}", code="output.program-error")
+        raise ParseError(f"hpcc reports Success={values['Success']}", code="output.program-error")
     if line := re.search(r"^.*(?:\bFAILED\b|HPL ERROR|HPCC ERROR).*$", text, re.M):
-        raise ParseError(f"hpcc says: {line[0].strip()}", code="output.program-error")
+        raise ParseError(f"hpcc reports: {line[0].strip()}", code="output.program-error")
     tests = re.findall(r"Finished\s+(\d+) tests with the following results:", text)
-    if tests.count("1") < 1:
+    if "1" not in tests:
         raise ParseError("HPL's own check of its residual is missing")
     for key in _ERRORS:
-        if number(values[key], key) > 0.01:
+        if parse_number(values[key], key) > 0.01:
             raise ParseError(f"{key} is {values[key]}: more than the 1 % that the rules allow")
     rates = set(re.findall(r"^Function +Rate \(([^)\n]*)\)", text, re.M))
     if rates != {"GB/s"}:

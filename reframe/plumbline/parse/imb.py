@@ -1,6 +1,6 @@
 """Intel MPI Benchmarks, ``IMB-MPI1`` 2019 and later (times in µs, bandwidths in 10⁶ B/s).
 
-A file holds one run; each benchmark named on its command line has one table. The metrics are
+A file contains one run, with one table for each benchmark of the command line. The metrics are
 ``<benchmark>_<what>``: ``pingpong_latency``, ``pingpong_bandwidth``, ``allreduce_latency``
 (the mean over the ranks), ``allreduce_latency_min``, ``allreduce_latency_max`` ...
 """
@@ -12,9 +12,9 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from plumbline.parse import Fom, Output, ParseError, number, sole, whole
+from plumbline.parse import Fom, Output, ParseError, parse_count, parse_number, single
 
-#: Column of a table -> suffix of the metric and unit. ``t_avg`` is the one that papers quote.
+#: Column -> suffix of the metric, and unit. Papers quote ``t_avg``.
 COLUMNS = {
     "t[usec]": ("latency", "us"),
     "t_avg[usec]": ("latency", "us"),
@@ -26,7 +26,7 @@ COLUMNS = {
 
 _TIMES = ("t_min[usec]", "t_max[usec]", "t_avg[usec]")
 
-#: The heads that IMB gives its tables.
+#: The table headers of IMB.
 HEADS = (
     ("#bytes", "#repetitions", "t[usec]", "Mbytes/sec"),
     ("#bytes", "#repetitions", *_TIMES),
@@ -35,23 +35,23 @@ HEADS = (
     ("#repetitions", *_TIMES),
 )
 
-#: Benchmarks that work on 4-byte floats, and so have no smaller size but 0.
+#: Benchmarks on 4-byte floats, whose smallest size above 0 is 4.
 REDUCTIONS = {"allreduce", "reduce", "reduce_scatter", "reduce_scatter_block"}
 
-#: Messages per repetition that the printed bandwidth counts.
+#: Messages per repetition in the printed bandwidth.
 MESSAGES = {"pingpong": 1, "pingping": 1, "sendrecv": 2, "exchange": 4}
 
 _VERSION = re.compile(r"^#\s+Intel\(R\) MPI Benchmarks (\S+), MPI-1 part\s*$", re.M)
 _LISTED = re.compile(r"^# List of Benchmarks to run:[ ]*\n((?:[ ]*\n|# \w+[ ]*\n)+)", re.M)
 _LARGEST = re.compile(r"^# Maximum message length in bytes:\s+(\d+)\s*$", re.M)
 _COMMAND = re.compile(r"^# Calling sequence was:[ ]*\n[ ]*\n# (.+)$", re.M)
-_REFUSED = re.compile(r"^# !! (.*?) !!|^(Invalid benchmark name .*)$", re.M)
+_ERROR = re.compile(r"^# !! (.*?) !!|^(Invalid benchmark name .*)$", re.M)
 _END = "# All processes entering MPI_Finalize"
 
 
 @dataclass(frozen=True)
 class _Table:
-    """A table as it stands: benchmark, process count, head and rows, cell by cell."""
+    """A printed table: benchmark, process count, header, and the cells of the rows."""
 
     name: str
     tasks: int
@@ -60,33 +60,33 @@ class _Table:
 
 
 def parse(text: str) -> Output:
-    """Reads the output of one run of ``IMB-MPI1``.
+    """Parse the output of one run of ``IMB-MPI1``.
 
-    :raises ParseError: if it is truncated, garbled, of several runs, or contradicts itself.
+    :raises ParseError: if it is truncated, garbled, of several runs, or contradictory.
     """
-    version = sole(_VERSION.findall(text), "the banner of IMB-MPI1")
-    refused = _REFUSED.search(text)
-    if refused:
+    version = single(_VERSION.findall(text), "the banner of IMB-MPI1")
+    error = _ERROR.search(text)
+    if error:
         raise ParseError(
-            f"IMB says: {(refused[1] or refused[2]).strip()}", code="output.program-error"
+            f"IMB reports: {(error[1] or error[2]).strip()}", code="output.program-error"
         )
     if sum(line.strip() == _END for line in text.splitlines()) != 1:
-        raise ParseError(f"the closing line {_END!r} is not there once: the run did not end")
-    listed = re.findall(r"# (\w+)", sole(_LISTED.findall(text), "the list of benchmarks"))
+        raise ParseError(f"the last line {_END!r} is missing or repeated: the run did not end")
+    listed = re.findall(r"# (\w+)", single(_LISTED.findall(text), "the list of benchmarks"))
     tables = list(_tables(text))
     tasks = {table.tasks for table in tables}
     if len(tasks) > 1:
         raise ParseError(f"tables for several process counts: {sorted(tasks)}; run with -npmin")
     if not tables or [table.name for table in tables] != listed:
-        told = ", ".join(table.name for table in tables) or "none"
-        raise ParseError(f"benchmarks {', '.join(listed)} were to run, tables are there for {told}")
+        found = ", ".join(table.name for table in tables) or "none"
+        raise ParseError(f"benchmarks {', '.join(listed)} were selected, tables exist for {found}")
     expected = _expected(text)
     foms = [fom for table in tables for fom in _figures(table, expected)]
     return Output(tuple(foms), tasks.pop(), version)
 
 
 def _tables(text: str) -> Iterator[_Table]:
-    """The tables of a text: from the line that names the benchmark to the next empty one."""
+    """Yield the tables: from the line with the benchmark's name to the next empty line."""
     lines = iter(text.splitlines())
     for line in lines:
         title = re.fullmatch(r"# Benchmarking (\S+)\s*", line)
@@ -95,25 +95,25 @@ def _tables(text: str) -> Iterator[_Table]:
         name = title[1]
         counted = re.fullmatch(r"# #processes = (\d+)\s*", next(lines, ""))
         if not counted:
-            raise ParseError(f"{name}: no line with its process count")
+            raise ParseError(f"{name}: the line with its process count is missing")
         line = next(lines, "")
         if re.fullmatch(r"# \( \d+ additional processes waiting in MPI_Barrier ?\)\s*", line):
             line = next(lines, "")
         head = tuple(next(lines, "").split())
         if not re.fullmatch(r"#-+", line.strip()) or head not in HEADS:
-            raise ParseError(f"{name}: its table has an unknown head: {' '.join(head)!r}")
+            raise ParseError(f"{name}: unknown header of its table: {' '.join(head)!r}")
         rows = []
         for line in lines:
             if not line.strip():
                 break
             rows.append(line.split())
-        yield _Table(name, whole(counted[1], f"{name}: #processes"), head, rows)
+        yield _Table(name, parse_count(counted[1], f"{name}: #processes"), head, rows)
 
 
 def _figures(table: _Table, expected: Callable[[str], list[int] | None]) -> Iterator[Fom]:
-    """A table's figures.
+    """Yield the figures of a table.
 
-    :arg expected: the sizes that a benchmark's rows have, ``None`` where they are not known.
+    :arg expected: returns the sizes of a benchmark's rows, ``None`` if they are unknown.
     """
     name = table.name.lower()
     sized = table.head[0] == "#bytes"
@@ -122,36 +122,38 @@ def _figures(table: _Table, expected: Callable[[str], list[int] | None]) -> Iter
     sizes: list[int] = []
     for row in table.rows:
         if len(row) != len(table.head):
-            raise ParseError(f"{name}: {len(row)} cells under {len(table.head)} columns: {row}")
+            raise ParseError(f"{name}: {len(row)} cells for {len(table.head)} columns: {row}")
         cells = dict(zip(table.head, row, strict=True))
-        size = whole(cells.pop("#bytes"), f"{name}: #bytes") if sized else None
-        if not whole(cells.pop("#repetitions"), f"{name}: #repetitions"):
+        size = parse_count(cells.pop("#bytes"), f"{name}: #bytes") if sized else None
+        if not parse_count(cells.pop("#repetitions"), f"{name}: #repetitions"):
             raise ParseError(f"{name}: a row without repetitions: {row}")
-        values = {column: number(cell, f"{name}: {column}") for column, cell in cells.items()}
-        _consistent(name, size, values)
+        values = {column: parse_number(cell, f"{name}: {column}") for column, cell in cells.items()}
+        _check_row(name, size, values)
         for column, value in values.items():
             suffix, unit = COLUMNS[column]
-            # Zero bytes a second is how IMB prints the bandwidth of an empty message.
+            # IMB prints the bandwidth of an empty message as zero.
             if not (size == 0 and suffix == "bandwidth"):
                 yield Fom(f"{name}_{suffix}", value, unit, size)
         if size is not None:
             sizes.append(size)
     if sized:
-        _complete(name, sizes, expected(name))
+        _check_sizes(name, sizes, expected(name))
 
 
-def _complete(name: str, sizes: list[int], expected: list[int] | None) -> None:
-    """No row is missing and none stands twice."""
+def _check_sizes(name: str, sizes: list[int], expected: list[int] | None) -> None:
+    """Check that no row is missing or repeated."""
     rising = all(before < after for before, after in itertools.pairwise(sizes))
     if not rising or (expected is not None and sizes != expected):
-        raise ParseError(f"{name}: rows are missing or doubled: its sizes are {sizes}")
+        raise ParseError(f"{name}: rows are missing or duplicated: its sizes are {sizes}")
 
 
 def _expected(text: str) -> Callable[[str], list[int] | None]:
-    """The sizes that a benchmark's rows have: 0, then doubling up to the largest; ``None`` where
-    the command line chose others."""
-    command = sole(_COMMAND.findall(text), "the calling sequence")
-    largest = whole(sole(_LARGEST.findall(text), "the maximum message length"), "its bytes")
+    """Return the function that gives the sizes of a benchmark's rows.
+
+    They are 0, then doubling up to the largest, or ``None`` if the command line chose others.
+    """
+    command = single(_COMMAND.findall(text), "the calling sequence")
+    largest = parse_count(single(_LARGEST.findall(text), "the maximum message length"), "its bytes")
     chosen = re.search(r"\s-(?:msglen|msgsize|zero_size|data_type|red_data_type|input)\b", command)
     logs = re.search(r"\s-msglog (\d{1,2}):\d", command)
     smallest = 2 ** int(logs[1]) if logs else 1
@@ -166,8 +168,8 @@ def _expected(text: str) -> Callable[[str], list[int] | None]:
     return sizes
 
 
-def _consistent(name: str, size: int | None, value: dict[str, float]) -> None:
-    """Holds a row's numbers against each other: each was printed from the same time."""
+def _check_row(name: str, size: int | None, value: dict[str, float]) -> None:
+    """Check the bandwidth of a row against its time."""
     if "t_min[usec]" in value:
         low, high, mean = (value[column] for column in _TIMES)
         if not low <= mean <= high:
@@ -179,5 +181,5 @@ def _consistent(name: str, size: int | None, value: dict[str, float]) -> None:
         highest = volume / (time - half) if time > half else float("inf")
         if not lowest * 0.999 - half <= printed <= highest * 1.001 + half:
             raise ParseError(
-                f"{name}: {size} bytes in {time} us cannot be {printed} MB/s (10^6 bytes)"
+                f"{name}: {size} bytes in {time} us contradict {printed} MB/s (10^6 bytes)"
             )

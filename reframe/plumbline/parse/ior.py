@@ -3,11 +3,11 @@
 ``write_bandwidth`` and ``read_bandwidth`` are the mean over the repetitions, in MiB/s (2²⁰ B/s):
 ``Mean(MiB)`` of the summary, or ``bwMeanMIB``. With one repetition that is its only rate.
 
-IOR goes on after much of what falsifies a rate, and says so with ``WARNING`` on standard output,
-in the middle of the JSON too: lost or short transfers, data that are read back wrong, fewer tasks
-than asked for, a file of another size than expected. Every warning voids the run, but for
-:data:`HARMLESS` ones, and but for a file that is smaller because a stonewall (``-D``) ended the
-writing, which IOR warns of and whose rate is of what was moved. Source: ``src/ior.c``
+IOR continues after most errors that falsify a rate, and prints ``WARNING`` on standard output, also
+within the JSON: lost or short transfers, wrong data read back, fewer tasks than requested, an
+unexpected file size. Every warning makes the run invalid, with two exceptions: :data:`HARMLESS`
+ones, and a smaller file because a stonewall (``-D``) ended the writing, as the rate is then of the
+moved data. Source: ``src/ior.c``
 (``CheckFileSize``, ``CompareData``), ``src/ior-output.c``, ``src/aiori-POSIX.c``.
 """
 
@@ -17,9 +17,9 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from plumbline.parse import Fom, Output, ParseError, json_report, number, sole, whole
+from plumbline.parse import Fom, Output, ParseError, json_report, parse_count, parse_number, single
 
-#: Warnings that say nothing about the rates.
+#: Warnings that do not affect the rates.
 HARMLESS = re.compile(
     r"exists already and will be overwritten"
     r"|unable to (?:use realpath|statfs)\(\)"
@@ -27,13 +27,13 @@ HARMLESS = re.compile(
     r"|uname failed|cannot get platform name",
 )
 
-#: What a stonewall leads to: the file is smaller than its options say.
+#: Warnings of a file that is smaller than the options require, as after a stonewall.
 _SMALLER = re.compile(
     r"Expected aggregate file size|Stat\(\) of aggregate file size"
     r"|Using actual aggregate bytes moved|[Mm]aybe caused by deadlineForStonewalling"
 )
 
-_SAID = re.compile(r"(?:ior )?(?:WARNING|ERROR): [^\n]*\n?|^.*FAILED comparison.*$", re.M)
+_MESSAGE = re.compile(r"(?:ior )?(?:WARNING|ERROR): [^\n]*\n?|^.*FAILED comparison.*$", re.M)
 
 _BANNER = re.compile(r"^IOR-(\S+): MPI Coordinated Test of Parallel I/O[ ]*$", re.M)
 _FINISHED = re.compile(r"^Finished +: .*\d$", re.M)
@@ -56,7 +56,7 @@ _OPERATIONS = ("write", "read")
 
 @dataclass(frozen=True)
 class _Rate:
-    """A number in MiB/s and half of its last printed digit."""
+    """A printed number and half of its last digit."""
 
     value: float
     half: float
@@ -64,7 +64,7 @@ class _Rate:
 
 @dataclass(frozen=True)
 class _Summary:
-    """One operation's summary: rates, and what they were taken from."""
+    """One operation's summary: rates, and the values they were computed from."""
 
     operation: str
     high: _Rate
@@ -82,34 +82,34 @@ class _Summary:
 
 
 def parse(text: str) -> Output:
-    """Reads the output of one run.
+    """Parse the output of one run.
 
-    :raises ParseError: if it is truncated, garbled, of several tests, contradicts itself, or IOR
-        warns of what falsifies its rates.
+    :raises ParseError: if it is truncated, garbled, of several tests, contradictory, or with a
+        warning that affects the rates.
     """
-    said = [line.strip() for line in _SAID.findall(text)]
-    for line in said:
+    messages = [line.strip() for line in _MESSAGE.findall(text)]
+    for line in messages:
         if not HARMLESS.search(line) and not _SMALLER.search(line):
-            raise ParseError(f"IOR says: {line}", code="output.program-error")
-    smaller = any(map(_SMALLER.search, said))
-    text = _SAID.sub("", text)
+            raise ParseError(f"IOR reports: {line}", code="output.program-error")
+    smaller = any(map(_SMALLER.search, messages))
+    text = _MESSAGE.sub("", text)
     if not _BANNER.search(text):
         return _json(text, smaller)
     if re.search(r"^\{", text, re.M):
-        raise ParseError("a text and a JSON report in one output")
+        raise ParseError("both a text and a JSON report")
     return _text(text, smaller)
 
 
 def _text(text: str, smaller: bool) -> Output:
-    version = sole(_BANNER.findall(text), "the banner of IOR")
-    end = sole((match[0] for match in _FINISHED.finditer(text)), "the closing line of IOR")
-    command = sole(_COMMAND.findall(text), "the command line").split()
+    version = single(_BANNER.findall(text), "the banner of IOR")
+    end = single((match[0] for match in _FINISHED.finditer(text)), "the last line of IOR")
+    command = single(_COMMAND.findall(text), "the command line").split()
     lines = text[: text.index(end)].splitlines()
     options = _options(_between(lines, "Options:", "Results:"))
     rates = _results(_between(lines, "Results:", "Summary of all tests:"))
     below = lines[_index(lines, "Summary of all tests:") + 1 :]
     if not below or tuple(below[0].split()) != SUMMARY:
-        raise ParseError("the summary has an unknown head")
+        raise ParseError("the summary has an unknown header")
     summaries = [_summary(line.split()) for line in below[1:] if line.strip()]
     keep = "-k" in command
     return _output(version, options, rates, summaries, keep, smaller)
@@ -133,44 +133,44 @@ def _options(lines: list[str]) -> dict[str, str]:
         found = _OPTION.fullmatch(line)
         name = found[1].strip() if found else ""
         if not found or name in options:
-            raise ParseError(f"no option, or one twice: {line!r}")
+            raise ParseError(f"not an option, or a repeated one: {line!r}")
         options[name] = found[2].strip()
     return options
 
 
 def _rate(cell: str, what: str) -> _Rate:
     decimals = len(cell.partition(".")[2])
-    return _Rate(number(cell, what), 0.5 * 10.0**-decimals)
+    return _Rate(parse_number(cell, what), 0.5 * 10.0**-decimals)
 
 
 def _results(lines: list[str]) -> dict[str, list[_Rate]]:
-    """The rates of each repetition, by operation."""
+    """Return the rates of the repetitions, by operation."""
     if len(lines) < 2 or tuple(lines[0].split()) != RESULTS or set(lines[1]) != {"-", " "}:
-        raise ParseError("the results have an unknown head")
+        raise ParseError("the results have an unknown header")
     rates: dict[str, list[_Rate]] = {name: [] for name in _OPERATIONS}
     for line in lines[2:]:
         cells = line.split()
-        # 3.3.0 prints what removing took, and the best rates again below the table.
+        # 3.3.0 also prints the time of removing, and the best rates below the table.
         if cells[0] in {"remove", "Max"}:
             continue
         if len(cells) != len(RESULTS) or cells[0] not in rates:
-            raise ParseError(f"no row of the results: {line!r}")
-        if whole(cells[-1], "iter") != len(rates[cells[0]]):
-            raise ParseError(f"{cells[0]}: repetitions are missing or doubled: {line!r}")
+            raise ParseError(f"unexpected line in the results: {line!r}")
+        if parse_count(cells[-1], "iter") != len(rates[cells[0]]):
+            raise ParseError(f"{cells[0]}: repetitions are missing or duplicated: {line!r}")
         rates[cells[0]].append(_rate(cells[1], f"{cells[0]}: bw"))
     return rates
 
 
 def _summary(cells: list[str]) -> _Summary:
     if len(cells) != len(SUMMARY) or cells[0] not in _OPERATIONS:
-        raise ParseError(f"no row of the summary: {' '.join(cells)!r}")
+        raise ParseError(f"unexpected line in the summary: {' '.join(cells)!r}")
     cell = dict(zip(SUMMARY, cells, strict=True))
 
     def rate(name: str) -> _Rate:
         return _rate(cell[name], f"{cells[0]}: {name}")
 
     def count(name: str) -> int:
-        return whole(cell[name], f"{cells[0]}: {name}")
+        return parse_count(cell[name], f"{cells[0]}: {name}")
 
     return _Summary(
         operation=cells[0],
@@ -195,9 +195,9 @@ def _json(text: str, smaller: bool) -> Output:
     if len(tests) != 1:
         raise ParseError(f"{len(tests)} tests, expected one")
     json_report.string(report, "Finished")
-    told = json_report.field(tests[0], "Options")
-    if not isinstance(told, dict):
-        raise ParseError("the options are no object")
+    given = json_report.field(tests[0], "Options")
+    if not isinstance(given, dict):
+        raise ParseError("the options are not an object")
     rates: dict[str, list[_Rate]] = {name: [] for name in _OPERATIONS}
     for result in json_report.objects(tests[0], "Results"):
         operation = json_report.string(result, "access")
@@ -207,13 +207,13 @@ def _json(text: str, smaller: bool) -> Output:
             raise ParseError(f"an unknown operation {operation!r}")
     summaries = [_json_summary(fields) for fields in json_report.objects(report, "summary")]
     keep = json_report.count(json_report.field(tests[0], "Parameters"), "keepFile")
-    options = {key: str(value) for key, value in told.items()}
+    options = {key: str(value) for key, value in given.items()}
     version = json_report.string(report, "Version")
     return _output(version, options, rates, summaries, bool(keep), smaller)
 
 
 def _four(fields: dict[str, Any], key: str) -> _Rate:
-    """IOR prints numbers of its JSON with four decimals."""
+    """Return a number of IOR's JSON, which has four decimals."""
     return _Rate(json_report.number(fields, key), 0.5e-4)
 
 
@@ -250,31 +250,35 @@ def _output(
     keep: bool,
     smaller: bool,
 ) -> Output:
-    ran = [summary.operation for summary in summaries]
-    if not ran or ran != [name for name in _OPERATIONS if rates[name]]:
-        raise ParseError(f"results of {[n for n in rates if rates[n]]}, a summary of {ran}")
+    operations = [summary.operation for summary in summaries]
+    if not operations or operations != [name for name in _OPERATIONS if rates[name]]:
+        raise ParseError(
+            f"results of {[n for n in rates if rates[n]]}, but a summary of {operations}"
+        )
     needed = ("api", "test filename", "access", "type", "ordering in a file", "nodes", "tasks")
     missing = [name for name in (*needed, "clients per node", "segments") if name not in options]
     if missing:
-        raise ParseError(f"the options lack {', '.join(missing)}")
+        raise ParseError(f"options missing: {', '.join(missing)}")
     stonewall = options.get("stonewallingTime", "0")
     if smaller and stonewall == "0":
-        raise ParseError("IOR warns of a file of another size than expected, without a stonewall")
-    tasks = whole(options["tasks"], "tasks")
+        raise ParseError("IOR warns of an unexpected file size without a stonewall")
+    tasks = parse_count(options["tasks"], "tasks")
     for summary in summaries:
-        _consistent(summary, rates[summary.operation], smaller)
-        told = (summary.tasks, summary.segments, summary.api, summary.shared)
-        asked = (
+        _check_summary(summary, rates[summary.operation], smaller)
+        printed = (summary.tasks, summary.segments, summary.api, summary.shared)
+        requested = (
             tasks,
-            whole(options["segments"], "segments"),
+            parse_count(options["segments"], "segments"),
             options["api"],
             options["access"] != "file-per-process",
         )
-        if told != asked:
-            raise ParseError(f"{summary.operation}: the summary is of {told}, the test of {asked}")
+        if printed != requested:
+            raise ParseError(
+                f"{summary.operation}: the summary has {printed}, the options {requested}"
+            )
     shape = {(s.block, s.transfer, s.segments, s.repetitions) for s in summaries}
     if len(shape) != 1:
-        raise ParseError(f"writing and reading differ in size: {sorted(shape)}")
+        raise ParseError(f"writing and reading have different sizes: {sorted(shape)}")
     block, transfer, segments, repetitions = shape.pop()
     inputs = {
         "api": options["api"],
@@ -296,20 +300,20 @@ def _output(
     return Output(foms, tasks, version, inputs)
 
 
-def _consistent(summary: _Summary, rates: list[_Rate], smaller: bool) -> None:
-    """Holds a summary against the results that it sums up, and against volume and time."""
+def _check_summary(summary: _Summary, rates: list[_Rate], smaller: bool) -> None:
+    """Check a summary against its results, and against volume and time."""
     name, reps = summary.operation, summary.repetitions
     if len(rates) != reps:
         raise ParseError(f"{name}: {len(rates)} results of {reps} repetitions")
     values = [rate.value for rate in rates]
-    told = (
+    pairs = (
         (summary.low, min(values)),
         (summary.high, max(values)),
         (summary.mean, sum(values) / reps),
     )
-    for printed, computed in told:
+    for printed, computed in pairs:
         if abs(printed.value - computed) > printed.half + max(r.half for r in rates) + 1e-6:
-            raise ParseError(f"{name}: the summary says {printed.value}, the results {values}")
+            raise ParseError(f"{name}: the summary has {printed.value}, the results {values}")
     expected = summary.tasks * summary.segments * summary.block / 2**20
     away = summary.moved.value - expected
     if abs(away) > summary.moved.half + expected * 1e-6 and not (smaller and away < 0):
@@ -320,6 +324,6 @@ def _consistent(summary: _Summary, rates: list[_Rate], smaller: bool) -> None:
         fastest = (summary.moved.value + summary.moved.half) / least if least > 0 else float("inf")
         if not slowest * 0.999 <= summary.mean.value <= fastest * 1.001:
             raise ParseError(
-                f"{name}: {summary.moved.value} MiB in {summary.time.value} s cannot be "
+                f"{name}: {summary.moved.value} MiB in {summary.time.value} s contradict "
                 f"{summary.mean.value} MiB/s"
             )

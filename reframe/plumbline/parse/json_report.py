@@ -1,4 +1,4 @@
-"""JSON reports among other lines, and their fields: what two of the parsers share."""
+"""Read a JSON report among other lines, and the fields of its objects."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import math
 import re
 from typing import Any
 
-from plumbline.parse import ParseError, quoted
+from plumbline.parse import ParseError, quote
 
 
 def read(text: str) -> dict[str, Any]:
-    """The only JSON object that begins a line of the text.
+    """Return the only JSON object that begins a line of the text.
 
-    A field that stands twice in one object must have the same value both times: IOR 3.3.0 prints
-    three of its summary twice.
+    A field may be repeated in an object only with the same value: IOR 3.3.0 repeats three fields of
+    its summary.
 
-    :raises ParseError: if there is none, or several, or it is cut off or contradicts itself.
+    :raises ParseError: if there is none, or several, or it is truncated or contradictory.
     """
     start = re.search(r"^\{", text, re.M)
     if not start:
@@ -26,26 +26,26 @@ def read(text: str) -> dict[str, Any]:
     try:
         report, end = decoder.raw_decode(text, start.start())
     except (json.JSONDecodeError, RecursionError) as err:
-        raise ParseError(unread(err)) from None
+        raise _invalid(err) from None
     if re.search(r"^[^\S\n]*[{}\]]", text[end:].partition("\n")[2], re.M):
-        raise ParseError("a second JSON report stands after the first")
+        raise ParseError("a second JSON report follows the first")
     return report
 
 
-def unread(err: json.JSONDecodeError | RecursionError) -> str:
-    """Why a report is no JSON; C's printf(3) writes nan, which JSON has no word for."""
-    word = (
-        re.match(r"[-+]?\w+", err.doc[err.pos :]) if isinstance(err, json.JSONDecodeError) else None
-    )
-    value = "NaN in place of a number: " if word and quoted(word[0]) == "NaN" else ""
-    return f"no whole JSON report: {value}{err}"
+def _invalid(err: json.JSONDecodeError | RecursionError) -> ParseError:
+    """Return the error for invalid JSON; printf(3) prints nan, which is not JSON."""
+    value = ""
+    if isinstance(err, json.JSONDecodeError):
+        word = re.match(r"[-+]?\w+", err.doc[err.pos :])
+        value = "NaN in place of a number: " if word and quote(word[0]) == "NaN" else ""
+    return ParseError(f"no complete JSON report: {value}{err}")
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     for key, value in pairs:
         if key in fields and fields[key] != value:
-            raise ParseError(f"{key!r} stands twice in one object of the report")
+            raise ParseError(f"{key!r} is repeated in one object of the report")
         fields[key] = value
     return fields
 
@@ -57,9 +57,9 @@ def _int(digits: str) -> int:
 
 
 def field(fields: Any, key: str) -> Any:
-    """A field of an object.
+    """Return a field of an object.
 
-    :raises ParseError: if it is no object, or lacks the field.
+    :raises ParseError: if it is not an object, or lacks the field.
     """
     if not isinstance(fields, dict) or key not in fields:
         raise ParseError(f"the report lacks {key!r}")
@@ -67,52 +67,52 @@ def field(fields: Any, key: str) -> Any:
 
 
 def string(fields: Any, key: str) -> str:
-    """A field that is text.
+    """Return a text field.
 
-    :raises ParseError: if it is none.
+    :raises ParseError: if it is missing or not a text.
     """
     value = field(fields, key)
     if not isinstance(value, str):
-        raise ParseError(f"{key}: {value!r} is no text")
+        raise ParseError(f"{key}: {value!r} is not a text")
     return value
 
 
 def number(fields: Any, key: str) -> float:
-    """A field that is a finite number, not negative.
+    """Return a field with a finite, non-negative number.
 
-    :raises ParseError: if it is none.
+    :raises ParseError: if it is missing or not such a number.
     """
     value = field(fields, key)
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ParseError(f"{key}: {value!r} is no number")
+        raise ParseError(f"{key}: {value!r} is not a number")
     if not math.isfinite(value) or value < 0:
-        raise ParseError(f"{key}: {quoted(value)} is no finite number of zero or more")
+        raise ParseError(f"{key}: {quote(value)} is not a finite number of zero or more")
     return float(value)
 
 
 def count(fields: Any, key: str) -> int:
-    """A field that is a whole number, not negative.
+    """Return a field with a non-negative whole number.
 
-    :raises ParseError: if it is none.
+    :raises ParseError: if it is missing or not such a number.
     """
     value = field(fields, key)
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ParseError(f"{key}: {quoted(value)} is no count")
+        raise ParseError(f"{key}: {quote(value)} is not a count")
     return value
 
 
 def objects(fields: Any, key: str) -> list[dict[str, Any]]:
-    """A field that is a list of objects; lists in it are opened.
+    """Return a field with a list of objects, with nested lists flattened.
 
-    :raises ParseError: if it is none.
+    :raises ParseError: if it is missing or not such a list.
     """
     value = field(fields, key)
     if not isinstance(value, list):
-        raise ParseError(f"{key}: {value!r} is no list")
+        raise ParseError(f"{key}: {value!r} is not a list")
     found: list[dict[str, Any]] = []
     for entry in value:
         for one in entry if isinstance(entry, list) else [entry]:
             if not isinstance(one, dict):
-                raise ParseError(f"{key}: {one!r} is no object")
+                raise ParseError(f"{key}: {one!r} is not an object")
             found.append(one)
     return found

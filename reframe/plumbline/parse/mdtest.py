@@ -1,14 +1,13 @@
-"""mdtest 3.3.0, 4.0.0 and main: the table ``SUMMARY rate``, operations a second of all tasks.
+"""mdtest 3.3.0, 4.0.0 and main: the table ``SUMMARY rate``, operations per second of all tasks.
 
 ``File creation`` becomes ``file_creation_rate``; likewise ``stat``, ``read``, ``rename`` and
 ``removal`` of files and directories, and ``tree_creation_rate``, ``tree_removal_rate``. The value
 is the column ``Mean``: of the iterations, in 3.3.0 also of the tasks. A phase that did not run is
-printed as 0.000 and gives no figure. The second table that ``-P`` prints holds the seconds that the
-phases took (also where main's title says ms/op); it gives no figures, and the rates must agree with
-it.
+printed as 0.000 and gives no figure. ``-P`` prints a second table with the times of the phases in
+seconds (also if main's title has ms/op). It gives no figures, but must agree with the rates.
 
-mdtest goes on after a file could not be made, and says so with ``WARNING``: every warning voids the
-run, but for :data:`HARMLESS` ones. Source: ``src/mdtest.c``.
+mdtest continues after a file could not be created, and prints ``WARNING``. Every warning makes the
+run invalid, except :data:`HARMLESS` ones. Source: ``src/mdtest.c``.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ from __future__ import annotations
 import math
 import re
 
-from plumbline.parse import Fom, Output, ParseError, number, sole, whole
+from plumbline.parse import Fom, Output, ParseError, parse_count, parse_number, single
 
-#: Warnings that say nothing about the rates.
+#: Warnings that do not affect the rates.
 HARMLESS = (
     "Read bytes is 0, thus, a read test will actually just open/close",
     "unable to use realpath() on file system",
@@ -30,7 +29,7 @@ _RENAME = ("Directory creation", "Directory stat", "Directory rename", "Director
 _FILE = ("File creation", "File stat", "File read", "File removal")
 _TREE = ("Tree creation", "Tree removal")
 
-#: The rows that a table may have: ``-F`` leaves out directories, ``-D`` files.
+#: The possible rows of a table: ``-F`` excludes directories, ``-D`` files.
 ROWS = (
     (*_DIRECTORY, *_FILE, *_TREE),
     (*_RENAME, *_FILE, *_TREE),
@@ -51,59 +50,58 @@ _TITLE = re.compile(r"^SUMMARY (rate|time)(?: \(in [\w/]+\))?: \(of (\d+) iterat
 _HEAD = re.compile(r" +Operation +Max +Min +Mean +Std Dev *")
 _RULE = re.compile(r" +-+ +-+ +-+ +-+ +-+ *")
 _ROW = re.compile(r"   (\w+ \w+)(?: *:)?((?: +(?:\d+\.\d{3}|-?nan)){4})", re.ASCII)
-_SAID = re.compile(r"^.*?\b(?:WARNING|ERROR|FAILED)\b[: ].*$", re.M)
+_MESSAGE = re.compile(r"^.*?\b(?:WARNING|ERROR|FAILED)\b[: ].*$", re.M)
 
 
 def parse(text: str) -> Output:
-    """Reads the output of one run.
+    """Parse the output of one run.
 
-    :raises ParseError: if it is truncated, garbled, of several runs, or mdtest says that an
-        operation failed.
+    :raises ParseError: if it is truncated, garbled, of several runs, or an operation failed.
     """
-    for line in _SAID.findall(_COMMAND.sub("", text)):
+    for line in _MESSAGE.findall(_COMMAND.sub("", text)):
         if not any(harmless in line for harmless in HARMLESS):
-            raise ParseError(f"mdtest says: {line.strip()}", code="output.program-error")
-    sole(_STARTED.findall(text), "the opening line of mdtest")
+            raise ParseError(f"mdtest reports: {line.strip()}", code="output.program-error")
+    single(_STARTED.findall(text), "the first line of mdtest")
     if "Continue stonewall hit" in text:
-        raise ParseError("a stonewall (-W) ended the run before all items were made")
-    version, tasks, nodes = sole(_LAUNCHED.findall(text), "the line with mdtest's tasks")
-    command = sole(_COMMAND.findall(text), "the command line")
+        raise ParseError("a stonewall (-W) ended the run before all items were created")
+    version, tasks, nodes = single(_LAUNCHED.findall(text), "the line with mdtest's tasks")
+    command = single(_COMMAND.findall(text), "the command line")
     inputs = {"nodes": nodes, **_command(command)}
-    inputs["path"] = sole(_PATH.findall(text), "the path")
-    working, items, what = sole(_WORK.findall(text), "the line with tasks and items")
+    inputs["path"] = single(_PATH.findall(text), "the path")
+    working, items, what = single(_WORK.findall(text), "the line with tasks and items")
     if working != tasks:
         raise ParseError(f"{tasks} tasks were launched, {working} worked")
     inputs |= {"items": items, "items_are": what}
-    finished = sole((match[0] for match in _FINISHED.finditer(text)), "the closing line of mdtest")
+    finished = single((match[0] for match in _FINISHED.finditer(text)), "the last line of mdtest")
     tables = _tables(text[: text.index(finished)].splitlines())
     if text[text.index(finished) + len(finished) :].count("SUMMARY"):
-        raise ParseError("a table stands after the closing line")
+        raise ParseError("a table after the last line")
     if "rate" not in tables:
         raise ParseError("the table of rates is missing")
     iterations, rates = tables["rate"]
     for other, (count, rows) in tables.items():
         if count != iterations or list(rows) != list(rates):
-            raise ParseError(f"the table of {other} has other rows or iterations")
+            raise ParseError(f"the table of {other} has different rows or iterations")
     inputs["iterations"] = iterations
-    if not whole(iterations, "iterations"):
-        raise ParseError("rates of no iteration")
+    if not parse_count(iterations, "iterations"):
+        raise ParseError("the rates have no iterations")
     if "time" in tables:
-        # With -S the line says "1 file".
-        told = (1.0, math.inf) if what == "file" else (whole(items, "items"),) * 2
+        # With -S the line has "1 file".
+        bounds = (1.0, math.inf) if what == "file" else (parse_count(items, "items"),) * 2
         done = {"Tree": (1.0, math.inf)}
-        # Where -I goes with -n, mdtest counts otherwise from one iteration to the next.
+        # With -I and -n, the number of items differs between iterations.
         if "'-I" not in command:
-            done |= {"File": told, "Directory": told}
-        _agree(rates, tables["time"][1], done)
+            done |= {"File": bounds, "Directory": bounds}
+        _check_times(rates, tables["time"][1], done)
     foms = [_figure(name, cells) for name, cells in rates.items()]
-    return Output(tuple(filter(None, foms)), whole(tasks, "tasks"), version, inputs)
+    return Output(tuple(filter(None, foms)), parse_count(tasks, "tasks"), version, inputs)
 
 
 def _command(line: str) -> dict[str, str]:
-    """The options that say how much work was done, as they were given."""
-    # mdtest puts each word but the first between quotes, and escapes nothing.
+    """Return the options for the amount of work, as given."""
+    # mdtest quotes each word but the first, and escapes nothing.
     if line.count("'") % 2:
-        raise ParseError(f"the command line is cut: {line!r}")
+        raise ParseError(f"the command line is truncated: {line!r}")
     words = line.split("'")[1::2]
     valued = {"items_per_task": "-n", "write_bytes": "-w", "read_bytes": "-e"}
     inputs = {
@@ -115,7 +113,7 @@ def _command(line: str) -> dict[str, str]:
 
 
 def _tables(lines: list[str]) -> dict[str, tuple[str, dict[str, list[str]]]]:
-    """The tables: ``rate`` or ``time`` -> iterations, and name -> cells of each row."""
+    """Return the tables: ``rate`` or ``time`` -> iterations, and name -> cells of each row."""
     tables: dict[str, tuple[str, dict[str, list[str]]]] = {}
     at = 0
     while at < len(lines):
@@ -123,48 +121,51 @@ def _tables(lines: list[str]) -> dict[str, tuple[str, dict[str, list[str]]]]:
         at += 1
         if not title:
             if _ROW.fullmatch(lines[at - 1]):
-                raise ParseError(f"a row outside of a table: {lines[at - 1]!r}")
+                raise ParseError(f"a row outside a table: {lines[at - 1]!r}")
             continue
         if title[1] in tables:
             raise ParseError(f"the table of {title[1]} is printed twice")
         if not _HEAD.fullmatch("".join(lines[at : at + 1])):
-            raise ParseError(f"the table of {title[1]} has an unknown head")
+            raise ParseError(f"the table of {title[1]} has an unknown header")
         if not _RULE.fullmatch("".join(lines[at + 1 : at + 2])):
-            raise ParseError(f"the table of {title[1]} has no line under its head")
+            raise ParseError(f"the table of {title[1]} has no line under its header")
         at += 2
         rows: dict[str, list[str]] = {}
         while at < len(lines) and lines[at].strip():
             row = _ROW.fullmatch(lines[at])
             if not row or row[1] in rows:
-                raise ParseError(f"the table of {title[1]}: no row, or one twice: {lines[at]!r}")
+                message = f"not a row, or a repeated one: {lines[at]!r}"
+                raise ParseError(f"the table of {title[1]}: {message}")
             rows[row[1]] = row[2].split()
             at += 1
         if tuple(rows) not in ROWS:
-            raise ParseError(f"the table of {title[1]}: rows are missing: it has {list(rows)}")
+            raise ParseError(f"the table of {title[1]}: rows are missing; it has {list(rows)}")
         tables[title[1]] = (title[2], rows)
     return tables
 
 
-def _agree(
+def _check_times(
     rates: dict[str, list[str]],
     times: dict[str, list[str]],
     done: dict[str, tuple[float, float]],
 ) -> None:
-    """Compares the rates with the times of the phases: operations are rate times time, and as many
-    in each phase on files, on directories, or on the tree.
+    """Check the rates against the times of the phases.
 
-    The highest rate is that of the shortest time; the mean of rates is at least that of the mean
-    time.
+    Rate times time is the number of operations, the same in each phase on files, on directories, or
+    on the tree. The highest rate belongs to the shortest time; the mean rate is at least that of
+    the mean time.
 
-    :arg done: first word of a phase -> least and most operations of each.
+    :arg done: first word of a phase -> least and most operations.
     """
     half = 0.0005
     for kind, (least, most) in done.items():
         for name in rates:
             if not name.startswith(kind):
                 continue
-            high, low, mean, _ = (number(cell, name) for cell in rates[name])
-            longest, shortest, usual, _ = (number(cell, f"{name}, time") for cell in times[name])
+            high, low, mean, _ = (parse_number(cell, name) for cell in rates[name])
+            longest, shortest, usual, _ = (
+                parse_number(cell, f"{name}, time") for cell in times[name]
+            )
             if not high and not longest:
                 continue
             pairs = (high, shortest), (low, longest), (mean, usual)
@@ -172,14 +173,14 @@ def _agree(
             most = min(most, *((rate + half) * (time + half) for rate, time in pairs))
             if least > most * (1 + 1e-9):
                 raise ParseError(
-                    f"{name}: {rates[name]} operations a second cannot be what was done in "
+                    f"{name}: {rates[name]} operations per second contradict the times "
                     f"{times[name]} s"
                 )
 
 
 def _figure(name: str, cells: list[str]) -> Fom | None:
-    """The mean of a row, ``None`` where the phase did not run."""
-    high, low, mean, _ = (number(cell, name) for cell in cells)
+    """Return the mean of a row, ``None`` if the phase did not run."""
+    high, low, mean, _ = (parse_number(cell, name) for cell in cells)
     if not low - 1e-3 <= mean <= high + 1e-3:
         raise ParseError(f"{name}: minimum, mean, maximum are {low}, {mean}, {high}")
     if not high:

@@ -1,6 +1,6 @@
 """OSU Micro-Benchmarks 5.x to 7.x, MPI programs (times in µs, bandwidths in 10⁶ B/s).
 
-The title line names the program; the metrics are
+The title line contains the program; the metrics are
 
 ====================================  =========================================================
 program                               metrics
@@ -8,9 +8,9 @@ program                               metrics
 osu_latency, osu_multi_lat            ``latency``, ``multi_latency``
 osu_bw, osu_bibw                      ``bandwidth``, ``bibandwidth``
 osu_mbw_mr                            ``multi_bandwidth``, ``message_rate`` (sums over the pairs)
-osu_allreduce and its like            ``allreduce_latency`` (the mean over the ranks); with
+osu_allreduce and others              ``allreduce_latency`` (the mean over the ranks); with
                                       ``-f`` also ``allreduce_latency_min``, ``..._max``
-osu_iallreduce and its like           ``iallreduce_latency`` (overall), ``iallreduce_compute``,
+osu_iallreduce and others             ``iallreduce_latency`` (overall), ``iallreduce_compute``,
                                       ``iallreduce_pure_latency``, ``iallreduce_overlap`` (%)
 osu_put_latency, osu_put_bw, ...      ``put_latency``, ``put_bandwidth``, ``put_bibandwidth``
 osu_latency_persistent, ...           ``persistent_latency``, ``allreduce_persistent_latency``
@@ -18,9 +18,8 @@ osu_init                              ``init_time`` (the mean over the ranks), `
                                       ``init_time_max`` (ms)
 ====================================  =========================================================
 
-Nothing closes the table: an output cut off after a whole row is a shorter table. That no size is
-missing at the end is for the check to see, which knows the sizes that it asked for, and the exit
-status of the program.
+The table has no last line: an output that is truncated after a complete row is a shorter table. The
+check, which knows the requested sizes and the exit code, must verify that no size is missing.
 
 5.3's osu_init prints neither title nor unit, and is refused. Some programs share a title:
 osu_bw_fan_in and osu_bw_fan_out print osu_bw's, osu_neighbor_alltoallw prints osu_alltoallw's, and
@@ -36,7 +35,7 @@ import itertools
 import re
 from collections.abc import Iterator
 
-from plumbline.parse import Fom, Output, ParseError, number, quoted, sole, whole
+from plumbline.parse import Fom, Output, ParseError, parse_count, parse_number, quote, single
 
 _COLLECTIVES = {
     "allgather": "allgather",
@@ -63,7 +62,7 @@ FAILED = re.compile(
     r"|This can lead to multiple processes using the same GPU"
 )
 
-#: Title in small letters, without accelerator and version -> program and the start of its metrics.
+#: Title in lower case, without accelerator and version -> program, and prefix of its metrics.
 TITLES = {
     "osu mpi latency test": ("osu_latency", ""),
     "osu mpi bandwidth test": ("osu_bw", ""),
@@ -93,7 +92,7 @@ for _title, _name in _COLLECTIVES.items():
         f"{_name}_persistent_",
     )
 
-#: Column of a table -> end of the metric and unit; ``None``: tolerated, and no figure.
+#: Column -> suffix of the metric, and unit; ``None`` for an accepted column without a figure.
 COLUMNS = {
     "Latency (us)": ("latency", "us"),
     "Avg Latency(us)": ("latency", "us"),
@@ -118,7 +117,7 @@ _FULL = ("Avg Latency(us)", "Min Latency(us)", "Max Latency(us)", "Iterations")
 _OVERLAP = ("Overall(us)", "Compute(us)", "Pure Comm.(us)", "Overlap(%)")
 _PARTS = ("Overall(us)", "Compute(us)", "Coll. Init(us)", "MPI_Test(us)", "MPI_Wait(us)")
 
-#: The heads that there are, without size, percentiles and validation.
+#: The known headers, without size, percentiles and validation.
 HEADS = {
     *_LATENCY,
     _FULL,
@@ -136,7 +135,7 @@ _TAIL = re.compile(r"P(\d{1,2}) Tail (?:Lat\(us\)|BW\(MB/s\))")
 _FRACTION = re.compile(r"\d+\.\d\d", re.ASCII)
 _INIT = re.compile(r"^nprocs: (\d+), min: (\d+) ms, max: (\d+) ms, avg: (\d+) ms$", re.M)
 
-#: What may stand between title and table -> the inputs that it tells.
+#: Lines between title and table -> the inputs in them.
 _FACTS = {
     r"# Datatype: (\S+)\.": ("datatype",),
     r"# \[ pairs: (\d+) \] \[ window size: (\d+) \]": ("pairs", "window_size"),
@@ -149,24 +148,24 @@ _BUFFERS = re.compile(
     r"(?:Receive Buffer|Rank 1 Memory) on (HOST|DEVICE|MANAGED) \(M?[HDM]\)"
 )
 
-#: What a launcher (ALPS) says on standard output after a run that ended well.
+#: A line that a launcher (ALPS) prints on standard output after a successful run.
 _LAUNCHER = re.compile(r"Application \d+ resources: .*")
 
 
 def parse(text: str) -> Output:
-    """Reads the output of one run of one program.
+    """Parse the output of one run of one program.
 
     :raises ParseError: if it is garbled, of several runs, of an unknown program, ends within a
         line, or a validation failed.
     """
-    title = sole(_TITLE.finditer(text), "the title of an OSU program")
+    title = single(_TITLE.finditer(text), "the title of an OSU program")
     full, version = title.groups()
     if not text.endswith("\n"):
-        raise ParseError("the last line is cut off")
+        raise ParseError("the last line is truncated")
     accelerator = _ACCELERATOR.search(full)
     key = _ACCELERATOR.sub("", full).lower()
     if key not in TITLES:
-        raise ParseError(f"no program whose figures are known: {full!r}")
+        raise ParseError(f"unknown program: {full!r}")
     program, stem = TITLES[key]
     inputs = {"program": program, "accelerator": "none"}
     if accelerator:
@@ -175,26 +174,26 @@ def parse(text: str) -> Output:
         inputs["buffer"] = "host"
     before = text[: title.start()].splitlines()
     if any(re.match(r"\s*[\d.]+\s+[\d.]+", line) for line in before):
-        raise ParseError("rows of a table stand before the title")
+        raise ParseError("rows of a table before the title")
     lines = text[title.end() :].splitlines()
     if program == "osu_init":
         return _init(lines, version, inputs)
     at = _preamble(lines, inputs)
     head = _head(lines[at])
     if ("barrier" in program) == (head[0] == "# Size"):
-        raise ParseError(f"{program}: a head that it has not: {lines[at]!r}")
+        raise ParseError(f"{program}: an unexpected header: {lines[at]!r}")
     inputs["validation"] = "pass" if "Validation" in head else "off"
     rows = list(_rows(lines[at + 1 :], head))
     return Output(tuple(_figures(program, stem, head, rows)), None, version, inputs)
 
 
 def _init(lines: list[str], version: str, inputs: dict[str, str]) -> Output:
-    """osu_init prints one line."""
-    line = sole([line for line in lines if line.strip()], "osu_init's line of times")
+    """Parse the line of osu_init."""
+    line = single([line for line in lines if line.strip()], "osu_init's line of times")
     found = _INIT.fullmatch(line)
     if not found:
-        raise ParseError(f"no times of osu_init: {line!r}")
-    tasks, low, high, mean = (whole(cell, "osu_init") for cell in found.groups())
+        raise ParseError(f"unexpected times of osu_init: {line!r}")
+    tasks, low, high, mean = (parse_count(cell, "osu_init") for cell in found.groups())
     if not low <= mean <= high:
         raise ParseError(f"osu_init: minimum, mean, maximum are {low}, {mean}, {high} ms")
     times = {"init_time": mean, "init_time_min": low, "init_time_max": high}
@@ -203,9 +202,9 @@ def _init(lines: list[str], version: str, inputs: dict[str, str]) -> Output:
 
 
 def _preamble(lines: list[str], inputs: dict[str, str]) -> int:
-    """Reads what stands between title and table into the inputs.
+    """Parse the lines between title and table into the inputs.
 
-    :return: the index of the table's head.
+    :return: the index of the table's header.
     """
     for at, line in enumerate(lines):
         bare = line.strip()
@@ -217,30 +216,30 @@ def _preamble(lines: list[str], inputs: dict[str, str]) -> int:
         facts = [(re.fullmatch(pattern, bare), names) for pattern, names in _FACTS.items()]
         found = next(((match, names) for match, names in facts if match), None)
         if buffers:
-            _tell(inputs, "buffer", "-".join(dict.fromkeys(map(str.lower, buffers.groups()))))
+            _add_input(inputs, "buffer", "-".join(dict.fromkeys(map(str.lower, buffers.groups()))))
         elif found:
             for name, value in zip(found[1], found[0].groups(), strict=True):
-                _tell(inputs, name, value)
+                _add_input(inputs, name, value)
         else:
             raise ParseError(f"an unknown line before the table: {line!r}")
     raise ParseError("the table is missing")
 
 
-def _tell(inputs: dict[str, str], name: str, value: str) -> None:
+def _add_input(inputs: dict[str, str], name: str, value: str) -> None:
     if name in inputs:
-        raise ParseError(f"{name} is told twice")
+        raise ParseError(f"{name} is printed twice")
     inputs[name] = value
 
 
 def _head(line: str) -> tuple[str, ...]:
-    """The columns of a table: ``# Size`` or none, those of ``HEADS``, and what options add."""
+    """Return the columns: ``# Size`` or none, those of ``HEADS``, and those of options."""
     cells = re.split(r"\s{2,}", line.strip())
     sized = cells[0] == "# Size"
     cells[0] = cells[0].removeprefix("# ")
     columns = cells[1:] if sized else cells
     extra = [c for c in columns if c in {"Validation", "Transmit Size"} or _TAIL.fullmatch(c)]
     if tuple(columns[: len(columns) - len(extra)]) not in HEADS or len(set(cells)) != len(cells):
-        raise ParseError(f"a table with an unknown head: {line!r}")
+        raise ParseError(f"a table with an unknown header: {line!r}")
     return ("# Size", *columns) if sized else tuple(columns)
 
 
@@ -251,12 +250,12 @@ def _rows(lines: list[str], head: tuple[str, ...]) -> Iterator[dict[str, str]]:
         if _LAUNCHER.fullmatch(line):
             ended = True
         elif "DATA VALIDATION ERROR" in line:
-            raise ParseError(f"OSU says: {line.strip()}", code="output.program-error")
+            raise ParseError(f"OSU reports: {line.strip()}", code="output.program-error")
         elif cells and ended:
             raise ParseError(f"a line after the table: {line!r}")
         elif cells:
             if len(cells) != len(head):
-                raise ParseError(f"{len(cells)} cells under {len(head)} columns: {line!r}")
+                raise ParseError(f"{len(cells)} cells for {len(head)} columns: {line!r}")
             yield dict(zip(head, cells, strict=True))
         else:
             ended = True
@@ -272,16 +271,16 @@ def _figures(
     for row in rows:
         if row.get("Validation", "Pass") != "Pass":
             raise ParseError(
-                f"{program}: validation says {row['Validation']!r}: {row}",
+                f"{program}: the validation reports {row['Validation']!r}: {row}",
                 code="output.program-error",
             )
-        size = whole(row["# Size"], f"{program}: size") if sized else None
+        size = parse_count(row["# Size"], f"{program}: size") if sized else None
         values = {
             column: _value(program, column, cell)
             for column, cell in row.items()
             if column not in {"# Size", "Validation"}
         }
-        _consistent(program, size, values)
+        _check_row(program, size, values)
         for column, value in values.items():
             if known := COLUMNS.get(column):
                 ending, unit = known
@@ -289,36 +288,36 @@ def _figures(
                 yield Fom(metric, value, unit, size)
         if size is not None:
             sizes.append(size)
-    # Each size is twice the one before; an empty message stands before one byte.
+    # Each size is twice the one before; one byte follows an empty message.
     for before, after in itertools.pairwise(sizes):
         if after != (2 * before or 1):
-            raise ParseError(f"{program}: rows are missing or doubled: its sizes are {sizes}")
+            raise ParseError(f"{program}: rows are missing or duplicated: its sizes are {sizes}")
 
 
 def _value(program: str, column: str, cell: str) -> float:
     if column in {"Iterations", "Transmit Size"}:
-        return float(whole(cell, f"{program}: {column}"))
+        return float(parse_count(cell, f"{program}: {column}"))
     if not _FRACTION.fullmatch(cell):
-        raise ParseError(f"{program}: {column}: {quoted(cell)} is no number with two decimals")
-    return number(cell, f"{program}: {column}")
+        raise ParseError(f"{program}: {column}: {quote(cell)} is not a number with two decimals")
+    return parse_number(cell, f"{program}: {column}")
 
 
-def _consistent(program: str, size: int | None, value: dict[str, float]) -> None:
-    """Holds a row's numbers against each other."""
+def _check_row(program: str, size: int | None, value: dict[str, float]) -> None:
+    """Check the numbers of a row against each other."""
     half = 0.005
     if "Min Latency(us)" in value:
         low, mean, high = (value[f"{which} Latency(us)"] for which in ("Min", "Avg", "Max"))
         if not low - 2 * half <= mean <= high + 2 * half:
             raise ParseError(f"{program}: minimum, mean, maximum are {low}, {mean}, {high} us")
-    # Of ascending times, or ascending rates: percentiles rise, in whatever order -z had them.
+    # Percentiles of times or rates rise, in any order of -z.
     tail = [(int(match[1]), value[c]) for c in value if (match := _TAIL.fullmatch(c))]
-    if [told for _, told in sorted(tail)] != sorted(told for _, told in tail):
+    if [v for _, v in sorted(tail)] != sorted(v for _, v in tail):
         raise ParseError(f"{program}: percentiles out of order: {tail}")
     if value.get("Overlap(%)", 0.0) > 100:
-        raise ParseError(f"{program}: an overlap of {value['Overlap(%)']} %")
+        raise ParseError(f"{program}: an overlap of {value['Overlap(%)']} % is above 100 %")
     if size and "Messages/s" in value:
         bandwidth, rate = value["MB/s"], value["Messages/s"]
         if abs(bandwidth - rate * size / 1e6) > half + half * size / 1e6 + bandwidth * 1e-9:
             raise ParseError(
-                f"{program}: {rate} messages/s of {size} bytes cannot be {bandwidth} MB/s (10^6)"
+                f"{program}: {rate} messages/s of {size} bytes contradict {bandwidth} MB/s (10^6)"
             )

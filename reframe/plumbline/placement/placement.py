@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from plumbline.core.text import near
+from plumbline.core.text import suggest
 from plumbline.placement.topology import Core, Gpu, PlacementError, Topology
 
 
@@ -279,8 +279,7 @@ def known(placement: str) -> bool:
 
 def meant(placement: str) -> str:
     """For a message: the placements that a name was perhaps meant for, or all that there are."""
-    names = [*PLACEMENTS, "numa-M-N"]
-    return near(placement, names, ", ".join(names))
+    return suggest(placement, [*PLACEMENTS, "numa-M-N"])
 
 
 def feature(placement: str) -> str:

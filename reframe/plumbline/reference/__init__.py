@@ -1,1 +1,1 @@
-"""Reference tables, tolerances, and what they expect of a figure of merit."""
+"""Reference tables, tolerances, and the bounds that they give."""

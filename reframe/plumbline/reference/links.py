@@ -1,6 +1,6 @@
-"""Links: whose theoretical peak caps the figures of every program whose bytes cross them.
+"""Links, whose theoretical peaks cap the figures of all programs whose bytes cross them.
 
-Pure: what ``reference/links.yaml`` holds, and which of it a test case crosses.
+Pure: the model of ``reference/links.yaml``, and which links a test case crosses.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _STRICT = pydantic.ConfigDict(extra="forbid", frozen=True)
 
 
 class Traffic(pydantic.BaseModel):
-    """Figures that move their bytes in the same way; see ``links.yaml``."""
+    """Figures that move their bytes the same way; see ``links.yaml``."""
 
     model_config = _STRICT
 
@@ -26,8 +26,8 @@ class Traffic(pydantic.BaseModel):
     per_node: bool = False
 
 
-class SeenAs(pydantic.BaseModel):
-    """Placement and conditions by which the rows of a link's peak know it."""
+class LinkRows(pydantic.BaseModel):
+    """Placement and conditions of a link in the rows of its peak."""
 
     model_config = _STRICT
 
@@ -36,13 +36,13 @@ class SeenAs(pydantic.BaseModel):
 
 
 class Link(pydantic.BaseModel):
-    """A link, the rows that print its peak, and the traffic that crosses it; see ``links.yaml``."""
+    """A link, the rows of its peak, and the traffic that crosses it; see ``links.yaml``."""
 
     model_config = _STRICT
 
     what: Text
     peaks: tuple[str, ...]
-    seen_as: SeenAs = SeenAs()
+    seen_as: LinkRows = LinkRows()
     placements: tuple[str, ...] = ("*",)
     carries: dict[str, pydantic.PositiveFloat]
     count: str = ""
@@ -59,8 +59,8 @@ class Links(pydantic.BaseModel):
     links: dict[str, Link] = {}
 
     def crossed(self, case: Case, metric: str) -> Iterator[tuple[Link, float]]:
-        """The links that a figure of a test case crosses, and how many times the printed peak of
-        each it may reach.
+        """Yield the links that a figure of a test case crosses, each with the multiple of its
+        printed peak that the figure may reach.
 
         :arg metric: as ``benchmark/metric``.
         """
@@ -78,5 +78,5 @@ class Links(pydantic.BaseModel):
 
 
 def applies(patterns: tuple[str, ...], name: str) -> bool:
-    """Whether one of the patterns fits a name."""
+    """Return whether a pattern matches a name."""
     return any(fnmatchcase(name, pattern) for pattern in patterns)

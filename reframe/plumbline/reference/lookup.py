@@ -1,4 +1,4 @@
-"""References: from the tables to the interval that a figure of merit must lie in.
+"""References: from the tables to the interval in which a figure of merit passes.
 
 Pure: knows nothing of ReFrame.
 """
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from plumbline.core import units
 from plumbline.core.errors import Fault
-from plumbline.core.text import near
+from plumbline.core.text import suggest
 from plumbline.reference import links
 from plumbline.reference.links import Link
 from plumbline.reference.row import Case, Row
@@ -26,13 +26,13 @@ from plumbline.reference.waivers import Waiver
 
 @dataclass(frozen=True)
 class Bounds:
-    """The interval that a figure of merit must lie in, and where it comes from.
+    """The interval in which a figure of merit passes, and its origin.
 
     :ivar value: the reference in the figure's unit.
-    :ivar lower: lower bound, minus infinity where open.
-    :ivar upper: upper bound, infinity where open.
+    :ivar lower: lower bound, minus infinity if open.
+    :ivar upper: upper bound, infinity if open.
     :ivar statistic: how samples are summarized before they are compared.
-    :ivar decides: id of the row that decides.
+    :ivar decides: id of the row that gives the bounds.
     :ivar source: source and locator of that row.
     :ivar others: ids of the rows that match equally well.
     """
@@ -45,41 +45,41 @@ class Bounds:
     source: str
     others: tuple[str, ...] = ()
 
-    def hold(self, value: float) -> bool:
-        """Whether a value lies within."""
+    def contains(self, value: float) -> bool:
+        """Return whether a value passes."""
         return self.lower <= value <= self.upper
 
     def edge(self, share: float) -> float:
-        """Where a share of the distance from the reference to the bound is used up."""
+        """Return the value at a share of the distance from the reference to the bound."""
         bound = self.lower if math.isinf(self.upper) else self.upper
         return self.value + share * (bound - self.value)
 
     def near(self, value: float, share: float) -> bool:
-        """Whether a value that lies within has used up more than a share of the distance."""
+        """Return whether a passing value is beyond a share of the distance to the bound."""
         return value < self.edge(share) if math.isinf(self.upper) else value > self.edge(share)
 
     def too_good(self, value: float, rule: Suspicious) -> bool:
-        """Whether a value is better than the reference by more than is credible."""
+        """Return whether a value is suspiciously better than the reference."""
         if math.isinf(self.upper):
-            far = value - self.value > rule.distances * (self.value - self.lower)
-            return far and value >= rule.times * self.value
-        far = self.value - value > rule.distances * (self.upper - self.value)
-        return far and rule.times * value <= self.value
+            is_far = value - self.value > rule.distances * (self.value - self.lower)
+            return is_far and value >= rule.times * self.value
+        is_far = self.value - value > rule.distances * (self.upper - self.value)
+        return is_far and rule.times * value <= self.value
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """A figure of merit, summarized over its samples and held against its bounds.
+    """A figure of merit, summarized over its samples and compared with its bounds.
 
-    :ivar verdict: ``pass``, ``fail``, ``above-ceiling``, ``not-asserted``; or ``waived``, which
-        failed and is covered by a waiver.
-    :ivar ceiling: the theoretical peak, if one is known; ``ceiling_id``, where it is printed.
-    :ivar reason: why nothing is asserted although there is a row; empty otherwise.
+    :ivar verdict: ``pass``, ``fail``, ``above-ceiling``, ``not-asserted`` (no reference), or
+        ``waived``: it failed and a waiver covers it.
+    :ivar ceiling: the theoretical peak, if known; ``ceiling_id`` is its row.
+    :ivar reason: why a matching row is not used; empty otherwise.
     :ivar better: ``higher``, ``lower`` or ``neither``.
-    :ivar near: whether it passed within the warning band near its bound.
+    :ivar near: whether it passed within the warning band.
     :ivar waiver: the waiver that covers it, if it is waived.
-    :ivar suspicious: whether it passed and is better than its reference by more than is credible.
-    :ivar beyond: of a figure that passed, the samples beyond the bound of a single one, from 1 on.
+    :ivar suspicious: whether it passed and is suspiciously better than its reference.
+    :ivar beyond: numbers, from 1, of the samples beyond their bound, if the figure passed.
     """
 
     value: float
@@ -100,10 +100,10 @@ class Judgement:
 class Ceiling:
     """The theoretical peak of a figure of merit, in its unit.
 
-    :ivar row: the id of the row that prints the peak.
-    :ivar times: how many times the printed peak the figure may reach: both directions, several
-        links, several nodes.
-    :ivar link: what the figure's bytes cross; empty where the row is of the same quantity.
+    :ivar row: the id of the row of the peak.
+    :ivar times: the multiple of the printed peak that the figure may reach, as for both
+        directions, several links or several nodes.
+    :ivar link: the link that the bytes cross; empty if the row is of the same quantity.
     """
 
     value: float
@@ -113,7 +113,7 @@ class Ceiling:
 
     @property
     def key(self) -> str:
-        """The row and how many times its peak, as an inventory has it."""
+        """The row and the multiple of its peak, as in an inventory."""
         return self.row if self.times == 1 else f"{self.row} x{self.times:g}"
 
     def __str__(self) -> str:
@@ -121,7 +121,7 @@ class Ceiling:
 
 
 class References:
-    """The tables, asked for the bounds of a measured figure of merit."""
+    """Look up the bounds of a measured figure of merit in the tables."""
 
     def __init__(self, tables: Tables):
         self.tables = tables
@@ -134,52 +134,51 @@ class References:
         return list(self.tables.rows.values())
 
     def fom(self, benchmark: str, metric: str) -> MetricEntry:
-        """What is registered of a metric.
+        """Return the registration of a metric.
 
         :raises Fault: if it is not registered.
         """
         try:
             return self.tables.foms[benchmark][metric]
         except KeyError:
-            told = near(metric, self.tables.foms.get(benchmark, {}))
             raise Fault(
-                f"reference/foms.yaml: benchmark {benchmark!r} has no metric {metric!r}; {told}; "
-                f"add it with its unit and class",
+                f"reference/foms.yaml: benchmark {benchmark!r} has no metric {metric!r}: add it "
+                f"with its unit and class; {suggest(metric, self.tables.foms.get(benchmark, {}))}",
                 code="reference.unknown-metric",
             ) from None
 
     def rule(self, fom: MetricEntry) -> Tolerance:
-        """The tolerance of a metric's class."""
+        """Return the tolerance of a metric's class."""
         return self.tables.rules.classes[fom.tolerance]
 
     def rule_of(self, row: Row, fom: MetricEntry | None = None) -> Tolerance:
-        """The tolerance of a row: its class's, or where more is printed of the row, what
-        ``exceptions`` of ``tolerance.yaml`` has in the place of the class's floor and reason.
+        """Return the tolerance of a row: its class's, or that of its exception in
+        ``tolerance.yaml``, which replaces the class's floor and reason.
 
-        :arg fom: what is measured, where that is another program's metric than the row's.
+        :arg fom: the measured metric, if it is another program's than the row's.
         """
         rule = self.rule(fom or self.fom(row.benchmark, row.metric))
-        found = self.tables.rules.exception(row.id)
-        if found is None:
+        exception = self.tables.rules.exception(row.id)
+        if exception is None:
             return rule
-        floor = found.floor
-        if found.variation:
-            variation = self.tables.rows[found.variation]
+        floor = exception.floor
+        if exception.variation:
+            variation = self.tables.rows[exception.variation]
             floor = variation.value * units.factor(variation.unit, "1")
-        return rule.model_copy(update={"floor": floor, "reason": found.reason})
+        return rule.model_copy(update={"floor": floor, "reason": exception.reason})
 
     def matching(self, case: Case, metric: str, size: int | None, kind: str) -> list[Row]:
-        """The rows of a kind that match a case best, all of them where several match equally.
+        """Return the rows of a kind that match a case best; several if they match equally.
 
-        A metric's own rows win over those of another program's that is the same quantity, and a
-        site's own over published ones. Rows that bound nothing (data, and measured rows of a
-        statistic that never decides) stand in no other row's way.
+        A metric's own rows take precedence over those of another program's metric of the same
+        quantity, and a site's rows over published ones. Rows that give no bounds (data, and
+        measured rows of a statistic that never decides) are ignored.
         """
         own = self._best(case, [(case.benchmark, metric)], size, kind)
         return own or self._best(case, self._same(case.benchmark, metric), size, kind)
 
     def _same(self, benchmark: str, metric: str) -> list[tuple[str, str]]:
-        """Benchmarks and metrics of other programs that measure the same quantity."""
+        """Return benchmark and metric of other programs' metrics of the same quantity."""
         return [_parts(name) for name in self.fom(benchmark, metric).same_as]
 
     def _best(
@@ -203,7 +202,7 @@ class References:
         return found
 
     def may_decide(self, row: Row) -> bool:
-        """Whether a row can bound or cap anything."""
+        """Return whether a row can give bounds or a ceiling."""
         rules = self.tables.rules
         rule = self.rule(self.fom(row.benchmark, row.metric))
         if row.kind == "measured" and not rule.decides(row, rules.decides):
@@ -211,12 +210,12 @@ class References:
         return all(self.tables.conditions[key].role != "data" for key in row.conditions)
 
     def _score(self, row: Row, case: Case, size: int | None, fom: MetricEntry) -> int | None:
-        """How many of the row's stated cells the case meets; ``None`` if it misses one."""
-        means = row.message_size
-        if means is None and size is not None:
-            means = fom.unstated_size
-        # A size is part of what was measured: a figure of another size is another figure.
-        if means != size:
+        """Return how many stated cells of a row the case meets, ``None`` if not all."""
+        row_size = row.message_size
+        if row_size is None and size is not None:
+            row_size = fom.unstated_size
+        # Figures of different sizes are different figures.
+        if row_size != size:
             return None
         stated = [
             (row.toolchain or None, case.environment),
@@ -231,16 +230,15 @@ class References:
             for key, value in row.conditions.items()
             if self.tables.conditions[key].role == "condition"
         ]
-        met = [(told, got) for told, got in stated if told is not None]
-        return len(met) if all(told == got for told, got in met) else None
+        pairs = [(wanted, actual) for wanted, actual in stated if wanted is not None]
+        return len(pairs) if all(wanted == actual for wanted, actual in pairs) else None
 
     def bounds(
         self, case: Case, metric: str, size: int | None, runs: int | None = None
     ) -> Bounds | None:
-        """The interval for a figure of merit of a case, ``None`` where no row bounds it.
+        """Return the interval for a figure of merit of a case, ``None`` if no row gives one.
 
-        :arg runs: samples that the figure is summarized from; unless told, as few as its class
-            asks for.
+        :arg runs: number of samples; by default the least that the class requires.
         """
         fom = self.fom(case.benchmark, metric)
         rows = self._deciding(case, metric, size)
@@ -249,8 +247,8 @@ class References:
         return self.bounds_of(rows[0], tuple(row.id for row in rows[1:]), runs, fom)
 
     def _deciding(self, case: Case, metric: str, size: int | None) -> list[Row]:
-        """The rows that match a case best, the one that decides first."""
-        order = {statistic: place for place, statistic in enumerate(self.tables.rules.decides)}
+        """Return the rows that match a case best, the deciding one first."""
+        order = {statistic: rank for rank, statistic in enumerate(self.tables.rules.decides)}
         rows = self.matching(case, metric, size, "measured")
         return sorted(rows, key=lambda row: (order.get(row.statistic, 0), row.id))
 
@@ -261,12 +259,13 @@ class References:
         runs: int | None = None,
         fom: MetricEntry | None = None,
     ) -> Bounds | None:
-        """The interval that a row gives, by the rule of its class, to a summary of so many runs.
+        """Return the interval that a row gives by the rule of its class.
 
-        ``None`` where the spread is so wide that no measurement could fail.
+        It is ``None`` if the spread is so wide that no measurement could fail.
 
-        :arg runs: unless told, as few as the class asks for.
-        :arg fom: what is measured, where that is another program's metric than the row's.
+        :arg others: ids of the rows that match equally well.
+        :arg runs: number of samples; by default the least that the class requires.
+        :arg fom: the measured metric, if it is another program's than the row's.
         """
         fom = fom or self.fom(row.benchmark, row.metric)
         rule = self.rule_of(row, fom)
@@ -274,9 +273,9 @@ class References:
         half_value, half_spread = self.tables.half_digits(row, fom.unit)
         noise = rule.spreads * spread
         if rule.distribution:
-            # Both numbers are rounded: a printed spread of 0.0 is none of exactly nothing.
-            behind = int(row.conditions.get("runs", 1))
-            errors = math.sqrt(1 / behind + 1 / (runs or rule.samples))
+            # Both numbers are rounded: a printed spread of 0.0 need not be exactly zero.
+            row_runs = int(row.conditions.get("runs", 1))
+            errors = math.sqrt(1 / row_runs + 1 / (runs or rule.samples))
             noise = half_value + rule.spreads * (spread + half_spread) * errors
         distance = max(rule.floor * abs(value), noise, fom.resolution, 2 * half_value)
         if rule.better == "higher" and value <= distance:
@@ -292,10 +291,10 @@ class References:
         )
 
     def ceiling(self, case: Case, metric: str, size: int | None) -> Ceiling | None:
-        """The tightest theoretical peak of a figure of merit.
+        """Return the tightest theoretical peak of a figure of merit, if any.
 
-        Where lower is better, a peak is the least that can be. A peak of the same quantity caps it
-        whichever program it is printed for, and so does that of each link that its bytes cross.
+        If lower is better, a peak is the minimum. Peaks of the same quantity apply, whichever
+        program they are printed for, and those of each link that the bytes cross.
         """
         fom = self.fom(case.benchmark, metric)
         peaks = []
@@ -309,28 +308,28 @@ class References:
         return tightest(found, key=lambda peak: (peak.value, peak.row), default=None)
 
     def _of_links(self, case: Case, metric: str, unit: str) -> Iterator[Ceiling]:
-        """The figure's ceiling by each link that it crosses: half of the printed last digit above
-        the link's peak."""
+        """Yield the ceiling by each link that a figure crosses: the link's peak plus half of its
+        last printed digit."""
         for link, times in self.tables.links.crossed(case, f"{case.benchmark}/{metric}"):
-            seen = dataclasses.replace(
+            link_case = dataclasses.replace(
                 case,
                 placement=link.seen_as.placement or case.placement,
                 conditions=case.conditions | link.seen_as.conditions,
             )
             for name in link.peaks:
                 peak = _parts(name)
-                for row in self._best(seen, [peak], self.fom(*peak).unstated_size, "peak"):
+                for row in self._best(link_case, [peak], self.fom(*peak).unstated_size, "peak"):
                     value = row.used(unit)[0] + self.tables.half_digits(row, unit)[0]
                     all_times = times * self.count(link, row)
                     yield Ceiling(value * all_times, row.id, all_times, link.what)
 
     @staticmethod
     def count(link: Link, row: Row) -> int:
-        """How many links of a node a row of its peak says there are."""
+        """Return the number of links of a node in a row of the peak."""
         return int(row.conditions.get(link.count, 1))
 
     def is_peak_of(self, link: Link, row: Row) -> bool:
-        """Whether a row prints the peak of a link."""
+        """Return whether a row has the peak of a link."""
         name = f"{row.benchmark}/{row.metric}"
         case = Case(row.system, "", row.toolchain, row.benchmark, link.seen_as.placement,
                     row.nodes or 1, row.ppn or 1, link.seen_as.conditions)  # fmt: skip
@@ -346,39 +345,38 @@ class References:
     def judge(
         self, case: Case, metric: str, size: int | None, samples: Sequence[float]
     ) -> Judgement:
-        """Summarizes the samples by the reference's statistic and gives the verdict.
+        """Summarize the samples by the reference's statistic and return the verdict.
 
-        Where nothing is asserted, the summary is the median; of a distribution it is the mean.
+        Without bounds, the summary is the median, or the mean of a distribution.
         """
         rule = self.rule(self.fom(case.benchmark, metric))
         bounds = self.bounds(case, metric, size, len(samples))
         peak = self.ceiling(case, metric, size)
         ceiling, ceiling_id = (peak.value, str(peak)) if peak else (None, None)
-        value, statistic, verdict = held(samples, rule, bounds, ceiling)
+        value, statistic, verdict = evaluate(samples, rule, bounds, ceiling)
         reason = ""
         if len(samples) < rule.samples and (rows := self._deciding(case, metric, size)):
             reason = (
-                f"{rows[0].id} is the mean of a distribution: asserted from {rule.samples} samples "
-                f"on, not from {len(samples)}"
+                f"{rows[0].id} is the mean of a distribution: it needs {rule.samples} samples, "
+                f"not {len(samples)}"
             )
         judged = Judgement(
             value, statistic, verdict, bounds, ceiling, ceiling_id, reason, rule.better
         )
         if verdict != "pass" or bounds is None:
             return judged
-        rules, single = self.tables.rules, self._of_single(bounds, case, metric, size)
+        rules, single = self.tables.rules, self._bounds_of_sample(bounds, case, metric)
+        outliers = (n for n, one in enumerate(samples, 1) if single and not single.contains(one))
         return dataclasses.replace(
             judged,
             near=bounds.near(value, rules.band(rule)),
             suspicious=bounds.too_good(value, rules.suspicious),
-            beyond=tuple(n for n, one in enumerate(samples, 1) if single and not single.hold(one)),
+            beyond=tuple(outliers),
         )
 
-    def _of_single(
-        self, bounds: Bounds, case: Case, metric: str, size: int | None
-    ) -> Bounds | None:
-        """The interval of a single sample: that of the summary, but for a distribution, of which
-        one run lies further from the mean than the mean of several."""
+    def _bounds_of_sample(self, bounds: Bounds, case: Case, metric: str) -> Bounds | None:
+        """Return the interval of a single sample: that of the summary, or a wider one of a
+        distribution, as one run is farther from the mean than the mean of several."""
         fom = self.fom(case.benchmark, metric)
         if not self.rule(fom).distribution:
             return bounds
@@ -386,54 +384,55 @@ class References:
 
 
 def _parts(name: str) -> tuple[str, str]:
-    """Benchmark and metric of ``benchmark/metric``."""
+    """Return benchmark and metric of ``benchmark/metric``."""
     benchmark, _, metric = name.partition("/")
     return benchmark, metric
 
 
-def held(
+def evaluate(
     samples: Sequence[float], rule: Tolerance, bounds: Bounds | None, ceiling: float | None
 ) -> tuple[float, str, str]:
-    """The samples' summary, the statistic that it is, and its verdict.
+    """Return the summary of samples, its statistic, and its verdict.
 
-    The summary is held against the bounds, each sample against the ceiling.
+    The summary is compared with the bounds, each sample with the ceiling.
     """
     printed = bounds.statistic if bounds else "mean" if rule.distribution else "median"
-    value, statistic = summarize(samples, printed, rule), used(printed, rule)
+    value, statistic = summarize(samples, printed, rule), statistic_for(printed, rule)
     lower = rule.better == "lower"
     if ceiling is not None and (min(samples) < ceiling if lower else max(samples) > ceiling):
         return value, statistic, "above-ceiling"
     if bounds is None:
         return value, statistic, "not-asserted"
-    return value, statistic, "pass" if bounds.hold(value) else "fail"
+    return value, statistic, "pass" if bounds.contains(value) else "fail"
 
 
-def told(bound: float) -> str:
-    """A bound in words."""
+def format_bound(bound: float) -> str:
+    """Return a bound as text."""
     return "open" if math.isinf(bound) else f"{bound:.6g}"
 
 
 def summarize(samples: Sequence[float], statistic: str, rule: Tolerance) -> float:
-    """One value from the samples, by the statistic that :func:`used` gives."""
-    statistic = used(statistic, rule)
+    """Return one value for the samples, by :func:`statistic_for`."""
+    statistic = statistic_for(statistic, rule)
     if statistic == "best":
         return max(samples) if rule.better == "higher" else min(samples)
     return statistics.fmean(samples) if statistic == "mean" else statistics.median(samples)
 
 
-def used(printed: str, rule: Tolerance) -> str:
-    """The statistic of our samples that is compared with a reference of another one.
+def statistic_for(printed: str, rule: Tolerance) -> str:
+    """Return the statistic of our samples to compare with a reference's printed statistic.
 
-    A single or unstated statistic is met by the median, which one odd sample cannot move.
+    It is the median for a single or unstated value, as one outlier does not move the median.
     """
-    known = printed == "mean" or (printed == "best" and rule.better != "neither")
-    return printed if known else "median"
+    if printed == "mean" or (printed == "best" and rule.better != "neither"):
+        return printed
+    return "median"
 
 
 @functools.cache
 def loaded(folder: Path) -> References:
-    """The references of a folder, read once.
+    """Return the references of a folder, read once.
 
-    :raises Fault: with every fault of every table, a line each.
+    :raises Fault: with all faults of all tables, one per line.
     """
     return References(load(folder))

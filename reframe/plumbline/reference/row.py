@@ -1,6 +1,6 @@
-"""What all of the references are about: a printed number, and the case that one is looked up for.
+"""A row of a reference table, and the test case for which one is looked up.
 
-Pure: knows no file.
+Pure: reads no file.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Kind = Literal["measured", "peak", "target", "derived"]
 class Case:
     """The conditions under which a figure of merit was measured.
 
-    :ivar conditions: what has no column of its own; a row's conditions must all be met.
+    :ivar conditions: key-value conditions; all conditions of a row must be met.
     """
 
     system: str
@@ -49,7 +49,7 @@ def _conditions(cell: object) -> object:
         if not equals or not key or not value:
             raise ValueError(f"{part!r} is not key=value")
         if key in pairs:
-            raise ValueError(f"{key!r} stands twice")
+            raise ValueError(f"{key!r} is repeated")
         pairs[key] = value
     return pairs
 
@@ -62,10 +62,9 @@ Number = Annotated[float, pydantic.Field(allow_inf_nan=False)]
 class Row(pydantic.BaseModel):
     """One printed number with its source and conditions: a line of a table.
 
-    An empty cell means unstated and matches any case. ``value``, ``spread`` and ``unit`` are as
-    printed; where a misprint is read differently, ``value_used`` and ``unit_used`` say how. A
-    row of a site's baseline has the sessions that it comes from, the newest one's date, and who
-    took it and when.
+    An empty cell is unstated and matches any case. ``value``, ``spread`` and ``unit`` are as
+    printed; ``value_used`` and ``unit_used`` correct a misprint. A row of a site's baseline has its
+    sessions, the date of the newest one, and who accepted it and when.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True, str_strip_whitespace=True)
@@ -107,9 +106,9 @@ class Row(pydantic.BaseModel):
         return Figure(self.metric, self.message_size).variable
 
     def used(self, unit: str) -> tuple[float, float]:
-        """Value and spread as they are used, in the given unit.
+        """Return the corrected value and the spread in the given unit.
 
-        :raises units.UnitError: if the units do not measure the same thing.
+        :raises units.UnitError: if the units have different dimensions.
         """
         value = self.value if self.value_used is None else self.value_used
         factor = units.factor(self.unit_used or self.unit, unit)

@@ -1,7 +1,7 @@
-"""Reference tables: reading and validation.
+"""Read and validate the reference tables.
 
-Pure: knows nothing of ReFrame. A table with a faulty row is refused whole, since a run that
-skipped the row would assert less than it seems to.
+Pure: independent of ReFrame. A table with an invalid row is refused as a whole, since a run without
+the row would assert less than expected.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from pydantic_core import ErrorDetails
 
 from plumbline.core import units
 from plumbline.core.errors import Fault
-from plumbline.core.text import near
+from plumbline.core.text import suggest
 from plumbline.reference.links import Links
 from plumbline.reference.row import Row, Text
 from plumbline.reference.tolerance import Tolerances
 
-#: Source key of a facility's own rows.
+#: Source of a site's own rows.
 SITE = "site"
 
 
 class MetricEntry(pydantic.BaseModel):
-    """What ``foms.yaml`` registers of a metric.
+    """The registration of a metric in ``foms.yaml``.
 
     :ivar resolution: the last digit that the program prints, in ``unit``.
-    :ivar unstated_size: message size in bytes that a row means which states none.
-    :ivar ceilings: metrics, as ``benchmark/metric``, whose peaks cap this one too.
-    :ivar same_as: metrics, as ``benchmark/metric``, of other programs that measure the same
-        quantity: their rows bound and cap this one where it has none of its own.
+    :ivar unstated_size: message size in bytes of rows that state none.
+    :ivar ceilings: metrics, as ``benchmark/metric``, whose peaks also cap this one.
+    :ivar same_as: metrics, as ``benchmark/metric``, of other programs for the same quantity. Their
+        rows apply if this one has none of its own.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
@@ -55,7 +55,7 @@ class _MetricGroup(MetricEntry):
 
 
 class Source(pydantic.BaseModel):
-    """Where rows come from: an entry of ``sources.yaml``."""
+    """The source of rows: an entry of ``sources.yaml``."""
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
 
@@ -68,15 +68,15 @@ class Source(pydantic.BaseModel):
 
     @property
     def short(self) -> str:
-        """How a message cites it."""
+        """The citation in messages."""
         return ", ".join(filter(None, (self.title, self.venue, str(self.year or ""))))
 
 
 class Condition(pydantic.BaseModel):
-    """What a key of the column ``conditions`` means: an entry of ``conditions.yaml``.
+    """A key of the column ``conditions``: an entry of ``conditions.yaml``.
 
-    :ivar role: ``condition``, to be met by a case; ``describes``, which need not be; ``data``, with
-        which a row bounds and caps nothing.
+    :ivar role: ``condition``, which a case must meet; ``describes``, which it need not meet;
+        ``data``, with which a row gives neither bounds nor a ceiling.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
@@ -87,8 +87,7 @@ class Condition(pydantic.BaseModel):
 
 @dataclass(frozen=True)
 class Tables:
-    """All rows by id, with file and line and the cells as they stand there, and what they are
-    held against."""
+    """All rows by id, with their file, line and printed cells, and the registers and rules."""
 
     rules: Tolerances
     rows: dict[str, Row] = field(default_factory=dict)
@@ -99,13 +98,13 @@ class Tables:
     conditions: dict[str, Condition] = field(default_factory=dict)
     links: Links = field(default_factory=Links)
 
-    def fault(self, row: Row, column: str, told: str) -> str:
-        """What is wrong with a cell, with file, line, the row's id and the column."""
-        return _fault_of_cell(self.where[row.id], row.id, column, told)
+    def fault(self, row: Row, column: str, message: str) -> str:
+        """Return a message about a cell, with file, line, the row's id and the column."""
+        return _fault_of_cell(self.where[row.id], row.id, column, message)
 
     def half_digits(self, row: Row, unit: str) -> tuple[float, float]:
-        """Half of the last digit printed of a row's value, and of its spread, in the given unit:
-        what the rounding of each may hide."""
+        """Return half of the last printed digit of a row's value and of its spread, in the given
+        unit: the possible error by rounding."""
         cells = self.printed[row.id]
         factor = units.factor(row.unit_used or row.unit, unit)
         value = cells.get("value_used") or cells["value"]
@@ -125,14 +124,14 @@ class _Conditions(pydantic.RootModel[dict[str, Condition]]):
 
 
 def half_digit(cell: str) -> float:
-    """Half of the last digit that a cell prints; 0 of an empty one."""
+    """Return half of the last digit of a cell, 0 if it is empty."""
     return float(Decimal(5).scaleb(int(Decimal(cell).as_tuple().exponent) - 1)) if cell else 0.0
 
 
 def read_yaml(path: Path) -> Any:
-    """A YAML file's content.
+    """Return the content of a YAML file.
 
-    :raises Fault: if it cannot be read; the text names file, line and column.
+    :raises Fault: if it cannot be read; with file, line and column.
     """
     try:
         with path.open(encoding="utf-8") as file:
@@ -141,10 +140,10 @@ def read_yaml(path: Path) -> Any:
         mark = err.problem_mark
         where = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
         raise Fault(
-            f"{path}{where}: no valid YAML: {err.problem or err.context}", code="input.wrong-file"
+            f"{path}{where}: not valid YAML: {err.problem or err.context}", code="input.wrong-file"
         ) from None
     except (OSError, ValueError, yaml.YAMLError) as err:
-        # A date that is none, such as 2026-13-01, is a ValueError.
+        # An invalid date, such as 2026-13-01, is a ValueError.
         raise Fault(f"{path}: cannot be read: {err}", code="input.unreadable-file") from None
 
 
@@ -152,20 +151,20 @@ _Model = TypeVar("_Model", bound=pydantic.BaseModel)
 
 
 def read_model(path: Path, model: type[_Model], entry: str = "") -> _Model:
-    """What a YAML file holds.
+    """Return the validated content of a YAML file.
 
-    :arg entry: what an entry of it is called, if it is a list of them; each has an ``id``.
-    :raises Fault: with every fault of the file, a line each.
+    :arg entry: the name of an entry in messages, if the file is a list; each entry has an ``id``.
+    :raises Fault: with all faults of the file, one per line.
     """
     content = read_yaml(path)
     try:
         return model.model_validate(content)
     except pydantic.ValidationError as err:
-        told = [f"{path}: {_told(fault, content, model, entry)}" for fault in err.errors()]
-        raise Fault("\n".join(told), code="input.wrong-file") from None
+        faults = [f"{path}: {_describe(fault, content, model, entry)}" for fault in err.errors()]
+        raise Fault("\n".join(faults), code="input.wrong-file") from None
 
 
-#: What a value must be, in a YAML file's words, by the kind of the fault that pydantic found.
+#: Type of pydantic's error -> the expected value in terms of YAML.
 _MUST_BE = {
     "date_from_datetime_parsing": "a day, such as 2026-12-31",
     "int_type": "a whole number",
@@ -175,28 +174,29 @@ _MUST_BE = {
 }
 
 
-def _told(fault: ErrorDetails, content: Any, model: type[pydantic.BaseModel], entry: str) -> str:
-    """A fault that pydantic found, where and in plain words."""
+def _describe(
+    fault: ErrorDetails, content: Any, model: type[pydantic.BaseModel], entry: str
+) -> str:
+    """Return a message about an error that pydantic found, with its place."""
     place, start = list(fault["loc"]), ""
     if entry and place:
         number = int(place.pop(0))
         name = content[number].get("id") if isinstance(content[number], dict) else None
         start = f"{entry} {number + 1}{f' ({name})' if name else ''}: "
     key = place[-1] if place else ""
-    words = fault["msg"].removeprefix("Value error, ")
+    message = fault["msg"].removeprefix("Value error, ")
     if fault["type"] == "extra_forbidden":
-        known = _keys(model, fault["loc"][:-1])
-        words = f"no such key; {near(str(key), known, ', '.join(known))}"
+        message = f"no such key; {suggest(str(key), _keys(model, fault['loc'][:-1]))}"
     elif fault["type"] == "missing":
-        words = "is missing"
+        message = "is missing"
     elif fault["type"] in _MUST_BE:
-        words = f"is to be {_MUST_BE[fault['type']]}"
+        message = f"must be {_MUST_BE[fault['type']]}"
     where = f"{'.'.join(map(str, place))}: " if place else "" if start else "file: "
-    return f"{start}{where}{words}"
+    return f"{start}{where}{message}"
 
 
 def _keys(model: type[pydantic.BaseModel], place: Sequence[str | int]) -> list[str]:
-    """The keys that a file may have at a place."""
+    """Return the valid keys at a place of a file."""
     schema = model.model_json_schema()
     here = schema
     for key in [*place, None]:
@@ -204,15 +204,15 @@ def _keys(model: type[pydantic.BaseModel], place: Sequence[str | int]) -> list[s
             here = schema["$defs"][here["$ref"].rpartition("/")[2]]
         if key is None:
             break
-        there = here.get("properties", {}).get(key) or here.get("additionalProperties")
-        here = there or here.get("items", {})
+        value = here.get("properties", {}).get(key) or here.get("additionalProperties")
+        here = value or here.get("items", {})
     return list(here.get("properties", {}))
 
 
 def read_foms(path: Path) -> dict[str, dict[str, MetricEntry]]:
-    """The register of figures of merit: benchmark -> metric -> unit, class ...
+    """Return the register of figures of merit: benchmark -> metric -> registration.
 
-    :raises Fault: if the file is faulty or registers a metric twice.
+    :raises Fault: if the file is invalid or registers a metric twice.
     """
     foms: dict[str, dict[str, MetricEntry]] = {}
     for benchmark, groups in read_model(path, _Foms).root.items():
@@ -228,13 +228,13 @@ def read_foms(path: Path) -> dict[str, dict[str, MetricEntry]]:
     return foms
 
 
-def _fault_of_cell(where: str, name: str | None, column: str, told: str) -> str:
+def _fault_of_cell(where: str, name: str | None, column: str, message: str) -> str:
     row = f"row {name}: " if name else ""
-    return f"{where}: {row}column {column}: {told}"
+    return f"{where}: {row}column {column}: {message}"
 
 
 def read_rows(path: Path) -> tuple[list[tuple[int, dict[str, str], Row]], list[str]]:
-    """A table's rows with their lines and cells, and its faults, each with file, line, column."""
+    """Return the rows of a table with line and cells, and its faults with file, line, column."""
     rows, faults = [], []
     line = 0
     try:
@@ -245,10 +245,10 @@ def read_rows(path: Path) -> tuple[list[tuple[int, dict[str, str], Row]], list[s
             missing = [name for name in required if name not in columns]
             unknown = [name for name in columns if name not in Row.model_fields]
             if missing or unknown or len(set(columns)) != len(columns):
-                told = [f"missing {name}" for name in missing]
-                told += [f"unknown {name!r}" for name in unknown]
-                told += [near(unknown[0], Row.model_fields)] if unknown else []
-                return [], [f"{path}:1: columns: {', '.join(told) or 'one stands twice'}"]
+                wrong = [f"missing {name}" for name in missing]
+                wrong += [f"unknown {name!r}" for name in unknown]
+                wrong += [suggest(unknown[0], Row.model_fields)] if unknown else []
+                return [], [f"{path}:1: columns: {', '.join(wrong) or 'a repeated one'}"]
             for cells in reader:
                 line = reader.line_num
                 where = f"{path}:{line}"
@@ -265,25 +265,25 @@ def read_rows(path: Path) -> tuple[list[tuple[int, dict[str, str], Row]], list[s
                         why = f"{cells.get(column)!r}: {fault['msg']}"
                         faults.append(_fault_of_cell(where, name, column, why))
     except (csv.Error, UnicodeDecodeError) as err:
-        faults.append(f"{path}:{line + 1}: no valid table from here: {err}")
+        faults.append(f"{path}:{line + 1}: not a valid table from here on: {err}")
     except OSError as err:
         faults.append(f"{path}: cannot be read: {err.strerror}")
     return rows, faults
 
 
 def read_rules(folder: Path) -> Tolerances:
-    """``tolerance.yaml`` alone.
+    """Return the content of ``tolerance.yaml``.
 
-    :raises Fault: if it is faulty.
+    :raises Fault: if it is invalid.
     """
     return read_model(folder / "tolerance.yaml", Tolerances)
 
 
 @functools.cache
 def directions(folder: Path) -> dict[tuple[str, str], str]:
-    """Benchmark and metric of each figure that is registered -> ``higher``, ``lower``, ``neither``.
+    """Return benchmark and metric of each registered figure -> ``higher``, ``lower``, ``neither``.
 
-    :raises Fault: if a register is faulty.
+    :raises Fault: if a register is invalid.
     """
     classes = read_rules(folder).classes
     return {
@@ -295,9 +295,9 @@ def directions(folder: Path) -> dict[tuple[str, str], str]:
 
 
 def load(folder: Path) -> Tables:
-    """Reads all tables of a folder and of its ``site/``, and holds them against its registers.
+    """Read all tables of a folder and of its ``site/``, and validate them.
 
-    :raises Fault: with every fault of every table, a line each.
+    :raises Fault: with all faults of all tables, one per line.
     """
     foms = read_foms(folder / "foms.yaml")
     tables = Tables(
@@ -317,8 +317,8 @@ def load(folder: Path) -> Tables:
         for line, cells, row in rows:
             where = f"{path}:{line}"
             if row.id in tables.rows:
-                told = f"{row.id!r} is also in {tables.where[row.id]}"
-                faults.append(_fault_of_cell(where, row.id, "id", told))
+                message = f"{row.id!r} is also in {tables.where[row.id]}"
+                faults.append(_fault_of_cell(where, row.id, "id", message))
                 continue
             tables.rows[row.id], tables.where[row.id] = row, where
             tables.printed[row.id] = cells
@@ -334,24 +334,24 @@ def load(folder: Path) -> Tables:
 def _faults_of_foms(path: Path, tables: Tables) -> Iterator[str]:
     for benchmark, metrics in tables.foms.items():
         for metric, fom in metrics.items():
+            at = f"{path}: {benchmark} {metric}"
             if fom.tolerance not in tables.rules.classes:
-                told = f"class {fom.tolerance!r} is not in tolerance.yaml"
-                yield f"{path}: {benchmark} {metric}: {told}"
+                yield f"{at}: class {fom.tolerance!r} is not in tolerance.yaml"
             try:
                 units.factor(fom.unit, fom.unit)
             except units.UnitError as err:
-                yield f"{path}: {benchmark} {metric}: unit: {err}"
+                yield f"{at}: unit: {err}"
             for ceiling in fom.ceilings:
                 other, _, capped = ceiling.partition("/")
                 if capped not in tables.foms.get(other, {}):
-                    yield f"{path}: {benchmark} {metric}: ceiling {ceiling!r} is not registered"
+                    yield f"{at}: ceiling {ceiling!r} is not registered"
             for same in fom.same_as:
                 if wrong := _fault_of_same(same, fom, tables):
-                    yield f"{path}: {benchmark} {metric}: same_as {same!r} {wrong}"
+                    yield f"{at}: same_as {same!r} {wrong}"
 
 
 def _faults_of_links(path: Path, tables: Tables) -> Iterator[str]:
-    """Names in ``links.yaml`` that nothing has: a ceiling that caps nothing looks like one."""
+    """Yield unknown names in ``links.yaml``, with which a ceiling would cap nothing."""
     links = tables.links
     keys = {key for traffic in links.traffic.values() for key in traffic.where}
     for link in links.links.values():
@@ -367,13 +367,13 @@ def _faults_of_links(path: Path, tables: Tables) -> Iterator[str]:
     ):
         for name in dict.fromkeys(names):
             if name not in known:
-                yield f"{path}: no {what} {name!r}; {near(name, known)}"
+                yield f"{path}: no {what} {name!r}; {suggest(name, known)}"
     for name in links.traffic.keys() - carried:
         yield f"{path}: no link carries traffic {name!r}"
 
 
 def _fault_of_same(same: str, fom: MetricEntry, tables: Tables) -> str | None:
-    """Why a metric cannot be the same quantity as another."""
+    """Return why a metric cannot be the same quantity as another, if it cannot."""
     benchmark, _, metric = same.partition("/")
     other = tables.foms.get(benchmark, {}).get(metric)
     if other is None:
@@ -383,12 +383,12 @@ def _fault_of_same(same: str, fom: MetricEntry, tables: Tables) -> str | None:
     try:
         units.factor(other.unit, fom.unit)
     except units.UnitError as err:
-        return f"is in another unit: {err}"
+        return f"has another unit: {err}"
     return None
 
 
 def _faults_of_row(row: Row, tables: Tables) -> Iterator[tuple[str, str]]:
-    """What is wrong with a row: columns, and what is wrong in each."""
+    """Yield the faults of a row: column and message."""
     if row.source not in tables.sources:
         yield "source", f"{row.source!r} is not in sources.yaml"
     for key in row.conditions:
@@ -396,7 +396,7 @@ def _faults_of_row(row: Row, tables: Tables) -> Iterator[tuple[str, str]]:
             yield "conditions", f"key {key!r} is not in conditions.yaml"
     runs = row.conditions.get("runs", "1")
     if not runs.isdecimal() or int(runs) < 1:
-        yield "conditions", f"runs={runs} is no number of runs"
+        yield "conditions", f"runs={runs} is not a number of runs"
     fom = tables.foms.get(row.benchmark, {}).get(row.metric)
     if row.benchmark not in tables.foms:
         yield "benchmark", f"{row.benchmark!r} is not in foms.yaml"
@@ -415,13 +415,13 @@ def _faults_of_row(row: Row, tables: Tables) -> Iterator[tuple[str, str]]:
             yield "value", f"{value:g} is negative"
         bounding = row.kind == "measured" and rule.decides(row, tables.rules.decides)
         if bounding and value == 0:
-            yield "value", "0 bounds nothing"
+            yield "value", "0 gives no bounds"
 
 
 def _faults_of_exceptions(path: Path, tables: Tables) -> Iterator[str]:
-    """What is wrong with the rows that `exceptions` of ``tolerance.yaml`` names.
+    """Yield the faults of ``exceptions`` in ``tolerance.yaml``.
 
-    A folder with a site's own tables alone has none of these rows.
+    A folder with only a site's own tables has none of the rows of these exceptions.
     """
     if all(row.source == SITE for row in tables.rows.values()):
         return
@@ -429,20 +429,20 @@ def _faults_of_exceptions(path: Path, tables: Tables) -> Iterator[str]:
         where = f"{path}: exceptions.{number}"
         for pattern in found.rows:
             if not fnmatch.filter(tables.rows, pattern):
-                yield f"{where}.rows: no reference is called {pattern!r}"
+                yield f"{where}.rows: no reference matches {pattern!r}"
         if found.variation:
             row = tables.rows.get(found.variation)
             if row is None:
-                yield f"{where}.variation: no reference is called {found.variation!r}"
+                yield f"{where}.variation: no reference {found.variation!r}"
             elif not units.same(row.unit, "%"):
-                yield f"{where}.variation: {row.id} is in {row.unit!r}, not in per cent"
+                yield f"{where}.variation: {row.id} has the unit {row.unit!r}, not percent"
     for name in tables.rows:
-        if sum(found.fits(name) for found in tables.rules.exceptions) > 1:
-            yield f"{path}: exceptions: {name} is in several of them"
+        if sum(found.matches(name) for found in tables.rules.exceptions) > 1:
+            yield f"{path}: exceptions: {name} matches several of them"
 
 
 def key_of(row: Row) -> tuple[object, ...]:
-    """What a row is about; two rows of one source with one key contradict or repeat each other."""
+    """Return what a row describes; rows of one source with the same key are duplicates."""
     conditions = tuple(sorted(row.conditions.items()))
     cells = (row.system, row.toolchain, row.benchmark, row.metric, row.placement)
     return (*cells, row.message_size, row.nodes, row.ppn, conditions, row.statistic, row.kind)
@@ -463,5 +463,5 @@ def _faults_between(tables: Tables) -> Iterator[str]:
     for row in tables.rows.values():
         shadowed = published.get((row.system, row.benchmark, row.metric))
         if row.source == SITE and shadowed and not units.same(row.unit, shadowed.unit):
-            told = f"{row.unit!r}, but {shadowed.id}, which it shadows, is in {shadowed.unit!r}"
-            yield tables.fault(row, "unit", f"{told}: write it in that unit")
+            message = f"{row.unit!r}: use {shadowed.unit!r}, as {shadowed.id}, which it overrides"
+            yield tables.fault(row, "unit", message)

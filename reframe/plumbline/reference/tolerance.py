@@ -1,6 +1,6 @@
-"""Tolerances: how far a figure of merit may lie from its reference, and when it is near its bound.
+"""The model of ``tolerance.yaml``: how far a figure of merit may be from its reference.
 
-Pure: what ``tolerance.yaml`` holds.
+Pure: reads no file.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ Share = Annotated[float, pydantic.Field(gt=0, lt=1)]
 
 
 class Tolerance(pydantic.BaseModel):
-    """How far a figure of merit of one class may lie from its reference.
+    """How far a figure of merit of one class may be from its reference.
 
-    ``better: neither`` is for figures that bound nothing: shares, ratios, capacities. With
-    ``distribution``, the printed spread is that of single runs, so that the distance of a mean of n
-    from a mean of the printed number of runs is ``spreads * spread * sqrt(1/runs + 1/n)``; only a
-    row of statistic ``mean`` with a spread says both.
+    ``better: neither`` is for figures without bounds: shares, ratios, capacities. With
+    ``distribution``, the printed spread is that of single runs, so the allowed distance between a
+    mean of n runs and a printed mean is ``spreads * spread * sqrt(1/runs + 1/n)``. Only rows of
+    statistic ``mean`` with a spread give bounds then.
 
-    :ivar samples: samples below which nothing is asserted.
+    :ivar samples: the least number of samples to compare.
     :ivar near: the class's own share for the warning band.
     """
 
@@ -38,9 +38,9 @@ class Tolerance(pydantic.BaseModel):
     reason: Text
 
     def decides(self, row: Row, statistics: list[Statistic]) -> bool:
-        """Whether a measured row of this class gives bounds.
+        """Return whether a measured row of this class gives bounds.
 
-        :arg statistics: those that do in other classes.
+        :arg statistics: those that do in classes without a distribution.
         """
         if self.better == "neither":
             return False
@@ -50,10 +50,10 @@ class Tolerance(pydantic.BaseModel):
 
 
 class Exceptional(pydantic.BaseModel):
-    """Rows of which more is printed than their class knows: what takes the place of its floor.
+    """An exception: rows with a floor of their own instead of their class's.
 
     :ivar rows: their ids, or patterns of ids (``*`` and ``?`` as in a shell).
-    :ivar floor: relative, as that of a class.
+    :ivar floor: relative, as in a class.
     :ivar variation: id of the row whose printed run-to-run variation is the floor.
     """
 
@@ -67,21 +67,21 @@ class Exceptional(pydantic.BaseModel):
     @pydantic.model_validator(mode="after")
     def _one_of_two(self) -> Exceptional:
         if (self.floor is None) == (not self.variation):
-            raise ValueError("give either a floor, or the row whose printed variation it is")
+            raise ValueError("give either a floor or a variation")
         return self
 
-    def fits(self, name: str) -> bool:
-        """Whether it is about the row of this id."""
+    def matches(self, name: str) -> bool:
+        """Return whether it applies to the row with this id."""
         return any(fnmatch.fnmatchcase(name, pattern) for pattern in self.rows)
 
 
 class Baseline(pydantic.BaseModel):
-    """What a site baseline takes.
+    """Rules of site baselines.
 
-    :ivar sessions: sessions below which a case has no baseline.
-    :ivar noise: spread, relative to the value, above which a figure has none.
-    :ivar alarms: sessions of a healthy system that may fail by a figure, of all; the spread of few
-        sessions is widened until it is so.
+    :ivar sessions: the least number of sessions of a case.
+    :ivar noise: the largest spread of a figure, relative to its value.
+    :ivar alarms: share of a healthy system's sessions that may fail by a figure; the spread of few
+        sessions is widened accordingly.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
@@ -94,8 +94,8 @@ class Baseline(pydantic.BaseModel):
 class Band(pydantic.BaseModel):
     """The warning band inside the bounds.
 
-    :ivar near: share of the distance from the reference to the bound beyond which a figure that
-        passes is told as near its bound.
+    :ivar near: share of the distance from the reference to the bound, beyond which a passing figure
+        is reported as near its bound.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
@@ -105,10 +105,10 @@ class Band(pydantic.BaseModel):
 
 
 class Suspicious(pydantic.BaseModel):
-    """How much better than its reference a figure must be to be suspicious: both at once.
+    """How much better than its reference a suspicious figure is, by both measures.
 
-    :ivar distances: how many times the distance from the reference to its bound, on the good side.
-    :ivar times: how many times as good.
+    :ivar distances: multiple of the distance from the reference to its bound.
+    :ivar times: factor between figure and reference.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
@@ -131,9 +131,9 @@ class Tolerances(pydantic.BaseModel):
     exceptions: list[Exceptional] = []
 
     def exception(self, name: str) -> Exceptional | None:
-        """What takes the place of the class's floor for the row of this id."""
-        return next((found for found in self.exceptions if found.fits(name)), None)
+        """Return the exception for the row with this id, if any."""
+        return next((found for found in self.exceptions if found.matches(name)), None)
 
     def band(self, rule: Tolerance) -> float:
-        """The share of the distance to a bound from which on a figure of a class is near it."""
+        """Return the share of the distance to a bound where the warning band of a class begins."""
         return self.warning.near if rule.near is None else rule.near

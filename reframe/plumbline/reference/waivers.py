@@ -1,7 +1,7 @@
-"""Waivers: known faults that a site lives with for a while, each with reason, owner and expiry.
+"""Waivers: known faults that a site accepts for a limited time, each with reason, owner and expiry.
 
-Pure: knows nothing of ReFrame. ``reference/site/waivers.yaml`` has them; what one covers is shown
-as waived, never as passed, and an expired one covers nothing.
+Pure: independent of ReFrame. They are in ``reference/site/waivers.yaml``. A covered failure is
+shown as waived, never as passed, and an expired waiver covers nothing.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from typing import Annotated, Any, Literal
 import pydantic
 
 from plumbline.core.errors import Fault
-from plumbline.core.text import base_name, near
+from plumbline.core.text import base_name, suggest
 from plumbline.placement import placement
 from plumbline.reference import tables
 from plumbline.reference.row import Text
 
-#: Results of a test case that a waiver may cover. ``above-ceiling`` is none of them: a measurement
-#: that cannot be true is to be mended, not lived with.
+#: Results of a test case that a waiver may cover. ``above-ceiling`` cannot be waived: such a
+#: measurement is wrong and must be fixed.
 Result = Literal["fail", "invalid", "error"]
 
-#: Longest that a waiver may run before somebody looks at it again.
+#: Longest term of a waiver.
 LONGEST = datetime.timedelta(days=366)
 
 
 def _a_date(value: object) -> object:
-    """Numbers would be taken as seconds since 1970."""
+    """Refuse numbers, which pydantic reads as seconds since 1970, and suggest the right order."""
     if type(value) is datetime.date:
         return value
     if not isinstance(value, str):
-        raise ValueError("no date, such as 2026-12-31")
+        raise ValueError("not a date, such as 2026-12-31")
     try:
         found = datetime.datetime.strptime(value, "%d.%m.%Y").date()
     except ValueError:
@@ -45,11 +45,11 @@ def _a_date(value: object) -> object:
 
 
 class Match(pydantic.BaseModel):
-    """What a waiver covers; what is empty matches all, and names take ``*`` and ``?``.
+    """What a waiver covers; empty fields match all, and names may have ``*`` and ``?``.
 
     :ivar check: the check's name, with or without its parameters.
-    :ivar node: covers a test case that ran on it, whatever other nodes it had.
-    :ivar results: of test cases; only ``fail`` is of single figures.
+    :ivar node: one of the nodes on which a test case ran.
+    :ivar results: of test cases; only ``fail`` also applies to single figures.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True, str_strip_whitespace=True)
@@ -71,7 +71,7 @@ class Match(pydantic.BaseModel):
         others = [result for result in self.results if result != "fail"]
         if of_figures and others:
             raise ValueError(
-                f"a test case that ended {others[0]!r} has no figures: leave out "
+                f"a test case with the result {others[0]!r} has no figures: remove "
                 f"{', '.join(of_figures)}, or write a second waiver"
             )
         return self
@@ -92,7 +92,7 @@ class Waiver(pydantic.BaseModel):
     match: Match
 
     def expired(self, day: datetime.date | None = None) -> bool:
-        """Whether it covers nothing any more; today unless told."""
+        """Return whether it has expired on a day, by default today."""
         return (day or today()) > self.expires
 
     def __str__(self) -> str:
@@ -103,10 +103,10 @@ class _Waivers(pydantic.RootModel[list[Waiver]]):
     @pydantic.model_validator(mode="before")
     @classmethod
     def _none_left(cls, content: object) -> object:
-        """A file in which the last waiver was deleted holds none."""
+        """Accept a file without any waiver, which YAML reads as ``None``."""
         if isinstance(content, dict):
             raise ValueError(
-                "it is a list of waivers, each begun with a dash, such as `- {id: slow-disk, "
+                "the file must be a list of waivers, each after a dash, such as `- {id: slow-disk, "
                 "reason: one disk is slow, owner: storage team, expires: 2026-12-31, match: "
                 "{system: NAME}}`"
             )
@@ -129,20 +129,20 @@ class Subject:
 
 
 def today() -> datetime.date:
-    """The day, UTC, as records and sessions are dated."""
+    """Return the current date in UTC, as in records and sessions."""
     return datetime.datetime.now(datetime.timezone.utc).date()
 
 
 def path_of(folder: Path) -> Path:
-    """The file of the waivers in the folder of the reference tables."""
+    """Return the path of the waivers in the folder of the reference tables."""
     return folder / "site" / "waivers.yaml"
 
 
 def load(folder: Path) -> list[Waiver]:
-    """The waivers of a site, expired ones too; none where there is no file.
+    """Return the waivers of a site, also expired ones; none if there is no file.
 
     :arg folder: of the reference tables.
-    :raises Fault: with every fault of the file, a line each.
+    :raises Fault: with all faults of the file, one per line.
     """
     path = path_of(folder)
     if not path.exists():
@@ -150,14 +150,14 @@ def load(folder: Path) -> list[Waiver]:
     found = tables.read_model(path, _Waivers, "waiver").root
     counts = Counter(waiver.id for waiver in found)
     faults = [
-        f"{path}: id {name!r} stands {n} times: give each waiver one of its own"
+        f"{path}: id {name!r} is used {n} times: give each waiver its own id"
         for name, n in counts.items()
         if n > 1
     ]
     latest = today() + LONGEST
     faults += [
-        f"{path}: {waiver.id}: expires {waiver.expires}, more than a year from now: a known fault "
-        f"is looked at each year, so write {latest} at most"
+        f"{path}: {waiver.id}: expires {waiver.expires}, more than a year from now: write {latest} "
+        f"or earlier, as each known fault is reviewed yearly"
         for waiver in found
         if waiver.expires > latest
     ]
@@ -168,90 +168,90 @@ def load(folder: Path) -> list[Waiver]:
 
 @functools.cache
 def loaded(folder: Path) -> tuple[Waiver, ...]:
-    """The waivers of a folder, read once.
+    """Return the waivers of a folder, read once.
 
-    :raises Fault: with every fault of the file, a line each.
+    :raises Fault: as :func:`load`.
     """
     return tuple(load(folder))
 
 
-def named(pattern: str, name: str) -> bool:
-    """Whether a name fits a pattern, in which only ``*`` and ``?`` stand for others."""
+def matches(pattern: str, name: str) -> bool:
+    """Return whether a name matches a pattern, in which only ``*`` and ``?`` are special."""
     return not pattern or fnmatch.fnmatchcase(name, pattern.replace("[", "[[]"))
 
 
-def fits(match: Match, subject: Subject) -> bool:
-    """Whether a waiver is about a test case, or about a figure of one."""
+def applies_to(match: Match, subject: Subject) -> bool:
+    """Return whether a waiver applies to a test case or figure."""
     check = base_name(subject.check)
     return (
-        named(match.system, subject.system)
-        and named(match.partition, subject.partition)
-        and named(match.environment, subject.environment)
-        and (named(match.check, check) or named(match.check, check.partition(" ")[0]))
-        and named(match.metric, subject.metric)
+        matches(match.system, subject.system)
+        and matches(match.partition, subject.partition)
+        and matches(match.environment, subject.environment)
+        and (matches(match.check, check) or matches(match.check, check.partition(" ")[0]))
+        and matches(match.metric, subject.metric)
         and match.size in (None, subject.size)
-        and named(match.placement, subject.placement)
-        and named(match.at, subject.at)
-        and (not match.node or any(_names_node(match.node, node) for node in subject.nodes))
+        and matches(match.placement, subject.placement)
+        and matches(match.at, subject.at)
+        and (not match.node or any(_matches_node(match.node, node) for node in subject.nodes))
     )
 
 
-def _names_node(pattern: str, node: str) -> bool:
-    """Whether a pattern names a node, whose name may be told with its domain."""
-    return named(pattern, node) or named(pattern, node.partition(".")[0])
+def _matches_node(pattern: str, node: str) -> bool:
+    """Return whether a pattern matches a node's name, with or without its domain."""
+    return matches(pattern, node) or matches(pattern, node.partition(".")[0])
 
 
-def about(waivers: Iterable[Waiver], subject: Subject, result: str) -> list[Waiver]:
-    """The waivers, expired ones too, that are about a result of a test case or of a figure."""
-    return [w for w in waivers if result in w.match.results and fits(w.match, subject)]
+def relevant(waivers: Iterable[Waiver], subject: Subject, result: str) -> list[Waiver]:
+    """Return the waivers, also expired ones, for a result of a test case or figure."""
+    return [w for w in waivers if result in w.match.results and applies_to(w.match, subject)]
 
 
 def covering(waivers: Iterable[Waiver], subject: Subject, result: str) -> Waiver | None:
-    """The first waiver in force that covers a result, ``None`` if none does."""
-    return next((w for w in about(waivers, subject, result) if not w.expired()), None)
+    """Return the first waiver in force that covers a result, if any."""
+    return next((w for w in relevant(waivers, subject, result) if not w.expired()), None)
 
 
 def expired(waivers: Iterable[Waiver], subject: Subject, result: str) -> list[Waiver]:
-    """The waivers that would cover a result if they had not expired."""
-    return [waiver for waiver in about(waivers, subject, result) if waiver.expired()]
+    """Return the expired waivers for a result."""
+    return [waiver for waiver in relevant(waivers, subject, result) if waiver.expired()]
 
 
 def faults_of(
     waivers: Iterable[Waiver], path: Path, systems: dict[str, dict[str, Any]], metrics: set[str]
 ) -> Iterator[str]:
-    """What is wrong with waivers: expired, or about nothing that there is; a line each.
+    """Yield a message for each waiver that has expired or matches nothing that exists.
 
     :arg path: the file of the waivers.
     :arg systems: name -> content of the system's file.
-    :arg metrics: every metric that is registered.
+    :arg metrics: all registered metrics.
     """
     for waiver in waivers:
         where = f"{path}: {waiver.id}"
         match = waiver.match
         if waiver.expired():
-            yield f"{where}: expired waiver {waiver}: renew it with a new date, or take it out"
-        there = [content for name, content in systems.items() if named(match.system, name)]
+            yield f"{where}: expired waiver {waiver}: give it a new date, or remove it"
+        contents = [content for name, content in systems.items() if matches(match.system, name)]
         names = {
             "system": list(systems),
-            "partition": [p["name"] for c in there for p in c["systems"][0]["partitions"]],
-            "environment": [e["name"] for c in there for e in c.get("environments", [])],
+            "partition": [p["name"] for c in contents for p in c["systems"][0]["partitions"]],
+            "environment": [e["name"] for c in contents for e in c.get("environments", [])],
             "metric": sorted(metrics),
         }
         for key, known in names.items():
             pattern = getattr(match, key)
-            if not any(named(pattern, name) for name in known):
-                yield f"{where}: match.{key}: no {key} {pattern!r}; {near(pattern, known)}"
+            if not any(matches(pattern, name) for name in known):
+                yield f"{where}: match.{key}: no {key} {pattern!r}; {suggest(pattern, known)}"
                 break
         literal = match.placement and not {"*", "?"} & {*match.placement}
         if literal and not placement.known(match.placement):
-            told = placement.meant(match.placement)
-            yield f"{where}: match.placement: no placement {match.placement!r}; {told}"
+            available = placement.meant(match.placement)
+            yield f"{where}: match.placement: no placement {match.placement!r}; {available}"
 
 
 def about_no_case(waivers: Iterable[Waiver], path: Path, cases: Iterable[str]) -> Iterator[str]:
-    """The waivers of a system that fit none of its test cases, a line each.
+    """Yield a message for each waiver of a system that matches none of its test cases.
 
-    :arg cases: as an inventory names them, all of one system.
+    :arg cases: names in an inventory, all of one system.
     """
     subjects = []
     for case in cases:
@@ -261,12 +261,12 @@ def about_no_case(waivers: Iterable[Waiver], path: Path, cases: Iterable[str]) -
         subjects.append(Subject(system, partition, environment, check))
     for waiver in waivers:
         match = waiver.match
-        # Where it runs, and what it measures, is not told by a case's name.
+        # A case's name does not contain where it runs and what it measures.
         blank = {"metric": "", "size": None, "placement": "", "at": "", "node": ""}
         known = match.model_copy(update=blank)
-        mine = any(named(match.system, subject.system) for subject in subjects)
-        if mine and not any(fits(known, subject) for subject in subjects):
+        mine = any(matches(match.system, subject.system) for subject in subjects)
+        if mine and not any(applies_to(known, subject) for subject in subjects):
             yield (
-                f"{path}: {waiver.id}: match: fits no test case of {subjects[0].system}: mend it, "
-                f"or take it out"
+                f"{path}: {waiver.id}: match: matches no test case of {subjects[0].system}: "
+                f"correct it, or remove it"
             )

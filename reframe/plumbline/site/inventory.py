@@ -24,7 +24,7 @@ from pathlib import Path
 
 from plumbline.core import paths
 from plumbline.core.errors import Fault
-from plumbline.core.text import counted, some
+from plumbline.core.text import pluralize, shorten
 from plumbline.reference.lookup import References
 from plumbline.reference.row import Row
 
@@ -226,7 +226,7 @@ def edited(expected: Inventory, references: References) -> list[str]:
         if now == was:
             continue
         figures = sum(len(rows.get(name, ())) for rows in expected.every.values())
-        what = f"reference {name}, which bounds {counted(figures, 'figure')}"
+        what = f"reference {name}, which bounds {pluralize(figures, 'figure')}"
         if now is None and _row(references, name)[0] is None:
             lines.append(f"{what}: is gone; it was {_words(was)}")
         elif now is None:
@@ -266,10 +266,10 @@ def compared(
         ]
         more = [figure for figure, _ in sorted(bounded - was)]
         if gone:
-            figures = counted(len(gone), "figure")
-            lost.append(f"{case}: {figures} no longer bounded as expected: {some(gone)}")
+            figures = pluralize(len(gone), "figure")
+            lost.append(f"{case}: {figures} no longer bounded as expected: {shorten(gone)}")
         elif more:
-            new.append(f"{case}: {counted(len(more), 'figure')} bounded anew: {some(more)}")
+            new.append(f"{case}: {pluralize(len(more), 'figure')} bounded anew: {shorten(more)}")
     return lost, new
 
 

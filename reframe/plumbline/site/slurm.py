@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from plumbline.core.process import ask, plain, shown
+from plumbline.core.process import capture, is_shell_safe, one_line
 
 #: Fields of sinfo(1), "--format": node, partition, sockets, cores of each, threads of each, MiB of
 #: memory, generic resources, features, state, reason. The last may hold any character.
@@ -63,7 +63,7 @@ class Kind:
 
 def nodes() -> list[SlurmNode] | None:
     """Every node, once for each of its partitions; ``None`` where Slurm does not answer."""
-    said = ask("sinfo", "--Node", "--noheader", f"--format={_FIELDS}")
+    said = capture("sinfo", "--Node", "--noheader", f"--format={_FIELDS}")
     if said is None:
         return None
     found = []
@@ -102,7 +102,7 @@ def _gpus(gres: str) -> tuple[str, int]:
 def partitions() -> dict[str, dict[str, str]] | None:
     """Partition -> its settings, of scontrol(1), without those that are hidden; ``None`` where
     Slurm does not answer."""
-    said = ask("scontrol", "--oneliner", "show", "partition")
+    said = capture("scontrol", "--oneliner", "show", "partition")
     if said is None:
         return None
     found = {}
@@ -123,7 +123,7 @@ def kinds(partition: str, there: Iterable[SlurmNode]) -> list[Kind]:
     for group in sorted(groups.values(), key=len, reverse=True):
         common = set.intersection(*(set(node.features) for node in group))
         others = {f for node in mine if node not in group for f in node.features}
-        own = sorted(feature for feature in common - others if plain(feature))
+        own = sorted(feature for feature in common - others if is_shell_safe(feature))
         constraint = "" if len(groups) == 1 else own[0] if own else None
         found.append(Kind(partition, tuple(group), constraint))
     return found
@@ -131,7 +131,7 @@ def kinds(partition: str, there: Iterable[SlurmNode]) -> list[Kind]:
 
 def mpi_types() -> list[str]:
     """The MPI plugins of ``srun``, and before them the one that is the default, if there is one."""
-    said = ask("srun", "--mpi=list", both=True) or ""
+    said = capture("srun", "--mpi=list", stderr=True) or ""
     listed = [
         word for line in said.splitlines()[1:] for word in re.findall(r"^(?:srun:)?\s*(\w+)$", line)
     ]
@@ -141,26 +141,26 @@ def mpi_types() -> list[str]:
 
 def setting(name: str) -> str:
     """A setting of the controller, empty where it does not tell."""
-    said = ask("scontrol", "show", "config") or ""
+    said = capture("scontrol", "show", "config") or ""
     found = re.search(rf"^{re.escape(name)}\s*=\s*(\S+)", said, re.M)
     return found[1] if found else ""
 
 
 def reserved_cpus(node: str) -> str:
     """What Slurm keeps of a node for the system (``CoreSpecCount``, ``CPUSpecList``), or empty."""
-    said = ask("scontrol", "--oneliner", "show", "node", node) or ""
+    said = capture("scontrol", "--oneliner", "show", "node", node) or ""
     said = said.partition(" Reason=")[0]
     return ", ".join(re.findall(r"\b(?:CoreSpecCount|CPUSpecList)=\S+", said))
 
 
 def has_topology() -> bool:
     """Whether Slurm knows which switch a node is on."""
-    return "SwitchName=" in (ask("scontrol", "show", "topology") or "")
+    return "SwitchName=" in (capture("scontrol", "show", "topology") or "")
 
 
 def version() -> str:
     """As ``sinfo`` tells it."""
-    return shown(ask("sinfo", "--version") or "Slurm")
+    return one_line(capture("sinfo", "--version") or "Slurm")
 
 
 @dataclass(frozen=True)
@@ -178,7 +178,7 @@ class Reservation:
 
 def reservations() -> list[Reservation] | None:
     """The reservations that there are; ``None`` where Slurm does not answer."""
-    said = ask("scontrol", "--oneliner", "show", "reservation")
+    said = capture("scontrol", "--oneliner", "show", "reservation")
     if said is None:
         return None
     found = []
@@ -187,7 +187,7 @@ def reservations() -> list[Reservation] | None:
         if "ReservationName" not in told:
             continue
         listed = told.get("Nodes", "(null)")
-        names = "" if listed == "(null)" else ask("scontrol", "show", "hostnames", listed)
+        names = "" if listed == "(null)" else capture("scontrol", "show", "hostnames", listed)
         if names is None:
             return None
         found.append(
@@ -205,7 +205,7 @@ def job_state(number: str) -> str | None:
     """The state of a job that is queued or runs; empty where Slurm knows of none, ``None`` where
     it does not answer."""
     # Of all jobs: asked for one that is gone, squeue fails as it does without a controller.
-    said = ask("squeue", "--noheader", "--format=%A|%T")
+    said = capture("squeue", "--noheader", "--format=%A|%T")
     if said is None:
         return None
     states = dict(line.split("|", 1) for line in said.splitlines() if "|" in line)

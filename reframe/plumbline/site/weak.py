@@ -99,7 +99,7 @@ def _compare(references: References, row: Row, beside: Row, pair: Pair) -> None:
     if bounds is None or other is None or bounds.value == other.value:
         return
     higher = references.rule_of(row).better == "higher"
-    if not bounds.hold(other.value):
+    if not bounds.contains(other.value):
         pair.tell.append(row.id)
     elif (other.value > bounds.value) == higher:
         pair.better.append(row.id)

@@ -412,7 +412,7 @@ def _mark(environment: Environment, folder: Path, fresh: Built, missing: dict[st
         "missing": missing,
         **of_pins(),
     }
-    files.store(folder / MARK, json.dumps(mark, indent=1) + "\n")
+    files.write_atomically(folder / MARK, json.dumps(mark, indent=1) + "\n")
 
 
 def index(say: Callable[[str], None]) -> None:

@@ -108,7 +108,7 @@ def _write(folder: Path, held: dict[str, str]) -> None:
         "environments": held,
         "sources": {name: spack.sha256(folder / name) for name in spack.by_commit(folder)},
     }
-    files.store(folder / CONTENTS, json.dumps(content, indent=1) + "\n")
+    files.write_atomically(folder / CONTENTS, json.dumps(content, indent=1) + "\n")
 
 
 def use(folder: Path | None, say: Callable[[str], None]) -> None:
@@ -124,7 +124,7 @@ def use(folder: Path | None, say: Callable[[str], None]) -> None:
             return
         folder = folder.absolute()
         _hold_against_pins(folder)
-        files.store(chosen, f"{folder}\n")
+        files.write_atomically(chosen, f"{folder}\n")
     held = spack.contents(folder)["environments"]
     for environment in environments.every():
         if environment.name in held:

@@ -14,7 +14,7 @@ import junitparser
 from plumbline.analysis.compare import ORDER, Comparison, FigureRow
 from plumbline.analysis.compare.hostfacts import HostChange, Surroundings
 from plumbline.core import formats, suites
-from plumbline.core.text import counted, escaped, printable, some, table
+from plumbline.core.text import escape_markdown, format_table, pluralize, printable, shorten
 
 #: Verdicts that the text shows only on request.
 COLLAPSED = ("unchanged", "only after")
@@ -106,17 +106,17 @@ def _details(found: Comparison) -> list[str]:
             alike.setdefault((told, ""), []).append(what)
         if row.failed_after:
             before = f", {row.failed_before} before" if row.failed_before else ""
-            told = f"outside its bounds in {counted(row.failed_after, 'session')} after{before}"
+            told = f"outside its bounds in {pluralize(row.failed_after, 'session')} after{before}"
             alike.setdefault((told, ""), []).append(what)
         if row.aside:
             lines.append(f"set aside, far off all others: {what}: {', '.join(row.aside)}")
     for key, names in alike.items():
         told, reason = key
-        lines.append(f"{told}: {some(names)}{reason}{_needed(needed.get(key, []))}")
+        lines.append(f"{told}: {shorten(names)}{reason}{_needed(needed.get(key, []))}")
     for case in found.unmeasured:
         results = ", ".join(f"{count} {result}" for result, count in case.results.items())
         before = f" ({case.before} before)" if case.before else " (none before)"
-        where = f"in {counted(case.after, 'session')} after{before}"
+        where = f"in {pluralize(case.after, 'session')} after{before}"
         lines.append(f"not measured {where}: {case.case}: {results}: {case.reason}")
     return [printable(line) for line in [*lines, *found.notes]]
 
@@ -135,11 +135,11 @@ def _needed(sessions: list[int]) -> str:
 
 def _side(names: list[str]) -> str:
     ends = names[:1] + names[1:][-1:]
-    return f"{counted(len(names), 'session')}, {' to '.join(ends)}" if names else "no session"
+    return f"{pluralize(len(names), 'session')}, {' to '.join(ends)}" if names else "no session"
 
 
 def _where(change: HostChange, most: int = 4) -> str:
-    return f"{len(change.where)}: {some(change.where, most)}"
+    return f"{len(change.where)}: {shorten(change.where, most)}"
 
 
 def _changes(around: Surroundings) -> list[tuple[str, list[HostChange]]]:
@@ -164,7 +164,7 @@ def _same(around: Surroundings) -> str:
     if not around.known:
         return "no node told facts of its host on both sides"
     return (
-        f"host facts of {counted(around.known, 'node')} and all builds are the same on both sides"
+        f"host facts of {pluralize(around.known, 'node')} and all builds are the same on both sides"
     )
 
 
@@ -178,13 +178,13 @@ def text(found: Comparison, every: bool = False) -> str:
     if shown:
         lines += ["", *_by_check(shown)]
     counts = ", ".join(f"{count} {name}" for name, count in found.counts.items())
-    lines += ["", f"{counted(len(found.rows), 'figure')}: {counts}"]
+    lines += ["", f"{pluralize(len(found.rows), 'figure')}: {counts}"]
     lines += _effects(found) + _details(found)
     if found.surroundings is not None:
         for title, changes in _changes(found.surroundings):
             rows = ([c.what, c.before or "-", c.after or "-", _where(c)] for c in changes)
             heads = [title, "before", "after", "where"]
-            lines += ["", table(rows, heads, "simple")]
+            lines += ["", format_table(rows, heads, "simple")]
         lines += _nodes(found.surroundings)
         if not found.surroundings.any:
             lines.append(_same(found.surroundings))
@@ -199,7 +199,9 @@ def _by_check(rows: list[FigureRow]) -> list[str]:
         groups.setdefault(f"{_name(row)}{printable(placed)}", []).append(row)
     cells = [dict(zip(_HEADS, _cells(row), strict=True)) for group in groups.values()
              for row in group]  # fmt: skip
-    lines = table(([row[name] for name in _SHOWN] for row in cells), _SHOWN, "simple").splitlines()
+    lines = format_table(
+        ([row[name] for name in _SHOWN] for row in cells), _SHOWN, "simple"
+    ).splitlines()
     head, body = lines[:2], iter(lines[2:])
     for name, group in groups.items():
         head += ["", name, *(next(body) for _ in group)]
@@ -308,12 +310,12 @@ def markdown(found: Comparison, every: bool = False) -> str:
     lines = [
         f"### Before and after: {found.verdict}",
         "",
-        escaped("; ".join(found.reasons)),
+        escape_markdown("; ".join(found.reasons)),
         "",
-        f"- before: {escaped(_side(found.before))}",
-        f"- after: {escaped(_side(found.after))}",
-        f"- {counted(len(found.rows), 'figure')}: {counts}",
-        *(f"- {escaped(line)}" for line in _effects(found)),
+        f"- before: {escape_markdown(_side(found.before))}",
+        f"- after: {escape_markdown(_side(found.after))}",
+        f"- {pluralize(len(found.rows), 'figure')}: {counts}",
+        *(f"- {escape_markdown(line)}" for line in _effects(found)),
     ]
     if shown:
         lines += ["", formats.as_markdown(_HEADS, map(_cells, shown))]
@@ -322,7 +324,7 @@ def markdown(found: Comparison, every: bool = False) -> str:
         details += _nodes(found.surroundings)
         if not found.surroundings.any:
             details.append(_same(found.surroundings))
-    lines += ["", *(f"- {escaped(line)}" for line in details)] if details else []
+    lines += ["", *(f"- {escape_markdown(line)}" for line in details)] if details else []
     for title, changes in _changes(found.surroundings) if found.surroundings else []:
         rows = ([c.what, c.before or "-", c.after or "-", _where(c)] for c in changes)
         lines += ["", formats.as_markdown([title, "before", "after", "where"], rows)]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from plumbline.core.errors import Fault
-from plumbline.core.text import counted, near, some
+from plumbline.core.text import pluralize, shorten, suggest
 from plumbline.history.history import MEASURED, CaseRow, History, SessionRow
 from plumbline.history.series import Selection, Series, moment
 
@@ -72,7 +72,7 @@ def sessions_of(
                 code="history.not-ended",
             )
         if not 1 <= int(last[1]) <= len(ended):
-            there = f"{counted(len(ended), 'session')} ended"
+            there = f"{pluralize(len(ended), 'session')} ended"
             raise Fault(
                 f"{side}: {text}: name 1 to {len(ended)}, as {there}: {_listed(ended)}",
                 code="input.wrong-option",
@@ -106,7 +106,7 @@ def sessions_of(
         found = _named(text, known, side)
     if not found:
         raise Fault(
-            f"{side}: {text!r} means no session; there are: {_listed(known)}",
+            f"{side}: {text!r} means no session; available: {_listed(known)}",
             code="history.unknown-session",
         )
     return found
@@ -150,8 +150,8 @@ def _meant(name: str, known: list[SessionRow]) -> str:
         return f"a day is {name}..{name}"
     word, colon, number = name.partition(":")
     if colon and difflib.get_close_matches(word, ["last"]):
-        return f"near: last:{number}"
-    return near(name, [row.session for row in known], _listed(known))
+        return f"did you mean last:{number}?"
+    return suggest(name, [row.session for row in known], _listed(known))
 
 
 def _listed(known: list[SessionRow], most: int = 3) -> str:
@@ -200,8 +200,8 @@ def load(history: History, select: Selection, before: str, after: str, past: boo
 
 def _overlap(first: list[SessionRow], second: list[SessionRow], both: set[str], before: str) -> str:
     """What is wrong with two sides that share sessions, and how to name them instead."""
-    shared = counted(len(both), "session")
-    told = f"{shared} on both sides, BEFORE and AFTER ({some(sorted(both))}): "
+    shared = pluralize(len(both), "session")
+    told = f"{shared} on both sides, BEFORE and AFTER ({shorten(sorted(both))}): "
     told += "name sets that share none"
     since = second[0].start
     if any(row.start < since for row in first):

@@ -21,7 +21,7 @@ from plumbline.analysis.screen.grouping import (
 )
 from plumbline.analysis.screen.named import Named
 from plumbline.core.errors import Fault
-from plumbline.core.text import near, some
+from plumbline.core.text import shorten, suggest
 from plumbline.history.history import History
 from plumbline.history.series import Selection
 from plumbline.placement.pairing import rounds
@@ -159,7 +159,7 @@ def screen_history(
     if unknown := [session for session in sessions if session not in there]:
         raise Fault(
             f"no session {unknown[0]!r} in the history, or none of it is selected; "
-            f"{near(unknown[0], sorted(there, reverse=True))}",
+            f"{suggest(unknown[0], sorted(there, reverse=True))}",
             code="history.unknown-session",
         )
     groups = of_series(series, max(sessions, default=""))
@@ -182,7 +182,7 @@ def _nodes(kind: str, name: tuple[str, ...]) -> tuple[str, ...]:
 
 def _too_few(night: str, count: str, labels: list[str]) -> str:
     """What was not judged on the last night, as so few measured it."""
-    of = some(sorted(filter(None, labels)), 2)
+    of = shorten(sorted(filter(None, labels)), 2)
     told = f"night {night}: too few peers to compare (fewest {peers.FEWEST}), not judged: {count}"
     return f"{told}, of {of}" if of else told
 

@@ -59,7 +59,7 @@ def of_file(path: Path) -> tuple[list[Group], dict[str, str]]:
     rows = csvfile.read(path, _missing, "night, node (or a and b), value and better")
     retests = {row.get("retest", "").lower() for _, row in rows}
     given = _Given(values_of_retest=not retests <= _FLAGS | {""})
-    csvfile.each(path, rows, given.add)
+    csvfile.for_each_line(path, rows, given.add)
     groups = [group for group, _ in given.groups.values() if group.values or group.pairs]
     return groups, given.switches
 
@@ -108,12 +108,12 @@ class _Given:
         if self.values_of_retest:
             texts["retest"] = row["retest"]
         for column, text in texts.items():
-            value = csvfile.value(column, text)
+            value = csvfile.parse_value(column, text)
             if not math.isnan(value):
                 of.setdefault((night, unit), []).append(value)
 
     def _night(self, line: int, text: str) -> str:
-        night = csvfile.night(text)
+        night = csvfile.parse_night(text)
         kind, first = self.nights = self.nights or (type(night), line)
         if not isinstance(night, kind):
             raise ValueError(f"night {night}, but line {first} has another kind: numbers or dates")

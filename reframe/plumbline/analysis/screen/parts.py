@@ -12,7 +12,7 @@ from plumbline.analysis.screen import links, peers
 from plumbline.analysis.screen.follower import Follower, above, follow
 from plumbline.analysis.screen.grouping import natural
 from plumbline.analysis.screen.named import Named
-from plumbline.core.text import counted
+from plumbline.core.text import pluralize
 
 
 class PeerGroup:
@@ -76,7 +76,7 @@ class PeerGroup:
 
     def too_few(self, row: int, count: int, what: str) -> None:
         if row == len(self.nights) - 1:
-            self.few.append(counted(count, what))
+            self.few.append(pluralize(count, what))
 
     def kinds(self, units: list, values: np.ndarray) -> np.ndarray:
         """The group of peers of each unit: by the GPU's place in its node, and by the two groups

@@ -39,7 +39,7 @@ def read(path: Path) -> list[NightlyTable]:
     found: dict[str, dict] = {}
     lines = csvfile.read(path, lambda columns: [name for name in COLUMNS if name not in columns],
                          f"{', '.join(COLUMNS)} and, if there, retest")  # fmt: skip
-    csvfile.each(path, lines, functools.partial(_add, found))
+    csvfile.for_each_line(path, lines, functools.partial(_add, found))
     if not found:
         raise Fault(
             f"{path}: no row: it needs a line for each night of each series",
@@ -54,9 +54,9 @@ def _add(found: dict, line: int, row: dict[str, str]) -> None:
         raise ValueError("no series: give it a name")
     if better not in BETTER:
         raise ValueError(f"better {better!r}: say {', '.join(BETTER)}")
-    night = csvfile.night(row["night"])
-    value = csvfile.value("value", row["value"])
-    second = csvfile.value("retest", row.get("retest", ""))
+    night = csvfile.parse_night(row["night"])
+    value = csvfile.parse_value("value", row["value"])
+    second = csvfile.parse_value("retest", row.get("retest", ""))
     if math.isnan(value) and not math.isnan(second):
         raise ValueError("a retest without a value: put it into value")
     fields = found.setdefault(name, {"better": better, "line": line, "nights": {}})

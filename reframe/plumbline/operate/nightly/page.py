@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import junitparser
 
 from plumbline.core import paths, suites
-from plumbline.core.text import escaped, printable
+from plumbline.core.text import escape_markdown, printable
 from plumbline.operate.nightly.parts import MAINTENANCE, NIGHT, Part, worst
 from plumbline.output.export import UNASSERTED
 
@@ -32,9 +32,9 @@ def write(
         verdict += UNASSERTED
     head = f"{system}, after maintenance {wanted.maintenance}" if wanted.maintenance else system
     now = f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d %H:%M} UTC"
-    rows = [f"| {part.title} | {part.code} | {escaped(part.told)} |" for part in parts]
+    rows = [f"| {part.title} | {part.code} | {escape_markdown(part.told)} |" for part in parts]
     lines = [
-        f"# {escaped(head)}: {verdict}",
+        f"# {escape_markdown(head)}: {verdict}",
         "",
         f"{now}, {platform.node()}, {wanted.name}, exit code {code}",
         "",

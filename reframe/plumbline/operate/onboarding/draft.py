@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 import yaml
 
 from plumbline.core.errors import Fault
-from plumbline.core.process import plain, shown
-from plumbline.core.text import counted
+from plumbline.core.process import is_shell_safe, one_line
+from plumbline.core.text import pluralize
 from plumbline.operate.onboarding import software
 from plumbline.placement import placement
 from plumbline.placement.topology import Topology
@@ -58,7 +58,7 @@ class Draft:
 
     def note(self, *path: object, says: str) -> None:
         """Puts a comment before what stands at a path."""
-        self.comments.setdefault(path, []).append(shown(says))
+        self.comments.setdefault(path, []).append(one_line(says))
 
     @property
     def system(self) -> dict:
@@ -130,7 +130,7 @@ def draft(
     made = Draft(name, {"systems": [system], "environments": []})
     made.note(says=f"Drafted by plumbline init; what it could not know says: {CONFIRM}.")
     made.note("systems", 0, "hostnames", says=f"Of the host that it was drafted on; {CONFIRM}.")
-    made.told.append(f"host: {shown(', '.join(system['hostnames']))}")
+    made.told.append(f"host: {one_line(', '.join(system['hostnames']))}")
     if modules:
         made.told.append(f"modules: {modules}, {len(listed)} listed")
     if odd:
@@ -138,7 +138,7 @@ def draft(
     there = slurm.nodes() if shutil.which("sinfo") else None
     if there is None and wanted:
         raise Fault(
-            f"partition {shown(', '.join(wanted))}: no scheduler answers here (sinfo)",
+            f"partition {one_line(', '.join(wanted))}: no scheduler answers here (sinfo)",
             code="scheduler.no-answer",
         )
     if there is None:
@@ -199,18 +199,18 @@ def _of_slurm(
         )
     scheduler = "squeue" if slurm.setting("AccountingStorageType").endswith("/none") else "slurm"
     made.told.append(
-        f"{slurm.version()}: scheduler {scheduler}, {counted(len(settings), 'partition')}"
+        f"{slurm.version()}: scheduler {scheduler}, {pluralize(len(settings), 'partition')}"
     )
     if not slurm.has_topology():
         made.told.append("Slurm knows no switches: `plumbline screen` names none")
     if unknown := [name for name in wanted if name not in settings]:
-        made.told.append(f"no partition {', '.join(map(shown, unknown))}: left out")
+        made.told.append(f"no partition {', '.join(map(one_line, unknown))}: left out")
     for partition, told in settings.items():
         if wanted and partition not in wanted:
             continue
-        if not plain(partition):
+        if not is_shell_safe(partition):
             made.told.append(
-                f"partition {shown(partition)}: left out, its name could not stand in a job script"
+                f"partition {one_line(partition)}: skipped, its name cannot be used in a job script"
             )
             continue
         kinds = slurm.kinds(partition, there)
@@ -219,14 +219,14 @@ def _of_slurm(
         for number, kind in enumerate(kinds):
             if kind.constraint is None:
                 made.told.append(
-                    f"partition {partition}: {counted(len(kind.nodes), 'node')} like "
-                    f"{shown(kind.node.name)} left out: no feature tells them from the others"
+                    f"partition {partition}: {pluralize(len(kind.nodes), 'node')} like "
+                    f"{one_line(kind.node.name)} left out: no feature tells them from the others"
                 )
                 if number == 0:
                     made.told[-1] = (
                         f"partition {partition}: its nodes are of {len(kinds)} kinds and no "
                         f"feature tells them apart: drafted as the {len(kind.nodes)} like "
-                        f"{shown(kind.node.name)}; name them in `access`"
+                        f"{one_line(kind.node.name)}; name them in `access`"
                     )
                 else:
                     continue
@@ -248,7 +248,7 @@ def _partition(made: Draft, kind: slurm.Kind, told: dict, scheduler: str, nodes,
         try:
             inside = probe(access)
         except Exception as err:
-            made.told.append(f"{where}: not probed: {shown(str(err))}")
+            made.told.append(f"{where}: not probed: {one_line(str(err))}")
     threads = node.cores * node.threads
     processor = {
         "num_cpus": node.sockets * threads,
@@ -261,15 +261,16 @@ def _partition(made: Draft, kind: slurm.Kind, told: dict, scheduler: str, nodes,
     if inside:
         if inside["processor"]["num_cpus"] != processor["num_cpus"]:
             made.told.append(
-                f"{where}: {shown(str(inside.get('host')))} has {inside['processor']['num_cpus']} "
-                f"CPUs, Slurm says {processor['num_cpus']}: the node's own count is drafted"
+                f"{where}: {one_line(str(inside.get('host')))} has "
+                f"{inside['processor']['num_cpus']} CPUs, Slurm says {processor['num_cpus']}: "
+                f"the node's own count is drafted"
             )
         processor, devices = inside["processor"], inside["devices"]
         extras |= inside["extras"]
     elif gpus:
         devices = [{"type": "gpu", "num_devices": gpus}]
         if node.gpus[0]:
-            devices[0]["model"] = shown(node.gpus[0])
+            devices[0]["model"] = one_line(node.gpus[0])
     placements = _placements(node, inside, extras)
     if len(kind.nodes) > 1:
         placements += ["off-node", "one-task-per-node"]
@@ -277,7 +278,9 @@ def _partition(made: Draft, kind: slurm.Kind, told: dict, scheduler: str, nodes,
         extras["file_systems"] = {"scratch": {"path_variable": "SCRATCH"}}
     drafted = {
         "name": name,
-        "descr": shown(f"{counted(len(kind.nodes), 'node')} of Slurm's partition {kind.partition}"),
+        "descr": one_line(
+            f"{pluralize(len(kind.nodes), 'node')} of Slurm's partition {kind.partition}"
+        ),
         "scheduler": scheduler,
         "launcher": "srun",
         "access": access,
@@ -306,11 +309,11 @@ def _partition(made: Draft, kind: slurm.Kind, told: dict, scheduler: str, nodes,
     made.note(*place, "extras", says=f"Ceilings of the machine (docs/systems.md): {CONFIRM}.")
     if "file_systems" not in extras:
         made.note(*place, "extras", says=f"scratch or file_systems, for I/O checks: {CONFIRM}.")
-    limit = shown(told.get("MaxTime", "")) or "unknown"
+    limit = one_line(told.get("MaxTime", "")) or "unknown"
     made.told.append(
-        f"{where}: {counted(len(kind.nodes), 'node')} of {node.sockets} x {node.cores} cores x "
+        f"{where}: {pluralize(len(kind.nodes), 'node')} of {node.sockets} x {node.cores} cores x "
         f"{node.threads} threads, {gpus} GPUs, {kind.memory} MiB; state "
-        f"{shown(told.get('State', '?'))}, time limit {limit}"
+        f"{one_line(told.get('State', '?'))}, time limit {limit}"
     )
 
 

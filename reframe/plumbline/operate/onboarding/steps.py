@@ -12,7 +12,7 @@ from pathlib import Path
 
 from plumbline.check import record
 from plumbline.core import paths
-from plumbline.core.text import counted
+from plumbline.core.text import pluralize
 from plumbline.software import providers
 
 #: Command that prints what a node is like inside.
@@ -124,7 +124,7 @@ def following(name: str, content: dict) -> str | None:
     if sessions < SESSIONS:
         more = SESSIONS - sessions
         return (
-            f"{counted(sessions, 'session')} of {name} so far: {more} more at least, and "
+            f"{pluralize(sessions, 'session')} of {name} so far: {more} more at least, and "
             f"`plumbline baseline {name}` makes its first baseline, or says how many more it wants"
         )
     return (

@@ -26,8 +26,8 @@ import fasteners
 from plumbline.check import record
 from plumbline.core import files, paths
 from plumbline.core.errors import Fault
-from plumbline.core.process import plain, shown
-from plumbline.core.text import base_name, counted, near
+from plumbline.core.process import is_shell_safe, one_line
+from plumbline.core.text import base_name, pluralize, suggest
 from plumbline.session import preflight
 from plumbline.session.inventory_check import planned_case
 from plumbline.site import configuration, slurm
@@ -105,7 +105,8 @@ class Sweep:
         except (OSError, ValueError, TypeError) as err:
             why = getattr(err, "strerror", None) or err
             raise Fault(
-                f"{path}: no sweep: {why}; {near(folder.name, every())}", code="input.unknown-name"
+                f"{path}: no sweep: {why}; {suggest(folder.name, every())}",
+                code="input.unknown-name",
             ) from None
 
     def write(self) -> None:
@@ -142,7 +143,7 @@ class Sweep:
         told = {"0": "as it should be", "1": "a fault found"}.get(code, "could not tell")
         missing = self._missing(session)
         if missing:
-            lacks = f"without {counted(len(missing), 'case')} that the others have: {missing[0]}"
+            lacks = f"without {pluralize(len(missing), 'case')} that the others have: {missing[0]}"
             return State("measured", f"{told}; and {lacks}", max(int(code), 1), session)
         return State("measured", told, int(code), session)
 
@@ -226,9 +227,9 @@ def begun(
     from plumbline.operate.sweep import nodes as of_nodes
     from plumbline.session import plan
 
-    if reservation and not plain(reservation):
+    if reservation and not is_shell_safe(reservation):
         raise Fault(
-            f"--reservation {shown(reservation)}: no name of a reservation",
+            f"--reservation {one_line(reservation)}: no name of a reservation",
             code="input.wrong-option",
         )
     found = _partition(system, partition)
@@ -293,7 +294,8 @@ def _partition(system: str, name: str) -> dict:
     partitions = {found["name"]: found for found in content["systems"][0]["partitions"]}
     if name not in partitions:
         raise Fault(
-            f"{system}: no partition {name!r}; {near(name, partitions)}", code="input.unknown-name"
+            f"{system}: no partition {name!r}; {suggest(name, partitions)}",
+            code="input.unknown-name",
         )
     return partitions[name]
 
@@ -326,7 +328,7 @@ def told(sweep: Sweep) -> tuple[list[str], int]:
     nothing, and is told."""
     states = {node: sweep.state(node) for node in sweep.nodes}
     lines = [
-        f"{node}: {state.kind}: {shown(state.told)}"
+        f"{node}: {state.kind}: {one_line(state.told)}"
         + (f" (session {state.session})" if state.session else "")
         for node, state in states.items()
         if state.code != 0

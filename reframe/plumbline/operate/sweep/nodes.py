@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from plumbline.core.errors import Fault
-from plumbline.core.process import plain, shown
+from plumbline.core.process import is_shell_safe, one_line
 from plumbline.site import slurm
 
 #: States of sinfo(1), "NODE STATE CODES", in which a node takes a job now or later; what stands
@@ -44,7 +44,7 @@ def chosen(partition: dict, reservation: str = "") -> tuple[list[str], dict[str,
         )
     for found in _CONSTRAINT.findall(access):
         features = re.split("[&,]", found.strip("'\""))
-        if not all(map(plain, features)):
+        if not all(map(is_shell_safe, features)):
             raise Fault(
                 f"partition {partition['name']}: which nodes --constraint={found} means is "
                 f"not worked out here: name them with --nodes",
@@ -63,7 +63,7 @@ def chosen(partition: dict, reservation: str = "") -> tuple[list[str], dict[str,
     for name, node in sorted(mine.items(), key=lambda one: _natural(one[0])):
         why = _why_not(node, under.get(name, ""), reservation)
         if why:
-            out[name] = shown(why)
+            out[name] = one_line(why)
         else:
             taken.append(name)
     return taken, out
@@ -71,7 +71,7 @@ def chosen(partition: dict, reservation: str = "") -> tuple[list[str], dict[str,
 
 def named(name: str) -> bool:
     """Whether a node's name may stand in a job script, and be that of a file."""
-    return plain(name) and "/" not in name and not name.startswith(".")
+    return is_shell_safe(name) and "/" not in name and not name.startswith(".")
 
 
 def _queue(access: str) -> str:

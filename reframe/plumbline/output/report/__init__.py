@@ -17,7 +17,7 @@ import numpy as np
 
 from plumbline.check.record import FigureRecord
 from plumbline.core import paths, units
-from plumbline.core.text import counted
+from plumbline.core.text import pluralize
 from plumbline.history.history import CaseRow, History, SessionRow
 from plumbline.history.series import Key, Selection, Series
 from plumbline.output import query
@@ -89,7 +89,7 @@ class _Report:
         self.sessions: list[SessionRow] = history.sessions(select)
         self.measured = {(one.system, one.check): one for one in history.measured(select)}
         self.series = sum(one.series for one in self.measured.values())
-        say(f"{counted(len(self.sessions), 'session')}, {self.series} series")
+        say(f"{pluralize(len(self.sessions), 'session')}, {self.series} series")
         self.standings = standing.of_all(history, self.sessions, select, now, stale)
         self.cases: dict[tuple[str, str], list[CaseState]] = {}
         for case in (case for one in self.standings for case in one.cases):
@@ -197,7 +197,7 @@ class _Report:
             written=int(self.now.timestamp()),
             stale=int(self.stale.total_seconds()),
             words=WORDS,
-            counted=counted,
+            counted=pluralize,
             latest=figures.LATEST,
         )
         made.assets()
@@ -402,7 +402,7 @@ class _Report:
     def stated(row) -> str:
         """What a published row states of its conditions."""
         told = [
-            counted(row.nodes, "node") if row.nodes else "",
+            pluralize(row.nodes, "node") if row.nodes else "",
             f"{row.ppn} a node" if row.ppn else "",
         ]
         told += [f"{key}={value}" for key, value in row.conditions.items()]
