@@ -21,7 +21,7 @@ from plumbline import parse
 from plumbline.analysis import screen
 from plumbline.check import samples
 from plumbline.placement import binding
-from plumbline.placement.binding import BindingError, BindingMismatch, OnPair, Seen
+from plumbline.placement.binding import BindingError, BindingMismatch, PairBinding, TaskReport
 from plumbline.placement.placement import Layout, feature, fits_one_node, lay_out
 from plumbline.placement.topology import Topology
 
@@ -66,7 +66,7 @@ class Job:
         (folder / "launch").write_text(LAUNCHER)
         (folder / "launch").chmod(0o755)
         listed = listed or f"printf '%s\\n' {' '.join(self.names)}"
-        pair = OnPair((), ('"$first"', '"$second"'))
+        pair = PairBinding((), ('"$first"', '"$second"'))
         loop = samples.rounds_loop(self.rounds, count, listed, pair, ["WORD=1"])
         command = " ".join(["./launch", *pair.words, *loop.words, *loop.redirections])
         # The launcher is told which run it is of.
@@ -102,7 +102,7 @@ def test_the_rounds_in_the_script_are_those_of_screen(count: int, tmp_path: Path
     assert {run.name for run in runs} == set(samples.ends(tmp_path))
     for run in runs:
         first, second = run.name.partition("-")[2].split(":")
-        assert [seen.host for seen in binding.seen((tmp_path / run.err).read_text())] == [
+        assert [seen.host for seen in binding.read_tasks((tmp_path / run.err).read_text())] == [
             first,
             second,
         ]
@@ -186,10 +186,11 @@ KEPT = {
 def test_how_a_launcher_is_kept_to_a_pair(manager: str):
     bound = binding.bind(layout(), manager, TOPOLOGY)
     if manager not in KEPT:
-        with pytest.raises(BindingError, match=f"'{manager}': it is not known to keep to two"):
-            binding.on_pair(bound, manager)
+        with pytest.raises(BindingError, match=f"'{manager}'") as refused:
+            binding.bind_pair(bound, manager)
+        assert refused.value.code == "binding.not-expressible"
         return
-    pair = binding.on_pair(bound, manager)
+    pair = binding.bind_pair(bound, manager)
     assert KEPT[manager] in " ".join(pair.words)
     # A colon would end the file's name for Open MPI 5.
     for word in pair.words:
@@ -237,7 +238,7 @@ def test_real_launchers_keep_to_their_pairs(manager: str, tmp_path: Path):
     )
     (two,) = lay_out("node-pairs", one)
     bound = binding.bind(two, manager, one)
-    pair = binding.on_pair(bound, manager)
+    pair = binding.bind_pair(bound, manager)
     for name, text in bound.files.items():
         (tmp_path / name).write_text(text)
     shell = {
@@ -258,7 +259,7 @@ def test_real_launchers_keep_to_their_pairs(manager: str, tmp_path: Path):
     )
     assert done.returncode == 0, [p.read_text() for p in tmp_path.glob("sample-*.err")]
     for run in samples.pair_runs(rounds, samples.nodes_of_job(tmp_path), two):
-        tasks = binding.seen((tmp_path / run.err).read_text())
+        tasks = binding.read_tasks((tmp_path / run.err).read_text())
         binding.prove(two, tasks)
         wanted = [f"n{address[-1]}" for address in run.name.partition("-")[2].split(":")]
         assert [task.host for task in tasks] == wanted
@@ -279,14 +280,15 @@ def test_real_launchers_keep_to_their_pairs(manager: str, tmp_path: Path):
         (["nid001001.site.org", "nid001003"], True),
     ],
 )
-def test_a_task_on_another_node_is_told(hosts: list[str], ran_elsewhere: bool):
-    tasks = [Seen(rank, host, "0") for rank, host in enumerate(hosts)]
-    told = [NODES[0], NODES[3]]
+def test_a_task_on_another_node_is_refused(hosts: list[str], ran_elsewhere: bool):
+    tasks = [TaskReport(rank, host, "0") for rank, host in enumerate(hosts)]
+    named = [NODES[0], NODES[3]]
     if not ran_elsewhere:
-        binding.prove_nodes(told, tasks, NODES)
+        binding.prove_nodes(named, tasks, NODES)
         return
-    with pytest.raises(BindingMismatch, match="it was to run on nid001000 or nid001003"):
-        binding.prove_nodes(told, tasks, NODES)
+    with pytest.raises(BindingMismatch, match=r"nid\d+ or nid001003$") as refused:
+        binding.prove_nodes(named, tasks, NODES)
+    assert refused.value.code == "proof.wrong-node"
 
 
 def test_what_fits_one_node():
@@ -404,7 +406,7 @@ FAULTS: dict[str, tuple[dict | None, list[str], str]] = {
     "elsewhere": (
         {"kind": "elsewhere", "node": ["c", "d"]},
         [],
-        r"rank \d ran on a; it was to run on [cd] or [cd]",
+        r"rank \d ran on a; it should have run on [cd] or [cd]",
     ),
     "other_cores": (
         {"kind": "binding", "node": ["b", "c"]},
@@ -468,8 +470,7 @@ def test_without_a_fault_the_same_check_passes(faulty):
 
 def test_where_the_jobs_nodes_are_not_known_it_is_skipped(tmp_path: Path):
     fields = only(session(tmp_path, *ONE, system="rzvernal"))
-    assert fields["result"] == "skip"
-    assert "'flux-batch': it is not known how a job of it lists its nodes" in fields["reason"]
+    assert (fields["result"], fields["code"]) == ("skip", "binding.scheduler-unknown")
 
 
 def test_one_node_has_no_pairs(tmp_path: Path):
@@ -485,10 +486,9 @@ def test_the_other_launchers_measure_pairs(system: str, tmp_path: Path):
     arguments = ["-n", "_node_pairs", "-S", "nodes=3", "-S", "num_samples=1"]
     found = session(tmp_path, *arguments, system=system, noise=0.01)
     ran = [fields for fields in found.records if fields["result"] == "pass"]
-    skipped = {f["environment"]: f["reason"] for f in found.records if f["result"] == "skip"}
+    skipped = [fields["code"] for fields in found.records if fields["result"] == "skip"]
     assert len(ran) + len(skipped) == len(found.records), found.said
-    told = "it is not known to keep to two nodes of a job"
-    assert all(told in reason for reason in skipped.values())
+    assert {*skipped} <= {"binding.not-expressible"}
     assert {fields["environment"] for fields in ran} == {
         "eagle": {"openmpi"},
         "reedbush-u": {"intel-mpi", "hpcx", "openmpi", "mvapich2"},
@@ -542,7 +542,7 @@ def test_a_case_that_ran_on_another_node_than_its_own_is_invalid(tmp_path: Path)
     assert results[NODES[0]]["result"] == "pass"
     for node in NODES[1:3]:
         assert results[node]["result"] == "invalid"
-        assert f"ran on {NODES[0]}; it was to run on {node}" in results[node]["reason"]
+        assert f"ran on {NODES[0]}; it should have run on {node}" in results[node]["reason"]
 
 
 def listed(system: str, folder: Path, *arguments: str) -> list[str]:

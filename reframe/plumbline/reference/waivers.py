@@ -244,7 +244,7 @@ def faults_of(
                 break
         literal = match.placement and not {"*", "?"} & {*match.placement}
         if literal and not placement.known(match.placement):
-            told = placement.meant(match.placement)
+            told = placement.suggestion(match.placement)
             yield f"{where}: match.placement: no placement {match.placement!r}; {told}"
 
 
