@@ -379,56 +379,35 @@ from plumbline.check.node_pairs import NodePairs
 from plumbline.parse import Figure
 """
 
-#: Fault -> what goes wrong at which of the check's four nodes, or a command after each run, and
-#: what is told of it; nodes a to d.
-FAULTS: dict[str, tuple[dict | None, list[str], str]] = {
-    "breaking_node": (
-        {"kind": "crash", "node": "b"},
-        [],
-        r"3 of 6 runs between two nodes ended with exit code 139: .*a:b"
-        r".*; all of them have b: Segmentation fault",
-    ),
-    "failing_pair": (
-        {"kind": "exit", "code": 7, "node": ["b", "c"]},
-        [],
-        r"sample \d-b:c ended with exit code 7",
-    ),
-    "short_output": (
-        {"kind": "truncate", "node": ["b", "c"]},
-        [],
-        r"sample-\d-b:c\.out: the last line is cut off",
-    ),
-    "no_figure": (
-        {"kind": "missing", "line": "^8 ", "node": ["b", "c"]},
-        [],
-        r"sample-\d-b:c\.out: ",
-    ),
-    "elsewhere": (
-        {"kind": "elsewhere", "node": ["c", "d"]},
-        [],
-        r"rank \d ran on a; it should have run on [cd] or [cd]",
-    ),
-    "other_cores": (
-        {"kind": "binding", "node": ["b", "c"]},
-        [],
-        r"sample-\d-b:c\.out: rank \d .*puts it on 0",
-    ),
-    "single_ranks": (
-        {"kind": "singletons", "node": ["b", "c"]},
-        [],
-        r"sample \d-b:c ended with exit code 1",
-    ),
-    "never_ended": (None, ["[ $pair != 1-2 ] || exit 0"], r"sample \d-b:c never ended"),
-    "no_output": (None, ["[ $pair != 1-2 ] || rm sample-$run.out"], r"sample-\d-b:c\.out was not"),
-    "no_errors": (None, ["[ $pair != 1-2 ] || rm sample-$run.err"], r"sample-\d-b:c\.err was not"),
-    "fewer_nodes": (
-        None,
-        ["[ $pair != 1-2 ] || sed -i 3,4d nodes.txt"],
-        r"nodes\.txt lists 2 nodes, not 4",
-    ),
-    "no_nodes": (None, ["rm -f nodes.txt"], r"nodes\.txt lists 0 nodes, not 4"),
-    "sound": (None, [], ""),
-}
+BETWEEN_B_AND_C = {"node": ["b", "c"]}
+AFTER_ONE = "[ $pair != 1-2 ] || "
+
+#: Fault -> what goes wrong at which of the check's nodes a to d, or a command after each run; the
+#: reason's code, and where it says that it was.
+FAULTS: dict[str, tuple[dict | None, str, str, str]] = {
+    "breaking_node": ({"kind": "crash", "node": "b"}, "", "output.exit-code",
+                      r"3 of 6 runs .* 139: .*a:b.*; all of them have b: Segmentation fault"),
+    "failing_pair": ({"kind": "exit", "code": 7} | BETWEEN_B_AND_C, "", "output.exit-code",
+                     r"sample \d-b:c ended with exit code 7"),
+    "short_output": ({"kind": "truncate"} | BETWEEN_B_AND_C, "", "output.not-parsed",
+                     r"sample-\d-b:c\.out: "),
+    "no_figure": ({"kind": "missing", "line": "^8 "} | BETWEEN_B_AND_C, "", "output.not-parsed",
+                  r"sample-\d-b:c\.out: "),
+    "elsewhere": ({"kind": "elsewhere", "node": ["c", "d"]}, "", "proof.wrong-node",
+                  r"rank \d ran on a; .* [cd] or [cd]"),
+    "other_cores": ({"kind": "binding"} | BETWEEN_B_AND_C, "", "proof.wrong-cpus",
+                    r"sample-\d-b:c\.out: rank \d "),
+    "single_ranks": ({"kind": "singletons"} | BETWEEN_B_AND_C, "", "output.exit-code",
+                     r"sample \d-b:c "),
+    "never_ended": (None, f"{AFTER_ONE}exit 0", "output.sample-unfinished", r"sample \d-b:c "),
+    "no_output": (None, f"{AFTER_ONE}rm sample-$run.out", "output.file-missing",
+                  r"sample-\d-b:c\.out "),
+    "no_errors": (None, f"{AFTER_ONE}rm sample-$run.err", "output.file-missing",
+                  r"sample-\d-b:c\.err "),
+    "fewer_nodes": (None, f"{AFTER_ONE}sed -i 3,4d nodes.txt", "output.node-count", r"2 nodes"),
+    "no_nodes": (None, "rm -f nodes.txt", "output.node-count", r"0 nodes"),
+    "sound": (None, "", "", ""),
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -436,10 +415,10 @@ def faulty(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[dict, di
     """The record of each fault's check, and the names of its nodes."""
     folder = tmp_path_factory.mktemp("faulty")
     names, faults, text = {}, [], HEAD
-    for number, (name, (fault, after, _)) in enumerate(FAULTS.items()):
+    for number, (name, (fault, after, *_)) in enumerate(FAULTS.items()):
         first = 1000 + 4 * number
         own = names[name] = {letter: f"nid{first + n:06}" for n, letter in enumerate("abcd")}
-        text += CHECK.format(name=name, after=after, first=first, last=first + 3)
+        text += CHECK.format(name=name, after=[after] * bool(after), first=first, last=first + 3)
         if fault and "node" in fault:
             node = fault["node"]
             node = own[node] if isinstance(node, str) else [own[letter] for letter in node]
@@ -454,12 +433,12 @@ def faulty(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[dict, di
 @pytest.mark.parametrize("fault", [name for name in FAULTS if name != "sound"])
 def test_a_run_that_cannot_be_trusted_names_its_pair(fault: str, faulty):
     fields, names = faulty[fault]
-    assert fields["result"] == "invalid"
-    assert not fields["foms"]
+    *_, code, place = FAULTS[fault]
+    assert (fields["result"], fields["code"], fields["foms"]) == ("invalid", code, [])
     reason = fields["reason"]
     for letter, name in names.items():
         reason = reason.replace(name, letter)
-    assert re.search(FAULTS[fault][2], reason), fields["reason"]
+    assert re.search(place, reason), fields["reason"]
 
 
 def test_without_a_fault_the_same_check_passes(faulty):

@@ -107,34 +107,14 @@ def test_exact_cpus(name: str, of: dict, usable: list | None, tasks: list) -> No
     (layout,) = lay_out(name, topology(of, usable))
     assert layout.placement == name
     assert [(task.node, task.cpus, task.memory) for task in layout.tasks] == tasks
+    nodes = [node for node, *_ in tasks]
+    assert (layout.num_tasks, layout.num_nodes) == (len(tasks), len({*nodes}))
+    assert layout.num_tasks_per_node == nodes.count(0)
+    assert layout.num_cpus_per_task == max(len(cpus) for _, cpus, _ in tasks)
     # GPUs are no concern of these: none is hidden, and the launcher is not asked for any.
     assert {task.gpus for task in layout.tasks} == {()}
     assert (layout.vendor, layout.at) == ("", ())
     assert layout.racks == (2 if name == "off-rack" else 1)
-
-
-@pytest.mark.parametrize(
-    ("name", "tasks", "nodes", "per_node", "cpus"),
-    [
-        ("one-core", 1, 1, 1, 1),
-        ("all-cores", 1, 1, 1, 8),
-        ("one-socket", 1, 1, 1, 4),
-        ("on-socket", 2, 1, 2, 1),
-        ("on-node", 2, 1, 2, 1),
-        ("off-node", 2, 2, 1, 1),
-        ("off-rack", 2, 2, 1, 1),
-        ("full-node", 8, 1, 8, 1),
-        ("one-task-per-node", 1, 1, 1, 1),
-        ("tasks-per-node", 1, 1, 1, 8),
-        ("numa-1-3", 1, 1, 1, 2),
-    ],
-)
-def test_counts(name: str, tasks: int, nodes: int, per_node: int, cpus: int) -> None:
-    (layout,) = lay_out(name, topology(LARGE))
-    assert layout.num_tasks == tasks
-    assert layout.num_nodes == nodes
-    assert layout.num_tasks_per_node == per_node
-    assert layout.num_cpus_per_task == cpus
 
 
 def test_hardware_threads_are_those_of_its_cores_that_are_usable() -> None:
