@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 import yaml
 from conftest import BIN, ROOT, STANDINS, Done, Testbed
-from plumbline.software import build, debian, environments, externals, providers, spack
+from plumbline.software import build, debian, environments, externals, mirror, providers, spack
 
 CAPTURES = ROOT / "tests" / "captures" / "spack"
 PINS = yaml.safe_load((ROOT / "spack-env" / "pins.yaml").read_text())
@@ -623,7 +623,7 @@ def repository(folder: Path, name: str) -> tuple[Path, str]:
 
 
 @pytest.fixture
-def mirrored(site: Site, tmp_path: Path) -> tuple[Site, Path]:
+def mirrored(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Site, Path]:
     """A site whose Spack comes from repositories of the test's own, by way of a mirror."""
     pins = {}
     for name in ("spack", "packages"):
@@ -633,11 +633,9 @@ def mirrored(site: Site, tmp_path: Path) -> tuple[Site, Path]:
     done = site.plumbline("build")
     assert done.code == 0, done.said
     folder = tmp_path / "mirror"
+    monkeypatch.setenv("PLUMBLINE_TOOLS", str(site.tools))
     for name, pin in pins.items():
-        bare = folder / "git" / f"{name}.git"
-        subprocess.run(["git", "init", "-q", "--bare", bare], check=True)
-        source = ["file://" + str(site.root / name), f"{pin['commit']}:refs/tags/v0"]
-        subprocess.run(["git", "-C", bare, "fetch", "-q", "--depth=1", *source], check=True)
+        mirror._copy_commit(folder / "git" / f"{name}.git", name, pin, tmp_path / "log", print)
     source = folder / "_source-cache" / "git" / "x" / "y.git" / "c0ffee.tar.gz"
     source.parent.mkdir(parents=True)
     source.write_bytes(b"sources")

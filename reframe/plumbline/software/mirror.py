@@ -10,7 +10,6 @@ source that its recipe names by a git commit, so ``plumbline.json`` has its SHA-
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -55,24 +54,12 @@ def _copy_commit(
     bare: Path, name: str, pin: dict[str, str], log: Path, report: Callable[[str], None]
 ) -> None:
     """Make a bare repository of one pinned commit."""
-    tag = f"refs/tags/{pin['tag']}"
     if spack.has_commit(bare, pin):
         return
     report(f"{name} {pin['tag']}")
-    partial = bare.with_suffix(".partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    with log.open("a", encoding="utf-8") as file:
-        for words in (
-            ["init", "-q", "--bare", str(partial)],
-            ["-C", str(partial), "fetch", "-q", "--depth=1", f"file://{spack.checkout(name)}",
-             f"{pin['commit']}:{tag}"],
-        ):  # fmt: skip
-            if spack.git(words, file):
-                raise Fault(
-                    f"{bare}: {name} could not be copied; see {log}", code="spack.not-fetched"
-                )
-    shutil.rmtree(bare, ignore_errors=True)
-    partial.rename(bare)
+    source = [f"file://{spack.checkout(name)}", f"{pin['commit']}:refs/tags/{pin['tag']}"]
+    if not spack.make_repository(bare, log, ["--bare"], ["fetch", "-q", "--depth=1", *source]):
+        raise Fault(f"{bare}: {name} could not be copied; see {log}", code="spack.not-fetched")
 
 
 def _wheels(folder: Path, log: Path, report: Callable[[str], None]) -> None:

@@ -180,27 +180,35 @@ def _fetch(name: str, pin: dict[str, str], report: Callable[[str], None]) -> Non
         )
     if not chosen:
         require_reachable(address)
-    partial = checkout(f"{name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
     log = root() / f"{name}.log"
-    with log.open("w", encoding="utf-8") as file:
-        for words in (
-            ["init", "-q", str(partial)],
-            ["-C", str(partial), "fetch", "-q", "--depth=1", address, pin["commit"]],
-            ["-C", str(partial), "-c", "advice.detachedHead=false", "checkout", "-q", "FETCH_HEAD"],
-        ):
-            done = git(words, file)
-            if done:
-                break
-    if done:
-        shutil.rmtree(partial, ignore_errors=True)
+    log.unlink(missing_ok=True)
+    fetch = ["fetch", "-q", "--depth=1", address, pin["commit"]]
+    switch = ["-c", "advice.detachedHead=false", "checkout", "-q", "FETCH_HEAD"]
+    if not make_repository(checkout(name), log, [], fetch, switch):
         raise Fault(
             f"{name} {pin['tag']} ({pin['commit'][:12]}) could not be fetched from {address}"
             f"{_last(log)}; see {log}. {WITHOUT_NETWORK}",
             code="spack.not-fetched",
         )
-    shutil.rmtree(checkout(name), ignore_errors=True)
-    partial.rename(checkout(name))
+
+
+def make_repository(folder: Path, log: Path, options: list[str], *commands: list[str]) -> bool:
+    """Make a git repository by commands in it, in place of an older one; return whether they
+    succeeded.
+
+    :arg options: of ``git init``.
+    """
+    partial = folder.with_name(f"{folder.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    steps = [["init", "-q", *options, str(partial)]]
+    steps += [["-C", str(partial), *command] for command in commands]
+    with log.open("a", encoding="utf-8") as file:
+        if any(git(step, file) for step in steps):
+            shutil.rmtree(partial, ignore_errors=True)
+            return False
+    shutil.rmtree(folder, ignore_errors=True)
+    partial.rename(folder)
+    return True
 
 
 WITHOUT_NETWORK = (
