@@ -43,7 +43,7 @@ def only(placement: str, node: Topology) -> Layout:
 SOME = range(10, 14)
 
 
-# -- what was seen -------------------------------------------------------------------------------
+# -- what was reported -----------------------------------------------------------------------------
 
 STDERR = """\
 plumbline-task 1 node2 8-11,0 0-1 0,1 1 0 0000:07:00.0,0000:46:00.0
@@ -58,7 +58,7 @@ plumbline-hosts node1 kernel 5
 """
 
 
-def test_seen_in_rank_order() -> None:
+def test_tasks_in_rank_order() -> None:
     assert read_tasks(STDERR) == [
         TaskReport(0, "node1", "0", "", "none"),
         TaskReport(1, "node2", "8-11,0", "0,1", "1", 0, "0000:46:00.0"),
@@ -110,15 +110,15 @@ def test_garbled_range_does_not_fill_the_memory() -> None:
 
 
 def report(*tasks: str) -> list[TaskReport]:
-    """What was seen, from ``RANK HOST CPUS [GIVEN VISIBLE [LOCAL_RANK [BUS_IDS]]]``; without a
-    local rank, the tasks of a host are counted."""
+    """The reports of tasks, from ``RANK HOST CPUS [GIVEN VISIBLE [LOCAL_RANK [BUS_IDS]]]``; without
+    a local rank, the tasks of a host are counted."""
     lines = []
     hosts: list[str] = []
     for task in tasks:
         rank, host, cpus, *gpus = task.split()
-        told = [*gpus, *["-", "-", str(hosts.count(host)), "-"][len(gpus) :]]
+        columns = [*gpus, *["-", "-", str(hosts.count(host)), "-"][len(gpus) :]]
         hosts.append(host)
-        lines.append(f"plumbline-task {rank} {host} {cpus} 0 {' '.join(told)}\n")
+        lines.append(f"plumbline-task {rank} {host} {cpus} 0 {' '.join(columns)}\n")
     return read_tasks("".join(lines))
 
 
@@ -150,7 +150,7 @@ RANKS = "proof.task-count"
 CPUS = "proof.wrong-cpus"
 NODES = "proof.wrong-node"
 
-#: Placement, what was reported -> the code of the refusal.
+#: Placement, reports -> the code of the refusal.
 WRONG = [
     # Ranks: none, too few, too many, twice, N single ones.
     ("one-core", [], RANKS),
@@ -242,7 +242,7 @@ def with_gpus(*gpus: tuple[int, ...], vendor: str = "cuda") -> Layout:
     return Layout("gpus", tuple(tasks), vendor=vendor)
 
 
-#: GPUs of each task; what each rank's wrapper said of them, on host a and CPUs 0, 1 ...
+#: GPUs of each task; what each rank's wrapper reported of them, on host a and CPUs 0, 1 ...
 GPUS_RIGHT = [
     ([(2,)], ["- 2"]),
     ([(2,)], ["0,1,2,3 2"]),
@@ -300,14 +300,16 @@ GPUS_WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("gpus", "said"), GPUS_RIGHT)
-def test_proof_of_gpus(gpus: list, said: list) -> None:
-    prove(with_gpus(*gpus), report(*(f"{rank} a {rank} {word}" for rank, word in enumerate(said))))
+@pytest.mark.parametrize(("gpus", "reported"), GPUS_RIGHT)
+def test_proof_of_gpus(gpus: list, reported: list) -> None:
+    prove(
+        with_gpus(*gpus), report(*(f"{rank} a {rank} {word}" for rank, word in enumerate(reported)))
+    )
 
 
-@pytest.mark.parametrize(("gpus", "said", "code"), GPUS_WRONG)
-def test_no_proof_of_gpus(gpus: list, said: list, code: str) -> None:
-    ran = report(*(f"{rank} a {rank} {word}" for rank, word in enumerate(said)))
+@pytest.mark.parametrize(("gpus", "reported", "code"), GPUS_WRONG)
+def test_no_proof_of_gpus(gpus: list, reported: list, code: str) -> None:
+    ran = report(*(f"{rank} a {rank} {word}" for rank, word in enumerate(reported)))
     with refused(code):
         prove(with_gpus(*gpus), ran)
 
@@ -335,7 +337,7 @@ SHELLS = [
 
 
 def here(most: int = 4) -> Topology:
-    """The first usable cores of this machine, as Linux tells them."""
+    """The first usable cores of this machine, as Linux lists them."""
     allowed = os.sched_getaffinity(0)
     cores: dict[tuple[int, ...], int] = {}
     for cpu in sorted(allowed):
@@ -455,7 +457,7 @@ GPU_COLUMNS = [
     ({"CUDA_VISIBLE_DEVICES": "0,1,2"}, ["CUDA_VISIBLE_DEVICES=1"], "0,1,2", "1"),
     ({"CUDA_VISIBLE_DEVICES": ""}, ["CUDA_VISIBLE_DEVICES=1"], "none", "1"),
     ({"ROCR_VISIBLE_DEVICES": "0,1"}, ["ROCR_VISIBLE_DEVICES=1"], "0,1", "1"),
-    # Slurm may set both: the words tell which one counts.
+    # Slurm may set both: the words show which one counts.
     (
         {"CUDA_VISIBLE_DEVICES": "5", "ROCR_VISIBLE_DEVICES": "0,1"},
         ["CUDA_DEVICE_ORDER=PCI_BUS_ID", "CUDA_VISIBLE_DEVICES=5"],
@@ -468,7 +470,7 @@ GPU_COLUMNS = [
 
 @pytest.mark.parametrize("shell", SHELLS)
 @pytest.mark.parametrize(("env", "words", "given", "gpus"), GPU_COLUMNS)
-def test_gpus_given_and_seen(shell: str, env: dict, words: list, given: str, gpus: str) -> None:
+def test_gpus_given_and_visible(shell: str, env: dict, words: list, given: str, gpus: str) -> None:
     done = run_task(shell, TASK, 1, *words, "env", **env)
     (task,) = read_tasks(done.stderr)
     assert (task.given, task.gpus) == (given, gpus)
@@ -489,7 +491,7 @@ LOCAL_RANKS = {
     "srun, PMIx": {"PMIX_RANK": "3", "SLURM_PROCID": "3", "SLURM_LOCALID": "1"},
 }
 
-#: What they set that tell no local rank, and what a batch script's environment adds to any.
+#: What those set that give no local rank, and what a batch script's environment adds to any.
 ONLY_RANKS = {"ALPS": {"ALPS_APP_PE": "3"}, "MPT": {"MPT_MPI_RANK": "3"}}
 BATCH_SCRIPT = {"SLURM_PROCID": "0", "SLURM_LOCALID": "0", "LOCAL_RANK": "0"}
 
@@ -513,7 +515,7 @@ def test_the_local_rank_under_every_launcher(launcher: str, shell: str) -> None:
 
 @pytest.mark.parametrize("shell", SHELLS)
 @pytest.mark.parametrize("launcher", ONLY_RANKS)
-def test_the_local_rank_where_the_launcher_tells_none(launcher: str, shell: str) -> None:
+def test_the_local_rank_if_the_launcher_gives_none(launcher: str, shell: str) -> None:
     env = BATCH_SCRIPT | ONLY_RANKS[launcher]
     assert local_rank(shell, "PLUMBLINE_PER_NODE=2", **env) == (["1", "1"], 1)
     # It is not made up.
@@ -610,11 +612,11 @@ def wheel(path: Path) -> Sequence[object]:
 
 
 def open_mpi(version: int) -> Sequence[object]:
-    told = ""
+    output = ""
     if shutil.which("mpirun"):
-        told = subprocess.run(["mpirun", "--version"], capture_output=True, text=True).stdout
-    if f"(Open MPI) {version}." not in told:
-        pytest.skip(f"the mpirun on PATH is not Open MPI {version}'s: {told[:40] or 'none'!r}")
+        output = subprocess.run(["mpirun", "--version"], capture_output=True, text=True).stdout
+    if f"(Open MPI) {version}." not in output:
+        pytest.skip(f"the mpirun on PATH is not Open MPI {version}'s: {output[:40] or 'none'!r}")
     return ["mpirun", "-np", "{tasks}"]
 
 
@@ -643,7 +645,7 @@ COMMANDS: dict[str, Callable[[], Sequence[object]]] = {
 
 
 def layouts_here() -> dict[str, Layout]:
-    """Layouts of this machine: none is what a launcher does without being told."""
+    """Layouts of this machine: none is what a launcher does by default."""
     first, second, *_ = here().cores
     backwards = (Task(0, (second,)), Task(0, (first,)))
     both = tuple(Task(0, (core,), None, (3, 1)) for core in (second, first))
@@ -688,7 +690,7 @@ def test_a_launcher_binds_what_task_sh_sees(launcher: str, name: str, tmp_path: 
 
 @pytest.mark.skipif(len(here().cores) < 2, reason="one core alone may be used")
 @pytest.mark.parametrize("launcher", [name for name in COMMANDS if name != "local"])
-def test_a_launcher_that_binds_elsewhere_is_seen(launcher: str, tmp_path: Path) -> None:
+def test_a_launcher_that_binds_elsewhere_is_detected(launcher: str, tmp_path: Path) -> None:
     layouts = layouts_here()
     done = run_bound(launcher, layouts["backwards"], tmp_path, "true")
     forwards = Layout("forwards", tuple(reversed(layouts["backwards"].tasks)))
@@ -697,7 +699,7 @@ def test_a_launcher_that_binds_elsewhere_is_seen(launcher: str, tmp_path: Path) 
 
 
 @pytest.mark.skipif(len(here().cores) < 2, reason="one core alone may be used")
-def test_a_task_that_is_not_bound_is_seen() -> None:
+def test_a_task_that_is_not_bound_is_detected() -> None:
     done = run_task("sh", TASK, 1, "true")
     with refused(CPUS):
         prove(only("one-core", here()), read_tasks(done.stderr))
@@ -706,7 +708,7 @@ def test_a_task_that_is_not_bound_is_seen() -> None:
 @pytest.mark.skipif(len(here().cores) < 2, reason="one core alone may be used")
 @pytest.mark.parametrize("launcher", ["hydra", "mpirun-intelmpi"])
 def test_a_batch_scripts_rank_is_not_the_tasks(launcher: str, tmp_path: Path) -> None:
-    """It is in the environment under every launcher; each host tells its facts."""
+    """It is in the environment under every launcher; each host reports its facts."""
     layout = layouts_here()["backwards"]
     command = [str(word).format(tasks=2) for word in COMMANDS[launcher]()]
     bound = bind(layout, launcher)

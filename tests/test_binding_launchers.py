@@ -55,7 +55,7 @@ def laid_out(system: str, placement: str, at: str = "", partition: int = 0, **gi
 #: One jsrun set with all of a node: nodes, tasks on each, GPUs.
 WHOLE_NODE = "-n {0} -r 1 -a {1} -c ALL_CPUS -g {2} -d packed -b rs"
 
-#: Launcher, system, placement, name of the layout, numbers -> options; where a file says the rest,
+#: Launcher, system, placement, name of the layout, numbers -> options; if a file has the rest,
 #: its text behind ` << `, or with jsrun the CPUs that task.sh binds to.
 OPTIONS = [
     # Summit: the last core of each socket (CPUs 84-87, 172-175) is the system's.
@@ -158,12 +158,12 @@ OPTIONS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("launcher", "system", "placement", "at", "numbers", "told"), OPTIONS)
+@pytest.mark.parametrize(("launcher", "system", "placement", "at", "numbers", "expected"), OPTIONS)
 def test_options(
-    launcher: str, system: str, placement: str, at: str, numbers: dict, told: str
+    launcher: str, system: str, placement: str, at: str, numbers: dict, expected: str
 ) -> None:
     bound = bind(laid_out(system, placement, at, **numbers), launcher, node_of(system))
-    options, _, text = told.partition(" << ")
+    options, _, text = expected.partition(" << ")
     assert bound.options == tuple(options.split())
     # The file has the name that the last option gives.
     named = options.split()[-1].removeprefix("rankfile:file=")
@@ -190,7 +190,7 @@ def test_variables_of_the_job() -> None:
 
 
 def test_without_the_topology() -> None:
-    """A whole node cannot be told from a part of it, nor can its GPUs be counted."""
+    """A whole node cannot be distinguished from a part of it, nor can its GPUs be counted."""
     whole = bind(laid_out("summit", "all-cores"), "jsrun")
     assert whole.options == tuple(WHOLE_NODE.format(1, 1, 0).split())
     assert whole.task[0] == "PLUMBLINE_CPUS=0-83,88-171"
@@ -308,7 +308,7 @@ def test_what_a_launcher_cannot_do(launcher: str, layout: Layout, refusal: Refus
 
 
 def test_every_refusal_is_proven() -> None:
-    """Those of a launcher are what docs/launchers.md says of it."""
+    """Those of a launcher are what docs/launchers.md lists."""
     documented = {(name, r) for name, known in LAUNCHERS.items() for r in known.refusals}
     proven = {(name, refusal) for name, _, refusal in REFUSED}
     assert {pair for pair in proven if pair[1] not in words.REFUSED_BY_ALL} == documented
@@ -466,11 +466,11 @@ def read_openmpi5(bound: Binding, _: Layout, machine: Machine) -> list[Place]:
 
 
 def read_srun(bound: Binding, layout: Layout, _: Machine) -> list[Place]:
-    told = dict(option.lstrip("-").split("=", 1) for option in bound.options)
-    masks = told["cpu-bind"].removeprefix("mask_cpu:").split(",")
-    assert int(told["nodes"]) == layout.num_nodes
-    assert int(told["ntasks"]) == layout.num_nodes * len(masks)
-    assert int(told["ntasks-per-node"]) == len(masks)
+    given = dict(option.lstrip("-").split("=", 1) for option in bound.options)
+    masks = given["cpu-bind"].removeprefix("mask_cpu:").split(",")
+    assert int(given["nodes"]) == layout.num_nodes
+    assert int(given["ntasks"]) == layout.num_nodes * len(masks)
+    assert int(given["ntasks-per-node"]) == len(masks)
     return same_on_every_node([set(cpus_of_mask(mask)) for mask in masks], layout)
 
 

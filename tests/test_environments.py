@@ -1,4 +1,4 @@
-"""Spack environments: the shipped ones, and faults seeded into one, each told apart."""
+"""Spack environments: the shipped ones, and faults seeded into one, each distinguished."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_every_current_system_has_its_environments(systems: dict[str, dict]):
 
 
 def test_what_is_built_and_run_by_no_environment(systems: dict[str, dict]):
-    """ReFrame gives a check no case, and says nothing, where no environment has its benchmark."""
+    """ReFrame silently gives a check no case if no environment has its benchmark."""
     content = json.loads(json.dumps(systems["sierra"]))
     for environment in content["environments"]:
         environment["features"] = [f for f in environment["features"] if f != "gpcnet"]
@@ -232,7 +232,7 @@ def without(package: str) -> Callable[[Path], None]:
     return manifest(change)
 
 
-#: What is done to the tree -> what lint says of it.
+#: What is done to the tree -> a part of lint's message.
 FAULTS = [
     (lambda tree: HERE.manifest.write_text("spack: ["), "no valid YAML"),
     (lambda tree: HERE.manifest.write_text("specs: []"), "section `spack`"),
@@ -301,12 +301,12 @@ FAULTS = [
 ]
 
 
-@pytest.mark.parametrize(("damage", "says"), FAULTS, ids=[says for _, says in FAULTS])
-def test_fault(tree: Path, systems: dict[str, dict], damage, says: str):
+@pytest.mark.parametrize(("damage", "message"), FAULTS, ids=[message for _, message in FAULTS])
+def test_fault(tree: Path, systems: dict[str, dict], damage, message: str):
     """The file's name and what it lacks, and nothing of the other environments."""
     damage(tree)
     found = list(environments.faults(systems))
-    assert [fault for fault in found if says in fault], found
+    assert [fault for fault in found if message in fault], found
     assert all("/loc" in fault for fault in found), found
 
 
@@ -331,8 +331,8 @@ def test_model_without_its_build_and_module_of_no_external(tree: Path, systems):
     (environment,) = content["environments"]
     environment["features"] += ["hip"]
     environment["modules"] += ["craype-hugepages2M"]
-    told = environments.faults({"perlmutter": content})
-    found = [fault for fault in told if "perlmutter" in fault]
+    faults = environments.faults({"perlmutter": content})
+    found = [fault for fault in faults if "perlmutter" in fault]
     assert any("feature hip of its ReFrame environment needs a root babelstream+hip" in fault
                for fault in found)  # fmt: skip
     assert any("craype-hugepages2M of its ReFrame environment belongs to no external" in fault
@@ -400,6 +400,6 @@ def test_site_file_of_the_docs(tree: Path, systems):
     (example,) = re.findall(r"```yaml\n(# spack-env/perlmutter/site\.yaml\n.*?)```", page, re.S)
     (tree / "perlmutter" / "site.yaml").write_text(example)
     content = json.loads(json.dumps(systems["perlmutter"]).replace("8.1.25", "8.1.28"))
-    told = environments.faults(systems | {"perlmutter": content})
-    (fault,) = [fault for fault in told if "perlmutter" in fault]
+    faults = environments.faults(systems | {"perlmutter": content})
+    (fault,) = [fault for fault in faults if "perlmutter" in fault]
     assert "was made from another manifest" in fault

@@ -44,7 +44,7 @@ def rounds_of(count: int, seed: int = 1) -> list[list[tuple[int, int]]]:
 
 # -- the job script ------------------------------------------------------------------------------
 
-#: Tells which nodes it was started for, and how long it was there; fails where it is told to.
+#: Records which nodes it was started for, and how long it ran; fails on request.
 LAUNCHER = """\
 #!/bin/bash
 echo "$run $1 $2 $(date +%s%N)" >>begun
@@ -57,7 +57,7 @@ echo "$run $(date +%s%N)" >>over
 
 
 class Job:
-    """A job script of rounds in a folder of its own, with a launcher that only tells."""
+    """A job script of rounds in a folder of its own, with a launcher that only records."""
 
     def __init__(self, folder: Path, count: int, rounds=None, listed: str | None = None):
         self.folder = folder
@@ -69,7 +69,7 @@ class Job:
         pair = PairBinding((), ('"$first"', '"$second"'))
         loop = samples.rounds_loop(self.rounds, count, listed, pair, ["WORD=1"])
         command = " ".join(["./launch", *pair.words, *loop.words, *loop.redirections])
-        # The launcher is told which run it is of.
+        # The launcher records which run it is part of.
         lines = ["#!/bin/bash", "export run", *loop.before, command, *loop.after, ""]
         (folder / "job.sh").write_text("\n".join(lines))
 
@@ -93,11 +93,11 @@ def test_the_rounds_in_the_script_are_those_of_screen(count: int, tmp_path: Path
     job = Job(tmp_path, count)
     assert job.run().returncode == 0
     names = job.names
-    told: dict[int, set[tuple[str, str]]] = {}
+    found_rounds: dict[int, set[tuple[str, str]]] = {}
     for run, first, second, _ in job.table("begun"):
-        told.setdefault(int(run.split("-")[0]), set()).add((first, second))
+        found_rounds.setdefault(int(run.split("-")[0]), set()).add((first, second))
     wanted = screen.rounds(names, 1)
-    assert told == {number: set(pairs) for number, pairs in enumerate(wanted)}
+    assert found_rounds == {number: set(pairs) for number, pairs in enumerate(wanted)}
     runs = list(samples.pair_runs(job.rounds, samples.nodes_of_job(tmp_path), layout()))
     assert {run.name for run in runs} == set(samples.ends(tmp_path))
     for run in runs:
@@ -140,16 +140,18 @@ def test_after_a_failed_run_the_other_pairs_are_still_measured(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("listed", "told"),
+    ("listed", "message"),
     [
         ("printf '%s\\n' n0 n1 n2", "3 nodes are listed of the job, not 4: n0 n1 n2"),
         ("false", "0 nodes are listed of the job, not 4"),
     ],
 )
-def test_a_job_of_another_number_of_nodes_measures_nothing(listed: str, told: str, tmp_path: Path):
+def test_a_job_of_another_number_of_nodes_measures_nothing(
+    listed: str, message: str, tmp_path: Path
+):
     done = Job(tmp_path, 4, listed=listed).run()
     assert done.returncode == 1
-    assert told in done.stderr
+    assert message in done.stderr
     assert not samples.ends(tmp_path)
 
 
@@ -169,7 +171,7 @@ def test_a_node_that_is_listed_twice_is_refused(tmp_path: Path):
 
 # -- launchers -----------------------------------------------------------------------------------
 
-#: Process manager -> what it is told beside what any layout of two nodes gets.
+#: Process manager -> its option beside those that any layout of two nodes gets.
 KEPT = {
     "srun": '--nodelist="$first,$second"',
     "hydra": '-hosts "$first,$second"',
@@ -217,8 +219,10 @@ def openmpi() -> str | None:
     path = shutil.which("mpirun")
     if not path:
         return None
-    said = subprocess.run([path, "--version"], capture_output=True, text=True, check=False).stdout
-    return path if "Open MPI) 4" in said else None
+    version = subprocess.run(
+        [path, "--version"], capture_output=True, text=True, check=False
+    ).stdout
+    return path if "Open MPI) 4" in version else None
 
 
 @pytest.mark.parametrize("manager", ["hydra", "openmpi"])
@@ -274,7 +278,7 @@ def test_real_launchers_keep_to_their_pairs(manager: str, tmp_path: Path):
         (["nid001000", "nid001003"], False),
         # The kernel's name may have the domain that the scheduler's has not.
         (["nid001000.site.org", "nid001003"], False),
-        # Nodes that call themselves otherwise cannot be told apart by name.
+        # Nodes that call themselves otherwise cannot be distinguished by name.
         (["blade7", "blade9"], False),
         (["nid001000", "nid001002"], True),
         (["nid001001.site.org", "nid001003"], True),
@@ -383,7 +387,7 @@ BETWEEN_B_AND_C = {"node": ["b", "c"]}
 AFTER_ONE = "[ $pair != 1-2 ] || "
 
 #: Fault -> what goes wrong at which of the check's nodes a to d, or a command after each run; the
-#: reason's code, and where it says that it was.
+#: reason's code, and the place that it names.
 FAULTS: dict[str, tuple[dict | None, str, str, str]] = {
     "breaking_node": ({"kind": "crash", "node": "b"}, "", "output.exit-code",
                       r"3 of 6 runs .* 139: .*a:b.*; all of them have b: Segmentation fault"),

@@ -176,7 +176,7 @@ SHARES = [
     # Three do not divide among two sockets: of the node as a whole, and two cores are left over.
     (None, 3, [(0, 1), (2, 3), (4, 5)]),
     (None, 5, [(0,), (1,), (2,), (3,), (4,)]),
-    # The smaller socket says how much each gets.
+    # The smaller socket limits the share of each.
     ((0, 1, 2, 3, 4, 5), 2, [(0, 1), (4, 5)]),
     ((0, 1, 2, 3, 4, 5), 4, [(0,), (1,), (4,), (5,)]),
     # It has not enough for its half of them, and the node has.
