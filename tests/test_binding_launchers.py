@@ -12,8 +12,17 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plumbline.placement import binding
-from plumbline.placement.binding import Binding, BindingError, bind
+from plumbline.placement.binding import (
+    LAUNCHERS,
+    Binding,
+    BindingError,
+    Refusal,
+    bind,
+    hpe,
+    openmpi,
+    words,
+)
+from plumbline.placement.binding.common import NODES_DIFFER, OWN_GPUS, SEVERAL_GPUS
 from plumbline.placement.placement import PLACEMENTS, Layout, Task, lay_out
 from plumbline.placement.topology import PlacementError, Topology, cpus_of_list, cpus_of_mask
 from plumbline.site import launchers
@@ -46,7 +55,7 @@ def laid_out(system: str, placement: str, at: str = "", partition: int = 0, **gi
 #: One jsrun set with all of a node: nodes, tasks on each, GPUs.
 WHOLE_NODE = "-n {0} -r 1 -a {1} -c ALL_CPUS -g {2} -d packed -b rs"
 
-#: Launcher, system, placement, name of the layout, numbers -> options; where a file says the rest,
+#: Launcher, system, placement, name of the layout, numbers -> options; if a file has the rest,
 #: its text behind ` << `, or with jsrun the CPUs that task.sh binds to.
 OPTIONS = [
     # Summit: the last core of each socket (CPUs 84-87, 172-175) is the system's.
@@ -149,12 +158,12 @@ OPTIONS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("launcher", "system", "placement", "at", "numbers", "told"), OPTIONS)
+@pytest.mark.parametrize(("launcher", "system", "placement", "at", "numbers", "expected"), OPTIONS)
 def test_options(
-    launcher: str, system: str, placement: str, at: str, numbers: dict, told: str
+    launcher: str, system: str, placement: str, at: str, numbers: dict, expected: str
 ) -> None:
     bound = bind(laid_out(system, placement, at, **numbers), launcher, node_of(system))
-    options, _, text = told.partition(" << ")
+    options, _, text = expected.partition(" << ")
     assert bound.options == tuple(options.split())
     # The file has the name that the last option gives.
     named = options.split()[-1].removeprefix("rankfile:file=")
@@ -164,7 +173,7 @@ def test_options(
 
 
 def test_every_launcher_has_options_by_hand() -> None:
-    assert {launcher for launcher, *_ in OPTIONS} == set(binding.LAUNCHERS)
+    assert {launcher for launcher, *_ in OPTIONS} == set(LAUNCHERS)
 
 
 def test_variables_of_the_job() -> None:
@@ -181,7 +190,7 @@ def test_variables_of_the_job() -> None:
 
 
 def test_without_the_topology() -> None:
-    """A whole node cannot be told from a part of it, nor can its GPUs be counted."""
+    """A whole node cannot be distinguished from a part of it, nor can its GPUs be counted."""
     whole = bind(laid_out("summit", "all-cores"), "jsrun")
     assert whole.options == tuple(WHOLE_NODE.format(1, 1, 0).split())
     assert whole.task[0] == "PLUMBLINE_CPUS=0-83,88-171"
@@ -215,7 +224,7 @@ WORDS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("launcher", binding.LAUNCHERS)
+@pytest.mark.parametrize("launcher", LAUNCHERS)
 @pytest.mark.parametrize(("system", "placement", "at", "words"), WORDS)
 def test_words(launcher: str, system: str, placement: str, at: str, words: str) -> None:
     try:
@@ -247,64 +256,68 @@ def test_tasks_with_different_numbers_of_cores() -> None:
 
 # -- what a launcher cannot do -------------------------------------------------------------------
 
-OWN = "cannot give each task a GPU of its own"
 CORES = node_of("eagle").cores
+UNEVEN = Topology(CORES[1:])
+UNLIKE = Layout("unlike", (Task(0, CORES[:1]), Task(1, CORES[1:2])))
+MEMORIES = Layout("memories", (Task(0, CORES[:1], 0), Task(0, CORES[1:2], 1)))
+TWOS = Layout(
+    "twos",
+    tuple(Task(0, CORES[i : i + 1], None, (2 * i, 2 * i + 1)) for i in (0, 1)),
+    vendor="cuda",
+)
+SELECT_GPUS = ("srun", "jsrun", "pals", "flux-run")
 
-#: Launcher, layout -> what the refusal says.
-UNBOUND = [
+#: Launcher, layout -> the refusal.
+REFUSED = [
     *(
-        (launcher, laid_out("perlmutter", "all-gpus"), OWN)
-        for launcher in binding.LAUNCHERS
-        if launcher not in ("local", "srun", "jsrun", "pals", "flux-run")
+        (launcher, laid_out("perlmutter", "all-gpus"), OWN_GPUS)
+        for launcher in LAUNCHERS
+        if launcher not in ("local", *SELECT_GPUS)
     ),
-    ("local", laid_out("eagle", "on-socket"), "starts one task"),
-    ("local", laid_out("eagle", "off-node"), "starts one task"),
-    (
-        "mpt",
-        laid_out("reedbush-u", "tasks-per-node", tasks_per_node=2),
-        "one task per node, or one core per task",
-    ),
-    (
-        "alps",
-        Layout("gap", (Task(0, CORES[:2]), Task(0, CORES[4:6]))),
-        "only to equal blocks of CPUs",
-    ),
+    *((launcher, TWOS, SEVERAL_GPUS) for launcher in SELECT_GPUS),
     *(
-        (launcher, Layout("unlike", (Task(0, CORES[:1]), Task(1, CORES[1:2]))), "nodes .* differ")
-        for launcher in binding.LAUNCHERS
+        (launcher, UNLIKE, NODES_DIFFER)
+        for launcher in LAUNCHERS
         if launcher not in ("local", "openmpi", "mpirun-openmpi", "openmpi5")
     ),
     *(
-        (launcher, Layout("unlike", (Task(0, CORES[:1], 0), Task(0, CORES[1:2], 1))), "same domain")
-        for launcher in ("hydra", "srun", "jsrun")
+        (launcher, MEMORIES, words.SEVERAL_MEMORIES)
+        for launcher in LAUNCHERS
+        if launcher != "local"
     ),
-    ("srun", Layout("unknown", (Task(0, CORES[:1], None, (0,)),)), "give the arch"),
-    (
-        "srun",
-        Layout("twos", tuple(Task(0, CORES[i : i + 1], None, (2 * i, 2 * i + 1)) for i in (0, 1)),
-               vendor="cuda"),
-        "each task one GPU, or all tasks the same",
+    ("srun", Layout("unknown", (Task(0, CORES[:1], None, (0,)),)), words.UNKNOWN_VENDOR),
+    *(
+        ("local", laid_out("eagle", placement), LAUNCHERS["local"].refusals[0])
+        for placement in ("on-socket", "off-node")
     ),
-]  # fmt: skip
+    ("mpt", laid_out("reedbush-u", "tasks-per-node", tasks_per_node=2), hpe.SEVERAL_CORES),
+    ("alps", Layout("gap", (Task(0, CORES[:2]), Task(0, CORES[4:6]))), hpe.UNEQUAL_BLOCKS),
+    ("openmpi5", lay_out("on-node", UNEVEN)[0], openmpi.UNEQUAL_SOCKETS),
+]
 
 
-@pytest.mark.parametrize(("launcher", "layout", "says"), UNBOUND)
-def test_what_a_launcher_cannot_do(launcher: str, layout: Layout, says: str) -> None:
-    with pytest.raises(
-        BindingError, match=f"^launcher '{launcher}', placement '{layout.placement}': .*{says}"
-    ):
-        bind(layout, launcher)
+@pytest.mark.parametrize(("launcher", "layout", "refusal"), REFUSED)
+def test_what_a_launcher_cannot_do(launcher: str, layout: Layout, refusal: Refusal) -> None:
+    with pytest.raises(BindingError) as refused:
+        bind(layout, launcher, UNEVEN if refusal is openmpi.UNEQUAL_SOCKETS else None)
+    named = f"launcher '{launcher}', placement '{layout.placement}': {refusal.message}"
+    assert str(refused.value) == named
+    vendor = refusal is words.UNKNOWN_VENDOR
+    code = "binding.gpu-vendor-unknown" if vendor else "binding.not-expressible"
+    assert refused.value.code == code
 
 
-def test_open_mpi_5_miscounts_uneven_sockets() -> None:
-    uneven = Topology(CORES[1:])
-    with pytest.raises(BindingError, match="keep as many of each socket"):
-        bind(lay_out("on-node", uneven)[0], "openmpi5", uneven)
+def test_every_refusal_is_proven() -> None:
+    """Those of a launcher are what docs/launchers.md lists."""
+    documented = {(name, r) for name, known in LAUNCHERS.items() for r in known.refusals}
+    proven = {(name, refusal) for name, _, refusal in REFUSED}
+    assert {pair for pair in proven if pair[1] not in words.REFUSED_BY_ALL} == documented
 
 
 def test_unknown_launcher() -> None:
-    with pytest.raises(BindingError, match=r"'lrun'.*has local, hydra"):
+    with pytest.raises(BindingError, match=r"'lrun'.*local, hydra") as refused:
         bind(laid_out("eagle", "one-core"), "lrun")
+    assert refused.value.code == "binding.launcher-unknown"
 
 
 def test_nodes_that_differ_in_a_rank_file() -> None:
@@ -453,11 +466,11 @@ def read_openmpi5(bound: Binding, _: Layout, machine: Machine) -> list[Place]:
 
 
 def read_srun(bound: Binding, layout: Layout, _: Machine) -> list[Place]:
-    told = dict(option.lstrip("-").split("=", 1) for option in bound.options)
-    masks = told["cpu-bind"].removeprefix("mask_cpu:").split(",")
-    assert int(told["nodes"]) == layout.num_nodes
-    assert int(told["ntasks"]) == layout.num_nodes * len(masks)
-    assert int(told["ntasks-per-node"]) == len(masks)
+    given = dict(option.lstrip("-").split("=", 1) for option in bound.options)
+    masks = given["cpu-bind"].removeprefix("mask_cpu:").split(",")
+    assert int(given["nodes"]) == layout.num_nodes
+    assert int(given["ntasks"]) == layout.num_nodes * len(masks)
+    assert int(given["ntasks-per-node"]) == len(masks)
     return same_on_every_node([set(cpus_of_mask(mask)) for mask in masks], layout)
 
 
@@ -595,7 +608,7 @@ def test_what_each_launcher_refuses(machine: Machine) -> None:
             bind(layout, launcher, machine.topology)
         for launcher in ("hydra", "mpirun-intelmpi", "mvapich", "openmpi"):
             if own:
-                with pytest.raises(BindingError, match=OWN):
+                with pytest.raises(BindingError, match=OWN_GPUS.message.split(":")[0]):
                     bind(layout, launcher, machine.topology)
             else:
                 bind(layout, launcher, machine.topology)
@@ -623,8 +636,8 @@ def test_own_gpus_by_the_launcher_or_the_wrapper(machine: Machine) -> None:
     for launcher, gpus in read.items():
         bound = bind(layout, launcher, machine.topology)
         assert gpus(bound) == wanted
-        in_words = any("VISIBLE" in word for word in bound.task)
-        assert in_words == (launcher == "pals" or "ALL_GPUS" in bound.options)
+        in_task = any("VISIBLE" in word for word in bound.task)
+        assert in_task == (launcher == "pals" or "ALL_GPUS" in bound.options)
 
 
 def gpus_of_jsrun(bound: Binding) -> list[str]:

@@ -319,7 +319,7 @@ SAYS = {
     "status": r"sample 0 ended with exit code 3",
     "killed": r"sample 0 ended with exit code (9|137|143)",
     "unbound": r"may run on CPUs .*; placement '.*' puts it on",
-    "singles": r"2 tasks were to start.*seen were ranks \[0, 0\]; possible.*: each task runs alone",
+    "singles": r"2 tasks expected.*ranks \[0, 0\] started; possible.*: each task runs alone",
     "rejected": r"sample-0\.out: .*hpccinf\.txt",
     "one-bad": r"sample-1\.out",
     "empty": r"sample-0\.out: ",

@@ -1,4 +1,4 @@
-"""GPUs of the machine at hand: from what nvidia-smi and the kernel say to a partition."""
+"""GPUs of this machine: from what nvidia-smi and the kernel report to a partition."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from plumbline.placement.placement import lay_out
 from plumbline.placement.topology import Topology
 
 #: nvidia-smi's answer to the query, of two GPUs.
-SAID = """\
+OUTPUT = """\
 00000000:18:00.0, 9.0, 143771, NVIDIA H200
 00000000:2A:00.0, 9.0, 143771, NVIDIA H200
 """
@@ -35,7 +35,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def says(machine: Path, text: str, code: int = 0) -> None:
+def prints(machine: Path, text: str, code: int = 0) -> None:
     program = machine / "nvidia-smi"
     program.write_text(
         f"#!/bin/sh\nwhile read -r line; do echo \"$line\"; done <<'E'\n{text}E\nexit {code}\n"
@@ -44,7 +44,7 @@ def says(machine: Path, text: str, code: int = 0) -> None:
 
 
 def test_two_gpus(machine: Path) -> None:
-    says(machine, SAID)
+    prints(machine, OUTPUT)
     found, extras = devices.nvidia(range(4))
     assert found == [{"type": "gpu", "arch": "sm_90", "model": "NVIDIA H200", "num_devices": 2}]
     assert extras == {
@@ -59,16 +59,16 @@ def test_two_gpus(machine: Path) -> None:
 
 
 def test_cores_that_may_not_be_used_are_near_to_nothing(machine: Path) -> None:
-    says(machine, SAID)
+    prints(machine, OUTPUT)
     found, extras = devices.nvidia([0])
     assert extras["gpu_affinity"] == [{"cpus": "0-1"}, {}]
     topology = Topology.of_partition(PROCESSOR, found, extras | {"usable_cpus": [0, 1]})
     assert [[core.cpus for core in gpu.cores] for gpu in topology.gpus] == [[(0,), (1,)]] * 2
 
 
-@pytest.mark.parametrize("said", ["[N/A]", "[Not Supported]", "[Unknown Error]"])
-def test_memory_that_is_not_told(said: str, machine: Path) -> None:
-    says(machine, f"00000000:18:00.0, 12.1, {said}, NVIDIA GB10\n")
+@pytest.mark.parametrize("memory", ["[N/A]", "[Not Supported]", "[Unknown Error]"])
+def test_memory_that_is_unknown(memory: str, machine: Path) -> None:
+    prints(machine, f"00000000:18:00.0, 12.1, {memory}, NVIDIA GB10\n")
     found, extras = devices.nvidia(range(4))
     assert found[0]["arch"] == "sm_121"
     assert "gpu_memory" not in extras
@@ -77,10 +77,10 @@ def test_memory_that_is_not_told(said: str, machine: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "code"),
-    [("", 0), ("No devices were found\n", 0), (SAID, 9), ("Failed to initialize NVML\n", 15)],
+    [("", 0), ("No devices were found\n", 0), (OUTPUT, 9), ("Failed to initialize NVML\n", 15)],
 )
 def test_no_gpu(text: str, code: int, machine: Path) -> None:
-    says(machine, text, code)
+    prints(machine, text, code)
     assert devices.nvidia(range(4)) == ([], {})
 
 

@@ -1,4 +1,4 @@
-"""Spack environments: the shipped ones, and faults seeded into one, each told apart."""
+"""Spack environments: the shipped ones, and faults seeded into one, each distinguished."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_every_current_system_has_its_environments(systems: dict[str, dict]):
 
 
 def test_what_is_built_and_run_by_no_environment(systems: dict[str, dict]):
-    """ReFrame gives a check no case, and says nothing, where no environment has its benchmark."""
+    """ReFrame silently gives a check no case if no environment has its benchmark."""
     content = json.loads(json.dumps(systems["sierra"]))
     for environment in content["environments"]:
         environment["features"] = [f for f in environment["features"] if f != "gpcnet"]
@@ -113,8 +113,8 @@ def cyclonedx_schema() -> jsonschema.Draft7Validator:
 def test_bill_of_materials(environment: Environment):
     """Valid CycloneDX, the same text each time, with every package of the lock."""
     lock = environment.lock()
-    text = bom.of(environment, lock, build.of_pins())
-    assert text == bom.of(environment, lock, build.of_pins())
+    text = bom.render(environment, lock, build.pin_labels())
+    assert text == bom.render(environment, lock, build.pin_labels())
     bill = json.loads(text)
     cyclonedx_schema().validate(bill)
     assert {(c["name"], c["version"]) for c in bill["components"]} == {
@@ -232,18 +232,18 @@ def without(package: str) -> Callable[[Path], None]:
     return manifest(change)
 
 
-#: What is done to the tree -> what lint says of it.
+#: What is done to the tree -> a part of lint's message.
 FAULTS = [
-    (lambda tree: HERE.manifest.write_text("spack: ["), "not valid YAML"),
-    (lambda tree: HERE.manifest.write_text("specs: []"), "no section `spack`"),
-    (lambda tree: HERE.manifest.unlink(), "takes its programs from Spack, and"),
+    (lambda tree: HERE.manifest.write_text("spack: ["), "no valid YAML"),
+    (lambda tree: HERE.manifest.write_text("specs: []"), "section `spack`"),
+    (lambda tree: HERE.manifest.unlink(), "its provider is spack, but"),
     (
         lambda tree: shutil.copytree(HERE.folder, tree / "local" / "clang"),
         "no environment clang with extras.provider spack",
     ),
-    (manifest(lambda c: c["include"].append("../externels.yaml")), "externels.yaml is not there"),
-    (manifest(lambda c: c["include"].append("/etc/x.yaml")), "no path relative to this file"),
-    (manifest(lambda c: c["include"].append("$HOME/x.yaml")), "no path relative to this file"),
+    (manifest(lambda c: c["include"].append("../externels.yaml")), "externels.yaml does not exist"),
+    (manifest(lambda c: c["include"].append("/etc/x.yaml")), "not a path relative to this file"),
+    (manifest(lambda c: c["include"].append("$HOME/x.yaml")), "not a path relative to this file"),
     (
         manifest(lambda c: c["specs"].append({"matrx": []})),
         "is not valid under any of the given schemas",
@@ -260,10 +260,10 @@ FAULTS = [
         lambda tree: (tree / "local" / "site.yaml").write_text("packages: {gcc: {externals: x}}\n"),
         "$.packages.gcc.externals: 'x' is not of type 'array'",
     ),
-    (manifest(lambda c: c["view"]["default"].update(root="/opt/x")), "/opt/x is a path of one"),
-    (lambda tree: (HERE.folder / "spack.lock").unlink(), "no spack.lock beside it"),
-    (lambda tree: (HERE.folder / "spack.lock").write_text("{"), "no lock of Spack's"),
-    (lambda tree: (HERE.folder / "spack.lock").write_text('{"roots": []}'), "no lock of Spack's"),
+    (manifest(lambda c: c["view"]["default"].update(root="/opt/x")), "absolute path /opt/x"),
+    (lambda tree: (HERE.folder / "spack.lock").unlink(), "has no spack.lock"),
+    (lambda tree: (HERE.folder / "spack.lock").write_text("{"), "not a lock of Spack"),
+    (lambda tree: (HERE.folder / "spack.lock").write_text('{"roots": []}'), "not a lock of Spack"),
     (manifest(lambda c: c["specs"].append("ior@3.3.0")), "was made from another manifest"),
     (manifest(lambda c: c["specs"].append("ior %clang")), "no toolchain 'clang'"),
     (
@@ -272,7 +272,7 @@ FAULTS = [
     ),
     (
         manifest(lambda c: c["concretizer"].update(targets={"host_compatible": False})),
-        "so it needs arch=linux-<os>-<target>",
+        "it needs arch=linux-<os>-<target>",
     ),
     (
         manifest(lambda c: c["concretizer"].update(targets={"host_compatible": False})),
@@ -284,15 +284,15 @@ FAULTS = [
     ),
     (
         lambda tree: spoil(HERE.folder / "spack.lock", '"version":"4.0.0"', '"version":"3.3.0"'),
-        "was edited: the hash of ior@3.3.0 is not",
+        "was edited: wrong hash of ior@3.3.0",
     ),
     (
         lambda tree: restamped(HERE.folder / "spack.lock", '"openmp":true', '"openmp":false'),
-        "was edited: the hash of comm-scope@0.12.0 is not",
+        "was edited: wrong hash of comm-scope@0.12.0",
     ),
     (
         lambda tree: restamped(HERE.folder / "spack.lock", '"roots":[', '"roots":[{"hash":"x"},'),
-        "/x, which is not in it",
+        "/x, which is missing",
     ),
     (
         lambda tree: spoil(HERE.folder / "spack.lock", '"spec":"gpcnet', '"spec":"other'),
@@ -301,12 +301,12 @@ FAULTS = [
 ]
 
 
-@pytest.mark.parametrize(("damage", "says"), FAULTS, ids=[says for _, says in FAULTS])
-def test_fault(tree: Path, systems: dict[str, dict], damage, says: str):
+@pytest.mark.parametrize(("damage", "message"), FAULTS, ids=[message for _, message in FAULTS])
+def test_fault(tree: Path, systems: dict[str, dict], damage, message: str):
     """The file's name and what it lacks, and nothing of the other environments."""
     damage(tree)
     found = list(environments.faults(systems))
-    assert [fault for fault in found if says in fault], found
+    assert [fault for fault in found if message in fault], found
     assert all("/loc" in fault for fault in found), found
 
 
@@ -331,11 +331,11 @@ def test_model_without_its_build_and_module_of_no_external(tree: Path, systems):
     (environment,) = content["environments"]
     environment["features"] += ["hip"]
     environment["modules"] += ["craype-hugepages2M"]
-    told = environments.faults({"perlmutter": content})
-    found = [fault for fault in told if "perlmutter" in fault]
+    faults = environments.faults({"perlmutter": content})
+    found = [fault for fault in faults if "perlmutter" in fault]
     assert any("feature hip of its ReFrame environment needs a root babelstream+hip" in fault
                for fault in found)  # fmt: skip
-    assert any("module craype-hugepages2M of its ReFrame environment is of no external" in fault
+    assert any("craype-hugepages2M of its ReFrame environment belongs to no external" in fault
                for fault in found)  # fmt: skip
     assert len(found) == 2
 
@@ -356,15 +356,14 @@ def test_faulty_pins(tree: Path):
 
 
 def test_unknown_names():
-    with pytest.raises(Fault, match="'sumit'; did you mean summit"):
-        environments.named("sumit")
-    with pytest.raises(Fault, match=r"no toolchain 'clang'; available: mpich, openmpi"):
-        environments.named("local:clang")
-    with pytest.raises(Fault):
-        environments.named("../local")
-    for empty in ("", ":openmpi"):
-        with pytest.raises(Fault):
-            environments.named(empty)
+    with pytest.raises(Fault, match=r"'sumit'; .*summit"):
+        environments.find("sumit")
+    with pytest.raises(Fault, match=r"'clang'; .*mpich, openmpi"):
+        environments.find("local:clang")
+    for name in ("sumit", "local:clang", "../local", "", ":openmpi"):
+        with pytest.raises(Fault) as refused:
+            environments.find(name)
+        assert refused.value.code == "input.unknown-name"
 
 
 @pytest.mark.parametrize("required", ["@3:", "^mpich@4", "@4.0.0", "+hdf5"])
@@ -384,14 +383,14 @@ def test_site_overrides_as_spack_merges(tree: Path, systems):
         "  cray-mpich:\n    externals::\n"
         "    - {spec: cray-mpich@9, prefix: /opt/m, modules: [m/9]}\n"
     )
-    (environment,) = environments.named("perlmutter")
+    (environment,) = environments.find("perlmutter")
     packages = environment.configuration("packages")
     assert packages["ior"] == {"variants": "+hdf5", "require": ["@=4.0.0"]}
     assert [e["spec"].split()[0] for e in packages["gcc"]["externals"]] == ["gcc@13", "gcc@11.2.0"]
     assert packages["gcc"]["buildable"] is False
     assert [e["spec"] for e in packages["cray-mpich"]["externals"]] == ["cray-mpich@9"]
     found = [f for f in environments.faults(systems) if "perlmutter" in f]
-    assert any("module cray-mpich/8.1.25 of its ReFrame environment is of no" in f for f in found)
+    assert any("module cray-mpich/8.1.25 of its ReFrame environment belongs" in f for f in found)
     assert not any("ior" in f or "gcc" in f for f in found)
 
 
@@ -401,6 +400,6 @@ def test_site_file_of_the_docs(tree: Path, systems):
     (example,) = re.findall(r"```yaml\n(# spack-env/perlmutter/site\.yaml\n.*?)```", page, re.S)
     (tree / "perlmutter" / "site.yaml").write_text(example)
     content = json.loads(json.dumps(systems["perlmutter"]).replace("8.1.25", "8.1.28"))
-    told = environments.faults(systems | {"perlmutter": content})
-    (fault,) = [fault for fault in told if "perlmutter" in fault]
+    faults = environments.faults(systems | {"perlmutter": content})
+    (fault,) = [fault for fault in faults if "perlmutter" in fault]
     assert "was made from another manifest" in fault

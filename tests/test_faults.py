@@ -357,7 +357,7 @@ def test_setup_repairs_a_half_installed_prefix(testbed: Testbed, registry: None)
     HALF_INSTALLED["empty"](tools)
     done = testbed.plumbline("setup")
     assert done.code == 0, done.said
-    assert "mpich is half installed" in done.out and "imb is half installed" in done.out
+    assert "mpich is incomplete" in done.out and "imb is incomplete" in done.out
     assert testbed.plumbline("setup").out == ""
     pip_environment(testbed)
     done = testbed.reframe("-c", CHECKS, "-r", *PINGPONG)

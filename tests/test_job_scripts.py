@@ -1,4 +1,4 @@
-"""What the sites' guides ask of a job script: modules that load, the least time of a queue, and
+"""What the sites' guides require of a job script: modules that load, the least time of a queue, and
 results where the nodes can write."""
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ CHECK = f"{Path(benchmark.__file__).with_name('loaded.sh')} 'environment e of s:
 
 
 def script(release: str, commands: list[str], missing: str = "") -> subprocess.CompletedProcess:
-    """Runs commands where a login has loaded other versions, and then says what is loaded."""
+    """Runs commands where a login has loaded other versions, and then prints what is loaded."""
     env = {
         "PATH": os.environ["PATH"],
         "BASH_FUNC_module%%": facility.MODULE.read_text().rstrip(),

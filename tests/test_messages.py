@@ -12,7 +12,7 @@ from plumbline import parse
 from plumbline.check.benchmark import Benchmark
 from plumbline.check.result import CaseResult
 from plumbline.parse import Figure, Fom, ParseError
-from plumbline.placement.binding import BindingMismatch, Seen, prove
+from plumbline.placement.binding import BindingMismatch, TaskReport, prove
 from reframe.core.exceptions import SanityError
 from test_facility_faults import only, session
 
@@ -34,7 +34,7 @@ def causes_of(message: str, nodes: list[str]) -> list[str]:
 
 @pytest.mark.parametrize(("started", "reported"), REPORTED)
 def test_another_number_of_tasks(started: int, reported: int):
-    tasks = [Seen(rank, f"node{rank % 2}", "0") for rank in range(started)]
+    tasks = [TaskReport(rank, f"node{rank % 2}", "0") for rank in range(started)]
     check = SimpleNamespace(program="osu_bw", result=CaseResult(tasks=tasks))
     layout = SimpleNamespace(num_tasks=started, num_nodes=2)
     message = Benchmark.said_of_tasks(check, reported, layout)
@@ -48,22 +48,22 @@ def test_another_number_of_tasks(started: int, reported: int):
 @pytest.mark.parametrize(
     ("ranks", "first"),
     [
-        ({0: "a", 1: "a"}, "1 of 2 nodes took no part"),
+        ({0: "a", 1: "a"}, "1 of 2 nodes started no task"),
         ({0: "a", 1: "a", 2: "b"}, "a task ended before it reported itself"),
-        ({}, "2 of 2 nodes took no part"),
+        ({}, "2 of 2 nodes started no task"),
     ],
 )
 def test_tasks_that_are_missing_are_not_taken_for_another_mpi(ranks: dict, first: str):
     layout = SimpleNamespace(num_tasks=4, num_nodes=2)
     with pytest.raises(BindingMismatch) as refusal:
-        prove(layout, [Seen(rank, host, "0") for rank, host in ranks.items()])
+        prove(layout, [TaskReport(rank, host, "0") for rank, host in ranks.items()])
     assert causes_of(str(refusal.value), [*ranks.values()])[0] == first
 
 
 def test_tasks_that_are_all_rank_0_are_alone():
     layout = SimpleNamespace(num_tasks=2, num_nodes=1)
     with pytest.raises(BindingMismatch) as refusal:
-        prove(layout, [Seen(0, "a", "0"), Seen(0, "a", "1")])
+        prove(layout, [TaskReport(0, "a", "0"), TaskReport(0, "a", "1")])
     (cause,) = causes_of(str(refusal.value), ["a"])
     assert cause.startswith(ALONE)
 

@@ -13,8 +13,8 @@ import pytest
 from plumbline.placement import binding
 from plumbline.placement.binding import (
     BindingMismatch,
+    NodeDescription,
     NodeReport,
-    Told,
     TopologyMismatch,
     confirm,
     nodes,
@@ -36,7 +36,7 @@ def groups(*lists: str) -> frozenset[frozenset[int]]:
 # -- compared ------------------------------------------------------------------------------------
 
 
-def power9(**extras: object) -> Told:
+def power9(**extras: object) -> NodeDescription:
     """Two packages of two cores, four threads each; memory domains 0 and 8, a GPU at each."""
     topology = {
         "cores": masks("0-3", "4-7", "8-11", "12-15"),
@@ -45,7 +45,7 @@ def power9(**extras: object) -> Told:
     }
     affinity = {"gpu_affinity": [{"numa": 0}, {"cpus": "8-15"}], "numa_os_numbers": [0, 8]}
     devices = [{"type": "gpu", "arch": "sm_70", "num_devices": 2}]
-    return Told({"topology": topology}, devices, affinity | extras)
+    return NodeDescription({"topology": topology}, devices, affinity | extras)
 
 
 def reported(
@@ -89,42 +89,40 @@ def test_what_a_node_does_not_show_is_unconfirmed(node: dict, gpus: bool) -> Non
     [
         (
             {"packages": "0-15"},
-            r"topology\.sockets says that CPUs 0-7 are one package; .* with 0-15",
+            r"topology\.sockets has CPUs 0-7 as one package, .* with 0-15",
         ),
-        ({"packages": "0-3,8-11 4-7,12-15"}, r"topology\.sockets says"),
-        ({"cores": "0-1 2-3 4-7 8-11 12-15"}, r"topology\.cores says that CPUs 0-3 .* with 0-1"),
-        ({"numa": "0=0-3,8-11 8=4-7,12-15"}, r"topology\.numa_nodes says that CPUs 0-7"),
-        ({"numa": "0=0-7 1=8-15"}, r"extras\.numa_os_numbers says .* 8-15 .* domain 8; .* are 1"),
-        ({"gpus": "0004:04:00.0=0"}, "devices says that there are 2 GPUs; there are 1"),
-        ({"gpus": "0004:04:00.0=8 0035:03:00.0=8"}, r"gpu_affinity .* GPU 0 .* 0; .* \(0004:"),
-        ({"gpus": "0004:04:00.0=0 0035:03:00.0=0"}, r"gpu_affinity .* GPU 1 .* 8; .* \(0035:"),
+        ({"packages": "0-3,8-11 4-7,12-15"}, r"topology\.sockets has"),
+        ({"cores": "0-1 2-3 4-7 8-11 12-15"}, r"topology\.cores has CPUs 0-3 .* with 0-1"),
+        ({"numa": "0=0-3,8-11 8=4-7,12-15"}, r"topology\.numa_nodes has CPUs 0-7"),
+        ({"numa": "0=0-7 1=8-15"}, r"extras\.numa_os_numbers has .* 8-15 .* domain 8, .* are 1"),
+        ({"gpus": "0004:04:00.0=0"}, "devices has 2 GPUs, but the node has 1"),
+        ({"gpus": "0004:04:00.0=8 0035:03:00.0=8"}, r"gpu_affinity .* GPU 0 .* 0, .* \(0004:"),
+        ({"gpus": "0004:04:00.0=0 0035:03:00.0=0"}, r"gpu_affinity .* GPU 1 .* 8, .* \(0035:"),
     ],
 )
 def test_a_node_that_differs(node: dict, says: str) -> None:
     with pytest.raises(TopologyMismatch, match=says) as refused:
         confirm(power9(), "a", reported(**node), gpus=True)
-    assert ";" not in str(refused.value).replace("; there", "")
+    assert ";" not in str(refused.value)
 
 
 def test_threads_that_are_off_are_a_difference_of_the_cores_alone() -> None:
     off = reported("0,4 8,12", "0 4 8 12", "0=0,4 8=8,12")
-    with pytest.raises(
-        TopologyMismatch, match=r"cores says .*SMT: 4 .* on the node 1\)"
-    ) as refused:
+    with pytest.raises(TopologyMismatch, match=r"cores has .*SMT: 4 .* on the node 1\)") as refused:
         confirm(power9(), "a", off, gpus=True)
     assert "sockets" not in str(refused.value)
     assert "numa" not in str(refused.value)
     # A core less, too.
     with pytest.raises(TopologyMismatch, match=r"CPUs 12-15 .* CPU 12 is not online$"):
         confirm(power9(), "a", reported("0-7 8-11", "0-3 4-7 8-11", "0=0-7 8=8-11"), gpus=True)
-    with pytest.raises(TopologyMismatch, match=r"there has CPUs 16-19 more$"):
+    with pytest.raises(TopologyMismatch, match=r"CPUs 16-19 exist in addition$"):
         confirm(power9(), "a", reported(cores="0-3 4-7 8-11 12-15 16-19"), gpus=True)
 
 
 def test_domains_without_numbers_of_their_own() -> None:
     told = power9(numa_os_numbers=[])
     assert confirm(told, "a", reported(numa="0=0-7 1=8-15"), gpus=False)
-    with pytest.raises(TopologyMismatch, match=r"topology\.numa_nodes says .* domain 1; .* are 8"):
+    with pytest.raises(TopologyMismatch, match=r"topology\.numa_nodes has .* domain 1, .* are 8"):
         confirm(told, "a", reported(), gpus=False)
 
 
@@ -155,7 +153,7 @@ def run_task(shell: str, script: Path, **env: str) -> str:
 def test_this_machine_is_as_it_was_detected(shell: str) -> None:
     ((_, node),) = nodes(run_task(shell, TASK))
     partition = configuration.this_machine()
-    told = Told(partition["processor"], partition["devices"], partition["extras"])
+    told = NodeDescription(partition["processor"], partition["devices"], partition["extras"])
     shown = Path("/sys/devices/system/node/node0/cpulist").exists()
     assert confirm(told, platform.node(), node, gpus=False) == shown
 
@@ -208,7 +206,7 @@ class Elsewhere:
         return node
 
     def devices(self, shell: str, **env: str) -> str:
-        (task,) = binding.seen(run_task(shell, self.script, **env))
+        (task,) = binding.read_tasks(run_task(shell, self.script, **env))
         return task.devices
 
 
@@ -277,4 +275,4 @@ def test_amds_gpus(shell: str, elsewhere: Elsewhere) -> None:
         (elsewhere.folder / f"dev/dri/renderD{128 + number}").unlink()
     assert elsewhere.devices(shell, ROCR_VISIBLE_DEVICES="0") == "0000:d9:00.0"
     assert elsewhere.node(shell).gpus[5:] == (("?", None), (buses[6], 2), (buses[7], 2))
-    assert not confirm(Told({}, [], {}), "a", elsewhere.node(shell), gpus=False)
+    assert not confirm(NodeDescription({}, [], {}), "a", elsewhere.node(shell), gpus=False)

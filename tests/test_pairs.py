@@ -21,7 +21,7 @@ from plumbline import parse
 from plumbline.analysis import screen
 from plumbline.check import samples
 from plumbline.placement import binding
-from plumbline.placement.binding import BindingError, BindingMismatch, OnPair, Seen
+from plumbline.placement.binding import BindingError, BindingMismatch, PairBinding, TaskReport
 from plumbline.placement.placement import Layout, feature, fits_one_node, lay_out
 from plumbline.placement.topology import Topology
 
@@ -44,7 +44,7 @@ def rounds_of(count: int, seed: int = 1) -> list[list[tuple[int, int]]]:
 
 # -- the job script ------------------------------------------------------------------------------
 
-#: Tells which nodes it was started for, and how long it was there; fails where it is told to.
+#: Records which nodes it was started for, and how long it ran; fails on request.
 LAUNCHER = """\
 #!/bin/bash
 echo "$run $1 $2 $(date +%s%N)" >>begun
@@ -57,7 +57,7 @@ echo "$run $(date +%s%N)" >>over
 
 
 class Job:
-    """A job script of rounds in a folder of its own, with a launcher that only tells."""
+    """A job script of rounds in a folder of its own, with a launcher that only records."""
 
     def __init__(self, folder: Path, count: int, rounds=None, listed: str | None = None):
         self.folder = folder
@@ -66,10 +66,10 @@ class Job:
         (folder / "launch").write_text(LAUNCHER)
         (folder / "launch").chmod(0o755)
         listed = listed or f"printf '%s\\n' {' '.join(self.names)}"
-        pair = OnPair((), ('"$first"', '"$second"'))
+        pair = PairBinding((), ('"$first"', '"$second"'))
         loop = samples.rounds_loop(self.rounds, count, listed, pair, ["WORD=1"])
         command = " ".join(["./launch", *pair.words, *loop.words, *loop.redirections])
-        # The launcher is told which run it is of.
+        # The launcher records which run it is part of.
         lines = ["#!/bin/bash", "export run", *loop.before, command, *loop.after, ""]
         (folder / "job.sh").write_text("\n".join(lines))
 
@@ -93,16 +93,16 @@ def test_the_rounds_in_the_script_are_those_of_screen(count: int, tmp_path: Path
     job = Job(tmp_path, count)
     assert job.run().returncode == 0
     names = job.names
-    told: dict[int, set[tuple[str, str]]] = {}
+    found_rounds: dict[int, set[tuple[str, str]]] = {}
     for run, first, second, _ in job.table("begun"):
-        told.setdefault(int(run.split("-")[0]), set()).add((first, second))
+        found_rounds.setdefault(int(run.split("-")[0]), set()).add((first, second))
     wanted = screen.rounds(names, 1)
-    assert told == {number: set(pairs) for number, pairs in enumerate(wanted)}
+    assert found_rounds == {number: set(pairs) for number, pairs in enumerate(wanted)}
     runs = list(samples.pair_runs(job.rounds, samples.nodes_of_job(tmp_path), layout()))
     assert {run.name for run in runs} == set(samples.ends(tmp_path))
     for run in runs:
         first, second = run.name.partition("-")[2].split(":")
-        assert [seen.host for seen in binding.seen((tmp_path / run.err).read_text())] == [
+        assert [seen.host for seen in binding.read_tasks((tmp_path / run.err).read_text())] == [
             first,
             second,
         ]
@@ -140,16 +140,18 @@ def test_after_a_failed_run_the_other_pairs_are_still_measured(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("listed", "told"),
+    ("listed", "message"),
     [
         ("printf '%s\\n' n0 n1 n2", "3 nodes are listed of the job, not 4: n0 n1 n2"),
         ("false", "0 nodes are listed of the job, not 4"),
     ],
 )
-def test_a_job_of_another_number_of_nodes_measures_nothing(listed: str, told: str, tmp_path: Path):
+def test_a_job_of_another_number_of_nodes_measures_nothing(
+    listed: str, message: str, tmp_path: Path
+):
     done = Job(tmp_path, 4, listed=listed).run()
     assert done.returncode == 1
-    assert told in done.stderr
+    assert message in done.stderr
     assert not samples.ends(tmp_path)
 
 
@@ -169,7 +171,7 @@ def test_a_node_that_is_listed_twice_is_refused(tmp_path: Path):
 
 # -- launchers -----------------------------------------------------------------------------------
 
-#: Process manager -> what it is told beside what any layout of two nodes gets.
+#: Process manager -> its option beside those that any layout of two nodes gets.
 KEPT = {
     "srun": '--nodelist="$first,$second"',
     "hydra": '-hosts "$first,$second"',
@@ -186,10 +188,11 @@ KEPT = {
 def test_how_a_launcher_is_kept_to_a_pair(manager: str):
     bound = binding.bind(layout(), manager, TOPOLOGY)
     if manager not in KEPT:
-        with pytest.raises(BindingError, match=f"'{manager}': it is not known to keep to two"):
-            binding.on_pair(bound, manager)
+        with pytest.raises(BindingError, match=f"'{manager}'") as refused:
+            binding.bind_pair(bound, manager)
+        assert refused.value.code == "binding.not-expressible"
         return
-    pair = binding.on_pair(bound, manager)
+    pair = binding.bind_pair(bound, manager)
     assert KEPT[manager] in " ".join(pair.words)
     # A colon would end the file's name for Open MPI 5.
     for word in pair.words:
@@ -216,8 +219,10 @@ def openmpi() -> str | None:
     path = shutil.which("mpirun")
     if not path:
         return None
-    said = subprocess.run([path, "--version"], capture_output=True, text=True, check=False).stdout
-    return path if "Open MPI) 4" in said else None
+    version = subprocess.run(
+        [path, "--version"], capture_output=True, text=True, check=False
+    ).stdout
+    return path if "Open MPI) 4" in version else None
 
 
 @pytest.mark.parametrize("manager", ["hydra", "openmpi"])
@@ -237,7 +242,7 @@ def test_real_launchers_keep_to_their_pairs(manager: str, tmp_path: Path):
     )
     (two,) = lay_out("node-pairs", one)
     bound = binding.bind(two, manager, one)
-    pair = binding.on_pair(bound, manager)
+    pair = binding.bind_pair(bound, manager)
     for name, text in bound.files.items():
         (tmp_path / name).write_text(text)
     shell = {
@@ -258,7 +263,7 @@ def test_real_launchers_keep_to_their_pairs(manager: str, tmp_path: Path):
     )
     assert done.returncode == 0, [p.read_text() for p in tmp_path.glob("sample-*.err")]
     for run in samples.pair_runs(rounds, samples.nodes_of_job(tmp_path), two):
-        tasks = binding.seen((tmp_path / run.err).read_text())
+        tasks = binding.read_tasks((tmp_path / run.err).read_text())
         binding.prove(two, tasks)
         wanted = [f"n{address[-1]}" for address in run.name.partition("-")[2].split(":")]
         assert [task.host for task in tasks] == wanted
@@ -273,20 +278,21 @@ def test_real_launchers_keep_to_their_pairs(manager: str, tmp_path: Path):
         (["nid001000", "nid001003"], False),
         # The kernel's name may have the domain that the scheduler's has not.
         (["nid001000.site.org", "nid001003"], False),
-        # Nodes that call themselves otherwise cannot be told apart by name.
+        # Nodes that call themselves otherwise cannot be distinguished by name.
         (["blade7", "blade9"], False),
         (["nid001000", "nid001002"], True),
         (["nid001001.site.org", "nid001003"], True),
     ],
 )
-def test_a_task_on_another_node_is_told(hosts: list[str], ran_elsewhere: bool):
-    tasks = [Seen(rank, host, "0") for rank, host in enumerate(hosts)]
-    told = [NODES[0], NODES[3]]
+def test_a_task_on_another_node_is_refused(hosts: list[str], ran_elsewhere: bool):
+    tasks = [TaskReport(rank, host, "0") for rank, host in enumerate(hosts)]
+    named = [NODES[0], NODES[3]]
     if not ran_elsewhere:
-        binding.prove_nodes(told, tasks, NODES)
+        binding.prove_nodes(named, tasks, NODES)
         return
-    with pytest.raises(BindingMismatch, match="it was to run on nid001000 or nid001003"):
-        binding.prove_nodes(told, tasks, NODES)
+    with pytest.raises(BindingMismatch, match=r"nid\d+ or nid001003$") as refused:
+        binding.prove_nodes(named, tasks, NODES)
+    assert refused.value.code == "proof.wrong-node"
 
 
 def test_what_fits_one_node():
@@ -377,56 +383,35 @@ from plumbline.check.node_pairs import NodePairs
 from plumbline.parse import Figure
 """
 
-#: Fault -> what goes wrong at which of the check's four nodes, or a command after each run, and
-#: what is told of it; nodes a to d.
-FAULTS: dict[str, tuple[dict | None, list[str], str]] = {
-    "breaking_node": (
-        {"kind": "crash", "node": "b"},
-        [],
-        r"3 of 6 runs between two nodes ended with exit code 139: .*a:b"
-        r".*; all of them have b: Segmentation fault",
-    ),
-    "failing_pair": (
-        {"kind": "exit", "code": 7, "node": ["b", "c"]},
-        [],
-        r"sample \d-b:c ended with exit code 7",
-    ),
-    "short_output": (
-        {"kind": "truncate", "node": ["b", "c"]},
-        [],
-        r"sample-\d-b:c\.out: the last line is cut off",
-    ),
-    "no_figure": (
-        {"kind": "missing", "line": "^8 ", "node": ["b", "c"]},
-        [],
-        r"sample-\d-b:c\.out: ",
-    ),
-    "elsewhere": (
-        {"kind": "elsewhere", "node": ["c", "d"]},
-        [],
-        r"rank \d ran on a; it was to run on [cd] or [cd]",
-    ),
-    "other_cores": (
-        {"kind": "binding", "node": ["b", "c"]},
-        [],
-        r"sample-\d-b:c\.out: rank \d .*puts it on 0",
-    ),
-    "single_ranks": (
-        {"kind": "singletons", "node": ["b", "c"]},
-        [],
-        r"sample \d-b:c ended with exit code 1",
-    ),
-    "never_ended": (None, ["[ $pair != 1-2 ] || exit 0"], r"sample \d-b:c never ended"),
-    "no_output": (None, ["[ $pair != 1-2 ] || rm sample-$run.out"], r"sample-\d-b:c\.out was not"),
-    "no_errors": (None, ["[ $pair != 1-2 ] || rm sample-$run.err"], r"sample-\d-b:c\.err was not"),
-    "fewer_nodes": (
-        None,
-        ["[ $pair != 1-2 ] || sed -i 3,4d nodes.txt"],
-        r"nodes\.txt lists 2 nodes, not 4",
-    ),
-    "no_nodes": (None, ["rm -f nodes.txt"], r"nodes\.txt lists 0 nodes, not 4"),
-    "sound": (None, [], ""),
-}
+BETWEEN_B_AND_C = {"node": ["b", "c"]}
+AFTER_ONE = "[ $pair != 1-2 ] || "
+
+#: Fault -> what goes wrong at which of the check's nodes a to d, or a command after each run; the
+#: reason's code, and the place that it names.
+FAULTS: dict[str, tuple[dict | None, str, str, str]] = {
+    "breaking_node": ({"kind": "crash", "node": "b"}, "", "output.exit-code",
+                      r"3 of 6 runs .* 139: .*a:b.*; all of them have b: Segmentation fault"),
+    "failing_pair": ({"kind": "exit", "code": 7} | BETWEEN_B_AND_C, "", "output.exit-code",
+                     r"sample \d-b:c ended with exit code 7"),
+    "short_output": ({"kind": "truncate"} | BETWEEN_B_AND_C, "", "output.not-parsed",
+                     r"sample-\d-b:c\.out: "),
+    "no_figure": ({"kind": "missing", "line": "^8 "} | BETWEEN_B_AND_C, "", "output.not-parsed",
+                  r"sample-\d-b:c\.out: "),
+    "elsewhere": ({"kind": "elsewhere", "node": ["c", "d"]}, "", "proof.wrong-node",
+                  r"rank \d ran on a; .* [cd] or [cd]"),
+    "other_cores": ({"kind": "binding"} | BETWEEN_B_AND_C, "", "proof.wrong-cpus",
+                    r"sample-\d-b:c\.out: rank \d "),
+    "single_ranks": ({"kind": "singletons"} | BETWEEN_B_AND_C, "", "output.exit-code",
+                     r"sample \d-b:c "),
+    "never_ended": (None, f"{AFTER_ONE}exit 0", "output.sample-unfinished", r"sample \d-b:c "),
+    "no_output": (None, f"{AFTER_ONE}rm sample-$run.out", "output.file-missing",
+                  r"sample-\d-b:c\.out "),
+    "no_errors": (None, f"{AFTER_ONE}rm sample-$run.err", "output.file-missing",
+                  r"sample-\d-b:c\.err "),
+    "fewer_nodes": (None, f"{AFTER_ONE}sed -i 3,4d nodes.txt", "output.node-count", r"2 nodes"),
+    "no_nodes": (None, "rm -f nodes.txt", "output.node-count", r"0 nodes"),
+    "sound": (None, "", "", ""),
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -434,10 +419,10 @@ def faulty(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[dict, di
     """The record of each fault's check, and the names of its nodes."""
     folder = tmp_path_factory.mktemp("faulty")
     names, faults, text = {}, [], HEAD
-    for number, (name, (fault, after, _)) in enumerate(FAULTS.items()):
+    for number, (name, (fault, after, *_)) in enumerate(FAULTS.items()):
         first = 1000 + 4 * number
         own = names[name] = {letter: f"nid{first + n:06}" for n, letter in enumerate("abcd")}
-        text += CHECK.format(name=name, after=after, first=first, last=first + 3)
+        text += CHECK.format(name=name, after=[after] * bool(after), first=first, last=first + 3)
         if fault and "node" in fault:
             node = fault["node"]
             node = own[node] if isinstance(node, str) else [own[letter] for letter in node]
@@ -452,12 +437,12 @@ def faulty(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[dict, di
 @pytest.mark.parametrize("fault", [name for name in FAULTS if name != "sound"])
 def test_a_run_that_cannot_be_trusted_names_its_pair(fault: str, faulty):
     fields, names = faulty[fault]
-    assert fields["result"] == "invalid"
-    assert not fields["foms"]
+    *_, code, place = FAULTS[fault]
+    assert (fields["result"], fields["code"], fields["foms"]) == ("invalid", code, [])
     reason = fields["reason"]
     for letter, name in names.items():
         reason = reason.replace(name, letter)
-    assert re.search(FAULTS[fault][2], reason), fields["reason"]
+    assert re.search(place, reason), fields["reason"]
 
 
 def test_without_a_fault_the_same_check_passes(faulty):
@@ -468,8 +453,7 @@ def test_without_a_fault_the_same_check_passes(faulty):
 
 def test_where_the_jobs_nodes_are_not_known_it_is_skipped(tmp_path: Path):
     fields = only(session(tmp_path, *ONE, system="rzvernal"))
-    assert fields["result"] == "skip"
-    assert "'flux-batch': it is not known how a job of it lists its nodes" in fields["reason"]
+    assert (fields["result"], fields["code"]) == ("skip", "binding.scheduler-unknown")
 
 
 def test_one_node_has_no_pairs(tmp_path: Path):
@@ -485,10 +469,9 @@ def test_the_other_launchers_measure_pairs(system: str, tmp_path: Path):
     arguments = ["-n", "_node_pairs", "-S", "nodes=3", "-S", "num_samples=1"]
     found = session(tmp_path, *arguments, system=system, noise=0.01)
     ran = [fields for fields in found.records if fields["result"] == "pass"]
-    skipped = {f["environment"]: f["reason"] for f in found.records if f["result"] == "skip"}
+    skipped = [fields["code"] for fields in found.records if fields["result"] == "skip"]
     assert len(ran) + len(skipped) == len(found.records), found.said
-    told = "it is not known to keep to two nodes of a job"
-    assert all(told in reason for reason in skipped.values())
+    assert {*skipped} <= {"binding.not-expressible"}
     assert {fields["environment"] for fields in ran} == {
         "eagle": {"openmpi"},
         "reedbush-u": {"intel-mpi", "hpcx", "openmpi", "mvapich2"},
@@ -542,7 +525,7 @@ def test_a_case_that_ran_on_another_node_than_its_own_is_invalid(tmp_path: Path)
     assert results[NODES[0]]["result"] == "pass"
     for node in NODES[1:3]:
         assert results[node]["result"] == "invalid"
-        assert f"ran on {NODES[0]}; it was to run on {node}" in results[node]["reason"]
+        assert f"ran on {NODES[0]}; it should have run on {node}" in results[node]["reason"]
 
 
 def listed(system: str, folder: Path, *arguments: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""The Spack recipes and the benchmarks' pinned versions, and what the recipes tell a build.
+"""The Spack recipes and the benchmarks' pinned versions, and what the recipes pass to a build.
 
 What needs Spack runs where PLUMBLINE_TEST_SPACK names a folder as `plumbline build` makes it: with
 `spack/`, `packages/` and `cache/`, where Spack keeps its index of the packages (some minutes once).
@@ -119,9 +119,9 @@ def spack(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
 
 @pytest.fixture(scope="module")
 def facts(spack: Callable[..., str], tmp_path_factory: pytest.TempPathFactory) -> dict:
-    """What spack_recipes.py tells."""
-    told = spack("python", ROOT / "tests" / "spack_recipes.py", tmp_path_factory.mktemp("mpi"))
-    return json.loads(told.rpartition("::facts::")[2])
+    """What spack_recipes.py prints."""
+    output = spack("python", ROOT / "tests" / "spack_recipes.py", tmp_path_factory.mktemp("mpi"))
+    return json.loads(output.rpartition("::facts::")[2])
 
 
 def test_spack_finds_no_fault_in_the_recipes(spack: Callable[..., str]) -> None:
@@ -215,5 +215,5 @@ def test_osu_is_linked_with_the_toolkits_stub_of_the_driver(facts: dict) -> None
     ],
 )
 def test_wrappers_of_the_mpi_that_was_named(facts: dict, mpi: str, wanted: list[str]) -> None:
-    told = facts["wrappers"][mpi]
-    assert [told["mpicc"], told["mpifc"], told["MPICC"]] == wanted
+    found = facts["wrappers"][mpi]
+    assert [found["mpicc"], found["mpifc"], found["MPICC"]] == wanted

@@ -1,5 +1,5 @@
 """The job scripts of the Slurm systems, before a real controller: ``sbatch --test-only`` and
-``srun --test-only`` say whether Slurm would take them.
+``srun --test-only`` show whether Slurm would take them.
 
 A controller (slurmctld) knows nodes without any being there: no slurmd runs, and nothing starts.
 Its nodes, partitions, features and GPUs are those that the system's file speaks of. Accounts and
@@ -42,7 +42,7 @@ def _on_slurm(system: str) -> bool:
     return bool(re.search(r"^ +scheduler: slurm$", text, flags=re.M))
 
 
-#: Systems whose file says Slurm, and that are expected to have cases.
+#: Systems with Slurm in their file, that are expected to have cases.
 SYSTEMS = [
     path.stem
     for path in sorted((HERE.parent / "systems" / "inventory").glob("*.json"))
@@ -88,9 +88,9 @@ def of_system(system: str, most_nodes: int) -> str:
     for, all alike. ``State=CLOUD``: a node that is off, and counts as one that a job may have."""
     content = yaml.safe_load((HERE.parent / "systems" / f"{system}.yaml").read_text())
     lines = []
-    for number, told in enumerate(content["systems"][0]["partitions"]):
-        options = [*told["access"]]
-        for resource in told.get("resources", []):
+    for number, declared in enumerate(content["systems"][0]["partitions"]):
+        options = [*declared["access"]]
+        for resource in declared.get("resources", []):
             options += resource["options"]
         asked = dict(option.split("=", 1) for option in options if "=" in option)
         features = [
@@ -99,10 +99,10 @@ def of_system(system: str, most_nodes: int) -> str:
             if option.startswith("--constraint=")
             for name in re.split("[&,]", option.partition("=")[2])
         ]
-        processor = told["processor"]
+        processor = declared["processor"]
         threads = processor["num_cpus_per_core"]
         node = {
-            "NodeName": f"{told['name']}[1-{most_nodes}]",
+            "NodeName": f"{declared['name']}[1-{most_nodes}]",
             "CPUs": processor["num_cpus"],
             "Sockets": processor["num_sockets"],
             "CoresPerSocket": processor["num_cpus_per_socket"] // threads,
@@ -111,11 +111,11 @@ def of_system(system: str, most_nodes: int) -> str:
         }
         if features:
             node["Feature"] = ",".join(features)
-        gpus = [d["num_devices"] for d in told.get("devices", []) if d["type"] == "gpu"]
+        gpus = [d["num_devices"] for d in declared.get("devices", []) if d["type"] == "gpu"]
         if gpus:
             node["Gres"] = f"gpu:{sum(gpus)}"
         partition = {
-            "PartitionName": asked.get("--partition", told["name"]),
+            "PartitionName": asked.get("--partition", declared["name"]),
             "Nodes": node["NodeName"],
             "Default": "NO" if number else "YES",
         }
@@ -135,7 +135,7 @@ class Cluster:
     scripts: dict[str, str]
 
     def refused(self, *command: str, script: str | None = None) -> str:
-        """What the command answers where it does not take all that it was told, be it an error or
+        """What the command prints if it does not accept all of its input, be it an error or
         a warning; empty where it does.
 
         :arg script: to read from standard input.
@@ -175,12 +175,12 @@ def _free_port() -> int:
 @contextlib.contextmanager
 def _running(log: Path, *command: str) -> Iterator[subprocess.Popen]:
     """A daemon that ends with this block, and with this process however that ends."""
-    with log.open("w") as said:
+    with log.open("w") as output:
         daemon = subprocess.Popen(
             ["setpriv", "--pdeathsig", "KILL", *command],
             stdin=subprocess.DEVNULL,
-            stdout=said,
-            stderr=said,
+            stdout=output,
+            stderr=output,
             env=os.environ | {"PATH": PATH},
         )
     try:
@@ -231,8 +231,8 @@ def _wait(daemon: subprocess.Popen, folder: Path, ready) -> None:
     began = time.monotonic()
     while not ready():
         if daemon.poll() is not None or time.monotonic() - began > PATIENCE:
-            said = "\n".join(path.read_text() for path in sorted(folder.glob("*.said")))
-            pytest.fail(f"{daemon.args} did not come up:\n{said}")
+            output = "\n".join(path.read_text() for path in sorted(folder.glob("*.said")))
+            pytest.fail(f"{daemon.args} did not come up:\n{output}")
         time.sleep(0.05)
 
 
@@ -247,7 +247,7 @@ def cluster(request, dry_run: Callable[[str], DryRun]) -> Iterator[Cluster]:
         yield found
 
 
-# -- what is held --------------------------------------------------------------------------------
+# -- what is checked -------------------------------------------------------------------------------
 
 
 def test_every_system_on_slurm_is_here(dry_run: Callable[[str], DryRun]):
@@ -286,7 +286,7 @@ def test_srun_takes_the_options_of_every_step(cluster: Cluster):
 
 _CONSTRAINT = re.compile(r"^#SBATCH --constraint=.*$", re.M)
 
-#: A directive that does not fit -> what Slurm says of it.
+#: A directive that does not fit -> Slurm's message.
 WRONG = {
     "--no-such-option": "unrecognized option '--no-such-option'",
     "--partition=elsewhere": "invalid partition specified: elsewhere",
@@ -318,7 +318,7 @@ def test_sbatch_wants_each_feature_of_a_constraint(cluster: Cluster):
         assert "Invalid feature" in cluster.refused("sbatch", "--test-only", script=wrong)
 
 
-#: An option of a step that does not fit -> what Slurm says of it.
+#: An option of a step that does not fit -> Slurm's message.
 WRONG_STEP = {
     "--cpu-bind=masks:0x1": "unrecognized --cpu-bind argument",
     "--gpu-bind=mapgpu:0": "Invalid --gpu-bind argument",

@@ -1,6 +1,6 @@
 """The real Spack builds the machine's own environments from a mirror, and the checks run them.
 
-Needs what CI has not got: PLUMBLINE_TEST_MIRROR names a mirror of `local`, as `plumbline mirror
+Needs what CI does not have: PLUMBLINE_TEST_MIRROR names a mirror of `local`, as `plumbline mirror
 create FOLDER local` makes it. It takes some twenty minutes.
 """
 
@@ -63,9 +63,9 @@ class Machine:
 
     def plumbline(self, *words: str) -> Done:
         process = self.start(*words)
-        said = process.communicate()[0]
+        outputs = process.communicate()[0]
         sessions = sorted((self.results / "sessions").glob("*"), key=os.path.getmtime)
-        return Done(process.returncode, said, "", sessions[-1:])
+        return Done(process.returncode, outputs, "", sessions[-1:])
 
 
 @pytest.fixture(scope="module")
@@ -81,12 +81,12 @@ def seconds(machine: Machine) -> float:
     """Both toolchains are built, by two that start at once; how long it took."""
     began = time.monotonic()
     builds = [machine.start("build", "local") for _ in range(2)]
-    said = [process.communicate()[0] for process in builds]
-    assert [process.returncode for process in builds] == [0, 0], said
+    outputs = [process.communicate()[0] for process in builds]
+    assert [process.returncode for process in builds] == [0, 0], outputs
     for toolchain in TOOLCHAINS:
-        told = "".join(said)
-        assert told.count(f"local:{toolchain}: built in") == 1
-        assert told.count(f"local:{toolchain}: is built") == 1
+        output = "".join(outputs)
+        assert output.count(f"local:{toolchain}: built in") == 1
+        assert output.count(f"local:{toolchain}: is built") == 1
     return time.monotonic() - began
 
 
@@ -131,7 +131,7 @@ def test_checks_run_what_is_built(machine: Machine, seconds: float, toolchain: s
 
 
 def test_gpcnet_is_built_and_wants_nodes(machine: Machine, seconds: float):
-    """On one node it is not measured, and says so itself."""
+    """On one node it refuses to measure."""
     view = machine.tools / "spack" / "environments" / "local" / "mpich" / "view"
     done = subprocess.run(
         ["mpiexec.mpich", "-n", "2", view / "bin" / "network_test"], capture_output=True, text=True,

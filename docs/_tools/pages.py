@@ -1,7 +1,7 @@
 """The pages of the docs that are rendered: ``make docs`` writes them.
 
 One for each paper (its numbers as printed, the reference ids, the known misprints), the tolerances
-with their reasons, the placements, and the reason codes.
+with their reasons, the placements, the launchers, and the reason codes.
 """
 
 from __future__ import annotations
@@ -9,13 +9,17 @@ from __future__ import annotations
 import csv
 import re
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
+import jinja2
 from plumbline.check import states
 from plumbline.core import paths
 from plumbline.core.codes import REASONS
 from plumbline.output import query
 from plumbline.placement import placement
+from plumbline.placement.binding import LAUNCHERS, words
+from plumbline.placement.binding.common import NO_PAIRS, Option
 from plumbline.reference import lookup
 from plumbline.reference.lookup import References
 from plumbline.reference.row import Row
@@ -45,6 +49,7 @@ def rendered(references: References, folder: Path) -> dict[str, str]:
         **{f"papers/{name}": text for name, text in papers(references, folder).items()},
         "tolerances.md": tolerances(references),
         "placements.md": placements(),
+        "launchers.md": launchers(),
         "codes.md": codes(folder),
     }
 
@@ -201,6 +206,52 @@ GPUs.
 | --- | --- |
 {lines}
 """
+
+
+def launchers() -> str:
+    """The page of the launchers: what selects each, its options, and what it refuses."""
+    template = Path(__file__).with_name("launchers.md.j2").read_text(encoding="utf-8")
+    markdown = jinja2.Environment(undefined=jinja2.StrictUndefined)  # noqa: S701 no HTML
+    page = markdown.from_string(template).render(
+        selection=_selection,
+        words=lambda: _options(words.WORDS),
+        options=lambda name: _options(LAUNCHERS[name].options),
+        refusals=_refusals,
+    )
+    return f"{page}\n"
+
+
+def _selection() -> str:
+    rows = []
+    for name, launcher in LAUNCHERS.items():
+        anchor = re.sub(r"[^\w -]", "", launcher.section.lower()).replace(" ", "-")
+        command = f"`{launcher.command}`" if launcher.command else "none"
+        rows.append([f"`{name}`", f"`{launcher.key}`", command, f"[{launcher.section}](#{anchor})"])
+    return _table(["value", "of", "command", "options"], rows)
+
+
+def _options(options: Iterable[Option]) -> str:
+    rows = [[f"`{option.text}`", option.purpose, option.source] for option in options]
+    return _table(["option", "for", "from"], rows)
+
+
+def _refusals() -> str:
+    """Each refusal with the launchers that make it."""
+    refusing = {refusal: [*LAUNCHERS] for refusal in words.REFUSED_BY_ALL}
+    for name, launcher in LAUNCHERS.items():
+        for refusal in (*launcher.refusals, *(() if launcher.bind_pair else (NO_PAIRS,))):
+            refusing.setdefault(refusal, []).append(name)
+    rows = []
+    for refusal, names in refusing.items():
+        listed = ", ".join(f"`{name}`" for name in names)
+        listed = "all" if len(names) == len(LAUNCHERS) else listed
+        rows.append([refusal.message, listed, refusal.when])
+    return _table(["message", "launchers", "when"], rows)
+
+
+def _table(heads: list[str], rows: list[list[str]]) -> str:
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
 def papers(references: References, folder: Path) -> dict[str, str]:

@@ -226,7 +226,8 @@ class Benchmark(rfm.RunOnlyRegressionTest):
         self.fill_in()
         if not placement.known(self.placement):
             raise Fault(
-                f"check {name}: no placement {self.placement!r}; {placement.meant(self.placement)}",
+                f"check {name}: no placement {self.placement!r}; "
+                f"{placement.suggestion(self.placement)}",
                 code="check.wrong-declaration",
             )
         if self.benchmark not in parse.BENCHMARKS:
@@ -764,7 +765,7 @@ class Benchmark(rfm.RunOnlyRegressionTest):
                 f"sample {run.name} ended with exit code {status}{last_words(said)}",
                 code="output.exit-code",
             )
-        tasks = binding.seen(said)
+        tasks = binding.read_tasks(said)
         self.hold_against_racks(run.layout, tasks)
         binding.prove(run.layout, tasks)
         if self.pinned_to:
@@ -836,7 +837,7 @@ class Benchmark(rfm.RunOnlyRegressionTest):
         """
         partition = self.current_partition
         devices = [device.info for device in partition.devices]
-        told = binding.Told(partition.processor.info, devices, partition.extras)
+        told = binding.NodeDescription(partition.processor.info, devices, partition.extras)
         file = paths.systems() / f"{self.current_system.name}.yaml"
         for host, node in binding.nodes(said):
             try:
@@ -847,7 +848,7 @@ class Benchmark(rfm.RunOnlyRegressionTest):
                     code="topology.mismatch",
                 ) from None
 
-    def hold_against_racks(self, layout: placement.Layout, tasks: list[binding.Seen]) -> None:
+    def hold_against_racks(self, layout: placement.Layout, tasks: list[binding.TaskReport]) -> None:
         """Skips the test case whose nodes the scheduler took from fewer racks than it needs."""
         if layout.racks == 1:
             return

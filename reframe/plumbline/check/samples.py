@@ -16,7 +16,7 @@ from pathlib import Path
 
 from plumbline.core.errors import Coded
 from plumbline.parse import outputs
-from plumbline.placement.binding import Binding, OnPair
+from plumbline.placement.binding import Binding, PairBinding
 from plumbline.placement.placement import Layout
 
 #: File that tells of each run: its name, exit code, start and end (seconds since the epoch).
@@ -135,7 +135,7 @@ def rounds_loop(
     rounds: Rounds,
     nodes: int,
     listed: str,
-    pair: OnPair,
+    pair: PairBinding,
     task: Sequence[str],
     before_sample: Sequence[str] = (),
     after_sample: Sequence[str] = (),

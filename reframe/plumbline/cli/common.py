@@ -223,5 +223,5 @@ def named(names: tuple[str, ...]) -> list:
     """The Spack environments that a command line names, each once; all of them without a name."""
     from plumbline.software import environments
 
-    found = [known for name in names for known in environments.named(name)]
+    found = [known for name in names for known in environments.find(name)]
     return list(dict.fromkeys(found)) if names else environments.every()

@@ -475,10 +475,6 @@ REASONS: dict[str, Reason] = {
         "A task could run on different CPUs than the placement assigns.",
         "Check the launcher's version and the environment variables that change its binding.",
     ),
-    "proof.one-rack": Reason(
-        "The nodes of the job were in fewer racks than the placement needs.",
-        "Request nodes of several racks with ReFrame's -J, and run the case again.",
-    ),
     "proof.wrong-local-rank": Reason(
         "A task has a different local rank than its launcher should assign.",
         "Check the environment variables for the local rank (docs/launchers.md).",

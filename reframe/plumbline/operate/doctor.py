@@ -98,7 +98,7 @@ def _environments(system: str) -> dict[str, str]:
     """Spack environment -> where it is built, or what would build it."""
     told = {}
     for environment in environments.every(system):
-        reason = build.why_not(environment) or build.outlived(environment)
+        reason = build.why_unusable(environment) or build.why_incomplete(environment)
         folder = spack.folder_of(environment)
         told[environment.name] = f"{reason}: plumbline build {environment.name}" if reason else (
             f"{folder}, built {build.built(environment).mark['built']}"

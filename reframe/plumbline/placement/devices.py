@@ -1,5 +1,5 @@
-"""The GPUs of the machine at hand, as a partition tells of them: ReFrame's ``devices``, and the
-``gpu_affinity``, ``gpu_memory`` and ``pair_classes`` of its extras."""
+"""The GPUs of this machine, in the form of a partition: ReFrame's ``devices``, and the extras
+``gpu_affinity``, ``gpu_memory`` and ``pair_classes``."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _PCI = Path("/sys/bus/pci/devices")
 
 
 def nvidia(usable: Iterable[int]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Devices and extras of NVIDIA's GPUs; both empty where there are none.
+    """Return devices and extras of NVIDIA's GPUs; both are empty if there are none.
 
-    How near two GPUs are is not told apart: all pairs are of one class.
+    All pairs are of one class: how near two GPUs are to each other is not detected.
 
-    :arg usable: the CPUs that may be used.
+    :arg usable: the usable CPUs.
     """
     command = shutil.which("nvidia-smi")
     if not command:
@@ -43,18 +43,18 @@ def nvidia(usable: Iterable[int]) -> tuple[list[dict[str, Any]], dict[str, Any]]
         }
     ]
     extras: dict[str, Any] = {
-        "gpu_affinity": [_nearest(bus, set(usable)) for bus, *_ in rows],
+        "gpu_affinity": [_affinity(bus, set(usable)) for bus, *_ in rows],
         "pair_classes": {"gpu-a": [list(pair) for pair in itertools.combinations(numbers, 2)]},
     }
-    # "[N/A]" of a GPU without memory of its own. MiB, by the manual.
+    # "[N/A]" for a GPU without its own memory. The unit is MiB.
     if memory.strip().isdecimal():
         extras["gpu_memory"] = int(memory) * 2**20
     return devices, extras
 
 
-def _nearest(bus: str, usable: set[int]) -> dict[str, Any]:
-    """The CPUs nearest to a device; none said where the kernel knows none that may be used."""
-    # nvidia-smi prints eight digits of the domain, the kernel four.
+def _affinity(bus: str, usable: set[int]) -> dict[str, Any]:
+    """Return the CPUs nearest to a device, or nothing if the kernel gives no usable ones."""
+    # nvidia-smi prints eight digits of the PCI domain, the kernel four.
     folder = _PCI / bus.lower()[-12:]
     try:
         cpus = (folder / "local_cpulist").read_text().strip()

@@ -1,7 +1,6 @@
-"""Placements: where the tasks of a benchmark sit.
+"""Placements: from a node's topology to the exact CPUs, memory and GPUs of every task.
 
-Pure: from a node's topology to the exact CPUs, memory and GPUs of every task. Knows nothing of
-ReFrame or of launchers.
+Knows nothing of ReFrame or of launchers.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ class Task:
     """One task: its node (counted from 0), the cores it may run on, its memory and its GPUs.
 
     :ivar memory: the operating system's number of the NUMA domain that its memory must come from;
-        ``None`` leaves it free.
-    :ivar gpus: numbers of the GPUs that it sees, in this order; empty leaves them free.
+        ``None`` for any.
+    :ivar gpus: numbers of the GPUs that it sees, in this order; empty for any.
     """
 
     node: int
@@ -31,12 +30,12 @@ class Task:
 
     @property
     def cpus(self) -> tuple[int, ...]:
-        """The first hardware thread of each of its cores: where its threads sit."""
+        """The first hardware thread of each of its cores, where its threads run."""
         return tuple(core.cpus[0] for core in self.cores)
 
     @property
     def hardware_threads(self) -> frozenset[int]:
-        """All hardware threads of its cores: a binding may name no other CPU."""
+        """All hardware threads of its cores; it may run on no other CPU."""
         return frozenset(cpu for core in self.cores for cpu in core.cpus)
 
 
@@ -44,11 +43,11 @@ class Task:
 class Layout:
     """One run of a program: every task with its exact CPU set, in rank order, node by node.
 
-    :ivar placement: the placement that references know it by.
-    :ivar at: what it measures of several, ``gpu0-gpu1``: one name, or one for each task, or all
-        that one process goes through by itself; empty where there is one.
-    :ivar racks: racks that its nodes must be of.
-    :ivar vendor: ``cuda`` or ``rocm`` where its GPUs matter.
+    :ivar placement: the placement's name in reference rows.
+    :ivar at: which of several it measures, such as ``gpu0-gpu1``: one name, one for each task, or
+        all that one process goes through by itself; empty if there is only one.
+    :ivar racks: the number of racks that its nodes must be in.
+    :ivar vendor: ``cuda`` or ``rocm`` if its GPUs matter.
     """
 
     placement: str
@@ -74,61 +73,46 @@ class Layout:
         return max(len(task.cores) for task in self.tasks)
 
 
-def _one_core(topology: Topology) -> list[Task]:
-    return [Task(0, topology.cores[:1])]
-
-
-def _all_cores(topology: Topology) -> list[Task]:
-    return [Task(0, topology.cores)]
-
-
-def _one_socket(topology: Topology) -> list[Task]:
-    return [Task(0, tuple(topology.by_socket()[0]))]
-
-
 def _on_socket(topology: Topology) -> list[Task]:
     for cores in topology.by_socket():
         if len(cores) >= 2:
             return [Task(0, (cores[0],)), Task(0, (cores[1],))]
-    raise PlacementError("it takes two cores of one socket", code="placement.too-few-cores")
+    raise PlacementError(
+        "needs two cores on one socket; no socket has two usable ones",
+        code="placement.too-few-cores",
+    )
 
 
 def _on_node(topology: Topology) -> list[Task]:
     sockets = topology.by_socket()
     if len(sockets) < 2:
         raise PlacementError(
-            "it takes two sockets, this node has one", code="placement.too-few-sockets"
+            "needs two sockets; this node has one", code="placement.too-few-sockets"
         )
     return [Task(0, (sockets[0][0],)), Task(0, (sockets[1][0],))]
-
-
-def _off_node(topology: Topology) -> list[Task]:
-    return [Task(0, topology.cores[:1]), Task(1, topology.cores[:1])]
-
-
-def _host_to_host(topology: Topology) -> list[Task]:
-    if not topology.gpus:
-        raise PlacementError("it is of nodes that have GPUs", code="placement.no-gpu")
-    return _on_socket(topology)
-
-
-def _full_node(topology: Topology, nodes: int) -> list[Task]:
-    if len(topology.cores) < 2:
-        raise PlacementError(
-            "it takes two cores, this node has one", code="placement.too-few-cores"
-        )
-    return [Task(node, (core,)) for node in range(nodes) for core in topology.cores]
 
 
 def _one_task_per_node(topology: Topology, nodes: int) -> list[Task]:
     return [Task(node, topology.cores[:1]) for node in range(nodes)]
 
 
+def _host_to_host(topology: Topology) -> list[Task]:
+    _require_gpus(topology)
+    return _on_socket(topology)
+
+
+def _full_node(topology: Topology, nodes: int) -> list[Task]:
+    if len(topology.cores) < 2:
+        raise PlacementError("needs two cores; this node has one", code="placement.too-few-cores")
+    return [Task(node, (core,)) for node in range(nodes) for core in topology.cores]
+
+
 def _tasks_per_node(topology: Topology, nodes: int, tasks: int) -> list[Task]:
-    """Equal shares; of each socket where the tasks divide evenly among them."""
+    """Equal shares; of each socket if the tasks divide evenly among the sockets."""
     if not 1 <= tasks <= len(topology.cores):
         raise PlacementError(
-            f"{tasks} tasks need as many cores, this node has {len(topology.cores)}",
+            f"{tasks} tasks per node requested; this node has {len(topology.cores)} usable cores, "
+            f"and each task needs one",
             code="placement.too-few-cores",
         )
     groups, per_group = topology.by_socket(), tasks // len(topology.by_socket())
@@ -143,10 +127,14 @@ def _tasks_per_node(topology: Topology, nodes: int, tasks: int) -> list[Task]:
     ]
 
 
-def _of_gpus(placement: str, topology: Topology, one_process: bool) -> list[Layout]:
-    """``per-gpu``, ``all-gpus``, ``off-socket`` and the classes of pairs."""
+def _require_gpus(topology: Topology) -> None:
     if not topology.gpus:
-        raise PlacementError("this node has no GPU", code="placement.no-gpu")
+        raise PlacementError("needs a GPU; this node has none", code="placement.no-gpu")
+
+
+def _with_gpus(placement: str, topology: Topology, one_process: bool) -> list[Layout]:
+    """Return the layouts of ``per-gpu``, ``all-gpus``, ``off-socket`` or a class of pairs."""
+    _require_gpus(topology)
     if placement == "all-gpus":
         tasks = tuple(Task(0, _share(gpu, topology), None, (gpu.number,)) for gpu in topology.gpus)
         names = tuple(f"gpu{gpu.number}" for gpu in topology.gpus)
@@ -158,7 +146,10 @@ def _of_gpus(placement: str, topology: Topology, one_process: bool) -> list[Layo
             if (cores := gpu.cores if placement == "per-gpu" else _far_cores(gpu, topology))
         ]
         if not layouts:
-            raise PlacementError("it takes a second socket", code="placement.too-few-sockets")
+            raise PlacementError(
+                "needs cores on a socket that is not the GPU's; this node has none",
+                code="placement.too-few-sockets",
+            )
     else:
         layouts = [
             Layout(placement, _pair(topology, *pair), (f"gpu{pair[0]}-gpu{pair[1]}",))
@@ -166,7 +157,8 @@ def _of_gpus(placement: str, topology: Topology, one_process: bool) -> list[Layo
         ]
         if not layouts:
             raise PlacementError(
-                "the pair_classes of the node have no such class", code="placement.no-pair-class"
+                "extras.pair_classes of the partition has no such class",
+                code="placement.no-pair-class",
             )
     if one_process:
         names = tuple(name for layout in layouts for name in layout.at)
@@ -175,38 +167,43 @@ def _of_gpus(placement: str, topology: Topology, one_process: bool) -> list[Layo
 
 
 def _share(gpu: Gpu, topology: Topology) -> tuple[Core, ...]:
-    """This GPU's part of the cores that are as near to other GPUs."""
-    near = set(gpu.cores)
-    rivals = [other.number for other in topology.gpus if near & set(other.cores)]
-    if any(set(topology.gpus[rival].cores) != near for rival in rivals):
+    """Return a GPU's part of its cores, which other GPUs may be as near to."""
+    cores = set(gpu.cores)
+    sharing = [other for other in topology.gpus if cores & set(other.cores)]
+    if any(set(other.cores) != cores for other in sharing):
         raise PlacementError(
-            f"GPU {gpu.number} has some of its cores in common with another GPU, and not all: make "
-            f"the cpus of gpu_affinity the same, or have none in common",
+            f"GPU {gpu.number} shares some of its cores with another GPU, but not all: in "
+            f"extras.gpu_affinity, give the two GPUs the same cpus, or none in common",
             code="placement.wrong-topology",
         )
-    share = len(gpu.cores) // len(rivals)
+    share = len(gpu.cores) // len(sharing)
     if not share:
         raise PlacementError(
-            f"GPU {gpu.number} has no core for itself", code="placement.too-few-cores"
+            f"GPU {gpu.number} has no core of its own: {len(sharing)} GPUs share {len(cores)}",
+            code="placement.too-few-cores",
         )
-    first = rivals.index(gpu.number) * share
+    first = sharing.index(gpu) * share
     return gpu.cores[first : first + share]
 
 
 def _far_cores(gpu: Gpu, topology: Topology) -> tuple[Core, ...]:
-    near = {core.socket for core in gpu.cores}
-    return tuple(core for core in topology.cores if core.socket not in near)
+    sockets = {core.socket for core in gpu.cores}
+    return tuple(core for core in topology.cores if core.socket not in sockets)
 
 
 def _pair(topology: Topology, first: int, second: int) -> tuple[Task, Task]:
-    """Both tasks see both GPUs: OSU's take theirs by local rank, and memory that is shared
-    between processes is mapped only if the other's GPU is visible."""
+    """Return two tasks that both see both GPUs.
+
+    OSU's programs choose theirs by local rank, and memory that processes share is mapped only if
+    the other's GPU is visible.
+    """
     gpus = (first, second)
     for one, other in itertools.product(*(topology.gpus[gpu].cores for gpu in gpus)):
         if one != other:
             return Task(0, (one,), None, gpus), Task(0, (other,), None, gpus)
     raise PlacementError(
-        f"GPUs {first} and {second} have one core between them", code="placement.too-few-cores"
+        f"GPUs {first} and {second} share a single core; their two tasks need two",
+        code="placement.too-few-cores",
     )
 
 
@@ -221,7 +218,18 @@ def _numa(topology: Topology, cores: int, memory: int) -> Layout:
     return Layout(f"numa-{cores}-{memory}", (task,))
 
 
-#: Every placement but ``numa-M-N``, and what it means.
+def _numa_matrix(topology: Topology, one_process: bool) -> list[Layout]:
+    domains = sorted(topology.by_numa())
+    named = {
+        f"numa{topology.os_number(cores)}-numa{topology.os_number(memory)}": (cores, memory)
+        for cores, memory in itertools.product(domains, domains)
+    }
+    if one_process:
+        return [Layout("numa-matrix", (Task(0, topology.cores),), tuple(named))]
+    return [replace(_numa(topology, *pair), at=(name,)) for name, pair in named.items()]
+
+
+#: Every placement except ``numa-M-N`` -> its meaning.
 PLACEMENTS = {
     "one-core": "one task on one core",
     "all-cores": "one task that may use every core of the node",
@@ -233,7 +241,7 @@ PLACEMENTS = {
     "node-pairs": "two tasks on two nodes, on all nodes of the job at once, in rounds of new pairs",
     "full-node": "one task on every core of every node of the job",
     "one-task-per-node": "one task on one core of every node of the job",
-    "tasks-per-node": "so many tasks on every node of the job, each on an equal share of its cores",
+    "tasks-per-node": "N tasks on every node of the job, each on an equal share of its cores",
     "host-to-host": "two tasks on two cores of one socket, of a node that has GPUs",
     "per-gpu": "each GPU of the node alone, driven from the cores nearest to it",
     "all-gpus": "all GPUs of the node at once, a task for each on the cores nearest to it",
@@ -245,27 +253,31 @@ PLACEMENTS = {
     "numa-matrix": "the cores of each NUMA domain with the memory of each",
 }
 
-#: Those of one or two nodes, laid out on the cores alone.
-_FIXED: dict[str, Callable[[Topology], list[Task]]] = {
-    "one-core": _one_core,
-    "all-cores": _all_cores,
-    "one-socket": _one_socket,
-    "on-socket": _on_socket,
-    "on-node": _on_node,
-    "off-node": _off_node,
-    "off-rack": _off_node,
-    "node-pairs": _off_node,
-    "host-to-host": _host_to_host,
+#: How the tasks of a placement are laid out, from the topology, the number of nodes and the number
+#: of tasks on each.
+_TASKS: dict[str, Callable[[Topology, int, int], list[Task]]] = {
+    "one-core": lambda node, *_: _one_task_per_node(node, 1),
+    "all-cores": lambda node, *_: [Task(0, node.cores)],
+    "one-socket": lambda node, *_: [Task(0, tuple(node.by_socket()[0]))],
+    "on-socket": lambda node, *_: _on_socket(node),
+    "on-node": lambda node, *_: _on_node(node),
+    "off-node": lambda node, *_: _one_task_per_node(node, 2),
+    "off-rack": lambda node, *_: _one_task_per_node(node, 2),
+    "node-pairs": lambda node, *_: _one_task_per_node(node, 2),
+    "host-to-host": lambda node, *_: _host_to_host(node),
+    "full-node": lambda node, nodes, _: _full_node(node, nodes),
+    "one-task-per-node": lambda node, nodes, _: _one_task_per_node(node, nodes),
+    "tasks-per-node": _tasks_per_node,
 }
 
 _OF_GPUS = ("per-gpu", "all-gpus", "off-socket", "gpu-a", "gpu-b", "gpu-c", "gpu-d")
 
 _NEED_TWO_NODES = ("off-node", "off-rack", "node-pairs", "one-task-per-node")
 
-#: Placements whose number of nodes the check says.
+#: Placements whose number of nodes the check sets.
 _OPEN = ("full-node", "one-task-per-node", "tasks-per-node")
 
-#: Those that every partition with another one has, too.
+#: Placement -> the one that a partition lists if it has this one too.
 _COMES_WITH = {"node-pairs": "off-node"}
 
 #: Placements with numbers: cores of NUMA domain M, memory of NUMA domain N.
@@ -273,24 +285,25 @@ _NUMA = re.compile(r"numa-(\d+)-(\d+)")
 
 
 def known(placement: str) -> bool:
-    """Whether Plumbline knows a placement of this name."""
+    """Return whether there is a placement of this name."""
     return placement in PLACEMENTS or _NUMA.fullmatch(placement) is not None
 
 
-def meant(placement: str) -> str:
-    """For a message: the placements that a name was perhaps meant for, or all that there are."""
-    return suggest(placement, [*PLACEMENTS, "numa-M-N"])
+def suggestion(placement: str) -> str:
+    """Return, for a message, the placements that a wrong name resembles, or else all of them."""
+    names = [*PLACEMENTS, "numa-M-N"]
+    return suggest(placement, names, ", ".join(names))
 
 
 def feature(placement: str) -> str:
-    """The placement that a partition lists if it has this one: itself, or the one it comes with."""
+    """Return the placement that a partition lists if it has this one."""
     return _COMES_WITH.get(placement, placement)
 
 
 def fits_one_node(placement: str, nodes: int) -> bool:
-    """Whether a job of this placement can be had on one node.
+    """Return whether a job of this placement can run on one node.
 
-    :arg nodes: of the placements whose number of nodes is open; 0 leaves it to the partition.
+    :arg nodes: number of nodes, for placements that leave it open; 0 if the partition decides.
     """
     return placement not in _NEED_TWO_NODES and (placement not in _OPEN or nodes < 2)
 
@@ -302,53 +315,32 @@ def lay_out(
     tasks_per_node: int = 1,
     one_process: bool = False,
 ) -> tuple[Layout, ...]:
-    """Places the tasks on the topology: one layout, or several of one size that a job measures
-    one after the other (each GPU, each pair of a class, each pair of NUMA domains).
+    """Return one layout, or several of one size that a job measures one after the other: each GPU,
+    each pair of a class, each pair of NUMA domains.
 
-    :arg nodes: of the placements whose number of nodes is open.
-    :arg tasks_per_node: of ``tasks-per-node``.
-    :arg one_process: the program goes through GPUs and pairs by itself.
+    :arg nodes: number of nodes, for placements that leave it open.
+    :arg tasks_per_node: for ``tasks-per-node``.
+    :arg one_process: whether the program goes through GPUs and pairs by itself.
     :raises PlacementError: if the placement is unknown or the topology does not have it.
     """
     try:
-        return tuple(_layouts(placement, topology, nodes, tasks_per_node, one_process))
+        if numa := _NUMA.fullmatch(placement):
+            return (_numa(topology, int(numa[1]), int(numa[2])),)
+        if placement == "numa-matrix":
+            return tuple(_numa_matrix(topology, one_process))
+        if placement in _OF_GPUS:
+            return tuple(_with_gpus(placement, topology, one_process))
+        if placement not in _TASKS:
+            message = f"no such placement; {suggestion(placement)}"
+            raise PlacementError(message, code="placement.unknown")
+        tasks = tuple(_TASKS[placement](topology, nodes, tasks_per_node))
+        return (Layout(placement, tasks, racks=2 if placement == "off-rack" else 1),)
     except PlacementError as err:
         raise PlacementError(f"placement {placement!r}: {err}", code=err.code) from None
 
 
-def _layouts(
-    placement: str, topology: Topology, nodes: int, tasks_per_node: int, one_process: bool
-) -> list[Layout]:
-    numa = _NUMA.fullmatch(placement)
-    if numa:
-        return [_numa(topology, int(numa[1]), int(numa[2]))]
-    if placement == "numa-matrix":
-        domains = sorted(topology.by_numa())
-        pairs = [(cores, memory) for cores in domains for memory in domains]
-        names = [f"numa{topology.os_number(c)}-numa{topology.os_number(m)}" for c, m in pairs]
-        if one_process:
-            return [Layout(placement, (Task(0, topology.cores),), tuple(names))]
-        return [
-            replace(_numa(topology, *pair), at=(name,))
-            for pair, name in zip(pairs, names, strict=True)
-        ]
-    if placement in _OF_GPUS:
-        return _of_gpus(placement, topology, one_process)
-    if placement == "full-node":
-        tasks = _full_node(topology, nodes)
-    elif placement == "one-task-per-node":
-        tasks = _one_task_per_node(topology, nodes)
-    elif placement == "tasks-per-node":
-        tasks = _tasks_per_node(topology, nodes, tasks_per_node)
-    elif placement in _FIXED:
-        tasks = _FIXED[placement](topology)
-    else:
-        raise PlacementError(f"no such placement; {meant(placement)}", code="placement.unknown")
-    return [Layout(placement, tuple(tasks), racks=2 if placement == "off-rack" else 1)]
-
-
-def missing(placement: str, topology: Topology) -> str | None:
-    """Why a topology does not have a placement; ``None`` if it has."""
+def why_missing(placement: str, topology: Topology) -> str | None:
+    """Return why a topology does not have a placement, or ``None`` if it has."""
     try:
         lay_out(placement, topology)
     except PlacementError as err:
@@ -357,9 +349,9 @@ def missing(placement: str, topology: Topology) -> str | None:
 
 
 def of_one_node(topology: Topology) -> list[str]:
-    """The placements that a single node of this topology really has."""
+    """Return the placements that a single node of this topology has."""
     return [
         name
         for name in PLACEMENTS
-        if name not in _NEED_TWO_NODES and missing(name, topology) is None
+        if name not in _NEED_TWO_NODES and why_missing(name, topology) is None
     ]

@@ -1,29 +1,28 @@
 #!/bin/sh
-# Says on standard error where this task runs, then becomes the program: the process that
-# is measured is the process that was looked at.
-# With sample 0 it also tells facts of the host.
+# Reports on standard error where this task runs, then becomes the program, so that the reported
+# process is the one that is measured. With sample 0 it also reports facts of the host.
 #   task.sh SAMPLE [NAME=VALUE ...] PROGRAM [ARGUMENT ...]
 # Words for the wrapper itself, which the program does not get:
-#   PLUMBLINE_OUTPUT=PREFIX  each rank's standard output goes to PREFIX.RANK.out, as what several
-#                            tasks print at once to one file comes out mixed
-#   PLUMBLINE_PER_NODE=N     tasks of each node: gives the local rank where no launcher does
+#   PLUMBLINE_OUTPUT=PREFIX  each rank's standard output goes to PREFIX.RANK.out, as the output of
+#                            several tasks in one file would be mixed
+#   PLUMBLINE_PER_NODE=N     tasks on each node: gives the local rank if the launcher does not
 #   PLUMBLINE_CPUS=LIST:LIST the task of local rank n is bound to the CPUs of the n-th list
 #   PLUMBLINE_CUDA_VISIBLE_DEVICES=LIST, PLUMBLINE_ROCR_VISIBLE_DEVICES=LIST
-#                            the task of local rank n sees the n-th GPU of the list alone
+#                            the task of local rank n sees only the n-th GPU of the list
 sample=$1
 shift
 read -r host </proc/sys/kernel/hostname
-# A launcher's own variable first: a batch script's SLURM_PROCID is there under every launcher.
+# A launcher's own variable first: a batch script sets SLURM_PROCID under every launcher.
 for rank in "$OMPI_COMM_WORLD_RANK" "$JSM_NAMESPACE_RANK" "$PMIX_RANK" "$MV2_COMM_WORLD_RANK" \
     "$MPT_MPI_RANK" "$PMI_RANK" "$PALS_RANKID" "$ALPS_APP_PE" "$FLUX_TASK_RANK" "$SLURM_PROCID" 0
 do
     [ -z "$rank" ] || break
 done
-# The GPUs as the launcher named them: unset is not empty, which means none.
+# The GPUs that the launcher named. An empty list means none; an unset one means all.
 cuda=${CUDA_VISIBLE_DEVICES--} rocr=${ROCR_VISIBLE_DEVICES--}
 given='' visible='' output='' per_node='' own='' cpu_lists=''
 while :; do
-    # A path may have a = too.
+    # The path of a program may also contain a =.
     case ${1%%=*} in
         "$1" | '' | [0-9]* | *[!A-Za-z0-9_]*) break ;;
         PLUMBLINE_OUTPUT) output=${1#*=} ;;
@@ -36,9 +35,9 @@ while :; do
     esac
     shift
 done
-# A batch script's SLURM_LOCALID is there under every launcher, too: it counts with its rank alone.
+# A batch script also sets SLURM_LOCALID under every launcher: it counts only with its own rank.
 [ "$SLURM_PROCID" = "$rank" ] && slurm=$SLURM_LOCALID || slurm=''
-# ALPS and MPT give none, but fill one node after the other (proof.py holds them to it).
+# ALPS and MPT set no local rank, but fill one node after the other (proof.py checks that).
 for place in "$OMPI_COMM_WORLD_LOCAL_RANK" "$JSM_NAMESPACE_LOCAL_RANK" \
     "$MV2_COMM_WORLD_LOCAL_RANK" "$MVP_COMM_WORLD_LOCAL_RANK" "$MPI_LOCALRANKID" \
     "$PALS_LOCAL_RANKID" "$PMI_LOCAL_RANK" "$FLUX_TASK_LOCAL_ID" "$slurm" \
@@ -46,9 +45,9 @@ for place in "$OMPI_COMM_WORLD_LOCAL_RANK" "$JSM_NAMESPACE_LOCAL_RANK" \
 do
     [ -z "$place" ] || break
 done
-# OSU's programs take the first, which no other launcher's or batch script's variable can overrule.
+# OSU's programs read the first one before any variable of a launcher or batch script.
 [ -z "$place" ] || export MV2_COMM_WORLD_LOCAL_RANK="$place" LOCAL_RANK="$place"
-# The local rank's of several values. One that has none must not run elsewhere.
+# Prints the value of the local rank. A task without one must not run elsewhere.
 of_local_rank() { # SEPARATOR VALUES
     IFS=$1
     set -f
@@ -82,8 +81,8 @@ if [ -z "$given" ]; then
     [ "$cuda" = - ] && given=${rocr:-none} || given=${cuda:-none}
     visible=$given
 fi
-# The node's GPUs by bus id, in the order in which programs count them, and those that this task may
-# open: device cgroups hide the others, and programs count without them.
+# The node's GPUs by bus id, in the order in which programs count them, and those that this task can
+# open: device cgroups hide the others, which programs then do not count.
 gpus='' own_gpus=''
 gpu() { # BUS_ID DEVICE_FOLDER DEVICE_FILE
     numa='?'
@@ -101,7 +100,7 @@ if [ "$visible" != - ] || [ "$sample" = 0 ]; then
     done
     nodes=/sys/class/kfd/kfd/topology/nodes number=0
     while [ -d "$nodes/$number" ]; do
-        # The kernel lets nothing be read of a GPU behind a device cgroup.
+        # The kernel shows nothing of a GPU that a device cgroup hides.
         simds='?' minor='?' bus='?'
         while read -r key value; do
             case $key in
@@ -115,7 +114,7 @@ if [ "$visible" != - ] || [ "$sample" = 0 ]; then
                 [ "$key" != PCI_SLOT_NAME ] || bus=$value
             done <"$device/uevent"
         fi
-        # A node of KFD without SIMDs is a processor.
+        # A KFD node without SIMDs is a processor.
         [ "$simds" = 0 ] || gpu "$bus" "$device" "/dev/dri/renderD$minor"
         number=$((number + 1))
     done
@@ -123,10 +122,10 @@ fi 2>/dev/null
 own_gpus=${own_gpus#,}
 printf 'plumbline-task %s %s %s %s %s %s %s %s\n' "$rank" "$host" "$cpus" "${mems:-?}" "$given" \
     "${visible:-none}" "${place:-?}" "${own_gpus:--}" >&2
-# Of each node one task tells; where the local rank is not known, each.
+# One task reports the node; each task if the local rank is not known.
 if [ "$sample" = 0 ] && [ "${place:-0}" = 0 ]; then
     packages='' cores='' domains=''
-    # Not by `read`: dash reads one byte at a time, for which Linux 5.15 and later give no list.
+    # Not with `read`: dash reads byte by byte, and Linux 5.15 and later then give no list.
     for line in $(grep -Hs . /sys/devices/system/cpu/cpu[0-9]*/topology/core_siblings_list \
         /sys/devices/system/cpu/cpu[0-9]*/topology/thread_siblings_list \
         /sys/devices/system/node/node[0-9]*/cpulist)
@@ -159,13 +158,13 @@ if [ "$sample" = 0 ] && [ "${place:-0}" = 0 ]; then
             'model name'*) [ "$model" ] || printf 'plumbline-host %s cpu_model%s\n' "$host" "$value" >&2; model=1 ;;
             microcode*) [ "$microcode" ] || printf 'plumbline-host %s microcode%s\n' "$host" "$value" >&2; microcode=1 ;;
         esac
-        # The other CPUs are alike.
+        # The other CPUs are the same.
         [ -z "$model" ] || [ -z "$microcode" ] || break
     done </proc/cpuinfo
     if read -r key value </proc/meminfo; then
         printf 'plumbline-host %s memory %s\n' "$host" "$value" >&2
     fi
-    # Readable by root alone, and not on every machine.
+    # Only root can read it, and not on every machine.
     if [ "$rank" = 0 ] && [ -r /sys/firmware/dmi/tables/DMI ] && command -v dmidecode >/dev/null; then
         dmidecode -t memory 2>/dev/null | while IFS=: read -r key value; do
             case $key in

@@ -1,7 +1,7 @@
-"""The topology of a node: its cores, memory domains, caches and GPUs, as placements see them.
+"""The topology of a node: its cores, NUMA domains, caches and GPUs.
 
-Pure: from ReFrame's own ``processor`` and ``devices``, and the CPUs that may be used. Knows nothing
-of ReFrame or of launchers.
+Read from ReFrame's ``processor`` and ``devices`` and a partition's ``extras``. Knows nothing of
+ReFrame itself or of launchers.
 """
 
 from __future__ import annotations
@@ -46,13 +46,12 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Topology:
-    """The usable cores of a node, socket by socket, the last-level cache, and the GPUs.
+    """The usable cores of a node, its last-level cache, and its GPUs.
 
     :ivar cores: cores in order of socket, NUMA domain and first CPU number.
-    :ivar last_level_cache: bytes of one last-level cache, all that one core can use; 0 where
-        it is not known.
+    :ivar last_level_cache: bytes of one last-level cache, all that one core can use; 0 if unknown.
     :ivar num_last_level_caches: how many of them the node has.
-    :ivar numa_os_numbers: what the operating system calls each NUMA domain, where that is not its
+    :ivar numa_os_numbers: the operating system's number of each NUMA domain, if that is not its
         index: domains 0 and 1 of a POWER9 node are 0 and 8.
     :ivar pairs: class of GPU pairs (``gpu-a``) -> its pairs of GPU numbers.
     :ivar vendor: ``cuda`` or ``rocm``, by the GPUs' architecture; empty without GPUs.
@@ -70,16 +69,16 @@ class Topology:
     def from_processor(
         cls, processor: dict[str, Any], usable: Iterable[int] | None = None
     ) -> Topology:
-        """Reads ReFrame's ``processor`` dictionary.
+        """Return the topology that ReFrame's ``processor`` dictionary describes.
 
-        :arg usable: the CPU numbers that may be used; all where not given. A core counts as
-            usable with those of its hardware threads that are.
+        :arg usable: numbers of the usable CPUs; all if not given. A core counts with those of its
+            hardware threads that are usable.
         :raises PlacementError: if the dictionary has no topology or no CPU is usable.
         """
         topology = processor.get("topology") or {}
         if not topology.get("cores"):
             raise PlacementError(
-                "no processor topology is known", code="placement.topology-unknown"
+                "the processor topology is not known", code="placement.topology-unknown"
             )
         sockets = [cpus_of_mask(mask) for mask in topology.get("sockets", [])]
         domains = [cpus_of_mask(mask) for mask in topology.get("numa_nodes", [])]
@@ -92,14 +91,11 @@ class Topology:
                     Core(tuple(cpus), _index_of(cpus[0], sockets), _index_of(cpus[0], domains))
                 )
         if not cores:
-            raise PlacementError(
-                "none of the node's CPUs may be used", code="placement.no-usable-cpu"
-            )
+            raise PlacementError("no CPU of the node is usable", code="placement.no-usable-cpu")
         cores.sort(key=lambda core: (core.socket, core.numa, core.cpus))
-        by_socket = _grouped(cores, lambda core: core.socket)
         cores = [
             replace(core, logical_socket=socket, logical_core=index)
-            for socket, group in enumerate(by_socket)
+            for socket, group in enumerate(_grouped(cores, lambda core: core.socket))
             for index, core in enumerate(group)
         ]
         caches = topology.get("caches", [])
@@ -114,98 +110,92 @@ class Topology:
     def of_partition(
         cls, processor: dict[str, Any], devices: Iterable[dict[str, Any]], extras: dict[str, Any]
     ) -> Topology:
-        """Reads ReFrame's ``processor`` and ``devices`` of a partition, and of its ``extras``
-        ``usable_cpus``, ``numa_os_numbers``, ``gpu_affinity`` and ``pair_classes``.
+        """Return the topology of a partition, from ReFrame's ``processor`` and ``devices``, and
+        ``usable_cpus``, ``numa_os_numbers``, ``gpu_affinity`` and ``pair_classes`` of ``extras``.
 
         :raises PlacementError: if they have no topology, or contradict it.
         """
         found = cls.from_processor(processor, extras.get("usable_cpus"))
         gpus = [device for device in devices if device.get("type") == "gpu"]
         count = sum(device.get("num_devices", 1) for device in gpus)
-        affinity = extras.get("gpu_affinity") or [{} for _ in range(count)]
+        affinity = extras.get("gpu_affinity") or [{}] * count
         if len(affinity) != count:
-            raise PlacementError(
-                f"gpu_affinity tells of {len(affinity)} GPUs, devices of {count}",
-                code="placement.wrong-topology",
-            )
+            raise _wrong(f"gpu_affinity has {len(affinity)} entries; devices has {count} GPUs")
         domains = len(processor["topology"].get("numa_nodes", [])) or 1
         os_numbers = tuple(extras.get("numa_os_numbers", ()))
         if len(os_numbers) not in (0, domains):
-            raise PlacementError(
-                f"numa_os_numbers has {len(os_numbers)} of {domains} NUMA domains",
-                code="placement.wrong-topology",
+            raise _wrong(
+                f"numa_os_numbers has {len(os_numbers)} entries; the node has {domains} NUMA "
+                f"domains"
             )
         architecture = gpus[0].get("arch", "") if gpus else ""
         return replace(
             found,
             numa_os_numbers=os_numbers,
             gpus=tuple(
-                _gpu(number, near, found.cores, domains) for number, near in enumerate(affinity)
+                _gpu(number, entry, found.cores, domains) for number, entry in enumerate(affinity)
             ),
             pairs={
-                name: [_two_of(count, name, pair) for pair in listed]
-                for name, listed in (extras.get("pair_classes") or {}).items()
+                name: [_gpu_pair(count, name, pair) for pair in pairs]
+                for name, pairs in (extras.get("pair_classes") or {}).items()
             },
             vendor=next((v for a, v in _VENDORS.items() if architecture.startswith(a)), ""),
         )
 
     def by_socket(self) -> list[list[Core]]:
-        """The usable cores of each socket that has any."""
+        """Return the usable cores of each socket that has any."""
         return _grouped(self.cores, lambda core: core.socket)
 
     def by_numa(self) -> dict[int, list[Core]]:
-        """The usable cores of each NUMA domain that has any, keyed by the domain's index."""
+        """Return the usable cores of each NUMA domain that has any, keyed by its index."""
         groups = _grouped(self.cores, lambda core: core.numa)
         return {group[0].numa: group for group in groups}
 
     def os_number(self, domain: int) -> int:
-        """What ``numactl`` calls a NUMA domain."""
+        """Return the operating system's number of a NUMA domain, which ``numactl`` takes."""
         return self.numa_os_numbers[domain] if self.numa_os_numbers else domain
 
 
-#: Start of ReFrame's name of a device's architecture -> whose runtime it needs.
+#: Start of ReFrame's name of a device's architecture -> the runtime of its vendor.
 _VENDORS = {"sm_": "cuda", "gfx": "rocm"}
 
 
-def _gpu(number: int, near: dict[str, Any], cores: tuple[Core, ...], domains: int) -> Gpu:
-    """A GPU by its entry of ``gpu_affinity``, which may be empty."""
-    if "cpus" in near:
+def _wrong(message: str) -> PlacementError:
+    return PlacementError(message, code="placement.wrong-topology")
+
+
+def _gpu(number: int, affinity: dict[str, Any], cores: tuple[Core, ...], domains: int) -> Gpu:
+    """Return a GPU from its entry of ``gpu_affinity``, which may be empty."""
+    if "cpus" in affinity:
         try:
-            cpus = cpus_of_list(str(near["cpus"]))
+            cpus = cpus_of_list(str(affinity["cpus"]))
         except ValueError:
-            raise PlacementError(
-                f"gpu_affinity of GPU {number}: {near['cpus']!r} is no list of CPUs",
-                code="placement.wrong-topology",
+            raise _wrong(
+                f"gpu_affinity of GPU {number}: {affinity['cpus']!r} is not a list of CPUs"
             ) from None
         cores = tuple(core for core in cores if cpus.issuperset(core.cpus))
     if not cores:
         raise PlacementError(f"no usable core is near GPU {number}", code="placement.too-few-cores")
-    numa = near.get("numa", cores[0].numa)
+    numa = affinity.get("numa", cores[0].numa)
     if numa not in range(domains):
-        raise PlacementError(
-            f"gpu_affinity of GPU {number}: there is no NUMA domain {numa}",
-            code="placement.wrong-topology",
-        )
+        raise _wrong(f"gpu_affinity of GPU {number}: the node has no NUMA domain {numa}")
     return Gpu(number, numa, cores)
 
 
-def _two_of(count: int, name: str, pair: object) -> tuple[int, int]:
-    """A pair of ``pair_classes``."""
-    found = tuple(pair) if isinstance(pair, list | tuple) else ()
-    if len(found) != 2 or len(set(found)) != 2 or any(gpu not in range(count) for gpu in found):
-        raise PlacementError(
-            f"pair_classes: {name}: {pair} is no two of the {count} GPUs",
-            code="placement.wrong-topology",
-        )
-    return found
+def _gpu_pair(count: int, name: str, pair: object) -> tuple[int, int]:
+    """Return an entry of ``pair_classes`` as two GPU numbers."""
+    numbers = tuple(pair) if isinstance(pair, list | tuple) else ()
+    if len(numbers) != 2 or len({*numbers} & {*range(count)}) != 2:
+        raise _wrong(f"pair_classes: {name}: {pair} is not a pair of two of the {count} GPUs")
+    return numbers
 
 
-#: More than any Linux kernel is built for.
-_MOST_CPUS = 2**16
+#: No Linux kernel is built for more.
+_MAX_CPUS = 2**16
 
 
 def cpus_of_mask(mask: str) -> list[int]:
-    """CPU numbers of a hexadecimal CPU mask.
+    """Return the CPU numbers of a hexadecimal CPU mask.
 
     >>> cpus_of_mask("0x13")
     [0, 1, 4]
@@ -215,7 +205,7 @@ def cpus_of_mask(mask: str) -> list[int]:
 
 
 def cpus_of_list(text: str) -> set[int]:
-    """CPU numbers of the kernel's list format .
+    """Return the CPU numbers of a text in the kernel's list format.
 
     >>> sorted(cpus_of_list("0-3,8"))
     [0, 1, 2, 3, 8]
@@ -226,23 +216,23 @@ def cpus_of_list(text: str) -> set[int]:
 
 
 def ranges_of_list(text: str) -> list[range]:
-    """The same in ranges, which take no longer than the text, whatever it says.
+    """Return the ranges of a text in the kernel's list format, without expanding them.
 
     >>> ranges_of_list("0-3,8")
     [range(0, 4), range(8, 9)]
 
-    :raises ValueError: if the text is not in that format, or lists more CPUs than there can be.
+    :raises ValueError: if the text is not in that format, or lists more CPUs than a kernel has.
     """
-    found = []
+    ranges = []
     for part in text.strip().split(","):
         first, dash, last = part.partition("-")
         start, end = int(first), int(last if dash else first)
-        if not 0 <= start <= end < _MOST_CPUS:
-            raise ValueError(f"{part!r} names no CPUs")
-        found.append(range(start, end + 1))
-    if sum(map(len, found)) > _MOST_CPUS:
+        if not 0 <= start <= end < _MAX_CPUS:
+            raise ValueError(f"{part!r} is not a range of CPUs")
+        ranges.append(range(start, end + 1))
+    if sum(map(len, ranges)) > _MAX_CPUS:
         raise ValueError("CPUs are listed more than once")
-    return found
+    return ranges
 
 
 def _index_of(cpu: int, groups: list[list[int]]) -> int:

@@ -98,7 +98,7 @@ class Row(pydantic.BaseModel):
     @classmethod
     def _known_placement(cls, name: str) -> str:
         if name and not placement.known(name):
-            raise ValueError(f"no such placement; {placement.meant(name)}")
+            raise ValueError(f"no such placement; {placement.suggestion(name)}")
         return name
 
     @property

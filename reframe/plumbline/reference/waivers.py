@@ -244,7 +244,7 @@ def faults_of(
                 break
         literal = match.placement and not {"*", "?"} & {*match.placement}
         if literal and not placement.known(match.placement):
-            available = placement.meant(match.placement)
+            available = placement.suggestion(match.placement)
             yield f"{where}: match.placement: no placement {match.placement!r}; {available}"
 
 

@@ -160,7 +160,9 @@ def _detect(path: Path, partition: dict, environments: list[dict]) -> None:
     for environment in environments:
         if (environment.get("extras") or {}).get("detect"):
             name = f"{path.stem}:{environment.get('name')}"
-            there = providers.there(environment["extras"].get("provider", "path"), name)
+            there = providers.installed_programs(
+                environment["extras"].get("provider", "path"), name
+            )
             found = [feature for program in there for feature in FEATURES[program]]
             features = [*environment.get("features", []), *found]
             environment["features"] = list(dict.fromkeys(features))

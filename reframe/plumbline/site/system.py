@@ -101,7 +101,7 @@ def _faults_of_partition(partition: dict, environments: dict) -> Iterator[str]:
         return
     for name in placements:
         if not isinstance(name, str) or not placement.known(name):
-            yield f"extras.placements: no placement {name!r}; {placement.meant(str(name))}"
+            yield f"extras.placements: no placement {name!r}; {placement.suggestion(str(name))}"
             return
     if processor.get("topology"):
         yield from _faults_of_topology(processor, partition.get("devices", []), extras)
@@ -125,7 +125,7 @@ def _faults_of_topology(processor: dict, devices: list, extras: dict) -> Iterato
         yield f"extras: {err}"
         return
     for name in extras.get("placements", []):
-        fault = placement.missing(name, cores)
+        fault = placement.why_missing(name, cores)
         if fault:
             yield f"extras.placements: {fault}"
 

@@ -1,4 +1,4 @@
-"""Bill of materials: what an environment is made of, from its lock, as CycloneDX 1.6."""
+"""Bill of materials: the packages of an environment's lock, as CycloneDX 1.6."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from packageurl import PackageURL
 from plumbline.software.environments import Environment, Lock, PackageNode
 
 
-def of(environment: Environment, lock: Lock, commits: dict[str, str]) -> str:
-    """The bill of one environment as JSON; the same lock gives the same text.
+def render(environment: Environment, lock: Lock, commits: dict[str, str]) -> str:
+    """Return the bill of one environment as JSON; the same lock gives the same text.
 
-    :arg commits: ``spack`` and ``packages``, with tag and commit.
+    :arg commits: tag and commit of ``spack`` and ``packages``.
     """
     bom = Bom(serial_number=uuid.uuid5(uuid.NAMESPACE_OID, lock.sha256))
-    # The time of printing says nothing of what is printed.
+    # A time would make each text different.
     bom.metadata.timestamp = None  # type: ignore[assignment] # it may be none at run time
     bom.metadata.component = root = Component(
         name=environment.name,

@@ -1,8 +1,7 @@
 """Builds Spack environments, and makes their locks.
 
-A build works on a copy of the manifest in the install root, so the tree stays as it is. What can be
-used has a mark, ``built.json``, with the SHA-256 of each program and what could not be built;
-nothing without one is used.
+A build uses a copy of the manifest in the install root, and does not change the tree. What is
+usable has a mark, ``built.json``, with the SHA-256 of each program and what could not be built.
 """
 
 from __future__ import annotations
@@ -35,10 +34,10 @@ from plumbline.software.environments import (
 
 MARK = "built.json"
 
-#: The system whose externals no file can know.
+#: The system whose externals are detected.
 HERE = "local"
 
-#: Spack's package -> executables of it that a complete view has; of BabelStream one for each model.
+#: Spack's package -> its executables in a complete view; BabelStream has one for each model.
 PROGRAMS = {
     "comm-scope": ("comm_scope",),
     "fio": ("fio",),
@@ -58,17 +57,17 @@ PROGRAMS = {
     "stream": ("stream_c.exe",),
 }
 
-#: Folders of a view that have executables.
+#: Folders of executables in a view.
 _BIN = ("bin", "*/bin", "libexec/osu-micro-benchmarks/mpi/*")
 
 
 @dataclass(frozen=True)
 class Built:
-    """An environment that can be used.
+    """An environment that is built.
 
-    :ivar view: the folder that has its programs.
-    :ivar lock: what it was installed from.
-    :ivar mark: what ``built.json`` says.
+    :ivar view: the folder with its programs.
+    :ivar lock: the lock that it was installed from.
+    :ivar mark: the content of ``built.json``.
     """
 
     view: Path
@@ -76,7 +75,7 @@ class Built:
     mark: dict
 
     def damaged(self) -> dict[str, str]:
-        """Hash of each root package that is not whole -> what is wrong with it."""
+        """Return what is damaged: hash of the root package -> what is wrong with it."""
         found = {
             digest: f"{self.lock.nodes[digest].spec} is not installed"
             for digest in self.lock.roots
@@ -87,39 +86,39 @@ class Built:
             if path is None:
                 found[node.hash] = f"{self.view} has no {program} of {node.spec}"
             elif not path.resolve().is_relative_to(self.prefix_of(node)):
-                found[node.hash] = f"{path} does not lead to {self.prefix_of(node)}"
+                found[node.hash] = f"{path} is not a link to {self.prefix_of(node)}"
             elif self.changed(program):
                 found[node.hash] = f"{path.resolve()} was changed after it was built"
         return found
 
     def changed(self, program: str) -> bool:
-        """Whether a program is another file than the one that was built."""
+        """Return whether a program is another file than the one that was built."""
         built, path = self.mark["programs"].get(program), program_in(self.view, program)
         return bool(built) and path is not None and spack.sha256(path) != built
 
     def package_of(self, path: Path) -> tuple[PackageNode, PackageNode | None]:
-        """The package that an installed file is of, and its MPI, ``None`` without one.
+        """Return the package that an installed file belongs to, and its MPI or ``None``.
 
-        :raises Fault: if it is of none of the lock's.
+        :raises Fault: if it belongs to none of the lock.
         """
         for node in self.lock.nodes.values():
             if path.is_relative_to(self.prefix_of(node)) and not node.prefix:
                 return node, self.lock.provided(node, "mpi")
         raise Fault(
-            f"{path} is of no package in {self.lock.path}: where the install root was moved, "
+            f"{path} belongs to no package of {self.lock.path}: if the install root was moved, "
             f"remove {spack.root() / 'cache'} and build again",
             code="build.failed",
         )
 
     def prefix_of(self, node: PackageNode) -> Path:
-        """Where a package is installed."""
+        """Return the prefix of a package."""
         if node.prefix:
             return Path(node.prefix)
         return spack.store() / f"{node.name}-{node.version}-{node.hash[:7]}"
 
 
 def programs_of(lock: Lock) -> list[tuple[str, PackageNode]]:
-    """The programs that an environment has, or should have, each with its package."""
+    """Return the programs that an environment should have, each with its package."""
     found = []
     for digest in lock.roots:
         node = lock.nodes[digest]
@@ -131,7 +130,7 @@ def programs_of(lock: Lock) -> list[tuple[str, PackageNode]]:
 
 
 def program_in(view: Path, program: str) -> Path | None:
-    """Where a view has an executable."""
+    """Return the path of an executable in a view, or ``None``."""
     for pattern in _BIN:
         for path in sorted(view.glob(f"{pattern}/{program}")):
             if path.is_file() and os.access(path, os.X_OK):
@@ -140,7 +139,7 @@ def program_in(view: Path, program: str) -> Path | None:
 
 
 def built(environment: Environment) -> Built | None:
-    """An environment that can be used, ``None`` where it is not built."""
+    """Return an environment that is built, or ``None`` if it is not."""
     folder = spack.folder_of(environment)
     try:
         mark = dict(json.loads((folder / MARK).read_text(encoding="utf-8")))
@@ -151,8 +150,8 @@ def built(environment: Environment) -> Built | None:
     return Built(folder / "view", solved, mark)
 
 
-def why_not(environment: Environment) -> str | None:
-    """Why an environment's programs cannot be used, ``None`` if they can.
+def why_unusable(environment: Environment) -> str | None:
+    """Return why an environment's programs cannot be used, or ``None`` if they can.
 
     :raises Fault: if its manifest cannot be read.
     """
@@ -161,34 +160,34 @@ def why_not(environment: Environment) -> str | None:
         return f"Spack environment {environment.name} is not built"
     folder = spack.folder_of(environment)
     if found.mark.get("lock") != found.lock.sha256:
-        return f"Spack environment {environment.name}: {found.lock.path} is not what was installed"
+        return f"Spack environment {environment.name}: {found.lock.path} changed after it was built"
     if environment.outdated(found.lock, *_detected(folder)):
         return (
-            f"Spack environment {environment.name} was built from another manifest than "
-            f"{environment.manifest} is now"
+            f"Spack environment {environment.name} is outdated: {environment.manifest}, or what "
+            f"it includes, changed after it was built"
         )
     return None
 
 
-def build(environment: Environment, jobs: int | None, say: Callable[[str], None]) -> bool:
-    """Installs an environment, or finds that it is installed.
+def build(environment: Environment, jobs: int | None, report: Callable[[str], None]) -> bool:
+    """Build an environment, unless it is built.
 
-    :arg jobs: compilations at once; Spack's own choice if ``None``.
-    :returns: whether anything was done.
-    :raises Fault: if it fails, or if a package could not be built; the others are used then.
+    :arg jobs: number of parallel compilations; Spack's default if ``None``.
+    :returns: whether anything was built.
+    :raises Fault: if it fails, or if a package could not be built; the others can be used then.
     """
-    with spack.locked(say):
-        chosen = spack.mirror()
-        before = built(environment)
-        reason = why_not(environment) or outlived(environment)
+    with spack.locked(report):
+        mirror = spack.mirror()
+        previous = built(environment)
+        reason = why_unusable(environment) or why_incomplete(environment)
         if reason is None:
-            say(f"{environment.name}: is built ({spack.folder_of(environment)})")
+            report(f"{environment.name}: is built ({spack.folder_of(environment)})")
             return False
-        say(f"{environment.name}: {reason if before else 'building'}")
-        if chosen:
-            spack.check(chosen)
-        spack.hold_against_room()
-        spack.bootstrap(say)
+        report(f"{environment.name}: {reason if previous else 'building'}")
+        if mirror:
+            spack.verify_sources(mirror)
+        spack.require_free_space()
+        spack.bootstrap(report)
         began = time.monotonic()
         folder = spack.folder_of(environment)
         folder.mkdir(parents=True, exist_ok=True)
@@ -196,25 +195,25 @@ def build(environment: Environment, jobs: int | None, say: Callable[[str], None]
         log = folder / "build.log"
         log.write_text(f"{spack.now()}: {environment.name}\n", encoding="utf-8")
         if environment.system == HERE:
-            _equip(environment, say)
-        lock = prepared(environment, folder, log, say)
-        _hold_against_machine(environment, lock)
-        say(f"{environment.name}: installing {len(lock.roots)} root specs; all of it in {log}")
-        failure = _install(environment, folder, jobs, log, say)
-        same = before and before.lock.sha256 == lock.sha256
+            _install_tools(environment, report)
+        lock = prepared(environment, folder, log, report)
+        _require_externals(environment, lock)
+        report(f"{environment.name}: installing {len(lock.roots)} root specs; output in {log}")
+        failure = _install(environment, folder, jobs, log, report)
         fresh = Built(folder / "view", lock, {"programs": {}})
-        damaged = (Built(fresh.view, lock, before.mark) if before and same else fresh).damaged()
+        same = previous and previous.lock.sha256 == lock.sha256
+        damaged = (Built(fresh.view, lock, previous.mark) if previous and same else fresh).damaged()
         if damaged and not failure:
-            # Spack has it in its books, so that it would not install it again.
-            say(f"{environment.name}: {'; '.join(damaged.values())}: installing it again")
+            # Spack's database has it, so Spack would not install it again.
+            report(f"{environment.name}: {'; '.join(damaged.values())}: reinstalling")
             again = ["uninstall", "--force", "--yes-to-all", *(f"/{digest}" for digest in damaged)]
-            spack.run(again, None, log, say, environment.name)
-            failure = _install(environment, folder, jobs, log, say)
+            spack.run(again, None, log, report, environment.name)
+            failure = _install(environment, folder, jobs, log, report)
             damaged = fresh.damaged()
         if damaged and not failure:
-            told = "; ".join(damaged.values())
             raise Fault(
-                f"{environment.name}: half installed: {told}\nsee {log}", code="build.failed"
+                f"{environment.name}: incomplete: {'; '.join(damaged.values())}\nsee {log}",
+                code="build.failed",
             )
         if failure and (not damaged or damaged.keys() >= set(lock.roots)):
             raise failure
@@ -224,72 +223,79 @@ def build(environment: Environment, jobs: int | None, say: Callable[[str], None]
         if failure:
             specs = ", ".join(lock.nodes[digest].spec for digest in missing)
             raise Fault(
-                f"{failure}\n{environment.name}: built without {specs}; the rest is used",
+                f"{failure}\n{environment.name}: built without {specs}; the rest can be used",
                 code="build.failed",
             )
-        say(f"{environment.name}: built in {time.monotonic() - began:.0f} s: {fresh.view}")
+        report(f"{environment.name}: built in {time.monotonic() - began:.0f} s: {fresh.view}")
         return True
 
 
 def _install(
-    environment: Environment, folder: Path, jobs: int | None, log: Path, say: Callable[[str], None]
+    environment: Environment,
+    folder: Path,
+    jobs: int | None,
+    log: Path,
+    report: Callable[[str], None],
 ) -> spack.Failure | None:
-    """Installs all that can be; what could not be is no reason to go without the others."""
+    """Install all that can be installed, and return Spack's failure if a package could not be."""
     words = ["install", "--only-concrete", *([f"-j{jobs}"] if jobs else [])]
-    solved = (folder / LOCK).read_bytes()
+    lock = (folder / LOCK).read_bytes()
     try:
-        spack.run(words, folder, log, say, environment.name)
+        spack.run(words, folder, log, report, environment.name)
     except spack.Failure as failure:
         return failure
     finally:
-        # Spack writes the lock anew as it installs, without what it was solved from.
-        (folder / LOCK).write_bytes(solved)
+        # Spack rewrites the lock as it installs, without our stamp.
+        (folder / LOCK).write_bytes(lock)
     return None
 
 
-def prepared(environment: Environment, folder: Path, log: Path, say: Callable[[str], None]) -> Lock:
-    """Makes a folder an environment that Spack can work on, with its lock.
+def prepared(
+    environment: Environment, folder: Path, log: Path, report: Callable[[str], None]
+) -> Lock:
+    """Write an environment that Spack can install into a folder, and return its lock.
 
     :raises Fault: if there is no solution.
     """
     if environment.system == HERE:
-        _detect(environment, folder, say)
+        _detect(environment, folder, report)
     _copy(environment, folder, _detected(folder))
-    return _solve(environment, folder, log, say)
+    return _solve(environment, folder, log, report)
 
 
-def outlived(environment: Environment) -> str | None:
-    """Why what is built is not complete, or no longer what it was; ``None`` if it is."""
+def why_incomplete(environment: Environment) -> str | None:
+    """Return why a built environment is not complete or was damaged, or ``None`` if neither."""
+    name = f"Spack environment {environment.name}"
     found = built(environment)
     if found is None:
-        return f"Spack environment {environment.name} is not built"
-    for why in found.mark["missing"].values():
-        return f"Spack environment {environment.name} is not complete: {why}"
+        return f"{name} is not built"
+    for reason in found.mark["missing"].values():
+        return f"{name} is not complete: {reason}"
     for damage in found.damaged().values():
-        return f"Spack environment {environment.name} is damaged: {damage}"
+        return f"{name} is damaged: {damage}"
     for fault in externals.faults(found.lock):
-        return f"Spack environment {environment.name} was built with what is gone: {fault}"
+        return f"{name} was built with an external that changed: {fault}"
     return None
 
 
-def _equip(environment: Environment, say: Callable[[str], None]) -> None:
-    """Installs what this machine lacks, where it is a Debian and the user root.
+def _install_tools(environment: Environment, report: Callable[[str], None]) -> None:
+    """Install the tools that this machine lacks, if it is a Debian and the user is root.
 
-    :raises Fault: naming what is still missing.
+    :raises Fault: if some are still missing.
     """
-    lacking = externals.lacking(environment.toolchain)
+    missing = externals.missing_tools(environment.toolchain)
     failed = ""
-    if lacking and debian.can_install():
+    if missing and debian.can_install():
         log = spack.root() / "apt.log"
-        if not debian.install(externals.packages_of(lacking), log, say):
+        if not debian.install(externals.debian_packages(missing), log, report):
             failed = f" (it failed here: see {log})"
-        lacking = externals.lacking(environment.toolchain)
-    if lacking:
-        install = " ".join(debian.command(externals.packages_of(lacking)))
-        told = ", ".join(f"{name} ({why})" if why else name for name, why in lacking.items())
+        missing = externals.missing_tools(environment.toolchain)
+    if missing:
+        install = " ".join(debian.command(externals.debian_packages(missing)))
+        tools = ", ".join(f"{name} ({why})" if why else name for name, why in missing.items())
         raise Fault(
-            f"{environment.name}: this machine cannot build with: {told}\n"
-            f"on a Debian: {install}{failed}",
+            f"{environment.name}: this machine cannot build with: {tools}\n"
+            f"on Debian: {install}{failed}",
             code="build.no-compiler",
         )
 
@@ -299,25 +305,25 @@ def _detected(folder: Path) -> list[Path]:
     return [path] if path.is_file() else []
 
 
-def _detect(environment: Environment, folder: Path, say: Callable[[str], None]) -> None:
-    """Writes down this machine's tools where they are not those of the shipped files."""
+def _detect(environment: Environment, folder: Path, report: Callable[[str], None]) -> None:
+    """Write the externals of this machine if they differ from the shipped ones."""
     kept = environment.lock()
     path = folder / "detected.yaml"
-    other = list(externals.faults(kept, exact=True)) if kept else []
+    differences = list(externals.faults(kept, exact=True)) if kept else []
     if externals.target() != externals.COMMON_TARGET:
-        other.append(f"this processor is no {externals.COMMON_TARGET}")
-    if not other:
+        differences.append(f"this processor does not support {externals.COMMON_TARGET}")
+    if not differences:
         path.unlink(missing_ok=True)
         return
-    say(f"{environment.name}: {other[0]}: taking this machine's own tools")
+    report(f"{environment.name}: {differences[0]}: using the tools of this machine")
     path.write_text(externals.detect(), encoding="utf-8")
 
 
 def _copy(environment: Environment, folder: Path, detected: list[Path]) -> None:
-    """The manifest as Spack works on it: its includes by their full paths."""
+    """Write the manifest with absolute paths of the included files."""
     content = dict(environment.content())
     included = environment.included()
-    # After the site's own file, which overrides what is detected.
+    # The site's file comes first, and overrides what is detected.
     first = sum(path.name == environments.SITE for path in included[:1])
     content["include"] = [*map(str, [*included[:first], *detected, *included[first:]])]
     text = yaml.safe_dump({"spack": content}, sort_keys=False, width=1000)
@@ -326,37 +332,39 @@ def _copy(environment: Environment, folder: Path, detected: list[Path]) -> None:
     (folder / MANIFEST).write_text(text, encoding="utf-8")
 
 
-def _solve(environment: Environment, folder: Path, log: Path, say: Callable[[str], None]) -> Lock:
-    """The lock to install from: the tree's where it still says what the manifest does."""
+def _solve(
+    environment: Environment, folder: Path, log: Path, report: Callable[[str], None]
+) -> Lock:
+    """Return the lock to install from: that of the tree if it matches the manifest."""
     detected = _detected(folder)
     kept = environment.lock()
-    why = environment.outdated(kept, *detected) if kept else "no lock is kept"
-    if kept and why is None:
+    reason = environment.outdated(kept, *detected) if kept else "it has no lock"
+    if kept and reason is None:
         shutil.copy(kept.path, folder / LOCK)
         return kept
     with contextlib.suppress(Fault):
-        # Of a build that was cut off.
+        # That of an interrupted build.
         own = environments.read_lock(folder / LOCK)
         if environment.outdated(own, *detected) is None:
             return own
-    say(f"{environment.name}: {why}: concretizing, which takes a minute")
-    return concretize(environment, folder, log, say)
+    report(f"{environment.name}: {reason}: concretizing, which takes a minute")
+    return concretize(environment, folder, log, report)
 
 
 def concretize(
-    environment: Environment, folder: Path, log: Path, say: Callable[[str], None]
+    environment: Environment, folder: Path, log: Path, report: Callable[[str], None]
 ) -> Lock:
-    """Solves the manifest in a folder, and writes into the lock what it was solved from.
+    """Concretize the manifest in a folder, and stamp the lock with the digest of its inputs.
 
     :raises Fault: if there is no solution.
     """
     (folder / LOCK).unlink(missing_ok=True)
-    # Spack remembers a compiler that once did not run, for whatever reason.
+    # Spack caches that a compiler once did not run, whatever the reason.
     shutil.rmtree(spack.root() / "cache" / "cache" / "compilers", ignore_errors=True)
     words = ["concretize", "--force"]
     if environment.system != HERE and not _has_compilers(environment):
         words = ["python", str(paths.spack_env() / "as_given.py")]
-    spack.run(words, folder, log, say, environment.name)
+    spack.run(words, folder, log, report, environment.name)
     content = json.loads((folder / LOCK).read_text(encoding="utf-8"))
     names = {fields["name"] for fields in content["concrete_specs"].values()}
     content[STAMP] = {
@@ -369,57 +377,55 @@ def concretize(
 
 
 def _has_compilers(environment: Environment) -> bool:
-    """Whether the compilers of an environment's system are on this machine."""
-    named = [
+    """Return whether this machine has the compilers of an environment."""
+    compilers = [
         path
         for package in environment.configuration("packages").values()
         for external in package.get("externals", [])
         for path in external.get("extra_attributes", {}).get("compilers", {}).values()
     ]
-    return bool(named) and all(map(shutil.which, named))
+    return bool(compilers) and all(map(shutil.which, compilers))
 
 
-def _hold_against_machine(environment: Environment, lock: Lock) -> None:
-    """Refuses to build on a machine that has not got what the lock takes as given.
+def _require_externals(environment: Environment, lock: Lock) -> None:
+    """Check that this machine has the lock's externals.
 
-    :raises Fault: naming each, and the file to name this machine's own in.
+    :raises Fault: if it does not.
     """
     found = list(externals.faults(lock))
-    if not found:
-        return
-    where = environment.folder.parent / environments.SITE
-    mend = f"name this machine's own in {where}, under packages and with `externals::`"
-    raise Fault(
-        "\n".join([*(f"{environment.name}: {fault}" for fault in found), mend]),
-        code="build.changed",
-    )
+    if found:
+        site = environment.folder.parent / environments.SITE
+        remedy = f"list this machine's own in {site}, under packages and with `externals::`"
+        raise Fault(
+            "\n".join([*(f"{environment.name}: {fault}" for fault in found), remedy]),
+            code="build.changed",
+        )
 
 
-def of_pins() -> dict[str, str]:
-    """Tag and commit of Spack and its packages."""
+def pin_labels() -> dict[str, str]:
+    """Return tag and commit of Spack and its packages."""
     return {name: f"{pin['tag']} {pin['commit']}" for name, pin in environments.pins().items()}
 
 
 def _mark(environment: Environment, folder: Path, fresh: Built, missing: dict[str, str]) -> None:
-    there = [program for program, node in programs_of(fresh.lock) if node.hash not in missing]
+    programs = [program for program, node in programs_of(fresh.lock) if node.hash not in missing]
     mark = {
         "environment": environment.name,
         "built": spack.now(),
         "lock": fresh.lock.sha256,
         "programs": {
-            name: spack.sha256(path) for name in there if (path := program_in(fresh.view, name))
+            name: spack.sha256(path) for name in programs if (path := program_in(fresh.view, name))
         },
         "missing": missing,
-        **of_pins(),
+        **pin_labels(),
     }
     files.write_atomically(folder / MARK, json.dumps(mark, indent=1) + "\n")
 
 
-def index(say: Callable[[str], None]) -> None:
-    """Has Spack make its index of the packages, which takes minutes the first time.
+def index(report: Callable[[str], None]) -> None:
+    """Make Spack's index of the packages, which takes minutes the first time.
 
-    Those that start side by side would all wait for one that makes it, and Spack gives up after
-    120 s.
+    Concretizations in parallel would wait for it, and Spack gives up after 120 s.
 
     :raises Fault: if it fails.
     """
@@ -427,13 +433,11 @@ def index(say: Callable[[str], None]) -> None:
     logs.mkdir(exist_ok=True)
     log = logs / "index.log"
     log.unlink(missing_ok=True)
-    spack.run(["providers", "mpi"], None, log, say, "Spack's index of its packages")
+    spack.run(["providers", "mpi"], None, log, report, "Spack's index of its packages")
 
 
-def lock(environment: Environment, say: Callable[[str], None]) -> Solution:
-    """Concretizes an environment anew and keeps its lock in the tree.
-
-    Several may be concretized at once, under one lock of the install root.
+def lock(environment: Environment, report: Callable[[str], None]) -> Solution:
+    """Concretize an environment and write its lock into the tree. Several may run in parallel.
 
     :raises Fault: if there is no solution.
     """
@@ -445,17 +449,17 @@ def lock(environment: Environment, say: Callable[[str], None]) -> Solution:
         folder = Path(name)
         _copy(environment, folder, [])
         began = time.monotonic()
-        solved = concretize(environment, folder, log, say)
+        solved = concretize(environment, folder, log, report)
         seconds = time.monotonic() - began
         shutil.copy(folder / LOCK, environment.folder / LOCK)
     externals_ = sum(bool(node.prefix) for node in solved.nodes.values())
-    say(f"{environment.name}: {len(solved.nodes)} packages in {seconds:.0f} s")
+    report(f"{environment.name}: {len(solved.nodes)} packages in {seconds:.0f} s")
     return Solution(environment, len(solved.roots), len(solved.nodes), externals_, seconds)
 
 
 @dataclass(frozen=True)
 class Solution:
-    """What one concretization came to: root specs, packages, externals among them, seconds."""
+    """The result of one concretization."""
 
     environment: Environment
     roots: int
@@ -465,7 +469,7 @@ class Solution:
 
 
 def page(solutions: list[Solution], jobs: int) -> str:
-    """The page of all concretizations, for the docs."""
+    """Return docs/environments.md: all concretizations."""
     rows = [
         [s.environment.system, s.environment.toolchain, s.roots, s.packages, s.externals,
          f"{s.seconds:.0f}"]

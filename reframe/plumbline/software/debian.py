@@ -1,4 +1,4 @@
-"""Debian's packages: what is missing is installed where that can be done, and named where not."""
+"""Installs Debian packages if this is a Debian and the user is root."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from pathlib import Path
 
 
 def command(packages: list[str]) -> list[str]:
-    """What installs packages."""
+    """Return the command that installs packages."""
     return ["apt-get", "install", "-y", "--no-install-recommends", *packages]
 
 
 def can_install() -> bool:
-    """Whether this is a Debian, and the user root."""
+    """Return whether this is a Debian and the user is root."""
     return os.geteuid() == 0 and shutil.which("apt-get") is not None
 
 
-def install(packages: list[str], log: Path, say: Callable[[str], None]) -> bool:
-    """Installs packages; whether that went well. All that apt says is in the log."""
-    say(f"installing {' '.join(packages)} from Debian's packages")
+def install(packages: list[str], log: Path, report: Callable[[str], None]) -> bool:
+    """Install packages and return whether that succeeded; apt's output is in the log."""
+    report(f"installing {' '.join(packages)} from Debian's packages")
     log.parent.mkdir(parents=True, exist_ok=True)
-    patience = ["-o", "Acquire::http::Timeout=15", "-o", "Acquire::Retries=1"]
-    settings = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    timeouts = ["-o", "Acquire::http::Timeout=15", "-o", "Acquire::Retries=1"]
+    variables = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     with log.open("w") as file:
         for step in (["apt-get", "update"], command(packages)):
             done = subprocess.run(
-                [*step, *patience], stdout=file, stderr=file, env=settings, check=False
+                [*step, *timeouts], stdout=file, stderr=file, env=variables, check=False
             )
     if done.returncode:
-        say(f"apt-get failed, see {log}")
+        report(f"apt-get failed, see {log}")
     return done.returncode == 0

@@ -1,6 +1,6 @@
-"""Spack environments: what ``spack-env/<system>/<toolchain>/`` says, and what its lock holds.
+"""Spack environments: the manifests of ``spack-env/<system>/<toolchain>/``, and their locks.
 
-Reads files alone; nothing here runs Spack.
+Only reads files; nothing here runs Spack.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from plumbline.reference.tables import read_yaml
 
 MANIFEST, LOCK, SITE = "spack.yaml", "spack.lock", "site.yaml"
 
-#: Key in a lock of what it was concretized from; Spack leaves alone what it does not know.
+#: Our key in a lock, for what it was concretized from; Spack ignores unknown keys.
 STAMP = "plumbline"
 
 
@@ -34,11 +34,11 @@ STAMP = "plumbline"
 class PackageNode:
     """One package of a lock.
 
-    :ivar hash: Spack's DAG hash: of the package, its options and all that it is built with.
-    :ivar prefix: where an external lies, empty for what Spack builds.
-    :ivar compilers: paths of an external compiler's executables by language.
-    :ivar uses: virtual package (``c``, ``mpi`` ...) -> hash of what provides it.
-    :ivar dependencies: hashes of everything that it needs.
+    :ivar hash: Spack's DAG hash of the package, its options and all that it is built with.
+    :ivar prefix: prefix of an external; empty for what Spack builds.
+    :ivar compilers: language -> path of an external compiler's executable.
+    :ivar uses: virtual package (``c``, ``mpi`` ...) -> hash of its provider.
+    :ivar dependencies: hashes of its dependencies.
     """
 
     name: str
@@ -56,7 +56,7 @@ class PackageNode:
 
     @property
     def spec(self) -> str:
-        """Name and version as Spack writes them."""
+        """Name and version in Spack's notation."""
         return f"{self.name}@{self.version}"
 
 
@@ -64,11 +64,11 @@ class PackageNode:
 class Lock:
     """A ``spack.lock``: one complete solution of a manifest.
 
-    :ivar roots: hashes of what the manifest asks for, in its order.
-    :ivar sha256: of the file.
-    :ivar solution: SHA-256 of the solution alone, however the file is laid out.
-    :ivar stamp: digest of what it was concretized from, and of the solution; empty without one.
-    :ivar edited: what does not have the content that its hash was made of.
+    :ivar roots: hashes of the root specs, in the manifest's order.
+    :ivar sha256: SHA-256 of the file.
+    :ivar solution: SHA-256 of the solution alone, whatever the file's layout.
+    :ivar stamp: digests of what it was concretized from, and of the solution; may be empty.
+    :ivar edited: the packages whose content does not match their hash.
     """
 
     path: Path
@@ -80,7 +80,7 @@ class Lock:
     edited: tuple[str, ...] = ()
 
     def provided(self, node: PackageNode, virtual: str) -> PackageNode | None:
-        """What a package has a virtual one from (GCC for ``c``), ``None`` if it needs none."""
+        """Return the provider of a virtual package (GCC for ``c``), ``None`` if it needs none."""
         digest = node.uses.get(virtual)
         return self.nodes[digest] if digest else None
 
@@ -94,12 +94,12 @@ class Environment:
 
     @property
     def name(self) -> str:
-        """As the command line has it."""
+        """Its name on the command line."""
         return f"{self.system}:{self.toolchain}"
 
     @property
     def folder(self) -> Path:
-        """Where its manifest and its lock lie."""
+        """The folder of its manifest and its lock."""
         return paths.spack_env() / self.system / self.toolchain
 
     @property
@@ -108,57 +108,55 @@ class Environment:
         return self.folder / MANIFEST
 
     def content(self) -> dict:
-        """The manifest's section ``spack``.
+        """Return the manifest's section ``spack``.
 
         :raises Fault: if it cannot be read.
         """
         content = read_yaml(self.manifest)
         if not isinstance(content, dict) or not isinstance(content.get("spack"), dict):
             raise Fault(
-                f"{self.manifest}: no section `spack` at its top", code="spack.wrong-manifest"
+                f"{self.manifest}: no top-level section `spack`", code="spack.wrong-manifest"
             )
         return _valid(content["spack"], "manifest", self.manifest)
 
     def included(self) -> list[Path]:
-        """The files that the manifest includes, the one that overrides the others first.
+        """Return the existing files that the manifest includes, the overriding ones first.
 
-        :raises Fault: if one is not there, or is named in a way that would not travel.
+        :raises Fault: if one does not exist and is not optional, or its path is not relative.
         """
-        return [path for path, there in self._includes() if there]
-
-    def _includes(self) -> Iterator[tuple[Path, bool]]:
+        found = []
         for entry in self.content().get("include", []):
-            optional = isinstance(entry, dict) and bool(entry.get("optional"))
-            told = entry["path"] if isinstance(entry, dict) else entry
-            if told.startswith("/") or re.search(r"[$~:]", told):
+            optional = isinstance(entry, dict) and entry.get("optional")
+            name = entry["path"] if isinstance(entry, dict) else entry
+            if name.startswith("/") or re.search(r"[$~:]", name):
                 raise Fault(
-                    f"{self.manifest}: include {told!r} is no path relative to this file",
+                    f"{self.manifest}: include {name!r} is not a path relative to this file",
                     code="spack.wrong-manifest",
                 )
-            path = (self.folder / told).resolve()
-            if not path.is_file() and not optional:
+            path = (self.folder / name).resolve()
+            if path.is_file():
+                found.append(path)
+            elif not optional:
                 raise Fault(
-                    f"{self.manifest}: include {told}: {path} is not there",
+                    f"{self.manifest}: include {name}: {path} does not exist",
                     code="spack.wrong-manifest",
                 )
-            yield path, path.is_file()
+        return found
 
     def configuration(self, section: str) -> dict[str, dict]:
-        """One section of the included files, merged as Spack merges them.
+        """Return one section of the included files, merged as Spack merges them.
 
         :raises Fault: if a file cannot be read.
         """
         merged: dict = {}
         for path in reversed(self.included()):
             content = _valid(read_yaml(path), "included", path) or {}
-            given = {
-                key: value for key, value in content.items() if key.removesuffix(":") == section
-            }
-            merged = _merged(given, {section: merged})[section]
+            own = {key: value for key, value in content.items() if key.removesuffix(":") == section}
+            merged = _merged(own, {section: merged})[section]
         return merged
 
     def roots(self) -> list[str]:
-        """The root specs, matrices written out.
+        """Return the root specs, with matrices expanded.
 
         :raises Fault: if the manifest cannot be read.
         """
@@ -169,7 +167,7 @@ class Environment:
         return found
 
     def lock(self) -> Lock | None:
-        """The lock that is kept beside the manifest, ``None`` where there is none.
+        """Return the lock beside the manifest, or ``None`` if there is none.
 
         :raises Fault: if it cannot be read.
         """
@@ -177,11 +175,11 @@ class Environment:
         return read_lock(path) if path.is_file() else None
 
     def digest(self, packages: set[str], *detected: Path) -> str:
-        """Of everything that a lock follows from: the manifest, what it includes, our recipes of
-        the lock's packages, and the commits of Spack and its packages.
+        """Return the digest of all that a lock depends on: the manifest, what it includes, our
+        recipes of the lock's packages, and the commits of Spack and its packages.
 
         :arg packages: names of the packages in the lock.
-        :arg detected: further files that the manifest is made to include.
+        :arg detected: further included files.
         :raises Fault: if a file cannot be read.
         """
         included = [*self.included(), *detected]
@@ -204,15 +202,14 @@ class Environment:
         return hashlib.sha256(text.encode()).hexdigest()
 
     def outdated(self, lock: Lock, *detected: Path) -> str | None:
-        """Why a lock is not what the manifest asks for now, ``None`` if it is: it was edited, or
-        concretized from something else.
+        """Return why a lock does not match the manifest, or ``None`` if it does: it was edited, or
+        made from something else.
 
-        :arg detected: further files that the manifest is made to include.
+        :arg detected: further included files.
         :raises Fault: if a file cannot be read.
         """
         if lock.edited:
-            told = ", ".join(lock.edited)
-            return f"{LOCK} was edited: the hash of {told} is not the hash of what it says"
+            return f"{LOCK} was edited: wrong hash of {', '.join(lock.edited)}"
         if lock.stamp and lock.stamp.get("solution") != lock.solution:
             return f"{LOCK} was edited after it was concretized"
         names = {node.name for node in lock.nodes.values()}
@@ -228,10 +225,10 @@ def _schema(part: str) -> jsonschema.Draft7Validator:
 
 
 def _valid(content, part: str, path: Path):
-    """A file's content, once it has the shape that it must have.
+    """Return a file's content after validation.
 
     :arg part: ``manifest``, or ``included`` for a file that a manifest includes.
-    :raises Fault: naming file, place and fault.
+    :raises Fault: if it does not match the schema.
     """
     for fault in _schema(part).iter_errors(content):
         raise Fault(f"{path}: {fault.json_path}: {fault.message}", code="spack.wrong-manifest")
@@ -239,30 +236,30 @@ def _valid(content, part: str, path: Path):
 
 
 def every(system: str | None = None) -> list[Environment]:
-    """The environments of the tree, or those of one system."""
+    """Return all environments, or those of one system."""
     pattern = f"{system or '*'}/*/{MANIFEST}"
     found = sorted(paths.spack_env().glob(pattern))
     return [Environment(path.parent.parent.name, path.parent.name) for path in found]
 
 
-def named(name: str) -> list[Environment]:
-    """The environments that ``SYSTEM`` or ``SYSTEM:TOOLCHAIN`` names.
+def find(name: str) -> list[Environment]:
+    """Return the environments of ``SYSTEM`` or ``SYSTEM:TOOLCHAIN``.
 
-    :raises Fault: if there are none; the text says which there are.
+    :raises Fault: if there are none.
     """
     system, colon, toolchain = name.partition(":")
     of_system = every(system) if re.fullmatch(r"[\w.-]+", system) else []
     if not of_system:
-        told = suggest(system, dict.fromkeys(known.system for known in every()))
+        systems = suggest(system, dict.fromkeys(known.system for known in every()))
         raise Fault(
-            f"{paths.spack_env()}: no Spack environment for system {system!r}; {told}",
+            f"{paths.spack_env()}: no Spack environment for system {system!r}; {systems}",
             code="input.unknown-name",
         )
     found = [known for known in of_system if not colon or known.toolchain == toolchain]
     if not found:
-        told = suggest(toolchain, [known.toolchain for known in of_system])
+        toolchains = suggest(toolchain, [known.toolchain for known in of_system])
         raise Fault(
-            f"system {system}: no toolchain {toolchain!r}; {told}", code="input.unknown-name"
+            f"system {system}: no toolchain {toolchain!r}; {toolchains}", code="input.unknown-name"
         )
     return found
 
@@ -281,7 +278,7 @@ def _pins(path: Path) -> dict[str, dict[str, str]]:
 
 
 def pins() -> dict[str, dict[str, str]]:
-    """Spack and its packages: name -> git address, tag and commit.
+    """Return the versions of Spack and its packages: name -> git address, tag and commit.
 
     :raises Fault: if they cannot be read.
     """
@@ -289,9 +286,9 @@ def pins() -> dict[str, dict[str, str]]:
 
 
 def read_lock(path: Path) -> Lock:
-    """A lock that Spack wrote.
+    """Return the lock in a file.
 
-    :raises Fault: if it is none.
+    :raises Fault: if the file cannot be read, or is not a lock.
     """
     try:
         data = path.read_bytes()
@@ -306,7 +303,7 @@ def read_lock(path: Path) -> Lock:
         raise Fault(f"{path}: {err.strerror}", code="input.unreadable-file") from None
     except (ValueError, KeyError, TypeError, AttributeError) as err:
         raise Fault(
-            f"{path}: no lock of Spack's ({type(err).__name__}: {err}); `plumbline lock` makes it",
+            f"{path}: not a lock of Spack ({type(err).__name__}: {err}); `plumbline lock` makes it",
             code="spack.no-lock",
         ) from None
     return Lock(
@@ -315,41 +312,39 @@ def read_lock(path: Path) -> Lock:
 
 
 def _edited(content: dict) -> Iterator[str]:
-    """What of a lock has not got the content that its hash was made of, or is not there."""
+    """Yield the packages whose content does not match their hash, and the missing ones."""
     specs = content["concrete_specs"]
     for digest, fields in specs.items():
         if not digest == fields.get("hash") == dag_hash(fields):
             yield f"{fields['name']}@{fields['version']}"
-    for needed in [
-        *content["roots"],
-        *(d for f in specs.values() for d in f.get("dependencies", [])),
-    ]:
-        if needed["hash"] not in specs:
-            yield f"/{needed['hash']}, which is not in it"
+    dependencies = [entry for f in specs.values() for entry in f.get("dependencies", [])]
+    for entry in [*content["roots"], *dependencies]:
+        if entry["hash"] not in specs:
+            yield f"/{entry['hash']}, which is missing"
 
 
 def dag_hash(fields: dict) -> str:
-    """Spack's hash of one package of a lock, which has its dependencies' hashes among its fields.
+    """Return Spack's hash of one package of a lock, whose fields have its dependencies' hashes.
 
-    As Spack 1.1 makes it (``Spec.spec_hash`` in spec.py): base32 of the SHA-1 of the fields as
-    compact JSON, in their order. Of an external the namespace is no part, since Spack hashes
-    externals (externals.py) before it gives them one.
+    As in Spack 1.1 (``Spec.spec_hash`` in spec.py): base32 of the SHA-1 of the fields as compact
+    JSON, in their order. An external is hashed without its namespace, which Spack sets later
+    (externals.py).
     """
-    apart = {"hash", "namespace"} if fields.get("external") else {"hash"}
-    own = {key: value for key, value in fields.items() if key not in apart}
-    text = json.dumps(own, separators=(",", ":"))
+    excluded = {"hash", "namespace"} if fields.get("external") else {"hash"}
+    hashed = {key: value for key, value in fields.items() if key not in excluded}
+    text = json.dumps(hashed, separators=(",", ":"))
     return base64.b32encode(hashlib.sha1(text.encode()).digest()).decode().lower()
 
 
 def solution(content: dict) -> str:
-    """The SHA-256 of what a lock's content says, without Spack's and our notes on it."""
+    """Return the SHA-256 of a lock's roots and packages."""
     parts = [content["roots"], content["concrete_specs"]]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 def _merged(higher, lower):
-    """Two values of Spack's configuration as one: mappings by their keys, lists one after the
-    other, and what has a second colon (``externals::``) in the other's place."""
+    """Return two values of Spack's configuration merged: mappings by key, lists concatenated; a key
+    with a second colon (``externals::``) replaces the lower value."""
     if isinstance(higher, dict) and isinstance(lower, dict):
         found = dict(lower)
         for key, value in higher.items():
@@ -364,7 +359,7 @@ def _merged(higher, lower):
 
 
 def family(target: str) -> str:
-    """The processor family that a target is of: ``x86_64`` for ``zen3``."""
+    """Return the processor family of a target: ``x86_64`` for ``zen3``."""
     return archspec.cpu.TARGETS[target].family.name
 
 
@@ -393,7 +388,7 @@ def _node(digest: str, fields: dict) -> PackageNode:
     )
 
 
-#: Feature of a ReFrame environment -> the package that brings its programs.
+#: Feature of a ReFrame environment -> the package that has its programs.
 PACKAGES = {
     "babelstream": "babelstream",
     "commscope": "comm-scope",
@@ -410,7 +405,7 @@ PACKAGES = {
     "stream": "stream",
 }
 
-#: Programming model of BabelStream, a root spec and a build for each -> its program.
+#: Programming model of BabelStream, each with its own root spec -> its program.
 MODELS = {
     "cuda": "cuda-stream",
     "hip": "hip-stream",
@@ -420,7 +415,7 @@ MODELS = {
 
 
 def faults(systems: dict[str, dict]) -> Iterator[str]:
-    """What is wrong between the systems and their Spack environments.
+    """Yield the contradictions between systems and their Spack environments.
 
     :arg systems: name -> content of the system's file.
     """
@@ -430,16 +425,16 @@ def faults(systems: dict[str, dict]) -> Iterator[str]:
         for environment in content.get("environments", [])
         if environment.get("extras", {}).get("provider") == "spack"
     }
-    there = every()
+    existing = every()
     for environment in wanted:
-        if environment not in there:
+        if environment not in existing:
             yield (
                 f"{paths.systems() / environment.system}.yaml: environment "
-                f"{environment.toolchain}: takes its programs from Spack, and "
-                f"{environment.manifest} is not there"
+                f"{environment.toolchain}: its provider is spack, but "
+                f"{environment.manifest} does not exist"
             )
-    for environment in there:
-        # A site may keep its system files elsewhere, and not all of ours.
+    for environment in existing:
+        # A site may have its system files elsewhere, and only some of ours.
         elsewhere = paths.systems() != paths.ROOT / "systems"
         if environment.system not in systems and elsewhere:
             continue
@@ -454,20 +449,20 @@ def faults(systems: dict[str, dict]) -> Iterator[str]:
                 yield f"{environment.manifest}: {fault}"
         except Fault as err:
             yield from str(err).splitlines()
-    yield from _not_run(wanted, there)
+    yield from _not_run(wanted, existing)
 
 
-def _not_run(wanted: dict[Environment, dict], there: list[Environment]) -> Iterator[str]:
-    """What Spack builds for a system and no check of the system can run: ReFrame gives a check
-    no test case, and says nothing, where no environment has its benchmark among its features."""
+def _not_run(wanted: dict[Environment, dict], existing: list[Environment]) -> Iterator[str]:
+    """Yield what Spack builds for a system and no check of the system can run: without an
+    environment that has the benchmark as a feature, ReFrame silently makes no test case."""
     built: dict[tuple[str, str], list[str]] = {}
     features: dict[str, set[str]] = {}
     for environment, of_reframe in wanted.items():
-        # Where they are detected, what is built is what runs.
-        if environment not in there or of_reframe.get("extras", {}).get("detect"):
+        # Detected features are those of what is built.
+        if environment not in existing or of_reframe.get("extras", {}).get("detect"):
             continue
         features.setdefault(environment.system, set()).update(of_reframe.get("features", []))
-        with contextlib.suppress(Fault):  # of its manifest, which is reported by itself
+        with contextlib.suppress(Fault):  # a faulty manifest is reported elsewhere
             for package in _packages(environment):
                 built.setdefault((environment.system, package), []).append(environment.toolchain)
     for (system, package), toolchains in built.items():
@@ -481,7 +476,7 @@ def _not_run(wanted: dict[Environment, dict], there: list[Environment]) -> Itera
 
 
 def _packages(environment: Environment) -> set[str]:
-    """The names of its root packages."""
+    """Return the names of the root packages."""
     return {re.split(r"[^\w-]", root, maxsplit=1)[0] for root in environment.roots()}
 
 
@@ -492,17 +487,17 @@ def _faults_of(environment: Environment, of_reframe: dict) -> Iterator[str]:
     yield from _wrong_roots(environment, packages)
     for path in [environment.manifest, *environment.included()]:
         if path.name != SITE:
-            for told in _fixed_paths(read_yaml(path)):
-                yield f"{path.name}: {told} is a path of one machine, outside an external's prefix"
+            for absolute in _absolute_paths(read_yaml(path)):
+                yield f"{path.name}: absolute path {absolute} outside an external's prefix"
     kept = environment.lock()
     if kept is None:
-        yield f"no {LOCK} beside it: plumbline lock {environment.name}"
+        yield f"has no {LOCK}: plumbline lock {environment.name}"
     elif why := environment.outdated(kept):
         yield f"{why}: plumbline lock {environment.name}"
 
 
 def _not_provided(environment: Environment, of_reframe: dict, packages: dict) -> Iterator[str]:
-    """What the ReFrame environment promises, and the Spack environment does not have."""
+    """Yield what the ReFrame environment declares and the Spack environment does not have."""
     features, roots = set(of_reframe.get("features", [])), environment.roots()
     names = _packages(environment)
     for feature in sorted(features & set(PACKAGES)):
@@ -515,11 +510,11 @@ def _not_provided(environment: Environment, of_reframe: dict, packages: dict) ->
     modules = {module for external in externals for module in external.get("modules", [])}
     for module in of_reframe.get("modules", []):
         if module not in modules:
-            yield f"module {module} of its ReFrame environment is of no external"
+            yield f"module {module} of its ReFrame environment belongs to no external"
 
 
 def _not_pinned(environment: Environment, packages: dict) -> Iterator[str]:
-    """The root packages of which any version might be built."""
+    """Yield the root packages without a pinned version."""
     for name in sorted(_packages(environment)):
         pinned = packages.get(name, {}).get("require", [])
         listed = [pinned] if isinstance(pinned, str) else pinned
@@ -529,30 +524,30 @@ def _not_pinned(environment: Environment, packages: dict) -> Iterator[str]:
 
 
 def _wrong_roots(environment: Environment, packages: dict) -> Iterator[str]:
-    """The roots with unknown toolchains, or without what a foreign target needs."""
+    """Yield the roots with unknown toolchains, or without what a foreign target needs."""
     toolchains = environment.configuration("toolchains")
     targets = environment.content().get("concretizer", {}).get("targets", {})
     foreign = not targets.get("host_compatible", True)
     for root in environment.roots():
         for used in re.findall(r" %([\w-]+)", root):
             if used not in toolchains:
-                told = suggest(used, toolchains)
-                yield f"root {root}: no toolchain {used!r} in its included files; {told}"
+                known = suggest(used, toolchains)
+                yield f"root {root}: no toolchain {used!r} in the included files; {known}"
         if foreign and " arch=" not in root:
-            yield f"root {root}: host_compatible is false, so it needs arch=linux-<os>-<target>"
+            yield f"root {root}: with host_compatible false, it needs arch=linux-<os>-<target>"
     if foreign and not packages.get("glibc", {}).get("externals"):
         yield "no external glibc: include ../../common/<os>-<family>.yaml"
 
 
-def _fixed_paths(value, key: str = "") -> Iterator[str]:
-    """The absolute paths in a file's content that are not of an external."""
+def _absolute_paths(value, key: str = "") -> Iterator[str]:
+    """Yield the absolute paths in a file's content that are not of an external."""
     if key in ("prefix", "extra_attributes"):
         return
     if isinstance(value, dict):
         for name, inner in value.items():
-            yield from _fixed_paths(inner, name)
+            yield from _absolute_paths(inner, name)
     elif isinstance(value, list):
         for inner in value:
-            yield from _fixed_paths(inner, key)
+            yield from _absolute_paths(inner, key)
     elif isinstance(value, str) and value.startswith("/"):
         yield value

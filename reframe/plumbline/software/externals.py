@@ -1,8 +1,8 @@
-"""Externals of a Spack environment: whether what it takes as given is there.
+"""Externals of a Spack environment: whether they exist on this machine, and build programs.
 
-A site's compilers and MPI are named in ``externals.yaml`` of the system. Of the tools that tell
-their version it is asked; of the others the prefix and the compilers must be there. For the machine
-at hand, whose tools no file can know, what differs is detected and written down.
+A site's compilers and MPI are listed in ``externals.yaml`` of the system. Tools that print their
+version are run; of others, the prefix and the compilers must exist. On the system ``local``, tools
+that differ from the shipped list are detected.
 """
 
 from __future__ import annotations
@@ -23,13 +23,12 @@ from plumbline.software.environments import Lock
 
 @dataclass(frozen=True)
 class Trial:
-    """The smallest program that shows that one can build with a tool: that its compiler or wrapper,
-    headers and libraries are there and fit together.
+    """The smallest program that shows that a tool's compiler, headers and libraries fit together.
 
-    :ivar compiler: its name under ``bin``.
-    :ivar suffix: of the source file, which tells the language.
+    :ivar compiler: name of the compiler or wrapper under ``bin``.
+    :ivar suffix: suffix of the source file, by which the compiler knows the language.
     :ivar text: the source.
-    :ivar options: of the linker.
+    :ivar options: options of the linker.
     """
 
     compiler: str
@@ -40,13 +39,13 @@ class Trial:
 
 @dataclass(frozen=True)
 class Tool:
-    """How a tool tells its version.
+    """How a tool prints its version.
 
-    :ivar programs: its executable's names under ``bin``, the first that is there counts.
-    :ivar options: that ask it.
-    :ivar pattern: of its answer, with the version as group.
-    :ivar debian: the packages that bring it.
-    :ivar trials: what must compile and link with it.
+    :ivar programs: possible names of its executable under ``bin``; the first that exists counts.
+    :ivar options: options that print the version.
+    :ivar pattern: pattern of the output, with the version as group.
+    :ivar debian: the Debian packages that contain it.
+    :ivar trials: programs that must compile and link with it.
     """
 
     programs: tuple[str, ...]
@@ -90,12 +89,12 @@ TOOLS = {
     "pkgconf": Tool(("pkgconf", "pkg-config"), _VERSION, r"^(\d\S*)", ("pkgconf",)),
 }  # fmt: skip
 
-#: What the shipped files of the machine at hand ask of a processor.
+#: Target of the shipped files of the system ``local``.
 COMMON_TARGET = "x86_64_v3"
 
 
 def version_at(package: str, prefix: str) -> str | None:
-    """The version of a tool under a prefix, ``None`` where it is not there or does not tell."""
+    """Return the version of a tool under a prefix, or ``None`` if it is missing or prints none."""
     tool = TOOLS[package]
     for program in tool.programs:
         path = Path(prefix) / "bin" / program
@@ -116,53 +115,53 @@ MEASURED = ("gcc", "mpich", "openmpi")
 
 
 def faults(lock: Lock, exact: bool = False) -> Iterator[str]:
-    """What is wrong with each external of a lock that is not there, or is another version.
+    """Yield each external of a lock that is missing, has another version, or does not build.
 
-    :arg exact: whether build tools count too; of a site's own only compilers and MPI do.
+    :arg exact: whether the versions of build tools count, not only those of compilers and MPI.
     """
     for node in lock.nodes.values():
         if not node.prefix or node.name == "glibc":
             continue
         if not Path(node.prefix).is_dir():
-            yield f"external {node.spec}: {node.prefix} is not there"
+            yield f"external {node.spec}: {node.prefix} does not exist"
             continue
         missing = [path for path in node.compilers.values() if not shutil.which(path)]
         if missing:
-            yield f"external {node.spec}: {', '.join(missing)} not there"
+            yield f"external {node.spec}: {', '.join(missing)} not found"
         elif node.name in TOOLS and not node.modules:
             found = version_at(node.name, node.prefix)
             if found is None:
-                yield f"external {node.spec}: not in {node.prefix}"
+                yield f"external {node.spec}: not found in {node.prefix}"
             elif found != node.version and (exact or node.name in MEASURED):
-                yield f"external {node.spec}: {node.prefix} has {found}"
-            elif not node.compilers and (fault := untried(node.name, node.prefix)):
-                yield f"external {node.spec}: cannot be built with: {fault}"
+                yield f"external {node.spec}: {node.prefix} has version {found}"
+            elif not node.compilers and (fault := build_error(node.name, node.prefix)):
+                yield f"external {node.spec}: no program can be built with it: {fault}"
 
 
-def lacking(mpi: str) -> dict[str, str]:
-    """The tools that a build with one MPI needs and this machine does not have: Spack's package ->
-    why each one that was found cannot be built with; empty where none was found."""
-    of_others = {"mpich", "openmpi"} - {mpi}
-    found = {name: _found(name) for name in TOOLS if name not in of_others}
+def missing_tools(mpi: str) -> dict[str, str]:
+    """Return the tools that a build with one MPI needs and this machine lacks: Spack's package ->
+    why no program can be built with those found; empty if none was found."""
+    other_mpis = {"mpich", "openmpi"} - {mpi}
+    found = {name: _found(name) for name in TOOLS if name not in other_mpis}
     return {name: why for name, (_, _, why) in found.items() if why is not None}
 
 
-def packages_of(names: Iterable[str]) -> list[str]:
-    """Debian's packages that bring tools."""
+def debian_packages(names: Iterable[str]) -> list[str]:
+    """Return the Debian packages that contain tools."""
     return sorted({package for name in names for package in TOOLS[name].debian})
 
 
 def target() -> str:
-    """The target that programs for this machine are built for: the common one where it can."""
+    """Return the target to build for on this machine: the common one if it supports that."""
     host = archspec.cpu.host()
     common = archspec.cpu.TARGETS[COMMON_TARGET]
     return COMMON_TARGET if host == common or common in host.ancestors else host.generic.name
 
 
 def detect() -> str:
-    """This machine's externals as Spack's own settings, in place of the shipped ones.
+    """Return this machine's externals as Spack's settings, in place of the shipped ones.
 
-    Tools are looked for under ``/usr``, where distributions put them, and then on PATH.
+    Tools are searched under ``/usr``, where distributions put them, and then on PATH.
     """
     packages: dict[str, dict] = {"all": {"require:": [f"target={target()}"]}}
     for name in TOOLS:
@@ -173,18 +172,18 @@ def detect() -> str:
         if name == "gcc":
             bin_ = Path(prefix) / "bin"
             compilers = {"c": "gcc", "cxx": "g++", "fortran": "gfortran"}
-            there = {key: str(bin_ / name) for key, name in compilers.items()}
-            there = {key: path for key, path in there.items() if shutil.which(path)}
+            found = {key: str(bin_ / program) for key, program in compilers.items()}
+            found = {key: path for key, path in found.items() if shutil.which(path)}
             languages = {"c": "c", "cxx": "c++", "fortran": "fortran"}
-            external["spec"] += f" languages:='{','.join(languages[key] for key in there)}'"
-            external["extra_attributes"] = {"compilers": there}
+            external["spec"] += f" languages:='{','.join(languages[key] for key in found)}'"
+            external["extra_attributes"] = {"compilers": found}
         packages[name] = {"buildable": False, "externals:": [external]}
     return yaml.safe_dump({"packages": packages}, sort_keys=False)
 
 
 def _found(package: str) -> tuple[str, str, str | None]:
-    """Prefix and version of a tool of this machine that one can build with, and ``None``; or two
-    empty texts and why there is none."""
+    """Return prefix and version of a tool that programs can be built with, and ``None``; or two
+    empty texts and the reason."""
     prefixes = ["/usr"]
     for program in TOOLS[package].programs:
         path = shutil.which(program)
@@ -194,19 +193,18 @@ def _found(package: str) -> tuple[str, str, str | None]:
     for prefix in dict.fromkeys(prefixes):
         version = version_at(package, prefix)
         if version:
-            fault = untried(package, prefix)
+            fault = build_error(package, prefix)
             if fault is None:
                 return prefix, version, None
             why[fault] = None
     return "", "", "; ".join(why)
 
 
-def untried(package: str, prefix: str) -> str | None:
-    """Why a program cannot be compiled and linked with a tool, in the compiler's own words;
-    ``None`` if it can.
+def build_error(package: str, prefix: str) -> str | None:
+    """Return the compiler's message if no program can be built with a tool, otherwise ``None``.
 
-    What runs and what builds are packages of their own on many distributions: Debian's
-    ``openmpi-bin`` has ``mpirun`` and ``mpicc``, and only ``libopenmpi-dev`` has ``mpi.h``.
+    Many distributions have separate packages to run and to build: Debian's ``openmpi-bin`` has
+    ``mpirun`` and ``mpicc``, and only ``libopenmpi-dev`` has ``mpi.h``.
     """
     folder = Path(prefix) / "bin"
     # Under Debian's names a plain mpicc may be another MPI's.
@@ -214,18 +212,18 @@ def untried(package: str, prefix: str) -> str | None:
     for trial in TOOLS[package].trials:
         compiler = folder / (f"{trial.compiler}.{package}" if own else trial.compiler)
         if not compiler.exists():
-            # A library's program is built with any compiler.
+            # A program that uses a library is built with any compiler.
             elsewhere = shutil.which(trial.compiler) if trial.options else None
             if elsewhere is None:
                 return f"no {compiler}"
             compiler = Path(elsewhere)
-        if fault := _said(compiler, trial):
+        if fault := _compile_error(compiler, trial):
             return fault
     return None
 
 
-def _said(compiler: Path, trial: Trial) -> str | None:
-    """What a compiler says where it cannot make a program, ``None`` where it can."""
+def _compile_error(compiler: Path, trial: Trial) -> str | None:
+    """Return a compiler's message if it cannot build a program, otherwise ``None``."""
     with tempfile.TemporaryDirectory() as name:
         source = Path(name) / f"trial{trial.suffix}"
         source.write_text(trial.text, encoding="utf-8")

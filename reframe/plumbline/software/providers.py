@@ -1,13 +1,13 @@
 """Providers: where a benchmark's programs come from.
 
 ``path``
-    already on PATH: from the system's packages, from the environment's modules or variables.
+    PATH: the system's packages, or the environment's modules or variables.
 ``pip``
-    the embedded default, without root: MPICH from its wheel runs the IMB programs of Intel's MPI
-    runtime wheel through the MPICH ABI (``libmpi.so.12``). Each wheel has a prefix of its own, so
-    that two ``mpiexec`` never meet on one PATH.
+    wheels, which need no root: MPICH from its wheel runs the IMB programs of Intel's MPI runtime
+    wheel through the MPICH ABI (``libmpi.so.12``). Each wheel has its own prefix, so that two
+    ``mpiexec`` are never on one PATH.
 ``spack``
-    the view of an environment of ``spack-env/`` that ``plumbline build`` has installed.
+    the view of an environment of ``spack-env/`` that ``plumbline build`` installed.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from plumbline.core.text import suggest
 from plumbline.software import build as builds
 from plumbline.software import debian, environments
 
-#: Program -> the Debian packages that bring it, for messages and for ``make run``.
+#: Program -> the Debian packages that contain it.
 DEBIAN = {"hpcc": ("hpcc", "libopenblas0-serial"), "fio": ("fio",)}
 
-#: Program -> what an environment has where the program is on PATH.
+#: Program -> the features of an environment that has it.
 FEATURES = {
     "IMB-MPI1": ("imb",),
     "comm_scope": ("commscope",),
@@ -54,18 +54,18 @@ FEATURES = {
     "sycl-stream": ("babelstream", "sycl"),
 }
 
-#: Wheels of the provider ``pip``: prefix -> distribution and files that must be there.
+#: Wheels of the provider ``pip``: prefix -> distribution and files that must exist.
 WHEELS = {
     "mpich": ("mpich", ("bin/mpiexec", "bin/hydra_pmi_proxy", "lib/libmpi.so.12")),
     "imb": ("impi-rt", ("bin/IMB-MPI1",)),
 }
 
-#: Benchmark program -> the wheel's prefix that has it.
+#: Program -> the prefix of the wheel that has it.
 _IN_WHEEL = {"IMB-MPI1": "imb"}
 
 
 class NotProvided(Coded):
-    """The provider has not got the program; the text is the reason and the mend."""
+    """The provider does not have the program; the message has the reason and the remedy."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Program:
         program without MPI.
     :ivar launcher_path: absolute path of that launcher, empty for ``local``.
     :ivar env_vars: environment variables that it needs.
-    :ivar build: what tells this build from another, for the record.
+    :ivar build: what distinguishes this build from others, for the record.
     """
 
     path: str
@@ -93,11 +93,11 @@ def find(
     which: Callable[[str], str | None] = shutil.which,
     environment: str = "",
 ) -> Program:
-    """The program of that name from that provider.
+    """Return the program of that name from that provider.
 
     :arg which: finds an executable in the environment where the program will run.
     :arg environment: ``system:toolchain``, for the provider ``spack``.
-    :raises NotProvided: if it is not there; the text names the mend.
+    :raises NotProvided: if the provider does not have it.
     :raises Fault: if there is no provider of that name.
     """
     if provider not in PROVIDERS:
@@ -109,8 +109,8 @@ def find(
     return PROVIDERS[provider](program, which, environment)
 
 
-def there(provider: str, environment: str) -> list[str]:
-    """The programs that an environment of the machine at hand has.
+def installed_programs(provider: str, environment: str) -> list[str]:
+    """Return the programs that an environment of this machine has.
 
     :arg environment: ``system:toolchain``.
     """
@@ -119,8 +119,7 @@ def there(provider: str, environment: str) -> list[str]:
     if provider != "spack":
         return []
     found = builds.built(environments.Environment(*environment.split(":")))
-    # Also what got lost or is out of date: a case that is skipped is seen, one that is not there
-    # is not.
+    # Also what is lost or out of date: its case is then skipped with a reason, and does not vanish.
     wanted = [program for program, _ in builds.programs_of(found.lock)] if found else []
     return [program for program in FEATURES if program in wanted]
 
@@ -128,15 +127,15 @@ def there(provider: str, environment: str) -> list[str]:
 def _from_path(program: str, which: Callable[[str], str | None], environment: str) -> Program:
     path = which(program)
     if path is None:
-        mend = "load its module, or put it on PATH"
+        remedy = "load its module, or put it on PATH"
         if program in DEBIAN:
-            mend = f"apt-get install {' '.join(DEBIAN[program])}"
-        raise NotProvided(f"{program} is not on PATH: {mend}", code="build.not-on-path")
-    return _at(path, "path", which)
+            remedy = f"apt-get install {' '.join(DEBIAN[program])}"
+        raise NotProvided(f"{program} is not on PATH: {remedy}", code="build.not-on-path")
+    return _program_at(path, "path", which)
 
 
-def _at(path: str, provider: str, which: Callable[[str], str | None]) -> Program:
-    """An executable with the launcher of its MPI."""
+def _program_at(path: str, provider: str, which: Callable[[str], str | None]) -> Program:
+    """Return an executable with the launcher of its MPI."""
     libraries = _libraries(path)
     launcher, launcher_path, mpi = _launcher_of(Path(path).name, libraries, which)
     env_vars = {}
@@ -146,7 +145,7 @@ def _at(path: str, provider: str, which: Callable[[str], str | None]) -> Program
     blas = libraries.get("blas")
     if blas:
         build["blas"] = os.path.realpath(blas)
-        # One rank on each core has no core left for the threads of a BLAS.
+        # With one rank on each core, no core is left for the threads of a BLAS.
         env_vars |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
     return Program(path, launcher, launcher_path, env_vars, build)
 
@@ -154,8 +153,8 @@ def _at(path: str, provider: str, which: Callable[[str], str | None]) -> Program
 def _launcher_of(
     program: str, libraries: dict[str, str], which: Callable[[str], str | None]
 ) -> tuple[str, str, str]:
-    """The launcher of the MPI that a program is linked with: ReFrame's name of it, its path, and
-    the MPI's name and version. Another MPI's would start N single ranks."""
+    """Return the launcher of the MPI that a program is linked with: ReFrame's name of it, its path,
+    and the MPI's name and version. Another MPI's launcher would start N single ranks."""
     names: tuple[str, ...]
     if "openmpi" in libraries:
         mpi, launcher, names = "Open MPI", "openmpi", ("mpirun.openmpi", "mpirun")
@@ -171,18 +170,18 @@ def _launcher_of(
         if version.startswith(mpi):
             return launcher, path, version
         if launcher == "hydra" and version.startswith("Intel MPI"):
-            # Of the same ABI, and with a launcher of the same name.
+            # Intel MPI has the same ABI, and a launcher of the same name.
             return "mpirun-intelmpi", path, version
     raise NotProvided(
-        f"{program} is linked with {mpi}, and none of {', '.join(names)} on PATH belongs to "
-        f"{mpi}: install that MPI's launcher, or put it first on PATH",
+        f"{program} is linked with {mpi}, but no launcher of {mpi} ({', '.join(names)}) is on "
+        f"PATH: install it, or put it first on PATH",
         code="build.wrong-launcher",
     )
 
 
 @functools.cache
 def _libraries(path: str) -> dict[str, str]:
-    """The MPI and BLAS libraries that an executable is linked with: kind -> path."""
+    """Return the MPI and BLAS libraries that an executable is linked with: kind -> path."""
     listed = _output(["ldd", path])
     kinds = {
         "openmpi": r"libmpi\.so\.(?:20|40)\b",
@@ -199,13 +198,13 @@ def _libraries(path: str) -> dict[str, str]:
 
 @functools.cache
 def mpi_version(launcher: str) -> str:
-    """Name and version of the MPI that a launcher belongs to, empty where it does not say."""
-    said = _output([launcher, "--version"])
-    if match := re.search(r"\(Open MPI\) (\S+)", said):
+    """Return name and version of the MPI that a launcher belongs to; empty if it prints none."""
+    printed = _output([launcher, "--version"])
+    if match := re.search(r"\(Open MPI\) (\S+)", printed):
         return f"Open MPI {match[1]}"
-    if match := re.search(r"Intel\(R\) MPI Library.* Version (\d[\d.]*)", said):
+    if match := re.search(r"Intel\(R\) MPI Library.* Version (\d[\d.]*)", printed):
         return f"Intel MPI {match[1]}"
-    if match := re.search(r"HYDRA build details:\s+Version:\s+(\S+)", said):
+    if match := re.search(r"HYDRA build details:\s+Version:\s+(\S+)", printed):
         return f"MPICH {match[1]}"
     return ""
 
@@ -226,7 +225,7 @@ def _sha256(path: str) -> str:
 def _from_pip(program: str, which: Callable[[str], str | None], environment: str) -> Program:
     if program not in _IN_WHEEL:
         raise NotProvided(
-            f"no wheel has {program}: choose another environment with -p", code="build.no-wheel"
+            f"{program} is in no wheel: choose another environment with -p", code="build.no-wheel"
         )
     versions = {}
     for name, (distribution, _) in WHEELS.items():
@@ -252,33 +251,35 @@ def _from_pip(program: str, which: Callable[[str], str | None], environment: str
 
 def _from_spack(program: str, which: Callable[[str], str | None], environment: str) -> Program:
     try:
-        (known,) = environments.named(environment)
-        reason = builds.why_not(known)
+        (known,) = environments.find(environment)
+        reason = builds.why_unusable(known)
     except Fault as err:
         raise NotProvided(f"{program}: {err}", code="build.not-built") from None
     found = builds.built(known)
     if reason or found is None:
-        why = reason or "it is not built"
-        raise NotProvided(f"{program}: {why}: plumbline build {known.name}", code="build.not-built")
+        raise NotProvided(
+            f"{program}: {reason or 'it is not built'}: plumbline build {known.name}",
+            code="build.not-built",
+        )
     path = builds.program_in(found.view, program)
     if path is None:
         package = dict(builds.programs_of(found.lock)).get(program)
-        why = f"add its package to {known.manifest}"
+        reason = f"add its package to {known.manifest}"
         if package:
             failed = found.mark["missing"].get(package.hash)
-            why = f"it could not be built: {failed}" if failed else "it is lost"
+            reason = f"it could not be built: {failed}" if failed else "its files were deleted"
         raise NotProvided(
-            f"{program} is not in Spack environment {known.name}: {why}: plumbline build "
+            f"{program} is not in Spack environment {known.name}: {reason}: plumbline build "
             f"{known.name}",
             code="build.not-in-environment",
         )
     if found.changed(program):
         raise NotProvided(
-            f"{path.resolve()} is not the file that was built (its SHA-256 is not that in "
+            f"{path.resolve()} is not the file that was built (its SHA-256 differs from "
             f"{builds.MARK}): plumbline build {known.name}",
             code="build.changed",
         )
-    # The installed package itself: a build that goes on beside a session changes the view alone.
+    # The installed package itself: a build during a session changes only the view.
     path = path.resolve()
     try:
         node, mpi = found.package_of(path)
@@ -289,12 +290,12 @@ def _from_spack(program: str, which: Callable[[str], str | None], environment: s
         of_mpi = shutil.which(name, path=str(found.prefix_of(mpi) / "bin")) if mpi else None
         return of_mpi or which(name)
 
-    there = _at(str(path), "spack", beside_mpi)
-    linked = {"openmpi": "openmpi", "hydra": "mpich"}.get(there.launcher)
-    here = f"{linked}@{there.build['mpi'].split()[-1]}"
-    if mpi and linked and mpi.name in ("openmpi", "mpich") and mpi.spec != here:
+    program_ = _program_at(str(path), "spack", beside_mpi)
+    linked = {"openmpi": "openmpi", "hydra": "mpich"}.get(program_.launcher)
+    running = f"{linked}@{program_.build['mpi'].split()[-1]}"
+    if mpi and linked and mpi.name in ("openmpi", "mpich") and mpi.spec != running:
         raise NotProvided(
-            f"{path} was built with {mpi.spec}, and what starts it is of {there.build['mpi']}: "
+            f"{path} was built with {mpi.spec}, but its launcher is of {program_.build['mpi']}: "
             f"plumbline build {known.name}",
             code="build.other-mpi",
         )
@@ -309,20 +310,20 @@ def _from_spack(program: str, which: Callable[[str], str | None], environment: s
         "spack": found.mark["spack"],
         "packages": found.mark["packages"],
     }
-    return replace(there, build=there.build | facts)
+    return replace(program_, build=program_.build | facts)
 
 
-#: Name in ``extras.provider`` -> how it finds a program.
+#: Name in ``extras.provider`` -> the function that finds a program.
 PROVIDERS = {"path": _from_path, "pip": _from_pip, "spack": _from_spack}
 
 
 def prefix_of(name: str) -> Path:
-    """The prefix of one of the wheels."""
+    """Return the prefix of a wheel."""
     return paths.tools() / name
 
 
 def lock_of(name: str) -> Path:
-    """The lock that one of the wheels is installed from."""
+    """Return the lock that a wheel is installed from."""
     return Path(__file__).with_name("pip") / f"{name}.lock"
 
 
@@ -333,36 +334,34 @@ def _distribution(prefix: Path, distribution: str) -> importlib.metadata.Distrib
 
 
 def _prefix_fault(name: str) -> str | None:
-    """What is wrong with a wheel's prefix, ``None`` if it is whole and of the locked version.
-
-    Every file that the wheel's own RECORD lists must be there with the size it lists.
-    """
+    """Return what is wrong with a wheel's prefix; ``None`` if it is complete and of the locked
+    version. Every file in the wheel's RECORD must exist with the size in it."""
     prefix, (distribution, needed) = prefix_of(name), WHEELS[name]
     if not prefix.is_dir():
         return f"{distribution} is not installed in {prefix}"
     installed = _distribution(prefix, distribution)
     if installed is None or installed.files is None:
-        return f"{prefix} is half installed"
+        return f"{prefix} is incomplete"
     if f"{distribution}=={installed.version} " not in lock_of(name).read_text():
-        return f"{prefix} has {distribution} {installed.version}, which is not the locked one"
+        return f"{prefix} has {distribution} {installed.version}, not the locked version"
     listed: list[importlib.metadata.PackagePath | str] = [*installed.files, *needed]
     for file in listed:
         path = prefix / file if isinstance(file, str) else Path(str(file.locate()))
         size = None if isinstance(file, str) else file.size
         if not path.is_file() or (size is not None and path.stat().st_size != size):
-            return f"{prefix} is half installed ({path.name} is missing or cut short)"
+            return f"{prefix} is incomplete ({path.name} is missing or truncated)"
     return None
 
 
-def install(say: Callable[[str], None]) -> None:
-    """Installs what the provider ``pip`` needs, and repairs what is half installed.
+def install(report: Callable[[str], None]) -> None:
+    """Install what the provider ``pip`` needs, and repair what is incomplete.
 
-    Needs no network where everything is there. Safe under two at once.
+    Needs no network if everything is installed. Two at once wait for each other.
 
-    :raises Fault: if pip fails, the text names its log; or if the folder cannot be written.
+    :raises Fault: if pip fails, or the folder cannot be written.
     """
     if platform.machine() != "x86_64":
-        say(f"provider pip: its wheels are for x86_64, this machine is {platform.machine()}")
+        report(f"provider pip: its wheels are for x86_64, this machine is {platform.machine()}")
         return
     try:
         paths.tools().mkdir(parents=True, exist_ok=True)
@@ -370,12 +369,12 @@ def install(say: Callable[[str], None]) -> None:
             for name in WHEELS:
                 fault = _prefix_fault(name)
                 if fault:
-                    say(f"provider pip: {fault}; installing")
+                    report(f"provider pip: {fault}; installing")
                     _install_wheel(name)
     except OSError as err:
         raise Fault(
-            f"{paths.tools()}: cannot be written ({err.strerror}): free the disk, run this as its "
-            f"owner, or set PLUMBLINE_TOOLS to a folder that can be",
+            f"{paths.tools()}: cannot be written ({err.strerror}): free disk space, run this as "
+            f"its owner, or set PLUMBLINE_TOOLS to a writable folder",
             code="files.not-writable",
         ) from None
 
@@ -395,26 +394,28 @@ def _install_wheel(name: str) -> None:
         shutil.rmtree(partial, ignore_errors=True)
         last = log.read_text().strip().splitlines()[-1:]
         raise Fault(
-            f"{prefix}: pip could not install {WHEELS[name][0]} ({' '.join(last)}); see {log}, "
-            f"then say `make run` again, or bring the wheel and set PIP_FIND_LINKS to its folder",
+            f"{prefix}: pip could not install {WHEELS[name][0]} ({' '.join(last)}); see {log}. "
+            f"Run `make run` again, or copy the wheel here and set PIP_FIND_LINKS to its folder",
             code="spack.not-fetched",
         )
     shutil.rmtree(prefix, ignore_errors=True)
     partial.rename(prefix)
 
 
-def install_packages(say: Callable[[str], None]) -> None:
-    """Installs Debian's hpcc and fio where they are missing, root is there and apt is.
+def install_packages(report: Callable[[str], None]) -> None:
+    """Install Debian's hpcc and fio if they are missing, the user is root, and there is apt.
 
-    Where they cannot be had their checks are skipped, so that is said and is no fault.
+    If they cannot be installed, their checks are skipped: this is reported, and is no fault.
     """
     missing = [program for program in DEBIAN if shutil.which(program) is None]
     if not missing:
         return
     packages = sorted({package for program in missing for package in DEBIAN[program]})
-    told = f"{' and '.join(missing)} not on PATH"
+    reason = f"{' and '.join(missing)} not on PATH"
     if not debian.can_install():
         install = " ".join(debian.command(packages))
-        say(f"{told}: their checks are skipped until you say: {install}")
-    elif not debian.install(packages, paths.tools() / "apt.log", lambda s: say(f"{told}: {s}")):
-        say(f"the checks of {' and '.join(missing)} are skipped")
+        report(f"{reason}: their checks are skipped until you run: {install}")
+    elif not debian.install(
+        packages, paths.tools() / "apt.log", lambda s: report(f"{reason}: {s}")
+    ):
+        report(f"the checks of {' and '.join(missing)} are skipped")

@@ -92,7 +92,7 @@ def plugin(mpi: str, types: list[str]) -> str:
 
 def benchmarks() -> list[str]:
     """Features of an environment that takes its programs from this machine's PATH."""
-    there = providers.there("path", "")
+    there = providers.installed_programs("path", "")
     found = [feature for program in there for feature in providers.FEATURES[program]]
     return list(dict.fromkeys(found))
 

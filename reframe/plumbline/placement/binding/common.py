@@ -1,25 +1,29 @@
-"""What a binding is, and what every launcher needs of a layout."""
+"""The result of a binding, and what the bindings of several launchers share."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from plumbline.core.errors import Coded
 from plumbline.placement.placement import Layout, Task
+from plumbline.placement.topology import Topology
 
 
 class BindingError(Coded):
-    """This launcher cannot express this layout."""
+    """The launcher cannot express the layout."""
+
+    code = "binding.not-expressible"
 
 
 @dataclass(frozen=True)
 class Binding:
-    """What a launcher needs to place the tasks.
+    """What places the tasks under a launcher.
 
     :ivar options: the launcher's options.
     :ivar env_vars: environment variables of the job.
-    :ivar files: files to write beside the job script, by name.
-    :ivar task: words before the program, behind the task wrapper: ``NAME=VALUE``, ``numactl``.
+    :ivar files: text of each file beside the job script, by name.
+    :ivar task: words between the task wrapper and the program: ``NAME=VALUE``, ``numactl``.
     """
 
     options: tuple[str, ...] = ()
@@ -28,58 +32,118 @@ class Binding:
     task: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class PairBinding:
+    """What starts a layout of two nodes on the nodes ``$first`` and ``$second`` of a job.
+
+    :ivar before: shell commands before the launcher's.
+    :ivar words: the launcher's options, as the shell reads them.
+    """
+
+    before: tuple[str, ...]
+    words: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Option:
+    """A row of the tables of docs/launchers.md: an option, what it is for, and its manual."""
+
+    text: str
+    purpose: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A row of the same page: the message about what a launcher cannot express, and when."""
+
+    message: str
+    when: str
+
+
+@dataclass(frozen=True)
+class Launcher:
+    """How a launcher is selected, what it writes and what it refuses.
+
+    :ivar section: its heading in docs/launchers.md; launchers that write the same share it.
+    :ivar command: its command.
+    :ivar key: what selects it: ``launcher`` of the partition or environment, or
+        ``process_manager`` of the environment.
+    :ivar bind: returns its binding of a layout.
+    :ivar bind_pair: restricts a binding to two nodes of a job; ``None`` if no way is known.
+    :ivar local_rank: whether it gives tasks their local rank.
+    """
+
+    section: str
+    command: str
+    key: str
+    bind: Callable[[Layout, Topology | None], Binding]
+    options: tuple[Option, ...]
+    refusals: tuple[Refusal, ...]
+    bind_pair: Callable[[Binding], PairBinding] | None = None
+    local_rank: bool = True
+
+
+NODES_DIFFER = Refusal(
+    "it places the same tasks on every node, but the nodes of this layout differ",
+    "the nodes of a layout differ",
+)
+OWN_GPUS = Refusal(
+    "it cannot give each task a GPU of its own: use srun, jsrun, flux-run or pals, by the "
+    "partition's launcher or the environment's extras.launcher",
+    "placement `all-gpus` on a node with several GPUs",
+)
+SEVERAL_GPUS = Refusal(
+    "it gives each task one GPU, or all tasks the same GPUs",
+    "each task is to have several GPUs of its own",
+)
+NO_PAIRS = Refusal(
+    "no way is known to keep it to two nodes of a job: measure pairs of nodes with srun, Hydra or "
+    "Open MPI's mpirun, by the environment's extras.launcher",
+    "pairs of nodes",
+)
+
+
 def per_node(layout: Layout) -> tuple[Task, ...]:
-    """The tasks of one node, which are those of every node."""
+    """Return the tasks of one node.
+
+    :raises BindingError: if the nodes of the layout differ.
+    """
     count = layout.num_tasks_per_node
     first = layout.tasks[:count]
     for rank, task in enumerate(layout.tasks):
-        told = first[rank % count]
-        if (task.node, task.cores, task.gpus) != (rank // count, told.cores, told.gpus):
-            raise BindingError(
-                "it tells every node the same, and the nodes of this layout differ: give each "
-                "node the same tasks",
-                code="binding.not-expressible",
-            )
+        expected = first[rank % count]
+        if (task.node, task.cores, task.gpus) != (rank // count, expected.cores, expected.gpus):
+            raise BindingError(NODES_DIFFER.message)
     return first
 
 
 def own_gpus(layout: Layout) -> bool:
-    """Whether each task of a node has a GPU of its own; else all see the same ones."""
+    """Return whether each task of a node has GPUs of its own; otherwise all see the same ones."""
     return len({task.gpus for task in layout.tasks}) > 1
 
 
 def gpu_of_each(tasks: tuple[Task, ...]) -> list[str]:
-    """The number of each task's own GPU."""
+    """Return the number of each task's own GPU.
+
+    :raises BindingError: if a task has several.
+    """
     if any(len(task.gpus) != 1 for task in tasks):
-        raise BindingError(
-            "it gives each task one GPU, or all tasks the same ones", code="binding.not-expressible"
-        )
+        raise BindingError(SEVERAL_GPUS.message)
     return [str(task.gpus[0]) for task in tasks]
 
 
-def per_node_word(layout: Layout) -> str:
-    """The word from which the task wrapper derives a task's local rank (``task.sh``)."""
-    return f"PLUMBLINE_PER_NODE={layout.num_tasks_per_node}"
+def refuse_own_gpus(layout: Layout) -> None:
+    """Raise an error if each task has a GPU of its own.
 
-
-def gpu_by_local_rank(layout: Layout) -> str:
-    """The word by which the task wrapper gives each task its own GPU, under a launcher that cannot
-    (``task.sh``)."""
-    return f"PLUMBLINE_{_visible(layout)}={','.join(gpu_of_each(per_node(layout)))}"
-
-
-def no_own_gpus(layout: Layout) -> None:
+    :raises BindingError: if so.
+    """
     if own_gpus(layout):
-        raise BindingError(
-            "it cannot give each task a GPU of its own: start the tasks with a launcher that can "
-            "(srun, jsrun, flux-run, pals), by the partition's launcher or the environment's "
-            "extras.launcher",
-            code="binding.not-expressible",
-        )
+        raise BindingError(OWN_GPUS.message)
 
 
 def cpu_list(cpus: tuple[int, ...]) -> str:
-    """The kernel's list format.
+    """Return CPU numbers in the kernel's list format.
 
     >>> cpu_list((8, 0, 1, 2, 3))
     '0-3,8'
@@ -94,64 +158,10 @@ def cpu_list(cpus: tuple[int, ...]) -> str:
 
 
 def mask(cpus: tuple[int, ...]) -> str:
+    """Return CPU numbers as a hexadecimal mask."""
     return hex(sum(1 << cpu for cpu in cpus))
 
 
 def file_name(name: str, layout: Layout) -> str:
-    """Name of a file beside the job script: each layout of a job has its own."""
+    """Return the name of a layout's file beside the job script."""
     return f"{name}-{layout.at[0]}" if layout.at else name
-
-
-def task_words(layout: Layout) -> tuple[str, ...]:
-    """Words before the program, the same for every task."""
-    words = []
-    # OpenMP API 5.2, chapter 21: OMP_NUM_THREADS, OMP_PROC_BIND, OMP_PLACES. One thread sits on
-    # the first hardware thread of each core. Tasks with different CPUs share these words: then a
-    # place is a core of those that the task may use. Where they have different numbers of cores,
-    # the runtime counts them.
-    sizes = {len(task.cores) for task in layout.tasks}
-    if len(sizes) == 1:
-        words.append(f"OMP_NUM_THREADS={sizes.pop()}")
-    words.append("OMP_PROC_BIND=close")
-    sets = {task.cpus for task in layout.tasks}
-    places = ",".join(f"{{{cpu}}}" for cpu in sets.pop()) if len(sets) == 1 else "cores"
-    words.append(f"OMP_PLACES={places}")
-    return (*words, *_gpu_words(layout), *_memory_words(layout))
-
-
-def _gpu_words(layout: Layout) -> list[str]:
-    """Which GPUs a task sees, where all tasks see the same ones.
-
-    CUDA C++ Programming Guide, "CUDA Environment Variables"; ROCm, "GPU isolation techniques".
-    """
-    gpus = layout.tasks[0].gpus
-    # Without it CUDA counts the fastest GPU first.
-    words = ["CUDA_DEVICE_ORDER=PCI_BUS_ID"] if layout.vendor == "cuda" else []
-    if gpus:
-        variable = _visible(layout)
-        if not own_gpus(layout):
-            words.append(f"{variable}={','.join(map(str, gpus))}")
-    return words
-
-
-def _visible(layout: Layout) -> str:
-    """The variable in which the GPUs that a program sees are listed."""
-    try:
-        return {"cuda": "CUDA_VISIBLE_DEVICES", "rocm": "ROCR_VISIBLE_DEVICES"}[layout.vendor]
-    except KeyError:
-        raise BindingError(
-            "whose the GPUs are is not known: give the arch of the partition's devices (sm_..., "
-            "gfx...)",
-            code="binding.gpu-vendor-unknown",
-        ) from None
-
-
-def _memory_words(layout: Layout) -> list[str]:
-    domains = {task.memory for task in layout.tasks}
-    if len(domains) > 1:
-        raise BindingError(
-            "all tasks of a layout must have their memory in the same domain",
-            code="binding.not-expressible",
-        )
-    domain = domains.pop()
-    return [] if domain is None else ["numactl", f"--membind={domain}"]

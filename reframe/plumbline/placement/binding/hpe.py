@@ -3,26 +3,43 @@
 from __future__ import annotations
 
 from plumbline.placement.binding.common import (
+    NODES_DIFFER,
+    OWN_GPUS,
+    SEVERAL_GPUS,
     Binding,
     BindingError,
+    Launcher,
+    Option,
+    Refusal,
     cpu_list,
-    gpu_by_local_rank,
-    no_own_gpus,
     own_gpus,
     per_node,
+    refuse_own_gpus,
 )
+from plumbline.placement.binding.words import gpu_by_local_rank
 from plumbline.placement.placement import Layout
 from plumbline.placement.topology import Topology
 
+UNEQUAL_BLOCKS = Refusal(
+    "it binds several tasks with several cores on a node only to equal blocks of CPUs from CPU 0 "
+    "on: use a number of tasks that divides the node's cores",
+    "tasks with several cores do not fill CPUs 0, 1, 2, ... in turn",
+)
+SEVERAL_CORES = Refusal(
+    "it binds each thread to one CPU, not a task to several cores: use one task per node, or one "
+    "core per task",
+    "several tasks with several cores on a node",
+)
+
 
 def alps(layout: Layout, _: Topology | None) -> Binding:
-    """``-cc`` binds each PE of a node to the next CPU of a list (aprun(1), "-cc").
+    """Return one CPU for each task of a node.
 
-    A list binds the PE's threads to single CPUs as they come, so the wrapper would see the first
-    alone: a PE of several cores is bound by ``taskset(1)`` where it is the only one of its node,
-    and by ``-cc depth`` where the PEs take blocks of CPUs from CPU 0 on.
+    A list of ``-cc`` binds each thread of a task to a single CPU, so the wrapper would see only the
+    first. Tasks with several cores are therefore bound by ``taskset(1)`` if they are alone on their
+    node, and by ``-cc depth`` if they take blocks of CPUs from CPU 0 on.
     """
-    no_own_gpus(layout)
+    refuse_own_gpus(layout)
     tasks = per_node(layout)
     if all(len(task.cores) == 1 for task in tasks):
         return Binding(("-cc", ",".join(str(task.cpus[0]) for task in tasks)))
@@ -31,21 +48,14 @@ def alps(layout: Layout, _: Topology | None) -> Binding:
     depth = len(tasks[0].cores)
     blocks = [tuple(range(i * depth, (i + 1) * depth)) for i in range(len(tasks))]
     if [task.cpus for task in tasks] != blocks:
-        raise BindingError(
-            "it binds several tasks of several cores on a node only to equal blocks of CPUs from "
-            "CPU 0 on: use so many tasks that they divide the node's cores",
-            code="binding.not-expressible",
-        )
+        raise BindingError(UNEQUAL_BLOCKS.message)
     return Binding(("-cc", "depth"))
 
 
 def pals(layout: Layout, _: Topology | None) -> Binding:
-    """``--cpu-bind list:`` takes one CPU list per local rank (mpiexec(1) of HPE's PALS; ALCF User
-    Guides, Aurora, "Running Jobs", "Binding MPI ranks and threads to cores").
+    """Return one CPU list for each task of a node.
 
-    GPUs are selected by ``task.sh``, from the local rank: ``--gpu-bind`` is not everywhere. "The
-    Cray MPI on Polaris does not currently support binding MPI ranks to GPUs", and the guide has a
-    wrapper for it (ALCF User Guides, Polaris, "Using GPUs", "Binding MPI ranks to GPUs").
+    ``task.sh`` selects GPUs, by local rank: not every site has ``--gpu-bind``.
     """
     tasks = per_node(layout)
     lists = ":".join(cpu_list(task.cpus) for task in tasks)
@@ -54,21 +64,91 @@ def pals(layout: Layout, _: Topology | None) -> Binding:
 
 
 def mpt(layout: Layout, _: Topology | None) -> Binding:
-    """``omplace`` puts each process of a host on the next CPU of a list, before it starts
-    (omplace(1) of HPE MPT). ``MPI_DSM_CPULIST`` comes only in ``MPI_Init``, where no wrapper can
-    see it. A task of several cores is bound by ``taskset(1)``, with the library's own placement
-    off (MPI(1), "MPI_DSM_OFF"), where it is the only one of its node."""
-    no_own_gpus(layout)
+    """Return one CPU for each task of a node, for ``omplace``.
+
+    ``MPI_DSM_CPULIST`` would bind only in ``MPI_Init``, after the wrapper has reported. A task with
+    several cores is bound by ``taskset(1)`` if it is alone on its node.
+    """
+    refuse_own_gpus(layout)
     tasks = per_node(layout)
     where = ("-ppn", str(len(tasks)))
     if len(tasks) == 1:
         alone = (*where, "taskset", "-c", cpu_list(tasks[0].cpus))
         return Binding(alone, {"MPI_DSM_OFF": "1"})
     if any(len(task.cores) > 1 for task in tasks):
-        raise BindingError(
-            "it binds each thread to a CPU of its own, not a task to several cores: use one task "
-            "per node, or one core per task",
-            code="binding.not-expressible",
-        )
+        raise BindingError(SEVERAL_CORES.message)
     cpus = ",".join(str(task.cpus[0]) for task in tasks)
     return Binding((*where, "omplace", "-nt", "1", "-c", cpus))
+
+
+_ALONE = "binds the node's only task to several CPUs"
+_PALS = "mpiexec(1) of HPE's PALS"
+_MPT = "mpiexec_mpt(1) of HPE's MPT"
+
+ALPS = Launcher(
+    "aprun",
+    "aprun",
+    "launcher",
+    alps,
+    (
+        Option("-n <n>", "all tasks", 'aprun(1), "-n"'),
+        Option("-N <n>", "tasks on each node", 'aprun(1), "-N"'),
+        Option("-d <n>", "CPUs of each task", 'aprun(1), "-d"'),
+        Option(
+            "-cc <list>",
+            "the CPU of each task of a node, if each has one",
+            'aprun(1), "-cc"',
+        ),
+        Option("-cc depth", "blocks of as many CPUs as `-d` gives", 'aprun(1), "-cc"'),
+        Option("-cc none", "no binding, for the word that follows", 'aprun(1), "-cc"'),
+        Option(
+            "taskset -c <list>",
+            f"{_ALONE}: a list of `-cc` would bind the wrapper to the first",
+            'taskset(1), "--cpu-list"',
+        ),
+    ),
+    (OWN_GPUS, NODES_DIFFER, UNEQUAL_BLOCKS),
+    local_rank=False,
+)
+
+PALS = Launcher(
+    "mpiexec of PALS",
+    "mpiexec",
+    "process_manager",
+    pals,
+    (
+        Option("-n <n>", "all tasks", _PALS),
+        Option("--ppn <n>", "tasks on each node", _PALS),
+        Option(
+            "--cpu-bind list:<list>",
+            "CPUs of each task of a node",
+            f'{_PALS}; ALCF User Guides, Aurora, "Running Jobs", '
+            '"Binding MPI ranks and threads to cores"',
+        ),
+    ),
+    (NODES_DIFFER, SEVERAL_GPUS),
+)
+
+MPT = Launcher(
+    "mpiexec_mpt",
+    "mpiexec_mpt",
+    "launcher",
+    mpt,
+    (
+        Option("-np <n>", "all tasks", _MPT),
+        Option("-ppn <n>", "tasks on each node", _MPT),
+        Option(
+            "omplace -nt 1 -c <list>",
+            "the CPU of each task of a node, before it starts",
+            "omplace(1) of HPE's MPT",
+        ),
+        Option("taskset -c <list>", _ALONE, 'taskset(1), "--cpu-list"'),
+        Option(
+            "MPI_DSM_OFF=1",
+            "variable of the job, with `taskset`: the library does not place tasks by itself",
+            'MPI(1) of HPE\'s MPT, "MPI_DSM_OFF"',
+        ),
+    ),
+    (OWN_GPUS, NODES_DIFFER, SEVERAL_CORES),
+    local_rank=False,
+)

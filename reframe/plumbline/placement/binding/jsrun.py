@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 from plumbline.placement.binding.common import (
+    NODES_DIFFER,
+    SEVERAL_GPUS,
     Binding,
+    Launcher,
+    Option,
     cpu_list,
-    gpu_by_local_rank,
     gpu_of_each,
     own_gpus,
     per_node,
 )
+from plumbline.placement.binding.words import gpu_by_local_rank
 from plumbline.placement.placement import Layout, Task
 from plumbline.placement.topology import Topology
 
 
 def jsrun(layout: Layout, topology: Topology | None) -> Binding:
-    """Resource sets that jsrun itself puts on the layout's cores, where its guide says that it
-    does; else one set with the whole node, in which ``task.sh`` binds each task by its local rank.
+    """Return resource sets that jsrun puts on the layout's cores, if its guide says that it does;
+    otherwise one set with the whole node, in which ``task.sh`` binds each task by its local rank.
 
-    No explicit resource file (ERF): "a known bug is currently preventing execution of most ERF use
-    cases" (OLCF, Summit User Guide, "Explicit Resource Files (ERF)"), and physical CPU numbers end
-    with "error in ptssup_mkcltsock_afunix()" (RADICAL-Pilot, agent/launch_method/jsrun.py). One set
-    and a wrapper is the guide's own advice where tasks share GPUs (the same, "CUDA Aware MPI with
-    >1 resource set per node").
+    docs/launchers.md explains why, and why no explicit resource files are used.
     """
     tasks = per_node(layout)
     found = _sets(layout, tasks, topology)
@@ -34,26 +34,28 @@ def jsrun(layout: Layout, topology: Topology | None) -> Binding:
 
 
 def _request(layout: Layout, sets: int, tasks: int, cores: str, gpus: str) -> tuple[str, ...]:
-    """The options for so many sets on each node, with so many tasks, cores and GPUs in each. The
-    guide advises to rely on no default."""
+    """Return all options, as the guide advises to rely on no default.
+
+    :arg sets: number of sets on each node; ``tasks``, ``cores`` and ``gpus`` are those of each.
+    """
     count = ("-n", str(layout.num_nodes * sets), "-r", str(sets), "-a", str(tasks))
-    near = ("-l", "gpu-cpu") if gpus == "1" else ()
-    return (*count, "-c", cores, "-g", gpus, *near, "-d", "packed")
+    affinity = ("-l", "gpu-cpu") if gpus == "1" else ()
+    return (*count, "-c", cores, "-g", gpus, *affinity, "-d", "packed")
 
 
 def _sets(
     layout: Layout, tasks: tuple[Task, ...], topology: Topology | None
 ) -> tuple[int, int, int, str] | None:
-    """Sets on each node, and tasks, cores and GPUs in each, where jsrun puts them on the layout's
-    cores; ``None`` where it is not sure to.
+    """Return the number of sets on each node, and of tasks, cores and GPUs in each, if jsrun is
+    certain to put them on the layout's cores; otherwise ``None``.
 
-    ``-c`` counts cores that are not isolated, and each is given with all its threads. Sets take
-    them in order from the first socket on; a set with a GPU takes those of the GPU's socket; and
-    ``-b packed:<n>`` gives the tasks of a set n cores each, in order (Summit User Guide, "Common
-    jsrun Options", "Jsrun Examples", "Using Multithreading in a Job").
+    ``-c`` counts cores that are not isolated, each with all its threads. Sets take them in order
+    from the first socket on; a set with a GPU takes those of the GPU's socket; ``-b packed:<n>``
+    gives the tasks of a set n cores each, in order (Summit User Guide, "Common jsrun Options",
+    "Jsrun Examples", "Using Multithreading in a Job").
     """
     size, count = len(tasks[0].cores), len(tasks)
-    # A set has the memory of its sockets alone, so memory elsewhere takes the whole node.
+    # A set has only the memory of its sockets, so memory elsewhere needs the whole node.
     if any(len(task.cores) != size for task in tasks) or tasks[0].memory is not None:
         return None
     if own_gpus(layout):
@@ -62,12 +64,12 @@ def _sets(
     cores = [core for task in tasks for core in task.cores]
     if topology is not None and cores == list(topology.cores):
         return 1, count, len(cores), "ALL_GPUS" if layout.vendor else "0"
-    # With GPUs in the set, it is their socket that gives the first cores.
+    # The cores of a set with GPUs are those of their socket.
     if layout.vendor:
         return None
     if [(c.logical_socket, c.logical_core) for c in cores] == [(0, i) for i in range(len(cores))]:
         return 1, count, len(cores), "0"
-    # A set as large as a socket is that socket, and each takes as many of the tasks.
+    # A set as large as a socket is that socket, and each takes an equal part of the tasks.
     sockets = topology.by_socket() if topology is not None else []
     share = count // max(len(sockets), 1)
     if len({*map(len, sockets)}) == 1 and cores == [c for s in sockets for c in s[: share * size]]:
@@ -76,7 +78,7 @@ def _sets(
 
 
 def _first_of_sockets(tasks: tuple[Task, ...]) -> bool:
-    """Whether the tasks in turn take the first cores of one socket, then of the next."""
+    """Return whether the tasks take the first cores of one socket, then of the next, in order."""
     taken: dict[int, int] = {}
     for core in (core for task in tasks for core in task.cores):
         if core.logical_core != taken.setdefault(core.logical_socket, 0):
@@ -86,11 +88,52 @@ def _first_of_sockets(tasks: tuple[Task, ...]) -> bool:
 
 
 def _whole_node(layout: Layout, tasks: tuple[Task, ...]) -> Binding:
-    """One set with all cores of a node, and all GPUs where they matter (IBM, "jsrun command",
-    ALL_CPUS and ALL_GPUS), to which jsrun binds each task as a whole."""
+    """Return one set with all cores of a node, and all GPUs if they matter."""
     options = _request(layout, 1, len(tasks), "ALL_CPUS", "ALL_GPUS" if layout.vendor else "0")
     threads = [tuple(cpu for core in task.cores for cpu in core.cpus) for task in tasks]
     words = [f"PLUMBLINE_CPUS={':'.join(map(cpu_list, threads))}"]
     if own_gpus(layout):
         words.append(gpu_by_local_rank(layout))
     return Binding((*options, "-b", "rs"), task=tuple(words))
+
+
+_GUIDE = 'OLCF, Summit User Guide, "Common jsrun Options"'
+_IBM = 'IBM, "jsrun command"'
+
+JSRUN = Launcher(
+    "jsrun",
+    "jsrun",
+    "launcher",
+    jsrun,
+    (
+        Option("-n <n>", "all resource sets", _GUIDE),
+        Option("-r <n>", "resource sets on each node", _GUIDE),
+        Option("-a <n>", "tasks in each", _GUIDE),
+        Option(
+            "-c <n>",
+            "cores in each; a core comes with all its threads, and isolated ones do not count",
+            _GUIDE,
+        ),
+        Option(
+            "-c ALL_CPUS",
+            "all cores of the node, of which the words before the program select each task's",
+            _IBM,
+        ),
+        Option("-g <n>", "GPUs in each", _GUIDE),
+        Option(
+            "-g ALL_GPUS",
+            "all GPUs of the node, of which the words before the program select some",
+            _IBM,
+        ),
+        Option("-l gpu-cpu", "cores near the set's GPU", _GUIDE),
+        Option("-d packed", "consecutive ranks in each set", _GUIDE),
+        Option("-b packed:<n>", "that number of cores for each task", _GUIDE),
+        Option("-b rs", "all cores of the set for each task", _GUIDE),
+        Option(
+            "--smpiargs=<arguments>",
+            "options of Spectrum MPI, of a variant of the system file; jsrun takes it once",
+            'Summit User Guide, "CUDA-Aware MPI"',
+        ),
+    ),
+    (NODES_DIFFER, SEVERAL_GPUS),
+)

@@ -1,8 +1,8 @@
-"""What a node is by its own kernel, compared with what the system file says of it.
+"""A node as its own kernel reports it, compared with its description in the system file.
 
-Numbers of packages differ between machines (0 and 8 on POWER9) and mean nothing: what must agree is
-which CPUs are of one package, of one core and of one NUMA domain. ``numactl`` takes the operating
-system's numbers of NUMA domains, so these must agree too.
+Package numbers differ between machines (0 and 8 on POWER9) and mean nothing. What must agree is
+which CPUs are of one package, of one core and of one NUMA domain, and the operating system's
+numbers of the NUMA domains, which ``numactl`` takes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Groups = frozenset[frozenset[int]]
 
 
 class TopologyMismatch(BindingMismatch):
-    """The node is not as the system file says."""
+    """The node differs from its description in the system file."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class NodeReport:
     :ivar packages: the CPUs of each package, ``cores`` those of each core.
     :ivar numa: the operating system's number of each NUMA domain that has CPUs -> these.
     :ivar gpus: PCI bus id and NUMA domain of each GPU, in the order in which programs count them;
-        ``?`` and ``None`` where the node does not show them.
+        ``?`` and ``None`` if the node does not show them.
     """
 
     packages: Groups = frozenset()
@@ -39,7 +39,7 @@ class NodeReport:
 
 
 def nodes(stderr: str) -> Iterator[tuple[str, NodeReport]]:
-    """The nodes that tasks reported on standard error, one by one: host and node.
+    """Yield host and node for each node that a task reported on standard error.
 
     :raises BindingMismatch: if such a line cannot be read.
     """
@@ -48,13 +48,14 @@ def nodes(stderr: str) -> Iterator[tuple[str, NodeReport]]:
         words = line.split()
         if words[:1] == ["plumbline-node"] and len(words) > 2:
             found.setdefault(words[1], {})[words[2]] = words[3:]
+    # One by one: a report of a few bytes may claim as many CPUs as there can be.
     for host, facts in found.items():
         try:
-            # In a few bytes each may say that it has as many CPUs as there can be.
             yield host, _node(facts)
         except ValueError as err:
-            told = f"what {host[:QUOTED]} reports of itself cannot be read: {err}"
-            raise BindingMismatch(told, code="proof.unreadable") from None
+            raise BindingMismatch(
+                f"the report of node {host[:QUOTED]} cannot be read: {err}", code="proof.unreadable"
+            ) from None
 
 
 def _node(facts: dict[str, list[str]]) -> NodeReport:
@@ -64,13 +65,16 @@ def _node(facts: dict[str, list[str]]) -> NodeReport:
         frozenset(_groups(facts.get("packages", []))),
         frozenset(_groups(facts.get("cores", []))),
         dict(zip(map(int, numa), _groups(numa.values()), strict=True)),
-        # The kernel's number is -1 where the firmware tells none.
-        tuple((bus, int(near) if near.isdigit() else None) for bus, near in gpus),
+        # The kernel reports -1 if the firmware does not give the domain.
+        tuple((bus, int(domain) if domain.isdigit() else None) for bus, domain in gpus),
     )
 
 
 def _groups(lists: Iterable[str]) -> list[frozenset[int]]:
-    """CPUs of each of several lists, which have none in common."""
+    """Return the CPUs of each list.
+
+    :raises ValueError: if a list cannot be read, or they have CPUs in common.
+    """
     lists = list(lists)
     if lists:
         ranges_of_list(",".join(lists))
@@ -78,121 +82,119 @@ def _groups(lists: Iterable[str]) -> list[frozenset[int]]:
 
 
 @dataclass(frozen=True)
-class Told:
-    """What a partition's entry in the system file says: ReFrame's ``processor`` and ``devices``,
-    and its ``extras``."""
+class NodeDescription:
+    """A partition's entry in the system file: ``processor``, ``devices`` and ``extras``."""
 
     processor: dict[str, Any]
     devices: list[dict[str, Any]]
     extras: dict[str, Any]
 
     def groups(self, level: str) -> list[frozenset[int]]:
-        """The CPUs of each of ``processor.topology.<level>``."""
+        """Return the CPUs of each of ``processor.topology.<level>``."""
         masks = self.processor.get("topology", {}).get(level, [])
         return [frozenset(cpus_of_mask(mask)) for mask in masks]
 
     @property
     def numa_numbers(self) -> list[int]:
-        """What the operating system calls each NUMA domain."""
+        """The operating system's number of each NUMA domain."""
         domains = self.groups("numa_nodes")
         return list(self.extras.get("numa_os_numbers") or range(len(domains)))
 
+    def gpu_domains(self) -> list[int | None]:
+        """Return the NUMA domain of each GPU, by the operating system's numbers; ``None`` if it is
+        not given."""
+        count = sum(d.get("num_devices", 1) for d in self.devices if d.get("type") == "gpu")
+        found = []
+        for affinity in self.extras.get("gpu_affinity") or [{}] * count:
+            index = affinity.get("numa")
+            if index is None and "cpus" in affinity:
+                first = min(cpus_of_list(str(affinity["cpus"])))
+                domains = enumerate(self.groups("numa_nodes"))
+                index = next((n for n, cpus in domains if first in cpus), None)
+            found.append(None if index is None else self.numa_numbers[index])
+        return found
 
-def confirm(told: Told, host: str, node: NodeReport, gpus: bool) -> bool:
-    """Compares a node with what the system file says of it.
+
+def confirm(described: NodeDescription, host: str, node: NodeReport, gpus: bool) -> bool:
+    """Compare a node with its description in the system file.
 
     :arg gpus: whether the GPUs matter.
-    :returns: whether the node shows all of it.
-    :raises TopologyMismatch: on a difference; it names the entries.
+    :returns: whether the node shows all that is described.
+    :raises TopologyMismatch: on a difference; the message names the entries.
     """
-    differences = [*_of_processor(told, node), *(_of_gpus(told, node) if gpus else ())]
+    differences = [*_compare_groups(described, node)] or [*_compare_numbers(described, node)]
+    differences += _compare_gpus(described, node) if gpus else ()
     if differences:
         raise TopologyMismatch(
-            f"{host} is not the node that is described: {'; '.join(differences)}",
+            f"{host} differs from its description: {'; '.join(differences)}",
             code="topology.mismatch",
         )
-    shown = node.packages and node.cores and node.numa
-    return bool(shown and not (gpus and _unknown(told, node)))
+    if gpus and not node.gpus:
+        return False
+    pairs = zip(described.gpu_domains(), node.gpus, strict=False) if gpus else ()
+    hidden = any(domain is not None and found is None for domain, (_, found) in pairs)
+    return bool(node.packages and node.cores and node.numa and not hidden)
 
 
-def _of_processor(told: Told, node: NodeReport) -> Iterator[str]:
-    cores = told.groups("cores")
-    online = frozenset[int]().union(*node.cores)
+def _compare_groups(described: NodeDescription, node: NodeReport) -> Iterator[str]:
+    """Yield the differences of cores, packages and NUMA domains, as groups of CPUs."""
+    cores = described.groups("cores")
     if node.cores and {*cores} != node.cores:
-        threads = {max(map(len, groups)) for groups in (cores, node.cores)}
-        smt = (
-            f" (SMT: {max(map(len, cores))} hardware threads of a core, on the node "
-            f"{max(map(len, node.cores))})"
-            if len(threads) > 1
-            else ""
-        )
-        yield _difference("processor.topology.cores", cores, node.cores, "core") + smt
+        threads = [max(map(len, groups)) for groups in (cores, node.cores)]
+        smt = f" (SMT: {threads[0]} hardware threads per core, on the node {threads[1]})"
+        yield _difference("cores", cores, node.cores, "core") + smt * (threads[0] != threads[1])
     # CPUs that are offline are a difference of the cores alone.
-    sockets, domains = (
-        [group & online if node.cores else group for group in told.groups(level)]
-        for level in ("sockets", "numa_nodes")
-    )
-    if sockets and node.packages and {*sockets} - {frozenset()} != node.packages:
-        yield _difference("processor.topology.sockets", sockets, node.packages, "package")
-    numbers = {cpus: number for number, cpus in node.numa.items()}
-    if domains and numbers and {*domains} - {frozenset()} != numbers.keys():
-        key = "processor.topology.numa_nodes"
-        yield _difference(key, domains, frozenset(numbers), "NUMA domain")
-    elif found := [numbers.get(cpus) for cpus in domains if numbers]:
-        wanted = [*zip(domains, told.numa_numbers, strict=True)]
-        for (cpus, number), its in zip(wanted, found, strict=True):
-            if its not in (number, None):
-                own = told.extras.get("numa_os_numbers")
-                key = "extras.numa_os_numbers" if own else "processor.topology.numa_nodes"
-                yield (
-                    f"{key} says that CPUs {cpu_list(tuple(cpus))} are NUMA domain {number}; "
-                    f"there they are {its}"
-                )
-                break
+    online = frozenset[int]().union(*node.cores)
+    for level, found, what in (
+        ("sockets", node.packages, "package"),
+        ("numa_nodes", frozenset(node.numa.values()), "NUMA domain"),
+    ):
+        groups = [group & online if node.cores else group for group in described.groups(level)]
+        if groups and found and {*groups} - {frozenset()} != found:
+            yield _difference(level, groups, found, what)
 
 
-def _difference(key: str, told: list[frozenset[int]], found: Groups, what: str) -> str:
-    """The first group that is not the node's, and the node's that has its first CPU."""
-    group = next((group for group in told if group not in found), frozenset())
+def _difference(level: str, described: list[frozenset[int]], found: Groups, what: str) -> str:
+    """Return the first group of CPUs that the node does not have, and what it has instead."""
+    group = next((group for group in described if group not in found), frozenset())
     first = min(group, default=None)
-    its = next((other for other in found if first in other), None)
-    if its is None:
-        extra = sorted(frozenset().union(*found) - frozenset().union(*told))
-        there = f"CPU {first} is not online" if group else f"has CPUs {cpu_list(tuple(extra))} more"
+    actual = next((other for other in found if first in other), None)
+    if actual is not None:
+        on_node = f"CPU {first} is in one with {cpu_list(tuple(actual))}"
+    elif group:
+        on_node = f"CPU {first} is not online"
     else:
-        there = f"CPU {first} is in one with {cpu_list(tuple(its))}"
-    return f"{key} says that CPUs {cpu_list(tuple(group))} are one {what}; there {there}"
+        extra = frozenset().union(*found) - frozenset().union(*described)
+        on_node = f"CPUs {cpu_list(tuple(extra))} exist in addition"
+    key = f"processor.topology.{level}"
+    return f"{key} has CPUs {cpu_list(tuple(group))} as one {what}, but on the node {on_node}"
 
 
-def _gpus_told(told: Told) -> list[int | None]:
-    """The NUMA domain of each GPU, by the operating system's numbers; ``None`` where it is not
-    said."""
-    count = sum(d.get("num_devices", 1) for d in told.devices if d.get("type") == "gpu")
-    affinity = told.extras.get("gpu_affinity") or [{}] * count
-    domains, found = told.groups("numa_nodes"), []
-    for near in affinity:
-        index = near.get("numa")
-        if index is None and "cpus" in near:
-            first = min(cpus_of_list(str(near["cpus"])))
-            index = next((n for n, cpus in enumerate(domains) if first in cpus), None)
-        found.append(None if index is None else told.numa_numbers[index])
-    return found
-
-
-def _of_gpus(told: Told, node: NodeReport) -> Iterator[str]:
-    wanted = _gpus_told(told)
-    if node.gpus and len(node.gpus) != len(wanted):
-        yield f"devices says that there are {len(wanted)} GPUs; there are {len(node.gpus)}"
-        return
-    for number, (near, (bus, numa)) in enumerate(zip(wanted, node.gpus, strict=False)):
-        if None not in (near, numa) and near != numa:
+def _compare_numbers(described: NodeDescription, node: NodeReport) -> Iterator[str]:
+    """Yield the first NUMA domain that the node has with the same CPUs and another number."""
+    online = frozenset[int]().union(*node.cores)
+    numbers = {cpus: number for number, cpus in node.numa.items()}
+    for group, number in zip(described.groups("numa_nodes"), described.numa_numbers, strict=True):
+        cpus = group & online if node.cores else group
+        found = numbers.get(cpus, number)
+        if found != number:
+            own = described.extras.get("numa_os_numbers")
+            key = "extras.numa_os_numbers" if own else "processor.topology.numa_nodes"
             yield (
-                f"extras.gpu_affinity says that GPU {number} is at NUMA domain {near}; there it is "
-                f"({bus}) at {numa}"
+                f"{key} has CPUs {cpu_list(tuple(cpus))} as NUMA domain {number}, but on the node "
+                f"they are {found}"
             )
+            return
 
 
-def _unknown(told: Told, node: NodeReport) -> bool:
-    """Whether the node does not show all that is said of its GPUs."""
-    pairs = zip(_gpus_told(told), node.gpus, strict=False)
-    return not node.gpus or any(near is not None and numa is None for near, (_, numa) in pairs)
+def _compare_gpus(described: NodeDescription, node: NodeReport) -> Iterator[str]:
+    domains = described.gpu_domains()
+    if node.gpus and len(node.gpus) != len(domains):
+        yield f"devices has {len(domains)} GPUs, but the node has {len(node.gpus)}"
+        return
+    for number, (domain, (bus, found)) in enumerate(zip(domains, node.gpus, strict=False)):
+        if None not in (domain, found) and domain != found:
+            yield (
+                f"extras.gpu_affinity has GPU {number} at NUMA domain {domain}, but on the node it "
+                f"is ({bus}) at {found}"
+            )

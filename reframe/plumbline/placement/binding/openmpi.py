@@ -2,17 +2,35 @@
 
 from __future__ import annotations
 
-from plumbline.placement.binding.common import Binding, BindingError, file_name, no_own_gpus
+import shlex
+
+from plumbline.placement.binding.common import (
+    OWN_GPUS,
+    Binding,
+    BindingError,
+    Launcher,
+    Option,
+    PairBinding,
+    Refusal,
+    file_name,
+    refuse_own_gpus,
+)
 from plumbline.placement.placement import Layout, Task
 from plumbline.placement.topology import Topology
 
+UNEQUAL_SOCKETS = Refusal(
+    "it miscounts cores if sockets have different numbers of usable ones: keep the same number of "
+    "cores of each socket for the system",
+    "sockets have different numbers of usable cores",
+)
+
 
 def openmpi(layout: Layout, _: Topology | None) -> Binding:
-    """A rank file with physical CPU numbers: each stands for the core that has it, with all its
-    threads. Hosts are ``+n0``, ``+n1`` of the allocation (mpirun(1) of Open MPI 4.1, "Rankfiles");
-    on one node ``localhost``, as without a scheduler there is no allocation.
+    """Return a rank file with physical CPU numbers, each of which means the core that has it, with
+    all its threads.
 
-    Not ``slot=SOCKET:CORES``, which is logical: 4.1 reads the second core of ``0:0,1`` as a socket.
+    Logical numbers (``slot=SOCKET:CORES``) are not used: Open MPI 4.1 reads the second core of
+    ``0:0,1`` as a socket.
     """
     slots = [",".join(map(str, task.cpus)) for task in layout.tasks]
     options = ("--mca", "rmaps_rank_file_physical", "1", "--rankfile")
@@ -20,24 +38,22 @@ def openmpi(layout: Layout, _: Topology | None) -> Binding:
 
 
 def openmpi5(layout: Layout, topology: Topology | None) -> Binding:
-    """A rank file by ``--map-by rankfile:file=``, with ``slot=PACKAGE:CORES``, both logical among
-    the CPUs that may be used (prterun(1) of PRRTE 3.0, "Rankfiles"): it has no physical numbers.
+    """Return a rank file with ``slot=PACKAGE:CORES``, both logical among the usable CPUs: it has no
+    physical numbers.
 
-    PRRTE counts the cores of the packages before as if each had as many as the named one. Cores
-    that are kept for the system without the kernel's help count too, which the proof tells.
+    PRRTE counts the cores of the packages before as if each had as many as this one. It also counts
+    cores that are kept for the system without the kernel's help, which the proof detects.
     """
     if topology and len({len(cores) for cores in topology.by_socket()}) > 1:
-        raise BindingError(
-            "it miscounts the cores of sockets that have different numbers of usable ones: keep as "
-            "many of each socket for the system",
-            code="binding.not-expressible",
-        )
+        raise BindingError(UNEQUAL_SOCKETS.message)
     slots = [_slot(task) for task in layout.tasks]
     return _rank_file(layout, ("--map-by",), "rankfile:file={}", slots)
 
 
 def _rank_file(layout: Layout, options: tuple[str, ...], last: str, slots: list[str]) -> Binding:
-    no_own_gpus(layout)
+    """Hosts are ``+n0``, ``+n1`` of the allocation; without a scheduler there is none, so a single
+    node is ``localhost``."""
+    refuse_own_gpus(layout)
     several = layout.num_nodes > 1
     hosts = [f"+n{node}" for node in range(layout.num_nodes)] if several else ["localhost"]
     name = file_name("rankfile", layout)
@@ -53,3 +69,61 @@ def _slot(task: Task) -> str:
     for core in task.cores:
         by_socket.setdefault(core.logical_socket, []).append(core.logical_core)
     return ";".join(f"{socket}:{','.join(map(str, c))}" for socket, c in by_socket.items())
+
+
+def _bind_pair(bound: Binding) -> PairBinding:
+    """Each pair has its own rank file, which names its two nodes."""
+    *options, last = map(shlex.quote, bound.options)
+    (name,) = bound.files
+    edit = f'sed "s/=+n0 /=$first /; s/=+n1 /=$second /" {name} >{name}-$sample-$pair'
+    words = ("--host", '"$first:1,$second:1"', *options, f"{last}-$sample-$pair")
+    return PairBinding((edit,), words)
+
+
+_MPIRUN = "mpirun(1) of Open MPI 4.1"
+_PRTERUN = "prterun(1) of PRRTE 3.0"
+_HOST = (
+    "the two nodes of a pair, if a job runs pairs of its nodes, so that no daemon starts on the "
+    "others; their rank file names them"
+)
+
+OPENMPI = Launcher(
+    "mpirun of Open MPI 4",
+    "mpirun",
+    "launcher",
+    openmpi,
+    (
+        Option("-np <n>", "all tasks", _MPIRUN),
+        Option(
+            "--mca rmaps_rank_file_physical 1",
+            "the file's CPU numbers are the operating system's",
+            f'{_MPIRUN}, "Rankfiles"',
+        ),
+        Option(
+            "--rankfile <file>",
+            "host and CPUs of each rank; each CPU means its core",
+            f'{_MPIRUN}, "Rankfiles"',
+        ),
+        Option("--host <nodes>", _HOST, f'{_MPIRUN}, "--host"'),
+    ),
+    (OWN_GPUS,),
+    _bind_pair,
+)
+
+OPENMPI5 = Launcher(
+    "mpirun of Open MPI 5",
+    "mpirun",
+    "process_manager",
+    openmpi5,
+    (
+        Option("-np <n>", "all tasks", "mpirun(1) of Open MPI 5.0"),
+        Option(
+            "--map-by rankfile:file=<file>",
+            "host, socket and cores of each rank: it has no physical numbers",
+            f'{_PRTERUN}, "Rankfiles"',
+        ),
+        Option("--host <nodes>", _HOST, f'{_PRTERUN}, "--host"'),
+    ),
+    (OWN_GPUS, UNEQUAL_SOCKETS),
+    _bind_pair,
+)
