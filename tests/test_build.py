@@ -442,7 +442,7 @@ def test_lost_program_of_the_machine_at_hand_is_still_a_case(site: Site, monkeyp
     # Nor does a manifest that cannot be read stop the sessions of everything else.
     (site.folder / "spack.yaml").write_text("spack: [")
     assert providers.installed_programs("spack", site.name) == ["fio"]
-    with pytest.raises(providers.NotProvided, match=r"no valid YAML"):
+    with pytest.raises(providers.NotProvided, match=r"not valid YAML"):
         providers.find("spack", "fio", environment=site.name)
     assert providers.installed_programs("spack", "testbed:elsewhere") == []
 

@@ -234,7 +234,7 @@ def without(package: str) -> Callable[[Path], None]:
 
 #: What is done to the tree -> a part of lint's message.
 FAULTS = [
-    (lambda tree: HERE.manifest.write_text("spack: ["), "no valid YAML"),
+    (lambda tree: HERE.manifest.write_text("spack: ["), "not valid YAML"),
     (lambda tree: HERE.manifest.write_text("specs: []"), "section `spack`"),
     (lambda tree: HERE.manifest.unlink(), "its provider is spack, but"),
     (
