@@ -27,7 +27,7 @@ from plumbline.history import history
 from plumbline.history.history import History
 from plumbline.history.series import Key, Selection, Series
 from plumbline.output import report
-from plumbline.output.report import figures, findings, site, standing, text
+from plumbline.output.report import figures, findings, site, status, text
 from reports import (  # noqa: F401 - fixtures
     NOW,
     SLOW,
@@ -43,15 +43,15 @@ from reports import (  # noqa: F401 - fixtures
 
 #: What each section of the start page says when there is nothing in it.
 EMPTY = {
-    "red": "Nothing is red among what was measured. What was not measured or not asserted stands "
+    "red": "Nothing that was measured is red. What was not measured or not asserted is listed "
            "below.",
     "changed": "No change was found in the last 30 days.",
     "waived": "Nothing is waived.",
-    "near": "No figure that passed lies in the warning band.",
-    "noticed": "No figure is too good, no single sample far off, and no standard error tells of a "
-               "fault.",
+    "near": "No figure that passed is in the warning band.",
+    "noticed": "No figure is too good, no single sample is far off, and no fault was found on "
+               "standard error.",
     "skipped": "Nothing was skipped.",
-    "unasserted": "Every figure that was measured was held against a reference.",
+    "unasserted": "Every figure that was measured was compared with a reference.",
 }  # fmt: skip
 
 
@@ -106,7 +106,7 @@ def _standings(history, folder: Path, now: datetime.datetime | None = None):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PLUMBLINE_SYSTEMS", str(folder / "systems"))
         now = now or datetime.datetime.now(UTC)
-        found = standing.of_all(
+        found = status.of_systems(
             history, history.sessions(), Selection(), now, datetime.timedelta(hours=48)
         )
     return sorted(found, key=lambda one: one.system), now
@@ -120,7 +120,7 @@ def test_changes_are_told_together(pages):
 
 def test_a_change_that_cannot_be_sure_says_why(pages):
     said = (pages / "changes.html").read_text()
-    assert "Above its ceiling: the measurement is at fault" in said
+    assert "Above its ceiling: the measurement is wrong" in said
 
 
 def test_the_papers_figures_stand_beside_ours(pages, demo):
@@ -208,7 +208,7 @@ def test_a_case_of_the_inventory_that_no_session_has_is_told(tmp_path):
         (alder,), _ = _standings(history, folder, NOW)
     assert [case.check for case in alder.having("never-run")] == ["gone"]
     write(folder, tmp_path / "out", now=NOW)
-    assert "the inventory has it, and no session" in (tmp_path / "out" / "index.html").read_text()
+    assert "the inventory has it, but no session" in (tmp_path / "out" / "index.html").read_text()
 
 
 def test_a_case_of_the_inventory_that_one_session_had_is_red(tmp_path):
@@ -242,7 +242,7 @@ def test_a_session_that_is_old_or_cut_off_has_a_banner(tmp_path):
     assert "was cut off: 3 of 4 planned cases have no result" in said
     assert "has not ended" not in said
     write(folder, tmp_path / "out", now=NOW)
-    assert "old: what follows" not in (tmp_path / "out" / "index.html").read_text()
+    assert "may be out of date" not in (tmp_path / "out" / "index.html").read_text()
 
 
 def test_a_session_that_still_runs_is_told_as_such_and_makes_nothing_red(tmp_path):
@@ -256,7 +256,7 @@ def test_a_session_that_still_runs_is_told_as_such_and_makes_nothing_red(tmp_pat
     assert (alder.red, alder.missing, alder.running) == ([], 1, True)
     write(folder, tmp_path / "out", now=NOW)
     said = (tmp_path / "out" / "index.html").read_text()
-    assert "1 of 2 planned cases have a result; its last sign of life is 9 hours old" in said
+    assert "1 of 2 planned cases have a result; its last result is 9 hours old" in said
     assert "cut off" not in said and "vanished" not in said
     assert "running" in (tmp_path / "out" / "sessions.html").read_text()
     assert "last result 2026-11-20 03:00" in said and "ended 2026" not in said
@@ -278,9 +278,9 @@ def test_a_session_whose_first_case_still_runs_is_told_as_such(tmp_path):
     assert (alder.running, alder.missing, alder.red) == (True, 1, [])
     write(folder, tmp_path / "out", now=NOW)
     said = (tmp_path / "out" / "index.html").read_text()
-    assert "0 of 1 planned cases have a result; its last sign of life is 10 minutes old" in said
+    assert "0 of 1 planned cases have a result; its last result is 10 minutes old" in said
     page = max((tmp_path / "out" / "sessions").iterdir()).read_text()
-    assert "No whole record of this session can be read here." in page
+    assert "No record of this session can be read." in page
 
 
 def test_what_is_to_be_looked_at_stands_on_the_start_page_and_the_sessions_own(tmp_path):
@@ -304,9 +304,9 @@ def test_cases_that_were_not_asked_for_are_not_missing(tmp_path):
 def test_a_session_of_the_future_is_told(tmp_path):
     folder = sessions_of(tmp_path, [{}])
     write(folder, tmp_path / "out", now=NOW - datetime.timedelta(days=2))
-    assert "is of the future" in (tmp_path / "out" / "index.html").read_text()
+    assert "is in the future" in (tmp_path / "out" / "index.html").read_text()
     write(folder, tmp_path / "out", now=NOW)
-    assert "is of the future" not in (tmp_path / "out" / "index.html").read_text()
+    assert "is in the future" not in (tmp_path / "out" / "index.html").read_text()
 
 
 def test_a_session_in_which_all_was_skipped_is_told_as_such(tmp_path):
@@ -315,15 +315,15 @@ def test_a_session_in_which_all_was_skipped_is_told_as_such(tmp_path):
     made = write(folder, tmp_path / "out", now=NOW)
     assert (made.series, made.red) == (0, 0)
     said = " ".join((tmp_path / "out" / "index.html").read_text().split())
-    assert "None red of 1 test case, and none passed" in said
+    assert "None red of 1 test case, but none passed" in said
     assert "Nothing is red, but nothing was measured." in said
     assert "from 1 session and 0 series" in said
     assert "no network" in shown(tmp_path / "out" / "index.html", "skipped")
     for name in ("changed", "unasserted"):
         assert shown(tmp_path / "out" / "index.html", name).endswith(" 0 Nothing was measured.")
     check = one(tmp_path / "out", "checks/alder-stream*.html")
-    assert "Nothing was measured by this check." in check.read_text()
-    told = "No paper in the reference tables prints a figure that was measured here."
+    assert "This check measured nothing." in check.read_text()
+    told = "No paper in the reference tables has a figure that was measured here."
     assert told in (tmp_path / "out" / "published.html").read_text()
     assert_links_resolve(tmp_path / "out")
 
@@ -375,7 +375,7 @@ def test_a_red_case_is_no_failure_of_the_report(tmp_path):
     folder = sessions_of(tmp_path, [{"figures": [SLOW]}])
     done = run(folder, "--out", tmp_path / "out")
     assert done.exit_code == 0, done.output
-    assert "1 of the test cases red" in done.output
+    assert "1 test case red" in done.output
 
 
 def test_a_line_that_is_cut_off_is_told_on_the_page_and_with_2(tmp_path):
@@ -384,7 +384,7 @@ def test_a_line_that_is_cut_off_is_told_on_the_page_and_with_2(tmp_path):
     path.write_text(path.read_text()[:-200])
     done = run(folder, "--out", tmp_path / "out")
     assert done.exit_code == 2
-    assert "left out:" in done.output and "records.jsonl:2" in done.output
+    assert "skipped:" in done.output and "records.jsonl:2" in done.output
     assert "records.jsonl:2" in shown(tmp_path / "out" / "index.html", "left")
 
 
@@ -398,7 +398,7 @@ def test_a_folder_that_is_no_report_is_left_alone(tmp_path):
     (out / "chapter.txt").write_text("years of work")
     done = run(folder, "--out", out)
     assert done.exit_code == 2
-    assert "is no report" in done.output
+    assert "is not a report" in done.output
     assert [path.name for path in out.iterdir()] == ["chapter.txt"]
 
 
@@ -474,23 +474,23 @@ def test_a_figure_over_nodes_is_the_median_of_each_session():
 def test_a_change_that_is_not_sure_yet_says_what_that_means():
     def change(**fields) -> findings.SeriesChange:
         began = np.datetime64("2026-08-01", "s")
-        known = {"kind": "regression", "confirmed": False, "held": 1} | fields
+        known = {"kind": "regression", "confirmed": False, "sessions": 1} | fields
         return findings.SeriesChange(key=a_series([1]).key, size=-0.05, confidence=0.9, worse=True,
                                start=1, began=began, detected=began, before="a", after="b",
                                until=None, on=True, **known)  # fmt: skip
 
-    assert "one session alone may be an outlier" in change().doubt
+    assert "a single session may be an outlier" in change().doubt
     assert "has had outliers before" in change(kind="suspect").doubt
-    assert "It has held for 9 sessions" in change(held=9).doubt
+    assert "It has lasted for 9 sessions" in change(sessions=9).doubt
     assert change(confirmed=True).doubt == ""
-    above = change(kind="improvement", doubtful=True)
-    assert above.word == "above-ceiling" and "the measurement is at fault" in above.doubt
+    above = change(kind="improvement", above_ceiling=True)
+    assert above.word == "above-ceiling" and "the measurement is wrong" in above.doubt
 
 
 def test_a_young_history_says_from_when_on_changes_are_looked_for(tmp_path):
     folder = sessions_of(tmp_path, [{}])
     write(folder, tmp_path / "out", now=NOW)
-    told = "Changes are looked for once a figure has been measured on 21 nights; none has been yet."
+    told = "Changes can be found once a figure has been measured on 21 nights. None has been yet."
     assert told in shown(tmp_path / "out" / "index.html", "changed")
     assert told in (tmp_path / "out" / "changes.html").read_text()
 
@@ -594,7 +594,7 @@ def test_numbers_are_told_with_the_digits_that_count():
 
 def test_a_waiver_that_is_gone_or_expired_is_told(demo):
     found = SimpleNamespace(waivers={}, now=NOW)
-    assert "no longer" in report._Report.expiry(found, "x")
+    assert "any more" in report._Report.expiry(found, "x")
     found.waivers["x"] = SimpleNamespace(expires=NOW.date() - datetime.timedelta(days=1))
     assert "expired" in report._Report.expiry(found, "x")
 
