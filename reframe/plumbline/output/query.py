@@ -1,4 +1,4 @@
-"""``plumbline refs``: the reference rows, found, explained, and held against the checks."""
+"""``plumbline refs``: finds and explains reference rows, and lists those that no check uses."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ COLUMNS = ("id", "system", "benchmark", "metric", "placement", "message_size", "
 def select(
     references: References, wanted: dict[str, str | None], words: Iterable[str]
 ) -> list[Row]:
-    """The rows whose cells match all patterns (``*`` and ``?`` as in a shell).
+    """Return the rows whose cells match all patterns (``*`` and ``?`` as in a shell).
 
-    :arg wanted: column -> pattern; ``None`` matches any.
-    :arg words: each must stand in some cell, in any case; a number must be the row's value.
+    :arg wanted: column -> pattern; ``None`` matches any cell.
+    :arg words: each must be in some cell, in upper or lower case; a number must be the row's value.
     """
     patterns = {column: pattern for column, pattern in wanted.items() if pattern is not None}
     found = []
     for row in references.rows:
         cells = references.tables.printed[row.id]
-        fits = all(fnmatch.fnmatchcase(cells.get(c, ""), p) for c, p in patterns.items())
-        if fits and all(_has(cells, word) for word in words):
+        matches = all(fnmatch.fnmatchcase(cells.get(c, ""), p) for c, p in patterns.items())
+        if matches and all(_has(cells, word) for word in words):
             found.append(row)
     return found
 
@@ -48,8 +48,10 @@ def _has(cells: dict[str, str], word: str) -> bool:
 
 
 def misprints(folder: Path) -> dict[str, list[dict]]:
-    """Known misprints by row id: what is printed, what is used, and the arithmetic. A site's own
-    folder has no papers, and need not have the list."""
+    """Return the known misprints by row id: what is printed, what is used, and the arithmetic.
+
+    The list is optional, since a site's own folder has no papers.
+    """
     found: dict[str, list[dict]] = {}
     path = folder / "known" / "misprints.csv"
     if not path.exists():
@@ -62,7 +64,7 @@ def misprints(folder: Path) -> dict[str, list[dict]]:
 
 
 def misprints_of(row: Row, known: dict[str, list[dict]]) -> list[dict]:
-    """The known misprints of a row; an id of the list may be a pattern."""
+    """Return the known misprints of a row; an id in the list may be a pattern."""
     return [
         fields
         for pattern, listed in known.items()
@@ -72,7 +74,7 @@ def misprints_of(row: Row, known: dict[str, list[dict]]) -> list[dict]:
 
 
 def why(references: References, name: str, known: dict[str, list[dict]]) -> list[str]:
-    """What a row is, where it comes from, and what it asserts by which rule: lines of text.
+    """Explain a row in lines of text: its source, and what it asserts by which rule.
 
     :raises Fault: if there is no row of that id.
     """
@@ -103,6 +105,7 @@ def why(references: References, name: str, known: dict[str, list[dict]]) -> list
 
 
 def _asserts(references: References, row: Row) -> list[str]:
+    """Return what a row asserts, as lines of text."""
     fom = references.fom(row.benchmark, row.metric)
     rule = references.rule_of(row)
     data = [key for key in row.conditions if references.tables.conditions[key].role == "data"]
@@ -113,23 +116,23 @@ def _asserts(references: References, row: Row) -> list[str]:
             if found.variation == row.id
             for pattern in found.rows
         ]
-        tells = f"; it is the tolerance of {', '.join(floor_of)}" if floor_of else ""
-        return [f"asserts:   nothing: {', '.join(data)} makes the row data{tells}"]
+        role = f"; it is the tolerance of {', '.join(floor_of)}" if floor_of else ""
+        return [f"asserts:   nothing: {', '.join(data)} makes the row data{role}"]
     if row.kind == "peak":
         value, _ = row.used(fom.unit)
         return [
-            f"asserts:   ceiling {value:g} {fom.unit}: no honest measurement exceeds it",
+            f"asserts:   ceiling {value:g} {fom.unit}: no valid measurement exceeds it",
             *_caps(references, row),
         ]
     if rule.better == "neither":
         return [f"asserts:   nothing: class {fom.tolerance}: {rule.reason}"]
     if row.kind != "measured" or not references.may_decide(row):
-        what = f"a row of kind {row.kind}, statistic {row.statistic}"
-        where = f", of a distribution ({fom.tolerance})" if rule.distribution else ""
-        return [f"asserts:   nothing: {what}{where}, is data"]
+        of = f", of a distribution ({fom.tolerance})" if rule.distribution else ""
+        row_is = f"a row of kind {row.kind}, statistic {row.statistic}"
+        return [f"asserts:   nothing: {row_is}{of}, is data"]
     bounds = references.bounds_of(row)
     if bounds is None:
-        return ["asserts:   nothing: its spread is so wide that no measurement could fail"]
+        return ["asserts:   nothing: its spread is so large that no measurement could fail"]
     interval = f"[{told(bounds.lower)}, {told(bounds.upper)}] {fom.unit}"
     digit = max(fom.resolution, 2 * references.tables.half_digits(row, fom.unit)[0])
     least = f", at least {digit:g} {fom.unit}"
@@ -148,7 +151,7 @@ def _asserts(references: References, row: Row) -> list[str]:
 
 
 def _capped(references: References, row: Row) -> list[str]:
-    """The ceiling of what a row bounds, as far as its cells say which links are crossed."""
+    """Return the ceiling of what a row bounds, as far as its cells determine the links used."""
     cells = (row.toolchain, row.benchmark, row.placement, row.nodes or 1, row.ppn or 1)
     case = Case(row.system, row.conditions.get("partition", ""), *cells, row.conditions)
     ceiling = references.ceiling(case, row.metric, row.message_size)
@@ -157,13 +160,13 @@ def _capped(references: References, row: Row) -> list[str]:
 
 
 def _caps(references: References, row: Row) -> list[str]:
-    """What a peak caps beside its own metric: lines of text."""
+    """Return what a peak limits beside its own metric, as lines of text."""
     lines = []
     links = references.tables.links
     for link in links.links.values():
         if not references.is_peak_of(link, row):
             continue
-        lines.append(f"caps:      what crosses {link.what}: {link.reason}")
+        lines.append(f"caps:      traffic over {link.what}: {link.reason}")
         for name, times in link.carries.items():
             traffic = links.traffic[name]
             where = ", ".join(traffic.placements if link.placements == ("*",) else link.placements)
@@ -176,7 +179,7 @@ def _caps(references: References, row: Row) -> list[str]:
 
 
 def _band(references: References, rule: Tolerance, bounds: Bounds) -> str:
-    """The warning band inside the bounds, in words."""
+    """Return the warning band as an interval."""
     share = references.tables.rules.band(rule)
     if rule.better == "higher":
         return f"[{told(bounds.lower)}, {told(bounds.edge(share))})"
@@ -184,41 +187,38 @@ def _band(references: References, rule: Tolerance, bounds: Bounds) -> str:
 
 
 def unused(rows: Iterable[Row]) -> list[Row]:
-    """The rows that no check declares, whatever the system: data to read, not to assert.
+    """Return the rows that no check uses, on any system.
 
     :raises Fault: if a check file cannot be loaded.
     """
-    # It brings ReFrame, which nothing else here needs.
+    # Imports ReFrame, which nothing else here needs.
     from plumbline.session import plan
 
     everywhere = ["--skip-system-check", "--skip-prgenv-check"]
-    said = plan.reframe(["-c", str(paths.CHECKS), "--describe", *everywhere], "local")
-    described = json.loads(said[said.index("[\n") : said.rindex("]") + 1])
+    output = plan.reframe(["-c", str(paths.CHECKS), "--describe", *everywhere], "local")
+    checks = json.loads(output[output.index("[\n") : output.rindex("]") + 1])
     declared = {
         (check["benchmark"], check["placed"], figure)
-        for check in described
+        for check in checks
         for figure in check["declared"]
     }
-    standing_in: dict[tuple[str, str], set[tuple[str, str]]] = {}
+    #: A row's benchmark/metric -> those that it is also a reference of.
+    others: dict[str, set[str]] = {}
     for benchmark, metrics in lookup.loaded(paths.reference()).tables.foms.items():
         for metric, fom in metrics.items():
             for same in fom.same_as:
-                standing_in.setdefault(tuple(same.split("/", 1)), set()).add((benchmark, metric))
-    return [
-        row
-        for row in rows
-        if not any(
-            _declared(row, *name, declared)
-            for name in [
-                (row.benchmark, row.metric),
-                *standing_in.get((row.benchmark, row.metric), ()),
-            ]
-        )
-    ]
+                others.setdefault(same, set()).add(f"{benchmark}/{metric}")
+
+    def is_declared(row: Row) -> bool:
+        own = f"{row.benchmark}/{row.metric}"
+        return any(_declares(row, name, declared) for name in (own, *others.get(own, ())))
+
+    return [row for row in rows if not is_declared(row)]
 
 
-def _declared(row: Row, benchmark: str, metric: str, declared: set[tuple[str, str, str]]) -> bool:
-    """Whether a check declares what a row tells of a benchmark's metric."""
+def _declares(row: Row, name: str, declared: set[tuple[str, str, str]]) -> bool:
+    """Return whether a check declares a row's figure under the name ``benchmark/metric``."""
+    benchmark, _, metric = name.partition("/")
     variable = Figure(metric, row.message_size).variable
     return any(
         of == benchmark

@@ -158,9 +158,8 @@ class Panel:
     @functools.cached_property
     def _over_members(self) -> tuple:
         """Sessions, times, medians, values by session, and the session's index of each value."""
-        sessions = np.concatenate([one.sessions.astype(str) for one in self.members])
-        times = np.concatenate([one.times for one in self.members])
-        values = np.concatenate([one.values for one in self.members])
+        sessions = self._of_members("sessions").astype(str)
+        times, values = self._of_members("times"), self._of_members("values")
         names, first, which = np.unique(sessions, return_index=True, return_inverse=True)
         order = np.argsort(times[first], kind="stable")
         rank = np.empty(len(order), int)
@@ -223,55 +222,48 @@ class Panel:
     def _many(self) -> dict:
         """Return the range over the members, and lines for those that are red or changed."""
         _, _, _, by_session, which = self._over_members
-        count = len(by_session)
-        ends = np.cumsum([len(one.values) for one in self.members])
         changed = {change.key for change in self.changes if change.worse}
-        red = [i for i, one in enumerate(self.members) if one.verdicts[-1] in ("fail", "waived")]
-        odd = [i for i, one in enumerate(self.members) if one.key in changed and i not in red]
+        bad = ("fail", "waived")
+        red = [one for one in self.members if one.verdicts[-1] in bad]
+        odd = [m for m in self.members if m.key in changed and m.verdicts[-1] not in bad]
+        index = {str(name): place for place, name in enumerate(self.history[0])}
         lines = []
-        for index in (red + odd)[:LINES]:
-            one = self.members[index]
-            line: list[float | None] = [None] * count
-            placed = which[ends[index] - len(one.values) : ends[index]]
-            for position, value in zip(placed.tolist(), _short(one.values), strict=True):
-                line[position] = value
+        for one in (red + odd)[:LINES]:
+            line: list[float | None] = [None] * len(by_session)
+            for session, value in zip(one.sessions, _short(one.values), strict=True):
+                line[index[str(session)]] = value
             lines.append({"name": self.place_of(one), "value": line})
-        letters: list[set[str]] = [set() for _ in range(count)]
-        for one, end in zip(self.members, ends, strict=True):
-            for place, verdict in zip(which[end - len(one.values) : end].tolist(), one.verdicts,
-                                      strict=True):  # fmt: skip
-                letters[place].add(LETTERS.get(str(verdict), "?"))
-        worst = "".join(next(c for c in "afwn?p" if c in of_one) for of_one in letters)
+        letters: list[set[str]] = [set() for _ in by_session]
+        builds = [""] * len(by_session)
+        for place, verdict, build in zip(which.tolist(), self._of_members("verdicts"),
+                                         self._of_members("builds"), strict=True):  # fmt: skip
+            letters[place].add(LETTERS.get(str(verdict), "?"))
+            builds[place] = str(build)
         return {
-            "verdict": worst,
+            "verdict": "".join(next(c for c in "afwn?p" if c in found) for found in letters),
             "low": _short(np.array([part.min() for part in by_session])),
             "high": _short(np.array([part.max() for part in by_session])),
             "count": [len(part) for part in by_session],
             "lines": lines,
             "on": [],
-            **{name: _number_runs(self._common(name, which, count, ends)) for name in BOUNDS},
-            "build": runs(self._build(which, count, ends)),
-        }  # fmt: skip
+            **{name: _number_runs(self._common(name)) for name in BOUNDS},
+            "build": runs(builds),
+        }
 
-    def _common(self, name: str, which, count: int, ends) -> np.ndarray:
+    def _of_members(self, name: str) -> np.ndarray:
+        """Return an array of all members, one after the other."""
+        return np.concatenate([getattr(one, name) for one in self.members])
+
+    def _common(self, name: str) -> np.ndarray:
         """Return a bound of each session if all members share it, else NaN."""
-        low, high = np.full(count, np.inf), np.full(count, -np.inf)
-        # A bound that one has and another has not is not common: NaN stays NaN.
+        _, _, _, by_session, which = self._over_members
+        low, high = np.full(len(by_session), np.inf), np.full(len(by_session), -np.inf)
+        # NaN stays NaN: if only some members have a bound, it is not common.
         with np.errstate(invalid="ignore"):
-            for one, end in zip(self.members, ends, strict=True):
-                place = which[end - len(one.values) : end]
-                np.minimum.at(low, place, getattr(one, name))
-                np.maximum.at(high, place, getattr(one, name))
+            np.minimum.at(low, which, self._of_members(name))
+            np.maximum.at(high, which, self._of_members(name))
         low[low != high] = np.nan
         return low
-
-    def _build(self, which, count: int, ends) -> list[str]:
-        builds = [""] * count
-        for one, end in zip(self.members, ends, strict=True):
-            for place, build in zip(which[end - len(one.values) : end].tolist(), one.builds,
-                                    strict=True):  # fmt: skip
-                builds[place] = str(build)
-        return builds
 
     @functools.cached_property
     def over_nodes(self) -> dict | None:
