@@ -100,7 +100,7 @@ def test_draft_of_slurms_partitions(on_login_node: Testbed):
     # Nothing tells odd's kinds apart: the greater one is drafted, and that is told.
     assert partitions["odd"]["processor"]["num_cpus"] == 8
     for told in (
-        "odd: its nodes are of 2 kinds", "1 node like odd4 left out", "empty: left out",
+        "its 2 kinds of nodes", "1 node like odd4 skipped", "empty: skipped",
         "open: partition batch: no processor.topology",
         "--partition=accel --constraint=hbm40g --exclusive",
     ):  # fmt: skip
@@ -135,7 +135,7 @@ def test_a_node_that_was_looked_at_closes_what_was_open(on_login_node: Testbed, 
     assert partition["processor"] == json.loads(said)["processor"]
     assert "no processor.topology" not in done.said
     # Slurm says another number of CPUs than this machine has.
-    assert "Slurm says 128" in done.said
+    assert "Slurm reports 128 CPUs" in done.said
     lint = on_login_node.plumbline("lint", "--system", "maia")
     assert lint.code == 0 and "no processor.topology" not in lint.out, lint.said
 
@@ -155,7 +155,7 @@ def test_a_file_that_is_there_is_kept(on_login_node: Testbed):
 
 
 @pytest.mark.parametrize("arguments, words", [
-    (["$(touch x)"], "no name of a system"),
+    (["$(touch x)"], "[input.wrong-option]"),
     (["maia", "--node", "batch=nowhere.json"], "nowhere.json"),
     (["maia", "--node", "batch"], "PARTITION=FILE"),
     (["maia", "-p", "elsewhere"], "no partition elsewhere"),
@@ -175,7 +175,7 @@ def test_a_machine_without_a_scheduler(testbed: Testbed):
             (folder / program.name).symlink_to(program)
     testbed.env["PATH"] = f"{BIN}:{folder}"
     done = testbed.plumbline("init", "bench")
-    assert done.code == 0 and "no scheduler: this node alone" in done.out, done.said
+    assert done.code == 0 and "no scheduler" in done.out, done.said
     lint = testbed.plumbline("lint", "--system", "bench")
     assert lint.code == 0 and "next: the first run" in lint.out, lint.said
     run = [
@@ -191,19 +191,16 @@ def test_a_machine_without_a_scheduler(testbed: Testbed):
         done = testbed.plumbline(*run)
         assert done.code == 0, done.said
         lint = testbed.plumbline("lint", "--system", "bench")
-        words = ["1 session of bench so far: 2 more at least",
-                 "2 sessions of bench so far: 1 more at least",
+        words = ["1 session of bench so far", "2 sessions of bench so far",
                  "3 sessions of bench: `plumbline baseline bench`"]  # fmt: skip
         assert words[number] in lint.out, lint.said
-        # Three are too few where they vary much, which only the baseline knows.
-        assert "or says how many more it wants" in lint.out, lint.said
 
 
 @pytest.mark.parametrize("command, title", [*draft.OTHERS.items()])
 def test_other_schedulers_are_told_as_not_probed(monkeypatch, command: str, title: str):
     only(monkeypatch, command)
     made = draft.draft("x")
-    assert any(line.startswith(f"{title} is here, and is not probed") for line in made.told)
+    assert any(line.startswith(f"{title} is not probed") for line in made.messages)
 
 
 @pytest.mark.cluster
@@ -286,8 +283,8 @@ def test_hostile_names_break_neither_file_nor_shell(monkeypatch, tmp_path: Path,
         )
     modules = [m for e in content["environments"] for m in e.get("modules", [])]
     assert modules == ["mpich/4.1"]
-    assert all(line.isprintable() for line in made.told)
-    assert any("left out" in line and "job script" in line for line in made.told)
+    assert all(line.isprintable() for line in made.messages)
+    assert any("skipped" in line and "job script" in line for line in made.messages)
 
 
 def test_a_command_that_hangs_is_given_up(monkeypatch):
