@@ -69,7 +69,7 @@ STANDS_FOR = {
 CANNOT_TELL = {
     r"plumbline compare maintenance": "not enough data",
     r"ci/post-maintenance": "not enough data",
-    r"plumbline history list --system frontier": "nothing there is selected by system=frontier",
+    r"plumbline history list --system frontier": "nothing is selected by system=frontier",
 }
 
 

@@ -1,12 +1,11 @@
-"""``plumbline explain``: cause and remedy of a reason code."""
+"""``plumbline explain``: shows cause and remedy of a reason code."""
 
 from __future__ import annotations
-
-import json
 
 import click
 
 from plumbline.cli.common import echo, format_option
+from plumbline.core import formats
 from plumbline.core.errors import Fault
 from plumbline.core.text import near, table
 
@@ -15,10 +14,10 @@ from plumbline.core.text import near, table
 @click.argument("code", required=False)
 @format_option
 def explain(code: str | None, form: str):
-    """Show the cause and the remedy of a reason code; without CODE, list all codes.
+    """Show the cause and the remedy of a reason code. Without CODE, list all codes.
 
-    Messages, records, JUnit XML and JSON have the code of each refusal, skip, invalid result,
-    error and warning.
+    Each refusal, skip, invalid result, error and warning has a code, in messages, records, JUnit
+    XML and JSON.
     """
     from plumbline.check import states
     from plumbline.core import codes, paths
@@ -28,8 +27,7 @@ def explain(code: str | None, form: str):
         raise Fault(f"no reason code {code!r}; {near(code, known)}", "input.unknown-name")
     chosen = known if code is None else {code: known[code]}
     if form == "json":
-        echo(json.dumps([{"code": name, **vars(reason)} for name, reason in chosen.items()],
-                        indent=1))  # fmt: skip
+        echo(formats.as_json([{"code": name, **vars(found)} for name, found in chosen.items()]))
     elif code is None:
         echo(table(((name, reason.cause) for name, reason in known.items()), ("code", "cause"),
                    "simple"))  # fmt: skip
