@@ -154,15 +154,6 @@ def test_doctor_of_a_system_that_is_not_there(testbed: Testbed):
     refused(testbed.plumbline("doctor", "--system=testbad"), "no such system; near: testbed")
 
 
-def test_doctor_of_a_faulty_system(make_testbed: Callable[..., Testbed]):
-    testbed = make_testbed("local")
-    path = testbed.systems / "local.yaml"
-    path.write_text("systems: [\n")
-    done = testbed.plumbline("doctor")
-    assert done.code == 2
-    assert f"{path}:2:1" in done.err and "Traceback" not in done.err
-
-
 # -- lint ----------------------------------------------------------------------------------------
 
 

@@ -82,10 +82,6 @@ class Site:
         with self._open(path) as file:
             file.write(content)
 
-    def copy(self, path: str, source: Path) -> None:
-        """Copy a file."""
-        self.bytes += shutil.copyfile(source, self._place(path)).stat().st_size
-
     @contextlib.contextmanager
     def _open(self, path: str) -> Iterator[TextIO]:
         """Open a file for writing; characters that cannot be encoded become question marks."""
@@ -105,7 +101,8 @@ class Site:
     def assets(self) -> None:
         """Write the style sheet and the scripts, with their licences."""
         for source in sorted((_HERE / "static").iterdir()):
-            self.copy(f"assets/{source.name}", source)
+            target = self._place(f"assets/{source.name}")
+            self.bytes += shutil.copyfile(source, target).stat().st_size
 
 
 def _visible(content: object) -> object:

@@ -97,7 +97,8 @@
     }
 
     if (figure.low) {
-      traces.push({ x, y: figure.high, low: figure.low, fill: "--range", name: "minimum to maximum" });
+      traces.push({ x, y: figure.high, low: figure.low, fill: "--range",
+        name: "minimum to maximum" });
     }
     traces.push({ x, y: figure.value, line: { color: "--line-data" } });
     lines.forEach((one, which) => traces.push({
@@ -226,11 +227,11 @@
     made.href = href;
     return made;
   };
-  const table = (caption, heads, rows) => {
+  const table = (title, heads, rows) => {
     const made = document.createElement("table");
     const caption = made.createCaption();
     caption.className = "hidden";
-    caption.textContent = caption;
+    caption.textContent = title;
     const head = made.createTHead().insertRow();
     heads.forEach(([name, isNumber]) => cell(head, name, "th", isNumber));
     const body = made.createTBody();
