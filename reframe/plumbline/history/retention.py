@@ -95,7 +95,7 @@ def prune(
             continue
         age = now - began
         if began < _FIRST or age < -_AHEAD:
-            say(f"{folder}: skipped: its start {began:%Y-%m-%d} is of a wrong clock")
+            say(f"{folder}: skipped: its clock was wrong: it began on {began:%Y-%m-%d}")
             continue
         if rules.sessions and age > rules.sessions:
             each(folder, _remove, "removed")

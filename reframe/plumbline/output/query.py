@@ -7,6 +7,7 @@ import fnmatch
 import json
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TypeAlias
 
 from plumbline.core import paths
 from plumbline.core.errors import Fault
@@ -16,6 +17,9 @@ from plumbline.reference import lookup
 from plumbline.reference.lookup import Bounds, References, told
 from plumbline.reference.row import Case, Row
 from plumbline.reference.tolerance import Tolerance
+
+#: Title of a part of an explanation, and its lines.
+Part: TypeAlias = tuple[str, list[str]]
 
 #: Columns of a listing.
 COLUMNS = ("id", "system", "benchmark", "metric", "placement", "message_size", "nodes",
@@ -74,8 +78,19 @@ def misprints_of(row: Row, known: dict[str, list[dict]]) -> list[dict]:
 
 
 def why(references: References, name: str, known: dict[str, list[dict]]) -> list[str]:
-    """Explain a row in lines of text: its source, and what it asserts by which rule.
+    """Explain a row in lines of text, see :func:`explain`."""
+    lines = [
+        f"{f'{title}:' if number == 0 else '':<10} {line}"
+        for title, part in explain(references, name, known)
+        for number, line in enumerate(part)
+    ]
+    return [f"{name}  ({references.tables.where[name]})", *lines]
 
+
+def explain(references: References, name: str, known: dict[str, list[dict]]) -> list[Part]:
+    """Return the source of a row, and what it asserts by which rule.
+
+    :arg known: misprints by row id.
     :raises Fault: if there is no row of that id.
     """
     tables = references.tables
@@ -85,27 +100,23 @@ def why(references: References, name: str, known: dict[str, list[dict]]) -> list
     source = tables.sources[row.source]
     cells = {column: cell for column, cell in tables.printed[name].items() if cell}
     spread = f" ± {cells['spread']}" if "spread" in cells else ""
+    value = f"{cells['value']}{spread} {row.unit}, statistic {row.statistic}, {row.kind}"
     about = ("toolchain", "placement", "message_size", "nodes", "ppn", "conditions")
-    lines = [
-        f"{row.id}  ({tables.where[row.id]})",
-        f"printed:   {cells['value']}{spread} {row.unit}, statistic {row.statistic}, {row.kind}",
-        f"of:        {row.system}, {row.benchmark} {row.variable}",
-        *(f"           {key} {cells[key]}" for key in about if key in cells),
-        f"source:    {': '.join(filter(None, (source.authors, source.short)))}",
-        f"           {row.locator}",
-    ]
-    if source.doi:
-        lines.append(f"           doi:{source.doi}")
-    if row.note:
-        lines.append(f"note:      {row.note}")
-    for fields in misprints_of(row, known):
-        lines.append(f"misprint:  printed {fields['printed']}; used {fields['used']}: "
-                     f"{fields['arithmetic']}")  # fmt: skip
-    return [*lines, *_asserts(references, row)]
+    return [
+        ("printed", [value]),
+        ("of", [f"{row.system}, {row.benchmark} {row.variable}",
+                *(f"{key} {cells[key]}" for key in about if key in cells)]),
+        ("source", [": ".join(filter(None, (source.authors, source.short))), row.locator,
+                    *([f"doi:{source.doi}"] if source.doi else [])]),
+        *([("note", [row.note])] if row.note else []),
+        *(("misprint", [f"printed {found['printed']}; used {found['used']}: {found['arithmetic']}"])
+          for found in misprints_of(row, known)),
+        *_asserts(references, row),
+    ]  # fmt: skip
 
 
-def _asserts(references: References, row: Row) -> list[str]:
-    """Return what a row asserts, as lines of text."""
+def _asserts(references: References, row: Row) -> list[Part]:
+    """Return what a row asserts, and its ceiling or what it is a ceiling of."""
     fom = references.fom(row.benchmark, row.metric)
     rule = references.rule_of(row)
     data = [key for key in row.conditions if references.tables.conditions[key].role == "data"]
@@ -117,65 +128,65 @@ def _asserts(references: References, row: Row) -> list[str]:
             for pattern in found.rows
         ]
         role = f"; it is the tolerance of {', '.join(floor_of)}" if floor_of else ""
-        return [f"asserts:   nothing: {', '.join(data)} makes the row data{role}"]
+        return [("asserts", [f"nothing: {', '.join(data)} makes the row data{role}"])]
     if row.kind == "peak":
         value, _ = row.used(fom.unit)
-        return [
-            f"asserts:   ceiling {value:g} {fom.unit}: no valid measurement exceeds it",
-            *_caps(references, row),
-        ]
+        ceiling = f"ceiling {value:g} {fom.unit}: no valid measurement exceeds it"
+        return [("asserts", [ceiling]), *_caps(references, row)]
     if rule.better == "neither":
-        return [f"asserts:   nothing: class {fom.tolerance}: {rule.reason}"]
+        return [("asserts", [f"nothing: class {fom.tolerance}: {rule.reason}"])]
     if row.kind != "measured" or not references.may_decide(row):
         of = f", of a distribution ({fom.tolerance})" if rule.distribution else ""
         row_is = f"a row of kind {row.kind}, statistic {row.statistic}"
-        return [f"asserts:   nothing: {row_is}{of}, is data"]
+        return [("asserts", [f"nothing: {row_is}{of}, is data"])]
     bounds = references.bounds_of(row)
     if bounds is None:
-        return ["asserts:   nothing: its spread is so large that no measurement could fail"]
-    interval = f"[{told(bounds.lower)}, {told(bounds.upper)}] {fom.unit}"
+        return [("asserts", ["nothing: its spread is so large that no measurement could fail"])]
     digit = max(fom.resolution, 2 * references.tables.half_digits(row, fom.unit)[0])
-    least = f", at least {digit:g} {fom.unit}"
     found = references.tables.rules.exception(row.id)
     printed = f" (printed: {found.variation})" if found and found.variation else ""
     single = f", for the mean of {rule.samples} runs" if rule.distribution else ""
     return [
-        f"asserts:   {interval}",
-        f"           class {fom.tolerance}: {rule.better} is better; the larger of "
-        f"{rule.floor:.0%}{printed} and {rule.spreads:g} spreads{least}{single}",
-        f"           {rule.reason}",
-        f"           {_band(references, rule, bounds)} {fom.unit}: near its bound",
-        f"           {references.tables.rules.warning.reason}",
-        *_capped(references, row),
-    ]
+        ("asserts", [
+            f"[{told(bounds.lower)}, {told(bounds.upper)}] {fom.unit}",
+            f"class {fom.tolerance}: {rule.better} is better; the larger of "
+            f"{rule.floor:.0%}{printed} and {rule.spreads:g} spreads, at least {digit:g} "
+            f"{fom.unit}{single}",
+            rule.reason,
+            f"{_band(references, rule, bounds)} {fom.unit}: near its bound",
+            references.tables.rules.warning.reason,
+        ]),
+        *_ceiling(references, row),
+    ]  # fmt: skip
 
 
-def _capped(references: References, row: Row) -> list[str]:
+def _ceiling(references: References, row: Row) -> list[Part]:
     """Return the ceiling of what a row bounds, as far as its cells determine the links used."""
     cells = (row.toolchain, row.benchmark, row.placement, row.nodes or 1, row.ppn or 1)
     case = Case(row.system, row.conditions.get("partition", ""), *cells, row.conditions)
     ceiling = references.ceiling(case, row.metric, row.message_size)
     unit = references.fom(row.benchmark, row.metric).unit
-    return [f"ceiling:   {ceiling.value:g} {unit}: {ceiling}"] if ceiling else []
+    return [("ceiling", [f"{ceiling.value:g} {unit}: {ceiling}"])] if ceiling else []
 
 
-def _caps(references: References, row: Row) -> list[str]:
-    """Return what a peak limits beside its own metric, as lines of text."""
-    lines = []
+def _caps(references: References, row: Row) -> list[Part]:
+    """Return what a peak limits beside its own metric."""
+    parts = []
     links = references.tables.links
     for link in links.links.values():
         if not references.is_peak_of(link, row):
             continue
-        lines.append(f"caps:      traffic over {link.what}: {link.reason}")
+        lines = [f"traffic over {link.what}: {link.reason}"]
         for name, times in link.carries.items():
             traffic = links.traffic[name]
             where = ", ".join(traffic.placements if link.placements == ("*",) else link.placements)
             each = " for each node" if traffic.per_node else ""
             lines.append(
-                f"           {times * references.count(link, row):g} x the peak{each}, placements "
-                f"{where}: {', '.join(traffic.metrics)}"
+                f"{times * references.count(link, row):g} x the peak{each}, placements {where}: "
+                f"{', '.join(traffic.metrics)}"
             )
-    return lines
+        parts.append(("caps", lines))
+    return parts
 
 
 def _band(references: References, rule: Tolerance, bounds: Bounds) -> str:

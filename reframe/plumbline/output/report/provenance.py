@@ -20,7 +20,7 @@ class Card:
 
     id: str
     anchor: str
-    parts: list[tuple[str, list[str]]]
+    parts: list[query.Part]
 
 
 class Provenance:
@@ -66,18 +66,7 @@ class Provenance:
             cited = (source.authors, source.venue, str(source.year or ""),
                      f"doi:{source.doi}" if source.doi else "")  # fmt: skip
             lead = ", ".join(filter(None, cited))
-            parts = self._parts(query.why(self.references, name, self._known))
+            table = tables.where[name].removeprefix(self._above)
+            parts = [("table", [table]), *query.explain(self.references, name, self._known)]
             found.setdefault(path, (title, lead, []))[2].append(Card(name, anchor, parts))
         return found
-
-    def _parts(self, lines: list[str]) -> list[tuple[str, list[str]]]:
-        """Split the lines of :func:`plumbline.output.query.why` into parts."""
-        where = lines[0].rpartition("  (")[2].rstrip(")").removeprefix(self._above)
-        parts: list[tuple[str, list[str]]] = [("table", [where])]
-        for line in lines[1:]:
-            word, rest = line[:11].strip().rstrip(":"), line[11:]
-            if word:
-                parts.append((word, [rest]))
-            else:
-                parts[-1][1].append(rest)
-        return parts
