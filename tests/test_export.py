@@ -148,8 +148,8 @@ def test_junit_passes_nothing_that_was_not_asserted(there: Testbed) -> None:
                for case in suite.iter("testcase") if case.find("skipped") is not None}  # fmt: skip
     assert skipped["unasserted"] == "measured, but nothing asserted: 1 figure"
     assert skipped["waives"] == "waived: why waives"
-    said = {case.get("name"): case.findtext("system-out") for case in suite.iter("testcase")}
-    assert said["near"].splitlines() == [
+    texts = {case.get("name"): case.findtext("system-out") for case in suite.iter("testcase")}
+    assert texts["near"].splitlines() == [
         "write_bandwidth = 96 MB/s: pass, near its bound of [95, open] by row",
         "warnings: Xid 48 [nvidia-xid]",
     ]

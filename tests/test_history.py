@@ -252,14 +252,14 @@ def test_a_clock_that_jumped_back_is_reported(results: Path):
     store(
         results, line(10, foms=[fom(1.0)]), line(-7200, foms=[fom(2.0)]), line(20, foms=[fom(3.0)])
     )
-    said = []
-    with History(results, say=said.append) as found:
+    messages = []
+    with History(results, say=messages.append) as found:
         (series,) = found.series()
         assert series.values.tolist() == [1.0, 2.0, 3.0]
         assert found.faults == []
         (note,) = found.notes
         assert note.startswith(f"{NIGHT}: the clock jumped back while it ran")
-        assert said == [note]
+        assert messages == [note]
         (session,) = found.sessions()
     assert session.start == np.datetime64("2026-11-01T01:00:10")
 
@@ -487,18 +487,18 @@ def test_a_damaged_or_missing_index_is_rebuilt(results: Path, how: str):
     store(results, *(line(n, foms=[fom(float(n))]) for n in range(50)))
     assert len(values_of(results)) == 50
     damaged(results / index.NAME, how)
-    said = []
-    with History(results, say=said.append) as found:
+    messages = []
+    with History(results, say=messages.append) as found:
         assert [s.values.tolist() for s in found.series()] == [[float(n) for n in range(50)]]
         assert found.faults == []
     if how not in ("folder", "missing"):
-        assert len(said) == 1, said
-        assert said[0].startswith(f"{results / index.NAME}: ")
-        assert said[0].endswith("rebuilding it")
+        assert len(messages) == 1, messages
+        assert messages[0].startswith(f"{results / index.NAME}: ")
+        assert messages[0].endswith("rebuilding it")
         assert list((results).glob("*.partial*")) == []
-        with History(results, say=said.append) as found:
+        with History(results, say=messages.append) as found:
             found.series()
-        assert len(said) == 1
+        assert len(messages) == 1
 
 
 @pytest.mark.holds("temporary-files")
@@ -555,17 +555,17 @@ def test_without_leave_to_write_the_index_is_elsewhere(
     """In the user's cache folder, and without that in memory, which is told."""
     store(results, line())
     (results / "history.lock").mkdir()
-    said = []
-    with History(results, say=said.append) as found:
+    messages = []
+    with History(results, say=messages.append) as found:
         assert len(found.series()) == 1
-    assert said == []
+    assert messages == []
     assert len(list(own_cache.rglob("*.duckdb"))) == 1
     assert not (results / index.NAME).exists()
     shutil.rmtree(own_cache)
     own_cache.write_text("no folder")
-    with History(results, say=said.append) as found:
+    with History(results, say=messages.append) as found:
         assert len(found.series()) == 1
-    assert len(said) == 1 and "in memory" in said[0]
+    assert len(messages) == 1 and "in memory" in messages[0]
 
 
 def test_a_full_disk_leaves_the_old_index_whole(results: Path, monkeypatch: pytest.MonkeyPatch):
@@ -580,10 +580,10 @@ def test_a_full_disk_leaves_the_old_index_whole(results: Path, monkeypatch: pyte
 
     monkeypatch.setattr(index.shutil, "copyfile", full)
     monkeypatch.setattr(index, "_cache", lambda folder: [])
-    said = []
-    with History(results, say=said.append) as found:
+    messages = []
+    with History(results, say=messages.append) as found:
         assert [s.values.tolist() for s in found.series()] == [[10.0, 10.0]]
-    assert "No space left on device" in said[0]
+    assert "No space left on device" in messages[0]
     assert (results / index.NAME).read_bytes() == before
 
 
@@ -610,15 +610,15 @@ def test_who_waits_for_another_command_says_so(results: Path):
         [sys.executable, "-c", code, results / "history.lock"], stdin=-1, stdout=-1, text=True
     )
     assert held.stdout.readline() == "held\n"
-    said = []
+    messages = []
 
     def say(told: str) -> None:
-        said.append(told)
+        messages.append(told)
         held.communicate("")
 
     with History(results, say=say) as found:
         assert len(found.series()) == 1
-    assert len(said) == 1 and said[0].startswith("waiting for another command")
+    assert len(messages) == 1 and messages[0].startswith("waiting for another command")
 
 
 # -- selection --------------------------------------------------------------------------------
@@ -678,7 +678,7 @@ def test_selection(mixed: Path, select: dict, values: list[float] | None):
 
 
 @pytest.mark.parametrize(
-    ("select", "says"),
+    ("select", "expected"),
     [
         ({"system": "alpa"}, "system 'alpa': near: alpha"),
         ({"check": "osu_latncy"}, "check 'osu_latncy': near: osu_latency"),
@@ -694,13 +694,13 @@ def test_selection(mixed: Path, select: dict, values: list[float] | None):
         ({"system": "alpha*", "node": "n7"}, "by system=alpha*, node=n7"),
     ],
 )
-def test_what_selects_nothing_is_reported_with_suggestions(mixed: Path, select: dict, says: str):
+def test_a_selection_of_nothing_is_a_fault_with_suggestions(mixed, select: dict, expected: str):
     """Of the names that nothing has; where each name is there, only not together, of none."""
     with pytest.raises(Fault) as fault:
         values_of(mixed, Selection(**select))
-    assert says in str(fault.value)
-    if says.startswith("by "):
-        assert str(fault.value).endswith(says)
+    assert expected in str(fault.value)
+    if expected.startswith("by "):
+        assert str(fault.value).endswith(expected)
 
 
 def test_cases_and_sessions_are_selected_by_what_they_measured(mixed: Path):

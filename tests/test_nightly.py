@@ -105,7 +105,7 @@ def test_a_night_in_which_nothing_runs(testbed: Testbed):
 
 def test_bad_input(testbed: Testbed):
     testbed.environment("disk", "fio")
-    for words, says in [
+    for words, expected in [
         (["--system=testbad"], "[system.not-found]"),
         (["--mode=smoek"], "[input.unknown-name]"),
         # An option of neither: ReFrame's word, without all the options that it has.
@@ -117,7 +117,7 @@ def test_bad_input(testbed: Testbed):
         (["--keep-stage=-1d"], "[input.wrong-option]"),
     ]:
         done = testbed.plumbline(*NIGHT, *words)
-        assert done.code == 2 and says in done.err, done.said
+        assert done.code == 2 and expected in done.err, done.said
         assert "Traceback" not in done.said and done.sessions == []
         assert len(done.err.splitlines()) < 5, done.err
 

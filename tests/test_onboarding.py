@@ -121,18 +121,18 @@ def test_the_draft_passes_lint_and_says_what_is_open(on_login_node: Testbed):
 
 def test_a_node_that_was_looked_at_closes_what_was_open(on_login_node: Testbed, tmp_path: Path):
     """What a node prints of itself becomes the partition's topology."""
-    said = subprocess.run(
+    output = subprocess.run(
         [sys.executable, "-m", "plumbline.operate.onboarding.node"],
         capture_output=True,
         text=True,
         check=True,
     ).stdout
     file = tmp_path / "node.json"
-    file.write_text(said)
+    file.write_text(output)
     done = on_login_node.plumbline("init", "maia", "-p", "batch", "--node", f"batch={file}")
     assert done.code == 0, done.said
     (partition,) = written(on_login_node, "maia")["systems"][0]["partitions"]
-    assert partition["processor"] == json.loads(said)["processor"]
+    assert partition["processor"] == json.loads(output)["processor"]
     assert "no processor.topology" not in done.said
     # Slurm says another number of CPUs than this machine has.
     assert "Slurm reports 128 CPUs" in done.said
@@ -213,7 +213,7 @@ def test_the_pages_lead_to_a_baseline_and_a_sweep(tmp_path: Path):
                   "StartTime=now", "Duration=60", "Users=root", "Flags=MAINT")  # fmt: skip
         site = LoginNode(tmp_path, there)
         site_table = tmp_path / "reference" / "site" / "mycluster.csv"
-        said = []
+        output = []
         for page in ("onboarding", "sweep"):
             text = (ROOT / "docs" / f"{page}.md").read_text()
             for line in re.search(r"```\n(.*?)```", text, re.S)[1].splitlines():
@@ -223,12 +223,12 @@ def test_the_pages_lead_to_a_baseline_and_a_sweep(tmp_path: Path):
                 # A machine that does other things too may be too noisy for a baseline.
                 noisy = words[0] == "baseline" and "spread above" in done.stderr
                 assert done.returncode in ((0, 2) if noisy else (0,)), f"{line}\n{done.stderr}"
-                said.append(done.stdout)
+                output.append(done.stdout)
             if page == "onboarding":
                 made = site_table.exists()
                 # Such a machine may also be slower in the sweep than its baseline allows.
                 site_table.unlink(missing_ok=True)
-    init, lint, *_, baseline, accepted, sweep, maintained = said
+    init, lint, *_, baseline, accepted, sweep, maintained = output
     assert "no processor.topology" not in init
     assert "next: the first run" in lint
     assert ("next: 3 sessions of mycluster" in accepted) != made, baseline
@@ -276,10 +276,10 @@ def test_hostile_names_break_neither_file_nor_shell(monkeypatch, tmp_path: Path,
     content = yaml.safe_load(made.text())
     assert content == json.loads(json.dumps(made.content))
     assert re.match(content["systems"][0]["hostnames"][0], odd)
-    said = json.dumps(content["systems"][0]["partitions"])
+    output = json.dumps(content["systems"][0]["partitions"])
     for partition in content["systems"][0]["partitions"]:
         assert all(process.plain(option.replace("=", "", 1)) for option in partition["access"]), (
-            said
+            output
         )
     modules = [m for e in content["environments"] for m in e.get("modules", [])]
     assert modules == ["mpich/4.1"]

@@ -167,12 +167,12 @@ def test_without_scripts_the_content_is_there(pages, chromium):
     context = chromium.new_context(java_script_enabled=False)
     page = context.new_page()
     page.goto(kinds(pages)["sizes"].as_uri())
-    said = page.locator("main").inner_text()
-    assert "latency · 8 B" in said
-    assert "CSV file has every value" in said
+    content = page.locator("main").inner_text()
+    assert "latency · 8 B" in content
+    assert "CSV file has every value" in content
     path = one(pages, "data/alder-osu-p2p-operation-latency*/latency-8-*.csv")
     newest = list(csv.DictReader(path.open()))[-1]
-    assert f"{float(newest['value']):.5g} us" in said
+    assert f"{float(newest['value']):.5g} us" in content
     href = page.locator("#" + path.stem).locator(".files a").get_attribute("href")
     assert (kinds(pages)["sizes"].parent / href).resolve() == path
     context.close()

@@ -230,9 +230,9 @@ def test_records_come_back_from_a_log(results: Path, tmp_path: Path):
     assert "0 records stored, 2 existed" in out
     assert records_of(folder) == [kept, lost]
     (tmp_path / "none").write_text("nothing\n")
-    for name, says in (("none", "no line with"), ("gone", "cannot be read")):
+    for name, expected in (("none", "no line with"), ("gone", "cannot be read")):
         code, _, err = run("recover", tmp_path / name, "--from", results)
-        assert code == 2 and f"{tmp_path / name}: {says}" in err and "Traceback" not in err
+        assert code == 2 and f"{tmp_path / name}: {expected}" in err and "Traceback" not in err
 
 
 @pytest.mark.parametrize("name", ["..", ".", "a/b", "../a"])

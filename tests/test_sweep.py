@@ -160,9 +160,9 @@ def test_states(monkeypatch, state: str, up: bool):
 
 
 def test_nodes_in_order_of_their_numbers_and_by_constraint(monkeypatch):
-    said = told_of("idle", name="n10") + told_of("idle", name="n9")
-    said += told_of("idle", name="n1", features="a") + told_of("idle", name="n$(x)")
-    monkeypatch.setattr(slurm, "ask", ask({"sinfo": said, "scontrol": ""}))
+    output = told_of("idle", name="n10") + told_of("idle", name="n9")
+    output += told_of("idle", name="n1", features="a") + told_of("idle", name="n$(x)")
+    monkeypatch.setattr(slurm, "ask", ask({"sinfo": output, "scontrol": ""}))
     taken, out = nodes.available(PARTITION)
     assert taken == ["n9", "n10"]
     assert out == {"n$(x)": "its name is not safe in a job script"}
@@ -287,16 +287,16 @@ def test_the_sweeps_exit_code(tmp_path: Path, monkeypatch, states: dict, code: i
     assert found == code, lines
 
 
-@pytest.mark.parametrize("said, kind", [
+@pytest.mark.parametrize("output, kind", [
     ("1|RUNNING\n12|PENDING\n", "in progress"), ("12|RUNNING\n", "failed"), ("", "failed"),
     (None, "in progress"),
 ])  # fmt: skip
 def test_a_job_that_slurm_does_not_tell_of_is_not_taken_for_ended(
-    tmp_path: Path, monkeypatch, said: str | None, kind: str
+    tmp_path: Path, monkeypatch, output: str | None, kind: str
 ):
     """Else its node would be measured once more."""
     made = swept(tmp_path, monkeypatch, n1=("1", ""))
-    monkeypatch.setattr(slurm, "ask", ask({"squeue": said}))
+    monkeypatch.setattr(slurm, "ask", ask({"squeue": output}))
     assert made.state("n1").kind == kind
     assert sweep.report(made)[1] == 2
 
@@ -352,11 +352,11 @@ def test_the_jobs_script_quotes_what_it_is_told(testbed: Testbed, tmp_path: Path
     assert (made.claim("n1") / "code").read_text() == "0\n"
     # On another node, and where the node is taken, nothing is run.
     for node, words in (("n2", sweep.WRONG_NODE), ("n1", sweep.CLAIMED)):
-        said = subprocess.run(
+        output = subprocess.run(
             ["bash", "-c", text.replace(program, told)], capture_output=True, text=True,
             env=os.environ | {"SLURMD_NODENAME": node},
         ).stdout  # fmt: skip
-        assert words in said and "run" not in said.split()
+        assert words in output and "run" not in output.split()
 
 
 @pytest.mark.parametrize("name", ["../../../sessions", ".", "n1;id", "$(id)", "n 1", ""])
@@ -381,15 +381,15 @@ def test_another_scheduler_is_refused(testbed: Testbed, scheduler: str):
 
 def test_a_sweep_of_what_is_not_there_is_refused(testbed: Testbed):
     testbed.environment("pip", features="imb")
-    for system, partition, says in [
+    for system, partition, expected in [
         ("testbad", "node", "testbad.yaml: no such system; near: testbed"),
         ("testbed", "nodes", "testbed: no partition 'nodes'; near: node"),
     ]:
-        refused(testbed.plumbline("sweep", "--system", system, partition), says)
+        refused(testbed.plumbline("sweep", "--system", system, partition), expected)
     path = sweep.folder_of("lost").relative_to(paths.results()) / "sweep.json"
     for way in ("--resume", "--show"):
-        said = f"{testbed.results / path}: no sweep: No such file or directory; there are: none"
-        refused(testbed.plumbline("sweep", way, "lost"), said)
+        output = f"{testbed.results / path}: no sweep: No such file or directory; there are: none"
+        refused(testbed.plumbline("sweep", way, "lost"), output)
         told = testbed.plumbline("sweep", way, "lost", "--system=testbed")
         refused(told, "[input.wrong-option]")
 
@@ -424,7 +424,7 @@ def test_making_a_test_case_walks_no_stack(tmp_path: Path):
     """ReFrame did so twice for each, which was three quarters of the time."""
     env = os.environ | big.write(tmp_path)
     command = [sys.executable, "-c", COUNT, big.REFRAME, "--system=big", "-c", CHECKS, "-lC"]
-    said = subprocess.run(command, env=env, capture_output=True, text=True).stdout
-    assert re.search(r"Concretized \d\d+ test case", said), said
+    output = subprocess.run(command, env=env, capture_output=True, text=True).stdout
+    assert re.search(r"Concretized \d\d+ test case", output), output
     # What is left is of ReFrame's start, however many cases there are.
-    assert int(re.search(r"walks: (\d+)", said)[1]) < 5
+    assert int(re.search(r"walks: (\d+)", output)[1]) < 5
