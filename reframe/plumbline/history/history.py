@@ -277,12 +277,12 @@ class History:
         memory.
         """
         for batch in index.batches(checks, lambda check: check.values, _AT_ONCE):
-            of = {"of_systems": [one.system for one in batch],
-                  "of_checks": [one.check for one in batch]}  # fmt: skip
+            of = {"of_systems": [check.system for check in batch],
+                  "of_checks": [check.check for check in batch]}  # fmt: skip
             found: dict[tuple[str, str], list[Series]] = {}
             keys = self._fetch(_KEYS, select, flat=True, more=_OF_CHECKS, of=of)
-            for one in self._all_series(select, False, keys, more=_OF_CHECKS, of=of):
-                found.setdefault((one.key.system, one.key.check), []).append(one)
+            for series in self._all_series(select, False, keys, more=_OF_CHECKS, of=of):
+                found.setdefault((series.key.system, series.key.check), []).append(series)
             for check in batch:
                 yield found.pop((check.system, check.check), [])
 

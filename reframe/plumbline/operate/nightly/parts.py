@@ -211,12 +211,12 @@ def screening(system: str, names: list[str]) -> Part:
         found = screen.screen_history(history, Selection(system=system), names)
         part.code = 1 if found.named else 2 if history.faults or found.unsure else 0
         lines, cases = [], []
-        for one in found.named:
-            name = ":".join(one.name)
-            message = f"{one.kind} {name}: slower by {one.size:.1%} since {one.since}"
+        for finding in found.named:
+            name = ":".join(finding.name)
+            message = f"{finding.kind} {name}: slower by {finding.size:.1%} since {finding.since}"
             lines.append(f"- {escaped(message)}")
             failure = junitparser.Failure(printable(message), "slow")
-            cases.append(suites.case(name, f"slow {one.kind}", failure))
+            cases.append(suites.case(name, f"slow {finding.kind}", failure))
         part.page, part.suites = "\n".join(lines), [suites.suite(part.title, cases)]
         more = len(found.told) - 1
         part.message = _joined(

@@ -58,7 +58,7 @@ def available(partition: dict, reservation: str = "") -> tuple[list[str], dict[s
                 code="scheduler.reservation",
             )
     up, down = [], {}
-    for name, node in sorted(mine.items(), key=lambda one: _natural(one[0])):
+    for name, node in sorted(mine.items(), key=lambda item: _natural(item[0])):
         reason = _why_not(node, reserved.get(name, ""), reservation)
         if reason:
             down[name] = shown(reason)

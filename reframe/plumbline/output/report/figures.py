@@ -91,21 +91,21 @@ class Panel:
     @functools.cached_property
     def latest(self) -> float:
         """The latest value, or the median over the members of the last session."""
-        return float(statistics.median(one.values[-1] for one in self.now))
+        return float(statistics.median(member.values[-1] for member in self.now))
 
     @functools.cached_property
     def now(self) -> list[Series]:
         """The members that the last session measured."""
         if not self.several:
             return self.members
-        last = max(one.times[-1] for one in self.members)
-        session = next(one.sessions[-1] for one in self.members if one.times[-1] == last)
-        return [one for one in self.members if one.sessions[-1] == session]
+        last = max(member.times[-1] for member in self.members)
+        session = next(member.sessions[-1] for member in self.members if member.times[-1] == last)
+        return [member for member in self.members if member.sessions[-1] == session]
 
     @functools.cached_property
     def verdicts(self) -> Counter:
         """Number of latest values, by verdict."""
-        return Counter(str(one.verdicts[-1]) for one in self.now)
+        return Counter(str(member.verdicts[-1]) for member in self.now)
 
     @property
     def verdict(self) -> str:
@@ -135,15 +135,15 @@ class Panel:
     @property
     def bounds(self) -> tuple[float, float, float]:
         """Lower bound, upper bound and ceiling of the latest value; NaN if there is none."""
-        one = self.now[0]
-        return float(one.lower[-1]), float(one.upper[-1]), float(one.ceiling[-1])
+        member = self.now[0]
+        return float(member.lower[-1]), float(member.upper[-1]), float(member.ceiling[-1])
 
     @property
     def references(self) -> list[str]:
         """Ids of the latest references, the newest first."""
         found: dict[str, None] = {}
-        for one in self.members:
-            for name in one.references[::-1]:
+        for member in self.members:
+            for name in member.references[::-1]:
                 if name and len(found) < 4:
                     found.setdefault(str(name))
         return list(found)
@@ -175,9 +175,9 @@ class Panel:
         """Small chart of the history, with a mark at the latest value."""
         return _spark(self.history[2])
 
-    def glance(self, one: Series) -> Glance:
+    def glance(self, member: Series) -> Glance:
         """Return what other pages show about one of its members."""
-        spark = _spark(one.values) if one.key.node else self.spark
+        spark = _spark(member.values) if member.key.node else self.spark
         return Glance(self.name, self.anchor, self.verdict, spark)
 
     # -- data of the charts -------------------------------------------------------------------
@@ -210,13 +210,13 @@ class Panel:
         }
 
     def _one(self) -> dict:
-        one = self.first
+        member = self.first
         return {
-            "verdict": "".join(LETTERS.get(str(verdict), "?") for verdict in one.verdicts),
-            **{name: _number_runs(getattr(one, name)) for name in BOUNDS},
-            "reference": runs(one.references.tolist()),
-            "build": runs(one.builds.tolist()),
-            "on": runs(one.nodes.tolist()),
+            "verdict": "".join(LETTERS.get(str(verdict), "?") for verdict in member.verdicts),
+            **{name: _number_runs(getattr(member, name)) for name in BOUNDS},
+            "reference": runs(member.references.tolist()),
+            "build": runs(member.builds.tolist()),
+            "on": runs(member.nodes.tolist()),
         }
 
     def _many(self) -> dict:
@@ -224,15 +224,15 @@ class Panel:
         _, _, _, by_session, which = self._over_members
         changed = {change.key for change in self.changes if change.worse}
         bad = ("fail", "waived")
-        red = [one for one in self.members if one.verdicts[-1] in bad]
+        red = [member for member in self.members if member.verdicts[-1] in bad]
         odd = [m for m in self.members if m.key in changed and m.verdicts[-1] not in bad]
         index = {str(name): place for place, name in enumerate(self.history[0])}
         lines = []
-        for one in (red + odd)[:LINES]:
+        for member in (red + odd)[:LINES]:
             line: list[float | None] = [None] * len(by_session)
-            for session, value in zip(one.sessions, _short(one.values), strict=True):
+            for session, value in zip(member.sessions, _short(member.values), strict=True):
                 line[index[str(session)]] = value
-            lines.append({"name": self.place_of(one), "value": line})
+            lines.append({"name": self.place_of(member), "value": line})
         letters: list[set[str]] = [set() for _ in by_session]
         builds = [""] * len(by_session)
         for place, verdict, build in zip(which.tolist(), self._of_members("verdicts"),
@@ -252,7 +252,7 @@ class Panel:
 
     def _of_members(self, name: str) -> np.ndarray:
         """Return an array of all members, one after the other."""
-        return np.concatenate([getattr(one, name) for one in self.members])
+        return np.concatenate([getattr(member, name) for member in self.members])
 
     def _common(self, name: str) -> np.ndarray:
         """Return a bound of each session if all members share it, else NaN."""
@@ -276,15 +276,16 @@ class Panel:
         last = {str(name): place for place, name in enumerate(sessions[oldest:], oldest)}
         values: dict[str, list[tuple[int, float]]] = {}
         together: set[str] = set()
-        for one in self.members:
-            for index in range(max(0, len(one.values) - LATEST), len(one.values)):
-                place = last.get(str(one.sessions[index]))
+        for member in self.members:
+            latest = (member.sessions[-LATEST:], member.values[-LATEST:], member.nodes[-LATEST:])
+            for session, value, nodes in zip(*latest, strict=True):
+                place = last.get(str(session))
                 if place is None:
                     continue
-                names = [self.place_of(one)] if self.several else _names(str(one.nodes[index]))
+                names = [self.place_of(member)] if self.several else _names(str(nodes))
                 together.add(",".join(names))
                 for name in names:
-                    values.setdefault(name, []).append((place, float(f"{one.values[index]:.6g}")))
+                    values.setdefault(name, []).append((place, float(f"{value:.6g}")))
         if len(values) < 2 or (not self.several and len(together) < 2):
             return None
         names = sorted(values)
@@ -337,17 +338,17 @@ def grouped(series: list[Series], changes: dict[Key, list[SeriesChange]]) -> lis
     """Return the figures of one check, sorted by name. All nodes of a figure are one panel, and all
     its places (``at``) if they are many."""
     by_node: dict[tuple, list[Series]] = {}
-    for one in series:
-        key = one.key
+    for member in series:
+        key = member.key
         about = (key.partition, key.environment, key.placement, key.conditions, key.metric)
-        by_node.setdefault((*about, key.size, bool(key.node), key.at), []).append(one)
+        by_node.setdefault((*about, key.size, bool(key.node), key.at), []).append(member)
     by_place: dict[tuple, list[tuple]] = {}
     for about in by_node:
         by_place.setdefault(about[:-1], []).append(about)
     found = []
     for places in by_place.values():
         if len(places) >= PLACES:
-            found.append([one for about in places for one in by_node[about]])
+            found.append([member for about in places for member in by_node[about]])
         else:
             found += [by_node[about] for about in places]
     return [
@@ -417,14 +418,14 @@ CSV_COLUMNS = ("session", "time", "at", "node", "value", "lower", "upper", "ceil
 
 def csv_rows(figure: Panel) -> Iterator[tuple]:
     """Yield the rows of a figure's CSV file."""
-    for one in figure.members:
-        count = len(one.values)
-        about = [[text.name_cell(name)] * count for name in (one.key.at, one.key.node)]
-        numbers = (one.values, one.lower, one.upper, one.ceiling)
-        names = (one.verdicts, one.references, one.builds, one.nodes)
+    for member in figure.members:
+        count = len(member.values)
+        about = [[text.name_cell(name)] * count for name in (member.key.at, member.key.node)]
+        numbers = (member.values, member.lower, member.upper, member.ceiling)
+        names = (member.verdicts, member.references, member.builds, member.nodes)
         yield from zip(
-            map(text.name_cell, one.sessions),
-            np.datetime_as_string(one.times, unit="s").tolist(),
+            map(text.name_cell, member.sessions),
+            np.datetime_as_string(member.times, unit="s").tolist(),
             *about,
             *map(text.number_cells, numbers),
             *(map(text.name_cell, column) for column in names),
