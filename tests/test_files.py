@@ -33,24 +33,24 @@ def test_only_a_plain_file_is_opened(tmp_path: Path, kind: str, flags: int) -> N
     make[kind]()
     before = len([*Path("/proc/self/fd").iterdir()])
     with pytest.raises(OSError):
-        files.opened(path, flags)
+        files.open_regular(path, flags)
     with pytest.raises(OSError):
-        files.opened(os.devnull, os.O_RDWR)
+        files.open_regular(os.devnull, os.O_RDWR)
     assert len([*Path("/proc/self/fd").iterdir()]) == before
     assert victim.read_text() == "mine" and not (tmp_path / "made").exists()
 
 
 def test_a_plain_file_is_read_and_made(tmp_path: Path) -> None:
     path = tmp_path / "file"
-    with open(path, "w", opener=files.opened) as file:
+    with open(path, "w", opener=files.open_regular) as file:
         file.write("täxt")
-    assert files.text(path) == "täxt"
+    assert files.read_text(path) == "täxt"
     assert path.stat().st_mode & 0o111 == 0
 
 
 @pytest.mark.holds("results-files")
 @pytest.mark.parametrize("store", [
-    lambda path: files.store(path, "new"),
+    lambda path: files.write_atomically(path, "new"),
     lambda path: baseline_diff.save(path, "id,source,locator,system,benchmark,metric,value,unit,"
                                     "statistic,kind\n"),
     lambda path: export.write_prometheus(export.ExportedSession("s", "alpha", {}, []), path),

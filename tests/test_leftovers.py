@@ -174,7 +174,7 @@ def test_a_session_of_another_host_is_left_to_that_host(
     (tmp_path / "boot_id").write_text("here\n")
     monkeypatch.setattr(running, "_BOOT", tmp_path / "boot_id")
     answers = {"squeue": queue, "scontrol": "ClusterName             = one\n"}
-    monkeypatch.setattr(slurm_commands, "ask", lambda *words, **_: answers[words[0]])
+    monkeypatch.setattr(slurm_commands, "capture", lambda *words, **_: answers[words[0]])
     folder = killed(results)
     job = {"job": "7", "cluster": "one"} if queue != "" else {"job": "", "cluster": ""}
     (folder / "running").write_text(json.dumps({"host": host, "boot": boot} | job))
@@ -207,14 +207,14 @@ def test_a_plan_that_is_not_whole_is_told_once(results: Path, plan: str):
 
 def test_a_file_is_stored_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     path = tmp_path / "plan.json"
-    files.store(path, "whole")
+    files.write_atomically(path, "whole")
 
     def fsync(_: int):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", fsync)
     with pytest.raises(OSError, match="No space"):
-        files.store(path, "more")
+        files.write_atomically(path, "more")
     assert path.read_text() == "whole" and [*tmp_path.iterdir()] == [path]
 
 

@@ -268,7 +268,7 @@ def test_hostile_names_break_neither_file_nor_shell(monkeypatch, tmp_path: Path,
         return answers.get(words[0])
 
     for module in (slurm, software):
-        monkeypatch.setattr(module, "ask", ask)
+        monkeypatch.setattr(module, "capture", ask)
     only(monkeypatch, "sinfo")
     monkeypatch.setattr(draft.socket, "gethostname", lambda: odd)
     monkeypatch.setenv("LMOD_CMD", "lmod")
@@ -278,9 +278,9 @@ def test_hostile_names_break_neither_file_nor_shell(monkeypatch, tmp_path: Path,
     assert re.match(content["systems"][0]["hostnames"][0], odd)
     output = json.dumps(content["systems"][0]["partitions"])
     for partition in content["systems"][0]["partitions"]:
-        assert all(process.plain(option.replace("=", "", 1)) for option in partition["access"]), (
-            output
-        )
+        assert all(
+            process.is_shell_safe(option.replace("=", "", 1)) for option in partition["access"]
+        ), output
     modules = [m for e in content["environments"] for m in e.get("modules", [])]
     assert modules == ["mpich/4.1"]
     assert all(line.isprintable() for line in made.messages)
@@ -288,10 +288,10 @@ def test_hostile_names_break_neither_file_nor_shell(monkeypatch, tmp_path: Path,
 
 
 def test_a_command_that_hangs_is_given_up(monkeypatch):
-    monkeypatch.setattr(process, "PATIENCE", 0.2)
-    assert process.ask("sleep", "60") is None
-    assert process.ask("no-such-command") is None
-    assert process.ask("printf", "%s", "$(touch x)") == "$(touch x)"
+    monkeypatch.setattr(process, "TIMEOUT", 0.2)
+    assert process.capture("sleep", "60") is None
+    assert process.capture("no-such-command") is None
+    assert process.capture("printf", "%s", "$(touch x)") == "$(touch x)"
 
 
 #: As scontrol(1) and sinfo(1) write generic resources -> type and number of GPUs.
@@ -307,7 +307,7 @@ GRES = {
 
 @pytest.mark.parametrize("text", GRES)
 def test_gres(monkeypatch, text: str):
-    monkeypatch.setattr(slurm, "ask", lambda *words, **_: f"n1|p|1|4|1|10|{text}|f|idle|none\n")
+    monkeypatch.setattr(slurm, "capture", lambda *words, **_: f"n1|p|1|4|1|10|{text}|f|idle|none\n")
     assert slurm.nodes()[0].gpus == GRES[text]
 
 

@@ -162,7 +162,7 @@ def test_states(monkeypatch, state: str, up: bool):
 def test_nodes_in_order_of_their_numbers_and_by_constraint(monkeypatch):
     output = told_of("idle", name="n10") + told_of("idle", name="n9")
     output += told_of("idle", name="n1", features="a") + told_of("idle", name="n$(x)")
-    monkeypatch.setattr(slurm, "ask", ask({"sinfo": output, "scontrol": ""}))
+    monkeypatch.setattr(slurm, "capture", ask({"sinfo": output, "scontrol": ""}))
     taken, out = nodes.available(PARTITION)
     assert taken == ["n9", "n10"]
     assert out == {"n$(x)": "its name is not safe in a job script"}
@@ -174,7 +174,7 @@ def test_nodes_in_order_of_their_numbers_and_by_constraint(monkeypatch):
     (PARTITION | {"access": []}, "no default partition"),
 ])  # fmt: skip
 def test_what_cannot_be_told_is_a_fault(monkeypatch, partition: dict, words: str):
-    monkeypatch.setattr(slurm, "ask", ask({"sinfo": told_of("idle"), "scontrol": ""}))
+    monkeypatch.setattr(slurm, "capture", ask({"sinfo": told_of("idle"), "scontrol": ""}))
     with pytest.raises(Fault, match=words.replace("|", r"\|")):
         nodes.available(partition)
 
@@ -197,7 +197,7 @@ def test_no_answer_is_not_taken_for_none(monkeypatch, asked: str, words: str):
         (what,) = answers.keys() & {*command}
         return None if what == asked else answers[what]
 
-    monkeypatch.setattr(slurm, "ask", answer)
+    monkeypatch.setattr(slurm, "capture", answer)
     with pytest.raises(Fault, match=f"scontrol does not answer, .*{words}"):
         nodes.available({"name": "p", "access": []})
 
@@ -231,7 +231,7 @@ def test_the_set_on_a_node_needs_no_other_node(testbed: Testbed, monkeypatch):
 def swept(folder: Path, monkeypatch, **states: tuple[str, str]) -> sweep.Sweep:
     """A sweep whose nodes' jobs left a job's number and an exit code each, and a session."""
     monkeypatch.setenv("PLUMBLINE_RESULTS", str(folder))
-    monkeypatch.setattr(slurm, "ask", ask({"squeue": ""}))
+    monkeypatch.setattr(slurm, "capture", ask({"squeue": ""}))
     made = sweep.Sweep("20261122T000000Z-000000", "s", "p", [], "", 2, ["c @s:p+e"], 60,
                        [*states], {})  # fmt: skip
     made.write()
@@ -296,7 +296,7 @@ def test_a_job_that_slurm_does_not_tell_of_is_not_taken_for_ended(
 ):
     """Else its node would be measured once more."""
     made = swept(tmp_path, monkeypatch, n1=("1", ""))
-    monkeypatch.setattr(slurm, "ask", ask({"squeue": output}))
+    monkeypatch.setattr(slurm, "capture", ask({"squeue": output}))
     assert made.state("n1").kind == kind
     assert sweep.report(made)[1] == 2
 
@@ -364,7 +364,9 @@ def test_a_node_is_named_as_a_file_may_be(monkeypatch, name: str):
     """Its folder is made, and moved aside."""
     with pytest.raises(Fault, match="not a list of nodes"):
         _expanded(name)
-    monkeypatch.setattr(slurm, "ask", ask({"sinfo": told_of("idle", name=name), "scontrol": ""}))
+    monkeypatch.setattr(
+        slurm, "capture", ask({"sinfo": told_of("idle", name=name), "scontrol": ""})
+    )
     taken, out = nodes.available({"name": "p", "access": ["--partition=q"]})
     assert not taken and "job script" in out[name]
 

@@ -31,6 +31,6 @@ def bom(name: str):
         raise Fault(
             f"{environment.folder}: no lock: run `plumbline lock {name}`", code="spack.no-lock"
         )
-    if built and (reason := builder.why_not(environment)):
+    if built and (reason := builder.why_unusable(environment)):
         warn(f"{reason}: this is the bill of what is installed")
-    echo(bill.of(environment, of, built.mark if built else builder.of_pins()))
+    echo(bill.render(environment, of, built.mark if built else builder.pin_labels()))

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from plumbline.core.errors import Fault
-from plumbline.core.text import shown
+from plumbline.core.text import printable_lines
 
 system_option = click.option(
     "--system", metavar="NAME", help="The system; by host name if not given."
@@ -172,7 +172,7 @@ session_options = _selecting(("system", "since", "until", "extras"), _RESULTS)
 
 def echo(text: str = "", err: bool = False, nl: bool = True) -> None:
     """Print text, without control characters that a name in it may contain."""
-    click.echo(shown(text), err=err, nl=nl)
+    click.echo(printable_lines(text), err=err, nl=nl)
 
 
 def say(line: str) -> None:
@@ -207,7 +207,7 @@ def write(text: str, output: Path | None) -> None:
         echo(text, nl=not text.endswith("\n"))
         return
     try:
-        output.write_text(shown(text), encoding="utf-8")
+        output.write_text(printable_lines(text), encoding="utf-8")
     except OSError as err:
         raise Fault(
             f"{output}: cannot be written: {err.strerror}: name another file",
@@ -219,5 +219,5 @@ def spack_environments(names: tuple[str, ...]) -> list:
     """Return the Spack environments of these names, each once; without a name, all of them."""
     from plumbline.software import environments
 
-    found = [known for name in names for known in environments.named(name)]
+    found = [known for name in names for known in environments.find(name)]
     return list(dict.fromkeys(found)) if names else environments.every()

@@ -7,7 +7,7 @@ import click
 from plumbline.cli.common import echo, format_option, say, system_option, warn
 from plumbline.core import formats
 from plumbline.core.errors import with_code
-from plumbline.core.text import counted, table
+from plumbline.core.text import format_table, pluralize
 
 
 @click.command()
@@ -28,7 +28,7 @@ def doctor(system: str | None, form: str):
         warn(line)
     for part in ("machine", "programs", "environments"):
         if found[part]:
-            echo(table(found[part].items()) + "\n")
+            echo(format_table(found[part].items()) + "\n")
     for line in found["cut off"]:
         echo(f"cut off: session {line}")
     for path in found["left over"]:
@@ -37,9 +37,9 @@ def doctor(system: str | None, form: str):
     for case in sorted(cases, key=lambda case: not case["runs"]):
         result = "runs" if case["runs"] else case["result"]
         if case["runs"]:
-            text = f"{counted(case['figures'], 'figure')}, {case['asserted']} asserted"
+            text = f"{pluralize(case['figures'], 'figure')}, {case['asserted']} asserted"
         else:
             text = with_code(case["reason"] or "", case["code"])
         echo(f"{result}: {case['case']}: {text}")
     runs = sum(case["runs"] for case in cases)
-    say(f"{runs} of {counted(len(cases), 'test case')} would run")
+    say(f"{runs} of {pluralize(len(cases), 'test case')} would run")

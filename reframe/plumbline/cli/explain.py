@@ -7,7 +7,7 @@ import click
 from plumbline.cli.common import echo, format_option
 from plumbline.core import formats
 from plumbline.core.errors import Fault
-from plumbline.core.text import near, table
+from plumbline.core.text import format_table, suggest
 
 
 @click.command()
@@ -24,12 +24,12 @@ def explain(code: str | None, form: str):
 
     known = {**codes.REASONS, **states.reasons(paths.reference())}
     if code is not None and code not in known:
-        raise Fault(f"no reason code {code!r}; {near(code, known)}", "input.unknown-name")
+        raise Fault(f"no reason code {code!r}; {suggest(code, known)}", "input.unknown-name")
     chosen = known if code is None else {code: known[code]}
     if form == "json":
         echo(formats.as_json([{"code": name, **vars(found)} for name, found in chosen.items()]))
     elif code is None:
-        echo(table(((name, reason.cause) for name, reason in known.items()), ("code", "cause"),
+        echo(format_table(((name, reason.cause) for name, reason in known.items()), ("code", "cause"),
                    "simple"))  # fmt: skip
     else:
         echo(f"{code}\ncause:  {known[code].cause}\nremedy: {known[code].remedy}")

@@ -23,7 +23,7 @@ from plumbline.cli.common import (
 )
 from plumbline.core import formats
 from plumbline.core.errors import Fault
-from plumbline.core.text import cell, counted, guarded, table
+from plumbline.core.text import csv_cell, escape_formula, format_table, pluralize
 
 _COLUMNS = ("session", "system", "start", "end", "seconds", "planned", "unended", "results",
             "verdicts", "extras")  # fmt: skip
@@ -63,8 +63,8 @@ def list_(select, source: Path | None, form: str, output: Path | None):
         text = formats.as_csv(_COLUMNS, flat)
     else:
         lines = [_text_cells(row) for row in rows]
-        text = table((line.values() for line in lines), lines[0] if lines else ())
-        text += f"\nplumbline: {counted(len(rows), 'session')}"
+        text = format_table((line.values() for line in lines), lines[0] if lines else ())
+        text += f"\nplumbline: {pluralize(len(rows), 'session')}"
     write(text, output)
     sys.exit(code)
 
@@ -87,7 +87,7 @@ def export(select, source: Path | None, output: Path | None):
             output.open("w", encoding="utf-8", newline="") if output else nullcontext(sys.stdout)
         ) as file:
             # On a terminal without control characters; elsewhere --from reads the exact text.
-            safe = cell if file.isatty() else guarded
+            safe = csv_cell if file.isatty() else escape_formula
             csv.writer(file, lineterminator="\n").writerows(
                 [safe(value) if isinstance(value, str) else value for value in row] for row in rows
             )
@@ -117,10 +117,10 @@ def rebuild(source: Path | None):
         for table in ("files", "cases", "figures", "faults")
     ]
     sessions, cases, figures, faults = counts
-    say(f"{path or 'in memory'}: {counted(sessions, 'session')}, {counted(cases, 'test case')}, "
-        f"{counted(figures, 'figure of merit', 'figures of merit')}")  # fmt: skip
+    say(f"{path or 'in memory'}: {pluralize(sessions, 'session')}, {pluralize(cases, 'test case')}, "
+        f"{pluralize(figures, 'figure of merit', 'figures of merit')}")  # fmt: skip
     if unread or faults:
-        places = counted(len(unread) + faults, "place")
+        places = pluralize(len(unread) + faults, "place")
         warn(f"skipped: {places}: `plumbline history list` lists them")
     sys.exit(2 if unread or faults else 0)
 
@@ -152,7 +152,7 @@ def prune(keep, dry_run: bool, source: Path | None):
     done = retention.prune(folder, keep, echo, dry_run)
     for fault in done.faults:
         warn(f"not removed: {fault}")
-    say(f"{counted(done.count, 'item')}, {done.bytes / 1e6:.1f} MB {'would be ' * dry_run}freed")
+    say(f"{pluralize(done.count, 'item')}, {done.bytes / 1e6:.1f} MB {'would be ' * dry_run}freed")
     sys.exit(2 if done.faults else 0)
 
 
@@ -170,7 +170,7 @@ def recover(log: Path, source: Path | None):
     stored, existing, faults = retention.recover(source or paths.results(), log, say)
     for fault in faults:
         warn(f"skipped: {fault}")
-    say(f"{counted(stored, 'record')} stored, {existing} existed already")
+    say(f"{pluralize(stored, 'record')} stored, {existing} existed already")
     if not stored + existing and not faults:
         raise Fault(f"{log}: no line with `plumbline-record`", code="input.wrong-file")
     sys.exit(2 if faults else 0)

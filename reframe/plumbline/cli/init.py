@@ -13,7 +13,7 @@ import click
 
 from plumbline.cli.common import echo, say, warn
 from plumbline.core.errors import Fault
-from plumbline.core.text import near
+from plumbline.core.text import suggest
 
 
 def _of_node(ctx, param, values: tuple[str, ...]) -> dict[str, Path]:
@@ -82,7 +82,7 @@ def init(name, partitions, nodes, probe, output, dry_run, force):
         )
     if unknown := sorted(set(described) - set(drafted)):
         raise Fault(
-            f"--node {unknown[0]}: no such partition is drafted; {near(unknown[0], drafted)}",
+            f"--node {unknown[0]}: no such partition is drafted; {suggest(unknown[0], drafted)}",
             code="input.unknown-name",
         )
     text = made.text()

@@ -7,7 +7,7 @@ import sys
 import click
 
 from plumbline.cli.common import say, system_option, warn
-from plumbline.core.text import counted
+from plumbline.core.text import pluralize
 
 
 @click.command()
@@ -29,5 +29,5 @@ def lint(system: str | None, accept: bool, weak: bool):
         say(message)
     for fault in faults:
         warn(fault)
-    say(counted(len(faults), "fault"))
+    say(pluralize(len(faults), "fault"))
     sys.exit(1 if faults else 0)

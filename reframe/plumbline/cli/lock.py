@@ -8,7 +8,7 @@ import click
 
 from plumbline.cli.common import say, spack_environments, warn_lines
 from plumbline.core.errors import Fault
-from plumbline.core.text import counted
+from plumbline.core.text import pluralize
 
 
 @click.command()
@@ -44,7 +44,7 @@ def lock(names: tuple[str, ...], jobs: int, page: Path | None):
             return None
 
     wanted = spack_environments(names)
-    say(f"{counted(len(wanted), 'environment')}, about a minute each")
+    say(f"{pluralize(len(wanted), 'environment')}, about a minute each")
     with spack.locked(say):
         spack.bootstrap(say)
         builder.index(say)

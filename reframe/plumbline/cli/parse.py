@@ -10,7 +10,7 @@ import click
 from plumbline.cli.common import echo, warn
 from plumbline.core import formats
 from plumbline.core.errors import Fault
-from plumbline.core.text import near
+from plumbline.core.text import suggest
 
 
 @click.command()
@@ -24,7 +24,7 @@ def parse(benchmark: str, file: Path):
     from plumbline import parse as parsers
 
     if benchmark not in parsers.BENCHMARKS:
-        hint = near(benchmark, parsers.BENCHMARKS, ", ".join(parsers.BENCHMARKS))
+        hint = suggest(benchmark, parsers.BENCHMARKS, ", ".join(parsers.BENCHMARKS))
         raise Fault(f"no parser for {benchmark!r}; {hint}", code="input.unknown-name")
     try:
         output = parsers.parse_file(benchmark, file)

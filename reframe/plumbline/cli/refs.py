@@ -8,7 +8,7 @@ import click
 
 from plumbline.cli.common import echo, say, table_format_option, write
 from plumbline.core import formats
-from plumbline.core.text import table
+from plumbline.core.text import format_table
 
 
 @click.command()
@@ -50,7 +50,7 @@ def refs(words: tuple[str, ...], name: str | None, unused: bool, form: str, **wa
         write(formats.as_csv(columns, cells), None)
     else:
         shown = [[row.get(column, "") for column in finder.COLUMNS] for row in cells]
-        echo(table(shown, finder.COLUMNS if shown else ()))
+        echo(format_table(shown, finder.COLUMNS if shown else ()))
         say(f"{len(rows)} of {len(references.rows)} references")
     if not rows:
         sys.exit(2)

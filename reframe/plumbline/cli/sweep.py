@@ -8,7 +8,7 @@ import click
 
 from plumbline.cli.common import say, system_option
 from plumbline.core.errors import Fault
-from plumbline.core.text import counted
+from plumbline.core.text import pluralize
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
@@ -52,10 +52,10 @@ def sweep(system, reservation, jobs, minutes, nodes, resume, show, partition, ar
         )  # fmt: skip
     if not show:
         hours = len(found.nodes) * found.seconds / 3600
-        nodes = counted(len(found.nodes), "node")
+        nodes = pluralize(len(found.nodes), "node")
         say(f"sweep {found.name}: {nodes} of {found.system}:{found.partition}, "
-            f"{counted(len(found.cases), 'test case')} on each in one job; at most "
-            f"{counted(found.jobs, 'job')} queued at once and {hours:.2f} node-hours")  # fmt: skip
+            f"{pluralize(len(found.cases), 'test case')} on each in one job; at most "
+            f"{pluralize(found.jobs, 'job')} queued at once and {hours:.2f} node-hours")  # fmt: skip
         for node, why in found.skipped.items():
             say(f"{node}: skipped: {why}")
         if (code := sweeps.run(found)) == 2:

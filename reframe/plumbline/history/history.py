@@ -19,7 +19,7 @@ import numpy as np
 from plumbline.check import record
 from plumbline.core import files, paths
 from plumbline.core.errors import Fault
-from plumbline.core.text import near
+from plumbline.core.text import suggest
 from plumbline.history import index
 from plumbline.history.series import ALL, Key, Selection, Series
 from plumbline.reference import tables
@@ -329,7 +329,7 @@ class History:
             wanted = set(lines)
             path = self.source / "sessions" / session / "records.jsonl"
             try:
-                with files.binary(path) as file:
+                with files.open_binary(path) as file:
                     for number, line in enumerate(file, 1):
                         if number in wanted:
                             yield record.parse(line)
@@ -368,7 +368,7 @@ class History:
         known = {name for (name,) in self._fetch("SELECT session FROM files", ALL)}
         for name in select.sessions:
             if name not in known:
-                hint = f"{near(name, sorted(known, reverse=True))} (`plumbline history list`)"
+                hint = f"{suggest(name, sorted(known, reverse=True))} (`plumbline history list`)"
                 raise Fault(
                     f"{self.source}: no session {name!r}; {hint}", code="history.unknown-session"
                 )
@@ -390,7 +390,7 @@ class History:
             names = f"SELECT DISTINCT {column} AS name FROM flat WHERE name != '' ORDER BY name"
             known = [found for (found,) in self._fetch(names, ALL, True)]
             if known:
-                yield f"{name} {pattern!r}: {near(pattern, known)}"
+                yield f"{name} {pattern!r}: {suggest(pattern, known)}"
 
     def _fetch(
         self,

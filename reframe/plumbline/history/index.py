@@ -27,7 +27,7 @@ import duckdb
 
 from plumbline.core import files
 from plumbline.core.errors import Fault
-from plumbline.core.text import GUARD, counted, some
+from plumbline.core.text import ESCAPED_FORMULA, pluralize, shorten
 from plumbline.history import intake
 
 T = TypeVar("T")
@@ -412,7 +412,7 @@ def of_csv(path: Path) -> tuple[duckdb.DuckDBPyConnection, list[str]]:
         raise Fault(f"{path}: cannot be read: {err}", code="input.unreadable-file") from None
     missing = [repr(name) for name in known if name not in (*header, *_LATER)]
     unknown = [repr(name) for name in header if name not in known]
-    wrong = [f"{what} {some(names)}" for what, names in
+    wrong = [f"{what} {shorten(names)}" for what, names in
              (("missing", missing), ("unknown", unknown)) if names]  # fmt: skip
     if wrong or len(set(header)) != len(header):
         reason = ", ".join(wrong) or "a duplicate column"
@@ -425,7 +425,11 @@ def of_csv(path: Path) -> tuple[duckdb.DuckDBPyConnection, list[str]]:
         # NULL marks a row without a case, or without a figure.
         text = kind == "VARCHAR" and name not in ("line", "metric")
         cell = f'"{name}"' if name in header else "NULL"
-        cell = f"regexp_replace({cell}, {_quoted(GUARD)}, '\\1')" if kind == "VARCHAR" else cell
+        cell = (
+            f"regexp_replace({cell}, {_quoted(ESCAPED_FORMULA)}, '\\1')"
+            if kind == "VARCHAR"
+            else cell
+        )
         cells.append(f"""coalesce({cell}, '') AS "{name}" """ if text else f'{cell} AS "{name}"')
     try:
         db.execute(
@@ -451,4 +455,4 @@ def of_csv(path: Path) -> tuple[duckdb.DuckDBPyConnection, list[str]]:
     except duckdb.Error as err:
         raise Fault(f"{path}: {first_line(err)}", code="input.wrong-file") from None
     faults = [f"{path}:{line}: {column}: {message}" for line, column, message in rejects]
-    return db, faults + [f"{path}: {counted(lost, 'row')} without time or value"] * bool(lost)
+    return db, faults + [f"{path}: {pluralize(lost, 'row')} without time or value"] * bool(lost)

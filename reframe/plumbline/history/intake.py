@@ -152,7 +152,7 @@ class _Session:
     def records(self) -> Iterator[tuple[int, record.Record]]:
         """Yield the number of each valid line and its record, one for each case and attempt."""
         try:
-            file = files.binary(self.folder / "records.jsonl")
+            file = files.open_binary(self.folder / "records.jsonl")
         except FileNotFoundError:
             return
         with file:

@@ -18,7 +18,7 @@ from pathlib import Path
 from plumbline.check import record
 from plumbline.core import files
 from plumbline.core.errors import Fault
-from plumbline.core.text import counted
+from plumbline.core.text import pluralize
 from plumbline.history import running
 from plumbline.site import configuration
 
@@ -141,7 +141,7 @@ def _compress(path: Path) -> int:
     try:
         partial.unlink(missing_ok=True)
         with (
-            open(path, "rb", opener=files.opened) as plain,
+            open(path, "rb", opener=files.open_regular) as plain,
             gzip.open(partial, "xb") as packed,
         ):
             shutil.copyfileobj(plain, packed)
@@ -193,7 +193,7 @@ def recover(results: Path, log: Path, say: Callable[[str], None]) -> tuple[int, 
         new = _add(results / "sessions" / session, records)
         stored += new
         existing += len(records) - new
-        say(f"session {session}: {new} of {counted(len(records), 'record')} stored from {log}")
+        say(f"session {session}: {new} of {pluralize(len(records), 'record')} stored from {log}")
     return stored, existing, faults
 
 
@@ -222,7 +222,7 @@ def _add(folder: Path, records: list[record.Record]) -> int:
     if new:
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            files.store(path, "".join(f"{record.dumps(fields)}\n" for fields in kept))
+            files.write_atomically(path, "".join(f"{record.dumps(fields)}\n" for fields in kept))
         except OSError as err:
             raise Fault(
                 f"{path}: cannot be written ({err.strerror}): free the disk, and recover again",

@@ -20,7 +20,7 @@ from pathlib import Path
 import fasteners
 
 from plumbline.core import files
-from plumbline.core.process import shown
+from plumbline.core.process import one_line
 from plumbline.site import slurm
 
 #: How often a session tries to lock its file, while others test the lock.
@@ -64,7 +64,7 @@ def claim(folder: Path) -> fasteners.InterProcessLock | None:
     path = folder / FILE
     for _ in range(_TRIES):
         # Before locking, since closing the file releases the lock.
-        with open(path, "w", opener=files.opened) as file:
+        with open(path, "w", opener=files.open_regular) as file:
             file.write(json.dumps(_here()))
         lock = _lock(folder)
         # Whoever tests the lock holds it for a moment.
@@ -120,7 +120,7 @@ def other_host(folder: Path) -> str:
     It is empty for a session of this host, if its job has ended, or if the file has no host.
     """
     try:
-        content = json.loads(files.text(folder / FILE))
+        content = json.loads(files.read_text(folder / FILE))
         host, boot, job, cluster = (content[name] for name in ("host", "boot", "job", "cluster"))
     except (OSError, ValueError, KeyError, TypeError):
         return ""
@@ -130,4 +130,4 @@ def other_host(folder: Path) -> str:
         return ""
     if job and cluster == slurm.setting("ClusterName") and slurm.job_state(job) == "":
         return ""
-    return shown(host)
+    return one_line(host)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from plumbline.check import states
 from plumbline.core import paths
 from plumbline.core.errors import Fault
-from plumbline.core.text import counted, some
+from plumbline.core.text import pluralize, shorten
 from plumbline.operate.onboarding import steps
 from plumbline.reference import lookup, waivers
 from plumbline.session import plan
@@ -36,9 +36,9 @@ def lint(system: str | None, accept: bool, list_weak: bool = False) -> tuple[lis
     try:
         tables = lookup.loaded(paths.reference()).tables
         messages.append(
-            f"{counted(len(systems), 'system')}, "
-            f"{counted(len(environments.every()), 'Spack environment')}, "
-            f"{counted(len(tables.rows), 'reference')}"
+            f"{pluralize(len(systems), 'system')}, "
+            f"{pluralize(len(environments.every()), 'Spack environment')}, "
+            f"{pluralize(len(tables.rows), 'reference')}"
         )
         faults += of_systems.faults_of_rows(tables.rows.values(), tables, systems)
         faults += of_systems.faults_of_words(systems, tables)
@@ -87,8 +87,8 @@ def _inventory(system: str | None, accept: bool, list_weak: bool, messages: list
         if skipped := [case for case in cases if not case.runs]:
             kept = before and not before.counts
             messages.append(
-                f"{counted(len(skipped), 'test case')} skipped here; the bounds of their figures "
-                f"are {'kept' if kept else 'unknown'}: {some(case.case for case in skipped)}"
+                f"{pluralize(len(skipped), 'test case')} skipped here; the bounds of their figures "
+                f"are {'kept' if kept else 'unknown'}: {shorten(case.case for case in skipped)}"
             )
     else:
         now = before
@@ -122,13 +122,13 @@ def _weak(
         return []
     lines = [f"weak: {weak.text(pair)}" for pair in found] if listed else []
     hint = "" if listed else ": --weak lists them"
-    count = counted(len(names), "reference")
+    count = pluralize(len(names), "reference")
     return [*lines, f"{count} of {system} would also pass the value of a neighbouring case{hint}"]
 
 
 def _counts(found: inventory.Inventory) -> str:
     figures = {pair for case in found.every for pair in found.bounded(case)}
     return (
-        f"{counted(len(found.every), 'test case')}, "
-        f"{counted(len(found.references), 'reference')} bound {counted(len(figures), 'figure')}"
+        f"{pluralize(len(found.every), 'test case')}, "
+        f"{pluralize(len(found.references), 'reference')} bound {pluralize(len(figures), 'figure')}"
     )

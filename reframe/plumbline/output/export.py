@@ -19,10 +19,10 @@ from plumbline.check import record
 from plumbline.check.record import FigureRecord, Record, Seconds
 from plumbline.core import files, suites
 from plumbline.core.errors import Fault
-from plumbline.core.text import counted, escaped, printable, some
+from plumbline.core.text import escape_markdown, pluralize, printable, shorten
 from plumbline.history.history import History, SessionRow
 from plumbline.history.series import ALL, Selection
-from plumbline.reference.lookup import told
+from plumbline.reference.lookup import format_bound
 from plumbline.session import summary
 
 #: In the order of a summary; an export has a count for each, also for 0.
@@ -269,7 +269,7 @@ def write_prometheus(session: ExportedSession, path: Path) -> None:
     :raises Fault: if it cannot be written.
     """
     try:
-        files.store(path, prometheus(session))
+        files.write_atomically(path, prometheus(session))
     except OSError as err:
         raise Fault(
             f"{path}: cannot be written: {err.strerror}: name another file",
@@ -313,7 +313,7 @@ def _outcome(fields: Record) -> junitparser.junitparser.FinalResult | None:
     if result != "pass":
         return junitparser.Error(reason, result)
     if _is_unasserted(fields):
-        figures = counted(len(fields.foms), "figure")
+        figures = pluralize(len(fields.foms), "figure")
         return junitparser.Skipped(f"measured, but nothing asserted: {figures}", "not-asserted")
     return None
 
@@ -325,8 +325,8 @@ def _verdict(fom: FigureRecord) -> str:
 
 
 def _interval(fom: FigureRecord) -> str:
-    lower = "open" if fom.lower is None else told(fom.lower)
-    upper = "open" if fom.upper is None else told(fom.upper)
+    lower = "open" if fom.lower is None else format_bound(fom.lower)
+    upper = "open" if fom.upper is None else format_bound(fom.upper)
     return f"[{lower}, {upper}]"
 
 
@@ -341,12 +341,14 @@ def markdown(session: ExportedSession) -> str:
     if session.near:
         figures += f" ({session.near} near their bound)"
     outcome = OUTCOMES[session.code] + (UNASSERTED if session.unasserted else "")
-    extras = "".join(f", {escaped(k)}={escaped(v)}" for k, v in session.extras.items())
+    extras = "".join(
+        f", {escape_markdown(k)}={escape_markdown(v)}" for k, v in session.extras.items()
+    )
     lines = [
-        f"### {escaped(session.system)}: {outcome}",
+        f"### {escape_markdown(session.system)}: {outcome}",
         "",
-        f"- session {escaped(session.name)}{extras}",
-        f"- {counted(len(session.records), 'test case')}: {counts}",
+        f"- session {escape_markdown(session.name)}{extras}",
+        f"- {pluralize(len(session.records), 'test case')}: {counts}",
         f"- figures of merit: {figures}",
     ]
     for title, part in _parts(session):
@@ -363,8 +365,8 @@ def _parts(session: ExportedSession) -> Iterator[tuple[str, list[str]]]:
     def cases(result: str) -> list[Record]:
         return [fields for fields in session.records if fields.result == result]
 
-    yield "Faults of the session", [escaped(line) for line in session.faults]
-    yield "Lines that cannot be read", [escaped(line) for line in session.unread]
+    yield "Faults of the session", [escape_markdown(line) for line in session.faults]
+    yield "Lines that cannot be read", [escape_markdown(line) for line in session.unread]
     yield "Failed", _figures(session, lambda fom: fom.verdict == "fail")
     yield "Above a ceiling", _figures(session, lambda fom: fom.verdict == "above-ceiling")
     # The cases that failed by a figure are listed above.
@@ -373,8 +375,8 @@ def _parts(session: ExportedSession) -> Iterator[tuple[str, list[str]]]:
         yield result.capitalize(), _reasons(cases(result))
     yield "Near a bound", _figures(session, lambda fom: fom.near)
     warnings = [
-        f"{_case(fields)} on {escaped(some(fields.nodes, most=4))}: {notice.state}: "
-        f"{escaped(notice.detail)}"
+        f"{_case(fields)} on {escape_markdown(shorten(fields.nodes, most=4))}: {notice.state}: "
+        f"{escape_markdown(notice.detail)}"
         for fields in session.records
         for notice in fields.warnings
     ]
@@ -385,19 +387,19 @@ def _parts(session: ExportedSession) -> Iterator[tuple[str, list[str]]]:
 
 
 def _case(fields: Record) -> str:
-    return escaped(f"{fields.check} @{fields.partition}+{fields.environment}")
+    return escape_markdown(f"{fields.check} @{fields.partition}+{fields.environment}")
 
 
 def _figures(session: ExportedSession, wanted: Callable[[FigureRecord], bool]) -> list[str]:
     lines = []
     for fields in session.records:
         for fom in filter(wanted, fields.foms):
-            nodes = some(fields.nodes, most=4)
+            nodes = shorten(fields.nodes, most=4)
             bound = f"{_interval(fom)} by {fom.reference}"
             if fom.verdict == "above-ceiling" and fom.ceiling is not None:
-                bound = f"ceiling {told(fom.ceiling)}"
+                bound = f"ceiling {format_bound(fom.ceiling)}"
             value = f"{fom.figure.variable} = {fom.value:.6g} {fom.unit}, {bound}"
-            lines.append(f"{_case(fields)} on {escaped(nodes)}: {escaped(value)}")
+            lines.append(f"{_case(fields)} on {escape_markdown(nodes)}: {escape_markdown(value)}")
     return lines
 
 
@@ -406,7 +408,9 @@ def _reasons(records: list[Record]) -> list[str]:
     cases: dict[str, list[str]] = {}
     for fields in records:
         cases.setdefault(fields.why, []).append(_case(fields))
-    return [f"{some(names, most=1)}: {escaped(reason)}" for reason, names in cases.items()]
+    return [
+        f"{shorten(names, most=1)}: {escape_markdown(reason)}" for reason, names in cases.items()
+    ]
 
 
 #: Format -> function that writes it.

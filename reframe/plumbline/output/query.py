@@ -11,10 +11,10 @@ from typing import TypeAlias
 
 from plumbline.core import paths
 from plumbline.core.errors import Fault
-from plumbline.core.text import near
+from plumbline.core.text import suggest
 from plumbline.parse import Figure
 from plumbline.reference import lookup
-from plumbline.reference.lookup import Bounds, References, told
+from plumbline.reference.lookup import Bounds, References, format_bound
 from plumbline.reference.row import Case, Row
 from plumbline.reference.tolerance import Tolerance
 
@@ -96,7 +96,9 @@ def explain(references: References, name: str, known: dict[str, list[dict]]) -> 
     tables = references.tables
     row = tables.rows.get(name)
     if row is None:
-        raise Fault(f"no reference {name!r}; {near(name, tables.rows)}", code="input.unknown-name")
+        raise Fault(
+            f"no reference {name!r}; {suggest(name, tables.rows)}", code="input.unknown-name"
+        )
     source = tables.sources[row.source]
     cells = {column: cell for column, cell in tables.printed[name].items() if cell}
     spread = f" ± {cells['spread']}" if "spread" in cells else ""
@@ -148,7 +150,7 @@ def _asserts(references: References, row: Row) -> list[Part]:
     single = f", for the mean of {rule.samples} runs" if rule.distribution else ""
     return [
         ("asserts", [
-            f"[{told(bounds.lower)}, {told(bounds.upper)}] {fom.unit}",
+            f"[{format_bound(bounds.lower)}, {format_bound(bounds.upper)}] {fom.unit}",
             f"class {fom.tolerance}: {rule.better} is better; the larger of "
             f"{rule.floor:.0%}{printed} and {rule.spreads:g} spreads, at least {digit:g} "
             f"{fom.unit}{single}",
@@ -193,8 +195,8 @@ def _band(references: References, rule: Tolerance, bounds: Bounds) -> str:
     """Return the warning band as an interval."""
     share = references.tables.rules.band(rule)
     if rule.better == "higher":
-        return f"[{told(bounds.lower)}, {told(bounds.edge(share))})"
-    return f"({told(bounds.edge(share))}, {told(bounds.upper)}]"
+        return f"[{format_bound(bounds.lower)}, {format_bound(bounds.edge(share))})"
+    return f"({format_bound(bounds.edge(share))}, {format_bound(bounds.upper)}]"
 
 
 def unused(rows: Iterable[Row]) -> list[Row]:

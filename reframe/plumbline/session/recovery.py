@@ -372,7 +372,7 @@ def _settle(folder: Path, orphans: str, say: Callable[[str], None]) -> None:
     try:
         results = _account(folder, killed, planned, say)
         end = {"code": summary.exit_code(results), "notes": notes, "faults": []}
-        files.store(folder / "end.json", json.dumps(end, indent=1))
+        files.write_atomically(folder / "end.json", json.dumps(end, indent=1))
         (folder / running.FILE).unlink(missing_ok=True)
     except (OSError, record.RecordError, Fault) as err:
         say(f"session {folder.name} was killed, and what it left cannot be recorded: {err}")
@@ -405,7 +405,7 @@ def _mended(path: Path) -> bool:
     """Takes back a last line that was not written whole; it was no result yet."""
     if not path.exists():
         return False
-    with open(path, "r+b", opener=files.opened) as file:
+    with open(path, "r+b", opener=files.open_regular) as file:
         data = file.read()
         whole = data.rfind(b"\n") + 1
         file.truncate(whole)

@@ -17,7 +17,7 @@ from plumbline.analysis.compare import formats
 from plumbline.analysis.trend import following
 from plumbline.core import paths, suites
 from plumbline.core.errors import Fault
-from plumbline.core.text import counted, escaped, printable
+from plumbline.core.text import escape_markdown, pluralize, printable
 from plumbline.history import retention
 from plumbline.history.history import History, SessionRow
 from plumbline.history.series import Selection
@@ -84,7 +84,7 @@ def _skipped_lines(history: History) -> str:
     """Return which lines of the history could not be read."""
     more = len(history.faults) - _MAX_LISTED
     listed = [f"skipped: {fault}" for fault in history.faults[:_MAX_LISTED]]
-    return "; ".join(listed) + (f" (and {counted(more, 'more place')})" if more > 0 else "")
+    return "; ".join(listed) + (f" (and {pluralize(more, 'more place')})" if more > 0 else "")
 
 
 def session(title: str, name: str, code: int, errors: list[str]) -> Part:
@@ -131,7 +131,7 @@ def trend(system: str, name: str) -> Part:
                 mark, outcome = "**new** ", junitparser.Failure(change, row.kind)
             else:
                 mark, outcome = "", junitparser.Skipped(f"known: {change}", "known")
-            lines.append(f"- {mark}{escaped(row.series)}: {change}")
+            lines.append(f"- {mark}{escape_markdown(row.series)}: {change}")
             cases.append(suites.case(row.series, part.title, outcome))
         part.page, part.suites = "\n".join(lines), [suites.suite(part.title, cases)]
         counts = f"{len(new)} new, {len(found.bad) - len(new)} known and active"
@@ -199,7 +199,7 @@ def comparison(options: NightlyOptions, system: str) -> Part:
         part.page = f"{part.page}\n\n{page}" if part.code == 2 else page
         part.suites = [formats.suite_of(found)]
         part.command = f"plumbline compare {before} {after}"
-        sides = f"{counted(len(found.after), 'session')} after against {len(found.before)} before"
+        sides = f"{pluralize(len(found.after), 'session')} after against {len(found.before)} before"
         part.message = _joined(f"{MAINTENANCE[part.code]}: {sides}", _skipped_lines(history))
     return part
 
@@ -214,7 +214,7 @@ def screening(system: str, names: list[str]) -> Part:
         for finding in found.named:
             name = ":".join(finding.name)
             message = f"{finding.kind} {name}: slower by {finding.size:.1%} since {finding.since}"
-            lines.append(f"- {escaped(message)}")
+            lines.append(f"- {escape_markdown(message)}")
             failure = junitparser.Failure(printable(message), "slow")
             cases.append(suites.case(name, f"slow {finding.kind}", failure))
         part.page, part.suites = "\n".join(lines), [suites.suite(part.title, cases)]
@@ -222,7 +222,7 @@ def screening(system: str, names: list[str]) -> Part:
         part.message = _joined(
             f"{len(found.named)} flagged",
             *found.told[:1],
-            f"and {counted(more, 'more message')}" if more > 0 else "",
+            f"and {pluralize(more, 'more message')}" if more > 0 else "",
             _skipped_lines(history),
             "a node without peers cannot be screened: use --no-screen"
             if part.code == 2 and found.few
@@ -246,7 +246,7 @@ def prune(rules: retention.RetentionRules, say: Callable[[str], None]) -> Part:
     part = Part("retention")
     with _contained(part):
         done = retention.prune(paths.results(), rules, say)
-        freed = f"{counted(done.count, 'item')}, {done.bytes / 1e6:.1f} MB freed"
+        freed = f"{pluralize(done.count, 'item')}, {done.bytes / 1e6:.1f} MB freed"
         part.message = _joined(freed, *done.faults[:_MAX_LISTED])
         part.code = 2 if done.faults else 0
     return part

@@ -18,8 +18,8 @@ from typing import Any, TypeAlias
 import yaml
 
 from plumbline.core.errors import Fault
-from plumbline.core.process import plain, shown
-from plumbline.core.text import counted
+from plumbline.core.process import is_shell_safe, one_line
+from plumbline.core.text import pluralize
 from plumbline.operate.onboarding import software
 from plumbline.placement import placement
 from plumbline.placement.topology import Topology
@@ -62,7 +62,7 @@ class Draft:
 
     def comment(self, *path: object, text: str) -> None:
         """Add a comment before the item at a path."""
-        self.comments.setdefault(path, []).append(shown(text))
+        self.comments.setdefault(path, []).append(one_line(text))
 
     @property
     def system(self) -> dict:
@@ -128,7 +128,7 @@ def draft(
     made = Draft(name, {"systems": [system], "environments": []})
     made.comment(text=f"Drafted by plumbline init. What it cannot detect is marked: {CONFIRM}.")
     made.comment("systems", 0, "hostnames", text=f"From the name of this host: {CONFIRM}.")
-    made.messages.append(f"host: {shown(', '.join(system['hostnames']))}")
+    made.messages.append(f"host: {one_line(', '.join(system['hostnames']))}")
     if modules:
         made.messages.append(f"modules: {modules}, {len(listed)} listed")
     if unsafe:
@@ -138,7 +138,7 @@ def draft(
         _of_slurm(made, nodes, list(wanted), described or {}, probe)
     elif wanted:
         raise Fault(
-            f"partition {shown(', '.join(wanted))}: sinfo does not answer on this host",
+            f"partition {one_line(', '.join(wanted))}: sinfo does not answer on this host",
             code="scheduler.no-answer",
         )
     else:
@@ -204,18 +204,18 @@ def _of_slurm(
         )
     scheduler = "squeue" if slurm.setting("AccountingStorageType").endswith("/none") else "slurm"
     made.messages.append(
-        f"{slurm.version()}: scheduler {scheduler}, {counted(len(settings), 'partition')}"
+        f"{slurm.version()}: scheduler {scheduler}, {pluralize(len(settings), 'partition')}"
     )
     if not slurm.has_topology():
         made.messages.append("Slurm knows no switches: `plumbline screen` cannot flag any")
     if unknown := [name for name in wanted if name not in settings]:
-        made.messages.append(f"no partition {', '.join(map(shown, unknown))}: skipped")
+        made.messages.append(f"no partition {', '.join(map(one_line, unknown))}: skipped")
     for name, fields in settings.items():
         if wanted and name not in wanted:
             continue
-        if not plain(name):
+        if not is_shell_safe(name):
             made.messages.append(
-                f"partition {shown(name)}: skipped, its name is not safe in a job script"
+                f"partition {one_line(name)}: skipped, its name is not safe in a job script"
             )
             continue
         kinds = _draftable(made, name, slurm.kinds(name, all_nodes))
@@ -232,7 +232,7 @@ def _draftable(made: Draft, partition: str, kinds: list[slurm.Kind]) -> list[slu
         made.messages.append(f"partition {partition}: skipped, it has no nodes")
     for number, kind in enumerate(kinds):
         if kind.constraint is None:
-            like = f"{counted(len(kind.nodes), 'node')} like {shown(kind.node.name)}"
+            like = f"{pluralize(len(kind.nodes), 'node')} like {one_line(kind.node.name)}"
             text = f"{like} skipped: no feature distinguishes them"
             if number == 0:
                 text = (
@@ -267,7 +267,7 @@ def _partition(
         try:
             inside = probe(access)
         except Exception as err:
-            made.messages.append(f"partition {name}: not probed: {shown(str(err))}")
+            made.messages.append(f"partition {name}: not probed: {one_line(str(err))}")
     processor, devices, extras = _hardware(made, name, kind, inside)
     placements = _placements(node, inside, extras)
     if len(kind.nodes) > 1:
@@ -277,8 +277,8 @@ def _partition(
     made.system["partitions"].append(
         {
             "name": name,
-            "descr": shown(
-                f"{counted(len(kind.nodes), 'node')} of Slurm's partition {kind.partition}"
+            "descr": one_line(
+                f"{pluralize(len(kind.nodes), 'node')} of Slurm's partition {kind.partition}"
             ),
             "scheduler": scheduler,
             "launcher": "srun",
@@ -292,11 +292,11 @@ def _partition(
         }
     )
     _comment_partition(made, node, inside, devices, extras)
-    limit = shown(fields.get("MaxTime", "")) or "unknown"
+    limit = one_line(fields.get("MaxTime", "")) or "unknown"
     made.messages.append(
-        f"partition {name}: {counted(len(kind.nodes), 'node')} of {node.sockets} x {node.cores} "
+        f"partition {name}: {pluralize(len(kind.nodes), 'node')} of {node.sockets} x {node.cores} "
         f"cores x {node.threads} threads, {node.gpus[1]} GPUs, {kind.memory} MiB; state "
-        f"{shown(fields.get('State', '?'))}, time limit {limit}"
+        f"{one_line(fields.get('State', '?'))}, time limit {limit}"
     )
 
 
@@ -316,12 +316,14 @@ def _hardware(
     extras: dict[str, Any] = {"memory": kind.memory * 2**20} if kind.memory > 1 else {}
     model, gpus = node.gpus
     if inside is None:
-        device = {"type": "gpu", "num_devices": gpus} | ({"model": shown(model)} if model else {})
+        device = {"type": "gpu", "num_devices": gpus} | (
+            {"model": one_line(model)} if model else {}
+        )
         return processor, [device] if gpus else [], extras
     if inside["processor"]["num_cpus"] != processor["num_cpus"]:
         made.messages.append(
             f"partition {name}: Slurm reports {processor['num_cpus']} CPUs, "
-            f"{shown(str(inside.get('host')))} has {inside['processor']['num_cpus']}: "
+            f"{one_line(str(inside.get('host')))} has {inside['processor']['num_cpus']}: "
             f"the latter is drafted"
         )
     return inside["processor"], inside["devices"], extras | inside["extras"]

@@ -13,7 +13,7 @@ from pathlib import Path
 from reframe.utility.cpuinfo import cpuinfo
 
 from plumbline.core.errors import Fault
-from plumbline.core.process import ask
+from plumbline.core.process import capture
 from plumbline.parse import outputs
 from plumbline.placement import devices
 from plumbline.placement.topology import PlacementError, Topology
@@ -39,7 +39,7 @@ def described() -> dict:
     extras = {**of_gpus, "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")}
     if len(usable) < processor["num_cpus"]:
         extras["usable_cpus"] = usable
-    links = ask("nvidia-smi", "topo", "-m") if found else None
+    links = capture("nvidia-smi", "topo", "-m") if found else None
     return {
         "host": platform.node(),
         "processor": processor,

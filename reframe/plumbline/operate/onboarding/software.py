@@ -7,7 +7,7 @@ import platform
 import re
 import shutil
 
-from plumbline.core.process import ask, plain, shown
+from plumbline.core.process import capture, is_shell_safe, one_line
 from plumbline.software import providers
 
 #: Name of an MPI's module.
@@ -40,13 +40,15 @@ def modules() -> tuple[str, list[str], int]:
         if not command:
             continue
         # Both print the list on standard error, and shell commands on standard output.
-        lines = [line.strip() for line in (ask(command, *words, both=True) or "").splitlines()]
+        lines = [
+            line.strip() for line in (capture(command, *words, stderr=True) or "").splitlines()
+        ]
         names = [
             re.sub(r"\s*(?:\(default\)|<[\w:]+>)$", "", line)
             for line in lines
             if line and not line.endswith((":", "/", ";")) and "=" not in line
         ]
-        safe = {name for name in names if plain(name)}
+        safe = {name for name in names if is_shell_safe(name)}
         return system, sorted(safe), len({*names} - safe)
     return "", [], 0
 
@@ -74,7 +76,7 @@ def mpi_on_path() -> tuple[str, str]:
         path = shutil.which(command)
         version = providers.mpi_version(path) if path else ""
         if version:
-            return _NAMES[version.rpartition(" ")[0]], shown(version)
+            return _NAMES[version.rpartition(" ")[0]], one_line(version)
     return "", "an unknown mpicc" if shutil.which("mpicc") else ""
 
 
@@ -90,7 +92,7 @@ def plugin(mpi: str, types: list[str]) -> str:
 
 def benchmarks() -> list[str]:
     """Return the features of an environment with the programs on this machine's PATH."""
-    programs = providers.there("path", "")
+    programs = providers.installed_programs("path", "")
     found = [feature for program in programs for feature in providers.FEATURES[program]]
     return list(dict.fromkeys(found))
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from plumbline.check import record
 from plumbline.core import paths
-from plumbline.core.text import counted
+from plumbline.core.text import pluralize
 from plumbline.software import providers
 
 #: Command that describes a node.
@@ -125,7 +125,7 @@ def next_step(name: str, content: dict) -> str | None:
         return f"the first run: `plumbline run --system {name} --mode=smoke`"
     if sessions < SESSIONS:
         return (
-            f"{counted(sessions, 'session')} of {name} so far: after at least "
+            f"{pluralize(sessions, 'session')} of {name} so far: after at least "
             f"{SESSIONS - sessions} more, `plumbline baseline {name}` makes its first baseline"
         )
     return (

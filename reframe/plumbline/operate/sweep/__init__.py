@@ -24,8 +24,8 @@ import fasteners
 from plumbline.check import record
 from plumbline.core import files, paths
 from plumbline.core.errors import Fault
-from plumbline.core.process import plain, shown
-from plumbline.core.text import base_name, counted, near
+from plumbline.core.process import is_shell_safe, one_line
+from plumbline.core.text import base_name, pluralize, suggest
 from plumbline.session import preflight
 from plumbline.session.inventory_check import planned_case
 from plumbline.site import configuration, slurm
@@ -108,7 +108,8 @@ class Sweep:
         except (OSError, ValueError, TypeError) as err:
             why = getattr(err, "strerror", None) or err
             raise Fault(
-                f"{path}: no sweep: {why}; {near(folder.name, names())}", code="input.unknown-name"
+                f"{path}: no sweep: {why}; {suggest(folder.name, names())}",
+                code="input.unknown-name",
             ) from None
 
     def write(self) -> None:
@@ -116,7 +117,7 @@ class Sweep:
         path = self.folder / "sweep.json"
         try:
             (self.folder / "nodes").mkdir(parents=True, exist_ok=True)
-            files.store(path, json.dumps(asdict(self), indent=1))
+            files.write_atomically(path, json.dumps(asdict(self), indent=1))
         except OSError as err:
             raise Fault(preflight.unwritable(path, err), code="files.not-writable") from None
 
@@ -142,7 +143,7 @@ class Sweep:
         planned = _plan(paths.results() / "sessions" / session).get("cases", {})
         missing = sorted({*self.cases} - {planned_case(case) for case in planned.values()})
         if missing:
-            count = counted(len(missing), "test case")
+            count = pluralize(len(missing), "test case")
             message += f"; it did not plan {count} of the sweep: {missing[0]}"
             return State("measured", message, max(int(code), 1), session)
         return State("measured", message, int(code), session)
@@ -222,9 +223,9 @@ def create(
     from plumbline.operate.sweep.nodes import available
     from plumbline.session import plan
 
-    if reservation and not plain(reservation):
+    if reservation and not is_shell_safe(reservation):
         raise Fault(
-            f"--reservation {shown(reservation)}: not a name of a reservation",
+            f"--reservation {one_line(reservation)}: not a name of a reservation",
             code="input.wrong-option",
         )
     found = _partition(system, partition)
@@ -288,7 +289,8 @@ def _partition(system: str, name: str) -> dict:
     partitions = {found["name"]: found for found in content["systems"][0]["partitions"]}
     if name not in partitions:
         raise Fault(
-            f"{system}: no partition {name!r}; {near(name, partitions)}", code="input.unknown-name"
+            f"{system}: no partition {name!r}; {suggest(name, partitions)}",
+            code="input.unknown-name",
         )
     return partitions[name]
 
@@ -323,7 +325,7 @@ def report(sweep: Sweep) -> tuple[list[str], int]:
     """
     states = {node: sweep.state(node) for node in sweep.nodes}
     lines = [
-        f"{node}: {state.kind}: {shown(state.message)}"
+        f"{node}: {state.kind}: {one_line(state.message)}"
         + (f" (session {state.session})" if state.session else "")
         for node, state in states.items()
         if state.code != 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from plumbline.core.errors import Fault
-from plumbline.core.process import plain, shown
+from plumbline.core.process import is_shell_safe, one_line
 from plumbline.site import slurm
 
 #: States of sinfo(1), "NODE STATE CODES", in which a node takes a job now or later. A suffix such
@@ -42,7 +42,7 @@ def available(partition: dict, reservation: str = "") -> tuple[list[str], dict[s
         )
     for found in _CONSTRAINT.findall(access):
         features = re.split("[&,]", found.strip("'\""))
-        if not all(map(plain, features)):
+        if not all(map(is_shell_safe, features)):
             raise Fault(
                 f"partition {partition['name']}: --constraint={found} cannot be resolved: "
                 f"name the nodes with --nodes",
@@ -61,7 +61,7 @@ def available(partition: dict, reservation: str = "") -> tuple[list[str], dict[s
     for name, node in sorted(mine.items(), key=lambda item: _natural(item[0])):
         reason = _why_not(node, reserved.get(name, ""), reservation)
         if reason:
-            down[name] = shown(reason)
+            down[name] = one_line(reason)
         else:
             up.append(name)
     return up, down
@@ -69,7 +69,7 @@ def available(partition: dict, reservation: str = "") -> tuple[list[str], dict[s
 
 def is_valid_name(name: str) -> bool:
     """Return whether a node's name is safe in a job script and as a file name."""
-    return plain(name) and "/" not in name and not name.startswith(".")
+    return is_shell_safe(name) and "/" not in name and not name.startswith(".")
 
 
 def _queue(access: str) -> str:

@@ -18,7 +18,7 @@ import numpy as np
 
 from plumbline.check.record import FigureRecord
 from plumbline.core import paths, units
-from plumbline.core.text import counted
+from plumbline.core.text import pluralize
 from plumbline.history.history import CaseRow, History, SessionRow
 from plumbline.history.series import Key, Selection, Series
 from plumbline.output import query
@@ -55,7 +55,7 @@ class Written:
     def __str__(self) -> str:
         return (
             f"{self.folder / 'index.html'}: {self.pages} pages, {self.bytes / 1e6:.1f} MB; "
-            f"{counted(self.red, 'test case')} red"
+            f"{pluralize(self.red, 'test case')} red"
         )
 
 
@@ -98,7 +98,7 @@ class _Report:
         self.sessions: list[SessionRow] = history.sessions(select)
         self.measured = {(one.system, one.check): one for one in history.measured(select)}
         self.series = sum(one.series for one in self.measured.values())
-        say(f"{counted(len(self.sessions), 'session')}, {self.series} series")
+        say(f"{pluralize(len(self.sessions), 'session')}, {self.series} series")
         self.systems = status.of_systems(history, self.sessions, select, now, stale)
         self.cases: dict[tuple[str, str], list[CaseState]] = {}
         for case in (case for one in self.systems for case in one.cases):
@@ -205,7 +205,7 @@ class _Report:
             written=int(self.now.timestamp()),
             stale=int(self.stale.total_seconds()),
             statuses=STATUSES,
-            counted=counted,
+            counted=pluralize,
             latest=figures.LATEST,
         )
         made.assets()
@@ -407,7 +407,7 @@ class _Report:
     def conditions(row: Row) -> str:
         """Return the conditions of a published row."""
         parts = [
-            counted(row.nodes, "node") if row.nodes else "",
+            pluralize(row.nodes, "node") if row.nodes else "",
             f"{row.ppn} a node" if row.ppn else "",
             *(f"{key}={value}" for key, value in row.conditions.items()),
         ]
