@@ -1,5 +1,5 @@
 """A made-up history that looks like a facility's: two systems, a season of nights, and what
-happens in one: a regression, a blip, a slow node, builds, waivers, skips, a killed job.
+happens in one: a regression, a transient, a slow node, builds, waivers, skips, a killed job.
 
 As a script, it makes the picture of the README (needs chromium)::
 
@@ -37,11 +37,11 @@ class Demo:
         self.plans: dict[str, dict] = {}
         #: (system, benchmark, metric, size, placement) -> value, unit, better.
         self.references: dict[tuple, tuple] = {}
-        #: Slow wander of the file system, in logarithms.
+        #: Autocorrelated noise of the file system, in logarithms.
         steps = self.random.normal(0, 0.012, nights)
-        self.wander = np.zeros(nights)
+        self.slow_noise = np.zeros(nights)
         for night in range(1, nights):
-            self.wander[night] = 0.9 * self.wander[night - 1] + steps[night]
+            self.slow_noise[night] = 0.9 * self.slow_noise[night - 1] + steps[night]
 
     def id_of(self, system: str, night: int) -> tuple[str, datetime.datetime]:
         hour = 2 if system == "alder" else 4
@@ -187,11 +187,11 @@ class Demo:
 
     def bandwidth(self, system: str, night: int) -> None:
         better = 1.045 if night >= self.nights * 0.6 else 1.0
-        blip = 0.9 if system == "birch" and 30 <= self.nights - night < 33 else 1.0
+        transient = 0.9 if system == "birch" and 30 <= self.nights - night < 33 else 1.0
         figures = []
         for size in SIZES[3:]:
             base = 24800 * size / (size + 20000)
-            value = base * better * blip * self.noise(0.01)
+            value = base * better * transient * self.noise(0.01)
             figures.append({"metric": "bandwidth", "size": size, "value": value, "unit": "MB/s",
                             "better": "higher", "reference": base, "ceiling": 25000 * 1.06,
                             "headline": size == SIZES[-1]})  # fmt: skip
@@ -224,7 +224,7 @@ class Demo:
 
     def files(self, system: str, night: int) -> None:
         rebuild = system == "birch" and night >= self.nights - 9
-        rate = np.exp(self.wander[night]) * (0.86 if rebuild else 1.0)
+        rate = np.exp(self.slow_noise[night]) * (0.86 if rebuild else 1.0)
         figures = [
             {"metric": metric, "value": base * rate * self.noise(0.01), "unit": "MiB/s",
              "better": "higher", "reference": base, "floor": 0.1, "waived": rebuild}

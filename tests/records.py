@@ -41,17 +41,17 @@ def plan(session: str, cases: Iterable[str], **fields: object) -> str:
     planned = {"check": "imb_p2p", "system": "hill", "partition": "cpu", "environment": "gnu",
                "tags": [], "nodes": 1, "hours": 0.1}  # fmt: skip
     planned |= {name: fields.pop(name) for name in [*planned] if name in fields}
-    told = {"schema": record.SCHEMA, "session": session, "extras": {}, "system": planned["system"],
+    found = {"schema": record.SCHEMA, "session": session, "extras": {}, "system": planned["system"],
             "cases": dict.fromkeys(cases, planned)}  # fmt: skip
-    return json.dumps(told | fields)
+    return json.dumps(found | fields)
 
 
 def case(session: str, time: str, **fields: object) -> dict:
-    """A test case that passed, as its record has it; held against the schema.
+    """A test case that passed, as its record has it; it is validated.
 
     :arg time: its end, UTC.
     """
-    return valid(json.loads(record.dumps(record.made(unheld(session, time, **fields)))))
+    return valid(json.loads(record.dumps(record.made(unvalidated(session, time, **fields)))))
 
 
 def dumps(fields: dict) -> str:
@@ -59,9 +59,9 @@ def dumps(fields: dict) -> str:
     return json.dumps(fields, separators=(",", ":"))
 
 
-def unheld(session: str, time: str, **fields: object) -> dict:
-    """The same, with fields that no record may have, too."""
-    told = {
+def unvalidated(session: str, time: str, **fields: object) -> dict:
+    """The same without validation, so that any field can be set."""
+    values = {
         "schema": record.SCHEMA,
         "session": session,
         "time": time,
@@ -94,5 +94,5 @@ def unheld(session: str, time: str, **fields: object) -> dict:
         "foms": [],
         **fields,
     }
-    name = "{check} @{system}:{partition}+{environment}".format(**told)
-    return {"case": name, **told}
+    name = "{check} @{system}:{partition}+{environment}".format(**values)
+    return {"case": name, **values}

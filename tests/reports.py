@@ -7,7 +7,7 @@ import html.parser
 import json
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -88,13 +88,25 @@ class Window:
         return self.page
 
 
+@pytest.fixture(name="new_window")
+def new_window_(chromium) -> Iterator[Callable[..., Window]]:
+    """Opens windows with options of a browser's context; nothing may go wrong in any."""
+    opened = []
+
+    def make(**options) -> Window:
+        context = chromium.new_context(**options)
+        opened.append((context, Window(context.new_page())))
+        return opened[-1][1]
+
+    yield make
+    for context, window in opened:
+        context.close()
+        assert not window.wrong, window.wrong
+
+
 @pytest.fixture(name="window")
-def window_(chromium) -> Iterator[Window]:
-    context = chromium.new_context(viewport={"width": 1280, "height": 900})
-    found = Window(context.new_page())
-    yield found
-    context.close()
-    assert found.wrong == []
+def window_(new_window) -> Window:
+    return new_window(viewport={"width": 1280, "height": 900})
 
 
 def one(folder: Path, pattern: str) -> Path:

@@ -69,7 +69,7 @@ STANDS_FOR = {
 CANNOT_TELL = {
     r"plumbline compare maintenance": "not enough data",
     r"ci/post-maintenance": "not enough data",
-    r"plumbline history list --system frontier": "nothing there is selected by system=frontier",
+    r"plumbline history list --system frontier": "nothing is selected by system=frontier",
 }
 
 
@@ -156,8 +156,8 @@ def checkout(tmp_path_factory) -> Checkout:
 
 def test_pages_have_commands():
     assert len(EVERY) > 40
-    said = {command.text.split()[1] for command in EVERY if command.text.startswith("plumbline ")}
-    assert said > {
+    output = {command.text.split()[1] for command in EVERY if command.text.startswith("plumbline ")}
+    assert output > {
         "run",
         "trend",
         "compare",
@@ -185,15 +185,15 @@ def test_command(command: Command, checkout: Checkout):
     if "--input nights.csv" in text:
         write_nights(checkout.place / "nights.csv", "node" if " screen " in text else "series")
     done = checkout.run(text)
-    said = done.stdout + done.stderr
-    assert "Traceback" not in said
+    output = done.stdout + done.stderr
+    assert "Traceback" not in output
     if done.returncode == 2:
         reasons = [words for pattern, words in CANNOT_TELL.items() if re.match(pattern, text)]
-        assert reasons, said
-        assert reasons[0] in said
+        assert reasons, output
+        assert reasons[0] in output
     else:
-        assert done.returncode in (0, 1), said
-        assert said or re.search(r"^\. | -o ", text)
+        assert done.returncode in (0, 1), output
+        assert output or re.search(r"^\. | -o ", text)
 
 
 def write_nights(path: Path, unit: str) -> None:

@@ -448,7 +448,7 @@ def test_a_broken_line_is_told_and_is_no_go(lab: Lab):
     path.write_text(path.read_text() + '{"schema": 3, "ses')
     done = lab.compare()
     assert done.exit_code == 2
-    assert "plumbline: left out: " in done.stderr and "records.jsonl:2" in done.stderr
+    assert "plumbline: skipped: " in done.stderr and "records.jsonl:2" in done.stderr
 
 
 def test_a_csv_of_the_history_is_read_too(lab: Lab, tmp_path: Path):

@@ -207,8 +207,8 @@ def test_a_hundred_damaged_sessions_among_twenty(testbed: Testbed, monkeypatch: 
     for variable, value in testbed.env.items():
         monkeypatch.setenv(variable, value)
     part = nightly.parts.trend(testbed.name, "20261120T000000Z-000014")
-    assert part.code == 2 and part.told.count("left out: ") == 5
-    assert f"and {len(before['list'].err.splitlines()) + 95} more places" in part.told
+    assert part.code == 2 and part.message.count("skipped: ") == 5
+    assert f"and {len(before['list'].err.splitlines()) + 95} more places" in part.message
 
 
 # -- doubled, or lost ---------------------------------------------------------------------------
@@ -291,7 +291,7 @@ def test_a_killed_session_with_a_damaged_record_is_settled(results: Path):  # no
     (folder / "running").touch()
     told: list[str] = []
     recovery.settle(results, "cancel", told.append)
-    assert any(f"{folder / 'records.jsonl'}:2: " in said for said in told)
+    assert any(f"{folder / 'records.jsonl'}:2: " in message for message in told)
     assert json.loads((folder / "end.json").read_text())["code"] == 2
     kept = [f.result for f in record.read(folder / "records.jsonl", told.append)]
     assert kept == ["pass", "unfinished"]
@@ -310,7 +310,7 @@ def test_time_grows_with_the_lines_alone(tmp_path: Path):
         folder = tmp_path / f"{number}"
         store(folder, '{"half":\n' * number, name=NIGHT)
         began = time.process_time()
-        index.opened(folder, lambda line: None)[0].close()
+        index.open_index(folder, lambda line: None)[0].close()
         return time.process_time() - began
 
     assert seconds(40_000) < 10 * seconds(10_000)

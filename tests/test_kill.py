@@ -152,26 +152,26 @@ def test_killed_at_random_moments(real: tuple[Testbed, list[str], list[str]]):
         # Before the plan, in the middle, between two cases, and after the last one.
         moment = chance.uniform(-3, 8)
         last_case = number % 4 == 0
-        said, before = killed_at(
+        output, before = killed_at(
             testbed,
             [*command, *endless],
             abs(moment) if last_case else moment,
             whole=bool(number % 2),
             endless=last_case,
         )
-        if "start processing checks" in said:
+        if "start processing checks" in output:
             # Nothing of earlier sessions ran beside its cases.
-            assert not before & set(started_by(testbed.results)), said
-            orphans += len(re.findall(r"no longer runs, and processes .*: ending them", said))
+            assert not before & set(started_by(testbed.results)), output
+            orphans += len(re.findall(r"no longer runs, and processes .*: ending them", output))
         for session in testbed.session_folders():
             path = session / "records.jsonl"
             now = path.read_bytes() if path.exists() else b""
             # Lines are added, and never changed.
             assert now.startswith(seen.get(session.name, b"")), session
             seen[session.name] = now
-        if found := re.search(r"^plumbline: session (\S+): \d+ job", said, re.M):
+        if found := re.search(r"^plumbline: session (\S+): \d+ job", output, re.M):
             ended = re.findall(
-                r"^\[ +(?:OK|FAIL) +\] \(\d+/\d+\) .* (/[0-9a-f]+ @\S+)$", said, re.M
+                r"^\[ +(?:OK|FAIL) +\] \(\d+/\d+\) .* (/[0-9a-f]+ @\S+)$", output, re.M
             )
             printed[found[1]] = set(ended)
     last = testbed.plumbline(*command)

@@ -54,8 +54,8 @@ def test_a_night_as_it_should_be(testbed: Testbed):
     done = testbed.run(ROOT / "ci" / "nightly", *NIGHT[1:], "--report", report, "--budget=10m")
     assert done.code == 0, done.said
     page = page_of(done)
-    assert page.startswith("# testbed: as it should be\n")
-    assert f"| session | 0 | {done.session.name}: as it should be |" in page
+    assert page.startswith("# testbed: OK\n")
+    assert f"| session | 0 | {done.session.name}: OK |" in page
     # Nothing was judged of its trend, and the page says so.
     assert re.search(r"\| trend \| 0 \| .*not judged: \d+ series", page)
     suites = junit_of(done)
@@ -95,17 +95,17 @@ def test_a_night_in_which_nothing_runs(testbed: Testbed):
     done = testbed.plumbline("nightly", "--no-strict", "-n", "nosuch", "--out", out)
     assert done.code == 2
     page = (out / "nightly.md").read_text()
-    assert page.startswith("# testbed: could not tell\n")
+    assert page.startswith("# testbed: inconclusive\n")
     assert "session.nothing-selected" in page
     assert "Traceback" not in done.said
     # Without a folder of its own the page is printed.
     done = testbed.plumbline("nightly", "--no-strict", "-n", "nosuch")
-    assert done.code == 2 and "# testbed: could not tell\n" in done.out
+    assert done.code == 2 and "# testbed: inconclusive\n" in done.out
 
 
 def test_bad_input(testbed: Testbed):
     testbed.environment("disk", "fio")
-    for words, says in [
+    for words, expected in [
         (["--system=testbad"], "[system.not-found]"),
         (["--mode=smoek"], "[input.unknown-name]"),
         # An option of neither: ReFrame's word, without all the options that it has.
@@ -117,7 +117,7 @@ def test_bad_input(testbed: Testbed):
         (["--keep-stage=-1d"], "[input.wrong-option]"),
     ]:
         done = testbed.plumbline(*NIGHT, *words)
-        assert done.code == 2 and says in done.err, done.said
+        assert done.code == 2 and expected in done.err, done.said
         assert "Traceback" not in done.said and done.sessions == []
         assert len(done.err.splitlines()) < 5, done.err
 
@@ -141,17 +141,17 @@ def running(
 
 
 def test_nights_of_two_systems_share_a_results_folder(tmp_path: Path):
-    again = nightly._alone(tmp_path, "one")
+    again = nightly._locked(tmp_path, "one")
     with (
-        nightly._alone(tmp_path, "one"),
-        nightly._alone(tmp_path, "two"),
+        nightly._locked(tmp_path, "one"),
+        nightly._locked(tmp_path, "two"),
         pytest.raises(Fault) as refused,
     ):
         again.__enter__()
     assert refused.value.code == "session.already-running"
     # The next one can have it, and finds nobody named in it.
     assert (tmp_path / "nightly-one.lock").read_text() == ""
-    with nightly._alone(tmp_path, "one"):
+    with nightly._locked(tmp_path, "one"):
         assert f"process {os.getpid()} on " in (tmp_path / "nightly-one.lock").read_text()
 
 
@@ -160,11 +160,13 @@ def test_a_lock_that_cannot_be_had_is_told(tmp_path: Path, monkeypatch: pytest.M
         raise OSError(errno.ENOLCK, "No locks available")
 
     (tmp_path / "file").touch()
-    with pytest.raises(Fault, match=r"nightly-one\.lock: cannot be written .*PLUMBLINE_RESULTS"):
-        nightly._alone(tmp_path / "file", "one").__enter__()
+    with pytest.raises(Fault, match=r"nightly-one\.lock: .*PLUMBLINE_RESULTS") as refused:
+        nightly._locked(tmp_path / "file", "one").__enter__()
+    assert refused.value.code == "files.not-writable"
     monkeypatch.setattr(fcntl, "flock", flock)
-    with pytest.raises(Fault, match=r"cannot be locked \(No locks.*two could.*PLUMBLINE_RESULTS"):
-        nightly._alone(tmp_path, "one").__enter__()
+    with pytest.raises(Fault, match=r"No locks available.*PLUMBLINE_RESULTS") as refused:
+        nightly._locked(tmp_path, "one").__enter__()
+    assert refused.value.code == "files.no-locks"
 
 
 def test_two_nights_at_once(running):
@@ -172,8 +174,8 @@ def test_two_nights_at_once(running):
     second = testbed.plumbline("nightly", "--no-strict", *PINGPONG)
     assert second.code == 2 and second.sessions == []
     (line,) = second.err.strip().splitlines()
-    named = rf"a nightly of local runs already, process {process.pid} on {platform.node()} since "
-    assert re.search(rf"{named}20\S+Z.* \[session\.already-running\]$", line)
+    named = rf"nightly of local .*\(process {process.pid} on {platform.node()} since 20\S+Z\)"
+    assert re.search(rf"{named}.* \[session\.already-running\]$", line)
     release.touch()
     done = testbed.ended(process, set())
     assert done.code == 0, done.said
@@ -187,7 +189,7 @@ def test_a_killed_night_leaves_its_session_and_blocks_no_longer_than_that(runnin
     process.wait()
     (first,) = testbed.session_folders()
     second = testbed.plumbline("nightly", "--no-strict", *PINGPONG)
-    assert second.code == 2 and "it was killed, and its session still runs" in second.err
+    assert second.code == 2 and "it was killed" in second.err
     release.touch()
     out, _ = process.communicate(timeout=120)
     # The session went on to its own end.
@@ -218,7 +220,7 @@ def test_a_night_that_is_told_to_stop_writes_its_page(running):
     results = {f["environment"]: f["result"] for f in records_of(*testbed.session_folders())}
     assert results == {"quick": "pass", "waits": "aborted"}
     (session,) = testbed.session_folders()
-    assert (session / "nightly.md").read_text().startswith("# local: could not tell\n")
+    assert (session / "nightly.md").read_text().startswith("# local: inconclusive\n")
 
 
 # -- budget --------------------------------------------------------------------------------------
@@ -235,7 +237,7 @@ def test_a_budget_that_is_spent(testbed: Testbed):
         ("aborted", "stopped while it ran: budget spent"),
     ]
     page = page_of(done)
-    assert page.startswith("# testbed: could not tell\n")
+    assert page.startswith("# testbed: inconclusive\n")
     assert "| session 2 of 2 | 2 | not run: budget spent |" in page
     assert "not run: budget spent" in page.partition("## Session 1 of 2")[2]
 
@@ -281,7 +283,7 @@ def test_a_night_on_a_disk_that_fills_up(testbed: Testbed, filling_disk: Path):
     assert len(records_of(done.session)) == 2 > stored
     assert sorted(f["environment"] for f in records_of(done.session)) == ["fills", "quick"]
     again = testbed.plumbline("history", "recover", log)
-    assert again.code == 0 and "0 records taken" in again.out
+    assert again.code == 0 and "0 records stored" in again.out
     assert len(records_of(done.session)) == 2
 
 
@@ -391,12 +393,12 @@ def test_a_change_is_a_fault_on_the_night_it_is_found(
         part = nightly.parts.trend("alpha", name)
         if part.code:
             break
-    assert part.code == 1 and "1 new" in part.told and "**new**" in part.page
+    assert part.code == 1 and "1 new" in part.message and "**new**" in part.page
     (case,) = part.suites[0]
     assert outcome_of(case) == [junitparser.Failure]
     # On the next it is known, and still told.
     part = nightly.parts.trend("alpha", _series(testbed, last + 1, since=40))
-    assert part.code == 0 and "0 new, 1 known" in part.told and "regression" in part.page
+    assert part.code == 0 and "0 new, 1 known" in part.message and "regression" in part.page
     (case,) = part.suites[0]
     assert outcome_of(case) == [junitparser.Skipped]
 
@@ -452,23 +454,23 @@ def test_a_history_that_cannot_be_read_whole_is_inconclusive(testbed: Testbed, r
         file.write("{half\n" * 9)
     part = nightly.parts.trend("alpha", name)
     assert (part.code, part.skipped) == (2, False)
-    assert "records.jsonl:2" in part.told
-    assert nightly.parts.reported(testbed.folder / "report").code == 2
+    assert "records.jsonl:2" in part.message
+    assert nightly.parts.report_site(testbed.folder / "report").code == 2
 
 
 @pytest.mark.parametrize(("slow", "code"), [("n3", 1), ("", 0)])
 def test_slow_nodes(results: Path, slow: str, code: int):
     names = _fleet(results, slow)
-    part = nightly.parts.screened("alpha", names[-1:])
-    assert part.code == code, part.told
+    part = nightly.parts.screening("alpha", names[-1:])
+    assert part.code == code, part.message
     found = [(case.name, case.classname, outcome_of(case)) for case in part.suites[0]]
     assert found == ([("n3", "slow node", [junitparser.Failure])] if slow else [])
     assert part.page.count("\n- ") + bool(part.page) == len(found)
 
 
 def test_one_node_has_no_peers(results: Path):
-    part = nightly.parts.screened("alpha", _fleet(results, size=1))
-    assert part.code == 2 and "--no-screen" in part.told
+    part = nightly.parts.screening("alpha", _fleet(results, size=1))
+    assert part.code == 2 and "--no-screen" in part.message
 
 
 @pytest.mark.parametrize(
@@ -490,16 +492,16 @@ def test_a_part_that_breaks_takes_no_other_with_it(
     ]:
         monkeypatch.setattr(module, function, breaks)
     parts = [
-        nightly.parts.reported(testbed.folder / "report"),
+        nightly.parts.report_site(testbed.folder / "report"),
         nightly.parts.trend("alpha", name),
-        nightly.parts.screened("alpha", [name]),
+        nightly.parts.screening("alpha", [name]),
         # What the session itself found still counts.
-        nightly.parts.exported("session", name, 1, []),
+        nightly.parts.session("session", name, 1, []),
     ]
     assert [part.code for part in parts] == [2, 2, 2, 1]
     if isinstance(error, Fault):
-        assert all(part.told.endswith("[files.not-writable]") for part in parts)
-    assert all("the disk is gone" in part.told for part in parts)
+        assert all(part.message.endswith("[files.not-writable]") for part in parts)
+    assert all("the disk is gone" in part.message for part in parts)
 
 
 # -- after a maintenance -------------------------------------------------------------------------
@@ -550,7 +552,7 @@ def test_a_maintenance_without_a_night_before(testbed: Testbed):
     page = page_of(done, "post-maintenance")
     assert re.match(r"# testbed, after maintenance 20\d\d-\d\d-\d\d: not enough data\n", page)
     assert "there is no session before the maintenance" in page
-    assert "\nThree sessions before and three after are the least" in page
+    assert "at least three sessions before" in page
     assert re.search(r"\| slow nodes \| 2 \| .*--no-screen", page)
     # One before, and one more after: still too few, and the page still says how many.
     (before,) = done.sessions
@@ -562,19 +564,11 @@ def test_a_maintenance_without_a_night_before(testbed: Testbed):
     assert again.code == 2, again.said
     page = page_of(again, "post-maintenance")
     assert "not enough data: 1 session after against 1 before" in page
-    assert "\nThree sessions before and three after are the least" in page
-    assert f"after those with `--maintenance={name}-b`" in page and "slow nodes" not in page
+    assert "at least three sessions before" in page
+    assert f"`--maintenance={name}-b`" in page and "slow nodes" not in page
 
 
 # -- what starts it ------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", ["nightly", "post-maintenance"])
-def test_the_commands_of_ci(name: str):
-    path = ROOT / "ci" / name
-    assert os.access(path, os.X_OK)
-    done = subprocess.run([path, "--help"], capture_output=True, text=True, cwd="/")
-    assert done.returncode == 0 and "Usage: plumbline nightly" in done.stdout
 
 
 def _unit(name: str) -> configparser.ConfigParser:

@@ -27,7 +27,7 @@ from plumbline.history import history
 from plumbline.history.history import History
 from plumbline.history.series import Key, Selection, Series
 from plumbline.output import report
-from plumbline.output.report import figures, findings, site, standing, text
+from plumbline.output.report import figures, findings, site, status, text
 from reports import (  # noqa: F401 - fixtures
     NOW,
     SLOW,
@@ -43,15 +43,15 @@ from reports import (  # noqa: F401 - fixtures
 
 #: What each section of the start page says when there is nothing in it.
 EMPTY = {
-    "red": "Nothing is red among what was measured. What was not measured or not asserted stands "
+    "red": "Nothing that was measured is red. What was not measured or not asserted is listed "
            "below.",
     "changed": "No change was found in the last 30 days.",
     "waived": "Nothing is waived.",
-    "near": "No figure that passed lies in the warning band.",
-    "noticed": "No figure is too good, no single sample far off, and no standard error tells of a "
-               "fault.",
+    "near": "No figure that passed is in the warning band.",
+    "noticed": "No figure is too good, no single sample is far off, and no fault was found on "
+               "standard error.",
     "skipped": "Nothing was skipped.",
-    "unasserted": "Every figure that was measured was held against a reference.",
+    "unasserted": "Every figure that was measured was compared with a reference.",
 }  # fmt: skip
 
 
@@ -62,26 +62,26 @@ def test_all_links_and_anchors_resolve(pages):
 def test_a_session_tells_build_hosts_job_and_output(pages, demo):
     folder = max(path for path in (demo / "sessions").iterdir())
     fields = json.loads((folder / "records.jsonl").read_text().splitlines()[0])
-    said = max((pages / "sessions").iterdir()).read_text()
+    content = max((pages / "sessions").iterdir()).read_text()
     for told in (
         fields["build"]["sha256"],
         fields["hosts"][fields["nodes"][0]]["kernel"],
         fields["jobid"],
         fields["output"],
     ):
-        assert told in said
+        assert told in content
 
 
 # -- what it tells ------------------------------------------------------------------------------
 
 
 def test_today_tells_what_is_red(pages):
-    said = shown(pages / "index.html", "red")
-    assert said.startswith("Red now 5 ")
+    content = shown(pages / "index.html", "red")
+    assert content.startswith("Red now 5 ")
     for told in ("nid0007", "above its ceiling", "truncated", "TIMEOUT", "13 sessions", "new"):
-        assert told in said
-    assert "fio" not in said
-    assert "ior_easy" not in said
+        assert told in content
+    assert "fio" not in content
+    assert "ior_easy" not in content
 
 
 def test_today_tells_waivers_skips_and_what_is_not_asserted(pages):
@@ -106,26 +106,26 @@ def _standings(history, folder: Path, now: datetime.datetime | None = None):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PLUMBLINE_SYSTEMS", str(folder / "systems"))
         now = now or datetime.datetime.now(UTC)
-        found = standing.of_all(
+        found = status.of_systems(
             history, history.sessions(), Selection(), now, datetime.timedelta(hours=48)
         )
     return sorted(found, key=lambda one: one.system), now
 
 
 def test_changes_are_told_together(pages):
-    said = shown(pages / "index.html", "changed")
-    latency = re.search(r"osu_p2p operation=latency alder .*?(?=osu_p2p|babelstream|$)", said)[0]
+    content = shown(pages / "index.html", "changed")
+    latency = re.search(r"osu_p2p operation=latency alder .*?(?=osu_p2p|babelstream|$)", content)[0]
     assert "and 3 more" in latency
 
 
 def test_a_change_that_cannot_be_sure_says_why(pages):
-    said = (pages / "changes.html").read_text()
-    assert "Above its ceiling: the measurement is at fault" in said
+    content = (pages / "changes.html").read_text()
+    assert "Above its ceiling: the measurement is wrong" in content
 
 
 def test_the_papers_figures_stand_beside_ours(pages, demo):
-    said = (pages / "published.html").read_text()
-    section = re.search(r'<section id="osu-latency-8-on-socket.*?</section>', said, re.S)[0]
+    content = (pages / "published.html").read_text()
+    section = re.search(r'<section id="osu-latency-8-on-socket.*?</section>', content, re.S)[0]
     row = re.search(r"<tr><th[^>]*><a[^>]*>trinity</a>.*?</tr>", section, re.S)[0]
     assert "0.67 ± 0.01 us" in row
     path = one(pages, "data/alder-osu-p2p-operation-latency*/latency-8-*.csv")
@@ -208,7 +208,7 @@ def test_a_case_of_the_inventory_that_no_session_has_is_told(tmp_path):
         (alder,), _ = _standings(history, folder, NOW)
     assert [case.check for case in alder.having("never-run")] == ["gone"]
     write(folder, tmp_path / "out", now=NOW)
-    assert "the inventory has it, and no session" in (tmp_path / "out" / "index.html").read_text()
+    assert "the inventory has it, but no session" in (tmp_path / "out" / "index.html").read_text()
 
 
 def test_a_case_of_the_inventory_that_one_session_had_is_red(tmp_path):
@@ -237,12 +237,12 @@ def test_a_case_that_sessions_had_and_the_last_week_lacks_is_red(tmp_path):
 def test_a_session_that_is_old_or_cut_off_has_a_banner(tmp_path):
     folder = sessions_of(tmp_path, [{}], planned=3)
     write(folder, tmp_path / "out", now=NOW + datetime.timedelta(days=5))
-    said = (tmp_path / "out" / "index.html").read_text()
-    assert "The latest session is 6 days old" in said
-    assert "was cut off: 3 of 4 planned cases have no result" in said
-    assert "has not ended" not in said
+    content = (tmp_path / "out" / "index.html").read_text()
+    assert "The latest session is 6 days old" in content
+    assert "was cut off: 3 of 4 planned cases have no result" in content
+    assert "has not ended" not in content
     write(folder, tmp_path / "out", now=NOW)
-    assert "old: what follows" not in (tmp_path / "out" / "index.html").read_text()
+    assert "may be out of date" not in (tmp_path / "out" / "index.html").read_text()
 
 
 def test_a_session_that_still_runs_is_told_as_such_and_makes_nothing_red(tmp_path):
@@ -255,11 +255,11 @@ def test_a_session_that_still_runs_is_told_as_such_and_makes_nothing_red(tmp_pat
         (alder,), _ = _standings(history, folder, NOW)
     assert (alder.red, alder.missing, alder.running) == ([], 1, True)
     write(folder, tmp_path / "out", now=NOW)
-    said = (tmp_path / "out" / "index.html").read_text()
-    assert "1 of 2 planned cases have a result; its last sign of life is 9 hours old" in said
-    assert "cut off" not in said and "vanished" not in said
+    content = (tmp_path / "out" / "index.html").read_text()
+    assert "1 of 2 planned cases have a result; its last result is 9 hours old" in content
+    assert "cut off" not in content and "vanished" not in content
     assert "running" in (tmp_path / "out" / "sessions.html").read_text()
-    assert "last result 2026-11-20 03:00" in said and "ended 2026" not in said
+    assert "last result 2026-11-20 03:00" in content and "ended 2026" not in content
     assert "It has not ended" in (tmp_path / "out" / f"sessions/{text.slug(running.name)}.html"
                                   ).read_text()  # fmt: skip
     (running / "end.json").write_text("{}")
@@ -277,10 +277,10 @@ def test_a_session_whose_first_case_still_runs_is_told_as_such(tmp_path):
         (alder,), _ = _standings(history, folder, NOW)
     assert (alder.running, alder.missing, alder.red) == (True, 1, [])
     write(folder, tmp_path / "out", now=NOW)
-    said = (tmp_path / "out" / "index.html").read_text()
-    assert "0 of 1 planned cases have a result; its last sign of life is 10 minutes old" in said
+    content = (tmp_path / "out" / "index.html").read_text()
+    assert "0 of 1 planned cases have a result; its last result is 10 minutes old" in content
     page = max((tmp_path / "out" / "sessions").iterdir()).read_text()
-    assert "No whole record of this session can be read here." in page
+    assert "No record of this session can be read." in page
 
 
 def test_what_is_to_be_looked_at_stands_on_the_start_page_and_the_sessions_own(tmp_path):
@@ -288,8 +288,9 @@ def test_what_is_to_be_looked_at_stands_on_the_start_page_and_the_sessions_own(t
               "source": ""}  # fmt: skip
     folder = sessions_of(tmp_path, [{"check": "gpcnet_load", "warnings": [notice]}])
     write(folder, tmp_path / "out", now=NOW)
-    said = shown(tmp_path / "out" / "index.html", "noticed")
-    assert "suspicious" in said and "gpcnet_load" in said and "too calm no-congestion" in said
+    content = shown(tmp_path / "out" / "index.html", "noticed")
+    for text_part in ("suspicious", "gpcnet_load", "too calm no-congestion"):
+        assert text_part in content
     page = max((tmp_path / "out" / "sessions").iterdir()).read_text()
     assert "s-suspicious" in page and "too calm" in page
 
@@ -297,16 +298,16 @@ def test_what_is_to_be_looked_at_stands_on_the_start_page_and_the_sessions_own(t
 def test_cases_that_were_not_asked_for_are_not_missing(tmp_path):
     folder = sessions_of(tmp_path, [{"check": "slow"}, {"check": "well"}])
     write(folder, tmp_path / "out", select=Selection(check="well"), now=NOW)
-    said = (tmp_path / "out" / "index.html").read_text()
-    assert "cut off" not in said and "has not ended" not in said
+    content = (tmp_path / "out" / "index.html").read_text()
+    assert "cut off" not in content and "has not ended" not in content
 
 
 def test_a_session_of_the_future_is_told(tmp_path):
     folder = sessions_of(tmp_path, [{}])
     write(folder, tmp_path / "out", now=NOW - datetime.timedelta(days=2))
-    assert "is of the future" in (tmp_path / "out" / "index.html").read_text()
+    assert "is in the future" in (tmp_path / "out" / "index.html").read_text()
     write(folder, tmp_path / "out", now=NOW)
-    assert "is of the future" not in (tmp_path / "out" / "index.html").read_text()
+    assert "is in the future" not in (tmp_path / "out" / "index.html").read_text()
 
 
 def test_a_session_in_which_all_was_skipped_is_told_as_such(tmp_path):
@@ -314,16 +315,16 @@ def test_a_session_in_which_all_was_skipped_is_told_as_such(tmp_path):
     folder = sessions_of(tmp_path, [skipped])
     made = write(folder, tmp_path / "out", now=NOW)
     assert (made.series, made.red) == (0, 0)
-    said = " ".join((tmp_path / "out" / "index.html").read_text().split())
-    assert "None red of 1 test case, and none passed" in said
-    assert "Nothing is red, but nothing was measured." in said
-    assert "from 1 session and 0 series" in said
+    content = " ".join((tmp_path / "out" / "index.html").read_text().split())
+    assert "None red of 1 test case, but none passed" in content
+    assert "Nothing is red, but nothing was measured." in content
+    assert "from 1 session and 0 series" in content
     assert "no network" in shown(tmp_path / "out" / "index.html", "skipped")
     for name in ("changed", "unasserted"):
         assert shown(tmp_path / "out" / "index.html", name).endswith(" 0 Nothing was measured.")
     check = one(tmp_path / "out", "checks/alder-stream*.html")
-    assert "Nothing was measured by this check." in check.read_text()
-    told = "No paper in the reference tables prints a figure that was measured here."
+    assert "This check measured nothing." in check.read_text()
+    told = "No paper in the reference tables has a figure that was measured here."
     assert told in (tmp_path / "out" / "published.html").read_text()
     assert_links_resolve(tmp_path / "out")
 
@@ -375,7 +376,7 @@ def test_a_red_case_is_no_failure_of_the_report(tmp_path):
     folder = sessions_of(tmp_path, [{"figures": [SLOW]}])
     done = run(folder, "--out", tmp_path / "out")
     assert done.exit_code == 0, done.output
-    assert "1 of the test cases red" in done.output
+    assert "1 test case red" in done.output
 
 
 def test_a_line_that_is_cut_off_is_told_on_the_page_and_with_2(tmp_path):
@@ -384,7 +385,7 @@ def test_a_line_that_is_cut_off_is_told_on_the_page_and_with_2(tmp_path):
     path.write_text(path.read_text()[:-200])
     done = run(folder, "--out", tmp_path / "out")
     assert done.exit_code == 2
-    assert "left out:" in done.output and "records.jsonl:2" in done.output
+    assert "skipped:" in done.output and "records.jsonl:2" in done.output
     assert "records.jsonl:2" in shown(tmp_path / "out" / "index.html", "left")
 
 
@@ -398,7 +399,7 @@ def test_a_folder_that_is_no_report_is_left_alone(tmp_path):
     (out / "chapter.txt").write_text("years of work")
     done = run(folder, "--out", out)
     assert done.exit_code == 2
-    assert "is no report" in done.output
+    assert "is not a report" in done.output
     assert [path.name for path in out.iterdir()] == ["chapter.txt"]
 
 
@@ -474,23 +475,23 @@ def test_a_figure_over_nodes_is_the_median_of_each_session():
 def test_a_change_that_is_not_sure_yet_says_what_that_means():
     def change(**fields) -> findings.SeriesChange:
         began = np.datetime64("2026-08-01", "s")
-        known = {"kind": "regression", "confirmed": False, "held": 1} | fields
+        known = {"kind": "regression", "confirmed": False, "sessions": 1} | fields
         return findings.SeriesChange(key=a_series([1]).key, size=-0.05, confidence=0.9, worse=True,
                                start=1, began=began, detected=began, before="a", after="b",
                                until=None, on=True, **known)  # fmt: skip
 
-    assert "one session alone may be an outlier" in change().doubt
+    assert "a single session may be an outlier" in change().doubt
     assert "has had outliers before" in change(kind="suspect").doubt
-    assert "It has held for 9 sessions" in change(held=9).doubt
+    assert "It has lasted for 9 sessions" in change(sessions=9).doubt
     assert change(confirmed=True).doubt == ""
-    above = change(kind="improvement", doubtful=True)
-    assert above.word == "above-ceiling" and "the measurement is at fault" in above.doubt
+    above = change(kind="improvement", above_ceiling=True)
+    assert above.word == "above-ceiling" and "the measurement is wrong" in above.doubt
 
 
 def test_a_young_history_says_from_when_on_changes_are_looked_for(tmp_path):
     folder = sessions_of(tmp_path, [{}])
     write(folder, tmp_path / "out", now=NOW)
-    told = "Changes are looked for once a figure has been measured on 21 nights; none has been yet."
+    told = "Changes can be found once a figure has been measured on 21 nights. None has been yet."
     assert told in shown(tmp_path / "out" / "index.html", "changed")
     assert told in (tmp_path / "out" / "changes.html").read_text()
 
@@ -576,9 +577,9 @@ def test_memory_does_not_grow_with_the_series(tmp_path):
         bench_history.write_year(folder, cases, nights, bench_report.SYSTEMS, bench_report.sizes)
         with History(folder):
             pass  # Its index is made here, and no part of what the report takes.
-        said = subprocess.run([sys.executable, "-c", _PEAK, folder], check=True, text=True,
+        content = subprocess.run([sys.executable, "-c", _PEAK, folder], check=True, text=True,
                               capture_output=True).stdout  # fmt: skip
-        made, peaks[series] = map(int, said.split())
+        made, peaks[series] = map(int, content.split())
         assert made == series
     assert peaks[4000] < 1.5 * peaks[1000]
 
@@ -594,7 +595,7 @@ def test_numbers_are_told_with_the_digits_that_count():
 
 def test_a_waiver_that_is_gone_or_expired_is_told(demo):
     found = SimpleNamespace(waivers={}, now=NOW)
-    assert "no longer" in report._Report.expiry(found, "x")
+    assert "any more" in report._Report.expiry(found, "x")
     found.waivers["x"] = SimpleNamespace(expires=NOW.date() - datetime.timedelta(days=1))
     assert "expired" in report._Report.expiry(found, "x")
 

@@ -19,12 +19,12 @@ from reports import (  # noqa: F401 - fixtures
     NOW,
     SLOW,
     UTC,
-    Window,
     assert_links_resolve,
     chromium_,
     demo_,
     drawn,
     kinds,
+    new_window_,
     one,
     pages_,
     sessions_of,
@@ -34,16 +34,13 @@ from reports import (  # noqa: F401 - fixtures
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_every_kind_of_page_opens_without_a_fault_or_a_request(pages, chromium, scheme):
-    context = chromium.new_context(color_scheme=scheme)
-    window = Window(context.new_page())
+def test_every_kind_of_page_opens_without_a_fault_or_a_request(pages, new_window, scheme):
+    window = new_window(color_scheme=scheme)
     grounds = set()
     for path in kinds(pages).values():
         page = window.open(path)
         assert page.locator("main h1").inner_text()
         grounds.add(page.evaluate("getComputedStyle(document.documentElement).backgroundColor"))
-    context.close()
-    assert window.wrong == []
     assert grounds == {"rgb(18, 21, 24)" if scheme == "dark" else "rgb(247, 247, 245)"}
 
 
@@ -133,9 +130,8 @@ def ink(page) -> str:
     return page.evaluate("getComputedStyle(document.querySelector('.chart svg text')).fill")
 
 
-def test_on_paper_every_chart_is_drawn_in_light(pages, chromium):
-    context = chromium.new_context(color_scheme="dark")
-    window = Window(context.new_page())
+def test_on_paper_every_chart_is_drawn_in_light(pages, new_window):
+    window = new_window(color_scheme="dark")
     page = window.open(kinds(pages)["sizes"])
     page.wait_for_selector(".chart svg text")
     dark = ink(page)
@@ -149,13 +145,10 @@ def test_on_paper_every_chart_is_drawn_in_light(pages, chromium):
     page.evaluate("dispatchEvent(new Event('afterprint'))")
     assert ink(page) == dark
     assert page.evaluate("document.querySelector('.chart').chart.frame().width") == width
-    context.close()
-    assert window.wrong == []
 
 
-def test_no_page_is_wider_than_a_phone(pages, chromium):
-    context = chromium.new_context(viewport={"width": 360, "height": 740})
-    window = Window(context.new_page())
+def test_no_page_is_wider_than_a_phone(pages, new_window):
+    window = new_window(viewport={"width": 360, "height": 740})
     for name, path in kinds(pages).items():
         page = window.open(path)
         page.wait_for_timeout(100)
@@ -168,20 +161,18 @@ def test_no_page_is_wider_than_a_phone(pages, chromium):
             "place => place.getBoundingClientRect().right > innerWidth).length"
         )
         assert cut == 0, name
-    context.close()
-    assert window.wrong == []
 
 
 def test_without_scripts_the_content_is_there(pages, chromium):
     context = chromium.new_context(java_script_enabled=False)
     page = context.new_page()
     page.goto(kinds(pages)["sizes"].as_uri())
-    said = page.locator("main").inner_text()
-    assert "latency · 8 B" in said
-    assert "CSV file has every value" in said
+    content = page.locator("main").inner_text()
+    assert "latency · 8 B" in content
+    assert "CSV file has every value" in content
     path = one(pages, "data/alder-osu-p2p-operation-latency*/latency-8-*.csv")
     newest = list(csv.DictReader(path.open()))[-1]
-    assert f"{float(newest['value']):.5g} us" in said
+    assert f"{float(newest['value']):.5g} us" in content
     href = page.locator("#" + path.stem).locator(".files a").get_attribute("href")
     assert (kinds(pages)["sizes"].parent / href).resolve() == path
     context.close()
@@ -302,9 +293,8 @@ def hostile(tmp_path_factory) -> Path:
 
 
 @pytest.mark.holds("pages")
-def test_hostile_texts_are_texts(hostile, chromium):
-    context = chromium.new_context()
-    window = Window(context.new_page())
+def test_hostile_texts_are_texts(hostile, new_window):
+    window = new_window()
     for path in hostile.rglob("*.html"):
         page = window.open(path)
         page.wait_for_timeout(150)
@@ -319,8 +309,6 @@ def test_hostile_texts_are_texts(hostile, chromium):
     page = window.open(one(hostile, "checks/*.html"))
     assert HOSTILE in page.locator("main").inner_text()
     assert page.locator(".chart a").count() == 0
-    context.close()
-    assert window.wrong == []
 
 
 @pytest.mark.holds("spreadsheet")
@@ -340,9 +328,8 @@ def test_hostile_names_stay_in_their_folder_and_out_of_formulas(hostile):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_paper_is_light_and_cuts_no_table(pages, chromium, scheme):
-    context = chromium.new_context(color_scheme=scheme)
-    window = Window(context.new_page())
+def test_paper_is_light_and_cuts_no_table(pages, new_window, scheme):
+    window = new_window(color_scheme=scheme)
     for name, path in kinds(pages).items():
         page = window.open(path)
         page.emulate_media(media="print")
@@ -352,8 +339,6 @@ def test_paper_is_light_and_cuts_no_table(pages, chromium, scheme):
             "place => getComputedStyle(place).overflowX === 'visible')"
         )
         assert not page.locator(".top nav").is_visible()
-    context.close()
-    assert window.wrong == []
 
 
 #: Of each word, mark and ground of the style sheet, its contrast as WCAG 2 reckons it.
@@ -385,9 +370,8 @@ def test_words_and_lines_stand_out_from_their_ground(pages, chromium, scheme):
     assert [one for one in lines if one[2] < 3] == []
 
 
-def test_every_chart_has_a_legend_and_leaves_room_for_the_plot(pages, chromium):
-    context = chromium.new_context(viewport={"width": 400, "height": 900})
-    window = Window(context.new_page())
+def test_every_chart_has_a_legend_and_leaves_room_for_the_plot(pages, new_window):
+    window = new_window(viewport={"width": 400, "height": 900})
     page = window.open(kinds(pages)["nodes"])
     chart = page.locator('.chart[data-kind="history"]').first
     page.wait_for_selector(".legend")
@@ -397,20 +381,18 @@ def test_every_chart_has_a_legend_and_leaves_room_for_the_plot(pages, chromium):
     assert "ceiling 460.8 GB/s, off the scale" in told
     tall = chart.evaluate("c => c.chart.frame().height")
     assert tall > 150
-    context.close()
-    assert window.wrong == []
 
 
 def test_changes_that_lie_close_are_labelled_in_rows(pages, window, tmp_path):
     source = one(pages, "checks/alder-osu-p2p-operation-latency*.html").read_text()
     data = json.loads(re.search(r'id="data">(.*?)</script>', source, re.S)[1])
     first = data["figures"][0]["changes"][0]
-    blip = first | {
+    transient = first | {
         "kind": "transient",
         "time": first["time"] + 3000,
         "until": first["time"] + 6000,
     }
-    data["figures"][0]["changes"] = [first, blip]
+    data["figures"][0]["changes"] = [first, transient]
     shutil.copytree(pages / "assets", tmp_path / "assets")
     (tmp_path / "checks").mkdir()
     path = tmp_path / "checks" / "page.html"
@@ -507,9 +489,8 @@ def test_a_chart_follows_the_width_of_the_window(chart):
     )
 
 
-def test_the_first_tap_on_a_mark_shows_its_hint(pages, chromium):
-    context = chromium.new_context(has_touch=True, viewport={"width": 400, "height": 900})
-    window = Window(context.new_page())
+def test_the_first_tap_on_a_mark_shows_its_hint(pages, new_window):
+    window = new_window(has_touch=True, viewport={"width": 400, "height": 900})
     path = one(pages, "checks/alder-osu-p2p-operation-bandwidth*.html")
     page = window.open(path)
     chart = page.locator('.chart[data-kind="history"]').first
@@ -520,5 +501,3 @@ def test_the_first_tap_on_a_mark_shows_its_hint(pages, chromium):
     assert chart.locator(".hint").is_visible()
     page.wait_for_timeout(200)
     assert page.url == path.as_uri()
-    context.close()
-    assert window.wrong == []

@@ -72,7 +72,7 @@ def test_each_rule_has_its_age(results: Path):
     code, out, err = run("list", "--from", results, "--format=json")
     assert code == 0 and len(json.loads(out)) == 4
     code, out, err = run(*asked)
-    assert code == 0 and "0 places, 0.0 MB freed" in out
+    assert code == 0 and "0 items, 0.0 MB freed" in out
 
 
 def test_records_go_only_when_that_is_asked_for(results: Path):
@@ -81,7 +81,7 @@ def test_records_go_only_when_that_is_asked_for(results: Path):
     assert code == 0
     assert {"plan.json", "records.jsonl"} <= left(folder)
     code, _, err = run("prune", "--from", results)
-    assert code == 2 and "at least one rule" in err and "Traceback" not in err
+    assert code == 2 and "[input.wrong-option]" in err
 
 
 @contextlib.contextmanager
@@ -98,7 +98,7 @@ def holding(path: Path) -> Iterator[None]:
         process.stdin.close()
 
 
-def test_what_runs_is_left_alone_and_so_is_what_is_elsewhere(results: Path, tmp_path: Path):
+def test_running_sessions_and_links_are_kept(results: Path, tmp_path: Path):
     runs = session(results, 500)
     (runs / "running").touch()
     with holding(runs / "running"):
@@ -127,7 +127,7 @@ def test_a_session_that_goes_meanwhile_stops_nothing(
         shutil.rmtree(gone, ignore_errors=True)
         return False
 
-    monkeypatch.setattr(retention.running, "running", running)
+    monkeypatch.setattr(retention.running, "is_running", running)
     rules = retention.RetentionRules(sessions=datetime.timedelta(days=1))
     done = retention.prune(results, rules, print)
     assert (done.count, old.exists()) == (1, False)
@@ -148,7 +148,7 @@ def test_only_sessions_are_removed(results: Path):
     assert code == 0 and (theirs / "notes").exists() and not early.exists(), err
 
 
-def test_what_cannot_be_removed_is_told(results: Path, monkeypatch: pytest.MonkeyPatch):
+def test_what_cannot_be_removed_is_reported(results: Path, monkeypatch: pytest.MonkeyPatch):
     """With the place that stays, since what fails in it may be told without its folder."""
     folder = session(results, 20)
     monkeypatch.chdir(results)
@@ -163,12 +163,12 @@ def test_what_cannot_be_removed_is_told(results: Path, monkeypatch: pytest.Monke
     assert (folder / "stage" / "a" / "b").exists()
 
 
-def test_a_folder_that_is_not_there_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    code, out, err = run("prune", "--from", tmp_path / "gone", "--keep-stage=1d")
-    assert (code, out) == (2, "") and f"{tmp_path / 'gone'}: no such folder of results" in err
-    monkeypatch.setenv("PLUMBLINE_RESULTS", str(tmp_path / "set"))
-    code, out, err = run("prune", "--keep-stage=1d")
-    assert (code, out) == (2, "") and f"{tmp_path / 'set'}: no such folder of results" in err
+@pytest.mark.parametrize("option", [["--from", "gone"], []])
+def test_a_missing_folder_is_a_fault(option: list, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PLUMBLINE_RESULTS", str(tmp_path / "gone"))
+    code, out, err = run("prune", *option, "--keep-stage=1d")
+    assert (code, out) == (2, "") and "gone: " in err and "[history.not-found]" in err
 
 
 @contextlib.contextmanager
@@ -194,12 +194,19 @@ def test_a_session_whose_clock_was_wrong_has_no_age(results: Path, wrong: str):
     (odd / "stage").mkdir()
     rules = ["--keep-stage=14d", "--keep-sessions=30d"]
     code, out, _ = run("prune", "--from", results, *rules)
-    assert code == 0 and f"{odd}: left alone" in out and "1 place" in out
+    assert code == 0 and f"{odd}: skipped: " in out and "1 item" in out
     assert (odd / "records.jsonl").exists() and (odd / "stage").exists()
     assert left(sessions[0]) == WHOLE and left(sessions[20]) == WHOLE - {"stage"}
 
 
 # -- records from a log --------------------------------------------------------------------------
+
+
+def logged(folder: Path, *lines: dict) -> Path:
+    """A session's output with these records."""
+    log = folder / "log"
+    log.write_text("".join(f"plumbline-record {records.dumps(fields)}\n" for fields in lines))
+    return log
 
 
 def test_records_come_back_from_a_log(results: Path, tmp_path: Path):
@@ -215,25 +222,24 @@ def test_records_come_back_from_a_log(results: Path, tmp_path: Path):
         f"plumbline-record {records.dumps(lost | {'session': '../../out'})}\n"
     )
     code, out, err = run("recover", log, "--from", results)
-    assert code == 2 and "1 record taken, 1 there already" in out
+    assert code == 2 and "1 record stored, 1 existed" in out
     assert [f"{log}:{number}: " in err for number in (4, 5, 6)] == [True] * 3
     assert records_of(folder) == [kept, lost]
     assert not (tmp_path / "out").exists()
     code, out, _ = run("recover", log, "--from", results)
-    assert "0 records taken, 2 there already" in out
+    assert "0 records stored, 2 existed" in out
     assert records_of(folder) == [kept, lost]
     (tmp_path / "none").write_text("nothing\n")
-    for name, says in (("none", "no line `plumbline-record` there"), ("gone", "cannot be read")):
+    for name, expected in (("none", "no line with"), ("gone", "cannot be read")):
         code, _, err = run("recover", tmp_path / name, "--from", results)
-        assert code == 2 and f"{tmp_path / name}: {says}" in err and "Traceback" not in err
+        assert code == 2 and f"{tmp_path / name}: {expected}" in err and "Traceback" not in err
 
 
 @pytest.mark.parametrize("name", ["..", ".", "a/b", "../a"])
 def test_a_record_of_a_log_stays_among_the_sessions(results: Path, tmp_path: Path, name: str):
-    log = tmp_path / "nightly.log"
-    log.write_text("plumbline-record " + json.dumps(line(session=name)) + "\n")
+    log = logged(tmp_path, line(session=name))
     taken, there, faults = retention.recover(results, log, print)
-    assert (taken, there) == (0, 0) and "no name of a session" in faults[0]
+    assert (taken, there) == (0, 0) and "not a session name" in faults[0]
     assert not [*results.glob("records.jsonl")]
 
 
@@ -242,14 +248,12 @@ def test_each_attempt_comes_back_once(results: Path, tmp_path: Path):
     first = line(case="b @alpha:cpu+gnu", result="fail")
     again = line(case="b @alpha:cpu+gnu", second=5, attempt=1)
     folder = store(results, line(case="a @alpha:cpu+gnu"))
-    log = tmp_path / "log"
-    lines = [f"plumbline-record {records.dumps(fields)}\n" for fields in (first, again)]
-    log.write_text("".join(lines * 2))
+    log = logged(tmp_path, first, again, first, again)
     code, out, _ = run("recover", log, "--from", results)
-    assert code == 0 and "2 records taken, 2 there already" in out
+    assert code == 0 and "2 records stored, 2 existed" in out
     assert records_of(folder)[1:] == [first, again]
     code, out, _ = run("recover", log, "--from", results)
-    assert code == 0 and "0 records taken, 4 there already" in out
+    assert code == 0 and "0 records stored, 4 existed" in out
     assert records_of(folder)[1:] == [first, again]
 
 
@@ -262,8 +266,7 @@ def test_a_record_of_an_older_plumbline_comes_back_as_what_it_stands_for(
         {key: value for key, value in fom.items() if key not in ("better", "near", "waiver")}
         for fom in now["foms"]
     ]
-    log = tmp_path / "log"
-    log.write_text(f"plumbline-record {json.dumps(old)}\n")
+    log = logged(tmp_path, old)
     code, _, err = run("recover", log, "--from", results)
     assert code == 0, err
     (folder,) = (results / "sessions").iterdir()
@@ -271,10 +274,9 @@ def test_a_record_of_an_older_plumbline_comes_back_as_what_it_stands_for(
     assert found["schema"] == record.SCHEMA and found["foms"][0]["near"] is False
 
 
-def test_a_record_that_cannot_be_put_back_is_told(results: Path, tmp_path: Path):
+def test_a_record_that_cannot_be_stored_is_reported(results: Path, tmp_path: Path):
     lost = line()
-    log = tmp_path / "log"
-    log.write_text(f"plumbline-record {records.dumps(lost)}\n")
+    log = logged(tmp_path, lost)
     in_its_place = results / "sessions" / lost["session"]
     in_its_place.parent.mkdir(parents=True)
     in_its_place.touch()
@@ -282,14 +284,13 @@ def test_a_record_that_cannot_be_put_back_is_told(results: Path, tmp_path: Path)
     assert code == 2 and f"{in_its_place / 'records.jsonl'}: cannot be written (" in err
 
 
-def test_nothing_is_put_into_a_session_that_runs(results: Path, tmp_path: Path):
+def test_nothing_is_stored_into_a_running_session(results: Path, tmp_path: Path):
     folder = store(results, line(case="a @alpha:cpu+gnu"))
     (folder / "running").touch()
-    log = tmp_path / "log"
-    log.write_text(f"plumbline-record {records.dumps(line(case='b @alpha:cpu+gnu'))}\n")
+    log = logged(tmp_path, line(case="b @alpha:cpu+gnu"))
     with holding(folder / "running"):
         code, _, err = run("recover", log, "--from", results)
-        assert code == 2 and f"{folder.name}: the session still runs" in err
+        assert code == 2 and "[history.not-ended]" in err
         assert len(records_of(folder)) == 1
     assert run("recover", log, "--from", results)[0] == 0
     assert len(records_of(folder)) == 2
@@ -299,11 +300,9 @@ def test_a_result_takes_the_place_of_never_finished(results: Path, tmp_path: Pat
     lost = line(case="b @alpha:cpu+gnu")
     unfinished = lost | {"result": "unfinished", "foms": [], "reason": "killed"}
     folder = store(results, unfinished)
-    log = tmp_path / "log"
-    log.write_text(f"plumbline-record {records.dumps(lost)}\n")
+    log = logged(tmp_path, lost)
     assert run("recover", log, "--from", results)[0] == 0
     assert records_of(folder) == [lost]
     # Never the other way round.
-    log.write_text(f"plumbline-record {records.dumps(unfinished)}\n")
-    assert run("recover", log, "--from", results)[0] == 0
+    assert run("recover", logged(tmp_path, unfinished), "--from", results)[0] == 0
     assert records_of(folder) == [lost]

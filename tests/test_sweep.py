@@ -63,7 +63,7 @@ def test_every_node_that_is_up_is_measured_once(site: LoginNode):
                 assert {task["host"] for task in fields["tasks"]} == {node}
     jobs = site.there.run("sacct", "-X", "-n", "-o", "JobName%40", "-S", "now-1hour").stdout
     assert jobs.count("rfm_node_sweep") == 3, jobs
-    # The node that was mended is measured by the same sweep; the others are not again.
+    # The node that was fixed is measured by the same sweep; the others are not again.
     site.there.run("scontrol", "update", "nodename=n3", "state=resume")
     cluster.wait_for(lambda: site.there.state("n3") == "idle")
     done = site.plumbline("sweep", "--resume", site.name)
@@ -95,7 +95,7 @@ def test_killed_and_resumed(site: LoginNode, tmp_path: Path):
     done = site.plumbline("sweep", "--resume", site.name)
     told = done.stdout + done.stderr
     # Either it was still at it, which is said and no result, or it had just ended.
-    if f"{left.parent.name}: under way" in told:
+    if f"{left.parent.name}: in progress" in told:
         assert done.returncode == 2, told
     cluster.wait_for(lambda: (left.parent / "code").exists())
     done = site.plumbline("sweep", "--resume", site.name)
@@ -118,10 +118,9 @@ def test_within_a_reservation_for_maintenance(site: LoginNode):
     site.there.run(*reserve, "ReservationName=course", "Flags=IGNORE_JOBS", "Nodes=n2")
     try:
         refused = site.sweep("cpu", "--reservation", "course", *SET)
-        assert refused.returncode == 2 and "flag MAINT); those that do, and are active: m1" in (
-            refused.stderr
-        )
-        assert "no reservation nowhere" in site.sweep("cpu", "--reservation", "nowhere").stderr
+        assert refused.returncode == 2 and "(flag MAINT)" in refused.stderr, refused.stderr
+        unknown = site.sweep("cpu", "--reservation", "nowhere")
+        assert unknown.returncode == 2 and ": m1 [" in unknown.stderr, unknown.stderr
         done = site.sweep("cpu", "--reservation", "m1", *SET)
         assert done.returncode == 0 and "1 measured, 0 skipped" in done.stdout, done.stderr
         assert site.measured() == [("n1", "pass")]
@@ -154,35 +153,35 @@ def test_states(monkeypatch, state: str, up: bool):
     monkeypatch.setattr(
         slurm, "capture", ask({"sinfo": told_of(state, "fan\x1b[2J broken"), "scontrol": ""})
     )
-    taken, out = nodes.chosen(PARTITION)
+    taken, out = nodes.available(PARTITION)
     assert (taken == ["n1"], set(out)) == (up, set() if up else {"n1"})
     if not up:
         assert state in out["n1"] and "broken" in out["n1"] and out["n1"].isprintable()
 
 
 def test_nodes_in_order_of_their_numbers_and_by_constraint(monkeypatch):
-    said = told_of("idle", name="n10") + told_of("idle", name="n9")
-    said += told_of("idle", name="n1", features="a") + told_of("idle", name="n$(x)")
-    monkeypatch.setattr(slurm, "capture", ask({"sinfo": said, "scontrol": ""}))
-    taken, out = nodes.chosen(PARTITION)
+    output = told_of("idle", name="n10") + told_of("idle", name="n9")
+    output += told_of("idle", name="n1", features="a") + told_of("idle", name="n$(x)")
+    monkeypatch.setattr(slurm, "capture", ask({"sinfo": output, "scontrol": ""}))
+    taken, out = nodes.available(PARTITION)
     assert taken == ["n9", "n10"]
-    assert out == {"n$(x)": "its name could not stand in a job script"}
+    assert out == {"n$(x)": "its name is not safe in a job script"}
 
 
 @pytest.mark.parametrize("partition, words", [
-    (PARTITION | {"access": ["--partition=elsewhere"]}, "no node in its partition 'elsewhere'"),
-    (PARTITION | {"access": ["--partition=q", "--constraint=a|b"]}, "--constraint=a|b means"),
+    (PARTITION | {"access": ["--partition=elsewhere"]}, "partition 'elsewhere' has no node"),
+    (PARTITION | {"access": ["--partition=q", "--constraint=a|b"]}, "--constraint=a|b cannot"),
     (PARTITION | {"access": []}, "no default partition"),
 ])  # fmt: skip
 def test_what_cannot_be_told_is_a_fault(monkeypatch, partition: dict, words: str):
     monkeypatch.setattr(slurm, "capture", ask({"sinfo": told_of("idle"), "scontrol": ""}))
     with pytest.raises(Fault, match=words.replace("|", r"\|")):
-        nodes.chosen(partition)
+        nodes.available(partition)
 
 
 @pytest.mark.parametrize("asked, words", [
-    ("partition", "no partition is known"), ("reservation", "under maintenance is not known"),
-    ("hostnames", "under maintenance is not known"),
+    ("partition", "partitions are unknown"), ("reservation", "under maintenance are unknown"),
+    ("hostnames", "under maintenance are unknown"),
 ])  # fmt: skip
 def test_no_answer_is_not_taken_for_none(monkeypatch, asked: str, words: str):
     """A node under maintenance would be measured."""
@@ -199,16 +198,16 @@ def test_no_answer_is_not_taken_for_none(monkeypatch, asked: str, words: str):
         return None if what == asked else answers[what]
 
     monkeypatch.setattr(slurm, "capture", answer)
-    with pytest.raises(Fault, match=f"scontrol does not answer: .*{words}"):
-        nodes.chosen({"name": "p", "access": []})
+    with pytest.raises(Fault, match=f"scontrol does not answer, .*{words}"):
+        nodes.available({"name": "p", "access": []})
 
 
 @pytest.mark.holds("shell")
 def test_a_reservation_that_could_not_stand_in_a_job_script(monkeypatch):
     """With --nodes, Slurm is not asked for it."""
     for name in ("m1\n#SBATCH --wrap=id", "m1 x", "$(id)"):
-        with pytest.raises(Fault, match=r"--reservation .*: no name"):
-            sweep.begun("alpha", "p", [], name, None, None, ["n1"])
+        with pytest.raises(Fault, match=r"--reservation .*: not a name"):
+            sweep.create("alpha", "p", [], name, None, None, ["n1"])
 
 
 def test_the_set_on_a_node_needs_no_other_node(testbed: Testbed, monkeypatch):
@@ -284,42 +283,42 @@ def test_the_session_of_a_job_that_was_cut_off_is_not_taken_for_the_next_ones(
     ({}, 2),
 ])  # fmt: skip
 def test_the_sweeps_exit_code(tmp_path: Path, monkeypatch, states: dict, code: int):
-    lines, found = sweep.told(swept(tmp_path, monkeypatch, **states))
+    lines, found = sweep.report(swept(tmp_path, monkeypatch, **states))
     assert found == code, lines
 
 
-@pytest.mark.parametrize("said, kind", [
-    ("1|RUNNING\n12|PENDING\n", "under way"), ("12|RUNNING\n", "failed"), ("", "failed"),
-    (None, "under way"),
+@pytest.mark.parametrize("output, kind", [
+    ("1|RUNNING\n12|PENDING\n", "in progress"), ("12|RUNNING\n", "failed"), ("", "failed"),
+    (None, "in progress"),
 ])  # fmt: skip
 def test_a_job_that_slurm_does_not_tell_of_is_not_taken_for_ended(
-    tmp_path: Path, monkeypatch, said: str | None, kind: str
+    tmp_path: Path, monkeypatch, output: str | None, kind: str
 ):
     """Else its node would be measured once more."""
     made = swept(tmp_path, monkeypatch, n1=("1", ""))
-    monkeypatch.setattr(slurm, "capture", ask({"squeue": said}))
+    monkeypatch.setattr(slurm, "capture", ask({"squeue": output}))
     assert made.state("n1").kind == kind
-    assert sweep.told(made)[1] == 2
+    assert sweep.report(made)[1] == 2
 
 
 def test_a_session_that_lacks_a_case_is_told(tmp_path: Path, monkeypatch):
     made = swept(tmp_path, monkeypatch, n1=("1", "0"))
     made.cases.append("other @s:p+e")
-    lines, code = sweep.told(made)
-    assert code == 1 and "without 1 case that the others have: other @s:p+e" in lines[0]
+    lines, code = sweep.report(made)
+    assert code == 1 and "other @s:p+e" in lines[0]
 
 
 def test_two_at_once_are_refused(tmp_path: Path, monkeypatch):
     """Of one sweep."""
     made = swept(tmp_path, monkeypatch, n1=("", ""))
     code = "import sys, time; from plumbline.operate import sweep; from pathlib import Path\n" \
-           "s = sweep.Sweep.read(Path(sys.argv[1])); l = s.locked(); print('held', flush=True)\n" \
+           "s = sweep.Sweep.read(Path(sys.argv[1])); l = s.lock(); print('held', flush=True)\n" \
            "time.sleep(60)"  # fmt: skip
     other = subprocess.Popen([sys.executable, "-c", code, made.folder], stdout=subprocess.PIPE)
     try:
         assert other.stdout.readline() == b"held\n"
-        with pytest.raises(Fault, match="another process is at it"):
-            made.locked()
+        with pytest.raises(Fault, match="another process runs it"):
+            made.lock()
     finally:
         stop(other)
 
@@ -352,23 +351,23 @@ def test_the_jobs_script_quotes_what_it_is_told(testbed: Testbed, tmp_path: Path
     assert not [*wrong.glob("[xy]")]
     assert (made.claim("n1") / "code").read_text() == "0\n"
     # On another node, and where the node is taken, nothing is run.
-    for node, words in (("n2", sweep.ELSEWHERE), ("n1", sweep.TAKEN)):
-        said = subprocess.run(
+    for node, words in (("n2", sweep.WRONG_NODE), ("n1", sweep.CLAIMED)):
+        output = subprocess.run(
             ["bash", "-c", text.replace(program, told)], capture_output=True, text=True,
             env=os.environ | {"SLURMD_NODENAME": node},
         ).stdout  # fmt: skip
-        assert words in said and "run" not in said.split()
+        assert words in output and "run" not in output.split()
 
 
 @pytest.mark.parametrize("name", ["../../../sessions", ".", "n1;id", "$(id)", "n 1", ""])
 def test_a_node_is_named_as_a_file_may_be(monkeypatch, name: str):
     """Its folder is made, and moved aside."""
-    with pytest.raises(Fault, match="no list of nodes"):
+    with pytest.raises(Fault, match="not a list of nodes"):
         _expanded(name)
     monkeypatch.setattr(
         slurm, "capture", ask({"sinfo": told_of("idle", name=name), "scontrol": ""})
     )
-    taken, out = nodes.chosen({"name": "p", "access": ["--partition=q"]})
+    taken, out = nodes.available({"name": "p", "access": ["--partition=q"]})
     assert not taken and "job script" in out[name]
 
 
@@ -384,17 +383,17 @@ def test_another_scheduler_is_refused(testbed: Testbed, scheduler: str):
 
 def test_a_sweep_of_what_is_not_there_is_refused(testbed: Testbed):
     testbed.environment("pip", features="imb")
-    for system, partition, says in [
-        ("testbad", "node", "testbad.yaml: no such system; did you mean testbed"),
-        ("testbed", "nodes", "testbed: no partition 'nodes'; did you mean node"),
+    for system, partition, expected in [
+        ("testbad", "node", "testbad.yaml: no such system; near: testbed"),
+        ("testbed", "nodes", "testbed: no partition 'nodes'; near: node"),
     ]:
-        refused(testbed.plumbline("sweep", "--system", system, partition), says)
+        refused(testbed.plumbline("sweep", "--system", system, partition), expected)
     path = sweep.folder_of("lost").relative_to(paths.results()) / "sweep.json"
     for way in ("--resume", "--show"):
-        said = f"{testbed.results / path}: no sweep: No such file or directory; available: none"
-        refused(testbed.plumbline("sweep", way, "lost"), said)
+        output = f"{testbed.results / path}: no sweep: No such file or directory; there are: none"
+        refused(testbed.plumbline("sweep", way, "lost"), output)
         told = testbed.plumbline("sweep", way, "lost", "--system=testbed")
-        refused(told, "a sweep that was begun has its system, nodes and arguments")
+        refused(told, "[input.wrong-option]")
 
 
 # -- what it costs --------------------------------------------------------------------------------
@@ -427,7 +426,7 @@ def test_making_a_test_case_walks_no_stack(tmp_path: Path):
     """ReFrame did so twice for each, which was three quarters of the time."""
     env = os.environ | big.write(tmp_path)
     command = [sys.executable, "-c", COUNT, big.REFRAME, "--system=big", "-c", CHECKS, "-lC"]
-    said = subprocess.run(command, env=env, capture_output=True, text=True).stdout
-    assert re.search(r"Concretized \d\d+ test case", said), said
+    output = subprocess.run(command, env=env, capture_output=True, text=True).stdout
+    assert re.search(r"Concretized \d\d+ test case", output), output
     # What is left is of ReFrame's start, however many cases there are.
-    assert int(re.search(r"walks: (\d+)", said)[1]) < 5
+    assert int(re.search(r"walks: (\d+)", output)[1]) < 5

@@ -1,7 +1,7 @@
-"""The ``plumbline`` command: a module for each subcommand, by its name.
+"""The ``plumbline`` command, with one module for each subcommand.
 
-Exit codes: 0 as it should be, 1 a regression or fault found, 2 could not tell (bad input, a broken
-set-up, too little data).
+Exit codes: 0 OK, 1 a regression or fault was found, 2 inconclusive (bad input, a broken set-up, or
+too little data).
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import sys
 
 import click
 
-from plumbline.cli.common import warn
+from plumbline.cli.common import warn, warn_lines
 from plumbline.core.errors import Fault
 
 
 class _Group(click.Group):
-    """Finds each subcommand in the module of its name, and has a fault printed in a line or two,
-    with exit code 2, instead of a traceback."""
+    """Loads each subcommand from its module, and prints a fault as a message instead of a
+    traceback, with exit code 2."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(
@@ -36,11 +36,10 @@ class _Group(click.Group):
         try:
             return self._invoke(ctx)
         except BrokenPipeError:
-            # Of `plumbline trend | head -1`: click would exit with 1, which says regression. What
-            # is left to write has no reader.
-            nobody = os.open(os.devnull, os.O_WRONLY)
+            # As for `plumbline trend | head -1`: click would exit with 1, which means regression.
+            null = os.open(os.devnull, os.O_WRONLY)
             for stream in (sys.stdout, sys.stderr):
-                os.dup2(nobody, stream.fileno())
+                os.dup2(null, stream.fileno())
             ctx.exit(2)
 
     def _invoke(self, ctx: click.Context):
@@ -50,25 +49,23 @@ class _Group(click.Group):
             warn("stopped")
             ctx.exit(2)
         except Fault as err:
-            for line in err.coded().splitlines():
-                warn(line)
+            warn_lines(err.coded())
             ctx.exit(2)
 
 
 def _summarized(command: click.Command) -> click.Command:
-    """A command whose first sentence stands whole in the list of commands, where click would cut
-    it."""
+    """Give a command its whole first sentence as its short help, where click would cut it."""
     paragraph = " ".join((command.help or "").partition("\n\n")[0].split())
     command.short_help = command.short_help or re.sub(r"(?<=\.) .*", "", paragraph).rstrip(".")
-    for under in getattr(command, "commands", {}).values():
-        _summarized(under)
+    for subcommand in getattr(command, "commands", {}).values():
+        _summarized(subcommand)
     return command
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="plumbline")
 def main():
-    """Holds a machine against what it is known to do.
+    """Performance regression testing for HPC systems, on ReFrame and Spack.
 
-    Exit codes: 0 as it should be, 1 a regression or fault found, 2 could not tell.
+    Exit codes: 0 OK, 1 a regression or fault was found, 2 inconclusive.
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from plumbline.cli.common import echo, named, warn
+from plumbline.cli.common import echo, spack_environments, warn
 from plumbline.core.errors import Fault
 
 
@@ -13,15 +13,15 @@ from plumbline.core.errors import Fault
 def bom(name: str):
     """Print the bill of materials of a Spack environment.
 
-    As CycloneDX JSON; of what is built, or else of the lock that is kept beside the manifest.
+    It is CycloneDX JSON, for the installed environment, or for its lock if it is not built.
     """
     from plumbline.software import bom as bill
     from plumbline.software import build as builder
 
-    environments = named((name,))
+    environments = spack_environments((name,))
     if len(environments) != 1:
         raise Fault(
-            f"{name}: name one of {', '.join(e.name for e in environments)}",
+            f"{name}: choose one of {', '.join(e.name for e in environments)}",
             code="input.unknown-name",
         )
     (environment,) = environments
@@ -29,8 +29,8 @@ def bom(name: str):
     of = built.lock if built else environment.lock()
     if of is None:
         raise Fault(
-            f"{environment.folder}: no lock there: `plumbline lock {name}`", code="spack.no-lock"
+            f"{environment.folder}: no lock: run `plumbline lock {name}`", code="spack.no-lock"
         )
     if built and (reason := builder.why_unusable(environment)):
-        warn(f"{reason}: the bill is of what is built")
+        warn(f"{reason}: this is the bill of what is installed")
     echo(bill.render(environment, of, built.mark if built else builder.pin_labels()))

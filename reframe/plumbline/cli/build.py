@@ -1,22 +1,22 @@
-"""``plumbline build``: building a system's benchmarks with Spack."""
+"""``plumbline build``: builds a system's benchmarks with Spack."""
 
 from __future__ import annotations
 
 import click
 
-from plumbline.cli.common import named, say, warn
+from plumbline.cli.common import say, spack_environments, warn_lines
 from plumbline.core.errors import Fault
 
 
 @click.command()
-@click.option("-j", "--jobs", type=click.IntRange(min=1), help="Compilations at once.")
+@click.option("-j", "--jobs", type=click.IntRange(min=1), help="Number of parallel compilations.")
 @click.argument("names", nargs=-1, metavar="[SYSTEM[:TOOLCHAIN]]...")
 def build(jobs: int | None, names: tuple[str, ...]):
     """Build a system's benchmarks with Spack.
 
-    For each of its toolchains, or for one. Spack itself is brought first, at a pinned commit;
-    without a SYSTEM only that is done. What is built is left alone. A run never builds: checks are
-    skipped where this was not done.
+    SYSTEM builds all of its toolchains. Spack itself is installed first, at a pinned commit;
+    without a SYSTEM only that is done. What is already built is kept. `plumbline run` never builds:
+    it skips checks whose programs are not built.
     """
     from plumbline.software import build as builder
     from plumbline.software import spack
@@ -24,16 +24,15 @@ def build(jobs: int | None, names: tuple[str, ...]):
     if not names:
         with spack.locked(say):
             spack.bootstrap(say)
-        say(f"Spack is in {spack.checkout('spack')}; `plumbline build SYSTEM` builds with it")
+        say(f"Spack is in {spack.checkout('spack')}: `plumbline build SYSTEM` uses it")
         return
     failed = []
-    for environment in named(names):
+    for environment in spack_environments(names):
         try:
             builder.build(environment, jobs, say)
         except Fault as err:
-            # One toolchain's trouble is no reason to leave the others unbuilt.
+            # The other toolchains are built all the same.
             failed.append(environment.name)
-            for line in err.coded().splitlines():
-                warn(line)
+            warn_lines(err.coded())
     if failed:
         raise Fault(f"failed to build: {', '.join(failed)}", code="build.failed")

@@ -18,6 +18,10 @@ system_option = click.option(
 format_option = click.option(
     "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True
 )
+table_format_option = click.option(
+    "--format", "form", type=click.Choice(["text", "json", "csv"]), default="text",
+    show_default=True,
+)  # fmt: skip
 output_option = click.option(
     "-o",
     "--output",
@@ -27,25 +31,25 @@ output_option = click.option(
 )
 
 
-class _Moment(click.ParamType):
-    """A date or time of the history, as :func:`plumbline.history.series.moment` reads it."""
+class _Time(click.ParamType):
+    """A time or duration, read by a function of :mod:`plumbline.history.series`."""
 
     name = "time"
 
-    def __init__(self, end: bool):
-        self.end = end
+    def __init__(self, function: str, **arguments: bool):
+        self.function, self.arguments = function, arguments
 
     def convert(self, value, param, ctx):
-        from plumbline.history.series import moment
+        from plumbline.history import series
 
         try:
-            return moment(value, self.end) if isinstance(value, str) else value
+            return getattr(series, self.function)(value, **self.arguments)
         except Fault as err:
             self.fail(err.coded(), param, ctx)
 
 
 class _Pair(click.ParamType):
-    """``KEY=VALUE``, as ``--session-extras`` takes it."""
+    """``KEY=VALUE``, as for ``--session-extras``."""
 
     name = "key=value"
 
@@ -56,44 +60,33 @@ class _Pair(click.ParamType):
         return key, text
 
 
-class Span(click.ParamType):
-    """A length of time, as :func:`plumbline.history.series.span` reads it."""
-
-    name = "time"
-
-    def convert(self, value, param, ctx):
-        from plumbline.history.series import span
-
-        try:
-            return span(value) if isinstance(value, str) else value
-        except Fault as err:
-            self.fail(err.coded(), param, ctx)
-
+#: A duration.
+SPAN = _Time("span")
 
 budget_option = click.option(
     "--budget",
-    type=Span(),
+    type=SPAN,
     metavar="TIME",
-    help="Time after which nothing is begun any more and what runs is cancelled: 90m, 6h.",
+    help="Time after which no case starts and running cases are cancelled: 90m, 6h.",
 )
 orphans_option = click.option(
     "--orphans",
     type=click.Choice(["cancel", "keep"]),
     default=lambda: os.environ.get("PLUMBLINE_ORPHANS") or "cancel",
-    help="What becomes of jobs that a killed session left in Slurm.  [default: cancel]",
+    help="What to do with jobs that a killed session left in Slurm.  [default: cancel]",
 )
 
 _KEEP = {
-    "stage": "Remove folders that test cases ran in",
-    "output": "Remove outputs of what passed",
+    "stage": "Remove the stage folders of test cases",
+    "output": "Remove outputs of test cases that passed",
     "logs": "Compress ReFrame's logs and reports",
     "sessions": "Remove whole sessions, with their records,",
 }
 
 
 def keep_options(command: Callable) -> Callable:
-    """Options that say what of old sessions goes; the command gets them as ``keep``, of
-    :class:`plumbline.history.retention.RetentionRules`."""
+    """Add the options of :class:`plumbline.history.retention.RetentionRules`; the command gets them
+    as ``keep``."""
 
     @functools.wraps(command)
     def keeping(*args, **options):
@@ -103,7 +96,7 @@ def keep_options(command: Callable) -> Callable:
         return command(*args, keep=rules, **options)
 
     for name, what in reversed(_KEEP.items()):
-        option = click.option(f"--keep-{name}", type=Span(), metavar="AGE",
+        option = click.option(f"--keep-{name}", type=SPAN, metavar="AGE",
                               help=f"{what} older than this: 14d.")  # fmt: skip
         keeping = option(keeping)
     return keeping
@@ -112,7 +105,7 @@ def keep_options(command: Callable) -> Callable:
 _SELECTION = {
     **{
         name: click.option(
-            f"--{name}", default="", metavar="NAME", help=f"Only this {what}, * and ?"
+            f"--{name}", default="", metavar="NAME", help=f"Only this {what} (wildcards: * ?)."
         )
         for name, what in [
             ("system", "system"),
@@ -126,14 +119,14 @@ _SELECTION = {
         ]
     },
     "since": click.option(
-        "--since", type=_Moment(end=False), metavar="TIME",
-        help="Only sessions from then on: a date, a time (UTC), or an age: 30d, 2w, 12h."),
+        "--since", type=_Time("moment"), metavar="TIME",
+        help="Only sessions since a date, a time (UTC), or an age: 30d, 2w, 12h."),
     "until": click.option(
-        "--until", type=_Moment(end=True), metavar="TIME",
-        help="Only sessions before then; a date is that day's end."),
+        "--until", type=_Time("moment", end=True), metavar="TIME",
+        help="Only sessions before this time; a date means the end of that day."),
     "extras": click.option(
         "--extras", type=_Pair(), multiple=True, metavar="KEY=VALUE",
-        help="Only sessions with this of their --session-extras; may be repeated."),
+        help="Only sessions with these --session-extras; may be repeated."),
 }  # fmt: skip
 _SOURCE = click.option("--from", "source", type=click.Path(path_type=Path), metavar="PATH",
                        help="A results folder, or a CSV file of `plumbline history "
@@ -143,9 +136,9 @@ _RESULTS = click.option("--from", "source", type=click.Path(path_type=Path), met
 
 
 def _selecting(names: Iterable[str], where: Callable) -> Callable:
-    """Gives a command the options of a selection.
+    """Return a decorator that adds the options of a selection to a command.
 
-    :arg where: the option that names the history.
+    :arg where: the option for the source of the history.
     """
 
     def decorate(command: Callable) -> Callable:
@@ -155,7 +148,7 @@ def _selecting(names: Iterable[str], where: Callable) -> Callable:
 
             if source is not None and not source.exists():
                 raise Fault(
-                    f"{source}: no such folder of results, and no such CSV file",
+                    f"{source}: not found: give a results folder or a CSV file",
                     code="history.not-found",
                 )
             chosen = {name: options.pop(name) for name in names}
@@ -169,41 +162,44 @@ def _selecting(names: Iterable[str], where: Callable) -> Callable:
     return decorate
 
 
-#: Options that say which part of the history a command looks at; it gets them as ``select``, a
-#: :class:`plumbline.history.series.Selection`, and ``source``, a path that is there, or ``None``.
+#: Options that select a part of the history. The command gets them as ``select``, a
+#: :class:`plumbline.history.series.Selection`, and ``source``, an existing path or ``None``.
 selection_options = _selecting(tuple(_SELECTION), _SOURCE)
 
-#: The same, of whole sessions only.
+#: Options that select whole sessions.
 session_options = _selecting(("system", "since", "until", "extras"), _RESULTS)
 
 
 def echo(text: str = "", err: bool = False, nl: bool = True) -> None:
-    """Prints lines, whatever the names in them hold: nothing in them steers a terminal."""
+    """Print text, without control characters that a name in it may contain."""
     click.echo(printable_lines(text), err=err, nl=nl)
 
 
 def say(line: str) -> None:
-    """Tells the user something, on standard output."""
+    """Print a message on standard output."""
     echo(f"plumbline: {line}")
 
 
 def warn(line: str) -> None:
-    """Tells the user something, on standard error."""
+    """Print a message on standard error."""
     echo(f"plumbline: {line}", err=True)
 
 
-def tell(history) -> int:
-    """Says what of the history was left out.
+def warn_lines(text: str) -> None:
+    """Print each line of a text as a message on standard error."""
+    for line in text.splitlines():
+        warn(line)
 
-    :returns: the exit code that this alone makes: 2 if something was, else 0.
-    """
+
+def tell(history) -> int:
+    """Print what of the history was skipped. Return 2 if anything was, else 0."""
     for fault in history.faults:
-        warn(f"left out: {fault}")
+        warn(f"skipped: {fault}")
     return 2 if history.faults else 0
 
 
 def write(text: str, output: Path | None) -> None:
-    """Writes a command's result to a file, or to standard output.
+    """Write a command's result to a file, or to standard output.
 
     :raises Fault: if the file cannot be written.
     """
@@ -219,8 +215,8 @@ def write(text: str, output: Path | None) -> None:
         ) from None
 
 
-def named(names: tuple[str, ...]) -> list:
-    """The Spack environments that a command line names, each once; all of them without a name."""
+def spack_environments(names: tuple[str, ...]) -> list:
+    """Return the Spack environments of these names, each once; without a name, all of them."""
     from plumbline.software import environments
 
     found = [known for name in names for known in environments.find(name)]

@@ -1,12 +1,11 @@
-"""``plumbline doctor``: what this machine has."""
+"""``plumbline doctor``: shows what this machine has."""
 
 from __future__ import annotations
-
-import json
 
 import click
 
 from plumbline.cli.common import echo, format_option, say, system_option, warn
+from plumbline.core import formats
 from plumbline.core.errors import with_code
 from plumbline.core.text import format_table, pluralize
 
@@ -17,13 +16,13 @@ from plumbline.core.text import format_table, pluralize
 def doctor(system: str | None, form: str):
     """Show what this machine has, and what would run.
 
-    Of what would be skipped, also why and how to mend it.
+    For each case that would be skipped: the reason, and how to fix it.
     """
     from plumbline.operate import doctor as examiner
 
     found = examiner.examine(system)
     if form == "json":
-        echo(json.dumps(found, indent=1))
+        echo(formats.as_json(found))
         return
     for line in found["uncertain"]:
         warn(line)
@@ -33,14 +32,14 @@ def doctor(system: str | None, form: str):
     for line in found["cut off"]:
         echo(f"cut off: session {line}")
     for path in found["left over"]:
-        echo(f"left over by a session that was killed, or in use by one that runs: {path}")
+        echo(f"scratch folder of a killed or running session: {path}")
     cases = found["cases"]
-    runs = [case for case in cases if case["runs"]]
-    for case in runs:
-        figures = pluralize(case["figures"], "figure")
-        echo(f"runs: {case['case']}: {figures}, {case['asserted']} asserted")
-    for case in cases:
-        if not case["runs"]:
-            why = with_code(case["reason"] or "", case["code"])
-            echo(f"{case['result']}: {case['case']}: {why}")
-    say(f"{len(runs)} of {pluralize(len(cases), 'test case')} would run")
+    for case in sorted(cases, key=lambda case: not case["runs"]):
+        result = "runs" if case["runs"] else case["result"]
+        if case["runs"]:
+            text = f"{pluralize(case['figures'], 'figure')}, {case['asserted']} asserted"
+        else:
+            text = with_code(case["reason"] or "", case["code"])
+        echo(f"{result}: {case['case']}: {text}")
+    runs = sum(case["runs"] for case in cases)
+    say(f"{runs} of {pluralize(len(cases), 'test case')} would run")

@@ -1,12 +1,11 @@
-"""``plumbline explain``: cause and remedy of a reason code."""
+"""``plumbline explain``: shows cause and remedy of a reason code."""
 
 from __future__ import annotations
-
-import json
 
 import click
 
 from plumbline.cli.common import echo, format_option
+from plumbline.core import formats
 from plumbline.core.errors import Fault
 from plumbline.core.text import format_table, suggest
 
@@ -15,10 +14,10 @@ from plumbline.core.text import format_table, suggest
 @click.argument("code", required=False)
 @format_option
 def explain(code: str | None, form: str):
-    """Show the cause and the remedy of a reason code; without CODE, list all codes.
+    """Show the cause and the remedy of a reason code. Without CODE, list all codes.
 
-    Messages, records, JUnit XML and JSON have the code of each refusal, skip, invalid result,
-    error and warning.
+    Each refusal, skip, invalid result, error and warning has a code, in messages, records, JUnit
+    XML and JSON.
     """
     from plumbline.check import states
     from plumbline.core import codes, paths
@@ -28,10 +27,9 @@ def explain(code: str | None, form: str):
         raise Fault(f"no reason code {code!r}; {suggest(code, known)}", "input.unknown-name")
     chosen = known if code is None else {code: known[code]}
     if form == "json":
-        echo(json.dumps([{"code": name, **vars(reason)} for name, reason in chosen.items()],
-                        indent=1))  # fmt: skip
+        echo(formats.as_json([{"code": name, **vars(found)} for name, found in chosen.items()]))
     elif code is None:
-        causes = ((name, reason.cause) for name, reason in known.items())
-        echo(format_table(causes, ("code", "cause"), "simple"))
+        rows = ((name, reason.cause) for name, reason in known.items())
+        echo(format_table(rows, ("code", "cause"), "simple"))
     else:
         echo(f"{code}\ncause:  {known[code].cause}\nremedy: {known[code].remedy}")

@@ -1,4 +1,4 @@
-"""``plumbline export``: one session for other programs."""
+"""``plumbline export``: exports one session for other programs."""
 
 from __future__ import annotations
 
@@ -9,17 +9,16 @@ import click
 from plumbline.cli.common import output_option, session_options, tell, warn, write
 from plumbline.core.errors import Fault
 
-#: Ending of a file -> the format that it is for.
-_ENDINGS = {".prom": "prometheus", ".xml": "junit", ".md": "markdown"}
+#: Suffix of a file -> format.
+_SUFFIXES = {".prom": "prometheus", ".xml": "junit", ".md": "markdown"}
 
 
 @click.command()
 @click.argument("session", required=False)
-@click.option("--last", is_flag=True, help="The newest session that has ended, as without SESSION.")
+@click.option("--last", is_flag=True, help="Export the newest session that has ended; the default.")
 @session_options
-@click.option("--format", "form", type=click.Choice([*_ENDINGS.values()]),
-              help="[default: by the ending of --output (.prom, .xml, .md), or else "
-                   "markdown]")  # fmt: skip
+@click.option("--format", "form", type=click.Choice([*_SUFFIXES.values()]),
+              help="[default: by --output's suffix: .prom, .xml, .md; else markdown]")  # fmt: skip
 @output_option
 def export(
     session: str | None,
@@ -31,16 +30,18 @@ def export(
 ):
     """Write a session as Prometheus' text file, JUnit XML or Markdown.
 
-    Without SESSION the newest that has ended, of those that the options choose.
+    Without SESSION, the newest session that has ended is written, of those that the options select.
 
-    Exits with 0 once it is written, whatever the session found, which is in what is written; with 2
-    if it could not be written or the session not be read.
+    Exit codes: 0 it is written, whatever the session found; 2 it cannot be read or written.
     """
     if session and (last or select != type(select)()):
-        raise Fault("name a session, or have the newest one, not both", code="input.wrong-option")
+        raise Fault(
+            "SESSION cannot be combined with --last or with options that select sessions",
+            code="input.wrong-option",
+        )
     if source and source.is_file():
         raise Fault(
-            f"{source}: no results folder: a CSV file does not tell a session's plan",
+            f"{source}: not a results folder: a CSV file has no plan of a session",
             code="history.csv-only",
         )
     form = form or _format_of(output)
@@ -57,16 +58,16 @@ def export(
 
 
 def _format_of(output: Path | None) -> str:
-    """The format that a file's name asks for.
+    """Return the format for a file, by its suffix.
 
-    :raises Fault: if it asks for none.
+    :raises Fault: if no format has that suffix.
     """
     if output is None:
         return "markdown"
-    if output.suffix not in _ENDINGS:
-        known = ", ".join(f"{form} ({ending})" for ending, form in _ENDINGS.items())
+    if output.suffix not in _SUFFIXES:
+        known = ", ".join(f"{form} ({suffix})" for suffix, form in _SUFFIXES.items())
         raise Fault(
-            f"{output}: its ending is of no format: say --format, of {known}",
+            f"{output}: unknown suffix: give --format; available: {known}",
             code="input.wrong-option",
         )
-    return _ENDINGS[output.suffix]
+    return _SUFFIXES[output.suffix]

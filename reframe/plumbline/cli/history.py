@@ -1,4 +1,4 @@
-"""``plumbline history``: what is stored, and the index that finds it quickly."""
+"""``plumbline history``: lists, exports, prunes and repairs the history."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from plumbline.cli.common import (
     output_option,
     say,
     selection_options,
+    table_format_option,
     tell,
     warn,
     write,
@@ -26,28 +27,27 @@ from plumbline.core.text import csv_cell, escape_formula, format_table, pluraliz
 
 _COLUMNS = ("session", "system", "start", "end", "seconds", "planned", "unended", "results",
             "verdicts", "extras")  # fmt: skip
-#: Those of them that hold several numbers or words, by name.
-_PAIRS = ("results", "verdicts", "extras")
+#: The columns whose values are mappings.
+_MAPPINGS = ("results", "verdicts", "extras")
 
 
 @click.group()
 def history():
-    """List and export what the sessions measured; remove what is old, take back what was lost.
+    """List, export, prune and repair the history of all sessions.
 
-    What is left out because it cannot be read is told, and makes the exit code 2.
+    Records that cannot be read are skipped and listed; the exit code is then 2.
     """
 
 
 @history.command("list")
 @selection_options
-@click.option("--format", "form", type=click.Choice(["text", "json", "csv"]), default="text",
-              show_default=True)  # fmt: skip
+@table_format_option
 @output_option
 def list_(select, source: Path | None, form: str, output: Path | None):
     """List the sessions, oldest first, with their cases by result.
 
-    `measured` is the time that the cases took, without waiting for a turn or in a queue.
-    One that has not ended still runs, or was cut off.
+    `measured` is the time that the cases took, without waiting in a queue.
+    A session that has not ended is running, or was cut off.
     """
     from plumbline.history.history import History
 
@@ -59,11 +59,11 @@ def list_(select, source: Path | None, form: str, output: Path | None):
     if form == "json":
         text = formats.as_json(rows)
     elif form == "csv":
-        flat = (row | {name: _pairs(row[name]) for name in _PAIRS} for row in rows)
+        flat = (row | {name: _pairs(row[name]) for name in _MAPPINGS} for row in rows)
         text = formats.as_csv(_COLUMNS, flat)
     else:
-        shown = [_shown(row) for row in rows]
-        text = format_table((row.values() for row in shown), shown[0] if shown else ())
+        lines = [_text_cells(row) for row in rows]
+        text = format_table((line.values() for line in lines), lines[0] if lines else ())
         text += f"\nplumbline: {pluralize(len(rows), 'session')}"
     write(text, output)
     sys.exit(code)
@@ -73,9 +73,9 @@ def list_(select, source: Path | None, form: str, output: Path | None):
 @selection_options
 @output_option
 def export(select, source: Path | None, output: Path | None):
-    """Print the history as CSV, which commands with --from read back.
+    """Print the history as CSV, which --from of other commands reads.
 
-    A row for each figure of merit, each case without one, and each session without a case.
+    It has a row for each figure of merit, each case without one, and each session without a case.
     """
     from plumbline.history.history import History
 
@@ -83,18 +83,19 @@ def export(select, source: Path | None, output: Path | None):
         rows = found.rows(select)
         code = tell(found)
     try:
-        there = (
+        with (
             output.open("w", encoding="utf-8", newline="") if output else nullcontext(sys.stdout)
-        )
-        with there as file:
-            # To be read back as it was, unless a person reads it.
+        ) as file:
+            # On a terminal without control characters; elsewhere --from reads the exact text.
             safe = csv_cell if file.isatty() else escape_formula
             csv.writer(file, lineterminator="\n").writerows(
                 [safe(value) if isinstance(value, str) else value for value in row] for row in rows
             )
     except OSError as err:
-        where = f"{output or 'standard output'}: cannot be written: {err.strerror}"
-        raise Fault(f"{where}: name another file", code="files.not-writable") from None
+        raise Fault(
+            f"{output or 'standard output'}: cannot be written: {err.strerror}: name another file",
+            code="files.not-writable",
+        ) from None
     sys.exit(code)
 
 
@@ -102,27 +103,28 @@ def export(select, source: Path | None, output: Path | None):
 @click.option("--from", "source", type=click.Path(path_type=Path), metavar="PATH",
               help="The results folder.")  # fmt: skip
 def rebuild(source: Path | None):
-    """Build the index anew from all records.
+    """Rebuild the index from all records.
 
-    Never needed: an index that is missing, damaged or out of date is mended by whichever command
-    asks.
+    This is never necessary: each command repairs an index that is missing, damaged or outdated.
     """
     from plumbline.core import paths
     from plumbline.history import index
 
     folder = source or paths.results()
-    db, place, unread = index.opened(folder, warn, anew=True)
+    db, path, unread = index.open_index(folder, warn, rebuild=True)
     counts = [
         db.execute(f"SELECT count(*) FROM {table}").fetchall()[0][0]
         for table in ("files", "cases", "figures", "faults")
     ]
     sessions, cases, figures, faults = counts
-    told = [pluralize(sessions, "session"), pluralize(cases, "test case"),
-            pluralize(figures, "figure of merit", "figures of merit")]  # fmt: skip
-    say(f"{place or 'in memory'}: {', '.join(told)}")
+    say(
+        f"{path or 'in memory'}: {pluralize(sessions, 'session')}, "
+        f"{pluralize(cases, 'test case')}, "
+        f"{pluralize(figures, 'figure of merit', 'figures of merit')}"
+    )
     if unread or faults:
         places = pluralize(len(unread) + faults, "place")
-        warn(f"left out: {places}: `plumbline history list` tells them")
+        warn(f"skipped: {places}: `plumbline history list` lists them")
     sys.exit(2 if unread or faults else 0)
 
 
@@ -132,29 +134,28 @@ _RESULTS = click.option("--from", "source", type=click.Path(file_okay=False, pat
 
 @history.command()
 @keep_options
-@click.option("--dry-run", is_flag=True, help="Tell what would go, and leave it.")
+@click.option("--dry-run", is_flag=True, help="Only list what would be removed or compressed.")
 @_RESULTS
 def prune(keep, dry_run: bool, source: Path | None):
-    """Remove or compress what is old, by the rules that are given; nothing without one.
+    """Remove or compress old files, by the --keep options.
 
-    Records go with their whole session only, that is by --keep-sessions. Exits with 2 if something
-    could not be removed.
+    Only --keep-sessions removes records. Exits with 2 if something could not be removed.
     """
     from plumbline.core import paths
     from plumbline.history import retention
 
     if not keep:
         raise Fault(
-            "give at least one rule, such as --keep-stage 14d: nothing is removed without",
+            "no rule: give at least one, such as --keep-stage 14d",
             code="input.wrong-option",
         )
     folder = source or paths.results()
     if not folder.is_dir():
-        raise Fault(f"{folder}: no such folder of results", code="history.not-found")
+        raise Fault(f"{folder}: no such results folder", code="history.not-found")
     done = retention.prune(folder, keep, echo, dry_run)
     for fault in done.faults:
         warn(f"not removed: {fault}")
-    say(f"{pluralize(done.count, 'place')}, {done.bytes / 1e6:.1f} MB {'would be ' * dry_run}freed")
+    say(f"{pluralize(done.count, 'item')}, {done.bytes / 1e6:.1f} MB {'would be ' * dry_run}freed")
     sys.exit(2 if done.faults else 0)
 
 
@@ -162,25 +163,24 @@ def prune(keep, dry_run: bool, source: Path | None):
 @click.argument("log", type=click.Path(dir_okay=False, path_type=Path))
 @_RESULTS
 def recover(log: Path, source: Path | None):
-    """Take back the records that a session could not store, from its saved output LOG.
+    """Store the records that a session could only print, from its output LOG.
 
-    Those that are there already are left as they are. Exits with 2 if a line is no whole record, or
-    there is none.
+    Existing records are kept. Exits with 2 if a record in LOG is incomplete, or there is none.
     """
     from plumbline.core import paths
     from plumbline.history import retention
 
-    taken, there, faults = retention.recover(source or paths.results(), log, say)
+    stored, existing, faults = retention.recover(source or paths.results(), log, say)
     for fault in faults:
-        warn(f"left out: {fault}")
-    say(f"{pluralize(taken, 'record')} taken, {there} there already")
-    if not taken + there and not faults:
-        raise Fault(f"{log}: no line `plumbline-record` there", code="input.wrong-file")
+        warn(f"skipped: {fault}")
+    say(f"{pluralize(stored, 'record')} stored, {existing} existed already")
+    if not stored + existing and not faults:
+        raise Fault(f"{log}: no line with `plumbline-record`", code="input.wrong-file")
     sys.exit(2 if faults else 0)
 
 
 def _cells(row, unended: bool) -> dict:
-    """A session as JSON has it."""
+    """Return a session as JSON shows it."""
     known = {"start": f"{row.start}Z", "end": f"{row.end}Z", "unended": unended}
     return {name: known[name] if name in known else getattr(row, name) for name in _COLUMNS}
 
@@ -189,7 +189,7 @@ def _pairs(values: dict) -> str:
     return ";".join(f"{key}={value}" for key, value in sorted(values.items()))
 
 
-def _shown(row: dict) -> dict:
+def _text_cells(row: dict) -> dict:
     ended = ", ".join(f"{count} {result}" for result, count in sorted(row["results"].items()))
     failed = row["verdicts"].get("fail", 0) + row["verdicts"].get("above-ceiling", 0)
     return {
@@ -198,7 +198,7 @@ def _shown(row: dict) -> dict:
         "start": row["start"],
         "measured": "" if row["seconds"] is None else str(timedelta(seconds=round(row["seconds"]))),
         "cases": row["planned"],
-        "results": (ended or "none ended") + (", has not ended" if row["unended"] else ""),
+        "results": (ended or "none") + (", has not ended" if row["unended"] else ""),
         "figures": sum(row["verdicts"].values()),
         "failed": failed,
         "extras": _pairs(row["extras"]),

@@ -1,4 +1,4 @@
-"""``plumbline init``: drafting the system file of a new machine."""
+"""``plumbline init``: drafts the system file of a new machine."""
 
 from __future__ import annotations
 
@@ -29,61 +29,61 @@ def _of_node(ctx, param, values: tuple[str, ...]) -> dict[str, Path]:
 @click.command()
 @click.argument("name")
 @click.option("-p", "--partition", "partitions", multiple=True, metavar="PARTITION",
-              help="Draft this partition of the scheduler alone; may be given again.")  # fmt: skip
+              help="Draft only this partition of the scheduler; may be repeated.")  # fmt: skip
 @click.option("--node", "nodes", multiple=True, callback=_of_node, metavar="PARTITION=FILE",
-              help="What a node of a drafted partition printed of itself.")  # fmt: skip
-@click.option("--probe", is_flag=True, help="Submit a job to each partition that finds out what "
-              "its nodes are like inside.")  # fmt: skip
-@click.option("-o", "--output", metavar="FILE", help="Write to FILE, - for standard output, not "
-              "to systems/NAME.yaml.")  # fmt: skip
-@click.option("--dry-run", is_flag=True, help="The same as -o -.")
-@click.option("--force", is_flag=True, help="Overwrite a file that is there.")
+              help="What a node of a drafted partition printed about itself.")  # fmt: skip
+@click.option("--probe", is_flag=True, help="Submit a job to each partition that "
+              "describes its nodes.")  # fmt: skip
+@click.option("-o", "--output", metavar="FILE", help="Write to FILE, or - for standard "
+              "output, instead of systems/NAME.yaml.")  # fmt: skip
+@click.option("--dry-run", is_flag=True, help="Same as -o -.")
+@click.option("--force", is_flag=True, help="Overwrite an existing file.")
 def init(name, partitions, nodes, probe, output, dry_run, force):
-    """Draft systems/NAME.yaml on a login node from what can be probed.
+    """Draft systems/NAME.yaml on a login node, from what can be detected there.
 
-    Says what was found, what it could not know, and what comes next. Nothing is submitted without
-    --probe.
+    Prints what was found, what is unknown, and the next step. No job is submitted without --probe.
     """
     from plumbline.core import paths
     from plumbline.operate.onboarding import draft, node, steps
 
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]*", name):
         raise Fault(
-            f"{name!r} is no name of a system: letters, digits, - and _, a letter first",
+            f"{name!r} is not a valid system name: use letters, digits, - and _, a letter first",
             code="input.wrong-option",
         )
     printed = dry_run or output == "-"
     path = Path(output) if output and not printed else paths.systems() / f"{name}.yaml"
     if not printed and path.exists() and not force:
         raise Fault(
-            f"{path}: is there already: --force overwrites it, -o - prints the draft",
+            f"{path}: exists already: --force overwrites it, -o - prints the draft",
             code="files.exists",
         )
-    inside = {partition: node.read(file) for partition, file in nodes.items()}
+    described = {partition: node.read(file) for partition, file in nodes.items()}
+    # Standard output may be the draft.
+    show = warn if printed else say
 
-    # Beside a file on standard output, what is said goes elsewhere.
-    tell = warn if printed else say
-
-    def submitted(access: list[str]) -> dict:
+    def probe_node(access: list[str]) -> dict:
         partition = {"scheduler": "slurm", "access": access}
-        # The node writes it: in a folder that it sees too.
+        # In a folder that the node can write.
         paths.results().mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="init-", dir=paths.results()) as folder:
             file = Path(folder, "node.json")
             python = (sys.executable, *steps.DESCRIBE[1:])
             command = steps.probe_command(partition, str(file), python)
-            tell(f"submitting: {shlex.join(command)}")
+            show(f"submitting: {shlex.join(command)}")
             _submit(command)
             return node.read(file)
 
-    made = draft.draft(name, partitions, inside, submitted if probe else None)
+    made = draft.draft(name, partitions, described, probe_node if probe else None)
     drafted = [partition["name"] for partition in made.system["partitions"]]
     if not drafted:
-        raise Fault("no partition to draft: " + "; ".join(made.told), code="scheduler.no-partition")
-    if unknown := sorted(set(inside) - set(drafted)):
-        told = suggest(unknown[0], drafted)
         raise Fault(
-            f"--node {unknown[0]}: no such partition is drafted; {told}", code="input.unknown-name"
+            "no partition to draft: " + "; ".join(made.messages), code="scheduler.no-partition"
+        )
+    if unknown := sorted(set(described) - set(drafted)):
+        raise Fault(
+            f"--node {unknown[0]}: no such partition is drafted; {suggest(unknown[0], drafted)}",
+            code="input.unknown-name",
         )
     text = made.text()
     if printed:
@@ -97,16 +97,17 @@ def init(name, partitions, nodes, probe, output, dry_run, force):
                 f"{path}: cannot be written: {err.strerror}: name another file with -o",
                 code="files.not-writable",
             ) from None
-    for line in made.told:
-        tell(line)
-    for line in steps.opens(name, made.content):
-        tell(f"open: {line}")
+    for line in [
+        *made.messages,
+        *(f"open: {line}" for line in steps.open_items(name, made.content)),
+    ]:
+        show(line)
     if not printed:
-        tell(f"{path}: drafted; `plumbline lint --system {name}` goes on from here")
+        show(f"{path}: drafted; next: `plumbline lint --system {name}`")
 
 
 def _submit(command: list[str]) -> None:
-    """Waits for a job.
+    """Submit a job and wait for its end.
 
     :raises Fault: if it fails or does not end in ten minutes.
     """

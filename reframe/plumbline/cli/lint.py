@@ -1,4 +1,4 @@
-"""``plumbline lint``: systems, references and checks against each other."""
+"""``plumbline lint``: checks systems, references and checks for consistency."""
 
 from __future__ import annotations
 
@@ -12,20 +12,21 @@ from plumbline.core.text import pluralize
 
 @click.command()
 @system_option
-@click.option("--accept", is_flag=True, help="Write the inventory anew, as the system is now.")
-@click.option("--weak", is_flag=True, help="List the references that cannot tell two cases apart.")
+@click.option("--accept", is_flag=True, help="Update the inventory to the system as it is now.")
+@click.option("--weak", is_flag=True, help="List the references that cannot distinguish two cases.")
 def lint(system: str | None, accept: bool, weak: bool):
-    """Hold systems, references and checks against each other.
+    """Check systems, references, checks, Spack environments and waivers for consistency.
 
-    Also Spack environments, tolerances and waivers. Writes the system's inventory where there is
-    none; a reference that was removed or edited since is a fault. Exits with 1 on any fault.
-    Weak assertions, whose bounds admit the printed value of another case, are counted and no fault.
+    Writes the system's inventory if there is none. A reference that was removed or edited since is
+    a fault. Weak assertions, whose bounds admit the printed value of another case, are counted.
+
+    Exits with 1 on any fault.
     """
     from plumbline.operate import lint as linter
 
-    faults, said = linter.lint(system, accept, weak)
-    for line in said:
-        say(line)
+    faults, messages = linter.lint(system, accept, weak)
+    for message in messages:
+        say(message)
     for fault in faults:
         warn(fault)
     say(pluralize(len(faults), "fault"))

@@ -1,4 +1,4 @@
-"""``plumbline lock``: concretizing Spack environments anew."""
+"""``plumbline lock``: concretizes Spack environments."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from plumbline.cli.common import named, say, warn
+from plumbline.cli.common import say, spack_environments, warn_lines
 from plumbline.core.errors import Fault
 from plumbline.core.text import pluralize
 
@@ -19,14 +19,14 @@ from plumbline.core.text import pluralize
     type=click.IntRange(min=1),
     default=1,
     show_default=True,
-    help="Environments at once; each takes some 1.5 GiB of memory.",
+    help="Environments in parallel; each needs about 1.5 GiB of memory.",
 )
 @click.option("--page", type=click.Path(path_type=Path), metavar="FILE",
-              help="Write what was concretized, and how long it took.")  # fmt: skip
+              help="Write a page of what was concretized, and how long it took.")  # fmt: skip
 def lock(names: tuple[str, ...], jobs: int, page: Path | None):
-    """Concretize Spack environments anew, and keep their locks.
+    """Concretize Spack environments, and store their locks.
 
-    All of them without a SYSTEM.
+    Without a SYSTEM, all of them.
     """
     from concurrent.futures import ThreadPoolExecutor
 
@@ -40,11 +40,10 @@ def lock(names: tuple[str, ...], jobs: int, page: Path | None):
             return builder.lock(environment, say)
         except Fault as err:
             failed.append(environment.name)
-            for line in err.coded().splitlines():
-                warn(line)
+            warn_lines(err.coded())
             return None
 
-    wanted = named(names)
+    wanted = spack_environments(names)
     say(f"{pluralize(len(wanted), 'environment')}, about a minute each")
     with spack.locked(say):
         spack.bootstrap(say)

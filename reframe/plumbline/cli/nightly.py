@@ -1,4 +1,4 @@
-"""``plumbline nightly``: the night's run, and the look after a maintenance."""
+"""``plumbline nightly``: measures unattended, each night and after a maintenance."""
 
 from __future__ import annotations
 
@@ -16,40 +16,39 @@ _FOLDER = click.Path(file_okay=False, path_type=Path)
 
 @click.command(context_settings={"ignore_unknown_options": True})
 @click.option("--after-maintenance", is_flag=True,
-              help="Hold the machine against the nights before, and screen its nodes: "
-                   "go or no-go.")  # fmt: skip
+              help="Compare with the nights before, screen the nodes: go or no-go.")  # fmt: skip
 @click.option("--maintenance", metavar="NAME",
-              help="What the maintenance is called in --session-extras.  "
+              help="Name of the maintenance, stored in the session extras.  "
                    "[default: today's date, UTC]")  # fmt: skip
 @system_option
 @click.option("--mode", metavar="MODE",
               help="Cost class of the cases.  [default: nightly, or maintenance]")  # fmt: skip
 @click.option("--strict/--no-strict", default=True,
-              help="As of `plumbline run`.  [default: strict]")  # fmt: skip
+              help="As in `plumbline run`.  [default: strict]")  # fmt: skip
 @budget_option
 @orphans_option
 @click.option("--sessions", type=click.IntRange(1, 100), metavar="N",
               help="Sessions to run, one after the other.  "
                    "[default: 1, or 3 after a maintenance]")  # fmt: skip
 @click.option("--nights", type=click.IntRange(1, 1000), default=10, show_default=True, metavar="N",
-              help="Last nights that a maintenance is held against.")  # fmt: skip
-@click.option("--untold", type=click.FloatRange(0, 100), default=0.0, metavar="PCT",
-              help="As of `plumbline compare`.  [default: 0]")  # fmt: skip
+              help="Nights before the maintenance to compare with.")  # fmt: skip
+@click.option("--allow-inconclusive", type=click.FloatRange(0, 100), default=0.0, metavar="PCT",
+              help="Allow this share of inconclusive figures in a go.  [default: 0]")  # fmt: skip
 @click.option("--screen/--no-screen", default=True,
               help="Screen the nodes after a maintenance.  [default: screen]")  # fmt: skip
-@click.option("--report", type=_FOLDER, metavar="DIR", help="Write the report there, too.")
+@click.option("--report", type=_FOLDER, metavar="DIR", help="Also write the report to DIR.")
 @click.option("--out", type=_FOLDER, metavar="DIR",
               help="Folder of the page and the JUnit XML.  [default: the session's]")  # fmt: skip
 @keep_options
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def nightly(after_maintenance: bool, maintenance: str | None, budget, sessions: int | None,
             mode: str | None, **options):  # fmt: skip
-    """Run a session unattended, say what it changed, and write a page.
+    """Run a session unattended, and write a page about it.
 
-    ARGUMENTS are ReFrame's own, as of `plumbline run`. Two of one system never run at once: the
-    second ends with 2 and names the first.
+    ARGUMENTS are ReFrame's own, as in `plumbline run`. While a nightly of the same system runs,
+    another one is refused.
 
-    Exits with 1 if any part found a regression or fault, else with 2 if any could not tell.
+    Exit codes: 1 if any part found a regression or fault, else 2 if any is inconclusive.
     """
     import datetime
 
@@ -57,20 +56,20 @@ def nightly(after_maintenance: bool, maintenance: str | None, budget, sessions: 
 
     if maintenance and not after_maintenance:
         raise Fault(
-            "--maintenance is the name of one: it goes with --after-maintenance",
+            "--maintenance needs --after-maintenance",
             code="input.wrong-option",
         )
     today = f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d}"
     name = (maintenance or today) if after_maintenance else ""
     if name and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._:-]*", name):
         raise Fault(
-            f"--maintenance {name!r}: letters, digits and .-_: only", code="input.wrong-option"
+            f"--maintenance {name!r}: use only letters, digits and .-_:", code="input.wrong-option"
         )
-    wanted = nights.Wanted(
+    nightly_options = nights.NightlyOptions(
         mode=mode or ("maintenance" if after_maintenance else "nightly"),
         budget=budget.total_seconds() if budget else 0.0,
         maintenance=name,
         sessions=sessions or (3 if after_maintenance else 1),
         **options,
     )
-    sys.exit(nights.run(wanted, say))
+    sys.exit(nights.run(nightly_options, say))

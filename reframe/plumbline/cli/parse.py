@@ -1,14 +1,14 @@
-"""``plumbline parse``: what is read from a benchmark's output."""
+"""``plumbline parse``: shows what is read from a benchmark's output."""
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
 import click
 
 from plumbline.cli.common import echo, warn
+from plumbline.core import formats
 from plumbline.core.errors import Fault
 from plumbline.core.text import suggest
 
@@ -19,13 +19,13 @@ from plumbline.core.text import suggest
 def parse(benchmark: str, file: Path):
     """Print as JSON what is read from a benchmark's output.
 
-    Exits with 1 where the output cannot be trusted.
+    Exits with 1 if the output cannot be trusted.
     """
     from plumbline import parse as parsers
 
     if benchmark not in parsers.BENCHMARKS:
-        told = suggest(benchmark, parsers.BENCHMARKS)
-        raise Fault(f"no parser for {benchmark!r}; {told}", code="input.unknown-name")
+        hint = suggest(benchmark, parsers.BENCHMARKS, ", ".join(parsers.BENCHMARKS))
+        raise Fault(f"no parser for {benchmark!r}; {hint}", code="input.unknown-name")
     try:
         output = parsers.parse_file(benchmark, file)
     except parsers.ParseError as err:
@@ -34,4 +34,4 @@ def parse(benchmark: str, file: Path):
     except OSError as err:
         raise Fault(f"{file}: {err.strerror}", code="input.unreadable-file") from None
     foms = [vars(fom) for fom in output.foms]
-    echo(json.dumps({"version": output.version, "tasks": output.tasks, "foms": foms}, indent=1))
+    echo(formats.as_json({"version": output.version, "tasks": output.tasks, "foms": foms}))

@@ -1,4 +1,4 @@
-"""``plumbline refs``: the published references."""
+"""``plumbline refs``: lists and explains the references."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from plumbline.cli.common import echo, say, write
+from plumbline.cli.common import echo, say, table_format_option, write
 from plumbline.core import formats
 from plumbline.core.text import format_table
 
@@ -20,25 +20,15 @@ from plumbline.core.text import format_table
 @click.option("--source")
 @click.option("--kind", type=click.Choice(["measured", "peak", "target", "derived"]))
 @click.option("--why", "name", metavar="ID", help="Explain one row: source, note, bounds, reason.")
-@click.option("--unused", is_flag=True, help="Only the rows that no check declares.")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "csv", "json"]),
-    default="text",
-    show_default=True,
-)
-def refs(
-    words: tuple[str, ...],
-    name: str | None,
-    unused: bool,
-    form: str,
-    **wanted: str | None,
-):
-    """List the references. WORDS and the options, which take * and ?, narrow the list; a number
-    among the WORDS finds the rows of that printed value.
+@click.option("--unused", is_flag=True, help="Only rows that no check uses.")
+@table_format_option
+def refs(words: tuple[str, ...], name: str | None, unused: bool, form: str, **wanted: str | None):
+    """List the references.
 
-    Exits with 2 where nothing matches.
+    The options, which take * and ?, and WORDS, which may be anywhere in a row, narrow the list. A
+    number among the WORDS selects the rows with that printed value.
+
+    Exits with 2 if nothing matches.
     """
     from plumbline.core import paths
     from plumbline.output import query as finder

@@ -1,4 +1,4 @@
-"""``plumbline report``: the static site that staff open every morning."""
+"""``plumbline report``: writes the report, a static site."""
 
 from __future__ import annotations
 
@@ -11,36 +11,19 @@ from plumbline.cli.common import say, selection_options, tell, warn
 
 
 @click.command()
-@click.option(
-    "--out",
-    required=True,
-    type=click.Path(file_okay=False, path_type=Path),
-    metavar="DIR",
-    help="Folder of the report; an earlier report there is replaced.",
-)
-@click.option(
-    "--stale",
-    type=click.IntRange(1),
-    default=48,
-    show_default=True,
-    metavar="HOURS",
-    help="Age of the latest session from which on the report says that it is old.",
-)
-@click.option(
-    "--sessions",
-    "latest",
-    type=click.IntRange(1),
-    default=10,
-    show_default=True,
-    metavar="N",
-    help="Latest sessions of each system that get a page of their own.",
-)
+@click.option("--out", required=True, type=click.Path(file_okay=False, path_type=Path),
+              metavar="DIR", help="Folder of the report; replaces an earlier report.")  # fmt: skip
+@click.option("--stale", type=click.IntRange(1), default=48, show_default=True, metavar="HOURS",
+              help="Age of the latest session above which the report marks it as old.")  # fmt: skip
+@click.option("--sessions", "latest", type=click.IntRange(1), default=10, show_default=True,
+              metavar="N", help="Latest sessions of each system that get their own page."
+              )  # fmt: skip
 @selection_options
 def report(out: Path, stale: int, latest: int, select, source: Path | None):  # fmt: skip
-    """Write the history as static pages, which need no network and no server.
+    """Write the history as static pages, which need neither network nor server.
 
-    Exit codes: 0 the report is written, whatever it tells; 2 it is not, or lines of the records
-    were left out of it.
+    Exit codes: 0 the report is written, whatever it shows; 2 it is not, or some records could not
+    be read.
     """
     import datetime
 

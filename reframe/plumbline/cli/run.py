@@ -1,4 +1,4 @@
-"""``plumbline run``: running the checks."""
+"""``plumbline run``: runs the checks."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from plumbline.cli.common import budget_option, orphans_option, system_option
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
-@click.option("--strict", is_flag=True, help="A skipped case, and a missing reference that the "
-              "inventory expects, fail the session.")  # fmt: skip
+@click.option("--strict", is_flag=True, help="A case that is skipped, and a reference that is "
+              "missing but in the inventory, fail the session.")  # fmt: skip
 @budget_option
 @orphans_option
 @system_option
@@ -21,8 +21,8 @@ def run(strict: bool, budget, orphans: str, system: str | None, arguments: tuple
 
     ARGUMENTS are ReFrame's own: --mode=smoke, -n NAME, -t TAG, -p ENVIRONMENT ...
 
-    The plan is written before the first job, the cases and what bounds their figures are compared
-    with the system's inventory, and every planned case is accounted for at the end.
+    The plan is written before the first job. Test cases and their bounds are compared with the
+    system's inventory. At the end every planned case has a result.
     """
     from plumbline.session import run as supervisor
 

@@ -1,4 +1,4 @@
-"""``plumbline setup``: installing what the checks need."""
+"""``plumbline setup``: installs what the checks need."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from plumbline.cli.common import echo
 def setup():
     """Install what the checks need.
 
-    The wheels of provider `pip`, and with root Debian's hpcc and fio. Does nothing, and needs no
-    network, where all is there.
+    These are the wheels of provider `pip`, and as root also Debian's hpcc and fio. If all are
+    installed, it does nothing and needs no network.
     """
     from plumbline.software import providers
 

@@ -1,4 +1,4 @@
-"""``plumbline sweep``: every node of a partition, one job for each."""
+"""``plumbline sweep``: measures every node of a partition, with one job each."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from plumbline.core.text import pluralize
 @click.command(context_settings={"ignore_unknown_options": True})
 @system_option
 @click.option("--reservation", default="", metavar="NAME",
-              help="Within this reservation for maintenance, its nodes alone.")  # fmt: skip
+              help="Only the nodes of this maintenance reservation.")  # fmt: skip
 @click.option("--jobs", type=click.IntRange(1), metavar="N",
-              help="Jobs queued at once, at most; else the partition's max_jobs.")  # fmt: skip
+              help="Maximum of queued jobs.  [default: the partition's max_jobs]")  # fmt: skip
 @click.option("--time-limit", "minutes", type=click.IntRange(1), metavar="MINUTES",
-              help="Of each job; if not given, what its test cases may take together.")  # fmt: skip
-@click.option("--nodes", metavar="LIST", help="These nodes, n[1-4,7] or with commas between them; "
-              "if not given, all of the partition that are up.")  # fmt: skip
-@click.option("--resume", is_flag=True, help="PARTITION is a sweep that was cut off: the nodes "
-              "that it has not measured.")  # fmt: skip
-@click.option("--show", is_flag=True, help="PARTITION is a sweep: how far it is; nothing is run.")
+              help="Time limit of each job.  [default: from its test cases]")  # fmt: skip
+@click.option("--nodes", metavar="LIST", help="Only these nodes: n[1-4,7] or n1,n2.  "
+              "[default: all nodes of the partition that are up]")  # fmt: skip
+@click.option("--resume", is_flag=True, help="PARTITION is a sweep that was cut off: measure its "
+              "remaining nodes.")  # fmt: skip
+@click.option("--show", is_flag=True, help="PARTITION is a sweep: only show its progress.")
 @click.argument("partition")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def sweep(system, reservation, jobs, minutes, nodes, resume, show, partition, arguments):
-    """Measure every node of PARTITION, with one job a node for the whole set.
+    """Measure every node of PARTITION, with one job for each node.
 
-    ARGUMENTS are ReFrame's own, for each node's session: --mode=smoke if none are given.
+    ARGUMENTS are ReFrame's own, for the session of each node.  [default: --mode=smoke]
 
     Exits with 1 if a node's session found a fault, with 2 if a node was not measured.
     """
@@ -39,54 +39,57 @@ def sweep(system, reservation, jobs, minutes, nodes, resume, show, partition, ar
     if resume or show:
         if system or reservation or nodes or minutes or arguments:
             raise Fault(
-                "a sweep that was begun has its system, nodes and arguments: leave them out",
+                "--resume and --show take no system, nodes, reservation, time limit or arguments",
                 code="input.wrong-option",
             )
         found = sweeps.Sweep.read(sweeps.folder_of(partition))
         if not show:
-            found = sweeps.resumed(partition, jobs)
+            found = sweeps.resume(partition, jobs)
     else:
-        found = sweeps.begun(
+        found = sweeps.create(
             host.here(system), partition, list(arguments) or ["--mode=smoke"], reservation, jobs,
             minutes and minutes * 60, _expanded(nodes) if nodes else [],
         )  # fmt: skip
     if not show:
         hours = len(found.nodes) * found.seconds / 3600
         nodes = pluralize(len(found.nodes), "node")
-        say(f"sweep {found.name}: {nodes} of {found.system}:{found.partition}, "
+        say(
+            f"sweep {found.name}: {nodes} of {found.system}:{found.partition}, "
             f"{pluralize(len(found.cases), 'test case')} on each in one job; at most "
-            f"{pluralize(found.jobs, 'job')} queued at once, and {hours:.2f} node-hours by their "
-            f"time limits")  # fmt: skip
+            f"{pluralize(found.jobs, 'job')} queued at once and {hours:.2f} node-hours"
+        )
         for node, why in found.skipped.items():
             say(f"{node}: skipped: {why}")
         if (code := sweeps.run(found)) == 2:
-            say("ReFrame could not run all of it: see above")
+            say("ReFrame did not run all jobs: see above")
     else:
         code = 0
-    lines, own = sweeps.told(found)
+    lines, own = sweeps.report(found)
     for line in lines:
         say(line)
-    say(f"slow nodes: plumbline screen --extras sweep={found.name}")
+    say(f"to find slow nodes: plumbline screen --extras sweep={found.name}")
     if own == 2:
-        say(f"the rest: plumbline sweep --resume {found.name}")
+        say(f"to measure the remaining nodes: plumbline sweep --resume {found.name}")
     sys.exit(own or code)
 
 
 def _expanded(text: str) -> list[str]:
-    """A list of nodes as schedulers write it.
+    """Return the nodes of a list such as ``n[1-4,7]``.
 
-    :raises Fault: if it is none, or a name could not stand in a job script.
+    :raises Fault: if it is not a list of nodes, or a name is not safe in a job script.
     """
     from reframe.utility import nodelist_expand
 
-    from plumbline.operate.sweep.nodes import named
+    from plumbline.operate.sweep.nodes import is_valid_name
 
     try:
         names = [*dict.fromkeys(nodelist_expand(text))]
     except Exception as err:
-        raise Fault(f"--nodes {text}: no list of nodes: {err}", code="input.wrong-option") from None
-    if not names or not all(map(named, names)):
         raise Fault(
-            f"--nodes {text}: no list of nodes, such as n[1-4,7]", code="input.wrong-option"
+            f"--nodes {text}: not a list of nodes: {err}", code="input.wrong-option"
+        ) from None
+    if not names or not all(map(is_valid_name, names)):
+        raise Fault(
+            f"--nodes {text}: not a list of nodes such as n[1-4,7]", code="input.wrong-option"
         )
     return names

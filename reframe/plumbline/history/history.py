@@ -1,7 +1,7 @@
-"""The history: what all sessions measured, asked for by selection.
+"""The history: queries about the measurements of all sessions.
 
-The lines of the sessions' records are the truth; :mod:`plumbline.history.index` keeps what is
-asked for often. A CSV file that ``plumbline history export`` printed can take the place of both.
+The records of the sessions are the data; :mod:`plumbline.history.index` makes queries fast. A CSV
+file of ``plumbline history export`` can replace both.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from plumbline.history import index
 from plumbline.history.series import ALL, Key, Selection, Series
 from plumbline.reference import tables
 
-#: Lines of one kind that are said.
-_MOST_SAID = 5
+#: At most so many messages of one kind are shown.
+_MAX_MESSAGES = 5
 
-#: Values that are read at once, where checks are read one after another.
+#: How many values are read at once if checks are read one after another.
 _AT_ONCE = 50_000
 
-#: Results of a case in which something was measured.
+#: Results of cases with measurements.
 MEASURED = ("pass", "fail", "waived")
 
-#: Where the names of a selection are found, in rows of single figures. A check is named with or
+#: Field of a selection -> columns of ``flat`` that it may match. A check may be named with or
 #: without its parameters, as in a waiver.
 _COLUMNS = {
     "system": ["coalesce(system, session_system)"],
@@ -46,9 +46,9 @@ _COLUMNS = {
     "placement": ["coalesce(placement, case_placement)"],
 }
 
-#: What tells one series from another, in the order of :class:`Key`.
+#: The columns that identify a series, in the order of :class:`Key`.
 _KEY = 'system, partition, environment, "check", metric, size, "at", placement, conditions, node'
-#: Of sessions, and within each of its cases.
+#: The order of sessions, and of the cases within each.
 _ORDER = "start, session, line"
 
 _KEYS = f"""
@@ -57,7 +57,7 @@ SELECT {_KEY}, count(*) AS number, count(DISTINCT unit) AS units,
 FROM flat WHERE result IN {MEASURED} AND metric IS NOT NULL AND WANTED
 GROUP BY ALL ORDER BY {_KEY}
 """
-#: How much there is of each check, for what is read check by check.
+#: The number of series and values of each check.
 _MEASURED = f"""
 SELECT system, "check", count(*), sum(number)::BIGINT, max(number) FROM (
     SELECT {_KEY}, count(*) AS number
@@ -74,7 +74,7 @@ SELECT session AS sessions, time AS times, value AS "values", coalesce(lower, 'n
 FROM flat WHERE result IN {MEASURED} AND metric IS NOT NULL AND WANTED
 ORDER BY {_KEY}, {_ORDER}
 """
-#: Columns of it with few different texts.
+#: Its columns with few different texts.
 _NAMES = ("sessions", "verdicts", "references", "builds", "nodes")
 _CASES = f"""
 SELECT session, time, system, partition, environment, "check", "case", attempt, benchmark,
@@ -103,14 +103,14 @@ ORDER BY start, session, faults.rowid
 _NOTES = """
 SELECT session, unnest(list_filter([
     CASE WHEN back
-        THEN 'the clock jumped back while it ran: its cases stand in the order of their lines' END,
-    CASE WHEN planned IS NULL THEN 'no plan.json: how many cases it had is not known' END,
-    CASE WHEN missing > 0 THEN 'it has ended, and ' || missing || ' of ' || planned
-        || ' planned cases have no record: if its output has lines `plumbline-record`, '
-        || '`plumbline history recover` takes them' END], lambda note: note IS NOT NULL))
+        THEN 'the clock jumped back while it ran: its cases are in the order of their lines' END,
+    CASE WHEN planned IS NULL THEN 'no plan.json: its number of planned cases is unknown' END,
+    CASE WHEN missing > 0 THEN 'it has ended, but ' || missing || ' of ' || planned
+        || ' planned cases have no record: if its output has lines with `plumbline-record`, '
+        || 'store them with `plumbline history recover`' END], lambda note: note IS NOT NULL))
 FROM files WHERE (back OR planned IS NULL OR missing > 0) AND WANTED ORDER BY start, session
 """
-#: What the CSV has, lists, maps and what is true or not as JSON.
+#: The rows of the CSV, with lists, maps and booleans as JSON.
 _FLAT = f"""
 SELECT * EXCLUDE (file, state, missing)
     REPLACE (to_json(extras)::VARCHAR AS extras, to_json(samples)::VARCHAR AS samples,
@@ -123,13 +123,14 @@ FROM flat WHERE WANTED ORDER BY {_ORDER}, metric, size, "at"
 class SessionRow:
     """One session.
 
-    :ivar start: the end of its first case, UTC; ``end``: of its last.
-    :ivar planned: number of cases; of those that ended, where there is no plan.
+    :ivar start: when its first case ended, UTC.
+    :ivar end: when its last case ended, UTC.
+    :ivar planned: number of planned cases; without a plan, of those that ended.
     :ivar results: number of cases by result.
     :ivar verdicts: number of figures by verdict.
-    :ivar ended: number of cases that a record tells of, each once however often it was tried.
-    :ivar seconds: of all its cases, each from set-up to verdict, without waiting for a turn or in a
-        queue; ``None`` where no record has it.
+    :ivar ended: number of cases with a record.
+    :ivar seconds: time of all its cases, from set-up to verdict, without waiting in a queue;
+        ``None`` if no record has it.
     """
 
     session: str
@@ -146,12 +147,12 @@ class SessionRow:
 
 @dataclass
 class CaseRow:
-    """One test case of one session, as its record has it.
+    """One test case of one session, from its record.
 
-    :ivar time: its end, UTC.
-    :ivar check: name with parameters, without what ``--distribute`` adds.
-    :ivar node: the one that ``--distribute`` pinned it to, or empty.
-    :ivar build: short hash of the build's fields, equal for equal builds.
+    :ivar time: when it ended, UTC.
+    :ivar check: name with parameters, without the node of ``--distribute``.
+    :ivar node: the node of ``--distribute``, or empty.
+    :ivar build: short hash of the build, equal for equal builds.
     """
 
     session: str
@@ -175,11 +176,11 @@ class CaseRow:
 
 @dataclass(frozen=True)
 class Measured:
-    """What was measured of one check of a system.
+    """How much was measured by a check of a system.
 
-    :ivar series: how many there are.
-    :ivar values: of all of them.
-    :ivar most: values of the series that has most.
+    :ivar series: number of series.
+    :ivar values: number of values of all series.
+    :ivar most: number of values of the longest series.
     """
 
     system: str
@@ -190,19 +191,19 @@ class Measured:
 
 
 class History:
-    """What all sessions measured, oldest first.
+    """The measurements of all sessions, oldest first.
 
-    A session counts as a whole to the time of its first case.
+    The time of a session is that of its first case.
 
-    :ivar faults: what was left out of the answers so far, ``FILE:LINE: why``.
-    :ivar notes: what is not as it should be, although nothing was left out for it.
+    :ivar faults: what was skipped in the queries so far, as ``FILE:LINE: reason``.
+    :ivar notes: sessions that are incomplete, although nothing was skipped.
     """
 
     def __init__(self, source: Path | None = None, say: Callable[[str], None] | None = None):
         """
         :arg source: a results folder, by default that of ``PLUMBLINE_RESULTS``, or a CSV file.
-        :arg say: is told what takes long, or is not as it should be.
-        :raises Fault: if nothing is there, or no session.
+        :arg say: receives messages about slow operations and incomplete sessions.
+        :raises Fault: if there is no such folder or file, or no session in it.
         """
         self.source = Path(source or paths.results())
         self.faults: list[str] = []
@@ -211,12 +212,12 @@ class History:
         self._csv = self.source.is_file()
         self._open()
 
-    def _open(self, anew: bool = False) -> None:
+    def _open(self, rebuild: bool = False) -> None:
         self._file = None
         if self._csv:
             self._db, faults = index.of_csv(self.source)
         else:
-            self._db, self._file, faults = index.opened(self.source, self._say, anew)
+            self._db, self._file, faults = index.open_index(self.source, self._say, rebuild)
         _add(self.faults, faults)
 
     def __enter__(self) -> History:
@@ -226,18 +227,18 @@ class History:
         self._db.close()
 
     def sessions(self, select: Selection = ALL) -> list[SessionRow]:
-        """The sessions, each with its selected cases.
+        """Return the sessions, each with its selected cases.
 
         :raises Fault: if none is selected.
         """
         return [
             SessionRow(session, system, _second(start), _second(stop), *more)
-            for session, system, start, stop, *more in self._asked(_SESSIONS, select)
+            for session, system, start, stop, *more in self._query(_SESSIONS, select)
         ]
 
     def unended(self, rows: list[SessionRow]) -> set[str]:
-        """The names of sessions that still run or were cut off: they wrote no end, and planned more
-        cases than they have records of. A CSV file tells of no end: none of it is."""
+        """Return the names of sessions that are running or were cut off: they have no end, and
+        fewer records than planned cases. In a CSV file all sessions count as ended."""
         folder = self.source / "sessions"
         names = [row.session for row in rows if not (folder / row.session / "end.json").exists()]
         if not names or not folder.is_dir():
@@ -246,42 +247,42 @@ class History:
         return {row.session for row in whole if row.ended < row.planned}
 
     def cases(self, select: Selection = ALL) -> list[CaseRow]:
-        """The cases of all results, in the order of their sessions and lines.
+        """Return the cases, in the order of their sessions and lines.
 
         :raises Fault: if none is selected.
         """
         return [
             CaseRow(session, _second(time), *cells)
-            for session, time, *cells in self._asked(_CASES, select)
+            for session, time, *cells in self._query(_CASES, select)
         ]
 
     def series(self, select: Selection = ALL, samples: bool = True) -> list[Series]:
-        """The series, sorted by key, of the values of cases in which something was measured.
+        """Return the series of all measured values, sorted by key.
 
-        :arg samples: whether each value has its samples, which are most of the memory; else none.
+        :arg samples: whether the single samples are read, which need most of the memory.
         :raises Fault: if none is selected.
         """
-        return self._all_series(select, samples, self._asked(_KEYS, select, flat=True))
+        return self._all_series(select, samples, self._query(_KEYS, select, flat=True))
 
     def measured(self, select: Selection = ALL) -> list[Measured]:
-        """The checks of each system that something was measured of, sorted."""
-        return [Measured(*row) for row in self._fetched(_MEASURED, select, flat=True)]
+        """Return the checks of each system with measurements, sorted."""
+        return [Measured(*row) for row in self._fetch(_MEASURED, select, flat=True)]
 
     def by_check(
         self, checks: Iterable[Measured], select: Selection = ALL
     ) -> Iterator[list[Series]]:
-        """The series of each of these checks, sorted by key and without samples.
+        """Yield the series of each of these checks, sorted by key and without samples.
 
-        As many checks are read at once as have few values together, so that memory does not grow
-        with the history, and a thousand small checks are no thousand questions.
+        Checks with few values are read together, to save queries, and others one by one, to save
+        memory.
         """
-        for batch in _batches(checks):
-            of = {"of_systems": [one.system for one in batch],
-                  "of_checks": [one.check for one in batch]}  # fmt: skip
+        for batch in index.batches(checks, lambda check: check.values, _AT_ONCE):
+            of = {"of_systems": [check.system for check in batch],
+                  "of_checks": [check.check for check in batch]}  # fmt: skip
             found: dict[tuple[str, str], list[Series]] = {}
-            keys = self._fetched(_KEYS, select, flat=True, more=_OF_CHECKS, of=of)
-            for one in self._all_series(select, False, keys, more=_OF_CHECKS, of=of):
-                found.setdefault((one.key.system, one.key.check), []).append(one)
+            keys = self._fetch(_KEYS, select, flat=True, more=_OF_CHECKS, of=of)
+            for series in self._all_series(select, False, keys, more=_OF_CHECKS, of=of):
+                found.setdefault((series.key.system, series.key.check), []).append(series)
             for check in batch:
                 yield found.pop((check.system, check.check), [])
 
@@ -290,9 +291,9 @@ class History:
     ) -> list[Series]:
         found, end = [], 0
         values = _VALUES.replace("SAMPLES", "samples," if samples else "")
-        columns = self._fetched(values, select, flat=True, how="fetchnumpy", **more)
+        columns = self._fetch(values, select, flat=True, how="fetchnumpy", **more)
         for name in _NAMES:
-            # Each text once in memory, where DuckDB gives one for every row.
+            # DuckDB returns a new text for each row.
             columns[name] = np.array([*map(sys.intern, columns[name])], object)
         for *cells, number, units, newest in keys:
             start, end = end, end + number
@@ -304,10 +305,9 @@ class History:
         self, key: Key, columns: dict[str, Any], units: int, benchmark: str, unit: str, better: str
     ) -> Series:
         if units > 1:
-            # Values in another unit cannot stand beside these, whatever their name.
             same = columns["unit"] == unit
-            told = f"{(~same).sum()} values are in another unit than the newest, {unit}"
-            _add(self.faults, [f"{key.check} @{key.system} {key.metric}: {told}"])
+            reason = f"{(~same).sum()} values are not in the unit of the newest value, {unit}"
+            _add(self.faults, [f"{key.check} @{key.system} {key.metric}: {reason}"])
             columns = {name: column[same] for name, column in columns.items()}
         del columns["unit"]
         if not better:
@@ -316,16 +316,16 @@ class History:
         return Series(key, benchmark, unit, better, **columns)
 
     def records(self, select: Selection = ALL) -> Iterator[record.Record]:
-        """The whole records, read from the lines, as records of today's schema.
+        """Yield the complete records, in the current schema.
 
         :raises Fault: if none is selected, or the source is a CSV file.
         """
         if self._csv:
             raise Fault(
-                f"{self.source}: whole records are in a results folder only",
+                f"{self.source}: a CSV file has no complete records: use a results folder",
                 code="history.csv-only",
             )
-        for session, lines in self._asked(_LINES, select):
+        for session, lines in self._query(_LINES, select):
             wanted = set(lines)
             path = self.source / "sessions" / session / "records.jsonl"
             try:
@@ -334,64 +334,65 @@ class History:
                         if number in wanted:
                             yield record.parse(line)
             except (OSError, record.Damaged) as err:
-                # It was there a moment ago.
-                _add(self.faults, [f"{path}: it changed while it was read: {err}"])
+                _add(self.faults, [f"{path}: changed while it was read: {err}"])
 
     def rows(self, select: Selection = ALL) -> list[tuple[Any, ...]]:
-        """The columns' names, and all there is of a row for each figure, each case without one, and
-        each session without a case: as CSV, a source of the same history.
+        """Return the names of the columns, and a row for each figure, each case without one, and
+        each session without a case. As CSV, they are a source of the same history.
 
         :raises Fault: if nothing is selected.
         """
-        return [tuple(index.columns(self._db)), *self._asked(_FLAT, select, flat=True)]
+        return [tuple(index.columns(self._db)), *self._query(_FLAT, select, flat=True)]
 
-    # -- asking -----------------------------------------------------------------------------
+    # -- queries ----------------------------------------------------------------------------
 
-    def _asked(self, question: str, select: Selection, flat: bool = False) -> list[tuple[Any, ...]]:
-        """The rows of an answer, after what was left out of it is told."""
-        rows: list[tuple[Any, ...]] = self._fetched(question, select, flat)
+    def _query(self, question: str, select: Selection, flat: bool = False) -> list[tuple[Any, ...]]:
+        """Return the rows of a query, and report what it skips."""
+        rows: list[tuple[Any, ...]] = self._fetch(question, select, flat)
         spans = {name: getattr(select, name) for name in ("sessions", "since", "until", "extras")}
         of_sessions = Selection(**spans)
-        for session, place, why in self._fetched(_FAULTS, of_sessions):
+        for session, place, why in self._fetch(_FAULTS, of_sessions):
             _add(self.faults, [f"{self.source / 'sessions' / session / place}: {why}"])
-        told = len(self.notes)
-        _add(self.notes, [f"{name}: {note}" for name, note in self._fetched(_NOTES, of_sessions)])
-        for note in self.notes[told : told + _MOST_SAID]:
+        shown = len(self.notes)
+        _add(self.notes, [f"{name}: {note}" for name, note in self._fetch(_NOTES, of_sessions)])
+        for note in self.notes[shown : shown + _MAX_MESSAGES]:
             self._say(note)
-        if len(self.notes) > told + _MOST_SAID:
-            self._say(f"and {len(self.notes) - told - _MOST_SAID} more such sessions")
+        if len(self.notes) > shown + _MAX_MESSAGES:
+            self._say(f"and {len(self.notes) - shown - _MAX_MESSAGES} more such sessions")
         if not rows:
             self._refuse(select)
         return rows
 
     def _refuse(self, select: Selection) -> None:
-        """Says why nothing is selected."""
-        known = {name for (name,) in self._fetched("SELECT session FROM files", ALL)}
+        """Raise a fault that explains why nothing is selected."""
+        known = {name for (name,) in self._fetch("SELECT session FROM files", ALL)}
         for name in select.sessions:
             if name not in known:
-                meant = f"{suggest(name, sorted(known, reverse=True))} (`plumbline history list`)"
+                hint = f"{suggest(name, sorted(known, reverse=True))} (`plumbline history list`)"
                 raise Fault(
-                    f"{self.source}: no session {name!r}; {meant}", code="history.unknown-session"
+                    f"{self.source}: no session {name!r}; {hint}", code="history.unknown-session"
                 )
-        told = [f"left out: {fault}" for fault in self.faults[:_MOST_SAID]]
-        why = "".join(f"; {line}" for line in self._unknown(select))
-        told.append(f"{self.source}: nothing there is selected{_told(select)}{why}")
-        raise Fault("\n".join(told), code="history.nothing-selected")
+        lines = [f"skipped: {fault}" for fault in self.faults[:_MAX_MESSAGES]]
+        chosen = ", ".join(f"{name}={value}" for name, value in vars(select).items() if value)
+        selection = f" by {chosen}" if chosen else ""
+        hints = "".join(f"; {hint}" for hint in self._unknown(select))
+        lines.append(f"{self.source}: nothing is selected{selection}{hints}")
+        raise Fault("\n".join(lines), code="history.nothing-selected")
 
     def _unknown(self, select: Selection) -> Iterator[str]:
-        """Which names of a selection nothing has, each with what is near or there."""
+        """Yield the names of a selection that nothing has, each with suggestions."""
         for name, columns in _COLUMNS.items():
             pattern = getattr(select, name)
             one = Selection(**{name: pattern})
-            if not pattern or self._fetched("SELECT 1 FROM flat WHERE WANTED LIMIT 1", one, True):
+            if not pattern or self._fetch("SELECT 1 FROM flat WHERE WANTED LIMIT 1", one, True):
                 continue
             column = columns[-1] if " " in pattern else columns[0]
             names = f"SELECT DISTINCT {column} AS name FROM flat WHERE name != '' ORDER BY name"
-            known = [found for (found,) in self._fetched(names, ALL, True)]
+            known = [found for (found,) in self._fetch(names, ALL, True)]
             if known:
                 yield f"{name} {pattern!r}: {suggest(pattern, known)}"
 
-    def _fetched(
+    def _fetch(
         self,
         question: str,
         select: Selection,
@@ -400,9 +401,11 @@ class History:
         more: str = "",
         of: dict[str, Any] | None = None,
     ) -> Any:
-        """An answer as one of DuckDB's methods gives it; a damaged index is built anew, once.
+        """Return the result of a query; a damaged index is rebuilt once.
 
-        :arg more: a further condition, and ``of``, its values.
+        :arg how: DuckDB's method for the result.
+        :arg more: a further condition.
+        :arg of: values of that condition.
         """
         where, values = _wanted(select, flat)
         values |= of or {}
@@ -414,44 +417,25 @@ class History:
                 raise Fault(
                     f"{self.source}: {index.first_line(err)}", code="history.not-indexed"
                 ) from None
-            self._say(f"{self._file}: cannot be read ({index.first_line(err)}): built anew")
+            self._say(f"{self._file}: cannot be read ({index.first_line(err)}): rebuilding it")
         self._db.close()
-        self._open(anew=True)
+        self._open(rebuild=True)
         self._file = None
-        return self._fetched(question, select, flat, how, more, of)
+        return self._fetch(question, select, flat, how, more, of)
 
 
-def _batches(checks: Iterable[Measured]) -> Iterator[list[Measured]]:
-    """Checks that are read at once: one, or several that have few values together."""
-    batch: list[Measured] = []
-    size = 0
-    for one in checks:
-        if batch and size + one.values > _AT_ONCE:
-            yield batch
-            batch, size = [], 0
-        batch.append(one)
-        size += one.values
-    if batch:
-        yield batch
-
-
-def _add(told: list[str], lines: list[str]) -> None:
-    told += [line for line in lines if line not in told]
+def _add(messages: list[str], new: list[str]) -> None:
+    messages += [line for line in new if line not in messages]
 
 
 def _second(time: datetime.datetime) -> np.datetime64:
     return np.datetime64(time, "s")
 
 
-def _told(select: Selection) -> str:
-    chosen = [f"{name}={value}" for name, value in vars(select).items() if value]
-    return f" by {', '.join(chosen)}" if chosen else ""
-
-
 def _wanted(select: Selection, flat: bool) -> tuple[str, dict[str, Any]]:
-    """The condition of a selection, and its values.
+    """Return the condition of a selection, and its values.
 
-    :arg flat: whether it is of single figures, and not of cases.
+    :arg flat: whether it selects figures instead of cases.
     """
     conditions, values = ["true"], {}
 
@@ -461,8 +445,8 @@ def _wanted(select: Selection, flat: bool) -> tuple[str, dict[str, Any]]:
 
     for name in ("system", "partition", "environment", "check", "benchmark", "node"):
         if pattern := getattr(select, name):
-            fits = [f"{column} GLOB ${name}" for column in _COLUMNS[name]]
-            want(f"({' OR '.join(fits)})", **{name: _pattern(pattern)})
+            matches = [f"{column} GLOB ${name}" for column in _COLUMNS[name]]
+            want(f"({' OR '.join(matches)})", **{name: _pattern(pattern)})
     metric, placement = _pattern(select.metric or "*"), _pattern(select.placement or "*")
     if flat and select.metric:
         want("metric GLOB $metric", metric=metric)
@@ -486,10 +470,10 @@ def _wanted(select: Selection, flat: bool) -> tuple[str, dict[str, Any]]:
 
 
 def _pattern(text: str) -> str:
-    """A pattern of DuckDB's GLOB, in which only ``*`` and ``?`` stand for others."""
+    """Return a pattern for DuckDB's GLOB, in which only ``*`` and ``?`` are wildcards."""
     return text.replace("[", "[[]")
 
 
 def _utc(time: datetime.datetime) -> datetime.datetime:
-    """As the index has it: UTC without saying so."""
+    """Return a time in UTC without a time zone, as in the index."""
     return time.astimezone(datetime.timezone.utc).replace(tzinfo=None) if time.tzinfo else time

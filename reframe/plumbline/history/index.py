@@ -1,9 +1,9 @@
-"""The history's index: what the lines of all sessions say, as tables of DuckDB.
+"""The index of the history: the records of all sessions as tables of DuckDB.
 
-A cache and no more. It is brought up to date by whoever opens it: only the sessions whose files
-changed are read again, those that are gone are dropped, and an index that is damaged, or of another
-version, is built anew from the lines. A new state is written beside the old one and then takes its
-name, so that a reader never sees half of one and nobody waits for a reader.
+It is only a cache. Whoever opens it updates it: only sessions whose files changed are read again,
+removed ones are dropped, and an index that is damaged or of another version is rebuilt. A new state
+is written beside the old one and then renamed, so readers never see an incomplete one, and nobody
+waits for readers.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ import re
 import shutil
 import stat
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import duckdb
 
@@ -30,67 +30,70 @@ from plumbline.core.errors import Fault
 from plumbline.core.text import ESCAPED_FORMULA, pluralize, shorten
 from plumbline.history import intake
 
-#: To be raised when a table changes: an index of another version is built anew.
+T = TypeVar("T")
+
+#: Increase it when a table changes: an index of another version is rebuilt.
 VERSION = "3"
 NAME = "history.duckdb"
 
-#: Columns that an earlier `plumbline history export` did not write; without them they are NULL.
+#: Columns that earlier versions of `plumbline history export` did not write; they may be missing.
 _LATER = ("seconds",)
 
-#: Bytes of records that are written in one transaction.
+#: Bytes of records in one transaction.
 _BATCH = 128 << 20
-#: Bytes of records from which on reading them is told.
+#: Reading more bytes of records than this is announced.
 _LONG = 100_000_000
-#: Seconds to wait for another command that renews the same index.
-_PATIENCE = 120
+#: Seconds to wait for another command that updates the same index.
+_TIMEOUT = 120
 _SETTINGS: dict[str, Any] = {
     "memory_limit": "512MB",
     "threads": min(4, os.cpu_count() or 1),
     "preserve_insertion_order": False,
     "autoinstall_known_extensions": False,
 }
-#: For each connection; a bar on standard output would stand between the answers.
+#: For each connection; a progress bar would be mixed with the output.
 _EACH = "USE kept; SET enable_progress_bar = false"
 
 
-def opened(
-    folder: Path, say: Callable[[str], None], anew: bool = False
+def open_index(
+    folder: Path, say: Callable[[str], None], rebuild: bool = False
 ) -> tuple[duckdb.DuckDBPyConnection, Path | None, list[str]]:
-    """The index of a results folder, up to date, for reading; its file, ``None`` if it is kept in
-    memory; and the sessions that cannot be read, a line each.
+    """Open the index of a results folder for reading, up to date.
 
-    Who may not write into the folder has an index of their own in their cache folder.
+    A user who cannot write to the folder has an index in the own cache folder.
 
-    :arg say: is told what takes long, or is not as it should be.
-    :arg anew: whether to build it from all lines, whatever is there.
+    :arg say: receives messages about slow operations and problems.
+    :arg rebuild: whether to build it from all records.
+    :returns: the index; its file, ``None`` if it is in memory; and the sessions that cannot be
+        read, a line each.
     :raises Fault: if there is no such folder, or no session in it.
     """
     wanted, faults = states(folder)
-    db, place = _opened(folder, wanted, say, anew)
+    db, path = _opened(folder, wanted, say, rebuild)
     rows = db.execute("SELECT session, place, why FROM aside ORDER BY session, rowid").fetchall()
-    faults += [f"{folder / 'sessions' / session / at}: {why}" for session, at, why in rows]
-    return db, place, faults
+    faults += [f"{folder / 'sessions' / session / place}: {why}" for session, place, why in rows]
+    return db, path, faults
 
 
 def _opened(
-    folder: Path, wanted: dict[str, str], say: Callable[[str], None], anew: bool
+    folder: Path, wanted: dict[str, str], say: Callable[[str], None], rebuild: bool
 ) -> tuple[duckdb.DuckDBPyConnection, Path | None]:
-    """The index, up to date, and its file."""
-    places = [folder / NAME, *_cache(folder)]
-    for place in places:
-        db = None if anew else _current(place, wanted)
+    """Return the index, up to date, and its file."""
+    candidates = [folder / NAME, *_cache(folder)]
+    for path in candidates:
+        db = None if rebuild else _current(path, wanted)
         if db:
-            return db, place
+            return db, path
     refused = []
-    for place in places:
+    for path in candidates:
         try:
-            return _renewed(place, folder, wanted, say, anew), place
+            return _updated(path, folder, wanted, say, rebuild), path
         except (OSError, duckdb.Error) as err:
-            refused.append(f"{place} ({first_line(err)})")
-    say(f"the index is kept in memory, for this command only: no file for it: {', '.join(refused)}")
+            refused.append(f"{path} ({first_line(err)})")
+    say(f"no index can be written, so this command makes one in memory: {', '.join(refused)}")
     try:
         db = empty()
-        _renew(db, folder, wanted, say)
+        _update(db, folder, wanted, say)
     except (OSError, duckdb.Error) as err:
         raise Fault(
             f"{folder}: cannot be indexed: {first_line(err)}", code="history.not-indexed"
@@ -99,81 +102,81 @@ def _opened(
 
 
 def states(folder: Path) -> tuple[dict[str, str], list[str]]:
-    """The sessions of a results folder, each with what changes when its files do; and those that
+    """Return the sessions of a results folder, each with the state of its files, and those that
     cannot be read, a line each.
 
     :raises Fault: if there is no such folder, or no session in it.
     """
     if not folder.is_dir():
         raise Fault(
-            f"{folder}: no such folder of results: see --from and PLUMBLINE_RESULTS",
+            f"{folder}: no such results folder: see --from and PLUMBLINE_RESULTS",
             code="history.not-found",
         )
     found, faults = {}, []
     for session in sorted(folder.glob("sessions/*")):
         try:
-            kept = _kept(session)
+            stats = _stats(session)
         except OSError as err:
-            faults.append(f"{str(err.filename or session)!r}: {err.strerror}: it is not read")
+            faults.append(f"{str(err.filename or session)!r}: {err.strerror}")
             continue
-        if kept and not session.name.isprintable():
-            faults.append(f"{str(session)!r}: no name of a session: it is not read")
-        elif any(kept[:2]):
+        if stats and not session.name.isprintable():
+            faults.append(f"{str(session)!r}: not a session name")
+        elif any(stats[:2]):
             found[session.name] = " ".join(
-                f"{file.st_size}:{file.st_mtime_ns}" if file else "0:0" for file in kept
+                f"{file.st_size}:{file.st_mtime_ns}" if file else "0:0" for file in stats
             )
     if not found and not faults:
-        raise Fault(
-            f"{folder}: no session there yet: `plumbline run` makes one", code="history.empty"
-        )
+        raise Fault(f"{folder}: no session yet: `plumbline run` makes one", code="history.empty")
     return found, faults
 
 
-def _kept(session: Path) -> list[os.stat_result | None]:
-    """The state of a session's records, plan and end, ``None`` for what is not there; empty if it
-    is no folder.
+def _stats(session: Path) -> list[os.stat_result | None]:
+    """Return the states of a session's records, plan and end, ``None`` if missing; nothing if it is
+    not a folder.
 
-    :raises OSError: if it, or one of them, is a link, no regular file, or cannot be read.
+    :raises OSError: if it or a file is a link, not a regular file, or cannot be read.
     """
     if session.is_symlink():
         raise OSError(None, "it is a link", str(session))
     if not session.is_dir():
         return []
-    kept: list[os.stat_result | None] = []
+    stats: list[os.stat_result | None] = []
     for name in ("records.jsonl", "plan.json", "end.json"):
         path = session / name
         try:
             found = path.lstat()
         except FileNotFoundError:
-            kept.append(None)
+            stats.append(None)
             continue
-        kept.append(found)
+        stats.append(found)
         if not stat.S_ISREG(found.st_mode):
-            raise OSError(None, "it is no regular file", str(path))
+            raise OSError(None, "it is not a regular file", str(path))
         if not os.access(path, os.R_OK):
-            raise PermissionError(None, "it may not be read", str(path))
-    return kept
+            raise PermissionError(None, "no permission to read it", str(path))
+    return stats
 
 
 def _cache(folder: Path) -> list[Path]:
-    """The index's file where the results folder cannot be written."""
+    """Return the path of the index if the results folder is not writable."""
     name = hashlib.md5(os.fsencode(folder.resolve())).hexdigest()
-    with contextlib.suppress(RuntimeError):  # Whoever has no home folder has no cache.
+    with contextlib.suppress(RuntimeError):  # The user has no home folder.
         base = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
         return [base / "plumbline" / f"history-{name}.duckdb"]
     return []
 
 
 def first_line(err: Exception) -> str:
-    """What an error says, short."""
+    """Return the first line of an error's message."""
     text = getattr(err, "strerror", None) or str(err) or type(err).__name__
     return text.splitlines()[0]
 
 
 @functools.cache
 def _own_folder() -> str:
-    """A folder of this process' own for what does not fit into memory; empty if none can be made,
-    so that DuckDB ends there. Under a name that nobody can foresee: DuckDB follows links."""
+    """Return a temporary folder for data that does not fit into memory, empty if there is none.
+
+    Its name is random, since DuckDB follows links.
+    """
     try:
         folder = tempfile.mkdtemp(prefix="plumbline-history-")
     except OSError:
@@ -183,8 +186,11 @@ def _own_folder() -> str:
 
 
 def _attached(place: Path | str, mode: str = "") -> duckdb.DuckDBPyConnection:
-    """DuckDB with an index's tables. Not connected to the file itself, since all connections of a
-    process to one path share one state, also after another file has taken that name."""
+    """Return DuckDB with an index attached.
+
+    It is not opened directly, since all connections of a process to one path share their state,
+    even after the file was replaced.
+    """
     db = duckdb.connect(config=_SETTINGS | {"temp_directory": _own_folder()})
     try:
         db.execute(f"ATTACH {_quoted(place)} AS kept {mode}")
@@ -200,7 +206,7 @@ def _quoted(path: Path | str) -> str:
 
 
 def empty(place: Path | str = ":memory:") -> duckdb.DuckDBPyConnection:
-    """An index without a session, in memory or in a file that is not there yet."""
+    """Return an index without a session, in memory or in a new file."""
     db = _attached(place)
     db.execute(intake.TABLES)
     db.execute("INSERT INTO about VALUES ($1)", [VERSION])
@@ -208,17 +214,17 @@ def empty(place: Path | str = ":memory:") -> duckdb.DuckDBPyConnection:
 
 
 def _wal(place: Path) -> Path:
-    """The log of changes that DuckDB would take over with an index; an index of ours has none."""
+    """Return the path of DuckDB's write-ahead log, which a complete index does not have."""
     return place.with_name(f"{place.name}.wal")
 
 
 def _readable(place: Path) -> bool:
-    """Whether an index is there that DuckDB may open: it follows links, and waits for a FIFO."""
+    """Return whether DuckDB may open an index. It would follow links, and wait for a FIFO."""
     return place.is_file() and not place.is_symlink() and not os.path.lexists(_wal(place))
 
 
 def _current(place: Path, wanted: dict[str, str]) -> duckdb.DuckDBPyConnection | None:
-    """An index that is up to date, for reading."""
+    """Return an index for reading if it is up to date."""
     db = None
     with contextlib.suppress(duckdb.Error):
         if _readable(place):
@@ -231,7 +237,7 @@ def _current(place: Path, wanted: dict[str, str]) -> duckdb.DuckDBPyConnection |
 
 
 def _known(db: duckdb.DuckDBPyConnection) -> dict[str, str]:
-    """The sessions of an index and their states.
+    """Return the sessions of an index and their states.
 
     :raises duckdb.Error: if it is of another version.
     """
@@ -242,23 +248,23 @@ def _known(db: duckdb.DuckDBPyConnection) -> dict[str, str]:
     return dict(db.execute(states).fetchall())
 
 
-def _renewed(
-    place: Path, folder: Path, wanted: dict[str, str], say: Callable[[str], None], anew: bool
+def _updated(
+    place: Path, folder: Path, wanted: dict[str, str], say: Callable[[str], None], rebuild: bool
 ) -> duckdb.DuckDBPyConnection:
-    """An index whose file is brought up to date, under a lock, for reading.
+    """Update the file of an index under a lock, and return it for reading.
 
-    :raises OSError: if it cannot be written, or another command keeps the lock too long.
+    :raises OSError: if it cannot be written, or another command holds the lock too long.
     :raises duckdb.Error: if DuckDB cannot write it.
     """
     place.parent.mkdir(parents=True, exist_ok=True)
     with _locked(place.with_suffix(".lock"), say):
-        old = place if _readable(place) and not anew else None
+        old = place if _readable(place) and not rebuild else None
         db = _current(place, wanted) if old else None
         if db:
-            # Another command did it meanwhile.
+            # Another command updated it meanwhile.
             return db
         for left in place.parent.glob(f"{place.stem}.*.partial"):
-            # Of a command that was killed.
+            # Left by a command that was killed.
             shutil.rmtree(left, ignore_errors=True)
         with tempfile.TemporaryDirectory(
             ".partial", f"{place.stem}.", place.parent, ignore_cleanup_errors=True
@@ -270,7 +276,7 @@ def _renewed(
                 if old is None:
                     raise
                 why = first_line(err).replace(str(partial), place.name)
-                say(f"{place}: damaged ({why}): built anew")
+                say(f"{place}: damaged ({why}): rebuilding it")
                 _write(partial, None, folder, wanted, say)
             _wal(place).unlink(missing_ok=True)
             partial.replace(place)
@@ -281,9 +287,9 @@ def _renewed(
 def _locked(path: Path, say: Callable[[str], None]) -> Iterator[None]:
     lock = files.lock(path)
     if not lock.acquire(blocking=False):
-        say("another command brings the index of the history up to date: waiting for it")
-        if not lock.acquire(timeout=_PATIENCE):
-            raise TimeoutError(f"another command has held {path} for {_PATIENCE} s")
+        say("waiting for another command that updates the index of the history")
+        if not lock.acquire(timeout=_TIMEOUT):
+            raise TimeoutError(f"another command has held {path} for {_TIMEOUT} s")
     try:
         yield
     finally:
@@ -297,23 +303,23 @@ def _write(
     wanted: dict[str, str],
     say: Callable[[str], None],
 ) -> None:
-    """Writes an index's file, from an old one where there is one."""
+    """Write the file of an index, from an old one if there is one."""
     for left in (partial, _wal(partial)):
         left.unlink(missing_ok=True)
     if old:
         shutil.copyfile(old, partial)
     db = _attached(partial) if old else empty(partial)
     try:
-        _renew(db, folder, wanted, say)
+        _update(db, folder, wanted, say)
         db.execute("CHECKPOINT kept")
     finally:
         db.close()
 
 
-def _renew(
+def _update(
     db: duckdb.DuckDBPyConnection, folder: Path, wanted: dict[str, str], say: Callable[[str], None]
 ) -> None:
-    """Has the tables say what the lines say."""
+    """Update the tables of an index to the wanted state."""
     known = _known(db)
     gone = [session for session, state in known.items() if wanted.get(session) != state]
     for table in ("figures", "cases", "faults", "files"):
@@ -340,32 +346,34 @@ def _renew(
     # DuckDB writes the rows of one connection on one core.
     pool = ThreadPoolExecutor(_SETTINGS["threads"])
     try:
-        for _ in pool.map(read, _batches(new, wanted)):
+        for _ in pool.map(read, batches(new, lambda session: _size(wanted[session]), _BATCH)):
             pass
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-def _batches(sessions: list[str], states: dict[str, str]) -> Iterator[list[str]]:
-    batch, size = [], 0
-    for session in sessions:
-        batch.append(session)
-        size += _size(states[session])
-        if size > _BATCH:
+def batches(items: Iterable[T], size: Callable[[T], int], most: int) -> Iterator[list[T]]:
+    """Group items, in order, so that no group of several is larger than this."""
+    batch: list[T] = []
+    total = 0
+    for item in items:
+        if batch and total + size(item) > most:
             yield batch
-            batch, size = [], 0
+            batch, total = [], 0
+        batch.append(item)
+        total += size(item)
     if batch:
         yield batch
 
 
 def _size(state: str) -> int:
-    """The bytes of a session's records."""
+    """Return the size of a session's records, from its state."""
     return int(state.partition(":")[0] or 0)
 
 
 # -- CSV ------------------------------------------------------------------------------------
 
-#: Of a CSV's rows, what each table of the index gets.
+#: Table of the index -> its rows of a CSV file.
 _FROM_CSV = {
     "files": "DISTINCT ON (session) CELLS FROM rows",
     "cases": "DISTINCT CELLS FROM rows WHERE line IS NOT NULL AND time IS NOT NULL",
@@ -379,45 +387,44 @@ WHERE line IS NOT NULL AND time IS NULL
 
 
 def columns(db: duckdb.DuckDBPyConnection) -> dict[str, str]:
-    """The CSV's columns and their types."""
+    """Return the columns of the CSV file and their types."""
     found = {name: kind for name, kind, *_ in db.execute("DESCRIBE flat").fetchall()}
     del found["file"], found["state"], found["missing"]
     return found | {"extras": "VARCHAR", "samples": "VARCHAR"}
 
 
 def _literal(path: Path) -> str:
-    """A path as DuckDB takes it, which holds it for a pattern: a letter in brackets is itself."""
+    """Return a path escaped for DuckDB, which takes it for a pattern."""
     return re.sub(r"([*?\[])", r"[\1]", str(path))
 
 
 def of_csv(path: Path) -> tuple[duckdb.DuckDBPyConnection, list[str]]:
-    """An index in memory of what a CSV has, and the rows left out, a line each.
+    """Return an index in memory of a CSV file, and the rows that were skipped, a line each.
 
-    :raises Fault: if the file cannot be read, or its columns are others.
+    :raises Fault: if the file cannot be read, or has other columns.
     """
     db = empty()
     known = columns(db)
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            there = next(csv.reader(file), [])
+            header = next(csv.reader(file), [])
     except (OSError, UnicodeDecodeError, csv.Error) as err:
         raise Fault(f"{path}: cannot be read: {err}", code="input.unreadable-file") from None
-    missing = [repr(name) for name in known if name not in (*there, *_LATER)]
-    unknown = [repr(name) for name in there if name not in known]
-    # Of a CSV of something else, all are: a few tell which it is.
+    missing = [repr(name) for name in known if name not in (*header, *_LATER)]
+    unknown = [repr(name) for name in header if name not in known]
     wrong = [f"{what} {shorten(names)}" for what, names in
              (("missing", missing), ("unknown", unknown)) if names]  # fmt: skip
-    if wrong or len(set(there)) != len(there):
-        told = ", ".join(wrong) or "one stands twice"
+    if wrong or len(set(header)) != len(header):
+        reason = ", ".join(wrong) or "a duplicate column"
         raise Fault(
-            f"{path}:1: columns are not those of `plumbline history export`: {told}",
+            f"{path}:1: not a CSV file of `plumbline history export`: {reason}",
             code="input.wrong-file",
         )
     cells = ["dense_rank() OVER (ORDER BY session) AS file", "'' AS state", "0 AS missing"]
     for name, kind in known.items():
-        # What marks a row without a case, or without a figure, stays NULL.
+        # NULL marks a row without a case, or without a figure.
         text = kind == "VARCHAR" and name not in ("line", "metric")
-        cell = f'"{name}"' if name in there else "NULL"
+        cell = f'"{name}"' if name in header else "NULL"
         cell = (
             f"regexp_replace({cell}, {_quoted(ESCAPED_FORMULA)}, '\\1')"
             if kind == "VARCHAR"
@@ -429,7 +436,7 @@ def of_csv(path: Path) -> tuple[duckdb.DuckDBPyConnection, list[str]]:
             f"CREATE TEMP TABLE cells AS SELECT {', '.join(cells)} FROM read_csv($path, header = "
             f"true, columns = $columns, delim = ',', quote = '\"', escape = '\"', "
             f"store_rejects = true)",
-            {"path": _literal(path), "columns": {name: known[name] for name in there}},
+            {"path": _literal(path), "columns": {name: known[name] for name in header}},
         )
         db.execute(
             """CREATE TEMP TABLE rows AS SELECT * REPLACE (
@@ -439,8 +446,8 @@ def of_csv(path: Path) -> tuple[duckdb.DuckDBPyConnection, list[str]]:
         )
         for name, rows in _FROM_CSV.items():
             described = db.execute(f"DESCRIBE {name}").fetchall()
-            named = ", ".join(f'"{cell}"' for cell, *_ in described)
-            db.execute(f"INSERT INTO {name} SELECT {rows.replace('CELLS', named)}")
+            listed = ", ".join(f'"{cell}"' for cell, *_ in described)
+            db.execute(f"INSERT INTO {name} SELECT {rows.replace('CELLS', listed)}")
         rejects = db.execute(
             "SELECT line, column_name, error_message FROM reject_errors"
         ).fetchall()

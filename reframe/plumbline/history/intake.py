@@ -1,7 +1,7 @@
-"""From the plans and records of sessions to the tables of the history's index.
+"""Reads plans and records of sessions into the tables of the history's index.
 
-Each line is held against the schema, and reaches DuckDB as what was understood of it, not as it
-stands in the file: a name that stands twice in a line is no other value there.
+Each line is validated, and DuckDB gets the validated record, not the line: DuckDB would read a line
+with a duplicate key in another way.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ import duckdb
 from plumbline.check import record
 from plumbline.core import files
 
-#: Faulty lines of one file that are told singly.
-_MOST_TOLD = 20
-#: Bytes of lines that are read at once.
+#: At most so many faulty lines of a file are listed.
+_MAX_LISTED = 20
+#: Bytes of records that are inserted at once.
 _AT_ONCE = 16 << 20
 
-#: ``start`` and ``stop`` are those of a session's first and last line, ``back`` is whether a line's
-#: time lies before that of the line above, ``planned`` is NULL without a plan, and ``missing`` is
-#: the number of planned cases without a record, of a session that has ended. Lines count from 1.
-#: ``aside`` has what is wrong with the sessions that do not count. ``flat`` has a row for each
-#: figure, each case without one, and each session without a case.
+#: ``start`` and ``stop`` are the times of a session's first and last line. ``back`` is true if the
+#: time of a line is before that of the line above. ``planned`` is NULL without a plan. ``missing``
+#: is the number of planned cases without a record, for a session that has ended. Lines count from
+#: 1. ``aside`` has the sessions that are skipped, and why. ``flat`` has a row for each figure, each
+#: case without one, and each session without a case.
 TABLES = r"""
 CREATE TABLE about (version VARCHAR);
 CREATE TABLE files (
@@ -53,7 +53,7 @@ CREATE MACRO plain(name) AS regexp_replace(name, ' %\.\S+', '', 'g');
 CREATE MACRO pinned(name) AS regexp_extract(name, ' %\.nid=(\S+)', 1);
 """
 
-#: What the index has of a record.
+#: The fields of a record in the index.
 _SHAPE = json.dumps(
     {
         **dict.fromkeys(("system", "partition", "environment", "check"), "VARCHAR"),
@@ -77,7 +77,7 @@ _SHAPE = json.dumps(
     }
 )
 
-#: What it has not, so that DuckDB need not look at it.
+#: Other fields, which DuckDB need not parse.
 _UNUSED: Any = {
     **dict.fromkeys(("hosts", "tasks", "tags", "extras", "warnings"), True),
     "foms": {"__all__": {"summary", "others", "statistic", "reason", "headline"}},
@@ -119,11 +119,11 @@ SELECT unnest($file), unnest($session), unnest($state), unnest($session_system),
 
 
 class _Session:
-    """What a session's files tell of it.
+    """Reads the files of a session.
 
-    :ivar faults: what of them is no plan or record, or does not count: place, why.
+    :ivar faults: place and reason of what is skipped.
     :ivar lines: the line of each case and attempt.
-    :ivar whole: whether it is a session that counts.
+    :ivar valid: whether the session is not skipped as a whole.
     """
 
     def __init__(self, folder: Path, file: int, state: str):
@@ -138,21 +138,19 @@ class _Session:
         except FileNotFoundError:
             pass
         except record.Damaged as err:
-            self.faults.append(("plan.json", f"no whole plan: {err}"))
-        self.whole = not (self.plan and self._is_of_another("plan.json", self.plan["session"]))
+            self.faults.append(("plan.json", f"cannot be read: {err}"))
+        self.valid = not (self.plan and self._is_of_another("plan.json", self.plan["session"]))
 
     def _is_of_another(self, place: str, session: str) -> bool:
-        """Whether a plan or record is of another session than this folder's."""
-        other = session != self.folder.name
-        if other:
-            told = f"it is session {session!r}"
-            self.faults = [
-                (place, f"{told}: a copy, or renamed: remove it, or give it its name back")
-            ]
-        return other
+        """Return whether a plan or record is of another session than this folder's."""
+        if session == self.folder.name:
+            return False
+        reason = f"it is of session {session!r}: remove this copy, or rename the folder back"
+        self.faults = [(place, reason)]
+        return True
 
     def records(self) -> Iterator[tuple[int, record.Record]]:
-        """The records that count, each with the number of its line; each case and attempt once."""
+        """Yield the number of each valid line and its record, one for each case and attempt."""
         try:
             file = files.open_binary(self.folder / "records.jsonl")
         except FileNotFoundError:
@@ -164,44 +162,44 @@ class _Session:
                 try:
                     fields = record.parse(line)
                     if self.first is None and self.plan is None:
-                        self.whole = not self._is_of_another(
+                        self.valid = not self._is_of_another(
                             f"records.jsonl:{number}", fields.session
                         )
-                        if not self.whole:
+                        if not self.valid:
                             return
                     self._take(number, fields)
                 except record.Damaged as err:
                     self.wrong += 1
-                    if self.wrong <= _MOST_TOLD:
+                    if self.wrong <= _MAX_LISTED:
                         self.faults.append((f"records.jsonl:{number}", str(err)))
-                    elif self.wrong == _MOST_TOLD + 1:
+                    elif self.wrong == _MAX_LISTED + 1:
                         last = number
                 else:
                     yield number, fields
-        if self.wrong > _MOST_TOLD:
-            below = self.wrong - _MOST_TOLD - 1
-            self.faults.append(
-                (f"records.jsonl:{last}", f"no record that counts, nor are {below} lines below")
-            )
+        if self.wrong > _MAX_LISTED:
+            more = self.wrong - _MAX_LISTED - 1
+            reason = f"not a valid record, and {more} more lines below are not"
+            self.faults.append((f"records.jsonl:{last}", reason))
 
     def _take(self, number: int, fields: record.Record) -> None:
-        """Notes a record.
+        """Register a record.
 
-        :raises Damaged: if it is another session's, or its case has one.
+        :raises Damaged: if it is of another session, or a duplicate.
         """
         if fields.session != self.folder.name:
             raise record.Damaged(f"session: a record of session {fields.session!r}")
         key = fields.case, fields.attempt
         above = self.lines.setdefault(key, number)
         if above != number:
-            told = f"a second record of case {key[0]!r}, attempt {key[1]}: line {above} counts"
-            raise record.Damaged(f"case: {told}")
+            raise record.Damaged(
+                f"case: a duplicate of case {key[0]!r}, attempt {key[1]}: line {above} counts"
+            )
         self.first = self.first or fields
         self.back = self.back or fields.time < self.stop
         self.stop = fields.time
 
     def row(self) -> dict[str, Any]:
-        """What the index has of a session that counts."""
+        """Return the row of the session in the index."""
         changed = time.gmtime(self.folder.stat().st_mtime)
         then = time.strftime("%Y-%m-%dT%H:%M:%SZ", changed)
         about: Mapping[str, Any] = {"system": "", "extras": {}}
@@ -228,13 +226,12 @@ class _Session:
 def read(
     db: duckdb.DuckDBPyConnection, folder: Path, files: dict[str, int], states: dict[str, str]
 ) -> None:
-    """Reads sessions of a results folder into the tables.
+    """Read sessions of a results folder into the tables.
 
-    A session whose plan or records are another's does not count, nor does one of which neither
-    tells anything.
+    A session is skipped if its plan or records are of another session, or if it has neither.
 
-    :arg files: the number that each session gets, which none of the tables has.
-    :arg states: what the index knows each session's files by.
+    :arg files: session -> its new number in the tables.
+    :arg states: session -> the state of its files.
     :raises OSError: if a file cannot be read.
     :raises duckdb.Error: if the tables cannot be written.
     """
@@ -244,7 +241,7 @@ def read(
     dump = record.Record.__pydantic_serializer__.to_json
     for name, number in files.items():
         session = _Session(folder / "sessions" / name, number, states[name])
-        if session.whole:
+        if session.valid:
             for line, fields in session.records():
                 text = dump(fields, exclude=_UNUSED)
                 staged.append((number, line, text))
@@ -252,7 +249,7 @@ def read(
                 if size >= _AT_ONCE:
                     _store(db, staged)
                     staged, size = [], 0
-        if session.whole and (session.plan or session.first):
+        if session.valid and (session.plan or session.first):
             rows.append(session.row())
             faults += [(number, *fault) for fault in session.faults]
         else:
@@ -268,7 +265,7 @@ def read(
 
 
 def _store(db: duckdb.DuckDBPyConnection, staged: list[tuple[int, int, bytes]]) -> None:
-    """Has the tables hold records: of each the session's number, the line's, and its fields."""
+    """Insert records: the number of the session, that of the line, and the fields."""
     if not staged:
         return
     files, lines, texts = zip(*staged, strict=True)

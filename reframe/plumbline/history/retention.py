@@ -1,7 +1,7 @@
-"""What is kept of old sessions, by rule, and records that a log kept when the disk did not.
+"""Prunes old sessions, and recovers records from a log.
 
-Records and plans go with their whole session only, and only where that is asked for. The index
-needs no word: whoever asks next leaves out what is gone.
+Records and plans are removed only with their whole session, and only on request. The index updates
+itself with the next query.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from plumbline.core.text import pluralize
 from plumbline.history import running
 from plumbline.site import configuration
 
-#: Before this there were no sessions: a clock that said so was not set yet.
+#: There were no sessions before: the clock was not set.
 _FIRST = datetime.datetime(2020, 1, 1, tzinfo=datetime.timezone.utc)
 
-#: How far a clock may be ahead of another one.
+#: How far the clocks of two hosts may differ.
 _AHEAD = datetime.timedelta(days=1)
 
-#: What a log is: ReFrame's own files, which nothing here reads again.
+#: ReFrame's own files, which are never read again.
 LOGS = ("reframe.log", "report.json")
 
 
 @dataclass(frozen=True)
 class RetentionRules:
-    """Ages beyond which something goes; ``None`` keeps it.
+    """Ages above which something is removed; ``None`` keeps it.
 
-    :ivar stage: the folders that the test cases ran in; what failed is looked into there.
-    :ivar output: the outputs of what passed.
+    :ivar stage: the folders in which test cases ran, for debugging those that failed.
+    :ivar output: the outputs of cases that passed.
     :ivar logs: ReFrame's log and report, which are compressed.
     :ivar sessions: whole sessions, with their records.
     """
@@ -53,7 +53,7 @@ class RetentionRules:
 
 @dataclass
 class Pruned:
-    """What was done: places, the bytes that they held or still hold less, and what could not be."""
+    """The result of pruning: number of items, bytes freed, and errors."""
 
     count: int = 0
     bytes: int = 0
@@ -63,59 +63,59 @@ class Pruned:
 def prune(
     results: Path, rules: RetentionRules, say: Callable[[str], None], dry_run: bool = False
 ) -> Pruned:
-    """Removes or compresses what is older than the rules say; sessions that run are left alone, and
-    those whose clock was wrong, so that they have no age.
+    """Remove or compress what is older than the rules allow.
 
-    :arg say: is told of each place.
-    :arg dry_run: whether only to tell.
+    Running sessions are kept, and those whose clock was wrong, since they have no age.
+
+    :arg say: receives a line for each item.
+    :arg dry_run: whether to list the items only.
     """
     now = datetime.datetime.now(datetime.timezone.utc)
     done = Pruned()
 
-    def each(path: Path, way: Callable[[Path], int], verb: str) -> None:
+    def each(path: Path, action: Callable[[Path], int], verb: str) -> None:
         try:
-            freed = _size(path) if dry_run else way(path)
+            freed = _size(path) if dry_run else action(path)
         except OSError as err:
-            # The file that it names may be told without its folder.
             done.faults.append(f"{path}: {err.strerror or err}")
             return
         done.count += 1
         done.bytes += freed
-        say(f"{f'would be {verb}' if dry_run else verb}: {path} ({_size_told(freed)})")
+        say(f"{f'would be {verb}' if dry_run else verb}: {path} ({_readable(freed)})")
 
     for folder in sorted((results / "sessions").glob("*/")):
-        # A link leads elsewhere, and what is there is not ours; nor is a folder of another kind.
-        if folder.is_symlink() or not _is_session(folder) or running.running(folder):
+        # A link may lead to files of others.
+        if folder.is_symlink() or not _is_session(folder) or running.is_running(folder):
             continue
         try:
             began = configuration.began(folder)
         except OSError as err:
-            # Another one may have removed it meanwhile.
+            # It may have been removed meanwhile.
             done.faults.append(f"{folder}: {err.strerror or err}")
             continue
         age = now - began
         if began < _FIRST or age < -_AHEAD:
-            say(f"{folder}: left alone: a clock was wrong, by which it began {began:%Y-%m-%d}")
+            say(f"{folder}: skipped: its clock was wrong: it began on {began:%Y-%m-%d}")
             continue
         if rules.sessions and age > rules.sessions:
-            each(folder, _removed, "removed")
+            each(folder, _remove, "removed")
             continue
         for name, oldest in (("stage", rules.stage), ("output", rules.output)):
             if oldest and age > oldest and (folder / name).is_dir():
-                each(folder / name, _removed, "removed")
+                each(folder / name, _remove, "removed")
         for name in LOGS:
             if rules.logs and age > rules.logs and (folder / name).is_file():
-                each(folder / name, _compressed, "compressed")
+                each(folder / name, _compress, "compressed")
     return done
 
 
 def _is_session(folder: Path) -> bool:
-    """Whether a folder is a session's; one that was killed early has no more than its name."""
+    """Return whether a folder is of a session; one that was killed early may be empty."""
     return configuration.named(folder.name) or (folder / "plan.json").is_file()
 
 
 def _size(path: Path) -> int:
-    """Bytes of a file, or of all files below a folder."""
+    """Return the bytes of a file, or of all files in a folder."""
     if not path.is_dir():
         return path.lstat().st_size
     return sum(
@@ -123,19 +123,19 @@ def _size(path: Path) -> int:
     )
 
 
-def _size_told(number: int) -> str:
+def _readable(number: int) -> str:
     return f"{number / 1e6:.1f} MB" if number >= 1e5 else f"{number / 1e3:.1f} kB"
 
 
-def _removed(path: Path) -> int:
-    """Removes a folder; one that is a link is refused."""
+def _remove(path: Path) -> int:
+    """Remove a folder, which must not be a link. Return the bytes freed."""
     freed = _size(path)
     shutil.rmtree(path)
     return freed
 
 
-def _compressed(path: Path) -> int:
-    """Compresses a file; the plain one goes once the other is whole."""
+def _compress(path: Path) -> int:
+    """Replace a file by a compressed one. Return the bytes freed."""
     before = path.stat().st_size
     whole, partial = path.with_name(f"{path.name}.gz"), path.with_name(f"{path.name}.partial")
     try:
@@ -159,14 +159,13 @@ _LINE = re.compile(r"plumbline-record (\{.*\})")
 
 
 def recover(results: Path, log: Path, say: Callable[[str], None]) -> tuple[int, int, list[str]]:
-    """Puts records that a session could not store, and printed, where they belong.
+    """Store the records that a session could only print.
 
-    A test case that was recorded as never finished meanwhile has its result then; any other that
-    has a record keeps it.
+    They replace records of unfinished cases, but no other existing ones.
 
-    :arg log: what the session printed; other words may stand before a record.
-    :returns: how many were taken, how many were there already, and the lines that are no records.
-    :raises Fault: if the log cannot be read, or a record not be written.
+    :arg log: the session's output; lines may begin with other text.
+    :returns: how many were stored, how many existed already, and the lines that cannot be read.
+    :raises Fault: if the log cannot be read, or a record cannot be written.
     """
     found: dict[str, list[record.Record]] = {}
     faults = []
@@ -186,45 +185,47 @@ def recover(results: Path, log: Path, say: Callable[[str], None]) -> tuple[int, 
             faults.append(f"{log}:{number}: {err}")
             continue
         if fields.session == ".." or Path(fields.session).name != fields.session:
-            faults.append(f"{log}:{number}: session: no name of a session")
+            faults.append(f"{log}:{number}: session: not a session name")
             continue
         found.setdefault(fields.session, []).append(fields)
-    taken = there = 0
+    stored = existing = 0
     for session, records in found.items():
-        new = _put(results / "sessions" / session, records)
-        taken += new
-        there += len(records) - new
-        say(f"session {session}: {new} of {pluralize(len(records), 'record')} taken from {log}")
-    return taken, there, faults
+        new = _add(results / "sessions" / session, records)
+        stored += new
+        existing += len(records) - new
+        say(f"session {session}: {new} of {pluralize(len(records), 'record')} stored from {log}")
+    return stored, existing, faults
 
 
-def _put(folder: Path, records: list[record.Record]) -> int:
-    """Adds those of a session's records that are not there; how many."""
+def _add(folder: Path, records: list[record.Record]) -> int:
+    """Add new records to a session. Return their number."""
     path = folder / "records.jsonl"
-    if running.running(folder):
+    if running.is_running(folder):
         raise Fault(
-            f"{folder.name}: the session still runs: recover once it has ended",
+            f"{folder.name}: the session is still running: recover once it has ended",
             code="history.not-ended",
         )
     kept = list(record.read(path)) if path.exists() else []
-    by_place = {(fields.case, fields.attempt): fields for fields in kept}
+    by_key = {(fields.case, fields.attempt): fields for fields in kept}
     new = 0
     for fields in records:
-        place = fields.case, fields.attempt
-        known = by_place.get(place)
+        key = fields.case, fields.attempt
+        known = by_key.get(key)
         if known is None:
             kept.append(fields)
         elif known.result == "unfinished" != fields.result:
             kept[kept.index(known)] = fields
         else:
             continue
-        by_place[place] = fields
+        by_key[key] = fields
         new += 1
     if new:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             files.write_atomically(path, "".join(f"{record.dumps(fields)}\n" for fields in kept))
         except OSError as err:
-            told = f"{path}: cannot be written ({err.strerror}): free the disk, and recover again"
-            raise Fault(told, code="files.not-writable") from None
+            raise Fault(
+                f"{path}: cannot be written ({err.strerror}): free the disk, and recover again",
+                code="files.not-writable",
+            ) from None
     return new

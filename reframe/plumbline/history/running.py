@@ -1,10 +1,10 @@
-"""Whether a session runs: the file ``running`` in its folder, and the lock on it.
+"""Determines whether a session is running, by the file ``running`` in its folder.
 
-A session that runs holds a lock on that file, and takes the file away at its end. A lock goes with
-its process, whatever ended it: so a file that nobody holds is that of a session that was killed.
+A session locks that file, and removes it at its end. A lock ends with its process, so a file
+without a lock belongs to a session that was killed.
 
-A file system may keep the locks of each host apart. So the file names the host, too, and a session
-of another one is left to the next session there.
+Some file systems keep the locks of each host apart. So the file has the name of the host, and only
+a session on the same host cleans up after a killed one.
 """
 
 from __future__ import annotations
@@ -23,86 +23,90 @@ from plumbline.core import files
 from plumbline.core.process import one_line
 from plumbline.site import slurm
 
-#: Times that a session's lock is tried for, when others look at it.
+#: How often a session tries to lock its file, while others test the lock.
 _TRIES = 10
 FILE = "running"
-#: Differs after each start of a kernel, see random(4).
+#: Changes with each boot, see random(4).
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
-#: Seconds that a lock may take to be had.
-_PATIENCE = 60
+#: Seconds to wait for a lock.
+_TIMEOUT = 60
 
 
 def _lock(folder: Path) -> fasteners.InterProcessLock:
-    """The lock of a session, on its file, which is made where it is not there.
+    """Return the lock of a session, and create its file if necessary.
 
-    :raises OSError: if it is no regular file, or the folder is a link.
+    :raises OSError: if it is not a regular file, or the folder is a link.
     """
     if folder.is_symlink():
         raise OSError(errno.ELOOP, "it is a link", str(folder))
     return files.lock(folder / FILE)
 
 
-def _had(lock: fasteners.InterProcessLock, patience: float | None = None) -> bool | None:
-    """Whether a lock could be had, within so many seconds; ``None`` where it cannot be told."""
+def _acquired(lock: fasteners.InterProcessLock, timeout: float | None = None) -> bool | None:
+    """Return whether a lock was acquired, ``None`` if the file system has no locks.
+
+    :arg timeout: in seconds; by default it does not wait.
+    """
     try:
-        return bool(lock.acquire(blocking=patience is not None, timeout=patience))
+        return bool(lock.acquire(blocking=timeout is not None, timeout=timeout))
     except (OSError, threading.ThreadError):
-        # The second is what fasteners makes of a file system without locks.
+        # fasteners raises the second if the file system has no locks.
         return None
 
 
 def claim(folder: Path) -> fasteners.InterProcessLock | None:
-    """A lock that says that a session runs; ``None`` where the file system has no locks. There the
-    file alone says so: a session that was killed cannot be told, and is left alone.
+    """Mark a session as running. Return its lock, ``None`` if the file system has no locks.
 
-    :raises OSError: if the folder cannot be written, or another process keeps the lock.
+    Without locks a killed session cannot be distinguished, and counts as running.
+
+    :raises OSError: if the folder cannot be written, or another process holds the lock.
     """
     path = folder / FILE
     for _ in range(_TRIES):
-        # Before the lock: to close the file lets go of it.
+        # Before locking, since closing the file releases the lock.
         with open(path, "w", opener=files.open_regular) as file:
             file.write(json.dumps(_here()))
         lock = _lock(folder)
-        # Whoever looks whether a session runs holds its lock for a moment.
-        had = _had(lock, _PATIENCE)
-        if had is None:
+        # Whoever tests the lock holds it for a moment.
+        acquired = _acquired(lock, _TIMEOUT)
+        if acquired is None:
             return None
         with contextlib.suppress(FileNotFoundError):
-            # One that looked before it was held may have taken the file away.
-            if had and os.path.samestat(os.fstat(lock.lockfile.fileno()), path.lstat()):
+            # Whoever tested the lock before may have removed the file.
+            if acquired and os.path.samestat(os.fstat(lock.lockfile.fileno()), path.lstat()):
                 return lock
-        if had:
+        if acquired:
             lock.release()
-    raise OSError(errno.EBUSY, "its lock is kept by another process", str(path))
+    raise OSError(errno.EBUSY, "another process holds its lock", str(path))
 
 
 def release(folder: Path, lock: fasteners.InterProcessLock | None) -> None:
-    """Says that a session has ended, and all of it is told."""
+    """Mark a session as ended, once all of it is recorded."""
     with contextlib.suppress(OSError):
         (folder / FILE).unlink(missing_ok=True)
     if lock:
         lock.release()
 
 
-def running(folder: Path) -> bool:
-    """Whether a session runs; also where that cannot be told."""
-    return held(folder) or bool(elsewhere(folder))
+def is_running(folder: Path) -> bool:
+    """Return whether a session is running, or that cannot be determined."""
+    return is_locked(folder) or bool(other_host(folder))
 
 
-def held(folder: Path) -> bool:
-    """Whether the lock of a session is held, or that cannot be told."""
+def is_locked(folder: Path) -> bool:
+    """Return whether the lock of a session is held, or that cannot be determined."""
     if not os.path.lexists(folder / FILE):
         return False
     with contextlib.suppress(OSError):
         lock = _lock(folder)
-        if _had(lock):
+        if _acquired(lock):
             lock.release()
             return False
     return True
 
 
 def _here() -> dict[str, str]:
-    """Where this process runs: host, start of its kernel, and its job in Slurm."""
+    """Return the host of this process, its boot id, and its job in Slurm."""
     boot = ""
     with contextlib.suppress(OSError):
         boot = _BOOT.read_text().strip()
@@ -110,16 +114,18 @@ def _here() -> dict[str, str]:
     return {"host": platform.node(), "boot": boot, "job": job, "cluster": cluster}
 
 
-def elsewhere(folder: Path) -> str:
-    """The host that a session without a held lock may still run on: another one than this. Empty
-    where it is this one, or its job has ended, or the session says nothing of it."""
+def other_host(folder: Path) -> str:
+    """Return the other host that a session may be running on without a visible lock.
+
+    It is empty for a session of this host, if its job has ended, or if the file has no host.
+    """
     try:
-        told = json.loads(files.read_text(folder / FILE))
-        host, boot, job, cluster = (told[name] for name in ("host", "boot", "job", "cluster"))
+        content = json.loads(files.read_text(folder / FILE))
+        host, boot, job, cluster = (content[name] for name in ("host", "boot", "job", "cluster"))
     except (OSError, ValueError, KeyError, TypeError):
         return ""
     here = _here()
-    # Of one kernel are containers, too, whose hosts have names of their own.
+    # Containers on this host have the same boot id, but other host names.
     if host == here["host"] or (boot and boot == here["boot"]):
         return ""
     if job and cluster == slurm.setting("ClusterName") and slurm.job_state(job) == "":

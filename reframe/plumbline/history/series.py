@@ -1,4 +1,4 @@
-"""Series: the values of one figure of merit over sessions, and which records to look at."""
+"""Series of a figure of merit over sessions, and selections of records."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ import numpy as np
 
 from plumbline.core.errors import Fault
 
-_AGES = {"h": "hours", "d": "days", "w": "weeks"}
-_SHORT = {"s": "seconds", "m": "minutes"}
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
 @dataclass(frozen=True, order=True)
 class Key:
-    """What one series is of."""
+    """The identity of a series."""
 
     system: str
     partition: str
@@ -24,14 +23,14 @@ class Key:
     #: Name with parameters, as ReFrame displays it, without the node of ``--distribute``.
     check: str
     metric: str
-    #: Bytes; -1 where the figure has none.
+    #: Message size in bytes; -1 if the figure has none.
     size: int
-    #: Which of several in one case (``gpu0-gpu1``), or empty.
+    #: Place within a case, such as ``gpu0-gpu1``, or empty.
     at: str
     placement: str
     #: ``key=value;key=value``, sorted.
     conditions: str
-    #: The one node of a case that ReFrame distributed over nodes; else empty.
+    #: The node, if ReFrame distributed the case over nodes; else empty.
     node: str = ""
 
 
@@ -48,16 +47,16 @@ class Series:
     #: End of the test case, UTC, datetime64[s].
     times: np.ndarray
     values: np.ndarray
-    #: NaN where open or not asserted.
+    #: NaN if open or not asserted.
     lower: np.ndarray
     upper: np.ndarray
     ceiling: np.ndarray
     verdicts: np.ndarray
-    #: Id of the reference that decided, or empty.
+    #: Id of the reference that gave the bounds, or empty.
     references: np.ndarray
-    #: Short hash of the build's fields, equal for equal builds.
+    #: Short hash of the build, equal for equal builds.
     builds: np.ndarray
-    #: Names of the nodes, comma separated.
+    #: Names of the nodes, separated by commas.
     nodes: np.ndarray
     #: The single samples of each value.
     samples: list[list[float]]
@@ -65,7 +64,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Selection:
-    """Which records to look at; what is empty selects all. Names may hold ``*`` and ``?``."""
+    """Selects records; an empty field selects all. Names may contain ``*`` and ``?``."""
 
     system: str = ""
     partition: str = ""
@@ -82,45 +81,45 @@ class Selection:
     since: datetime.datetime | None = None
     #: Sessions whose first case ended before this; UTC without a time zone.
     until: datetime.datetime | None = None
-    #: ``--session-extras`` that a session must have.
+    #: Required ``--session-extras``.
     extras: dict[str, str] = field(default_factory=dict)
 
 
-#: All there is.
+#: Selects all records.
 ALL = Selection()
 
 
 def span(text: str) -> datetime.timedelta:
-    """A length of time: ``45s``, ``90m``, ``6h``, ``14d``, ``2w``.
+    """Return the duration of a text such as ``45s``, ``90m``, ``6h``, ``14d`` or ``2w``.
 
     >>> span("90m"), span("2w")
     (datetime.timedelta(seconds=5400), datetime.timedelta(days=14))
 
-    :raises Fault: if it is none.
+    :raises Fault: if it is not a duration.
     """
     found = re.fullmatch(r"(\d{1,5})([smhdw])", text)
     if not found or not int(found[1]):
         raise Fault(
-            f"{text!r} is not a length of time (45s, 90m, 6h, 14d, 2w)", code="input.wrong-option"
+            f"{text!r} is not a duration, such as 45s, 90m, 6h, 14d, 2w", code="input.wrong-option"
         )
-    return datetime.timedelta(**{{**_SHORT, **_AGES}[found[2]]: int(found[1])})
+    return datetime.timedelta(**{_UNITS[found[2]]: int(found[1])})
 
 
 def moment(text: str, end: bool = False) -> datetime.datetime:
-    """A time, UTC where no zone is given, from an ISO date or time, or an age as ``30d``, ``2w`` or
-    ``12h``.
+    """Return the time of an ISO date or time (UTC by default), or of an age such as ``30d``, ``2w``
+    or ``12h``.
 
     >>> moment("2026-11-21").isoformat(), moment("2026-11-21", end=True).isoformat()
     ('2026-11-21T00:00:00+00:00', '2026-11-22T00:00:00+00:00')
     >>> moment("2026-11-21T15:00+01:00").isoformat()
     '2026-11-21T15:00:00+01:00'
 
-    :arg end: whether a date means its day's end instead of its beginning.
+    :arg end: whether a date means the end of that day instead of its beginning.
     :raises Fault: if it is none of these.
     """
     age = re.fullmatch(r"(\d{1,5})([hdw])", text)
     if age:
-        back = datetime.timedelta(**{_AGES[age[2]]: int(age[1])})
+        back = datetime.timedelta(**{_UNITS[age[2]]: int(age[1])})
         return datetime.datetime.now(datetime.timezone.utc) - back
     try:
         if day := re.fullmatch(r"(\d{4})-?(\d\d)-?(\d\d)", text):
@@ -129,6 +128,9 @@ def moment(text: str, end: bool = False) -> datetime.datetime:
         else:
             found = datetime.datetime.fromisoformat(text.replace("Z", "+00:00"))
     except (ValueError, OverflowError):
-        told = "a date (2026-11-21), a time (2026-11-21T15:00) or an age (30d, 2w, 12h)"
-        raise Fault(f"{text!r} is not {told}", code="input.wrong-option") from None
+        raise Fault(
+            f"{text!r} is not a date (2026-11-21), a time (2026-11-21T15:00) or an age (30d, 2w, "
+            f"12h)",
+            code="input.wrong-option",
+        ) from None
     return found if found.tzinfo else found.replace(tzinfo=datetime.timezone.utc)

@@ -1,4 +1,4 @@
-"""What this machine has, what would run on it, and what would be skipped and why."""
+"""``plumbline doctor``: reports what this machine has, and which test cases would run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from plumbline.software import build, environments, providers, spack
 
 
 def examine(system: str | None) -> dict:
-    """The examination, as plain data.
+    """Return the report as plain data.
 
     :raises Fault: if the configuration is faulty.
     """
@@ -34,7 +34,7 @@ def examine(system: str | None) -> dict:
 
 
 def _uncertain(system: str | None) -> list[str]:
-    """Why it is not certain which system this host is, in lines, and how to say it."""
+    """Return why it is not certain which system this host is."""
     try:
         host.here(system)
     except Fault as err:
@@ -62,45 +62,47 @@ def _machine() -> dict[str, str]:
 
 
 def _programs() -> dict[str, str]:
-    """Program -> where it is, from each provider that has it, or why none has it."""
-    found = {}
+    """Return program -> its path from each provider that has it, or why none has it."""
+    found: dict[str, str] = {}
     for name in providers.FEATURES:
-        why = ""
+        reason, available = "", False
         for source, environment in _sources():
             try:
                 program = providers.find(source, name, environment=environment)
             except (providers.NotProvided, Fault) as err:
-                # What Spack would bring is best had from there.
-                if not why or (source == "spack" and _brings(environment, name)):
-                    why = str(err)
+                # Building it with Spack is the best remedy, if Spack has it.
+                if not reason or (source == "spack" and _provides(environment, name)):
+                    reason = str(err)
                 continue
+            available = True
             mpi = program.build.get("mpi", "none")
             with_mpi = "" if mpi == "none" else f" with {mpi}"
             found[f"{name} ({environment or source})"] = f"{program.path}{with_mpi}"
-        if not any(key.startswith(f"{name} (") for key in found):
-            found[name] = f"no: {why}"
+        if not available:
+            found[name] = f"no: {reason}"
     return found
 
 
-def _brings(environment: str, program: str) -> bool:
-    """Whether a Spack environment has a program once it is built."""
+def _provides(environment: str, program: str) -> bool:
+    """Return whether a Spack environment has a program once it is built."""
     lock = environments.Environment(*environment.split(":")).lock()
     return lock is not None and program in dict(build.programs_of(lock))
 
 
 def _sources() -> list[tuple[str, str]]:
-    """Where this machine's programs may come from: provider, and Spack environment."""
-    of_spack = [("spack", environment.name) for environment in environments.every(build.HERE)]
-    return [("path", ""), ("pip", ""), *of_spack]
+    """Return the providers of this machine's programs, each with its Spack environment."""
+    with_spack = [("spack", environment.name) for environment in environments.every(build.HERE)]
+    return [("path", ""), ("pip", ""), *with_spack]
 
 
 def _environments(system: str) -> dict[str, str]:
-    """Spack environment -> where it is built, or what would build it."""
-    told = {}
+    """Return Spack environment -> where it is built, or how to build it."""
+    found = {}
     for environment in environments.every(system):
+        name, built = environment.name, build.built(environment)
         reason = build.why_unusable(environment) or build.why_incomplete(environment)
-        folder = spack.folder_of(environment)
-        told[environment.name] = f"{reason}: plumbline build {environment.name}" if reason else (
-            f"{folder}, built {build.built(environment).mark['built']}"
-        )  # fmt: skip
-    return told
+        if reason or built is None:
+            found[name] = f"{reason}: plumbline build {name}"
+        else:
+            found[name] = f"{spack.folder_of(environment)}, built {built.mark['built']}"
+    return found

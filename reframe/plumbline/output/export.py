@@ -1,7 +1,7 @@
-"""One session in the forms that other programs read: Prometheus' text file, JUnit XML, Markdown.
+"""Exports one session as Prometheus' text file, JUnit XML, or Markdown.
 
-None of them shows as passed what was not measured and asserted. Names come from check files,
-schedulers and site files, and may hold anything.
+A case passes in an export only if it was measured and asserted. Names come from check files,
+schedulers and site files, so they may contain any character.
 """
 
 from __future__ import annotations
@@ -25,22 +25,27 @@ from plumbline.history.series import ALL, Selection
 from plumbline.reference.lookup import format_bound
 from plumbline.session import summary
 
-#: Every result and verdict that there is, so that a count of none is told as 0.
+#: In the order of a summary; an export has a count for each, also for 0.
 _RESULTS = ("pass", "fail", "waived", "invalid", "error", "skip", "aborted", "unfinished")
 _VERDICTS = ("pass", "fail", "above-ceiling", "waived", "not-asserted")
 
-#: Lines of each part that a summary shows.
-_SHOWN = 15
+#: What an exit code means.
+OUTCOMES = {0: "OK", 1: "faults found", 2: "inconclusive"}
+
+#: Appended to the outcome of a session that compared nothing with a reference.
+UNASSERTED = ", but nothing was asserted"
+
+#: A summary shows at most this many lines of each part.
+_MAX_LINES = 15
 
 
 @dataclass
 class ExportedSession:
-    """What is exported of one session.
+    """The content of one session.
 
-    :ivar records: one of each planned test case, by the first verdict, which counts; of cases
-        without a record one that says so.
+    :ivar records: the first attempt of each planned case; a case without one is ``unfinished``.
     :ivar faults: what the session found beside its records, such as a check that vanished.
-    :ivar unread: lines that are no records, and were left out.
+    :ivar unread: lines of the records that were skipped.
     """
 
     name: str
@@ -51,29 +56,29 @@ class ExportedSession:
     unread: list[str] = field(default_factory=list)
 
     @property
-    def results(self) -> Counter:
-        """How many test cases there are of each result."""
+    def results(self) -> Counter[str]:
+        """Number of test cases by result."""
         return Counter(fields.result for fields in self.records)
 
     @property
-    def verdicts(self) -> Counter:
-        """How many figures there are of each verdict."""
+    def verdicts(self) -> Counter[str]:
+        """Number of figures by verdict."""
         return Counter(fom.verdict for fields in self.records for fom in fields.foms)
 
     @property
     def near(self) -> int:
-        """How many figures passed near their bound."""
+        """Number of figures that passed near their bound."""
         return sum(fom.near for fields in self.records for fom in fields.foms)
 
     @property
     def code(self) -> int:
-        """0 as it should be, 1 a fault found, 2 could not tell."""
+        """Exit code, with the meaning of :data:`OUTCOMES`."""
         code = summary.exit_code(self.results)
         return 1 if self.faults or code == 1 else 2 if self.unread else code
 
     @property
     def unasserted(self) -> bool:
-        """Whether it passed, and nothing of it was compared with a reference."""
+        """Whether it passed although it compared nothing with a reference."""
         return not self.code and not self.verdicts.keys() - {"not-asserted"}
 
 
@@ -83,12 +88,12 @@ def load(
     among: Selection = ALL,
     say: Callable[[str], None] = lambda line: None,
 ) -> ExportedSession:
-    """A session of the history.
+    """Read a session of the history.
 
-    :arg name: its id; if ``None``, the newest that has ended.
-    :arg among: which sessions the newest is taken of.
-    :arg say: is told of newer sessions that have not ended.
-    :raises Fault: if there is no such session, or its plan is not whole.
+    :arg name: its id; by default the newest session that has ended.
+    :arg among: the sessions that the newest one is taken from.
+    :arg say: receives a line for each newer session that is skipped.
+    :raises Fault: if there is no such session, or its plan cannot be read.
     """
     if name:
         (row,) = history.sessions(Selection(sessions=(name,)))
@@ -102,44 +107,46 @@ def load(
             known = first.setdefault(fields.case, fields)
             if fields.attempt < known.attempt:
                 first[fields.case] = fields
-    records = [first.get(case) or _missing(plan) for case, plan in planned.items()]
+    records = [first.get(case) or _unfinished(plan) for case, plan in planned.items()]
     records += [found for case, found in first.items() if case not in planned]
     unread = [fault for fault in history.faults if fault.startswith(f"{folder}/")]
-    return ExportedSession(row.session, row.system, row.extras, records, _end(folder), unread)
+    return ExportedSession(row.session, row.system, row.extras, records, _faults(folder), unread)
 
 
 def _planned(folder: Path) -> dict[str, record.Planned]:
-    """The cases of a session's plan.
+    """Return the planned cases of a session.
 
-    :raises Fault: if it cannot be read.
+    :raises Fault: if its plan cannot be read.
     """
     try:
         return record.plan(folder)["cases"]
     except (OSError, record.Damaged) as err:
         path = folder / "plan.json"
         raise Fault(
-            f"{path}: no whole plan ({err}): which cases ran is not known", code="history.damaged"
+            f"{path}: cannot be read ({err}), so the session's test cases are unknown",
+            code="history.damaged",
         ) from None
 
 
 def _newest(
     history: History, among: Selection, say: Callable[[str], None]
 ) -> tuple[SessionRow, dict[str, record.Planned]]:
-    """The newest session that has ended, and its planned cases. One that still runs would be told
-    as cut off, night after night, whenever monitoring asks at the wrong time; of one whose plan
-    cannot be read nobody knows what it should have."""
+    """Return the newest session that has ended and has a plan, and its planned cases.
+
+    A session that still runs would be exported as unfinished whenever monitoring asks too early.
+    """
     rows = history.sessions(among)
     unended = history.unended(rows)
     for row in reversed(rows):
         if row.session in unended:
-            say(f"{row.session}: left out: it still runs or was cut off; name it to have it")
+            say(f"{row.session}: skipped, it has not ended: name it to export it anyway")
             continue
         try:
             return row, _planned(_folder(history, row))
         except Fault as err:
-            say(f"left out: {err}")
+            say(f"skipped: {err}")
     raise Fault(
-        f"{history.source}: no session there has ended: name one to have it as it is",
+        f"{history.source}: no session has ended: name one to export it anyway",
         code="history.not-ended",
     )
 
@@ -148,10 +155,10 @@ def _folder(history: History, row: SessionRow) -> Path:
     return history.source / "sessions" / row.session
 
 
-def _end(folder: Path) -> list[str]:
-    """The faults that a session told at its end; one that was cut off, or is older, told none.
+def _faults(folder: Path) -> list[str]:
+    """Return the faults that a session reported at its end, none if it was cut off.
 
-    :raises Fault: if its end cannot be read.
+    :raises Fault: if they cannot be read.
     """
     try:
         return record.end(folder)["faults"]
@@ -159,13 +166,13 @@ def _end(folder: Path) -> list[str]:
         return []
     except (OSError, record.Damaged) as err:
         raise Fault(
-            f"{folder / 'end.json'}: {err}: what the session found is not known",
+            f"{folder / 'end.json'}: {err}, so the session's faults are unknown",
             code="history.damaged",
         ) from None
 
 
-def _missing(planned: record.Planned) -> Record:
-    """What stands for the record of a planned case that has none."""
+def _unfinished(planned: record.Planned) -> Record:
+    """Return a record for a planned case that has none."""
     return Record.model_construct(
         system=planned["system"],
         partition=planned["partition"],
@@ -173,7 +180,7 @@ def _missing(planned: record.Planned) -> Record:
         check=planned["check"],
         placement="",
         result="unfinished",
-        reason="planned, and there is no record of it: the session was cut off, or still runs",
+        reason="planned, but it has no record: the session was cut off, or is still running",
         code="case.unfinished",
         waiver=None,
         attempt=0,
@@ -186,12 +193,8 @@ def _missing(planned: record.Planned) -> Record:
     )
 
 
-def _variable(fom: FigureRecord) -> str:
-    return fom.figure.variable
-
-
-def _unasserted(fields: Record) -> bool:
-    """Whether a test case passed that asserted nothing of what it should measure."""
+def _is_unasserted(fields: Record) -> bool:
+    """Return whether a case passed although none of its figures was asserted."""
     asserted = any(fom.verdict != "not-asserted" for fom in fields.foms)
     return fields.result == "pass" and fields.benchmark is not None and not asserted
 
@@ -200,72 +203,68 @@ def _unasserted(fields: Record) -> bool:
 
 _CASE = ["system", "partition", "environment", "check", "placement"]
 _FOM = ["system", "partition", "environment", "check", "metric", "size", "at", "placement", "unit"]
+_UNIT = "in the unit of its label, which is no base unit: compare within one metric only"
+#: Metric, without its prefix -> its labels and help text.
+_GAUGES = {
+    "fom": (_FOM, f"Figure of merit, {_UNIT}."),
+    "fom_bound": ([*_FOM, "side"], f"Bound of a figure of merit, {_UNIT}."),
+    "fom_verdict": ([*_FOM, "verdict"], "1 for the verdict that a figure has."),
+    "fom_near_bound": (_FOM, "1 for a figure that passed near its bound."),
+    "case_result": ([*_CASE, "result", "waiver"], "1 for the result that a test case has."),
+    "session_cases": (["system", "result"], "Test cases of the session by result."),
+    "session_figures": (["system", "verdict"], "Figures of merit of the session by verdict."),
+    "session_exit_code": (["system"], "0: OK, 1: faults found, 2: inconclusive."),
+    "session_timestamp_seconds": (["system"], "When the session's last test case ended."),
+    "case_warnings": ([*_CASE, "state", "code"], "Warnings of a test case, by state and code."),
+    "session_info": (["system", "session"], "1; which session this is."),
+}
 
 
 def registry(session: ExportedSession) -> CollectorRegistry:
-    """The session's metrics."""
+    """Return the session's metrics."""
     metrics = CollectorRegistry()
-
-    def gauge(name: str, help: str, labels: list[str]):
-        return Gauge(f"plumbline_{name}", help, labels, registry=metrics)
-
-    in_unit = "in the unit of its label, which is no base unit: compare within one metric only"
-    values = gauge("fom", f"Figure of merit, {in_unit}.", _FOM)
-    bounds = gauge("fom_bound", f"Bound of a figure of merit, {in_unit}.", [*_FOM, "side"])
-    verdicts = gauge("fom_verdict", "1 for the verdict that a figure has.", [*_FOM, "verdict"])
-    near = gauge("fom_near_bound", "1 for a figure that passed near its bound.", _FOM)
-    results = gauge("case_result", "1 for the result that a test case has.",
-                    [*_CASE, "result", "waiver"])  # fmt: skip
-    cases = gauge("session_cases", "Test cases of the session by result.", ["system", "result"])
-    figures = gauge("session_figures", "Figures of merit of the session by verdict.",
-                    ["system", "verdict"])  # fmt: skip
-    code = gauge("session_exit_code", "0 as it should be, 1 a fault found, 2 could not tell.",
-                 ["system"])  # fmt: skip
-    ended = gauge("session_timestamp_seconds", "When the session's last test case ended.",
-                  ["system"])  # fmt: skip
-    notices = gauge("case_warnings", "Warnings of a test case, by state and code.",
-                    [*_CASE, "state", "code"])  # fmt: skip
-    info = gauge("session_info", "1; which session this is.", ["system", "session"])
+    gauges = {
+        name: Gauge(f"plumbline_{name}", text, labels, registry=metrics)
+        for name, (labels, text) in _GAUGES.items()
+    }
     for fields in session.records:
         case = [printable(getattr(fields, name) or "") for name in _CASE]
-        results.labels(*case, fields.result, printable(fields.waiver or "")).set(1)
+        waiver = printable(fields.waiver or "")
+        gauges["case_result"].labels(*case, fields.result, waiver).set(1)
         for notice in fields.warnings:
-            notices.labels(*case, notice.state, notice.code).inc()
+            gauges["case_warnings"].labels(*case, notice.state, notice.code).inc()
         for fom in fields.foms:
             size = "" if fom.size is None else str(fom.size)
-            what = [fom.metric, size, fom.at, fom.placement, fom.unit]
-            of = [*case[:4], *map(printable, what)]
-            values.labels(*of).set(fom.value)
-            verdicts.labels(*of, fom.verdict).set(1)
+            figure = [*case[:4], *map(printable, [fom.metric, size, fom.at, fom.placement,
+                                                  fom.unit])]  # fmt: skip
+            gauges["fom"].labels(*figure).set(fom.value)
+            gauges["fom_verdict"].labels(*figure, fom.verdict).set(1)
             for side, bound in (("lower", fom.lower), ("upper", fom.upper)):
                 if bound is not None:
-                    bounds.labels(*of, side).set(bound)
+                    gauges["fom_bound"].labels(*figure, side).set(bound)
             if fom.near:
-                near.labels(*of).set(1)
+                gauges["fom_near_bound"].labels(*figure).set(1)
     system = printable(session.system)
     for result in _RESULTS:
-        cases.labels(system, result).set(session.results[result])
+        gauges["session_cases"].labels(system, result).set(session.results[result])
     for verdict in _VERDICTS:
-        figures.labels(system, verdict).set(session.verdicts[verdict])
-    code.labels(system).set(session.code)
-    ends = [fields.time for fields in session.records if fields.time]
-    if ends:
-        ended.labels(system).set(_seconds(max(ends)))
-    info.labels(system, session.name).set(1)
+        gauges["session_figures"].labels(system, verdict).set(session.verdicts[verdict])
+    gauges["session_exit_code"].labels(system).set(session.code)
+    end = max((fields.time for fields in session.records), default="")
+    if end:
+        seconds = datetime.datetime.fromisoformat(end.replace("Z", "+00:00")).timestamp()
+        gauges["session_timestamp_seconds"].labels(system).set(seconds)
+    gauges["session_info"].labels(system, session.name).set(1)
     return metrics
 
 
-def _seconds(time: str) -> float:
-    return datetime.datetime.fromisoformat(time.replace("Z", "+00:00")).timestamp()
-
-
 def prometheus(session: ExportedSession) -> str:
-    """The text that node_exporter's textfile collector reads."""
+    """Return the text that node_exporter's textfile collector reads."""
     return generate_latest(registry(session)).decode()
 
 
 def write_prometheus(session: ExportedSession, path: Path) -> None:
-    """Writes that text, whole or not at all, since the collector may read at any moment.
+    """Write that text atomically, since the collector may read it at any moment.
 
     :raises Fault: if it cannot be written.
     """
@@ -282,26 +281,30 @@ def write_prometheus(session: ExportedSession, path: Path) -> None:
 
 
 def suite_of(session: ExportedSession) -> junitparser.TestSuite:
-    """A JUnit test case for each, of which only those passed that asserted something."""
+    """Return a JUnit suite with one case for each test case, fault and unreadable line."""
     cases = []
     for fields in session.records:
-        place = f"{fields.system}:{fields.partition}+{fields.environment}"
-        out, seconds = "\n".join(map(printable, _lines(fields))), fields.seconds.total
-        cases.append(suites.case(fields.check, place, _outcome(fields), out, seconds or 0.0))
-    for kind, found in (("fault", session.faults), ("not read", session.unread)):
-        for line in found:
-            fault = junitparser.Error(printable(line), kind)
-            cases.append(suites.case(line, f"{session.system}: session", fault))
+        group = f"{fields.system}:{fields.partition}+{fields.environment}"
+        lines = [f"{fom.figure.variable} = {fom.value:.6g} {fom.unit}: {_verdict(fom)}"
+                 for fom in fields.foms]  # fmt: skip
+        lines += [f"{notice.state}: {notice.detail} [{notice.code}]" for notice in fields.warnings]
+        output = "\n".join(map(printable, lines))
+        seconds = fields.seconds.total or 0.0
+        cases.append(suites.case(fields.check, group, _outcome(fields), output, seconds))
+    for kind, messages in (("fault", session.faults), ("not read", session.unread)):
+        for message in messages:
+            error = junitparser.Error(printable(message), kind)
+            cases.append(suites.case(message, f"{session.system}: session", error))
     return suites.suite(f"plumbline {session.system} {session.name}", cases, session.extras)
 
 
 def junit(session: ExportedSession) -> str:
-    """JUnit XML."""
+    """Return the session as JUnit XML."""
     return suites.as_junit([suite_of(session)])
 
 
 def _outcome(fields: Record) -> junitparser.junitparser.FinalResult | None:
-    """What a test case is that is no plain pass."""
+    """Return a test case's failure, error or skip, or ``None`` if it passed."""
     result, reason = fields.result, printable(fields.why)
     if result == "fail":
         return junitparser.Failure(reason, result)
@@ -309,18 +312,10 @@ def _outcome(fields: Record) -> junitparser.junitparser.FinalResult | None:
         return junitparser.Skipped(f"{result}: {reason}", result)
     if result != "pass":
         return junitparser.Error(reason, result)
-    if _unasserted(fields):
+    if _is_unasserted(fields):
         figures = pluralize(len(fields.foms), "figure")
-        return junitparser.Skipped(f"measured, nothing asserted: {figures}", "not-asserted")
+        return junitparser.Skipped(f"measured, but nothing asserted: {figures}", "not-asserted")
     return None
-
-
-def _lines(fields: Record) -> Iterator[str]:
-    """What a test case measured, a line for each figure, and for each warning."""
-    for fom in fields.foms:
-        yield f"{_variable(fom)} = {fom.value:.6g} {fom.unit}: {_verdict(fom)}"
-    for notice in fields.warnings:
-        yield f"{notice.state}: {notice.detail} [{notice.code}]"
 
 
 def _verdict(fom: FigureRecord) -> str:
@@ -337,86 +332,86 @@ def _interval(fom: FigureRecord) -> str:
 
 # -- Markdown ------------------------------------------------------------------------------------
 
-_HEADLINE = {0: "as it should be", 1: "faults found", 2: "could not tell"}
-#: Ends the headline of a session that was held against nothing.
-UNASSERTED = ", but nothing was asserted"
-
 
 def markdown(session: ExportedSession) -> str:
-    """A summary of one page for a merge request or a chat: what is red comes first."""
-    counts = ", ".join(f"{session.results[r]} {r}" for r in _RESULTS if session.results[r])
-    verdicts = session.verdicts
+    """Return a summary of one page for a merge request or a chat, faults first."""
+    results, verdicts = session.results, session.verdicts
+    counts = ", ".join(f"{results[r]} {r}" for r in _RESULTS if results[r]) or "none"
     figures = ", ".join(f"{verdicts[v]} {v}" for v in _VERDICTS if verdicts[v]) or "none"
     if session.near:
         figures += f" ({session.near} near their bound)"
-    unasserted = UNASSERTED if session.unasserted else ""
+    outcome = OUTCOMES[session.code] + (UNASSERTED if session.unasserted else "")
+    extras = "".join(
+        f", {escape_markdown(k)}={escape_markdown(v)}" for k, v in session.extras.items()
+    )
     lines = [
-        f"### {escape_markdown(session.system)}: {_HEADLINE[session.code]}{unasserted}",
+        f"### {escape_markdown(session.system)}: {outcome}",
         "",
-        f"- session {escape_markdown(session.name)}"
-        + "".join(
-            f", {escape_markdown(k)}={escape_markdown(v)}" for k, v in session.extras.items()
-        ),
-        f"- {pluralize(len(session.records), 'test case')}: {counts or 'none'}",
+        f"- session {escape_markdown(session.name)}{extras}",
+        f"- {pluralize(len(session.records), 'test case')}: {counts}",
         f"- figures of merit: {figures}",
     ]
-    for title, found in _parts(session):
-        if found:
-            rest = len(found) - _SHOWN
-            lines += ["", f"**{title}**", "", *(f"- {line}" for line in found[:_SHOWN])]
+    for title, part in _parts(session):
+        if part:
+            rest = len(part) - _MAX_LINES
+            lines += ["", f"**{title}**", "", *(f"- {line}" for line in part[:_MAX_LINES])]
             lines += [f"- and {rest} more"] if rest > 0 else []
     return "\n".join(lines) + "\n"
 
 
 def _parts(session: ExportedSession) -> Iterator[tuple[str, list[str]]]:
-    """The parts of a summary, and the lines of each."""
-    yield "Not as expected", [escape_markdown(line) for line in session.faults]
-    yield "Lines that are no records", [escape_markdown(line) for line in session.unread]
-    for verdict, title in (("fail", "Failed"), ("above-ceiling", "Above a ceiling")):
-        yield title, list(_figures(session, lambda fom, v=verdict: fom.verdict == v))
-    for result in ("fail", "invalid", "error", "aborted", "unfinished"):
-        found = [f for f in session.records if f.result == result]
-        # What failed by a figure stands above.
-        found = [f for f in found if result != "fail" or not f.foms]
-        yield result.capitalize(), list(_reasons(found))
-    yield "Waived", list(_reasons([f for f in session.records if f.result == "waived"]))
-    yield "Near a bound", list(_figures(session, lambda fom: fom.near))
-    yield (
-        "To be looked at",
-        [
-            f"{_case(fields)} on {escape_markdown(shorten(fields.nodes, most=4))}: {notice.state}: "
-            f"{escape_markdown(notice.detail)}"
-            for fields in session.records
-            for notice in fields.warnings
-        ],
-    )
-    yield "Measured, nothing asserted", [_case(f) for f in session.records if _unasserted(f)]
-    yield "Skipped", list(_reasons([f for f in session.records if f.result == "skip"]))
+    """Yield the title of each part of a summary, and its lines."""
+
+    def cases(result: str) -> list[Record]:
+        return [fields for fields in session.records if fields.result == result]
+
+    yield "Faults of the session", [escape_markdown(line) for line in session.faults]
+    yield "Lines that cannot be read", [escape_markdown(line) for line in session.unread]
+    yield "Failed", _figures(session, lambda fom: fom.verdict == "fail")
+    yield "Above a ceiling", _figures(session, lambda fom: fom.verdict == "above-ceiling")
+    # The cases that failed by a figure are listed above.
+    yield "Fail", _reasons([fields for fields in cases("fail") if not fields.foms])
+    for result in ("invalid", "error", "aborted", "unfinished", "waived"):
+        yield result.capitalize(), _reasons(cases(result))
+    yield "Near a bound", _figures(session, lambda fom: fom.near)
+    warnings = [
+        f"{_case(fields)} on {escape_markdown(shorten(fields.nodes, most=4))}: {notice.state}: "
+        f"{escape_markdown(notice.detail)}"
+        for fields in session.records
+        for notice in fields.warnings
+    ]
+    yield "Warnings", warnings
+    unasserted = [_case(fields) for fields in session.records if _is_unasserted(fields)]
+    yield "Measured, but nothing asserted", unasserted
+    yield "Skipped", _reasons(cases("skip"))
 
 
 def _case(fields: Record) -> str:
     return escape_markdown(f"{fields.check} @{fields.partition}+{fields.environment}")
 
 
-def _figures(session: ExportedSession, wanted) -> Iterator[str]:
+def _figures(session: ExportedSession, wanted: Callable[[FigureRecord], bool]) -> list[str]:
+    lines = []
     for fields in session.records:
         for fom in filter(wanted, fields.foms):
             nodes = shorten(fields.nodes, most=4)
             bound = f"{_interval(fom)} by {fom.reference}"
-            if fom.verdict == "above-ceiling":
+            if fom.verdict == "above-ceiling" and fom.ceiling is not None:
                 bound = f"ceiling {format_bound(fom.ceiling)}"
-            value = f"{_variable(fom)} = {fom.value:.6g} {fom.unit}, {bound}"
-            yield f"{_case(fields)} on {escape_markdown(nodes)}: {escape_markdown(value)}"
+            value = f"{fom.figure.variable} = {fom.value:.6g} {fom.unit}, {bound}"
+            lines.append(f"{_case(fields)} on {escape_markdown(nodes)}: {escape_markdown(value)}")
+    return lines
 
 
-def _reasons(found: list[Record]) -> Iterator[str]:
-    """A line for each reason, with the test cases that have it."""
+def _reasons(records: list[Record]) -> list[str]:
+    """Return a line for each reason, with the cases that have it."""
     cases: dict[str, list[str]] = {}
-    for fields in found:
+    for fields in records:
         cases.setdefault(fields.why, []).append(_case(fields))
-    for reason, names in cases.items():
-        yield f"{shorten(names, most=1)}: {escape_markdown(reason)}"
+    return [
+        f"{shorten(names, most=1)}: {escape_markdown(reason)}" for reason, names in cases.items()
+    ]
 
 
-#: Format -> how a session is told in it.
+#: Format -> function that writes it.
 FORMATS = {"prometheus": prometheus, "junit": junit, "markdown": markdown}

@@ -1,4 +1,4 @@
-"""``plumbline refs``: the reference rows, found, explained, and held against the checks."""
+"""``plumbline refs``: finds and explains reference rows, and lists those that no check uses."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import fnmatch
 import json
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TypeAlias
 
 from plumbline.core import paths
 from plumbline.core.errors import Fault
@@ -17,6 +18,9 @@ from plumbline.reference.lookup import Bounds, References, format_bound
 from plumbline.reference.row import Case, Row
 from plumbline.reference.tolerance import Tolerance
 
+#: Title of a part of an explanation, and its lines.
+Part: TypeAlias = tuple[str, list[str]]
+
 #: Columns of a listing.
 COLUMNS = ("id", "system", "benchmark", "metric", "placement", "message_size", "nodes",
            "conditions", "value", "spread", "unit", "statistic", "kind", "locator")  # fmt: skip
@@ -25,17 +29,17 @@ COLUMNS = ("id", "system", "benchmark", "metric", "placement", "message_size", "
 def select(
     references: References, wanted: dict[str, str | None], words: Iterable[str]
 ) -> list[Row]:
-    """The rows whose cells match all patterns (``*`` and ``?`` as in a shell).
+    """Return the rows whose cells match all patterns (``*`` and ``?`` as in a shell).
 
-    :arg wanted: column -> pattern; ``None`` matches any.
-    :arg words: each must stand in some cell, in any case; a number must be the row's value.
+    :arg wanted: column -> pattern; ``None`` matches any cell.
+    :arg words: each must be in some cell, in upper or lower case; a number must be the row's value.
     """
     patterns = {column: pattern for column, pattern in wanted.items() if pattern is not None}
     found = []
     for row in references.rows:
         cells = references.tables.printed[row.id]
-        fits = all(fnmatch.fnmatchcase(cells.get(c, ""), p) for c, p in patterns.items())
-        if fits and all(_has(cells, word) for word in words):
+        matches = all(fnmatch.fnmatchcase(cells.get(c, ""), p) for c, p in patterns.items())
+        if matches and all(_has(cells, word) for word in words):
             found.append(row)
     return found
 
@@ -48,8 +52,10 @@ def _has(cells: dict[str, str], word: str) -> bool:
 
 
 def misprints(folder: Path) -> dict[str, list[dict]]:
-    """Known misprints by row id: what is printed, what is used, and the arithmetic. A site's own
-    folder has no papers, and need not have the list."""
+    """Return the known misprints by row id: what is printed, what is used, and the arithmetic.
+
+    The list is optional, since a site's own folder has no papers.
+    """
     found: dict[str, list[dict]] = {}
     path = folder / "known" / "misprints.csv"
     if not path.exists():
@@ -62,7 +68,7 @@ def misprints(folder: Path) -> dict[str, list[dict]]:
 
 
 def misprints_of(row: Row, known: dict[str, list[dict]]) -> list[dict]:
-    """The known misprints of a row; an id of the list may be a pattern."""
+    """Return the known misprints of a row; an id in the list may be a pattern."""
     return [
         fields
         for pattern, listed in known.items()
@@ -72,8 +78,19 @@ def misprints_of(row: Row, known: dict[str, list[dict]]) -> list[dict]:
 
 
 def why(references: References, name: str, known: dict[str, list[dict]]) -> list[str]:
-    """What a row is, where it comes from, and what it asserts by which rule: lines of text.
+    """Explain a row in lines of text, see :func:`explain`."""
+    lines = [
+        f"{f'{title}:' if number == 0 else '':<10} {line}"
+        for title, part in explain(references, name, known)
+        for number, line in enumerate(part)
+    ]
+    return [f"{name}  ({references.tables.where[name]})", *lines]
 
+
+def explain(references: References, name: str, known: dict[str, list[dict]]) -> list[Part]:
+    """Return the source of a row, and what it asserts by which rule.
+
+    :arg known: misprints by row id.
     :raises Fault: if there is no row of that id.
     """
     tables = references.tables
@@ -85,26 +102,23 @@ def why(references: References, name: str, known: dict[str, list[dict]]) -> list
     source = tables.sources[row.source]
     cells = {column: cell for column, cell in tables.printed[name].items() if cell}
     spread = f" ± {cells['spread']}" if "spread" in cells else ""
+    value = f"{cells['value']}{spread} {row.unit}, statistic {row.statistic}, {row.kind}"
     about = ("toolchain", "placement", "message_size", "nodes", "ppn", "conditions")
-    lines = [
-        f"{row.id}  ({tables.where[row.id]})",
-        f"printed:   {cells['value']}{spread} {row.unit}, statistic {row.statistic}, {row.kind}",
-        f"of:        {row.system}, {row.benchmark} {row.variable}",
-        *(f"           {key} {cells[key]}" for key in about if key in cells),
-        f"source:    {': '.join(filter(None, (source.authors, source.short)))}",
-        f"           {row.locator}",
-    ]
-    if source.doi:
-        lines.append(f"           doi:{source.doi}")
-    if row.note:
-        lines.append(f"note:      {row.note}")
-    for fields in misprints_of(row, known):
-        lines.append(f"misprint:  printed {fields['printed']}; used {fields['used']}: "
-                     f"{fields['arithmetic']}")  # fmt: skip
-    return [*lines, *_asserts(references, row)]
+    return [
+        ("printed", [value]),
+        ("of", [f"{row.system}, {row.benchmark} {row.variable}",
+                *(f"{key} {cells[key]}" for key in about if key in cells)]),
+        ("source", [": ".join(filter(None, (source.authors, source.short))), row.locator,
+                    *([f"doi:{source.doi}"] if source.doi else [])]),
+        *([("note", [row.note])] if row.note else []),
+        *(("misprint", [f"printed {found['printed']}; used {found['used']}: {found['arithmetic']}"])
+          for found in misprints_of(row, known)),
+        *_asserts(references, row),
+    ]  # fmt: skip
 
 
-def _asserts(references: References, row: Row) -> list[str]:
+def _asserts(references: References, row: Row) -> list[Part]:
+    """Return what a row asserts, and its ceiling or what it is a ceiling of."""
     fom = references.fom(row.benchmark, row.metric)
     rule = references.rule_of(row)
     data = [key for key in row.conditions if references.tables.conditions[key].role == "data"]
@@ -115,70 +129,70 @@ def _asserts(references: References, row: Row) -> list[str]:
             if found.variation == row.id
             for pattern in found.rows
         ]
-        tells = f"; it is the tolerance of {', '.join(floor_of)}" if floor_of else ""
-        return [f"asserts:   nothing: {', '.join(data)} makes the row data{tells}"]
+        role = f"; it is the tolerance of {', '.join(floor_of)}" if floor_of else ""
+        return [("asserts", [f"nothing: {', '.join(data)} makes the row data{role}"])]
     if row.kind == "peak":
         value, _ = row.used(fom.unit)
-        return [
-            f"asserts:   ceiling {value:g} {fom.unit}: no honest measurement exceeds it",
-            *_caps(references, row),
-        ]
+        ceiling = f"ceiling {value:g} {fom.unit}: no valid measurement exceeds it"
+        return [("asserts", [ceiling]), *_caps(references, row)]
     if rule.better == "neither":
-        return [f"asserts:   nothing: class {fom.tolerance}: {rule.reason}"]
+        return [("asserts", [f"nothing: class {fom.tolerance}: {rule.reason}"])]
     if row.kind != "measured" or not references.may_decide(row):
-        what = f"a row of kind {row.kind}, statistic {row.statistic}"
-        where = f", of a distribution ({fom.tolerance})" if rule.distribution else ""
-        return [f"asserts:   nothing: {what}{where}, is data"]
+        of = f", of a distribution ({fom.tolerance})" if rule.distribution else ""
+        row_is = f"a row of kind {row.kind}, statistic {row.statistic}"
+        return [("asserts", [f"nothing: {row_is}{of}, is data"])]
     bounds = references.bounds_of(row)
     if bounds is None:
-        return ["asserts:   nothing: its spread is so wide that no measurement could fail"]
-    interval = f"[{format_bound(bounds.lower)}, {format_bound(bounds.upper)}] {fom.unit}"
+        return [("asserts", ["nothing: its spread is so large that no measurement could fail"])]
     digit = max(fom.resolution, 2 * references.tables.half_digits(row, fom.unit)[0])
-    least = f", at least {digit:g} {fom.unit}"
     found = references.tables.rules.exception(row.id)
     printed = f" (printed: {found.variation})" if found and found.variation else ""
     single = f", for the mean of {rule.samples} runs" if rule.distribution else ""
     return [
-        f"asserts:   {interval}",
-        f"           class {fom.tolerance}: {rule.better} is better; the larger of "
-        f"{rule.floor:.0%}{printed} and {rule.spreads:g} spreads{least}{single}",
-        f"           {rule.reason}",
-        f"           {_band(references, rule, bounds)} {fom.unit}: near its bound",
-        f"           {references.tables.rules.warning.reason}",
-        *_capped(references, row),
-    ]
+        ("asserts", [
+            f"[{format_bound(bounds.lower)}, {format_bound(bounds.upper)}] {fom.unit}",
+            f"class {fom.tolerance}: {rule.better} is better; the larger of "
+            f"{rule.floor:.0%}{printed} and {rule.spreads:g} spreads, at least {digit:g} "
+            f"{fom.unit}{single}",
+            rule.reason,
+            f"{_band(references, rule, bounds)} {fom.unit}: near its bound",
+            references.tables.rules.warning.reason,
+        ]),
+        *_ceiling(references, row),
+    ]  # fmt: skip
 
 
-def _capped(references: References, row: Row) -> list[str]:
-    """The ceiling of what a row bounds, as far as its cells say which links are crossed."""
+def _ceiling(references: References, row: Row) -> list[Part]:
+    """Return the ceiling of what a row bounds, as far as its cells determine the links used."""
     cells = (row.toolchain, row.benchmark, row.placement, row.nodes or 1, row.ppn or 1)
     case = Case(row.system, row.conditions.get("partition", ""), *cells, row.conditions)
     ceiling = references.ceiling(case, row.metric, row.message_size)
     unit = references.fom(row.benchmark, row.metric).unit
-    return [f"ceiling:   {ceiling.value:g} {unit}: {ceiling}"] if ceiling else []
+    return [("ceiling", [f"{ceiling.value:g} {unit}: {ceiling}"])] if ceiling else []
 
 
-def _caps(references: References, row: Row) -> list[str]:
-    """What a peak caps beside its own metric: lines of text."""
-    lines = []
+def _caps(references: References, row: Row) -> list[Part]:
+    """Return what a peak limits beside its own metric."""
+    parts = []
     links = references.tables.links
     for link in links.links.values():
         if not references.is_peak_of(link, row):
             continue
-        lines.append(f"caps:      what crosses {link.what}: {link.reason}")
+        lines = [f"traffic over {link.what}: {link.reason}"]
         for name, times in link.carries.items():
             traffic = links.traffic[name]
             where = ", ".join(traffic.placements if link.placements == ("*",) else link.placements)
             each = " for each node" if traffic.per_node else ""
             lines.append(
-                f"           {times * references.count(link, row):g} x the peak{each}, placements "
-                f"{where}: {', '.join(traffic.metrics)}"
+                f"{times * references.count(link, row):g} x the peak{each}, placements {where}: "
+                f"{', '.join(traffic.metrics)}"
             )
-    return lines
+        parts.append(("caps", lines))
+    return parts
 
 
 def _band(references: References, rule: Tolerance, bounds: Bounds) -> str:
-    """The warning band inside the bounds, in words."""
+    """Return the warning band as an interval."""
     share = references.tables.rules.band(rule)
     if rule.better == "higher":
         return f"[{format_bound(bounds.lower)}, {format_bound(bounds.edge(share))})"
@@ -186,41 +200,38 @@ def _band(references: References, rule: Tolerance, bounds: Bounds) -> str:
 
 
 def unused(rows: Iterable[Row]) -> list[Row]:
-    """The rows that no check declares, whatever the system: data to read, not to assert.
+    """Return the rows that no check uses, on any system.
 
     :raises Fault: if a check file cannot be loaded.
     """
-    # It brings ReFrame, which nothing else here needs.
+    # Imports ReFrame, which nothing else here needs.
     from plumbline.session import plan
 
     everywhere = ["--skip-system-check", "--skip-prgenv-check"]
-    said = plan.reframe(["-c", str(paths.CHECKS), "--describe", *everywhere], "local")
-    described = json.loads(said[said.index("[\n") : said.rindex("]") + 1])
+    output = plan.reframe(["-c", str(paths.CHECKS), "--describe", *everywhere], "local")
+    checks = json.loads(output[output.index("[\n") : output.rindex("]") + 1])
     declared = {
         (check["benchmark"], check["placed"], figure)
-        for check in described
+        for check in checks
         for figure in check["declared"]
     }
-    standing_in: dict[tuple[str, str], set[tuple[str, str]]] = {}
+    #: A row's benchmark/metric -> those that it is also a reference of.
+    others: dict[str, set[str]] = {}
     for benchmark, metrics in lookup.loaded(paths.reference()).tables.foms.items():
         for metric, fom in metrics.items():
             for same in fom.same_as:
-                standing_in.setdefault(tuple(same.split("/", 1)), set()).add((benchmark, metric))
-    return [
-        row
-        for row in rows
-        if not any(
-            _declared(row, *name, declared)
-            for name in [
-                (row.benchmark, row.metric),
-                *standing_in.get((row.benchmark, row.metric), ()),
-            ]
-        )
-    ]
+                others.setdefault(same, set()).add(f"{benchmark}/{metric}")
+
+    def is_declared(row: Row) -> bool:
+        own = f"{row.benchmark}/{row.metric}"
+        return any(_declares(row, name, declared) for name in (own, *others.get(own, ())))
+
+    return [row for row in rows if not is_declared(row)]
 
 
-def _declared(row: Row, benchmark: str, metric: str, declared: set[tuple[str, str, str]]) -> bool:
-    """Whether a check declares what a row tells of a benchmark's metric."""
+def _declares(row: Row, name: str, declared: set[tuple[str, str, str]]) -> bool:
+    """Return whether a check declares a row's figure under the name ``benchmark/metric``."""
+    benchmark, _, metric = name.partition("/")
     variable = Figure(metric, row.message_size).variable
     return any(
         of == benchmark

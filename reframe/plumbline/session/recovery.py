@@ -48,7 +48,7 @@ def cut_off(results: Path) -> list[str]:
     """Sessions that were cut off, a line each: planned cases have no record."""
     found = []
     for folder in record.sessions(results):
-        if running.held(folder):
+        if running.is_locked(folder):
             continue
         try:
             planned = record.plan(folder)["cases"]
@@ -64,7 +64,7 @@ def cut_off(results: Path) -> list[str]:
             continue
         missing = [case for case in planned if case not in ended]
         if missing:
-            host = running.elsewhere(folder)
+            host = running.other_host(folder)
             where = f"; it may still run on {host}" if host else ""
             found.append(f"{folder.name}: {len(missing)} of {len(planned)} cases have no "
                          f"result{where}")  # fmt: skip
@@ -81,7 +81,7 @@ def _alone(folder: Path) -> Iterator[bool]:
     held = False
     with contextlib.suppress(OSError):
         lock = running._lock(folder)
-        held = bool(running._had(lock))
+        held = bool(running._acquired(lock))
     try:
         # Whoever held it before may have settled it.
         yield held and (folder / running.FILE).exists()
@@ -122,9 +122,9 @@ def settle(results: Path, orphans: str, say: Callable[[str], None]) -> None:
             say(f"{path}: is a link or no regular file: whether session {folder.name} was killed "
                 f"is not known: look at what it is and remove it")  # fmt: skip
             continue
-        if running.held(folder):
+        if running.is_locked(folder):
             continue
-        if host := running.elsewhere(folder):
+        if host := running.other_host(folder):
             apart.append(f"{folder.name} on {host}")
             continue
         with _alone(folder) as ours:
@@ -203,7 +203,7 @@ def _processes(results: Path, inside: bool) -> dict[str, dict[int, str]]:
     return {
         name: left
         for name, left in found.items()
-        if not running.running(results / "sessions" / name)
+        if not running.is_running(results / "sessions" / name)
     }
 
 

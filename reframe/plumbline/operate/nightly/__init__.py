@@ -1,7 +1,6 @@
-"""``plumbline nightly``: the night, or the look after a maintenance, unattended.
+"""``plumbline nightly``: measures a system unattended, and writes a page about it.
 
-The measuring sessions are processes of their own. All that follows reads their records, in this
-process; a part that breaks reports that and takes none of the others with it.
+The sessions are separate processes. The parts after them read the records, in this process.
 """
 
 from __future__ import annotations
@@ -30,22 +29,22 @@ from plumbline.operate.nightly import page, parts
 from plumbline.session import plan, preflight, recovery
 from plumbline.site import configuration, host
 
-#: Seconds beyond its budget after which a session that did not end is interrupted, and then killed.
-_PATIENCE = 300, 60
+#: Seconds after the end of the budget until a session is interrupted, and until it is killed.
+_GRACE = 300, 60
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What is asked for.
+class NightlyOptions:
+    """The options of one ``plumbline nightly``.
 
     :ivar arguments: ReFrame's own, for each session.
-    :ivar budget: seconds for all sessions together; no limit if 0.
-    :ivar maintenance: name of the maintenance that was; empty for a nightly.
-    :ivar sessions: how many are run, one after the other.
-    :ivar nights: sessions before the maintenance that it is held against.
-    :ivar untold: per cent of the figures that may have too little data in a go.
-    :ivar report: folder of the report that is written anew.
-    :ivar out: folder of the page; the last session's if ``None``.
+    :ivar budget: seconds for all sessions together; 0 for no limit.
+    :ivar maintenance: the maintenance's name; empty for a nightly.
+    :ivar sessions: how many sessions are run, one after the other.
+    :ivar nights: how many sessions before the maintenance are compared.
+    :ivar allow_inconclusive: per cent of the figures that may be inconclusive in a go.
+    :ivar report: folder of the report.
+    :ivar out: folder of the page; by default that of the last session.
     """
 
     system: str | None
@@ -57,7 +56,7 @@ class Wanted:
     maintenance: str
     sessions: int
     nights: int
-    untold: float
+    allow_inconclusive: float
     screen: bool
     report: Path | None
     out: Path | None
@@ -65,50 +64,50 @@ class Wanted:
 
     @property
     def name(self) -> str:
-        """What the page is called."""
+        """Name of the page's file."""
         return "post-maintenance" if self.maintenance else "nightly"
 
 
-def run(wanted: Wanted, say: Callable[[str], None]) -> int:
-    """Runs it all, writes the page, and gives the exit code.
+def run(options: NightlyOptions, say: Callable[[str], None]) -> int:
+    """Run all parts, write the page, and return the exit code.
 
-    :raises Fault: if another one of the same system runs, the configuration is faulty, it is not
-        certain which system this host is, or there is no such system, mode or option.
+    :raises Fault: if another nightly of the system runs, the configuration is faulty, or the
+        system, the mode or an option is unknown.
     """
-    host.here(wanted.system)
-    # A mode or an option that there is none of is told now, and not by each session.
-    configuration.check_mode(wanted.mode)
-    asked = "--show-config=systems/0/name"
-    settings = plan.reframe([asked], wanted.system)
-    if wanted.arguments:
-        plan.reframe([*wanted.arguments, asked], wanted.system)
+    host.here(options.system)
+    # Checked once, before any session.
+    configuration.check_mode(options.mode)
+    query = "--show-config=systems/0/name"
+    settings = plan.reframe([query], options.system)
+    if options.arguments:
+        plan.reframe([*options.arguments, query], options.system)
     system = json.loads(settings.strip().splitlines()[-1])
-    with _alone(paths.results(), system) as lock:
-        found, names = _measured(wanted, lock)
-        if names and not wanted.maintenance:
-            found.append(parts.trend(system, names[-1]))
-        if names and wanted.maintenance:
-            found.append(parts.compared(wanted, system))
-            if wanted.screen:
-                found.append(parts.screened(system, names))
-        if wanted.report:
-            found.append(parts.reported(wanted.report))
-        if wanted.keep:
-            found.append(parts.pruned(wanted.keep, say))
-        return page.write(wanted, system, names, found, say)
+    with _locked(paths.results(), system) as lock:
+        done, sessions = _run_sessions(options, lock)
+        if sessions and not options.maintenance:
+            done.append(parts.trend(system, sessions[-1]))
+        if sessions and options.maintenance:
+            done.append(parts.comparison(options, system))
+            if options.screen:
+                done.append(parts.screening(system, sessions))
+        if options.report:
+            done.append(parts.report_site(options.report))
+        if options.keep:
+            done.append(parts.prune(options.keep, say))
+        return page.write(options, system, sessions, done, say)
 
 
 # -- one at a time -------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
-def _alone(folder: Path, system: str) -> Iterator[int]:
-    """The lock of a system's nightly in a results folder, as a file descriptor.
+def _locked(folder: Path, system: str) -> Iterator[int]:
+    """Hold the lock of a system's nightly in a results folder, and yield its file descriptor.
 
-    By flock(2), which the session inherits: where the nightly is killed, its session runs on to its
-    end or its budget's, and none other starts before.
+    Sessions inherit the flock(2): after a nightly is killed, no other starts before its session
+    has ended.
 
-    :raises Fault: if another one holds it; it is named.
+    :raises Fault: if another nightly holds it, or it cannot be locked.
     """
     path = folder / f"nightly-{system}.lock"
     try:
@@ -119,26 +118,25 @@ def _alone(folder: Path, system: str) -> Iterator[int]:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        told = os.pread(file, 4096, 0).decode(errors="replace").strip() or "that is starting"
+        owner = os.pread(file, 4096, 0).decode(errors="replace").strip()
         os.close(file)
         raise Fault(
-            f"{path}: a nightly of {system} runs already, {printable(told)}{_without(told)}: "
-            f"this one ends",
+            f"{path}: another nightly of {system} is running{_described(owner)}: wait for its end",
             code="session.already-running",
         ) from None
     except OSError as err:
         os.close(file)
         raise Fault(
-            f"{path}: cannot be locked ({err.strerror}), so that two could run at once: set "
+            f"{path}: cannot be locked ({err.strerror}), so two nightlies could run at once: set "
             f"PLUMBLINE_RESULTS to a folder on a file system with locks",
             code="files.no-locks",
         ) from None
     try:
-        since = f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%dT%H:%M:%SZ}"
-        # On a disk that is full it stays unnamed; the lock itself needs no room.
+        now = f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%dT%H:%M:%SZ}"
+        # On a full disk the file stays empty; the lock itself needs no space.
         with contextlib.suppress(OSError):
             os.ftruncate(file, 0)
-            os.pwrite(file, f"process {os.getpid()} on {platform.node()} since {since}".encode(), 0)
+            os.pwrite(file, f"process {os.getpid()} on {platform.node()} since {now}".encode(), 0)
         yield file
     finally:
         with contextlib.suppress(OSError):
@@ -146,75 +144,77 @@ def _alone(folder: Path, system: str) -> Iterator[int]:
         os.close(file)
 
 
-def _without(told: str) -> str:
-    """Whether the nightly that a lock names is gone, and only its session runs."""
-    known = re.fullmatch(r"process (\d+) on (\S+) since \S+", told)
-    if known and known[2] == platform.node() and not Path("/proc", known[1]).exists():
-        return " (it was killed, and its session still runs)"
-    return ""
+def _described(owner: str) -> str:
+    """Return the owner of a lock for a message, and whether only its session is left."""
+    if not owner:
+        return ""
+    process = re.fullmatch(r"process (\d+) on (\S+) since \S+", owner)
+    gone = process and process[2] == platform.node() and not Path("/proc", process[1]).exists()
+    killed = "; it was killed, but its session is still running" if gone else ""
+    return f" ({printable(owner)}{killed})"
 
 
 # -- sessions ------------------------------------------------------------------------------------
 
 
-def _measured(wanted: Wanted, lock: int) -> tuple[list[parts.Part], list[str]]:
-    """Runs the sessions; what each said, and the names of those that have a plan."""
-    end = time.monotonic() + wanted.budget
-    found, names = [], []
-    with _Stop() as stop:
-        for number in range(1, wanted.sessions + 1):
-            title = "session" + (f" {number} of {wanted.sessions}" if wanted.sessions > 1 else "")
-            left = end - time.monotonic() if wanted.budget else 0.0
-            if stop.asked or (wanted.budget and left <= 0):
-                why = "stopped" if stop.asked else "budget spent"
-                found.append(parts.Part(title, 2, f"not run: {why}"))
+def _run_sessions(options: NightlyOptions, lock: int) -> tuple[list[parts.Part], list[str]]:
+    """Run the sessions. Return their parts, and the names of those that have a plan."""
+    end = time.monotonic() + options.budget
+    done, names = [], []
+    with _StopHandler() as stop:
+        for number in range(1, options.sessions + 1):
+            title = "session" + (f" {number} of {options.sessions}" if options.sessions > 1 else "")
+            left = end - time.monotonic() if options.budget else 0.0
+            if stop.stopped or (options.budget and left <= 0):
+                reason = "stopped" if stop.stopped else "budget spent"
+                done.append(parts.Part(title, 2, f"not run: {reason}"))
                 continue
             name = configuration.new_name()
-            code, errors = _session(wanted, name, left, lock, stop)
-            found.append(parts.exported(title, name, code, errors))
+            code, errors = _run_session(options, name, left, lock, stop)
+            done.append(parts.session(title, name, code, errors))
             if (paths.results() / "sessions" / name / "plan.json").exists():
                 names.append(name)
-    return found, names
+    return done, names
 
 
-class _Stop:
-    """Ends the session that runs, and starts no other, when told to stop; the page is written."""
+class _StopHandler:
+    """On SIGINT or SIGTERM, ends the running session and starts no other; the page is written."""
 
-    def __init__(self):
-        self.asked = False
+    def __init__(self) -> None:
+        self.stopped = False
         self.process: subprocess.Popen | None = None
 
-    def __enter__(self) -> _Stop:
+    def __enter__(self) -> _StopHandler:
         self._before = {s: signal.signal(s, self._stop) for s in (signal.SIGINT, signal.SIGTERM)}
         return self
 
-    def __exit__(self, *_) -> None:
-        for which, handler in self._before.items():
-            signal.signal(which, handler)
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
 
-    def _stop(self, which: int, _) -> None:
-        self.asked = True
-        # A terminal's interrupt reaches the session without us.
-        if which == signal.SIGTERM and self.process:
+    def _stop(self, number: int, _: object) -> None:
+        self.stopped = True
+        # A terminal sends its interrupt to the session, too.
+        if number == signal.SIGTERM and self.process:
             self.process.send_signal(signal.SIGINT)
 
 
-def _session(
-    wanted: Wanted, name: str, left: float, lock: int, stop: _Stop
+def _run_session(
+    options: NightlyOptions, name: str, left: float, lock: int, stop: _StopHandler
 ) -> tuple[int, list[str]]:
-    """Runs one session under its name; its exit code, and what it said of errors."""
-    extras = f"run={'maintenance' if wanted.maintenance else 'nightly'}"
-    extras += f",maintenance={wanted.maintenance}" if wanted.maintenance else ""
+    """Run one session. Return its exit code and the lines of its standard error."""
+    extras = f"run={'maintenance' if options.maintenance else 'nightly'}"
+    extras += f",maintenance={options.maintenance}" if options.maintenance else ""
     command = [
-        parts.plumbline(),
+        str(Path(sys.executable).with_name("plumbline")),
         "run",
-        *(["--strict"] if wanted.strict else []),
-        *([f"--budget={max(1, round(left))}s"] if wanted.budget else []),
-        f"--orphans={wanted.orphans}",
-        *([f"--system={wanted.system}"] if wanted.system else []),
-        f"--mode={wanted.mode}",
+        *(["--strict"] if options.strict else []),
+        *([f"--budget={max(1, round(left))}s"] if options.budget else []),
+        f"--orphans={options.orphans}",
+        *([f"--system={options.system}"] if options.system else []),
+        f"--mode={options.mode}",
         f"--session-extras={extras}",
-        *wanted.arguments,
+        *options.arguments,
     ]
     sys.stdout.flush()
     with tempfile.TemporaryFile("w+", errors="replace") as errors:
@@ -225,29 +225,33 @@ def _session(
             stderr=errors,
             pass_fds=[lock],
         )
-        code, told = _waited(stop.process, left)
+        code, messages = _wait(stop.process, left)
         stop.process = None
         errors.seek(0)
-        said = errors.read()
-    sys.stderr.write(said)
+        text = errors.read()
+    sys.stderr.write(text)
     sys.stderr.flush()
-    if told:
-        # What it left is dealt with now: the page is to tell of it.
-        recovery.settle(paths.results(), wanted.orphans, lambda line: told.append(line))
-    return code, [*told, *said.splitlines()]
+    if messages:
+        # What the session left behind is handled now, so that the page reports it.
+        recovery.settle(paths.results(), options.orphans, messages.append)
+    return code, [*messages, *text.splitlines()]
 
 
-def _waited(process: subprocess.Popen, left: float) -> tuple[int, list[str]]:
-    """Waits for a session's end; one that does not keep to its budget is ended."""
-    told = []
-    patience = [left + _PATIENCE[0], _PATIENCE[1], None] if left else [None]
-    for seconds, way in zip(patience, (signal.SIGINT, signal.SIGKILL, None), strict=False):
+def _wait(process: subprocess.Popen, left: float) -> tuple[int, list[str]]:
+    """Wait for a session's end, and end it if it exceeds its budget.
+
+    Return its exit code, and what was done to it.
+    """
+    messages = []
+    steps = ((left + _GRACE[0], signal.SIGINT), (_GRACE[1], signal.SIGKILL)) if left else ()
+    for seconds, number in steps:
         try:
-            code = process.wait(seconds)
+            process.wait(seconds)
             break
         except subprocess.TimeoutExpired:
-            process.send_signal(way)
-            told.append(f"it did not end when its budget was spent: {way.name}")
+            process.send_signal(number)
+            messages.append(f"it did not end when its budget was spent: sent {number.name}")
+    code = process.wait()
     if code < 0:
-        told.append(f"it was ended by {signal.Signals(-code).name}")
-    return code, told
+        messages.append(f"it was ended by {signal.Signals(-code).name}")
+    return code, messages

@@ -1,4 +1,4 @@
-"""The page of a night, in Markdown and as JUnit XML."""
+"""Writes the page of a night as Markdown, and the same as JUnit XML."""
 
 from __future__ import annotations
 
@@ -9,76 +9,79 @@ from typing import TYPE_CHECKING
 
 import junitparser
 
-from plumbline.core import paths, suites
+from plumbline.core import formats, paths, suites
 from plumbline.core.text import escape_markdown, printable
 from plumbline.operate.nightly.parts import MAINTENANCE, NIGHT, Part, worst
 from plumbline.output.export import UNASSERTED
 
 if TYPE_CHECKING:
-    from plumbline.operate.nightly import Wanted
+    from plumbline.operate.nightly import NightlyOptions
 
-#: Lines of a part that are shown.
-_MOST = 40
+#: The page shows at most this many lines of a part.
+_MAX_LINES = 40
 
 
 def write(
-    wanted: Wanted, system: str, names: list[str], parts: list[Part], say: Callable[[str], None]
+    options: NightlyOptions,
+    system: str,
+    sessions: list[str],
+    parts: list[Part],
+    say: Callable[[str], None],
 ) -> int:
-    """Writes the page and the JUnit XML, or prints the page where it cannot be written, and gives
-    the exit code of all."""
+    """Write both files, and return the exit code of the night.
+
+    If they cannot be written, the page is printed instead, and the night is inconclusive.
+    """
     code = worst([part.code for part in parts])
-    verdict = (MAINTENANCE if wanted.maintenance else NIGHT)[code]
-    if not code and not wanted.maintenance and any(p.unasserted for p in parts):
+    verdict = (MAINTENANCE if options.maintenance else NIGHT)[code]
+    if not code and not options.maintenance and any(part.unasserted for part in parts):
         verdict += UNASSERTED
-    head = f"{system}, after maintenance {wanted.maintenance}" if wanted.maintenance else system
-    now = f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d %H:%M} UTC"
-    rows = [f"| {part.title} | {part.code} | {escape_markdown(part.told)} |" for part in parts]
-    lines = [
-        f"# {escape_markdown(head)}: {verdict}",
-        "",
-        f"{now}, {platform.node()}, {wanted.name}, exit code {code}",
-        "",
-        "| part | exit code | says |",
-        "| --- | ---: | --- |",
-        *rows,
-    ]
+    title = f"{system}, after maintenance {options.maintenance}" if options.maintenance else system
     for part in parts:
-        if part.page:
-            told = part.page.strip().splitlines()
-            rest = len(told) - _MOST
-            more = ["", f"and {rest} more lines, of `{part.command}`"] if rest > 0 else []
-            lines += ["", f"## {part.title.capitalize()}", "", *told[:_MOST], *more]
-    page = "\n".join(lines) + "\n"
-    folder = wanted.out
-    if folder is None and names:
-        folder = paths.results() / "sessions" / names[-1]
-    for part in parts:
-        say(f"{part.title}: {part.told}")
-    say(f"{head}: {verdict}")
+        say(f"{part.title}: {part.message}")
+    say(f"{title}: {verdict}")
+    page = _markdown(f"{title}: {verdict}", f"{options.name}, exit code {code}", parts)
+    folder = options.out
+    if folder is None and sessions:
+        folder = paths.results() / "sessions" / sessions[-1]
     try:
         if folder is None:
             raise OSError(0, "there is no session")
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / f"{wanted.name}.md").write_text(page, encoding="utf-8")
-        (folder / f"{wanted.name}.xml").write_text(_junit(parts), encoding="utf-8")
-        say(f"{folder / wanted.name}.md")
+        (folder / f"{options.name}.md").write_text(page, encoding="utf-8")
+        (folder / f"{options.name}.xml").write_text(_junit(parts), encoding="utf-8")
+        say(f"{folder / options.name}.md")
     except OSError as err:
-        say(f"{folder or 'no folder'}: the page is not written ({err.strerror}); here it is:")
+        say(f"{folder or 'no folder'}: cannot write the page ({err.strerror}): printing it here")
         print(page)
         code = worst([code, 2])
     return code
 
 
+def _markdown(title: str, outcome: str, parts: list[Part]) -> str:
+    now = f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d %H:%M} UTC"
+    rows = [(part.title, str(part.code), part.message) for part in parts]
+    lines = [f"# {escape_markdown(title)}", "", f"{now}, {platform.node()}, {outcome}", ""]
+    lines.append(formats.as_markdown(("part", "exit code", "result"), rows))
+    for part in parts:
+        if part.page:
+            text = part.page.strip().splitlines()
+            rest = len(text) - _MAX_LINES
+            more = ["", f"and {rest} more lines: `{part.command}`"] if rest > 0 else []
+            lines += ["", f"## {part.title.capitalize()}", "", *text[:_MAX_LINES], *more]
+    return "\n".join(lines) + "\n"
+
+
 def _junit(parts: list[Part]) -> str:
-    """All parts; those that are in order pass, and what each is made of stands in its own suite."""
+    """Return one test case for each part, followed by the parts' own suites."""
     cases = []
     for part in parts:
-        result, told = None, printable(part.told)
+        outcome, message = None, printable(part.message)
         if part.skipped:
-            result = junitparser.Skipped(told, "not judged")
+            outcome = junitparser.Skipped(message, "not judged")
         elif part.code:
             kind = junitparser.Failure if part.code == 1 else junitparser.Error
-            result = kind(told, NIGHT[part.code])
-        cases.append(suites.case(part.title, "nightly", result, told))
-    whole = suites.suite("nightly", cases)
-    return suites.as_junit([whole, *(suite for part in parts for suite in part.suites)])
+            outcome = kind(message, NIGHT[part.code])
+        cases.append(suites.case(part.title, "nightly", outcome, message))
+    own = (suite for part in parts for suite in part.suites)
+    return suites.as_junit([suites.suite("nightly", cases), *own])

@@ -1,9 +1,8 @@
-"""The parts of a night: what each of them found, and how the page and JUnit XML have it."""
+"""The parts of a night: the sessions, and what is done with their records afterwards."""
 
 from __future__ import annotations
 
 import contextlib
-import sys
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -26,31 +25,30 @@ from plumbline.output import export, report
 from plumbline.site import configuration
 
 if TYPE_CHECKING:
-    from plumbline.operate.nightly import Wanted
+    from plumbline.operate.nightly import NightlyOptions
 
-#: What is said of an exit code: of a night, and after a maintenance.
-NIGHT = {0: "as it should be", 1: "faults found", 2: "could not tell"}
+#: The verdict for each exit code: of a night, and after a maintenance.
+NIGHT = export.OUTCOMES
 MAINTENANCE = {0: "go", 1: "no-go", 2: "not enough data"}
-#: Lines of one kind that are shown.
-_SHOWN = 5
+#: A part's message lists at most this many lines of one kind.
+_MAX_LISTED = 5
 
 
 @dataclass
 class Part:
-    """What one of them found.
+    """The result of one part.
 
-    :ivar code: an exit code.
-    :ivar told: in a line.
-    :ivar page: in Markdown.
-    :ivar suites: as JUnit XML has it, where there is more than this line.
-    :ivar command: that reports all of it.
-    :ivar skipped: whether there was nothing to judge, so that it did not pass either.
-    :ivar unasserted: whether it is a session that passed, and was compared with nothing.
+    :ivar message: the result in one line.
+    :ivar page: details, as Markdown.
+    :ivar suites: details, as JUnit XML.
+    :ivar command: the command that prints all details.
+    :ivar skipped: there was nothing to judge, so the part neither passed nor failed.
+    :ivar unasserted: a session that passed, but compared nothing with a reference.
     """
 
     title: str
     code: int = 0
-    told: str = ""
+    message: str = ""
     page: str = ""
     suites: list[junitparser.TestSuite] = field(default_factory=list)
     command: str = ""
@@ -59,197 +57,196 @@ class Part:
 
 
 def worst(codes: list[int]) -> int:
-    """The exit code of a whole: what was found counts more than what could not be told."""
+    """Return the exit code of the whole: a fault takes precedence over an inconclusive part."""
     return 1 if 1 in codes else 2 if any(codes) else 0
-
-
-def plumbline() -> str:
-    """The path of Plumbline's command."""
-    return str(Path(sys.executable).with_name("plumbline"))
 
 
 @contextlib.contextmanager
 def _contained(part: Part) -> Iterator[Part]:
-    """Lets a part that breaks report that, and take none of the others with it."""
+    """Turn an exception into the part's message, so that the other parts still run."""
     try:
         yield part
     except Exception as err:
         if isinstance(err, Fault):
-            why = err.coded()
+            reason = err.coded()
         else:
-            # An error of Plumbline's own: the log has where.
             traceback.print_exc()
-            why = f"an internal error: {type(err).__name__}: {err}"
+            reason = f"internal error: {type(err).__name__}: {err}"
         part.code = worst([part.code, 2])
-        part.told = _joined(part.told, why)
+        part.message = _joined(part.message, reason)
 
 
-def _joined(*told: str) -> str:
-    return "; ".join(filter(None, told))
+def _joined(*messages: str) -> str:
+    return "; ".join(filter(None, messages))
 
 
-def _unread(history: History) -> str:
-    """What of the history could not be read: how many places, and the first of them."""
-    more = len(history.faults) - _SHOWN
-    shown = [f"left out: {fault}" for fault in history.faults[:_SHOWN]]
-    return "; ".join(shown) + (f" (and {pluralize(more, 'more place')})" if more > 0 else "")
+def _skipped_lines(history: History) -> str:
+    """Return which lines of the history could not be read."""
+    more = len(history.faults) - _MAX_LISTED
+    listed = [f"skipped: {fault}" for fault in history.faults[:_MAX_LISTED]]
+    return "; ".join(listed) + (f" (and {pluralize(more, 'more place')})" if more > 0 else "")
 
 
-def exported(title: str, name: str, code: int, errors: list[str]) -> Part:
-    """What a session found, from its records.
+def session(title: str, name: str, code: int, errors: list[str]) -> Part:
+    """Return the part of a session, from its records.
 
-    :arg code: that it ended with. :arg errors: what it wrote to standard error.
+    :arg code: the session's exit code.
+    :arg errors: the lines of its standard error.
     """
-    last = "; ".join(line.removeprefix("plumbline: ") for line in errors[-_SHOWN:])
+    last = "; ".join(line.removeprefix("plumbline: ") for line in errors[-_MAX_LISTED:])
     folder = paths.results() / "sessions" / name
     if not (folder / "plan.json").exists():
-        return Part(title, 2, f"no test case was run: {last or 'the log says why'}")
+        return Part(title, 2, f"no test case was run: {last or 'see the log'}")
     code = code if code in (0, 1, 2) else 2
-    part = Part(title, code, f"{name}: {NIGHT[code]}" + (f": {last}" if errors and code else ""))
+    part = Part(title, code, _joined(f"{name}: {NIGHT[code]}", last if code else ""))
     if not (folder / "end.json").exists():
         part.code = code or 2
-        part.told += (
-            "; its end is not in its folder: look for lines `plumbline-record` in the log, and "
-            "`plumbline history recover` them"
+        part.message += (
+            "; its folder has no end.json: if the log has lines with `plumbline-record`, store "
+            "them with `plumbline history recover LOG`"
         )
     with _contained(part), History() as history:
-        session = export.load(history, name)
-        part.page = export.markdown(session)
-        part.suites = [export.suite_of(session)]
+        exported = export.load(history, name)
+        part.page = export.markdown(exported)
+        part.suites = [export.suite_of(exported)]
         part.command = f"plumbline export {name} --format=markdown"
-        part.unasserted = session.unasserted
+        part.unasserted = exported.unasserted
     return part
 
 
 def trend(system: str, name: str) -> Part:
-    """What the night changed: a finding of tonight is a fault, an earlier one is shown."""
+    """Return the changes that are found tonight, which are faults, and those known before.
+
+    :arg name: the session of tonight.
+    """
     part = Part("trend", command=f"plumbline trend --system={system}")
     with _contained(part), History() as history:
         select = Selection(system=system)
         found = following.of_history(history.series(select), online=False)
-        fresh = _fresh(history, select, found, name) if found.bad else []
+        new = _new_rows(history, select, found, name) if found.bad else []
         lines, cases = [], []
-        for row in sorted(found.bad, key=lambda row: row not in fresh):
-            new = row in fresh
-            told = f"{row.kind} of {row.size:+.1%} since {row.start}, found {row.night}"
-            lines.append(f"- {'**new** ' if new else ''}{escape_markdown(row.series)}: {told}")
-            result = (
-                junitparser.Failure(told, row.kind)
-                if new
-                else junitparser.Skipped(f"known: {told}", "known")
-            )
-            cases.append(suites.case(row.series, part.title, result))
+        for row in sorted(found.bad, key=lambda row: row not in new):
+            change = f"{row.kind} of {row.size:+.1%} since {row.start}, found {row.night}"
+            if row in new:
+                mark, outcome = "**new** ", junitparser.Failure(change, row.kind)
+            else:
+                mark, outcome = "", junitparser.Skipped(f"known: {change}", "known")
+            lines.append(f"- {mark}{escape_markdown(row.series)}: {change}")
+            cases.append(suites.case(row.series, part.title, outcome))
         part.page, part.suites = "\n".join(lines), [suites.suite(part.title, cases)]
-        counts = f"{len(fresh)} new, {len(found.bad) - len(fresh)} known and still on"
-        part.told = _joined(counts, found.unjudged, _unread(history))
-        # Too few nights are no fault of this one.
-        part.code = 1 if fresh else 2 if history.faults else 0
+        counts = f"{len(new)} new, {len(found.bad) - len(new)} known and active"
+        part.message = _joined(counts, found.unjudged, _skipped_lines(history))
+        part.code = 1 if new else 2 if history.faults else 0
         part.skipped = not found.judged and not part.code
     return part
 
 
-def _fresh(
+def _new_rows(
     history: History, select: Selection, found: following.Found, name: str
 ) -> list[following.FoundRow]:
-    """The bad findings that were not there the night before: the newest of each series that has
-    more of them."""
+    """Return the bad findings that the history up to yesterday does not have.
+
+    Where a series has more findings than yesterday, the newest of them are new.
+    """
     tonight = configuration.began(paths.results() / "sessions" / name)
     midnight = tonight.replace(hour=0, minute=0, second=0, microsecond=0)
     names = {row.series for row in found.bad}
     earlier = history.series(replace(select, until=midnight))
     before = [series for series in earlier if following.name_of(series) in names]
     known = Counter(row.series for row in following.of_history(before, online=False).bad)
-    fresh = []
+    new = []
     for row in sorted(found.bad, key=lambda row: str(row.start)):
         known[row.series] -= 1
         if known[row.series] < 0:
-            fresh.append(row)
-    return fresh
+            new.append(row)
+    return new
 
 
-def _sides(wanted: Wanted, rows: list[SessionRow]) -> tuple[list[str], list[str]]:
-    """The sessions before a maintenance and after: the newest nights, or what there is.
+def _sides(options: NightlyOptions, rows: list[SessionRow]) -> tuple[list[str], list[str]]:
+    """Return the sessions before a maintenance and those after it.
 
     :raises Fault: if there is none after.
     """
-    after = [row for row in rows if row.extras.get("maintenance") == wanted.maintenance]
+    after = [row for row in rows if row.extras.get("maintenance") == options.maintenance]
     if not after:
         raise Fault("no session after the maintenance could be read", code="history.damaged")
     earlier = [row for row in rows if row not in after and row.start < after[0].start]
     nights = [row for row in earlier if row.extras.get("run") == "nightly"] or earlier
-    return [row.session for row in nights[-wanted.nights :]], [row.session for row in after]
+    return [row.session for row in nights[-options.nights :]], [row.session for row in after]
 
 
-def compared(wanted: Wanted, system: str) -> Part:
-    """Before and after the maintenance."""
+def comparison(options: NightlyOptions, system: str) -> Part:
+    """Compare the sessions before the maintenance with those after it."""
     part = Part("before and after")
     with _contained(part), History() as history:
         select = Selection(system=system)
-        before, after = map(",".join, _sides(wanted, history.sessions(select)))
+        before, after = map(",".join, _sides(options, history.sessions(select)))
         part.page = (
-            f"Three sessions before and three after are the least, five of each are better; each "
-            f"counts once. Before count those of `plumbline nightly` (all others of the system "
-            f"where there is none), after those with `--maintenance={wanted.maintenance}`; and of "
-            f"both only the test cases that both measured: `--mode={wanted.mode}` after, so with "
-            f"its tags before too."
+            f"A comparison needs at least three sessions before and three after; five of each "
+            f"are better. Sessions of `plumbline nightly` count as before (if there is none, all "
+            f"earlier sessions of the system), those with `--maintenance={options.maintenance}` "
+            f"as after. Only test cases that both sides measured are compared, so use the same "
+            f"`--mode={options.mode}` on both sides."
         )
         if not before:
-            part.code = 2
-            part.told = "there is no session before the maintenance to compare it with"
+            part.code, part.message = 2, "there is no session before the maintenance"
             return part
-        found = compare.compare_sessions(history, select, before, after, untold=wanted.untold / 100)
+        found = compare.compare_sessions(
+            history, select, before, after, untold=options.allow_inconclusive / 100
+        )
         part.code = found.exit_code or (2 if history.faults else 0)
         page = formats.markdown(found)
         part.page = f"{part.page}\n\n{page}" if part.code == 2 else page
         part.suites = [formats.suite_of(found)]
         part.command = f"plumbline compare {before} {after}"
         sides = f"{pluralize(len(found.after), 'session')} after against {len(found.before)} before"
-        part.told = _joined(f"{MAINTENANCE[part.code]}: {sides}", _unread(history))
+        part.message = _joined(f"{MAINTENANCE[part.code]}: {sides}", _skipped_lines(history))
     return part
 
 
-def screened(system: str, names: list[str]) -> Part:
-    """Nodes, pairs and links that are slow now."""
+def screening(system: str, names: list[str]) -> Part:
+    """Return the nodes, pairs and links that are slow in these sessions."""
     part = Part("slow nodes", command=f"plumbline screen {' '.join(names)}")
     with _contained(part), History() as history:
         found = screen.screen_history(history, Selection(system=system), names)
         part.code = 1 if found.named else 2 if history.faults or found.unsure else 0
         lines, cases = [], []
-        for one in found.named:
-            name = ":".join(one.name)
-            told = f"{one.kind} {name}: slower by {one.size:.1%} since {one.since}"
-            lines.append(f"- {escape_markdown(told)}")
-            failed = junitparser.Failure(printable(told), "slow")
-            cases.append(suites.case(name, f"slow {one.kind}", failed))
+        for finding in found.named:
+            name = ":".join(finding.name)
+            message = f"{finding.kind} {name}: slower by {finding.size:.1%} since {finding.since}"
+            lines.append(f"- {escape_markdown(message)}")
+            failure = junitparser.Failure(printable(message), "slow")
+            cases.append(suites.case(name, f"slow {finding.kind}", failure))
         part.page, part.suites = "\n".join(lines), [suites.suite(part.title, cases)]
         more = len(found.told) - 1
-        alone = "--no-screen skips this, as for one node, which has no peers"
-        part.told = _joined(
-            f"{len(found.named)} named",
+        part.message = _joined(
+            f"{len(found.named)} flagged",
             *found.told[:1],
-            f"and {more} more such lines" if more > 0 else "",
-            _unread(history),
-            alone if part.code == 2 and found.few else "",
+            f"and {pluralize(more, 'more message')}" if more > 0 else "",
+            _skipped_lines(history),
+            "a node without peers cannot be screened: use --no-screen"
+            if part.code == 2 and found.few
+            else "",
         )
     return part
 
 
-def reported(folder: Path) -> Part:
-    """The report, written anew."""
+def report_site(folder: Path) -> Part:
+    """Write the report."""
     part = Part("report")
     with _contained(part), History() as history:
         made = report.write(history, folder, Selection())
-        part.told = _joined(str(made), _unread(history))
+        part.message = _joined(str(made), _skipped_lines(history))
         part.code = 2 if history.faults else 0
     return part
 
 
-def pruned(rules: retention.RetentionRules, say: Callable[[str], None]) -> Part:
-    """What was removed or compressed as old."""
-    part = Part("what is old")
+def prune(rules: retention.RetentionRules, say: Callable[[str], None]) -> Part:
+    """Remove and compress what is old in the results folder."""
+    part = Part("retention")
     with _contained(part):
         done = retention.prune(paths.results(), rules, say)
-        freed = f"{done.count} of them, {done.bytes / 1e6:.1f} MB freed"
-        part.told = _joined(freed, *done.faults[:_SHOWN])
+        freed = f"{pluralize(done.count, 'item')}, {done.bytes / 1e6:.1f} MB freed"
+        part.message = _joined(freed, *done.faults[:_MAX_LISTED])
         part.code = 2 if done.faults else 0
     return part

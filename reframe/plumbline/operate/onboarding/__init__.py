@@ -1,10 +1,9 @@
-"""Onboarding a machine: a first draft of its system file from what a login node tells, and what is
-open from there to the first baseline.
+"""Onboarding of a machine, from a draft of its system file to its first baseline.
 
 ===============  ===============================================================
-``software``     MPI, modules, benchmarks on PATH
-``node``         what a node is like inside; run on a compute node
-``draft``        from what was probed to the system file
-``steps``        what is open, and what comes next; for `plumbline lint`
+``software``     detects MPI, modules, and benchmarks on PATH
+``node``         describes a node; run on a compute node
+``draft``        drafts the system file
+``steps``        lists what is missing and the next step, for `plumbline lint`
 ===============  ===============================================================
 """

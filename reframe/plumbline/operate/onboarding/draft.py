@@ -1,8 +1,7 @@
-"""From what was probed to a system file.
+"""Drafts a system file from what can be detected on a login node.
 
-What a machine does not tell is left out, never guessed: a comment in the file says that it is to be
-confirmed on the machine, and ``plumbline lint`` says how (
-:mod:`plumbline.operate.onboarding.steps`).
+What cannot be detected is not guessed. A comment in the file marks it as to be confirmed, and
+``plumbline lint`` explains how (:mod:`plumbline.operate.onboarding.steps`).
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ import socket
 import textwrap
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
 import yaml
 
@@ -27,7 +27,7 @@ from plumbline.site import slurm
 
 CONFIRM = "to be confirmed on the machine"
 
-#: Command that a batch system has on its login nodes -> its name; none of them is probed.
+#: Command of a scheduler on login nodes -> its name. These are not probed.
 OTHERS = {
     "bqueues": "LSF",
     "qstat": "PBS",
@@ -35,91 +35,89 @@ OTHERS = {
     "cobalt": "Cobalt",
 }
 
-#: Characters of a line of the file.
+#: Maximum length of a line in the file.
 _WIDTH = 96
 
-#: Jobs of a drafted partition that ReFrame keeps queued at once.
+#: ``max_jobs`` of a drafted partition.
 MAX_JOBS = 8
+
+#: Returns a node's description, as :func:`plumbline.operate.onboarding.node.described` does, from a
+#: job with these options.
+Probe: TypeAlias = Callable[[list[str]], dict]
 
 
 @dataclass
 class Draft:
-    """A system file in the making.
+    """A drafted system file.
 
     :ivar content: in ReFrame's schema.
-    :ivar comments: path in ``content`` -> the lines that stand before it.
-    :ivar told: what was found, and what was not probed or left out, for whoever runs it.
+    :ivar comments: path in ``content`` -> comments before that item.
+    :ivar messages: what was found, and what was skipped or not probed.
     """
 
     name: str
     content: dict
     comments: dict[tuple, list[str]] = field(default_factory=dict)
-    told: list[str] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
 
-    def note(self, *path: object, says: str) -> None:
-        """Puts a comment before what stands at a path."""
-        self.comments.setdefault(path, []).append(one_line(says))
+    def comment(self, *path: object, text: str) -> None:
+        """Add a comment before the item at a path."""
+        self.comments.setdefault(path, []).append(one_line(text))
 
     @property
     def system(self) -> dict:
         return self.content["systems"][0]
 
     def text(self) -> str:
-        """The file."""
+        """Return the file's text."""
         return commented(self.content, self.comments)
 
 
 def commented(content: dict, comments: dict[tuple, list[str]]) -> str:
-    """Content as YAML, with comments before what stands at their paths.
-
-    The YAML library writes all of the content; a comment is a line of printable characters.
-    """
+    """Return content as YAML, with comments before the items at their paths."""
     text = yaml.safe_dump(content, sort_keys=False, default_flow_style=None, width=_WIDTH)
     lines = text.splitlines()
-    marks = sorted(
-        ((_mark(yaml.compose(text), path), said) for path, said in comments.items()),
-        key=lambda one: one[0].line,
-        reverse=True,
-    )
-    for mark, said in marks:
-        # What begins within a line has its comment before that line.
-        column = len(lines[mark.line]) - len(lines[mark.line].lstrip())
-        indent = " " * column + "# "
-        lines[mark.line : mark.line] = [
-            row
-            for line in said
-            for row in textwrap.wrap(line, _WIDTH, initial_indent=indent, subsequent_indent=indent)
+    tree = yaml.compose(text)
+    by_line = sorted(((_line_of(tree, path), path) for path in comments), reverse=True,
+                     key=lambda item: item[0])  # fmt: skip
+    for number, path in by_line:
+        indent = lines[number][: -len(lines[number].lstrip())] + "# "
+        lines[number:number] = [
+            line
+            for comment in comments[path]
+            for line in textwrap.wrap(
+                comment, _WIDTH, initial_indent=indent, subsequent_indent=indent
+            )
         ]
     return "\n".join(lines) + "\n"
 
 
-def _mark(node: yaml.Node, path: tuple):
-    mark = node.start_mark
+def _line_of(node: Any, path: tuple) -> int:
+    """Return the number of the line that the item at a path of a YAML node begins on."""
+    start = node
     for step in path:
         if isinstance(node, yaml.MappingNode):
-            key, node = next(pair for pair in node.value if pair[0].value == step)
-            mark = key.start_mark
+            start, node = next(pair for pair in node.value if pair[0].value == step)
         else:
-            node = node.value[step]
-            mark = node.start_mark
-    return mark
+            start = node = node.value[step]
+    return int(start.start_mark.line)
 
 
 def draft(
     name: str,
     wanted: Iterable[str] = (),
-    nodes: dict[str, dict] | None = None,
-    probe: Callable[[list[str]], dict] | None = None,
+    described: dict[str, dict] | None = None,
+    probe: Probe | None = None,
 ) -> Draft:
-    """Drafts the file of the machine that this is a login node of.
+    """Draft the system file of the machine that this host is a login node of.
 
-    :arg wanted: the scheduler's partitions to draft; all where none is named.
-    :arg nodes: partition (as drafted) -> what
-        :func:`plumbline.operate.onboarding.node.described` said of a node of it.
-    :arg probe: gives the same by a job with these options.
-    :raises Fault: if a partition is named, and no scheduler answers.
+    :arg wanted: the scheduler's partitions to draft; by default all.
+    :arg described: drafted partition -> description of a node of it, see
+        :func:`plumbline.operate.onboarding.node.described`.
+    :arg probe: gets such a description for a partition without one.
+    :raises Fault: if partitions are wanted, and no scheduler answers.
     """
-    modules, listed, odd = software.modules()
+    modules, listed, unsafe = software.modules()
     system = {
         "name": name,
         "descr": name,
@@ -128,29 +126,29 @@ def draft(
         "partitions": [],
     }
     made = Draft(name, {"systems": [system], "environments": []})
-    made.note(says=f"Drafted by plumbline init; what it could not know says: {CONFIRM}.")
-    made.note("systems", 0, "hostnames", says=f"Of the host that it was drafted on; {CONFIRM}.")
-    made.told.append(f"host: {one_line(', '.join(system['hostnames']))}")
+    made.comment(text=f"Drafted by plumbline init. What it cannot detect is marked: {CONFIRM}.")
+    made.comment("systems", 0, "hostnames", text=f"From the name of this host: {CONFIRM}.")
+    made.messages.append(f"host: {one_line(', '.join(system['hostnames']))}")
     if modules:
-        made.told.append(f"modules: {modules}, {len(listed)} listed")
-    if odd:
-        made.told.append(f"{odd} modules left out: their names could not stand in a job script")
-    there = slurm.nodes() if shutil.which("sinfo") else None
-    if there is None and wanted:
+        made.messages.append(f"modules: {modules}, {len(listed)} listed")
+    if unsafe:
+        made.messages.append(f"{unsafe} modules skipped: their names are not safe in a job script")
+    nodes = slurm.nodes() if shutil.which("sinfo") else None
+    if nodes is not None:
+        _of_slurm(made, nodes, list(wanted), described or {}, probe)
+    elif wanted:
         raise Fault(
-            f"partition {one_line(', '.join(wanted))}: no scheduler answers here (sinfo)",
+            f"partition {one_line(', '.join(wanted))}: sinfo does not answer on this host",
             code="scheduler.no-answer",
         )
-    if there is None:
-        _of_this_machine(made)
     else:
-        _of_slurm(made, there, list(wanted), nodes or {}, probe)
-    _environments(made, listed, with_slurm=there is not None)
+        _of_this_machine(made)
+    _environments(made, listed, with_slurm=nodes is not None)
     return made
 
 
 def _host_patterns() -> list[str]:
-    """The names of this host, numbers left open: ReFrame knows a system by them."""
+    """Return a pattern for ReFrame of this host's name, with any numbers in it."""
     name = socket.gethostname()
     return [f"^{re.sub('[0-9]+', lambda _: r'[0-9]+', re.escape(name))}$"]
 
@@ -159,20 +157,20 @@ def _host_patterns() -> list[str]:
 
 
 def _of_this_machine(made: Draft) -> None:
-    """A machine without a scheduler that answers: itself, detected each time it is used."""
-    known = [title for command, title in OTHERS.items() if shutil.which(command)]
-    for title in known:
-        made.told.append(
-            f"{title} is here, and is not probed: the draft is of this node alone. Enter its "
-            f"queues as partitions by hand, as docs/systems.md has them; what a node is like "
-            f"inside comes from `python -m plumbline.operate.onboarding.node`, run on it"
+    """Draft this machine alone, for which no scheduler answers."""
+    path = ("systems", 0, "partitions")
+    for title in [title for command, title in OTHERS.items() if shutil.which(command)]:
+        made.messages.append(
+            f"{title} is not probed: the draft has this node only. Add its queues as partitions, "
+            f"see docs/systems.md; `python -m plumbline.operate.onboarding.node` describes the "
+            f"node that it runs on"
         )
-        made.note("systems", 0, "partitions", says=f"{title}'s queues: {CONFIRM}.")
+        made.comment(*path, text=f"{title}'s queues: {CONFIRM}.")
     if shutil.which("sinfo"):
-        made.told.append("Slurm is here, and sinfo does not answer: this node alone is drafted")
-        made.note("systems", 0, "partitions", says=f"Slurm's partitions: {CONFIRM}.")
-    if len(made.comments.get(("systems", 0, "partitions"), ())) == 0:
-        made.told.append("no scheduler: this node alone")
+        made.messages.append("sinfo does not answer: the draft has this node only")
+        made.comment(*path, text=f"Slurm's partitions: {CONFIRM}.")
+    if path not in made.comments:
+        made.messages.append("no scheduler: the draft has this node only")
     made.system["partitions"].append(
         {
             "name": "node",
@@ -184,71 +182,130 @@ def _of_this_machine(made: Draft) -> None:
             "extras": {"detect": True},
         }
     )
-    made.note("systems", 0, "partitions", 0, "max_jobs",
-              says="Two benchmarks at once would measure each other.")  # fmt: skip
+    made.comment(*path, 0, "max_jobs", text="Two benchmarks at once would disturb each other.")
 
 
 def _of_slurm(
-    made: Draft, there: list[slurm.SlurmNode], wanted: list[str], nodes: dict, probe
+    made: Draft,
+    all_nodes: list[slurm.SlurmNode],
+    wanted: list[str],
+    described: dict[str, dict],
+    probe: Probe | None,
 ) -> None:
+    """Draft Slurm's partitions, one for each kind of node.
+
+    :raises Fault: if scontrol does not answer.
+    """
     settings = slurm.partitions()
     if settings is None:
         raise Fault(
-            "scontrol does not answer, and sinfo does: draft once both do",
+            "scontrol does not answer, although sinfo does: draft again when both do",
             code="scheduler.no-answer",
         )
     scheduler = "squeue" if slurm.setting("AccountingStorageType").endswith("/none") else "slurm"
-    made.told.append(
+    made.messages.append(
         f"{slurm.version()}: scheduler {scheduler}, {pluralize(len(settings), 'partition')}"
     )
     if not slurm.has_topology():
-        made.told.append("Slurm knows no switches: `plumbline screen` names none")
+        made.messages.append("Slurm knows no switches: `plumbline screen` cannot flag any")
     if unknown := [name for name in wanted if name not in settings]:
-        made.told.append(f"no partition {', '.join(map(one_line, unknown))}: left out")
-    for partition, told in settings.items():
-        if wanted and partition not in wanted:
+        made.messages.append(f"no partition {', '.join(map(one_line, unknown))}: skipped")
+    for name, fields in settings.items():
+        if wanted and name not in wanted:
             continue
-        if not is_shell_safe(partition):
-            made.told.append(
-                f"partition {one_line(partition)}: skipped, its name cannot be used in a job script"
+        if not is_shell_safe(name):
+            made.messages.append(
+                f"partition {one_line(name)}: skipped, its name is not safe in a job script"
             )
             continue
-        kinds = slurm.kinds(partition, there)
-        if not kinds:
-            made.told.append(f"partition {partition}: left out, it has no nodes")
-        for number, kind in enumerate(kinds):
-            if kind.constraint is None:
-                made.told.append(
-                    f"partition {partition}: {pluralize(len(kind.nodes), 'node')} like "
-                    f"{one_line(kind.node.name)} left out: no feature tells them from the others"
+        kinds = _draftable(made, name, slurm.kinds(name, all_nodes))
+        for kind in kinds:
+            _partition(made, kind, fields, scheduler, described, probe)
+
+
+def _draftable(made: Draft, partition: str, kinds: list[slurm.Kind]) -> list[slurm.Kind]:
+    """Return the kinds of a partition's nodes that a job can be sent to, the largest first.
+
+    If no feature distinguishes them, only the first is drafted.
+    """
+    if not kinds:
+        made.messages.append(f"partition {partition}: skipped, it has no nodes")
+    for number, kind in enumerate(kinds):
+        if kind.constraint is None:
+            like = f"{pluralize(len(kind.nodes), 'node')} like {one_line(kind.node.name)}"
+            text = f"{like} skipped: no feature distinguishes them"
+            if number == 0:
+                text = (
+                    f"no feature distinguishes its {len(kinds)} kinds of nodes: drafted as the "
+                    f"{like}; select them in `access`"
                 )
-                if number == 0:
-                    made.told[-1] = (
-                        f"partition {partition}: its nodes are of {len(kinds)} kinds and no "
-                        f"feature tells them apart: drafted as the {len(kind.nodes)} like "
-                        f"{one_line(kind.node.name)}; name them in `access`"
-                    )
-                else:
-                    continue
-            _partition(made, kind, told, scheduler, nodes, probe)
+            made.messages.append(f"partition {partition}: {text}")
+    return [kind for number, kind in enumerate(kinds) if number == 0 or kind.constraint is not None]
 
 
-def _partition(made: Draft, kind: slurm.Kind, told: dict, scheduler: str, nodes, probe) -> None:
-    node, place = kind.node, ("systems", 0, "partitions", len(made.system["partitions"]))
+def _partition(
+    made: Draft,
+    kind: slurm.Kind,
+    fields: dict[str, str],
+    scheduler: str,
+    described: dict[str, dict],
+    probe: Probe | None,
+) -> None:
+    """Draft the partition of one kind of node.
+
+    :arg fields: of Slurm's partition.
+    """
+    node = kind.node
     name = _identifier(f"{kind.partition}-{kind.constraint}" if kind.constraint else kind.partition)
     access = ["--no-requeue", f"--partition={kind.partition}", "--exclusive"]
     if kind.constraint:
         access.insert(2, f"--constraint={kind.constraint}")
-    gpus = node.gpus[1]
-    if gpus:
-        access.append(f"--gpus-per-node={gpus}")
-    where = f"partition {name}"
-    inside = nodes.get(name)
+    if node.gpus[1]:
+        access.append(f"--gpus-per-node={node.gpus[1]}")
+    inside = described.get(name)
     if inside is None and probe:
         try:
             inside = probe(access)
         except Exception as err:
-            made.told.append(f"{where}: not probed: {one_line(str(err))}")
+            made.messages.append(f"partition {name}: not probed: {one_line(str(err))}")
+    processor, devices, extras = _hardware(made, name, kind, inside)
+    placements = _placements(node, inside, extras)
+    if len(kind.nodes) > 1:
+        placements += ["off-node", "one-task-per-node"]
+    if os.environ.get("SCRATCH"):
+        extras["file_systems"] = {"scratch": {"path_variable": "SCRATCH"}}
+    made.system["partitions"].append(
+        {
+            "name": name,
+            "descr": one_line(
+                f"{pluralize(len(kind.nodes), 'node')} of Slurm's partition {kind.partition}"
+            ),
+            "scheduler": scheduler,
+            "launcher": "srun",
+            "access": access,
+            "sched_options": {"use_nodes_option": True},
+            "environs": [],
+            "max_jobs": MAX_JOBS,
+            "processor": processor,
+            **({"devices": devices} if devices else {}),
+            "extras": {"placements": placements, **extras},
+        }
+    )
+    _comment_partition(made, node, inside, devices, extras)
+    limit = one_line(fields.get("MaxTime", "")) or "unknown"
+    made.messages.append(
+        f"partition {name}: {pluralize(len(kind.nodes), 'node')} of {node.sockets} x {node.cores} "
+        f"cores x {node.threads} threads, {node.gpus[1]} GPUs, {kind.memory} MiB; state "
+        f"{one_line(fields.get('State', '?'))}, time limit {limit}"
+    )
+
+
+def _hardware(
+    made: Draft, name: str, kind: slurm.Kind, inside: dict | None
+) -> tuple[dict, list[dict], dict]:
+    """Return the processor, devices and extras of a partition: as a node described them, or else
+    as far as Slurm knows them."""
+    node = kind.node
     threads = node.cores * node.threads
     processor = {
         "num_cpus": node.sockets * threads,
@@ -256,70 +313,50 @@ def _partition(made: Draft, kind: slurm.Kind, told: dict, scheduler: str, nodes,
         "num_cpus_per_socket": threads,
         "num_sockets": node.sockets,
     }
-    extras = {"memory": kind.memory * 2**20} if kind.memory > 1 else {}
-    devices = []
-    if inside:
-        if inside["processor"]["num_cpus"] != processor["num_cpus"]:
-            made.told.append(
-                f"{where}: {one_line(str(inside.get('host')))} has "
-                f"{inside['processor']['num_cpus']} CPUs, Slurm says {processor['num_cpus']}: "
-                f"the node's own count is drafted"
-            )
-        processor, devices = inside["processor"], inside["devices"]
-        extras |= inside["extras"]
-    elif gpus:
-        devices = [{"type": "gpu", "num_devices": gpus}]
-        if node.gpus[0]:
-            devices[0]["model"] = one_line(node.gpus[0])
-    placements = _placements(node, inside, extras)
-    if len(kind.nodes) > 1:
-        placements += ["off-node", "one-task-per-node"]
-    if os.environ.get("SCRATCH"):
-        extras["file_systems"] = {"scratch": {"path_variable": "SCRATCH"}}
-    drafted = {
-        "name": name,
-        "descr": one_line(
-            f"{pluralize(len(kind.nodes), 'node')} of Slurm's partition {kind.partition}"
-        ),
-        "scheduler": scheduler,
-        "launcher": "srun",
-        "access": access,
-        "sched_options": {"use_nodes_option": True},
-        "environs": [],
-        "max_jobs": MAX_JOBS,
-        "processor": processor,
-        **({"devices": devices} if devices else {}),
-        "extras": {"placements": placements, **extras},
-    }
-    made.system["partitions"].append(drafted)
-    made.note(
-        *place, "access", says=f"Account and quality of service, if jobs need them: {CONFIRM}."
-    )
-    made.note(*place, "max_jobs", says="Jobs that are queued at once, at most: the site's choice.")
+    extras: dict[str, Any] = {"memory": kind.memory * 2**20} if kind.memory > 1 else {}
+    model, gpus = node.gpus
+    if inside is None:
+        device = {"type": "gpu", "num_devices": gpus} | (
+            {"model": one_line(model)} if model else {}
+        )
+        return processor, [device] if gpus else [], extras
+    if inside["processor"]["num_cpus"] != processor["num_cpus"]:
+        made.messages.append(
+            f"partition {name}: Slurm reports {processor['num_cpus']} CPUs, "
+            f"{one_line(str(inside.get('host')))} has {inside['processor']['num_cpus']}: "
+            f"the latter is drafted"
+        )
+    return inside["processor"], inside["devices"], extras | inside["extras"]
+
+
+def _comment_partition(
+    made: Draft, node: slurm.SlurmNode, inside: dict | None, devices: list[dict], extras: dict
+) -> None:
+    """Add the comments of the partition that was drafted last."""
+    path = ("systems", 0, "partitions", len(made.system["partitions"]) - 1)
+    access = f"Account and quality of service, if jobs need them: {CONFIRM}."
+    made.comment(*path, "access", text=access)
+    made.comment(*path, "max_jobs", text="How many jobs are queued at once, at most.")
     if not inside:
-        made.note(*place, "processor", says=f"Topology, as Linux numbers the CPUs: {CONFIRM}.")
-    kept = slurm.reserved_cpus(node.name)
-    if kept:
-        made.note(*place, "extras", says=f"usable_cpus: Slurm keeps some ({kept}): {CONFIRM}.")
+        made.comment(*path, "processor", text=f"Topology, as Linux numbers the CPUs: {CONFIRM}.")
+    if reserved := slurm.reserved_cpus(node.name):
+        text = f"usable_cpus: Slurm reserves some ({reserved}): {CONFIRM}."
+        made.comment(*path, "extras", text=text)
     if devices and inside:
-        made.note(*place, "devices", says=f"Classes of pairs (nvidia-smi topo -m): {CONFIRM}.")
+        made.comment(*path, "devices", text=f"Classes of pairs (nvidia-smi topo -m): {CONFIRM}.")
     elif devices:
-        made.note(*place, "devices", says=f"Slurm: {gpus} GPUs a node. Architecture, gpu_affinity, "
-                  f"gpu_memory and pair_classes: {CONFIRM}.")  # fmt: skip
-    made.note(*place, "extras", says=f"Ceilings of the machine (docs/systems.md): {CONFIRM}.")
+        text = f"{node.gpus[1]} GPUs a node, by Slurm. Architecture, gpu_affinity, gpu_memory and "
+        made.comment(*path, "devices", text=f"{text}pair_classes: {CONFIRM}.")
+    text = f"Ceilings of the machine (docs/systems.md): {CONFIRM}."
+    made.comment(*path, "extras", text=text)
     if "file_systems" not in extras:
-        made.note(*place, "extras", says=f"scratch or file_systems, for I/O checks: {CONFIRM}.")
-    limit = one_line(told.get("MaxTime", "")) or "unknown"
-    made.told.append(
-        f"{where}: {pluralize(len(kind.nodes), 'node')} of {node.sockets} x {node.cores} cores x "
-        f"{node.threads} threads, {gpus} GPUs, {kind.memory} MiB; state "
-        f"{one_line(told.get('State', '?'))}, time limit {limit}"
-    )
+        text = f"scratch or file_systems, for I/O checks: {CONFIRM}."
+        made.comment(*path, "extras", text=text)
 
 
 def _placements(node: slurm.SlurmNode, inside: dict | None, extras: dict) -> list[str]:
-    """The placements of one node: which there are, the numbers of cores and sockets tell; how the
-    CPUs are numbered does not matter to that."""
+    """Return the placements within one node. The numbers of its cores and sockets determine them,
+    however its CPUs are numbered."""
     if inside:
         return placement.of_one_node(
             Topology.of_partition(inside["processor"], inside["devices"], extras)
@@ -331,12 +368,12 @@ def _placements(node: slurm.SlurmNode, inside: dict | None, extras: dict) -> lis
     ]
     topology = {"cores": [hex(1 << core) for core in cores], "sockets": sockets}
     found = placement.of_one_node(Topology.from_processor({"topology": topology}))
-    # How many NUMA domains there are, the counts do not tell.
+    # Slurm does not know the number of NUMA domains.
     return [name for name in found if name != "numa-matrix"]
 
 
 def _identifier(text: str) -> str:
-    """A name as ReFrame takes it of a partition or an environment."""
+    """Return a name that ReFrame accepts for a partition or an environment."""
     name = re.sub(r"[^A-Za-z0-9_-]", "-", text)
     return name if re.match(r"[A-Za-z_]", name) else f"p{name}"
 
@@ -345,36 +382,37 @@ def _identifier(text: str) -> str:
 
 
 def _environments(made: Draft, modules: list[str], with_slurm: bool) -> None:
-    """One for the embedded MPICH and IMB where they are installed, one for what is on PATH, one
-    for each MPI among the modules."""
+    """Draft the environments: the embedded MPICH and IMB if they are installed, the programs on
+    PATH, and each MPI among the modules."""
     types = slurm.mpi_types() if with_slurm else []
-    mpi, mpi_told = software.mpi_on_path()
+    mpi, mpi_version = software.mpi_on_path()
     if with_slurm:
-        made.told.append(f"srun --mpi: {', '.join(types[1:]) or 'none told'}; default {types[0]}")
-    made.told.append(f"MPI on PATH: {mpi_told or 'none'}")
+        listed = ", ".join(types[1:]) or "none"
+        made.messages.append(f"srun --mpi: available: {listed}; default: {types[0]}")
+    made.messages.append(f"MPI on PATH: {mpi_version or 'none'}")
     if software.has_wheels():
         _environment(made, "pip", ["imb"], {"provider": "pip"} | (
             {"launcher": "hydra"} if with_slurm else {}))  # fmt: skip
-        made.note("environments", 0, "extras",
-                  says="MPICH and IMB from their wheels: no root, no modules.")  # fmt: skip
+        text = "MPICH and IMB from their wheels: no root, no modules."
+        made.comment("environments", 0, "extras", text=text)
     on_path = software.benchmarks()
-    # On a machine that is detected, so is what is on its PATH.
+    # Without a scheduler the programs on PATH are detected at each run.
     extras = {"provider": "path"} | ({} if with_slurm else {"detect": True})
-    features = ["mpi"] if mpi_told else []
+    features = ["mpi"] if mpi_version else []
     features += on_path if with_slurm else []
-    place = ("environments", len(made.content["environments"]))
+    path: tuple = ("environments", len(made.content["environments"]))
     _environment(made, "path", features, extras, mpi=mpi, types=types)
-    made.note(*place, "features", says=f"On this node's PATH; on the compute nodes': {CONFIRM}.")
-    made.told.append(f"benchmarks on PATH: {', '.join(on_path) or 'none'}")
+    text = f"On this node's PATH; on the compute nodes' PATH: {CONFIRM}."
+    made.comment(*path, "features", text=text)
+    made.messages.append(f"benchmarks on PATH: {', '.join(on_path) or 'none'}")
     for name, module in software.mpi_modules(modules).items():
-        place = ("environments", len(made.content["environments"]))
+        path = ("environments", len(made.content["environments"]))
         _environment(made, _identifier(name), ["mpi"], {"provider": "path"}, mpi=name,
                      types=types, modules=[module])  # fmt: skip
-        made.note(
-            *place, "modules", says=f"The newest of this MPI; with which compiler: {CONFIRM}."
-        )
-        made.note(*place, "features", says=f"Benchmarks that it has: {CONFIRM}.")
-        made.told.append(f"MPI among the modules: {module}")
+        text = f"The newest module of this MPI; its compiler: {CONFIRM}."
+        made.comment(*path, "modules", text=text)
+        made.comment(*path, "features", text=f"Benchmarks that it provides: {CONFIRM}.")
+        made.messages.append(f"MPI among the modules: {module}")
 
 
 def _environment(made: Draft, name: str, features: list[str], extras: dict, mpi: str = "",
@@ -394,5 +432,5 @@ def _environment(made: Draft, name: str, features: list[str], extras: dict, mpi:
     for partition in made.system["partitions"]:
         partition["environs"].append(name)
     if mpi and types and not plugin:
-        made.note("environments", len(made.content["environments"]) - 1,
-                  says=f"Which srun --mpi starts {mpi}: {CONFIRM}.")  # fmt: skip
+        path = ("environments", len(made.content["environments"]) - 1)
+        made.comment(*path, text=f"Value of srun --mpi for {mpi}: {CONFIRM}.")

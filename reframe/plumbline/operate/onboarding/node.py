@@ -1,5 +1,6 @@
-"""What the node at hand is like inside, as a system file tells it: ``python -m
-plumbline.operate.onboarding.node`` prints it as JSON, to be run on a compute node.
+"""Describes the hardware of this node for a system file.
+
+Run on a compute node, ``python -m plumbline.operate.onboarding.node`` prints it as JSON.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from plumbline.placement.topology import PlacementError, Topology
 
 
 def described() -> dict:
-    """Keys of a partition: ``processor``, ``devices``, and of its extras what can be told here.
+    """Return a partition's ``processor``, ``devices``, and those ``extras`` that can be detected.
 
-    ``host`` and ``gpu_links`` (the table of ``nvidia-smi topo -m``) are for whoever reads it.
+    ``host`` and ``gpu_links`` (the table of ``nvidia-smi topo -m``) are for the reader.
 
-    :raises Fault: if this machine's topology cannot be told.
+    :raises Fault: if this node's topology cannot be detected.
     """
     usable = sorted(os.sched_getaffinity(0))
     processor = cpuinfo()
@@ -32,7 +33,7 @@ def described() -> dict:
         Topology.of_partition(processor, found, of_gpus)
     except PlacementError as err:
         raise Fault(
-            f"{platform.node()}: its topology cannot be told: {err}",
+            f"{platform.node()}: its topology cannot be detected: {err}",
             code="system.topology-undetected",
         ) from None
     extras = {**of_gpus, "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")}
@@ -49,18 +50,18 @@ def described() -> dict:
 
 
 def read(path: Path) -> dict:
-    """What :func:`described` printed on another node; what a job's shell printed before is left
-    out.
+    """Read what :func:`described` printed on another node.
 
-    :raises Fault: if it is not that.
+    Only the last line is read, since a job's shell may print lines before it.
+
+    :raises Fault: if it is not such a description.
     """
     try:
         found = json.loads(outputs.read(path).strip().rpartition("\n")[2])
         Topology.of_partition(found["processor"], found["devices"], found["extras"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as err:
         raise Fault(
-            f"{path}: not what `python -m plumbline.operate.onboarding.node` prints on a "
-            f"node: {err!r}",
+            f"{path}: not an output of `python -m plumbline.operate.onboarding.node`: {err!r}",
             code="input.wrong-file",
         ) from None
     except PlacementError as err:

@@ -1,4 +1,4 @@
-"""What software the machine at hand shows: MPI, modules, and benchmarks on PATH."""
+"""Detects the software of this machine: MPI, modules, and benchmarks on PATH."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import shutil
 from plumbline.core.process import capture, is_shell_safe, one_line
 from plumbline.software import providers
 
-#: Module of an MPI -> whose it is.
+#: Name of an MPI's module.
 _MPI_MODULE = re.compile(
     r"(?P<name>openmpi|mpich|cray-mpich|mvapich2?|impi|intel-mpi|intel-oneapi-mpi|hpcx|spectrum-mpi"
     r"|mpt|parastationmpi|psmpi)(?:/.+)?",
     re.I,
 )
 
-#: MPI -> plugins of srun(1) ``--mpi`` that it works with, the best first: MPICH, "Using the Slurm
-#: PMI-2"; Open MPI, "Launching with Slurm"; HPE Cray MPICH has a plugin of its own.
+#: MPI -> values of srun(1) ``--mpi`` that it works with, the best first. Sources: MPICH, "Using the
+#: Slurm PMI-2"; Open MPI, "Launching with Slurm". HPE Cray MPICH has its own plugin.
 _PLUGINS = {
     "openmpi": ("pmix",),
     "hpcx": ("pmix",),
@@ -30,8 +30,8 @@ _PLUGINS = {
 
 
 def modules() -> tuple[str, list[str], int]:
-    """The modules system's name for ReFrame (empty without one), the modules that it lists, and
-    how many it lists whose names could not stand in a job script."""
+    """Return ReFrame's name of the modules system (or an empty text), the modules that it lists,
+    and the number of others, whose names are not safe in a job script."""
     for system, variable, words in (
         ("lmod", "LMOD_CMD", ("bash", "-t", "avail")),
         ("envmod", "MODULES_CMD", ("bash", "avail", "-t")),
@@ -39,7 +39,7 @@ def modules() -> tuple[str, list[str], int]:
         command = os.environ.get(variable)
         if not command:
             continue
-        # Both print the list on standard error, and what a shell would run on standard output.
+        # Both print the list on standard error, and shell commands on standard output.
         lines = [
             line.strip() for line in (capture(command, *words, stderr=True) or "").splitlines()
         ]
@@ -48,13 +48,13 @@ def modules() -> tuple[str, list[str], int]:
             for line in lines
             if line and not line.endswith((":", "/", ";")) and "=" not in line
         ]
-        good = [name for name in names if is_shell_safe(name)]
-        return system, sorted(set(good)), len(set(names) - set(good))
+        safe = {name for name in names if is_shell_safe(name)}
+        return system, sorted(safe), len({*names} - safe)
     return "", [], 0
 
 
 def mpi_modules(listed: list[str]) -> dict[str, str]:
-    """MPI -> its newest module."""
+    """Return MPI -> its newest module."""
     found: dict[str, str] = {}
     for name in sorted(listed, key=_natural):
         if match := _MPI_MODULE.fullmatch(name):
@@ -66,23 +66,23 @@ def _natural(name: str) -> list:
     return [(int(p), "") if p.isdigit() else (-1, p) for p in re.split(r"(\d+)", name)]
 
 
-#: What :func:`plumbline.software.providers.mpi_version` calls an MPI -> its name here.
+#: Name of an MPI in :func:`plumbline.software.providers.mpi_version` -> name here.
 _NAMES = {"Open MPI": "openmpi", "MPICH": "mpich", "Intel MPI": "impi"}
 
 
 def mpi_on_path() -> tuple[str, str]:
-    """Whose MPI is on PATH, empty if none is known; and name and version for whoever reads it."""
+    """Return the name of the MPI on PATH (or an empty text), and its name and version as text."""
     for command in ("mpirun", "mpiexec"):
         path = shutil.which(command)
-        said = providers.mpi_version(path) if path else ""
-        if said:
-            return _NAMES[said.rpartition(" ")[0]], one_line(said)
-    return "", "an mpicc of unknown origin" if shutil.which("mpicc") else ""
+        version = providers.mpi_version(path) if path else ""
+        if version:
+            return _NAMES[version.rpartition(" ")[0]], one_line(version)
+    return "", "an unknown mpicc" if shutil.which("mpicc") else ""
 
 
 def plugin(mpi: str, types: list[str]) -> str:
-    """The plugin that ``srun`` must be told for an MPI; empty where its default does, or where it
-    is not known."""
+    """Return the value of ``srun --mpi`` for an MPI; empty if the default works, or if it is
+    unknown."""
     default, *listed = types or ["none"]
     wanted = _PLUGINS.get(mpi, ())
     if default.startswith(wanted or "\0"):
@@ -91,15 +91,14 @@ def plugin(mpi: str, types: list[str]) -> str:
 
 
 def benchmarks() -> list[str]:
-    """Features of an environment that takes its programs from this machine's PATH."""
-    there = providers.installed_programs("path", "")
-    found = [feature for program in there for feature in providers.FEATURES[program]]
+    """Return the features of an environment with the programs on this machine's PATH."""
+    programs = providers.installed_programs("path", "")
+    found = [feature for program in programs for feature in providers.FEATURES[program]]
     return list(dict.fromkeys(found))
 
 
 def has_wheels() -> bool:
-    """Whether the embedded MPICH and Intel MPI Benchmarks are installed and are of this
-    architecture."""
+    """Return whether the embedded MPICH and Intel MPI Benchmarks are installed and can run here."""
     try:
         providers.find("pip", "IMB-MPI1")
     except providers.NotProvided:

@@ -1,15 +1,13 @@
-"""Sweeps: every node of a partition measured with one job for the whole set.
+"""``plumbline sweep``: measures every node of a partition, with one job for each node.
 
-Each node's job is a ``plumbline run`` of its own on the node, with the local scheduler inside the
-allocation: records, verdicts and exit codes are the usual ones, of the cluster's system, partition
-and node, and a job that dies takes one node's session with it. The jobs themselves are test cases
-of ReFrame (``check.py``), one for each node: it submits, keeps to the cap on queued jobs, waits,
-says how a job ended, and cancels when it is interrupted. ``--distribute`` would do none of the
-first: it makes nodes x tests jobs.
+A node's job is a ``plumbline run`` with the local scheduler inside the allocation. Its records have
+the system, partition and node of the cluster, and a job that dies affects one node only. ReFrame
+runs the jobs as test cases (``check.py``): it submits them, limits how many are queued, waits, and
+cancels them when it is interrupted. Its ``--distribute`` would submit nodes x tests jobs instead.
 
-A sweep has a folder, ``results/sweeps/<name>/``: ``sweep.json``, and for each node that a job began
-on a folder ``nodes/<node>``. A job takes its node by making that folder, which but one can; so no
-node is measured twice, whatever becomes of the process that submitted the jobs.
+A sweep has a folder, ``results/sweeps/<name>/``, with ``sweep.json`` and a folder ``nodes/<node>``
+for each node on which a job has started. A job claims its node by creating that folder, which only
+one job can, so no node is measured twice even if the submitting process is killed.
 """
 
 from __future__ import annotations
@@ -32,27 +30,29 @@ from plumbline.session import preflight
 from plumbline.session.inventory_check import planned_case
 from plumbline.site import configuration, slurm
 
-#: The check of ReFrame that is a sweep.
+#: The sweep as a ReFrame check.
 CHECK = Path(__file__).with_name("check.py")
 
-#: What a job says that finds its node taken.
-TAKEN = "plumbline: another job of this sweep has this node"
+#: Output of a job whose node another job has claimed.
+CLAIMED = "plumbline: another job of this sweep measures this node"
 
-#: What a job says that is not on the node that it was submitted for.
-ELSEWHERE = "plumbline: this job is on another node than its own"
+#: Output of a job that runs on another node than it was submitted for.
+WRONG_NODE = "plumbline: this job runs on another node than it was submitted for"
+
+#: States of a node.
+KINDS = ("measured", "failed", "in progress", "not reached")
 
 
 @dataclass(frozen=True)
 class State:
-    """How far a sweep is with a node.
+    """The state of a node in a sweep.
 
-    :ivar kind: ``measured``, ``failed``, ``under way`` or ``not reached``.
-    :ivar code: exit code of its session, where that ended.
-    :ivar told: in words.
+    :ivar kind: of :data:`KINDS`.
+    :ivar code: exit code of its session, if that has ended.
     """
 
     kind: str
-    told: str
+    message: str
     code: int | None = None
     session: str = ""
 
@@ -63,13 +63,16 @@ class State:
 
 @dataclass
 class Sweep:
-    """A sweep, as its folder keeps it.
+    """A sweep, as stored in its folder.
 
-    :ivar arguments: ReFrame's, of each node's session.
+    :ivar arguments: ReFrame's, for each node's session.
+    :ivar jobs: how many jobs are queued at once, at most.
     :ivar cases: test cases of each node's session.
     :ivar seconds: time limit of each job.
-    :ivar nodes: all that it is to measure; ``now`` are those of this call.
-    :ivar skipped: node -> why it is left out.
+    :ivar nodes: all nodes to measure.
+    :ivar skipped: node -> why it is skipped.
+    :ivar named: the user named the nodes.
+    :ivar now: the nodes that this call measures.
     """
 
     name: str
@@ -90,12 +93,12 @@ class Sweep:
         return folder_of(self.name)
 
     def claim(self, node: str) -> Path:
-        """What a job makes to take a node."""
+        """Return the folder that a job creates to claim a node."""
         return self.folder / "nodes" / node
 
     @classmethod
     def read(cls, folder: Path) -> Sweep:
-        """The sweep of a folder.
+        """Read the sweep of a folder.
 
         :raises Fault: if there is none.
         """
@@ -105,54 +108,52 @@ class Sweep:
         except (OSError, ValueError, TypeError) as err:
             why = getattr(err, "strerror", None) or err
             raise Fault(
-                f"{path}: no sweep: {why}; {suggest(folder.name, every())}",
+                f"{path}: no sweep: {why}; {suggest(folder.name, names())}",
                 code="input.unknown-name",
             ) from None
 
     def write(self) -> None:
-        """Keeps it, whole or not at all."""
+        """Store it atomically."""
         path = self.folder / "sweep.json"
         try:
             (self.folder / "nodes").mkdir(parents=True, exist_ok=True)
-            part = path.with_suffix(".part")
-            part.write_text(json.dumps(asdict(self), indent=1), encoding="utf-8")
-            part.replace(path)
+            files.write_atomically(path, json.dumps(asdict(self), indent=1))
         except OSError as err:
             raise Fault(preflight.unwritable(path, err), code="files.not-writable") from None
 
-    # -- how far it is ------------------------------------------------------------------------
-
     def state(self, node: str) -> State:
-        """How far a node is, by what its job left and what its session recorded."""
+        """Return the state of a node, from its job's files and its session."""
         claim = self.claim(node)
         if not claim.is_dir():
-            return State("not reached", "no job began on it")
+            return State("not reached", "no job has started on it")
         job = _text(claim / "job")
         code = _text(claim / "code")
         if not code.isdigit():
             state = slurm.job_state(job) if job else ""
             if state is None:
-                return State("under way", f"job {job}: squeue does not answer, so it may run")
+                return State("in progress", f"job {job}: may be running: no answer from squeue")
             if state:
-                return State("under way", f"job {job}: {state.lower()}")
-            return State("failed", f"job {job or '?'} ended within its session")
+                return State("in progress", f"job {job}: {state.lower()}")
+            return State("failed", f"job {job or '?'} ended before its session did")
         session, ended = self._session(node)
         if not ended:
-            return State("failed", f"job {job or '?'}: no session ended (exit code {code})",
+            return State("failed", f"job {job or '?'}: its session did not end (exit code {code})",
                          int(code), session)  # fmt: skip
-        told = {"0": "as it should be", "1": "a fault found"}.get(code, "could not tell")
-        missing = self._missing(session)
+        message = {"0": "OK", "1": "faults found"}.get(code, "inconclusive")
+        planned = _plan(paths.results() / "sessions" / session).get("cases", {})
+        missing = sorted({*self.cases} - {planned_case(case) for case in planned.values()})
         if missing:
-            lacks = f"without {pluralize(len(missing), 'case')} that the others have: {missing[0]}"
-            return State("measured", f"{told}; and {lacks}", max(int(code), 1), session)
-        return State("measured", told, int(code), session)
+            count = pluralize(len(missing), "test case")
+            message += f"; it did not plan {count} of the sweep: {missing[0]}"
+            return State("measured", message, max(int(code), 1), session)
+        return State("measured", message, int(code), session)
 
     def _session(self, node: str) -> tuple[str, bool]:
-        """A node's session of this sweep, and whether it came to its end."""
+        """Return the session of a node in this sweep, and whether it has ended."""
         nodes = self.claim(node).parent
         before = {_text(cut / "session") for cut in nodes.glob(f"{node}.cut-*")}
         for folder in reversed(record.sessions(paths.results())):
-            # A node's clock may be a little behind.
+            # Only the day, since a node's clock may be slow.
             if folder.name[:8] < self.name[:8]:
                 break
             extras = _plan(folder).get("extras", {})
@@ -161,25 +162,20 @@ class Sweep:
                 return folder.name, (folder / "end.json").is_file()
         return "", False
 
-    def _missing(self, session: str) -> list[str]:
-        """Cases of the sweep that a session did not plan."""
-        planned = {
-            planned_case(case) for case in _plan(_sessions() / session).get("cases", {}).values()
-        }
-        return sorted(set(self.cases) - planned)
-
     def clear(self, node: str) -> None:
-        """Gives a node free whose job did not finish; what that left is kept beside it. Its session
-        is named there: it may be closed by now, and is not to be taken for the next job's."""
+        """Move the claim of a job that failed aside, so that the node can be measured again.
+
+        The name of its session is stored there, so that it is not taken for the next job's.
+        """
         claim = self.claim(node)
         (claim / "session").write_text(self._session(node)[0], encoding="utf-8")
         number = 1 + len([*claim.parent.glob(f"{node}.cut-*")])
         claim.rename(claim.with_name(f"{node}.cut-{number}"))
 
-    def locked(self) -> fasteners.InterProcessLock:
-        """What but one process has at a time.
+    def lock(self) -> fasteners.InterProcessLock:
+        """Return the lock of the sweep, acquired.
 
-        :raises Fault: if another one has it.
+        :raises Fault: if another process holds it, or the file system has no locks.
         """
         try:
             lock = files.lock(self.folder / "lock")
@@ -192,22 +188,22 @@ class Sweep:
                 code="files.no-locks",
             ) from None
         raise Fault(
-            f"sweep {self.name}: another process is at it; wait until it has ended",
+            f"sweep {self.name}: another process runs it: wait for its end",
             code="session.already-running",
         )
 
 
 def folder_of(name: str) -> Path:
-    """The folder of a sweep."""
+    """Return the folder of a sweep."""
     return paths.results() / "sweeps" / name
 
 
-def every() -> list[str]:
-    """The names of all sweeps, oldest first."""
+def names() -> list[str]:
+    """Return the names of all sweeps, oldest first."""
     return sorted(path.parent.name for path in (paths.results() / "sweeps").glob("*/sweep.json"))
 
 
-def begun(
+def create(
     system: str,
     partition: str,
     arguments: list[str],
@@ -216,36 +212,36 @@ def begun(
     seconds: int | None,
     nodes: list[str],
 ) -> Sweep:
-    """A new sweep: its nodes, what each is to run, and for how long at most.
+    """Create a sweep.
 
-    :arg jobs: queued at once, at most; the partition's ``max_jobs`` where not given.
-    :arg seconds: time limit of a job; by the test cases' own where not given.
-    :arg nodes: the nodes, where not all of the partition are meant.
-    :raises Fault: if there is none, no test case for them, another scheduler than Slurm, or the
-        reservation's name could not stand in a job script.
+    :arg jobs: how many jobs are queued at once, at most; by default the partition's ``max_jobs``.
+    :arg seconds: time limit of a job; by default the sum of its test cases' limits.
+    :arg nodes: by default all nodes of the partition that are up.
+    :raises Fault: if there is no node or no test case, the scheduler is not Slurm, or the
+        reservation's name is not safe in a job script.
     """
-    from plumbline.operate.sweep import nodes as of_nodes
+    from plumbline.operate.sweep.nodes import available
     from plumbline.session import plan
 
     if reservation and not is_shell_safe(reservation):
         raise Fault(
-            f"--reservation {one_line(reservation)}: no name of a reservation",
+            f"--reservation {one_line(reservation)}: not a name of a reservation",
             code="input.wrong-option",
         )
     found = _partition(system, partition)
     if found["scheduler"] not in ("slurm", "squeue"):
         raise Fault(
-            f"partition {partition}: its scheduler is {found['scheduler']}; a sweep gives Slurm "
-            f"the node of each job, and asks it for nodes and jobs",
+            f"partition {partition}: its scheduler is {found['scheduler']}: a sweep needs Slurm",
             code="scheduler.unsupported",
         )
-    taken, skipped = (nodes, {}) if nodes else of_nodes.chosen(found, reservation)
-    if not taken:
-        told = "; ".join(f"{node}: {why}" for node, why in skipped.items())
-        raise Fault(f"partition {partition}: no node can be had: {told}", code="scheduler.no-node")
+    chosen, skipped = (nodes, {}) if nodes else available(found, reservation)
+    if not chosen:
+        reasons = "; ".join(f"{node}: {why}" for node, why in skipped.items())
+        raise Fault(f"partition {partition}: no node is available: {reasons}",
+                    code="scheduler.no-node")  # fmt: skip
     cases = plan.surveyed(system, [str(paths.CHECKS)], arguments,
                             **{configuration.ON_NODE: f"{system}:{partition}"})  # fmt: skip
-    # Each case has ReFrame's own work before and after.
+    # Ten seconds for ReFrame's own work on each case.
     limit = seconds or 300 + sum(case.seconds + 10 for case in cases)
     made = Sweep(
         configuration.session_id(),
@@ -256,7 +252,7 @@ def begun(
         jobs or found.get("max_jobs") or 8,
         sorted(base_name(case.case) for case in cases),
         int(limit),
-        taken,
+        chosen,
         skipped,
         bool(nodes),
     )
@@ -264,25 +260,24 @@ def begun(
     return made
 
 
-def resumed(name: str, jobs: int | None) -> Sweep:
-    """A sweep that was cut off; a node that came back since is in it too.
+def resume(name: str, jobs: int | None) -> Sweep:
+    """Return a sweep that was cut off, with the nodes that are up now.
 
     :raises Fault: if there is no such sweep.
     """
-    from plumbline.operate.sweep import nodes as of_nodes
+    from plumbline.operate.sweep.nodes import available
 
     found = Sweep.read(folder_of(name))
     if not found.named:
         partition = _partition(found.system, found.partition)
-        taken, skipped = of_nodes.chosen(partition, found.reservation)
+        up, down = available(partition, found.reservation)
         known = {*found.nodes, *found.skipped}
-        found.nodes = [*dict.fromkeys([*found.nodes, *taken])]
-        # One that is measured was there when it counted.
-        gone = dict.fromkeys(known - {*taken, *skipped}, "no longer in the partition")
+        gone = dict.fromkeys(known - {*up, *down}, "no longer in the partition")
         found.skipped = {
-            node: why for node, why in {**skipped, **gone}.items() if not found.state(node).measured
+            node: why for node, why in {**down, **gone}.items() if not found.state(node).measured
         }
-        found.nodes = [node for node in found.nodes if node not in found.skipped]
+        nodes = dict.fromkeys([*found.nodes, *up])
+        found.nodes = [node for node in nodes if node not in found.skipped]
     found.jobs = jobs or found.jobs
     found.write()
     return found
@@ -301,10 +296,10 @@ def _partition(system: str, name: str) -> dict:
 
 
 def run(sweep: Sweep) -> int:
-    """Measures the nodes that are not measured yet, through ReFrame; its exit code."""
+    """Measure the nodes that are not measured yet. Return ReFrame's exit code."""
     from plumbline.session import run as supervisor
 
-    lock = sweep.locked()
+    lock = sweep.lock()
     try:
         states = {node: sweep.state(node) for node in sweep.nodes}
         for node, state in states.items():
@@ -322,25 +317,26 @@ def run(sweep: Sweep) -> int:
         lock.release()
 
 
-def told(sweep: Sweep) -> tuple[list[str], int]:
-    """Each node's state in lines, and the exit code of the sweep: 1 if a node's session found a
-    fault, 2 if one could not tell or was not measured, else 0. What is left out counts for
-    nothing, and is told."""
+def report(sweep: Sweep) -> tuple[list[str], int]:
+    """Return the state of each node, a line each, and the exit code of the sweep.
+
+    The code is 1 if a node's session found a fault, 2 if one is inconclusive or a node was not
+    measured, else 0. Skipped nodes do not count.
+    """
     states = {node: sweep.state(node) for node in sweep.nodes}
     lines = [
-        f"{node}: {state.kind}: {one_line(state.told)}"
+        f"{node}: {state.kind}: {one_line(state.message)}"
         + (f" (session {state.session})" if state.session else "")
         for node, state in states.items()
         if state.code != 0
     ]
     lines += [f"{node}: skipped: {why}" for node, why in sweep.skipped.items()]
-    counts = {
-        kind: sum(state.kind == kind for state in states.values())
-        for kind in ("measured", "failed", "under way", "not reached")
+    counts = {kind: sum(state.kind == kind for state in states.values()) for kind in KINDS} | {
+        "skipped": len(sweep.skipped)
     }
-    counted = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
-    lines.append(f"sweep {sweep.name}: {counted}, {len(sweep.skipped)} skipped")
-    # One of which every node was left out measured nothing.
+    summary = [f"{count} {kind}" for kind, count in counts.items() if count or kind == "skipped"]
+    lines.append(f"sweep {sweep.name}: {', '.join(summary)}")
+    # If all nodes are skipped, nothing was measured.
     codes = {state.code if state.measured else 2 for state in states.values()} or {2}
     return lines, 1 if 1 in codes else 2 if codes - {0} else 0
 
@@ -357,7 +353,3 @@ def _plan(folder: Path) -> record.Plan | dict[str, Any]:
         return record.plan(folder)
     except (OSError, record.Damaged):
         return {}
-
-
-def _sessions() -> Path:
-    return paths.results() / "sessions"

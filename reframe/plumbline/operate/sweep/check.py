@@ -1,7 +1,7 @@
-"""A sweep's jobs, for ReFrame: one test case for each node, which runs the whole set on it.
+"""The jobs of a sweep as a ReFrame check: one test case for each node.
 
-Beside ``checks/`` since it measures nothing itself. Which nodes there are stands in the sweep's
-folder, which :data:`plumbline.site.configuration.SWEEP` names.
+It is not in ``checks/`` since it measures nothing itself. The environment variable
+:data:`plumbline.site.configuration.SWEEP` holds the folder of the sweep.
 """
 
 import os
@@ -23,7 +23,7 @@ _SWEEP = sweep.Sweep.read(Path(os.environ[configuration.SWEEP]))
 
 @rfm.simple_test
 class node_sweep(rfm.RunOnlyRegressionTest):
-    """The job of one node: a session of its own, with the local scheduler, on the node itself."""
+    """A session on one node, with the local scheduler."""
 
     descr = "One node's session of a sweep"
     node = builtins.parameter(_SWEEP.now)
@@ -37,11 +37,11 @@ class node_sweep(rfm.RunOnlyRegressionTest):
 
     @builtins.run_after("setup")
     def pin(self):
-        """What the job runs. Its environment is told in full: a site may export none of ours."""
+        """Set up the job, with all variables: a site may export none to its jobs."""
         self.job.pin_nodes = [self.node]
-        # The session starts steps of its own.
+        # The session starts its own job steps.
         self.job.launcher = getlauncher("local")()
-        here = {
+        variables = {
             "PLUMBLINE_SYSTEMS": paths.systems(),
             "PLUMBLINE_REFERENCE": paths.reference(),
             "PLUMBLINE_RESULTS": paths.results(),
@@ -49,27 +49,27 @@ class node_sweep(rfm.RunOnlyRegressionTest):
             "PLUMBLINE_TOOLS": paths.tools(),
             configuration.ON_NODE: f"{_SWEEP.system}:{_SWEEP.partition}",
         }
-        self.env_vars = {name: shlex.quote(str(value)) for name, value in here.items()}
+        self.env_vars = {name: shlex.quote(str(value)) for name, value in variables.items()}
         claim = shlex.quote(str(_SWEEP.claim(self.node)))
         self.prerun_cmds = [
-            # Those of this job are not those of the steps that it starts.
+            # The session's job steps have other numbers of tasks than this job.
             f"unset {configuration.SWEEP} SLURM_NTASKS SLURM_NPROCS SLURM_NTASKS_PER_NODE",
             f'[ "${{SLURMD_NODENAME:-}}" = {shlex.quote(self.node)} ] || '
-            f'{{ echo "{sweep.ELSEWHERE}: ${{SLURMD_NODENAME:-?}}"; exit 1; }}',
-            # The first job of a node has it: another one, left by a sweep that was killed, ends.
-            f'mkdir -- {claim} || {{ echo "{sweep.TAKEN}"; exit 0; }}',
+            f'{{ echo "{sweep.WRONG_NODE}: ${{SLURMD_NODENAME:-?}}"; exit 1; }}',
+            # Another job may be left by a sweep that was killed: the first one measures the node.
+            f'mkdir -- {claim} || {{ echo "{sweep.CLAIMED}"; exit 0; }}',
             f'echo "${{SLURM_JOB_ID:-}}" > {claim}/job',
         ]
-        words = [
+        command = [
             str(Path(sys.executable).with_name("plumbline")), "run", "--system", _SWEEP.system,
             *_SWEEP.arguments, "--session-extras", f"sweep={_SWEEP.name},node={self.node}",
         ]  # fmt: skip
-        self.executable = shlex.quote(words[0])
-        self.executable_opts = [shlex.quote(word) for word in words[1:]]
+        self.executable = shlex.quote(command[0])
+        self.executable_opts = [*map(shlex.quote, command[1:])]
         self.postrun_cmds = [f"echo $? > {claim}/code.part && mv {claim}/code.part {claim}/code"]
 
     @builtins.sanity_function
     def ended(self):
-        """The node's session came to its end; its verdicts are its own."""
+        """The node's session has ended, whatever its verdicts are."""
         state = _SWEEP.state(self.node)
-        return sn.assert_true(state.measured, f"node {self.node}: {state.told}")
+        return sn.assert_true(state.measured, f"node {self.node}: {state.message}")

@@ -1,4 +1,4 @@
-"""Which nodes of a partition a sweep measures, and which it leaves out and why."""
+"""Selects the nodes of a partition that a sweep measures."""
 
 from __future__ import annotations
 
@@ -8,30 +8,28 @@ from plumbline.core.errors import Fault
 from plumbline.core.process import is_shell_safe, one_line
 from plumbline.site import slurm
 
-#: States of sinfo(1), "NODE STATE CODES", in which a node takes a job now or later; what stands
-#: behind them (``~``, ``#``: saving power, waking up) changes nothing, but for ``*``: it does not
-#: answer.
+#: States of sinfo(1), "NODE STATE CODES", in which a node takes a job now or later. A suffix such
+#: as ``~`` (saving power) does not change that, except ``*``: the node does not respond.
 _UP = frozenset({"allocated", "completing", "idle", "mixed", "planned", "reserved"})
 _FLAGS = "*~#!%$@^+-"
 
-#: How sbatch(1) is told the partition, and features.
+#: Options of sbatch(1).
 _PARTITION = re.compile(r"(?:-p\s*|--partition[= ])(\S+)")
 _CONSTRAINT = re.compile(r"(?:-C\s*|--constraint[= ])(\S+)")
 
 
-def chosen(partition: dict, reservation: str = "") -> tuple[list[str], dict[str, str]]:
-    """The nodes of a partition of a system file, as its ``access`` chooses them: those that can be
-    had, and of the others the reason.
+def available(partition: dict, reservation: str = "") -> tuple[list[str], dict[str, str]]:
+    """Return the nodes that the ``access`` of a partition selects and that are up, and for each of
+    the others the reason.
 
-    :arg reservation: whose nodes alone are looked at; without it, those under maintenance are left
-        out.
-    :raises Fault: if Slurm does not answer, the partition or the reservation is not there, or the
+    :arg reservation: selects only its nodes; by default nodes under maintenance are not available.
+    :raises Fault: if Slurm does not answer, there is no such partition or reservation, or the
         reservation is not for maintenance.
     """
     every = slurm.nodes()
     if every is None:
         raise Fault(
-            "sinfo does not answer: no node is known; name them with --nodes",
+            "sinfo does not answer, so the nodes are unknown: name them with --nodes",
             code="scheduler.no-answer",
         )
     access = " ".join(partition.get("access", []))
@@ -39,103 +37,99 @@ def chosen(partition: dict, reservation: str = "") -> tuple[list[str], dict[str,
     mine = {node.name: node for node in every if node.partition == queue}
     if not mine:
         raise Fault(
-            f"partition {partition['name']}: Slurm has no node in its partition {queue!r}",
+            f"partition {partition['name']}: Slurm's partition {queue!r} has no node",
             code="scheduler.no-node",
         )
     for found in _CONSTRAINT.findall(access):
         features = re.split("[&,]", found.strip("'\""))
         if not all(map(is_shell_safe, features)):
             raise Fault(
-                f"partition {partition['name']}: which nodes --constraint={found} means is "
-                f"not worked out here: name them with --nodes",
+                f"partition {partition['name']}: --constraint={found} cannot be resolved: "
+                f"name the nodes with --nodes",
                 code="scheduler.unsupported",
             )
         mine = {name: node for name, node in mine.items() if set(features) <= {*node.features}}
-    under = _maintained(reservation)
+    reserved = _under_maintenance(reservation)
     if reservation:
-        mine = {name: node for name, node in mine.items() if under.get(name) == reservation}
+        mine = {name: node for name, node in mine.items() if reserved.get(name) == reservation}
         if not mine:
             raise Fault(
-                f"reservation {reservation}: no node of partition {partition['name']} in it",
+                f"reservation {reservation} has no node of partition {partition['name']}",
                 code="scheduler.reservation",
             )
-    taken, out = [], {}
-    for name, node in sorted(mine.items(), key=lambda one: _natural(one[0])):
-        why = _why_not(node, under.get(name, ""), reservation)
-        if why:
-            out[name] = one_line(why)
+    up, down = [], {}
+    for name, node in sorted(mine.items(), key=lambda item: _natural(item[0])):
+        reason = _why_not(node, reserved.get(name, ""), reservation)
+        if reason:
+            down[name] = one_line(reason)
         else:
-            taken.append(name)
-    return taken, out
+            up.append(name)
+    return up, down
 
 
-def named(name: str) -> bool:
-    """Whether a node's name may stand in a job script, and be that of a file."""
+def is_valid_name(name: str) -> bool:
+    """Return whether a node's name is safe in a job script and as a file name."""
     return is_shell_safe(name) and "/" not in name and not name.startswith(".")
 
 
 def _queue(access: str) -> str:
-    """Slurm's partition that a job with these options goes to."""
+    """Return Slurm's partition for a job with these options."""
     found = _PARTITION.findall(access)
     if found:
         return found[-1].strip("'\"")
     known = slurm.partitions()
     if known is None:
         raise Fault(
-            "scontrol does not answer: no partition is known; name the nodes with --nodes",
+            "scontrol does not answer, so partitions are unknown: name the nodes with --nodes",
             code="scheduler.no-answer",
         )
-    for name, told in known.items():
-        if told.get("Default") == "YES":
+    for name, fields in known.items():
+        if fields.get("Default") == "YES":
             return name
     raise Fault(
-        "Slurm has no default partition, and `access` names none", code="scheduler.no-partition"
+        "Slurm has no default partition: add --partition to `access`", code="scheduler.no-partition"
     )
 
 
-def _maintained(reservation: str) -> dict[str, str]:
-    """Node -> the reservation for maintenance that it is in; the one that is named wins.
+def _under_maintenance(reservation: str) -> dict[str, str]:
+    """Return node -> its reservation for maintenance, preferably the given one.
 
-    :raises Fault: if the one that is named is none, or Slurm does not answer.
+    :raises Fault: if the given one is not active or not for maintenance, or Slurm does not answer.
     """
     known = slurm.reservations()
     if known is None:
-        raise Fault("scontrol does not answer: which nodes are under maintenance is not known; "
-                    "name those to measure with --nodes", code="scheduler.no-answer")  # fmt: skip
-    there = {found.name: found for found in known}
-    active = [r for r in there.values() if r.maintenance and r.state in ("ACTIVE", "")]
-    told = ", ".join(sorted(found.name for found in active)) or "none"
+        raise Fault("scontrol does not answer, so nodes under maintenance are unknown: name the "
+                    "nodes to measure with --nodes", code="scheduler.no-answer")  # fmt: skip
+    active = [found for found in known if found.maintenance and found.state in ("ACTIVE", "")]
     if reservation:
-        named = there.get(reservation)
-        if named is None:
+        chosen = next((found for found in known if found.name == reservation), None)
+        if chosen is None:
+            problem = "does not exist"
+        elif not chosen.maintenance:
+            problem = "is not for maintenance (flag MAINT)"
+        else:
+            problem = "" if chosen in active else f"is {chosen.state.lower()}, not active"
+        if chosen is None or problem:
+            names = ", ".join(sorted(found.name for found in active)) or "none"
             raise Fault(
-                f"no reservation {reservation}; for maintenance, and active: {told}",
+                f"reservation {reservation} {problem}; active ones for maintenance: {names}",
                 code="scheduler.reservation",
             )
-        if not named.maintenance:
-            raise Fault(
-                f"reservation {reservation} does not say that it is for maintenance (flag "
-                f"MAINT); those that do, and are active: {told}",
-                code="scheduler.reservation",
-            )
-        if named not in active:
-            raise Fault(
-                f"reservation {reservation} is {named.state.lower()}, not active",
-                code="scheduler.reservation",
-            )
-        active = [*active, named]
+        # The last one counts.
+        active = [found for found in active if found is not chosen] + [chosen]
     return {node: found.name for found in active for node in found.nodes}
 
 
-def _why_not(node: slurm.SlurmNode, under: str, reservation: str) -> str:
-    if not named(node.name):
-        return "its name could not stand in a job script"
+def _why_not(node: slurm.SlurmNode, reserved: str, reservation: str) -> str:
+    """Return why a node is not available, or an empty text."""
+    if not is_valid_name(node.name):
+        return "its name is not safe in a job script"
     state = node.state.rstrip(_FLAGS)
     reason = "" if node.reason in ("", "none") else f" ({node.reason})"
     if "*" in node.state:
-        return f"{node.state}: it does not answer{reason}"
-    if under and not reservation:
-        return f"in reservation {under}, for maintenance: --reservation {under} sweeps it"
+        return f"{node.state}: it does not respond{reason}"
+    if reserved and not reservation:
+        return f"in reservation {reserved} for maintenance: use --reservation {reserved}"
     if state in _UP or (reservation and state == "maint"):
         return ""
     return f"{node.state}{reason}"

@@ -1,4 +1,4 @@
-"""The report: a folder of static pages that ask nothing of any network."""
+"""The report: a folder of static pages that need no network."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import itertools
 import json
 import operator
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -21,26 +22,27 @@ from plumbline.core.text import pluralize
 from plumbline.history.history import CaseRow, History, SessionRow
 from plumbline.history.series import Key, Selection, Series
 from plumbline.output import query
-from plumbline.output.report import figures, findings, provenance, published, site, standing, text
+from plumbline.output.report import figures, findings, provenance, published, site, status, text
 from plumbline.output.report.figures import Glance, Panel
-from plumbline.output.report.findings import SeriesChange
-from plumbline.output.report.standing import CaseState
+from plumbline.output.report.findings import Event, SeriesChange
+from plumbline.output.report.status import CaseState, FigureState
 from plumbline.reference import lookup, waivers
+from plumbline.reference.row import Row
 
-#: Days before a system's latest session in which a change was detected that is told as new.
+#: A change is recent if it was found this long before its system's latest session.
 RECENT = np.timedelta64(30, "D")
-#: Sessions of changes, beside the latest ones, that get a page at most.
+#: At most so many sessions before and after changes get a page.
 CHANGED = 60
-#: Days before a waiver expires from which on that is said.
+#: How long before a waiver's expiry pages announce it.
 SOON = datetime.timedelta(days=14)
 
 
 @dataclass(frozen=True)
 class Written:
-    """What was written.
+    """A report that was written.
 
-    :ivar red: test cases that are red.
-    :ivar bytes: of all files.
+    :ivar red: number of test cases that are red.
+    :ivar bytes: size of all files.
     """
 
     folder: Path
@@ -51,10 +53,9 @@ class Written:
     bytes: int
 
     def __str__(self) -> str:
-        """In a line."""
         return (
             f"{self.folder / 'index.html'}: {self.pages} pages, {self.bytes / 1e6:.1f} MB; "
-            f"{self.red} of the test cases red"
+            f"{pluralize(self.red, 'test case')} red"
         )
 
 
@@ -67,12 +68,12 @@ def write(
     latest: int = 10,
     say: Callable[[str], None] = lambda line: None,
 ) -> Written:
-    """Writes the report of a history to a folder, whole or not at all.
+    """Write the report of a history to a folder, atomically.
 
-    :arg now: the time that ages are told from.
-    :arg stale: age from which a latest session is told to be old.
-    :arg latest: sessions of each system that get a page of their own.
-    :raises Fault: if there is no session, or the folder cannot be written or is no report.
+    :arg now: the time that ages are relative to.
+    :arg stale: age above which the latest session is marked as old.
+    :arg latest: number of sessions of each system that get a page.
+    :raises Fault: if there is no session, or the folder cannot be written or is not a report.
     """
     now = now or datetime.datetime.now(datetime.timezone.utc)
     with site.replaced(out) as folder:
@@ -82,26 +83,34 @@ def write(
 
 
 class _Report:
-    """What the pages tell, gathered once."""
+    """The content of the pages; templates use it as ``report``."""
 
-    def __init__(self, history, select, now, stale, latest, say):
+    def __init__(
+        self,
+        history: History,
+        select: Selection,
+        now: datetime.datetime,
+        stale: datetime.timedelta,
+        latest: int,
+        say: Callable[[str], None],
+    ):
         self.history, self.select, self.now, self.stale = history, select, now, stale
         self.sessions: list[SessionRow] = history.sessions(select)
         self.measured = {(one.system, one.check): one for one in history.measured(select)}
         self.series = sum(one.series for one in self.measured.values())
         say(f"{pluralize(len(self.sessions), 'session')}, {self.series} series")
-        self.standings = standing.of_all(history, self.sessions, select, now, stale)
+        self.systems = status.of_systems(history, self.sessions, select, now, stale)
         self.cases: dict[tuple[str, str], list[CaseState]] = {}
-        for case in (case for one in self.standings for case in one.cases):
+        for case in (case for one in self.systems for case in one.cases):
             self.cases.setdefault((case.system, case.check), []).append(case)
-        say("looking for changes")
+        say("searching for changes")
         self.nights = findings.NIGHTS
         self.judged = False
         self.changes: dict[Key, list[SeriesChange]] = findings.of_all(*self._of_many_nights())
-        #: What other pages show of figures, which are there only while their check's is made.
+        #: Figures that other pages show: only one check's figures are in memory at a time.
         self._changed: dict[Key, Glance] = {}
         self._found: dict[tuple, Glance | None] = {
-            (*case.identity, *finding.about): None
+            case.identity + finding.identity: None
             for listed in self.cases.values()
             for case in listed
             for finding in (*case.findings, *case.near)
@@ -113,10 +122,9 @@ class _Report:
         self.waivers = {waiver.id: waiver for waiver in waivers.load(folder)}
         self.events = findings.events([c for listed in self.changes.values() for c in listed])
         self.paged = self._paged(latest)
-        self.say = say
 
     def _of_many_nights(self) -> tuple[Iterator[Series], int]:
-        """The series that may have nights enough to be judged, and how many there are."""
+        """Return the series that may have enough nights to be judged, and their number."""
         checks = [one for one in self.measured.values() if one.most >= findings.NIGHTS]
 
         def read() -> Iterator[Series]:
@@ -127,22 +135,22 @@ class _Report:
         return read(), sum(one.series for one in checks)
 
     def _figures(self) -> Iterator[tuple[str, str, list[Panel]]]:
-        """System, check and figures, of one check after another; those without figures as well."""
+        """Yield the system, the check and its figures, for each check."""
         read = self.history.by_check(self.measured.values(), self.select)
-        for about in sorted({*self.cases, *self.measured}):
-            series = next(read) if about in self.measured else []
+        for check in sorted({*self.cases, *self.measured}):
+            series = next(read) if check in self.measured else []
             listed = figures.grouped(series, self.changes)
             for figure in listed:
                 self.published.take(figure)
                 for one in figure.members:
                     if one.key in self.changes:
                         self._changed[one.key] = figure.glance(one)
-                    if _about(one.key) in self._found:
-                        self._found[_about(one.key)] = figure.glance(one)
-            yield *about, listed
+                    if _identity(one.key) in self._found:
+                        self._found[_identity(one.key)] = figure.glance(one)
+            yield check[0], check[1], listed
 
     def _paged(self, latest: int) -> set[str]:
-        """The sessions with a page: the latest of each system, and those of recent changes."""
+        """Return the sessions with a page: the latest of each system, and those of changes."""
         if self.history.source.is_file():
             return set()
         seen: Counter = Counter()
@@ -169,19 +177,19 @@ class _Report:
         return f"checks/{text.slug(system, check)}.html"
 
     def session_path(self, session: str) -> str:
-        """Page of a session, or empty where it has none."""
+        """Return the page of a session, empty if it has none."""
         return f"sessions/{text.slug(session)}.html" if session in self.paged else ""
 
     def figure_path(self, key: Key) -> str:
-        """Page and anchor of the figure that a series is part of."""
+        """Return page and anchor of the figure of a series."""
         return f"{self.check_path(key.system, key.check)}#{self._changed[key].anchor}"
 
-    def named(self, key: Key) -> str:
-        """The name of the figure that a series is part of."""
+    def name_of(self, key: Key) -> str:
+        """Return the name of the figure of a series."""
         return self._changed[key].name
 
-    def found_path(self, case: CaseState, finding) -> str:
-        """Page and anchor of the figure that a test case's finding is about."""
+    def finding_path(self, case: CaseState, finding: FigureState) -> str:
+        """Return page and anchor of the figure of a test case's finding."""
         path = self.check_path(case.system, case.check)
         figure = self.figure(case, finding)
         return f"{path}#{figure.anchor}" if figure else path
@@ -189,21 +197,21 @@ class _Report:
     # -- pages --------------------------------------------------------------------------------
 
     def write(self, folder: Path) -> Written:
-        """Writes all pages."""
+        """Write all pages."""
         made = site.Site(
             folder,
             report=self,
             now=np.datetime64(self.now.replace(tzinfo=None), "s"),
             written=int(self.now.timestamp()),
             stale=int(self.stale.total_seconds()),
-            words=WORDS,
+            statuses=STATUSES,
             counted=pluralize,
             latest=figures.LATEST,
         )
         made.assets()
         self._systems(made)
         recent = [event for event in self.events if self._recent(event)]
-        made.page("index.html", "index.html.j2", standings=self.standings, recent=recent)
+        made.page("index.html", "index.html.j2", systems=self.systems, recent=recent)
         made.page("changes.html", "changes.html.j2", events=self.events)
         tables = self.published.tables()
         made.page("published.html", "published.html.j2", tables=tables)
@@ -216,30 +224,31 @@ class _Report:
             made.page(path, "references.html.j2", title=title, lead=lead, cards=cards)
         made.file(site.MARK, json.dumps({"written": self.now.isoformat(), "sessions":
                   len(self.sessions), "series": self.series}) + "\n")  # fmt: skip
-        red = sum(len(one.red) for one in self.standings)
+        red = sum(len(one.red) for one in self.systems)
         return Written(folder, made.pages, self.series, len(self.sessions), red, made.bytes)
 
-    def _recent(self, event) -> bool:
-        latest = next((one.latest for one in self.standings
-                       if one.system == event.first.key.system), None)  # fmt: skip
-        return latest is not None and event.detected >= latest.end - RECENT
+    def _recent(self, event: Event) -> bool:
+        latest = [one.latest for one in self.systems if one.system == event.first.key.system]
+        return bool(latest) and bool(event.detected >= latest[0].end - RECENT)
 
     def _systems(self, made: site.Site) -> None:
-        """The pages of systems, and of each check when its system's page comes to it: the figures
-        of no more than some checks are there at a time."""
-        standings = {one.system: one for one in self.standings}
+        """Write the pages of systems. The page of a check is written when the page of its system
+        needs its figures, so that only few figures are in memory at a time."""
+        systems = {one.system: one for one in self.systems}
         for system, of_system in itertools.groupby(self._figures(), key=lambda found: found[0]):
             checks = self._checks(made, of_system)
-            if system in standings:
-                made.page(self.system_path(system), "system.html.j2", one=standings.pop(system),
+            if system in systems:
+                made.page(self.system_path(system), "system.html.j2", one=systems.pop(system),
                           checks=checks)  # fmt: skip
-            # Records may name a system that no session is of.
+            # Records may name a system without a session.
             collections.deque(checks, maxlen=0)
-        for one in standings.values():
+        for one in systems.values():
             made.page(self.system_path(one.system), "system.html.j2", one=one, checks=())
 
-    def _checks(self, made: site.Site, of_system) -> Iterator[tuple[str, list[Panel]]]:
-        """The checks of a system and their figures; the page of each is written before."""
+    def _checks(
+        self, made: site.Site, of_system: Iterable[tuple[str, str, list[Panel]]]
+    ) -> Iterator[tuple[str, list[Panel]]]:
+        """Write the page of each check of a system, and yield its figures."""
         for system, check, listed in of_system:
             self._check(made, system, check, listed)
             yield check, listed
@@ -247,15 +256,14 @@ class _Report:
     def _check(self, made: site.Site, system: str, check: str, listed: list[Panel]) -> None:
         axes: dict[str, int] = {}
         charts = []
+        folder = f"data/{text.slug(system, check)}"
         for figure in listed:
-            target = self._target(figure)
-            charts.append(figure.data(axes, target))
-            path = f"data/{text.slug(system, check)}/{figure.anchor}.csv"
+            charts.append(figure.data(axes, self._target(figure)))
+            path = f"{folder}/{figure.anchor}.csv"
             made.table(path, figures.CSV_COLUMNS, figures.csv_rows(figure))
         curves = figures.curves(listed)
         for curve in curves:
-            path = f"data/{text.slug(system, check)}/{curve.anchor}.csv"
-            made.table(path, figures.CURVE_COLUMNS, curve.rows())
+            made.table(f"{folder}/{curve.anchor}.csv", figures.CURVE_COLUMNS, curve.rows())
         shared = [json.loads(axis) for axis in axes]
         ids = {session: None for axis in shared for session in axis["session"]}
         data = {
@@ -270,12 +278,11 @@ class _Report:
             "curves": [curve.data() for curve in curves],
         }
         made.page(self.check_path(system, check), "check.html.j2", system=system, name=check,
-                  figures=listed, cases=self.cases.get((system, check), []), data=site.data(data),
-                  folder=f"data/{text.slug(system, check)}",
-                  curves=curves)  # fmt: skip
+                  figures=listed, cases=self.cases.get((system, check), []), curves=curves,
+                  data=site.script_data(data), folder=folder)  # fmt: skip
 
     def _target(self, figure: Panel) -> float | None:
-        """The value of the reference that decided last, in the figure's unit."""
+        """Return the value of the latest reference, in the figure's unit."""
         row = self.provenance.references.tables.rows.get((figure.references or [""])[0])
         if row is None:
             return None
@@ -285,19 +292,19 @@ class _Report:
             return None
 
     def _sessions(self, made: site.Site) -> None:
-        """The pages of single sessions, from their whole records."""
+        """Write the pages of sessions, from their records."""
         macros = made.macros("record.html.j2", root="../")
         for row in self.sessions:
             if row.session in self.paged:
                 records = sorted(self._records(row, macros), key=operator.itemgetter(0))
                 made.page(self.session_path(row.session), "session.html.j2", row=row,
-                          records=[told for _, told in records])  # fmt: skip
+                          records=[record for _, record in records])  # fmt: skip
 
-    def _records(self, row: SessionRow, macros) -> Iterator[tuple[tuple, str]]:
-        """What a session's page says of each of its cases, and where: the worst first. A record
-        takes far more memory than its text."""
+    def _records(self, row: SessionRow, macros: Any) -> Iterator[tuple[tuple, str]]:
+        """Yield a sort key, the worst first, and the rendered text of each case of a session. The
+        text needs far less memory than the record."""
         chosen = dataclasses.replace(self.select, sessions=(row.session,))
-        rows = {(r.case, r.attempt): r for r in standing.cases_of(self.history, chosen)}
+        rows = {(r.case, r.attempt): r for r in status.cases_of(self.history, chosen)}
         for fields in self.history.records(chosen) if rows else ():
             case = rows.get((fields.case, fields.attempt))
             if case is not None:
@@ -306,25 +313,23 @@ class _Report:
     # -- what templates ask -------------------------------------------------------------------
 
     def missing(self, row: SessionRow) -> int:
-        """Planned cases of a session that no record tells of."""
-        return standing.missing(row, self.select)
+        """Return the number of planned cases of a session without a record."""
+        return status.missing(row, self.select)
 
     def running(self, row: SessionRow) -> bool:
-        """Whether a session seems to run still."""
-        return standing.running(self.history, row, self.select, self.now)
+        """Return whether a session seems to be running."""
+        return status.running(self.history, row, self.select, self.now)
 
-    def silent(self, row: SessionRow) -> str:
-        """How old a session's last sign of life is."""
-        hours = (np.datetime64(self.now.replace(tzinfo=None), "s") - row.end) / np.timedelta64(
-            1, "h"
-        )
+    def silence(self, row: SessionRow) -> str:
+        """Return how long ago the last result of a session was."""
+        hours = status.age(row, self.now).total_seconds() / 3600
         return f"{hours * 60:.0f} minutes" if 0 <= hours < 2 else f"{hours:.0f} hours"
 
     def expiry(self, name: str) -> str:
-        """What is to be said of a waiver's expiry."""
+        """Describe the expiry of a waiver."""
         waiver = self.waivers.get(name)
         if waiver is None:
-            return "no longer in waivers.yaml"
+            return "not in waivers.yaml any more"
         left = waiver.expires - self.now.date()
         if left < datetime.timedelta():
             return f"expired {waiver.expires}"
@@ -333,23 +338,23 @@ class _Report:
 
     @staticmethod
     def grouped(cases: list[CaseState]) -> list[list[CaseState]]:
-        """Cases of one check and status that differ in their node alone, the worst first."""
+        """Group cases that differ only in their node, the worst first."""
         found: dict[tuple, list[CaseState]] = {}
         for case in cases:
-            about = (case.system, case.partition, case.environment, case.check, case.status)
-            found.setdefault(about, []).append(case)
+            group = (case.system, case.partition, case.environment, case.check, case.status)
+            found.setdefault(group, []).append(case)
         return [sorted(listed, key=_beyond) for listed in found.values()]
 
     @staticmethod
     def by_reason(cases: list[CaseState]) -> list[tuple[str, list[CaseState]]]:
-        """Cases that say the same, together."""
+        """Group cases with the same reason, the largest group first."""
         found: dict[str, list[CaseState]] = {}
         for case in cases:
             found.setdefault(case.reason, []).append(case)
         return sorted(found.items(), key=lambda pair: -len(pair[1]))
 
     def foms(self, listed: list[FigureRecord]) -> Iterator[tuple[str, FigureRecord, str, str]]:
-        """Figures of a record, each with its name, its state and its reference's page, if any."""
+        """Yield the name, the figure, its state and its reference's page, if any."""
         for fom in listed:
             page = self.provenance.path(fom.reference) if fom.reference else ""
             name = text.figure(fom.metric, fom.size, fom.at)
@@ -357,7 +362,7 @@ class _Report:
 
     @staticmethod
     def by_facts(hosts: dict[str, dict]) -> list[tuple[list[str], dict]]:
-        """Nodes with the same facts, together."""
+        """Group nodes with the same facts."""
         found: dict[str, tuple[list[str], dict]] = {}
         for node, facts in sorted(hosts.items()):
             found.setdefault(repr(sorted(facts.items())), ([], facts))[0].append(node)
@@ -365,27 +370,27 @@ class _Report:
 
     @staticmethod
     def pairs(cases: list[CaseState], *verdicts: str) -> list[tuple]:
-        """Findings of these verdicts with their cases, the worst first."""
+        """Return findings with these verdicts and their cases, the worst first."""
         found = [(case, f) for case in cases for f in case.findings if f.verdict in verdicts]
         return sorted(found, key=lambda pair: pair[1].beyond)
 
     @staticmethod
     def pairs_near(cases: list[CaseState]) -> list[tuple]:
-        """Figures near their bounds with their cases, the nearest first."""
+        """Return figures near their bounds and their cases, the nearest first."""
         found = [(case, finding) for case in cases for finding in case.near]
         return sorted(found, key=lambda pair: pair[1].beyond)
 
     @staticmethod
     def unasserted(cases: list[CaseState]) -> int:
-        """How many figures of these cases nothing is asserted of."""
+        """Return the number of figures without a reference."""
         return sum(case.unasserted.total() for case in cases)
 
-    def statuses(self, system: str, check: str) -> Counter:
-        """How many cases of a check stand how."""
+    def by_status(self, system: str, check: str) -> Counter:
+        """Return the number of cases of a check, by status."""
         return Counter(case.status for case in self.cases.get((system, check), ()))
 
     def shown(self, system: str, check: str, listed: list[Panel], most: int = 12) -> list[Panel]:
-        """The figures of a check that a system's page shows: headlines, and what is not well."""
+        """Return the figures of a check for its system's page: headlines and problems."""
         heads = {about for case in self.cases.get((system, check), ()) for about in case.headlines}
 
         def rank(figure: Panel) -> int:
@@ -399,38 +404,38 @@ class _Report:
         return [figure for figure in listed if figure in kept]
 
     @staticmethod
-    def stated(row) -> str:
-        """What a published row states of its conditions."""
-        told = [
+    def conditions(row: Row) -> str:
+        """Return the conditions of a published row."""
+        parts = [
             pluralize(row.nodes, "node") if row.nodes else "",
             f"{row.ppn} a node" if row.ppn else "",
+            *(f"{key}={value}" for key, value in row.conditions.items()),
         ]
-        told += [f"{key}={value}" for key, value in row.conditions.items()]
-        return ", ".join(filter(None, told))
+        return ", ".join(filter(None, parts))
 
     @staticmethod
-    def way(ratio: float, better: str) -> str:
-        """Whether a ratio to a printed figure is good."""
+    def compared(ratio: float, better: str) -> str:
+        """Return whether a ratio to a published value is better or worse, if either."""
         if better == "neither" or not abs(ratio - 1) >= 0.0005:
             return ""
         return "better" if (ratio > 1) == (better == "higher") else "worse"
 
-    def figure(self, case: CaseState, finding) -> Glance | None:
-        """The figure that a test case's finding is about."""
-        return self._found[(*case.identity, *finding.about)]
+    def figure(self, case: CaseState, finding: FigureState) -> Glance | None:
+        """Return the figure of a test case's finding."""
+        return self._found[case.identity + finding.identity]
 
     def of_key(self, key: Key) -> Glance:
-        """The figure that a changed series is part of."""
+        """Return the figure of a changed series."""
         return self._changed[key]
 
     @property
     def faults(self) -> list[str]:
-        """What was left out, without the folders above the results."""
+        """Lines that were skipped, with paths relative to the results' parent."""
         return [f.removeprefix(f"{self.history.source.parent}/") for f in self.history.faults]
 
 
-def _about(key: Key) -> tuple:
-    """A series by its test case and its figure, as :class:`standing.FigureState` tells of it."""
+def _identity(key: Key) -> tuple:
+    """Return the identity of a series' test case and figure, as in :mod:`status`."""
     case = (key.system, key.partition, key.environment, key.check, key.node)
     return (*case, key.metric, key.size, key.at, key.placement)
 
@@ -444,33 +449,33 @@ def _worst_first(case: CaseRow) -> tuple:
     return order.index(case.result), case.check, case.node
 
 
-#: What each word of a status means, as ``docs/verdicts.md`` has it, and its mark.
-WORDS = {
+#: Status -> its mark, and its meaning.
+STATUSES = {
     "pass": ("✓", "every sample can be trusted, and no figure is outside its bounds"),
     "fail": ("✕", "a figure is outside its bounds"),
-    "above-ceiling": ("▲", "better than the hardware can be: the measurement is at fault"),
+    "above-ceiling": ("▲", "better than the hardware can be: the measurement is wrong"),
     "invalid": ("!", "the output cannot be trusted"),
-    "error": ("!", "it ended before it could be judged: set-up, submission, time limit"),
+    "error": ("!", "it ended before it was measured: set-up, submission, time limit"),
     "aborted": ("■", "the session was stopped while it ran"),
-    "unfinished": ("…", "planned, and never ended"),
-    "running": ("▸", "of a session that has not ended: no result yet"),
-    "vanished": ("∅", "it should be there, and no session has it any more"),
-    "never-run": ("◌", "the inventory has it, and no session ran it yet"),
-    "waived": ("~", "a known fault, with reason, owner and expiry; no pass"),
-    "near": ("△", "it passed, within the warning band near its bound"),
+    "unfinished": ("…", "planned, but never ended"),
+    "running": ("▸", "no result yet, its session has not ended"),
+    "vanished": ("∅", "expected, but no recent session ran it"),
+    "never-run": ("◌", "in the inventory, but no session has run it"),
+    "waived": ("~", "a known fault, with reason, owner and expiry; not a pass"),
+    "near": ("△", "passed, but within the warning band near its bound"),
     "suspicious": ("◇", "a figure is far better than its reference: check what was measured"),
-    "unstable": ("≈", "it passed, with single samples beyond the bound"),
-    "warnings": ("⚠", "its standard error tells of a fault, whatever the numbers say"),
-    "skip": ("-", "it could not run here; nothing was measured"),
-    "not-asserted": ("○", "measured and recorded; no reference says what it should be"),
+    "unstable": ("≈", "passed, but single samples are beyond the bound"),
+    "warnings": ("⚠", "a fault was found on its standard error, whatever the values are"),
+    "skip": ("-", "it cannot run here; nothing was measured"),
+    "not-asserted": ("○", "measured and recorded, but there is no reference"),
     "regression": ("↘", "a lasting change for the worse"),
     "improvement": ("↗", "a lasting change for the better"),
-    "transient": ("↕", "a few sessions away from its level, and back"),
+    "transient": ("↕", "a change that came back after a few sessions"),
     "change": ("→", "a lasting change of a figure without a better side"),
     "suspect": (
         "?",
-        "far off, in a figure that also has outliers or goes up and down by itself: "
-        "not sure yet, measure it again",
+        "far off, but not confirmed: the figure has outliers or autocorrelated noise; measure it "
+        "again",
     ),
     "drift": ("⇘", "a slow change"),
 }

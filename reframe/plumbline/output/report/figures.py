@@ -1,4 +1,4 @@
-"""What a check's page draws: its figures of merit, each over sessions and over nodes."""
+"""The figures of merit of a check's page, over sessions and over nodes."""
 
 from __future__ import annotations
 
@@ -17,29 +17,28 @@ from plumbline.history.series import Key, Series
 from plumbline.output.report import text
 from plumbline.output.report.findings import SeriesChange
 
-#: Figures of one name and several places (``at``) from which on they share a chart.
+#: Figures of one name share a chart if they have at least so many places (``at``).
 PLACES = 13
-#: Lines of their own in a chart of many.
+#: At most so many members of a chart have their own line.
 LINES = 5
-#: Sessions that the chart over nodes shows.
+#: Number of sessions in the chart over nodes.
 LATEST = 10
-#: Nodes of a job up to which its value is shown at each of them.
+#: The value of a job with at most so many nodes is shown at each of them.
 SHARED = 8
-#: Values that the usual value is the median of.
+#: The usual value is the median of so many values.
 USUAL = 30
-#: Values that a small chart shows.
+#: Number of values in a small chart.
 SPARK = 120
-#: What a series has of each value's limits.
+#: Arrays of a series with limits.
 BOUNDS = ("lower", "upper", "ceiling")
-#: Verdicts as a letter each, as the page's data has them.
+#: Verdict -> its letter in the page's data.
 LETTERS = {"pass": "p", "fail": "f", "waived": "w", "above-ceiling": "a", "not-asserted": "n"}
 
 
 class Glance(NamedTuple):
-    """What other pages than its check's show of a figure.
+    """What other pages show of a figure.
 
-    :ivar spark: as :func:`plumbline.output.report.text.spark` makes it; of one node, where it
-        is about one.
+    :ivar spark: see :func:`plumbline.output.report.text.spark`; of the node that they are about.
     """
 
     name: str
@@ -50,9 +49,9 @@ class Glance(NamedTuple):
 
 @dataclass(eq=False)
 class Panel:
-    """One figure of merit of a check: of one series, or of one on each node.
+    """One figure of merit of a check, with one or several series.
 
-    :ivar members: a series for each node or place; one where there is one.
+    :ivar members: a series for each node or place.
     :ivar changes: of all members, oldest first.
     """
 
@@ -86,82 +85,81 @@ class Panel:
         return "" if self.several and not self.key.node else self.key.at
 
     def place_of(self, series: Series) -> str:
-        """What tells a member from the others."""
+        """Return the node or place of a member."""
         return series.key.node or series.key.at
 
     @functools.cached_property
     def latest(self) -> float:
-        """The latest value; of several members the median over those of the last session."""
-        return float(statistics.median(one.values[-1] for one in self.now))
+        """The latest value, or the median over the members of the last session."""
+        return float(statistics.median(member.values[-1] for member in self.now))
 
     @functools.cached_property
     def now(self) -> list[Series]:
-        """The members that the figure's last session measured."""
+        """The members that the last session measured."""
         if not self.several:
             return self.members
-        last = max(one.times[-1] for one in self.members)
-        session = next(one.sessions[-1] for one in self.members if one.times[-1] == last)
-        return [one for one in self.members if one.sessions[-1] == session]
+        last = max(member.times[-1] for member in self.members)
+        session = next(member.sessions[-1] for member in self.members if member.times[-1] == last)
+        return [member for member in self.members if member.sessions[-1] == session]
 
     @functools.cached_property
     def verdicts(self) -> Counter:
-        """Of the last values, how many of each verdict."""
-        return Counter(str(one.verdicts[-1]) for one in self.now)
+        """Number of latest values, by verdict."""
+        return Counter(str(member.verdicts[-1]) for member in self.now)
 
     @property
     def verdict(self) -> str:
-        """The worst of the last verdicts."""
+        """The worst of the latest verdicts."""
         order = ("above-ceiling", "fail", "waived", "not-asserted", "pass")
         return next(verdict for verdict in order if self.verdicts[verdict])
 
     @property
     def share(self) -> str:
-        """How many of several members have the worst of the last verdicts."""
+        """How many of several members have the worst verdict."""
         if not self.several or self.verdict in ("pass", "not-asserted"):
             return ""
         return f"{self.verdicts[self.verdict]} of {len(self.now)}"
 
     @functools.cached_property
     def usual(self) -> float:
-        """The median of the values before the latest, of one member's or of all nodes'."""
+        """The median of the values before the latest."""
         before = self.history[2][:-1]
         return statistics.median(before[-USUAL:].tolist()) if len(before) else math.nan
 
     @property
     def difference(self) -> float:
-        """Of the latest value to the usual one, relative."""
+        """Relative difference of the latest value from the usual one."""
         usual = self.usual
         return (self.latest - usual) / abs(usual) if usual else math.nan
 
     @property
     def bounds(self) -> tuple[float, float, float]:
-        """Lower and upper bound and ceiling of the latest value; NaN where there is none."""
-        one = self.now[0]
-        return float(one.lower[-1]), float(one.upper[-1]), float(one.ceiling[-1])
+        """Lower bound, upper bound and ceiling of the latest value; NaN if there is none."""
+        member = self.now[0]
+        return float(member.lower[-1]), float(member.upper[-1]), float(member.ceiling[-1])
 
     @property
     def references(self) -> list[str]:
-        """Ids of the references that decided, the latest first."""
+        """Ids of the latest references, the newest first."""
         found: dict[str, None] = {}
-        for one in self.members:
-            for name in one.references[::-1]:
+        for member in self.members:
+            for name in member.references[::-1]:
                 if name and len(found) < 4:
                     found.setdefault(str(name))
         return list(found)
 
     @functools.cached_property
     def history(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Sessions, their times, and each one's value (of several members the median)."""
+        """Sessions, their times and their values, or medians of several members."""
         if not self.several:
             return self.first.sessions, self.first.times, self.first.values
         return self._over_members[:3]
 
     @functools.cached_property
-    def _over_members(self):
-        """Sessions, times, medians, and the index of the session of each member's values."""
-        sessions = np.concatenate([one.sessions.astype(str) for one in self.members])
-        times = np.concatenate([one.times for one in self.members])
-        values = np.concatenate([one.values for one in self.members])
+    def _over_members(self) -> tuple:
+        """Sessions, times, medians, values by session, and the session's index of each value."""
+        sessions = self._of_members("sessions").astype(str)
+        times, values = self._of_members("times"), self._of_members("values")
         names, first, which = np.unique(sessions, return_index=True, return_inverse=True)
         order = np.argsort(times[first], kind="stable")
         rank = np.empty(len(order), int)
@@ -174,32 +172,32 @@ class Panel:
 
     @property
     def spark(self) -> tuple:
-        """The small chart of the history: a path, and the latest value's place."""
+        """Small chart of the history, with a mark at the latest value."""
         return _spark(self.history[2])
 
-    def glance(self, one: Series) -> Glance:
-        """What other pages show of it, where they are about one of its members."""
-        spark = _spark(one.values) if one.key.node else self.spark
+    def glance(self, member: Series) -> Glance:
+        """Return what other pages show about one of its members."""
+        spark = _spark(member.values) if member.key.node else self.spark
         return Glance(self.name, self.anchor, self.verdict, spark)
 
     # -- data of the charts -------------------------------------------------------------------
 
     def data(self, axes: dict[str, int], target: float | None) -> dict:
-        """What the page's script draws the charts and fills the tables from.
+        """Return the data for the page's script.
 
-        :arg axes: what the page's figures share, as JSON: sessions, times, builds, nodes; one is
-            added where none there is this figure's. Each with its place.
+        :arg axes: index of each axis (sessions, times, builds and nodes as JSON), which figures of
+            a page share; a new axis is added.
         :arg target: value of the reference, in the figure's unit.
         """
         sessions, times, values = self.history
-        told = self._many() if self.several else self._one()
+        data = self._many() if self.several else self._one()
         axis = {
             "session": [str(session) for session in sessions],
             "time": (times.astype("datetime64[s]").astype(int) // 60).tolist(),
-            "build": told.pop("build"),
-            "on": told.pop("on"),
+            "build": data.pop("build"),
+            "on": data.pop("on"),
         }
-        return told | {
+        return data | {
             "id": self.anchor,
             "name": self.name,
             "unit": self.first.unit,
@@ -207,79 +205,70 @@ class Panel:
             "axis": axes.setdefault(json.dumps(axis), len(axes)),
             "value": _short(values),
             "target": target,
-            "changes": [_told_change(change) for change in self.changes],
+            "changes": [_change_data(change) for change in self.changes],
             "nodes": self.over_nodes,
         }
 
     def _one(self) -> dict:
-        one = self.first
+        member = self.first
         return {
-            "verdict": "".join(LETTERS.get(str(verdict), "?") for verdict in one.verdicts),
-            **{name: _number_runs(getattr(one, name)) for name in BOUNDS},
-            "reference": runs(one.references.tolist()),
-            "build": runs(one.builds.tolist()),
-            "on": runs(one.nodes.tolist()),
+            "verdict": "".join(LETTERS.get(str(verdict), "?") for verdict in member.verdicts),
+            **{name: _number_runs(getattr(member, name)) for name in BOUNDS},
+            "reference": runs(member.references.tolist()),
+            "build": runs(member.builds.tolist()),
+            "on": runs(member.nodes.tolist()),
         }
 
     def _many(self) -> dict:
-        """Of several members the range, and those worth a line of their own."""
+        """Return the range over the members, and lines for those that are red or changed."""
         _, _, _, by_session, which = self._over_members
-        count = len(by_session)
-        ends = np.cumsum([len(one.values) for one in self.members])
         changed = {change.key for change in self.changes if change.worse}
-        red = [i for i, one in enumerate(self.members) if one.verdicts[-1] in ("fail", "waived")]
-        odd = [i for i, one in enumerate(self.members) if one.key in changed and i not in red]
+        bad = ("fail", "waived")
+        red = [member for member in self.members if member.verdicts[-1] in bad]
+        odd = [m for m in self.members if m.key in changed and m.verdicts[-1] not in bad]
+        index = {str(name): place for place, name in enumerate(self.history[0])}
         lines = []
-        for index in (red + odd)[:LINES]:
-            one, line = self.members[index], [None] * count
-            placed = which[ends[index] - len(one.values) : ends[index]]
-            for at, value in zip(placed.tolist(), _short(one.values), strict=True):
-                line[at] = value
-            lines.append({"name": self.place_of(one), "value": line})
-        letters = [["p"] * len(part) for part in by_session]
-        at = [0] * count
-        for one, end in zip(self.members, ends, strict=True):
-            for place, verdict in zip(which[end - len(one.values) : end].tolist(), one.verdicts,
-                                      strict=True):  # fmt: skip
-                letters[place][at[place]] = LETTERS.get(str(verdict), "?")
-                at[place] += 1
-        worst = "".join(next(c for c in "afwn?p" if c in listed) for listed in letters)
+        for member in (red + odd)[:LINES]:
+            line: list[float | None] = [None] * len(by_session)
+            for session, value in zip(member.sessions, _short(member.values), strict=True):
+                line[index[str(session)]] = value
+            lines.append({"name": self.place_of(member), "value": line})
+        letters: list[set[str]] = [set() for _ in by_session]
+        builds = [""] * len(by_session)
+        for place, verdict, build in zip(which.tolist(), self._of_members("verdicts"),
+                                         self._of_members("builds"), strict=True):  # fmt: skip
+            letters[place].add(LETTERS.get(str(verdict), "?"))
+            builds[place] = str(build)
         return {
-            "verdict": worst,
+            "verdict": "".join(next(c for c in "afwn?p" if c in found) for found in letters),
             "low": _short(np.array([part.min() for part in by_session])),
             "high": _short(np.array([part.max() for part in by_session])),
             "count": [len(part) for part in by_session],
             "lines": lines,
             "on": [],
-            **{name: _number_runs(self._common(name, which, count, ends)) for name in BOUNDS},
-            "build": runs(self._build(which, count, ends)),
-        }  # fmt: skip
+            **{name: _number_runs(self._common(name)) for name in BOUNDS},
+            "build": runs(builds),
+        }
 
-    def _common(self, name: str, which, count: int, ends) -> np.ndarray:
-        """A bound of each session, where all members share it; else NaN."""
-        low, high = np.full(count, np.inf), np.full(count, -np.inf)
-        # A bound that one has and another has not is not common: NaN stays NaN.
+    def _of_members(self, name: str) -> np.ndarray:
+        """Return an array of all members, one after the other."""
+        return np.concatenate([getattr(member, name) for member in self.members])
+
+    def _common(self, name: str) -> np.ndarray:
+        """Return a bound of each session if all members share it, else NaN."""
+        _, _, _, by_session, which = self._over_members
+        low, high = np.full(len(by_session), np.inf), np.full(len(by_session), -np.inf)
+        # NaN stays NaN: if only some members have a bound, it is not common.
         with np.errstate(invalid="ignore"):
-            for one, end in zip(self.members, ends, strict=True):
-                place = which[end - len(one.values) : end]
-                np.minimum.at(low, place, getattr(one, name))
-                np.maximum.at(high, place, getattr(one, name))
+            np.minimum.at(low, which, self._of_members(name))
+            np.maximum.at(high, which, self._of_members(name))
         low[low != high] = np.nan
         return low
 
-    def _build(self, which, count: int, ends) -> list[str]:
-        builds = [""] * count
-        for one, end in zip(self.members, ends, strict=True):
-            for place, build in zip(which[end - len(one.values) : end].tolist(), one.builds,
-                                    strict=True):  # fmt: skip
-                builds[place] = str(build)
-        return builds
-
     @functools.cached_property
     def over_nodes(self) -> dict | None:
-        """The last sessions' values at each node (or place): names, and for each the values with
-        their sessions' places in the history. Fewer than two nodes, or nodes that are always used
-        together, are none."""
+        """Names of nodes (or places), and for each the indices of the last sessions and their
+        values; ``None`` for fewer than two nodes, or nodes that are always used together."""
         if not self.several and len({*self.first.nodes[-LATEST:]}) < 2:
             return None
         sessions = self.history[0]
@@ -287,15 +276,16 @@ class Panel:
         last = {str(name): place for place, name in enumerate(sessions[oldest:], oldest)}
         values: dict[str, list[tuple[int, float]]] = {}
         together: set[str] = set()
-        for one in self.members:
-            for at in range(max(0, len(one.values) - LATEST), len(one.values)):
-                place = last.get(str(one.sessions[at]))
+        for member in self.members:
+            latest = (member.sessions[-LATEST:], member.values[-LATEST:], member.nodes[-LATEST:])
+            for session, value, nodes in zip(*latest, strict=True):
+                place = last.get(str(session))
                 if place is None:
                     continue
-                names = [self.place_of(one)] if self.several else _names(str(one.nodes[at]))
+                names = [self.place_of(member)] if self.several else _names(str(nodes))
                 together.add(",".join(names))
                 for name in names:
-                    values.setdefault(name, []).append((place, float(f"{one.values[at]:.6g}")))
+                    values.setdefault(name, []).append((place, float(f"{value:.6g}")))
         if len(values) < 2 or (not self.several and len(together) < 2):
             return None
         names = sorted(values)
@@ -312,7 +302,7 @@ def _names(nodes: str) -> list[str]:
     return names if len(names) <= SHARED else []
 
 
-def _told_change(change: SeriesChange) -> dict:
+def _change_data(change: SeriesChange) -> dict:
     return {
         "kind": change.word,
         "worse": change.worse,
@@ -328,38 +318,37 @@ def _minutes(time: np.datetime64 | None) -> int | None:
 
 
 def _short(values: np.ndarray) -> list[float | None]:
-    """Values with the digits that count; what is no number is ``None``."""
+    """Return values with six significant digits, ``None`` if not finite."""
     return [float(f"{v:.6g}") if math.isfinite(v) else None for v in values.tolist()]
 
 
 def runs(values: list) -> list[list]:
-    """A list as ``[index, value]`` of each value that differs from the one before."""
+    """Return ``[index, value]`` of each value that differs from the one before."""
     return [[at, v] for at, v in enumerate(values) if at == 0 or v != values[at - 1]]
 
 
 def _number_runs(values: np.ndarray) -> list[list]:
-    """:func:`runs` of numbers with the digits that count, few of which differ from the one
-    before."""
+    """Return :func:`runs` of numbers with six significant digits."""
     bits = values.view(np.int64)
     at = [0, *(np.flatnonzero(bits[1:] != bits[:-1]) + 1).tolist()]
     return [[at[place], value] for place, value in runs(_short(values[at]))]
 
 
 def grouped(series: list[Series], changes: dict[Key, list[SeriesChange]]) -> list[Panel]:
-    """The figures of one check, in the order of their names: the nodes of one figure together,
-    and its places (``at``) where they are many."""
+    """Return the figures of one check, sorted by name. All nodes of a figure are one panel, and all
+    its places (``at``) if they are many."""
     by_node: dict[tuple, list[Series]] = {}
-    for one in series:
-        key = one.key
+    for member in series:
+        key = member.key
         about = (key.partition, key.environment, key.placement, key.conditions, key.metric)
-        by_node.setdefault((*about, key.size, bool(key.node), key.at), []).append(one)
+        by_node.setdefault((*about, key.size, bool(key.node), key.at), []).append(member)
     by_place: dict[tuple, list[tuple]] = {}
     for about in by_node:
         by_place.setdefault(about[:-1], []).append(about)
     found = []
     for places in by_place.values():
         if len(places) >= PLACES:
-            found.append([one for about in places for one in by_node[about]])
+            found.append([member for about in places for member in by_node[about]])
         else:
             found += [by_node[about] for about in places]
     return [
@@ -371,9 +360,9 @@ def grouped(series: list[Series], changes: dict[Key, list[SeriesChange]]) -> lis
 
 @dataclass
 class Curve:
-    """A metric over message sizes: the latest value of each size, and the usual one.
+    """A metric over message sizes: the latest and the usual value of each size.
 
-    :ivar figures: one a size, the smallest first.
+    :ivar figures: one for each size, the smallest first.
     """
 
     figures: list[Panel]
@@ -388,13 +377,13 @@ class Curve:
         return f"curve-{self.figures[0].anchor}"
 
     def rows(self):
-        """The lines of its CSV file, as lists of cells."""
+        """Yield the rows of its CSV file."""
         for figure in self.figures:
             cells = (figure.key.size, figure.latest, figure.usual, *figure.bounds)
             yield [text.cell(cell) for cell in cells]
 
     def data(self) -> dict:
-        """What the page's script draws it from."""
+        """Return the data for the page's script."""
         columns = list(zip(*(figure.bounds for figure in self.figures), strict=True))
         return {
             "unit": self.figures[0].first.unit,
@@ -408,7 +397,7 @@ class Curve:
 
 
 def curves(figures: list[Panel]) -> list[Curve]:
-    """The metrics that are measured over at least four message sizes."""
+    """Return the metrics that are measured over at least four message sizes."""
     found: dict[tuple, list[Panel]] = {}
     for figure in figures:
         key = figure.key
@@ -428,15 +417,15 @@ CSV_COLUMNS = ("session", "time", "at", "node", "value", "lower", "upper", "ceil
 
 
 def csv_rows(figure: Panel) -> Iterator[tuple]:
-    """The lines of a figure's CSV file, as cells."""
-    for one in figure.members:
-        count = len(one.values)
-        about = [[text.name_cell(name)] * count for name in (one.key.at, one.key.node)]
-        numbers = (one.values, one.lower, one.upper, one.ceiling)
-        names = (one.verdicts, one.references, one.builds, one.nodes)
+    """Yield the rows of a figure's CSV file."""
+    for member in figure.members:
+        count = len(member.values)
+        about = [[text.name_cell(name)] * count for name in (member.key.at, member.key.node)]
+        numbers = (member.values, member.lower, member.upper, member.ceiling)
+        names = (member.verdicts, member.references, member.builds, member.nodes)
         yield from zip(
-            map(text.name_cell, one.sessions),
-            np.datetime_as_string(one.times, unit="s").tolist(),
+            map(text.name_cell, member.sessions),
+            np.datetime_as_string(member.times, unit="s").tolist(),
             *about,
             *map(text.number_cells, numbers),
             *(map(text.name_cell, column) for column in names),

@@ -1,4 +1,4 @@
-"""What changed: the findings of every series, in several processes where there are many."""
+"""Finds the changes of all series, in several processes if there are many."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from plumbline.analysis import trend
 from plumbline.analysis.trend.watch import NIGHTS
 from plumbline.history.series import Key, Series
 
-#: Series from which on further processes pay for their start.
+#: Number of series from which further processes are worth their start.
 MANY = 200
-#: Processes at most: a report is no reason to fill a login node.
+#: At most so many processes, since the report may run on a login node.
 PROCESSES = 2
 _CHUNK = 50
 
 
 @dataclass(frozen=True)
 class SeriesChange:
-    """A finding of one series, with what the pages say of it.
+    """A change of one series.
 
-    :ivar kind: as :class:`plumbline.analysis.trend.Finding` has it.
+    :ivar kind: see :class:`plumbline.analysis.trend.Finding`.
     :ivar size: relative change of the value.
-    :ivar before: the last session before it; empty where there is none.
-    :ivar after: the first session that it shows in.
-    :ivar until: when a transient was last seen.
-    :ivar on: it lasts, and nothing since took it back.
-    :ivar confirmed: more than the newest session alone bears it out.
-    :ivar doubtful: the figure was above its ceiling when it was found, which no machine can be.
-    :ivar held: sessions since it began.
+    :ivar before: the last session before it, if any.
+    :ivar after: the first session with it.
+    :ivar until: when a transient was last measured.
+    :ivar on: it is active: it lasts, and no later change took it back.
+    :ivar confirmed: more than the newest session has it.
+    :ivar above_ceiling: the figure was above its ceiling when it was found.
+    :ivar sessions: number of sessions since it began.
     """
 
     key: Key
@@ -50,41 +50,40 @@ class SeriesChange:
     until: np.datetime64 | None
     on: bool
     confirmed: bool
-    doubtful: bool = False
-    held: int = 0
+    above_ceiling: bool = False
+    sessions: int = 0
 
     @property
     def word(self) -> str:
-        """What pages call it: one that no machine can make is no improvement."""
-        return "above-ceiling" if self.doubtful else self.kind
+        """Its kind on pages: a value above the ceiling is not an improvement."""
+        return "above-ceiling" if self.above_ceiling else self.kind
 
     @property
     def doubt(self) -> str:
-        """Why it is not sure, and what would make it so; empty where it is."""
-        if self.doubtful:
-            return "Above its ceiling: the measurement is at fault, not the machine better."
+        """Why it is not confirmed, and what to do; empty if it is."""
+        if self.above_ceiling:
+            return "Above its ceiling: the measurement is wrong, the machine is not better."
         if self.confirmed:
             return ""
-        if self.held > 1:
+        if self.sessions > 1:
             return (
-                f"It has held for {self.held} sessions, but this figure has outliers or goes up "
-                f"and down by itself, and the change does not stand out from that yet: measure it "
-                f"again."
+                f"It has lasted for {self.sessions} sessions, but is within the outliers or the "
+                f"autocorrelated noise of this figure: measure it again."
             )
         if self.kind == "suspect":
             return (
-                "Only the newest session shows it, and this figure has had outliers before: "
-                "measure it again."
+                "Only the newest session has it, and this figure has had outliers before: measure "
+                "it again."
             )
         return (
-            "Only the newest session shows it, and one session alone may be an outlier: measure "
-            "it again, or wait for the next."
+            "Only the newest session has it, and a single session may be an outlier: measure it "
+            "again, or wait for the next one."
         )
 
 
 @dataclass
 class Event:
-    """Changes of one check that began together: one line of a page."""
+    """Changes of one check that began together, one line of a page."""
 
     changes: list[SeriesChange] = field(default_factory=list)
 
@@ -94,29 +93,29 @@ class Event:
 
     @property
     def figures(self) -> int:
-        """How many figures of merit it is about, at whatever nodes."""
+        """Number of figures of merit, over all nodes."""
         keys = (change.key for change in self.changes)
         return len({(key.metric, key.size, key.at, key.placement, key.conditions) for key in keys})
 
     @property
     def nodes(self) -> int:
-        """How many nodes it is about, where the figures are of single nodes."""
+        """Number of nodes, if the figures are of single nodes."""
         return len({change.key.node for change in self.changes})
 
     @property
     def sizes(self) -> tuple[float, float]:
-        """The least and the largest change, by magnitude."""
+        """The smallest and the largest change, by magnitude."""
         sizes = sorted((change.size for change in self.changes), key=abs)
         return sizes[0], sizes[-1]
 
     @property
     def on(self) -> bool:
-        """Whether a change of it still holds."""
+        """Whether any of its changes is active."""
         return any(change.on for change in self.changes)
 
     @property
     def weight(self) -> tuple:
-        """What comes first: what is worse and still holds, then what is worse."""
+        """Sort key: first active changes for the worse, then other changes for the worse."""
         return self.first.worse and self.on, self.first.worse
 
     @property
@@ -129,38 +128,33 @@ class Event:
 
 
 def judged(series: Series) -> bool:
-    """Whether a series has nights enough for its changes to be looked for."""
+    """Return whether a series has enough nights to find changes in."""
     return len(np.unique(series.times.astype("datetime64[D]"))) >= NIGHTS
 
 
 def of_all(series: Iterable[Series], count: int) -> dict[Key, list[SeriesChange]]:
-    """The changes of each series that has some, oldest first.
+    """Return the changes of each series that has any, oldest first.
 
-    :arg count: how many series there are.
+    :arg count: number of series.
     """
-    chunks = _chunks(series)
+    remaining = iter(series)
+    chunks = iter(lambda: list(itertools.islice(remaining, _CHUNK)), [])
     found = map(_of_chunk, chunks) if count < MANY else _in_processes(chunks)
     return {key: changes for chunk in found for key, changes in chunk.items()}
 
 
-def _chunks(series: Iterable[Series]) -> Iterator[list[Series]]:
-    left = iter(series)
-    while chunk := list(itertools.islice(left, _CHUNK)):
-        yield chunk
-
-
 def _in_processes(chunks: Iterable[list[Series]]) -> Iterator[dict[Key, list[SeriesChange]]]:
-    """The changes of each chunk, in their order; a few chunks are there at a time."""
-    # Not forked: the history's index has threads, which a fork would leave behind.
+    """Yield the changes of each chunk in order; only a few chunks are in memory at a time."""
+    # Spawned, since a fork would not copy the threads of the history's index.
     context = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(PROCESSES, mp_context=context) as pool:
-        given = collections.deque()
+        pending: collections.deque[concurrent.futures.Future] = collections.deque()
         for chunk in chunks:
-            given.append(pool.submit(_of_chunk, chunk))
-            if len(given) > 2 * PROCESSES:
-                yield given.popleft().result()
-        for done in given:
-            yield done.result()
+            pending.append(pool.submit(_of_chunk, chunk))
+            if len(pending) > 2 * PROCESSES:
+                yield pending.popleft().result()
+        for future in pending:
+            yield future.result()
 
 
 def _of_chunk(series: list[Series]) -> dict[Key, list[SeriesChange]]:
@@ -194,16 +188,14 @@ def _change(series: Series, finding) -> SeriesChange:
 
 
 def events(changes: list[SeriesChange]) -> list[Event]:
-    """Changes of one kind, of one check, that began within three days, as one; newest first."""
+    """Group changes of one kind and check that began within three days; newest first."""
     found: dict[tuple, list[Event]] = {}
     for change in sorted(changes, key=lambda change: change.began):
         key = change.key
-        about = (key.system, key.partition, key.environment, key.check, change.kind, change.worse)
-        listed = found.setdefault(about, [Event()])
-        last = listed[-1]
-        if last.changes and change.began - last.first.began > np.timedelta64(3, "D"):
-            last = Event()
-            listed.append(last)
-        last.changes.append(change)
+        group = (key.system, key.partition, key.environment, key.check, change.kind, change.worse)
+        listed = found.setdefault(group, [])
+        if not listed or change.began - listed[-1].first.began > np.timedelta64(3, "D"):
+            listed.append(Event())
+        listed[-1].changes.append(change)
     made = [event for listed in found.values() for event in listed]
     return sorted(made, key=lambda event: (event.first.began, event.detected), reverse=True)

@@ -1,4 +1,4 @@
-"""The papers' figures beside a site's own: a table for each figure that both have."""
+"""Compares published figures with a site's own."""
 
 from __future__ import annotations
 
@@ -16,22 +16,21 @@ from plumbline.reference.tables import SITE
 
 
 @dataclass
-class Ours:
-    """A system's own value: the median of the last sessions, over all nodes and places."""
+class Measured:
+    """A system's value: the median of its last sessions, over all nodes and places."""
 
     system: str
     where: str
     value: float
-    count: int
     check: str
     anchor: str
 
 
 @dataclass
-class Theirs:
+class PublishedRow:
     """A published row, in the unit of the table.
 
-    :ivar ratios: of each of our values to it.
+    :ivar ratios: of each measured value to it.
     """
 
     row: Row
@@ -42,7 +41,7 @@ class Theirs:
 
 @dataclass
 class Table:
-    """What papers print of one figure, the best first, and what this site measures of it."""
+    """The published values of one figure, the best first, and the measured ones."""
 
     benchmark: str
     metric: str
@@ -50,8 +49,8 @@ class Table:
     placement: str
     unit: str
     better: str
-    ours: list[Ours] = field(default_factory=list)
-    theirs: list[Theirs] = field(default_factory=list)
+    measured: list[Measured] = field(default_factory=list)
+    published: list[PublishedRow] = field(default_factory=list)
 
     @property
     def name(self) -> str:
@@ -64,14 +63,15 @@ class Table:
 
     @property
     def columns(self) -> list[str]:
-        ours = [text.cell(f"{o.system} {o.where} {self.unit}") for o in self.ours]
-        return ["reference", "system", "toolchain", "printed", self.unit, *ours]
+        names = [text.cell(f"{one.system} {one.where} {self.unit}") for one in self.measured]
+        return ["reference", "system", "toolchain", "printed", self.unit, *names]
 
     def rows(self):
-        """The lines of its CSV file, as lists of cells."""
-        for one in self.theirs:
+        """Yield the rows of its CSV file."""
+        values = [one.value for one in self.measured]
+        for one in self.published:
             cells = (one.row.id, one.row.system, one.row.toolchain, one.printed, one.value)
-            yield [text.cell(cell) for cell in (*cells, *(ours.value for ours in self.ours))]
+            yield [text.cell(cell) for cell in (*cells, *values)]
 
 
 @dataclass
@@ -83,8 +83,8 @@ class _Taken:
     values: list[float] = field(default_factory=list)
 
 
-def _about(figure: Panel) -> tuple[str, str, int, str]:
-    """What a figure's table is of."""
+def _subject(figure: Panel) -> tuple[str, str, int, str]:
+    """Return benchmark, metric, size and placement of a figure, which identify its table."""
     key = figure.key
     return figure.first.benchmark, key.metric, key.size, key.placement
 
@@ -94,12 +94,12 @@ def _anchor(benchmark: str, metric: str, size: int, placement: str) -> str:
 
 
 class Published:
-    """The published rows, by what they are of, and the figures that are measured here."""
+    """The published rows, and the measured figures that they are compared with."""
 
     def __init__(self, references: References):
         self.references = references
         self._rows_of = functools.cache(self.of)
-        #: By what a table is of; then by system, where and check.
+        #: By subject; then by system, partition with environment, and check.
         self._taken: dict[tuple, dict[tuple, _Taken]] = {}
         self._rows: dict[tuple[str, str], list[Row]] = {}
         for row in references.rows:
@@ -107,61 +107,59 @@ class Published:
                 self._rows.setdefault((row.benchmark, row.metric), []).append(row)
 
     def of(self, benchmark: str, metric: str, size: int, placement: str) -> list[Row]:
-        """The rows that are about a figure as it is measured here, on whatever system."""
+        """Return the published rows about a figure, of all systems."""
         try:
             fom = self.references.fom(benchmark, metric)
         except Fault:
             return []
-        names = [(benchmark, metric), *(tuple(s.split("/", 1)) for s in fom.same_as)]
         found = []
-        for name in names:
-            for row in self._rows.get(name, ()):
-                means = row.message_size
-                if means is None and size >= 0:
-                    means = fom.unstated_size
-                if (means if means is not None else -1) == size and row.placement in (
-                    "",
-                    placement,
-                ):
+        for name in [f"{benchmark}/{metric}", *fom.same_as]:
+            other, _, of_other = name.partition("/")
+            for row in self._rows.get((other, of_other), ()):
+                row_size = row.message_size
+                if row_size is None:
+                    row_size = fom.unstated_size if size >= 0 else None
+                same_size = (-1 if row_size is None else row_size) == size
+                if same_size and row.placement in ("", placement):
                     found.append(row)
         return found
 
     def beside(self, figure: Panel) -> tuple[str, int] | None:
-        """Where the table of a figure stands, and how many rows papers print; none where they
-        print none."""
-        about = _about(figure)
-        rows = self._rows_of(*about)
-        return (_anchor(*about), len(rows)) if rows else None
+        """Return the anchor of a figure's table and its number of published rows, if it has any."""
+        subject = _subject(figure)
+        rows = self._rows_of(*subject)
+        return (_anchor(*subject), len(rows)) if rows else None
 
     def take(self, figure: Panel) -> None:
-        """Has the tables show a figure, if papers print it."""
-        about, key = _about(figure), figure.key
-        if not self._rows_of(*about):
+        """Add a figure to its table, if papers print it."""
+        subject, key = _subject(figure), figure.key
+        if not self._rows_of(*subject):
             return
         place = (key.system, text.where(key), key.check)
-        taken = self._taken.setdefault(about, {}).setdefault(
+        taken = self._taken.setdefault(subject, {}).setdefault(
             place, _Taken(figure.first.unit, figure.anchor)
         )
         for one in figure.members:
             taken.values += one.values[-LATEST:].tolist()
 
     def tables(self) -> list[Table]:
-        """A table of each figure that papers print and that was taken."""
-        return [self._table(about, places) for about, places in sorted(self._taken.items())]
+        """Return a table for each figure that was taken."""
+        return [self._table(subject, places) for subject, places in sorted(self._taken.items())]
 
-    def _table(self, about: tuple, places: dict[tuple, _Taken]) -> Table:
-        benchmark, metric, size, placement = about
+    def _table(self, subject: tuple, places: dict[tuple, _Taken]) -> Table:
+        benchmark, metric, size, placement = subject
         fom = self.references.fom(benchmark, metric)
         better = self.references.rule(fom).better
         table = Table(benchmark, metric, size, placement, fom.unit, better)
         for (system, where, check), taken in sorted(places.items()):
             value = statistics.median(taken.values) * units.factor(taken.unit, fom.unit)
-            table.ours.append(Ours(system, where, value, len(taken.values), check, taken.anchor))
-        for row in self._rows_of(*about):
+            table.measured.append(Measured(system, where, value, check, taken.anchor))
+        for row in self._rows_of(*subject):
             value, _ = row.used(fom.unit)
             cells = self.references.tables.printed[row.id]
             spread = f" ± {cells['spread']}" if cells.get("spread") else ""
-            ratios = [ours.value / value if value else float("nan") for ours in table.ours]
-            table.theirs.append(Theirs(row, f"{cells['value']}{spread} {row.unit}", value, ratios))
-        table.theirs.sort(key=lambda one: one.value, reverse=better != "lower")
+            ratios = [one.value / value if value else float("nan") for one in table.measured]
+            printed = f"{cells['value']}{spread} {row.unit}"
+            table.published.append(PublishedRow(row, printed, value, ratios))
+        table.published.sort(key=lambda one: one.value, reverse=better != "lower")
         return table

@@ -1,4 +1,4 @@
-"""How the report writes names, numbers and times: for people, for file names, for CSV."""
+"""Formats names, numbers and times for pages, file names and CSV."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import numpy as np
 
 from plumbline.history.series import Key
 
-# Names and bounds repeat from row to row and from page to page: how they are written is kept.
+# Results are cached, since names and bounds repeat from row to row and from page to page.
 
-#: Characters that show nothing or turn the text around them: they have no place on a page.
+#: Categories of characters that are invisible, or reverse the text around them.
 _UNSEEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 
 
 def clean(text: str) -> str:
-    """A text without characters that cannot be seen; each shows as a replacement character."""
+    """Return a text with a replacement character for each invisible one."""
     return text if text.isascii() and text.isprintable() else _cleaned(text)
 
 
@@ -34,7 +34,7 @@ def _cleaned(text: str) -> str:
 
 @functools.lru_cache(1 << 14)
 def slug(*names: str) -> str:
-    """A file name, or an anchor, that is made of names: readable, and of no other names."""
+    """Return a readable file name or anchor that is unique to these names."""
     plain = re.sub(r"[^a-z0-9]+", "-", " ".join(names).lower()).strip("-")[:60].rstrip("-")
     mark = hashlib.sha256("\0".join(names).encode(errors="replace")).hexdigest()[:8]
     return f"{plain}-{mark}" if plain else f"p-{mark}"
@@ -42,7 +42,7 @@ def slug(*names: str) -> str:
 
 @functools.lru_cache(1 << 14)
 def number(value: float | None) -> str:
-    """A number with five digits that count, without an exponent where it can be read without."""
+    """Return a number with five significant digits, with an exponent only if necessary."""
     if value is None or not math.isfinite(value):
         return ""
     if value == 0:
@@ -55,7 +55,7 @@ def number(value: float | None) -> str:
 
 
 def percent(share: float | None, signed: bool = True) -> str:
-    """A share as per cent, with the sign that is set in text."""
+    """Return a share in per cent."""
     if share is None or not math.isfinite(share):
         return ""
     digits = 0 if abs(share) >= 0.995 else 1
@@ -65,12 +65,12 @@ def percent(share: float | None, signed: bool = True) -> str:
 
 
 def confidence(share: float) -> str:
-    """A confidence as per cent; nothing is certain."""
+    """Return a confidence in per cent, at most as > 99 %."""
     return ">\u00a099\u202f%" if share > 0.99 else percent(share, signed=False)
 
 
 def size(count: int | None) -> str:
-    """A message size in bytes, as powers of 1024 where it is one."""
+    """Return a message size in B, KiB, MiB or GiB."""
     if count is None or count < 0:
         return ""
     for unit, factor in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
@@ -80,34 +80,33 @@ def size(count: int | None) -> str:
 
 
 def day(time: np.datetime64) -> str:
-    """A date."""
+    """Return the date."""
     return str(time.astype("datetime64[D]"))
 
 
 def minute(time: np.datetime64) -> str:
-    """A date and time, UTC."""
+    """Return date and time, UTC."""
     return str(time.astype("datetime64[m]")).replace("T", " ")
 
 
 @functools.lru_cache(1 << 14)
 def check(name: str) -> str:
-    """A check's name for people: its parameters without the per cent signs, its placement left
-    to the column that has it."""
+    """Return a check's name without per cent signs and without its placement."""
     return re.sub(r" %placement=\S+", "", name).replace(" %", " ")
 
 
 def figure(metric: str, count: int | None, at: str) -> str:
-    """A figure of merit's name for people, of its metric, size and place."""
+    """Return the name of a figure of merit."""
     return " · ".join(filter(None, (metric, size(count), at)))
 
 
 def where(key: Key) -> str:
-    """Partition and environment."""
+    """Return partition and environment."""
     return f"{key.partition} + {key.environment}"
 
 
 def cell(content: object) -> str:
-    """A CSV cell: text that a spreadsheet would take for a formula is marked as text."""
+    """Return a CSV cell that no spreadsheet takes for a formula."""
     if isinstance(content, float | np.floating):
         return repr(float(content)) if math.isfinite(content) else ""
     return name_cell(str(content))
@@ -115,18 +114,18 @@ def cell(content: object) -> str:
 
 @functools.lru_cache(1 << 14)
 def name_cell(content: str) -> str:
-    """A CSV cell of a text."""
+    """Return a text as a CSV cell."""
     text = clean(content)
     return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
 
 
 def number_cells(values: np.ndarray) -> list[float | None]:
-    """CSV cells of numbers; what is no number is empty."""
-    return np.where(np.isfinite(values), values, None).tolist()
+    """Return numbers as CSV cells, empty if not finite."""
+    return [value if math.isfinite(value) else None for value in values.tolist()]
 
 
 def spark(values: Sequence[float], marks: tuple[int, ...] = (), width: int = 132, height: int = 28):
-    """The points of a small line chart: a path of SVG, and the places of the marked values.
+    """Return a small line chart: an SVG path, and the coordinates of the marked values.
 
     :arg values: oldest first, finite.
     :arg marks: indices of values to mark.
@@ -138,7 +137,7 @@ def spark(values: Sequence[float], marks: tuple[int, ...] = (), width: int = 132
 
     def place(index: int) -> tuple[float, float]:
         x = pad + (width - 2 * pad) * (index / (count - 1) if count > 1 else 1.0)
-        # What never varied is a line in the middle.
+        # A constant is a line in the middle.
         share = (values[index] - low) / span if span else 0.5
         y = height - pad - (height - 2 * pad) * share
         return round(x, 1), round(y, 1)

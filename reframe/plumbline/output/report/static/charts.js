@@ -1,5 +1,5 @@
-// Charts and tables of a check's page, from the data that stands in the page. A chart is drawn
-// when it comes into sight, a table when it is opened: a page of fifty figures opens at once.
+// Charts and tables of a check's page, from the data in the page. To open a page with many figures
+// quickly, a chart is drawn when it becomes visible, and a table when it is opened.
 "use strict";
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
@@ -24,7 +24,7 @@
     "?": ["unknown", "square-open", "--muted"],
   };
 
-  // From [index, value] where it changes to a value for each place.
+  // Expands [index, value] of each change to a value for each index.
   const spread = (runs, count) => {
     const values = new Array(count);
     (runs || []).forEach(([at, value], which) => {
@@ -67,13 +67,13 @@
     const areas = [];
     const slack = Math.max((x[count - 1] - x[0]) * 0.02, 43200000);
     const edges = [x[0] - slack, x[count - 1] + slack];
-    // A single session's bounds are lines over the whole width.
+    // The bounds of a single session are lines over the whole width.
     const line = (name, values, dash, color, width = 1) => traces.push({
       x: count > 1 ? x : edges, y: count > 1 ? values : [values[0], values[0]], name,
       line: { dash, color, width, step: true },
     });
 
-    // What the bounds allow, an area for each stretch of equal bounds.
+    // The area within the bounds, one for each stretch of equal bounds.
     for (let from = 0; from < count;) {
       let to = from + 1;
       while (to < count && lower[to] === lower[from] && upper[to] === upper[from]) to += 1;
@@ -97,7 +97,8 @@
     }
 
     if (figure.low) {
-      traces.push({ x, y: figure.high, low: figure.low, fill: "--range", name: "least to most" });
+      traces.push({ x, y: figure.high, low: figure.low, fill: "--range",
+        name: "minimum to maximum" });
     }
     traces.push({ x, y: figure.value, line: { color: "--line-data" } });
     lines.forEach((one, which) => traces.push({
@@ -133,7 +134,7 @@
       traces.push({
         x: changes.map(([at]) => x[at]), y: changes.map(() => low), foot: true, name: "new build",
         marker: { symbol: "triangle-up", color: "--amber" },
-        hint: changes.map(([at, build]) => [`build ${build}`, `from ${stamp(figure.time[at])} on`]),
+        hint: changes.map(([at, build]) => [`build ${build}`, `since ${stamp(figure.time[at])}`]),
       });
     }
     figure.changes.filter((change) => known(change.until)).forEach((change) => areas.push({
@@ -192,7 +193,7 @@
   function curve(place, one) {
     const share = (values) => values.map((v, i) =>
       (known(v) && one.usual[i] ? (v / one.usual[i] - 1) * 100 : null));
-    // Each doubling is as wide as any other.
+    // A logarithmic axis.
     const x = one.size.map(Math.log2);
     const [latest, lower, upper] = [one.latest, one.lower, one.upper].map(share);
     const bound = (name, y) => ({ x, y, name, line: { color: "--bound", width: 1.2 } });
@@ -226,11 +227,11 @@
     made.href = href;
     return made;
   };
-  const table = (caption, heads, rows) => {
+  const table = (title, heads, rows) => {
     const made = document.createElement("table");
-    const told = made.createCaption();
-    told.className = "hidden";
-    told.textContent = caption;
+    const caption = made.createCaption();
+    caption.className = "hidden";
+    caption.textContent = title;
     const head = made.createTHead().insertRow();
     heads.forEach(([name, isNumber]) => cell(head, name, "th", isNumber));
     const body = made.createTBody();
@@ -250,7 +251,7 @@
       const several = Boolean(figure.low);
       const heads = [["Ended", false], ["Session", false],
         [several ? `Median, ${figure.unit}` : `Value, ${figure.unit}`, true],
-        ...(several ? [["Least", true], ["Most", true], ["Count", true]] : []),
+        ...(several ? [["Minimum", true], ["Maximum", true], ["Count", true]] : []),
         ["At least", true], ["At most", true], ["Ceiling", true], ["Verdict", false],
         ...(several ? [] : [["Reference", false]]), ["Build", false],
         ...(several ? [] : [["Nodes", false]])];
@@ -269,8 +270,8 @@
     },
     nodes(figure) {
       const { name, value } = figure.nodes;
-      const heads = [["Node", false], ["Sessions", true], ["Least", true], ["Median", true],
-        ["Most", true], [`Latest, ${figure.unit}`, true]];
+      const heads = [["Node", false], ["Sessions", true], ["Minimum", true], ["Median", true],
+        ["Maximum", true], [`Latest, ${figure.unit}`, true]];
       const rows = name.map((node, which) => {
         const values = value[which].map(([, v]) => v);
         return [node, String(values.length), number(Math.min(...values)), number(middle(values)),
@@ -280,14 +281,14 @@
     },
   };
 
-  // -- when ------------------------------------------------------------------------------------
+  // -- drawing ---------------------------------------------------------------------------------
 
   const kinds = { history, nodes, curve };
   const chart = (place) => {
     const { kind, index } = place.dataset;
     return place.chart || kinds[kind](place, (kind === "curve" ? data.curves : data.figures)[index]);
   };
-  // A sheet of paper has its own width, which the page does not have yet before it is printed.
+  // The width of the paper is not known yet before the page is printed.
   const printed = (place) => {
     if (!place.closest(".charts")?.querySelector("[data-kind=nodes]")) return 680;
     return place.dataset.kind === "nodes" ? 265 : 400;
@@ -308,7 +309,7 @@
   }, { rootMargin: "500px" });
   charts.forEach((place) => watch.observe(place));
 
-  // On paper all of them.
+  // On paper, all charts are drawn.
   addEventListener("beforeprint", () => all(true));
   addEventListener("afterprint", () => all(false));
 

@@ -1,4 +1,4 @@
-// What every page has: the theme's button, and word of a report that is old by now.
+// Scripts of every page: the button for the theme, and the banner of an old report.
 "use strict";
 (() => {
   const root = document.documentElement;
@@ -16,7 +16,7 @@
     try {
       localStorage.setItem("plumbline-theme", root.dataset.theme);
     } catch (error) {
-      // No storage: it holds for this page.
+      // Without storage the theme is for this page only.
     }
     label();
   });
@@ -26,8 +26,8 @@
   const age = document.getElementById("age");
   const seconds = Date.now() / 1000 - Number(age.dataset.written);
   if (seconds > Number(age.dataset.stale)) {
-    age.textContent = `This report was written ${Math.round(seconds / 86400)} days ago; it tells ` +
-      "nothing of what happened since.";
+    age.textContent = `This report was written ${Math.round(seconds / 86400)} days ago, ` +
+      "so it may be out of date.";
     age.hidden = false;
   }
 })();

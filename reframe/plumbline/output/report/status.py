@@ -1,4 +1,4 @@
-"""How each system stands: of every test case the latest result, and what is to be said of it."""
+"""The state of each system: the latest result of each of its test cases."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import datetime
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import numpy as np
 
@@ -17,18 +18,22 @@ from plumbline.history.series import Selection
 from plumbline.output.report import text
 from plumbline.site import inventory
 
-#: Results and verdicts that somebody should look at today.
+#: Results and verdicts that need attention today.
 RED = ("fail", "above-ceiling", "invalid", "error", "aborted", "unfinished", "vanished")
-#: Cases not measured in the latest session still stand as they last did, for so long.
+#: A case that the latest session did not run keeps its state this long.
 WINDOW = np.timedelta64(7, "D")
-#: How far back is looked for the night since which a case is red.
+#: How far back the first night of a red case is searched.
 BACK = datetime.timedelta(days=60)
-#: For so long after its last sign of life, a session without an end is taken to run.
+#: A session without an end counts as running this long after its last result.
 RUNS = datetime.timedelta(hours=24)
-#: Further ahead than this, a session's clock was wrong.
+#: If a session is further ahead, a clock is wrong.
 AHEAD = datetime.timedelta(hours=1)
-#: Sessions of a system that a case must have been in, before it is missed.
+#: A case vanishes only if it was in this many sessions.
 USUAL = 3
+
+
+#: System, partition, environment, check and node.
+CaseId: TypeAlias = tuple[str, str, str, str, str]
 
 
 @dataclass
@@ -36,7 +41,7 @@ class FigureState:
     """One figure of a test case that is red, waived, or near its bound.
 
     :ivar beyond: relative distance to the bound, negative outside of it.
-    :ivar about: metric, size, place and placement.
+    :ivar identity: metric, size, place and placement.
     """
 
     name: str
@@ -47,19 +52,18 @@ class FigureState:
     beyond: float
     reference: str
     waiver: str
-    about: tuple
+    identity: tuple
 
 
 @dataclass
 class CaseState:
-    """A test case as it stands.
+    """The state of a test case.
 
-    :ivar status: its result; or ``above-ceiling``; or ``not-asserted``, where it passed and nothing
-        was asserted; or ``vanished``, that is, sessions ran it and no longer do; or ``never-run``.
-    :ivar warnings: what should be looked at, as its record has it.
-    :ivar since: end of the first of the sessions in a row that it is red in.
-    :ivar sessions: how many those are.
-    :ivar late: it is not of its system's latest session.
+    :ivar status: its result; or ``above-ceiling``; or ``not-asserted`` if it passed without any
+        reference; or ``vanished`` if sessions no longer run it; or ``never-run``.
+    :ivar since: when the first of the sessions in a row in which it is red ended.
+    :ivar sessions: number of those sessions.
+    :ivar late: its system's latest session did not run it.
     """
 
     system: str
@@ -85,7 +89,7 @@ class CaseState:
     late: bool = False
 
     @property
-    def identity(self) -> tuple:
+    def identity(self) -> CaseId:
         return self.system, self.partition, self.environment, self.check, self.node
 
     @property
@@ -94,13 +98,13 @@ class CaseState:
 
 
 @dataclass
-class Standing:
-    """A system as it stands.
+class SystemState:
+    """The state of a system.
 
-    :ivar missing: planned cases of the latest session that no record tells of.
-    :ivar running: whether the latest session seems to run still.
-    :ivar old: hours since the latest session ended, where that is too long ago.
-    :ivar ahead: whether the latest session is of the future.
+    :ivar missing: number of planned cases of the latest session without a record.
+    :ivar running: whether the latest session seems to be running.
+    :ivar old: hours since the latest session ended, if that is too long ago.
+    :ivar ahead: whether the latest session is in the future.
     """
 
     system: str
@@ -132,7 +136,7 @@ class Standing:
 
     @property
     def states(self) -> Counter:
-        """How many cases have a warning of each state."""
+        """Number of cases with a warning, by its state."""
         return Counter(state for case in self.cases for state in {w.state for w in case.warnings})
 
     @property
@@ -144,17 +148,17 @@ class Standing:
         return Counter(case.status for case in self.cases)
 
 
-def of_all(
+def of_systems(
     history: History,
     sessions: list[SessionRow],
     select: Selection,
     now: datetime.datetime,
     stale: datetime.timedelta,
-) -> list[Standing]:
-    """How each system stands, those with something red first.
+) -> list[SystemState]:
+    """Return the state of each system, those with something red first.
 
     :arg sessions: those of the selection, oldest first.
-    :arg stale: age from which a latest session is old.
+    :arg stale: age above which a latest session is old.
     """
     by_system: dict[str, list[SessionRow]] = {}
     for row in sessions:
@@ -165,25 +169,32 @@ def of_all(
     return sorted(found, key=lambda one: (not one.red, one.system))
 
 
-def _of_system(history, system, rows, select, now, stale) -> Standing:
-    latest = max(rows, key=lambda row: row.end)
-    recent = [row.session for row in rows if row.end >= latest.end - WINDOW]
+def _of_system(
+    history: History,
+    system: str,
+    sessions: list[SessionRow],
+    select: Selection,
+    now: datetime.datetime,
+    stale: datetime.timedelta,
+) -> SystemState:
+    latest = max(sessions, key=lambda row: row.end)
+    recent = [row.session for row in sessions if row.end >= latest.end - WINDOW]
     chosen = dataclasses.replace(select, system=_literal(system), sessions=tuple(recent))
     order = {name: place for place, name in enumerate(recent)}
     newest: dict[tuple, CaseRow] = {}
     for row in cases_of(history, chosen):
-        # A retry never replaces the first verdict of its session.
+        # The first attempt of a session counts.
         rank = (order[row.session], -row.attempt)
         known = newest.get(_identity(row))
         if known is None or rank > (order[known.session], -known.attempt):
             newest[_identity(row)] = row
     rows = {(row.session, row.case, row.attempt): row for row in newest.values()}
-    told = {about: of_row(row, [], []) for about, row in rows.items()}
+    states = {key: of_row(row, [], []) for key, row in rows.items()}
     chosen = dataclasses.replace(chosen, sessions=tuple({session for session, *_ in rows}))
-    for about, foms, warnings in _figures(history, chosen) if rows else ():
-        if about in rows:
-            told[about] = of_row(rows[about], foms, warnings)
-    cases = list(told.values())
+    for key, foms, warnings in _figures(history, chosen) if rows else ():
+        if key in rows:
+            states[key] = of_row(rows[key], foms, warnings)
+    cases = list(states.values())
     for case in cases:
         case.late = case.session != latest.session
     since = (latest.end - np.timedelta64(BACK)).astype(datetime.datetime)
@@ -192,26 +203,25 @@ def _of_system(history, system, rows, select, now, stale) -> Standing:
         select, system=_literal(system), since=max(filter(None, (select.since, since)))
     )
     listed = cases_of(history, chosen)
-    _tell_since(cases, listed)
-    cases += _vanished(system, cases, listed, latest)
+    _fill_since(cases, listed)
+    cases += _vanished(system, cases, listed)
     past = age(latest, now)
     old = past.total_seconds() / 3600 if past > stale else None
-    return Standing(
+    return SystemState(
         system, latest, sorted(cases, key=_order), missing(latest, select),
         running(history, latest, select, now), old, past < -AHEAD,
     )  # fmt: skip
 
 
 def age(row: SessionRow, now: datetime.datetime) -> datetime.timedelta:
-    """How long ago a session ended, or gave its last sign of life."""
-    return now.astimezone(datetime.timezone.utc).replace(tzinfo=None) - row.end.astype(
-        datetime.datetime
-    )
+    """Return the time since the last result of a session."""
+    end = row.end.astype(datetime.datetime).replace(tzinfo=datetime.timezone.utc)
+    return now - end
 
 
 def missing(row: SessionRow, select: Selection) -> int:
-    """Planned cases of a session that no record tells of; none is told where the selection leaves
-    cases out."""
+    """Return the number of planned cases of a session without a record, 0 if the selection is of
+    single cases."""
     names = ("partition", "environment", "check", "benchmark", "metric", "placement", "node")
     if any(getattr(select, name) for name in names):
         return 0
@@ -219,35 +229,35 @@ def missing(row: SessionRow, select: Selection) -> int:
 
 
 def running(history: History, row: SessionRow, select: Selection, now: datetime.datetime) -> bool:
-    """Whether a session seems to run still: cases are missing, it wrote no end, and its last sign
-    of life is not old."""
+    """Return whether a session seems to be running: cases are missing, it has no end, and its last
+    result is not old."""
     return bool(missing(row, select)) and age(row, now) < RUNS and bool(history.unended([row]))
 
 
 def cases_of(history: History, chosen: Selection) -> list[CaseRow]:
-    """The cases of a selection, none of sessions that were cut off before the first ended."""
+    """Return the cases of a selection, which may be none."""
     try:
         return history.cases(chosen)
     except Fault:
         return []
 
 
-def _identity(row: CaseRow) -> tuple:
+def _identity(row: CaseRow) -> CaseId:
     return row.system, row.partition, row.environment, row.check, row.node
 
 
 def _figures(history: History, chosen: Selection) -> Iterator[tuple[tuple, list, list]]:
-    """Session, case and attempt of each case, its figures and its warnings, from the records."""
+    """Yield the session, case and attempt of each case, its figures, and its warnings."""
     if history.source.is_file():
-        yield from ((about, foms, []) for about, foms in _from_series(history, chosen).items())
+        yield from ((key, foms, []) for key, foms in _from_series(history, chosen).items())
         return
     for fields in history.records(chosen):
-        about = (fields.session, fields.case, fields.attempt)
-        yield about, fields.foms, fields.warnings
+        key = (fields.session, fields.case, fields.attempt)
+        yield key, fields.foms, fields.warnings
 
 
 def _from_series(history: History, chosen: Selection) -> dict[tuple, list[FigureRecord]]:
-    """As much of the figures as a CSV file tells: neither headlines nor the warning band."""
+    """Return the figures of a CSV file, which has neither headlines nor the warning band."""
     cases = {(row.session, *_identity(row)): row for row in history.cases(chosen)}
     found: dict[tuple, list[FigureRecord]] = {}
     try:
@@ -256,26 +266,27 @@ def _from_series(history: History, chosen: Selection) -> dict[tuple, list[Figure
         return found
     for one in series:
         key = one.key
-        about = (key.system, key.partition, key.environment, key.check, key.node)
-        for at, session in enumerate(one.sessions):
-            row = cases[(str(session), *about)]
-            bounds = {
-                name: None if np.isnan(getattr(one, name)[at]) else float(getattr(one, name)[at])
-                for name in ("lower", "upper", "ceiling")
-            }
+        case = (key.system, key.partition, key.environment, key.check, key.node)
+        for index, session in enumerate(one.sessions):
+            session_and_case = (str(session), *case)
+            row = cases[session_and_case]
+            lower, upper, ceiling = (
+                None if np.isnan(bound) else float(bound)
+                for bound in (one.lower[index], one.upper[index], one.ceiling[index])
+            )
             fom = FigureRecord.model_construct(
                 metric=key.metric, size=None if key.size < 0 else key.size, at=key.at,
-                placement=key.placement, value=float(one.values[at]), unit=one.unit,
-                verdict=str(one.verdicts[at]), better=one.better, near=False,
-                reference=str(one.references[at]), waiver=row.waiver, reason="",
-                headline=False, **bounds,
+                placement=key.placement, value=float(one.values[index]), unit=one.unit,
+                verdict=str(one.verdicts[index]), better=one.better, near=False,
+                reference=str(one.references[index]), waiver=row.waiver, reason="",
+                headline=False, lower=lower, upper=upper, ceiling=ceiling,
             )  # fmt: skip
             found.setdefault((row.session, row.case, row.attempt), []).append(fom)
     return found
 
 
 def _literal(name: str) -> str:
-    """A name as a pattern that matches only it."""
+    """Return a pattern that matches only this name."""
     return "".join(f"[{char}]" if char in "*?[" else char for char in name)
 
 
@@ -285,7 +296,7 @@ def _order(case: CaseState) -> tuple:
 
 
 def of_row(row: CaseRow, figures: list[FigureRecord], warnings: list[NoticeRecord]) -> CaseState:
-    """A test case as the history has it, with its figures and warnings as records have them."""
+    """Return the state of a test case, from its row of the history and its record."""
     names = ("system", "partition", "environment", "check", "node", "placement", "reason")
     case = CaseState(
         **{name: getattr(row, name) for name in names},
@@ -299,11 +310,11 @@ def of_row(row: CaseRow, figures: list[FigureRecord], warnings: list[NoticeRecor
     for fom in figures:
         case.counts[fom.verdict] += 1
         if fom.headline:
-            case.headlines.append(_about(fom))
+            case.headlines.append(_identity_of(fom))
         if fom.verdict in ("fail", "above-ceiling", "waived"):
             case.findings.append(_finding(fom))
         elif fom.verdict == "not-asserted":
-            case.unasserted[fom.reason or "no reference for it"] += 1
+            case.unasserted[fom.reason or "no reference"] += 1
         elif fom.near:
             case.near.append(_finding(fom))
     case.findings.sort(key=lambda finding: finding.beyond)
@@ -311,13 +322,14 @@ def of_row(row: CaseRow, figures: list[FigureRecord], warnings: list[NoticeRecor
     if case.status == "fail" and case.counts["above-ceiling"] and not case.counts["fail"]:
         case.status = "above-ceiling"
     if case.status == "pass" and figures and not case.counts["pass"]:
-        # Nothing that could have failed: no pass.
+        # Nothing of it could have failed.
         case.status = "not-asserted"
     return case
 
 
 def _finding(fom: FigureRecord) -> FigureState:
     value = fom.value
+    bound: float | None
     if fom.verdict == "above-ceiling":
         bound = fom.ceiling
         distance = -abs(value - bound) / abs(bound) if bound else 0.0
@@ -328,15 +340,15 @@ def _finding(fom: FigureRecord) -> FigureState:
         distance = away / abs(bound) if bound else 0.0
     name = text.figure(fom.metric, fom.size, fom.at)
     return FigureState(name, value, fom.unit, fom.verdict, bound, distance,
-                   fom.reference or "", fom.waiver or "", _about(fom))  # fmt: skip
+                   fom.reference or "", fom.waiver or "", _identity_of(fom))  # fmt: skip
 
 
-def _about(fom: FigureRecord) -> tuple:
+def _identity_of(fom: FigureRecord) -> tuple:
     return (fom.metric, -1 if fom.size is None else fom.size, fom.at, fom.placement)
 
 
-def _tell_since(cases: list[CaseState], listed: list[CaseRow]) -> None:
-    """Fills in since when each red case is red, without a break."""
+def _fill_since(cases: list[CaseState], listed: list[CaseRow]) -> None:
+    """Set since when each red case is red without interruption."""
     by_case: dict[tuple, list[CaseRow]] = {}
     for row in listed:
         if not row.attempt and row.result != "skip":
@@ -351,35 +363,36 @@ def _tell_since(cases: list[CaseState], listed: list[CaseRow]) -> None:
             case.since, case.sessions = row.time, case.sessions + 1
 
 
-def _listed(identity: tuple) -> str:
-    """A case as inventories list it."""
+def _inventory_name(identity: CaseId) -> str:
+    """Return the name of a case in inventories."""
     system, partition, environment, check, _ = identity
     return f"{check} @{system}:{partition}+{environment}"
 
 
-def _vanished(
-    system: str, cases: list[CaseState], listed: list[CaseRow], latest
-) -> list[CaseState]:
-    """Cases that should be there and are not: of the inventory, or of sessions before."""
-    seen: dict[tuple, list[CaseRow]] = {}
+def _vanished(system: str, cases: list[CaseState], listed: list[CaseRow]) -> list[CaseState]:
+    """Return the cases of the inventory or of earlier sessions that have not run recently."""
+    seen: dict[CaseId, list[CaseRow]] = {}
     for row in listed:
         seen.setdefault(_identity(row), []).append(row)
-    there = {case.identity for case in cases}
+    current = {case.identity for case in cases}
     known = inventory.read(system) or inventory.Inventory()
-    found = [
-        CaseState(*identity, rows[-1].placement, "vanished",
-             f"it was in {len({row.session for row in rows})} sessions, the last of them "
-             f"{rows[-1].session}, and in none of the last {WINDOW.astype(int)} days",
-             session=rows[-1].session, time=rows[-1].time, late=True)
-        for identity, rows in seen.items()
-        if identity not in there
-        and (len({row.session for row in rows}) >= USUAL or _listed(identity) in known.every)
-    ]  # fmt: skip
-    # At published scale, what is not asked for is not missed.
-    for name in sorted(known.cases.keys() - {_listed(identity) for identity in (*seen, *there)}):
+    found = []
+    for identity, rows in seen.items():
+        sessions, last = {row.session for row in rows}, rows[-1]
+        expected = len(sessions) >= USUAL or _inventory_name(identity) in known.every
+        if identity not in current and expected:
+            reason = (
+                f"it was in {len(sessions)} sessions, the last of them {last.session}, and in none "
+                f"of the last {WINDOW.astype(int)} days"
+            )
+            found.append(CaseState(*identity, last.placement, "vanished", reason,
+                                   session=last.session, time=last.time, late=True))  # fmt: skip
+    # Not `every`: cases of published scale run only on request.
+    run = {_inventory_name(identity) for identity in (*seen, *current)}
+    for name in sorted(known.cases.keys() - run):
         check, _, place = name.rpartition(" @")
         partition, _, environment = place.partition(":")[2].partition("+")
         found.append(CaseState(system, partition, environment, check, "", "", "never-run",
-                          "the inventory has it, and no session of the last "
+                          "the inventory has it, but no session of the last "
                           f"{BACK.days} days ran it", late=True))  # fmt: skip
     return found
