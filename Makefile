@@ -5,7 +5,7 @@ TWO := -n 2 --dist loadfile
 BIN := $(VENV)/bin
 # What reads, places, refers, keeps and analyses: tests that run in their own process.
 QUICK := $(addprefix tests/test_,$(addsuffix .py,\
-    units words files printed devices placement binding binding_launchers transcription \
+    units text files printed devices placement binding binding_launchers transcription \
     papers parse reference weak))
 BENCH := cd tests && ../$(BIN)/python -m bench
 

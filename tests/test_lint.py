@@ -208,7 +208,7 @@ def rows(*cells: dict) -> Tables:
         ),
         (
             {"conditions": "partition=gpu"},
-            "conditions: somewhere has no partition 'gpu'; there",
+            "conditions: somewhere has no partition 'gpu'; available",
         ),
     ],
 )

@@ -357,6 +357,7 @@ FIO_CELLS = [
     ("fio/write_end_fsync", r'^( +"runtime" : )[1-9]\d*(,)$'),
 ]
 FIO_FAULTS = [
+    (FIO, r"^}\s*\Z", r"}\nfio: terminating on signal 2\n", "after the report"),
     (FIO, r'"error" : 0', '"error" : 5'),
     (FIO, r'"error" : 0', '"error" : "5"'),
     (FIO, r'"error" : 0', '"error" : false'),

@@ -564,13 +564,13 @@ HEAD = "series,night,value,better"
         ),
         (f"{HEAD}\na,1,2,higher\na,2026-01-01,2,higher\n", ":3: night 2026-01-01: series 'a'"),
         (f"{HEAD}\n,1,2,higher\n", ":2: no series"),
-        (f"{HEAD}\na,1,2\n", ":2: 3 cells, not as many as"),
-        (f"{HEAD}\na,1,2,higher,9\n", ":2: 5 cells, not as many as"),
-        (f"{HEAD}\na,1,1_01,higher\n", ":2: value '1_01' is no number"),
+        (f"{HEAD}\na,1,2\n", ":2: 3 cells, but"),
+        (f"{HEAD}\na,1,2,higher,9\n", ":2: 5 cells, but"),
+        (f"{HEAD}\na,1,1_01,higher\n", ":2: value '1_01' is not a number"),
         (f"{HEAD}\na,1_0,2,higher\n", ":2: night '1_0'"),
         (f"{HEAD}\na,2026-W01-1,2,higher\n", ":2: night '2026-W01-1'"),
         (f"{HEAD}\na,2026-02-30,2,higher\n", ":2: night '2026-02-30'"),
-        (f"{HEAD},value\na,1,2,higher,3\n", ":1: column value stands twice"),
+        (f"{HEAD},value\na,1,2,higher,3\n", ":1: column value is repeated"),
         (f"{HEAD}\na,1,2,higher\n".replace(",", ";"), "a comma, not ';'"),
         (f"{HEAD}\na,1,2,higher\n".replace(",", "\t"), "a comma, not '\\t'"),
         (f'{HEAD}\n"a,1,2,higher\n', ":2: unexpected end of data"),
@@ -584,7 +584,7 @@ def test_bad_input_is_named_with_its_line(tmp_path, text, told):
     assert code == 2
     assert told in err
     assert err.startswith(str(path))
-    assert "more faulty lines" not in err
+    assert "more invalid lines" not in err
 
 
 def test_a_file_that_is_not_there(tmp_path):

@@ -1,8 +1,8 @@
-"""Errors with a stable reason code, and the one that Plumbline's own faults raise."""
+"""Errors with a stable reason code."""
 
 
 def with_code(message: str, code: str | None) -> str:
-    """A message, with its reason code in brackets at its end where it has one.
+    """Return a message with its reason code, if any, in brackets at the end.
 
     >>> with_code("the disk is full", "files.not-writable")
     'the disk is full [files.not-writable]'
@@ -11,9 +11,9 @@ def with_code(message: str, code: str | None) -> str:
 
 
 class Coded(Exception):
-    """An error with a reason code; its text may change, the code may not.
+    """An error with a reason code. Its message may change, the code may not.
 
-    :ivar code: of :data:`plumbline.core.codes.REASONS`; a class may have one for all its errors.
+    :ivar code: a key of :data:`plumbline.core.codes.REASONS`; a class may set a default.
     """
 
     code = ""
@@ -23,12 +23,12 @@ class Coded(Exception):
         self.code = code or self.code
 
     def coded(self) -> str:
-        """The text, with the code in brackets at its end."""
+        """Return the message with the code in brackets at the end."""
         return with_code(str(self), self.code)
 
 
 class Fault(Coded):
-    """Bad input or a broken set-up; its text names the file and the remedy.
+    """Invalid input or a broken installation; the message has the file and the remedy.
 
-    The command line prints it as one or two lines, with its code, and exits with 2.
+    The command line prints the message with its code and exits with 2.
     """

@@ -1,6 +1,6 @@
-"""Tables as JSON, CSV and Markdown, as every command writes them.
+"""Format tables as JSON, CSV and Markdown, for all commands.
 
-:func:`plumbline.core.text.table` writes them as text, :mod:`plumbline.core.suites` writes tests.
+:func:`plumbline.core.text.format_table` formats text, :mod:`plumbline.core.suites` JUnit XML.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from plumbline.core.text import csv_cell, escape_markdown
 
 
 def as_json(content: object) -> str:
-    """Rows, or whatever else JSON can hold, a field a line.
+    """Return rows, or any other value, as JSON with one field per line.
 
-    :raises ValueError: if a number in it is not finite, which JSON cannot hold.
+    :raises ValueError: if a number is not finite, which JSON does not support.
     """
     return json.dumps(content, indent=1, allow_nan=False)
 
@@ -24,21 +24,24 @@ def as_json(content: object) -> str:
 def as_csv(
     columns: Sequence[str],
     rows: Iterable[Mapping[str, object]],
-    written: Callable[[object], object] = csv_cell,
+    convert: Callable[[object], object] = csv_cell,
 ) -> str:
-    """A header and a line for each row; what a row lacks is empty, and what is of no column is left
-    out.
+    """Return CSV with a header; missing fields are empty, and fields without a column are skipped.
 
-    :arg written: what becomes of a cell.
+    :arg convert: returns the printed value of a cell.
     """
     file = io.StringIO()
     writer = csv.DictWriter(file, columns, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
-    writer.writerows({name: written(value) for name, value in row.items()} for row in rows)
+    writer.writerows({name: convert(value) for name, value in row.items()} for row in rows)
     return file.getvalue()
 
 
 def as_markdown(heads: Sequence[str], rows: Iterable[Iterable[str]]) -> str:
-    """A table in which nothing but its lines has a meaning in Markdown."""
-    every = [heads, ["---"] * len(heads), *([escape_markdown(one) for one in row] for row in rows)]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in every)
+    """Return a Markdown table with escaped cells."""
+    lines = [
+        heads,
+        ["---"] * len(heads),
+        *([escape_markdown(cell) for cell in row] for row in rows),
+    ]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)

@@ -1,4 +1,4 @@
-"""Where Plumbline keeps things, and the variables that move them.
+"""The folders of Plumbline, and the variables that change them.
 
 ========================  ==========================================================
 ``PLUMBLINE_SYSTEMS``     folder of the system files (default: ``systems/``)
@@ -7,8 +7,8 @@
 ``PLUMBLINE_SPACK_ENV``   folder of the Spack environments (default: ``spack-env/``)
 ``PLUMBLINE_TOOLS``       install root of the providers (default: ``.tools/``)
 ``PLUMBLINE_SCRATCH``     scratch folder of the system ``local`` (default: ``/var/tmp``)
-``PLUMBLINE_LOCKS``       folder of the lock that this host's sessions share (default:
-                          ``/run/lock`` where every user may write there, or else ``/tmp``)
+``PLUMBLINE_LOCKS``       folder of the lock of this host's sessions (default:
+                          ``/run/lock`` if all users may write to it, otherwise ``/tmp``)
 ========================  ==========================================================
 """
 
@@ -16,7 +16,7 @@ import os
 import stat
 from pathlib import Path
 
-#: The project's root folder: the package is always installed in place.
+#: The project's root folder; the package is always installed in place.
 ROOT = Path(__file__).resolve().parents[3]
 CHECKS = ROOT / "checks"
 SETTINGS = ROOT / "reframe" / "settings.py"
@@ -27,39 +27,39 @@ def _folder(variable: str, default: str) -> Path:
 
 
 def systems() -> Path:
-    """Folder of the system files."""
+    """Return the folder of the system files."""
     return _folder("PLUMBLINE_SYSTEMS", "systems")
 
 
 def reference() -> Path:
-    """Folder of the reference tables."""
+    """Return the folder of the reference tables."""
     return _folder("PLUMBLINE_REFERENCE", "reference")
 
 
 def results() -> Path:
-    """Folder of sessions, records and ReFrame's own store."""
+    """Return the folder of sessions, records and ReFrame's own store."""
     return _folder("PLUMBLINE_RESULTS", "results")
 
 
 def spack_env() -> Path:
-    """Folder of the Spack environments."""
+    """Return the folder of the Spack environments."""
     return _folder("PLUMBLINE_SPACK_ENV", "spack-env")
 
 
 def tools() -> Path:
-    """Install root of the providers: the wheels of ``pip``, and under ``spack/`` all of Spack's."""
+    """Return the install root of the providers: the wheels of ``pip``, and ``spack/``."""
     return _folder("PLUMBLINE_TOOLS", ".tools")
 
 
 def scratch() -> Path:
-    """Scratch folder of the system ``local``."""
+    """Return the scratch folder of the system ``local``."""
     return _folder("PLUMBLINE_SCRATCH", "/var/tmp")
 
 
 def locks() -> Path:
-    """Folder of the lock that all of this host's sessions share, the same for every user."""
-    usual = Path("/run/lock")
+    """Return the folder of the lock of all sessions and users on this host."""
+    default = Path("/run/lock")
     shared = stat.S_IWOTH | stat.S_ISVTX
-    if not usual.is_dir() or usual.stat().st_mode & shared != shared:
-        usual = Path("/tmp")
-    return _folder("PLUMBLINE_LOCKS", str(usual))
+    if not default.is_dir() or default.stat().st_mode & shared != shared:
+        default = Path("/tmp")
+    return _folder("PLUMBLINE_LOCKS", str(default))

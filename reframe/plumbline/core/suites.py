@@ -1,4 +1,4 @@
-"""Tests as JUnit XML, as every command writes them."""
+"""Format tests as JUnit XML, for all commands."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 import junitparser
 
-from plumbline.core.text import printable
+from plumbline.core.text import printable, printable_lines
 
 
 def case(
@@ -17,34 +17,34 @@ def case(
     out: str = "",
     seconds: float | None = None,
 ) -> junitparser.TestCase:
-    """A test of a suite, its texts printable.
+    """Return a test of a suite, with printable texts.
 
-    :arg group: where it belongs; readers of JUnit XML call it a class.
-    :arg result: why it is no plain pass.
+    :arg group: the class name in JUnit XML.
+    :arg result: a failure, error or skip, if it did not pass.
     """
     made = junitparser.TestCase(printable(name), printable(group), seconds)
     made.result = [] if result is None else [result]
     if out:
-        made.system_out = "\n".join(map(printable, out.split("\n")))
+        made.system_out = printable_lines(out)
     return made
 
 
 def suite(
     name: str, cases: Iterable[junitparser.TestCase], properties: Mapping[str, str] | None = None
 ) -> junitparser.TestSuite:
-    """Tests under one name."""
+    """Return a suite of tests."""
     made = junitparser.TestSuite(name)
     for key, value in (properties or {}).items():
         made.add_property(printable(key), printable(value))
-    # All at once: junitparser counts a suite's cases each time that some are added.
+    # In one call: junitparser counts all cases of a suite at each call.
     made.add_testcases(cases)
-    # It rounds its sums.
+    # junitparser rounds its sums.
     made.time = _seconds(made)
     return made
 
 
 def as_junit(suites: Iterable[junitparser.TestSuite], name: str | None = None) -> str:
-    """JUnit XML of suites."""
+    """Return the JUnit XML of suites."""
     made = junitparser.JUnitXml(name)
     for one in suites:
         made.add_testsuite(one)

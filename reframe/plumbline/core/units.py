@@ -1,4 +1,4 @@
-"""Units of figures of merit: converted by dimension, never guessed."""
+"""Convert units of figures of merit."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import pint
 
 
 class UnitError(Exception):
-    """A unit is unknown, or two units do not measure the same thing."""
+    """A unit is unknown, or two units have different dimensions."""
 
 
-#: The units there are. pint's own thousand definitions would read PF as a farad, and take longer
-#: to load than all reference tables.
+#: All known units. pint's own thousand definitions would read PF as a farad, and take longer to
+#: load than all reference tables.
 _DEFINITIONS = """
 peta- = 1e15 = P-
 tera- = 1e12 = T-
@@ -41,8 +41,8 @@ one = []
 percent = 0.01 * one
 """
 
-#: How programs and papers spell a unit -> how it is spelled above. Upstream's ``M`` and ``G`` are
-#: decimal; a binary unit is always spelled with an ``i``.
+#: Spelling in programs and papers -> spelling above. Upstream's ``M`` and ``G`` are decimal; a
+#: binary unit always has an ``i``.
 SPELLINGS = {
     "": "one",
     "X": "one",
@@ -92,7 +92,7 @@ def _registry() -> pint.UnitRegistry[Any]:
 
 
 def same(left: str, right: str) -> bool:
-    """Whether two spellings name the same unit, so that nothing need be converted.
+    """Return whether two spellings are of the same unit.
 
     >>> same("MBytes/sec", "MB/s"), same("MiB/s", "MB/s")
     (True, False)
@@ -102,17 +102,17 @@ def same(left: str, right: str) -> bool:
 
 @functools.cache
 def factor(source: str, target: str) -> float:
-    """What a value in ``source`` is multiplied with to be one in ``target``.
+    """Return the factor that converts a value in ``source`` to ``target``.
 
     >>> factor("MiB/s", "MB/s"), factor("usec", "ms")
     (1.048576, 0.001)
 
-    :raises UnitError: if a unit is unknown or the dimensions differ.
+    :raises UnitError: if a unit is unknown, or the dimensions differ.
     """
     registry = _registry()
     try:
         if "//" in source + target:
-            raise ValueError("'//' is no division of units")
+            raise ValueError("'//' is not a division of units")
         units = [registry.parse_units(SPELLINGS.get(u, u)) for u in (source, target)]
         if same(source, target):
             return 1.0

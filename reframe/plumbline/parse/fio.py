@@ -18,6 +18,8 @@ def parse(text: str) -> Output:
         other.
     """
     report = json_report.read(text)
+    if not text.rstrip().endswith("}"):
+        raise ParseError("a line after the report")
     version = json_report.string(report, "fio version")
     if not version.startswith("fio-"):
         raise ParseError(f"unknown version {version!r}")

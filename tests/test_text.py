@@ -1,4 +1,4 @@
-"""How names and counts are written."""
+"""Formatting of names, counts and tables."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from plumbline.core.text import (
     escape_formula,
     escape_markdown,
     format_table,
-    pluralize,
     printable,
     printable_lines,
     shorten,
@@ -48,11 +47,11 @@ def test_no_emoji():
     assert escape_markdown(":smile:") == "&#58;smile:"
 
 
-def test_shown_keeps_lines():
+def test_printable_lines():
     assert printable_lines("a\x1b\nb\tc\x00") == "a\\x1b\nb\\tc\\x00"
 
 
-def test_a_table_has_no_line_of_its_cells_making():
+def test_cells_cannot_add_lines_to_a_table():
     rows = [["a\nforged", None], ["1e5", 2]]
     assert format_table(rows, ["one", "two"]).splitlines() == [
         "one        two", "a\\nforged", "1e5        2",
@@ -72,14 +71,8 @@ def test_no_text_in_a_csv_file_is_a_formula(value: object, written: object):
 
 
 @pytest.mark.parametrize("text", ["=a", "'=a", "''@", "\ta", "\ra", "\n=", "-5", "'-5", "'a", "a"])
-def test_a_guarded_cell_is_read_back(text: str):
+def test_an_escaped_formula_is_read_back(text: str):
     assert re.sub(ESCAPED_FORMULA, r"\1", escape_formula(text)) == text
-
-
-def test_counted():
-    assert pluralize(1, "test case") == "1 test case"
-    assert pluralize(0, "session") == "0 sessions"
-    assert pluralize(2, "figure of merit", "figures of merit") == "2 figures of merit"
 
 
 def test_a_truth_in_a_csv_file_is_as_in_json():
@@ -89,7 +82,7 @@ def test_a_truth_in_a_csv_file_is_as_in_json():
 
 
 @pytest.mark.parametrize(
-    ("name", "known", "told"),
+    ("name", "known", "message"),
     [
         ("sumit", ["summit", "sierra"], "did you mean summit?"),
         ("lat", ["osu_latency", "osu_bw"], "did you mean osu_latency?"),
@@ -101,16 +94,15 @@ def test_a_truth_in_a_csv_file_is_as_in_json():
         ("gone", [], "available: none"),
     ],
 )
-def test_near(name: str, known: list[str], told: str):
-    assert suggest(name, known) == told
+def test_suggest(name: str, known: list[str], message: str):
+    assert suggest(name, known) == message
 
 
-def test_near_tells_what_there_is_in_other_words():
+def test_suggest_with_a_text_of_what_is_available():
     assert suggest("gone", ["a", "b"], "a (yours)") == "available: a (yours)"
     assert suggest("aa", ["aaa"], "a (yours)") == "did you mean aaa?"
 
 
-def test_some():
-    assert shorten(["a", "b", "c"]) == "a, b, c"
-    assert shorten(iter("abcde")) == "a, b, c and 2 more"
+def test_shorten_keeps_a_short_list():
+    assert shorten(iter("abc")) == "a, b, c"
     assert shorten([]) == ""
