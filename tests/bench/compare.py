@@ -84,8 +84,8 @@ def judged(
     found = judge.estimate(before, after, values[:, :past], groups)
     if not peers:
         return judge.verdicts(found, signs, 0 * signs, WITHIN, LOSS, adjusted=found.p)
-    as_one = judge.together(before, after, signs, found.noise, found.difference)
-    return judge.verdicts(found, signs, np.full(len(values), as_one.moved), WITHIN, LOSS)
+    as_one = judge.group_change(before, after, signs, found.noise, found.difference)
+    return judge.verdicts(found, signs, np.full(len(values), as_one.direction), WITHIN, LOSS)
 
 
 def alone(noise: Noise, size: float, sessions: int, past: int, loss: float, count: int, seed: int):

@@ -33,7 +33,7 @@ _FOLDER = click.Path(file_okay=False, path_type=Path)
                    "[default: 1, or 3 after a maintenance]")  # fmt: skip
 @click.option("--nights", type=click.IntRange(1, 1000), default=10, show_default=True, metavar="N",
               help="Last nights that a maintenance is held against.")  # fmt: skip
-@click.option("--untold", type=click.FloatRange(0, 100), default=0.0, metavar="PCT",
+@click.option("--allow-inconclusive", type=click.FloatRange(0, 100), default=0.0, metavar="PCT",
               help="As of `plumbline compare`.  [default: 0]")  # fmt: skip
 @click.option("--screen/--no-screen", default=True,
               help="Screen the nodes after a maintenance.  [default: screen]")  # fmt: skip

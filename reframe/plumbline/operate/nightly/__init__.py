@@ -43,7 +43,7 @@ class Wanted:
     :ivar maintenance: name of the maintenance that was; empty for a nightly.
     :ivar sessions: how many are run, one after the other.
     :ivar nights: sessions before the maintenance that it is held against.
-    :ivar untold: per cent of the figures that may have too little data in a go.
+    :ivar allow_inconclusive: per cent of the figures that may have too little data in a go.
     :ivar report: folder of the report that is written anew.
     :ivar out: folder of the page; the last session's if ``None``.
     """
@@ -57,7 +57,7 @@ class Wanted:
     maintenance: str
     sessions: int
     nights: int
-    untold: float
+    allow_inconclusive: float
     screen: bool
     report: Path | None
     out: Path | None

@@ -197,7 +197,8 @@ def compared(wanted: Wanted, system: str) -> Part:
             part.code = 2
             part.told = "there is no session before the maintenance to compare it with"
             return part
-        found = compare.compare_sessions(history, select, before, after, untold=wanted.untold / 100)
+        rules = compare.Rules(allow_inconclusive=wanted.allow_inconclusive / 100)
+        found = compare.compare_sessions(history, select, before, after, rules)
         part.code = found.exit_code or (2 if history.faults else 0)
         page = formats.markdown(found)
         part.page = f"{part.page}\n\n{page}" if part.code == 2 else page
