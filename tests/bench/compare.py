@@ -56,7 +56,7 @@ def skewed(chance: np.random.Generator, shape: tuple[int, int], noise: float) ->
     return -noise * drawn / np.sqrt((np.exp(square) - 1) * np.exp(square))
 
 
-def wandering(chance: np.random.Generator, shape: tuple[int, int], noise: float) -> np.ndarray:
+def autocorrelated(chance: np.random.Generator, shape: tuple[int, int], noise: float) -> np.ndarray:
     """Each night half of the last (correlation 0.5)."""
     fresh = chance.normal(0, noise * 0.75**0.5, shape)
     values = np.empty(shape)
@@ -233,7 +233,7 @@ def page(count: int) -> str:
     """
     kinds = [("normal", gaussian), ("lognormal", lognormal), ("outliers", outliers),
              ("heavy tails", heavy), ("skewed", skewed),
-             ("autocorrelated", wandering)]  # fmt: skip
+             ("autocorrelated", autocorrelated)]  # fmt: skip
     plans = [(name, kind, 0.02, 5, past) for name, kind in kinds for past in (0, 30)]
     plans += [("normal", gaussian, 0.02, 5, 60), ("normal", gaussian, 0.02, 7, 0),
               ("normal", gaussian, 0.02, 10, 0), ("normal", gaussian, 0.02, 15, 0)]  # fmt: skip
