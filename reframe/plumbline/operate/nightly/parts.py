@@ -214,20 +214,20 @@ def screened(system: str, names: list[str]) -> Part:
     part = Part("slow nodes", command=f"plumbline screen {' '.join(names)}")
     with _contained(part), History() as history:
         found = screen.screen_history(history, Selection(system=system), names)
-        part.code = 1 if found.named else 2 if history.faults or found.unsure else 0
+        part.code = 1 if found.flagged else 2 if history.faults or found.unsure else 0
         lines, cases = [], []
-        for one in found.named:
+        for one in found.flagged:
             name = ":".join(one.name)
             told = f"{one.kind} {name}: slower by {one.size:.1%} since {one.since}"
             lines.append(f"- {escaped(told)}")
             failed = junitparser.Failure(printable(told), "slow")
             cases.append(suites.case(name, f"slow {one.kind}", failed))
         part.page, part.suites = "\n".join(lines), [suites.suite(part.title, cases)]
-        more = len(found.told) - 1
+        more = len(found.messages) - 1
         alone = "--no-screen skips this, as for one node, which has no peers"
         part.told = _joined(
-            f"{len(found.named)} named",
-            *found.told[:1],
+            f"{len(found.flagged)} flagged",
+            *found.messages[:1],
             f"and {more} more such lines" if more > 0 else "",
             _unread(history),
             alone if part.code == 2 and found.few else "",
