@@ -240,10 +240,10 @@ def page(count: int) -> str:
     plans += [("normal", gaussian, size, 5, past) for size in (0.01, 0.03) for past in (0, 30)]
     single = []
     for seed, (name, kind, size, sessions, past) in enumerate(plans):
-        told = [shares(alone(kind, size, sessions, past, loss, count, seed)) for loss in (0, LOSS)]
+        found = [shares(alone(kind, size, sessions, past, loss, count, seed)) for loss in (0, LOSS)]
         best = f"{oracle(size, sessions, past):.1%}" if kind in (gaussian, lognormal) else "—"
-        cells = [f"{name} {size:.0%}", str(sessions), str(past), f"{told[0][0]:.3%}"]
-        cells += [f"{share:.1%}" for share in (*told[0][1:], *told[1])]
+        cells = [f"{name} {size:.0%}", str(sessions), str(past), f"{found[0][0]:.3%}"]
+        cells += [f"{share:.1%}" for share in (*found[0][1:], *found[1])]
         single.append([*cells, best])
     many = []
     for seed, which in enumerate(FAMILIES, 100):
