@@ -274,11 +274,11 @@ def _spread(residual: np.ndarray, factors: np.ndarray, noise: float) -> float:
     if len(residual) < 2:
         return 0.0
     weights = np.where(np.isfinite(residual), 1 / factors, 0.0)
-    seen = weights.sum(axis=0) > 0
-    if seen.sum() < FEWEST:
+    measured = weights.sum(axis=0) > 0
+    if measured.sum() < FEWEST:
         return 0.0
-    weight = weights[:, seen].sum(axis=0)
-    means = (weights * np.nan_to_num(residual))[:, seen].sum(axis=0) / weight
+    weight = weights[:, measured].sum(axis=0)
+    means = (weights * np.nan_to_num(residual))[:, measured].sum(axis=0) / weight
     wide = (MAD_TO_STD * np.median(np.abs(means - np.median(means)))) ** 2
     return float(np.sqrt(max(wide - noise**2 * np.median(1 / weight), 0.0)))
 
@@ -297,8 +297,8 @@ def _clipped(
     if nights >= 5:
         earlier = own[: nights - 3] if nights >= 8 else own
         middle = np.nan_to_num(median(earlier, axis=0))
-        seen = np.maximum(np.isfinite(earlier).sum(axis=0), 1)
-        scale = noise * np.sqrt(factors + MEDIAN / seen)
+        measured = np.maximum(np.isfinite(earlier).sum(axis=0), 1)
+        scale = noise * np.sqrt(factors + MEDIAN / measured)
     out = np.nan_to_num((residual - middle) / scale)
     total = np.isfinite(residual).sum()
     fast = (out > _RARE).sum()

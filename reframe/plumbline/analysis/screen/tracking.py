@@ -197,11 +197,11 @@ def parent_values(
     for parent in range(count):
         mine = np.flatnonzero(parents == parent)
         ordered = np.sort(centred[:, mine], axis=1)
-        seen = np.isfinite(ordered).sum(axis=1)
-        enough = seen >= max(2, len(mine) / 2)
+        measured = np.isfinite(ordered).sum(axis=1)
+        enough = measured >= max(2, len(mine) / 2)
         rows = np.flatnonzero(enough)
-        out[rows, parent] = ordered[rows, seen[rows] // 2]
-        out_factors[rows, parent] = detection.MEDIAN * np.median(factors[:, mine]) / seen[rows]
+        out[rows, parent] = ordered[rows, measured[rows] // 2]
+        out_factors[rows, parent] = detection.MEDIAN * np.median(factors[:, mine]) / measured[rows]
         if not enough.any() or len(mine) < 2:
             out[:, parent] = np.nan
     return out, out_factors, of_parents

@@ -89,14 +89,13 @@ def judge(
     """
     values = np.asarray(values, dtype=float)
     measured = np.flatnonzero(~np.isnan(values))
-    logs = np.log(values[measured])
-    retests = None if second is None else np.log(np.asarray(second, dtype=float)[measured])
     if len(measured) < NIGHTS:
         return SeriesJudgement([], [], False)
-    found = watch.walk(logs, retests)
-    if retests is not None:
-        logs = watch.combine(logs, retests)
-    episodes = found.episodes
+    first = np.log(values[measured])
+    retests = np.full(len(values), np.nan) if second is None else np.asarray(second, dtype=float)
+    retests = np.log(retests[measured])
+    logs = watch.combine(first, retests)
+    episodes, outliers = watch.walk(logs, first, retests)
     if hindsight:
         _redate(logs, episodes)
     usual = np.ones(len(logs), dtype=bool)
@@ -117,8 +116,8 @@ def judge(
         )
         if finding.on and not later:
             finding.on = not _slowly_came_back(logs, usual, episodes[number])
-    outliers = [(int(measured[a]), int(measured[b])) for a, b in found.outliers]
-    return SeriesJudgement(findings, outliers, True)
+    runs = [(int(measured[a]), int(measured[b])) for a, b in outliers]
+    return SeriesJudgement(findings, runs, True)
 
 
 def _redate(logs: np.ndarray, episodes: list[Episode]) -> None:

@@ -173,7 +173,7 @@ def evidence(values: np.ndarray, regime: int, first: int = 0) -> Evidence:
     def ratio(
         num: np.ndarray,
         den: np.ndarray,
-        at: np.ndarray,
+        ends: np.ndarray,
         begin: np.ndarray,
         large_matters: bool = True,
     ) -> tuple[np.ndarray, np.ndarray]:
@@ -185,9 +185,9 @@ def evidence(values: np.ndarray, regime: int, first: int = 0) -> Evidence:
         doubt = against[:, np.maximum(begin - 1, 0)] + (known.penalty > 0)[:, None, None] * (
             LARGE_DOUBT * large if large_matters else 0.0
         )
-        base = (none[:, at] - doubt).max(axis=0)
-        left = np.maximum(rss[:, at] - gain, 1e-15)
-        with_change = -half[at] * np.log(left) - offset[:, at] - doubt
+        base = (none[:, ends] - doubt).max(axis=0)
+        left = np.maximum(rss[:, ends] - gain, 1e-15)
+        with_change = -half[ends] * np.log(left) - offset[:, ends] - doubt
         best = with_change.argmax(axis=0)[None]
         size = np.take_along_axis(num, best, 0)[0] / np.take_along_axis(den, best, 0)[0]
         return np.take_along_axis(with_change, best, 0)[0] - base, size
@@ -316,30 +316,30 @@ def _ramps(
 ) -> tuple[np.ndarray, ...]:
     """Return the evidence of ramps, on every fifth night."""
     best = np.full(nights, -np.inf), np.zeros(nights, dtype=int), np.zeros(nights)
-    at = np.arange(GRID - 1, nights, GRID)
+    ends = np.arange(GRID - 1, nights, GRID)
     starts = np.arange(0, nights, GRID)
-    if not len(at):
+    if not len(ends):
         return best
     ramps = tables().ramps[:, :nights, : len(starts)]
 
     def upto(product: np.ndarray) -> np.ndarray:
-        whole = product[:, : len(at) * GRID]
-        return np.cumsum(np.add.reduceat(whole, at - GRID + 1, axis=1), axis=1)
+        whole = product[:, : len(ends) * GRID]
+        return np.cumsum(np.add.reduceat(whole, ends - GRID + 1, axis=1), axis=1)
 
     dot_e, dot_u = upto(ramps * e[:, :, None]), upto(ramps * u[:, :, None])
     squares = upto(ramps * ramps)
-    asked = at >= first
-    at, dot_e, dot_u, squares = at[asked], dot_e[:, asked], dot_u[:, asked], squares[:, asked]
-    uu_at = uu[:, at, None]
-    num = dot_e - dot_u * (ue[:, at, None] / uu_at)
+    asked = ends >= first
+    ends, dot_e, dot_u, squares = ends[asked], dot_e[:, asked], dot_u[:, asked], squares[:, asked]
+    uu_at = uu[:, ends, None]
+    num = dot_e - dot_u * (ue[:, ends, None] / uu_at)
     den = np.maximum(squares - dot_u * dot_u / uu_at, 1e-9)
-    end = np.broadcast_to(at[:, None], (len(at), len(starts)))
+    end = np.broadcast_to(ends[:, None], (len(ends), len(starts)))
     found, slope = ratio(
         num, den, end, np.broadcast_to(starts[None], end.shape), large_matters=False
     )
     valid = (starts[None] >= regime) & (end - starts[None] >= SHORTEST)
     found = np.where(valid, found, -np.inf)
     k = found.argmax(axis=1)
-    row = np.arange(len(at))
-    best[0][at], best[1][at], best[2][at] = found[row, k], starts[k], slope[row, k]
+    row = np.arange(len(ends))
+    best[0][ends], best[1][ends], best[2][ends] = found[row, k], starts[k], slope[row, k]
     return best

@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from plumbline.analysis import trend
 from plumbline.analysis.trend import table, watch
 from plumbline.history.series import Series
@@ -141,10 +139,7 @@ def _judge_all(work: list[tuple[Any, ...]]) -> list[trend.SeriesJudgement]:
 
 
 def _judge(item: tuple[Any, ...]) -> trend.SeriesJudgement:
-    values, better, second, hindsight = item
-    if second is not None and np.isnan(second).all():
-        second = None
-    return trend.judge(values, better, second, hindsight)
+    return trend.judge(*item)
 
 
 def _row(name: str, nights: list[Night], found: trend.Finding, context: dict[str, str]) -> FoundRow:

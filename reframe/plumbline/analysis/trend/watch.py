@@ -62,35 +62,23 @@ STAIRS = 60
 State = tuple[int, int, int]
 
 
-@dataclass
-class Walk:
-    """What :func:`walk` found.
-
-    :ivar outliers: first and last night of runs that came back unconfirmed.
-    """
-
-    episodes: list[Episode]
-    outliers: list[tuple[int, int]]
-
-
-def walk(logs: np.ndarray, second: np.ndarray | None = None) -> Walk:
+def walk(
+    values: np.ndarray, first: np.ndarray, second: np.ndarray
+) -> tuple[list[Episode], list[tuple[int, int]]]:
     """Judge each night after the first :data:`WARM_UP` from the nights up to it.
 
-    :arg logs: logarithms of the first measurements.
-    :arg second: logarithms of second measurements of the same nights, NaN where there is none.
+    :arg values: logarithms, one a night, as :func:`combine` makes them of the first and second
+        measurements (NaN where there is none).
+    :returns: the episodes, and first and last night of runs that came back unconfirmed.
     """
-    if second is None:
-        second = np.full(len(logs), np.nan)
-    if len(logs) < NIGHTS:
-        return Walk([], [])
-    walker = Walker(combine(logs, second))
+    walker = Walker(values)
     walker.run()
-    outliers = ImmediateRule(walker, logs, second).apply()
+    outliers = ImmediateRule(walker, first, second).apply()
     for episode in walker.episodes:
         # Later nights may date it later, but it had begun when it was first reported.
         episode.start = min(episode.start, episode.detected)
     walker.episodes.sort(key=lambda episode: (episode.start, episode.detected))
-    return Walk(_merged(walker), outliers)
+    return _merged(walker), outliers
 
 
 def combine(first: np.ndarray, second: np.ndarray) -> np.ndarray:
@@ -129,14 +117,14 @@ def expanding_scale(deviation: np.ndarray) -> np.ndarray:
 class _View:
     """The nights that a pass looks at; arrays of one item for each of them.
 
-    :ivar at: indices of the nights. :ivar s: position of the regime's first night. :ivar until:
+    :ivar nights: their indices. :ivar s: position of the regime's first night. :ivar until:
         position of the first night after the level became known.
     :ivar x: logarithms. :ivar level: of the regime. :ivar raw: logarithms relative to the level
         (before the regime, to theirs). :ivar y: the same with outliers clipped.
     :ivar rate: share of outliers before. :ivar alone: single outliers. :ivar clipped: where.
     """
 
-    at: np.ndarray
+    nights: np.ndarray
     s: int
     until: int
     x: np.ndarray
@@ -179,8 +167,8 @@ class Walker:
 
     def kept(self) -> np.ndarray:
         """Return the nights from the origin on that are of no transient, and no single outlier."""
-        at = np.flatnonzero(self.keep & ~self.single)
-        return at[at >= self.origin]
+        nights = np.flatnonzero(self.keep & ~self.single)
+        return nights[nights >= self.origin]
 
     def view(self, regime: int, known: int) -> _View:
         """Return the nights from the origin on, outliers clipped about the reference of each night.
@@ -188,11 +176,11 @@ class Walker:
         :arg known: night on which the regime's level became known. Until then its nights are taken
             together; from there on each is compared with the nights before it.
         """
-        at = self.kept()[: autocorrelation.NIGHTS]
-        x = self.x[at]
-        s = int(np.searchsorted(at, regime))
-        until = max(int(np.searchsorted(at, known, side="right")), s + 1)
-        reference = self.level[at].copy()
+        nights = self.kept()[: autocorrelation.NIGHTS]
+        x = self.x[nights]
+        s = int(np.searchsorted(nights, regime))
+        until = max(int(np.searchsorted(nights, known, side="right")), s + 1)
+        reference = self.level[nights].copy()
         reference[s:] = stats.running_median(x[s:], REFERENCE)
         level = float(np.median(x[s:until]))
         reference[s:until] = level
@@ -204,27 +192,27 @@ class Walker:
         alone[1:-2] = far[1:-2] & calm[:-3] & calm[2:-1] & calm[3:]
         alone[:s] = False
         outlier = self.single.copy()
-        outlier[at[far]] = True
-        seen = np.cumsum(outlier[self.origin :]) - outlier[self.origin :]
-        rate = (PRIOR[0] + seen) / (PRIOR[1] + np.arange(len(seen)))
-        rate = np.minimum(rate[at - self.origin], 0.1)
+        outlier[nights[far]] = True
+        detected = np.cumsum(outlier[self.origin :]) - outlier[self.origin :]
+        rate = (PRIOR[0] + detected) / (PRIOR[1] + np.arange(len(detected)))
+        rate = np.minimum(rate[nights - self.origin], 0.1)
         limit = np.clip(np.sqrt(-2 * np.log(rate)), *CLIP) * scale
         limit = np.maximum(limit, 2 * LEAST)
         y = np.clip(deviation, -limit, limit) + reference
-        base = np.where(np.arange(len(x)) < s, self.level[at], level)
+        base = np.where(np.arange(len(x)) < s, self.level[nights], level)
         far = np.abs(deviation) > limit
-        return _View(at, s, until, x, x - base, y - base, level, rate, alone, far)
+        return _View(nights, s, until, x, x - base, y - base, level, rate, alone, far)
 
     def next(self, regime: int, known: int, judged: int) -> State:
         """Continue after the night `judged`, up to the first event, and record it."""
         view = self.view(regime, known)
-        at, s = view.at, view.s
-        if s >= len(at) or at[-1] <= judged:
-            return self.onward(regime, known, judged, at)
-        first = int(np.searchsorted(at, judged, side="right"))
+        nights, s = view.nights, view.s
+        if s >= len(nights) or nights[-1] <= judged:
+            return self.onward(regime, known, judged, nights)
+        first = int(np.searchsorted(nights, judged, side="right"))
         # Two nights later an outlier is known to be single; that night is judged without it.
         alone = np.flatnonzero(view.alone)
-        upto = max(int(alone[0]) + 2, first) if len(alone) else len(at)
+        upto = max(int(alone[0]) + 2, first) if len(alone) else len(nights)
         found = autocorrelation.evidence(view.y[:upto], s, first)
         night = np.arange(len(found.sigma))
         open_ = night >= first
@@ -245,14 +233,16 @@ class Walker:
         hits = np.flatnonzero((step | pulse | ramp | (run_start >= 0)) & open_)
         end = int(hits[0]) if len(hits) else upto - 1
         new = slice(first, end + 1)
-        self.expected[at[new]] = found.expected[new] + np.where(night >= s, view.level, 0.0)[new]
-        self.sigma[at[new]] = found.sigma[new]
-        self.rate[at[new]] = view.rate[new]
-        if not len(hits) and upto < len(at):
-            self.single[at[: upto - 1][view.alone[: upto - 1]]] = True
-            return regime, known, int(at[upto]) - 1
+        self.expected[nights[new]] = (
+            found.expected[new] + np.where(night >= s, view.level, 0.0)[new]
+        )
+        self.sigma[nights[new]] = found.sigma[new]
+        self.rate[nights[new]] = view.rate[new]
+        if not len(hits) and upto < len(nights):
+            self.single[nights[: upto - 1][view.alone[: upto - 1]]] = True
+            return regime, known, int(nights[upto]) - 1
         if not len(hits):
-            return self.onward(regime, known, judged, at)
+            return self.onward(regime, known, judged, nights)
         scores = [found.step[end] if step[end] else -1.0, found.pulse[end] if pulse[end] else -1.0,
                   found.ramp[end] if ramp[end] else -1.0]  # fmt: skip
         what = int(np.argmax(scores))
@@ -262,18 +252,18 @@ class Walker:
             found.step[end] = STEP
         if self.is_autocorrelated(view, end, [found.step, found.pulse, found.ramp][what][end]):
             self.level[self.origin :] = 0.0
-            return self.origin, self.origin_known(), int(at[end])
+            return self.origin, self.origin_known(), int(nights[end])
         act = (self.on_step, self.on_pulse, self.on_ramp)[what]
         return act(view, found, end, regime, known)
 
-    def onward(self, regime: int, known: int, judged: int, at: np.ndarray) -> State:
+    def onward(self, regime: int, known: int, judged: int, nights: np.ndarray) -> State:
         """Return the state for the next part of a long series, or the end."""
-        if len(at) < autocorrelation.NIGHTS:
+        if len(nights) < autocorrelation.NIGHTS:
             return regime, known, len(self.x) - 1
-        self.origin = int(at[len(at) // 2])
+        self.origin = int(nights[len(nights) // 2])
         if regime < self.origin:
             regime, known = self.origin, self.origin_known()
-        return regime, known, max(judged, int(at[-1]))
+        return regime, known, max(judged, int(nights[-1]))
 
     def origin_known(self) -> int:
         """Return the night on which the level at the origin is known."""
@@ -287,7 +277,7 @@ class Walker:
             return False
         level = self.level.copy()
         self.level[:] = 0.0
-        plain = self.view(int(view.at[0]), self.origin_known()).y
+        plain = self.view(int(view.nights[0]), self.origin_known()).y
         self.level = level
         changed = autocorrelation.unchanged(view.y[: t + 1], view.s) + gain - CHANGE * (lasting + 1)
         return autocorrelation.unchanged(plain[: t + 1], 0) > changed
@@ -295,10 +285,10 @@ class Walker:
     # -- events; each returns the new state --------------------------------------------------
 
     def on_step(self, view: _View, found: Evidence, t: int, regime: int, known: int) -> State:
-        at, x, s = view.at, view.x, view.s
+        nights, x, s = view.nights, view.x, view.s
         k, size = int(found.step_start[t]), float(found.step_size[t])
         before = float(np.median(x[s:k]))
-        episode = Episode("step", int(at[k]), int(at[t]), size, float(found.step[t]),
+        episode = Episode("step", int(nights[k]), int(nights[t]), size, float(found.step[t]),
                           regime=regime, before=before)  # fmt: skip
         last = self.last_step(episode.start, SAME)
         if last is not None and last.size * size > 0:
@@ -306,7 +296,7 @@ class Walker:
             episode.detected, episode.regime = last.detected, last.regime
             before = episode.before = last.before
         transient = self.episodes[-1] if self.episodes else None
-        if transient is not None and _went_on(transient, episode, self.x, int(at[t])):
+        if transient is not None and _went_on(transient, episode, self.x, int(nights[t])):
             # It only seemed to have come back.
             self.episodes.remove(transient)
             self.keep[transient.start : transient.last + 1] = True
@@ -315,17 +305,17 @@ class Walker:
                 episode.detected = transient.detected
         after = float(np.median(x[k : t + 1]))
         if last is not None and last.size * size < 0 and last in self.episodes:
-            began = int(np.searchsorted(at, last.start))
+            began = int(np.searchsorted(nights, last.start))
             returned = abs(after - last.before) < BACK * abs(before - last.before)
             if 0 < k - began <= LONGEST and returned:
-                return self.ended(last, int(at[k]), int(at[t]))
+                return self.ended(last, int(nights[k]), int(nights[t]))
         self.episodes.append(episode)
         back = _came_back(x, k, t, before, after, float(found.sigma[t]))
         if back is not None:
-            return self.ended(episode, int(at[back[0]]), int(at[back[1]]))
-        between = (at >= episode.regime) & (at < at[k])
-        self.level[at[between]] = before
-        return int(at[k]), int(at[t]), int(at[t])
+            return self.ended(episode, int(nights[back[0]]), int(nights[back[1]]))
+        between = (nights >= episode.regime) & (nights < nights[k])
+        self.level[nights[between]] = before
+        return int(nights[k]), int(nights[t]), int(nights[t])
 
     def last_step(self, start: int, within: int) -> Episode | None:
         """Return the last episode if it is a step, so many nights before at most."""
@@ -333,42 +323,43 @@ class Walker:
             return None
         return self.episodes[-1] if start - self.episodes[-1].start <= within else None
 
-    def ended(self, episode: Episode, back: int, seen: int) -> State:
-        """Make a transient of a step that came back on night `back`, detected on night `seen`."""
+    def ended(self, episode: Episode, back: int, detected: int) -> State:
+        """Make a transient of a step that came back on night `back`."""
         kept = self.keep & ~self.single
         kept[: episode.start] = kept[back:] = False
-        episode.kind, episode.first, episode.revised = "pulse", "step", seen
+        episode.kind, episode.first, episode.revised = "pulse", "step", detected
         episode.end = int(np.flatnonzero(kept)[-1])
         self.keep[episode.start : back] = False
         self.level[episode.regime :] = 0.0
-        return episode.regime, max(episode.start - 1, self.origin_known()), seen
+        return episode.regime, max(episode.start - 1, self.origin_known()), detected
 
     def on_pulse(self, view: _View, found: Evidence, t: int, regime: int, known: int) -> State:
-        at = view.at
-        a, b = int(at[found.pulse_start[t]]), int(at[found.pulse_end[t]])
+        nights = view.nights
+        a, b = int(nights[found.pulse_start[t]]), int(nights[found.pulse_end[t]])
         size = float(found.pulse_size[t])
-        episode = Episode("pulse", a, int(at[t]), size, float(found.pulse[t]), b,
+        episode = Episode("pulse", a, int(nights[t]), size, float(found.pulse[t]), b,
                           regime=regime, before=view.level)  # fmt: skip
         last = self.last_step(a, SAME)
         if last is not None and last.size * size > 0:
             self.episodes.remove(last)
-            episode.detected, episode.first, episode.revised = last.detected, "step", int(at[t])
+            episode.detected, episode.first, episode.revised = last.detected, "step", int(nights[t])
             self.level[last.regime :] = 0.0
             regime, known = last.regime, max(last.start - 1, self.origin_known())
         self.episodes.append(episode)
         self.keep[a : b + 1] = False
-        return regime, known, int(at[t])
+        return regime, known, int(nights[t])
 
     def on_ramp(self, view: _View, found: Evidence, t: int, regime: int, known: int) -> State:
-        at, x, s = view.at, view.x, view.s
+        nights, x, s = view.nights, view.x, view.s
         k, slope = int(found.ramp_start[t]), float(found.ramp_slope[t])
         before = float(np.median(x[s : max(k, s + 5)]))
         size = slope * (t - k + 1)
-        self.episodes.append(Episode("ramp", int(at[k]), int(at[t]), size, float(found.ramp[t]),
-                                     int(at[t]), regime=regime, before=before))  # fmt: skip
-        self.level[at[s:k]] = before
-        self.level[at[k : t + 1]] = before + slope * np.arange(1, t - k + 2)
-        return int(at[t - 4]), int(at[t]), int(at[t])
+        start, now = int(nights[k]), int(nights[t])
+        self.episodes.append(Episode("ramp", start, now, size, float(found.ramp[t]), now,
+                                     regime=regime, before=before))  # fmt: skip
+        self.level[nights[s:k]] = before
+        self.level[nights[k : t + 1]] = before + slope * np.arange(1, t - k + 2)
+        return int(nights[t - 4]), int(nights[t]), int(nights[t])
 
 
 def _went_on(transient: Episode, step: Episode, x: np.ndarray, now: int) -> bool:
