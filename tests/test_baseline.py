@@ -66,6 +66,11 @@ def remember(testbed: Testbed, number: int, value: float | None, **fields: objec
     return session
 
 
+def remember_all(testbed: Testbed, numbers: tuple[int, ...], value: float | None, **fields) -> None:
+    for number in numbers:
+        remember(testbed, number, value, **fields)
+
+
 def table(testbed: Testbed) -> list[dict]:
     with (testbed.reference / "site" / f"{testbed.name}.csv").open(newline="") as file:
         return list(csv.DictReader(file))
@@ -73,8 +78,7 @@ def table(testbed: Testbed) -> list[dict]:
 
 def test_two_sessions_are_too_few(testbed: Testbed):
     testbed.environment("disk", "fio")
-    for number in (1, 2):
-        remember(testbed, number, 320)
+    remember_all(testbed, (1, 2), 320)
     # Neither a second record of a session nor one that measured nothing is a third one.
     remember(testbed, 2, 320)
     remember(testbed, 3, None, result="skip")
@@ -148,15 +152,13 @@ def test_three_give_the_median_and_a_spread_that_the_next_run_asserts(testbed: T
 
 def test_another_build_is_another_machine(testbed: Testbed):
     testbed.environment("disk", "fio")
-    for number in (1, 2, 3):
-        remember(testbed, number, 300)
+    remember_all(testbed, (1, 2, 3), 300)
     new = {"sha256": "b" * 64}
     remember(testbed, 4, 500, build=new)
     done = testbed.plumbline("baseline", testbed.name)
     assert done.code == 2
     assert "build" in done.err
-    for number in (5, 6):
-        remember(testbed, number, 500, build=new)
+    remember_all(testbed, (5, 6), 500, build=new)
     assert testbed.plumbline("baseline", testbed.name).code == 0
     (row,) = table(testbed)
     assert float(row["value"]) == 500
@@ -165,8 +167,7 @@ def test_another_build_is_another_machine(testbed: Testbed):
 
 def test_an_existing_table_is_loosened_only_when_accepted(testbed: Testbed):
     testbed.environment("disk", "fio")
-    for number in (1, 2, 3):
-        remember(testbed, number, 300)
+    remember_all(testbed, (1, 2, 3), 300)
     path = testbed.reference / "site" / "testbed.csv"
     shown = testbed.plumbline("baseline", testbed.name, "--dry-run", "--format=csv")
     assert shown.code == 0 and not path.exists()
@@ -174,8 +175,7 @@ def test_an_existing_table_is_loosened_only_when_accepted(testbed: Testbed):
     first = path.read_text()
     assert shown.out == first
     # What would be looser stops it, whether or not it is a dry run.
-    for number in (4, 5, 6, 7):
-        remember(testbed, number, 200)
+    remember_all(testbed, (4, 5, 6, 7), 200)
     shown = testbed.plumbline("baseline", testbed.name, "--last=4", "--accept", "--dry-run")
     assert shown.code == 0 and re.search(r"loosened +\S+ +300 -> 200 MB/s", shown.out)
     assert str(path) in shown.err and path.read_text() == first
@@ -203,8 +203,7 @@ def test_an_existing_table_is_loosened_only_when_accepted(testbed: Testbed):
     same = testbed.plumbline("baseline", testbed.name, "--last=4")
     assert same.code == 0 and "1 unchanged" in same.out and "next run" not in same.out
     assert path.read_text() == second
-    for number in (8, 9, 10, 11):
-        remember(testbed, number, 400)
+    remember_all(testbed, (8, 9, 10, 11), 400)
     done = testbed.plumbline("baseline", testbed.name, "--last=4")
     assert done.code == 0 and re.search(r"tightened +\S+ +200 -> 400 MB/s", done.out), done.said
     (row,) = table(testbed)
@@ -212,8 +211,7 @@ def test_an_existing_table_is_loosened_only_when_accepted(testbed: Testbed):
 
 
 def test_a_row_is_dropped_only_when_that_is_accepted(testbed: Testbed):
-    for number in (1, 2, 3):
-        remember(testbed, number, None, foms=[figure(100.0), figure(50.0, size=8)])
+    remember_all(testbed, (1, 2, 3), None, foms=[figure(100.0), figure(50.0, size=8)])
     assert testbed.plumbline("baseline", testbed.name).code == 0
     path = testbed.reference / "site" / "testbed.csv"
     first = path.read_text()
@@ -223,8 +221,7 @@ def test_a_row_is_dropped_only_when_that_is_accepted(testbed: Testbed):
     cells |= {"id": "by-hand", "metric": "read_bandwidth", "value": "70.0", "spread": "",
               "sessions": "", "note": "ours", "accepted_by": "", "accepted_on": ""}  # fmt: skip
     path.write_text(first + ",".join(cells.values()) + "\n")
-    for number in (4, 5, 6):
-        remember(testbed, number, 100.0)
+    remember_all(testbed, (4, 5, 6), 100.0)
     done = testbed.plumbline("baseline", testbed.name, "--last=3")
     assert done.code == 1
     assert re.search(r"gone +\S+write_bandwidth-8\S* +50 MB/s +\[47.5, open\] -> none", done.out)
@@ -256,8 +253,7 @@ def test_a_published_bound_is_loosened_only_when_that_is_accepted(testbed: Testb
          "unit": "MB/s", "source": "site"},
         name="paper.csv",
     )  # fmt: skip
-    for number in (1, 2, 3):
-        remember(testbed, number, 1950)
+    remember_all(testbed, (1, 2, 3), 1950)
     done = testbed.plumbline("baseline", testbed.name)
     assert done.code == 1
     assert "(now printed)" in done.out and "[1900, open] -> [1852.5, open]" in done.out
@@ -331,8 +327,7 @@ def test_what_cannot_be_trusted_is_no_baseline(testbed: Testbed):
     assert testbed.plumbline("baseline", testbed.name, "--dry-run").code == 0
     # Nor has what is above a ceiling.
     impossible = figure(9e6, verdict="above-ceiling", ceiling=8000)
-    for number in (4, 5, 6):
-        remember(testbed, number, None, result="fail", foms=[impossible])
+    remember_all(testbed, (4, 5, 6), None, result="fail", foms=[impossible])
     done = testbed.plumbline("baseline", testbed.name, "--dry-run")
     assert "9e+06" not in done.out and "9000000" not in done.out
 
@@ -362,8 +357,7 @@ def test_a_system_without_records(testbed: Testbed):
 
 def test_a_session_that_failed_does_not_count(testbed: Testbed) -> None:
     """A regression is no baseline of itself."""
-    for number in (1, 2, 3):
-        remember(testbed, number, 2000)
+    remember_all(testbed, (1, 2, 3), 2000)
     remember(testbed, 4, 1000, result="fail")
     done = testbed.plumbline("baseline", testbed.name, "--dry-run", "--format=csv")
     (row,) = csv.DictReader(done.out.splitlines())
@@ -371,8 +365,7 @@ def test_a_session_that_failed_does_not_count(testbed: Testbed) -> None:
 
 
 def test_a_record_without_the_hosts_of_its_tasks_is_skipped(testbed: Testbed) -> None:
-    for number in (1, 2, 3):
-        remember(testbed, number, 2000, tasks=[])
+    remember_all(testbed, (1, 2, 3), 2000, tasks=[])
     done = testbed.plumbline("baseline", testbed.name, "--dry-run")
     assert done.code == 2 and "Traceback" not in done.err
     assert "hosts of its tasks: fio %placement=all-cores" in done.err
@@ -381,25 +374,23 @@ def test_a_record_without_the_hosts_of_its_tasks_is_skipped(testbed: Testbed) ->
 def test_a_waived_session_does_not_count_and_is_reported(testbed: Testbed) -> None:
     """A known fault is no reference of itself."""
     known = figure(1000.0, verdict="waived", waiver="w1")
-    for number in (1, 2, 3):
-        remember(testbed, number, 2000)
-    for number in (4, 5, 6):
-        remember(testbed, number, None, result="waived", waiver="w1", foms=[known])
+    remember_all(testbed, (1, 2, 3), 2000)
+    remember_all(testbed, (4, 5, 6), None, result="waived", waiver="w1", foms=[known])
     done = testbed.plumbline("baseline", testbed.name, "--dry-run", "--format=csv")
     (row,) = csv.DictReader(done.out.splitlines())
     assert (row["value"], row["locator"]) == ("2000.0", "median of 3 sessions")
     assert "waived" in done.err and "+disk-io: 3 times" in done.err
     # Nor where there is nothing else.
-    for number in (7, 8, 9):
-        remember(testbed, number, None, system="other", result="waived", waiver="w1", foms=[known])
+    remember_all(
+        testbed, (7, 8, 9), None, system="other", result="waived", waiver="w1", foms=[known]
+    )
     done = testbed.plumbline("baseline", "other")
     assert done.code == 2 and "[history.too-few-sessions]" in done.err
 
 
 def test_another_measurement_is_no_baseline(testbed: Testbed) -> None:
     """Sessions of other conditions or samples than the newest do not count."""
-    for number in (1, 2):
-        remember(testbed, number, 2000, conditions=CONDITIONS | {"size": "4096MiB"})
+    remember_all(testbed, (1, 2), 2000, conditions=CONDITIONS | {"size": "4096MiB"})
     remember(testbed, 3, 2000)
     done = testbed.plumbline("baseline", testbed.name)
     assert done.code == 2
@@ -409,10 +400,8 @@ def test_another_measurement_is_no_baseline(testbed: Testbed) -> None:
 def test_a_busy_machine_is_no_baseline(testbed: Testbed) -> None:
     """Nothing is compared with such a row; and one busy session does not hide the idle ones."""
     testbed.environment("disk", "fio")
-    for number in (1, 2, 3):
-        remember(testbed, number, 2000)
-    for number in (4, 5, 6):
-        remember(testbed, number, 300, conditions=CONDITIONS | {"busy": "yes"})
+    remember_all(testbed, (1, 2, 3), 2000)
+    remember_all(testbed, (4, 5, 6), 300, conditions=CONDITIONS | {"busy": "yes"})
     done = testbed.plumbline("baseline", testbed.name)
     assert done.code == 0, done.said
     assert "other processes ran on the same cores" in done.said and "3 sessions" in done.said
@@ -424,10 +413,8 @@ def test_a_busy_machine_is_no_baseline(testbed: Testbed) -> None:
 def test_what_was_measured_with_warnings_is_no_baseline(testbed: Testbed, state: str) -> None:
     """Of faults on standard error, that is: see docs/verdicts.md on the other two states."""
     notice = {"state": state, "code": "a", "detail": "b", "figure": "", "source": ""}
-    for number in (1, 2, 3):
-        remember(testbed, number, 2000)
-    for number in (4, 5, 6):
-        remember(testbed, number, 300, warnings=[notice])
+    remember_all(testbed, (1, 2, 3), 2000)
+    remember_all(testbed, (4, 5, 6), 300, warnings=[notice])
     done = testbed.plumbline("baseline", testbed.name, "--last=3")
     assert done.code == 0, done.said
     (row,) = table(testbed)
