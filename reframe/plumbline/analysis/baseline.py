@@ -15,7 +15,7 @@ from plumbline.analysis.stats import MAD_TO_STD
 from plumbline.check.record import Record
 from plumbline.check.states import WARNINGS
 from plumbline.core import paths
-from plumbline.core.text import counted
+from plumbline.core.text import pluralize
 from plumbline.history.history import History
 from plumbline.history.series import Selection
 from plumbline.reference import lookup
@@ -64,7 +64,7 @@ def waived(system: str, history: History, last: int) -> list[str]:
     for row in history.cases(Selection(system=system)):
         found[f"{row.check} @{row.partition}+{row.environment}"].append(row.result == "waived")
     return [
-        f"{name}: {counted(sum(cases[-last:]), 'time')}"
+        f"{name}: {pluralize(sum(cases[-last:]), 'time')}"
         for name, cases in found.items()
         if any(cases[-last:])
     ]
@@ -106,7 +106,7 @@ def propose(
     found: dict[tuple[object, ...], Proposal] = {}
     skipped: dict[str, list[str]] = defaultdict(list)
     for (reason, name), of_case in unusable.items():
-        skipped[reason].append(f"{name}: {counted(len(of_case), 'session')}")
+        skipped[reason].append(f"{name}: {pluralize(len(of_case), 'session')}")
     for runs in cases.values():
         newest = runs[-1]
         same = [run for run in runs if _alike(run, newest)]
@@ -121,7 +121,7 @@ def propose(
                 f"fewer than {rules.sessions} sessions that passed with the build, conditions and "
                 f"samples of the newest"
             )
-            skipped[reason].append(f"{name}: {counted(len(sessions), 'session')}")
+            skipped[reason].append(f"{name}: {pluralize(len(sessions), 'session')}")
             continue
         measured = Counter(
             figure

@@ -91,7 +91,11 @@ def _bound(bounds: Bounds | None, side: str) -> float | None:
 
 
 def _interval(bounds: Bounds | None) -> str:
-    return f"[{lookup.told(bounds.lower)}, {lookup.told(bounds.upper)}]" if bounds else "none"
+    return (
+        f"[{lookup.format_bound(bounds.lower)}, {lookup.format_bound(bounds.upper)}]"
+        if bounds
+        else "none"
+    )
 
 
 def changes(proposals: list[Proposal], references: References, path: Path) -> list[BaselineChange]:

@@ -10,7 +10,7 @@ import click
 
 from plumbline.cli.common import echo, say, warn
 from plumbline.core.errors import Fault
-from plumbline.core.text import counted, some, table
+from plumbline.core.text import format_table, pluralize, shorten
 
 
 @click.command()
@@ -50,7 +50,7 @@ def baseline(system: str, accept: bool, by: str | None, last: int, dry_run: bool
     for fault in history.faults:
         warn(f"skipped: {fault}")
     for reason, names in skipped.items():
-        warn(f"skipped: {reason}: {some(names)}")
+        warn(f"skipped: {reason}: {shorten(names)}")
     if not proposals:
         raise Fault(
             f"no baseline for {system!r}: {', '.join(skipped) or 'no session passed'}",
@@ -88,9 +88,9 @@ def _print(found: list, path, written: bool) -> None:
     heads = ["change", "reference", "value", "bounds"]
     lines = baseline_diff.text(found)
     if lines:
-        echo(table(lines, heads, "simple"))
+        echo(format_table(lines, heads, "simple"))
     rows = sum(change.new is not None for change in found)
-    say(f"{path}: {counted(rows, 'reference')}: {baseline_diff.counts(found)}")
+    say(f"{path}: {pluralize(rows, 'reference')}: {baseline_diff.counts(found)}")
     if message := baseline_diff.too_wide(found):
         say(message)
     if written:

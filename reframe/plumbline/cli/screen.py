@@ -11,7 +11,7 @@ import click
 from plumbline.cli.common import output_option, selection_options, tell, warn, write
 from plumbline.core import formats
 from plumbline.core.errors import Fault
-from plumbline.core.text import counted, table
+from plumbline.core.text import format_table, pluralize
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _COLUMNS = ("night", "kind", "name", "size", "confidence", "since", "until", "drain", "evidence",
@@ -97,7 +97,7 @@ def _text(found) -> str:
             for flag in found.flagged
         ]  # fmt: skip
         heads = ["kind", "name", "slower by", "confidence", "since", "until", "flagged", "figure"]
-        lines += [table(rows, heads, "simple"), ""]
+        lines += [format_table(rows, heads, "simple"), ""]
     if nodes := found.drain():
         lines += [
             "to drain them:",
@@ -108,12 +108,12 @@ def _text(found) -> str:
         pairs = sum(kind == "pair" for kind, _ in found.suspects)
         lines += [
             f"plumbline: measure these again tonight, three times each ("
-            f"{counted(len(found.suspects), 'suspect')}, of them "
-            f"{counted(pairs, 'pair')}; and the newly flagged):",
+            f"{pluralize(len(found.suspects), 'suspect')}, of them "
+            f"{pluralize(pairs, 'pair')}; and the newly flagged):",
             f"  {_folded(nodes)}",
         ]
     lines.append(f"plumbline: {len(found.flagged)} flagged, {found.judged} values compared in "
-                 f"{counted(len(found.nights), 'night')}")  # fmt: skip
+                 f"{pluralize(len(found.nights), 'night')}")  # fmt: skip
     return "\n".join(lines) + "\n"
 
 

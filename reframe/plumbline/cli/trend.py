@@ -12,7 +12,7 @@ import click
 from plumbline.cli.common import output_option, selection_options, tell, warn, write
 from plumbline.core import formats
 from plumbline.core.errors import Fault
-from plumbline.core.text import counted, printable, table
+from plumbline.core.text import format_table, pluralize, printable
 
 
 @click.command()
@@ -95,11 +95,13 @@ def _text(found) -> str:
     if rows:
         # Empty columns, such as those of the sessions for an --input, are skipped.
         heads = [name for name in rows[0] if any(row[name] for row in rows)]
-        head, *body = table(([row[name] for name in heads] for row in rows), heads).splitlines()
+        head, *body = format_table(
+            ([row[name] for name in heads] for row in rows), heads
+        ).splitlines()
         lines.append(f"  {head}")
         series = zip((row.series for row in found.rows), body, strict=True)
         # A series' name is longer than all columns, so it has a line of its own.
         for name, group in itertools.groupby(series, key=lambda pair: pair[0]):
             lines += [printable(name), *(f"  {line.rstrip()}" for _, line in group)]
-    lines.append(f"plumbline: {counted(len(rows), 'finding')} in {found.judged} series judged")
+    lines.append(f"plumbline: {pluralize(len(rows), 'finding')} in {found.judged} series judged")
     return "\n".join(lines)

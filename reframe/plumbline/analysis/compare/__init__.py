@@ -21,7 +21,7 @@ from plumbline.analysis.compare.judge import GroupChange
 from plumbline.analysis.compare.sides import Unmeasured, part, per_session
 from plumbline.analysis.stats import MAD_TO_STD
 from plumbline.core import units
-from plumbline.core.text import counted, some
+from plumbline.core.text import pluralize, shorten
 from plumbline.history.history import History
 from plumbline.history.series import Key, Selection, Series
 from plumbline.parse import Figure
@@ -202,10 +202,10 @@ def compare_sessions(
         )
     systems = sorted({row.system for rows in both.sessions.values() for row in rows})
     if len(systems) > 1:
-        found.notes.append(f"sessions of {some(systems)} are compared: `--system` chooses one")
+        found.notes.append(f"sessions of {shorten(systems)} are compared: `--system` chooses one")
     if both.retried:
         found.notes.append(
-            f"{counted(both.retried, 'value')} of a retry skipped: the first attempt counts"
+            f"{pluralize(both.retried, 'value')} of a retry skipped: the first attempt counts"
         )
     if rules.each_sample:
         found.notes.append(
@@ -350,9 +350,7 @@ def _judge(
                 row.reason = "it moved, but not in most of the sessions after"
                 row.needed = 0
             else:
-                row.reason = (
-                    f"it moved, but of {counted(compared, 'figure')} one may move so far by chance"
-                )
+                row.reason = f"it moved, but of {pluralize(compared, 'figure')} one may move so far by chance"
     return whole
 
 

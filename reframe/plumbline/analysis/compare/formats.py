@@ -15,7 +15,7 @@ import junitparser
 from plumbline.analysis.compare import ORDER, Comparison, FigureRow
 from plumbline.analysis.compare.hostfacts import HostChange, Surroundings
 from plumbline.core import formats, suites
-from plumbline.core.text import counted, escaped, printable, some, table
+from plumbline.core.text import escape_markdown, format_table, pluralize, printable, shorten
 
 #: Verdicts that the text shows only on request.
 COLLAPSED = ("unchanged", "only after")
@@ -117,17 +117,17 @@ def _details(found: Comparison) -> list[str]:
             figures[f"{row.verdict} with its group, which moved as one", ""].append(name)
         if row.failed_after:
             before = f", {row.failed_before} before" if row.failed_before else ""
-            label = f"outside its bounds in {counted(row.failed_after, 'session')} after{before}"
+            label = f"outside its bounds in {pluralize(row.failed_after, 'session')} after{before}"
             figures[label, ""].append(name)
         if row.aside:
             aside.append(f"set aside, far off all others: {name}: {', '.join(row.aside)}")
     lines = [
-        f"{label}: {some(names)}{reason}{_needed(needed[label, reason])}"
+        f"{label}: {shorten(names)}{reason}{_needed(needed[label, reason])}"
         for (label, reason), names in figures.items()
     ]
     for case in found.unmeasured:
         results = ", ".join(f"{count} {result}" for result, count in case.results.items())
-        where = f"in {counted(case.after, 'session')} after ({case.before or 'none'} before)"
+        where = f"in {pluralize(case.after, 'session')} after ({case.before or 'none'} before)"
         lines.append(f"not measured {where}: {case.case}: {results}: {case.reason}")
     return [printable(line) for line in [*aside, *lines, *found.notes]]
 
@@ -145,12 +145,12 @@ def _needed(sessions: list[int]) -> str:
 
 def _side(names: list[str]) -> str:
     ends = names[:1] + names[1:][-1:]
-    return f"{counted(len(names), 'session')}, {' to '.join(ends)}" if names else "no session"
+    return f"{pluralize(len(names), 'session')}, {' to '.join(ends)}" if names else "no session"
 
 
 def _counts(found: Comparison) -> str:
     counts = ", ".join(f"{count} {name}" for name, count in found.counts.items())
-    return f"{counted(len(found.rows), 'figure')}: {counts}"
+    return f"{pluralize(len(found.rows), 'figure')}: {counts}"
 
 
 def _change_tables(around: Surroundings | None) -> list[tuple[list[str], list[list[str]]]]:
@@ -170,7 +170,7 @@ def _change_tables(around: Surroundings | None) -> list[tuple[list[str], list[li
 
 
 def _change_cells(change: HostChange) -> list[str]:
-    where = f"{len(change.where)}: {some(change.where, 4)}"
+    where = f"{len(change.where)}: {shorten(change.where, 4)}"
     return [change.what, change.before or "-", change.after or "-", where]
 
 
@@ -182,7 +182,7 @@ def _host_lines(around: Surroundings | None) -> list[str]:
     lines = [f"nodes {word}: {len(of)}: {', '.join(of)}" for word, of in nodes.items() if of]
     if not around.any:
         lines.append(
-            f"host facts of {counted(around.known, 'node')} and all builds are the same on both "
+            f"host facts of {pluralize(around.known, 'node')} and all builds are the same on both "
             f"sides"
             if around.known
             else "no node has host facts on both sides"
@@ -204,7 +204,7 @@ def text(found: Comparison, every: bool = False) -> str:
         lines += ["", *_by_check(shown)]
     lines += ["", _counts(found), *_effects(found), *_details(found)]
     for heads, rows in _change_tables(found.surroundings):
-        lines += ["", table(rows, heads, "simple")]
+        lines += ["", format_table(rows, heads, "simple")]
     lines += _host_lines(found.surroundings)
     return "\n".join([*lines, "", f"plumbline: {_headline(found)}", ""])
 
@@ -216,7 +216,7 @@ def _by_check(rows: list[FigureRow]) -> list[str]:
         placement = "" if f"={row.key.placement}" in row.key.check else f", {row.key.placement}"
         groups[f"{_check(row)}{printable(placement)}"].append(_cells(row))
     cells = ([row[head] for head in _TEXT_HEADS] for group in groups.values() for row in group)
-    lines = table(cells, _TEXT_HEADS, "simple").splitlines()
+    lines = format_table(cells, _TEXT_HEADS, "simple").splitlines()
     found, body = lines[:2], iter(lines[2:])
     for name, group in groups.items():
         found += ["", name, *(next(body) for _ in group)]
@@ -305,17 +305,17 @@ def markdown(found: Comparison, every: bool = False) -> str:
     lines = [
         f"### Before and after: {found.verdict}",
         "",
-        escaped("; ".join(found.reasons)),
+        escape_markdown("; ".join(found.reasons)),
         "",
-        f"- before: {escaped(_side(found.before))}",
-        f"- after: {escaped(_side(found.after))}",
+        f"- before: {escape_markdown(_side(found.before))}",
+        f"- after: {escape_markdown(_side(found.after))}",
         f"- {_counts(found)}",
-        *(f"- {escaped(line)}" for line in _effects(found)),
+        *(f"- {escape_markdown(line)}" for line in _effects(found)),
     ]
     if shown := _shown(found, every):
         lines += ["", formats.as_markdown(_HEADS, (_cells(row).values() for row in shown))]
     if details := [*_details(found), *_host_lines(found.surroundings)]:
-        lines += ["", *(f"- {escaped(line)}" for line in details)]
+        lines += ["", *(f"- {escape_markdown(line)}" for line in details)]
     for heads, rows in _change_tables(found.surroundings):
         lines += ["", formats.as_markdown(heads, rows)]
     return "\n".join([*lines, ""])

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from plumbline.core.errors import Fault
-from plumbline.core.text import counted, near, some
+from plumbline.core.text import pluralize, shorten, suggest
 from plumbline.history.history import MEASURED, CaseRow, History, SessionRow
 from plumbline.history.series import Selection, Series, moment
 
@@ -114,7 +114,7 @@ def _last(
     if not 1 <= int(number[1]) <= len(ended):
         raise Fault(
             f"{side}: {text}: write a number from 1 to {len(ended)}: "
-            f"{counted(len(ended), 'session')} ended: {_listed(ended)}",
+            f"{pluralize(len(ended), 'session')} ended: {_listed(ended)}",
             code="input.wrong-option",
         )
     return ended[-int(number[1]) :]
@@ -159,7 +159,7 @@ def _suggestion(name: str, known: list[SessionRow]) -> str:
     word, colon, number = name.partition(":")
     if colon and difflib.get_close_matches(word, ["last"]):
         return f"did you mean last:{number}?"
-    return near(name, [row.session for row in known], _listed(known))
+    return suggest(name, [row.session for row in known], _listed(known))
 
 
 def _listed(known: list[SessionRow], most: int = 3) -> str:
@@ -209,7 +209,7 @@ def load(history: History, select: Selection, before: str, after: str, past: boo
 def _overlap(first: list[SessionRow], second: list[SessionRow], both: set[str], before: str) -> str:
     """The message for two sides that share sessions."""
     message = (
-        f"{counted(len(both), 'session')} on both sides, BEFORE and AFTER ({some(sorted(both))}): "
+        f"{pluralize(len(both), 'session')} on both sides, BEFORE and AFTER ({shorten(sorted(both))}): "
         f"choose two sides without common sessions"
     )
     start = second[0].start

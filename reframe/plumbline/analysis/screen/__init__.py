@@ -22,7 +22,7 @@ from plumbline.analysis.screen.input import (
     of_topology,
 )
 from plumbline.core.errors import Fault
-from plumbline.core.text import near, some
+from plumbline.core.text import shorten, suggest
 from plumbline.history.history import History
 from plumbline.history.series import Selection
 from plumbline.placement.pairing import rounds
@@ -160,7 +160,7 @@ def screen_history(
     if unknown := [session for session in sessions if session not in known]:
         raise Fault(
             f"no session {unknown[0]!r} in the history, or none of it is selected; "
-            f"{near(unknown[0], sorted(known, reverse=True))}",
+            f"{suggest(unknown[0], sorted(known, reverse=True))}",
             code="history.unknown-session",
         )
     groups = of_series(series, max(sessions, default=""))
@@ -182,7 +182,7 @@ def _nodes(kind: str, name: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _too_few(night: str, count: str, labels: list[str]) -> str:
-    of = some(sorted(filter(None, labels)), 2)
+    of = shorten(sorted(filter(None, labels)), 2)
     message = (
         f"night {night}: not judged: {count}, with fewer than {detection.FEWEST} peers to compare"
     )

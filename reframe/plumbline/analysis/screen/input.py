@@ -58,7 +58,7 @@ def of_file(path: Path) -> tuple[list[Group], dict[str, str]]:
     rows = csvfile.read(path, _missing, "night, node (or a and b), value and better")
     retests = {row.get("retest", "").lower() for _, row in rows}
     reader = _Reader(retest_has_values=not retests <= _FLAGS | {""})
-    csvfile.each(path, rows, reader.add)
+    csvfile.for_each_line(path, rows, reader.add)
     groups = [group for group, _ in reader.groups.values() if group.values or group.pairs]
     return groups, reader.switches
 
@@ -106,12 +106,12 @@ class _Reader:
         if self.retest_has_values:
             texts["retest"] = row["retest"]
         for column, text in texts.items():
-            value = csvfile.value(column, text)
+            value = csvfile.parse_value(column, text)
             if not math.isnan(value):
                 of.setdefault((night, unit), []).append(value)
 
     def _night(self, line: int, text: str) -> str:
-        night = csvfile.night(text)
+        night = csvfile.parse_night(text)
         kind, first = self.nights = self.nights or (type(night), line)
         if not isinstance(night, kind):
             raise ValueError(f"night {night}: line {first} mixes numbers and dates")

@@ -13,7 +13,7 @@ from plumbline.analysis.screen.finding import Flag
 from plumbline.analysis.screen.input import Group, natural
 from plumbline.analysis.screen.links import PairFit
 from plumbline.analysis.screen.tracking import Tracker, parent_values, track
-from plumbline.core.text import counted
+from plumbline.core.text import pluralize
 
 Values = dict[tuple[str, tuple[str, ...]], list[float]]
 Name = tuple[str, ...]
@@ -118,7 +118,7 @@ class PeerGroup:
     def too_few(self, row: int, count: int, what: str) -> None:
         """Record too few peers, if it is the last night."""
         if row == len(self.nights) - 1:
-            self.few.append(counted(count, what))
+            self.few.append(pluralize(count, what))
 
     def track_all(
         self,

@@ -51,7 +51,7 @@ def read(path: Path) -> list[NightlyTable]:
     found: dict[str, NightlyTable] = {}
     lines = csvfile.read(path, lambda columns: [name for name in COLUMNS if name not in columns],
                          f"{', '.join(COLUMNS)} and optionally retest")  # fmt: skip
-    csvfile.each(path, lines, lambda line, row: _add(found, line, row))
+    csvfile.for_each_line(path, lines, lambda line, row: _add(found, line, row))
     if not found:
         raise Fault(
             f"{path}: no row: write a line for each night of each series",
@@ -68,9 +68,9 @@ def _add(found: dict[str, NightlyTable], line: int, row: dict[str, str]) -> None
         raise ValueError("no series: give it a name")
     if better not in BETTER:
         raise ValueError(f"better {better!r}: write {', '.join(BETTER[:-1])} or {BETTER[-1]}")
-    night = csvfile.night(row["night"])
-    value = csvfile.value("value", row["value"])
-    second = csvfile.value("retest", row.get("retest", ""))
+    night = csvfile.parse_night(row["night"])
+    value = csvfile.parse_value("value", row["value"])
+    second = csvfile.parse_value("retest", row.get("retest", ""))
     if math.isnan(value) and not math.isnan(second):
         raise ValueError("a retest without a value: write it as the value")
     series = found.setdefault(name, NightlyTable(name, better, line))

@@ -113,7 +113,7 @@ def _alone(folder: Path, system: str) -> Iterator[int]:
     path = folder / f"nightly-{system}.lock"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        file = files.opened(path, os.O_RDWR | os.O_CREAT)
+        file = files.open_regular(path, os.O_RDWR | os.O_CREAT)
     except OSError as err:
         raise Fault(preflight.unwritable(path, err), code="files.not-writable") from None
     try:

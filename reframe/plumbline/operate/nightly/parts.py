@@ -18,7 +18,7 @@ from plumbline.analysis.compare import formats
 from plumbline.analysis.trend import following
 from plumbline.core import paths, suites
 from plumbline.core.errors import Fault
-from plumbline.core.text import counted, escaped, printable
+from plumbline.core.text import escape_markdown, pluralize, printable
 from plumbline.history import retention
 from plumbline.history.history import History, SessionRow
 from plumbline.history.series import Selection
@@ -92,7 +92,7 @@ def _unread(history: History) -> str:
     """What of the history could not be read: how many places, and the first of them."""
     more = len(history.faults) - _SHOWN
     shown = [f"left out: {fault}" for fault in history.faults[:_SHOWN]]
-    return "; ".join(shown) + (f" (and {counted(more, 'more place')})" if more > 0 else "")
+    return "; ".join(shown) + (f" (and {pluralize(more, 'more place')})" if more > 0 else "")
 
 
 def exported(title: str, name: str, code: int, errors: list[str]) -> Part:
@@ -132,7 +132,7 @@ def trend(system: str, name: str) -> Part:
         for row in sorted(found.bad, key=lambda row: row not in fresh):
             new = row in fresh
             told = f"{row.kind} of {row.size:+.1%} since {row.start}, found {row.night}"
-            lines.append(f"- {'**new** ' if new else ''}{escaped(row.series)}: {told}")
+            lines.append(f"- {'**new** ' if new else ''}{escape_markdown(row.series)}: {told}")
             result = (
                 junitparser.Failure(told, row.kind)
                 if new
@@ -204,7 +204,7 @@ def compared(wanted: Wanted, system: str) -> Part:
         part.page = f"{part.page}\n\n{page}" if part.code == 2 else page
         part.suites = [formats.suite_of(found)]
         part.command = f"plumbline compare {before} {after}"
-        sides = f"{counted(len(found.after), 'session')} after against {len(found.before)} before"
+        sides = f"{pluralize(len(found.after), 'session')} after against {len(found.before)} before"
         part.told = _joined(f"{MAINTENANCE[part.code]}: {sides}", _unread(history))
     return part
 
@@ -219,7 +219,7 @@ def screened(system: str, names: list[str]) -> Part:
         for one in found.flagged:
             name = ":".join(one.name)
             told = f"{one.kind} {name}: slower by {one.size:.1%} since {one.since}"
-            lines.append(f"- {escaped(told)}")
+            lines.append(f"- {escape_markdown(told)}")
             failed = junitparser.Failure(printable(told), "slow")
             cases.append(suites.case(name, f"slow {one.kind}", failed))
         part.page, part.suites = "\n".join(lines), [suites.suite(part.title, cases)]
