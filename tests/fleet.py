@@ -1,7 +1,7 @@
 """Synthetic fleets for screening: seeded values of nodes, GPUs and pairs, some of them slow.
 
 All values are of a figure that is better where it is higher, about 100. Noise is relative and
-gaussian; the weather moves a whole night.
+gaussian; common-mode variation moves a whole night.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Fleet:
     """What a simulated machine is like.
 
     :ivar noise: of one measurement.
-    :ivar weather: standard deviation of the nights' levels.
+    :ivar common_mode: standard deviation of the nights' levels.
     :ivar levels: standard deviation of what each node always has above or below the others.
     :ivar slow: unit -> first slow night, loss. A unit is ``("n7",)``, ``("n7", "gpu2")``, two
         nodes, or with ``link`` before two switches.
@@ -28,7 +28,7 @@ class Fleet:
     nodes: int = 500
     nights: int = 40
     noise: float = 0.02
-    weather: float = 0.02
+    common_mode: float = 0.02
     levels: float = 0.0
     switches: int = 25
     slow: dict[tuple[str, ...], tuple[int, float]] = field(default_factory=dict)
@@ -36,7 +36,7 @@ class Fleet:
     def __post_init__(self):
         self.random = np.random.default_rng(self.seed)
         self.names = [f"n{i:03d}" for i in range(self.nodes)]
-        self.of_nights = 100 * np.exp(self.random.normal(0, self.weather, self.nights))
+        self.of_nights = 100 * np.exp(self.random.normal(0, self.common_mode, self.nights))
         self.of_nodes = np.exp(self.random.normal(0, self.levels, self.nodes))
 
     def switch_of(self) -> dict[str, str]:

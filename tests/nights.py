@@ -1,4 +1,4 @@
-"""Synthetic nightly series, seeded: noise, gaps, level steps, drifts, blips of nights, wander.
+"""Synthetic nightly series, seeded: white and autocorrelated noise, gaps, and changes.
 
 ``python tests/nights.py --series 1000 --nights 365`` prints a file that ``plumbline trend --input``
 reads.
@@ -25,12 +25,12 @@ class Plan:
 
     :ivar noise: ``gaussian``, ``lognormal``, ``outlier`` (gaussian, and single nights far too low)
         or ``heavy`` (Student's t with three degrees of freedom).
-    :ivar change: ``step``, ``drift``, ``blip`` or empty.
+    :ivar change: ``step``, ``drift``, ``transient`` or empty.
     :ivar size: of the change; negative: the value goes down.
-    :ivar over: nights that the drift takes, or that the blip lasts.
-    :ivar wander: standard deviation of the slow wander, or amplitude of ``sine``.
-    :ivar memory: of the wander: its correlation from one night to the next (``ar``), or the period
-        in nights (``sine``).
+    :ivar over: nights that the drift takes, or that the transient lasts.
+    :ivar slow: standard deviation of the autocorrelated noise, or amplitude of ``sine``.
+    :ivar memory: its correlation from one night to the next (``ar``), or the period in nights
+        (``sine``).
     :ivar gaps: share of the nights that are missing.
     :ivar retest: every night was measured twice.
     """
@@ -41,7 +41,7 @@ class Plan:
     change: str = ""
     size: float = 0.0
     over: int = 3
-    wander: float = 0.0
+    slow: float = 0.0
     memory: float = 0.95
     shape: str = "ar"
     gaps: float = 0.0
@@ -73,7 +73,7 @@ def make(plan: Plan, count: int, seed: int) -> Nights:
     """So many series of a plan. Equal seeds make equal series."""
     rng = np.random.default_rng(seed)
     shape = count, plan.nights
-    truth = LEVEL * np.exp(_wander(plan, shape, rng))
+    truth = LEVEL * np.exp(_slow(plan, shape, rng))
     start = np.full(count, -1)
     if plan.change:
         start = rng.integers(plan.earliest, min(plan.latest, plan.nights - 20) + 1, count)
@@ -90,7 +90,7 @@ def _course(plan: Plan, start: np.ndarray, shape: tuple[int, int]) -> np.ndarray
     since = np.arange(shape[1]) - start[:, None]
     if plan.change == "step":
         return (since >= 0) * 1.0
-    if plan.change == "blip":
+    if plan.change == "transient":
         return ((since >= 0) & (since < plan.over)) * 1.0
     return np.clip(since / plan.over, 0, 1)
 
@@ -107,19 +107,19 @@ def _noise(plan: Plan, shape: tuple[int, int], rng: np.random.Generator) -> np.n
     return factor
 
 
-def _wander(plan: Plan, shape: tuple[int, int], rng: np.random.Generator) -> np.ndarray:
-    if not plan.wander:
+def _slow(plan: Plan, shape: tuple[int, int], rng: np.random.Generator) -> np.ndarray:
+    if not plan.slow:
         return np.zeros(shape)
     if plan.shape == "sine":
         phase = rng.uniform(0, 2 * np.pi, (shape[0], 1))
-        return plan.wander * np.sin(2 * np.pi * np.arange(shape[1]) / plan.memory + phase)
+        return plan.slow * np.sin(2 * np.pi * np.arange(shape[1]) / plan.memory + phase)
     found = np.empty(shape)
     found[:, 0] = rng.standard_normal(shape[0])
     kick = np.sqrt(1 - plan.memory**2)
     for night in range(1, shape[1]):
         found[:, night] = plan.memory * found[:, night - 1]
         found[:, night] += kick * rng.standard_normal(shape[0])
-    return plan.wander * found
+    return plan.slow * found
 
 
 def rows(nights: Nights, prefix: str = "s") -> list[str]:
@@ -141,10 +141,10 @@ def main() -> None:
     parser.add_argument("--nights", type=int, default=180)
     parser.add_argument("--noise", default="gaussian")
     parser.add_argument("--level", type=float, default=0.01)
-    parser.add_argument("--change", default="", choices=["", "step", "drift", "blip"])
+    parser.add_argument("--change", default="", choices=["", "step", "drift", "transient"])
     parser.add_argument("--size", type=float, default=-0.05)
     parser.add_argument("--over", type=int, default=3)
-    parser.add_argument("--wander", type=float, default=0.0)
+    parser.add_argument("--slow", type=float, default=0.0)
     parser.add_argument("--gaps", type=float, default=0.0)
     parser.add_argument("--retest", action="store_true")
     parser.add_argument("--seed", type=int, default=1)

@@ -1,8 +1,9 @@
 """Likelihood ratio tests of a step that know what ours has to estimate.
 
 They know the standard deviation of the noise, and that there is nothing but steps; their level and
-the size of the step they estimate. One need not reckon with wander. The other has to tell steps
-from wander, whose size and memory it knows too. Nights are judged one by one, from the 21st on.
+the size of the step they estimate. One assumes white noise. The other has to
+distinguish steps from autocorrelated noise, whose size and memory it knows too.
+Nights are judged one by one, from the 21st on.
 """
 
 from __future__ import annotations
@@ -17,15 +18,15 @@ from scipy import linalg
 
 #: Nights back that a step is looked for, and nights that there are before it at least.
 BACK, BEFORE = 60, 5
-#: False alarms per 1,000 series-nights that a test may raise: in white noise, and under wander.
-WHITE, WANDERING = 0.1, 0.5
+#: False alarms per 1,000 series-nights that a test may raise: in white and in autocorrelated noise.
+WHITE, SLOW = 0.1, 0.5
 #: Series that the limits are taken from.
 SERIES = 4000
 
 
 @dataclass(frozen=True)
-class Wander:
-    """AR(1) wander.
+class Autocorrelated:
+    """AR(1) noise.
 
     :ivar size: its standard deviation, in standard deviations of the white noise.
     :ivar memory: its correlation from one night to the next.
@@ -35,7 +36,7 @@ class Wander:
     memory: float
 
     def factor(self, count: int) -> np.ndarray:
-        """Cholesky factor of the covariance of so many nights, white noise and wander."""
+        """Cholesky factor of the covariance of so many nights, white and autocorrelated noise."""
         lags = np.arange(count)
         covariance = self.size**2 * self.memory**lags
         covariance[0] += 1.0
@@ -54,49 +55,50 @@ def step_ratio(z: np.ndarray) -> np.ndarray:
     return found
 
 
-def white_ratio(z: np.ndarray, wander: Wander) -> np.ndarray:
-    """Log likelihood ratio of white noise against that with wander, both of a level that is not
+def white_ratio(z: np.ndarray, noise: Autocorrelated) -> np.ndarray:
+    """Log likelihood ratio of white noise against autocorrelated noise, both of a level that is not
     known: series x nights."""
     count = np.arange(1, z.shape[1] + 1)
     white = np.cumsum(z**2, axis=1) - np.cumsum(z, axis=1) ** 2 / count
-    factor = wander.factor(z.shape[1])
+    factor = noise.factor(z.shape[1])
     e = linalg.solve_triangular(factor, z.T, lower=True).T
     u = linalg.solve_triangular(factor, np.ones(z.shape[1]), lower=True)
     uu = np.cumsum(u * u)
-    wanders = np.cumsum(e * e, axis=1) - np.cumsum(u * e, axis=1) ** 2 / uu
+    correlated = np.cumsum(e * e, axis=1) - np.cumsum(u * e, axis=1) ** 2 / uu
     scale = np.cumsum(np.log(np.diag(factor))) + np.log(uu / count) / 2
-    return (wanders - white) / 2 + scale
+    return (correlated - white) / 2 + scale
 
 
 @functools.cache
-def limits(count: int, wander: Wander | None, seed: int) -> tuple[float, float]:
-    """What the ratio against none, and that against wander, has to reach in so many nights."""
+def limits(count: int, noise: Autocorrelated | None, seed: int) -> tuple[float, float]:
+    """What the ratio against none, and that against autocorrelated noise, must
+    reach in so many nights."""
     rng = np.random.default_rng(seed)
     z = rng.standard_normal((SERIES, count))
     white = float(np.quantile(step_ratio(z).max(axis=1), 1 - WHITE * count / 1000))
-    if wander is None:
+    if noise is None:
         return white, -np.inf
-    z = rng.standard_normal((SERIES, count)) @ wander.factor(count).T
+    z = rng.standard_normal((SERIES, count)) @ noise.factor(count).T
     steps = step_ratio(z)
-    most = np.where(steps >= white, steps + white_ratio(z, wander), -np.inf).max(axis=1)
-    return white, float(np.quantile(most, 1 - WANDERING * count / 1000))
+    most = np.where(steps >= white, steps + white_ratio(z, noise), -np.inf).max(axis=1)
+    return white, float(np.quantile(most, 1 - SLOW * count / 1000))
 
 
 def found_by(
-    plan: Plan, count: int, seed: int, *within: int, wander: Wander | None = None
+    plan: Plan, count: int, seed: int, *within: int, noise: Autocorrelated | None = None
 ) -> list[float]:
-    """Share of the steps of a plan, without missing nights, told in the first so many changed
-    nights.
+    """Share of the steps of a plan, without missing nights, detected in the first so many
+    changed nights.
 
-    :param wander: what the test has to tell steps from; there is none in the series.
+    :param noise: what the test has to distinguish steps from; the series have none.
     """
     made = nights.make(plan.but(gaps=0.0), count, seed)
     z = np.log(made.values / nights.LEVEL) / plan.level
-    white, least = limits(plan.nights, wander, seed)
+    white, least = limits(plan.nights, noise, seed)
     steps = step_ratio(z)
-    told = steps >= white
-    if wander is not None:
-        told &= steps + white_ratio(z, wander) >= least
+    detected = steps >= white
+    if noise is not None:
+        detected &= steps + white_ratio(z, noise) >= least
     late = np.arange(plan.nights) - made.start[:, None]
-    first = np.where(told & (late >= 0), late, plan.nights).min(axis=1)
+    first = np.where(detected & (late >= 0), late, plan.nights).min(axis=1)
     return [float(np.mean(first < n)) for n in within]

@@ -16,7 +16,7 @@ from nights import Plan
 from plumbline.analysis import stats, trend
 from plumbline.analysis.trend import following, table, watch
 from plumbline.analysis.trend.episode import Episode
-from plumbline.cli.trend import trend as command
+from plumbline.cli import main
 from plumbline.core.errors import Fault
 from plumbline.history.series import Key, Series
 from scipy import stats as distributions
@@ -41,15 +41,6 @@ def at_least(hits: int, count: int, aim: float) -> bool:
     return distributions.binom.cdf(hits, count, aim) > 1e-3
 
 
-def steps_found(plan: Plan, count: int, seed: int, within: int) -> int:
-    made, found = judged(plan, count, seed)
-    kind = "regression" if (plan.size < 0) == (plan.better == "higher") else "improvement"
-    return sum(
-        any(f.kind == kind and 0 <= f.detected - start < within for f in one)
-        for start, one in zip(made.start, found, strict=True)
-    )
-
-
 # -- the aims, in few series -----------------------------------------------------------------------
 
 
@@ -59,8 +50,8 @@ def steps_found(plan: Plan, count: int, seed: int, within: int) -> int:
         (Plan(noise="gaussian", level=0.02, gaps=0.03), 0.1),
         (Plan(noise="lognormal", level=0.01), 0.1),
         (Plan(noise="outlier", level=0.01), 0.1),
-        (Plan(wander=0.02, memory=0.9), 0.5),
-        (Plan(wander=0.02, memory=60, shape="sine"), 0.5),
+        (Plan(slow=0.02, memory=0.9), 0.5),
+        (Plan(slow=0.02, memory=60, shape="sine"), 0.5),
     ],
 )
 def test_false_alarms_are_few(plan, aim):
@@ -70,43 +61,41 @@ def test_false_alarms_are_few(plan, aim):
     assert distributions.poisson.sf(alarms - 1, expected) > 1e-3, alarms
 
 
-@pytest.mark.parametrize("level", [0.01, 0.02])
-@pytest.mark.parametrize("better", ["higher", "lower"])
-def test_steps_of_5_percent_are_found_in_a_week(level, better):
-    plan = Plan(level=level, change="step", size=-0.05, gaps=0.02, better=better)
-    assert at_least(steps_found(plan, 100, 2, 7), 100, 0.90)
-    assert at_least(steps_found(plan, 100, 2, 14), 100, 0.98)
-
-
-@pytest.mark.parametrize("noise", ["gaussian", "outlier"])
-def test_steps_of_5_percent_are_found_in_a_year_of_nights(noise):
-    plan = Plan(noise=noise, level=0.02, change="step", size=-0.05, gaps=0.03).but(**YEAR)
-    assert at_least(steps_found(plan, 100, 7, 7), 100, 0.90)
-    assert at_least(steps_found(plan, 100, 7, 14), 100, 0.98)
+FIVE = Plan(change="step", size=-0.05, level=0.02, gaps=0.02)
+TWO = Plan(change="step", size=-0.02)
+TEN = Plan(change="step", size=-0.10, level=0.02, retest=True)
 
 
 @pytest.mark.parametrize(
-    ("fields", "aim"),
+    ("plan", "count", "aims"),
     [
-        (YEAR, 0.98),
+        *((FIVE.but(level=level, better=better), 100, {7: 0.90, 14: 0.98})
+          for level in (0.01, 0.02) for better in ("higher", "lower")),
+        *((FIVE.but(noise=noise, gaps=0.03, **YEAR), 100, {7: 0.90, 14: 0.98})
+          for noise in ("gaussian", "outlier")),
+        (TWO.but(**YEAR), 150, {14: 0.98}),
         # Less than the aim of 0.98, which is missed in young series: see docs/detection.md.
-        ({"nights": 180, "earliest": 40, "latest": 150}, 0.92),
+        (TWO.but(nights=180, earliest=40, latest=150), 150, {14: 0.92}),
+        (TEN.but(level=0.01), 100, {1: 0.95}),
+        (TEN, 100, {1: 0.95}),
+        (TEN.but(size=0.10), 100, {1: 0.95}),
     ],
-)
-def test_steps_of_2_percent_are_found_in_two_weeks(fields, aim):
-    plan = Plan(level=0.01, change="step", size=-0.02).but(**fields)
-    assert at_least(steps_found(plan, 150, 3, 14), 150, aim)
-
-
-@pytest.mark.parametrize(("level", "size"), [(0.01, -0.10), (0.02, -0.10), (0.02, 0.10)])
-def test_steps_of_10_percent_are_told_the_same_night(level, size):
-    plan = Plan(level=level, change="step", size=size, retest=True)
-    assert at_least(steps_found(plan, 100, 4, 1), 100, 0.95)
+)  # fmt: skip
+def test_steps_are_found_within_nights(plan, count, aims):
+    """Of 5 % in one and two weeks, of 2 % in two weeks, of 10 % on the same night."""
+    made, found = judged(plan, count, 2)
+    kind = "regression" if (plan.size < 0) == (plan.better == "higher") else "improvement"
+    for within, aim in aims.items():
+        hits = sum(
+            any(f.kind == kind and 0 <= f.detected - start < within for f in one)
+            for start, one in zip(made.start, found, strict=True)
+        )
+        assert at_least(hits, count, aim)
 
 
 @pytest.mark.parametrize("noise", ["gaussian", "outlier"])
-def test_blips_are_called_transient(noise):
-    plan = Plan(noise=noise, level=0.01, change="blip", size=-0.10)
+def test_transients_are_found(noise):
+    plan = Plan(noise=noise, level=0.01, change="transient", size=-0.10)
     made, found = judged(plan, 100, 5)
     hits = sum(
         any(f.kind == "transient" and abs(f.start - start) <= 2 for f in one)
@@ -118,12 +107,12 @@ def test_blips_are_called_transient(noise):
 def test_slow_drifts_are_found():
     plan = Plan(nights=240, change="drift", size=-0.10, over=90, latest=80)
     _, found = judged(plan, 40, 6)
-    told = [[f for f in one if f.kind in ("drift", "regression")] for one in found]
-    assert all(told)
-    assert sum(any(f.kind == "drift" for f in one) for one in told) >= 25
-    assert all(f.worse for one in told for f in one)
-    # The whole loss, until now, and not told twice.
-    sizes = [f.size for one in told for f in one if f.kind == "drift"]
+    found = [[f for f in one if f.kind in ("drift", "regression")] for one in found]
+    assert all(found)
+    assert sum(any(f.kind == "drift" for f in one) for one in found) >= 25
+    assert all(f.worse for one in found for f in one)
+    # The whole loss until now, and reported once.
+    sizes = [f.size for one in found for f in one if f.kind == "drift"]
     assert len(sizes) <= 42
     assert np.percentile(np.abs(np.array(sizes) + 0.10), 80) < 0.01
 
@@ -131,13 +120,13 @@ def test_slow_drifts_are_found():
 @pytest.mark.parametrize("hindsight", [False, True])
 @pytest.mark.parametrize(
     "fields",
-    [{"noise": "outlier", "change": "drift", "size": -0.1, "over": 20}, {"wander": 0.02}],
+    [{"noise": "outlier", "change": "drift", "size": -0.1, "over": 20}, {"slow": 0.02}],
 )
 def test_nothing_is_found_before_it_began(fields, hindsight):
     _, found = judged(Plan(level=0.02).but(**fields), 60, 8, hindsight=hindsight)
-    told = [one for several in found for one in several]
-    assert told
-    for one in told:
+    findings = [one for several in found for one in several]
+    assert findings
+    for one in findings:
         assert one.start <= one.detected <= (one.revised or one.detected)
         assert one.start <= (one.end or one.start)
         assert (one.size < 0) == one.worse
@@ -150,10 +139,14 @@ def flat(count: int = 120, seed: int = 1, level: float = 0.01) -> np.ndarray:
     return 100 * np.exp(level * np.random.default_rng(SEED + seed).standard_normal(count))
 
 
-def test_what_a_night_told_stays_told():
-    # The whole point of judging on line: nights added later change no earlier report's night.
-    values = flat()
-    values[70:] *= 0.94
+def stepped(start: int, factor: float, count: int = 120) -> np.ndarray:
+    values = flat(count)
+    values[start:] *= factor
+    return values
+
+
+def test_later_nights_change_no_earlier_report():
+    values = stepped(70, 0.94)
     whole = trend.judge(values, "higher", hindsight=False).findings[0]
     for upto in range(whole.detected, len(values), 7):
         part = trend.judge(values[: upto + 1], "higher", hindsight=False).findings
@@ -163,26 +156,26 @@ def test_what_a_night_told_stays_told():
     assert not trend.judge(values[: whole.detected], "higher").findings
 
 
-def test_both_directions_and_both_better_sides():
-    for size, better, kind, worse in [
+@pytest.mark.parametrize(
+    ("size", "better", "kind", "worse"),
+    [
         (0.9, "higher", "regression", True),
         (1.1, "higher", "improvement", False),
         (0.9, "lower", "improvement", False),
         (1.1, "lower", "regression", True),
         (0.9, "neither", "change", False),
-    ]:
-        values = flat()
-        values[60:] *= size
-        (found,) = trend.judge(values, better).findings
-        assert (found.kind, found.worse, found.start) == (kind, worse, 60)
-        assert found.size == pytest.approx(size - 1, abs=0.01)
-        assert found.low < size - 1 < found.high
-        assert found.on and found.confirmed and found.confidence > 0.99
+    ],
+)
+def test_a_step_by_direction_and_better_side(size, better, kind, worse):
+    (found,) = trend.judge(stepped(60, size), better).findings
+    assert (found.kind, found.worse, found.start) == (kind, worse, 60)
+    assert found.size == pytest.approx(size - 1, abs=0.01)
+    assert found.low < size - 1 < found.high
+    assert found.on and found.confirmed and found.confidence > 0.99
 
 
 def test_gaps_do_not_hide_a_step():
-    values = flat()
-    values[60:] *= 0.93
+    values = stepped(60, 0.93)
     values[[20, 21, 22, 59, 62, 63, 80]] = np.nan
     (found,) = trend.judge(values, "higher").findings
     assert found.kind == "regression"
@@ -190,7 +183,7 @@ def test_gaps_do_not_hide_a_step():
     assert found.detected <= 66
 
 
-def test_a_regression_that_comes_back_is_first_told_as_one():
+def test_a_regression_that_comes_back_becomes_a_transient():
     values = flat()
     values[60:63] *= 0.9
     (during,) = trend.judge(values[:62], "higher").findings
@@ -201,8 +194,8 @@ def test_a_regression_that_comes_back_is_first_told_as_one():
     assert not after.on
 
 
-def test_what_slowly_came_back_is_not_on_any_more():
-    # Too slowly for an improvement to be told of it.
+def test_a_change_that_slowly_came_back_is_not_active():
+    # Too slowly for an improvement to be detected.
     noise = np.random.default_rng(1).standard_normal(200)
     values = 100 * np.exp(0.02 * noise)
     values[100:125] *= 0.94
@@ -213,18 +206,17 @@ def test_what_slowly_came_back_is_not_on_any_more():
     assert before.on
 
 
-def test_a_size_leaves_out_a_blip_before_the_change():
+def test_a_size_ignores_a_transient_before_the_change():
     values = flat()
     values[57:60] *= 0.8
     values[68:] *= 0.93
-    blip, step = trend.judge(values, "higher").findings
-    assert (blip.kind, step.kind) == ("transient", "regression")
+    transient, step = trend.judge(values, "higher").findings
+    assert (transient.kind, step.kind) == ("transient", "regression")
     assert step.size == pytest.approx(-0.07, abs=0.01)
 
 
 def test_a_step_that_seemed_to_come_back_is_one_finding():
-    values = flat()
-    values[60:] *= 0.95
+    values = stepped(60, 0.95)
     values[63:66] /= 0.95
     (found,) = trend.judge(values, "higher").findings
     assert (found.kind, found.start, found.on) == ("regression", 60, True)
@@ -240,17 +232,17 @@ def test_a_slow_loss_after_a_step_counts_in_its_size():
     assert total == pytest.approx(-0.06, abs=0.006)
 
 
-def test_an_outlier_bears_no_small_step_out():
-    """The newest night tells nothing of a step that it lies far beyond."""
-    told = 0
+def test_an_outlier_confirms_no_small_step():
+    """A night far beyond a step is no evidence for it."""
+    more = 0
     for seed in range(60):
         values = flat(87, seed=100 + seed)
         values[80:] *= 0.987
         before = trend.judge(values[:-1], "higher").findings
         values[-1] *= 0.8
         after = [f for f in trend.judge(values, "higher").findings if f.confirmed]
-        told += len(after) - len(before)
-    assert told <= 1
+        more += len(after) - len(before)
+    assert more <= 1
 
 
 @pytest.mark.parametrize(
@@ -262,7 +254,7 @@ def test_an_outlier_bears_no_small_step_out():
         (0.80, 1.00, 61),
     ],
 )
-def test_a_report_stands_while_nights_are_off(first, second, detected):
+def test_a_report_holds_while_nights_are_off(first, second, detected):
     values = flat(level=0.02)
     values[[25, 45]] *= 0.8
     values[60:62] = 90 * first, 90 * second
@@ -274,8 +266,8 @@ def test_a_report_stands_while_nights_are_off(first, second, detected):
         assert found.size == pytest.approx(-0.10, abs=0.03)
 
 
-def test_a_jump_is_found_also_where_nights_seem_to_wander():
-    # 10 % in noise of 2 %, after some nights that a wander explains better.
+def test_a_jump_is_found_where_noise_seems_autocorrelated():
+    # 10 % in noise of 2 %, after some nights that autocorrelated noise explains better.
     values = nights.make(Plan(noise="outlier", level=0.02, change="step", size=-0.10), 400, 14_000)
     (found,) = trend.judge(values.values[353], "higher").findings
     assert (found.kind, found.start) == ("regression", values.start[353])
@@ -291,7 +283,7 @@ def test_a_step_with_a_noisy_first_night_is_not_over_the_next(noise, seed, numbe
 
 
 def test_early_outliers_cost_no_small_step():
-    """Left out as soon as they stood alone, they are as nights that are missing."""
+    """They count as missing nights."""
     plan = Plan(change="step", size=-0.02, earliest=60, latest=60)
     found = []
     for outlier in (math.nan, 0.8):
@@ -311,7 +303,7 @@ def test_two_steps_of_which_one_is_noise_are_no_drift():
     assert watch._one_drift(slope, first, noise)
 
 
-def test_a_lasting_loss_that_is_mended_later_is_two_findings():
+def test_a_loss_that_is_fixed_later_is_two_findings():
     values = flat(160)
     values[60:100] *= 0.93
     first, second = trend.judge(values, "higher").findings
@@ -340,7 +332,7 @@ def test_a_far_night_in_a_series_with_outliers_is_a_suspect():
     assert (found.kind, found.on) == ("suspect", False)
 
 
-def test_a_retest_bears_a_far_night_out_or_takes_it_back():
+def test_a_retest_confirms_or_refutes_a_far_night():
     values, second = flat(), flat(seed=2)
     values[-1] *= 0.88
     assert not trend.judge(values, "higher", second).findings
@@ -405,12 +397,12 @@ def test_running_median_looks_back_only():
     assert found[20] == np.median(values[15:20])
 
 
-def test_wander_makes_few_values_of_many():
-    plan = Plan(nights=300, level=0.003, wander=0.02, memory=0.95)
-    wandering = np.log(nights.make(plan, 1, SEED).values[0])
-    assert stats.effective_size(wandering) < 40
+def test_autocorrelated_values_count_less():
+    plan = Plan(nights=300, level=0.003, slow=0.02, memory=0.95)
+    correlated = np.log(nights.make(plan, 1, SEED).values[0])
+    assert stats.effective_size(correlated) < 40
     assert stats.effective_size(flat(300)) > 200
-    assert stats.autocorrelation(wandering, 1)[0] > 0.85
+    assert stats.autocorrelation(correlated, 1)[0] > 0.85
 
 
 def test_shift_is_hodges_lehmann_with_its_interval():
@@ -418,7 +410,6 @@ def test_shift_is_hodges_lehmann_with_its_interval():
     found = stats.shift(before, after)
     assert found.shift == 2
     assert found.low <= 2 <= found.high
-    assert found.p == distributions.mannwhitneyu(after, before).pvalue
     wide = stats.shift(before, after, inflate=2)
     assert wide.low <= found.low
     with pytest.raises(ValueError, match="both sides"):
@@ -447,13 +438,8 @@ def test_split_finds_a_step_and_refuses_too_few_values():
 
 
 def run(*arguments: object) -> tuple[int, str, str]:
-    # click keeps the help options of a command's first call, which are its group's to say.
-    names = ["-h", "--help"]
-    done = CliRunner().invoke(command, [str(a) for a in arguments], help_option_names=names)
-    if isinstance(done.exception, Fault):
-        return 2, "", str(done.exception)
-    if done.exception is not None and not isinstance(done.exception, SystemExit):
-        raise done.exception
+    done = CliRunner().invoke(main, ["trend", *map(str, arguments)])
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.output
     return done.exit_code, done.stdout, done.stderr
 
 
@@ -464,16 +450,14 @@ def write_nights(path: Path, series: dict, better: str = "higher", dates: bool =
         writer.writerow(["series", "night", "value", "better"])
         for name, values in series.items():
             for night, value in enumerate(values):
-                told = first + datetime.timedelta(night) if dates else night
-                writer.writerow([name, told, "" if np.isnan(value) else value, better])
+                date = first + datetime.timedelta(night) if dates else night
+                writer.writerow([name, date, "" if np.isnan(value) else value, better])
     return path
 
 
 @pytest.fixture
 def broken() -> np.ndarray:
-    values = flat()
-    values[60:] *= 0.93
-    return values
+    return stepped(60, 0.93)
 
 
 def test_a_file_of_nights_prints_findings_as_json(tmp_path, broken):
@@ -487,28 +471,20 @@ def test_a_file_of_nights_prints_findings_as_json(tmp_path, broken):
 
 
 def test_files_of_spreadsheets(tmp_path, broken):
-    """A byte order mark, ends of lines as Windows has them, blanks, nan for a gap, and columns that
-    are empty."""
+    """A byte order mark, ends of lines as Windows has them, blanks, nan for a gap, columns that are
+    empty, and nights in any order."""
     path = write_nights(tmp_path / "n.csv", {"b": broken})
-    there = run("--input", path)
-    text = path.read_text().replace(",", ", ") + "b, 999, nan, higher\n"
+    plain = run("--input", path)
+    head, *lines = path.read_text().replace(",", ", ").splitlines()
+    text = "\n".join([head, *reversed(lines), "b, 999, nan, higher", ""])
     path.write_bytes(b"\xef\xbb\xbf" + text.replace("\n", ",,\r\n").encode())
-    assert run("--input", path) == there
-    assert there[0] == 1
+    assert run("--input", path) == plain
+    assert plain[0] == 1
 
 
 def test_dates_are_printed_as_dates(tmp_path, broken):
     path = write_nights(tmp_path / "n.csv", {"b": broken}, dates=True)
-    _, out, _ = run("--input", path)
-    assert json.loads(out)[0]["start"] == "2026-03-02"
-
-
-def test_nights_may_come_in_any_order(tmp_path, broken):
-    path = write_nights(tmp_path / "n.csv", {"b": broken})
-    head, *lines = path.read_text().splitlines()
-    other = tmp_path / "o.csv"
-    other.write_text("\n".join([head, *reversed(lines)]) + "\n")
-    assert run("--input", path) == run("--input", other)
+    assert json.loads(run("--input", path)[1])[0]["start"] == "2026-03-02"
 
 
 def test_many_series_on_all_cores_are_as_one_by_one(tmp_path, broken):
@@ -539,14 +515,14 @@ def test_exit_codes(tmp_path, broken):
     assert run("--input", write_nights(tmp_path / "b.csv", {"b": broken}, "lower"))[0] == 0
     code, out, err = run("--input", write_nights(tmp_path / "c.csv", {"c": flat(20)}))
     assert (code, json.loads(out)) == (2, [])
-    assert "not judged: 1 series with fewer than 21 nights" in err
+    assert "1 series" in err and "21 nights" in err
 
 
 HEAD = "series,night,value,better"
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "where"),
     [
         ("", ":1: no column series, night, value, better"),
         ("series,night,value\na,1,2\n", ":1: no column better"),
@@ -555,52 +531,45 @@ HEAD = "series,night,value,better"
         (f"{HEAD}\na,1,-3,higher\n", ":2: value -3"),
         (f"{HEAD}\na,1,0,higher\n", ":2: value 0"),
         (f"{HEAD}\na,1,fast,higher\n", ":2: value 'fast'"),
+        (f"{HEAD}\na,1,1_01,higher\n", ":2: value '1_01'"),
         (f"{HEAD}\na,1,2,up\n", ":2: better 'up'"),
-        (f"{HEAD}\na,1,2,higher\na,2,2,lower\n", ":3: better 'lower', but line 2"),
-        (f"{HEAD}\na,1,2,higher\na,1,3,higher\n", ":3: night 1 of series 'a' again (line 2)"),
-        (
-            f"{HEAD}\na,monday,2,higher\n",
-            ":2: night 'monday': write a whole number or a date",
-        ),
-        (f"{HEAD}\na,1,2,higher\na,2026-01-01,2,higher\n", ":3: night 2026-01-01: series 'a'"),
-        (f"{HEAD}\n,1,2,higher\n", ":2: no series"),
-        (f"{HEAD}\na,1,2\n", ":2: 3 cells, but"),
-        (f"{HEAD}\na,1,2,higher,9\n", ":2: 5 cells, but"),
-        (f"{HEAD}\na,1,1_01,higher\n", ":2: value '1_01' is not a number"),
+        (f"{HEAD}\na,1,2,higher\na,2,2,lower\n", ":3: better 'lower'"),
+        (f"{HEAD}\na,1,2,higher\na,1,3,higher\n", ":3: night 1"),
+        (f"{HEAD}\na,monday,2,higher\n", ":2: night 'monday'"),
         (f"{HEAD}\na,1_0,2,higher\n", ":2: night '1_0'"),
         (f"{HEAD}\na,2026-W01-1,2,higher\n", ":2: night '2026-W01-1'"),
         (f"{HEAD}\na,2026-02-30,2,higher\n", ":2: night '2026-02-30'"),
-        (f"{HEAD},value\na,1,2,higher,3\n", ":1: column value is repeated"),
-        (f"{HEAD}\na,1,2,higher\n".replace(",", ";"), "a comma, not ';'"),
-        (f"{HEAD}\na,1,2,higher\n".replace(",", "\t"), "a comma, not '\\t'"),
-        (f'{HEAD}\n"a,1,2,higher\n', ":2: unexpected end of data"),
-        (f"{HEAD},retest\na,1,,higher,9\n", ":2: a retest without a value"),
+        (f"{HEAD}\na,1,2,higher\na,2026-01-01,2,higher\n", ":3: night 2026-01-01"),
+        (f"{HEAD}\n,1,2,higher\n", ":2: no series"),
+        (f"{HEAD}\na,1,2\n", ":2: 3 cells"),
+        (f"{HEAD}\na,1,2,higher,9\n", ":2: 5 cells"),
+        (f"{HEAD},value\na,1,2,higher,3\n", ":1: column value"),
+        (f"{HEAD}\na,1,2,higher\n".replace(",", ";"), "';'"),
+        (f"{HEAD}\na,1,2,higher\n".replace(",", "\t"), "'\\t'"),
+        (f'{HEAD}\n"a,1,2,higher\n', ":2: "),
+        (f"{HEAD},retest\na,1,,higher,9\n", ":2: a retest"),
     ],
 )
-def test_bad_input_is_named_with_its_line(tmp_path, text, told):
+def test_bad_input_is_reported_with_its_line(tmp_path, text, where):
     path = tmp_path / "bad.csv"
     path.write_text(text)
-    code, _, err = run("--input", path)
-    assert code == 2
-    assert told in err
-    assert err.startswith(str(path))
-    assert "more invalid lines" not in err
+    code, out, err = run("--input", path)
+    assert (code, out) == (2, "")
+    assert where in err and "[input.wrong-file]" in err
+    assert err.startswith(f"plumbline: {path}") and "more faulty" not in err
 
 
-def test_a_file_that_is_not_there(tmp_path):
-    assert "No such file" in run("--input", tmp_path / "none.csv")[2]
+def test_an_unreadable_file_and_one_with_a_selection_are_refused(tmp_path, broken):
     (tmp_path / "binary.csv").write_bytes(b"\xff\xfe\x00")
-    assert "CSV in UTF-8" in run("--input", tmp_path / "binary.csv")[2]
-
-
-def test_a_file_has_no_selection(tmp_path, broken):
+    for name in ("none.csv", "binary.csv"):
+        assert "[input.unreadable-file]" in run("--input", tmp_path / name)[2]
     path = write_nights(tmp_path / "n.csv", {"b": broken})
     for more in (["--system", "x"], ["--from", tmp_path]):
         code, out, err = run("--input", path, *more)
-        assert (code, out) == (2, "") and "leave --from and the selection out" in err
+        assert (code, out) == (2, "") and "[input.wrong-option]" in err
 
 
-def test_many_faults_are_not_all_told(tmp_path):
+def test_the_first_ten_faults_are_listed(tmp_path):
     path = tmp_path / "bad.csv"
     path.write_text(f"{HEAD}\n" + "".join(f"a,{n},x,higher\n" for n in range(30)))
     with pytest.raises(Fault) as fault:
@@ -638,13 +607,12 @@ def of_history(values: np.ndarray, per_night: int = 1) -> Series:
 
 
 def test_findings_of_the_history_are_indices_of_its_values():
-    values = flat()
-    values[60:] *= 1.08
+    values = stepped(60, 1.08)
     (found,) = trend.findings(of_history(values))
     assert (found.kind, found.start, found.worse) == ("regression", 60, True)
-    (early,) = trend.online(of_history(values))
+    (early,) = trend.findings(of_history(values), hindsight=False)
     assert (early.detected, early.kind) == (found.detected, found.kind)
-    assert not trend.enough(of_history(values[:19]))
+    assert not trend.findings(of_history(values[60:79]))
 
 
 def test_sessions_of_a_night_are_one_value():
@@ -655,9 +623,8 @@ def test_sessions_of_a_night_are_one_value():
     assert (found.start, found.detected % 3) == (180, 2)
 
 
-def test_rows_of_the_history_tell_sessions_and_build():
-    values = flat()
-    values[60:] *= 1.08
+def test_rows_of_the_history_have_sessions_and_build():
+    values = stepped(60, 1.08)
     found = following.of_history([of_history(values), of_history(values[:10])], online=False)
     (row,) = found.rows
     assert (row.before, row.after, row.build, row.nodes) == ("s59", "s60", "old to new", "n1,n2")

@@ -56,7 +56,7 @@ def skewed(chance: np.random.Generator, shape: tuple[int, int], noise: float) ->
     return -noise * drawn / np.sqrt((np.exp(square) - 1) * np.exp(square))
 
 
-def wandering(chance: np.random.Generator, shape: tuple[int, int], noise: float) -> np.ndarray:
+def autocorrelated(chance: np.random.Generator, shape: tuple[int, int], noise: float) -> np.ndarray:
     """Each night half of the last (correlation 0.5)."""
     fresh = chance.normal(0, noise * 0.75**0.5, shape)
     values = np.empty(shape)
@@ -84,8 +84,8 @@ def judged(
     found = judge.estimate(before, after, values[:, :past], groups)
     if not peers:
         return judge.verdicts(found, signs, 0 * signs, WITHIN, LOSS, adjusted=found.p)
-    as_one = judge.together(before, after, signs, found.noise, found.difference)
-    return judge.verdicts(found, signs, np.full(len(values), as_one.moved), WITHIN, LOSS)
+    as_one = judge.group_change(before, after, signs, found.noise, found.difference)
+    return judge.verdicts(found, signs, np.full(len(values), as_one.direction), WITHIN, LOSS)
 
 
 def alone(noise: Noise, size: float, sessions: int, past: int, loss: float, count: int, seed: int):
@@ -233,17 +233,17 @@ def page(count: int) -> str:
     """
     kinds = [("normal", gaussian), ("lognormal", lognormal), ("outliers", outliers),
              ("heavy tails", heavy), ("skewed", skewed),
-             ("autocorrelated", wandering)]  # fmt: skip
+             ("autocorrelated", autocorrelated)]  # fmt: skip
     plans = [(name, kind, 0.02, 5, past) for name, kind in kinds for past in (0, 30)]
     plans += [("normal", gaussian, 0.02, 5, 60), ("normal", gaussian, 0.02, 7, 0),
               ("normal", gaussian, 0.02, 10, 0), ("normal", gaussian, 0.02, 15, 0)]  # fmt: skip
     plans += [("normal", gaussian, size, 5, past) for size in (0.01, 0.03) for past in (0, 30)]
     single = []
     for seed, (name, kind, size, sessions, past) in enumerate(plans):
-        told = [shares(alone(kind, size, sessions, past, loss, count, seed)) for loss in (0, LOSS)]
+        found = [shares(alone(kind, size, sessions, past, loss, count, seed)) for loss in (0, LOSS)]
         best = f"{oracle(size, sessions, past):.1%}" if kind in (gaussian, lognormal) else "—"
-        cells = [f"{name} {size:.0%}", str(sessions), str(past), f"{told[0][0]:.3%}"]
-        cells += [f"{share:.1%}" for share in (*told[0][1:], *told[1])]
+        cells = [f"{name} {size:.0%}", str(sessions), str(past), f"{found[0][0]:.3%}"]
+        cells += [f"{share:.1%}" for share in (*found[0][1:], *found[1])]
         single.append([*cells, best])
     many = []
     for seed, which in enumerate(FAMILIES, 100):

@@ -35,7 +35,7 @@ YEAR = Plan(nights=365, earliest=100, latest=300)
 
 
 @dataclass(frozen=True)
-class Told:
+class Report:
     """One finding of a method; kind is ``lasting``, ``transient`` or ``drift``."""
 
     kind: str
@@ -44,34 +44,34 @@ class Told:
     size: float
 
 
-def ours(values: np.ndarray, second: np.ndarray) -> list[Told]:
+def ours(values: np.ndarray, second: np.ndarray) -> list[Report]:
     judged = trend.judge(values, "higher", second, hindsight=False)
     found = [f for f in judged.findings if f.confirmed]
     kinds = {"regression": "lasting", "improvement": "lasting"}
-    return [Told(kinds.get(f.kind, f.kind), f.start, f.detected, f.size) for f in found]
+    return [Report(kinds.get(f.kind, f.kind), f.start, f.detected, f.size) for f in found]
 
 
-def taken_back(plan: Plan, count: int, seed: int) -> float:
-    """Ours: single nights reported at once and not confirmed, per 1,000 series-nights."""
-    made = nights.make(plan, count, seed)
-    told = 0
+def taken_back(plan: Plan, series: int, seed: int) -> float:
+    """Return our single nights that were reported and not confirmed, per 1,000 series-nights."""
+    made = nights.make(plan, series, seed)
+    count = 0
     for values, second in zip(made.values, made.second, strict=True):
         judged = trend.judge(values, "higher", second)
-        told += len(judged.outliers) + sum(not f.confirmed for f in judged.findings)
-    return 1000 * told / made.values.size
+        count += len(judged.outliers) + sum(not f.confirmed for f in judged.findings)
+    return 1000 * count / made.values.size
 
 
 def fixed(limit: float) -> Callable:
     """ReFrame's fixed bounds about the reference, which is the true level here. An episode ends
     after three nights within the bounds."""
 
-    def method(values: np.ndarray, second: np.ndarray) -> list[Told]:
-        told, last = [], -9
+    def method(values: np.ndarray, second: np.ndarray) -> list[Report]:
+        reports, last = [], -9
         for night in np.flatnonzero(np.abs(values / nights.LEVEL - 1) > limit):
             if night - last > 3:
-                told.append(Told("lasting", night, night, values[night] / nights.LEVEL - 1))
+                reports.append(Report("lasting", night, night, values[night] / nights.LEVEL - 1))
             last = night
-        return told
+        return reports
 
     return method
 
@@ -84,20 +84,20 @@ def change_points(logs: np.ndarray) -> list[int]:
     return search.predict(pen=penalty)[:-1]
 
 
-def kernel(values: np.ndarray, second: np.ndarray) -> list[Told]:
+def kernel(values: np.ndarray, second: np.ndarray) -> list[Report]:
     """KernelCPD at 3 x BIC on Hampel-clipped logarithms of the last 120 nights, every night; a
     change point further than a week from any reported before is new."""
     at = np.flatnonzero(~np.isnan(values))
     logs = np.log(values[at])
-    told: list[Told] = []
+    reports: list[Report] = []
     for night in range(20, len(logs)):
         low = max(0, night - 119)
         for point in change_points(logs[low : night + 1]):
             start = low + point
-            if all(abs(at[start] - t.start) > 7 for t in told):
+            if all(abs(at[start] - t.start) > 7 for t in reports):
                 size = np.median(logs[start : night + 1]) - np.median(logs[low:start])
-                told.append(Told("lasting", int(at[start]), int(at[night]), float(size)))
-    return told
+                reports.append(Report("lasting", int(at[start]), int(at[night]), float(size)))
+    return reports
 
 
 METHODS = {
@@ -116,7 +116,7 @@ STEPS = 0.4
 BACK = "of one night, taken back"
 
 
-def run(method: str, made: nights.Nights) -> list[list[Told]]:
+def run(method: str, made: nights.Nights) -> list[list[Report]]:
     """The findings of each series."""
     return [METHODS[method](v, s) for v, s in zip(made.values, made.second, strict=True)]
 
@@ -132,8 +132,8 @@ def found_by(method: str, plan: Plan, count: int, seed: int, *within: int) -> li
     nights; and, last, of those reported as a drift instead."""
     made = nights.make(plan, count, seed)
     hits = np.zeros(len(within) + 1)
-    for told, start in zip(run(method, made), made.start, strict=True):
-        right = [t for t in told if t.size * plan.size > 0 and t.night >= start > t.start - 15]
+    for reports, start in zip(run(method, made), made.start, strict=True):
+        right = [t for t in reports if t.size * plan.size > 0 and t.night >= start > t.start - 15]
         first = min((t.night - start for t in right if t.kind == "lasting"), default=10**6)
         hits += [*(first < n for n in within), any(t.kind == "drift" for t in right)]
     return list(hits / count)
@@ -143,22 +143,22 @@ def called(method: str, plan: Plan, count: int, seed: int, kind: str) -> float:
     """Share of the series with a finding of that kind over the change, the right way."""
     made = nights.make(plan, count, seed)
     hits = 0
-    for told, start in zip(run(method, made), made.start, strict=True):
+    for reports, start in zip(run(method, made), made.start, strict=True):
         last = start + plan.over + 30
         hits += any(t.kind == kind and t.size * plan.size > 0 and start - 5 <= t.night <= last
-                    for t in told)  # fmt: skip
+                    for t in reports)  # fmt: skip
     return hits / count
 
 
 # -- the tables: name of a cell -> what measures it ---------------------------------------------
 
 NOISES = [(kind, level) for kind in ("gaussian", "lognormal", "outlier") for level in (1, 2, 3)]
-WANDERS = {
-    "AR 0.90, 2 %": PLAIN.but(wander=0.02, memory=0.90),
-    "AR 0.95, 2 %": PLAIN.but(wander=0.02, memory=0.95),
-    "AR 0.95, 1 %": PLAIN.but(wander=0.01, memory=0.95),
-    "AR 0.95, 1 %, noise 2 %": PLAIN.but(wander=0.01, memory=0.95, level=0.02),
-    "sine of 60 nights, 2 %": PLAIN.but(wander=0.02, memory=60, shape="sine"),
+AUTOCORRELATED = {
+    "AR 0.90, 2 %": PLAIN.but(slow=0.02, memory=0.90),
+    "AR 0.95, 2 %": PLAIN.but(slow=0.02, memory=0.95),
+    "AR 0.95, 1 %": PLAIN.but(slow=0.01, memory=0.95),
+    "AR 0.95, 1 %, noise 2 %": PLAIN.but(slow=0.01, memory=0.95, level=0.02),
+    "sine of 60 nights, 2 %": PLAIN.but(slow=0.02, memory=60, shape="sine"),
 }
 
 
@@ -169,7 +169,7 @@ def alarm_cells() -> dict[str, Plan]:
     }
     cells["heavy tails 2 %"] = PLAIN.but(noise="heavy", level=0.02, gaps=0.03)
     cells["outlier 2 %, retest"] = PLAIN.but(noise="outlier", level=0.02, retest=True)
-    return cells | WANDERS
+    return cells | AUTOCORRELATED
 
 
 def step_cells() -> dict[str, Plan]:
@@ -192,8 +192,8 @@ def aim_cells() -> dict[str, tuple[str, Plan]]:
         if level < 3:
             fields = {"noise": kind, "level": level / 100, "gaps": 0.03}
             cells[f"false alarms, {kind} {level} %"] = "0.1", fields
-    for name, plan in WANDERS.items():
-        fields = {key: getattr(plan, key) for key in ("wander", "memory", "shape", "level")}
+    for name, plan in AUTOCORRELATED.items():
+        fields = {key: getattr(plan, key) for key in ("slow", "memory", "shape", "level")}
         cells[f"false alarms, {name}"] = "0.5", fields
     for size, levels, aim in (
         (0.05, (1, 2), "- / 90 / 98"), (0.02, (1,), "- / - / 98"), (0.10, (1, 2), "95 / - / -"),
@@ -214,11 +214,11 @@ def _aim(task: tuple) -> str:
     if not plan.change:
         return f"{alarms('plumbline trend', plan, count, seed):.3f}"
     parts = found_by("plumbline trend", plan, count, seed, 1, 7, 14)[:3]
-    told = " / ".join(f"{100 * x:.1f}" for x in parts)
+    results = " / ".join(f"{100 * x:.1f}" for x in parts)
     if plan.noise != "gaussian":
-        return told
+        return results
     best = " / ".join(f"{100 * x:.1f}" for x in oracle.found_by(plan, count, seed, 1, 7, 14))
-    return f"{told} ({best})"
+    return f"{results} ({best})"
 
 
 def aims(count: int) -> str:
@@ -227,24 +227,24 @@ def aims(count: int) -> str:
              for number, (_, fields) in enumerate(cells.values())
              for base in (PLAIN, YEAR)]  # fmt: skip
     with ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        told = list(pool.map(_aim, tasks))
-    rows = [[name, aim, told[2 * n], told[2 * n + 1]]
+        results = list(pool.map(_aim, tasks))
+    rows = [[name, aim, results[2 * n], results[2 * n + 1]]
             for n, (name, (aim, _)) in enumerate(cells.items())]  # fmt: skip
     heads = ["", "aim", "180 nights, change at 40 to 150", "365 nights, change at 100 to 300"]
     return tabulate(rows, heads, tablefmt="github", disable_numparse=True)
 
 
-def pull_apart(count: int, say: Callable[[str], None]) -> str:
+def small_steps(count: int, say: Callable[[str], None]) -> str:
     """Steps of 2 %, found by night 14, and false alarms of autocorrelated noise like them."""
-    wander = oracle.Wander(size=1.0, memory=0.95)
+    noise = oracle.Autocorrelated(size=1.0, memory=0.95)
     rows = []
     for name, base in (("180 nights", PLAIN), ("365 nights", YEAR)):
         step = base.but(change="step", size=-0.02)
-        wanders = base.but(wander=step.level * wander.size, memory=wander.memory)
+        healthy = base.but(slow=step.level * noise.size, memory=noise.memory)
         (free,) = oracle.found_by(step, ORACLE, SEED + 300, 14)
-        (bound,) = oracle.found_by(step, ORACLE, SEED + 300, 14, wander=wander)
+        (bound,) = oracle.found_by(step, ORACLE, SEED + 300, 14, noise=noise)
         steps = found_by("plumbline trend", step, count, SEED + 300, 14)
-        false = alarms("plumbline trend", wanders, count, SEED + 301)
+        false = alarms("plumbline trend", healthy, count, SEED + 301)
         rows.append([name, f"{free:.1%}", f"{bound:.1%}", f"{steps[0]:.1%}", f"{false:.2f}"])
         say(str(rows[-1]))
     heads = ["", "oracle without such noise", "oracle that keeps 0.5 under such noise",
@@ -275,9 +275,9 @@ def measure(count: int, say: Callable[[str], None]) -> dict:
                 part = share / 5 if method.startswith("Kernel") else share
                 tasks.append((what, method, name, plan, int(count * part), SEED + number))
 
-    blips = {
+    transients = {
         f"{size:.0%} transient, {kind} {level} %": PLAIN.but(
-            noise=kind, level=level / 100, change="blip", size=-size
+            noise=kind, level=level / 100, change="transient", size=-size
         )
         for size, kind, level in [
             *((0.10, kind, level) for kind, level in NOISES if kind != "lognormal"),
@@ -299,7 +299,7 @@ def measure(count: int, say: Callable[[str], None]) -> dict:
         for kind, level in NOISES if kind != "lognormal"
     }  # fmt: skip
     add("steps", retests, STEPS)
-    add("transient", blips, STEPS)
+    add("transient", transients, STEPS)
     add("drift", drifts, STEPS)
     found: dict = {}
     with ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:
@@ -346,7 +346,7 @@ def tables(found: dict) -> dict[str, str]:
     return {
         "alarms": table("alarms", lambda v: f"{v:.3f}", (BACK,)),
         "steps": table("steps", lambda v: " / ".join(f"{x:.1%}" for x in v[:3])),
-        "blips": table("transient", lambda v: f"{v:.1%}"),
+        "transients": table("transient", lambda v: f"{v:.1%}"),
         "drifts": table("drift", lambda v: f"{v:.1%}"),
     }
 
@@ -420,7 +420,7 @@ alarms.
 
 Aim: 95 %. The other methods have no such kind.
 
-{blips}
+{transients}
 
 ## Drifts called `drift`
 
@@ -454,7 +454,7 @@ def main() -> None:
     fast = tabulate(speed(say), heads, tablefmt="github")
     reached = aims(given.aims)
     say(reached)
-    apart = pull_apart(given.aims, say)
+    apart = small_steps(given.aims, say)
     found = tables(measure(given.series, say))
     page = PAGE.format(
         **found,

@@ -69,11 +69,11 @@ def slow_ones(fleet: Fleet, units: list[tuple[str, ...]], each: int) -> None:
         fleet.slow[units[unit]] = since, (0.05, 0.08)[k % 2]
 
 
-def named(group: Group, fleet: Fleet, switches: bool = False):
+def flagged(group: Group, fleet: Fleet, switches: bool = False):
     """Units that screening flags, with the night; a link has the kind before its switches, as in
     a Fleet."""
     found = screen([group], fleet.switch_of() if switches else None)
-    for one in found.named:
+    for one in found.flagged:
         yield (("link", *one.name) if one.kind == "link" else one.name), int(one.night)
 
 
@@ -131,7 +131,7 @@ def of_nodes(fleets: int) -> dict[str, Tally]:
                     tallies[rule].add(fleet, by_rule(group, fleet, slow), node_nights(fleet))
             if name == ours[2]:
                 again(fleet, group, tallies[name])
-            tallies[name].add(fleet, named(group, fleet), node_nights(fleet))
+            tallies[name].add(fleet, flagged(group, fleet), node_nights(fleet))
     return tallies
 
 
@@ -146,7 +146,7 @@ def of_gpus(fleets: int) -> dict[str, Tally]:
         for name in ours:
             if name == ours[1]:
                 again(fleet, group, tallies[name])
-            tallies[name].add(fleet, named(group, fleet), node_nights(fleet))
+            tallies[name].add(fleet, flagged(group, fleet), node_nights(fleet))
     return tallies
 
 
@@ -161,7 +161,7 @@ def of_links(fleets: int) -> dict[str, Tally]:
             units = [("link", one, other) for one in names for other in names if one < other]
             slow_ones(fleet, units if "link" in name else [(n,) for n in fleet.names], 4)
             group = fleet.pairs()
-            tally.add(fleet, named(group, fleet, switches=True), node_nights(fleet))
+            tally.add(fleet, flagged(group, fleet, switches=True), node_nights(fleet))
     return tallies
 
 

@@ -1,4 +1,4 @@
-"""Site baselines: from a facility's own records to reference rows."""
+"""Site baselines: reference rows from a facility's own records."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import math
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
+from typing import Any, Literal
 
 import numpy as np
 
@@ -17,26 +18,27 @@ from plumbline.core import paths
 from plumbline.core.text import pluralize
 from plumbline.history.history import History
 from plumbline.history.series import Selection
-from plumbline.parse import Figure
 from plumbline.reference import lookup
 from plumbline.reference.row import Case, Row
 from plumbline.reference.tables import SITE, key_of
 from plumbline.reference.tolerance import Baseline, Tolerance
 
-#: Sessions beyond so many robust spreads are drawn in to there, from so many sessions on.
+#: Sessions are clipped at so many robust standard deviations, from so many sessions on.
 _FAR, _FAR_FROM = 5, 10
-
-#: Most sessions that are said to be still wanting.
+#: Upper limit of the number of further sessions that is reported.
 _MOST = 100
+#: What records of the same measurement have in common.
+_SAME = ("build", "conditions", "samples", "warmups", "placement")
 
 
 def records_of(system: str, history: History, last: int) -> list[Record]:
-    """The records of a system that a baseline may come from, oldest session first: of each test
-    case, the newest sessions that passed with its newest build.
+    """Return the records of a system that a baseline may use, oldest session first.
 
-    :arg last: how many of them are wanted; three times as many are looked at, since some may have
-        measured otherwise.
-    :raises Fault: if there is none of the system.
+    These are, for each test case, the newest sessions that passed with its newest build.
+
+    :arg last: number of sessions that are needed. Three times as many are returned, since some may
+        have measured something else.
+    :raises Fault: if the system has none.
     """
     cases = defaultdict(list)
     for row in history.cases(Selection(system=system)):
@@ -52,12 +54,13 @@ def records_of(system: str, history: History, last: int) -> list[Record]:
 
 
 def waived(system: str, history: History, last: int) -> list[str]:
-    """The test cases of a system that were waived in their newest sessions, which no baseline may
-    come from: a known fault would be its own reference.
+    """Return the test cases of a system that were waived in their newest sessions.
 
-    :arg last: how many sessions of a case are looked at.
+    A baseline must not use them: a known fault would become its own reference.
+
+    :arg last: number of sessions of a case that are checked.
     """
-    found: dict[str, list] = defaultdict(list)
+    found: dict[str, list[bool]] = defaultdict(list)
     for row in history.cases(Selection(system=system)):
         found[f"{row.check} @{row.partition}+{row.environment}"].append(row.result == "waived")
     return [
@@ -67,16 +70,12 @@ def waived(system: str, history: History, last: int) -> list[str]:
     ]
 
 
-#: What two records must have in common to be of one measurement.
-_SAME = ("build", "conditions", "samples", "warmups", "placement")
-
-
 @dataclasses.dataclass(frozen=True)
 class Proposal:
     """A row that a baseline would have.
 
-    :ivar case: what it would be held against.
-    :ivar more: how many more sessions would let its bound lie where its noise alone puts it.
+    :ivar case: the test case that it applies to.
+    :ivar more: how many more sessions would make its bound as tight as its noise allows.
     """
 
     row: Row
@@ -87,28 +86,27 @@ class Proposal:
 def propose(
     system: str, records: Iterable[Record], rules: Baseline, last: int
 ) -> tuple[list[Proposal], dict[str, list[str]]]:
-    """Baseline rows, median and spread over the sessions; and what was left out: reason -> cases or
-    figures.
+    """Return baseline rows, and what was skipped: reason -> cases or figures.
 
-    Only sessions that passed count, and only those that measured as the newest of the case did:
-    with its build, conditions and samples, and on a system `local` on its host. A session counts
-    once, with the median of its cases. What a busy machine measured is no baseline, nor what was
-    measured while standard error told of a fault: it would be its own reference.
+    A row is the median and the spread over sessions. Only sessions that passed count, with the
+    build, conditions and samples of the newest of the case (on the system `local` also its host). A
+    session counts once, with the median of its cases. Measurements on a busy machine, or with
+    warnings on standard error, are skipped: a fault would become its own reference.
 
-    :arg last: how many sessions of a case count, the newest.
+    :arg last: how many of the newest sessions of a case count.
     """
     cases: dict[str, list[Record]] = defaultdict(list)
-    unfit: dict[tuple[str, str], set[str]] = defaultdict(set)
+    unusable: dict[tuple[str, str], set[str]] = defaultdict(set)
     for fields in records:
         if fields.foms and fields.result == "pass":
-            if reason := _unfit(fields):
-                unfit[reason, _name(fields)].add(fields.session)
+            if reason := _unusable(fields):
+                unusable[reason, _name(fields)].add(fields.session)
             else:
                 cases[fields.case].append(fields)
-    found: dict[tuple, Proposal] = {}
-    left_out: dict[str, list[str]] = defaultdict(list)
-    for (reason, name), sessions in unfit.items():
-        left_out[reason].append(f"{name}: {pluralize(len(sessions), 'session')}")
+    found: dict[tuple[object, ...], Proposal] = {}
+    skipped: dict[str, list[str]] = defaultdict(list)
+    for (reason, name), of_case in unusable.items():
+        skipped[reason].append(f"{name}: {pluralize(len(of_case), 'session')}")
     for runs in cases.values():
         newest = runs[-1]
         same = [run for run in runs if _alike(run, newest)]
@@ -116,48 +114,44 @@ def propose(
         same = [run for run in same if run.session in sessions]
         name = _name(newest)
         if not newest.tasks:
-            left_out["its records do not tell where its tasks ran"].append(name)
+            skipped["its records do not have the hosts of its tasks"].append(name)
             continue
         if len(sessions) < rules.sessions:
             reason = (
-                f"fewer than {rules.sessions} sessions that passed and measured as its newest did "
-                f"(build, conditions, samples)"
+                f"fewer than {rules.sessions} sessions that passed with the build, conditions and "
+                f"samples of the newest"
             )
-            left_out[reason].append(f"{name}: {pluralize(len(sessions), 'session')}")
+            skipped[reason].append(f"{name}: {pluralize(len(sessions), 'session')}")
             continue
         measured = Counter(
             figure
             for session in sessions
-            for figure in {f for run in same if run.session == session for f in _figures(run)}
+            for figure in {fom.figure for run in same if run.session == session for fom in run.foms}
         )
         missing = [f.variable for f, count in measured.items() if count < len(sessions)]
-        left_out["not measured in every session"] += [f"{name}: {f}" for f in missing]
+        skipped["not measured in every session"] += [f"{name}: {f}" for f in missing]
         for proposal, reason in _proposals_of(system, newest, same, sessions, rules):
             if reason:
-                wanted = f" ({proposal.more} more)" if reason.endswith("run more") else ""
-                left_out[reason].append(f"{proposal.row.id}{wanted}")
+                more = f" ({proposal.more} more)" if reason.endswith("run more") else ""
+                skipped[reason].append(f"{proposal.row.id}{more}")
             elif key_of(proposal.row) in found:
-                left_out["measured by another check too"].append(proposal.row.id)
+                skipped["measured by another check too"].append(proposal.row.id)
             else:
                 found[key_of(proposal.row)] = proposal
-    return list(found.values()), {reason: names for reason, names in left_out.items() if names}
+    return list(found.values()), {reason: names for reason, names in skipped.items() if names}
 
 
-def _unfit(fields: Record) -> str:
-    """Why a record that passed may not be part of a baseline; empty where it may.
+def _unusable(fields: Record) -> str:
+    """Return why a record that passed is not used for a baseline; empty if it is.
 
-    Of the warning states, two are no reason: an unstable sample does not move the median, and a
-    suspicious value may be that of a machine better than its reference, which a baseline mends.
+    Two warning states are accepted. An unstable sample does not change the median. A suspicious
+    value may be of a machine that is better than its reference, which a baseline corrects.
     """
     if fields.busy:
         return "measured while other processes ran on the same cores"
     if any(notice.state == WARNINGS for notice in fields.warnings):
         return "measured with warnings on standard error"
     return ""
-
-
-def _figures(run: Record) -> list[Figure]:
-    return [fom.figure for fom in run.foms]
 
 
 def _name(fields: Record) -> str:
@@ -170,7 +164,7 @@ def _alike(run: Record, newest: Record) -> bool:
 
 
 def spread_of(values: list[float]) -> tuple[float, float]:
-    """Median and standard deviation of sessions' values, those far out drawn in."""
+    """Return the median and the standard deviation of sessions' values, outliers clipped."""
     middle = statistics.median(values)
     if len(values) >= _FAR_FROM:
         far = _FAR * MAD_TO_STD * statistics.median(abs(value - middle) for value in values)
@@ -179,13 +173,14 @@ def spread_of(values: list[float]) -> tuple[float, float]:
 
 
 def widening(sessions: int, rule: Tolerance, rules: Baseline) -> float:
-    """What the spread of so few sessions is multiplied with, so that the next session of a healthy
-    system lies beyond the bound no more often than is allowed, where the noise is normal.
+    """Return the factor on the spread of a few sessions.
 
-    The distance of a new value from the median of n has the variance 1 + pi/2n; its ratio to the
-    standard deviation of the n is Student's, with n - 1 degrees of freedom.
+    With it, the next session of a healthy system lies beyond the bound no more often than allowed,
+    if the noise is normal. The distance of a new value from the median of n has the variance
+    1 + pi/2n. Its ratio to the standard deviation of the n is Student's, with n - 1 degrees of
+    freedom.
     """
-    # It takes longer to load than all else here, and only this needs it.
+    # Imported here: slow to load, and only needed here.
     from scipy import stats
 
     if not rule.spreads:
@@ -195,8 +190,8 @@ def widening(sessions: int, rule: Tolerance, rules: Baseline) -> float:
 
 
 def _more(sessions: int, least: float, spread: float, rule: Tolerance, rules: Baseline) -> int:
-    """How many more sessions would let the bound lie at the least distance of its class, or within
-    a quarter of where the same spread of very many would put it."""
+    """Return how many more sessions would bring the bound to the least distance of its class, or
+    within a quarter of its limit for very many sessions of the same spread."""
     enough = max(least, 1.25 * rule.spreads * spread)
     for more in range(_MOST):
         if rule.spreads * widening(sessions + more, rule, rules) * spread <= enough:
@@ -207,9 +202,9 @@ def _more(sessions: int, least: float, spread: float, rule: Tolerance, rules: Ba
 def _proposals_of(
     system: str, newest: Record, runs: list[Record], sessions: list[str], rules: Baseline
 ) -> Iterator[tuple[Proposal, str]]:
-    """The rows of a test case, each with the reason why it is left out, or none."""
+    """Yield the rows of a test case, each with the reason why it is skipped, or an empty one."""
     tables = lookup.loaded(paths.reference())
-    values: dict[tuple, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    values: dict[tuple[Any, ...], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for run in runs:
         for fom in run.foms:
             figure = fom.metric, fom.size, fom.at, fom.placement, fom.unit
@@ -226,7 +221,7 @@ def _proposals_of(
             system,
             newest.partition,
             newest.environment,
-            newest.benchmark,
+            newest.benchmark or "",
             placement,
             len(per_node),
             max(per_node.values()),
@@ -234,7 +229,7 @@ def _proposals_of(
         )
         rule = tables.rule(tables.fom(case.benchmark, metric))
         row, more = _row(newest, case, (metric, size, at, unit), by_session, rule, rules)
-        yield Proposal(row, case, more), _left_out(row, more, rule, rules)
+        yield Proposal(row, case, more), _skipped(row, more, rule, rules)
 
 
 def _row(
@@ -245,10 +240,11 @@ def _row(
     rule: Tolerance,
     rules: Baseline,
 ) -> tuple[Row, int]:
-    """A figure's row; and how many more sessions it wants."""
+    """Return a figure's row, and how many more sessions it needs."""
     metric, size, at, unit = figure
     here = {"partition": case.partition, **case.conditions}
     note, more, count = "", 0, len(by_session)
+    statistic: Literal["mean", "median"]
     if rule.distribution:
         single = [sample for found in by_session.values() for sample in found]
         middle, spread = statistics.fmean(single), statistics.stdev(single)
@@ -261,10 +257,10 @@ def _row(
             note = f"spread of {count} sessions {spread:.3g}, widened by {factor:.3g} for so few"
         spread *= factor
     what = [case.environment, newest.check.split()[0], metric, size, at or None]
-    told = [str(part) for part in [case.system, case.partition, *what] if part is not None]
-    told += [case.placement, *newest.conditions.values()]
+    parts = [case.system, case.partition, *(str(part) for part in what if part is not None)]
+    parts += [case.placement, *newest.conditions.values()]
     row = Row(
-        id="-".join(told),
+        id="-".join(parts),
         source=SITE,
         locator=f"{statistic} of {count} sessions",
         system=case.system,
@@ -288,10 +284,10 @@ def _row(
     return row, more
 
 
-def _left_out(row: Row, more: int, rule: Tolerance, rules: Baseline) -> str:
-    """Why a row is no baseline, empty if it is one."""
-    if rule.distribution or row.spread <= rules.noise * row.value:
+def _skipped(row: Row, more: int, rule: Tolerance, rules: Baseline) -> str:
+    """Return why a row is skipped; empty if it is not."""
+    if rule.distribution or row.spread is None or row.spread <= rules.noise * row.value:
         return ""
     if rule.better != "neither" and row.note and more:
-        return f"spread above {rules.noise:.0%} as widened for so few sessions: run more"
+        return f"spread above {rules.noise:.0%}, widened for so few sessions: run more"
     return f"spread above {rules.noise:.0%}"

@@ -10,19 +10,20 @@ from pathlib import Path
 from plumbline.analysis.baseline import Proposal
 from plumbline.core import formats
 from plumbline.core.errors import Fault
-from plumbline.reference.lookup import Bounds, References, format_bound
+from plumbline.reference import lookup
+from plumbline.reference.lookup import Bounds, References
 from plumbline.reference.row import Row
 from plumbline.reference.tables import Tables, key_of, read_rows
 
-#: Kinds of a change, in the order that they are told in; somebody must accept the first two.
+#: Kinds of a change, in the order of the output; the first two need --accept.
 LOOSENED, GONE = TO_ACCEPT = ("loosened", "gone")
 TIGHTENED, NEW, MOVED, SAME = ("tightened", "new", "moved", "unchanged")
 _ORDER = (*TO_ACCEPT, TIGHTENED, NEW, MOVED, SAME)
 
-#: Lines of one kind that a text shows.
+#: Lines of one kind that the text shows.
 _SHOWN = 25
 
-#: Relative difference of two bounds that are the same.
+#: Largest relative difference of bounds that count as the same.
 _SAME_BOUND = 1e-9
 
 
@@ -30,12 +31,12 @@ _SAME_BOUND = 1e-9
 class BaselineChange:
     """What becomes of one reference.
 
-    :ivar kind: ``loosened``, ``gone``, ``tightened``, ``new``; ``moved``, where only what bounds
-        nothing changes; or ``unchanged``.
+    :ivar kind: ``loosened``, ``gone``, ``tightened``, ``new``; ``moved`` if the bounds do not
+        change; or ``unchanged``.
     :ivar old: the row that decides now, published or the site's own.
-    :ivar same: the site's own row of the same figure, whose place is taken.
-    :ivar before: the bounds in force.
-    :ivar more: how many more sessions would let the bound lie where its noise alone puts it.
+    :ivar same: the site's own row of the same figure, which is replaced.
+    :ivar before: the present bounds.
+    :ivar more: how many more sessions would make the bound as tight as its noise allows.
     """
 
     kind: str
@@ -49,11 +50,13 @@ class BaselineChange:
 
     @property
     def row(self) -> Row:
-        """The row that it is about."""
-        return self.new or self.old
+        """The new row, or the old one if it is gone."""
+        row = self.new or self.old
+        assert row is not None
+        return row
 
-    def fields(self) -> dict:
-        """As JSON."""
+    def fields(self) -> dict[str, object]:
+        """Return it as an object of JSON."""
         return {
             "change": self.kind,
             "id": self.row.id,
@@ -66,20 +69,20 @@ class BaselineChange:
         }
 
     def cells(self) -> list[str]:
-        """As a line of a table."""
+        """Return it as a line of a table."""
         values = [f"{v:.6g}" for v in (_value(r, self.unit) for r in (self.old, self.new)) if v]
         name = self.row.id
         if self.old and self.old.id != name:
             name += f" (now {self.old.id})"
-        bounds = [_told(b) for b in (self.before, self.after)] if self.kind != NEW else [
-            _told(self.after)]  # fmt: skip
+        bounds = [_interval(b) for b in (self.before, self.after)] if self.kind != NEW else [
+            _interval(self.after)]  # fmt: skip
         if self.kind == GONE:
             bounds[1] = "none"
         return [self.kind, name, f"{' -> '.join(values)} {self.unit}", " -> ".join(bounds)]
 
 
 def _value(row: Row | None, unit: str) -> float | None:
-    return row and row.used(unit)[0]
+    return row.used(unit)[0] if row else None
 
 
 def _bound(bounds: Bounds | None, side: str) -> float | None:
@@ -87,16 +90,19 @@ def _bound(bounds: Bounds | None, side: str) -> float | None:
     return None if math.isinf(value) else value
 
 
-def _told(bounds: Bounds | None) -> str:
-    return f"[{format_bound(bounds.lower)}, {format_bound(bounds.upper)}]" if bounds else "none"
+def _interval(bounds: Bounds | None) -> str:
+    return (
+        f"[{lookup.format_bound(bounds.lower)}, {lookup.format_bound(bounds.upper)}]"
+        if bounds
+        else "none"
+    )
 
 
 def changes(proposals: list[Proposal], references: References, path: Path) -> list[BaselineChange]:
-    """What each proposed row changes, and which rows of the site's table there are no more.
+    """Return what each proposed row changes, and which rows of the site's table are gone.
 
-    A row is held against the bounds that are in force for its test case, be they the site's own or
-    published: a site's row takes the place of both. Rows that name no sessions were written by hand
-    and are nobody's but their writer's.
+    A row is compared with the present bounds of its test case, the site's own or published: it
+    replaces both. Rows without sessions were written by hand, and are kept.
 
     :arg path: the site's table of the system.
     """
@@ -124,8 +130,8 @@ def _file(tables: Tables, row: Row) -> Path:
     return Path(tables.where[row.id].rpartition(":")[0])
 
 
-def _key(row: Row, tables: Tables) -> tuple:
-    """What a row is of; how many runs are behind it is no part of that."""
+def _key(row: Row, tables: Tables) -> tuple[object, ...]:
+    """The figure of a row, without conditions that only describe it, such as the number of runs."""
     roles = tables.conditions
     kept = {k: v for k, v in row.conditions.items() if roles[k].role != "describes"}
     return key_of(row.model_copy(update={"conditions": kept}))
@@ -152,7 +158,7 @@ def _change(proposal: Proposal, same: Row | None, references: References) -> Bas
 
 
 def _bounds_of(row: Row, references: References) -> Bounds | None:
-    """The bounds of a row that no table has yet."""
+    """Return the bounds of a row that is not in a table yet."""
     printed = {row.id: {"value": str(row.value), "spread": str(row.spread)}}
     return References(dataclasses.replace(references.tables, printed=printed, rows={})).bounds_of(
         row
@@ -160,7 +166,7 @@ def _bounds_of(row: Row, references: References) -> Bounds | None:
 
 
 def _gain(before: Bounds, after: Bounds | None) -> float:
-    """By how much the new bound is stricter, relative to the old reference."""
+    """Return by how much the new bound is tighter, relative to the old reference."""
     if after is None:
         return -math.inf
     if math.isinf(before.upper):
@@ -169,7 +175,7 @@ def _gain(before: Bounds, after: Bounds | None) -> float:
 
 
 def text(found: list[BaselineChange]) -> list[list[str]]:
-    """The changes as lines of a table, of each kind some; unchanged rows are not among them."""
+    """Return the changes as lines of a table, limited for each kind, without unchanged rows."""
     lines = []
     for kind in _ORDER[:-1]:
         cells = [change.cells() for change in found if change.kind == kind]
@@ -180,25 +186,27 @@ def text(found: list[BaselineChange]) -> list[list[str]]:
 
 
 def counts(found: list[BaselineChange]) -> str:
-    """How many there are of each kind, in words."""
+    """Return the number of each kind, as text."""
     kinds = Counter(change.kind for change in found)
     return ", ".join(f"{kinds[kind]} {kind}" for kind in _ORDER if kinds[kind]) or "none"
 
 
 def asserted(found: list[BaselineChange]) -> int:
-    """How many of the new rows bound anything; the others are of figures kept as data, or of such
-    noise that no measurement could fail."""
+    """Return the number of new rows with a finite bound.
+
+    The others are of figures that are kept as data, or too noisy for any measurement to fail.
+    """
     bounds = [change.after for change in found if change.new and change.after]
     return sum(math.isfinite(b.lower) or math.isfinite(b.upper) for b in bounds)
 
 
-def wanting(found: list[BaselineChange]) -> str:
-    """Which bounds more sessions would tighten, in words; empty if none."""
+def too_wide(found: list[BaselineChange]) -> str:
+    """Return a message on bounds that more sessions would tighten; empty if there are none."""
     more = [change.more for change in found if change.more and change.new]
     if not more:
         return ""
     return (
-        f"{len(more)} of {len(found)} bounds are wide since there are few sessions yet: "
+        f"{len(more)} of {len(found)} bounds are wide because there are few sessions: "
         f"{min(more)} to {max(more)} more that pass would tighten them"
     )
 
@@ -206,17 +214,17 @@ def wanting(found: list[BaselineChange]) -> str:
 def to_csv(
     found: list[BaselineChange], references: References, path: Path, by: str, on: str
 ) -> str:
-    """The site's table after the changes: who took a row, and when, stands in it.
+    """Return the site's table after the changes.
 
-    Rows that do not change, and those written by hand, stay as they are printed.
+    Rows that do not change, and those written by hand, are copied as they are.
 
-    :arg by: who takes what is new; ``on``: the day.
+    :arg by: who accepts new rows. :arg on: the day.
     """
     tables = references.tables
     rows: dict[str, dict[str, str]] = {}
     taken = {change.same.id for change in found if change.same}
     for change in found:
-        if change.kind == SAME:
+        if change.kind == SAME and change.same:
             rows[change.same.id] = tables.printed[change.same.id]
         elif change.new:
             rows[change.new.id] = _cells(change.new, by, on)
@@ -225,7 +233,7 @@ def to_csv(
             rows.setdefault(row.id, tables.printed[row.id])
     used = {column for cells in rows.values() for column, cell in cells.items() if cell}
     columns = [name for name in Row.model_fields if name in used or not name.endswith("_used")]
-    # Printed as they are, to be read back.
+    # Unchanged, to be read back.
     return formats.as_csv(columns, (rows[name] for name in sorted(rows)), str)
 
 
@@ -236,14 +244,14 @@ def _cells(row: Row, by: str, on: str) -> dict[str, str]:
 
 
 def save(path: Path, content: str) -> None:
-    """Writes a site's table, whole or not at all.
+    """Write a site's table, completely or not at all.
 
-    :raises Fault: if it cannot be written, or would not be read again.
+    :raises Fault: if it cannot be written, or is not valid.
     """
     partial = path.with_suffix(".partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Made anew, so that nothing is written where a link of somebody else's leads.
+        # Removed first, so that nothing is written through somebody else's link.
         partial.unlink(missing_ok=True)
         with partial.open("x", encoding="utf-8") as file:
             file.write(content)
@@ -254,7 +262,7 @@ def save(path: Path, content: str) -> None:
         partial.replace(path)
     except OSError as err:
         raise Fault(
-            f"{path}: cannot be written ({err.strerror}): free the disk, or run this as a "
-            f"user who may write there",
+            f"{path}: cannot be written ({err.strerror}): free some disk space, or run this as a "
+            f"user with write permission",
             code="files.not-writable",
         ) from None

@@ -1,4 +1,4 @@
-"""``plumbline compare``: two sets of sessions held against each other."""
+"""``plumbline compare``: compare two sets of sessions."""
 
 from __future__ import annotations
 
@@ -15,57 +15,49 @@ from plumbline.core.errors import Fault
 @click.argument("before")
 @click.argument("after")
 @selection_options
-@click.option("--within", type=click.FloatRange(0, 50, min_open=True), default=2.0,
+@click.option("--min-effect", type=click.FloatRange(0, 50, min_open=True), default=2.0,
               show_default=True, metavar="PCT",
-              help="A difference below this counts as unchanged.")  # fmt: skip
-@click.option("--loss", type=click.FloatRange(0, 90, min_open=True), metavar="PCT",
-              help="The loss that must not be missed.  [default: 2.5 times --within]")  # fmt: skip
-@click.option("--untold", type=click.FloatRange(0, 100), default=0.0, metavar="PCT",
+              help="A smaller difference counts as unchanged.")  # fmt: skip
+@click.option("--equivalence-margin", type=click.FloatRange(0, 90, min_open=True), metavar="PCT",
+              help="Loss that must be excluded for a figure to count as unchanged.  "
+                   "[default: 2.5 times --min-effect]")  # fmt: skip
+@click.option("--allow-inconclusive", type=click.FloatRange(0, 100), default=0.0, metavar="PCT",
               help="Share of the figures that may have too little data in a go.  "
                    "[default: none]")  # fmt: skip
 @click.option("--no-past", is_flag=True,
-              help="Judge from both sides alone, not also from what went before.")  # fmt: skip
+              help="Use the two sides alone, and no earlier sessions.")  # fmt: skip
 @click.option("--each-sample", is_flag=True,
-              help="Count each sample as if it were a session: what sessions differ by is "
-                   "then not in the interval.")  # fmt: skip
+              help="Count each sample as a session. The intervals then do not include the "
+                   "variation between sessions.")  # fmt: skip
 @click.option("--all", "every", is_flag=True, help="Show the unchanged figures too.")
 @click.option("--format", "form", type=click.Choice(["text", "json", "csv", "junit", "markdown"]),
               default="text", show_default=True)  # fmt: skip
 @output_option
-def compare(before: str, after: str, select, source: Path | None, within: float,
-            loss: float | None, untold: float, no_past: bool, each_sample: bool, every: bool,
-            form: str, output: Path | None):  # fmt: skip
-    """Hold the sessions AFTER against the sessions BEFORE, figure by figure: go or no-go.
+def compare(before: str, after: str, select, source: Path | None, min_effect: float,
+            equivalence_margin: float | None, allow_inconclusive: float, no_past: bool,
+            each_sample: bool, every: bool, form: str, output: Path | None):  # fmt: skip
+    """Compare the sessions AFTER with the sessions BEFORE, figure by figure: go or no-go.
 
-    Each is a session's id, several with commas, a pattern (2026110*), a span
+    Each is a session's id, several with commas, a pattern (2026110*), a time span
     (2026-11-01..2026-11-14, either end may be missing), last:N, or extras of --session-extras
     (maintenance=2026-11).
 
-    Exits with 0 for go, 1 for no-go (something regressed), 2 for not enough data.
+    Exits with 0 for go, 1 for no-go (a regression was found), 2 for not enough data.
     """
     from plumbline.analysis import compare as comparing
     from plumbline.analysis.compare import formats
     from plumbline.history.history import History
 
-    loss = 2.5 * within if loss is None else loss
-    if loss < within:
+    margin = 2.5 * min_effect if equivalence_margin is None else equivalence_margin
+    if margin < min_effect:
         raise Fault(
-            f"--loss {loss:g} is below --within {within:g}: a loss that counts as "
-            f"unchanged cannot be one that must not be missed",
+            f"--equivalence-margin {margin:g} is below --min-effect {min_effect:g}: a loss that "
+            f"counts as unchanged cannot be one that must be excluded",
             code="input.wrong-option",
         )
+    rules = comparing.Rules(min_effect / 100, margin / 100, allow_inconclusive / 100, each_sample)
     with History(source, say=warn) as history:
-        found = comparing.compare_sessions(
-            history,
-            select,
-            before,
-            after,
-            within / 100,
-            loss / 100,
-            untold / 100,
-            each_sample,
-            past=not no_past,
-        )
+        found = comparing.compare_sessions(history, select, before, after, rules, past=not no_past)
         code = tell(history)
     write(formats.FORMATS[form](found, every), output)
     if output is not None:

@@ -25,7 +25,7 @@ _COLUMNS = ("night", "kind", "name", "size", "confidence", "since", "until", "dr
               help="Screen a CSV file instead: night, node, value, better; and gpu, or a and b for "
                    "pairs; switch, or switch_a and switch_b; series.")  # fmt: skip
 @click.option("--topology", type=_FILE, metavar="FILE",
-              help="Slurm's topology.conf: which switch a node is on.")  # fmt: skip
+              help="Slurm's topology.conf, for the switch of each node.")  # fmt: skip
 @click.option("--format", "form", type=click.Choice(["text", "json", "csv"]),
               help="[default: text, or json with --input]")  # fmt: skip
 @output_option
@@ -33,13 +33,13 @@ _COLUMNS = ("night", "kind", "name", "size", "confidence", "since", "until", "dr
 @click.option("--retest", type=_FILE, metavar="FILE",
               help="Write the nodes to measure again tonight, one a line.")  # fmt: skip
 def screen(sessions, select, source, file, topology, form, output, drain, retest):
-    """Name the nodes, GPUs, pairs of nodes, links between switches, or switches that are slow.
+    """Flag the nodes, GPUs, pairs of nodes, links between switches, and switches that are slow.
 
-    Each is held against its peers of the same night and against its own earlier nights, up to
-    SESSION, or up to the last one. Suspects are told too, and are not named: measure them again,
+    Each is compared with its peers of the same night and with its own earlier nights, up to
+    SESSION, or up to the last session. Suspects are listed but not flagged: measure them again,
     several times in the same night, and screen once more.
 
-    Exits with 1 where something is named, with 2 where it could not be told.
+    Exits with 1 if anything is flagged, with 2 if the last night is inconclusive.
     """
     from plumbline.analysis import screen as screening
 
@@ -47,8 +47,7 @@ def screen(sessions, select, source, file, topology, form, output, drain, retest
     if file is not None:
         if sessions or source is not None:
             raise Fault(
-                "--input has its own nights: leave SESSION and --from out",
-                code="input.wrong-option",
+                "--input has its own nights: omit SESSION and --from", code="input.wrong-option"
             )
         groups, known = screening.of_file(file)
         if not groups:
@@ -61,69 +60,68 @@ def screen(sessions, select, source, file, topology, form, output, drain, retest
             try:
                 found = screening.screen_history(history, select, sessions, switches)
             finally:
-                # A session that is not there may be one that cannot be read.
+                # An unknown session may be one that could not be read.
                 code = tell(history)
-    for line in found.told:
-        warn(line)
+    for message in found.messages:
+        warn(message)
     form = form or ("json" if file is not None else "text")
     if form == "json":
-        text = formats.as_json([one.fields() for one in found.named])
+        text = formats.as_json([flag.fields() for flag in found.flagged])
     elif form == "csv":
-        text = formats.as_csv(_COLUMNS, _rows(found.named))
+        text = formats.as_csv(_COLUMNS, map(_row, found.flagged))
     else:
         text = _text(found)
     write(text, output)
     for path, nodes in ((drain, found.drain()), (retest, found.retest())):
         if path is not None:
             write("".join(f"{node}\n" for node in nodes), path)
-    sys.exit(1 if found.named else 2 if code or found.unsure else 0)
+    sys.exit(1 if found.flagged else 2 if code or found.unsure else 0)
 
 
-def _rows(named: list) -> list[dict]:
-    return [
-        {
-            **one.fields(),
-            "name": ":".join(one.name),
-            "until": one.until or "",
-            "drain": "yes" if one.drained else "no",
-            "evidence": "; ".join(one.evidence),
-        }
-        for one in named
-    ]
+def _row(flag) -> dict[str, object]:
+    return {
+        **flag.fields(),
+        "name": ":".join(flag.name),
+        "until": flag.until or "",
+        "drain": "yes" if flag.drained else "no",
+        "evidence": "; ".join(flag.evidence),
+    }
 
 
 def _text(found) -> str:
-    named, lines = found.named, []
-    if named:
+    lines = []
+    if found.flagged:
         rows = [
-            [row["kind"], row["name"], f"{one.size:.1%}", f"{one.confidence:.3f}", row["since"],
-             row["until"] or "still", row["night"], _evidence(one)]
-            for one, row in zip(named, _rows(named), strict=True)
+            [flag.kind, ":".join(flag.name), f"{flag.size:.1%}", f"{flag.confidence:.3f}",
+             flag.since, flag.until or "active", flag.night, _evidence(flag)]
+            for flag in found.flagged
         ]  # fmt: skip
-        headers = ["kind", "name", "slower by", "confidence", "since", "until", "named", "in"]
-        lines += [format_table(rows, headers, "simple"), ""]
+        heads = ["kind", "name", "slower by", "confidence", "since", "until", "flagged", "figure"]
+        lines += [format_table(rows, heads, "simple"), ""]
     if nodes := found.drain():
-        told = shlex.quote(_folded(nodes))
         lines += [
             "to drain them:",
-            f"  scontrol update nodename={told} state=drain reason='plumbline screen: slow'",
+            f"  scontrol update nodename={shlex.quote(_folded(nodes))} state=drain "
+            f"reason='plumbline screen: slow'",
         ]
     if nodes := found.retest():
         pairs = sum(kind == "pair" for kind, _ in found.suspects)
         lines += [
-            f"plumbline: to measure again tonight, three times each (suspects: "
-            f"{len(found.suspects)}, of them pairs: {pairs}; and who is first named tonight):",
+            f"plumbline: measure these again tonight, three times each ("
+            f"{pluralize(len(found.suspects), 'suspect')}, of them "
+            f"{pluralize(pairs, 'pair')}; and the newly flagged):",
             f"  {_folded(nodes)}",
         ]
-    lines.append(f"plumbline: {len(named)} named, {found.judged} values compared in "
+    lines.append(f"plumbline: {len(found.flagged)} flagged, {found.judged} values compared in "
                  f"{pluralize(len(found.nights), 'night')}")  # fmt: skip
     return "\n".join(lines) + "\n"
 
 
-def _evidence(one) -> str:
-    """What it was slow in, the worst first."""
-    told = one.evidence[:1] + ([f"and {len(one.evidence) - 1} more"] if one.evidence[1:] else [])
-    return "; ".join(filter(None, [*told, one.note]))
+def _evidence(flag) -> str:
+    """The figures in which it was slow, the worst first, and the note."""
+    more = len(flag.evidence) - 1
+    figures = [*flag.evidence[:1], f"and {more} more" if more > 0 else ""]
+    return "; ".join(filter(None, [*figures, flag.note]))
 
 
 def _folded(nodes: list[str]) -> str:

@@ -18,40 +18,35 @@ from plumbline.core.text import format_table, pluralize, printable
 @click.command()
 @selection_options
 @click.option("--input", "file", type=click.Path(path_type=Path), metavar="FILE",
-              help="A CSV file of nights (series, night, value, better; if there, retest) "
-                   "instead of the history.")  # fmt: skip
-@click.option(
-    "--online",
-    is_flag=True,
-    help="Give start (first changed night) and size as they were known when the finding was first "
-    "sure, not as the whole series shows them. Which findings there are is the same.",
-)
-@click.option(
-    "--suspects",
-    is_flag=True,
-    help="Say also which nights stood out and were back before anything bore them out.",
-)
+              help="Read a CSV file of nights (series, night, value, better and optionally "
+                   "retest) instead of the history.")  # fmt: skip
+@click.option("--online", is_flag=True,
+              help="Print start (first changed night) and size as they were known when the "
+                   "finding was first certain, not from the whole series. The findings are the "
+                   "same.")  # fmt: skip
+@click.option("--suspects", is_flag=True,
+              help="Also report nights that stood out and came back unconfirmed.")  # fmt: skip
 @click.option("--format", "form", type=click.Choice(["text", "json", "csv"]),
               help="[default: json with --input, else text]")  # fmt: skip
 @output_option
 def trend(select, source: Path | None, file: Path | None, online: bool, suspects: bool,
           form: str | None, output: Path | None):  # fmt: skip
-    """Find lasting changes, blips that came back, and slow drifts, series by series.
+    """Find lasting changes, transients that came back, and slow drifts, series by series.
 
-    Each night is judged from the nights up to it, from the 21st measured one on; a finding's night
-    is the first on which it was told.
+    Each night is judged from the nights up to it, from the 21st measured night on. A finding's
+    night is that of its first report.
 
-    Exits with 1 if a regression or a drift to the worse is still on, 2 if no series had enough
+    Exits with 1 if a regression or a drift to the worse is active, with 2 if no series had enough
     nights.
     """
     from plumbline.analysis.trend import following
 
-    if file is not None and (source is not None or select != type(select)()):
-        raise Fault(
-            "--input reads a file of its own: leave --from and the selection out",
-            code="input.wrong-option",
-        )
     if file is not None:
+        if source is not None or select != type(select)():
+            raise Fault(
+                "--input reads its own file: omit --from and the selection",
+                code="input.wrong-option",
+            )
         found, code = following.of_file(file, online), 0
     else:
         from plumbline.history.history import History
@@ -59,11 +54,19 @@ def trend(select, source: Path | None, file: Path | None, online: bool, suspects
         with History(source, say=warn) as history:
             found = following.of_history(history.series(select), online)
             code = tell(history)
-    write(_FORMS[form or ("json" if file is not None else "text")](found), output)
+    form = form or ("json" if file is not None else "text")
+    if form == "json":
+        text = formats.as_json([asdict(row) for row in found.rows])
+    elif form == "csv":
+        columns = list(following.FoundRow.__dataclass_fields__)
+        text = formats.as_csv(columns, map(asdict, found.rows))
+    else:
+        text = _text(found)
+    write(text, output)
     if suspects:
         for name, first, last in found.outliers:
-            warn(f"stood out and came back: {name}: night {first}"
-                 + ("" if first == last else f" to {last}"))  # fmt: skip
+            nights = f"night {first}" if first == last else f"nights {first} to {last}"
+            warn(f"stood out and came back: {name}: {nights}")
     if found.unjudged:
         warn(found.unjudged)
     if found.bad:
@@ -71,18 +74,8 @@ def trend(select, source: Path | None, file: Path | None, online: bool, suspects
     sys.exit(code if found.judged else 2)
 
 
-def _json(found) -> str:
-    return formats.as_json([asdict(row) for row in found.rows])
-
-
-def _csv(found) -> str:
-    from plumbline.analysis.trend.following import FoundRow
-
-    return formats.as_csv([*FoundRow.__dataclass_fields__], map(asdict, found.rows))
-
-
 def _text(found) -> str:
-    shown = [
+    rows = [
         {
             "kind": row.kind + ("" if row.confirmed else " (unconfirmed)"),
             "since": row.start,
@@ -90,7 +83,7 @@ def _text(found) -> str:
             "found": row.night,
             "size": f"{row.size:+.1%}",
             "95 %": f"{row.low:+.1%} to {row.high:+.1%}" if row.low is not None else "",
-            "still on": "yes" if row.on else "",
+            "active": "yes" if row.on else "",
             "before": row.before,
             "after": row.after,
             "nodes": row.nodes,
@@ -99,19 +92,16 @@ def _text(found) -> str:
         for row in found.rows
     ]
     lines = []
-    if shown:
-        # Columns that say nothing, as those of the sessions for an --input, are left out.
-        kept = [name for name in shown[0] if any(row[name] for row in shown)]
-        heads, *rest = format_table(
-            ([row[name] for name in kept] for row in shown), kept
+    if rows:
+        # Empty columns, such as those of the sessions for an --input, are skipped.
+        heads = [name for name in rows[0] if any(row[name] for row in rows)]
+        head, *body = format_table(
+            ([row[name] for name in heads] for row in rows), heads
         ).splitlines()
-        told = zip((row.series for row in found.rows), rest, strict=True)
-        # A series' name is longer than all columns: it has a line of its own.
-        for name, group in itertools.groupby(told, key=lambda one: one[0]):
+        lines.append(f"  {head}")
+        series = zip((row.series for row in found.rows), body, strict=True)
+        # A series' name is longer than all columns, so it has a line of its own.
+        for name, group in itertools.groupby(series, key=lambda pair: pair[0]):
             lines += [printable(name), *(f"  {line.rstrip()}" for _, line in group)]
-        lines.insert(0, f"  {heads}")
-    lines.append(f"plumbline: {pluralize(len(shown), 'finding')} in {found.judged} series judged")
+    lines.append(f"plumbline: {pluralize(len(rows), 'finding')} in {found.judged} series judged")
     return "\n".join(lines)
-
-
-_FORMS = {"json": _json, "csv": _csv, "text": _text}

@@ -1,21 +1,23 @@
 """Before and after: two sets of sessions, figure by figure, and go or no-go.
 
-A session counts once for a figure, with the median of its cases: what one session measures several
-times shares its nodes and its hour, and is no evidence of its own.
-:mod:`plumbline.analysis.compare.judge` has the test, :mod:`plumbline.analysis.compare.sides` which
-sessions are compared.
+A session counts once for a figure, with the median of its cases. Several cases of one session share
+its nodes and its hour, so they are not independent evidence.
+:mod:`plumbline.analysis.compare.judge` has the statistics, and
+:mod:`plumbline.analysis.compare.sides` selects the sessions.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable
+from collections import Counter, defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from plumbline.analysis import trend
 from plumbline.analysis.compare import hostfacts, judge, sides
 from plumbline.analysis.compare.hostfacts import Surroundings
+from plumbline.analysis.compare.judge import GroupChange
 from plumbline.analysis.compare.sides import Unmeasured, part, per_session
 from plumbline.analysis.stats import MAD_TO_STD
 from plumbline.core import units
@@ -24,30 +26,52 @@ from plumbline.history.history import History
 from plumbline.history.series import Key, Selection, Series
 from plumbline.parse import Figure
 
-#: Verdicts of a figure, in the order in which they are told.
+#: Verdicts of a figure, in the order of the output.
 ORDER = ("regressed", "changed", "only before", "too little data", "improved", "only after",
          "unchanged")  # fmt: skip
-#: Verdict of the whole -> exit code.
+#: Overall verdict -> exit code.
 EXIT = {"go": 0, "no-go": 1, "not enough data": 2}
 _SIGN = {"higher": 1, "lower": -1, "neither": 0}
+_PROBLEMS = {
+    "regressed": "{} of {} figures regressed",
+    "changed": "{} of {} figures changed, and neither direction is better",
+    "only before": "{} of {} figures were measured before and not after",
+    "too little data": "{} of {} figures have too little data",
+}
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What counts as a change, and what a ``go`` needs.
+
+    :ivar min_effect: relative difference below which a figure counts as unchanged.
+    :ivar equivalence_margin: relative loss that must be excluded for ``unchanged``.
+    :ivar allow_inconclusive: share of the figures that may have too little data in a ``go``.
+    :ivar each_sample: count each sample as a session of its own.
+    """
+
+    min_effect: float = 0.02
+    equivalence_margin: float = 0.05
+    allow_inconclusive: float = 0.0
+    each_sample: bool = False
 
 
 @dataclass
 class FigureRow:
-    """One figure on both sides.
+    """One figure on both sides. Numbers that are not known are NaN.
 
-    :ivar n_before: sessions that measured it; ``n_past``: earlier ones that its level rests on too.
-    :ivar median_before: in ``unit``; NaN where it was not measured.
+    :ivar n_before: sessions that measured it. :ivar n_past: earlier sessions used for its level.
+    :ivar median_before: in ``unit``.
     :ivar spread_before: robust standard deviation of a session's value, relative to the median.
-    :ivar noise: that the test used: from both sides, the past and the peers; relative.
+    :ivar noise: relative standard deviation used by the test, from both sides, past and peers.
     :ivar difference: relative, 0.02 for 2 % more; ``low`` to ``high`` is its 95 % interval.
-    :ivar p: two-sided; ``adjusted`` for the number of figures compared.
-    :ivar detectable: the smallest loss that would have been seen, relative, positive.
-    :ivar needed: sessions a side that would show the loss asked for, at this noise; 0 unless there
-        is too little data.
+    :ivar p: two-sided. :ivar adjusted: ``p`` corrected for the number of figures compared.
+    :ivar detectable: smallest detectable loss, relative, positive.
+    :ivar needed: sessions a side that would show the equivalence margin at this noise; 0 unless
+        there is too little data.
     :ivar failed_before: sessions in which it was outside its bounds.
-    :ivar together: whether it is judged with its group, which moved as one.
-    :ivar aside: sessions whose value was so far off that it was set aside.
+    :ivar together: whether its verdict follows from its group, which moved as one.
+    :ivar aside: sessions with a value so far off that it was set aside.
     """
 
     key: Key
@@ -77,6 +101,11 @@ class FigureRow:
     aside: list[str] = field(default_factory=list)
 
     @property
+    def sign(self) -> int:
+        """1 where higher is better, -1 where lower is, 0 where neither is."""
+        return _SIGN[self.better]
+
+    @property
     def figure(self) -> str:
         """The figure's name: metric, size and which of several."""
         size = None if self.key.size < 0 else self.key.size
@@ -84,15 +113,21 @@ class FigureRow:
 
     @property
     def place(self) -> str:
-        """Where: system, partition, environment, and node where there is one."""
+        """System, partition, environment, and the node if it is of one node."""
         node = f" on {self.key.node}" if self.key.node else ""
         return f"{self.key.system}:{self.key.partition}+{self.key.environment}{node}"
+
+    @property
+    def gain(self) -> float:
+        """Sort key, the worst first; 0 without a difference."""
+        gain = self.sign * self.difference if self.sign else -abs(self.difference)
+        return 0.0 if np.isnan(gain) else gain
 
 
 @dataclass(frozen=True)
 class Whole:
-    """What all figures did as one, each session once; relative, worse being negative. NaN where
-    there are fewer than three figures."""
+    """The change of all figures as one, each session once. Relative; negative is worse; NaN with
+    fewer than three figures."""
 
     difference: float
     low: float
@@ -103,11 +138,11 @@ class Whole:
 
 @dataclass
 class Comparison:
-    """All figures of both sides, and the verdict on the whole.
+    """All figures of both sides, and the overall verdict.
 
-    :ivar before: names of the sessions, oldest first; ``after`` too.
+    :ivar before: names of the sessions, oldest first; ``after`` likewise.
     :ivar verdict: ``go``, ``no-go`` or ``not enough data``, for ``reasons``.
-    :ivar surroundings: what else differs; ``None`` where the source does not tell.
+    :ivar surroundings: what else differs; ``None`` if the source does not have it.
     """
 
     rows: list[FigureRow]
@@ -116,8 +151,7 @@ class Comparison:
     verdict: str
     reasons: list[str]
     whole: Whole
-    within: float
-    loss: float
+    rules: Rules
     unmeasured: list[Unmeasured] = field(default_factory=list)
     surroundings: Surroundings | None = None
     notes: list[str] = field(default_factory=list)
@@ -128,9 +162,9 @@ class Comparison:
 
     @property
     def worst(self) -> FigureRow | None:
-        """The figure that lost most."""
-        known = [row for row in self.rows if _SIGN[row.better] and not np.isnan(row.difference)]
-        return min(known, key=_worst_first, default=None)
+        """The figure with the largest loss."""
+        known = [row for row in self.rows if row.sign and not np.isnan(row.difference)]
+        return min(known, key=lambda row: row.gain, default=None)
 
     @property
     def counts(self) -> dict[str, int]:
@@ -144,36 +178,26 @@ def compare_sessions(
     select: Selection,
     before: str,
     after: str,
-    within: float = 0.02,
-    loss: float = 0.05,
-    untold: float = 0.0,
-    single: bool = False,
+    rules: Rules | None = None,
     past: bool = True,
 ) -> Comparison:
-    """Compares sessions of the history, with what else differs between them.
+    """Compare sessions of the history, and collect what else differs between them.
 
     :arg before: which sessions, as :func:`plumbline.analysis.compare.sides.sessions_of` reads it;
-        ``after`` too.
-    :arg past: whether earlier sessions count too. The others are those of :func:`compare`.
+        ``after`` likewise.
+    :arg past: use earlier sessions for noise and level.
     :raises Fault: if a side has no session, a session is on both, or nothing is selected.
     """
+    rules = rules or Rules()
     both = sides.load(history, select, before, after, past)
-    found = compare(
-        both.series["before"],
-        both.series["after"],
-        both.series["past"],
-        within,
-        loss,
-        untold,
-        single,
-    )
+    found = compare(both.series["before"], both.series["after"], both.series["past"], rules)
     found.before, found.after = (
         [row.session for row in both.sessions[side]] for side in ("before", "after")
     )
     found.unmeasured = both.unmeasured
     if both.unended:
         found.notes.append(
-            f"last:N skips what has not ended (it still runs, or was cut off): "
+            f"last:N skips sessions without an end (still running, or killed): "
             f"{', '.join(both.unended)}"
         )
     systems = sorted({row.system for rows in both.sessions.values() for row in rows})
@@ -183,10 +207,10 @@ def compare_sessions(
         found.notes.append(
             f"{pluralize(both.retried, 'value')} of a retry skipped: the first attempt counts"
         )
-    if single:
+    if rules.each_sample:
         found.notes.append(
-            "each sample counts as a session of its own: what sessions differ by is not in the "
-            "intervals"
+            "each sample counts as a session: the intervals do not include the variation between "
+            "sessions"
         )
     if history.source.is_dir():
         records = history.records(replace(select, sessions=(*found.before, *found.after)))
@@ -199,55 +223,60 @@ def compare_sessions(
 def compare(
     before: list[Series],
     after: list[Series],
-    past: list[Series] = (),
-    within: float = 0.02,
-    loss: float = 0.05,
-    untold: float = 0.0,
-    single: bool = False,
+    past: list[Series] | None = None,
+    rules: Rules | None = None,
 ) -> Comparison:
-    """Holds two sets of sessions against each other.
+    """Compare two sets of sessions.
 
-    :arg past: earlier sessions, that tell the noise and, where nothing changed since, the level.
-    :arg within: relative difference below which a figure counts as unchanged.
-    :arg loss: relative loss that must not be missed.
-    :arg untold: share of the figures that may have too little data in a ``go``.
-    :arg single: each sample counts, as if it were a session of its own.
+    :arg past: earlier sessions. They give the noise and, if nothing changed since, the level.
     """
-    sides = [{series.key: series for series in side} for side in (before, after, past)]
-    keys = sorted(sides[0].keys() | sides[1].keys())
-    rows = [_row(key, *(side.get(key) for side in sides[:2]), single) for key in keys]
-    both = [row for row in rows if not row.reason]
-    whole = judge.NOT_TOLD
-    if both:
-        whole = _judge(both, sides, within, loss, single)
-    rows.sort(key=lambda row: (ORDER.index(row.verdict), _worst_first(row), row.key))
-    names = [sorted({str(name) for series in side for name in series.sessions})
-             for side in (before, after)]  # fmt: skip
-    verdict, reasons = _verdict(rows, whole, within, untold)
-    # Worse is negative here, whichever way the figures go.
-    told = [float(np.expm1(value)) for value in (whole.difference, whole.low, whole.high)]
-    smallest = float(-np.expm1(-whole.detectable))
-    return Comparison(rows, *names, verdict, reasons, Whole(*told, whole.p, smallest), within, loss)
+    rules = rules or Rules()
+    known_before, known_after, known_past = (
+        {series.key: series for series in side} for side in (before, after, past or [])
+    )
+    rows = [
+        _row(key, known_before.get(key), known_after.get(key), rules.each_sample)
+        for key in sorted(known_before.keys() | known_after.keys())
+    ]
+    comparable = [row for row in rows if not row.reason]
+    whole = judge.NO_GROUP
+    if comparable:
+        earlier = {
+            row.key: _comparable_past(known_past[row.key], known_before[row.key])
+            for row in comparable
+            if row.key in known_past
+        }
+        whole = _judge(comparable, known_before, known_after, earlier, rules)
+    rows.sort(key=lambda row: (ORDER.index(row.verdict), row.gain, row.key))
+    names_before, names_after = (
+        sorted({str(name) for series in side for name in series.sessions})
+        for side in (before, after)
+    )
+    verdict, reasons = _verdict(rows, whole, rules)
+    as_one = Whole(
+        difference=float(np.expm1(whole.difference)),
+        low=float(np.expm1(whole.low)),
+        high=float(np.expm1(whole.high)),
+        p=whole.p,
+        detectable=float(-np.expm1(-whole.detectable)),
+    )
+    return Comparison(rows, names_before, names_after, verdict, reasons, as_one, rules)
 
 
-def _worst_first(row: FigureRow) -> float:
-    sign = _SIGN[row.better] * row.difference if row.better != "neither" else -abs(row.difference)
-    return 0.0 if np.isnan(sign) else sign
-
-
-def _row(key: Key, before: Series | None, after: Series | None, single: bool) -> FigureRow:
-    """A figure with what each side says alone; its reason says why it cannot be compared."""
+def _row(key: Key, before: Series | None, after: Series | None, each_sample: bool) -> FigureRow:
+    """A figure with the numbers of each side; its reason says why it cannot be compared."""
     known = after or before
+    assert known is not None
     row = FigureRow(key, known.benchmark, known.unit, known.better, "too little data")
     for name, series in (("before", before), ("after", after)):
         if series is not None:
-            values = np.concatenate(list(per_session(series, single).values()))
-            middle = float(np.median(values))
-            spread = MAD_TO_STD * float(np.median(np.abs(values - middle)))
+            values = np.concatenate(list(per_session(series, each_sample).values()))
+            median = float(np.median(values))
+            spread = MAD_TO_STD * float(np.median(np.abs(values - median)))
             failed = np.isin(series.verdicts.astype(str), ["fail", "above-ceiling"])
             setattr(row, f"n_{name}", len(values))
-            setattr(row, f"median_{name}", middle)
-            setattr(row, f"spread_{name}", spread / abs(middle) if middle else np.nan)
+            setattr(row, f"median_{name}", median)
+            setattr(row, f"spread_{name}", spread / abs(median) if median else np.nan)
             setattr(row, f"failed_{name}", len(set(series.sessions[failed])))
     if after is None:
         row.verdict, row.reason = "only before", "not measured after"
@@ -261,47 +290,47 @@ def _row(key: Key, before: Series | None, after: Series | None, single: bool) ->
 
 
 def _judge(
-    rows: list[FigureRow], sides, within: float, loss: float, single: bool
-) -> judge.Together:
-    """Gives each row its estimate and verdict; and tells what they did as one."""
-    matrices, columns = [], []
-    for side, only in zip(sides, (None, None, _comparable), strict=True):
-        found = [_logs(side.get(row.key), row, single, only, sides[0]) for row in rows]
-        matrix, names = _matrix(found)
-        matrices.append(matrix)
-        columns.append(names)
-    before, after, past = matrices
-    peers = _peers(rows)
-    signs = np.array([_SIGN[row.better] for row in rows])
-    found = judge.estimate(before, after, past, peers)
-    whole = judge.together(before, after, signs, found.noise, found.difference)
-    moved = np.full(len(rows), whole.moved)
-    groups: dict[tuple, list[int]] = {}
+    rows: list[FigureRow],
+    before: Mapping[Key, Series | None],
+    after: Mapping[Key, Series | None],
+    past: Mapping[Key, Series | None],
+    rules: Rules,
+) -> GroupChange:
+    """Fill in each row's estimate and verdict, and return the change of all as one."""
+    (y, y_sessions), (z, z_sessions), (earlier, _) = (
+        _matrix([_logs(side.get(row.key), rules.each_sample) for row in rows])
+        for side in (before, after, past)
+    )
+    signs = np.array([row.sign for row in rows])
+    found = judge.estimate(y, z, earlier, _peers(rows))
+    whole = judge.group_change(y, z, signs, found.noise, found.difference)
+    direction = np.full(len(rows), whole.direction)
+    groups = defaultdict(list)
     for number, row in enumerate(rows):
         key = row.key
-        groups.setdefault((key.system, key.partition, key.environment, key.check), []).append(
-            number
-        )
+        groups[key.system, key.partition, key.environment, key.check].append(number)
     for members in groups.values():
-        as_one = judge.together(
-            before[members], after[members], signs[members], found.noise[members],
+        group = judge.group_change(
+            y[members], z[members], signs[members], found.noise[members],
             found.difference[members],
         )  # fmt: skip
-        if as_one.moved:
-            moved[members] = as_one.moved
+        if group.direction:
+            direction[members] = group.direction
     adjusted = judge.corrected(found.p)
-    verdicts = judge.verdicts(found, signs, moved, within, loss, adjusted)
-    alone = judge.verdicts(found, signs, np.zeros(len(rows)), within, loss, adjusted)
+    effect, margin = rules.min_effect, rules.equivalence_margin
+    verdicts = judge.verdicts(found, signs, direction, effect, margin, adjusted)
+    alone = judge.verdicts(found, signs, np.zeros(len(rows)), effect, margin, adjusted)
     low, high = found.interval()
     compared = int(np.sum(~np.isnan(found.p)))
-    seen = judge.detectable(found, compared)
-    margin = np.where(signs < 0, np.log1p(loss), -np.log1p(-loss))
-    needed = judge.sessions_needed(found, compared, margin)
+    detectable = judge.detectable(found, compared)
+    log_margin = np.where(signs < 0, np.log1p(margin), -np.log1p(-margin))
+    needed = judge.sessions_needed(found, compared, log_margin)
     for n, row in enumerate(rows):
         row.verdict = str(verdicts[n])
         row.together = row.verdict in ("regressed", "improved") and verdicts[n] != alone[n]
         if np.isnan(found.difference[n]):
-            row.reason = f"fewer than {judge.LEAST} {'samples' if single else 'sessions'} on a side"
+            what = "samples" if rules.each_sample else "sessions"
+            row.reason = f"fewer than {judge.LEAST} {what} on a side"
             continue
         row.n_past = int(found.past[n])
         row.noise = float(found.noise[n])
@@ -309,13 +338,14 @@ def _judge(
             float(np.expm1(value[n])) for value in (found.difference, low, high)
         )
         row.p, row.adjusted = float(found.p[n]), float(adjusted[n])
-        row.detectable = float(np.expm1(seen[n]) if row.better == "lower" else -np.expm1(-seen[n]))
-        for far, names in zip(found.aside, columns[:2], strict=True):
+        size = detectable[n]
+        row.detectable = float(np.expm1(size) if row.better == "lower" else -np.expm1(-size))
+        for far, names in zip(found.aside, (y_sessions, z_sessions), strict=True):
             row.aside += sorted({name for name, out in zip(names, far[n], strict=True) if out})
         if row.verdict == "too little data":
             row.needed = int(needed[n])
             if row.low < 0 < row.high:
-                row.reason = f"a loss of {100 * loss:g} % cannot be told from none"
+                row.reason = f"a loss of {100 * margin:g} % can neither be shown nor excluded"
             elif judge.certain(found.p[n], adjusted[n]):
                 row.reason = "it moved, but not in most of the sessions after"
                 row.needed = 0
@@ -326,51 +356,47 @@ def _judge(
 
 
 def _peers(rows: list[FigureRow]) -> np.ndarray:
-    """A number for each figure, equal for peers: those of its benchmark, or, where these are few,
-    all figures of such benchmarks."""
+    """A number for each figure, equal for peers: the figures of one benchmark, or all figures of
+    benchmarks that have few."""
     counts = Counter(row.benchmark for row in rows)
     names = [row.benchmark if counts[row.benchmark] >= judge.LEAST_PEERS else "" for row in rows]
     return np.unique(names, return_inverse=True)[1]
 
 
-def _logs(
-    series: Series | None, row: FigureRow, single: bool, only: Callable | None, known: dict
-) -> dict[tuple[np.datetime64, str, int], float]:
+def _logs(series: Series | None, each_sample: bool) -> dict[tuple[np.datetime64, str, int], float]:
     """Logarithms of a figure's values, by time, session and number within it."""
-    if series is not None and only is not None:
-        series = only(series, known[row.key])
     if series is None:
         return {}
     start = {str(name): time for name, time in zip(series.sessions[::-1], series.times[::-1],
                                                    strict=True)}  # fmt: skip
     return {
         (start[session], session, number): float(np.log(value))
-        for session, values in per_session(series, single).items()
+        for session, values in per_session(series, each_sample).items()
         for number, value in enumerate(values)
     }
 
 
-def _matrix(found: list[dict]) -> tuple[np.ndarray, list[str]]:
-    """One row a figure, one column a session (or sample), oldest first; NaN where it is missing."""
+def _matrix(
+    logs: list[dict[tuple[np.datetime64, str, int], float]],
+) -> tuple[np.ndarray, list[str]]:
+    """A row for each figure and a column for each session (or sample), oldest first, with the
+    names of the sessions; NaN where it is missing."""
     when: dict[tuple[str, int], np.datetime64] = {}
-    for values in found:
+    for values in logs:
         for time, session, number in values:
-            known = when.get((session, number), time)
-            when[session, number] = min(known, time)
+            when[session, number] = min(time, when.get((session, number), time))
     order = sorted(when, key=lambda column: (when[column], column))
     place = {column: number for number, column in enumerate(order)}
-    matrix = np.full((len(found), len(order)), np.nan)
-    for row, values in enumerate(found):
+    matrix = np.full((len(logs), len(order)), np.nan)
+    for row, values in enumerate(logs):
         for (_, session, number), value in values.items():
             matrix[row, place[session, number]] = value
     return matrix, [session for session, _ in order]
 
 
-def _comparable(past: Series, before: Series) -> Series | None:
-    """The part of a past that measured what BEFORE did: the same build and unit, since the last
-    lasting change, without the nights of blips. What nothing bears out yet is no change."""
-    from plumbline.analysis import trend
-
+def _comparable_past(past: Series, before: Series) -> Series | None:
+    """The part of a past that measured the same as BEFORE: same build and unit, since the last
+    confirmed lasting change, without transients."""
     if not units.same(past.unit, before.unit) or not (past.values > 0).all():
         return None
     same = np.isin(past.builds.astype(str), before.builds.astype(str))
@@ -380,7 +406,7 @@ def _comparable(past: Series, before: Series) -> Series | None:
         return None
     start, keep = 0, np.ones(len(past.values), bool)
     for finding in trend.findings(past):
-        if finding.kind == "transient":
+        if finding.end is not None and finding.kind == "transient":
             keep[finding.start : finding.end + 1] = False
         elif finding.confirmed:
             start = max(start, finding.start)
@@ -388,26 +414,19 @@ def _comparable(past: Series, before: Series) -> Series | None:
     return part(past, keep) if keep.any() else None
 
 
-def _verdict(
-    rows: list[FigureRow], whole: judge.Together, within: float, untold: float
-) -> tuple[str, list[str]]:
-    """The verdict on the whole, and why."""
+def _verdict(rows: list[FigureRow], whole: GroupChange, rules: Rules) -> tuple[str, list[str]]:
+    """The overall verdict, and the reasons for it."""
     counts = Counter(row.verdict for row in rows)
     total = counts.total()
-    told = {
-        "regressed": "{} of {} figures regressed",
-        "changed": "{} of {} figures changed, and neither direction is better",
-        "only before": "{} of {} figures were measured before and not after",
-        "too little data": "{} of {} figures have too little data",
-    }
-    reasons = [text.format(counts[name], total) for name, text in told.items() if counts[name]]
-    as_one = whole.moved < 0 and whole.difference <= np.log1p(-within)
+    reasons = [text.format(counts[name], total) for name, text in _PROBLEMS.items() if counts[name]]
+    as_one = whole.direction < 0 and whole.difference <= np.log1p(-rules.min_effect)
     if as_one:
         reasons.insert(0, f"all figures as one lost {-np.expm1(whole.difference):.1%}")
     judged = counts["unchanged"] + counts["improved"]
     if counts["regressed"] or as_one:
         return "no-go", reasons
-    few = counts["too little data"] <= untold * (judged + counts["too little data"])
+    inconclusive = counts["too little data"]
+    few = inconclusive <= rules.allow_inconclusive * (judged + inconclusive)
     if counts["changed"] or counts["only before"] or not few or not judged:
         return "not enough data", reasons or ["no figure was measured on both sides"]
-    return "go", [f"{judged} of {total} figures have lost nothing that matters", *reasons]
+    return "go", [f"no loss in {judged} of {total} figures", *reasons]

@@ -1,12 +1,13 @@
-"""A comparison, told: as text, JSON, CSV, JUnit XML and Markdown.
+"""A comparison as text, JSON, CSV, JUnit XML and Markdown.
 
-Names come from check files, schedulers and site files, and may hold anything: what is no printable
-character is written as its code, and what has a meaning in Markdown as a character reference.
+Names come from check files, schedulers and site files, and may hold anything. Characters that are
+not printable are written as their codes, and what has a meaning in Markdown as a reference.
 """
 
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable
 
 import junitparser
@@ -18,12 +19,12 @@ from plumbline.core.text import escape_markdown, format_table, pluralize, printa
 
 #: Verdicts that the text shows only on request.
 COLLAPSED = ("unchanged", "only after")
-#: Sessions a side that nobody would wait for.
+#: Sessions a side that are feasible at all.
 FEASIBLE = 100
 _HEADS = ["verdict", "check", "figure", "placement", "n", "before", "after", "difference",
-          "95 % interval", "p", "seen from"]  # fmt: skip
-#: Those that the text shows: a terminal is no wider, and the CSV has all.
-_SHOWN = ["verdict", "figure", "n", "before", "after", "difference", "95 % interval", "seen from"]
+          "95 % interval", "p", "detectable loss"]  # fmt: skip
+#: Columns of the text; the other formats have all.
+_TEXT_HEADS = [head for head in _HEADS if head not in ("check", "placement", "p")]
 #: Columns of the CSV, and fields of a figure in the JSON.
 _FIELDS = ["verdict", "system", "partition", "environment", "check", "node", "benchmark", "metric",
            "size", "at", "placement", "conditions", "unit", "better", "n_before", "n_after",
@@ -32,7 +33,7 @@ _FIELDS = ["verdict", "system", "partition", "environment", "check", "node", "be
            "failed_after", "together", "aside", "reason"]  # fmt: skip
 
 
-def _name(row: FigureRow) -> str:
+def _check(row: FigureRow) -> str:
     return printable(f"{row.key.check} @{row.place}")
 
 
@@ -40,8 +41,12 @@ def _percent(value: float) -> str:
     return "" if math.isnan(value) else f"{100 * value:+.2f} %"
 
 
-def _cells(row: FigureRow) -> list[str]:
-    """A figure's cells under :data:`_HEADS`, printable."""
+def _interval(low: float, high: float) -> str:
+    return f"{_percent(low)} to {_percent(high)}"
+
+
+def _cells(row: FigureRow) -> dict[str, str]:
+    """A figure's cells by column, printable."""
 
     def number(value: float) -> str:
         return "" if math.isnan(value) else f"{value:.6g} {row.unit}".strip()
@@ -49,88 +54,93 @@ def _cells(row: FigureRow) -> list[str]:
     past = f" (+{row.n_past})" if row.n_past else ""
     cells = [
         row.verdict,
-        f"{row.key.check} @{row.place}",
+        _check(row),
         row.figure,
         row.key.placement,
         f"{row.n_before}{past}, {row.n_after}",
         number(row.median_before),
         number(row.median_after),
         _percent(row.difference),
-        f"{_percent(row.low)} to {_percent(row.high)}" if row.p == row.p else "",
+        "" if math.isnan(row.p) else _interval(row.low, row.high),
         "" if math.isnan(row.p) else f"{row.p:.2g}",
         "" if math.isnan(row.detectable) else f"{row.detectable:.1%}",
     ]
-    return [printable(cell) for cell in cells]
+    return dict(zip(_HEADS, map(printable, cells), strict=True))
 
 
-def _headline(found: Comparison) -> str:
-    return f"{found.verdict}: {'; '.join(found.reasons)}"
-
-
-def _worst(found: Comparison) -> str:
-    row = found.worst
-    return f"lost most: {_name(row)} {printable(row.figure)}: {_told(row)}" if row else ""
-
-
-def _as_one(found: Comparison) -> str:
-    whole = found.whole
-    if math.isnan(whole.difference):
-        return ""
-    way = "better" if whole.difference >= 0 else "worse"
+def _summary(row: FigureRow) -> str:
+    """A figure in one line, printable."""
+    if math.isnan(row.difference):
+        return printable(f"{row.verdict}: {row.reason}")
+    cells = _cells(row)
     return (
-        f"all figures as one: {abs(whole.difference):.2%} {way}, 95 % interval "
-        f"{_percent(whole.low)} to {_percent(whole.high)} (+ is better), p = {whole.p:.2g}; a loss "
-        f"of {whole.detectable:.1%} in all of them would have been seen"
+        f"{row.verdict}: {cells['before']} before, {cells['after']} after: {cells['difference']} "
+        f"({cells['95 % interval']}), p = {cells['p']}; smallest detectable loss "
+        f"{cells['detectable loss']}"
     )
 
 
+def _headline(found: Comparison) -> str:
+    return printable(f"{found.verdict}: {'; '.join(found.reasons)}")
+
+
 def _effects(found: Comparison) -> list[str]:
-    """Effect, interval and smallest loss seen: of all as one, where they are enough, and of the
-    figure that lost most; printable."""
-    return [line for line in (_as_one(found), _worst(found)) if line]
+    """Effect, interval and smallest detectable loss of all figures as one, if they are enough, and
+    of the figure with the largest loss; printable."""
+    lines = []
+    whole, row = found.whole, found.worst
+    if not math.isnan(whole.difference):
+        direction = "better" if whole.difference >= 0 else "worse"
+        lines.append(
+            f"all figures as one: {abs(whole.difference):.2%} {direction}, 95 % interval "
+            f"{_interval(whole.low, whole.high)} (+ is better), p = {whole.p:.2g}; smallest "
+            f"detectable loss in all of them {whole.detectable:.1%}"
+        )
+    if row is not None:
+        lines.append(f"largest loss: {_check(row)} {printable(row.figure)}: {_summary(row)}")
+    return lines
 
 
 def _details(found: Comparison) -> list[str]:
-    """What the table has no column for, a line each; printable."""
-    lines: list[str] = []
-    alike: dict[tuple[str, str], list[str]] = {}
-    needed: dict[tuple[str, str], list[int]] = {}
+    """What the table has no column for, one line each; printable."""
+    aside = []
+    #: label, reason -> figures; and the sessions that each of them needs.
+    figures: dict[tuple[str, str], list[str]] = defaultdict(list)
+    needed: dict[tuple[str, str], list[int]] = defaultdict(list)
     for row in found.rows:
-        what = f"{row.key.check} @{row.place} {row.figure}"
+        name = f"{row.key.check} @{row.place} {row.figure}"
         if row.verdict in ("too little data", "only before"):
-            alike.setdefault((row.verdict, f": {row.reason}"), []).append(what)
-            if row.needed:
-                needed.setdefault((row.verdict, f": {row.reason}"), []).append(row.needed)
+            key = row.verdict, f": {row.reason}"
+            figures[key].append(name)
+            needed[key] += [row.needed] * bool(row.needed)
         if row.together:
-            told = f"{row.verdict} with its group, which moved as one"
-            alike.setdefault((told, ""), []).append(what)
+            figures[f"{row.verdict} with its group, which moved as one", ""].append(name)
         if row.failed_after:
             before = f", {row.failed_before} before" if row.failed_before else ""
-            told = f"outside its bounds in {pluralize(row.failed_after, 'session')} after{before}"
-            alike.setdefault((told, ""), []).append(what)
+            label = f"outside its bounds in {pluralize(row.failed_after, 'session')} after{before}"
+            figures[label, ""].append(name)
         if row.aside:
-            lines.append(f"set aside, far off all others: {what}: {', '.join(row.aside)}")
-    for key, names in alike.items():
-        told, reason = key
-        lines.append(f"{told}: {shorten(names)}{reason}{_needed(needed.get(key, []))}")
+            aside.append(f"set aside, far off all others: {name}: {', '.join(row.aside)}")
+    lines = [
+        f"{label}: {shorten(names)}{reason}{_needed(needed[label, reason])}"
+        for (label, reason), names in figures.items()
+    ]
     for case in found.unmeasured:
         results = ", ".join(f"{count} {result}" for result, count in case.results.items())
-        before = f" ({case.before} before)" if case.before else " (none before)"
-        where = f"in {pluralize(case.after, 'session')} after{before}"
+        where = f"in {pluralize(case.after, 'session')} after ({case.before or 'none'} before)"
         lines.append(f"not measured {where}: {case.case}: {results}: {case.reason}")
-    return [printable(line) for line in [*lines, *found.notes]]
+    return [printable(line) for line in [*aside, *lines, *found.notes]]
 
 
 def _needed(sessions: list[int]) -> str:
-    """How many sessions a side would tell of figures that have too little data."""
+    """How many sessions a side figures with too little data need."""
     if not sessions:
         return ""
     least, most = min(sessions), max(sessions)
     if least > FEASIBLE:
-        return f"; not even {FEASIBLE} sessions a side would tell: too noisy"
-    if most > FEASIBLE:
-        return f"; {least} to more than {FEASIBLE} sessions a side would tell"
-    return f"; {least if least == most else f'{least} to {most}'} sessions a side would tell"
+        return f"; too noisy: more than {FEASIBLE} sessions a side are needed"
+    upto = f" to more than {FEASIBLE}" if most > FEASIBLE else f" to {most}" * (least < most)
+    return f"; {least}{upto} sessions a side are needed"
 
 
 def _side(names: list[str]) -> str:
@@ -138,95 +148,95 @@ def _side(names: list[str]) -> str:
     return f"{pluralize(len(names), 'session')}, {' to '.join(ends)}" if names else "no session"
 
 
-def _where(change: HostChange, most: int = 4) -> str:
-    return f"{len(change.where)}: {shorten(change.where, most)}"
+def _counts(found: Comparison) -> str:
+    counts = ", ".join(f"{count} {name}" for name, count in found.counts.items())
+    return f"{pluralize(len(found.rows), 'figure')}: {counts}"
 
 
-def _changes(around: Surroundings) -> list[tuple[str, list[HostChange]]]:
-    titles = {
+def _change_tables(around: Surroundings | None) -> list[tuple[list[str], list[list[str]]]]:
+    """Header and rows of each table of changed facts."""
+    if around is None:
+        return []
+    tables = {
         "host facts of nodes that ran on both sides": around.hosts,
         "host facts that only new nodes have": around.elsewhere,
         "builds": around.builds,
     }
-    return [(title, changes) for title, changes in titles.items() if changes]
-
-
-def _nodes(around: Surroundings) -> list[str]:
-    told = {"new": around.new_nodes, "gone": around.gone_nodes}
     return [
-        printable(f"nodes {word}: {len(nodes)}: {', '.join(nodes)}")
-        for word, nodes in told.items()
-        if nodes
+        ([title, "before", "after", "where"], [_change_cells(change) for change in changes])
+        for title, changes in tables.items()
+        if changes
     ]
 
 
-def _same(around: Surroundings) -> str:
-    if not around.known:
-        return "no node told facts of its host on both sides"
-    return (
-        f"host facts of {pluralize(around.known, 'node')} and all builds are the same on both sides"
-    )
+def _change_cells(change: HostChange) -> list[str]:
+    where = f"{len(change.where)}: {shorten(change.where, 4)}"
+    return [change.what, change.before or "-", change.after or "-", where]
+
+
+def _host_lines(around: Surroundings | None) -> list[str]:
+    """New and gone nodes, or that nothing changed; printable."""
+    if around is None:
+        return []
+    nodes = {"new": around.new_nodes, "gone": around.gone_nodes}
+    lines = [f"nodes {word}: {len(of)}: {', '.join(of)}" for word, of in nodes.items() if of]
+    if not around.any:
+        lines.append(
+            f"host facts of {pluralize(around.known, 'node')} and all builds are the same on both "
+            f"sides"
+            if around.known
+            else "no node has host facts on both sides"
+        )
+    return [printable(line) for line in lines]
+
+
+def _shown(found: Comparison, every: bool) -> list[FigureRow]:
+    return [row for row in found.rows if every or row.verdict not in COLLAPSED]
 
 
 def text(found: Comparison, every: bool = False) -> str:
-    """For a terminal: what needs a look first; unchanged figures are a count unless ``every``."""
-    shown = [row for row in found.rows if every or row.verdict not in COLLAPSED]
+    """For a terminal, the worst first; unchanged figures are only counted unless ``every``."""
     lines = [
         printable(f"before: {_side(found.before)}"),
         printable(f"after:  {_side(found.after)}"),
     ]
-    if shown:
+    if shown := _shown(found, every):
         lines += ["", *_by_check(shown)]
-    counts = ", ".join(f"{count} {name}" for name, count in found.counts.items())
-    lines += ["", f"{pluralize(len(found.rows), 'figure')}: {counts}"]
-    lines += _effects(found) + _details(found)
-    if found.surroundings is not None:
-        for title, changes in _changes(found.surroundings):
-            rows = ([c.what, c.before or "-", c.after or "-", _where(c)] for c in changes)
-            heads = [title, "before", "after", "where"]
-            lines += ["", format_table(rows, heads, "simple")]
-        lines += _nodes(found.surroundings)
-        if not found.surroundings.any:
-            lines.append(_same(found.surroundings))
-    return "\n".join([*lines, "", f"plumbline: {printable(_headline(found))}", ""])
+    lines += ["", _counts(found), *_effects(found), *_details(found)]
+    for heads, rows in _change_tables(found.surroundings):
+        lines += ["", format_table(rows, heads, "simple")]
+    lines += _host_lines(found.surroundings)
+    return "\n".join([*lines, "", f"plumbline: {_headline(found)}", ""])
 
 
 def _by_check(rows: list[FigureRow]) -> list[str]:
     """A table in which each check is a heading of its own, the worst first."""
-    groups: dict[str, list[FigureRow]] = {}
+    groups: dict[str, list[dict[str, str]]] = defaultdict(list)
     for row in rows:
-        placed = "" if f"={row.key.placement}" in row.key.check else f", {row.key.placement}"
-        groups.setdefault(f"{_name(row)}{printable(placed)}", []).append(row)
-    cells = [dict(zip(_HEADS, _cells(row), strict=True)) for group in groups.values()
-             for row in group]  # fmt: skip
-    lines = format_table(
-        ([row[name] for name in _SHOWN] for row in cells), _SHOWN, "simple"
-    ).splitlines()
-    head, body = lines[:2], iter(lines[2:])
+        placement = "" if f"={row.key.placement}" in row.key.check else f", {row.key.placement}"
+        groups[f"{_check(row)}{printable(placement)}"].append(_cells(row))
+    cells = ([row[head] for head in _TEXT_HEADS] for group in groups.values() for row in group)
+    lines = format_table(cells, _TEXT_HEADS, "simple").splitlines()
+    found, body = lines[:2], iter(lines[2:])
     for name, group in groups.items():
-        head += ["", name, *(next(body) for _ in group)]
-    return head
+        found += ["", name, *(next(body) for _ in group)]
+    return found
 
 
-def _number(value: float) -> float | None:
-    return None if not math.isfinite(value) else value
+def _number(value: object) -> object:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _fields(row: FigureRow) -> dict:
-    """A figure as a flat mapping; a number that there is not is ``None``."""
-    of_key = {**vars(row.key), "size": None if row.key.size < 0 else row.key.size}
-    known = {**of_key, **vars(row)}
-    return {
-        name: _number(known[name]) if isinstance(known[name], float) else known[name]
-        for name in _FIELDS
-    }
+def _fields(row: FigureRow) -> dict[str, object]:
+    """A figure as a flat mapping; a number that is not known is ``None``."""
+    values = vars(row.key) | vars(row) | {"size": None if row.key.size < 0 else row.key.size}
+    return {name: _number(values[name]) for name in _FIELDS}
 
 
 def as_json(found: Comparison, every: bool = True) -> str:
-    """All there is, in stable fields (docs/compare.md)."""
-    whole = {name: _number(value) for name, value in vars(found.whole).items()}
+    """All results, in stable fields (docs/compare.md)."""
     around = found.surroundings
-    told = around and {
+    surroundings = around and {
         **{name: [vars(change) for change in getattr(around, name)]
            for name in ("hosts", "elsewhere", "builds")},
         "new_nodes": around.new_nodes,
@@ -240,14 +250,14 @@ def as_json(found: Comparison, every: bool = True) -> str:
             "reasons": found.reasons,
             "before": found.before,
             "after": found.after,
-            "within": found.within,
-            "loss": found.loss,
+            "within": found.rules.min_effect,
+            "loss": found.rules.equivalence_margin,
             "counts": {name: found.counts.get(name, 0) for name in ORDER},
-            "whole": whole,
+            "whole": {name: _number(value) for name, value in vars(found.whole).items()},
             "worst": found.worst and _fields(found.worst),
             "figures": [_fields(row) for row in found.rows],
             "unmeasured": [vars(case) for case in found.unmeasured],
-            "surroundings": told,
+            "surroundings": surroundings,
             "notes": found.notes,
         }
     )
@@ -255,25 +265,24 @@ def as_json(found: Comparison, every: bool = True) -> str:
 
 def as_csv(found: Comparison, every: bool = True) -> str:
     """A row for each figure."""
-    rows = ({name: " ".join(value) if isinstance(value, list) else value
-             for name, value in _fields(row).items()} for row in found.rows)  # fmt: skip
+    rows = ({**_fields(row), "aside": " ".join(row.aside)} for row in found.rows)
     return formats.as_csv(_FIELDS, rows)
 
 
 def suite_of(found: Comparison) -> junitparser.TestSuite:
-    """A JUnit test case for each figure, and one for the whole. What was not compared is never a
-    pass: too little data is skipped, and what vanished is an error."""
+    """A JUnit test case for each figure, and one for the overall verdict. A figure that was not
+    compared never passes: too little data is skipped, and one that vanished is an error."""
     cases = []
     for row in found.rows:
-        told = _told(row)
-        result = _result(row.verdict, told)
+        line = _summary(row)
+        result = _result(row.verdict, line)
         name = f"{row.figure} {row.key.placement}"
-        cases.append(suites.case(name, _name(row), result, "" if result else told))
-    told = printable(_headline(found))
-    result = _result(found.verdict, told)
-    out = "\n".join([told, *_effects(found)])
-    whole = suites.case("verdict", "plumbline compare", result, out)
-    return suites.suite("plumbline compare", [*cases, whole])
+        cases.append(suites.case(name, _check(row), result, "" if result else line))
+    headline = _headline(found)
+    output = "\n".join([headline, *_effects(found)])
+    result = _result(found.verdict, headline)
+    overall = suites.case("verdict", "plumbline compare", result, output)
+    return suites.suite("plumbline compare", [*cases, overall])
 
 
 def junit(found: Comparison, every: bool = True) -> str:
@@ -282,31 +291,17 @@ def junit(found: Comparison, every: bool = True) -> str:
     return suites.as_junit([suite], suite.name)
 
 
-def _result(verdict: str, told: str) -> junitparser.Result | None:
-    """Why a figure, or the whole, is no plain pass."""
+def _result(verdict: str, line: str) -> junitparser.Result | None:
+    """The JUnit result of a verdict; none for a pass."""
     if verdict in ("regressed", "no-go"):
-        return junitparser.Failure(told, verdict)
+        return junitparser.Failure(line, verdict)
     if verdict in ("changed", "only before"):
-        return junitparser.Error(told, verdict)
-    return None if verdict in ("improved", "unchanged", "go") else junitparser.Skipped(told)
-
-
-def _told(row: FigureRow) -> str:
-    """A figure in one line; printable."""
-    cells = dict(zip(_HEADS, _cells(row), strict=True))
-    if math.isnan(row.difference):
-        return printable(f"{row.verdict}: {row.reason}")
-    return (
-        f"{row.verdict}: {cells['before']} before, {cells['after']} after: {cells['difference']} "
-        f"({cells['95 % interval']}), p = {cells['p']}; a loss of {cells['seen from']} would have "
-        f"been seen"
-    )
+        return junitparser.Error(line, verdict)
+    return None if verdict in ("improved", "unchanged", "go") else junitparser.Skipped(line)
 
 
 def markdown(found: Comparison, every: bool = False) -> str:
-    """For a merge request or a chat: what needs a look; the rest is a count."""
-    shown = [row for row in found.rows if every or row.verdict not in COLLAPSED]
-    counts = ", ".join(f"{count} {name}" for name, count in found.counts.items())
+    """For a merge request or a chat; unchanged figures are only counted unless ``every``."""
     lines = [
         f"### Before and after: {found.verdict}",
         "",
@@ -314,24 +309,19 @@ def markdown(found: Comparison, every: bool = False) -> str:
         "",
         f"- before: {escape_markdown(_side(found.before))}",
         f"- after: {escape_markdown(_side(found.after))}",
-        f"- {pluralize(len(found.rows), 'figure')}: {counts}",
+        f"- {_counts(found)}",
         *(f"- {escape_markdown(line)}" for line in _effects(found)),
     ]
-    if shown:
-        lines += ["", formats.as_markdown(_HEADS, map(_cells, shown))]
-    details = _details(found)
-    if found.surroundings is not None:
-        details += _nodes(found.surroundings)
-        if not found.surroundings.any:
-            details.append(_same(found.surroundings))
-    lines += ["", *(f"- {escape_markdown(line)}" for line in details)] if details else []
-    for title, changes in _changes(found.surroundings) if found.surroundings else []:
-        rows = ([c.what, c.before or "-", c.after or "-", _where(c)] for c in changes)
-        lines += ["", formats.as_markdown([title, "before", "after", "where"], rows)]
+    if shown := _shown(found, every):
+        lines += ["", formats.as_markdown(_HEADS, (_cells(row).values() for row in shown))]
+    if details := [*_details(found), *_host_lines(found.surroundings)]:
+        lines += ["", *(f"- {escape_markdown(line)}" for line in details)]
+    for heads, rows in _change_tables(found.surroundings):
+        lines += ["", formats.as_markdown(heads, rows)]
     return "\n".join([*lines, ""])
 
 
-#: Format -> how it is told; the second argument asks for the unchanged figures too.
+#: Format -> renderer; the second argument includes the unchanged figures.
 FORMATS: dict[str, Callable[[Comparison, bool], str]] = {
     "text": text,
     "json": as_json,

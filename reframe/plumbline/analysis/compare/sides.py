@@ -6,8 +6,8 @@ import datetime
 import difflib
 import fnmatch
 import re
-from collections import Counter
-from collections.abc import Callable, Container
+from collections import Counter, defaultdict
+from collections.abc import Container
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -17,7 +17,7 @@ from plumbline.core.text import pluralize, shorten, suggest
 from plumbline.history.history import MEASURED, CaseRow, History, SessionRow
 from plumbline.history.series import Selection, Series, moment
 
-#: Most sessions before BEFORE that are looked at for the noise.
+#: Most sessions before BEFORE that are used for the noise.
 PAST = 60
 
 
@@ -25,7 +25,7 @@ PAST = 60
 class Unmeasured:
     """A test case that did not measure in some session after.
 
-    :ivar results: result -> number of sessions after, with the words of the last reason.
+    :ivar results: result -> number of sessions after. :ivar reason: the last one.
     :ivar before: number of sessions before in which it did not measure either; ``after`` after.
     """
 
@@ -42,8 +42,8 @@ class Sides:
 
     :ivar sessions: of each side, oldest first.
     :ivar series: of each side, and of the past; first attempts only.
-    :ivar retried: number of values of later attempts, which do not count.
-    :ivar unended: sessions among the newest that ``last:N`` leaves out, since they have not ended.
+    :ivar retried: number of values of later attempts, which are skipped.
+    :ivar unended: newer sessions that ``last:N`` skips, since they have no end.
     """
 
     sessions: dict[str, list[SessionRow]]
@@ -56,60 +56,68 @@ class Sides:
 def sessions_of(
     text: str, known: list[SessionRow], side: str, unended: Container[str] = ()
 ) -> list[SessionRow]:
-    """The sessions that a word of the command line means, oldest first.
+    """Return the sessions that an argument of the command line selects, oldest first.
 
     :arg text: ids or patterns of ids, comma separated; ``FROM..UNTIL``, either end open;
         ``last:N``; or ``KEY=VALUE`` of their extras, comma separated, all of which they must have.
-    :arg side: what the word is called in a fault.
-    :arg unended: sessions that ``last:N`` does not mean.
-    :raises Fault: if it means none, or names one that is not there.
+    :arg side: name of the argument, for messages.
+    :arg unended: sessions that ``last:N`` skips.
+    :raises Fault: if there is none, or an id is unknown.
     """
-    if last := re.fullmatch(r"last:(\d{1,6})", text):
-        ended = [row for row in known if row.session not in unended]
-        if not ended:
-            raise Fault(
-                f"{side}: {text}: no session has ended yet: {_listed(known)}",
-                code="history.not-ended",
-            )
-        if not 1 <= int(last[1]) <= len(ended):
-            there = f"{pluralize(len(ended), 'session')} ended"
-            raise Fault(
-                f"{side}: {text}: name 1 to {len(ended)}, as {there}: {_listed(ended)}",
-                code="input.wrong-option",
-            )
-        return ended[-int(last[1]) :]
     if text.startswith("last:"):
-        raise Fault(
-            f"{side}: {text}: a number belongs behind it, as in last:5", code="input.wrong-option"
-        )
+        return _last(text, known, side, unended)
     if ".." in text:
         first, _, end = text.partition("..")
         since = _moment(first, side, end=False) if first else None
         until = _moment(end, side, end=True) if end else None
         if since is not None and until is not None and until <= since:
-            raise Fault(f"{side}: {text}: its end is before its start", code="input.wrong-option")
+            raise Fault(f"{side}: {text}: the end is before the start", code="input.wrong-option")
         found = [
             row
             for row in known
             if (since is None or row.start >= since) and (until is None or row.start < until)
         ]
     elif "=" in text:
-        wanted = _extras(text, side)
+        patterns = _extras(text, side)
         found = [
             row
             for row in known
             if all(
-                k in row.extras and fnmatch.fnmatchcase(row.extras[k], value) for k, value in wanted
+                key in row.extras and fnmatch.fnmatchcase(row.extras[key], pattern)
+                for key, pattern in patterns
             )
         ]
     else:
-        found = _named(text, known, side)
+        found = _by_id(text, known, side)
     if not found:
         raise Fault(
-            f"{side}: {text!r} means no session; available: {_listed(known)}",
+            f"{side}: {text!r} selects no session; available: {_listed(known)}",
             code="history.unknown-session",
         )
     return found
+
+
+def _last(
+    text: str, known: list[SessionRow], side: str, unended: Container[str]
+) -> list[SessionRow]:
+    number = re.fullmatch(r"last:(\d{1,6})", text)
+    if not number:
+        raise Fault(
+            f"{side}: {text}: write a number after the colon: last:5", code="input.wrong-option"
+        )
+    ended = [row for row in known if row.session not in unended]
+    if not ended:
+        raise Fault(
+            f"{side}: {text}: no session has ended yet: {_listed(known)}",
+            code="history.not-ended",
+        )
+    if not 1 <= int(number[1]) <= len(ended):
+        raise Fault(
+            f"{side}: {text}: write a number from 1 to {len(ended)}: "
+            f"{pluralize(len(ended), 'session')} ended: {_listed(ended)}",
+            code="input.wrong-option",
+        )
+    return ended[-int(number[1]) :]
 
 
 def _moment(text: str, side: str, end: bool) -> np.datetime64:
@@ -123,31 +131,31 @@ def _moment(text: str, side: str, end: bool) -> np.datetime64:
 def _extras(text: str, side: str) -> list[tuple[str, str]]:
     found = []
     for pair in text.split(","):
-        key, equals, wanted = pair.partition("=")
+        key, equals, pattern = pair.partition("=")
         if not key or not equals:
             raise Fault(f"{side}: {pair!r} is not KEY=VALUE", code="input.wrong-option")
-        found.append((key, wanted))
+        found.append((key, pattern))
     return found
 
 
-def _named(text: str, known: list[SessionRow], side: str) -> list[SessionRow]:
+def _by_id(text: str, known: list[SessionRow], side: str) -> list[SessionRow]:
     ids = [row.session for row in known]
     chosen = set()
-    for name in filter(None, (part.strip() for part in text.split(","))):
-        found = [known for known in ids if known == name] or fnmatch.filter(ids, name)
-        if not found:
+    for name in filter(None, map(str.strip, text.split(","))):
+        matching = [name] if name in ids else fnmatch.filter(ids, name)
+        if not matching:
             raise Fault(
-                f"{side}: no session {name!r}; {_meant(name, known)}",
+                f"{side}: no session {name!r}; {_suggestion(name, known)}",
                 code="history.unknown-session",
             )
-        chosen.update(found)
+        chosen.update(matching)
     return [row for row in known if row.session in chosen]
 
 
-def _meant(name: str, known: list[SessionRow]) -> str:
-    """What somebody may have meant by a name that no session has."""
+def _suggestion(name: str, known: list[SessionRow]) -> str:
+    """What an unknown id was perhaps meant for."""
     if re.fullmatch(r"\d{4}-\d\d-\d\d", name):
-        return f"a day is {name}..{name}"
+        return f"write one day as {name}..{name}"
     word, colon, number = name.partition(":")
     if colon and difflib.get_close_matches(word, ["last"]):
         return f"did you mean last:{number}?"
@@ -155,19 +163,19 @@ def _meant(name: str, known: list[SessionRow]) -> str:
 
 
 def _listed(known: list[SessionRow], most: int = 3) -> str:
-    """Some of the sessions, with their extras, newest last."""
-    told = []
+    """The newest sessions, with their extras, newest last."""
+    names = []
     for row in known[-most:]:
         extras = ", ".join(f"{key}={value}" for key, value in row.extras.items())
-        told.append(f"{row.session} ({extras})" if extras else row.session)
-    more = f"{len(known) - most} more, " if len(known) > most else ""
-    return f"{more}{', '.join(told)} (`plumbline history list`)"
+        names.append(f"{row.session} ({extras})" if extras else row.session)
+    older = f"{len(known) - most} older, " if len(known) > most else ""
+    return f"{older}{', '.join(names)} (`plumbline history list`)"
 
 
 def load(history: History, select: Selection, before: str, after: str, past: bool = True) -> Sides:
-    """Both sides of a comparison, from the history.
+    """Load both sides of a comparison from the history.
 
-    :arg past: whether earlier sessions may tell the noise.
+    :arg past: use earlier sessions for the noise.
     :raises Fault: if a side has no session, a session is on both, or nothing is selected.
     """
     known = history.sessions(select)
@@ -180,42 +188,44 @@ def load(history: History, select: Selection, before: str, after: str, past: boo
     if past and second[0].start > first[-1].start:
         earlier = [row for row in known if row.start < first[0].start][-PAST:]
     sessions = {"before": first, "after": second, "past": earlier}
-    every = tuple(row.session for rows in sessions.values() for row in rows)
-    chosen = replace(select, sessions=every)
+    names = {side: [row.session for row in rows] for side, rows in sessions.items()}
+    chosen = replace(select, sessions=tuple(name for side in names.values() for name in side))
     cases = history.cases(chosen)
-    retries = {_place(case) for case in cases if case.attempt}
+    retries = {_execution(case) for case in cases if case.attempt}
     newest = max(row.start for row in second)
-    passed = [row.session for row in known if row.session in unended and row.start > newest]
-    sides = Sides(sessions, {name: [] for name in sessions}, unended=passed)
+    skipped = [row.session for row in known if row.session in unended and row.start > newest]
+    found = Sides(sessions, {side: [] for side in sessions}, unended=skipped)
     for series in history.series(chosen):
-        again = _again(series, retries)
-        sides.retried += int(again.sum())
-        for name, rows in sessions.items():
-            there = np.isin(series.sessions.astype(str), [row.session for row in rows]) & ~again
-            if there.any():
-                sides.series[name].append(part(series, there))
-    sides.unmeasured = _unmeasured(cases, first, second)
-    return sides
+        retried = _retried(series, retries)
+        found.retried += int(retried.sum())
+        for side, of_side in names.items():
+            mask = np.isin(series.sessions.astype(str), of_side) & ~retried
+            if mask.any():
+                found.series[side].append(part(series, mask))
+    found.unmeasured = _unmeasured(cases, {*names["before"]}, {*names["after"]})
+    return found
 
 
 def _overlap(first: list[SessionRow], second: list[SessionRow], both: set[str], before: str) -> str:
-    """What is wrong with two sides that share sessions, and how to name them instead."""
-    shared = pluralize(len(both), "session")
-    told = f"{shared} on both sides, BEFORE and AFTER ({shorten(sorted(both))}): "
-    told += "name sets that share none"
-    since = second[0].start
-    if any(row.start < since for row in first):
-        told += f"; what {before} has from before AFTER began ends at ..{since}"
-    return told
+    """The message for two sides that share sessions."""
+    message = (
+        f"{pluralize(len(both), 'session')} on both sides, "
+        f"BEFORE and AFTER ({shorten(sorted(both))}): "
+        f"choose two sides without common sessions"
+    )
+    start = second[0].start
+    if any(row.start < start for row in first):
+        message += f"; the part of {before} before AFTER ends at ..{start}"
+    return message
 
 
-def _place(case: CaseRow) -> tuple:
+def _execution(case: CaseRow) -> tuple[object, ...]:
     return (case.system, case.partition, case.environment, case.check, case.node, case.session,
             case.time)  # fmt: skip
 
 
-def _again(series: Series, retries: set[tuple]) -> np.ndarray:
-    """Which values are of a later attempt: the first verdict counts."""
+def _retried(series: Series, retries: set[tuple[object, ...]]) -> np.ndarray:
+    """Which values are of a later attempt."""
     if not retries:
         return np.zeros(len(series.values), bool)
     key = series.key
@@ -224,43 +234,39 @@ def _again(series: Series, retries: set[tuple]) -> np.ndarray:
     return np.array([(*fixed, session, time) in retries for session, time in pairs])
 
 
-def part(series: Series, there: np.ndarray) -> Series:
-    """Some of a series' values.
-
-    :arg there: true for each value that is wanted.
-    """
-    cut = {
-        name: value[there] for name, value in vars(series).items() if isinstance(value, np.ndarray)
+def part(series: Series, mask: np.ndarray) -> Series:
+    """Return the values of a series for which ``mask`` is true."""
+    arrays = {
+        name: value[mask] for name, value in vars(series).items() if isinstance(value, np.ndarray)
     }
-    samples = [found for found, wanted in zip(series.samples, there, strict=True) if wanted]
-    return replace(series, samples=samples, **cut)
+    samples = [found for found, wanted in zip(series.samples, mask, strict=True) if wanted]
+    return replace(series, samples=samples, **arrays)
 
 
-def per_session(series: Series, single: bool = False) -> dict[str, np.ndarray]:
-    """Session -> what it says of the figure: one value, the median of its cases', or, if
-    ``single``, each of its samples."""
-    found: dict[str, list[float]] = {}
+def per_session(series: Series, each_sample: bool = False) -> dict[str, np.ndarray]:
+    """Return the value of each session, the median of its cases, or each of its samples."""
+    found: dict[str, list[float]] = defaultdict(list)
     for session, value, samples in zip(series.sessions, series.values, series.samples, strict=True):
-        found.setdefault(str(session), []).extend(samples if single else [value])
-    pick: Callable = np.asarray if single else lambda values: np.array([np.median(values)])
-    return {session: pick(values) for session, values in found.items()}
+        found[str(session)] += samples if each_sample else [value]
+    return {
+        session: np.asarray(values) if each_sample else np.array([np.median(values)])
+        for session, values in found.items()
+    }
 
 
-def _unmeasured(
-    cases: list[CaseRow], first: list[SessionRow], second: list[SessionRow]
-) -> list[Unmeasured]:
-    """The cases of AFTER that did not measure somewhere, first attempts only."""
-    sides = [{row.session for row in rows} for rows in (first, second)]
-    failed: dict[str, list[CaseRow]] = {}
+def _unmeasured(cases: list[CaseRow], before: set[str], after: set[str]) -> list[Unmeasured]:
+    """The cases that did not measure in some session of AFTER, first attempts only."""
+    failed: dict[str, list[CaseRow]] = defaultdict(list)
     for case in cases:
         if case.attempt == 0 and case.result not in MEASURED:
             node = f" on {case.node}" if case.node else ""
             name = f"{case.check} @{case.system}:{case.partition}+{case.environment}{node}"
-            failed.setdefault(name, []).append(case)
+            failed[name].append(case)
     found = []
     for name, rows in sorted(failed.items()):
-        before, after = ([row for row in rows if row.session in side] for side in sides)
-        if after:
-            counts = Counter(row.result for row in after)
-            found.append(Unmeasured(name, dict(counts), after[-1].reason, len(before), len(after)))
+        late = [row for row in rows if row.session in after]
+        if late:
+            early = sum(row.session in before for row in rows)
+            results = dict(Counter(row.result for row in late))
+            found.append(Unmeasured(name, results, late[-1].reason, early, len(late)))
     return found

@@ -1,16 +1,18 @@
 """Screening: which nodes, GPUs, pairs of nodes, links or switches of a partition are slow.
 
 Values come from the history (:func:`of_series`) or from a CSV file (:func:`of_file`), as groups of
-peers; :func:`screen` follows each group night by night and says who is to blame.
+peers. :func:`screen` judges each group night by night, and decides which unit explains a loss.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
-from plumbline.analysis.screen import parts, peers
-from plumbline.analysis.screen.grouping import (
+from plumbline.analysis.screen import detection, units
+from plumbline.analysis.screen.finding import Flag
+from plumbline.analysis.screen.input import (
     Group,
     by_name,
     natural,
@@ -19,7 +21,6 @@ from plumbline.analysis.screen.grouping import (
     of_series,
     of_topology,
 )
-from plumbline.analysis.screen.named import Named
 from plumbline.core.errors import Fault
 from plumbline.core.text import shorten, suggest
 from plumbline.history.history import History
@@ -27,8 +28,8 @@ from plumbline.history.series import Selection
 from plumbline.placement.pairing import rounds
 
 __all__ = [
+    "Flag",
     "Group",
-    "Named",
     "Screening",
     "by_name",
     "nights",
@@ -40,11 +41,10 @@ __all__ = [
     "screen_history",
 ]
 
-
-#: What is said of a source in which nothing has peers.
+#: Message for a source in which nothing has peers.
 NOTHING = (
-    "{}: no value of a single node, a GPU or a pair of nodes there: see docs/screening.md for what "
-    "can be screened"
+    "{}: no values of single nodes, GPUs or pairs of nodes: docs/screening.md lists what can be "
+    "screened"
 )
 
 
@@ -53,91 +53,91 @@ class Screening:
     """What screening found.
 
     :ivar nights: all nights, oldest first.
-    :ivar named: who is slow, by night.
-    :ivar suspects: (kind, name) on the last night that a repeat would tell more of, worst first.
-    :ivar told: what could not be judged, and why.
-    :ivar few: groups of which too few peers were measured on the last night, by how many.
-    :ivar judged: units and nights that were compared.
-    :ivar unsure: whether the last night says nothing: too few peers, or too many that fell at once.
+    :ivar flagged: the slow units, by night.
+    :ivar suspects: (kind, name) on the last night that a repeat would help to decide, worst first.
+    :ivar messages: what could not be judged, and why.
+    :ivar few: groups with too few peers on the last night, by how many.
+    :ivar judged: number of values that were compared.
+    :ivar unsure: whether the last night is inconclusive: too few peers, or too many fell at once.
     """
 
     nights: list[str]
-    named: list[Named] = field(default_factory=list)
+    flagged: list[Flag] = field(default_factory=list)
     suspects: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
-    told: list[str] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
     few: dict[str, list[str]] = field(default_factory=dict)
     judged: int = 0
     unsure: bool = True
 
     @property
-    def now(self) -> list[Named]:
-        """Who is slow still, on the last night."""
-        return [named for named in self.named if named.until is None]
+    def now(self) -> list[Flag]:
+        """The units that are slow on the last night."""
+        return [flag for flag in self.flagged if flag.until is None]
 
     def drain(self) -> list[str]:
-        """The nodes to drain: slow themselves, or one of their GPUs."""
-        return sorted({named.name[0] for named in self.named if named.drained}, key=natural)
+        """Return the nodes to drain: those that are slow, or that have a slow GPU."""
+        return sorted({flag.name[0] for flag in self.flagged if flag.drained}, key=natural)
 
     def retest(self) -> list[str]:
-        """The nodes to measure again tonight: suspects, and those first named tonight, which
-        repeats bear out or refute."""
-        fresh = [(one.kind, one.name) for one in self.now if one.night == self.nights[-1]]
-        nodes = {node for kind, name in [*self.suspects, *fresh] for node in _nodes(kind, name)}
+        """Return the nodes to measure again tonight: suspects, and those first flagged tonight."""
+        new = [(flag.kind, flag.name) for flag in self.now if flag.night == self.nights[-1]]
+        nodes = {node for kind, name in [*self.suspects, *new] for node in _nodes(kind, name)}
         return sorted(nodes, key=natural)
 
 
 def screen(
     groups: Iterable[Group],
     switches: dict[str, str] | None = None,
-    rate: float = peers.RATE,
-    least: float = peers.LEAST,
+    rate: float = detection.RATE,
+    least: float = detection.LEAST,
     all_suspects: bool = False,
 ) -> Screening:
-    """Screens groups of peers, night by night from what was known then.
+    """Screen groups of peers, night by night, each from what was known then.
 
-    :arg switches: node -> its switch, where it is known.
-    :arg rate: false names that are accepted, of a node and night over all groups.
-    :arg least: smallest relative loss that is named.
-    :arg all_suspects: those of every night, and whom it named first, as ``(kind, name, night)``;
-        for simulations.
+    :arg switches: node -> its switch, if known.
+    :arg rate: accepted rate of false alarms, per node and night over all groups.
+    :arg least: smallest relative loss that is flagged.
+    :arg all_suspects: return the suspects of every night, and those first flagged, as
+        ``(kind, name, night)``; for simulations.
     """
     groups = [group for group in groups if group.values or group.pairs]
     every = {night for group in groups for night, _ in [*group.values, *group.pairs]}
     ordered = sorted(every, key=natural)
+    row = {night: number for number, night in enumerate(ordered)}
     found = Screening(ordered)
-    # Those that too few were measured in name nobody, and cost no rate.
-    rate /= max(sum(group.widest >= peers.FEWEST for group in groups), 1)
-    merged: dict[tuple[str, tuple[str, ...]], list[Named]] = {}
-    suspects: dict[tuple, float] = {}
+    # Groups with too few peers cannot flag anything, and use up no rate.
+    rate /= max(sum(group.widest >= detection.FEWEST for group in groups), 1)
+    flags: dict[tuple[str, tuple[str, ...]], list[Flag]] = defaultdict(list)
+    suspects: dict[tuple, float] = {}  # type: ignore[type-arg]
     for group in groups:
-        for part in (parts.Units, parts.PairGroup):
-            values = group.values if part is parts.Units else group.pairs
+        for kind, values in ((units.UnitGroup, group.values), (units.PairGroup, group.pairs)):
             if not values:
                 continue
-            one = part(group, values, ordered, switches or {}, rate, least)
+            one = kind(group, values, ordered, switches or {}, rate, least)
             one.run()
             found.judged += one.judged
             found.unsure &= not one.sure
-            found.told += [line for line in one.told if line not in found.told]
+            found.messages += [line for line in one.messages if line not in found.messages]
             for count in one.few:
                 found.few.setdefault(count, []).append(group.label)
-            for named in one.named:
+            for flag in one.flagged:
                 if all_suspects:
-                    suspects[named.kind, named.name, named.night] = 0.0
-                _merge(merged.setdefault((named.kind, named.name), []), named, ordered)
-            for row, who, p in one.suspects:
+                    suspects[flag.kind, flag.name, flag.night] = 0.0
+                _merge(flags[flag.kind, flag.name], flag, row)
+            for number, who, p in one.suspects:
                 if all_suspects:
-                    suspects[(*who, ordered[row])] = p
-                elif row == len(ordered) - 1:
+                    suspects[who[0], who[1], ordered[number]] = p
+                elif number == len(ordered) - 1:
                     suspects[who] = min(p, suspects.get(who, 1.0))
-    found.told += [_too_few(ordered[-1], count, labels) for count, labels in found.few.items()]
-    order = {night: row for row, night in enumerate(ordered)}
-    found.named = sorted(
-        (named for listed in merged.values() for named in listed),
-        key=lambda named: (order[named.night], -named.confidence, named.kind, named.name),
+    found.messages += [_too_few(ordered[-1], count, labels) for count, labels in found.few.items()]
+    found.flagged = sorted(
+        (flag for listed in flags.values() for flag in listed),
+        key=lambda flag: (row[flag.night], -flag.confidence, flag.kind, flag.name),
     )
-    known = {(named.kind, named.name) for named in found.now}
-    found.suspects = [who for who in sorted(suspects, key=suspects.get) if who not in known]
+    known = {(flag.kind, flag.name) for flag in found.now}
+    found.suspects = [
+        who for who in sorted(suspects, key=lambda s: suspects[s]) if who not in known
+    ]
     return found
 
 
@@ -147,19 +147,20 @@ def screen_history(
     sessions: Collection[str] = (),
     switches: dict[str, str] | None = None,
 ) -> Screening:
-    """Screens the peers of a history, up to the last of some sessions: what is slow still, or was
-    flagged in one of their nights.
+    """Screen the peers of a history, up to the last of some sessions.
 
-    :arg sessions: their names; the last one of the history if there are none.
-    :arg switches: node -> its switch; by the names of the nodes if ``None``.
-    :raises Fault: if such a session is not selected, or nothing there has peers.
+    Returns what is still slow, or was flagged in one of their nights.
+
+    :arg sessions: their names; the last one of the history by default.
+    :arg switches: node -> its switch; from the names of the nodes if ``None``.
+    :raises Fault: if such a session is not selected, or nothing has peers.
     """
     series = history.series(select)
-    there = {session for one in series for session in one.sessions.tolist()}
-    if unknown := [session for session in sessions if session not in there]:
+    known = {session for one in series for session in one.sessions.tolist()}
+    if unknown := [session for session in sessions if session not in known]:
         raise Fault(
             f"no session {unknown[0]!r} in the history, or none of it is selected; "
-            f"{suggest(unknown[0], sorted(there, reverse=True))}",
+            f"{suggest(unknown[0], sorted(known, reverse=True))}",
             code="history.unknown-session",
         )
     groups = of_series(series, max(sessions, default=""))
@@ -169,38 +170,40 @@ def screen_history(
         nodes = {node for one in groups for _, unit in [*one.values, *one.pairs] for node in unit}
         switches = by_name({one.key.system for one in series}, nodes)
     found = screen(groups, switches)
-    night_of = nights(there)
-    shown = {night_of[session] for session in sessions or sorted(there)[-1:]}
-    found.named = [one for one in found.named if one.until is None or one.night in shown]
+    night_of = nights(known)
+    shown = {night_of[session] for session in sessions or sorted(known)[-1:]}
+    found.flagged = [flag for flag in found.flagged if flag.until is None or flag.night in shown]
     return found
 
 
 def _nodes(kind: str, name: tuple[str, ...]) -> tuple[str, ...]:
-    """The nodes to measure for a name; a link's or switch's own are not known."""
+    """The nodes to measure for a unit; those of a link or switch are not known."""
     return {"node": name, "gpu": name[:1], "pair": name}.get(kind, ())
 
 
 def _too_few(night: str, count: str, labels: list[str]) -> str:
-    """What was not judged on the last night, as so few measured it."""
     of = shorten(sorted(filter(None, labels)), 2)
-    told = f"night {night}: too few peers to compare (fewest {peers.FEWEST}), not judged: {count}"
-    return f"{told}, of {of}" if of else told
+    message = (
+        f"night {night}: not judged: {count}, with fewer than {detection.FEWEST} peers to compare"
+    )
+    return f"{message}, of {of}" if of else message
 
 
-def _merge(listed: list[Named], named: Named, ordered: list[str]) -> None:
-    """Adds what one group says of a unit to what others said: one entry for one slow time."""
-    row = ordered.index
-    for other in listed:
-        ends = [len(ordered) if n.until is None else row(n.until) for n in (other, named)]
-        if row(named.since) <= ends[0] and row(other.since) <= ends[1]:
-            other.night = min(other.night, named.night, key=row)
-            other.since = min(other.since, named.since, key=row)
-            other.until = None if max(ends) == len(ordered) else ordered[max(ends)]
-            if named.size > other.size:
-                other.evidence = named.evidence + other.evidence
-            else:
-                other.evidence = other.evidence + named.evidence
-            other.size = max(other.size, named.size)
-            other.confidence = max(other.confidence, named.confidence)
+def _merge(flags: list[Flag], new: Flag, row: dict[str, int]) -> None:
+    """Add a flag from one group to those of the same unit from others; overlapping ones become
+    one."""
+
+    def end(flag: Flag) -> int:
+        return len(row) if flag.until is None else row[flag.until]
+
+    for flag in flags:
+        if row[new.since] <= end(flag) and row[flag.since] <= end(new):
+            flag.until = max(flag, new, key=end).until
+            flag.night = min(flag.night, new.night, key=row.__getitem__)
+            flag.since = min(flag.since, new.since, key=row.__getitem__)
+            larger, smaller = (new, flag) if new.size > flag.size else (flag, new)
+            flag.evidence = larger.evidence + smaller.evidence
+            flag.size = larger.size
+            flag.confidence = max(flag.confidence, new.confidence)
             return
-    listed.append(named)
+    flags.append(new)

@@ -1,7 +1,7 @@
-"""Findings in a figure's history: lasting changes, blips that came back, slow drifts.
+"""Findings in a figure's history: lasting changes, transients that came back, slow drifts.
 
-:func:`judge` takes the nights of one series; :func:`findings` and :func:`online` a series of the
-history. The walk over the nights is in :mod:`plumbline.analysis.trend.watch`.
+:func:`judge` takes the nights of one series; :func:`findings` takes a series of the history.
+The walk over the nights is in :mod:`plumbline.analysis.trend.watch`.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from plumbline.analysis.trend.episode import Episode
 from plumbline.analysis.trend.watch import NIGHTS
 from plumbline.history.series import Series
 
-#: Nights before a change, and last ones until the next, that its size is taken from.
+#: Nights before a change, and last ones until the next, that its size is computed from.
 WINDOW = 30
-#: About how many independent chances a night has to look like a change.
+#: Approximate number of independent chances per night to look like a change.
 CHANCES = 30
-#: A later change back by at least this share ends a finding.
+#: A later change ends a finding if it takes back at least this share.
 BACK = 0.5
-#: Last nights that tell how far a drift went, and whether a change has slowly come back.
+#: Last nights that give the size of a drift, and show whether a change slowly came back.
 RECENT = 14
 
 
@@ -36,11 +36,11 @@ class Finding:
         ``transient`` (it came back), ``drift``, or ``suspect`` (the newest night is far off in a
         series with outliers: measure it again).
     :ivar start: first changed night. :ivar detected: night of the first report.
-    :ivar end: last night of a transient, or the last on which a drift was seen to go on.
-    :ivar size: relative; negative: the value went down. :ivar low, high: its 95 % interval.
-    :ivar first: the kind first reported, where another became of it on night `revised`.
-    :ivar confirmed: False for a newest night that no retest and no later night bears out yet.
-    :ivar on: lasting, and nothing since took it back.
+    :ivar end: last night of a transient, or the last on which a drift went on.
+    :ivar size: relative; negative: the value went down. ``low`` to ``high``: its 95 % interval.
+    :ivar first: the kind first reported, if night ``revised`` changed it.
+    :ivar confirmed: whether a retest or a later night agrees.
+    :ivar on: active: it lasts, and no later change took it back.
     """
 
     kind: str
@@ -59,15 +59,17 @@ class Finding:
 
     @property
     def bad(self) -> bool:
-        """Whether it makes the exit code 1: a lasting loss or drift, confirmed and still active."""
-        kinds = ("regression", "drift")
-        return self.kind in kinds and self.worse and self.on and self.confirmed
+        """Whether it makes the exit code 1: a confirmed, active regression or drift."""
+        return self.kind in ("regression", "drift") and self.worse and self.on and self.confirmed
 
 
 @dataclass
 class SeriesJudgement:
-    """:ivar judged: whether there were enough nights. :ivar outliers: first and last night of each
-    run that stood out and came back before anything bore it out."""
+    """The findings of one series.
+
+    :ivar outliers: first and last night of each run that stood out and came back unconfirmed.
+    :ivar judged: whether there were enough nights.
+    """
 
     findings: list[Finding]
     outliers: list[tuple[int, int]]
@@ -77,46 +79,49 @@ class SeriesJudgement:
 def judge(
     values: np.ndarray, better: str, second: np.ndarray | None = None, hindsight: bool = True
 ) -> SeriesJudgement:
-    """Judges a series night by night, in the order given.
+    """Judge a series night by night, in the order given.
 
     :arg values: positive, one a night; NaN is a missing night.
     :arg better: ``higher``, ``lower`` or ``neither``.
     :arg second: second measurements of the same nights, NaN where there is none.
     :arg hindsight: start and size from the whole series, instead of from what was known when the
-        finding was first sure. Which findings there are, and when, is the same.
+        finding was first certain. Which findings there are, and when, is the same.
     """
     values = np.asarray(values, dtype=float)
-    at = np.flatnonzero(~np.isnan(values))
-    logs = np.log(values[at])
-    again = None if second is None else np.log(np.asarray(second, dtype=float)[at])
-    if len(at) < NIGHTS:
+    measured = np.flatnonzero(~np.isnan(values))
+    if len(measured) < NIGHTS:
         return SeriesJudgement([], [], False)
-    found = watch.walk(logs, again)
-    combined = logs if again is None else watch.combine(logs, again)
-    episodes = found.episodes
+    first = np.log(values[measured])
+    retests = np.full(len(values), np.nan) if second is None else np.asarray(second, dtype=float)
+    retests = np.log(retests[measured])
+    logs = watch.combine(first, retests)
+    episodes, outliers = watch.walk(logs, first, retests)
     if hindsight:
-        _redate(combined, episodes)
+        _redate(logs, episodes)
     usual = np.ones(len(logs), dtype=bool)
-    for blip in (e for e in episodes if e.kind == "pulse"):
-        usual[blip.start : blip.end + 1] = False
+    for transient in (e for e in episodes if e.kind == "pulse"):
+        usual[transient.start : transient.last + 1] = False
     bounds = [0, *(e.start for e in episodes if e.kind != "pulse"), len(logs)]
-    told = []
+    findings = []
     for episode in episodes:
         previous = max((b for b in bounds[:-1] if b < episode.start), default=0)
         following = min(b for b in bounds if b > episode.start)
-        told.append(_finding(episode, combined, usual, at, better, previous, following, hindsight))
-    for number, finding in enumerate(told):
-        later = [f for f in told[number + 1 :] if f.kind != "transient" and f.confirmed]
+        end = following if hindsight else None
+        size, low, high = _size(episode, logs, usual, previous, end)
+        findings.append(_finding(episode, measured, better, size, low, high))
+    for number, finding in enumerate(findings):
+        later = [f for f in findings[number + 1 :] if f.kind != "transient" and f.confirmed]
         finding.on = finding.kind not in ("transient", "suspect") and not any(
             f.size * finding.size < 0 and abs(f.size) >= BACK * abs(finding.size) for f in later
         )
         if finding.on and not later:
-            finding.on = not _wandered_back(combined, usual, episodes[number])
-    return SeriesJudgement(told, [(int(at[a]), int(at[b])) for a, b in found.outliers], True)
+            finding.on = not _slowly_came_back(logs, usual, episodes[number])
+    runs = [(int(measured[a]), int(measured[b])) for a, b in outliers]
+    return SeriesJudgement(findings, runs, True)
 
 
 def _redate(logs: np.ndarray, episodes: list[Episode]) -> None:
-    """Dates steps anew with the nights since: KernelCPD's best split between the neighbours."""
+    """Date steps again with the later nights: the best split between the neighbours."""
     for number, episode in enumerate(episodes):
         if episode.kind != "step" or episode.detected == episode.start:
             continue
@@ -125,13 +130,13 @@ def _redate(logs: np.ndarray, episodes: list[Episode]) -> None:
         part = stats.hampel(logs[low : min(high, episode.start + WINDOW)])
         if len(part) >= 2 * watch.SAME:
             start = low + stats.split(part, 2)
-            if abs(start - episode.start) <= watch.BLIP and start <= episode.detected:
+            if abs(start - episode.start) <= watch.LONGEST and start <= episode.detected:
                 episode.start = start
 
 
-def _wandered_back(logs: np.ndarray, usual: np.ndarray, episode: Episode) -> bool:
-    """Whether the last nights lie nearer to the level before a change than to the one after: what
-    came back slowly is no step that could be told."""
+def _slowly_came_back(logs: np.ndarray, usual: np.ndarray, episode: Episode) -> bool:
+    """Whether the last nights are nearer to the level before a change than to the one after, though
+    no step back was detected."""
     since = logs[episode.start :][usual[episode.start :]][-RECENT:]
     if len(since) < RECENT:
         return False
@@ -139,69 +144,87 @@ def _wandered_back(logs: np.ndarray, usual: np.ndarray, episode: Episode) -> boo
     return left < 1 - BACK
 
 
-def _late(episode: Episode, following: int, hindsight: bool) -> list[slice]:
-    """Nights that a change's size is taken from, the first that lie to its side: of a lasting one
-    the last before the next change, since a loss may go on slowly."""
+def _size(
+    episode: Episode, logs: np.ndarray, usual: np.ndarray, previous: int, following: int | None
+) -> tuple[float, float, float]:
+    """Return the size of a change with its 95 % interval, on logarithms.
+
+    :arg previous: first night of the level before. :arg following: first night of the next change;
+        ``None`` for what was known when it was dated.
+    """
+    transient, start = episode.kind == "pulse", episode.start
+    early = slice(max(previous, start - WINDOW), start)
+    before = logs[early][usual[early]]
+    for late in _late(episode, following):
+        after = logs[late][usual[late] | transient]
+        if not len(before) or not len(after):
+            continue
+        inflate = math.sqrt(len(before) / stats.effective_size(before))
+        found = stats.shift(before, after, inflate=inflate)
+        if found.shift * episode.size > 0:
+            return found.shift, found.low, found.high
+    return episode.size, math.nan, math.nan
+
+
+def _late(episode: Episode, following: int | None) -> list[slice]:
+    """Return the nights that a change's size is computed from, alternatives in order of preference.
+
+    Of a lasting change these are the last before the next one, since a loss may go on slowly.
+    """
     start = episode.start
     if episode.kind == "pulse":
         return [slice(start, (episode.end or start) + 1)]
     drifts = episode.kind == "ramp"
-    known = episode.end if drifts else episode.sure
-    last = max(following if hindsight else known + 1, start + 1)
+    if following is None:
+        following = (episode.last if drifts else episode.dated) + 1
+    last = max(following, start + 1)
     late = slice(max(last - (RECENT if drifts else WINDOW), start), last)
     return [late] if drifts else [late, slice(start, min(last, start + WINDOW))]
 
 
-def _finding(episode, logs, usual, at, better, previous, following, hindsight) -> Finding:
+def _finding(
+    episode: Episode, measured: np.ndarray, better: str, size: float, low: float, high: float
+) -> Finding:
     down = episode.size < 0
     worse = down if better == "higher" else better == "lower" and not down
     lasting = "regression" if worse else "improvement" if better != "neither" else "change"
-    names = {"pulse": "transient", "ramp": "drift", "step": lasting, "suspect": "suspect"}
-    early = slice(max(previous, episode.start - WINDOW), episode.start)
-    before = logs[early][usual[early]]
-    size, low, high = episode.size, math.nan, math.nan
-    for late in _late(episode, following, hindsight):
-        after = logs[late][usual[late] | (episode.kind == "pulse")]
-        if not len(before) or not len(after):
-            continue
-        inflate = math.sqrt(len(before) / stats.effective_size(before))
-        both = stats.shift(before, after, inflate=inflate)
-        if both.shift * episode.size > 0:
-            size, low, high = both.shift, both.low, both.high
-            break
+    kinds = {"pulse": "transient", "ramp": "drift", "step": lasting, "suspect": "suspect"}
     chance = CHANCES * distributions.chi2.sf(2 * max(episode.evidence, 0.0), 1)
+    revised = episode.revised
     return Finding(
-        kind=names[episode.kind],
-        start=int(at[episode.start]),
-        detected=int(at[episode.detected]),
-        end=None if episode.end is None else int(at[episode.end]),
+        kind=kinds[episode.kind],
+        start=int(measured[episode.start]),
+        detected=int(measured[episode.detected]),
+        end=None if episode.end is None else int(measured[episode.end]),
         size=math.expm1(size),
         confidence=float(1 - min(chance, 1.0)),
         worse=worse,
         low=math.expm1(low),
         high=math.expm1(high),
-        first={"step": lasting, "": ""}.get(episode.first, episode.first),
-        revised=None if episode.revised is None else int(at[min(episode.revised, len(at) - 1)]),
+        first=lasting if episode.first == "step" else episode.first,
+        revised=None if revised is None else int(measured[min(revised, len(measured) - 1)]),
         confirmed=episode.confirmed,
     )
 
 
 @dataclass
 class Nightly:
-    """A series of the history with one value a night: the median, where a night has several."""
+    """A series of the history with one value a night: the median, if a night has several.
+
+    :ivar first: index in the series of each night's first value; ``last``: of its last.
+    """
 
     dates: np.ndarray
     values: np.ndarray
-    #: First and last index of each night's values in the series.
     first: np.ndarray
     last: np.ndarray
 
 
 def nightly(series: Series) -> Nightly:
-    """One value for each date (UTC) that has a positive one."""
+    """Return one value for each date (UTC) that has a positive one."""
     good = np.flatnonzero(np.isfinite(series.values) & (series.values > 0))
     days = series.times[good].astype("datetime64[D]")
-    # Where a clock jumped back over midnight they are not in order.
+    # They are out of order if a clock was set back over midnight.
     order = np.argsort(days, kind="stable")
     good, days = good[order], days[order]
     dates, begin = np.unique(days, return_index=True)
@@ -214,17 +237,8 @@ def nightly(series: Series) -> Nightly:
     )
 
 
-def findings(series: Series) -> list[Finding]:
-    """Findings of a series of the history, with hindsight; indices are into its values."""
-    return _of(series, True)
-
-
-def online(series: Series) -> list[Finding]:
-    """The same with start and size from what was known when each finding was first sure."""
-    return _of(series, False)
-
-
-def _of(series: Series, hindsight: bool) -> list[Finding]:
+def findings(series: Series, hindsight: bool = True) -> list[Finding]:
+    """Return the findings of a series of the history; indices are into its values."""
     nights = nightly(series)
     found = judge(nights.values, series.better, hindsight=hindsight).findings
     for finding in found:
@@ -233,8 +247,3 @@ def _of(series: Series, hindsight: bool) -> list[Finding]:
         finding.end = None if finding.end is None else int(nights.last[finding.end])
         finding.revised = None if finding.revised is None else int(nights.last[finding.revised])
     return found
-
-
-def enough(series: Series) -> bool:
-    """Whether the series has the nights that a judgement needs."""
-    return len(nightly(series).values) >= NIGHTS

@@ -1,4 +1,4 @@
-"""What happened in a series of nights, as the walk over them notes it."""
+"""What happened in a series of nights."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from dataclasses import dataclass, field
 class Episode:
     """Something that happened; nights are indices into the measured ones.
 
-    :ivar kind: ``step``, ``pulse`` (a blip), ``ramp`` (a drift) or ``suspect`` (a night far off,
-        in a series with outliers).
+    :ivar kind: ``step``, ``pulse`` (a transient), ``ramp`` (a drift) or ``suspect`` (a night far
+        off, in a series with outliers).
     :ivar detected: night of the first report.
-    :ivar end: last night of a blip, or the last that a drift was seen on.
-    :ivar first: the kind first reported, where it was revised, and ``revised`` the night of that.
-    :ivar confirmed: False for a night far off that no later night and no retest bears out yet.
+    :ivar end: last night of a transient, or the last on which a drift went on.
+    :ivar first: the kind first reported, if it was revised; ``revised``: the night of that.
+    :ivar confirmed: whether a retest or a later night agrees.
+    :ivar regime: first night of the level before. :ivar before: that level.
+    :ivar dated: night whose data dated it; the first report may be earlier, unconfirmed.
     """
 
     kind: str
@@ -26,11 +28,14 @@ class Episode:
     first: str = ""
     revised: int | None = None
     confirmed: bool = True
-    #: What held before: first night of that level, and the level.
     regime: int = 0
     before: float = 0.0
-    #: Night that dated it: a report may have stood before, unconfirmed.
-    sure: int = field(init=False)
+    dated: int = field(init=False)
 
     def __post_init__(self) -> None:
-        self.sure = self.detected
+        self.dated = self.detected
+
+    @property
+    def last(self) -> int:
+        """The last night of a transient or a drift; 0 of what lasts."""
+        return self.end or 0

@@ -1,11 +1,11 @@
-"""Reads nightly series from a CSV file: series, night, value, better and, if there, retest."""
+"""Reads nightly series from a CSV file: series, night, value, better and optionally retest."""
 
 from __future__ import annotations
 
-import functools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -20,65 +20,66 @@ BETTER = ("higher", "lower", "neither")
 class NightlyTable:
     """One series, oldest night first.
 
-    :ivar nights: as the file has them: numbers, or dates as text.
-    :ivar values: NaN where the night is a gap. :ivar second: the retests, NaN where there is none.
+    :ivar line: its first line in the file.
+    :ivar rows: night -> value, retest and line. NaN where the night is a gap, or has no retest.
     """
 
     name: str
     better: str
-    nights: list[int | str]
-    values: np.ndarray
-    second: np.ndarray
+    line: int
+    rows: dict[Any, tuple[float, float, int]] = field(default_factory=dict)
+
+    @property
+    def nights(self) -> list[int | str]:
+        """The nights as the file has them: numbers, or dates as text."""
+        return [night if isinstance(night, int) else night.isoformat() for night in self.rows]
+
+    @property
+    def values(self) -> np.ndarray:
+        return np.array([row[0] for row in self.rows.values()])
+
+    @property
+    def second(self) -> np.ndarray:
+        return np.array([row[1] for row in self.rows.values()])
 
 
 def read(path: Path) -> list[NightlyTable]:
-    """The file's series, in its order; nights are sorted.
+    """Return the file's series, in its order; nights are sorted.
 
-    :raises Fault: naming each faulty line (the first ten), if there is any; if there is no row.
+    :raises Fault: if the file has no row, or with the first ten faulty lines.
     """
-    found: dict[str, dict] = {}
+    found: dict[str, NightlyTable] = {}
     lines = csvfile.read(path, lambda columns: [name for name in COLUMNS if name not in columns],
-                         f"{', '.join(COLUMNS)} and, if there, retest")  # fmt: skip
-    csvfile.for_each_line(path, lines, functools.partial(_add, found))
+                         f"{', '.join(COLUMNS)} and optionally retest")  # fmt: skip
+    csvfile.for_each_line(path, lines, lambda line, row: _add(found, line, row))
     if not found:
         raise Fault(
-            f"{path}: no row: it needs a line for each night of each series",
+            f"{path}: no row: write a line for each night of each series",
             code="input.wrong-file",
         )
-    return [_series(name, fields) for name, fields in found.items()]
+    for series in found.values():
+        series.rows = dict(sorted(series.rows.items()))
+    return list(found.values())
 
 
-def _add(found: dict, line: int, row: dict[str, str]) -> None:
+def _add(found: dict[str, NightlyTable], line: int, row: dict[str, str]) -> None:
     name, better = row["series"], row["better"]
     if not name:
         raise ValueError("no series: give it a name")
     if better not in BETTER:
-        raise ValueError(f"better {better!r}: say {', '.join(BETTER)}")
+        raise ValueError(f"better {better!r}: write {', '.join(BETTER[:-1])} or {BETTER[-1]}")
     night = csvfile.parse_night(row["night"])
     value = csvfile.parse_value("value", row["value"])
     second = csvfile.parse_value("retest", row.get("retest", ""))
     if math.isnan(value) and not math.isnan(second):
-        raise ValueError("a retest without a value: put it into value")
-    fields = found.setdefault(name, {"better": better, "line": line, "nights": {}})
-    if fields["better"] != better:
-        raise ValueError(f"better {better!r}, but line {fields['line']} says {fields['better']!r} "
-                         f"of series {name!r}: say the same")  # fmt: skip
-    known = fields["nights"]
-    if night in known:
-        raise ValueError(f"night {night} of series {name!r} again (line {known[night][2]}): "
-                         f"one line a night, a second measurement in retest")  # fmt: skip
-    if known and isinstance(next(iter(known)), int) != isinstance(night, int):
+        raise ValueError("a retest without a value: write it as the value")
+    series = found.setdefault(name, NightlyTable(name, better, line))
+    if series.better != better:
+        raise ValueError(f"better {better!r} of series {name!r}, but line {series.line} has "
+                         f"{series.better!r}: write the same on all lines")  # fmt: skip
+    if night in series.rows:
+        raise ValueError(f"night {night} of series {name!r} is on line {series.rows[night][2]} "
+                         f"too: write a second measurement as retest")  # fmt: skip
+    if series.rows and isinstance(next(iter(series.rows)), int) != isinstance(night, int):
         raise ValueError(f"night {night}: series {name!r} mixes numbers and dates: use one of them")
-    known[night] = value, second, line
-
-
-def _series(name: str, fields: dict) -> NightlyTable:
-    nights = sorted(fields["nights"])
-    rows = [fields["nights"][night] for night in nights]
-    return NightlyTable(
-        name=name,
-        better=fields["better"],
-        nights=[night if isinstance(night, int) else night.isoformat() for night in nights],
-        values=np.array([row[0] for row in rows]),
-        second=np.array([row[1] for row in rows]),
-    )
+    series.rows[night] = value, second, line

@@ -191,9 +191,8 @@ def comparison(options: NightlyOptions, system: str) -> Part:
         if not before:
             part.code, part.message = 2, "there is no session before the maintenance"
             return part
-        found = compare.compare_sessions(
-            history, select, before, after, untold=options.allow_inconclusive / 100
-        )
+        rules = compare.Rules(allow_inconclusive=options.allow_inconclusive / 100)
+        found = compare.compare_sessions(history, select, before, after, rules)
         part.code = found.exit_code or (2 if history.faults else 0)
         page = formats.markdown(found)
         part.page = f"{part.page}\n\n{page}" if part.code == 2 else page
@@ -209,19 +208,19 @@ def screening(system: str, names: list[str]) -> Part:
     part = Part("slow nodes", command=f"plumbline screen {' '.join(names)}")
     with _contained(part), History() as history:
         found = screen.screen_history(history, Selection(system=system), names)
-        part.code = 1 if found.named else 2 if history.faults or found.unsure else 0
+        part.code = 1 if found.flagged else 2 if history.faults or found.unsure else 0
         lines, cases = [], []
-        for finding in found.named:
+        for finding in found.flagged:
             name = ":".join(finding.name)
             message = f"{finding.kind} {name}: slower by {finding.size:.1%} since {finding.since}"
             lines.append(f"- {escape_markdown(message)}")
             failure = junitparser.Failure(printable(message), "slow")
             cases.append(suites.case(name, f"slow {finding.kind}", failure))
         part.page, part.suites = "\n".join(lines), [suites.suite(part.title, cases)]
-        more = len(found.told) - 1
+        more = len(found.messages) - 1
         part.message = _joined(
-            f"{len(found.named)} flagged",
-            *found.told[:1],
+            f"{len(found.flagged)} flagged",
+            *found.messages[:1],
             f"and {pluralize(more, 'more message')}" if more > 0 else "",
             _skipped_lines(history),
             "a node without peers cannot be screened: use --no-screen"

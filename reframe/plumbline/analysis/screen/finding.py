@@ -1,4 +1,4 @@
-"""One that is slow: what screening says of it."""
+"""One slow unit: a node, GPU, pair of nodes, link or switch that screening flags."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from dataclasses import dataclass, field
 
 
 @dataclass
-class Named:
-    """One that is slow.
+class Flag:
+    """One slow unit.
 
-    :ivar night: on which it was named, from what was known then.
+    :ivar night: on which it was flagged, from what was known then.
     :ivar kind: ``node``, ``gpu``, ``pair``, ``link`` (between two switches) or ``switch``.
     :ivar name: the node; node and GPU; the two nodes; the two switches; the switch.
-    :ivar size: relative loss against what it would be if it were well.
-    :ivar confidence: 1 less the number of such names that chance gives in the fleet and night.
-    :ivar since: first slow night, as far as all nights there are tell it.
+    :ivar size: loss relative to its healthy value.
+    :ivar confidence: 1 less the number of such flags by chance in the fleet and night.
+    :ivar since: first slow night, from all nights.
     :ivar until: last slow night; ``None`` while it lasts.
-    :ivar evidence: what it was slow in.
-    :ivar note: what could not be told.
+    :ivar evidence: the figures in which it was slow.
+    :ivar note: what is uncertain.
     """
 
     night: str
@@ -33,20 +33,21 @@ class Named:
 
     @property
     def drained(self) -> bool:
-        """Whether its node is to be drained: slow still, and the node or one of its GPUs. Of a
-        pair, link or switch nobody knows which node it would be."""
+        """Whether its node is to be drained: a node or GPU that is still slow. For a pair, link or
+        switch it is not known which node that would be."""
         return self.until is None and self.kind in ("node", "gpu")
 
-    def fields(self) -> dict:
-        """As an object of JSON."""
+    def fields(self) -> dict[str, object]:
+        """Return it as an object of JSON."""
+        name: dict[str, object] = {self.kind: [*self.name]}
         if self.kind == "gpu":
-            who = {"node": self.name[0], "gpu": self.name[1]}
-        else:
-            who = {self.kind: self.name[0] if len(self.name) == 1 else [*self.name]}
+            name = {"node": self.name[0], "gpu": self.name[1]}
+        elif len(self.name) == 1:
+            name = {self.kind: self.name[0]}
         return {
             "night": _number(self.night),
             "kind": self.kind,
-            **who,
+            **name,
             "size": round(self.size, 4),
             "confidence": round(self.confidence, 6),
             "since": _number(self.since),
@@ -58,5 +59,5 @@ class Named:
 
 
 def _number(text: str) -> int | str:
-    """A night as JSON has it: a number where the file had one."""
+    """A night as JSON has it: a number if the file had one."""
     return int(text) if re.fullmatch(r"0|[1-9]\d{0,14}", text) else text

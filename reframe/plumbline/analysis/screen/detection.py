@@ -1,10 +1,10 @@
-"""Who is slow among peers: the mathematics of screening, night by night.
+"""The statistics of screening: which units are slow among their peers, night by night.
 
-A value is the night's own level (the weather, which all peers share), plus what the unit always has
-above or below its peers, plus noise. Weather, the spread of the units' levels and the noise are
-estimated from the fleet, robustly. A unit is slow if its last nights lie below what its earlier
-nights and its peers let expect. Each test over the last 1, 2, 3 … nights has a share of the one
-rate of false names, so that the sum of all keeps to it whatever depends on what.
+A value is the night's own level (the common-mode variation of all peers), plus the unit's own level
+relative to its peers, plus noise. All three are estimated from the fleet, robustly. A unit is slow
+if its last nights lie below the prediction from its earlier nights and its peers. Each test over
+the last 1, 2, 3 … nights has a share of the one rate of false alarms, so their sum keeps to it even
+if the tests are dependent.
 
 Pure: arrays in, findings out. Rows are nights, columns units; differences of values are relative
 differences of what was measured (:func:`relative`); larger is better; NaN is missing.
@@ -22,18 +22,18 @@ from plumbline.analysis.stats import MAD_TO_STD
 
 #: Fewest units that can be compared.
 FEWEST = 5
-#: False names that are accepted, of a unit and night.
+#: Accepted rate of false alarms, per unit and night.
 RATE = 7e-6
-#: Smallest slowness that is named, relative.
+#: Smallest loss that is flagged, relative.
 LEAST = 0.02
-#: Most of a fleet that is named; more is no outlier any more.
+#: Largest share of a fleet that is flagged; more are no outliers.
 MOST = 0.25
 #: Nights that are looked back.
 MEMORY = 60
-#: Length of a test in nights -> its share of the rate. 0 is all nights there are.
+#: Length of a test in nights -> its share of the rate. 0 means all nights.
 SHARES = {1: 0.6, 2: 0.1, 3: 0.2} | dict.fromkeys((4, 6, 8, 12, 16, 24, 32, 48, 0), 0.1 / 9)
 
-#: No machine's values repeat more closely than this, relative.
+#: Smallest noise that is assumed, relative.
 LEAST_NOISE = 1e-3
 #: Variance of a median over that of a mean; its inverse, nearly, for a standard deviation by MAD.
 MEDIAN = np.pi / 2
@@ -43,29 +43,29 @@ _APART = 4.0
 _FEW = 50
 #: Differences of which a tenth are several.
 _MANY = 20
-#: A value this many standard deviations out is rare; more such than noise has are heavy tails.
+#: A value this many standard deviations off is rare; if there are more, the tails are heavy.
 _RARE = 4.0
 _SOME = 5
-#: A single night, and several, below this p-value make a suspect.
+#: P-value below which one night, and several, make a suspect.
 _SUSPECT = {1: 0.03}
 SUSPECT_LONG = 1e-3
 
 
 @dataclass
 class Night:
-    """What the last night of a window says, an item for each unit.
+    """The judgement of the last night of a window, an item for each unit.
 
     :ivar p: smallest p-value of its tests, each divided by its share; 1 where not judged.
-    :ivar slow: whether it is named.
-    :ivar suspect: whether a repeat tonight would tell more.
+    :ivar slow: whether it is flagged.
+    :ivar suspect: whether a repeat tonight would help to decide.
     :ivar start: first row of the nights that are slow.
     :ivar size: how much slower than expected.
-    :ivar expected: what its value would be above the night's level if it were well.
+    :ivar expected: its value above the night's level if it were healthy.
     :ivar residual: the values above the night's level, all rows.
     :ivar noise: standard deviation of a value of variance factor 1.
     :ivar judged: whether it was measured, among enough peers.
-    :ivar together: share of the judged that would be named, where that is too many for outliers.
-    :ivar fallen: which units fell together where they are two groups now; else ``None``.
+    :ivar together: share of the judged that would be flagged, if that is too many for outliers.
+    :ivar fallen: which units fell together, if they are two groups now; else ``None``.
     """
 
     p: np.ndarray
@@ -90,18 +90,18 @@ def judge(
     least: float = LEAST,
     floor: float = LEAST_NOISE,
 ) -> Night:
-    """Judges the last row by itself and what was there before it.
+    """Judge the last row, compared with the rows before it.
 
     :arg values: nights x units.
     :arg factors: variance of each over that of a single measurement.
     :arg kinds: number of each unit's group of peers, counted from 0.
-    :arg known: values that are known to be slow: neither peers nor baseline.
-    :arg floor: noise that the values have at least, as of their last digit (:func:`floor_of`).
+    :arg known: values that are known to be slow: they count neither as peers nor as a baseline.
+    :arg floor: smallest noise of the values, such as their last digit (:func:`floor_of`).
     """
     out = known.copy()
     for last in (False, True):
         found = _test(values, factors, kinds, out, known, rate, least, floor)
-        # Those who are far out are no measure of the others: once more without them.
+        # Units that are far off must not affect the others: once more without them.
         far = found.p < 1e-3
         if last or far.mean() > MOST:
             break
@@ -118,12 +118,21 @@ def judge(
     return found
 
 
-def _test(values, factors, kinds, out, known, rate, least, floor) -> Night:
+def _test(
+    values: np.ndarray,
+    factors: np.ndarray,
+    kinds: np.ndarray,
+    out: np.ndarray,
+    known: np.ndarray,
+    rate: float,
+    least: float,
+    floor: float,
+) -> Night:
     nights, units = values.shape
     peers = np.where(out, np.nan, values)
-    common, count = weather(peers, kinds, passes=2)
+    common, count = common_mode(peers, kinds, passes=2)
     measured = np.isfinite(values[-1])
-    # One of the fewest may itself be far out, and is no peer then.
+    # One of the fewest may itself be far off, and is no peer then.
     enough = np.bincount(kinds[measured], minlength=count.shape[1]) >= FEWEST
     enough &= count[-1] >= FEWEST - 1
     judged = measured & ~known[-1] & enough[kinds]
@@ -135,7 +144,7 @@ def _test(values, factors, kinds, out, known, rate, least, floor) -> Night:
     clipped = _clipped(own, residual, factors, noise, spread)
     before = np.vstack([np.zeros(units), np.cumsum(precise, axis=0)])
     summed = np.vstack([np.zeros(units), np.cumsum(precise * np.nan_to_num(clipped), axis=0)])
-    # A level that was not seen is the peers', give or take their spread.
+    # Without earlier nights, a unit's level is that of its peers, with their spread.
     prior = noise**2 / spread**2 if spread > 0 else np.inf
     p, starts, sizes, levels = [], [], [], []
     suspect = np.zeros(units, bool)
@@ -145,12 +154,12 @@ def _test(values, factors, kinds, out, known, rate, least, floor) -> Night:
             mean = (summed[-1] - summed[first]) / weight
             level = summed[first] / (before[first] + prior) if prior < np.inf else 0 * mean
             doubt = 1 / (before[first] + prior) + 1 / weight
-            # The weather of the few is not known well either.
+            # The level of a few peers is uncertain too.
             doubt += MEDIAN * np.median(factors) / np.maximum(count[-1, kinds], 1) / (
                 nights - first)  # fmt: skip
             z = (level - mean) / (noise * np.sqrt(doubt))
         z = np.where(judged & (weight > 0), z, np.nan)
-        z = z / _unruly(z)
+        z = z / _excess_width(z)
         chance = np.nan_to_num(stats.t.sf(z, freedom), nan=1.0)
         suspect |= chance < _SUSPECT.get(nights - first, SUSPECT_LONG)
         p.append(chance / share)
@@ -158,7 +167,10 @@ def _test(values, factors, kinds, out, known, rate, least, floor) -> Night:
         sizes.append(np.where(judged, level - mean, 0.0))
         levels.append(level)
     best = np.argmin(p, axis=0)
-    pick = lambda rows: np.asarray(rows)[best, np.arange(units)]  # noqa: E731
+
+    def pick(rows: list[np.ndarray]) -> np.ndarray:
+        return np.asarray(rows)[best, np.arange(units)]
+
     size = pick(sizes)
     slow = (pick(p) < rate) & (size >= least)
     return Night(
@@ -168,16 +180,17 @@ def _test(values, factors, kinds, out, known, rate, least, floor) -> Night:
 
 
 def _tests(nights: int) -> list[tuple[int, float]]:
-    """First row and share of each test; that of all nights has what longer ones would have."""
+    """Return first row and share of each test; that of all nights has the share of longer ones."""
     shorter = {length: share for length, share in SHARES.items() if 0 < length < nights}
     return [(0, 1 - sum(shorter.values())), *((nights - n, share) for n, share in shorter.items())]
 
 
 def middle(rows: np.ndarray, scale: float | None = None) -> np.ndarray:
-    """Mean of repeats (the last axis), in which one far off counts little, and one far worse than
-    another does not count: a repeat that is well refutes the first.
+    """Return the mean of repeats (the last axis), clipped about their median.
 
-    :arg scale: standard deviation of one repeat; where it is not given, the median.
+    The upper median of an even number is used, so a healthy repeat refutes a slow first one.
+
+    :arg scale: standard deviation of one repeat; without it, the median is returned.
     """
     ordered = np.sort(rows, axis=-1)
     count = ordered.shape[-1]
@@ -200,11 +213,13 @@ def median(values: np.ndarray, axis: int) -> np.ndarray:
     return np.where(count > 0, (low + high) / 2, np.nan).squeeze(axis)
 
 
-def weather(peers: np.ndarray, kinds: np.ndarray, passes: int = 1) -> tuple[np.ndarray, np.ndarray]:
-    """The nights' levels and how many peers tell them, nights x groups.
+def common_mode(
+    peers: np.ndarray, kinds: np.ndarray, passes: int = 1
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the nights' levels and the number of peers behind them, nights x groups.
 
-    :arg passes: with 1, a night is judged by itself; with 2, the units' own levels over all nights
-        are taken off, which matters where some are missing on some nights.
+    :arg passes: with 1, each night is taken by itself; with 2, the units' own levels over all
+        nights are subtracted, which matters if some units are missing on some nights.
     """
     groups = kinds.max() + 1
     level = np.zeros(peers.shape[1])
@@ -222,22 +237,24 @@ def weather(peers: np.ndarray, kinds: np.ndarray, passes: int = 1) -> tuple[np.n
 
 
 def floor_of(values: list[float]) -> float:
-    """Noise that values have at least, relative: half a digit of the last place that any of them
-    has, as programs print few."""
-    places = max((-Decimal(repr(float(value))).normalize().as_tuple().exponent for value in values),
-                 default=0)  # fmt: skip
+    """Return the smallest relative noise of values: half a digit of the last printed place."""
+    exponents = (Decimal(repr(float(value))).normalize().as_tuple().exponent for value in values)
+    places = max((-int(exponent) for exponent in exponents), default=0)
     return max(0.5 * 10.0**-places / float(np.median(values)), LEAST_NOISE)
 
 
 def _noise(
     residual: np.ndarray, factors: np.ndarray, floor: float = LEAST_NOISE
 ) -> tuple[float, float]:
-    """Standard deviation of a single measurement, and its degrees of freedom: from one night to
-    the next, which no unit's level touches; of a first night, all of its spread."""
+    """Return the standard deviation of a single measurement, and its degrees of freedom.
+
+    It is from the differences of successive nights, which do not contain the units' levels; of a
+    single night it is all of its spread.
+    """
     if len(residual) > 1:
         steps = np.diff(residual, axis=0) / np.sqrt(factors[1:] + factors[:-1])
         steps = steps[np.isfinite(steps)]
-        # Those that follow each other share a value: three are worth two.
+        # Successive differences share a value: three are worth two.
         worth = len(steps) * 2 / 3
     else:
         steps = (residual / np.sqrt(factors))[np.isfinite(residual)]
@@ -246,31 +263,33 @@ def _noise(
         return floor, 1.0
     scale = MAD_TO_STD * np.median(np.abs(steps))
     if scale < LEAST_NOISE and len(steps) >= _MANY:
-        # Most values are equal, and the others tell. Of few, these may be one that is slow.
+        # Most values are equal: use the others. Of a few, these may be one slow unit.
         scale = np.quantile(np.abs(steps), 0.9) / 1.645
     return max(float(scale), floor), max(_MAD_EFFICIENCY * worth, 1.0)
 
 
 def _spread(residual: np.ndarray, factors: np.ndarray, noise: float) -> float:
-    """Standard deviation of the units' levels, without the noise in their means; 0 of one night,
-    whose noise has all of it."""
+    """Return the standard deviation of the units' levels, without the noise in their means; 0 for a
+    single night, whose noise includes it."""
     if len(residual) < 2:
         return 0.0
     weights = np.where(np.isfinite(residual), 1 / factors, 0.0)
-    seen = weights.sum(axis=0) > 0
-    if seen.sum() < FEWEST:
+    measured = weights.sum(axis=0) > 0
+    if measured.sum() < FEWEST:
         return 0.0
-    weight = weights[:, seen].sum(axis=0)
-    means = (weights * np.nan_to_num(residual))[:, seen].sum(axis=0) / weight
+    weight = weights[:, measured].sum(axis=0)
+    means = (weights * np.nan_to_num(residual))[:, measured].sum(axis=0) / weight
     wide = (MAD_TO_STD * np.median(np.abs(means - np.median(means)))) ** 2
     return float(np.sqrt(max(wide - noise**2 * np.median(1 / weight), 0.0)))
 
 
-def _clipped(own, residual, factors, noise, spread) -> np.ndarray:
-    """No value counts for more than such values are rare in this fleet: where units have outliers,
-    of single nights, one names nobody.
+def _clipped(
+    own: np.ndarray, residual: np.ndarray, factors: np.ndarray, noise: float, spread: float
+) -> np.ndarray:
+    """Clip outliers by how rare they are in this fleet: if single outliers are usual, one flags no
+    unit.
 
-    :arg own: without what is known to be slow; ``residual``: with it.
+    :arg own: without what is known to be slow. :arg residual: with it.
     """
     nights, units = own.shape
     middle = np.zeros(units)
@@ -278,8 +297,8 @@ def _clipped(own, residual, factors, noise, spread) -> np.ndarray:
     if nights >= 5:
         earlier = own[: nights - 3] if nights >= 8 else own
         middle = np.nan_to_num(median(earlier, axis=0))
-        seen = np.maximum(np.isfinite(earlier).sum(axis=0), 1)
-        scale = noise * np.sqrt(factors + MEDIAN / seen)
+        measured = np.maximum(np.isfinite(earlier).sum(axis=0), 1)
+        scale = noise * np.sqrt(factors + MEDIAN / measured)
     out = np.nan_to_num((residual - middle) / scale)
     total = np.isfinite(residual).sum()
     fast = (out > _RARE).sum()
@@ -291,9 +310,9 @@ def _clipped(own, residual, factors, noise, spread) -> np.ndarray:
     return np.clip(own, middle - most, middle + most)
 
 
-def _unruly(z: np.ndarray) -> float:
-    """How much wider than they should the scores of the fleet lie, by their fast half: levels
-    that wander, noise that differs. 1 where chance explains it."""
+def _excess_width(z: np.ndarray) -> float:
+    """Return how much wider the scores of the fleet are than they should, by their fast half: from
+    autocorrelated levels, or different noise. 1 if chance explains it."""
     known = z[np.isfinite(z)]
     if len(known) < 4 * FEWEST:
         return 1.0
@@ -303,10 +322,10 @@ def _unruly(z: np.ndarray) -> float:
 
 
 def two_groups(levels: np.ndarray, noise: float = LEAST_NOISE) -> np.ndarray | None:
-    """Whether the units are of two kinds, as of two generations of hardware: which are of the
-    slower one, or ``None``. A quarter or less that is slow is no kind, but slow.
+    """Return which units are of the slower of two kinds, such as two generations of hardware, or
+    ``None`` if there is one kind. A quarter or less is no kind of its own, but slow.
 
-    :arg noise: standard deviation that each group has at least.
+    :arg noise: smallest standard deviation of a group.
     """
     known = np.sort(levels[np.isfinite(levels)])
     total = len(known)
@@ -317,18 +336,18 @@ def two_groups(levels: np.ndarray, noise: float = LEAST_NOISE) -> np.ndarray | N
     inside = (squares[:-1] - sums[:-1] ** 2 / low) + (
         squares[-1] - squares[:-1] - (sums[-1] - sums[:-1]) ** 2 / (total - low)
     )
-    # Where both groups are closest to their means.
+    # The cut with the least squares.
     cut = int(np.argmin(inside)) + 1
     slow, fast = known[:cut], known[cut:]
     around = np.concatenate([slow - np.median(slow), fast - np.median(fast)])
     scatter = max(MAD_TO_STD * np.median(np.abs(around)), noise)
     if total < _FEW:
-        # So few fall into two heaps by chance: no half of them may hide how wide the heaps are.
+        # A few units form two groups by chance: use all of them for the width of the groups.
         scatter = max(scatter, np.sqrt(inside.min() / (total - 2)))
     apart = (np.median(fast) - np.median(slow)) / scatter
     if len(slow) <= MOST * total or len(fast) < max(FEWEST, 0.1 * total) or apart < _APART:
         return None
-    # Between two groups there are few.
+    # Few units are between two groups.
     between = (np.median(fast) + np.median(slow)) / 2
     if np.mean(np.abs(known - between) < scatter) > 0.05:
         return None
@@ -336,9 +355,9 @@ def two_groups(levels: np.ndarray, noise: float = LEAST_NOISE) -> np.ndarray | N
 
 
 def relative(logarithms: np.ndarray, kinds: np.ndarray, better: str) -> np.ndarray:
-    """Values to judge, of logarithms: relative to the night's level, on the scale on which noise
-    reaches least far to the slow side, be it normal itself or in its logarithm."""
-    common, _ = weather(logarithms, kinds)
+    """Return logarithms relative to the night's level, on the scale with the shorter tail of noise
+    on the slow side, whether it is normal or lognormal."""
+    common, _ = common_mode(logarithms, kinds)
     above = logarithms - common[:, kinds]
     return np.expm1(above) if better == "higher" else above
 
@@ -346,7 +365,7 @@ def relative(logarithms: np.ndarray, kinds: np.ndarray, better: str) -> np.ndarr
 def repeats(
     cells: dict[tuple[int, int], list[float]], nights: int, units: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Values and variance factors, nights x units, of what was measured once or several times.
+    """Return values and variance factors, nights x units, of single and repeated measurements.
 
     :arg cells: night and unit -> logarithms, in the order of measuring.
     """
@@ -364,7 +383,7 @@ def repeats(
     typical = np.full((nights, units), np.nan)
     for cell in by_count[usual]:
         typical[cell] = np.mean(cells[cell])
-    level, _ = weather(typical, kinds)
+    level, _ = common_mode(typical, kinds)
     noise, _ = _noise(typical - level[:, kinds], factors)
     scale, common = noise, 0.0
     if len(inside) >= 20:
@@ -372,7 +391,7 @@ def repeats(
         common = max(noise**2 - within**2 / usual, 0.0) / (
             max(noise**2 - within**2 / usual, 0.0) + within**2)  # fmt: skip
         scale = within
-        # What repeats have in common is known as well as their noise is.
+        # The common part of repeats is only used if it is larger than its uncertainty.
         if common < 2 * np.sqrt(2 / (_MAD_EFFICIENCY * len(inside))):
             common = 0.0
     for count, listed in by_count.items():
@@ -383,9 +402,15 @@ def repeats(
     return values, factors
 
 
-def _inside(cells: dict, by_count: dict, usual: int) -> np.ndarray:
-    """Differences of repeats from their mean, as wide as single ones. Where most units are measured
-    once, the first of several was what made one repeat it, and is left out."""
+def _inside(
+    cells: dict[tuple[int, int], list[float]],
+    by_count: dict[int, list[tuple[int, int]]],
+    usual: int,
+) -> np.ndarray:
+    """Return differences of repeats from their mean, as wide as single ones.
+
+    If most units are measured once, the first of several values caused the repeat, and is skipped.
+    """
     found = []
     for count, listed in by_count.items():
         skip = 1 if usual == 1 else 0

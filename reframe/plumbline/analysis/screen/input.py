@@ -1,5 +1,4 @@
-"""What screening compares: values of peers, from the history or from a CSV file, and which switch a
-node is on."""
+"""The input of screening: values of peers, from the history or a CSV file, and the switches."""
 
 from __future__ import annotations
 
@@ -12,21 +11,22 @@ from pathlib import Path
 
 import numpy as np
 
-from plumbline.analysis.screen.peers import MEMORY
+from plumbline.analysis.screen.detection import MEMORY
 from plumbline.core import csvfile, paths
 from plumbline.core.errors import Fault
 from plumbline.history.series import Series
 from plumbline.reference.tables import read_yaml
 
-#: Hours within which sessions are of one night: a retest belongs to the session it follows.
+#: Hours within which sessions belong to one night, such as a retest.
 NIGHT_HOURS = 12
 
+_Key = tuple[str, ...]
 _FLAGS = {"0", "1", "yes", "no", "true", "false"}
 
 
 @dataclass
 class Group:
-    """Values of peers that may be compared: of one partition, check, figure and placement.
+    """Values of peers: of one partition, check, figure and placement.
 
     :ivar label: what was measured.
     :ivar better: ``higher`` or ``lower``.
@@ -41,71 +41,69 @@ class Group:
 
     @property
     def widest(self) -> int:
-        """Number of units that were ever measured, or of pairs if these are more."""
+        """The number of units that were ever measured, or of pairs if these are more."""
         return max(len({unit for _, unit in part}) for part in (self.values, self.pairs))
 
 
 def of_file(path: Path) -> tuple[list[Group], dict[str, str]]:
-    """The values of a CSV file, and the switches that it names.
+    """Return the values of a CSV file, and the switches of its nodes.
 
-    Columns: ``night, node, value, better``; for GPUs also ``gpu``; for pairs ``a`` and ``b`` in
-    place of ``node``; where switches are known ``switch``, or ``switch_a`` and ``switch_b``; where
-    there are several figures ``series``. Several rows of one night and node are repeats; a
-    ``retest`` column holds another value, or says ``yes`` of a row that is one. A row without a
-    value is left out.
+    Columns: ``night, node, value, better``; for GPUs also ``gpu``; for pairs ``a`` and ``b``
+    instead of ``node``; optionally ``switch``, or ``switch_a`` and ``switch_b``; for several
+    figures ``series``. Several rows of one night and node are repeats. A ``retest`` column has a
+    second value, or ``yes`` for a row that is a repeat. A row without a value is skipped.
 
-    :raises Fault: if it cannot be read, lacks a column, or holds what is no value.
+    :raises Fault: if it cannot be read, lacks a column, or has a wrong value.
     """
     rows = csvfile.read(path, _missing, "night, node (or a and b), value and better")
     retests = {row.get("retest", "").lower() for _, row in rows}
-    given = _Given(values_of_retest=not retests <= _FLAGS | {""})
-    csvfile.for_each_line(path, rows, given.add)
-    groups = [group for group, _ in given.groups.values() if group.values or group.pairs]
-    return groups, given.switches
+    reader = _Reader(retest_has_values=not retests <= _FLAGS | {""})
+    csvfile.for_each_line(path, rows, reader.add)
+    groups = [group for group, _ in reader.groups.values() if group.values or group.pairs]
+    return groups, reader.switches
 
 
 def _missing(columns: list[str]) -> list[str]:
     missing = [name for name in ("night", "value", "better") if name not in columns]
-    there = "node" in columns or {"a", "b"} <= {*columns}
-    return missing if there else [*missing, "node (or a and b)"]
+    has_nodes = "node" in columns or {"a", "b"} <= {*columns}
+    return missing if has_nodes else [*missing, "node (or a and b)"]
 
 
 @dataclass
-class _Given:
-    """What a file's rows say.
+class _Reader:
+    """Collects the rows of a file.
 
-    :ivar values_of_retest: whether the column ``retest`` holds values.
+    :ivar retest_has_values: whether the column ``retest`` has values, and not flags.
     :ivar groups: by series, each with its first line.
-    :ivar nights: the kind of night that the file has, and the first line.
+    :ivar nights: whether nights are numbers or dates, and the line of the first one.
     """
 
-    values_of_retest: bool
+    retest_has_values: bool
     groups: dict[str, tuple[Group, int]] = field(default_factory=dict)
     switches: dict[str, str] = field(default_factory=dict)
     nights: tuple[type, int] | None = None
 
     def add(self, line: int, row: dict[str, str]) -> None:
-        """Takes a row.
+        """Add a row.
 
-        :raises ValueError: if something of it is wrong.
+        :raises ValueError: if it is wrong.
         """
         night = self._night(line, row["night"])
         better, series = row["better"], row.get("series", "")
         if better not in ("higher", "lower"):
-            raise ValueError(f"better {better!r}: say higher or lower")
+            raise ValueError(f"better {better!r}: write higher or lower")
         group, first = self.groups.setdefault(series, (Group(series, better), line))
         if group.better != better:
             raise ValueError(
-                f"better {better!r}, but line {first} says {group.better!r}: say the same, or tell "
-                f"what was measured in a column series"
+                f"better {better!r}, but line {first} has {group.better!r}: write the same, or "
+                f"name the figures in a column series"
             )
         nodes = self._nodes(row)
-        if len(nodes) == 2:
-            of, unit = group.pairs, nodes
-        else:
+        of, unit = group.pairs, nodes
+        if len(nodes) == 1:
             of, unit = group.values, (*nodes, *filter(None, [row.get("gpu")]))
         texts = {"value": row["value"], "retest": ""}
-        if self.values_of_retest:
+        if self.retest_has_values:
             texts["retest"] = row["retest"]
         for column, text in texts.items():
             value = csvfile.parse_value(column, text)
@@ -116,16 +114,18 @@ class _Given:
         night = csvfile.parse_night(text)
         kind, first = self.nights = self.nights or (type(night), line)
         if not isinstance(night, kind):
-            raise ValueError(f"night {night}, but line {first} has another kind: numbers or dates")
+            raise ValueError(f"night {night}: line {first} mixes numbers and dates")
         if isinstance(night, int) and night < 0:
-            raise ValueError(f"night {night}: count nights from 0 on")
+            raise ValueError(f"night {night}: number nights from 0 on")
         return str(night)
 
     def _nodes(self, row: dict[str, str]) -> tuple[str, ...]:
-        names = (row["a"], row["b"]) if row.get("a") else tuple(row.get("node", "").split(":"))
+        names: tuple[str, ...] = (
+            (row["a"], row["b"]) if row.get("a") else tuple(row.get("node", "").split(":"))
+        )
         columns = ["switch"] if len(names) == 1 else ["switch_a", "switch_b"]
         if not all(names) or len({*names}) != len(columns):
-            raise ValueError(f"{':'.join(names)!r} names no node, and no pair of two")
+            raise ValueError(f"{':'.join(names)!r} is neither a node nor a pair of nodes")
         for node, column in zip(names, columns, strict=True):
             if row.get(column):
                 self.switches[node] = row[column]
@@ -133,14 +133,16 @@ class _Given:
 
 
 def of_series(found: Iterable[Series], last: str = "") -> list[Group]:
-    """The groups of peers of a history. Of a figure's sizes the one counts that says most of a
-    slow node: the smallest of a latency, the largest of a bandwidth.
+    """Return the groups of peers of a history.
 
-    :arg last: the newest session to look at; all where it is empty. As many nights before it are
-        taken as a judgement looks back.
+    Of a figure's sizes, the most sensitive to a slow node is used: the smallest of a latency, the
+    largest of a bandwidth.
+
+    :arg last: the newest session to use; all if empty. Only the nights before it that a judgement
+        looks back to are used.
     """
     found = [series for series in found if series.better != "neither"]
-    by_figure: dict[tuple, list[Series]] = collections.defaultdict(list)
+    by_figure: dict[_Key, list[Series]] = collections.defaultdict(list)
     for series in found:
         key = series.key
         by_figure[(key.system, key.partition, key.environment, key.check, key.metric, key.placement,
@@ -150,7 +152,7 @@ def of_series(found: Iterable[Series], last: str = "") -> list[Group]:
     kept = {*latest[-MEMORY:]}
     night_of = {session: night for session, night in night_of.items()
                 if night in kept and (not last or session <= last)}  # fmt: skip
-    groups: dict[tuple, Group] = {}
+    groups: dict[_Key, Group] = {}
     for figure, listed in by_figure.items():
         sizes = {series.key.size for series in listed}
         size = min(sizes) if figure[-1] == "lower" else max(sizes)
@@ -160,14 +162,14 @@ def of_series(found: Iterable[Series], last: str = "") -> list[Group]:
     return [group for group in groups.values() if group.values or group.pairs]
 
 
-def _add(groups: dict, figure: tuple, series: Series, night_of: dict[str, str]) -> None:
+def _add(groups: dict[_Key, Group], figure: _Key, series: Series, night_of: dict[str, str]) -> None:
     key = series.key
     pair = tuple(key.at.split(":")) if key.at.count(":") == 1 else ()
     gpu = re.fullmatch(r"gpu\d+", key.at)
     at = "" if pair or gpu else key.at
     system, partition, environment, check, metric, placement, *_ = figure
-    told = [metric, f"of {key.size} B" if key.size >= 0 else "", f"at {at}" if at else ""]
-    label = f"{system}:{partition}+{environment} {check} {placement} {' '.join(filter(None, told))}"
+    what = [metric, f"of {key.size} B" if key.size >= 0 else "", f"at {at}" if at else ""]
+    label = f"{system}:{partition}+{environment} {check} {placement} {' '.join(filter(None, what))}"
     for session, nodes, value in zip(series.sessions.tolist(), series.nodes.tolist(),
                                      series.values.tolist(), strict=True):  # fmt: skip
         if session not in night_of or not value > 0:
@@ -183,45 +185,42 @@ def _add(groups: dict, figure: tuple, series: Series, night_of: dict[str, str]) 
 
 
 def nights(sessions: Iterable[str]) -> dict[str, str]:
-    """Session -> the first session of its night: those that start within twelve hours of it belong
-    to it, such as a retest."""
+    """Return the first session of each session's night: the one that began at most twelve hours
+    before it."""
     found: dict[str, str] = {}
     first, began = "", None
     for session in sorted(set(sessions)):
-        told = re.match(r"\d{8}T\d{6}", session)
-        start = np.datetime64(
-            f"{session[:4]}-{session[4:6]}-{session[6:8]}T"
-            f"{session[9:11]}:{session[11:13]}:{session[13:15]}"
-        ) if told else None  # fmt: skip
+        time = re.match(r"(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d)", session)
+        start = np.datetime64("{}-{}-{}T{}:{}:{}".format(*time.groups())) if time else None
         if began is None or start is None or start - began > np.timedelta64(NIGHT_HOURS, "h"):
             first, began = session, start
         found[session] = first
     return found
 
 
-def natural(text: str) -> list:
-    """Sorts n2 before n10, and dates and numbers as such."""
+def natural(text: str) -> list[tuple[int, int, str]]:
+    """Sort key: n2 before n10, and dates and numbers by value."""
     return [(0, int(part), "") if part.isdigit() else (1, 0, part)
             for part in re.split(r"(\d+)", text) if part]  # fmt: skip
 
 
 def of_topology(path: Path) -> dict[str, str]:
-    """Node -> leaf switch, from Slurm's ``topology.conf``.
+    """Return the leaf switch of each node, from Slurm's ``topology.conf``.
 
-    :raises Fault: if it cannot be read, or names no node.
+    :raises Fault: if it cannot be read, or has no node.
     """
-    # Not above: ReFrame takes a while to load.
+    # Imported here: ReFrame is slow to load.
     from reframe.utility import nodelist_expand
 
     try:
         text = path.read_text(encoding="utf-8").replace("\\\n", " ")
     except OSError as err:
         raise Fault(
-            f"{path}: {err.strerror}: name Slurm's topology.conf", code="input.unreadable-file"
+            f"{path}: {err.strerror}: pass Slurm's topology.conf", code="input.unreadable-file"
         ) from None
     except UnicodeDecodeError as err:
         raise Fault(
-            f"{path}: byte {err.start} is no text: name Slurm's topology.conf",
+            f"{path}: byte {err.start} is not UTF-8: pass Slurm's topology.conf",
             code="input.unreadable-file",
         ) from None
     found: dict[str, str] = {}
@@ -233,20 +232,22 @@ def of_topology(path: Path) -> dict[str, str]:
                 nodes = nodelist_expand(fields["nodes"])
             except ValueError:
                 raise Fault(
-                    f"{path}: {fields['nodes']!r} is no list of nodes", code="input.wrong-file"
+                    f"{path}: {fields['nodes']!r} is not a list of nodes", code="input.wrong-file"
                 ) from None
             found |= dict.fromkeys(nodes, fields["switchname"])
     if not found:
         raise Fault(
-            f"{path}: no line `SwitchName=... Nodes=...` there, as topology.conf has them",
+            f"{path}: no line `SwitchName=... Nodes=...`: pass Slurm's topology.conf",
             code="input.wrong-file",
         )
     return found
 
 
 def by_name(systems: Iterable[str], nodes: Iterable[str]) -> dict[str, str]:
-    """Node -> rack, from the names of the nodes by the ``rack_pattern`` of the systems' partitions:
-    the switch at the top of the rack, where nothing better is known."""
+    """Return the rack of each node, by the ``rack_pattern`` of the systems' partitions.
+
+    It stands for the switch at the top of the rack.
+    """
     patterns = []
     for system in sorted(set(systems)):
         path = paths.systems() / f"{system}.yaml"

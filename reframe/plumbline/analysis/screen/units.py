@@ -1,0 +1,328 @@
+"""Screening of one group of peers: nodes and GPUs, or pairs of nodes; and their switches."""
+
+from __future__ import annotations
+
+import collections
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from plumbline.analysis.screen import detection, links
+from plumbline.analysis.screen.finding import Flag
+from plumbline.analysis.screen.input import Group, natural
+from plumbline.analysis.screen.links import PairFit
+from plumbline.analysis.screen.tracking import Tracker, parent_values, track
+from plumbline.core.text import pluralize
+
+Values = dict[tuple[str, tuple[str, ...]], list[float]]
+Name = tuple[str, ...]
+#: Note of a pair of which either node may be the slow one.
+_UNRESOLVED = (
+    f"either of the two may be the slow one: each has fewer than {links.PARTNERS} partners"
+)
+_PLURAL = {"node": "nodes", "gpu": "GPUs", "link": "links", "switch": "switches"}
+
+
+class PeerGroup:
+    """The screening of one group.
+
+    :ivar flagged: the slow units. :ivar suspects: night, kind and name, and p-value of others.
+    :ivar messages: what could not be judged, and why.
+    :ivar few: numbers of peers that are too few on the last night.
+    :ivar judged: number of values that were compared.
+    :ivar sure: whether the last night was judged.
+    """
+
+    def __init__(
+        self,
+        group: Group,
+        values: Values,
+        nights: list[str],
+        switches: dict[str, str],
+        rate: float,
+        least: float,
+    ):
+        self.group, self.nights, self.switches = group, nights, switches
+        self.rate, self.least = rate, least
+        self.row = {night: row for row, night in enumerate(nights)}
+        self.sign = -1.0 if group.better == "lower" else 1.0
+        self.values = values
+        self.floor = detection.floor_of([value for rows in values.values() for value in rows])
+        self.flagged: list[Flag] = []
+        self.suspects: list[tuple[int, tuple[str, Name], float]] = []
+        self.messages: list[str] = []
+        self.few: list[str] = []
+        self.judged = 0
+        self.sure = False
+
+    def run(self) -> None:
+        """Screen all nights."""
+        raise NotImplementedError
+
+    def report(self, line: str) -> None:
+        """Add a message."""
+        self.messages.append(f"{self.group.label}: {line}" if self.group.label else line)
+
+    def flag(
+        self,
+        kind: str,
+        name: Name,
+        night: int,
+        size: float,
+        confidence: float,
+        since: int,
+        until: int | None,
+        note: str = "",
+    ) -> Flag:
+        """Add a flag; nights are rows.
+
+        :arg size: loss, as a difference of values.
+        """
+        flag = Flag(
+            self.nights[night],
+            kind,
+            name,
+            size if self.group.better == "higher" else -math.expm1(-size),
+            confidence,
+            self.nights[since],
+            None if until is None else self.nights[max(until, 0)],
+            [self.group.label] if self.group.label else [],
+            note,
+        )
+        self.flagged.append(flag)
+        return flag
+
+    def tracker(
+        self, values: np.ndarray, factors: np.ndarray, kinds: np.ndarray, rate: float = 0.0
+    ) -> Tracker:
+        return Tracker(values, factors, kinds, rate or self.rate, self.least, self.floor)
+
+    def take(self, kind: str, names: list[Name], tracker: Tracker) -> None:
+        """Add what a tracker found, with names for numbers."""
+        for spell in tracker.spells:
+            self.flag(
+                kind, names[spell.unit], spell.flagged, spell.size, spell.confidence,
+                spell.since, spell.until,
+            )  # fmt: skip
+        for row, listed in tracker.suspects.items():
+            self.suspects += [(row, (kind, names[unit]), p) for unit, p in listed]
+        for row, share in tracker.together.items():
+            self.report(
+                f"{self.nights[row]}: {share:.0%} of {len(names)} {_PLURAL[kind]} fell together, "
+                f"so none is flagged: run `plumbline trend` for the date of the change"
+            )
+        last = len(self.nights) - 1
+        self.sure |= tracker.judged_last > 0 and last not in tracker.together
+
+    def too_few(self, row: int, count: int, what: str) -> None:
+        """Record too few peers, if it is the last night."""
+        if row == len(self.nights) - 1:
+            self.few.append(pluralize(count, what))
+
+    def track_all(
+        self,
+        chain: list[tuple[str, list[Name], Tracker]],
+        parents: list[np.ndarray],
+        of_switch: np.ndarray,
+        switches: list[Name],
+    ) -> None:
+        """Track units, the largest kind first, below their switches if these are enough.
+
+        :arg parents: of each tracker but the first, the number of each unit's parent.
+        """
+        if len(switches) >= detection.FEWEST:
+            top = chain[0][2]
+            above = parent_values(top.values, top.factors, of_switch, top.kinds)
+            chain = [("switch", switches, self.tracker(*above)), *chain]
+            parents = [of_switch, *parents]
+        track([tracker for _, _, tracker in chain], parents)
+        self.judged += chain[-1][2].judged
+        for kind, names, tracker in chain:
+            self.take(kind, names, tracker)
+
+    def kinds(self, units: list[Name], values: np.ndarray) -> np.ndarray:
+        """Return the group of peers of each unit: by the GPU's place in its node, and by two kinds
+        of hardware that the first nights show."""
+        places = [unit[1] if len(unit) > 1 else "" for unit in units]
+        number = {place: i for i, place in enumerate(dict.fromkeys(places))}
+        kinds = np.array([number[place] for place in places])
+        # A place that only a few nodes have has too few peers.
+        if len(number) > 1 and np.bincount(kinds).min() < detection.FEWEST:
+            kinds[:] = 0
+        first = values[np.flatnonzero(np.isfinite(values).any(axis=1))[:5]]
+        common, _ = detection.common_mode(first, kinds)
+        slower = detection.two_groups(detection.median(first - common[:, kinds], axis=0))
+        if slower is None:
+            return kinds
+        self.report(
+            f"two groups of {'GPUs' if len(units[0]) > 1 else 'nodes'}, {int(slower.sum())} slower "
+            f"and {int((~slower).sum())} faster ones, probably two kinds of hardware: each is "
+            f"compared with its own group"
+        )
+        return kinds + slower * (kinds.max() + 1)
+
+    def switch_of(self, nodes: list[str]) -> tuple[list[Name], np.ndarray]:
+        """Return the switches of the nodes, and the number of each node's; -1 if not known."""
+        names = sorted({self.switches[n] for n in nodes if n in self.switches}, key=natural)
+        number = {name: i for i, name in enumerate(names)}
+        return [(n,) for n in names], np.array(
+            [number.get(self.switches.get(n, ""), -1) for n in nodes]
+        )
+
+
+class UnitGroup(PeerGroup):
+    """Nodes and GPUs."""
+
+    def run(self) -> None:
+        units = sorted({unit for _, unit in self.values}, key=lambda unit: [*map(natural, unit)])
+        number = {unit: i for i, unit in enumerate(units)}
+        cells = {
+            (self.row[night], number[unit]): [self.sign * math.log(v) for v in rows]
+            for (night, unit), rows in self.values.items()
+        }
+        if len({len(rows) for rows in cells.values()}) > 1:
+            # A repeated unit is tested twice. And it was chosen by its first value, so that the
+            # remaining single values have less spread than the noise.
+            self.rate /= 4
+        values, factors = detection.repeats(cells, len(self.nights), len(units))
+        kinds = self.kinds(units, values)
+        values = detection.relative(values, kinds, self.group.better)
+        nodes = list(dict.fromkeys(unit[0] for unit in units))
+        of_gpus = any(len(unit) > 1 for unit in units)
+        chain: list[tuple[str, list[Name], Tracker]]
+        parents = []
+        if of_gpus:
+            place = {node: i for i, node in enumerate(nodes)}
+            of_node = np.array([place[unit[0]] for unit in units])
+            above = parent_values(values, factors, of_node, kinds)
+            # The rate is of a node: one half for the node itself, one for all of its GPUs.
+            half = self.rate / 2
+            each = half * len(nodes) / len(units)
+            chain = [
+                ("node", [(node,) for node in nodes], self.tracker(*above, rate=half)),
+                ("gpu", units, self.tracker(values, factors, kinds, each)),
+            ]
+            parents = [of_node]
+        else:
+            chain = [("node", units, self.tracker(values, factors, kinds))]
+        switches, of_switch = self.switch_of(nodes)
+        for row in np.flatnonzero(np.isfinite(values).any(axis=1)):
+            measured = np.isfinite(values[row])
+            for kind in np.unique(kinds[measured]):
+                count = int((measured & (kinds == kind)).sum())
+                if count < detection.FEWEST:
+                    self.too_few(int(row), count, "GPU" if of_gpus else "node")
+        self.track_all(chain, parents, of_switch, switches)
+
+
+class PairGroup(PeerGroup):
+    """Pairs of nodes, and their nodes, links and switches."""
+
+    def run(self) -> None:
+        # Nodes, switches, links and pairs share it.
+        self.rate /= 4
+        nodes = sorted({node for _, pair in self.values for node in pair}, key=natural)
+        number = {node: i for i, node in enumerate(nodes)}
+        switches, of_switch = self.switch_of(nodes)
+        fits = self.fits(number)
+        known_loss = self.links(fits, of_switch, switches)
+        for row, night in fits.items():
+            # A slow link would be attributed to the nodes that have many pairs across it.
+            if (loss := known_loss(row, night)).any():
+                fits[row] = links.without(night, loss, len(nodes))
+        effects = np.full((len(self.nights), len(nodes)), np.nan)
+        factors = np.ones(effects.shape)
+        for row, night in fits.items():
+            effects[row] = night.effects
+            factors[row] = links.PARTNERS / np.maximum(night.partners, 1)
+        if np.isfinite(effects).any():
+            units: list[Name] = [(node,) for node in nodes]
+            tracker = self.tracker(effects, factors, self.kinds(units, effects))
+            self.track_all([("node", units, tracker)], [], of_switch, switches)
+        self.pairs(fits, nodes)
+
+    def fits(self, number: dict[str, int]) -> dict[int, PairFit]:
+        """Fit each night's pairs, by row; nights with too few are skipped."""
+        rows: dict[int, list[tuple[int, int, float]]] = collections.defaultdict(list)
+        for (night, (one, other)), values in self.values.items():
+            rows[self.row[night]] += [
+                (number[one], number[other], self.sign * math.log(value)) for value in values
+            ]
+        fits = {}
+        for row, listed in sorted(rows.items()):
+            first, second, logs = (np.array(column) for column in zip(*listed, strict=True))
+            count = len({(min(a, b), max(a, b)) for a, b, _ in listed})
+            if count < detection.FEWEST:
+                self.too_few(row, count, "pair")
+            else:
+                logs = detection.relative(logs[None], np.zeros(len(logs), int), self.group.better)
+                fits[row] = links.fit(first, second, logs[0], len(number))
+        return fits
+
+    def links(
+        self, fits: dict[int, PairFit], of_switch: np.ndarray, switches: list[Name]
+    ) -> Callable[[int, PairFit], np.ndarray]:
+        """Track the links between switches. Returns a function of a night that returns the known
+        loss of each pair's link."""
+        count = len(switches)
+        residual = np.full((len(self.nights), count * count), np.nan)
+        numbers = np.ones(residual.shape)
+        for row, night in fits.items():
+            if count:
+                residual[row], numbers[row] = links.by_link(night, of_switch, count)
+        used = np.flatnonzero(np.isfinite(residual).any(axis=0))
+        if len(used) < detection.FEWEST:
+            return lambda row, night: np.zeros(len(night.values))
+        tracker = self.tracker(
+            residual[:, used], 1 / np.maximum(numbers[:, used], 1), np.zeros(len(used), int)
+        )
+        track([tracker], [])
+        names: list[Name] = [
+            (switches[k // count][0], switches[k % count][0]) for k in used.tolist()
+        ]
+        self.take("link", names, tracker)
+        self.judged += tracker.judged
+        place = {link: i for i, link in enumerate(used.tolist())}
+
+        def known_loss(row: int, night: PairFit) -> np.ndarray:
+            one, other = of_switch[night.first], of_switch[night.second]
+            link = np.minimum(one, other) * count + np.maximum(one, other)
+            slow = {spell.unit for spell in tracker.spells
+                    if spell.flagged <= row
+                    and (spell.ended is None or row < spell.ended)}  # fmt: skip
+            slow |= {unit for unit, p in tracker.suspects.get(row, ()) if p < 1e-3}
+            units = [place.get(int(k), -1) for k in link]
+            return np.array([residual[row, used[u]] if u in slow else 0.0 for u in units])
+
+        return known_loss
+
+    def pairs(self, fits: dict[int, PairFit], nodes: list[str]) -> None:
+        """Flag the pairs that are slow themselves, until a measurement shows a recovery."""
+        earlier: dict[tuple[int, int], tuple[float, float]] = {}
+        # With the loss of each. Until it recovers, `until` is the last night on which it was slow.
+        active: dict[tuple[int, int], tuple[Flag, float]] = {}
+        for row, night in fits.items():
+            # The rate is of a node, and a node is in many pairs.
+            rate = self.rate * len(nodes) / len(night.values)
+            slow = links.judge(night, earlier, rate, self.least)
+            self.judged += len(night.values)
+            self.sure |= row == len(self.nights) - 1
+            for k, ends in enumerate(zip(night.first.tolist(), night.second.tolist(), strict=True)):
+                pair = nodes[ends[0]], nodes[ends[1]]
+                size, p = float(slow.size[k]), float(slow.p[k])
+                if ends in active:
+                    flag, lost = active[ends]
+                    if night.residual[k] > -lost / 2:
+                        del active[ends], earlier[ends]
+                    else:
+                        flag.until = self.nights[row]
+                elif slow.flagged[k]:
+                    confidence = 1 - min(p * len(night.values), 1.0)
+                    note = "" if night.resolved[k] else _UNRESOLVED
+                    flag = self.flag("pair", pair, row, size, confidence, row, row, note)
+                    active[ends] = flag, size
+                elif slow.suspect[k]:
+                    self.suspects.append((row, ("pair", pair), p))
+        for flag, _ in active.values():
+            flag.until = None
