@@ -430,7 +430,7 @@ def test_time_and_memory_of_standard_error(filler: str) -> None:
         last_words(text)
         binding.host_facts(text)
         for benchmark in parse.BENCHMARKS:
-            parse.hold_against_errors(benchmark, text)
+            parse.check_stderr(benchmark, text)
         for read in (binding.read_tasks, lambda text: [*binding.nodes(text)]):
             with contextlib.suppress(BindingMismatch):
                 read(text)

@@ -79,7 +79,7 @@ def test_a_figure_that_is_no_number(value: float, word: str):
 def test_a_filter_that_fits_nothing_in_commscopes_words(tmp_path: Path):
     errors = Path(__file__).with_name("captures") / "commscope" / "v0120_nomatch_json_file.err"
     with pytest.raises(ParseError, match="Failed to match any benchmarks against regex: zzz"):
-        parse.hold_against_errors("commscope", errors.read_text())
+        parse.check_stderr("commscope", errors.read_text())
 
 
 def test_a_failed_figure_names_its_statistic_and_its_nodes_last(tmp_path: Path):

@@ -39,7 +39,7 @@ from plumbline.check.result import CaseResult, Measurement, subject_of
 from plumbline.check.samples import Run
 from plumbline.core import paths, units
 from plumbline.core.errors import Fault
-from plumbline.core.text import near
+from plumbline.core.text import suggest
 from plumbline.parse import Figure, Fom, outputs
 from plumbline.placement import binding, placement
 from plumbline.placement.topology import PlacementError, Topology
@@ -231,7 +231,7 @@ class Benchmark(rfm.RunOnlyRegressionTest):
                 code="check.wrong-declaration",
             )
         if self.benchmark not in parse.BENCHMARKS:
-            told = near(self.benchmark, parse.BENCHMARKS)
+            told = suggest(self.benchmark, parse.BENCHMARKS)
             raise Fault(
                 f"check {name}: no parser for benchmark {self.benchmark!r}; {told}",
                 code="check.wrong-declaration",
@@ -774,7 +774,7 @@ class Benchmark(rfm.RunOnlyRegressionTest):
         self.confirm_nodes(run.layout, said)
         for host, facts in binding.host_facts(said).items():
             self.result.hosts.setdefault(host, {}).update(facts)
-        parse.hold_against_errors(self.benchmark, said)
+        parse.check_stderr(self.benchmark, said)
         printed: dict[Figure, Fom] = {}
         if self.output_per_task:
             for rank, at in enumerate(run.layout.at):

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from plumbline.core.errors import Fault
-from plumbline.core.text import shown
+from plumbline.core.text import printable_lines
 
 system_option = click.option(
     "--system", metavar="NAME", help="The system; by host name if not given."
@@ -179,7 +179,7 @@ session_options = _selecting(("system", "since", "until", "extras"), _RESULTS)
 
 def echo(text: str = "", err: bool = False, nl: bool = True) -> None:
     """Prints lines, whatever the names in them hold: nothing in them steers a terminal."""
-    click.echo(shown(text), err=err, nl=nl)
+    click.echo(printable_lines(text), err=err, nl=nl)
 
 
 def say(line: str) -> None:
@@ -211,7 +211,7 @@ def write(text: str, output: Path | None) -> None:
         echo(text, nl=not text.endswith("\n"))
         return
     try:
-        output.write_text(shown(text), encoding="utf-8")
+        output.write_text(printable_lines(text), encoding="utf-8")
     except OSError as err:
         raise Fault(
             f"{output}: cannot be written: {err.strerror}: name another file",

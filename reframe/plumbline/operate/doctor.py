@@ -8,7 +8,7 @@ import shutil
 
 from plumbline.core import paths
 from plumbline.core.errors import Fault
-from plumbline.core.text import counted
+from plumbline.core.text import pluralize
 from plumbline.placement.topology import Topology
 from plumbline.session import plan, recovery
 from plumbline.site import configuration, host
@@ -52,8 +52,8 @@ def _machine() -> dict[str, str]:
         "kernel": platform.release(),
         "processor": str(partition["processor"].get("model", "unknown")),
         "cores": f"{len(topology.cores)} usable of {os.cpu_count()} CPUs, "
-        f"{counted(len(topology.by_socket()), 'socket')}, "
-        f"{counted(len(topology.by_numa()), 'NUMA domain')}",
+        f"{pluralize(len(topology.by_socket()), 'socket')}, "
+        f"{pluralize(len(topology.by_numa()), 'NUMA domain')}",
         "last-level cache": f"{topology.last_level_cache / 2**20:.0f} MiB",
         "memory": f"{extras['memory'] / 2**30:.1f} GiB",
         "scratch": f"{scratch}, {shutil.disk_usage(scratch).free / 2**30:.1f} GiB free",

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from plumbline.core.text import near
+from plumbline.core.text import suggest
 from plumbline.placement.topology import Core, Gpu, PlacementError, Topology
 
 
@@ -292,7 +292,7 @@ def known(placement: str) -> bool:
 def suggestion(placement: str) -> str:
     """Return, for a message, the placements that a wrong name resembles, or else all of them."""
     names = [*PLACEMENTS, "numa-M-N"]
-    return near(placement, names, ", ".join(names))
+    return suggest(placement, names, ", ".join(names))
 
 
 def feature(placement: str) -> str:

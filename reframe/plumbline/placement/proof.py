@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from plumbline.core.errors import Coded
-from plumbline.core.text import some
+from plumbline.core.text import shorten
 from plumbline.placement.binding.common import own_gpus
 from plumbline.placement.placement import Layout
 from plumbline.placement.topology import cpus_of_list, ranges_of_list
@@ -174,7 +174,7 @@ def _wrong_ranks(layout: Layout, tasks: list[TaskReport]) -> str:
     return (
         f"{layout.num_tasks} tasks expected, ranks 0 to {layout.num_tasks - 1}; {started} "
         f"started; possible causes, the likeliest first: {'; '.join(causes)}; "
-        f"tasks on {some(hosts) or 'no node'}"
+        f"tasks on {shorten(hosts) or 'no node'}"
     )
 
 

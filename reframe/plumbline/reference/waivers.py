@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal
 import pydantic
 
 from plumbline.core.errors import Fault
-from plumbline.core.text import base_name, near
+from plumbline.core.text import base_name, suggest
 from plumbline.placement import placement
 from plumbline.reference import tables
 from plumbline.reference.row import Text
@@ -175,45 +175,45 @@ def loaded(folder: Path) -> tuple[Waiver, ...]:
     return tuple(load(folder))
 
 
-def named(pattern: str, name: str) -> bool:
+def matches(pattern: str, name: str) -> bool:
     """Whether a name fits a pattern, in which only ``*`` and ``?`` stand for others."""
     return not pattern or fnmatch.fnmatchcase(name, pattern.replace("[", "[[]"))
 
 
-def fits(match: Match, subject: Subject) -> bool:
+def applies_to(match: Match, subject: Subject) -> bool:
     """Whether a waiver is about a test case, or about a figure of one."""
     check = base_name(subject.check)
     return (
-        named(match.system, subject.system)
-        and named(match.partition, subject.partition)
-        and named(match.environment, subject.environment)
-        and (named(match.check, check) or named(match.check, check.partition(" ")[0]))
-        and named(match.metric, subject.metric)
+        matches(match.system, subject.system)
+        and matches(match.partition, subject.partition)
+        and matches(match.environment, subject.environment)
+        and (matches(match.check, check) or matches(match.check, check.partition(" ")[0]))
+        and matches(match.metric, subject.metric)
         and match.size in (None, subject.size)
-        and named(match.placement, subject.placement)
-        and named(match.at, subject.at)
+        and matches(match.placement, subject.placement)
+        and matches(match.at, subject.at)
         and (not match.node or any(_names_node(match.node, node) for node in subject.nodes))
     )
 
 
 def _names_node(pattern: str, node: str) -> bool:
     """Whether a pattern names a node, whose name may be told with its domain."""
-    return named(pattern, node) or named(pattern, node.partition(".")[0])
+    return matches(pattern, node) or matches(pattern, node.partition(".")[0])
 
 
-def about(waivers: Iterable[Waiver], subject: Subject, result: str) -> list[Waiver]:
+def relevant(waivers: Iterable[Waiver], subject: Subject, result: str) -> list[Waiver]:
     """The waivers, expired ones too, that are about a result of a test case or of a figure."""
-    return [w for w in waivers if result in w.match.results and fits(w.match, subject)]
+    return [w for w in waivers if result in w.match.results and applies_to(w.match, subject)]
 
 
 def covering(waivers: Iterable[Waiver], subject: Subject, result: str) -> Waiver | None:
     """The first waiver in force that covers a result, ``None`` if none does."""
-    return next((w for w in about(waivers, subject, result) if not w.expired()), None)
+    return next((w for w in relevant(waivers, subject, result) if not w.expired()), None)
 
 
 def expired(waivers: Iterable[Waiver], subject: Subject, result: str) -> list[Waiver]:
     """The waivers that would cover a result if they had not expired."""
-    return [waiver for waiver in about(waivers, subject, result) if waiver.expired()]
+    return [waiver for waiver in relevant(waivers, subject, result) if waiver.expired()]
 
 
 def faults_of(
@@ -230,7 +230,7 @@ def faults_of(
         match = waiver.match
         if waiver.expired():
             yield f"{where}: expired waiver {waiver}: renew it with a new date, or take it out"
-        there = [content for name, content in systems.items() if named(match.system, name)]
+        there = [content for name, content in systems.items() if matches(match.system, name)]
         names = {
             "system": list(systems),
             "partition": [p["name"] for c in there for p in c["systems"][0]["partitions"]],
@@ -239,8 +239,8 @@ def faults_of(
         }
         for key, known in names.items():
             pattern = getattr(match, key)
-            if not any(named(pattern, name) for name in known):
-                yield f"{where}: match.{key}: no {key} {pattern!r}; {near(pattern, known)}"
+            if not any(matches(pattern, name) for name in known):
+                yield f"{where}: match.{key}: no {key} {pattern!r}; {suggest(pattern, known)}"
                 break
         literal = match.placement and not {"*", "?"} & {*match.placement}
         if literal and not placement.known(match.placement):
@@ -264,8 +264,8 @@ def about_no_case(waivers: Iterable[Waiver], path: Path, cases: Iterable[str]) -
         # Where it runs, and what it measures, is not told by a case's name.
         blank = {"metric": "", "size": None, "placement": "", "at": "", "node": ""}
         known = match.model_copy(update=blank)
-        mine = any(named(match.system, subject.system) for subject in subjects)
-        if mine and not any(fits(known, subject) for subject in subjects):
+        mine = any(matches(match.system, subject.system) for subject in subjects)
+        if mine and not any(applies_to(known, subject) for subject in subjects):
             yield (
                 f"{path}: {waiver.id}: match: fits no test case of {subjects[0].system}: mend it, "
                 f"or take it out"

@@ -18,7 +18,7 @@ from typing import Any
 
 from plumbline.core import paths
 from plumbline.core.errors import Fault
-from plumbline.core.text import near
+from plumbline.core.text import suggest
 from plumbline.placement import devices, placement
 from plumbline.placement.topology import PlacementError, Topology
 from plumbline.reference.tables import read_yaml
@@ -66,7 +66,7 @@ def check_system(name: str) -> None:
     wanted = name.partition(":")[0]
     known = [path.stem for path in system_files()]
     if wanted not in known:
-        told = near(wanted, known)
+        told = suggest(wanted, known)
         raise Fault(
             f"{paths.systems() / wanted}.yaml: no such system; {told}", code="system.not-found"
         )
@@ -78,7 +78,9 @@ def check_mode(name: str) -> None:
     :raises Fault: with what is near the name.
     """
     if name not in TAGS:
-        raise Fault(f"--mode {name}: no such mode; {near(name, TAGS)}", code="input.unknown-name")
+        raise Fault(
+            f"--mode {name}: no such mode; {suggest(name, TAGS)}", code="input.unknown-name"
+        )
 
 
 def read_system(path: Path) -> dict:

@@ -17,7 +17,7 @@ import reframe.core.backends as backends
 import reframe.schemas as schemas
 
 from plumbline.core import paths
-from plumbline.core.text import counted, near
+from plumbline.core.text import pluralize, suggest
 from plumbline.placement import placement
 from plumbline.placement.topology import PlacementError, Topology, cpus_of_mask
 from plumbline.reference.row import Row
@@ -70,7 +70,7 @@ def faults(content: dict) -> Iterator[str]:
             yield f"environment {name}: no partition has it among its environs"
         extras = environment.get("extras", {})
         if extras.get("provider") not in providers.PROVIDERS:
-            told = near(str(extras.get("provider")), providers.PROVIDERS)
+            told = suggest(str(extras.get("provider")), providers.PROVIDERS)
             yield f"environment {name}: extras.provider {extras.get('provider')!r}; {told}"
         launcher = extras.get("launcher")
         if launcher and not _registered(backends.getlauncher, launcher):
@@ -80,7 +80,7 @@ def faults(content: dict) -> Iterator[str]:
 def _faults_of_partition(partition: dict, environments: dict) -> Iterator[str]:
     for name in partition.get("environs", []):
         if name not in environments:
-            told = near(name, environments)
+            told = suggest(name, environments)
             yield f"environs: {name!r} is not among the file's environments; {told}"
     if not _registered(backends.getlauncher, partition["launcher"]):
         yield f"launcher {partition['launcher']!r} is not known to ReFrame or Plumbline"
@@ -169,7 +169,7 @@ def faults_of_words(systems: dict[str, dict], tables: Tables) -> Iterator[str]:
                 for key in set(conditions) - set(tables.conditions):
                     yield (
                         f"{file}: partition {partition['name']}: {where}: condition {key!r} is not "
-                        f"in reference/conditions.yaml; {near(key, tables.conditions)}"
+                        f"in reference/conditions.yaml; {suggest(key, tables.conditions)}"
                     )
         for environment in content.get("environments", []):
             for feature in environment.get("features", []):
@@ -177,7 +177,7 @@ def faults_of_words(systems: dict[str, dict], tables: Tables) -> Iterator[str]:
                     yield (
                         f"{file}: environment {environment['name']}: feature {feature!r} is no "
                         f"benchmark of reference/foms.yaml, nor one of "
-                        f"{', '.join(sorted(_MODELS))}; {near(feature, [*tables.foms, *_MODELS])}"
+                        f"{', '.join(sorted(_MODELS))}; {suggest(feature, [*tables.foms, *_MODELS])}"
                     )
 
 
@@ -195,13 +195,13 @@ def faults_of_rows(rows: Iterable[Row], tables: Tables, systems: dict[str, dict]
         environments = [environment["name"] for environment in content.get("environments", [])]
         if row.toolchain and row.toolchain not in environments:
             told = f"{row.system} has no environment {row.toolchain!r}; "
-            yield tables.fault(row, "toolchain", told + near(row.toolchain, environments))
+            yield tables.fault(row, "toolchain", told + suggest(row.toolchain, environments))
         partitions = [partition["name"] for partition in content["systems"][0]["partitions"]]
         partition = row.conditions.get("partition")
         if partition and partition not in partitions:
-            told = f"{row.system} has no partition {partition!r}; {near(partition, partitions)}"
+            told = f"{row.system} has no partition {partition!r}; {suggest(partition, partitions)}"
             yield tables.fault(row, "conditions", told)
     for system, (first, *others) in homeless.items():
-        more = f" (and {counted(len(others), 'more row')})" if others else ""
+        more = f" (and {pluralize(len(others), 'more row')})" if others else ""
         file = paths.systems() / f"{system}.yaml"
         yield tables.fault(first, "system", f"{system!r} has no {file}{more}")

@@ -419,7 +419,7 @@ def _mark(environment: Environment, folder: Path, fresh: Built, missing: dict[st
         "missing": missing,
         **pin_labels(),
     }
-    files.store(folder / MARK, json.dumps(mark, indent=1) + "\n")
+    files.write_atomically(folder / MARK, json.dumps(mark, indent=1) + "\n")
 
 
 def index(report: Callable[[str], None]) -> None:

@@ -21,7 +21,7 @@ import jsonschema
 
 from plumbline.core import paths
 from plumbline.core.errors import Fault
-from plumbline.core.text import near
+from plumbline.core.text import suggest
 from plumbline.reference.tables import read_yaml
 
 MANIFEST, LOCK, SITE = "spack.yaml", "spack.lock", "site.yaml"
@@ -250,14 +250,14 @@ def find(name: str) -> list[Environment]:
     system, colon, toolchain = name.partition(":")
     of_system = every(system) if re.fullmatch(r"[\w.-]+", system) else []
     if not of_system:
-        systems = near(system, dict.fromkeys(known.system for known in every()))
+        systems = suggest(system, dict.fromkeys(known.system for known in every()))
         raise Fault(
             f"{paths.spack_env()}: no Spack environment for system {system!r}; {systems}",
             code="input.unknown-name",
         )
     found = [known for known in of_system if not colon or known.toolchain == toolchain]
     if not found:
-        toolchains = near(toolchain, [known.toolchain for known in of_system])
+        toolchains = suggest(toolchain, [known.toolchain for known in of_system])
         raise Fault(
             f"system {system}: no toolchain {toolchain!r}; {toolchains}", code="input.unknown-name"
         )
@@ -531,7 +531,7 @@ def _wrong_roots(environment: Environment, packages: dict) -> Iterator[str]:
     for root in environment.roots():
         for used in re.findall(r" %([\w-]+)", root):
             if used not in toolchains:
-                known = near(used, toolchains)
+                known = suggest(used, toolchains)
                 yield f"root {root}: no toolchain {used!r} in the included files; {known}"
         if foreign and " arch=" not in root:
             yield f"root {root}: with host_compatible false, it needs arch=linux-<os>-<target>"

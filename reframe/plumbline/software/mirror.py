@@ -97,7 +97,7 @@ def _write(folder: Path, complete: dict[str, str]) -> None:
         "environments": complete,
         "sources": {name: spack.sha256(folder / name) for name in spack.by_commit(folder)},
     }
-    files.store(folder / CONTENTS, json.dumps(content, indent=1) + "\n")
+    files.write_atomically(folder / CONTENTS, json.dumps(content, indent=1) + "\n")
 
 
 def use(folder: Path | None, report: Callable[[str], None]) -> None:
@@ -113,7 +113,7 @@ def use(folder: Path | None, report: Callable[[str], None]) -> None:
             return
         folder = folder.absolute()
         _require_mirror(folder)
-        files.store(chosen, f"{folder}\n")
+        files.write_atomically(chosen, f"{folder}\n")
     complete = spack.contents(folder)["environments"]
     for environment in environments.every():
         if environment.name in complete:

@@ -29,7 +29,7 @@ import fasteners
 
 from plumbline.core import paths
 from plumbline.core.errors import Coded, Fault
-from plumbline.core.text import near
+from plumbline.core.text import suggest
 from plumbline.software import build as builds
 from plumbline.software import debian, environments
 
@@ -103,7 +103,7 @@ def find(
     if provider not in PROVIDERS:
         raise Fault(
             f"extras.provider of the environment: no provider {provider!r}; "
-            f"{near(provider, PROVIDERS)}",
+            f"{suggest(provider, PROVIDERS)}",
             code="system.wrong-file",
         )
     return PROVIDERS[provider](program, which, environment)

@@ -7,7 +7,7 @@ import platform
 import re
 import shutil
 
-from plumbline.core.process import ask, plain, shown
+from plumbline.core.process import capture, is_shell_safe, one_line
 from plumbline.software import providers
 
 #: Module of an MPI -> whose it is.
@@ -40,13 +40,15 @@ def modules() -> tuple[str, list[str], int]:
         if not command:
             continue
         # Both print the list on standard error, and what a shell would run on standard output.
-        lines = [line.strip() for line in (ask(command, *words, both=True) or "").splitlines()]
+        lines = [
+            line.strip() for line in (capture(command, *words, stderr=True) or "").splitlines()
+        ]
         names = [
             re.sub(r"\s*(?:\(default\)|<[\w:]+>)$", "", line)
             for line in lines
             if line and not line.endswith((":", "/", ";")) and "=" not in line
         ]
-        good = [name for name in names if plain(name)]
+        good = [name for name in names if is_shell_safe(name)]
         return system, sorted(set(good)), len(set(names) - set(good))
     return "", [], 0
 
@@ -74,7 +76,7 @@ def mpi_on_path() -> tuple[str, str]:
         path = shutil.which(command)
         said = providers.mpi_version(path) if path else ""
         if said:
-            return _NAMES[said.rpartition(" ")[0]], shown(said)
+            return _NAMES[said.rpartition(" ")[0]], one_line(said)
     return "", "an mpicc of unknown origin" if shutil.which("mpicc") else ""
 
 
