@@ -1,11 +1,12 @@
 """The options and directives of docs/launchers.md are those that are written, and no others.
 
 Compared with the job scripts of every system, and with what each launcher gets for the layouts of
-test_binding_launchers.py. The tables of options are rendered from ``binding.LAUNCHERS``.
+test_binding_launchers.py. The tables of options are rendered from ``binding/options.csv``.
 """
 
 from __future__ import annotations
 
+import csv
 import re
 import shlex
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +17,7 @@ import pytest
 import test_binding_launchers as by_hand
 from dry_runs import DryRun, Script
 from plumbline.placement import binding
-from plumbline.placement.binding import LAUNCHERS, words
+from plumbline.placement.binding import LAUNCHERS
 from reframe.core.backends import getlauncher
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "launchers.md"
@@ -43,7 +44,11 @@ COMMON = "Words before the program"
 DIRECTIVES = {"#SBATCH", "#BSUB", "#PBS", "#flux:"}
 
 #: Section of the page -> its options.
-SECTIONS = {known.section: known.options for known in LAUNCHERS.values()} | {COMMON: words.WORDS}
+SECTIONS: dict[str, list[str]] = {}
+with Path(binding.__file__).with_name("options.csv").open(newline="") as file:
+    for row in csv.DictReader(file):
+        assert all(row.values()), row
+        SECTIONS.setdefault(row["section"], []).append(row["option"])
 
 
 def pattern(text: str) -> re.Pattern[str]:
@@ -156,12 +161,14 @@ def written(scripts: list[Script]) -> set[Written]:
     return {*of_layouts(), *(found for script in scripts for found in of_script(script))}
 
 
+def test_every_section_has_options():
+    assert {*SECTIONS} == {COMMON, *(launcher.section for launcher in LAUNCHERS.values())}
+
+
 @pytest.mark.parametrize("section", sorted(SECTIONS))
 def test_options(section: str, written: set[Written]):
-    options = [option.text for option in SECTIONS[section]]
-    assert all(option.purpose and option.source for option in SECTIONS[section])
     # The most specific first: `-cc none` before `-cc <list>`.
-    options.sort(key=lambda option: ("<" in option, -len(option.split())))
+    options = sorted(SECTIONS[section], key=lambda text: ("<" in text, -len(text.split())))
     used, unknown = set(), []
     for where, found in written:
         if where == section:

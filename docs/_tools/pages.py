@@ -9,7 +9,6 @@ from __future__ import annotations
 import csv
 import re
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 
 import jinja2
@@ -17,9 +16,9 @@ from plumbline.check import states
 from plumbline.core import paths
 from plumbline.core.codes import REASONS
 from plumbline.output import query
-from plumbline.placement import placement
+from plumbline.placement import binding, placement
 from plumbline.placement.binding import LAUNCHERS, words
-from plumbline.placement.binding.common import NO_PAIRS, Option
+from plumbline.placement.binding.common import NO_PAIRS
 from plumbline.reference import lookup
 from plumbline.reference.lookup import References
 from plumbline.reference.row import Row
@@ -214,8 +213,7 @@ def launchers() -> str:
     markdown = jinja2.Environment(undefined=jinja2.StrictUndefined)  # noqa: S701 no HTML
     page = markdown.from_string(template).render(
         selection=_selection,
-        words=lambda: _options(words.WORDS),
-        options=lambda name: _options(LAUNCHERS[name].options),
+        options=_options,
         refusals=_refusals,
     )
     return f"{page}\n"
@@ -230,9 +228,13 @@ def _selection() -> str:
     return _table(["value", "of", "command", "options"], rows)
 
 
-def _options(options: Iterable[Option]) -> str:
-    rows = [[f"`{option.text}`", option.purpose, option.source] for option in options]
-    return _table(["option", "for", "from"], rows)
+def _options(section: str) -> str:
+    """The options of a section, from the table beside the bindings."""
+    path = Path(binding.__file__).with_name("options.csv")
+    with path.open(newline="", encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if row["section"] == section]
+    cells = [[f"`{row['option']}`", row["purpose"], row["source"]] for row in rows]
+    return _table(["option", "for", "from"], cells)
 
 
 def _refusals() -> str:

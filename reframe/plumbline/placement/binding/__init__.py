@@ -1,5 +1,7 @@
 """Binding: from a layout and a launcher to that launcher's options.
 
+options.csv lists each option with its purpose and manual; docs/launchers.md is rendered from it.
+
 Knows nothing of ReFrame. A launcher that cannot express a layout raises an error, so that the case
 is skipped with that reason instead of measured somewhere else.
 
@@ -22,7 +24,6 @@ from plumbline.placement.binding.common import (
     Binding,
     BindingError,
     Launcher,
-    Option,
     PairBinding,
     Refusal,
     cpu_list,
@@ -80,14 +81,7 @@ def _local(layout: Layout, _: Topology | None) -> Binding:
     return Binding(("taskset", "-c", cpu_list(layout.tasks[0].cpus)))
 
 
-_LOCAL = Launcher(
-    "No launcher",
-    "",
-    "launcher",
-    _local,
-    (Option("taskset -c <list>", "binds the one task", 'taskset(1), "--cpu-list"'),),
-    (_SEVERAL_TASKS,),
-)
+_LOCAL = Launcher("No launcher", "", "launcher", _local, (_SEVERAL_TASKS,))
 
 #: ReFrame's launcher name, or the environment's ``process_manager`` -> the launcher.
 LAUNCHERS: dict[str, Launcher] = {

@@ -45,17 +45,8 @@ class PairBinding:
 
 
 @dataclass(frozen=True)
-class Option:
-    """A row of the tables of docs/launchers.md: an option, what it is for, and its manual."""
-
-    text: str
-    purpose: str
-    source: str
-
-
-@dataclass(frozen=True)
 class Refusal:
-    """A row of the same page: the message about what a launcher cannot express, and when."""
+    """A row of docs/launchers.md: the message about what a launcher cannot express, and when."""
 
     message: str
     when: str
@@ -63,9 +54,9 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Launcher:
-    """How a launcher is selected, what it writes and what it refuses.
+    """How a launcher is selected, how it binds and what it refuses.
 
-    :ivar section: its heading in docs/launchers.md; launchers that write the same share it.
+    :ivar section: its heading in docs/launchers.md, and its key in options.csv.
     :ivar command: its command.
     :ivar key: what selects it: ``launcher`` of the partition or environment, or
         ``process_manager`` of the environment.
@@ -78,7 +69,6 @@ class Launcher:
     command: str
     key: str
     bind: Callable[[Layout, Topology | None], Binding]
-    options: tuple[Option, ...]
     refusals: tuple[Refusal, ...]
     bind_pair: Callable[[Binding], PairBinding] | None = None
     local_rank: bool = True

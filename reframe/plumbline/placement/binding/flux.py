@@ -7,7 +7,6 @@ from plumbline.placement.binding.common import (
     SEVERAL_GPUS,
     Binding,
     Launcher,
-    Option,
     cpu_list,
     gpu_of_each,
     own_gpus,
@@ -27,34 +26,4 @@ def flux(layout: Layout, _: Topology | None) -> Binding:
     return Binding((*size, *(word for option in shell for word in ("-o", option))))
 
 
-_RUN = 'flux-run(1), "Common resource options"'
-_GPUS = 'flux-shell-options(7), "GPU AFFINITY"'
-
-FLUX = Launcher(
-    "flux run",
-    "flux run",
-    "launcher",
-    flux,
-    (
-        Option("-N <n>", "all nodes of the job", _RUN),
-        Option("--tasks-per-node=<n>", "tasks on each node", 'flux-run(1), "Per-resource options"'),
-        Option("--exclusive", "whole nodes, so that every CPU is the job's", _RUN),
-        Option(
-            "-o mpibind=off",
-            "LLNL's plugin, if loaded, does not bind by itself; ignored otherwise",
-            "LLNL mpibind, `flux/options.md`",
-        ),
-        Option(
-            "-o cpu-affinity=map:<list>",
-            "CPUs of each task of a node",
-            'flux-shell-options(7), "CPU AFFINITY"',
-        ),
-        Option(
-            "-o gpu-affinity=off",
-            "every task sees all GPUs, and the words before the program select some",
-            _GPUS,
-        ),
-        Option("-o gpu-affinity=map:<list>", "a GPU of its own for each task of a node", _GPUS),
-    ),
-    (NODES_DIFFER, SEVERAL_GPUS),
-)
+FLUX = Launcher("flux run", "flux run", "launcher", flux, (NODES_DIFFER, SEVERAL_GPUS))

@@ -9,7 +9,6 @@ from plumbline.placement.binding.common import (
     Binding,
     BindingError,
     Launcher,
-    Option,
     Refusal,
     cpu_list,
     own_gpus,
@@ -81,74 +80,22 @@ def mpt(layout: Layout, _: Topology | None) -> Binding:
     return Binding((*where, "omplace", "-nt", "1", "-c", cpus))
 
 
-_ALONE = "binds the node's only task to several CPUs"
-_PALS = "mpiexec(1) of HPE's PALS"
-_MPT = "mpiexec_mpt(1) of HPE's MPT"
-
 ALPS = Launcher(
     "aprun",
     "aprun",
     "launcher",
     alps,
-    (
-        Option("-n <n>", "all tasks", 'aprun(1), "-n"'),
-        Option("-N <n>", "tasks on each node", 'aprun(1), "-N"'),
-        Option("-d <n>", "CPUs of each task", 'aprun(1), "-d"'),
-        Option(
-            "-cc <list>",
-            "the CPU of each task of a node, if each has one",
-            'aprun(1), "-cc"',
-        ),
-        Option("-cc depth", "blocks of as many CPUs as `-d` gives", 'aprun(1), "-cc"'),
-        Option("-cc none", "no binding, for the word that follows", 'aprun(1), "-cc"'),
-        Option(
-            "taskset -c <list>",
-            f"{_ALONE}: a list of `-cc` would bind the wrapper to the first",
-            'taskset(1), "--cpu-list"',
-        ),
-    ),
     (OWN_GPUS, NODES_DIFFER, UNEQUAL_BLOCKS),
     local_rank=False,
 )
 
-PALS = Launcher(
-    "mpiexec of PALS",
-    "mpiexec",
-    "process_manager",
-    pals,
-    (
-        Option("-n <n>", "all tasks", _PALS),
-        Option("--ppn <n>", "tasks on each node", _PALS),
-        Option(
-            "--cpu-bind list:<list>",
-            "CPUs of each task of a node",
-            f'{_PALS}; ALCF User Guides, Aurora, "Running Jobs", '
-            '"Binding MPI ranks and threads to cores"',
-        ),
-    ),
-    (NODES_DIFFER, SEVERAL_GPUS),
-)
+PALS = Launcher("mpiexec of PALS", "mpiexec", "process_manager", pals, (NODES_DIFFER, SEVERAL_GPUS))
 
 MPT = Launcher(
     "mpiexec_mpt",
     "mpiexec_mpt",
     "launcher",
     mpt,
-    (
-        Option("-np <n>", "all tasks", _MPT),
-        Option("-ppn <n>", "tasks on each node", _MPT),
-        Option(
-            "omplace -nt 1 -c <list>",
-            "the CPU of each task of a node, before it starts",
-            "omplace(1) of HPE's MPT",
-        ),
-        Option("taskset -c <list>", _ALONE, 'taskset(1), "--cpu-list"'),
-        Option(
-            "MPI_DSM_OFF=1",
-            "variable of the job, with `taskset`: the library does not place tasks by itself",
-            'MPI(1) of HPE\'s MPT, "MPI_DSM_OFF"',
-        ),
-    ),
     (OWN_GPUS, NODES_DIFFER, SEVERAL_CORES),
     local_rank=False,
 )

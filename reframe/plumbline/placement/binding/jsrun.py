@@ -7,7 +7,6 @@ from plumbline.placement.binding.common import (
     SEVERAL_GPUS,
     Binding,
     Launcher,
-    Option,
     cpu_list,
     gpu_of_each,
     own_gpus,
@@ -97,43 +96,4 @@ def _whole_node(layout: Layout, tasks: tuple[Task, ...]) -> Binding:
     return Binding((*options, "-b", "rs"), task=tuple(words))
 
 
-_GUIDE = 'OLCF, Summit User Guide, "Common jsrun Options"'
-_IBM = 'IBM, "jsrun command"'
-
-JSRUN = Launcher(
-    "jsrun",
-    "jsrun",
-    "launcher",
-    jsrun,
-    (
-        Option("-n <n>", "all resource sets", _GUIDE),
-        Option("-r <n>", "resource sets on each node", _GUIDE),
-        Option("-a <n>", "tasks in each", _GUIDE),
-        Option(
-            "-c <n>",
-            "cores in each; a core comes with all its threads, and isolated ones do not count",
-            _GUIDE,
-        ),
-        Option(
-            "-c ALL_CPUS",
-            "all cores of the node, of which the words before the program select each task's",
-            _IBM,
-        ),
-        Option("-g <n>", "GPUs in each", _GUIDE),
-        Option(
-            "-g ALL_GPUS",
-            "all GPUs of the node, of which the words before the program select some",
-            _IBM,
-        ),
-        Option("-l gpu-cpu", "cores near the set's GPU", _GUIDE),
-        Option("-d packed", "consecutive ranks in each set", _GUIDE),
-        Option("-b packed:<n>", "that number of cores for each task", _GUIDE),
-        Option("-b rs", "all cores of the set for each task", _GUIDE),
-        Option(
-            "--smpiargs=<arguments>",
-            "options of Spectrum MPI, of a variant of the system file; jsrun takes it once",
-            'Summit User Guide, "CUDA-Aware MPI"',
-        ),
-    ),
-    (NODES_DIFFER, SEVERAL_GPUS),
-)
+JSRUN = Launcher("jsrun", "jsrun", "launcher", jsrun, (NODES_DIFFER, SEVERAL_GPUS))

@@ -9,7 +9,6 @@ from plumbline.placement.binding.common import (
     Binding,
     BindingError,
     Launcher,
-    Option,
     PairBinding,
     Refusal,
     file_name,
@@ -80,50 +79,13 @@ def _bind_pair(bound: Binding) -> PairBinding:
     return PairBinding((edit,), words)
 
 
-_MPIRUN = "mpirun(1) of Open MPI 4.1"
-_PRTERUN = "prterun(1) of PRRTE 3.0"
-_HOST = (
-    "the two nodes of a pair, if a job runs pairs of its nodes, so that no daemon starts on the "
-    "others; their rank file names them"
-)
-
-OPENMPI = Launcher(
-    "mpirun of Open MPI 4",
-    "mpirun",
-    "launcher",
-    openmpi,
-    (
-        Option("-np <n>", "all tasks", _MPIRUN),
-        Option(
-            "--mca rmaps_rank_file_physical 1",
-            "the file's CPU numbers are the operating system's",
-            f'{_MPIRUN}, "Rankfiles"',
-        ),
-        Option(
-            "--rankfile <file>",
-            "host and CPUs of each rank; each CPU means its core",
-            f'{_MPIRUN}, "Rankfiles"',
-        ),
-        Option("--host <nodes>", _HOST, f'{_MPIRUN}, "--host"'),
-    ),
-    (OWN_GPUS,),
-    _bind_pair,
-)
+OPENMPI = Launcher("mpirun of Open MPI 4", "mpirun", "launcher", openmpi, (OWN_GPUS,), _bind_pair)
 
 OPENMPI5 = Launcher(
     "mpirun of Open MPI 5",
     "mpirun",
     "process_manager",
     openmpi5,
-    (
-        Option("-np <n>", "all tasks", "mpirun(1) of Open MPI 5.0"),
-        Option(
-            "--map-by rankfile:file=<file>",
-            "host, socket and cores of each rank: it has no physical numbers",
-            f'{_PRTERUN}, "Rankfiles"',
-        ),
-        Option("--host <nodes>", _HOST, f'{_PRTERUN}, "--host"'),
-    ),
     (OWN_GPUS, UNEQUAL_SOCKETS),
     _bind_pair,
 )

@@ -9,7 +9,6 @@ from plumbline.placement.binding.common import (
     SEVERAL_GPUS,
     Binding,
     Launcher,
-    Option,
     PairBinding,
     gpu_of_each,
     mask,
@@ -47,46 +46,4 @@ def _bind_pair(bound: Binding) -> PairBinding:
     return PairBinding((), (*map(shlex.quote, bound.options), '--nodelist="$first,$second"'))
 
 
-SRUN = Launcher(
-    "srun",
-    "srun",
-    "launcher",
-    srun,
-    (
-        Option("--nodes=<n>", "all nodes of the job", 'srun(1), "OPTIONS"'),
-        Option("--ntasks=<n>", "all tasks", 'srun(1), "OPTIONS"'),
-        Option("--ntasks-per-node=<n>", "tasks on each node", 'srun(1), "OPTIONS"'),
-        Option(
-            "--distribution=block",
-            "consecutive ranks on each node",
-            'srun(1), "--distribution"',
-        ),
-        Option(
-            "--cpu-bind=mask_cpu:<masks>",
-            "a mask for each task of a node, by the operating system's numbers",
-            'srun(1), "--cpu-bind"',
-        ),
-        Option(
-            "--nodelist=<nodes>",
-            "the two nodes of a pair, if a job runs pairs of its nodes",
-            'srun(1), "--nodelist"',
-        ),
-        Option(
-            "--gpus-per-node=<n>",
-            "all GPUs of the node: a step does not have those that the job got by being exclusive",
-            'srun(1), "--gpus-per-node"',
-        ),
-        Option(
-            "--gpu-bind=none",
-            "every task sees all GPUs, and the words before the program select some",
-            'srun(1), "--gpu-bind"',
-        ),
-        Option(
-            "--gpu-bind=map_gpu:<list>",
-            "a GPU of its own for each task of a node",
-            'srun(1), "--gpu-bind"',
-        ),
-    ),
-    (NODES_DIFFER, SEVERAL_GPUS),
-    _bind_pair,
-)
+SRUN = Launcher("srun", "srun", "launcher", srun, (NODES_DIFFER, SEVERAL_GPUS), _bind_pair)

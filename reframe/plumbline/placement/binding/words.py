@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from plumbline.placement.binding.common import (
     BindingError,
-    Option,
     Refusal,
     gpu_of_each,
     own_gpus,
@@ -23,59 +22,6 @@ UNKNOWN_VENDOR = Refusal(
 
 #: What no launcher can express.
 REFUSED_BY_ALL = (SEVERAL_MEMORIES, UNKNOWN_VENDOR)
-
-_OPENMP = 'OpenMP API 5.2, "Environment Variables"'
-_CUDA = 'CUDA C++ Programming Guide, "CUDA Environment Variables"'
-_ROCM = 'ROCm documentation, "GPU isolation techniques"'
-_TASK_SH = "`reframe/plumbline/placement/task.sh`"
-
-#: The words before the program; those that begin with PLUMBLINE_ are for ``task.sh`` alone.
-WORDS = (
-    Option(
-        "OMP_NUM_THREADS=<n>",
-        "one thread for each core of the task; absent if tasks have different numbers of cores",
-        _OPENMP,
-    ),
-    Option("OMP_PROC_BIND=close", "threads stay on their cores", _OPENMP),
-    Option(
-        "OMP_PLACES=<places>",
-        "one place for each core: its first hardware thread, or `cores` if the tasks' CPUs differ",
-        _OPENMP,
-    ),
-    Option(
-        "CUDA_DEVICE_ORDER=PCI_BUS_ID", "GPUs in the node's order, not the fastest first", _CUDA
-    ),
-    Option(
-        "CUDA_VISIBLE_DEVICES=<list>",
-        "the GPUs that all tasks of a node share, in this order",
-        _CUDA,
-    ),
-    Option("ROCR_VISIBLE_DEVICES=<list>", "the same for AMD's GPUs", _ROCM),
-    Option(
-        "numactl --membind=<n>",
-        "memory of one NUMA domain only, for every launcher: the launchers' own options are hints, "
-        "or need a build that has them",
-        'numactl(8), "--membind"',
-    ),
-    Option(
-        "PLUMBLINE_PER_NODE=<n>",
-        "the tasks on each node: gives the local rank if the launcher does not set it",
-        _TASK_SH,
-    ),
-    Option(
-        "PLUMBLINE_CPUS=<lists>",
-        "binds the task to the list of its local rank, with taskset(1), before it reports; for "
-        "launchers that do not bind so themselves",
-        _TASK_SH,
-    ),
-    Option(
-        "PLUMBLINE_CUDA_VISIBLE_DEVICES=<list>",
-        "the task sees only the GPU of its local rank; for launchers that cannot select it",
-        f'{_TASK_SH}; ALCF User Guides, Polaris, "Using GPUs", "Binding MPI ranks to GPUs"',
-    ),
-    Option("PLUMBLINE_ROCR_VISIBLE_DEVICES=<list>", "the same for AMD's GPUs", _TASK_SH),
-    Option("PLUMBLINE_OUTPUT=<prefix>", "writes each rank's output to its own file", _TASK_SH),
-)
 
 
 def per_node_word(layout: Layout) -> str:
