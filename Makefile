@@ -1,7 +1,8 @@
 PYTHON ?= python3
 VENV := .venv
-# The tests of a file stay together: they share what is slow to bring up.
-TWO := -n 2 --dist loadfile
+# The tests of a file stay together, since they share slow fixtures. tests/conftest.py sorts the files:
+# the slowest come first, so that both workers are busy until the end.
+TWO := -n 2 --dist loadfile --no-loadscope-reorder
 BIN := $(VENV)/bin
 # What reads, places, refers, keeps and analyses: tests that run in their own process.
 QUICK := $(addprefix tests/test_,$(addsuffix .py,\

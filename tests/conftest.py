@@ -47,6 +47,20 @@ COLUMNS = [
 ]
 
 
+#: The files that take longest, the slowest first.
+SLOWEST = [
+    *("facility", "facility_faults", "pairs", "commands", "sweep", "faults", "inventories"),
+    *("checks", "session", "screen", "nightly", "kill", "cluster", "leftovers", "waivers"),
+    *("launchers_page", "report_browser", "job_scripts", "host", "build", "docs", "environments"),
+]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run the slowest files first: the last ones are then short, and no worker is idle for long."""
+    rank = {f"test_{name}": position for position, name in enumerate(SLOWEST)}
+    items.sort(key=lambda item: rank.get(item.path.stem, len(SLOWEST)))
+
+
 @functools.cache
 def two_cores() -> tuple[int, int]:
     """Two usable CPUs on two cores of one socket: what every test system has, so that the

@@ -1,7 +1,7 @@
-"""Every command that stands in a block of the README or the docs is run, as it stands there.
+"""Run every command that a block of the README or the docs shows, as it is printed there.
 
-In a checkout of its own whose system is Perlmutter at the simulated facility, with a season of
-made-up nights as its history. What needs another place is skipped with the reason.
+The commands run in a checkout of their own. Its system is Perlmutter at the simulated facility, and
+its history is made up. A command that needs another machine is skipped with a reason.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from foreign import ROOT
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
-#: First words of a command.
+#: How a line with a command begins.
 PROGRAMS = ("plumbline ", ".venv/bin/plumbline ", "reframe ", "make ", "ci/", "spack-env/",
             ". ./env.sh", "apt-get ", "PIP_NO_INDEX")  # fmt: skip
 
-#: What is not run here, and why.
+#: Commands that are skipped, and why.
 ELSEWHERE = {
     r"make (run|test)|.*baseline local": "measures this machine for minutes: make run; and CI",
+    r"make inventories": "overwrites what tests/test_inventories.py compares",
     r"make build|plumbline build|spack-env/bootstrap": "downloads and builds: tests/test_spack.py "
     "does so where a mirror is given",
     r"plumbline mirror|PIP_NO_INDEX": "needs Spack's sources, and a folder beyond this one",
@@ -37,18 +38,20 @@ ELSEWHERE = {
     "tests/test_sweep.py",
 }
 
-#: Commands that look at a history: they get the made-up one. Others are the facility's.
-ASKS = re.compile(r"plumbline (trend|compare|screen|report|export|history)(?! maintenance=)")
+#: Commands that read the made-up history. The others run at the facility.
+READS_HISTORY = re.compile(
+    r"plumbline (trend|compare|screen|report|export|history)(?! maintenance=)"
+)
 
-#: Commands of the checkout itself, on the machine at hand.
-OWN = re.compile(r"plumbline (refs|lint|doctor|parse)")
+#: Commands that read the checkout only.
+READS_CHECKOUT = re.compile(r"plumbline (refs|lint|doctor|parse)")
 
 #: Added to sessions, so that they take seconds: few checks, one sample.
 BRIEF = "-S num_samples=1 -S num_warmups=0"
 FEW = f"-n babelstream {BRIEF}"
 
-#: Words of the pages -> what stands for them here.
-STANDS_FOR = {
+#: Text of the pages -> its replacement in this checkout.
+REPLACEMENTS = {
     "nodes=64": "nodes=8",
     "n[01-04]": "nid[001000-001003]",
     "n[01-16]": "nid[001000-001001]",
@@ -65,25 +68,16 @@ STANDS_FOR = {
     "2026-06-30": f"{datetime.date.today()}",
 }
 
-#: What may end with exit code 2, and the words that tell why.
-CANNOT_TELL = {
+#: Commands that may end with exit code 2, and a part of the message that says why.
+INCONCLUSIVE = {
     r"plumbline compare maintenance": "not enough data",
     r"ci/post-maintenance": "not enough data",
     r"plumbline history list --system frontier": "nothing is selected by system=frontier",
 }
 
 
-@dataclass(frozen=True)
-class Command:
-    page: str
-    text: str
-
-    def __str__(self) -> str:
-        return f"{self.page}: {self.text}"
-
-
-def commands(page: Path) -> list[Command]:
-    """The commands of a page's blocks, without their comments."""
+def commands(page: Path) -> list[str]:
+    """Return the commands in the code blocks of a page, without their comments."""
     found = []
     for language, block in re.findall(r"^```(\w*)\n(.*?)^```", page.read_text(), re.M | re.S):
         if language not in ("", "sh", "bash", "shell", "console"):
@@ -91,17 +85,25 @@ def commands(page: Path) -> list[Command]:
         for line in block.replace("\\\n", " ").splitlines():
             text = re.sub(r"\s+#.*", "", line).strip().removeprefix("$ ")
             if text.startswith(PROGRAMS) and not text.startswith("plumbline: "):
-                found.append(Command(page.name, text))
+                found.append(text)
     return found
 
 
-EVERY = list(dict.fromkeys(command for page in PAGES for command in commands(page)))
+#: Each command, and the first page that shows it.
+EVERY: dict[str, str] = {}
+for _page in PAGES:
+    for _text in commands(_page):
+        EVERY.setdefault(_text, _page.name)
 
 
 @dataclass(frozen=True)
 class Checkout:
-    """Where the commands are run, and the environments of the machine at hand, of the facility and
-    of the history."""
+    """A folder to run commands in, and three environments for them.
+
+    :ivar plain: of the machine that the tests run on.
+    :ivar facility: of the simulated facility.
+    :ivar history: of the made-up history.
+    """
 
     place: Path
     plain: dict[str, str]
@@ -109,8 +111,8 @@ class Checkout:
     history: dict[str, str]
 
     def run(self, text: str) -> subprocess.CompletedProcess:
-        env = self.history if ASKS.match(text) else self.facility
-        if OWN.match(text):
+        env = self.history if READS_HISTORY.match(text) else self.facility
+        if READS_CHECKOUT.match(text):
             env = self.plain
         return subprocess.run(
             ["bash", "-c", text], env=env, cwd=self.place, capture_output=True, text=True,
@@ -170,14 +172,15 @@ def test_pages_have_commands():
     }
 
 
-@pytest.mark.parametrize("command", EVERY, ids=str)
-def test_command(command: Command, checkout: Checkout):
-    text = command.text
+@pytest.mark.parametrize(
+    "text", [pytest.param(text, id=f"{page}: {text}") for text, page in EVERY.items()]
+)
+def test_command(text: str, checkout: Checkout):
     for pattern, reason in ELSEWHERE.items():
         if re.match(pattern, text):
             pytest.skip(reason)
-    for words, others in STANDS_FOR.items():
-        text = text.replace(words, others)
+    for shown, replacement in REPLACEMENTS.items():
+        text = text.replace(shown, replacement)
     brief = BRIEF if " -n " in text else FEW
     if text.startswith("ci/"):
         brief = f"--sessions=1 {FEW}"
@@ -197,7 +200,7 @@ def test_command(command: Command, checkout: Checkout):
 
 
 def write_nights(path: Path, unit: str) -> None:
-    """Nights of ten nodes or series, of the columns that `trend` and `screen` read."""
+    """Write a table of 30 nights of ten nodes or series, as `trend` and `screen` read it."""
     lines = [f"night,{unit},value,better"]
     lines += [f"{n // 10},n{n % 10},{100 + n % 3},higher" for n in range(300)]
     path.write_text("\n".join([*lines, ""]))

@@ -77,14 +77,7 @@ def version(words: list[str], machine: Machine) -> None:
 
 
 def batch(words: list[str], machine: Machine) -> None:
-    def unknown(word):
-        raise Refused(
-            "usage: flux batch [OPTIONS...] SCRIPT [ARGS...]\n"
-            f"flux-batch: error: unrecognized arguments: {word}",
-            2,
-        )
-
-    options, rest = read(words, BATCH, unknown)
+    options, rest = read(words, BATCH, "flux-batch")
     if not rest:
         raise Refused("flux-batch: ERROR: no batch script was given")
     path = Path(rest[0])
@@ -92,16 +85,15 @@ def batch(words: list[str], machine: Machine) -> None:
     if not script.startswith("#!"):
         raise Refused(f"flux-batch: ERROR: {path} does not appear to start with '#!'")
     _one_block(script)
-    inner, stray = read(directives(script, "#flux:"), BATCH, unknown)
+    inner, stray = read(directives(script, "#flux:"), BATCH, "flux-batch")
     if stray:
-        unknown(stray[0])
+        raise Refused(f"flux-batch: ERROR: {stray[0]} in a directive")
     for name, value in options.given:
         inner.add(name, value)
     options = inner
-    complaint = "flux-batch: error: argument --{0}: invalid int value: '{1}'"
-    slots = options.number("nslots", complaint)
-    nodes = options.number("nodes", complaint)
-    width = options.number("cores-per-slot", complaint) or 1
+    slots = options.number("nslots")
+    nodes = options.number("nodes")
+    width = options.number("cores-per-slot") or 1
     exclusive = "exclusive" in options
     if slots is None and nodes is None:
         raise Refused("flux-batch: ERROR: Number of slots to allocate must be specified")
@@ -118,7 +110,7 @@ def batch(words: list[str], machine: Machine) -> None:
     request.queue = str(options.get("queue", machine.facts["queues"][0]))
     if request.queue not in machine.facts["queues"]:
         raise Refused(f"flux-batch: ERROR: [Errno 22] Invalid queue '{request.queue}' specified")
-    gpus = options.number("gpus-per-slot", complaint) or 0
+    gpus = options.number("gpus-per-slot") or 0
     if (
         nodes > machine.facts["count"]
         or per_node * width > cores
@@ -191,11 +183,8 @@ _STATUS = {"PENDING": "SCHED", "RUNNING": "RUN", "CANCELLED": "CANCELED", "NODE_
 
 
 def jobs(words: list[str], machine: Machine) -> int:
-    def unknown(word):
-        raise Refused(f"flux-jobs: error: unrecognized arguments: {word}", 2)
-
     table = "-n|--no-header -o|--format= -a -A -u|--user= -f|--filter= -c|--count= --json"
-    options, numbers = read(words, table, unknown)
+    options, numbers = read(words, table, "flux-jobs")
     chosen, code = [], 0
     for text in numbers:
         found = load(own(text))

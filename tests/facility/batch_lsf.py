@@ -28,15 +28,12 @@ BSUB = """
 
 
 def bsub(words: list[str], machine: Machine) -> int:
-    def unknown(word):
-        raise Refused(f"{word.lstrip('-')}: Illegal option -- {word}\n{_USAGE}", 255)
-
-    options, rest = read(words, BSUB, unknown, glued=False)
+    options, rest = read(words, BSUB, "bsub", glued=False)
     if rest:
         script = Path(rest[0]).read_text() if Path(rest[0]).is_file() else f"#!/bin/sh\n{rest[0]}\n"
     else:
         script = sys.stdin.read()
-    inner, stray = read(directives(script, "#BSUB", anywhere=True), BSUB, unknown, glued=False)
+    inner, stray = read(directives(script, "#BSUB", anywhere=True), BSUB, "bsub", glued=False)
     if stray:
         raise Refused(f"{stray[0]}: Bad argument. Job not submitted.", 255)
     for name, value in options.given:
@@ -53,9 +50,8 @@ def bsub(words: list[str], machine: Machine) -> int:
     if not expert and "R" in options:
         # Summit User Guide, "Easy Mode vs. Expert Mode".
         raise Refused("-R cannot be used in easy mode: use -csm y. Job not submitted.", 255)
-    complaint = "{1}: Bad argument for option -{0}. Job not submitted."
-    nodes = options.number("nnodes", complaint)
-    slots = options.number("n", complaint)
+    nodes = options.number("nnodes")
+    slots = options.number("n")
     if nodes is None:
         nodes = -(-slots // machine.num_cores) if slots else 1
     if nodes < 1:
@@ -76,7 +72,7 @@ def bsub(words: list[str], machine: Machine) -> int:
         if not minutes:
             raise Refused(f"{options['W']}: Bad RUNLIMIT specification. Job not submitted.", 255)
         request.seconds = minutes * 60
-    isolation = options.number("core_isolation", complaint)
+    isolation = options.number("core_isolation")
     if isolation is not None and not 0 <= isolation <= 4:
         raise Refused(f"{isolation}: Bad core_isolation specification. Job not submitted.", 255)
     flags = str(options.get("alloc_flags", "")).lower().split()
@@ -124,16 +120,12 @@ def bsub(words: list[str], machine: Machine) -> int:
     return 0
 
 
-_USAGE = "Usage: bsub [options] command [arguments]"
 _STATES = {"PENDING": "PEND", "RUNNING": "RUN", "COMPLETED": "DONE"}
 
 
 def bjobs(words: list[str], machine: Machine) -> int:
-    def unknown(word):
-        raise Refused(f"bjobs: illegal option -- {word}\nUsage: bjobs [options] [jobId ...]", 255)
-
     table = "-o= -noheader -json -a -w -l -d -p -r -s -u= -q= -J= -UF -X -W -x"
-    options, numbers = read(words, table, unknown, glued=False)
+    options, numbers = read(words, table, "bjobs", glued=False)
     jobs = []
     lost = []
     for number in numbers:

@@ -39,14 +39,7 @@ def _suffix(machine: Machine) -> str:
 
 
 def qsub(words: list[str], machine: Machine) -> int:
-    def unknown(word):
-        raise Refused(
-            f"qsub: invalid option -- '{word.lstrip('-')[:1]}'\nusage: qsub [-a date_time] "
-            "[-A account_string] [-c interval]\n\t[-C directive_prefix] [-e path] [-h ] ...",
-            2,
-        )
-
-    options, rest = read(words, QSUB, unknown)
+    options, rest = read(words, QSUB, "qsub")
     if not rest:
         raise Refused("qsub: this stand-in takes a script's file", 2)
     path = Path(rest[0])
@@ -54,7 +47,7 @@ def qsub(words: list[str], machine: Machine) -> int:
         script = path.read_text()
     except OSError:
         raise Refused("qsub: script file::  No such file or directory") from None
-    inner, stray = read(directives(script, "#PBS"), QSUB, unknown)
+    inner, stray = read(directives(script, "#PBS"), QSUB, "qsub")
     if stray:
         raise Refused(f"qsub: directive error: {stray[0]} ", 2)
     for name, value in options.given:
@@ -256,10 +249,7 @@ def _killed(request: Request, number: str, nodes, state: str, code: int, files: 
 
 
 def qstat(words: list[str], machine: Machine) -> int:
-    def unknown(word):
-        raise Refused(f"qstat: invalid option -- '{word.lstrip('-')[:1]}'", 2)
-
-    options, numbers = read(words, "-f -x -F= -a -i -r -u= -n -s -T -w -H -t -q -B -Q -1", unknown)
+    options, numbers = read(words, "-f -x -F= -a -i -r -u= -n -s -T -w -H -t -q -B -Q -1", "qstat")
     torque = machine.facts["batch"] == "torque"
     jobs, code = [], 0
     for text in numbers:

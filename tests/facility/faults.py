@@ -1,11 +1,11 @@
 """Faults on request, from ``FACILITY_FAULT``: one JSON object, or a list of them.
 
-``kind``, and what it is held to; what is left out holds for all:
+``kind``, and the runs or values that it applies to; a key that is missing does not restrict it:
 
-program  name or pattern of the program; for the batch system's own faults, of the job's name
+program  name or pattern of the program; for faults of the batch system, of the job
 sample   number, or list of numbers, of the run (the word behind task.sh)
 metric, size, gpu   of one value
-node     that the run, or the value, is on; a list of nodes, all of which it is on
+node     of the run or the value; a list if it is on several nodes
 folder   pattern of the last two parts of the folder that it runs in
 
 scale      values within a tenth of ``near`` become ``factor`` times as large, each by the nearest
@@ -14,19 +14,19 @@ slow       values are worse by ``factor``, or are ``value`` in the unit that the
 garble     digits of line ``line`` (of the one in the middle), or of the lines that match ``match``,
            become other signs
 rewrite    what matches ``match`` (a regular expression) is printed as ``text``
-says       ``text`` is written on standard error, and the program ends as ever
+says       ``text`` is written on standard error; the program is otherwise unchanged
 quiet      GPCNeT's congestors send nothing: each figure is the isolated one times ``factor``
 missing    lines that match ``line`` (a regular expression) are not printed
 truncate   only the first half of the output is printed, within a line
 crash      the same, then a segmentation fault
-hang       the same, then nothing more ever
+hang       the same, then the program waits for ever
 exit       the program ends with ``code``, its output complete
 package    the node has all CPUs in one package, or where it has one, in two
 numa       the node has the CPUs of its first and its last memory domain the other way round
 smt        the node has one hardware thread of each core online
 gpu-numa   the node has all its GPUs at its last memory domain
-binding    tasks sit on other cores than the launcher was told
-elsewhere  tasks sit on the job's first nodes, whichever the launcher was told
+binding    tasks run on other cores than the launcher was asked for
+elsewhere  tasks run on the job's first nodes, whichever the launcher was asked for
 singletons each task is alone in its world, as under the wrong MPI
 state      the batch system ends the job with ``state``
 drain      the batch system has ``node`` drained, and starts no job there
@@ -67,48 +67,48 @@ KINDS = (
 
 
 class Faults:
-    """The faults of one run.
+    """The faults that apply to one run.
 
-    :arg sample: its number; unknown without task.sh.
-    :arg nodes: that it runs on, where they matter.
+    :arg sample: number of the run, where task.sh passes it.
+    :arg nodes: nodes of the run; faults of other nodes are dropped.
     """
 
     def __init__(self, program: str, sample: int | None = None, nodes: list[str] | None = None):
-        said = os.environ.get("FACILITY_FAULT") or "[]"
+        text = os.environ.get("FACILITY_FAULT") or "[]"
         # A list can be longer than a variable may be.
-        told = json.loads(Path(said[1:]).read_text() if said.startswith("@") else said)
-        told = told if isinstance(told, list) else [told]
-        wrong = [fault for fault in told if fault.get("kind") not in KINDS]
+        listed = json.loads(Path(text[1:]).read_text() if text.startswith("@") else text)
+        listed = listed if isinstance(listed, list) else [listed]
+        wrong = [fault for fault in listed if fault.get("kind") not in KINDS]
         if wrong:
             raise SystemExit(f"FACILITY_FAULT: unknown kind: {wrong[0]}")
-        self._told = [
+        self.faults = [
             fault
-            for fault in told
+            for fault in listed
             if fnmatch.fnmatch(program, fault.get("program", "*"))
             and fnmatch.fnmatch("/".join(Path.cwd().parts[-2:]), fault.get("folder", "*"))
-            and _holds(fault, sample)
+            and _of_sample(fault, sample)
             and (nodes is None or _on(fault, nodes))
         ]
 
     def one(self, kind: str) -> dict | None:
-        """The first fault of a kind."""
-        return next((fault for fault in self._told if fault["kind"] == kind), None)
+        """Return the first fault of a kind, if there is one."""
+        return next((fault for fault in self.faults if fault["kind"] == kind), None)
 
     def spoil(self, value: float, lower_is_better: bool, **where: object) -> float:
-        """A value, worse where a fault says so.
+        """Return a value, worse if a fault applies to it.
 
-        :arg where: metric, size, gpus and nodes that it belongs to.
+        :arg where: metric, size, gpus and nodes of the value.
         """
         scales = [
             (distance, fault["factor"])
-            for fault in self._told
+            for fault in self.faults
             if fault["kind"] == "scale"
             and (distance := _distance(value, float(fault["near"]))) <= 0.1
         ]
         if scales:
             value *= min(scales)[1]
-        for fault in self._told:
-            if fault["kind"] != "slow" or not _here(fault, where):
+        for fault in self.faults:
+            if fault["kind"] != "slow" or not _applies(fault, where):
                 continue
             if "value" in fault:
                 return float(fault["value"])
@@ -117,7 +117,7 @@ class Faults:
         return value
 
     def damaged(self, text: str) -> str:
-        """What a program writes, as it comes out."""
+        """Return the output of a program with the damage that is asked for."""
         garble = self.one("garble")
         missing = self.one("missing")
         lines = text.splitlines(keepends=True)
@@ -139,7 +139,7 @@ class Faults:
         return text
 
     def print(self, text: str, file, code: int) -> int:
-        """Prints a program's output as far as it gets; its exit code."""
+        """Print the output of a program, and return its exit code."""
         file.write(self.damaged(text))
         file.flush()
         if says := self.one("says"):
@@ -154,14 +154,14 @@ class Faults:
 
 
 def _distance(value: float, near: float) -> float:
-    """Relative distance of two values in units that differ by a prefix."""
+    """Return the relative distance of two values whose units may differ by a prefix."""
     if value <= 0 or near <= 0:
         return math.inf
     ratio = value / near
     return abs(ratio / 1000 ** round(math.log10(ratio) / 3) - 1)
 
 
-def _holds(fault: dict, sample: int | None) -> bool:
+def _of_sample(fault: dict, sample: int | None) -> bool:
     wanted = fault.get("sample")
     if wanted is None:
         return True
@@ -174,12 +174,12 @@ def _on(fault: dict, nodes) -> bool:
 
 
 def drained() -> set[str]:
-    """The nodes that the batch system has drained."""
-    told = Faults("*")._told
-    return {fault["node"] for fault in told if fault["kind"] == "drain"}
+    """Return the nodes that the batch system has drained."""
+    listed = Faults("*").faults
+    return {fault["node"] for fault in listed if fault["kind"] == "drain"}
 
 
-def _here(fault: dict, where: dict) -> bool:
+def _applies(fault: dict, where: dict) -> bool:
     for key in ("metric", "size"):
         if key in fault and fault[key] != where.get(key):
             return False

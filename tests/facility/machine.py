@@ -58,7 +58,7 @@ class Machine:
         return core // self.facts["cores"]
 
     def numa_of(self, core: int) -> int:
-        """Index of a core's memory domain."""
+        """Return the index of the memory domain of a core."""
         return core // (self.num_cores // len(self.numa_numbers))
 
     def cores_of_socket(self, socket: int) -> list[int]:
@@ -66,40 +66,40 @@ class Machine:
         return list(range(socket * size, (socket + 1) * size))
 
     def isolated_cores(self, count: int | None = None) -> set[int]:
-        """Cores that a job does not get.
+        """Return the cores that no job gets.
 
-        :arg count: so many of each socket, where the job asked for that.
+        :arg count: number for each socket, if the job asked for one.
         """
-        told = self.facts.get("isolated") or {}
-        if "cores" in told:
-            return set(told["cores"]) if count is None or count else set()
+        isolated = self.facts.get("isolated") or {}
+        if "cores" in isolated:
+            return set(isolated["cores"]) if count is None or count else set()
         if count is None:
             count = self.facts.get("isolation", 0)
         kept: set[int] = set()
         for socket in range(self.num_sockets):
             cores = self.cores_of_socket(socket)
             if count:
-                kept |= set(cores[:count] if "first" in told else cores[-count:])
+                kept |= set(cores[:count] if "first" in isolated else cores[-count:])
         return kept
 
     @property
     def memories(self) -> str:
-        """All memory domains, as the kernel lists them for a task that nothing confines."""
+        """Return all memory domains, as the kernel lists them for a task without limits."""
         own = list_of(self.numa_numbers)
         return ",".join(filter(None, [own, self.facts.get("memories", "")]))
 
     # -- GPUs -------------------------------------------------------------------------------
 
     def cores_of_gpu(self, gpu: int) -> list[int]:
-        """Cores nearest to a GPU."""
-        told = self.facts.get("gpu_cores")
-        if told:
-            return sorted(numbers(told[gpu]))
+        """Return the cores nearest to a GPU."""
+        nearest = self.facts.get("gpu_cores")
+        if nearest:
+            return sorted(numbers(nearest[gpu]))
         domain = self.facts["gpus"][gpu]
         return [core for core in range(self.num_cores) if self.numa_of(core) == domain]
 
     def pair_class(self, one: int, other: int) -> str:
-        """Class of a pair of GPUs (``gpu-a``); ``same`` for one GPU."""
+        """Return the class of a pair of GPUs (``gpu-a``), or ``same`` for a single GPU."""
         if one == other:
             return "same"
         rest = ""
@@ -117,13 +117,13 @@ class Machine:
         return list(itertools.islice(names(self.facts["nodes"]), self.facts["count"]))
 
     def rack_of(self, node: str) -> str:
-        """A node's rack: the part of its name that says so, or a count of nodes."""
-        told = self.facts.get("rack", 0)
-        if isinstance(told, str):
-            found = re.match(re.sub(r"\[(\w+)-(\w+)\]", _as_pattern, told), node)
+        """Return the rack of a node: a part of its name, or its number divided by the rack size."""
+        rack = self.facts.get("rack", 0)
+        if isinstance(rack, str):
+            found = re.match(re.sub(r"\[(\w+)-(\w+)\]", _as_pattern, rack), node)
             return found.group() if found else node
-        position = self.nodes.index(node) if told and node in self.nodes else 0
-        return str(position // told) if told else "0"
+        position = self.nodes.index(node) if rack and node in self.nodes else 0
+        return str(position // rack) if rack else "0"
 
 
 def _as_pattern(found: re.Match) -> str:
@@ -132,7 +132,7 @@ def _as_pattern(found: re.Match) -> str:
 
 
 def names(pattern: str):
-    """All names of a pattern such as ``[a-h]n[01-18]``, the last range turning fastest."""
+    """Return all names of a pattern such as ``[a-h]n[01-18]``: the last range varies fastest."""
     parts = []
     for text, first, last in re.findall(r"([^\[]+)|\[(\w+)-(\w+)\]", pattern):
         if text:
@@ -146,9 +146,9 @@ def names(pattern: str):
 
 
 def numbers(text) -> list[int]:
-    """The numbers of a list such as ``0-3,8``, in its order.
+    """Return the numbers of a list such as ``0-3,8``, in its order.
 
-    :raises ValueError: if it is none.
+    :raises ValueError: if the text is no such list.
     """
     found = []
     for part in str(text).split(","):
@@ -158,7 +158,7 @@ def numbers(text) -> list[int]:
 
 
 def list_of(found) -> str:
-    """Numbers as the kernel lists them: ``0-3,8``."""
+    """Return numbers as the kernel lists them: ``0-3,8``."""
     parts = []
     for number in sorted(found):
         if parts and parts[-1][1] == number - 1:
@@ -169,7 +169,7 @@ def list_of(found) -> str:
 
 
 def machines() -> dict[str, dict]:
-    """All entries of ``machines.yaml``, by system."""
+    """Return all entries of ``machines.yaml``, by system."""
     import yaml
 
     content = yaml.safe_load((HERE / "machines.yaml").read_text())

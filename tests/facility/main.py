@@ -12,7 +12,7 @@ from .options import Refused
 
 #: Commands of each batch system.
 COMMANDS = {
-    "slurm": {"sbatch", "squeue", "sacct", "scontrol", "scancel", "sinfo"},
+    "slurm": {"sbatch", "squeue", "sacct", "scontrol", "scancel"},
     "lsf": {"bsub", "bjobs", "bkill"},
     "pbspro": {"qsub", "qstat", "qdel"},
     "torque": {"qsub", "qstat", "qdel"},
@@ -30,8 +30,6 @@ def flavour_of(machine: Machine) -> str:
     by_module = machine.facts.get("by_module", {})
     for module in os.environ.get("LOADEDMODULES", "").split(":"):
         flavour = by_module.get(module.partition("/")[0], flavour)
-        if module.startswith("openmpi/5"):
-            flavour = "openmpi5"
     return flavour
 
 
@@ -44,25 +42,19 @@ def launcher(name: str, machine: Machine) -> Callable | None:
     def intel(words, job):
         return launch_mpi.hydra(words, job, intel=True)
 
-    def openmpi5(words, job):
-        return launch_mpi.openmpi(words, job, release=5)
-
     own = set(machine.facts["launchers"])
     table = {
         "srun": launch.srun if "srun" in own else None,
         "jsrun": launch.jsrun if "jsrun" in own else None,
         "aprun": launch_mpi.aprun if "aprun" in own else None,
         "mpiexec_mpt": launch_mpi.mpt if flavour == "mpt" else None,
-        "mpirun_rsh": launch_mpi.mpirun_rsh if flavour == "mvapich" else None,
-        "mpirun": {"openmpi": launch_mpi.openmpi, "openmpi5": openmpi5, "intelmpi": intel},
+        "mpirun": {"openmpi": launch_mpi.openmpi, "intelmpi": intel},
         "mpiexec": {
             "openmpi": launch_mpi.openmpi,
-            "openmpi5": openmpi5,
             "intelmpi": intel,
             "mpich": launch_mpi.hydra,
             "mvapich": launch_mpi.hydra,
             "pals": launch_mpi.pals,
-            "fujitsu": launch_mpi.fujitsu,
         },
         "mpiexec.hydra": {
             "intelmpi": intel,

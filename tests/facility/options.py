@@ -1,12 +1,12 @@
-"""Reading a command line by a table of a command's options, as getopt(3) does."""
+"""Read a command line by a table of the command's options, as getopt(3) does."""
 
 from __future__ import annotations
 
 
 class Refused(Exception):
-    """The command refuses its command line, or cannot do what it says.
+    """The command refuses its command line, or cannot do what it asks for.
 
-    :ivar code: its exit code.
+    :ivar code: the exit code of the command.
     """
 
     def __init__(self, message: str, code: int = 1):
@@ -15,7 +15,7 @@ class Refused(Exception):
 
 
 class Options(dict):
-    """Options that were given: name -> value, ``True`` for one without; the last one counts.
+    """Options of a command line: name -> value, ``True`` for a flag. The last one counts.
 
     :ivar given: every option in its order, as (name, value).
     """
@@ -31,24 +31,34 @@ class Options(dict):
     def all(self, name: str) -> list:
         return [value for key, value in self.given if key == name]
 
-    def number(self, name: str, complaint: str = "invalid number for {0}: {1}") -> int | None:
-        """An option's whole number, if it was given."""
+    def pairs(self, name: str) -> dict[str, str]:
+        """Return the variables of a repeated option whose values are NAME=VALUE."""
+        return dict(str(value).split("=", 1) for value in self.all(name))
+
+    def number(self, name: str, default: int | None = None) -> int | None:
+        """Return the whole number that an option has.
+
+        :raises Refused: if the value is no number.
+        """
         if name not in self:
-            return None
+            return default
         try:
             return int(self[name])
         except ValueError:
-            raise Refused(complaint.format(name, self[name])) from None
+            raise Refused(f"invalid value for --{name}: {self[name]}") from None
 
 
-def read(words: list[str], table: str, unknown, glued: bool = True) -> tuple[Options, list[str]]:
-    """Options up to the first word that is none, and the words from there on.
+def read(
+    words: list[str], table: str, command: str, glued: bool = True
+) -> tuple[Options, list[str]]:
+    """Return the options, and the words from the first one on that is no option.
 
-    :arg table: options of the command, one a word: ``-n|--ntasks=`` has a value, ``--env==`` two,
-        ``-v`` none, ``--exclusive?`` one only after an equals sign. The last name is the option's
-        own, without its hyphens.
-    :arg unknown: called with a word that is no option of the command; raises.
-    :arg glued: whether a value may stand right behind a short option (``-n4``).
+    :arg table: the options, separated by blanks; ``-n|--ntasks=`` has two names and takes a value,
+        ``==`` takes two values, and ``?`` an optional one behind an equals sign. The last name,
+        without hyphens, is the key in the result.
+    :arg command: name of the command, for its messages.
+    :arg glued: whether a value may follow a short option without a blank (``-n4``).
+    :raises Refused: for an option that is not in the table, or lacks its value.
     """
     names: dict[str, tuple[str, int | None]] = {}
     for entry in table.split():
@@ -72,7 +82,7 @@ def read(words: list[str], table: str, unknown, glued: bool = True) -> tuple[Opt
             if not arity:
                 found.add(name, True)
             elif len(rest) < arity:
-                unknown(word)
+                raise Refused(f"{command}: option '{word}' requires a value", 2)
             elif arity == 1:
                 found.add(name, rest.pop(0))
             else:
@@ -85,10 +95,10 @@ def read(words: list[str], table: str, unknown, glued: bool = True) -> tuple[Opt
             for letter in word[1:]:
                 found.add(names[f"-{letter}"][0], True)
         else:
-            unknown(word)
+            raise Refused(f"{command}: unrecognized option '{word}'", 2)
     return found, rest
 
 
 def _flags(word: str, names: dict) -> bool:
-    """Whether a word is several short options without values."""
+    """Return whether a word is several short flags."""
     return all(names.get(f"-{letter}", ("", 1))[1] == 0 for letter in word[1:])

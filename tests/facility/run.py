@@ -11,7 +11,7 @@ from pathlib import Path
 
 from .faults import Faults
 from .job import Job, Task
-from .launch import Ranks
+from .launch import RankVariables
 from .machine import Machine, list_of, numbers
 from .options import Options, Refused, read
 
@@ -50,7 +50,7 @@ class Run:
         self.job = job
         self.tasks = tasks
         self.env = env
-        self.ranks: Ranks = lambda _: {}
+        self.ranks: RankVariables = lambda _: {}
         self.wrapped: dict[int, dict[str, str]] = {}
         self.program = ""
         self.words: list[str] = []
@@ -61,9 +61,9 @@ class Run:
         """The environment of one task."""
         if task.rank in self.wrapped:
             return self.wrapped[task.rank]
-        named = {} if task.given is None else {variable_of(self.machine): task.given}
-        told = {name: str(value) for name, value in self.ranks(task).items()}
-        return {**self.env, **named, **told}
+        listed = {} if task.given is None else {variable_of(self.machine): task.given}
+        ranks = {name: str(value) for name, value in self.ranks(task).items()}
+        return {**self.env, **listed, **ranks}
 
     @property
     def nodes(self) -> list[str]:
@@ -76,7 +76,7 @@ class Run:
 
 
 def execute(machine: Machine, job: Job, step) -> int:
-    """Runs a launcher's step; the exit code."""
+    """Run a step of a launcher, and return the exit code."""
     env = {**os.environ, **step.env}
     run = Run(machine, job, step.tasks, env)
     run.ranks = step.ranks
@@ -96,7 +96,7 @@ def execute(machine: Machine, job: Job, step) -> int:
 
 
 def start(run: Run, command: list[str], output: str | None = None) -> int:
-    """Runs a program.
+    """Run a program, and return its exit code.
 
     :arg output: prefix of a file for each rank's standard output.
     """
@@ -124,7 +124,7 @@ def start(run: Run, command: list[str], output: str | None = None) -> int:
 
 
 def find(name: str) -> Path | None:
-    """A program's file, as execvp(3) finds it."""
+    """Return the file of a program, as execvp(3) finds it."""
     folders = [""] if "/" in name else os.environ.get("PATH", os.defpath).split(":")
     for folder in folders:
         path = Path(folder, name)
@@ -134,7 +134,7 @@ def find(name: str) -> Path | None:
 
 
 def _foreign(run: Run, path: Path, words: list[str], output: str | None) -> int:
-    """A program that is none of the facility's: once, as rank 0."""
+    """Run a program that the facility does not stand in for: once, as rank 0."""
     env = run.env | {"PMI_RANK": "0", "PMI_SIZE": str(len(run.tasks))}
     done = subprocess.run([str(path), *words], env=env, stdout=subprocess.PIPE if output else None)
     if output:
@@ -166,7 +166,7 @@ def _task_script(run: Run, command: list[str]) -> list[str]:
     if fault.one("elsewhere"):
         first = dict(zip(run.nodes, run.job.record["nodes"], strict=False))
         run.tasks = [task._replace(node=first[task.node]) for task in run.tasks]
-    said = _wrap(run, command[0], words)
+    reports = _wrap(run, command[0], words)
     lines = []
     memories = run.machine.memories
     lists: dict[tuple, str] = {}
@@ -175,7 +175,7 @@ def _task_script(run: Run, command: list[str]) -> list[str]:
         text = lists.get(task.cpus)
         if text is None:
             text = lists[task.cpus] = list_of(task.cpus)
-        of_gpus = said.get(task.rank, "- - ? -")
+        of_gpus = reports.get(task.rank, "- - ? -")
         lines.append(f"plumbline-task {task.rank} {task.node} {text} {memories} {of_gpus}\n")
         if sample == "0" and task.node not in hosts:
             hosts.add(task.node)
@@ -203,7 +203,7 @@ def _wrap(run: Run, script: str, words: list[str]) -> dict[int, str]:
         return {}
     buses = ",".join(run.machine.facts["pci"])
     words = [word for word in words if not word.startswith("PLUMBLINE_OUTPUT=")]
-    said = {}
+    reports = {}
     for task in run.tasks:
         done = subprocess.run(
             [script, "-", *words, shutil.which("env"), "-0"],
@@ -215,10 +215,10 @@ def _wrap(run: Run, script: str, words: list[str]) -> dict[int, str]:
         if done.returncode:
             raise Refused(done.stderr, done.returncode)
         given, visible, local = done.stderr.split()[5:8]
-        said[task.rank] = f"{given} {visible} {local} {'-' if visible == '-' else buses}"
+        reports[task.rank] = f"{given} {visible} {local} {'-' if visible == '-' else buses}"
         pairs = (entry.split("=", 1) for entry in done.stdout.split("\0") if entry)
         run.wrapped[task.rank] = dict(pairs)
-    return said
+    return reports
 
 
 def _node(run: Run, fault: Faults) -> list[tuple[str, str]]:
@@ -287,7 +287,7 @@ def _program_of(words: list[str]) -> str:
 
 
 def displaced(machine: Machine, tasks: list[Task]) -> list[Task]:
-    """Tasks on the cores next to their own; the last cores' on the first."""
+    """Return tasks moved to the next cores, and from the last cores to the first."""
     width = machine.num_cores
     moved = []
     for task in tasks:
@@ -299,9 +299,7 @@ def displaced(machine: Machine, tasks: list[Task]) -> list[Task]:
 
 # -- numactl and taskset ------------------------------------------------------------------------
 
-NUMACTL = """
--m|--membind= -N|--cpunodebind= -C|--physcpubind= -p|--preferred= -i|--interleave= -l|--localalloc
-"""
+NUMACTL = "-m|--membind= -C|--physcpubind="
 
 
 def _wrappers(run: Run, command: list[str]) -> list[str]:
@@ -309,30 +307,18 @@ def _wrappers(run: Run, command: list[str]) -> list[str]:
     while command:
         name = Path(command[0]).name
         if name == "numactl":
-            options, command = read(command[1:], NUMACTL, _unknown("numactl"))
+            options, command = read(command[1:], NUMACTL, "numactl")
             run.tasks = _numactl(run, options)
         elif name == "taskset":
-            options, command = read(
-                command[1:], "-c|--cpu-list -a|--all-tasks", _unknown("taskset")
-            )
+            options, command = read(command[1:], "-c|--cpu-list", "taskset")
             text, *command = command
-            cpus = numbers(text) if "cpu-list" in options else _bits(text)
-            run.tasks = [task._replace(cpus=tuple(sorted(cpus))) for task in run.tasks]
+            if "cpu-list" not in options:
+                raise Refused("taskset: a mask: no stand-in")
+            cpus = tuple(sorted(numbers(text)))
+            run.tasks = [task._replace(cpus=cpus) for task in run.tasks]
         else:
             return command
     raise Refused("no program was given", 127)
-
-
-def _unknown(name: str):
-    def refuse(word):
-        raise Refused(f"{name}: unrecognized option '{word}'", 1)
-
-    return refuse
-
-
-def _bits(text: str) -> list[int]:
-    mask = int(text, 16)
-    return [bit for bit in range(mask.bit_length()) if mask >> bit & 1]
 
 
 def _numactl(run: Run, options: Options) -> list[Task]:
@@ -347,14 +333,6 @@ def _numactl(run: Run, options: Options) -> list[Task]:
         changed["memory"] = domains
     if "physcpubind" in options:
         changed["cpus"] = tuple(sorted(numbers(options["physcpubind"])))
-    if "cpunodebind" in options:
-        domains = numbers(options["cpunodebind"])
-        inside = [
-            core
-            for core in range(machine.num_cores)
-            if machine.numa_numbers[machine.numa_of(core)] in domains
-        ]
-        changed["cpus"] = machine.cpus_of_cores(inside)
     if any(cpu >= machine.num_cpus for cpu in changed.get("cpus", ())):
         raise Refused("libnuma: Warning: cpu argument is out of range\n", 1)
     return [task._replace(**changed) for task in run.tasks]

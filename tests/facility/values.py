@@ -2,7 +2,7 @@
 
 From the second transcription of the papers where it has a number for the place where the tasks
 really are; from a simple model, the same at each call, where it has none. A variant (collective
-library, tag matching, port policy, routing) is told from the job's variables and the launcher's
+library, tag matching, port policy, routing) follows from the job's variables and the launcher's
 options, never from a name.
 """
 
@@ -35,8 +35,8 @@ class Values:
         self._random = random.Random(zlib.crc32(words.encode()))
         self.variant = variant(run.env)
 
-    def told(self, value: float, lower_is_better: bool, **where: object) -> float:
-        """A value as the program measures it: with noise, and spoilt by faults."""
+    def measured(self, value: float, lower_is_better: bool, **where: object) -> float:
+        """Return a value as the program measures it: with noise and faults."""
         where.setdefault("nodes", self.run.nodes)
         if self._noise:
             value *= max(0.1, 1 + self._random.gauss(0, self._noise))
@@ -45,20 +45,20 @@ class Values:
     # -- rows -------------------------------------------------------------------------------
 
     def find(self, benchmark: str, metric: str, placement: str | None = None, **conditions):
-        """Rows by their columns; a condition that a row does not state matches."""
+        """Return rows by their columns. A condition that a row does not state matches."""
         found = []
         for row in self.rows:
             if row["benchmark"] != benchmark or row["metric"] != metric:
                 continue
             if placement is not None and row["placement"] != placement:
                 continue
-            told = row["conditions"]
-            if all(told.get(key, value) == value for key, value in conditions.items()):
+            stated = row["conditions"]
+            if all(stated.get(key, value) == value for key, value in conditions.items()):
                 found.append(row)
         return found
 
     def number(self, rows: list[dict]) -> float | None:
-        """The number of rows that differ by statistic alone: their mean, or what comes next."""
+        """Return the value of rows that differ only by statistic: the mean, if there is one."""
         ordered = sorted(
             (row for row in rows if row["statistic"] in _PREFERRED),
             key=lambda row: _PREFERRED.index(row["statistic"]),
@@ -68,7 +68,7 @@ class Values:
     # -- MPI --------------------------------------------------------------------------------
 
     def place(self, one: Task, other: Task, device: bool = False) -> str:
-        """Where two tasks are to each other, by the papers' names."""
+        """Return the placement of two tasks, by the names in the papers."""
         machine = self.machine
         if one.node != other.node:
             racks = {machine.rack_of(one.node), machine.rack_of(other.node)}
@@ -88,8 +88,8 @@ class Values:
         return any(row["placement"] == placement for row in self.rows)
 
     def looseness(self, tasks: list[Task], device: bool = False) -> float:
-        """How much slower tasks are that the launcher did not put where they should be: allowed
-        on several cores, sharing one, or far from their GPU."""
+        """Return the factor by which badly placed tasks are slower: tasks that may use several
+        cores, that share one, or that are far from their GPU."""
         machine = self.machine
         factor = 1.0
         cores = [core_range(machine, task) for task in tasks]
@@ -142,9 +142,9 @@ class Values:
             return sizes[min(sizes)], sizes
         instead = {"off-rack": "off-node", "same": "gpu-a"}
         for name in dict.fromkeys((place, instead.get(place, place))):
-            told = self.number(self.find("osu", "latency", name))
-            if told is not None:
-                return told, {}
+            value = self.number(self.find("osu", "latency", name))
+            if value is not None:
+                return value, {}
         model = {"on-node": 0.9, "on-socket": 0.5, "host-to-host": 0.5, "off-node": 1.6}
         model |= {"off-rack": 1.9, "same": 8.0}
         near = self.number(self.find("osu", "latency", "host-to-host"))
@@ -177,15 +177,15 @@ class Values:
     def collective(self, metric: str, size: int) -> float:
         """Average latency of a collective over all tasks, in us."""
         tasks = self.run.tasks
-        told = self._collective_row(metric, size)
+        value = self._collective_row(metric, size)
         loose = self.looseness(tasks[:2])
         steps = math.log2(max(2, len(tasks)))
-        if told is None:
+        if value is None:
             base, _ = self._latency_base(
                 "off-node" if len(self.run.nodes) > 1 else self._near(), False
             )
-            told = base * steps * 1.2 + size * steps / (self.links["core"] * 1e3)
-        return told * loose
+            value = base * steps * 1.2 + size * steps / (self.links["core"] * 1e3)
+        return value * loose
 
     def _near(self) -> str:
         return "host-to-host" if self._has("host-to-host") else "on-socket"
@@ -221,11 +221,11 @@ class Values:
 
     def stream_gpu(self, kernel: str, gpu: int) -> float:
         """GB/s of a GPU's memory."""
-        told = self.number(self.find("babelstream", kernel, "per-gpu"))
-        if told is None:
-            told = self.number(self.find("babelstream", "bandwidth", "per-gpu"))
-            told = told and told * _KERNELS[kernel]
-        return told or {"cuda": 500.0, "rocm": 1300.0}[self.machine.vendor] * _KERNELS[kernel]
+        value = self.number(self.find("babelstream", kernel, "per-gpu"))
+        if value is None:
+            value = self.number(self.find("babelstream", "bandwidth", "per-gpu"))
+            value = value and value * _KERNELS[kernel]
+        return value or {"cuda": 500.0, "rocm": 1300.0}[self.machine.vendor] * _KERNELS[kernel]
 
     def stream_cpu(self, kernel: str, task: Task, threads: int, bound: bool) -> float:
         """GB/s of the memory that a task's threads use."""
@@ -241,12 +241,12 @@ class Values:
         if threads == 1:
             value = one * (0.6 if remote else 1.0)
         else:
-            told = self._node_row(kernel, used)
-            if told is not None:
-                return told
-            told = self._numa_row(kernel, domains, task)
-            if told is not None:
-                return told * min(1.0, used / (machine.num_cores // len(machine.numa_numbers)))
+            value = self._node_row(kernel, used)
+            if value is not None:
+                return value
+            value = self._numa_row(kernel, domains, task)
+            if value is not None:
+                return value * min(1.0, used / (machine.num_cores // len(machine.numa_numbers)))
             of = machine.num_cores - len(machine.isolated_cores())
             sockets = len({machine.socket_of(core) for core in cores}) / machine.num_sockets
             share = min(1.0, used / of)
@@ -275,16 +275,16 @@ class Values:
 
     def commscope(self, metric: str, place: str | None = None) -> float:
         """Comm|Scope's numbers: us, or GB/s of a bandwidth."""
-        told = self.number(self.find("commscope", metric, place))
-        if told is None:
-            told = {
+        value = self.number(self.find("commscope", metric, place))
+        if value is None:
+            value = {
                 "kernel_launch_latency": 4.0,
                 "device_sync_latency": 3.0,
                 "host_device_latency": 8.0,
                 "host_device_bandwidth": 12.0,
                 "d2d_latency": 20.0,
             }[metric]
-        return told
+        return value
 
     # -- network ----------------------------------------------------------------------------
 

@@ -137,7 +137,7 @@ def _one(run: Run, values: Values, task: Task) -> str:
             threads, bound = _threads(run, task)
             value = values.stream_cpu(kernel, task, threads, bound)
         gpus_told = [gpu] if gpu is not None else []
-        return values.told(
+        return values.measured(
             value, False, metric=kernel, size=None, gpus=gpus_told, nodes=[task.node]
         )
 

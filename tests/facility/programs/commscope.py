@@ -247,7 +247,7 @@ def _nanoseconds(run: Run, values: Values, task: Task, test: Test) -> float:
     elif test.kind in ("memcpy", "memset"):
         value = 20 + test.size / 20.0
     seen = [gpus[test.where[key]] for key in ("gpu", "other") if key in (test.where or {})]
-    return values.told(value, True, metric=metric, size=test.size, gpus=seen, nodes=[task.node])
+    return values.measured(value, True, metric=metric, size=test.size, gpus=seen, nodes=[task.node])
 
 
 def _copy(latency: float, rate: float, size: int) -> float:

@@ -57,7 +57,7 @@ class _Tables:
                 # The papers' MB/s are 10^6 bytes a second.
                 value /= 1.048576
             name = f"{metric}{'_p99' if tail else ''}"
-            found.append(self.values.told(value, not bandwidth, metric=name, size=None))
+            found.append(self.values.measured(value, not bandwidth, metric=name, size=None))
         return found
 
     def rows(

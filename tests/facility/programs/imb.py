@@ -133,7 +133,7 @@ class _Report:
             us = self._pair(name, size)
         else:
             us = self._collective(name, size)
-        us = self.values.told(us, True, metric=metric, size=size if sized else None)
+        us = self.values.measured(us, True, metric=metric, size=size if sized else None)
         repetitions = min(1000, max(10, 41943040 // max(size, 1)))
         text = f"{size:13d}" if sized else ""
         text += f"{repetitions:13d}"

@@ -42,9 +42,9 @@ class _Stop(Exception):
 
 def play(run: Run) -> Iterator[tuple[int, str, int]]:
     try:
-        options, rest = read(run.words[1:], TABLE, _unknown)
+        options, rest = read(run.words[1:], TABLE, "ior")
         if rest:
-            _unknown(rest[0])
+            raise Refused(f"Error invalid argument: {rest[0]}")
     except Refused as refused:
         yield 0, f"{refused}\n", 1
         return
@@ -55,10 +55,6 @@ def play(run: Run) -> Iterator[tuple[int, str, int]]:
     except Refused as refused:
         # Every rank says so.
         yield 0, f"{refused}\n" * len(run.tasks), refused.code
-
-
-def _unknown(word: str):
-    raise Refused(f"Error invalid argument: {word}\nInvalid options")
 
 
 def size_of(text: str) -> int:
@@ -137,7 +133,7 @@ class _Report:
                 if access == "read" and self._cached():
                     # A file that this node wrote lies in its memory still.
                     rate *= 15
-                rate = self.values.told(rate, False, metric=f"{access}_bandwidth", size=None)
+                rate = self.values.measured(rate, False, metric=f"{access}_bandwidth", size=None)
                 seconds = total / 2**20 / rate
                 limit = float(self.options.get("D", 0))
                 row = {"access": access, "rate": rate, "seconds": seconds, "iter": repetition}

@@ -26,18 +26,14 @@ _FOLDERS = {
 
 def play(run: Run) -> Iterator[tuple[int, str, int]]:
     try:
-        options, rest = read(run.words[1:], TABLE, _unknown)
+        options, rest = read(run.words[1:], TABLE, "mdtest")
         if rest:
-            _unknown(rest[0])
+            raise Refused(f"Error invalid argument: {rest[0]}")
         text = _report(run, options)
     except Refused as refused:
         yield 0, f"{refused}\n", refused.code
         return
     yield 0, text, 0
-
-
-def _unknown(word: str):
-    raise Refused(f"Error invalid argument: {word}\nInvalid options", 1)
 
 
 def _report(run: Run, options) -> str:
@@ -107,7 +103,7 @@ def _report(run: Run, options) -> str:
         phase = name.split()[1]
         metric = name.lower().replace(" ", "_") + "_rate"
         rows[name] = [
-            values.told(values.mdtest() * factor, False, metric=metric, size=None)
+            values.measured(values.mdtest() * factor, False, metric=metric, size=None)
             if wanted[phase]
             else 0.0
             for _ in range(iterations)

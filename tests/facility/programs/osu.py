@@ -415,7 +415,7 @@ class _Table:
 
     def told(self, value: float, lower: bool, metric: str, size: int | None) -> float:
         gpus = [gpu for task in self.run.tasks[:2] for gpu in task.gpus] if self.device else []
-        return self.values.told(value, lower, metric=metric, size=size, gpus=gpus)
+        return self.values.measured(value, lower, metric=metric, size=size, gpus=gpus)
 
     def bandwidth(self, title: str) -> str:
         both = "bibw" in self.run.program

@@ -34,7 +34,7 @@ def _hpcc(run: Run) -> Iterator[tuple[int, str, int]]:
 
     def spoilt(found: re.Match) -> str:
         lower = "Latency" in found[1]
-        value = values.told(float(found[2]), lower, metric=found[1], size=None)
+        value = values.measured(float(found[2]), lower, metric=found[1], size=None)
         return f"{found[1]}={value:.6g}"
 
     pattern = r"^(\w+(?:STREAM_\w+|flops|GBs|GUPs|Latency_usec|Bandwidth_GBytes))=([\d.e+-]+)$"
@@ -64,7 +64,7 @@ def _fio(run: Run) -> Iterator[tuple[int, str, int]]:
     values = Values(run)
     part = report["jobs"][0][direction]
     told_bytes = part["bw_bytes"]
-    new = values.told(told_bytes, False, metric=f"{direction}_bandwidth", size=None)
+    new = values.measured(told_bytes, False, metric=f"{direction}_bandwidth", size=None)
     if new != told_bytes:
         part["bw_bytes"], part["bw"] = int(new), int(new / 1024)
     yield 0, json.dumps(report, indent=2) + "\n", 0
