@@ -191,7 +191,7 @@ def test_command(text: str, checkout: Checkout):
     output = done.stdout + done.stderr
     assert "Traceback" not in output
     if done.returncode == 2:
-        reasons = [words for pattern, words in CANNOT_TELL.items() if re.match(pattern, text)]
+        reasons = [words for pattern, words in INCONCLUSIVE.items() if re.match(pattern, text)]
         assert reasons, output
         assert reasons[0] in output
     else:
