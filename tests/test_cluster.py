@@ -144,7 +144,7 @@ def bed(cluster: virtual.Cluster, tmp_path: Path, disk: Path) -> Iterator[Virtua
 @pytest.fixture
 def spack_bed(bed: Virtual) -> Virtual:
     """The cluster with what Spack has built; skips where it has not."""
-    if why := build.why_not(BUILT):
+    if why := build.why_unusable(BUILT):
         pytest.skip(f"{why}: plumbline build {BUILT.name}")
     bed.spack()
     return bed

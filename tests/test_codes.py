@@ -83,7 +83,7 @@ def coded() -> set[str]:
 
 def test_no_error_that_can_have_a_code_is_raised_without():
     needed = coded()
-    assert needed >= {"Fault", "PlacementError", "BindingError", "NotProvided", "Invalid"}
+    assert needed >= {"Fault", "PlacementError", "NotProvided", "Invalid"}
     without = [
         f"{name}:{node.lineno}: {called}"
         for name, tree in trees()

@@ -31,7 +31,7 @@ FEW = ["-S", "num_warmups=0", "-S", "num_samples=1", "-S", "gpcnet_load.num_samp
 #: Reasons for which a case may be skipped at the facility.
 MAY_SKIP = re.compile(
     r"the partition has no scratch folder|all nodes were of rack|it cannot give each task a GPU"
-    r"|no binding is written for it|it is not known to keep to two nodes of a job"
+    r"|no binding for it|no way is known to keep it to two nodes"
     r"|it is not known how a job of it lists its nodes"
 )
 

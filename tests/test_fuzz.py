@@ -27,7 +27,7 @@ from plumbline.check import samples, states
 from plumbline.check.reading import last_line
 from plumbline.core import paths
 from plumbline.placement import binding
-from plumbline.placement.binding import BindingMismatch, Seen
+from plumbline.placement.binding import BindingMismatch, TaskReport
 from plumbline.placement.placement import Layout, Task
 from plumbline.placement.topology import Core, cpus_of_list
 
@@ -430,8 +430,8 @@ def test_time_and_memory_of_standard_error(filler: str) -> None:
         last_line(text)
         binding.host_facts(text)
         for benchmark in parse.BENCHMARKS:
-            parse.hold_against_errors(benchmark, text)
-        for read in (binding.seen, lambda text: [*binding.nodes(text)]):
+            parse.check_stderr(benchmark, text)
+        for read in (binding.read_tasks, lambda text: [*binding.nodes(text)]):
             with contextlib.suppress(BindingMismatch):
                 read(text)
 
@@ -446,7 +446,7 @@ def test_time_and_memory_of_what_tasks_and_nodes_report() -> None:
         with pytest.raises(BindingMismatch, match="more than once"):
             next(binding.nodes(f"plumbline-node a cores {groups}\n"))
         with pytest.raises(BindingMismatch, match="cannot be read"):
-            binding.seen(gpus)
+            binding.read_tasks(gpus)
 
 
 def test_time_of_listed_nodes(tmp_path: Path) -> None:
@@ -471,7 +471,7 @@ plumbline-task 3 node2 1 0-1 - - 1 -
 def test_binding() -> None:
     cores = [Core((0, 8), 0, 0, 0, 0), Core((1, 9), 0, 0, 0, 1)]
     layout = Layout("two nodes", tuple(Task(n, (core,)) for n in (0, 1) for core in cores))
-    binding.prove(layout, binding.seen(STDERR))
+    binding.prove(layout, binding.read_tasks(STDERR))
     rng = random.Random(f"{SEED} binding")
     tried = refused = 0
     for number in range(4000):
@@ -481,7 +481,7 @@ def test_binding() -> None:
             for host, facts in binding.host_facts(text).items():
                 assert host in text, host
                 assert all(key in text and value in text for key, value in facts.items()), facts
-            tasks = binding.seen(text)
+            tasks = binding.read_tasks(text)
             check_tasks(tasks, text)
             binding.prove(layout, tasks)
             assert [task.rank for task in tasks] == [0, 1, 2, 3]
@@ -496,7 +496,7 @@ def test_binding() -> None:
     assert 0.3 * tried < refused < 0.95 * tried, f"{refused} of {tried} refused"
 
 
-def check_tasks(tasks: list[Seen], text: str) -> None:
+def check_tasks(tasks: list[TaskReport], text: str) -> None:
     assert [task.rank for task in tasks] == sorted(task.rank for task in tasks)
     for task in tasks:
         assert task.host in text, task

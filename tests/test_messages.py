@@ -13,7 +13,7 @@ from plumbline.check import reading
 from plumbline.check.benchmark import Benchmark
 from plumbline.check.result import CaseResult
 from plumbline.parse import Figure, Fom, ParseError
-from plumbline.placement.binding import BindingMismatch, Seen, prove
+from plumbline.placement.binding import BindingMismatch, TaskReport, prove
 from reframe.core.exceptions import SanityError
 from test_facility_faults import only, session
 
@@ -35,7 +35,7 @@ def causes_of(message: str, nodes: list[str]) -> list[str]:
 
 @pytest.mark.parametrize(("started", "reported"), REPORTED)
 def test_another_number_of_tasks(started: int, reported: int):
-    tasks = [Seen(rank, f"node{rank % 2}", "0") for rank in range(started)]
+    tasks = [TaskReport(rank, f"node{rank % 2}", "0") for rank in range(started)]
     layout = SimpleNamespace(num_tasks=started, num_nodes=2)
     result = CaseResult(program="osu_bw", tasks=tasks)
     message = reading.task_count_message(reported, layout, result)
@@ -49,22 +49,22 @@ def test_another_number_of_tasks(started: int, reported: int):
 @pytest.mark.parametrize(
     ("ranks", "first"),
     [
-        ({0: "a", 1: "a"}, "1 of 2 nodes took no part"),
+        ({0: "a", 1: "a"}, "1 of 2 nodes started no task"),
         ({0: "a", 1: "a", 2: "b"}, "a task ended before it reported itself"),
-        ({}, "2 of 2 nodes took no part"),
+        ({}, "2 of 2 nodes started no task"),
     ],
 )
 def test_tasks_that_are_missing_are_not_taken_for_another_mpi(ranks: dict, first: str):
     layout = SimpleNamespace(num_tasks=4, num_nodes=2)
     with pytest.raises(BindingMismatch) as refusal:
-        prove(layout, [Seen(rank, host, "0") for rank, host in ranks.items()])
+        prove(layout, [TaskReport(rank, host, "0") for rank, host in ranks.items()])
     assert causes_of(str(refusal.value), [*ranks.values()])[0] == first
 
 
 def test_tasks_that_are_all_rank_0_are_alone():
     layout = SimpleNamespace(num_tasks=2, num_nodes=1)
     with pytest.raises(BindingMismatch) as refusal:
-        prove(layout, [Seen(0, "a", "0"), Seen(0, "a", "1")])
+        prove(layout, [TaskReport(0, "a", "0"), TaskReport(0, "a", "1")])
     (cause,) = causes_of(str(refusal.value), ["a"])
     assert cause.startswith(ALONE)
 
@@ -80,7 +80,7 @@ def test_a_figure_that_is_no_number(value: float, word: str):
 def test_a_filter_that_fits_nothing_in_commscopes_words(tmp_path: Path):
     errors = Path(__file__).with_name("captures") / "commscope" / "v0120_nomatch_json_file.err"
     with pytest.raises(ParseError, match="Failed to match any benchmarks against regex: zzz"):
-        parse.hold_against_errors("commscope", errors.read_text())
+        parse.check_stderr("commscope", errors.read_text())
 
 
 def test_a_failed_figure_names_its_statistic_and_its_nodes_last(tmp_path: Path):

@@ -99,10 +99,10 @@ def test_a_lock_that_others_look_at_is_had_all_the_same(tmp_path: Path, monkeypa
     lock = running.claim(tmp_path)
     assert looked and lock and (tmp_path / "running").exists()
     code = "import sys; from pathlib import Path; from plumbline.history import running; " \
-           "sys.exit(not running.running(Path(sys.argv[1])))"  # fmt: skip
+           "sys.exit(not running.is_running(Path(sys.argv[1])))"  # fmt: skip
     assert subprocess.run([sys.executable, "-c", code, str(tmp_path)]).returncode == 0
     running.release(tmp_path, lock)
-    assert not running.running(tmp_path)
+    assert not running.is_running(tmp_path)
 
 
 def test_a_lock_that_another_one_holds_for_a_moment_is_waited_for(tmp_path: Path):
@@ -136,11 +136,11 @@ def test_without_locks_a_session_runs_as_long_as_its_file_is_there(
     folder = killed(results)
     (folder / "running").unlink()
     assert running.claim(folder) is None
-    assert running.running(folder)
+    assert running.is_running(folder)
     recovery.settle(results, "cancel", print)
     assert len(records_of(folder)) == 1
     running.release(folder, None)
-    assert not running.running(folder)
+    assert not running.is_running(folder)
 
 
 @contextlib.contextmanager
@@ -174,7 +174,7 @@ def test_a_session_of_another_host_is_left_to_that_host(
     (tmp_path / "boot_id").write_text("here\n")
     monkeypatch.setattr(running, "_BOOT", tmp_path / "boot_id")
     answers = {"squeue": queue, "scontrol": "ClusterName             = one\n"}
-    monkeypatch.setattr(slurm_commands, "ask", lambda *words, **_: answers[words[0]])
+    monkeypatch.setattr(slurm_commands, "capture", lambda *words, **_: answers[words[0]])
     folder = killed(results)
     job = {"job": "7", "cluster": "one"} if queue != "" else {"job": "", "cluster": ""}
     (folder / "running").write_text(json.dumps({"host": host, "boot": boot} | job))
@@ -182,7 +182,7 @@ def test_a_session_of_another_host_is_left_to_that_host(
         told: list[str] = []
         recovery.settle(results, "cancel", told.append)
         assert (child.poll() is None) == theirs
-    assert running.running(folder) == (folder / "running").exists() == theirs
+    assert running.is_running(folder) == (folder / "running").exists() == theirs
     assert len(records_of(folder)) == (1 if theirs else 2)
     assert bool(recovery.cut_off(results)) == theirs
     if theirs:
@@ -207,14 +207,14 @@ def test_a_plan_that_is_not_whole_is_told_once(results: Path, plan: str):
 
 def test_a_file_is_stored_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     path = tmp_path / "plan.json"
-    files.store(path, "whole")
+    files.write_atomically(path, "whole")
 
     def fsync(_: int):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", fsync)
     with pytest.raises(OSError, match="No space"):
-        files.store(path, "more")
+        files.write_atomically(path, "more")
     assert path.read_text() == "whole" and [*tmp_path.iterdir()] == [path]
 
 

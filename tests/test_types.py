@@ -11,7 +11,7 @@ import pytest
 from plumbline.check import verdict
 from plumbline.check.result import CaseResult, Measurement, of_check
 from plumbline.parse import Figure
-from plumbline.placement.binding import Seen
+from plumbline.placement.binding import TaskReport
 from plumbline.reference.lookup import Bounds, Judgement
 from plumbline.reference.row import Case
 from plumbline.reference.waivers import Subject
@@ -53,7 +53,7 @@ def test_a_result_is_judged_without_its_check() -> None:
 
 
 def test_a_result_outside_its_bounds_fails_and_names_its_nodes() -> None:
-    result = measured(tasks=[Seen(0, "n1", "0"), Seen(1, "n2", "0")])
+    result = measured(tasks=[TaskReport(0, "n1", "0"), TaskReport(1, "n2", "0")])
     bounds = Bounds(1.0, 0.0, 1.1, "median", "row", "paper")
     judged = Judgement(2.0, "median", "fail", bounds, None, None, "", "lower")
     result.judgements = {LATENCY: judged}

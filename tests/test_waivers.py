@@ -401,7 +401,7 @@ def test_two_of_one_id_and_no_file(tmp_path: Path) -> None:
     ],
 )
 def test_names(pattern: str, name: str, fits: bool) -> None:
-    assert waivers.named(pattern, name) is fits
+    assert waivers.matches(pattern, name) is fits
 
 
 @pytest.mark.parametrize(
@@ -423,7 +423,7 @@ def test_what_a_waiver_is_about(match: dict, fits: bool) -> None:
         "testbed", "node", "gnu", "osu_latency %placement=off-node", "off-node",
         ("n1", "n2.example.org"), "latency", 8,
     )  # fmt: skip
-    assert waivers.fits(waivers.Match(system="testbed", **match), subject) is fits
+    assert waivers.applies_to(waivers.Match(system="testbed", **match), subject) is fits
 
 
 LOST = {

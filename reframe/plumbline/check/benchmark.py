@@ -565,7 +565,7 @@ class Benchmark(rfm.RunOnlyRegressionTest):
         layout, result = run.layout, self.result
         stderr = outputs.read(Path(self.stagedir, run.err), errors="replace")
         reading.check_end(run, ended, stderr)
-        seen = binding.seen(stderr)
+        seen = binding.read_tasks(stderr)
         self.check_racks(layout, seen)
         binding.prove(layout, seen)
         if self.pinned_to:
@@ -575,7 +575,7 @@ class Benchmark(rfm.RunOnlyRegressionTest):
         reading.confirm_nodes(result, system, self.current_partition, layout, stderr)
         for host, facts in binding.host_facts(stderr).items():
             result.hosts.setdefault(host, {}).update(facts)
-        parse.hold_against_errors(self.benchmark, stderr)
+        parse.check_stderr(self.benchmark, stderr)
         printed: dict[Figure, Fom] = {}
         for path, at in self.output_files(run):
             output = reading.parse_output(path, layout, result)
@@ -597,7 +597,7 @@ class Benchmark(rfm.RunOnlyRegressionTest):
         path = (stagedir / run.out).with_suffix(f".{self.output_suffix}")
         return [(path, at[0] if len(at) == 1 and not self.one_process else "")]
 
-    def check_racks(self, layout: placement.Layout, seen: list[binding.Seen]) -> None:
+    def check_racks(self, layout: placement.Layout, seen: list[binding.TaskReport]) -> None:
         """Skip the test case if the scheduler gave nodes of fewer racks than it needs."""
         if layout.racks == 1:
             return

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from plumbline import parse
 from plumbline.check.parameters import DEFAULT, NONE, references
 from plumbline.core.errors import Fault
-from plumbline.core.text import near
+from plumbline.core.text import suggest
 from plumbline.placement import placement
 from plumbline.site import configuration, reframe_patches
 
@@ -61,9 +61,9 @@ def validate(check) -> None:
 
 def _errors(check) -> Iterator[str]:
     if not placement.known(check.placement):
-        yield f"no placement {check.placement!r}; {placement.meant(check.placement)}"
+        yield f"no placement {check.placement!r}; {placement.suggestion(check.placement)}"
     if check.benchmark not in parse.BENCHMARKS:
-        candidates = near(check.benchmark, parse.BENCHMARKS)
+        candidates = suggest(check.benchmark, parse.BENCHMARKS)
         yield f"no parser for benchmark {check.benchmark!r}; {candidates}"
     if not check.tags & set(configuration.TAGS):
         yield f"no cost class; tag it with one of {', '.join(configuration.TAGS)}"

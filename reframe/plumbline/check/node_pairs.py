@@ -94,7 +94,7 @@ class NodePairs(Benchmark):
                 code="binding.scheduler-unknown",
             )
         (bound,) = super().bind_tasks(manager)
-        self.on_pair = binding.on_pair(bound, manager)
+        self.on_pair = binding.bind_pair(bound, manager)
         self.rounds = self.rounds_of_sample() * (self.num_warmups + self.num_samples)
         return [bound]
 
@@ -179,7 +179,7 @@ class NodePairs(Benchmark):
         return {figure._replace(at=at): value for figure, value in figures.items()}
 
     def read_samples(self) -> dict[Figure, list[float]]:
-        self.task_of_host: dict[str, binding.Seen] = {}
+        self.task_of_host: dict[str, binding.TaskReport] = {}
         figures = super().read_samples()
         if len(self.task_of_host) != self.nodes:
             raise outcomes.Invalid(

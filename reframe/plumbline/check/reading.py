@@ -183,7 +183,7 @@ def confirm_nodes(result: CaseResult, system: str, partition, layout: Layout, st
     :raises TopologyMismatch: on a difference.
     """
     devices = [device.info for device in partition.devices]
-    expected = binding.Told(partition.processor.info, devices, partition.extras)
+    expected = binding.NodeDescription(partition.processor.info, devices, partition.extras)
     file = paths.systems() / f"{system}.yaml"
     for host, node in binding.nodes(stderr):
         try:

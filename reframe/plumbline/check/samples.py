@@ -17,7 +17,7 @@ from pathlib import Path
 
 from plumbline.core.errors import Coded
 from plumbline.parse import outputs
-from plumbline.placement.binding import Binding, OnPair
+from plumbline.placement.binding import Binding, PairBinding
 from plumbline.placement.placement import Layout
 
 #: File with name, exit code, start and end of each run (seconds since the epoch).
@@ -130,7 +130,7 @@ def rounds_loop(
     rounds: Rounds,
     nodes: int,
     listed: str,
-    pair: OnPair,
+    pair: PairBinding,
     task: Sequence[str],
     before_sample: Sequence[str] = (),
     after_sample: Sequence[str] = (),

@@ -24,7 +24,7 @@ import pydantic
 
 from plumbline.core.codes import Reason
 from plumbline.core.errors import Fault
-from plumbline.core.text import counted, printable
+from plumbline.core.text import pluralize, printable
 from plumbline.reference import tables
 from plumbline.reference.row import Text
 
@@ -130,7 +130,7 @@ def of_stderr(texts: Iterable[tuple[str, str]], known: Iterable[Pattern]) -> lis
         hits = [(name, line) for name, line in lines if pattern.regex.search(line)]
         if hits:
             name, line = hits[0]
-            more = f", and {counted(len(hits) - 1, 'more line')}" if len(hits) > 1 else ""
+            more = f", and {pluralize(len(hits) - 1, 'more line')}" if len(hits) > 1 else ""
             detail = f"{pattern.meaning}: {name}: {printable(line[:_QUOTED])}{more}"
             found.append(Notice(WARNINGS, code_of(pattern), detail, source=pattern.source))
     return found

@@ -162,7 +162,7 @@ def _failure(result: CaseResult, subject: Subject, figure: Figure, judged: Judge
         expired = "" if judged.waiver else _expired(_about(subject, result, figure))
         return (
             f"{value} ({judged.statistic} of {result.samples}) is outside "
-            f"[{lookup.told(bounds.lower)}, {lookup.told(bounds.upper)}] "
+            f"[{lookup.format_bound(bounds.lower)}, {lookup.format_bound(bounds.upper)}] "
             f"(reference {bounds.decides}, {bounds.value:.6g} {unit}: {bounds.source}{others})"
             f"{expired}"
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from plumbline.check.record import Planned, Record, case_name
-from plumbline.core.text import base_name, counted
+from plumbline.core.text import base_name, pluralize
 from plumbline.reference.lookup import References
 from plumbline.site.inventory import Inventory, accepting, compared, edited, restoring
 
@@ -71,7 +71,7 @@ def planned_case(planned: Planned) -> str:
 def uncompared(expected: Inventory, records: list[Record]) -> list[str]:
     """Return the cases with references that were measured on a busy machine, a line each."""
     return [
-        f"{case}: {counted(len(bounded), 'figure')} not compared, as other processes ran on the "
+        f"{case}: {pluralize(len(bounded), 'figure')} not compared, as other processes ran on the "
         f"same cores: measure again when the machine is idle"
         for case, bounded in (
             (case, expected.bounded(case))
@@ -89,6 +89,6 @@ def fewer(expected: Inventory, records: list[Record]) -> list[str]:
         asserted = sum(fom.verdict != "not-asserted" for fom in fields.foms)
         if fields.foms and asserted < expected.counts.get(case, 0):
             lines.append(
-                f"{case}: {counted(asserted, 'figure')} asserted, not {expected.counts[case]}"
+                f"{case}: {pluralize(asserted, 'figure')} asserted, not {expected.counts[case]}"
             )
     return lines

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from plumbline.core import paths
 from plumbline.core.errors import Fault
-from plumbline.core.text import near
+from plumbline.core.text import suggest
 from plumbline.session import session
 from plumbline.site import configuration
 from plumbline.site.inventory import PlannedCase
@@ -108,7 +108,7 @@ def listed(
         target, _, name = what.rpartition(".")
         if target and target.partition(".")[0] not in known:
             raise Fault(
-                f"-S {variable}: no check {target!r}; {near(target, sorted(known))}",
+                f"-S {variable}: no check {target!r}; {suggest(target, sorted(known))}",
                 code="input.unknown-name",
             )
         lacking = without.get(name, set())

@@ -47,7 +47,7 @@ def cut_off(results: Path) -> list[str]:
     """Return the sessions with planned cases that have no record, a line each."""
     found = []
     for folder in record.sessions(results):
-        if running.held(folder):
+        if running.is_locked(folder):
             continue
         try:
             planned = record.plan(folder)["cases"]
@@ -63,7 +63,7 @@ def cut_off(results: Path) -> list[str]:
             continue
         missing = [case for case in planned if case not in ended]
         if missing:
-            host = running.elsewhere(folder)
+            host = running.other_host(folder)
             where = f"; it may still run on {host}" if host else ""
             found.append(f"{folder.name}: {len(missing)} of {len(planned)} cases have no "
                          f"result{where}")  # fmt: skip
@@ -80,7 +80,7 @@ def _alone(folder: Path) -> Iterator[bool]:
     held = False
     with contextlib.suppress(OSError):
         lock = running._lock(folder)
-        held = bool(running._had(lock))
+        held = bool(running._acquired(lock))
     try:
         # The previous holder may have settled it.
         yield held and (folder / running.FILE).exists()
@@ -126,9 +126,9 @@ def settle(results: Path, orphans: str, say: Callable[[str], None]) -> None:
                 f"{folder.name} was killed: find out what it is and remove it"
             )
             continue
-        if running.held(folder):
+        if running.is_locked(folder):
             continue
-        if host := running.elsewhere(folder):
+        if host := running.other_host(folder):
             apart.append(f"{folder.name} on {host}")
             continue
         with _alone(folder) as ours:
@@ -211,7 +211,7 @@ def _processes(results: Path, inside: bool) -> dict[str, dict[int, str]]:
     return {
         name: left
         for name, left in found.items()
-        if not running.running(results / "sessions" / name)
+        if not running.is_running(results / "sessions" / name)
     }
 
 
@@ -380,7 +380,7 @@ def _settle(folder: Path, orphans: str, say: Callable[[str], None]) -> None:
     try:
         results = _account(folder, killed, planned, say)
         end = {"code": summary.exit_code(results), "notes": notes, "faults": []}
-        files.store(folder / "end.json", json.dumps(end, indent=1))
+        files.write_atomically(folder / "end.json", json.dumps(end, indent=1))
         (folder / running.FILE).unlink(missing_ok=True)
     except (OSError, record.RecordError, Fault) as err:
         say(f"session {folder.name} was killed, and its unfinished cases cannot be recorded: {err}")
@@ -413,7 +413,7 @@ def _truncate(path: Path) -> bool:
     """Remove a last line that is not complete, and return whether there was one."""
     if not path.exists():
         return False
-    with open(path, "r+b", opener=files.opened) as file:
+    with open(path, "r+b", opener=files.open_regular) as file:
         data = file.read()
         whole = data.rfind(b"\n") + 1
         file.truncate(whole)

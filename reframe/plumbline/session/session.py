@@ -37,7 +37,7 @@ from plumbline.check.result import (
 )
 from plumbline.core import files, paths
 from plumbline.core.errors import Fault
-from plumbline.core.text import counted, shown
+from plumbline.core.text import pluralize, printable_lines
 from plumbline.history import running
 from plumbline.placement.topology import PlacementError
 from plumbline.reference import lookup, waivers
@@ -103,7 +103,7 @@ def watch(session: Session) -> None:
             session.withdraw()
             # ReFrame would print a traceback, and exit as for a failed test case.
             for line in err.coded().splitlines():
-                print(f"plumbline: {shown(line)}", file=sys.stderr)
+                print(f"plumbline: {printable_lines(line)}", file=sys.stderr)
             raise SystemExit(2) from None
         return progress.in_order(testcases)
 
@@ -175,7 +175,7 @@ class Session(executors.TaskEventListener):
         queued = sum(min(count, part.max_jobs) for part, count in of_partition.items())
         node_hours = sum(case["nodes"] * case["hours"] for case in self.planned.values())
         print(
-            f"plumbline: session {self.name}: {counted(len(testcases), 'job')}, {queued} queued at "
+            f"plumbline: session {self.name}: {pluralize(len(testcases), 'job')}, {queued} queued at "
             f"once; at most {node_hours:.2f} node-hours by their time limits",
             flush=True,
         )
@@ -211,7 +211,7 @@ class Session(executors.TaskEventListener):
         }
         with preflight.writable(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
-            files.store(self.folder / "plan.json", json.dumps(plan, indent=1))
+            files.write_atomically(self.folder / "plan.json", json.dumps(plan, indent=1))
 
     def withdraw(self) -> None:
         """Remove what a refused session left."""
@@ -230,7 +230,7 @@ class Session(executors.TaskEventListener):
 
     def _report(self, line: str) -> None:
         """Report a finding before the first job, now and at the end."""
-        print(f"plumbline: {shown(line)}", flush=True)
+        print(f"plumbline: {printable_lines(line)}", flush=True)
         self.notes.append(line)
 
     def _note_load(self, testcases) -> None:
@@ -255,7 +255,7 @@ class Session(executors.TaskEventListener):
         """Report that a case starts."""
         line = self._progress.starts(key_of(task.testcase), task.check.display_name)
         if line and not self.dry_run:
-            print(f"plumbline: {shown(line)}", flush=True)
+            print(f"plumbline: {printable_lines(line)}", flush=True)
 
     def on_task_exit(self, task):
         """Remember a case that has run, and is judged next."""
@@ -344,12 +344,12 @@ class Session(executors.TaskEventListener):
         plain = not (self.supervised or self.dry_run)
         unchecked = self.compare_plain() if plain else ""
         warned = self._note_warnings()
-        print(shown(summary.table(self.records, len(self.planned), self.dry_run)))
+        print(printable_lines(summary.table(self.records, len(self.planned), self.dry_run)))
         skipped = bool(self.records) and all(f.result == "skip" for f in self.records)
         if skipped:
             self.notes.append("nothing was measured: every test case was skipped")
         for note in [*self.notes, *self.faults]:
-            print(f"plumbline: {shown(note)}")
+            print(f"plumbline: {printable_lines(note)}")
         # ReFrame's own exit code does not depend on records and warnings, and is 0 if all cases
         # were skipped.
         forced = bool(self.lost) or (plain and (skipped or warned))
@@ -417,7 +417,7 @@ class Session(executors.TaskEventListener):
         self.faults += changed + lost
         self.notes += new
         planned = map(inventory_check.planned_case, self.planned.values())
-        others = counted(len(expected.cases.keys() - set(planned)), "other test case")
+        others = pluralize(len(expected.cases.keys() - set(planned)), "other test case")
         return f"not checked: whether {others} of {path} still exist"
 
     def _write_end(self) -> None:

@@ -11,8 +11,8 @@ from dataclasses import replace
 from plumbline.check import states
 from plumbline.check.record import Record
 from plumbline.core import text
-from plumbline.core.text import base_name, counted, printable, some
-from plumbline.reference.waivers import Subject, Waiver, fits
+from plumbline.core.text import base_name, pluralize, printable, shorten
+from plumbline.reference.waivers import Subject, Waiver, applies_to
 
 #: Results whose reason is in the closing table.
 _WITH_REASON = ("fail", "invalid", "error", "aborted", "unfinished", "waived", "skip")
@@ -46,13 +46,13 @@ def table(records: list[Record], planned: int, dry_run: bool = False) -> str:
         for row in (_table_rows(cases[0]) if len(cases) == 1 else _rows_together(cases))
     ]
     if rows:
-        lines += [text.table(rows, _HEADS, "simple"), ""]
+        lines += [text.format_table(rows, _HEADS, "simple"), ""]
     for result in _WITH_REASON:
         reasons: dict[str, list[str]] = {}
         for fields in records:
             if fields.result == result and fields.reason:
                 reasons.setdefault(fields.why, []).append(_short(fields))
-        lines += [f"{result}: {some(cases)}: {reason}" for reason, cases in reasons.items()]
+        lines += [f"{result}: {shorten(cases)}: {reason}" for reason, cases in reasons.items()]
     for state in states.STATES:
         found = [
             f"{state}: {_short(fields)} on {_nodes(fields)}: {notice.detail} [{notice.code}]"
@@ -65,7 +65,7 @@ def table(records: list[Record], planned: int, dry_run: bool = False) -> str:
         lines += [f"{state}: {more} more: see `warnings` in the records"] if more > 0 else []
     unasserted = Counter(fom.reason for fields in records for fom in fields.foms if fom.reason)
     lines += [
-        f"no reference: {counted(count, 'figure')}: {reason}"
+        f"no reference: {pluralize(count, 'figure')}: {reason}"
         for reason, count in unasserted.items()
     ]
     would = {"pass": "would run"} if dry_run else {}
@@ -82,7 +82,7 @@ def table(records: list[Record], planned: int, dry_run: bool = False) -> str:
     return "\n".join(
         [
             *lines,
-            f"plumbline: {ended} of {counted(max(planned, ended), 'test case')}: {counts}",
+            f"plumbline: {ended} of {pluralize(max(planned, ended), 'test case')}: {counts}",
             f"plumbline: figures of merit: {asserted} asserted ({details}), "
             f"{verdicts['not-asserted']} without a reference",
             *([f"plumbline: warning states: {warnings}"] if warnings else []),
@@ -199,16 +199,16 @@ def _covered(waiver: Waiver, records: list[Record]) -> tuple[int, str]:
             fields.placement or "",
             tuple(fields.nodes),
         )
-        if fits(waiver.match, case):
+        if applies_to(waiver.match, case):
             faults += fields.result in waiver.match.results or fields.waiver == waiver.id
             cases += bool(fields.foms) and "fail" not in waiver.match.results
         if "fail" not in waiver.match.results:
             continue
         for fom in fields.foms:
             figure = replace(case, placement=fom.placement, **fom.figure._asdict())
-            if fits(waiver.match, figure):
+            if applies_to(waiver.match, figure):
                 faults += fom.verdict == "fail" or fom.waiver == waiver.id
                 figures += fom.verdict == "pass"
     if figures:
-        return faults, f"{counted(figures, 'figure')} that it matches passed"
-    return faults, f"{counted(cases, 'test case')} that it matches measured" if cases else ""
+        return faults, f"{pluralize(figures, 'figure')} that it matches passed"
+    return faults, f"{pluralize(cases, 'test case')} that it matches measured" if cases else ""

@@ -17,7 +17,7 @@ from typing import Any
 
 from plumbline.core import paths
 from plumbline.core.errors import Fault
-from plumbline.core.text import near
+from plumbline.core.text import suggest
 from plumbline.placement import devices, placement
 from plumbline.placement.topology import PlacementError, Topology
 from plumbline.reference.tables import read_yaml
@@ -62,7 +62,7 @@ def check_system(name: str) -> None:
     wanted = name.partition(":")[0]
     known = [path.stem for path in system_files()]
     if wanted not in known:
-        message = f"{paths.systems() / wanted}.yaml: no such system; {near(wanted, known)}"
+        message = f"{paths.systems() / wanted}.yaml: no such system; {suggest(wanted, known)}"
         raise Fault(message, code="system.not-found")
 
 
@@ -72,7 +72,9 @@ def check_mode(name: str) -> None:
     :raises Fault: with similar names.
     """
     if name not in TAGS:
-        raise Fault(f"--mode {name}: no such mode; {near(name, TAGS)}", code="input.unknown-name")
+        raise Fault(
+            f"--mode {name}: no such mode; {suggest(name, TAGS)}", code="input.unknown-name"
+        )
 
 
 def read_system(path: Path) -> dict:
@@ -151,7 +153,9 @@ def _detect(path: Path, partition: dict, environments: list[dict]) -> None:
     for environment in environments:
         if (environment.get("extras") or {}).get("detect"):
             name = f"{path.stem}:{environment.get('name')}"
-            programs = providers.there(environment["extras"].get("provider", "path"), name)
+            programs = providers.installed_programs(
+                environment["extras"].get("provider", "path"), name
+            )
             found = [feature for program in programs for feature in FEATURES[program]]
             features = [*environment.get("features", []), *found]
             environment["features"] = list(dict.fromkeys(features))

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from plumbline.core import paths
 from plumbline.core.errors import Fault
-from plumbline.core.text import some
+from plumbline.core.text import shorten
 from plumbline.reference.tables import read_yaml
 from plumbline.site import configuration
 
@@ -126,7 +126,7 @@ def unconfirmed(system: str, hostnames: dict[str, list[str]]) -> str:
     if system == LOCAL or fits == [system] or _own_detection():
         return ""
     others = [name for name in fits if name != system]
-    matching = f"; it matches {some(others)}{' too' if system in fits else ''}" if others else ""
+    matching = f"; it matches {shorten(others)}{' too' if system in fits else ''}" if others else ""
     return (
         f"measured as {system}, as named: the host name {socket.gethostname()} does not confirm "
         f"it{matching}"

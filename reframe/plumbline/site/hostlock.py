@@ -65,9 +65,9 @@ def _open(path: Path) -> int:
     try:
         try:
             # Linux refuses O_CREAT on another user's file in such a folder (protected_regular).
-            file = files.opened(path, os.O_RDWR)
+            file = files.open_regular(path, os.O_RDWR)
         except FileNotFoundError:
-            file = files.opened(path, os.O_RDWR | os.O_CREAT)
+            file = files.open_regular(path, os.O_RDWR | os.O_CREAT)
     except OSError as err:
         raise Fault(
             f"{path}: cannot be opened ({err.strerror}): {advice}", code="files.not-a-file"

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from plumbline.core.process import ask, plain, shown
+from plumbline.core.process import capture, is_shell_safe, one_line
 
 #: Fields of sinfo(1), "--format": node, partition, sockets, cores of each, threads of each, MiB of
 #: memory, generic resources, features, state, reason. The last may have any character.
@@ -63,7 +63,7 @@ class Kind:
 
 def nodes() -> list[SlurmNode] | None:
     """Return every node, once for each of its partitions; ``None`` if Slurm does not answer."""
-    output = ask("sinfo", "--Node", "--noheader", f"--format={_FIELDS}")
+    output = capture("sinfo", "--Node", "--noheader", f"--format={_FIELDS}")
     if output is None:
         return None
     found = []
@@ -102,7 +102,7 @@ def _gpus(gres: str) -> tuple[str, int]:
 def partitions() -> dict[str, dict[str, str]] | None:
     """Return the settings of each partition that is not hidden, of scontrol(1); ``None`` if Slurm
     does not answer."""
-    output = ask("scontrol", "--oneliner", "show", "partition")
+    output = capture("scontrol", "--oneliner", "show", "partition")
     if output is None:
         return None
     found = {}
@@ -123,7 +123,7 @@ def kinds(partition: str, nodes: Iterable[SlurmNode]) -> list[Kind]:
     for group in sorted(groups.values(), key=len, reverse=True):
         common = set.intersection(*(set(node.features) for node in group))
         others = {f for node in mine if node not in group for f in node.features}
-        own = sorted(feature for feature in common - others if plain(feature))
+        own = sorted(feature for feature in common - others if is_shell_safe(feature))
         constraint = "" if len(groups) == 1 else own[0] if own else None
         found.append(Kind(partition, tuple(group), constraint))
     return found
@@ -131,7 +131,7 @@ def kinds(partition: str, nodes: Iterable[SlurmNode]) -> list[Kind]:
 
 def mpi_types() -> list[str]:
     """Return the MPI plugins of ``srun``, after the default one."""
-    output = ask("srun", "--mpi=list", both=True) or ""
+    output = capture("srun", "--mpi=list", stderr=True) or ""
     listed = [
         word
         for line in output.splitlines()[1:]
@@ -143,26 +143,26 @@ def mpi_types() -> list[str]:
 
 def setting(name: str) -> str:
     """Return a setting of the controller; empty if it is not known."""
-    output = ask("scontrol", "show", "config") or ""
+    output = capture("scontrol", "show", "config") or ""
     found = re.search(rf"^{re.escape(name)}\s*=\s*(\S+)", output, re.M)
     return found[1] if found else ""
 
 
 def reserved_cpus(node: str) -> str:
     """Return what Slurm reserves of a node for the system (``CoreSpecCount``, ``CPUSpecList``)."""
-    output = ask("scontrol", "--oneliner", "show", "node", node) or ""
+    output = capture("scontrol", "--oneliner", "show", "node", node) or ""
     output = output.partition(" Reason=")[0]
     return ", ".join(re.findall(r"\b(?:CoreSpecCount|CPUSpecList)=\S+", output))
 
 
 def has_topology() -> bool:
     """Return whether Slurm knows the switches of the nodes."""
-    return "SwitchName=" in (ask("scontrol", "show", "topology") or "")
+    return "SwitchName=" in (capture("scontrol", "show", "topology") or "")
 
 
 def version() -> str:
     """Return Slurm's version, as ``sinfo`` prints it."""
-    return shown(ask("sinfo", "--version") or "Slurm")
+    return one_line(capture("sinfo", "--version") or "Slurm")
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,7 @@ class Reservation:
 
 def reservations() -> list[Reservation] | None:
     """Return all reservations; ``None`` if Slurm does not answer."""
-    output = ask("scontrol", "--oneliner", "show", "reservation")
+    output = capture("scontrol", "--oneliner", "show", "reservation")
     if output is None:
         return None
     found = []
@@ -189,7 +189,7 @@ def reservations() -> list[Reservation] | None:
         if "ReservationName" not in fields:
             continue
         listed = fields.get("Nodes", "(null)")
-        names = "" if listed == "(null)" else ask("scontrol", "show", "hostnames", listed)
+        names = "" if listed == "(null)" else capture("scontrol", "show", "hostnames", listed)
         if names is None:
             return None
         found.append(
@@ -207,7 +207,7 @@ def job_state(number: str) -> str | None:
     """Return the state of a job that is queued or runs; empty if Slurm does not know it, ``None``
     if Slurm does not answer."""
     # For a job that has ended, squeue fails as without a controller; so all jobs are listed.
-    output = ask("squeue", "--noheader", "--format=%A|%T")
+    output = capture("squeue", "--noheader", "--format=%A|%T")
     if output is None:
         return None
     states = dict(line.split("|", 1) for line in output.splitlines() if "|" in line)
