@@ -70,7 +70,7 @@ class BabelStream(Benchmark):
         else:
             cache = self.topology.last_level_cache
             if not cache:
-                self.leave_out(
+                self.skip_case(
                     "the size of the last-level cache is not known: give the caches in the "
                     "processor's topology of the partition",
                     "placement.cache-unknown",
@@ -81,7 +81,7 @@ class BabelStream(Benchmark):
             elements, room = max(least, 4 * cache // DOUBLE), 0.8 * memory
         elements = -(-elements // 1024) * 1024
         if memory and 3 * elements * DOUBLE > room:
-            self.leave_out(
+            self.skip_case(
                 "arrays of four times the last-level cache do not fit the memory",
                 "placement.too-little-memory",
             )

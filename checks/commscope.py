@@ -59,7 +59,7 @@ class Commscope(Benchmark):
         if self.current_partition.scheduler.is_local and any(
             os.access(setting, os.W_OK) for setting in CPU_SETTINGS
         ):
-            self.leave_out(
+            self.skip_case(
                 "comm_scope would change this host's CPU settings, which this user may: run it as "
                 "another user",
                 "case.would-change-host",

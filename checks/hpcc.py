@@ -114,7 +114,7 @@ class hpcc(Benchmark):
         """Bytes of the last-level cache."""
         found = self.topology.last_level_cache
         if not found:
-            self.leave_out(
+            self.skip_case(
                 "the size of the last-level cache is not known: give the caches in the processor's "
                 "topology of the partition",
                 "placement.cache-unknown",
@@ -127,7 +127,7 @@ class hpcc(Benchmark):
             return known
         memory = self.current_partition.extras.get("memory")
         if not memory:
-            self.leave_out(
+            self.skip_case(
                 "the size of the memory is not known: set the partition's extras.memory",
                 "placement.memory-unknown",
             )

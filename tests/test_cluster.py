@@ -285,14 +285,14 @@ def held_against(done: Done, *words: str) -> None:
 
 def test_a_job_is_cancelled(running: Running):
     running.bed.cluster.run("scancel", running.job)
-    held_against(running.ended(), "Slurm says CANCELLED by 0", f"jobid={running.job}")
+    held_against(running.ended(), "Slurm reports CANCELLED by 0", f"jobid={running.job}")
 
 
 def test_a_node_dies_under_a_job(running: Running):
     node = running.bed.cluster.node_of(running.job)
     running.bed.cluster.kill_node(node)
     done = running.ended()
-    held_against(done, "Slurm says NODE_FAIL", f"{node} is DOWN", "Not responding")
+    held_against(done, "Slurm reports NODE_FAIL", f"{node} is DOWN", "Not responding")
     assert done.record("imb_p2p", "held")["nodes"] == [node]
 
 
@@ -311,12 +311,12 @@ def test_a_node_dies_under_osu(spack_bed: Virtual):
     (lost,) = done.records
     assert lost["nodes"] == ["n0", "n1"]
     assert lost["result"] == "error" and lost["foms"] == []
-    assert "Slurm says NODE_FAIL" in lost["reason"] and "n1 is DOWN" in lost["reason"]
+    assert "Slurm reports NODE_FAIL" in lost["reason"] and "n1 is DOWN" in lost["reason"]
 
 
 def test_a_time_limit_is_hit(bed: Virtual):
     running = Running(bed, "-J", "time=0:1")
-    held_against(running.ended(), "Slurm says TIMEOUT after 00:01:", "of 00:01:00")
+    held_against(running.ended(), "Slurm reports TIMEOUT after 00:01:", "of 00:01:00")
     running.stop()
 
 
@@ -390,7 +390,7 @@ def test_the_accounting_is_lost(running: Running):
 def test_a_job_is_cancelled_while_the_accounting_is_lost(running: Running):
     running.bed.cluster.stop_accounting()
     running.bed.cluster.run("scancel", running.job)
-    held_against(running.ended(), "Slurm says CANCELLED", f"jobid={running.job}")
+    held_against(running.ended(), "Slurm reports CANCELLED", f"jobid={running.job}")
 
 
 def test_a_module_is_missing(bed: Virtual):

@@ -141,7 +141,7 @@ def test_what_cannot_be_trusted_has_its_code(testbed: Testbed, fault: dict, resu
 
 def test_what_a_scheduler_ends_has_a_registered_code():
     for words in ("TIMEOUT", "CANCELLED", "something new"):
-        assert lost.Lost(f"Slurm says {words}", "8").code in codes.REASONS
+        assert lost.Lost(f"Slurm reports {words}", "8").code in codes.REASONS
 
 
 # -- explained -----------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-from plumbline.check.benchmark import Benchmark
+from plumbline.check import declaration
 from plumbline.check.parameters import NONE
 from plumbline.core.errors import Fault
 
@@ -25,7 +25,7 @@ def filled(**declared: object) -> SimpleNamespace:
             **declared,
         }
     )
-    Benchmark.fill_in(case)
+    declaration.fill_in(case)
     return case
 
 

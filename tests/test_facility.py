@@ -213,7 +213,7 @@ def test_printed_values_pass(system: str, facility) -> None:
     assert not [fields["warnings"] for fields in session.records if fields["warnings"]]
 
     # What bounds the figures is what the inventory has, no more and no less.
-    for words in ("bounded", "vanished", "is not there"):
+    for words in ("bounded", "vanished", "does not exist"):
         assert words not in session.said
 
 

@@ -24,7 +24,7 @@ from pathlib import Path
 import pytest
 from plumbline import parse
 from plumbline.check import samples, states
-from plumbline.check.benchmark import last_words
+from plumbline.check.reading import last_line
 from plumbline.core import paths
 from plumbline.placement import binding
 from plumbline.placement.binding import BindingMismatch, TaskReport
@@ -427,7 +427,7 @@ def test_time_and_memory_of_standard_error(filler: str) -> None:
     text = filler * (2**20 // len(filler)) + "\n"
     with bounded(PATIENCE * SECONDS):
         states.of_stderr([("sample-0.err", text)], states.patterns(paths.reference()))
-        last_words(text)
+        last_line(text)
         binding.host_facts(text)
         for benchmark in parse.BENCHMARKS:
             parse.check_stderr(benchmark, text)

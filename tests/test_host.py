@@ -140,10 +140,10 @@ def test_a_sites_own_detection_is_believed_but_for_local(bare):
     hostnames = host.patterns()
     bare.setattr(socket, "gethostname", lambda: "login5")
     bare.setenv("RFM_AUTODETECT_METHODS", "cat /etc/xthostname")
-    host.hold("frontier", hostnames)
+    host.check("frontier", hostnames)
     bare.setenv("LMOD_SYSTEM_NAME", "summit")
     with pytest.raises(Fault):
-        host.hold("local", hostnames)
+        host.check("local", hostnames)
 
 
 @pytest.mark.parametrize(

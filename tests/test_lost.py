@@ -44,7 +44,9 @@ The output (if any) is above this job summary.
 def job_of(scheduler: type, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
     """A job that was submitted, on a scheduler that tells why its jobs were lost."""
     monkeypatch.setattr(scheduler, "get_option", lambda *_: None)
-    poll = {LsfJobScheduler: lost._said_by_lsf, PbsProJobScheduler: lost._said_by_pbs}[scheduler]
+    poll = {LsfJobScheduler: lost._reason_of_lsf, PbsProJobScheduler: lost._reason_of_pbs}[
+        scheduler
+    ]
     monkeypatch.setattr(scheduler, "poll", scheduler.poll)
     reframe_patches.wrap_poll(scheduler, lost._reporting("IT", poll))
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
@@ -81,7 +83,7 @@ def test_lsf(tmp_path: Path, monkeypatch, reason: str, report: str, words: str):
     job.scheduler.poll(job)
     assert job.scheduler.finished(job)
     if words:
-        assert isinstance(job.exception, lost.Lost) and f"IT says {words}" in str(job.exception)
+        assert isinstance(job.exception, lost.Lost) and f"IT reports {words}" in str(job.exception)
     else:
         assert job.exception is None
 
@@ -111,23 +113,23 @@ RAN = "Job run at Mon Nov 23 at 10:00 on (x3001c0s13b0n0:ncpus=64)"
 )  # fmt: skip
 def test_pbs(tmp_path: Path, monkeypatch, fields: dict, errors: str, code, words: str):
     job = job_of(PbsProJobScheduler, tmp_path, monkeypatch)
-    told = {"job_state": "F", "queue": "debug", **fields}
+    listed = {"job_state": "F", "queue": "debug", **fields}
     if fields:
-        told["exec_host"] = "x3001c0s13b0n0/0*64"
-    (tmp_path / "told.json").write_text(json.dumps({"Jobs": {"8.pbs01": told}}))
+        listed["exec_host"] = "x3001c0s13b0n0/0*64"
+    (tmp_path / "qstat.json").write_text(json.dumps({"Jobs": {"8.pbs01": listed}}))
     # qstat folds a line after 79 characters.
-    lines = [f"    {name} = {value}" for name, value in told.items()]
+    lines = [f"    {name} = {value}" for name, value in listed.items()]
     lines = [line[:79] + ("\n\t" + line[79:] if line[79:] else "") for line in lines]
-    (tmp_path / "told.txt").write_text("\n".join(["Job Id: 8.pbs01", *lines, ""]))
+    (tmp_path / "qstat.txt").write_text("\n".join(["Job Id: 8.pbs01", *lines, ""]))
     command(
         tmp_path / "qstat",
-        f'case "$*" in *json*) cat {tmp_path}/told.json;; *) cat {tmp_path}/told.txt;; esac',
+        f'case "$*" in *json*) cat {tmp_path}/qstat.json;; *) cat {tmp_path}/qstat.txt;; esac',
     )
     (tmp_path / "job.err").write_text(errors)
     job.scheduler.poll(job)
     assert job.scheduler.finished(job)
     if code:
-        assert job.exception.code == code and f"IT says {words}" in str(job.exception)
+        assert job.exception.code == code and f"IT reports {words}" in str(job.exception)
     else:
         assert job.exception is None
 
@@ -135,7 +137,7 @@ def test_pbs(tmp_path: Path, monkeypatch, fields: dict, errors: str, code, words
 @pytest.mark.parametrize("state", sorted({"PREEMPTED", *slurm_jobs.LOST}))
 def test_each_state_of_slurm_that_loses_a_job_has_a_code(state: str):
     assert state in slurm_jobs.LOST
-    assert lost.Lost(f"Slurm says {state}", "8").code != "job.ended-by-scheduler"
+    assert lost.Lost(f"Slurm reports {state}", "8").code != "job.ended-by-scheduler"
 
 
 def test_a_job_that_was_cancelled_here_is_not_lost(tmp_path: Path, monkeypatch):

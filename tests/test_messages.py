@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 from plumbline import parse
+from plumbline.check import reading
 from plumbline.check.benchmark import Benchmark
 from plumbline.check.result import CaseResult
 from plumbline.parse import Figure, Fom, ParseError
@@ -35,9 +36,9 @@ def causes_of(message: str, nodes: list[str]) -> list[str]:
 @pytest.mark.parametrize(("started", "reported"), REPORTED)
 def test_another_number_of_tasks(started: int, reported: int):
     tasks = [TaskReport(rank, f"node{rank % 2}", "0") for rank in range(started)]
-    check = SimpleNamespace(program="osu_bw", result=CaseResult(tasks=tasks))
     layout = SimpleNamespace(num_tasks=started, num_nodes=2)
-    message = Benchmark.said_of_tasks(check, reported, layout)
+    result = CaseResult(program="osu_bw", tasks=tasks)
+    message = reading.task_count_message(reported, layout, result)
     assert f"reports {reported} tasks, {started} of {started} started" in message
     found = causes_of(message, ["node[0-1]"])
     wanted = REPORTED[started, reported]
@@ -73,7 +74,7 @@ def test_a_figure_that_is_no_number(value: float, word: str):
     figure = Figure("bandwidth", 8)
     found = {figure: Fom("bandwidth", value, "MB/s", 8)}
     with pytest.raises(ParseError, match=rf"bandwidth_8 is .*\b{word}\b"):
-        Benchmark.read_figure(SimpleNamespace(benchmark="osu"), found, figure)
+        reading.value_of("osu", found, figure)
 
 
 def test_a_filter_that_fits_nothing_in_commscopes_words(tmp_path: Path):
@@ -102,7 +103,8 @@ def test_the_programs_words_where_its_output_is_missing(tmp_path: Path):
     check = SimpleNamespace(
         stagedir=tmp_path,
         result=CaseResult(),
-        read_stderr=list,
+        job=SimpleNamespace(stderr="job.err"),
+        num_warmups=0,
         read_ends=dict,
         runs=lambda: [run],
         read_run=read_run,

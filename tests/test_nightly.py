@@ -86,7 +86,7 @@ def test_a_night_is_strict(testbed: Testbed):
     testbed.environment("disk", "fio")
     done = testbed.plumbline("nightly", "--mode=smoke", *FIO)
     assert done.code == 1
-    assert "is not there, so what should run is not known" in page_of(done)
+    assert "does not exist, so it is not known what should run" in page_of(done)
 
 
 def test_a_night_in_which_nothing_runs(testbed: Testbed):
@@ -361,7 +361,7 @@ def test_a_clock_that_jumps_back(make_testbed: Callable[..., Testbed]):
     assert after.code == 0, after.said
     first, second = during.session.name, after.session.name
     assert second < first
-    assert f"the clock stands before the start of session {first}" in after.out
+    assert f"the clock is behind the start of session {first}" in after.out
     listed = testbed.plumbline("history", "list", "--format=json")
     assert listed.code == 0 and "the clock jumped back while it ran" in listed.err
     assert {row["session"] for row in json.loads(listed.out)} == {first, second}

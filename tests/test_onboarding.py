@@ -134,7 +134,7 @@ def test_a_node_that_was_looked_at_closes_what_was_open(on_login_node: Testbed, 
     (partition,) = written(on_login_node, "maia")["systems"][0]["partitions"]
     assert partition["processor"] == json.loads(output)["processor"]
     assert "no processor.topology" not in done.said
-    # Slurm says another number of CPUs than this machine has.
+    # Slurm reports another number of CPUs than this machine has.
     assert "Slurm reports 128 CPUs" in done.said
     lint = on_login_node.plumbline("lint", "--system", "maia")
     assert lint.code == 0 and "no processor.topology" not in lint.out, lint.said

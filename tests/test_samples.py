@@ -337,7 +337,7 @@ JOB = (10_000, 10_100)
 )
 def test_runs_of_this_job_are_taken(runs: list[tuple], jumped: float) -> None:
     ended = {str(number): RunEnd(0, *run) for number, run in enumerate(runs)}
-    samples.hold_within(ended, *JOB, jumped)
+    samples.check_times(ended, *JOB, jumped)
 
 
 @pytest.mark.parametrize(
@@ -353,4 +353,4 @@ def test_runs_of_this_job_are_taken(runs: list[tuple], jumped: float) -> None:
 def test_runs_of_another_job_are_refused(runs: list[tuple], told: str) -> None:
     ended = {str(number): RunEnd(0, *run) for number, run in enumerate(runs)}
     with pytest.raises(SampleError, match=told):
-        samples.hold_within(ended, *JOB)
+        samples.check_times(ended, *JOB)

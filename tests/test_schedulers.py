@@ -1,4 +1,4 @@
-"""Flux by its commands: what is submitted, and what becomes of each end of a job."""
+"""Flux by its commands: what is submitted, and how each end of a job is reported."""
 
 import os
 from pathlib import Path
@@ -53,27 +53,27 @@ def test_a_job_that_ends(flux, body, code):
 
 
 @pytest.mark.parametrize(
-    ("state", "says"),
+    ("state", "reason"),
     [
         ("TIMEOUT|142|node7|resource allocation expired", "TIMEOUT: resource allocation expired"),
         ("CANCELED|||by an operator", "CANCELED: by an operator"),
         ("FAILED|||unsatisfiable request", "FAILED: unsatisfiable request"),
-        ("LOST", "does not know the job any more"),
+        ("LOST", "no longer lists"),
     ],
 )
-def test_a_job_that_is_lost_is_told_in_flux_words(flux, monkeypatch, state, says):
-    """Not as output in which a pattern was not found."""
+def test_a_lost_job_has_the_reason_of_flux(flux, monkeypatch, state, reason):
+    """It is not reported as missing output."""
     job = job_of(flux, "true")
     monkeypatch.setenv("STANDIN_STATE", state)
     for _ in range(schedulers.MISSES):
         flux.poll(job)
     assert flux.finished(job)
     assert isinstance(job.exception, JobError)
-    assert says in str(job.exception)
+    assert reason in str(job.exception)
 
 
 def test_jsrun_resource_sets(flux):
-    """One resource set a task, bound as a whole; a binding's options say all (jsrun(1))."""
+    """One resource set a task, bound as a whole; a binding's options are complete (jsrun(1))."""
     job = Job.create(flux, launchers.Jsrun(), name="rfm_job", script_filename="job.sh",
                      stdout="job.out", stderr="job.err")  # fmt: skip
     job.num_tasks, job.num_tasks_per_node, job.num_cpus_per_task = 12, 6, 7
@@ -83,7 +83,7 @@ def test_jsrun_resource_sets(flux):
 
 
 def test_flux_run_by_a_binding(flux):
-    """The options of a binding stand alone: none of the job's own is said a second time."""
+    """With the options of a binding, the job adds none of its own."""
     job = Job.create(flux, launchers.FluxRun(), name="rfm_job", script_filename="job.sh",
                      stdout="job.out", stderr="job.err")  # fmt: skip
     job.num_tasks, job.num_tasks_per_node, job.num_cpus_per_task = 12, 6, 7

@@ -49,7 +49,7 @@ def test_extras_without_a_value_stop_a_session_before_it_starts(testbed: Testbed
     testbed.environment("disk", "fio")
     done = testbed.plumbline("run", "-n", "fio", "--session-extras=maintenance")
     assert (done.code, done.sessions) == (2, []) and "Traceback" not in done.err
-    assert "--session-extras maintenance: 'maintenance' is no KEY=VALUE" in done.err
+    assert "--session-extras maintenance: 'maintenance' is not KEY=VALUE" in done.err
 
 
 def test_a_session_leaves_one_record_for_its_case(measured: Done):
@@ -160,12 +160,12 @@ def test_the_plan_is_written_and_the_cost_is_said_before_the_first_job(measured:
 
 def test_the_closing_table_tells_what_was_and_was_not_asserted(measured: Done):
     table = measured.out[measured.out.index("asserted\n") :]
-    assert re.search(r"pingpong_latency_8 +7\.6 us +not-asserted", table)
+    assert re.search(r"pingpong_latency_8 +7\.6 us +no reference", table)
     assert "1 of 1 test case: 1 pass" in table
-    assert "0 asserted (0 failed), 47 not asserted" in table
+    assert "0 asserted (0 failed), 47 without a reference" in table
     assert str(measured.session / "records.jsonl") in table
     # There is no inventory yet, which is said.
-    assert "testbed.json is not there" in table and "plumbline lint" in table
+    assert "testbed.json does not exist" in table and "plumbline lint" in table
     assert "plain reframe" not in table
 
 
@@ -200,7 +200,7 @@ def test_the_plain_command_works_and_prints_the_table(testbed: Testbed, where: s
     assert done.code == 0, done.said
     assert [fields["result"] for fields in done.records] == ["pass", "pass"]
     assert "2 of 2 test cases: 2 pass" in done.out
-    assert re.search(r"write_bandwidth +1973\.79 MB/s +not-asserted", done.out)
+    assert re.search(r"write_bandwidth +1973\.79 MB/s +no reference", done.out)
     # It says which rules of a session it cannot enforce.
     last = done.out.strip().splitlines()[-1]
     assert "nothing was compared with the inventory" in last and "plumbline run" in last
@@ -378,8 +378,8 @@ def test_a_variable_of_a_check_without_cases_here_is_none_too_many(testbed: Test
         ("num_sample=1", "no check here has a variable 'num_sample'"),
         ("placement=one-core", "no check here has a variable 'placement'"),
         ("fio.sizes=8", "check fio has no variable 'sizes'"),
-        ("fioo.size=8", "no check 'fioo'; did you mean fio"),
-        ("num_samples", "say what it is set to: -S num_samples=VALUE"),
+        ("fioo.size=8", "no check 'fioo'; near: fio"),
+        ("num_samples", "add its value: -S num_samples=VALUE"),
         ("num_samples=two", "plumbline: -S: a value that its variable cannot have: invalid"),
     ],
 )

@@ -56,7 +56,7 @@ def noticed(done: Done) -> list[tuple[str, str, str, str]]:
 def test_a_healthy_session_has_none(ping: Callable[..., Done]) -> None:
     done = ping("--strict")
     assert (done.code, noticed(done)) == (0, [])
-    assert "to be looked at" not in done.out
+    assert "warning states" not in done.out
 
 
 def test_a_figure_ten_times_too_good_is_suspicious(ping: Callable[..., Done]) -> None:
@@ -65,7 +65,7 @@ def test_a_figure_ten_times_too_good_is_suspicious(ping: Callable[..., Done]) ->
     assert (done.code, fields["result"]) == (0, "pass")
     told = ("suspicious", "figure.better-than-reference", "pingpong_latency_8", "site-latency")
     assert noticed(done) == [told]
-    assert "plumbline: to be looked at: 1 suspicious" in done.out
+    assert "plumbline: warning states: 1 suspicious" in done.out
     assert re.search(r"pingpong_latency_8 +1.04 us +pass \(suspicious\)", done.out)
     assert "[figure.better-than-reference]" in done.out
     strict = ping("--strict", value=10.4)
@@ -174,7 +174,7 @@ def test_good_numbers_beside_a_fault_are_recorded_with_it(ping: Callable[..., Do
     (warning,) = fields["warnings"]
     assert "sample-0.err" in warning["detail"] and "5 more lines" in warning["detail"]
     assert warning["source"].startswith("NVIDIA")
-    assert "plumbline: to be looked at: 1 warnings" in done.out
+    assert "plumbline: warning states: 1 warnings" in done.out
     strict = ping("--strict", STANDIN_SAYS="NVRM: Xid (PCI:0000:3b:00): 48, pid=1")
     assert strict.code == 1 and noticed(strict)
 

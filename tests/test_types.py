@@ -49,7 +49,7 @@ def test_a_result_is_judged_without_its_check() -> None:
     assert (judged.verdict, judged.value, judged.statistic) == ("not-asserted", 2.0, "median")
     assert verdict.values_for_reframe(result) == {LATENCY.variable: (2.0, "us")}
     assert verdict.bounds_for_reframe(result) == {} == dict.fromkeys(verdict.notices(result))
-    verdict.hold(result, SUBJECT)
+    verdict.raise_failures(result, SUBJECT)
 
 
 def test_a_result_outside_its_bounds_fails_and_names_its_nodes() -> None:
@@ -59,7 +59,7 @@ def test_a_result_outside_its_bounds_fails_and_names_its_nodes() -> None:
     result.judgements = {LATENCY: judged}
     assert result.nodes == ["n1", "n2"] and result.topology == "unconfirmed"
     with pytest.raises(PerformanceError, match=r"hill:cpu: .*\(reference row, .*on n\[1-2\]$"):
-        verdict.hold(result, SUBJECT)
+        verdict.raise_failures(result, SUBJECT)
 
 
 def test_a_check_of_another_package_has_no_result() -> None:

@@ -1,8 +1,8 @@
 """Checks between pairs of nodes: random pairs of all nodes of one job, round after round.
 
-Which pairs there are is worked out before the job is submitted, by the nodes' places in the job's
-list; which nodes these are, the job finds out. All pairs of a round run at once, each as a step of
-its own, with its own output and exit code.
+The pairs are chosen before the job is submitted, as positions in the job's list of nodes; the job
+finds out which nodes these are. All pairs of a round run at once, each as a step of its own, with
+its own output and exit code.
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ import reframe.core.builtins as builtins
 from reframe.core.backends import getlauncher
 
 from plumbline.check import outcomes, samples
-from plumbline.check.benchmark import Benchmark, last_words, text_of, topology_of
+from plumbline.check.benchmark import Benchmark
 from plumbline.check.parameters import references
+from plumbline.check.reading import last_line, stderr_of
 from plumbline.check.samples import Run
-from plumbline.check.verdict import MOST_TOLD
+from plumbline.check.tasks import topology_of
+from plumbline.check.verdict import MOST_SHOWN
 from plumbline.parse import Figure
 from plumbline.placement import binding
 from plumbline.placement.placement import Layout
@@ -40,8 +42,8 @@ NODES_OF_JOB = {
 
 
 class NodePairs(Benchmark):
-    """What the checks between pairs of nodes share. Each figure is measured `at` every pair that
-    there was, ``nid000001:nid000007``; ``nodes`` is how many the job has."""
+    """The base class of checks between pairs of nodes. Each figure is measured `at` every pair,
+    such as ``nid000001:nid000007``; ``nodes`` is the number of nodes of the job."""
 
     placement = "node-pairs"
     nodes = 2
@@ -51,14 +53,12 @@ class NodePairs(Benchmark):
     sample_seconds = 20
     keep_files: ClassVar = [*Benchmark.keep_files, samples.NODES]
 
-    #: Another number gives other pairs; 0 stands for the day's date, ``20261121``.
-    #:
-    #: :type: :class:`int`
+    #: Another number gives other pairs; 0 means the date, ``20261121``.
     pair_seed = builtins.variable(int, value=0)
 
     def rounds_of_sample(self) -> list[list[tuple[int, int]]]:
-        """The rounds of pairs that make one sample, by the nodes' places in the job's list."""
-        # Not above: it loads NumPy, which listing the checks does not wait for.
+        """Return the rounds of pairs of one sample, as positions in the job's list of nodes."""
+        # Not imported above: it loads NumPy, which takes too long for listing the checks.
         from plumbline.placement import pairing
 
         names = [str(place) for place in range(self.nodes)]
@@ -69,7 +69,7 @@ class NodePairs(Benchmark):
 
     @property
     def seed(self) -> int:
-        """What the random pairs were made from; it is told in the job script."""
+        """The seed of the random pairs, which is in the job script."""
         if not self.pair_seed:
             self.pair_seed = int(time.strftime("%Y%m%d"))
         return self.pair_seed
@@ -79,7 +79,7 @@ class NodePairs(Benchmark):
     def lay_out(self, partition, topology: Topology) -> tuple[Layout, ...]:
         if self.nodes < 2:
             raise PlacementError(
-                f"placement {self.placement!r}: a job of {self.nodes} has no pair of nodes: say "
+                f"placement {self.placement!r}: a job of {self.nodes} has no pair of nodes: set "
                 f"-S {type(self).__name__}.nodes=2, or more",
                 code="placement.too-few-nodes",
             )
@@ -89,8 +89,8 @@ class NodePairs(Benchmark):
         scheduler = self.current_partition.scheduler.registered_name
         if scheduler not in NODES_OF_JOB:
             raise binding.BindingError(
-                f"scheduler {scheduler!r}: it is not known how a job of it lists its nodes "
-                f"(plumbline/check/node_pairs.py knows {', '.join(NODES_OF_JOB)})",
+                f"scheduler {scheduler!r}: no command is known that lists the nodes of its job "
+                f"(supported, in plumbline/check/node_pairs.py: {', '.join(NODES_OF_JOB)})",
                 code="binding.scheduler-unknown",
             )
         (bound,) = super().bind_tasks(manager)
@@ -99,16 +99,12 @@ class NodePairs(Benchmark):
         return [bound]
 
     def limit_time(self, layouts: int) -> None:
-        self.time_limit = f"{self.seconds(len(getattr(self, 'rounds', ())))}s"
-
-    def seconds(self, rounds: int) -> int:
-        """Seconds that a job of so many rounds may take."""
-        return rounds * self.sample_seconds + self.first_sample_seconds + 60
+        self.time_limit = f"{self.seconds_of(len(getattr(self, 'rounds', ())))}s"
 
     def cost_on(self, partition) -> tuple[int, float]:
         self.lay_out(partition, topology_of(partition))
         rounds = len(self.rounds_of_sample()) * (self.num_warmups + self.num_samples)
-        return self.nodes, self.seconds(rounds)
+        return self.nodes, self.seconds_of(rounds)
 
     def set_tasks(self) -> None:
         super().set_tasks()
@@ -135,16 +131,16 @@ class NodePairs(Benchmark):
         self.job.launcher = getlauncher("local")()
         self.put_command(f"{launch} ./task.sh", path, loop)
 
-    # -- what it left -----------------------------------------------------------------------
+    # -- the output -------------------------------------------------------------------------
 
     def runs(self) -> Iterable[Run]:
         count = self.num_warmups + self.num_samples
         return samples.pair_runs(self.rounds, self.nodes_listed, self.layout, count)
 
     def read_ends(self) -> dict[str, samples.RunEnd]:
-        """How each run ended.
+        """Return how each run ended.
 
-        :raises Invalid: naming the pairs that failed, and a node that all of them have.
+        :raises Invalid: with the pairs that failed, and a node that all of them have.
         """
         ended = super().read_ends()
         try:
@@ -159,23 +155,24 @@ class NodePairs(Benchmark):
         failed = [name for name, end in ended.items() if end.status]
         if len(failed) > 1:
             pairs = dict.fromkeys(name.partition("-")[2] for name in failed)
-            more = [f"and {len(pairs) - MOST_TOLD} more"] if len(pairs) > MOST_TOLD else []
+            more = [f"and {len(pairs) - MOST_SHOWN} more"] if len(pairs) > MOST_SHOWN else []
             common = set.intersection(*(set(pair.split(":")) for pair in pairs))
             blame = f"; all of them have {common.pop()}" if len(common) == 1 else ""
             codes = ", ".join(sorted({str(ended[name].status) for name in failed}))
-            said = text_of(Path(self.stagedir, f"sample-{failed[0]}.err"))
+            shown = ", ".join([*pairs][:MOST_SHOWN] + more)
+            stderr = stderr_of(Path(self.stagedir, f"sample-{failed[0]}.err"))
             raise outcomes.Invalid(
                 f"{len(failed)} of {len(ended)} runs between two nodes ended with exit "
-                f"code {codes}: {', '.join([*pairs][:MOST_TOLD] + more)}{blame}{last_words(said)}",
+                f"code {codes}: {shown}{blame}{last_line(stderr)}",
                 code="output.exit-code",
             )
         return ended
 
     def read_run(self, run: Run, ended: dict[str, samples.RunEnd]) -> dict[Figure, float]:
-        """The figures of one run, at the two nodes that its tasks say they ran on."""
+        """Return the figures of one run, at the two nodes that its tasks reported."""
         figures = super().read_run(run, ended)
-        told = run.name.partition("-")[2].split(":")
-        binding.prove_nodes(told, self.result.tasks, self.nodes_listed)
+        pair = run.name.partition("-")[2].split(":")
+        binding.prove_nodes(pair, self.result.tasks, self.nodes_listed)
         for task in self.result.tasks:
             self.task_of_host.setdefault(task.host, task)
         at = ":".join(sorted(task.host for task in self.result.tasks))
@@ -187,21 +184,17 @@ class NodePairs(Benchmark):
         if len(self.task_of_host) != self.nodes:
             raise outcomes.Invalid(
                 f"the pairs ran on {len(self.task_of_host)} hosts, and the job has "
-                f"{self.nodes} nodes: {', '.join(self.nodes_listed[:MOST_TOLD])} ...",
+                f"{self.nodes} nodes: {', '.join(self.nodes_listed[:MOST_SHOWN])} ...",
                 code="output.node-count",
             )
-        # Where tasks ran, not those of the last pair alone.
+        # All nodes, not those of the last pair alone.
         self.result.tasks = [*self.task_of_host.values()]
-        self.headline = [self.worst(figures, metric).variable for metric in self.metrics]
+        metrics = dict.fromkeys(figure.metric for figure in self.figures())
+        self.headline = [self.worst(figures, metric).variable for metric in metrics]
         return figures
 
-    @property
-    def metrics(self) -> list[str]:
-        """The metrics that are measured of each pair."""
-        return list(dict.fromkeys(figure.metric for figure in self.figures()))
-
     def worst(self, figures: dict[Figure, list[float]], metric: str) -> Figure:
-        """The pair that is worst by a metric, which the closing table shows of all."""
+        """Return the worst pair by a metric, which is in the closing table."""
         rule = references().rule(references().fom(self.benchmark, metric))
         worst = max if rule.better == "lower" else min
         of_metric = [figure for figure in figures if figure.metric == metric]

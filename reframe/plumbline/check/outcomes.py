@@ -1,4 +1,4 @@
-"""How a test case ends: ReFrame's exceptions with a reason code, and the code of any other."""
+"""The ends of a test case: ReFrame's exceptions with reason codes, and codes for the others."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from reframe.core.exceptions import (
 from plumbline.core.errors import Coded
 from plumbline.site.lost import Lost
 
-#: ReFrame's phase in which a case ended with an error of its own -> code.
+#: ReFrame's phase in which a case ended with an error without a code -> code.
 _OF_PHASE = {
     "startup": "case.set-up",
     "setup": "case.set-up",
@@ -31,7 +31,7 @@ class Skip(Coded, SkipTestError):
 
 
 class Refused(Coded, ReframeError):
-    """The case cannot run here, and should."""
+    """The case cannot run here, although it should."""
 
 
 class Invalid(Coded, SanityError):
@@ -46,9 +46,9 @@ class Failed(Coded, PerformanceError):
 
 
 def code_of(task) -> str:
-    """The reason code of a test case that ended otherwise than by a pass.
+    """Return the reason code of a test case that did not pass.
 
-    :arg task: ReFrame's, of the case.
+    :arg task: ReFrame's task of the case.
     """
     kind, error, _ = task.exc_info
     if kind is None:

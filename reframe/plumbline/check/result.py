@@ -1,10 +1,11 @@
-"""What a test case measured, and from a test case that ended in ReFrame to its record."""
+"""The result of a test case, and the record that is made of it."""
 
 from __future__ import annotations
 
 import os
-import time
+import time as clock
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import reframe.core.runtime as rt
 from reframe.core.exceptions import (
@@ -31,9 +32,9 @@ from plumbline.reference.row import Case
 class Measurement:
     """One figure of a test case.
 
-    :ivar samples: what each sample printed, in ``unit``, warm-ups left out.
-    :ivar case: the conditions that references know it by.
-    :ivar headline: whether the closing table shows it.
+    :ivar samples: the value of each sample but the warm-ups, in ``unit``.
+    :ivar case: its conditions, for the references.
+    :ivar headline: whether it is in the closing table.
     """
 
     samples: list[float]
@@ -44,18 +45,21 @@ class Measurement:
 
 @dataclass
 class CaseResult:
-    """What a test case ran with, what it measured, and how that was judged.
+    """Settings, measurements and judgements of a test case.
 
-    The check fills it, phase by phase, and nothing else does. Verdict and record read it, and
-    nothing of the check. One that ended early has what was known by then.
+    Only the check fills it, phase by phase. Verdict, record and session read it, and nothing else
+    of the check. If the case ended early, it has what was known by then.
 
-    :ivar samples: complete runs that the verdict rests on, and ``warmups`` those before them.
-    :ivar shared: whether the cores had other processes too.
+    :ivar samples: complete runs that are judged, and ``warmups`` those before them.
+    :ivar shared: whether other processes used the cores too.
     :ivar hosts: facts of each node.
     :ivar tasks: where they ran in the last run.
-    :ivar confirmed: of each node, whether it showed that it is as the system file says.
-    :ivar seconds: that each run took, warm-ups first.
+    :ivar confirmed: of each node, whether it showed that it agrees with the system file.
+    :ivar seconds: of each run, warm-ups first.
     :ivar judgements: of each figure; ``None`` before the performance phase.
+    :ivar usual_seconds: estimate of what all samples take on an idle machine.
+    :ivar scratch: folder that the session removes when the case has ended.
+    :ivar expected: figures that a dry run would measure, with their conditions.
     """
 
     benchmark: str | None = None
@@ -74,15 +78,18 @@ class CaseResult:
     notices: list[Notice] = field(default_factory=list)
     figures: dict[parse.Figure, Measurement] = field(default_factory=dict)
     judgements: dict[parse.Figure, lookup.Judgement] | None = None
+    usual_seconds: float = 0
+    scratch: Path | None = None
+    expected: list[tuple[parse.Figure, Case]] = field(default_factory=list)
 
     @property
     def nodes(self) -> list[str]:
-        """The nodes that tasks ran on; not every scheduler tells them to ReFrame."""
+        """The nodes that tasks ran on; ReFrame does not get them from every scheduler."""
         return list(dict.fromkeys(task.host for task in self.tasks))
 
     @property
     def topology(self) -> str | None:
-        """Whether every node that tasks ran on showed that it is as the system file says."""
+        """Whether every node that tasks ran on showed that it agrees with the system file."""
         if not self.tasks:
             return None
         confirmed = all(self.confirmed.get(node) for node in self.nodes)
@@ -90,13 +97,13 @@ class CaseResult:
 
 
 def of_check(check) -> CaseResult | None:
-    """What a check measured; ``None`` if it is not one of Plumbline's."""
+    """Return a check's result; ``None`` if the check is not one of Plumbline's."""
     found = getattr(check, "result", None)
     return found if isinstance(found, CaseResult) else None
 
 
 class Waived(Coded, ExpectedFailureError):
-    """A known fault, for ReFrame an expected failure.
+    """A known fault, which is an expected failure for ReFrame.
 
     :ivar waivers: those that cover it.
     """
@@ -107,16 +114,15 @@ class Waived(Coded, ExpectedFailureError):
 
 
 def key_of(testcase) -> str:
-    """The name of a test case that no other case of the session has."""
+    """Return the name of a test case, which is unique in its session."""
     check, partition, environ = testcase
     return f"{check.hashcode} @{partition.fullname}+{environ.name}"
 
 
 def result_of(error: BaseException | None) -> str:
-    """The result of a test case that ended with an error.
+    """Return the result of a test case that ended with an error.
 
-    What a check marks with ReFrame's own ``xfail`` is the failure that it is: a mark has no owner
-    and no end, so that only a waiver waives.
+    ReFrame's own ``xfail`` waives nothing, as it has no owner and no end; only a waiver does.
     """
     if isinstance(error, Waived):
         return "waived"
@@ -129,13 +135,13 @@ def result_of(error: BaseException | None) -> str:
 
 
 def _nodes_of(check) -> list[str]:
-    """Where its tasks ran; what the scheduler says is the login node's name under some."""
+    """Return where its tasks ran; some schedulers report the login node instead."""
     seen = (of_check(check) or CaseResult()).nodes
     return seen or list((check.job and check.job.nodelist) or [])
 
 
 def subject_of(testcase) -> waivers.Subject:
-    """A test case as waivers know it."""
+    """Return a test case as waivers identify it."""
     check, partition, environ = testcase
     measured = of_check(check) or CaseResult()
     return waivers.Subject(
@@ -149,24 +155,24 @@ def subject_of(testcase) -> waivers.Subject:
 
 
 def _judged(check) -> bool:
-    """Whether each of its figures has a verdict, and a waiver of its own."""
+    """Return whether its figures are judged, each with a waiver of its own."""
     measured = of_check(check)
     return measured is not None and measured.judgements is not None
 
 
 def waived_case(task, exc_info: tuple) -> Waived | None:
-    """The known fault that a whole test case fails by, if a waiver in force covers it."""
+    """Return the known fault of a failed test case, if a valid waiver covers it."""
     result = result_of(exc_info[1])
-    # What failed after its verdict was the tidying up; of figures, each has a waiver of its own.
+    # After its verdict, only the clean-up can fail. Figures have waivers of their own.
     if task.succeeded or (result == "fail" and _judged(task.check)):
         return None
     known = waivers.loaded(paths.reference())
     waiver = waivers.covering(known, subject_of(task.testcase), result)
-    return Waived([waiver], _said(exc_info), outcomes.code_of(task)) if waiver else None
+    return Waived([waiver], _message(exc_info), outcomes.code_of(task)) if waiver else None
 
 
 def _fields(session, case: str, result: str) -> dict:
-    """A record in which nothing was measured."""
+    """Return the fields of a record without measurements."""
     nothing = dict.fromkeys(
         ("benchmark", "program", "version", "placement", "jobid", "samples", "warmups", "phase")
     )
@@ -174,7 +180,7 @@ def _fields(session, case: str, result: str) -> dict:
         **nothing,
         "schema": record.SCHEMA,
         "session": session.name,
-        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "time": clock.strftime("%Y-%m-%dT%H:%M:%SZ", clock.gmtime()),
         "case": case,
         "attempt": 0,
         "conditions": {},
@@ -196,20 +202,22 @@ def _fields(session, case: str, result: str) -> dict:
 
 
 def of_task(session, task, result: str) -> record.Record:
-    """The record of a test case that ended. A site's own check may fill in anything: of what fits
-    no record it says only that, as a result that cannot be trusted."""
+    """Return the record of a test case that ended.
+
+    A site's own check may put anything into its result. If it fits no record, the case is invalid.
+    """
     fields = _of_task(session, task, result)
     try:
         return record.made(fields)
     except record.Damaged as err:
         bare = _fields(session, fields["case"], "invalid")
         bare |= {name: fields[name] for name in _IDENTITY}
-        bare["reason"] = f"invalid: what the check measured fits no record: {err}"
+        bare["reason"] = f"invalid: the result of the check fits no record: {err}"
         bare["code"] = "check.wrong-result"
         return record.made(bare)
 
 
-#: What a record has of a test case, whatever came of it.
+#: Fields that identify a test case, whatever its result.
 _IDENTITY = ("system", "partition", "environment", "check", "attempt", "tags")
 
 
@@ -227,7 +235,7 @@ def _of_task(session, task, result: str) -> dict:
         "jobid": str(check.job.jobid) if check.job and check.job.jobid else None,
         "seconds": _seconds(task),
     }
-    # Of a check that is not Plumbline's nothing more is known.
+    # Nothing more is known of a check that is not Plumbline's.
     measured = of_check(check) or CaseResult()
     for name in ("benchmark", "program", "version", "placement", "conditions", "build", "hosts"):
         fields[name] = getattr(measured, name)
@@ -258,12 +266,12 @@ def _of_task(session, task, result: str) -> dict:
 
 
 def _seconds(task) -> dict:
-    """How long a case took, without the time that it waited for its turn or in a queue."""
+    """Return the seconds that a case took, without the time that it waited."""
     samples = (of_check(task.check) or CaseResult()).seconds
     stages = [task.duration(stage) or 0 for stage in ("setup", "sanity", "performance")]
     ran = task.duration("run_complete") or 0
     if not task.testcase.partition.scheduler.is_local:
-        # From submission to end; of the part in which the job ran, the samples are known.
+        # This includes the queue; of the time in which the job ran, the samples are known.
         ran = min(ran, sum(samples))
     return {"total": sum(stages) + ran, "samples": samples}
 
@@ -294,17 +302,17 @@ def _fom(figure: parse.Figure, measured: Measurement, judged: lookup.Judgement) 
     }
 
 
-#: Why a planned case has no result, where its session ended without one, and where it was killed.
-LEFT = "started or still planned when the session ended; never finished"
+#: Why a planned case has no result: its session ended without one, or was killed.
+ENDED = "started or still planned when the session ended; never finished"
 KILLED = "started or still planned when the session was killed; never finished"
 
 
 def unfinished(
-    session, case: str, plan: record.Planned, reason: str = LEFT, then: str = ""
+    session, case: str, plan: record.Planned, reason: str = ENDED, time: str = ""
 ) -> record.Record:
-    """The record of a planned case that never ended.
+    """Return the record of a planned case that never ended.
 
-    :arg then: when, if not now.
+    :arg time: of the record, if not now.
     """
     fields = _fields(session, case, "unfinished") | {
         "system": plan["system"],
@@ -315,14 +323,14 @@ def unfinished(
         "reason": reason,
         "code": "case.unfinished",
     }
-    return record.made(fields | ({"time": then} if then else {}))
+    return record.made(fields | ({"time": time} if time else {}))
 
 
 def _reason(task) -> str:
-    """Why a case did not pass, in its own words, or in ReFrame's where it has none."""
+    """Return why a case did not pass: its own message, or ReFrame's if it has none."""
     kind, error, _ = task.exc_info
     if kind is None:
-        return "not judged: ReFrame was told to leave out its sanity or performance phase"
+        return "not judged: ReFrame was started with an option that skips a phase"
     if error is not None and task.aborted:
         started = task.check.job is not None and task.check.job.jobid is not None
         if isinstance(error.__cause__, RunSessionTimeout):
@@ -331,16 +339,18 @@ def _reason(task) -> str:
         return f"{'stopped while it ran' if started else 'not started when stopped'} ({cause})"
     if isinstance(error, ExpectedFailureError) and not isinstance(error, Waived):
         file = waivers.path_of(paths.reference())
-        return f"xfail without a waiver: {_said(task.exc_info)}; only a waiver in {file} waives it"
-    return str(error) if task.skipped and str(error) else _said(task.exc_info)
+        return (
+            f"xfail without a waiver: {_message(task.exc_info)}; only a waiver in {file} waives it"
+        )
+    return str(error) if task.skipped and str(error) else _message(task.exc_info)
 
 
-def _said(exc_info: tuple) -> str:
-    """An error in its own words, or in ReFrame's where it has none."""
+def _message(exc_info: tuple) -> str:
+    """Return the message of an error, or ReFrame's description if it has none."""
     error = exc_info[1]
     if isinstance(error, ExpectedFailureError) and error.__context__:
         return f"{error}: {error.__context__}"
     if isinstance(error, UnexpectedSuccessError):
-        return f"marked xfail, and passed: take the mark out: {error}"
+        return f"marked xfail, and passed: remove the mark: {error}"
     own = isinstance(error, (SanityError, PerformanceError, ReframeError)) and str(error)
     return str(error) if own else " ".join(what(*exc_info).split())

@@ -1,12 +1,13 @@
-"""The samples of a test case: the loop in its job script, and what that leaves to read.
+"""The samples of a test case: the loop in its job script, and the files that this writes.
 
 Every sample is one complete run of the program for every layout. Each run has its own output,
-``sample-<run>.out`` and ``.err``; its exit code, start and end stand in ``samples.txt``. A run that
-fails ends the job. Knows nothing of ReFrame.
+``sample-<run>.out`` and ``.err``; ``samples.txt`` has its exit code, start and end. A run that
+fails ends the job. Independent of ReFrame.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 import shlex
 from collections import Counter
@@ -19,19 +20,18 @@ from plumbline.parse import outputs
 from plumbline.placement.binding import Binding, PairBinding
 from plumbline.placement.placement import Layout
 
-#: File that tells of each run: its name, exit code, start and end (seconds since the epoch).
+#: File with name, exit code, start and end of each run (seconds since the epoch).
 ENDS = "samples.txt"
 
-#: File with the names of the job's nodes, where the job tells them apart itself.
+#: File with the names of the job's nodes, of a job that runs pairs of them.
 NODES = "nodes.txt"
 
-
-#: Rounds of pairs of nodes, by their places in the job's list of nodes.
+#: Rounds of pairs of nodes, as positions in the job's list of nodes.
 Rounds = Sequence[Sequence[tuple[int, int]]]
 
 
 class SampleError(Coded):
-    """What the job left cannot be read."""
+    """A file of the job cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Run:
         return f"sample-{self.name}.err"
 
     def out_of_rank(self, rank: int) -> str:
-        """Its output where each task has one of its own."""
+        """Return the output of one task, of a program whose tasks print one each."""
         return f"sample-{self.name}.{rank}.out"
 
 
@@ -59,10 +59,10 @@ class Run:
 class Loop:
     """The parts of a job script around the launcher's command.
 
-    :ivar before: what stands before it.
-    :ivar words: what stands between ``./task.sh`` and the program, as the shell reads it.
-    :ivar redirections: what stands after the program's arguments.
-    :ivar after: what stands after it.
+    :ivar before: lines before it.
+    :ivar words: between ``./task.sh`` and the program, as the shell reads them.
+    :ivar redirections: after the program's arguments.
+    :ivar after: lines after it.
     """
 
     before: list[str]
@@ -72,10 +72,10 @@ class Loop:
 
 
 def runs(layouts: Sequence[Layout], count: int) -> Iterator[Run]:
-    """Every run of a job, in order."""
+    """Yield every run of a job, in order."""
+    several = len(layouts) > 1
     for sample in range(count):
         for layout in layouts:
-            several = len(layouts) > 1
             yield Run(sample, layout, f"{sample}-{layout.at[0]}" if several else str(sample))
 
 
@@ -88,7 +88,7 @@ def loop(
     after_sample: Sequence[str] = (),
     output_per_task: bool = False,
 ) -> Loop:
-    """The loop over samples, and over layouts where there are several.
+    """Return the loop over samples, and over layouts if there are several.
 
     :arg before_sample: shell commands before each run, and ``after_sample`` after it.
     """
@@ -102,16 +102,11 @@ def loop(
         before += [f"for at in {' '.join(names)}; do", "case $at in"]
         for name, binding in zip(names, bindings, strict=True):
             exports = [f"export {key}={shlex.quote(v)};" for key, v in binding.env_vars.items()]
-            before.append(
-                " ".join(
-                    [
-                        f"{name})",
-                        *exports,
-                        f"binding=({' '.join(_quoted(binding.options))})",
-                        f"words=({' '.join(_quoted(binding.task))}) ;;",
-                    ]
-                )
-            )
+            arrays = [
+                f"binding=({' '.join(_quoted(binding.options))})",
+                f"words=({' '.join(_quoted(binding.task))}) ;;",
+            ]
+            before.append(" ".join([f"{name})", *exports, *arrays]))
         before.append("esac")
         done = ["done", "done"]
         run, words = "$sample-$at", ['"${words[@]}"']
@@ -141,15 +136,15 @@ def rounds_loop(
     after_sample: Sequence[str] = (),
     note: str = "",
 ) -> Loop:
-    """The loop over rounds of pairs of nodes, all pairs of a round at once.
+    """Return the loop over rounds of pairs of nodes; all pairs of a round run at once.
 
-    A round ends with its last pair; a run that failed fails the job after the last round, so that
-    it is known which pairs fail.
+    A round ends with its last pair. A run that fails makes the job fail after the last round, so
+    that all failing pairs are known.
 
-    :arg nodes: how many the job has.
-    :arg listed: shell words that print the job's nodes, one a line.
+    :arg nodes: the number of nodes of the job.
+    :arg listed: shell command that prints the job's nodes, one a line.
     :arg task: words between ``./task.sh`` and the program.
-    :arg note: what the script says of the rounds.
+    :arg note: comment in the script about the rounds.
     """
     cases = [
         f"{number}) pairs='{' '.join(f'{one}-{other}' for one, other in pairs)}' ;;"
@@ -195,10 +190,10 @@ def rounds_loop(
 def pair_runs(
     rounds: Rounds, nodes: Sequence[str], layout: Layout, count: int = 1
 ) -> Iterator[Run]:
-    """Every run of :func:`rounds_loop`, in order of the rounds.
+    """Yield every run of :func:`rounds_loop`, in order of the rounds.
 
     :arg rounds: those of all samples.
-    :arg count: how many samples they make, each as many rounds.
+    :arg count: the number of samples, each of as many rounds.
     """
     each = len(rounds) // count
     for number, pairs in enumerate(rounds):
@@ -207,27 +202,38 @@ def pair_runs(
 
 
 def nodes_of_job(folder: Path) -> list[str]:
-    """The job's nodes as :func:`rounds_loop` listed them; empty where it did not.
+    """Return the job's nodes as :func:`rounds_loop` listed them; empty if it did not.
 
     :raises SampleError: if one is listed twice.
     """
-    try:
+    with _readable(NODES):
         found = outputs.read(folder / NODES).split()
+        twice = [name for name, count in Counter(found).items() if count > 1]
+        if twice:
+            raise ValueError(f"{twice[0]} is listed twice")
+        return found
+    return []
+
+
+@contextlib.contextmanager
+def _readable(name: str) -> Iterator[None]:
+    """Suppress that a file does not exist, and convert other errors of reading it.
+
+    :raises SampleError: with the file's name.
+    """
+    try:
+        yield
     except FileNotFoundError:
-        return []
+        pass
     except OSError as err:
-        raise SampleError(f"{NODES}: {err.strerror}", code="output.file-unreadable") from None
+        raise SampleError(f"{name}: {err.strerror}", code="output.file-unreadable") from None
     except ValueError as err:
-        raise SampleError(f"{NODES}: {err}", code="output.file-garbled") from None
-    twice = [name for name, count in Counter(found).items() if count > 1]
-    if twice:
-        raise SampleError(f"{NODES}: {twice[0]} is listed twice", code="output.file-garbled")
-    return found
+        raise SampleError(f"{name}: {err}", code="output.file-garbled") from None
 
 
 def options(bindings: Sequence[Binding]) -> list[str]:
-    """The launcher's options, as the shell reads them; :func:`loop` sets them where each layout
-    has its own."""
+    """Return the launcher's options, as the shell reads them; if each layout has its own,
+    :func:`loop` sets them."""
     return _quoted(bindings[0].options) if len(bindings) == 1 else ['"${binding[@]}"']
 
 
@@ -237,8 +243,8 @@ def _quoted(words: Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class RunEnd:
-    """How a run ended: its exit code, and when it began and ended by its node's clock (seconds
-    since the epoch)."""
+    """The exit code of a run, and its start and end by its node's clock (seconds since the
+    epoch)."""
 
     status: int
     began: float
@@ -246,36 +252,30 @@ class RunEnd:
 
     @property
     def seconds(self) -> float:
-        """How long it took."""
+        """The time that it took."""
         return self.ended - self.began
 
 
 def ends(folder: Path) -> dict[str, RunEnd]:
-    """How each run that ended did, by its name; empty where none has.
+    """Return how each run ended, by its name; empty if none has.
 
-    :raises SampleError: if the file is garbled or names a run twice.
+    :raises SampleError: if the file is garbled or has a run twice.
     """
     found: dict[str, RunEnd] = {}
-    try:
+    with _readable(ENDS):
         for line in outputs.read(folder / ENDS).splitlines():
             name, status, began, done = line.split()
             if name in found:
-                raise ValueError(f"run {name} stands twice")
+                raise ValueError(f"run {name} is listed twice")
             end = RunEnd(int(status), float(began), float(done))
             if not math.isfinite(end.seconds):
                 raise ValueError(f"run {name} took {end.seconds} seconds")
             found[name] = end
-    except FileNotFoundError:
-        return {}
-    except OSError as err:
-        raise SampleError(f"{ENDS}: {err.strerror}", code="output.file-unreadable") from None
-    except ValueError as err:
-        raise SampleError(f"{ENDS}: {err}", code="output.file-garbled") from None
     return found
 
 
-#: Seconds by which a node's clock may differ from that of the host that submits. MUNGE, by which
-#: Slurm, Flux and PBS know their users, refuses a credential that is 300 s old (MUNGE_DEFAULT_TTL
+#: Seconds by which a node's clock may differ from that of the submitting host. MUNGE, by which
+#: Slurm, Flux and PBS authenticate users, refuses a credential that is 300 s old (MUNGE_DEFAULT_TTL
 #: in its munge_defs.h): jobs do not start on nodes whose clocks differ by more.
 CLOCKS = 300
 
@@ -283,16 +283,16 @@ CLOCKS = 300
 _ROUNDING = 5
 
 
-def hold_within(ended: dict[str, RunEnd], since: float, until: float, jumped: float = 0) -> None:
-    """Refuses runs that are not of this job: a file that an earlier job left, or a copied one.
+def check_times(ended: dict[str, RunEnd], since: float, until: float, jumped: float = 0) -> None:
+    """Check that runs are of this job, and not in a file of an earlier job or a copied one.
 
-    Two comparisons: by the clock of the host that submitted, within :data:`CLOCKS`; and by
-    durations, which no difference between clocks changes.
+    The times are compared by the submitting host's clock, within :data:`CLOCKS`, and by durations,
+    which do not depend on the difference between clocks.
 
-    :arg since: when the job was submitted, and ``until`` when it was seen to have ended, both by
-        the submitting host's clock (seconds since the epoch).
+    :arg since: when the job was submitted, and ``until`` when its end was found, both by the
+        submitting host's clock (seconds since the epoch).
     :arg jumped: seconds by which that clock was set meanwhile.
-    :raises SampleError: naming the run.
+    :raises SampleError: with the run.
     """
     slack = CLOCKS + abs(jumped)
     for name, end in ended.items():
@@ -301,8 +301,8 @@ def hold_within(ended: dict[str, RunEnd], since: float, until: float, jumped: fl
             if max(early, late) > slack:
                 when = "before the job was submitted" if early > 0 else "after the job had ended"
                 raise SampleError(
-                    f"{ENDS}: run {name} {what} {max(early, late):.0f} s {when}: the file is not "
-                    f"of this job, or the node's clock is wrong by more than {CLOCKS} s",
+                    f"{ENDS}: run {name} {what} {max(early, late):.0f} s {when}: the file is of "
+                    f"another job, or the node's clock is wrong by more than {CLOCKS} s",
                     code="output.other-job",
                 )
     if not ended:
@@ -311,7 +311,7 @@ def hold_within(ended: dict[str, RunEnd], since: float, until: float, jumped: fl
     most = until - since + _ROUNDING + abs(jumped)
     if span > most:
         raise SampleError(
-            f"{ENDS}: its runs span {span:.0f} s, and the job had {most:.0f} s in all: runs of "
-            f"another job are in it",
+            f"{ENDS}: the runs span {span:.0f} s, and the job took {most:.0f} s at most: the file "
+            f"has runs of another job",
             code="output.other-job",
         )

@@ -1,6 +1,6 @@
-"""Folders that a test case writes to: found, held against what is needed, and removed.
+"""Folders that a test case writes to: where they are, whether they suit, and their removal.
 
-Knows nothing of ReFrame.
+Independent of ReFrame.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from plumbline.core.errors import Coded
 
 
 class ScratchError(Coded):
-    """There is no folder to write to; the text is the reason and the mend."""
+    """There is no suitable folder; the text has the reason and the fix."""
 
 
 @dataclass(frozen=True)
@@ -24,9 +24,9 @@ class FileSystem:
     """A file system of a partition (``extras.file_systems``), or its scratch folder.
 
     :ivar folder: where test cases may make folders of their own.
-    :ivar node_local: each node has its own, and none is there before the job starts.
-    :ivar resource: ReFrame resource that the job must ask for.
-    :ivar conditions: what a reference row may ask for.
+    :ivar node_local: whether each node has its own, which exists only while the job runs.
+    :ivar resource: ReFrame resource that the job must request.
+    :ivar conditions: conditions of the reference rows.
     """
 
     name: str
@@ -37,20 +37,20 @@ class FileSystem:
 
 
 def file_system(extras: dict, name: str) -> FileSystem:
-    """A file system of a partition, its folder's variables replaced.
+    """Return a file system of a partition, with the variables in its path replaced.
 
-    :arg name: of one of ``extras.file_systems``, or ``scratch``.
-    :raises ScratchError: if it is not there, or a variable of its path is not set.
+    :arg name: one of ``extras.file_systems``, or ``scratch``.
+    :raises ScratchError: if there is none, or a variable of its path is not set.
     """
     listed = extras.get("file_systems") or {}
     if name in listed:
-        told = listed[name]
-        folder = told.get("path") or f"${{{told.get('path_variable', '')}}}"
+        entry = listed[name]
+        folder = entry.get("path") or f"${{{entry.get('path_variable', '')}}}"
     elif name == "scratch" and extras.get("scratch"):
-        told, folder = {}, extras["scratch"]
+        entry, folder = {}, extras["scratch"]
     else:
         raise ScratchError(
-            f"the partition has no {name} folder: set its extras.scratch, or name it among its "
+            f"the partition has no {name} folder: set its extras.scratch, or add it to its "
             f"extras.file_systems",
             code="scratch.none",
         )
@@ -64,114 +64,132 @@ def file_system(extras: dict, name: str) -> FileSystem:
         ) from None
     except ValueError:
         raise ScratchError(
-            f"file system {name}: {folder!r} is no folder: give its path or path_variable in the "
+            f"file system {name}: {folder!r} is not a path: set path or path_variable in the "
             f"partition's extras.file_systems",
             code="scratch.not-a-folder",
         ) from None
-    # The job does not start where ReFrame did.
+    # The job does not start in the folder where ReFrame did.
     if not Path(folder).is_absolute():
         raise ScratchError(
-            f"file system {name}: its folder {folder!r} is no absolute path: make it one",
+            f"file system {name}: its folder {folder!r} is not an absolute path: use one",
             code="scratch.not-a-folder",
         )
     return FileSystem(
         name,
         folder,
-        "resource" in told or bool(told.get("node_local")),
-        told.get("resource"),
-        {"filesystem": name, **told.get("conditions", {})},
+        "resource" in entry or bool(entry.get("node_local")),
+        entry.get("resource"),
+        {"filesystem": name, **entry.get("conditions", {})},
     )
 
 
-_MEND = "point the partition's scratch elsewhere"
+_REMEDY = "set the partition's scratch to another folder"
 
 
 def own_folder(parent: str, owner: str) -> Path:
-    """A name in a folder that nobody else has."""
+    """Return a unique name in a folder."""
     return Path(parent) / f"plumbline-{owner}-{secrets.token_hex(4)}"
 
 
 def make(folder: Path, needed: int, files: int, direct_io: bool) -> None:
-    """Makes a test case's own folder; where it will not do, none is left.
+    """Make a test case's own folder, and remove it if its file system is not suitable.
 
     :arg needed: bytes that will be written to it, in so many files.
-    :arg direct_io: refuses a file system that has none.
-    :raises ScratchError: if it cannot be made, or will not hold that.
+    :arg direct_io: whether the file system must have direct I/O.
+    :raises ScratchError: if it cannot be made, or is not suitable.
     """
+    made = False
     try:
         folder.mkdir(mode=0o700)
-    except OSError as err:
+        made = True
+        _check(folder, needed, files, direct_io)
+    except (OSError, ScratchError) as err:
+        if made:
+            folder.rmdir()
+        if isinstance(err, ScratchError):
+            raise
         raise ScratchError(
-            f"{folder.parent}: {err.strerror}: {_MEND}", code="scratch.not-writable"
+            f"{folder.parent}: {err.strerror}: {_REMEDY}", code="scratch.not-writable"
         ) from None
-    try:
-        _hold_against(folder, needed, files, direct_io)
-    except ScratchError:
-        folder.rmdir()
-        raise
 
 
-#: Several tasks of a node may do it at once.
-_MAKING = (
+#: Several tasks of a node may run this at once.
+_MAKE = (
     'mkdir -m 700 -p -- "$1" && [ -O "$1" ] && [ ! -h "$1" ] || '
     '{ echo "$0: $1 is no folder that this job made" >&2; exit 1; }'
 )
 
 
 def making(folder: Path) -> str:
-    """The command by which a job makes a folder of its own on a node. The folder's name stands in
-    the job's script, for others to read, until the job starts: what they put there is refused."""
-    return shlex.join(["sh", "-c", _MAKING, "plumbline", str(folder)])
+    """Return the command by which a job makes its own folder on a node.
+
+    Others can read the folder's name in the job's script before the job starts, so that a folder
+    of theirs is refused.
+    """
+    return shlex.join(["sh", "-c", _MAKE, "plumbline", str(folder)])
 
 
-def _hold_against(folder: Path, needed: int, files: int, direct_io: bool) -> None:
-    """Whether the folder's file system will do."""
-    parent = folder.parent
-    try:
-        room = os.statvfs(folder)
-    except OSError as err:
-        raise ScratchError(
-            f"{parent}: {err.strerror}: {_MEND}", code="scratch.not-writable"
-        ) from None
+def commands(folder: Path, launch: str = "") -> list[str]:
+    """Return the commands by which a job removes its folder, however it ends.
+
+    :arg launch: start of a command on every node, for a node-local folder, which the job makes too.
+    """
+    removal = f"{launch}rm -rf -- {shlex.quote(str(folder))}"
+    made = [f"{launch}{making(folder)} || exit"] if launch else []
+    return [f"trap {shlex.quote(removal)} EXIT", *made]
+
+
+def _check(folder: Path, needed: int, files: int, direct_io: bool) -> None:
+    parent, room = folder.parent, os.statvfs(folder)
     free = room.f_bavail * room.f_frsize
     if free < needed * 1.05:
         raise ScratchError(
             f"{parent} has {free / 2**30:.2f} GiB free, {needed / 2**30:.2f} GiB are needed: free "
-            f"some, or {_MEND}",
+            f"some, or {_REMEDY}",
             code="scratch.too-little-space",
         )
-    # Some file systems make inodes as they are needed, and count none.
+    # Some file systems make inodes when they are needed, and report 0.
     if room.f_files and room.f_favail < files * 1.05:
         raise ScratchError(
-            f"{parent} has {room.f_favail} inodes free, {files} are needed: free some, or {_MEND}",
+            f"{parent} has {room.f_favail} inodes free, {files} are needed: free some, or "
+            f"{_REMEDY}",
             code="scratch.too-little-space",
         )
     if direct_io and not has_direct_io(folder):
         raise ScratchError(
-            f"{parent} has no direct I/O, and what the page cache says is no file system's "
-            f"bandwidth: point the partition's scratch at a disk",
+            f"{parent} has no direct I/O, so that the page cache would be measured: set the "
+            f"partition's scratch to a folder on a disk",
             code="scratch.no-direct-io",
         )
 
 
+def _mounts() -> list[tuple[str, str, str]]:
+    """Return device number, mount point and type of each file system: proc_pid_mountinfo(5)."""
+    lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    parts = [(line.partition(" - ")[0].split(), line.partition(" - ")[2].split()) for line in lines]
+    return [(mount[2], mount[4], source[0]) for mount, source in parts]
+
+
 def kind(folder: Path) -> str:
-    """The type and the mount point of the file system that a folder is on; only its path where it
-    is not there."""
+    """Return type and mount point of a folder's file system; its path if it does not exist."""
     try:
-        lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()
-        place = folder.resolve(strict=True)
+        mounts, place = _mounts(), folder.resolve(strict=True)
     except OSError:
         return str(folder)
-    found = [(words[4], words[words.index("-") + 1]) for words in map(str.split, lines)]
-    on = [(point, name) for point, name in found if place.is_relative_to(point)]
-    point, name = max(on, key=lambda told: len(told[0]), default=(str(folder), "?"))
+    found = [(point, name) for _, point, name in mounts if place.is_relative_to(point)]
+    point, name = max(found, key=lambda mount: len(mount[0]), default=(str(folder), "?"))
     return f"{name} {point}"
 
 
 def has_direct_io(folder: Path) -> bool:
-    """Whether files of a folder can be opened past the page cache, and are not in memory anyway:
-    tmpfs takes the flag since Linux 6.6, and has nothing but the page cache."""
-    if _type_of(folder) in ("tmpfs", "ramfs"):
+    """Return whether files of a folder can bypass the page cache.
+
+    tmpfs accepts the flag since Linux 6.6, and has nothing but the page cache.
+    """
+    device = folder.stat().st_dev
+    number = f"{os.major(device)}:{os.minor(device)}"
+    # The device of a subvolume of btrfs is in no mount.
+    if next((name for known, _, name in _mounts() if known == number), "") in ("tmpfs", "ramfs"):
         return False
     probe = folder / "direct-io"
     try:
@@ -181,15 +199,3 @@ def has_direct_io(folder: Path) -> bool:
     finally:
         probe.unlink(missing_ok=True)
     return True
-
-
-def _type_of(folder: Path) -> str:
-    """The kernel's name of a folder's file system; empty where its device is in no mount, as a
-    subvolume's of btrfs: proc_pid_mountinfo(5)."""
-    device = folder.stat().st_dev
-    wanted = f"{os.major(device)}:{os.minor(device)}"
-    for line in Path("/proc/self/mountinfo").read_text(errors="replace").splitlines():
-        mount, _, told = line.partition(" - ")
-        if mount.split()[2] == wanted:
-            return told.split()[0]
-    return ""

@@ -1,13 +1,13 @@
 """Warning states: what should be looked at, whatever the result of a test case.
 
-``suspicious``  a figure is far better than its reference: it was probably not measured as it
-                should have been (a cache answered, nothing else was running)
-``unstable``    a single sample lies beyond the bound that their summary keeps
-``warnings``    the job's standard error tells of a fault, and the program ended well all the same
+``suspicious``  a figure is far better than its reference: something else was probably measured
+                (a cache, an idle network)
+``unstable``    a single sample is beyond a bound that their summary meets
+``warnings``    the job's standard error reports a fault, although the program ended with 0
 
 None of them is a result: they are in the record, the closing table and the report, and strict
-rules fail on them. What makes an output untrustworthy is no warning: it makes the case ``invalid``.
-Knows nothing of ReFrame.
+rules fail on them. Output that cannot be trusted is no warning: it makes the case ``invalid``.
+Independent of ReFrame.
 """
 
 from __future__ import annotations
@@ -40,10 +40,9 @@ class Notice:
 
     :ivar state: one of :data:`STATES`.
     :ivar code: stable id of the reason.
-    :ivar detail: what was seen, in words.
-    :ivar figure: name of the figure that it is about; empty where it is about the whole case.
-    :ivar source: id of the reference that a figure was compared with, or where a pattern's words
-        come from.
+    :ivar detail: the message.
+    :ivar figure: name of the figure; empty if it is about the whole case.
+    :ivar source: id of the reference that a figure was compared with, or the origin of a pattern.
     """
 
     state: str
@@ -54,7 +53,7 @@ class Notice:
 
 
 class Pattern(pydantic.BaseModel):
-    """What a line of standard error may say: an entry of ``reference/stderr.yaml``."""
+    """A pattern of lines of standard error: an entry of ``reference/stderr.yaml``."""
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
 
@@ -69,7 +68,7 @@ class Pattern(pydantic.BaseModel):
         try:
             return re.compile(text, re.IGNORECASE) if isinstance(text, str) else text
         except re.error as err:
-            raise ValueError(f"no regular expression: {err}") from None
+            raise ValueError(f"not a regular expression: {err}") from None
 
 
 class _Patterns(pydantic.RootModel[list[Pattern]]):
@@ -78,10 +77,10 @@ class _Patterns(pydantic.RootModel[list[Pattern]]):
 
 @functools.cache
 def patterns(folder: Path) -> tuple[Pattern, ...]:
-    """The patterns of ``stderr.yaml`` and of a facility's own ``site/stderr.yaml``.
+    """Return the patterns of ``stderr.yaml`` and of a facility's own ``site/stderr.yaml``.
 
     :arg folder: of the references.
-    :raises Fault: if a file is faulty, or has an id twice.
+    :raises Fault: if a file is faulty, or an id is used twice.
     """
     site = folder / "site" / "stderr.yaml"
     files = [folder / "stderr.yaml", *([site] if site.exists() else [])]
@@ -90,14 +89,12 @@ def patterns(folder: Path) -> tuple[Pattern, ...]:
     ]
     twice = [name for name, count in Counter(pattern.id for pattern in found).items() if count > 1]
     if twice:
-        raise Fault(
-            f"{files[-1]}: the id {twice[0]!r} is there twice", code="reference.wrong-table"
-        )
+        raise Fault(f"{files[-1]}: the id {twice[0]!r} is used twice", code="reference.wrong-table")
     return tuple(found)
 
 
 def reasons(folder: Path) -> dict[str, Reason]:
-    """Code -> reason of each warning that a pattern gives.
+    """Return the reason of each pattern's warning, by code.
 
     :raises Fault: as :func:`patterns`.
     """
@@ -111,14 +108,14 @@ def reasons(folder: Path) -> dict[str, Reason]:
 
 
 def code_of(pattern: Pattern) -> str:
-    """The code of the warnings that a pattern gives."""
+    """Return the code of a pattern's warnings."""
     return f"stderr.{pattern.id}"
 
 
 def of_stderr(texts: Iterable[tuple[str, str]], known: Iterable[Pattern]) -> list[Notice]:
-    """What the standard error of a job tells of: one warning of each pattern, with its first line.
+    """Return the warnings in a job's standard error: one of each pattern, with its first line.
 
-    Lines of ``task.sh`` are no program's.
+    Lines of ``task.sh`` are skipped.
 
     :arg texts: name and content of each file.
     """
@@ -134,12 +131,12 @@ def of_stderr(texts: Iterable[tuple[str, str]], known: Iterable[Pattern]) -> lis
         if hits:
             name, line = hits[0]
             more = f", and {pluralize(len(hits) - 1, 'more line')}" if len(hits) > 1 else ""
-            told = f"{pattern.meaning}: {name}: {printable(line[:_QUOTED])}{more}"
-            found.append(Notice(WARNINGS, code_of(pattern), told, source=pattern.source))
+            detail = f"{pattern.meaning}: {name}: {printable(line[:_QUOTED])}{more}"
+            found.append(Notice(WARNINGS, code_of(pattern), detail, source=pattern.source))
     return found
 
 
 def summed(states: Iterable[str]) -> str:
-    """How many warnings there are of each state, by the states of all; empty for none."""
+    """Return the number of warnings of each state as text; empty for none."""
     counts = Counter(states)
     return ", ".join(f"{counts[state]} {state}" for state in STATES if counts[state])

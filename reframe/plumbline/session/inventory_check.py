@@ -10,16 +10,16 @@ from plumbline.reference.lookup import References
 from plumbline.site.inventory import Inventory, accepting, compared, edited, restoring
 
 #: Lines of a kind that a session reports; `plumbline lint` lists all.
-_MOST_TOLD = 5
-#: Stands for the row of a ceiling that is not expected: a record has its value alone.
+_MOST_SHOWN = 5
+#: Replaces the row of an unexpected ceiling, of which a record has only the value.
 _CEILING = "a ceiling"
 
 
 def differences(
     system: str, expected: Inventory, records: list[Record], references: References
 ) -> tuple[list[str], list[str], list[str]]:
-    """How a session differs from its inventory, a line each with what to do: the rows that were
-    edited or are gone, the cases that lost one, and those with one that is not expected."""
+    """Return how a session differs from its inventory, a line each with the fix: the rows that
+    were edited or removed, the cases that lost one, and those with an unexpected one."""
     lost, new = compared(expected, of_records(expected, records), references)
     return (
         _first(edited(expected, references), system, restoring(system)),
@@ -29,16 +29,18 @@ def differences(
 
 
 def _first(lines: list[str], system: str, what_to_do: str) -> list[str]:
-    """The first lines, each with what to do, and how many more there are."""
-    more = len(lines) - _MOST_TOLD
-    return [f"{line}; {what_to_do}" for line in lines[:_MOST_TOLD]] + (
+    """Return the first lines, each with the fix, and the number of the others."""
+    more = len(lines) - _MOST_SHOWN
+    return [f"{line}; {what_to_do}" for line in lines[:_MOST_SHOWN]] + (
         [f"and {more} more: `plumbline lint --system {system}` lists them"] if more > 0 else []
     )
 
 
 def of_records(expected: Inventory, records: list[Record]) -> dict[str, set[tuple[str, str]]]:
-    """What bounded the figures of each case that measured; a figure that was not printed is as
-    the inventory has it, and so are those of a busy machine, which nothing is compared with."""
+    """Return the rows that bounded the figures of each case that measured.
+
+    Figures that were not printed, and those of a busy machine, are as in the inventory.
+    """
     found: dict[str, set[tuple[str, str]]] = defaultdict(set)
     for fields in records:
         if not fields.foms:
@@ -56,19 +58,18 @@ def of_records(expected: Inventory, records: list[Record]) -> dict[str, set[tupl
 
 
 def case_of(fields: Record) -> str:
-    """The test case of a record as an inventory has it."""
+    """Return the test case of a record as in an inventory."""
     return base_name(fields.name)
 
 
 def planned_case(planned: Planned) -> str:
-    """The test case of a plan's entry as an inventory has it."""
+    """Return the test case of a plan's entry as in an inventory."""
     names = (planned["system"], planned["partition"], planned["environment"])
     return case_name(base_name(planned["check"]), *names)
 
 
 def uncompared(expected: Inventory, records: list[Record]) -> list[str]:
-    """The cases that a busy machine measured although something bounds their figures, a line
-    each."""
+    """Return the cases with references that were measured on a busy machine, a line each."""
     return [
         f"{case}: {pluralize(len(bounded), 'figure')} not compared, as other processes ran on the "
         f"same cores: measure again when the machine is idle"
@@ -81,7 +82,7 @@ def uncompared(expected: Inventory, records: list[Record]) -> list[str]:
 
 
 def fewer(expected: Inventory, records: list[Record]) -> list[str]:
-    """The cases of an inventory of the earlier format that assert fewer figures than it counts."""
+    """Return the cases that assert fewer figures than an inventory of the earlier format has."""
     lines = []
     for fields in records:
         case = case_of(fields)

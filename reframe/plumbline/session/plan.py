@@ -1,4 +1,4 @@
-"""What would run on a system, found out by ReFrame's own listing and dry run."""
+"""The test cases of a system, by ReFrame's listing and dry run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from plumbline.session import session
 from plumbline.site import configuration
 from plumbline.site.inventory import PlannedCase
 
-#: Has ReFrame select all cases, those at published scale too.
+#: Makes ReFrame select all cases, also those at published scale.
 FULL = ("--tag=.*",)
 
 _CASE = re.compile(r"^- (?P<check>\S.*?) /[0-9a-f]+ @(?P<where>\S+)$", re.M)
@@ -30,10 +30,10 @@ _WARNING = re.compile(r"^WARNING: (.*(?:\n(?!\[|- |WARNING).+)*)", re.M)
 
 
 def reframe(arguments: list[str], system: str | None = None, **env: str) -> str:
-    """Runs ReFrame under Plumbline's configuration and gives what it prints.
+    """Run ReFrame with Plumbline's configuration, and return its output.
 
-    :raises Fault: if there is no such system, or it fails, or left out a check that it could not
-        load; the text is then its own.
+    :raises Fault: if the system does not exist, or ReFrame fails or skips a check that it cannot
+        load; the message is then ReFrame's.
     """
     if system:
         configuration.check_system(system)
@@ -46,32 +46,32 @@ def reframe(arguments: list[str], system: str | None = None, **env: str) -> str:
         text=True,
         check=False,
     )
-    said = done.stdout + done.stderr
-    left_out = [w for w in _WARNING.findall(said) if w.startswith(("skipping test", "check path"))]
-    if left_out:
+    output = done.stdout + done.stderr
+    skipped = [w for w in _WARNING.findall(output) if w.startswith(("skipping test", "check path"))]
+    if skipped:
         raise Fault(
-            "\n".join(" ".join(warning.split()) for warning in left_out), code="check.not-loaded"
+            "\n".join(" ".join(warning.split()) for warning in skipped), code="check.not-loaded"
         )
     if done.returncode:
-        raise _refusal(said)
-    return said
+        raise _refusal(output)
+    return output
 
 
-def _refusal(said: str) -> Fault:
-    """What ReFrame said of a failure, without its traceback: where it was raised, and the words."""
-    raised = _TRACEBACK.findall(said)
+def _refusal(output: str) -> Fault:
+    """Return the fault for ReFrame's error message, or for the last line of its traceback."""
+    raised = _TRACEBACK.findall(output)
     if raised:
-        places, words = raised[-1]
+        places, error = raised[-1]
         if ", in setvars\n" in places:
-            why = f"-S: a value that its variable cannot have: {words.partition(': ')[2]}"
-            return Fault(why, code="input.wrong-option")
+            message = f"-S: a value that its variable cannot have: {error.partition(': ')[2]}"
+            return Fault(message, code="input.wrong-option")
         path, line = re.findall(r'^  File "(.+)", line (\d+)', places, re.M)[-1]
-        return Fault(f"{path}:{line}: {words}", code="check.not-loaded")
-    words = ("plumbline:", "ERROR", "reframe: error:")
-    lines = [line for line in said.splitlines() if any(word in line for word in words)]
-    text = "\n".join(lines or said.strip().splitlines()[-2:])
+        return Fault(f"{path}:{line}: {error}", code="check.not-loaded")
+    marks = ("plumbline:", "ERROR", "reframe: error:")
+    lines = [line for line in output.splitlines() if any(mark in line for mark in marks)]
+    text = "\n".join(lines or output.strip().splitlines()[-2:])
     text = text.replace("plumbline: ", "").replace("ERROR: ", "")
-    # A refusal of our own settings or session ends with its code.
+    # A message of Plumbline's own settings or session ends with its code.
     ours = re.fullmatch(r"(.*) \[([a-z]+\.[a-z-]+)\]", text, re.S)
     if ours:
         return Fault(ours[1], code=ours[2])
@@ -81,35 +81,34 @@ def _refusal(said: str) -> Fault:
 def listed(
     system: str | None, checks: list[str], variables: list[str], selection: Sequence[str] = ()
 ) -> set[str]:
-    """The names of all test cases of a system, by ReFrame's listing.
+    """Return the names of all test cases of a system, by ReFrame's listing.
 
-    :arg variables: what is set of the checks, as ReFrame's ``-S`` takes it: ``[CHECK.]NAME=VALUE``.
-    :arg selection: ReFrame's options that say which; :data:`FULL` for those at published scale too.
-    :raises Fault: if a check file cannot be loaded, the system is unknown, or a variable is none
-        of any check's or set of a check that there is none of: ReFrame warns of the first at most,
-        and then measures something else.
+    :arg variables: values of ReFrame's ``-S``: ``[CHECK.]NAME=VALUE``.
+    :arg selection: ReFrame's options that select cases, such as :data:`FULL`.
+    :raises Fault: if a check file cannot be loaded, the system is unknown, or a check or variable
+        of ``-S`` does not exist, of which ReFrame at most warns before it measures something else.
     """
     options = [f"--setvar={variable}" for variable in variables]
-    said = reframe([*_from(checks), *options, *selection, "-lC"], system)
-    cases = {f"{case['check']} @{case['where']}" for case in _CASE.finditer(said)}
+    output = reframe([*_from(checks), *options, *selection, "-lC"], system)
+    cases = {f"{case['check']} @{case['where']}" for case in _CASE.finditer(output)}
     names = {case.split()[0] for case in cases}
     # Also checks without a case on this system: one command line may serve several.
-    there = names | set(_FIXTURE.findall(said)) | set(_defined(checks))
+    known = names | set(_FIXTURE.findall(output)) | set(_defined(checks))
     without: dict[str, set[str]] = {}
-    for check, unset in _UNSET.findall(said):
+    for check, unset in _UNSET.findall(output):
         for name in re.findall(r"'([^']+)'", unset):
             without.setdefault(name, set()).add(check)
     for variable in variables:
         what, equals, _ = variable.partition("=")
         if not equals:
             raise Fault(
-                f"-S {variable}: say what it is set to: -S {variable}=VALUE",
+                f"-S {variable}: add its value: -S {variable}=VALUE",
                 code="input.wrong-option",
             )
         target, _, name = what.rpartition(".")
-        if target and target.partition(".")[0] not in there:
+        if target and target.partition(".")[0] not in known:
             raise Fault(
-                f"-S {variable}: no check {target!r}; {suggest(target, sorted(there))}",
+                f"-S {variable}: no check {target!r}; {suggest(target, sorted(known))}",
                 code="input.unknown-name",
             )
         lacking = without.get(name, set())
@@ -123,7 +122,7 @@ def listed(
 
 
 def _defined(checks: list[str]) -> Iterator[str]:
-    """The names of the tests in check files, or in folders of these."""
+    """Yield the names of the tests in check files, or in folders of them."""
     for check in map(Path, checks):
         for file in sorted(check.glob("*.py")) if check.is_dir() else [check]:
             for node in ast.parse(file.read_text(encoding="utf-8")).body:
@@ -134,9 +133,9 @@ def _defined(checks: list[str]) -> Iterator[str]:
 def surveyed(
     system: str | None, checks: list[str], arguments: list[str], **env: str
 ) -> list[PlannedCase]:
-    """The test cases of a system, by ReFrame's dry run.
+    """Return the test cases of a system, by ReFrame's dry run.
 
-    :arg env: what its environment has beside this one.
+    :arg env: additional variables of its environment.
     :raises Fault: if a check file cannot be loaded or the system is unknown.
     """
     with tempfile.TemporaryDirectory() as folder:

@@ -1,6 +1,6 @@
-"""What a session is refused for before its first job, each with what mends it.
+"""The checks before the first job of a session, which refuse it with the fix.
 
-A session that is refused leaves nothing: see :meth:`plumbline.session.session.Session.withdraw`.
+A refused session leaves nothing: see :meth:`plumbline.session.session.Session.withdraw`.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from plumbline.site import configuration, host, system
 from plumbline.site.hostlock import NAME, Held, HostLock
 
 
-def hold_references(site: dict) -> None:
-    """Refuses tables with rows that no case could ever meet: they would assert less than it seems.
+def check_references(site: dict) -> None:
+    """Check that every row of the tables can match a case; otherwise it would assert nothing.
 
     A facility that keeps its systems elsewhere need not have those of the papers.
 
@@ -53,10 +53,10 @@ def hold_references(site: dict) -> None:
 
 
 def extras(argv: list[str]) -> dict[str, str]:
-    """What ``--session-extras`` says, as ReFrame reads it.
+    """Return the values of ``--session-extras``, as ReFrame reads them.
 
-    :raises Fault: if a part has no ``=``: ReFrame would measure, and break when it stores that; or
-        it holds what no reader of the records takes.
+    :raises Fault: if a part has no ``=``, with which ReFrame would fail after measuring; or if it
+        has characters that records cannot have.
     """
     pairs = {}
     for index, argument in enumerate(argv):
@@ -66,14 +66,14 @@ def extras(argv: list[str]) -> dict[str, str]:
             for part in value.split(","):
                 if "=" not in part:
                     raise Fault(
-                        f"--session-extras {value}: {part!r} is no KEY=VALUE",
+                        f"--session-extras {value}: {part!r} is not KEY=VALUE",
                         code="input.wrong-option",
                     )
-                # A byte that is no UTF-8 is half of a surrogate pair here.
+                # A byte that is not UTF-8 is half of a surrogate pair here.
                 if any(unicodedata.category(letter) in ("Cc", "Cs") for letter in part):
                     raise Fault(
-                        f"--session-extras: {part!r}: bytes that are no UTF-8, and control "
-                        f"characters, cannot be stored: write it in UTF-8, or without them",
+                        f"--session-extras: {part!r}: control characters and bytes that are not "
+                        f"UTF-8 cannot be stored: use printable text in UTF-8",
                         code="input.wrong-option",
                     )
                 name, _, text = part.partition("=")
@@ -81,31 +81,30 @@ def extras(argv: list[str]) -> dict[str, str]:
     return pairs
 
 
-def hold_selection(testcases, announced: bool) -> None:
-    """Refuses a session of no cases, and one whose command line was not understood.
+def check_selection(testcases, announced: bool) -> None:
+    """Check that there are cases, and that the command line was understood.
 
-    :arg announced: whether the command line said that cases would be run.
-    :raises Fault: in either case.
+    :arg announced: whether the command line has an option that runs cases.
+    :raises Fault: if not.
     """
     if not announced:
         raise Fault(
-            "an abbreviated option was not understood: write --run or --dry-run in full",
+            "an abbreviated option is ambiguous: write --run or --dry-run in full",
             code="input.wrong-option",
         )
     if not testcases:
         raise Fault(
-            "no test case is selected: check the names, tags, system and environments that "
-            "were asked for (`plumbline doctor` lists what there is)",
+            "no test case is selected: check the names, tags, system and environments of the "
+            "command line (`plumbline doctor` lists the test cases)",
             code="session.nothing-selected",
         )
 
 
-def hold_host(named: bool) -> str:
-    """Refuses to measure where nobody named the system and this host does not say which it is. On
-    a node of a sweep, the sweep knows.
+def check_host(named: bool) -> str:
+    """Check that it is certain which system this host is. On a node of a sweep it is.
 
-    :arg named: whether the system was named.
-    :returns: what to report of one that was; empty if nothing.
+    :arg named: whether the command line names the system.
+    :returns: a note about a system that the host's name does not confirm; empty if there is none.
     :raises Fault: with the choices.
     """
     if configuration.ON_NODE in os.environ:
@@ -113,17 +112,17 @@ def hold_host(named: bool) -> str:
     system, hostnames = rt.runtime().system.name, host.patterns()
     if named:
         return host.unconfirmed(system, hostnames)
-    host.hold(system, hostnames)
+    host.check(system, hostnames)
     return ""
 
 
 def claim_machine(testcases, name: str) -> HostLock | None:
-    """Two sessions that measure on one machine would measure each other, whichever checkout, user
-    or results folder they are of. On a node of a sweep its job has the node for itself.
+    """Lock this machine, so that sessions do not disturb each other, whichever checkout, user or
+    results folder they are of. On a node of a sweep, its job has the node for itself.
 
-    :arg name: the session's, which another one that starts is told.
-    :returns: the lock, or ``None`` where nothing is measured on this machine.
-    :raises Fault: if another session has it; it is named.
+    :arg name: the session's, for the message of another one.
+    :returns: the lock, or ``None`` if nothing is measured on this machine.
+    :raises Fault: if another session has it.
     """
     if configuration.ON_NODE in os.environ:
         return None
@@ -133,15 +132,15 @@ def claim_machine(testcases, name: str) -> HostLock | None:
         return HostLock(f"{name} (process {os.getpid()}, results {paths.results()})")
     except Held as held:
         raise Fault(
-            f"session {held or 'of another user'} measures on this machine; two at once would "
-            f"measure each other: wait until it has ended ({paths.locks() / NAME})",
+            f"session {held or 'of another user'} measures on this machine, and two at once would "
+            f"disturb each other: wait until it has ended ({paths.locks() / NAME})",
             code="session.already-running",
         ) from None
 
 
 @contextlib.contextmanager
-def of_file_system(folder: Path) -> Iterator[None]:
-    """Refuses what is begun within, where the folder's file system does not allow it.
+def writable(folder: Path) -> Iterator[None]:
+    """Convert the errors of writing to a folder.
 
     :raises Fault: if the folder cannot be written, or files in it cannot be locked.
     """
@@ -150,7 +149,7 @@ def of_file_system(folder: Path) -> Iterator[None]:
     except OSError as err:
         raise Fault(unwritable(folder, err), code="files.not-writable") from None
     except threading.ThreadError as err:
-        # What fasteners makes of a file system without locks.
+        # fasteners raises it for a file system without locks.
         raise Fault(
             f"{folder}: cannot be locked ({err}): set PLUMBLINE_RESULTS to a folder on a file "
             f"system with locks",
@@ -159,8 +158,8 @@ def of_file_system(folder: Path) -> Iterator[None]:
 
 
 def unwritable(folder: Path, err: OSError) -> str:
-    """What is told of a file or folder of the results that cannot be written."""
+    """Return the message for a file or folder of the results that cannot be written."""
     return (
-        f"{folder}: cannot be written ({err.strerror}): free the disk, or set PLUMBLINE_RESULTS "
-        f"to a folder that can be"
+        f"{folder}: cannot be written ({err.strerror}): free some space, or set PLUMBLINE_RESULTS "
+        f"to a writable folder"
     )

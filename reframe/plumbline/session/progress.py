@@ -1,6 +1,6 @@
-"""What a session on this machine says while it runs: which case starts, how long the rest takes.
+"""Progress messages of a session on this machine: which case starts, and how long the rest takes.
 
-Where a scheduler runs the cases, nobody knows when they start.
+If a scheduler runs the cases, their start is not known.
 """
 
 from __future__ import annotations
@@ -9,27 +9,23 @@ import time
 
 
 def in_order(testcases: list) -> list:
-    """The cases with the short ones of this machine first, by their time limits: whoever waits
-    sees something soon. ReFrame has no option for it, and runs them as they are given; cases that
-    depend on each other stay as they are."""
+    """Return the cases with those of this machine sorted by time limit, so that results come soon.
+
+    Cases that depend on each other keep their order.
+    """
     if any(testcase.deps for testcase in testcases):
         return testcases
-    return sorted(testcases, key=lambda case: _limit(case) if _here(case) else 0)
 
+    def limit(testcase) -> float:
+        return testcase.check.time_limit or 0 if testcase.partition.scheduler.is_local else 0
 
-def _here(testcase) -> bool:
-    return testcase.partition.scheduler.is_local
-
-
-def _limit(testcase) -> float:
-    # ReFrame's own type of a duration is seconds, or none where there is no limit.
-    return testcase.check.time_limit or 0
+    return sorted(testcases, key=limit)
 
 
 class Progress:
-    """The cases of this machine that have not started, and what each takes.
+    """The cases of this machine that have not started.
 
-    :arg cases: name -> seconds that it takes on an idle machine, as far as is known.
+    :arg cases: name -> estimated seconds on an idle machine.
     """
 
     def __init__(self, cases: dict[str, float]):
@@ -38,10 +34,9 @@ class Progress:
         self._began = self._expected = 0.0
 
     def starts(self, case: str, name: str) -> str:
-        """The line for a case that starts now; empty for one that is none of these.
+        """Return the message for a case that starts now; empty for a case of another machine.
 
-        What the cases before it took, beside what was expected of them, says how fast this machine
-        is.
+        The time of the cases before it, relative to their estimates, is the speed of this machine.
         """
         if case not in self._rest:
             return ""

@@ -1,11 +1,10 @@
-"""What a session that was killed left behind: processes, jobs, and cases that never finished.
+"""Clean-up after killed sessions: their processes, jobs, and cases that never finished.
 
-A session that runs holds a lock on the file ``running`` of its folder, and takes the file away at
-its end. A lock goes with its process, whatever ended it: so a file that nobody holds is that of a
-session that was killed.
+A running session holds a lock on the file ``running`` of its folder, and removes the file at its
+end. A lock ends with its process. So a file without a lock belongs to a session that was killed.
 
-A file system may keep the locks of each host apart. So the file names the host, too, and a session
-of another one is left to the next session there.
+A file system may have separate locks for each host. So the file has the host's name, and a session
+of another host is left to the next session there.
 """
 
 from __future__ import annotations
@@ -31,21 +30,21 @@ from plumbline.history import running
 from plumbline.session import summary
 from plumbline.site import configuration
 
-#: Variable of all that a session starts on its own machine: the session's folder.
+#: Variable with the session's folder, in all processes that it starts on its own machine.
 MARK = "PLUMBLINE_SESSION"
-#: Variable that says what becomes of what is found: one of :data:`CHOICES`.
+#: Variable with what to do about jobs and processes: one of :data:`CHOICES`.
 ORPHANS = "PLUMBLINE_ORPHANS"
 CHOICES = ("cancel", "keep")
 #: Seconds from SIGTERM to SIGKILL, as of ReFrame's own local scheduler.
 _GRACE = 2
-#: Seconds that a scheduler may take to answer, and a lock to be had.
+#: Seconds that a scheduler may take to answer.
 _PATIENCE = 60
 #: Schedulers whose jobs are Slurm's.
 _SLURM = ("slurm", "squeue")
 
 
 def cut_off(results: Path) -> list[str]:
-    """Sessions that were cut off, a line each: planned cases have no record."""
+    """Return the sessions with planned cases that have no record, a line each."""
     found = []
     for folder in record.sessions(results):
         if running.is_locked(folder):
@@ -57,8 +56,8 @@ def cut_off(results: Path) -> list[str]:
             continue
         path = folder / "records.jsonl"
         try:
-            there = record.read(path, found.append) if path.exists() else ()
-            ended = {fields.case for fields in there}
+            records = record.read(path, found.append) if path.exists() else ()
+            ended = {fields.case for fields in records}
         except Fault as err:
             found.append(f"{folder.name}: which cases ended is not known: {err}")
             continue
@@ -77,13 +76,13 @@ def _unread(err: Exception) -> str:
 
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[bool]:
-    """Whether a killed session is ours to settle; nobody else does so meanwhile."""
+    """Claim a killed session, and yield whether that succeeded."""
     held = False
     with contextlib.suppress(OSError):
         lock = running._lock(folder)
         held = bool(running._acquired(lock))
     try:
-        # Whoever held it before may have settled it.
+        # The previous holder may have settled it.
         yield held and (folder / running.FILE).exists()
     finally:
         if held:
@@ -91,12 +90,12 @@ def _alone(folder: Path) -> Iterator[bool]:
 
 
 def settle(results: Path, orphans: str, say: Callable[[str], None]) -> None:
-    """Deals with what killed sessions left: ends their processes, cancels their jobs, and records
-    the cases that never finished. Those of another host are told, and left alone.
+    """Clean up after killed sessions: end their processes, cancel their jobs, and record the cases
+    that never finished. Sessions of another host are only reported.
 
     :arg results: the folder of sessions and records.
-    :arg orphans: ``cancel``; or ``keep``, which tells of them and leaves them running.
-    :arg say: is told what is found, before anything is done about it.
+    :arg orphans: ``cancel``; or ``keep``, which reports them and does nothing.
+    :arg say: gets each message, before anything is done.
     :raises Fault: if ``orphans`` is neither, processes are to be kept, or do not end.
     """
     if orphans not in CHOICES:
@@ -104,23 +103,28 @@ def settle(results: Path, orphans: str, say: Callable[[str], None]) -> None:
             f"{ORPHANS}: {orphans!r} is not {' or '.join(CHOICES)}", code="input.wrong-option"
         )
     for name, left in _processes(results, inside=True).items():
-        told = f"session {name} no longer runs, and processes that it started do: {_listed(left)}"
+        message = f"session {name} no longer runs, but its processes do: {_listed(left)}"
         if orphans == "keep":
             raise Fault(
-                f"{told}; they would be measured too: end them, or say --orphans=cancel",
+                f"{message}; they would disturb the measurements: end them, or use "
+                f"--orphans=cancel",
                 code="session.leftover-jobs",
             )
-        say(f"{told}: ending them")
+        say(f"{message}: ending them")
         _end(results, name)
     for name, left in _processes(results, inside=False).items():
-        say(f"session {name} no longer runs, and processes that it started do, outside its folder: "
-            f"{_listed(left)}: left alone, as daemons; they are measured too")  # fmt: skip
+        say(
+            f"session {name} no longer runs, but its processes outside its folder do: "
+            f"{_listed(left)}: not ended, as they are daemons; they may disturb the measurements"
+        )
     apart = []
     for path in sorted(results.glob(f"sessions/*/{running.FILE}")):
         folder = path.parent
         if folder.is_symlink() or path.is_symlink() or (path.exists() and not path.is_file()):
-            say(f"{path}: is a link or no regular file: whether session {folder.name} was killed "
-                f"is not known: look at what it is and remove it")  # fmt: skip
+            say(
+                f"{path}: not a regular file, so that it is not known whether session "
+                f"{folder.name} was killed: find out what it is and remove it"
+            )
             continue
         if running.is_locked(folder):
             continue
@@ -131,9 +135,11 @@ def settle(results: Path, orphans: str, say: Callable[[str], None]) -> None:
             if ours:
                 _settle(folder, orphans, say)
     if apart:
-        say(f"not known whether they were killed: session {_some(apart)}: the next session on the "
-            f"same host settles it; if that host is gone, remove the session's file "
-            f"{running.FILE!r}")  # fmt: skip
+        say(
+            f"not known whether they were killed: session {_some(apart)}: the next session on the "
+            f"same host cleans up; if that host no longer exists, remove the session's file "
+            f"{running.FILE!r}"
+        )
 
 
 # -- processes -----------------------------------------------------------------------------------
@@ -143,8 +149,8 @@ def settle(results: Path, orphans: str, say: Callable[[str], None]) -> None:
 class _Process:
     """A process that a session started.
 
-    :ivar inside: whether it works in the session's folder, as jobs do. One that somebody's program
-        started to outlive it has left it: daemon(3) goes to the root folder.
+    :ivar inside: whether its working directory is in the session's folder, as that of jobs. That of
+        a daemon is the root folder: daemon(3).
     """
 
     session: str
@@ -153,9 +159,11 @@ class _Process:
 
 
 def _process(results: Path, number: int) -> _Process | None:
-    """A process by its id; ``None`` if it is another user's, or no session of these results
-    started it. Those of another Slurm job than this one's are Slurm's to end: where jobs run on
-    this host too, the job may be one that is kept."""
+    """Return a process by its id; ``None`` if it is another user's, or was not started by a session
+    of these results.
+
+    Processes of another Slurm job are skipped, as Slurm ends them, and the job may be kept.
+    """
     sessions = os.path.realpath(results / "sessions") + "/"
     proc = Path("/proc", str(number))
     try:
@@ -168,7 +176,7 @@ def _process(results: Path, number: int) -> _Process | None:
         return None
     folder, job = (os.fsdecode(_value(environ, variable)) for variable in (MARK, "SLURM_JOB_ID"))
     session = folder.removeprefix(sessions)
-    # The variable may say anything: a path that leads out of the results, say.
+    # The variable may have any value, such as a path outside the results.
     if session == folder or not configuration.named(session) or Path(folder).is_symlink():
         return None
     if job not in ("", os.environ.get("SLURM_JOB_ID", "")):
@@ -177,26 +185,26 @@ def _process(results: Path, number: int) -> _Process | None:
 
 
 def _own(proc: Path) -> bool:
-    """Whether a process is this user's alone: its real, effective and saved user, as one that
-    another user started and that has root's rights has root's files in /proc, too.
+    """Return whether the real, effective and saved user of a process are this user. A process that
+    another user started with root's rights has root's files in /proc too.
 
     :raises OSError: if it has ended.
     """
-    told = re.search(r"^Uid:\s+(.*)$", (proc / "status").read_text(errors="replace"), re.M)
-    return told is not None and {*told[1].split()} == {str(os.geteuid())}
+    ids = re.search(r"^Uid:\s+(.*)$", (proc / "status").read_text(errors="replace"), re.M)
+    return ids is not None and {*ids[1].split()} == {str(os.geteuid())}
 
 
 def _value(environ: bytes, variable: str) -> bytes:
-    """What a variable is in an environment; empty if it is not there."""
+    """Return the value of a variable in an environment; empty if it is not set."""
     return environ.partition(f"\0{variable}=".encode())[2].partition(b"\0")[0]
 
 
 def _processes(results: Path, inside: bool) -> dict[str, dict[int, str]]:
-    """Processes of sessions that no longer run: session -> id -> name. Those of the same user
-    alone, for root too."""
+    """Return the processes of sessions that no longer run: session -> id -> name. Only those of
+    this user, for root too."""
     found: dict[str, dict[int, str]] = {}
     # A shell that a session started, or the script of its job, may have started this one.
-    for number in {int(proc.name) for proc in Path("/proc").glob("[0-9]*")} - _line():
+    for number in {int(proc.name) for proc in Path("/proc").glob("[0-9]*")} - _ancestors():
         process = _process(results, number)
         if process and process.inside == inside:
             found.setdefault(process.session, {})[number] = process.name
@@ -207,17 +215,17 @@ def _processes(results: Path, inside: bool) -> dict[str, dict[int, str]]:
     }
 
 
-def _line() -> set[int]:
-    """This process, and all that it descends from."""
+def _ancestors() -> set[int]:
+    """Return this process and its ancestors."""
     found, process = set(), os.getpid()
     while process and process not in found:
         found.add(process)
         try:
-            # Of proc(5): id, name in parentheses, which may hold any character, state, parent.
-            told = Path(f"/proc/{process}/stat").read_text(errors="replace")
+            # proc(5): id, name in parentheses, which may have any character, state, parent.
+            status = Path(f"/proc/{process}/stat").read_text(errors="replace")
         except OSError:
             break
-        process = int(told.rpartition(")")[2].split()[1])
+        process = int(status.rpartition(")")[2].split()[1])
     return found
 
 
@@ -231,7 +239,7 @@ def _some(names: list[str], most: int = 8) -> str:
 
 
 def _end(results: Path, name: str) -> None:
-    """Ends the processes of a session, gently first."""
+    """End the processes of a session, by SIGTERM and then SIGKILL."""
     for way in (signal.SIGTERM, signal.SIGKILL):
         deadline = time.monotonic() + _GRACE
         left = _processes(results, inside=True).get(name, {})
@@ -242,8 +250,8 @@ def _end(results: Path, name: str) -> None:
                 continue
             except PermissionError:
                 raise Fault(
-                    f"session {name}: process {_listed({number: left[number]})} that it left may "
-                    f"not be ended by this user: end it as root, or as the user it runs as",
+                    f"session {name}: this user may not end its process "
+                    f"{_listed({number: left[number]})}: end it as root, or as the user it runs as",
                     code="session.leftover-processes",
                 ) from None
         while left and time.monotonic() < deadline:
@@ -258,7 +266,7 @@ def _end(results: Path, name: str) -> None:
 
 
 def _signal(results: Path, session: str, number: int, way: int) -> None:
-    """Signals a process of a session, unless its id is another's by now.
+    """Signal a process of a session, unless its id now belongs to another process.
 
     :raises ProcessLookupError, PermissionError: as kill(2).
     """
@@ -284,12 +292,12 @@ def _signal(results: Path, session: str, number: int, way: int) -> None:
 
 
 def _jobs(folder: Path, plan: record.Plan) -> tuple[list[str], str]:
-    """Ids of the jobs that a session left in Slurm, and what could not be told of its jobs.
+    """Return the ids of a session's jobs in Slurm, and a message about jobs that are not known.
 
-    A job that was submitted from a session's folder works in there: no name or comment is needed.
+    They are found by their working directory, which is in the session's folder.
     """
     schedulers = set(plan.get("schedulers", ())) - {"local"}
-    told = [f"its jobs in {name} may still be there" for name in sorted(schedulers - {*_SLURM})]
+    unknown = [f"its jobs in {name} may still exist" for name in sorted(schedulers - {*_SLURM})]
     found: list[str] = []
     if schedulers & {*_SLURM}:
         command = ["squeue", "--noheader", f"--user={getpass.getuser()}", "--format=%i|%Z"]
@@ -298,30 +306,30 @@ def _jobs(folder: Path, plan: record.Plan) -> tuple[list[str], str]:
                 command, capture_output=True, text=True, timeout=_PATIENCE, check=True
             )
         except (OSError, subprocess.SubprocessError) as err:
-            told.append(f"its jobs could not be looked for: {_said(err)}")
+            unknown.append(f"its jobs could not be listed: {_error(err)}")
         else:
             inside = os.path.realpath(folder) + "/"
             jobs = [line.split("|", 1) for line in done.stdout.splitlines() if "|" in line]
             found = [
                 job for job, place in jobs if (os.path.realpath(place) + "/").startswith(inside)
             ]
-    return found, "; ".join(told)
+    return found, "; ".join(unknown)
 
 
-def _said(err: Exception) -> str:
-    """What a command said that failed, or why it could not be run."""
+def _error(err: Exception) -> str:
+    """Return the last line of a command that failed, or why it could not be run."""
     text = (getattr(err, "stderr", None) or str(err)).strip()
     return text.splitlines()[-1] if text else type(err).__name__
 
 
 def _cancel(jobs: list[str]) -> str:
-    """Cancels jobs of Slurm; says what could not be done."""
+    """Cancel jobs of Slurm, and return an error message or nothing."""
     try:
         subprocess.run(
             ["scancel", *jobs], capture_output=True, text=True, timeout=_PATIENCE, check=True
         )
     except (OSError, subprocess.SubprocessError) as err:
-        return f"scancel: {_said(err)}"
+        return f"scancel: {_error(err)}"
     return ""
 
 
@@ -330,16 +338,16 @@ def _cancel(jobs: list[str]) -> str:
 
 @dataclass(frozen=True)
 class _Killed:
-    """A session that was killed, as a record knows it."""
+    """A session that was killed, for its records."""
 
     name: str
     extras: dict[str, str] = field(default_factory=dict)
 
 
 def _settle(folder: Path, orphans: str, say: Callable[[str], None]) -> None:
-    """Jobs and records of one session that was killed."""
+    """Clean up jobs and records of one session that was killed."""
     if (folder / "end.json").exists():
-        # It came to its end: to look at its lock may have made the file anew.
+        # It had ended; testing its lock may have made the file again.
         (folder / running.FILE).unlink(missing_ok=True)
         return
     try:
@@ -353,56 +361,56 @@ def _settle(folder: Path, orphans: str, say: Callable[[str], None]) -> None:
         say(f"session {folder.name} was killed; {_unread(err)}")
         return
     except record.Damaged as err:
-        # Told once: it will not be whole later, and its jobs are not looked for without it.
+        # Reported once: the plan will not be repaired, and without it the jobs are not known.
         say(f"session {folder.name} was killed; {_unread(err)}, nor whether it left jobs")
         (folder / running.FILE).unlink(missing_ok=True)
         return
     notes = ["it was killed: what it had not finished was recorded when the next one started"]
-    jobs, untold = _jobs(folder, plan)
+    jobs, unknown = _jobs(folder, plan)
     if jobs:
-        # A sweep's jobs are sessions of their own, which go on, and are told by the sweep.
+        # A sweep's jobs are sessions of their own, which continue; the sweep reports them.
         kept = orphans == "keep" or "sweep" in killed.extras
-        told = f"its jobs are still in the queue: {' '.join(jobs)}"
-        say(f"session {folder.name} was killed; {told}: {'kept' if kept else 'cancelling them'}")
-        notes.append(f"{told}: {'kept' if kept else 'cancelled'}")
-        untold = "; ".join(filter(None, [untold, "" if kept else _cancel(jobs)]))
-    if untold:
-        say(f"session {folder.name} was killed; {untold}")
-        notes.append(untold)
+        message = f"its jobs are still in the queue: {' '.join(jobs)}"
+        say(f"session {folder.name} was killed; {message}: {'kept' if kept else 'cancelling them'}")
+        notes.append(f"{message}: {'kept' if kept else 'cancelled'}")
+        unknown = "; ".join(filter(None, [unknown, "" if kept else _cancel(jobs)]))
+    if unknown:
+        say(f"session {folder.name} was killed; {unknown}")
+        notes.append(unknown)
     try:
         results = _account(folder, killed, planned, say)
         end = {"code": summary.exit_code(results), "notes": notes, "faults": []}
         files.write_atomically(folder / "end.json", json.dumps(end, indent=1))
         (folder / running.FILE).unlink(missing_ok=True)
     except (OSError, record.RecordError, Fault) as err:
-        say(f"session {folder.name} was killed, and what it left cannot be recorded: {err}")
+        say(f"session {folder.name} was killed, and its unfinished cases cannot be recorded: {err}")
 
 
 def _account(folder: Path, killed: _Killed, planned: dict, say: Callable) -> Counter:
-    """Records each planned case that has no record, as never finished.
+    """Record each planned case that has no record as never finished.
 
     :returns: the session's cases by result.
     """
     path = folder / "records.jsonl"
-    if _mended(path):
-        say(f"{path}: its last line was cut off with the session, and is taken back")
-    # What a line that is no record was to tell is not known: its case is as if it had none.
-    there = list(record.read(path, say)) if path.exists() else []
-    ended = {fields.case for fields in there}
+    if _truncate(path):
+        say(f"{path}: its last line was cut off with the session, and is removed")
+    # The case of a damaged line counts as one without a record.
+    records = list(record.read(path, say)) if path.exists() else []
+    ended = {fields.case for fields in records}
     missing = [case for case in planned if case not in ended]
-    # Not of today: the session belongs to the night on which it ran.
-    then = there[-1].time if there else f"{configuration.began(folder):%Y-%m-%dT%H:%M:%SZ}"
+    # Not the present time, as the session belongs to the night of its run.
+    then = records[-1].time if records else f"{configuration.began(folder):%Y-%m-%dT%H:%M:%SZ}"
     for case in missing:
         missed = result.unfinished(killed, case, planned[case], result.KILLED, then)
         record.append(path, record.dumps(missed))
     say(f"session {folder.name} was killed: {len(ended)} of {len(planned)} test cases had ended; "
         f"{len(missing)} are recorded as never finished")  # fmt: skip
-    first = {fields.case: fields.result for fields in reversed(there)}
+    first = {fields.case: fields.result for fields in reversed(records)}
     return Counter([*first.values(), *["unfinished"] * len(missing)])
 
 
-def _mended(path: Path) -> bool:
-    """Takes back a last line that was not written whole; it was no result yet."""
+def _truncate(path: Path) -> bool:
+    """Remove a last line that is not complete, and return whether there was one."""
     if not path.exists():
         return False
     with open(path, "r+b", opener=files.open_regular) as file:

@@ -1,4 +1,4 @@
-"""``plumbline run``: ReFrame with the rules of a session that ReFrame itself cannot enforce."""
+"""``plumbline run``: ReFrame with the session rules that ReFrame itself cannot enforce."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from plumbline.session import inventory_check, plan, recovery, session
 from plumbline.site import configuration, host, inventory
 from plumbline.software import build, environments
 
-#: ReFrame's options that a session cannot have, and why.
+#: ReFrame's options that a session does not accept, and why.
 REFUSED = {
     "--performance-report": "with -r it stores node lists that cannot be read back; give it to "
     "reframe afterwards",
@@ -22,11 +22,11 @@ REFUSED = {
     "--skip-performance-check": "a session without it asserts nothing",
     **dict.fromkeys(
         ("-l", "-L", "--list", "--list-detailed", "--describe", "--dry-run"),
-        "nothing is run by it: `plumbline doctor`, or reframe itself after `. ./env.sh`",
+        "it runs nothing: use `plumbline doctor`, or reframe itself after `. ./env.sh`",
     ),
 }
 
-#: ReFrame's options that ask for some checks or environments: who did misses no others.
+#: ReFrame's options that select checks or environments, so that others are not missed.
 _NARROWING = (("-n", "--name"), ("-t", "--tag"), ("-p", "--prgenv"), ("-E", "--filter-expr"))
 
 
@@ -37,12 +37,12 @@ def run(
     budget: float = 0,
     orphans: str = "cancel",
 ) -> int:
-    """Runs the checks and gives the session's exit code.
+    """Run the checks, and return the session's exit code.
 
     :arg arguments: ReFrame's own, without ``-r``; ``-c`` only for other checks than ours.
     :arg budget: seconds that the session may take; no limit if 0.
-    :arg orphans: what becomes of jobs that a killed session left: ``cancel`` or ``keep``.
-    :raises Fault: if a check cannot be loaded, there is no such system or mode, it is not certain
+    :arg orphans: what to do with the jobs of a killed session: ``cancel`` or ``keep``.
+    :raises Fault: if a check cannot be loaded, the system or mode does not exist, it is uncertain
         which system this host is, or the configuration is faulty.
     """
     for option, why in REFUSED.items():
@@ -57,7 +57,7 @@ def run(
     own = not named_checks or any(Path(c).resolve() == paths.CHECKS for c in named_checks)
     variables = _values(arguments, "-S", "--setvar")
     everything = plan.FULL if own else ()
-    there = plan.listed(system, named_checks or [str(paths.CHECKS)], variables, everything)
+    cases = plan.listed(system, named_checks or [str(paths.CHECKS)], variables, everything)
     os.environ["RFM_CONFIG_FILES"] = str(paths.SETTINGS)
     os.environ[recovery.ORPHANS] = orphans
     if budget:
@@ -77,25 +77,25 @@ def run(
     if ended is None or not ended.planned:
         return 2
     if configuration.ON_NODE in os.environ:
-        ended.notes.append("one node of a sweep: the sweep says what should run on it")
+        ended.notes.append("one node of a sweep: not compared with the inventory")
         faults = []
     elif own:
-        faults = _against_inventory(ended, there, strict, bool(variables))
+        faults = _against_inventory(ended, cases, strict, bool(variables))
     else:
         ended.notes.append("other checks than checks/: not compared with the inventory")
         faults = []
     ended.supervised = True
     if not any(_values(arguments, *option) for option in _NARROWING):
-        ended.notes += _unbuilt(there)
+        ended.notes += _unbuilt(cases)
     ended.faults = faults
     return ended.close() or (2 if code else 0)
 
 
 def _tagged(arguments: list[str]) -> list[str]:
-    """A command line with tags in the place of modes, which are no more than these here: beside
-    ``--mode``, ReFrame 4.10.4 takes ``-p`` for one pattern more than all of them.
+    """Return a command line with modes replaced by tags, as ReFrame 4.10.4 combines ``--mode``
+    and ``-p`` wrongly.
 
-    :raises Fault: if there is no such mode.
+    :raises Fault: if a mode does not exist.
     """
     found, words = [], iter(arguments)
     for word in words:
@@ -109,7 +109,7 @@ def _tagged(arguments: list[str]) -> list[str]:
 
 
 def _values(arguments: list[str], short: str, long: str) -> list[str]:
-    """The values that a command line gives to an option."""
+    """Return the values of an option on a command line."""
     found = []
     for index, argument in enumerate(arguments):
         option, equals, value = argument.partition("=")
@@ -122,10 +122,10 @@ def _values(arguments: list[str], short: str, long: str) -> list[str]:
     return found
 
 
-def _unbuilt(there: set[str]) -> list[str]:
-    """What Spack would add on the machine at hand, whose unbuilt environments have no cases that
-    could be skipped; in one line."""
-    if not any(f"@{build.HERE}:" in case for case in there):
+def _unbuilt(cases: set[str]) -> list[str]:
+    """Return a line about the Spack environments of this machine that are not built, as they have
+    no cases that could be skipped."""
+    if not any(f"@{build.HERE}:" in case for case in cases):
         return []
     names = [e.name for e in environments.every(build.HERE) if not build.built(e)]
     if not names:
@@ -137,27 +137,27 @@ def _unbuilt(there: set[str]) -> list[str]:
 
 
 def _against_inventory(
-    ended: session.Session, there: set[str], strict: bool, changed: bool
+    ended: session.Session, cases: set[str], strict: bool, changed: bool
 ) -> list[str]:
-    """What the inventory has and the system no longer has, or no longer bounds, a line each.
+    """Return what is in the inventory and no longer exists or no longer has bounds, a line each.
 
-    :arg changed: whether the command line sets variables of the checks: what is then bounded
-        otherwise is what was asked for, and no fault but under strict rules.
+    :arg changed: whether the command line sets variables of the checks. Then other bounds are
+        faults only under strict rules.
     """
     system = next(iter(ended.planned.values()))["system"]
     expected = inventory.read(system)
     path, lint = inventory.path_of(system), f"plumbline lint --system {system}"
     if expected is None and strict:
-        return [f"strict: {path} is not there, so what should run is not known: `{lint}`"]
+        return [f"strict: {path} does not exist, so it is not known what should run: `{lint}`"]
     if expected is None:
         ended.notes.append(
-            f"{path} is not there: `{lint}` writes it, and the next session is compared with it"
+            f"{path} does not exist: `{lint}` writes it, and the next session is compared with it"
         )
         return []
     faults = [
-        f"vanished: {case} is in {path} and is no longer there; fix the check or its system, or "
+        f"vanished: {case} is in {path} and no longer exists; fix the check or its system, or "
         f"`{lint} --accept`"
-        for case in sorted(expected.every.keys() - there)
+        for case in sorted(expected.every.keys() - cases)
     ]
     tables = lookup.loaded(paths.reference())
     edited, lost, new = inventory_check.differences(system, expected, ended.records, tables)

@@ -1,8 +1,8 @@
 """One session, from its plan to its closing table.
 
-ReFrame tells a session's listeners of every test case as it ends, whatever its end; this module
-adds one that writes the records, and wraps the one call that runs the cases, so that the plan is
-written before the first job is submitted and every planned case is accounted for at the end.
+ReFrame notifies a session's listeners of every test case that ends. This module adds a listener
+that writes the records, and wraps the call that runs the cases: the plan is written before the
+first job is submitted, and at the end every planned case has a record.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import json
 import logging
 import os
 import re
+import shutil
 import sys
 import time
 from collections import Counter
@@ -25,7 +26,15 @@ from reframe.core.logging import getlogger
 from reframe.frontend import executors
 
 from plumbline.check import record, states
-from plumbline.check.result import key_of, of_check, of_task, result_of, unfinished, waived_case
+from plumbline.check.result import (
+    CaseResult,
+    key_of,
+    of_check,
+    of_task,
+    result_of,
+    unfinished,
+    waived_case,
+)
 from plumbline.core import files, paths
 from plumbline.core.errors import Fault
 from plumbline.core.text import pluralize, printable_lines
@@ -44,12 +53,22 @@ from plumbline.site import (
     slurm_jobs,
 )
 
+#: Variable with the seconds that a session may take.
+BUDGET = "PLUMBLINE_BUDGET"
+#: Seconds after these in which cases that have run are still judged.
+_LAST = 60
+#: Seconds that the clock may be corrected by without a note.
+_JUMP = 5
+
+#: Variable with the file that a dry run's cases are written to.
+SURVEY = "PLUMBLINE_SURVEY"
+
 #: The session of this process, once ReFrame's configuration is loaded.
 current: Session | None = None
 
 
 def configure(argv: list[str]) -> dict:
-    """ReFrame's configuration for its command line; a session that runs cases is watched.
+    """Return ReFrame's configuration for its command line, and start a session.
 
     :raises Fault: if a system file or a reference table is faulty.
     """
@@ -60,8 +79,8 @@ def configure(argv: list[str]) -> dict:
     name = configuration.session_id()
     full, level = configuration.asked_for("full", argv[1:]), configuration.log_level(argv[1:])
     site = configuration.gather(name, running, full, level)
-    preflight.hold_references(site)
-    # A log that cannot be written (a full disk) must not bury the verdicts under tracebacks.
+    preflight.check_references(site)
+    # A log that cannot be written (a full disk) must not hide the verdicts among tracebacks.
     logging.raiseExceptions = False
     if current is None:
         current = Session(name, dry_run="--dry-run" in argv, extras=preflight.extras(argv))
@@ -75,14 +94,14 @@ def configure(argv: list[str]) -> dict:
 
 
 def watch(session: Session) -> None:
-    """Has ReFrame report its cases to the session, and take a known fault for an expected one."""
+    """Make ReFrame report its cases to the session, and treat known faults as expected ones."""
 
     def begin(testcases):
         try:
             session.begin(testcases)
         except Fault as err:
             session.withdraw()
-            # ReFrame would print a traceback, and exit as if a test case had failed.
+            # ReFrame would print a traceback, and exit as for a failed test case.
             for line in err.coded().splitlines():
                 print(f"plumbline: {printable_lines(line)}", file=sys.stderr)
             raise SystemExit(2) from None
@@ -94,7 +113,7 @@ def watch(session: Session) -> None:
 
 
 class Session(executors.TaskEventListener):
-    """What was planned, what ended how, and where the records lie."""
+    """What was planned, what ended how, and where the records are."""
 
     def __init__(self, name: str, dry_run: bool, extras: dict[str, str]):
         self.name = name
@@ -103,156 +122,147 @@ class Session(executors.TaskEventListener):
         self.folder = paths.results() / "sessions" / name
         self.planned: dict[str, record.Planned] = {}
         self.records: list[record.Record] = []
-        self._ended: set[tuple[str, int]] = set()
+        #: Cases of a dry run.
         self.survey: list[dict] = []
-        self.lost = 0
         self.notes: list[str] = []
-        #: What `plumbline run` found against the inventory.
+        #: Differences from the inventory and, under strict rules, warnings.
         self.faults: list[str] = []
-        #: Whether the system was named, and not taken by the host's name.
+        #: Records that could not be stored.
+        self.lost = 0
+        #: Whether the system was named, and not found by the host's name.
         self.named = False
-        #: Whether the command line said that cases would be run, so that the session has a folder.
+        #: Whether the command line has an option that runs cases, so that there is a folder.
         self.announced = True
-        #: Whether `plumbline run` holds this session against the inventory.
+        #: Whether `plumbline run` compares this session with the inventory.
         self.supervised = False
+        #: Seconds until it ends, finished or not; no limit if 0.
+        self.budget = float(os.environ.get(BUDGET) or 0)
         self._closed = False
+        self._ended: set[tuple[str, int]] = set()
+        self._to_judge: set[str] = set()
         self._lock: hostlock.HostLock | None = None
         self._running = None
-        self._to_judge: set[str] = set()
         self._progress = progress.Progress({})
         self._began = time.monotonic()
         self._clock = time.time() - self._began
-        #: Seconds until it ends, finished or not; no limit if 0.
-        self.budget = float(os.environ.get(BUDGET) or 0)
 
     # -- before the first job ---------------------------------------------------------------
 
     def begin(self, testcases) -> None:
-        """Writes the plan and says what it will cost, before anything is submitted.
+        """Write the plan and report its cost, before anything is submitted.
 
-        :raises Fault: if nothing is selected, it is not certain which system this is, or another
+        :raises Fault: if nothing is selected, it is uncertain which system this is, or another
             session measures on this machine.
         """
-        # First of all: of another system, other cases may be selected.
-        if not self.dry_run and (told := preflight.hold_host(self.named)):
-            self._found(told)
-        preflight.hold_selection(testcases, self.announced)
+        # First, as another system may have other cases.
+        if not self.dry_run and (message := preflight.check_host(self.named)):
+            self._report(message)
+        preflight.check_selection(testcases, self.announced)
         if not self.dry_run:
-            with preflight.of_file_system(paths.results()):
-                self._lock = preflight.claim_machine(testcases, self.name)
-                # What runs on a node of a sweep is its job's, whatever became of the sweep.
-                if configuration.ON_NODE not in os.environ:
-                    recovery.settle(
-                        paths.results(), os.environ.get(recovery.ORPHANS, "cancel"), self._found
-                    )
-                self._running = running.claim(self.folder)
-            self._note_clock()
-            os.environ[recovery.MARK] = os.path.realpath(self.folder)
-        jobs, node_hours = 0, 0.0
-        of_partition: Counter[Any] = Counter()
-        for testcase in testcases:
-            check, partition, environ = testcase
-            nodes, hours = _cost(check, partition)
-            jobs, node_hours = jobs + 1, node_hours + nodes * hours
-            of_partition[partition] += 1
-            self.planned[key_of(testcase)] = {
-                "check": check.display_name,
-                "system": rt.runtime().system.name,
-                "partition": partition.name,
-                "environment": environ.name,
-                "tags": sorted(check.tags),
-                "nodes": nodes,
-                "hours": hours,
-            }
+            self._claim(testcases)
+        self.planned = {key_of(testcase): _planned(testcase) for testcase in testcases}
         self._progress = progress.Progress(
             {
-                key_of(testcase): getattr(testcase.check, "usual_seconds", 0)
+                key_of(testcase): (of_check(testcase.check) or CaseResult()).usual_seconds
                 for testcase in testcases
                 if testcase.partition.scheduler.is_local
             }
         )
-        queued = sum(min(count, part.max_jobs) for part, count in of_partition.items())
         if not self.dry_run:
-            self.notes += _left_out(testcases)
+            self.notes += _skipped_nodes(testcases)
             self._note_load(testcases)
+        of_partition: Counter[Any] = Counter(testcase.partition for testcase in testcases)
+        queued = sum(min(count, part.max_jobs) for part, count in of_partition.items())
+        node_hours = sum(case["nodes"] * case["hours"] for case in self.planned.values())
         print(
-            f"plumbline: session {self.name}: {pluralize(jobs, 'job')}, {queued} queued at once; "
-            f"at most {node_hours:.2f} node-hours by their time limits",
+            f"plumbline: session {self.name}: {pluralize(len(testcases), 'job')}, {queued} queued "
+            f"at once; at most {node_hours:.2f} node-hours by their time limits",
             flush=True,
         )
         if not self.dry_run:
-            plan = {
-                "schema": record.SCHEMA,
-                "session": self.name,
-                "extras": self.extras,
-                "system": rt.runtime().system.name,
-                "schedulers": sorted({_scheduler(testcase) for testcase in testcases}),
-                "cases": self.planned,
-            }
-            with preflight.of_file_system(self.folder):
-                self.folder.mkdir(parents=True, exist_ok=True)
-                files.write_atomically(self.folder / "plan.json", json.dumps(plan, indent=1))
+            self._write_plan(testcases)
+
+    def _claim(self, testcases) -> None:
+        """Claim this machine and the session's folder, and clean up after killed sessions."""
+        with preflight.writable(paths.results()):
+            self._lock = preflight.claim_machine(testcases, self.name)
+            # The processes on a node of a sweep are its job's, not a killed session's.
+            if configuration.ON_NODE not in os.environ:
+                orphans = os.environ.get(recovery.ORPHANS, "cancel")
+                recovery.settle(paths.results(), orphans, self._report)
+            self._running = running.claim(self.folder)
+        newest = max((folder.name for folder in record.sessions(paths.results())), default="")
+        if newest > self.name:
+            self.notes.append(
+                f"the clock is behind the start of session {newest}: sessions are sorted by their "
+                f"clocks, not in the order in which they ran"
+            )
+        os.environ[recovery.MARK] = os.path.realpath(self.folder)
+
+    def _write_plan(self, testcases) -> None:
+        schedulers = {case.partition.scheduler.registered_name for case in testcases}
+        plan = {
+            "schema": record.SCHEMA,
+            "session": self.name,
+            "extras": self.extras,
+            "system": rt.runtime().system.name,
+            "schedulers": sorted(schedulers),
+            "cases": self.planned,
+        }
+        with preflight.writable(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            files.write_atomically(self.folder / "plan.json", json.dumps(plan, indent=1))
 
     def withdraw(self) -> None:
-        """Takes back a session that was refused, of which nothing is to be told later."""
+        """Remove what a refused session left."""
         self.planned.clear()
         _close_logs()
-        self._let_go()
+        self._release()
         with contextlib.suppress(OSError):
             (self.folder / "reframe.log").unlink(missing_ok=True)
 
-    def _let_go(self) -> None:
-        """Lets others measure on this machine, and deal with the session."""
+    def _release(self) -> None:
+        """Release the machine and the session's folder."""
         if self._lock:
             self._lock.release()
             self._lock = None
         running.release(self.folder, self._running)
 
-    def _found(self, line: str) -> None:
-        """Reports what was found before the first job, now and at the end."""
+    def _report(self, line: str) -> None:
+        """Report a finding before the first job, now and at the end."""
         print(f"plumbline: {printable_lines(line)}", flush=True)
         self.notes.append(line)
 
-    def _note_clock(self) -> None:
-        """Tells of sessions that began after now."""
-        names = [folder.name for folder in record.sessions(paths.results())]
-        later = max(names, default="")
-        if later > self.name:
-            self.notes.append(
-                f"the clock stands before the start of session {later}: sessions are in the order "
-                f"of their clocks, which is not the one in which they ran"
-            )
-
     def _note_load(self, testcases) -> None:
-        """Says at once, and again at the end, that this machine has something else to do."""
+        """Report that other processes use this machine."""
         cores = len(os.sched_getaffinity(0))
         here = any(load.is_here(testcase.partition) for testcase in testcases)
         if here and configuration.ON_NODE not in os.environ and load.shared(cores, cores):
-            self._found(
-                f"this machine is busy: {load.told(cores)}. Cases that have to share cores with "
-                f"them run once instead of several times and take longer, and their figures are "
-                f"marked and compared with nothing"
+            self._report(
+                f"this machine is busy: {load.description(cores)}. Cases that share cores with "
+                f"them run once instead of several times and take longer. Their figures are marked "
+                f"and not compared with references"
             )
 
     # -- as each case ends ------------------------------------------------------------------
 
     def on_task_setup(self, task):
-        """A case is being set up: nothing to keep."""
+        """Do nothing."""
 
     on_task_compile = on_task_compile_exit = on_task_setup
 
     def on_task_run(self, task):
-        """A case has started."""
+        """Report that a case starts."""
         line = self._progress.starts(key_of(task.testcase), task.check.display_name)
         if line and not self.dry_run:
             print(f"plumbline: {printable_lines(line)}", flush=True)
 
     def on_task_exit(self, task):
-        """A case has run, and is to be judged next."""
+        """Remember a case that has run, and is judged next."""
         self._to_judge.add(key_of(task.testcase))
 
     def spent(self) -> bool:
-        """Whether the budget is spent; what has run is judged first, as far as that is soon."""
+        """Return whether the budget is spent; cases that have run get a minute to be judged."""
         over = time.monotonic() - self._began - self.budget if self.budget else -1
         return over >= (_LAST if self._to_judge else 0)
 
@@ -262,18 +272,19 @@ class Session(executors.TaskEventListener):
         self.keep(task, "pass" if judged or self.dry_run else "invalid")
 
     def on_task_failure(self, task):
+        error = task.exc_info[1]
         if task.failed_stage == "cleanup":
-            # Its verdict stands in the records already; what failed was the tidying up.
+            # The case has its record already.
             self.notes.append(f"{task.info()}: cleanup: {what(*task.exc_info)}")
-        else:
-            self.keep(task, result_of(task.exc_info[1]))
-            now, cores = os.getloadavg()[0], len(os.sched_getaffinity(0))
-            here = load.is_here(task.testcase.partition)
-            if here and "job timed out" in str(task.exc_info[1]) and now > cores:
-                self.notes.append(
-                    f"{task.check.display_name} ran into its time limit while the load of this "
-                    f"machine was {now:.1f} on {cores} cores: run it again when it is idle"
-                )
+            return
+        self.keep(task, result_of(error))
+        load_now, cores = os.getloadavg()[0], len(os.sched_getaffinity(0))
+        here = load.is_here(task.testcase.partition)
+        if here and "job timed out" in str(error) and load_now > cores:
+            self.notes.append(
+                f"{task.check.display_name} reached its time limit while the load of this "
+                f"machine was {load_now:.1f} on {cores} cores: run it again when it is idle"
+            )
 
     def on_task_skip(self, task):
         self.keep(task, "skip")
@@ -281,102 +292,115 @@ class Session(executors.TaskEventListener):
     def on_task_abort(self, task):
         self.keep(task, "aborted")
 
-    # ReFrame's own marks waive nothing: what ends so is a failure, but for a waiver.
+    # Only a waiver waives a failure; ReFrame's own marks do not.
     on_task_xfailure = on_task_xsuccess = on_task_failure
 
     def keep(self, task, result: str) -> None:
-        """Writes the record of a case that ended."""
+        """Write the record of a case that ended."""
         fields = of_task(self, task, result)
         self._to_judge.discard(fields.case)
         ended = (fields.case, fields.attempt)
         if ended in self._ended:
-            # A signal while ReFrame was clearing up after it: its verdict stands already.
+            # A signal arrived while ReFrame cleaned up after the case.
             return
         self._ended.add(ended)
-        tidy = getattr(task.check, "tidy", None)
-        if tidy:
-            tidy()
+        measured = of_check(task.check) or CaseResult()
+        if measured.scratch:
+            # Also after its job was killed.
+            shutil.rmtree(measured.scratch, ignore_errors=True)
         self.records.append(fields)
         if self.dry_run:
-            self.survey.append(_surveyed(task, fields))
+            self.survey.append(_surveyed(task, fields, measured))
         else:
             self.write(fields)
 
     def write(self, fields: record.Record) -> None:
-        """Appends a record; where the disk refuses it, standard output gets it instead."""
+        """Append a record to the file, or print it if the disk refuses it."""
         line = record.dumps(fields)
         try:
             record.append(self.folder / "records.jsonl", line)
         except record.RecordError as err:
             self.lost += 1
-            print(f"plumbline: record not stored ({err}); here it is:")
+            print(f"plumbline: record not stored ({err}); it follows:")
             print(f"plumbline-record {line}", flush=True)
 
     # -- at the end -------------------------------------------------------------------------
 
     def close(self) -> int:
-        """Accounts for every planned case, prints the closing table, and gives the exit code."""
+        """Record every planned case, print the closing table, and return the exit code."""
         if self._closed:
             return self.exit_code
         self._closed = True
         _close_logs()
         if not self.planned:
-            # Refused: by :meth:`begin`, or by ReFrame itself before that.
+            # Refused, by :meth:`begin` or by ReFrame before that.
             with contextlib.suppress(OSError):
                 self.folder.rmdir()
             return self.exit_code
-        if self.dry_run:
-            self.write_survey()
-        else:
-            ended = {fields.case for fields in self.records}
-            for case, plan in self.planned.items():
-                if case not in ended:
-                    fields = unfinished(self, case, plan)
-                    self.records.append(fields)
-                    self.write(fields)
+        if self.dry_run and SURVEY in os.environ:
+            Path(os.environ[SURVEY]).write_text(json.dumps(self.survey))
+        if not self.dry_run:
+            self._record_unfinished()
         plain = not (self.supervised or self.dry_run)
         unchecked = self.compare_plain() if plain else ""
-        noticed = ""
-        if os.environ.get("PLUMBLINE_STRICT") == "1" and not self.dry_run:
-            noticed = states.summed(n.state for fields in self.records for n in fields.warnings)
-            self.faults += [f"strict: {noticed}: see the table"] if noticed else []
-        self.notes += slurm_jobs.notes
-        if not self.dry_run:
-            self.notes += summary.of_waivers(waivers.loaded(paths.reference()), self.records)
-            jumped = time.time() - time.monotonic() - self._clock
-            if abs(jumped) > _JUMP:
-                self.notes.append(
-                    f"the clock jumped by {jumped:+.0f} s while it ran: times in its records, and "
-                    f"what ran into a time limit, are to be seen in that light"
-                )
+        warned = self._note_warnings()
         print(printable_lines(summary.table(self.records, len(self.planned), self.dry_run)))
         skipped = bool(self.records) and all(f.result == "skip" for f in self.records)
         if skipped:
             self.notes.append("nothing was measured: every test case was skipped")
         for note in [*self.notes, *self.faults]:
             print(f"plumbline: {printable_lines(note)}")
-        # ReFrame's own exit code knows nothing of records or warnings, and is 0 where all was
-        # skipped.
-        forced = bool(self.lost) or (plain and bool(skipped or noticed))
+        # ReFrame's own exit code does not depend on records and warnings, and is 0 if all cases
+        # were skipped.
+        forced = bool(self.lost) or (plain and (skipped or warned))
         last = ""
         if plain:
             code = f"{self.exit_code}" if forced else "ReFrame's own"
             last = f"plain reframe: {unchecked}; the exit code is {code}; `plumbline run` does both"
             self.notes.append(last)
         if not self.dry_run:
-            self.write_end()
+            self._write_end()
         if self.records and not self.dry_run:
             print(f"plumbline: records: {self.folder / 'records.jsonl'}", flush=True)
         if last:
             print(f"plumbline: {last}", flush=True)
-        self._let_go()
+        self._release()
         if forced:
             sys.stdout.flush()
             os._exit(self.exit_code)
         return self.exit_code
 
+    def _record_unfinished(self) -> None:
+        ended = {fields.case for fields in self.records}
+        for case, plan in self.planned.items():
+            if case not in ended:
+                fields = unfinished(self, case, plan)
+                self.records.append(fields)
+                self.write(fields)
+
+    def _note_warnings(self) -> bool:
+        """Note what Slurm, waivers and the clock show, and fail on warnings under strict rules.
+
+        :returns: whether there are such warnings.
+        """
+        self.notes += slurm_jobs.notes
+        if self.dry_run:
+            return False
+        self.notes += summary.waiver_notes(waivers.loaded(paths.reference()), self.records)
+        jumped = time.time() - time.monotonic() - self._clock
+        if abs(jumped) > _JUMP:
+            self.notes.append(
+                f"the clock jumped by {jumped:+.0f} s while it ran: times in its records "
+                f"and time limits may be wrong by that"
+            )
+        warnings = states.summed(n.state for fields in self.records for n in fields.warnings)
+        strict = bool(warnings) and os.environ.get("PLUMBLINE_STRICT") == "1"
+        if strict:
+            self.faults.append(f"strict: {warnings}: see the table")
+        return strict
+
     def compare_plain(self) -> str:
-        """Compares a session of the plain command with the inventory, as far as its cases go.
+        """Compare the cases of a session of the plain command with the inventory.
 
         :returns: what was not compared.
         """
@@ -387,36 +411,29 @@ class Session(executors.TaskEventListener):
         except Fault as err:
             return f"nothing was compared with the inventory: {err}"
         if expected is None:
-            return f"nothing was compared with the inventory: {path} is not there"
+            return f"nothing was compared with the inventory: {path} does not exist"
         tables = lookup.loaded(paths.reference())
         changed, lost, new = inventory_check.differences(system, expected, self.records, tables)
         self.faults += changed + lost
         self.notes += new
-        others = expected.cases.keys() - set(
-            map(inventory_check.planned_case, self.planned.values())
-        )
-        cases = pluralize(len(others), "other test case")
-        return f"not checked: whether {cases} of {path} still exist"
+        planned = map(inventory_check.planned_case, self.planned.values())
+        others = pluralize(len(expected.cases.keys() - set(planned)), "other test case")
+        return f"not checked: whether {others} of {path} still exist"
 
-    def write_end(self) -> None:
-        """Writes what the records do not tell of the session, for who reads it later."""
+    def _write_end(self) -> None:
+        """Write what the records do not have."""
         end = {"code": self.exit_code, "notes": self.notes, "faults": self.faults}
+        path = self.folder / "end.json"
         try:
-            (self.folder / "end.json").write_text(json.dumps(end, indent=1))
+            path.write_text(json.dumps(end, indent=1))
         except OSError as err:
             with contextlib.suppress(OSError):
-                (self.folder / "end.json").unlink(missing_ok=True)
+                path.unlink(missing_ok=True)
             print(f"plumbline: {preflight.unwritable(self.folder, err)}")
-
-    def write_survey(self) -> None:
-        """What a dry run found out, for `plumbline doctor` and `plumbline lint`."""
-        path = os.environ.get(SURVEY)
-        if path:
-            Path(path).write_text(json.dumps(self.survey))
 
     @property
     def exit_code(self) -> int:
-        """0 as it should be, 1 a fault found, 2 could not tell."""
+        """0: OK, 1: a fault was found, 2: inconclusive."""
         code = summary.exit_code(Counter(fields.result for fields in self.records))
         if code == 1 or self.faults:
             return 1
@@ -425,39 +442,43 @@ class Session(executors.TaskEventListener):
         return 0 if self.dry_run and self.records else code
 
 
-def _scheduler(testcase) -> str:
-    return testcase.partition.scheduler.registered_name
+def _planned(testcase) -> record.Planned:
+    check, partition, environ = testcase
+    nodes, hours = _cost(check, partition)
+    return {
+        "check": check.display_name,
+        "system": rt.runtime().system.name,
+        "partition": partition.name,
+        "environment": environ.name,
+        "tags": sorted(check.tags),
+        "nodes": nodes,
+        "hours": hours,
+    }
 
 
-#: Variable with the seconds that a session may take.
-BUDGET = "PLUMBLINE_BUDGET"
-#: Seconds beyond it in which what has run is still judged.
-_LAST = 60
-#: Seconds that a clock may be set right by without a word.
-_JUMP = 5
-
-#: Variable that names the file a dry run's survey goes to.
-SURVEY = "PLUMBLINE_SURVEY"
+def _cost(check, partition) -> tuple[int, float]:
+    """Return the nodes of a case and the hours of its time limit."""
+    try:
+        nodes, seconds = check.cost_on(partition)
+    except (AttributeError, PlacementError):
+        nodes, seconds = 1, check.time_limit or 0
+    return nodes, max(seconds, partition.extras.get("least_time", 0)) / 3600
 
 
-def _surveyed(task, fields: record.Record) -> dict:
-    """A case of a dry run: whether it would run, and what of it would be asserted."""
-    check = task.check
-    figures, asserted = [], []
+def _surveyed(task, fields: record.Record, measured: CaseResult) -> dict:
+    """Return a case of a dry run: whether it would run, and what would be asserted."""
+    tables = lookup.loaded(paths.reference())
+    asserted = []
     rows: dict[str, list[str]] = {}
-    if fields.result == "pass" and hasattr(check, "layouts"):
-        tables = lookup.loaded(paths.reference())
-        figures = [figure for layout in check.layouts for figure in check.figures_of(layout)]
-        figures += check.optional()
-        for figure in figures:
-            case = check.case_of(figure)
-            bounds = tables.bounds(case, figure.metric, figure.size, check.num_samples)
-            ceiling = tables.ceiling(case, figure.metric, figure.size)
-            if bounds:
-                asserted.append([bounds.decides, *bounds.others])
-                rows.setdefault(bounds.decides, []).append(figure.variable)
-            if ceiling:
-                rows.setdefault(ceiling.key, []).append(figure.variable)
+    expected = measured.expected if fields.result == "pass" else []
+    for figure, case in expected:
+        bounds = tables.bounds(case, figure.metric, figure.size, measured.samples or 0)
+        ceiling = tables.ceiling(case, figure.metric, figure.size)
+        if bounds:
+            asserted.append([bounds.decides, *bounds.others])
+            rows.setdefault(bounds.decides, []).append(figure.variable)
+        if ceiling:
+            rows.setdefault(ceiling.key, []).append(figure.variable)
     return {
         "case": fields.name,
         "tags": fields.tags,
@@ -465,20 +486,21 @@ def _surveyed(task, fields: record.Record) -> dict:
         "result": fields.result,
         "reason": fields.reason,
         "code": fields.code,
-        "seconds": _cost(check, task.testcase.partition)[1] * 3600,
-        "figures": len(figures),
+        "seconds": _cost(task.check, task.testcase.partition)[1] * 3600,
+        "figures": len(expected),
         "asserted": len(asserted),
         "references": sorted({name for ids in asserted for name in ids}),
         "rows": rows,
     }
 
 
-def _left_out(testcases) -> list[str]:
-    """The nodes that take no jobs, so that ``--distribute`` leaves them out: a line a partition."""
+def _skipped_nodes(testcases) -> list[str]:
+    """Return the nodes that take no jobs, so that ``--distribute`` skips them: a line a
+    partition."""
     partitions = {
         case.partition.fullname: case.partition
         for case in testcases
-        if getattr(case.check, "pinned_to", None)
+        if reframe_patches.pinned_to(case.check)
         and case.partition.scheduler.registered_name in ("slurm", "squeue")
     }
     found = {name: slurm_jobs.unavailable(partition) for name, partition in partitions.items()}
@@ -486,8 +508,7 @@ def _left_out(testcases) -> list[str]:
 
 
 def _close_logs() -> None:
-    """Closes ReFrame's log files while a failure can still be put in words: at exit, a disk that
-    is full would print a traceback for each."""
+    """Close ReFrame's log files, as at exit a full disk would cause a traceback for each."""
     logger = getlogger().logger
     for handler in list(logger.handlers if logger else []):
         if isinstance(handler, logging.FileHandler):
@@ -495,13 +516,4 @@ def _close_logs() -> None:
             try:
                 handler.close()
             except OSError as err:
-                print(f"plumbline: {handler.baseFilename}: not whole ({err.strerror})")
-
-
-def _cost(check, partition) -> tuple[int, float]:
-    """Nodes of a case and the hours that its time limit allows."""
-    try:
-        nodes, seconds = check.cost_on(partition)
-    except (AttributeError, PlacementError):
-        nodes, seconds = 1, check.time_limit or 0
-    return nodes, max(seconds, partition.extras.get("least_time", 0)) / 3600
+                print(f"plumbline: {handler.baseFilename}: not complete ({err.strerror})")

@@ -1,4 +1,4 @@
-"""The table that closes a session: what was asserted, what not, what failed or was skipped."""
+"""The closing table of a session: what was asserted, what failed, and what was skipped."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from plumbline.core import text
 from plumbline.core.text import base_name, pluralize, printable, shorten
 from plumbline.reference.waivers import Subject, Waiver, applies_to
 
-#: Results whose reason the closing table gives.
+#: Results whose reason is in the closing table.
 _WITH_REASON = ("fail", "invalid", "error", "aborted", "unfinished", "waived", "skip")
-#: Warnings of a state that the table lists; the records have them all.
+#: Warnings of a state in the table; the records have all of them.
 _MOST_WARNINGS = 10
 #: Results of a test case that measured.
 _MEASURED = ("pass", "fail", "waived")
@@ -24,8 +24,8 @@ _HEADS = ["check", "placement", "env", "figure of merit", "value", "verdict", "a
 
 
 def exit_code(results: Counter) -> int:
-    """The exit code of a session from the number of its test cases by result: 0 as it should be, 1
-    a fault found, 2 could not tell."""
+    """Return a session's exit code, by its number of test cases of each result: 0 OK, 1 a fault
+    was found, 2 inconclusive."""
     if results["fail"] or results["invalid"] or results["error"]:
         return 1
     if results["aborted"] or results["unfinished"]:
@@ -34,10 +34,10 @@ def exit_code(results: Counter) -> int:
 
 
 def table(records: list[Record], planned: int, dry_run: bool = False) -> str:
-    """The table as text.
+    """Return the table as text.
 
-    :arg planned: how many test cases the session's plan had.
-    :arg dry_run: whether nothing was measured, so that what passed would run.
+    :arg planned: the number of test cases in the session's plan.
+    :arg dry_run: whether nothing was measured, so that cases that passed would run.
     """
     lines = [""]
     rows = [
@@ -65,7 +65,7 @@ def table(records: list[Record], planned: int, dry_run: bool = False) -> str:
         lines += [f"{state}: {more} more: see `warnings` in the records"] if more > 0 else []
     unasserted = Counter(fom.reason for fields in records for fom in fields.foms if fom.reason)
     lines += [
-        f"not asserted: {pluralize(count, 'figure')}: {reason}"
+        f"no reference: {pluralize(count, 'figure')}: {reason}"
         for reason, count in unasserted.items()
     ]
     would = {"pass": "would run"} if dry_run else {}
@@ -74,24 +74,24 @@ def table(records: list[Record], planned: int, dry_run: bool = False) -> str:
     failed = verdicts["fail"] + verdicts["above-ceiling"]
     near = sum(fom.near for fields in records for fom in fields.foms)
     notable = {"failed": failed, "waived": verdicts["waived"], "near their bound": near}
-    told = ", ".join(f"{n} {what}" for what, n in notable.items() if n or what == "failed")
+    details = ", ".join(f"{n} {what}" for what, n in notable.items() if n or what == "failed")
     asserted = verdicts["pass"] + failed + verdicts["waived"]
     counts = ", ".join(f"{count} {result}" for result, count in results.items()) or "none"
-    noticed = states.summed(notice.state for fields in records for notice in fields.warnings)
+    warnings = states.summed(notice.state for fields in records for notice in fields.warnings)
     ended = len({fields.case for fields in records})
     return "\n".join(
         [
             *lines,
             f"plumbline: {ended} of {pluralize(max(planned, ended), 'test case')}: {counts}",
-            f"plumbline: figures of merit: {asserted} asserted ({told}), "
-            f"{verdicts['not-asserted']} not asserted",
-            *([f"plumbline: to be looked at: {noticed}"] if noticed else []),
+            f"plumbline: figures of merit: {asserted} asserted ({details}), "
+            f"{verdicts['not-asserted']} without a reference",
+            *([f"plumbline: warning states: {warnings}"] if warnings else []),
         ]
     )
 
 
 def _together(records: list[Record]) -> list[list[Record]]:
-    """The cases, those together that ``--distribute`` or ``--repeat`` made of one."""
+    """Return the cases in groups of those that ``--distribute`` or ``--repeat`` made of one."""
     found: dict[tuple, list[Record]] = {}
     for number, f in enumerate(records):
         name = base_name(f.check)
@@ -101,8 +101,8 @@ def _together(records: list[Record]) -> list[list[Record]]:
 
 
 def _rows_together(cases: list[Record]) -> list[list[str]]:
-    """Lines of a case on many nodes: the median of each headline figure and its worst node; then
-    the figures that did not pass well, by their nodes."""
+    """Return the rows of a case on many nodes: the median of each headline figure and its worst
+    node, then the figures that failed or have warnings, by node."""
     first = cases[0]
     foms = [(f, fom) for f in cases for fom in f.foms]
     asserted = sum(fom.verdict != "not-asserted" for _, fom in foms)
@@ -134,7 +134,7 @@ def _nodes(fields: Record) -> str:
 
 
 def _table_rows(fields: Record, headlines: bool = True) -> list[list[str]]:
-    """A case's lines of the closing table: its headline figures, and all that did not pass well."""
+    """Return a case's rows: its headline figures, and those that failed or have warnings."""
     verdicts = Counter(fom.verdict for fom in fields.foms)
     asserted = f"{len(fields.foms) - verdicts['not-asserted']} of {len(fields.foms)}"
     name = re.sub(r" %placement=\S+", "", fields.check).replace(" %", " ")
@@ -148,13 +148,14 @@ def _table_rows(fields: Record, headlines: bool = True) -> list[list[str]]:
         name = fom.figure.variable
         notes = [*(["near its bound"] if fom.near else []), *noticed.get(name, [])]
         if (headlines and fom.headline) or bad or notes:
-            told = f"{fom.verdict} ({', '.join(notes)})" if notes else fom.verdict
+            verdict = "no reference" if fom.verdict == "not-asserted" else fom.verdict
+            noted = f"{verdict} ({', '.join(notes)})" if notes else verdict
             rows.append(
                 [
                     *(["", "", ""] if rows else case),
                     name,
                     f"{fom.value:.6g} {fom.unit}",
-                    fom.verdict.upper() if bad else told,
+                    fom.verdict.upper() if bad else noted,
                     "" if rows else asserted,
                 ]
             )
@@ -168,26 +169,26 @@ def _short(fields: Record) -> str:
 # -- waivers -------------------------------------------------------------------------------------
 
 
-def of_waivers(known: Iterable[Waiver], records: list[Record]) -> list[str]:
-    """What a session's records say of the waivers: expired, or no longer needed; a line each."""
+def waiver_notes(known: Iterable[Waiver], records: list[Record]) -> list[str]:
+    """Return the waivers that have expired or are no longer needed, a line each."""
     lines = []
     for waiver in known:
         used, passed = _covered(waiver, records)
         if waiver.expired() and (used or passed):
             lines.append(
-                f"expired waiver {waiver}: it covers nothing any more: renew it with a new date, "
-                f"or take it out"
+                f"expired waiver {waiver}: it no longer covers anything: renew it with a new date, "
+                f"or remove it"
             )
         elif passed and not used:
             lines.append(
-                f"waiver {waiver.id} is no longer needed: {passed}, and none failed: take it out"
+                f"waiver {waiver.id} is no longer needed: {passed}, and none failed: remove it"
             )
     return lines
 
 
 def _covered(waiver: Waiver, records: list[Record]) -> tuple[int, str]:
-    """How many faults a waiver is about, expired or not; and in words what is about it and passed,
-    which is empty if nothing did."""
+    """Return how many faults a waiver matches, expired or not, and a text about what it matches
+    and passed, which is empty if nothing did."""
     faults, cases, figures = 0, 0, 0
     for fields in records:
         case = Subject(
@@ -209,5 +210,5 @@ def _covered(waiver: Waiver, records: list[Record]) -> tuple[int, str]:
                 faults += fom.verdict == "fail" or fom.waiver == waiver.id
                 figures += fom.verdict == "pass"
     if figures:
-        return faults, f"{pluralize(figures, 'figure')} that it names passed"
-    return faults, f"{pluralize(cases, 'test case')} that it names measured" if cases else ""
+        return faults, f"{pluralize(figures, 'figure')} that it matches passed"
+    return faults, f"{pluralize(cases, 'test case')} that it matches measured" if cases else ""

@@ -1,8 +1,7 @@
 """ReFrame's configuration, gathered from ``systems/*.yaml``.
 
-Each system file is a ReFrame configuration in its own schema with one system and its
-environments. What a file of the machine at hand leaves to detection (``extras.detect``) is
-filled in here: topology, the placements that it really has, and its memory.
+Each system file is a ReFrame configuration of one system and its environments. With
+``extras.detect``, the topology, placements and memory of this machine are detected.
 """
 
 from __future__ import annotations
@@ -29,53 +28,48 @@ from plumbline.software.providers import FEATURES
 #: Cost classes: what ReFrame's ``--mode`` can ask for.
 TAGS = ("smoke", "nightly", "maintenance", "screen", "full")
 
-#: Variable that names the folder of the sweep whose jobs a session submits, and the environment
-#: that these have: nothing of a toolchain, which is for the session on the node to load.
+#: Variable with the folder of the sweep whose jobs a session submits, and the environment of these
+#: jobs. It is empty, as the session on the node loads the toolchain.
 SWEEP = "PLUMBLINE_SWEEP"
 SWEEP_ENVIRONMENT = "sweep"
 
-#: Variable of a session on a node that a job has for it alone: ``system:partition``.
+#: Variable of a session in a job that has the node for itself: ``system:partition``.
 ON_NODE = "PLUMBLINE_ON_NODE"
 
-
-#: Reasons of Slurm for which a job would wait until somebody mends something, so that ReFrame
-#: cancels it: its own default, and that the job asks for what its partition never has.
+#: Reasons of Slurm for which ReFrame cancels a job, as it would wait until an administrator acts:
+#: ReFrame's own default, and that the partition can never give what the job requests.
 NEVER = ("ReqNodeNotAvail", "PartitionConfig")
 
 
 def system_files() -> list[Path]:
-    """The system files; the machine at hand comes last, since any host name matches it.
+    """Return the system files, with ``local`` last, as it matches any host name.
 
     :raises Fault: if there are none.
     """
     folder = paths.systems()
     files = sorted(folder.glob("*.yaml"), key=lambda path: (path.stem == "local", path.stem))
     if not files:
-        raise Fault(
-            f"{folder}: no system file there; see systems/local.yaml", code="system.not-found"
-        )
+        raise Fault(f"{folder}: no system files; see systems/local.yaml", code="system.not-found")
     return files
 
 
 def check_system(name: str) -> None:
-    """Refuses a system that has no file.
+    """Check that a system has a file.
 
-    :arg name: the system's; that of a partition may follow, after a colon.
-    :raises Fault: with what is near the name.
+    :arg name: of the system; that of a partition may follow, after a colon.
+    :raises Fault: with similar names.
     """
     wanted = name.partition(":")[0]
     known = [path.stem for path in system_files()]
     if wanted not in known:
-        told = suggest(wanted, known)
-        raise Fault(
-            f"{paths.systems() / wanted}.yaml: no such system; {told}", code="system.not-found"
-        )
+        message = f"{paths.systems() / wanted}.yaml: no such system; {suggest(wanted, known)}"
+        raise Fault(message, code="system.not-found")
 
 
 def check_mode(name: str) -> None:
-    """Refuses a mode that is no cost class.
+    """Check that a mode is a cost class.
 
-    :raises Fault: with what is near the name.
+    :raises Fault: with similar names.
     """
     if name not in TAGS:
         raise Fault(
@@ -84,14 +78,14 @@ def check_mode(name: str) -> None:
 
 
 def read_system(path: Path) -> dict:
-    """One system file, detection done.
+    """Return the content of a system file, with detected values.
 
-    :raises Fault: if it cannot be read or is no system file; the text names file and mend.
+    :raises Fault: if it cannot be read or is wrong, with the file and the fix.
     """
     content = read_yaml(path)
     if not isinstance(content, dict) or not isinstance(content.get("systems"), list):
         raise Fault(
-            f"{path}: no list `systems` at its top; see systems/local.yaml",
+            f"{path}: it needs a list `systems` at the top level; see systems/local.yaml",
             code="system.wrong-file",
         )
     unknown = set(content) - {"systems", "environments"}
@@ -104,12 +98,12 @@ def read_system(path: Path) -> dict:
     names = [s.get("name") if isinstance(s, dict) else None for s in content["systems"]]
     if names != [path.stem]:
         raise Fault(
-            f"{path}: it must define one system, of the file's own name {path.stem!r}",
+            f"{path}: it must define one system with the file's name {path.stem!r}",
             code="system.wrong-file",
         )
     environments = content.get("environments", [])
     if not isinstance(environments, list):
-        raise Fault(f"{path}: `environments` is no list", code="system.wrong-file")
+        raise Fault(f"{path}: `environments` is not a list", code="system.wrong-file")
     for environment in environments:
         if not isinstance(environment, dict) or environment.get("target_systems") != names:
             raise Fault(
@@ -126,8 +120,7 @@ def read_system(path: Path) -> dict:
 
 
 def _detect(path: Path, partition: dict, environments: list[dict]) -> None:
-    """Fills in what this machine is: topology by ReFrame's own detection, without its cache,
-    which a shared home carries from one machine to the next."""
+    """Detect this machine, without ReFrame's cache, as a shared home may have another machine's."""
     from reframe.utility.cpuinfo import cpuinfo
 
     extras = partition["extras"]
@@ -146,7 +139,7 @@ def _detect(path: Path, partition: dict, environments: list[dict]) -> None:
     scratch = paths.scratch()
     if not scratch.is_dir() or not os.access(scratch, os.W_OK | os.X_OK):
         raise Fault(
-            f"{path}: scratch folder {scratch} is not there or not writable; "
+            f"{path}: scratch folder {scratch} does not exist or is not writable; "
             f"set PLUMBLINE_SCRATCH to one that is",
             code="scratch.not-writable",
         )
@@ -154,23 +147,23 @@ def _detect(path: Path, partition: dict, environments: list[dict]) -> None:
         extras["numa_os_numbers"] = numbers
     extras |= {
         "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        # Variables of a scratch folder are replaced; a $ in this one's name is no variable.
+        # Variables in a scratch folder's name are replaced, but a $ here is not one.
         "scratch": str(scratch).replace("$", "$$"),
     }
     for environment in environments:
         if (environment.get("extras") or {}).get("detect"):
             name = f"{path.stem}:{environment.get('name')}"
-            there = providers.installed_programs(
+            programs = providers.installed_programs(
                 environment["extras"].get("provider", "path"), name
             )
-            found = [feature for program in there for feature in FEATURES[program]]
+            found = [feature for program in programs for feature in FEATURES[program]]
             features = [*environment.get("features", []), *found]
             environment["features"] = list(dict.fromkeys(features))
 
 
 def _numa_numbers(processor: dict) -> list[int]:
-    """What Linux calls each NUMA domain of this machine: ReFrame lists them in order of their CPUs,
-    memory without CPUs first."""
+    """Return Linux' number of each NUMA domain of this machine. ReFrame sorts them by their CPUs,
+    those without CPUs first."""
     known: dict[int, int] = {}
     for folder in Path("/sys/devices/system/node").glob("node[0-9]*"):
         cpus = int((folder / "cpumap").read_text().replace(",", ""), 16)
@@ -180,54 +173,53 @@ def _numa_numbers(processor: dict) -> list[int]:
 
 
 def this_machine() -> dict:
-    """A partition that is this machine, as detection fills it in.
+    """Return a partition with the detected values of this machine.
 
-    :raises Fault: if the machine cannot be told, or has no scratch folder.
+    :raises Fault: if they cannot be detected, or there is no scratch folder.
     """
     partition: dict[str, Any] = {"extras": {}}
     _detect(paths.systems(), partition, [])
     return partition
 
 
-#: Variable with the name that a session is to have, of :func:`new_name`.
+#: Variable with the name for the session, of :func:`new_name`.
 NAME = "PLUMBLINE_SESSION_NAME"
 _STAMP = "%Y%m%dT%H%M%SZ"
 
 
 def new_name() -> str:
-    """A name for a session that no other has, whatever the clock does: its start in UTC, then a
-    random part."""
+    """Return a unique name for a session: its start in UTC and a random part."""
     return f"{time.strftime(_STAMP, time.gmtime())}-{secrets.token_hex(3)}"
 
 
 def session_id() -> str:
-    """The name of this process' session; what it starts has names of its own."""
+    """Return the name of this process' session, which its child processes do not get."""
     return os.environ.pop(NAME, None) or new_name()
 
 
 def named(name: str) -> bool:
-    """Whether a name is of :func:`new_name`."""
+    """Return whether a name is of :func:`new_name`."""
     return re.fullmatch(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{6,}", name) is not None
 
 
 def began(folder: Path) -> datetime.datetime:
-    """When a session began, UTC, by its folder's name; by its plan's time where it has another."""
+    """Return a session's start in UTC, by its folder's name, or else by its plan's time."""
     utc = datetime.timezone.utc
     try:
         return datetime.datetime.strptime(folder.name.partition("-")[0], _STAMP).replace(tzinfo=utc)
     except ValueError:
         plan = folder / "plan.json"
-        there = plan if plan.exists() else folder
-        return datetime.datetime.fromtimestamp(there.stat().st_mtime, utc)
+        path = plan if plan.exists() else folder
+        return datetime.datetime.fromtimestamp(path.stat().st_mtime, utc)
 
 
 def variant_feature(variant: str) -> str:
-    """The feature of a partition that has a variant."""
+    """Return the feature of a partition that has a variant."""
     return f"variant-{variant}"
 
 
 def asked_for(tag: str, arguments: list[str]) -> bool:
-    """Whether a ReFrame command line asks for a tag, by ``--tag`` or by ``--mode``."""
+    """Return whether a ReFrame command line selects a tag, by ``--tag`` or ``--mode``."""
     patterns = []
     for index, argument in enumerate(arguments):
         option, equals, value = argument.partition("=")
@@ -245,11 +237,10 @@ def asked_for(tag: str, arguments: list[str]) -> bool:
 
 
 def log_level(arguments: list[str]) -> str:
-    """How much ReFrame logs, by the ``-v`` of its command line.
+    """Return ReFrame's log level, by the ``-v`` of its command line.
 
-    For each line that it logs of a test case, ReFrame looks at everything of the case; on Slurm it
-    asks for the node list with a command of its own each time. Two thirds of the time that a case
-    takes beside its program went there.
+    It is low by default: for each line, ReFrame evaluates all attributes of the test case, and on
+    Slurm it runs a command for the node list. This took two thirds of a case's overhead.
     """
     asked = sum(
         argument.count("v") if re.fullmatch(r"-[a-zA-Z]*v[a-zA-Z]*", argument) else 1
@@ -260,12 +251,12 @@ def log_level(arguments: list[str]) -> str:
 
 
 def _for_sweeps(found: dict, environments: list[dict]) -> None:
-    """Changes a system for the session that submits a sweep's jobs, and for those in them."""
+    """Change a system for the session that submits a sweep's jobs, and for the sessions in them."""
     if folder := os.environ.get(SWEEP):
-        told = read_yaml(Path(folder) / "sweep.json")
+        sweep = read_yaml(Path(folder) / "sweep.json")
         for partition in found["partitions"]:
-            if (found["name"], partition["name"]) == (told["system"], told["partition"]):
-                partition["max_jobs"] = told["jobs"]
+            if (found["name"], partition["name"]) == (sweep["system"], sweep["partition"]):
+                partition["max_jobs"] = sweep["jobs"]
                 partition["environs"] = [*partition.get("environs", []), SWEEP_ENVIRONMENT]
                 environments.append({"name": SWEEP_ENVIRONMENT, "target_systems": [found["name"]]})
     system, _, name = os.environ.get(ON_NODE, "").partition(":")
@@ -277,15 +268,15 @@ def _for_sweeps(found: dict, environments: list[dict]) -> None:
         extras["placements"] = [
             placed for placed in extras.get("placements", []) if placement.fits_one_node(placed, 1)
         ]
-        # The launcher is still that of the job's scheduler.
+        # The launcher remains that of the job's scheduler.
         extras["x_within"] = partition["scheduler"]
         partition |= {"scheduler": "local", "access": [], "sched_options": {}, "max_jobs": 1}
 
 
 def gather(session: str, running: bool, full: bool, level: str = "verbose") -> dict:
-    """The whole of ReFrame's configuration.
+    """Return ReFrame's whole configuration.
 
-    :arg session: the session's name; stage, output, report and log lie in its folder.
+    :arg session: the session's name; its folder has stage, output, report and log.
     :arg running: whether test cases are run, so that the session's folder is needed.
     :arg full: whether cases at published scale may be selected.
     :arg level: of ReFrame's log.
@@ -320,7 +311,7 @@ def gather(session: str, running: bool, full: bool, level: str = "verbose") -> d
     if running:
         if len(str(folder).split()) != 1:
             raise Fault(
-                f"{folder}: ReFrame starts no job in a folder with a space in its name: set "
+                f"{folder}: ReFrame cannot start jobs in a folder with a space in its name: set "
                 f"PLUMBLINE_RESULTS to one without",
                 code="files.space-in-name",
             )
@@ -328,8 +319,8 @@ def gather(session: str, running: bool, full: bool, level: str = "verbose") -> d
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as err:
             raise Fault(
-                f"{folder}: cannot be made ({err.strerror}): free the disk, or set "
-                f"PLUMBLINE_RESULTS to a folder that can be written",
+                f"{folder}: cannot be made ({err.strerror}): free some space, or set "
+                f"PLUMBLINE_RESULTS to a writable folder",
                 code="files.not-writable",
             ) from None
     return {
@@ -346,14 +337,14 @@ def gather(session: str, running: bool, full: bool, level: str = "verbose") -> d
         "general": [{
             "check_search_path": [str(paths.CHECKS)],
             "report_file": str(folder / "report.json"),
-            # The closing table shows the headline figures, the records all of them.
+            # The closing table has the headline figures, the records have all.
             "perf_info_level": "verbose",
             "colorize": sys.stdout.isatty() and not os.environ.get("NO_COLOR"),
-            # A foreign system can be listed where its module system is not installed; its modules'
-            # conflicts are the module system's own to resolve.
+            # So that another system can be listed without its module system, which resolves the
+            # conflicts of its modules itself.
             "resolve_module_conflicts": False,
         }],
-        # Hundreds of nodes at once are too much for a database on a shared file system.
+        # Hundreds of nodes at once would overload a database on a shared file system.
         "storage": [{"enable": ON_NODE not in os.environ,
                      "sqlite_db_file": str(paths.results() / "reframe.db")}],
     }  # fmt: skip

@@ -1,10 +1,10 @@
-"""Which system this host is: one rule for every command that measures.
+"""The system of this host: one rule for every command that measures.
 
-A system that is named (``--system``, ``RFM_SYSTEM``) is taken. Otherwise the host's name says it,
-where it fits the ``hostnames`` of one system. Where it fits several, and where it fits none but
-something shows that the host belongs to a larger system (``host.yaml``), the command stops and
-gives the choices: a login node that others use is never measured as ``local`` unasked. The same
-within a job: an interactive one may have left its shell on a login or launch node.
+A system that is named (``--system``, ``RFM_SYSTEM``) is used. Otherwise it is the system whose
+``hostnames`` match the host's name. If several match, or none matches but there are signs that the
+host belongs to a larger system (``host.yaml``), the command stops with the choices: it never
+measures a login node as ``local`` by itself. The same is true within a job, as the shell of an
+interactive job may be on a login or launch node.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from plumbline.core.text import shorten
 from plumbline.reference.tables import read_yaml
 from plumbline.site import configuration
 
-#: The machine at hand.
+#: The system for any other machine.
 LOCAL = "local"
 
 #: Seconds that a scheduler's command may take to answer.
@@ -34,14 +34,14 @@ PATIENCE = 10
 
 
 def named(argv: list[str]) -> bool:
-    """Whether a command line of ReFrame names the system, or ReFrame's variable does."""
+    """Return whether ReFrame's command line or variable names the system."""
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("--system", default=os.environ.get("RFM_SYSTEM"))
     return bool(parser.parse_known_args(argv)[0].system)
 
 
 def patterns() -> dict[str, list[str]]:
-    """The ``hostnames`` of each system file, in the order in which ReFrame looks at them.
+    """Return the ``hostnames`` of each system file, in ReFrame's order.
 
     :raises Fault: if a file cannot be read.
     """
@@ -53,21 +53,21 @@ def patterns() -> dict[str, list[str]]:
             for pattern in found[path.stem]:
                 re.compile(pattern)
         except (KeyError, IndexError, TypeError):
-            # What is wrong with the file as a whole says more.
+            # This has a better message if the file as a whole is wrong.
             configuration.read_system(path)
             raise Fault(
-                f"{path}: its system has no list `hostnames` of patterns", code="system.wrong-file"
+                f"{path}: its system needs a list `hostnames` of patterns", code="system.wrong-file"
             ) from None
         except re.error as err:
             raise Fault(
-                f"{path}: hostnames: {pattern!r} is no regular expression: {err}",
+                f"{path}: hostnames: {pattern!r} is not a regular expression: {err}",
                 code="system.wrong-file",
             ) from None
     return found
 
 
 def fitting(hostnames: dict[str, list[str]]) -> list[str]:
-    """The systems that this host's name fits, but for the machine at hand, which any name fits.
+    """Return the systems that this host's name matches, without ``local``, which any name matches.
 
     :arg hostnames: as of :func:`patterns`.
     """
@@ -80,40 +80,38 @@ def fitting(hostnames: dict[str, list[str]]) -> list[str]:
 
 
 def here(system: str | None) -> str:
-    """The system that a command is for.
+    """Return the system that a command is for.
 
-    :arg system: as its command line names it.
-    :raises Fault: if none is named and this host does not say which it is.
+    :arg system: of its command line.
+    :raises Fault: if none is named and it is uncertain which system this host is.
     """
     if known := system or os.environ.get("RFM_SYSTEM"):
         return known.partition(":")[0]
     hostnames = patterns()
     found = [*fitting(hostnames), LOCAL][0]
     if not _own_detection():
-        hold(found, hostnames)
+        check(found, hostnames)
     return found
 
 
-def hold(system: str, hostnames: dict[str, list[str]]) -> None:
-    """Refuses the system that ReFrame took for this host where none was named and another may be
-    meant.
+def check(system: str, hostnames: dict[str, list[str]]) -> None:
+    """Check the system that ReFrame chose for this host, of a command line that names none.
 
     :arg hostnames: as of :func:`patterns`.
-    :raises Fault: with the choices, a command line each.
+    :raises Fault: with the choices, a command line each, if it may be another system.
     """
     name = socket.gethostname()
     fits = fitting(hostnames)
     if _own_detection():
-        # A site with ways of its own to tell its systems apart (ReFrame's autodetection) is
-        # believed, but for the machine at hand: that is what is left where none is found.
+        # A site's own detection (ReFrame's autodetection) is trusted, unless it found no system.
         fits = [] if system == LOCAL else [system]
     if len(fits) == 1:
         return
-    site = _told_by_site(hostnames)
+    site = _set_by_site(hostnames)
     if fits:
-        why = f"this host's name, {name}, fits {len(fits)} systems"
-    elif told := ", ".join(f"{where} is {known}" for known, where in site.items()) or _scheduler():
-        why = f"this host, {name}, belongs to a larger system ({told}) and may be a login node"
+        why = f"this host's name, {name}, matches {len(fits)} systems"
+    elif signs := ", ".join(f"{where} is {known}" for known, where in site.items()) or _scheduler():
+        why = f"this host, {name}, belongs to a larger system ({signs}) and may be a login node"
     else:
         return
     raise Fault(
@@ -122,16 +120,16 @@ def hold(system: str, hostnames: dict[str, list[str]]) -> None:
 
 
 def unconfirmed(system: str, hostnames: dict[str, list[str]]) -> str:
-    """What to report of a system that was named and that this host's name does not confirm; empty
-    where it does, and where there is nothing to confirm."""
+    """Return a note about a named system that this host's name does not confirm; otherwise an empty
+    text."""
     fits = fitting(hostnames)
     if system == LOCAL or fits == [system] or _own_detection():
         return ""
     others = [name for name in fits if name != system]
-    told = f"; it fits {shorten(others)}{' too' if system in fits else ''}" if others else ""
+    matching = f"; it matches {shorten(others)}{' too' if system in fits else ''}" if others else ""
     return (
         f"measured as {system}, as named: the host name {socket.gethostname()} does not confirm "
-        f"it{told}"
+        f"it{matching}"
     )
 
 
@@ -139,14 +137,14 @@ def _own_detection() -> bool:
     return any(variable.startswith("RFM_AUTODETECT_") for variable in os.environ)
 
 
-def _told_by_site(hostnames: dict[str, list[str]]) -> dict[str, str]:
-    """The systems that the site's own variables and files name, and where each is named."""
+def _set_by_site(hostnames: dict[str, list[str]]) -> dict[str, str]:
+    """Return the systems in the site's own variables and files, each with its origin."""
     found: dict[str, str] = {}
     for variable in _signs()["variables"]:
         found.setdefault(os.environ.get(variable, "").lower(), variable)
     conf = Path(os.environ.get("SLURM_CONF") or "/etc/slurm/slurm.conf")
     found.setdefault(_cluster_name(conf), str(conf))
-    return {name: told for name, told in found.items() if name in hostnames and name != LOCAL}
+    return {name: where for name, where in found.items() if name in hostnames and name != LOCAL}
 
 
 @functools.cache
@@ -155,12 +153,12 @@ def _signs() -> dict:
 
 
 def _scheduler() -> str:
-    """What to report of the first scheduler that answers; empty where none does."""
+    """Return a text about the first scheduler that answers; empty if none does."""
     return next(filter(None, (_answer(**known) for known in _signs()["schedulers"])), "")
 
 
 def _cluster_name(conf: Path) -> str:
-    """``ClusterName`` of slurm.conf(5); empty where there is none to be read."""
+    """Return ``ClusterName`` of slurm.conf(5); empty if it cannot be read."""
     try:
         text = conf.read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -170,7 +168,7 @@ def _cluster_name(conf: Path) -> str:
 
 
 def _answer(name: str, command: list[str]) -> str:
-    """What to report of a scheduler that answers, or hangs; empty where it does neither."""
+    """Return a text about a scheduler that answers or hangs; otherwise an empty text."""
     if shutil.which(command[0]) is None:
         return ""
     try:
@@ -183,7 +181,7 @@ def _answer(name: str, command: list[str]) -> str:
             timeout=PATIENCE,
         )
     except subprocess.TimeoutExpired:
-        # A client without a cluster fails at once: this one waits for a controller that is busy.
+        # A client without a cluster fails at once; this one waits for a busy controller.
         return f"{name}: `{shlex.join(command)}` did not answer within {PATIENCE} s"
     except OSError:
         return ""
@@ -191,14 +189,14 @@ def _answer(name: str, command: list[str]) -> str:
 
 
 def _choices(why: str, systems: dict[str, str]) -> str:
-    """A refusal: why, and in lines of their own a command line for each choice.
+    """Return a refusal with a command line for each choice.
 
-    :arg systems: the likely ones, and what names each.
+    :arg systems: the likely ones, each with its origin.
     """
     command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
-    lines = [f"{why}: say which system to take:"]
+    lines = [f"{why}: choose a system:"]
     lines += [
-        f"  {command} --system={name}" + (f"   as {systems[name]} says" if systems[name] else "")
+        f"  {command} --system={name}" + (f"   of {systems[name]}" if systems[name] else "")
         for name in sorted(systems, key=lambda name: (not systems[name], name))
     ]
     if not systems:
@@ -206,7 +204,7 @@ def _choices(why: str, systems: dict[str, str]) -> str:
             f"  {command} --system=NAME   of {paths.systems()}; `plumbline init NAME` drafts a file"
         )
     lines.append(
-        f"  {command} --system={LOCAL}   this host alone; not on a login node that others use"
+        f"  {command} --system={LOCAL}   this host alone; not for a login node, which others use"
     )
-    lines.append("or set the variable RFM_SYSTEM to it, for all commands")
+    lines.append("or set the variable RFM_SYSTEM to it for all commands")
     return "\n".join(lines)

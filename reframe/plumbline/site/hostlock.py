@@ -1,8 +1,7 @@
-"""One lock per host: two sessions that measure one machine at once would measure each other.
+"""A lock per host, as two sessions on one machine would disturb each other's measurements.
 
-It is the host's, not a results folder's, so that two checkouts and two users know of each other.
-Its file lies in a folder where anybody may write, so that what lies there already is not trusted:
-no link is followed, and no other than a regular file is opened.
+It does not belong to a results folder, so that it works across checkouts and users. Its file is in
+a folder that everybody can write to. So no link is followed, and only a regular file is opened.
 """
 
 from __future__ import annotations
@@ -20,15 +19,15 @@ NAME = "plumbline-measuring.lock"
 
 
 class Held(Exception):
-    """Another session has the lock; the text is what it left of itself, which may be nothing."""
+    """Another session has the lock; the text describes it, and may be empty."""
 
 
 class HostLock:
-    """The lock, held until it is released or the process ends.
+    """A lock that is held until it is released or the process ends.
 
-    :arg text: what a session that starts meanwhile reports.
+    :arg text: description of this session, for the message of another one.
     :raises Held: if another session has it.
-    :raises Fault: if its file cannot be opened, or is none.
+    :raises Fault: if its file cannot be opened or locked, or is not a regular file.
     """
 
     def __init__(self, text: str):
@@ -45,24 +44,24 @@ class HostLock:
             os.close(self._file)
             raise Fault(
                 f"{self.path}: cannot be locked ({err.strerror}): set PLUMBLINE_LOCKS to a folder "
-                f"of this host's own disk",
+                f"on a disk of this host",
                 code="files.no-locks",
             ) from None
         os.ftruncate(self._file, 0)
         os.pwrite(self._file, text.encode(), 0)
 
     def release(self) -> None:
-        """Lets others measure. The file stays: who waits for its removal would have a race."""
+        """Release the lock. The file remains, as removing it would be a race."""
         os.ftruncate(self._file, 0)
         os.close(self._file)
 
 
 def _open(path: Path) -> int:
-    """The lock's file, made for every user to lock.
+    """Open the lock's file, which every user can lock.
 
-    :raises Fault: if it cannot be opened, or is a link or anything but one regular file.
+    :raises Fault: if it cannot be opened, or is not one regular file.
     """
-    advice = "look at what it is and remove it, or set PLUMBLINE_LOCKS to another folder"
+    advice = "find out what it is and remove it, or set PLUMBLINE_LOCKS to another folder"
     try:
         try:
             # Linux refuses O_CREAT on another user's file in such a folder (protected_regular).
@@ -78,6 +77,6 @@ def _open(path: Path) -> int:
         os.close(file)
         raise Fault(f"{path}: has {found.st_nlink} names: {advice}", code="files.not-a-file")
     if found.st_uid == os.geteuid() and stat.S_IMODE(found.st_mode) != 0o666:
-        # Whatever this user's umask made of it.
+        # The user's umask may have restricted it.
         os.fchmod(file, 0o666)
     return file

@@ -7,8 +7,8 @@ from reframe.core.launchers import JobLauncher
 
 
 class _OfOneMpi(JobLauncher):
-    """A launcher by its absolute path: of the ``mpiexec`` on PATH, which MPI's comes first is
-    chance, and the wrong one starts N single ranks.
+    """A launcher by its absolute path, as the ``mpiexec`` on PATH may be that of another MPI, which
+    would start N single ranks.
 
     :ivar path: the launcher's executable.
     """
@@ -48,8 +48,8 @@ class Jsrun(JobLauncher):
     """IBM's Job Step Manager on LSF: jsrun(1), also "Job Launcher (jsrun)" in the OLCF's Summit
     User Guide.
 
-    Without options of its own, one resource set holds one task and its cores (``-c`` counts
-    cores, not hardware threads); options say all there is to say, as a binding's do.
+    Without options, one resource set has one task and its cores (``-c`` counts cores, not hardware
+    threads). The options of a binding are complete.
     """
 
     def command(self, job):
@@ -66,8 +66,7 @@ class Jsrun(JobLauncher):
 class FluxRun(JobLauncher):
     """Flux's ``flux run``: flux-run(1) of flux-core, "JOB PARAMETERS".
 
-    Without options of its own, the job's tasks and cores; options say all there is to say, as a
-    binding's do.
+    Without options, it has the job's tasks and cores. The options of a binding are complete.
     """
 
     def command(self, job):

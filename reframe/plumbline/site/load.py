@@ -1,6 +1,6 @@
-"""What else runs on this machine: a busy one takes longer to measure, and its figures tell little.
+"""Other processes on this machine, which slow the measurements down and distort the figures.
 
-Nothing of it is asked on a system with a scheduler: there a job has its cores for itself.
+This is not used on a system with a scheduler, where a job has its cores for itself.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from plumbline.core.errors import Fault
 #: Variable with the number of other processes to assume, instead of counting them.
 OTHERS = "PLUMBLINE_OTHERS"
 
-#: What has a waiting rank let others run. MPICH (``src/mpid/ch4/src/ch4_progress.h``) polls, and
-#: after so many polls without a message sleeps for a nanosecond: a process that slept is scheduled
-#: before those that ran, one that called sched_yield(2) after all of them. Open MPI has the latter
-#: alone. On an idle machine either would be a part of what is measured.
+#: Variables that let other processes run while a rank waits. MPICH
+#: (``src/mpid/ch4/src/ch4_progress.h``) sleeps for a nanosecond after so many polls without a
+#: message: a process that slept is scheduled before those that ran, one that called sched_yield(2)
+#: after all of them. Open MPI has only the latter. On an idle machine, both would be measured too.
 YIELDING = {
     "MPIR_CVAR_CH4_PROGRESS_THROTTLE": "1",
     "MPIR_CVAR_CH4_PROGRESS_THROTTLE_NO_PROGRESS_COUNT": "1",
@@ -27,39 +27,38 @@ YIELDING = {
     "OMPI_MCA_mpi_yield_when_idle": "1",
 }
 
-#: Seconds that they are counted for, and how often.
+#: Seconds for which processes are counted, and how often.
 _SECONDS, _TIMES = 2.0, 50
 
-#: Seconds of a Linux scheduler's slice, which each other process has before a task that waits.
+#: Seconds of a Linux scheduler's time slice, which each other process gets before a waiting task.
 _SLICE = 0.004
 
-#: How many more processes than cores there must be: some daemon runs now and then.
+#: Processes beyond the number of cores that are ignored, for daemons that run now and then.
 _SLACK = 0.5
 
-
-#: Launchers that start tasks where they are called, outside of a scheduler's job. Cray's aprun
-#: takes them to compute nodes also where ReFrame knows no scheduler: Theta's has no backend.
+#: Launchers that start tasks on the machine where they are called. Cray's aprun starts them on
+#: compute nodes, also if ReFrame does not know the scheduler, such as Theta's.
 _HERE = ("local", "mpiexec", "mpirun", "mpirun-intelmpi", "mpirun-openmpi")
 
 
 def is_here(partition) -> bool:
-    """Whether the jobs of a ReFrame partition run on this machine."""
+    """Return whether the jobs of a ReFrame partition run on this machine."""
     return partition.scheduler.is_local and partition.launcher_type.registered_name in _HERE
 
 
 @functools.cache
 def others() -> float:
-    """Other processes that ran or waited for a core, a mean over two seconds at the session's
-    start. The load average would be that of the last minutes, this session's own part included.
+    """Return the mean number of other processes that ran or waited for a core, over two seconds.
 
-    0 where Linux does not tell (``/proc/stat``).
+    The load average would be that of the last minutes, and include this session. It is 0 if Linux
+    does not report it (``/proc/stat``).
 
-    :raises Fault: if the variable is no number.
+    :raises Fault: if the variable is not a number.
     """
     if given := os.environ.get(OTHERS):
         if not re.fullmatch(r"\d+(\.\d+)?", given, re.ASCII):
             raise Fault(
-                f"{OTHERS}={given}: give the number of other processes, 0 or more",
+                f"{OTHERS}={given}: set it to the number of other processes, 0 or more",
                 code="input.wrong-option",
             )
         return float(given)
@@ -68,37 +67,36 @@ def others() -> float:
         found = running()
         if found is None:
             return 0.0
-        # This process is one of them while it asks.
+        # This process is one of them.
         counts.append(max(0, found - 1))
         time.sleep(_SECONDS / _TIMES)
     return sum(counts) / len(counts)
 
 
 def running() -> int | None:
-    """Processes that run or wait for a core now, this one included."""
+    """Return the number of processes that run or wait for a core now, with this one."""
     try:
-        text = Path("/proc/stat").read_text()
+        found = re.search(r"^procs_running (\d+)", Path("/proc/stat").read_text(), re.M)
     except OSError:
         return None
-    found = [line.split()[1] for line in text.splitlines() if line.startswith("procs_running ")]
-    return int(found[0]) if found else None
+    return int(found[1]) if found else None
 
 
 def shared(wanted: int, cores: int) -> bool:
-    """Whether processes that want so many of the cores have to share them with others."""
+    """Return whether processes that need so many of the cores share them with others."""
     return others() + wanted > cores + _SLACK
 
 
 def slowdown(cores: int) -> float:
-    """How many times longer what needs every core takes than on an idle machine, at least 1."""
+    """Return how many times longer a job on every core takes than on an idle machine."""
     return 1 + others() / cores
 
 
 def wait(cores: int) -> float:
-    """Seconds that a message waits until its receiver gets a core."""
+    """Return the seconds that a message waits until its receiver gets a core."""
     return _SLICE * others() / cores
 
 
-def told(cores: int) -> str:
-    """The load in words, for a message."""
+def description(cores: int) -> str:
+    """Return a description of the load, for a message."""
     return f"{others():.1f} other processes run on its {cores} cores"

@@ -1,8 +1,8 @@
-"""Jobs that ended otherwise than by their script's end, and why, in the words of their scheduler.
+"""The reason why a scheduler ended a job, of LSF, PBS and Torque.
 
-ReFrame keeps the state of a job and not the reason, so that one that was cancelled or ran into its
-limit reads as output that is missing. Here are LSF, PBS and Torque; Slurm is in
-:mod:`plumbline.site.slurm_jobs`, Flux in :mod:`plumbline.site.schedulers`.
+ReFrame keeps the state of a job but not the reason, so that a job that was cancelled or reached its
+limit would look as if its output were missing. For Slurm see :mod:`plumbline.site.slurm_jobs`, for
+Flux :mod:`plumbline.site.schedulers`.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from plumbline.site.reframe_patches import update_job, wrap_poll
 class Lost(JobError):
     """A scheduler ended the job, not its script.
 
-    :arg said: the scheduler's name and words.
+    :arg message: the scheduler's name and its reason.
     :ivar code: stable id of the reason (``lost.yaml``), or ``job.ended-by-scheduler``.
     """
 
-    def __init__(self, said: str, jobid: str):
-        super().__init__(said, jobid)
-        known = (reason["code"] for reason in _reasons() if re.search(reason["words"], said))
+    def __init__(self, message: str, jobid: str):
+        super().__init__(message, jobid)
+        known = (reason["code"] for reason in _reasons() if re.search(reason["words"], message))
         self.code = next(known, "job.ended-by-scheduler")
 
 
@@ -43,60 +43,65 @@ def _reasons() -> list[dict[str, str]]:
 
 
 def watch() -> None:
-    """Has ReFrame's schedulers of LSF, PBS and Torque say why a job was lost."""
-    wrap_poll(LsfJobScheduler, _reporting("LSF", _said_by_lsf))
+    """Make ReFrame's schedulers of LSF, PBS and Torque report why a job was lost."""
+    wrap_poll(LsfJobScheduler, _reporting("LSF", _reason_of_lsf))
     for scheduler in (PbsJobScheduler, PbsProJobScheduler):
-        wrap_poll(scheduler, _reporting("PBS", _said_by_pbs))
+        wrap_poll(scheduler, _reporting("PBS", _reason_of_pbs))
 
 
-def _reporting(name: str, said_by: Callable[[Job], str]) -> Callable:
+def _reporting(name: str, reason_of: Callable[[Job], str]) -> Callable:
     def polled(scheduler, jobs, poll):
         try:
             poll()
         except KeyError as err:
             if err.args != ("Exit_status",):
                 raise
-            # PBS has none of a job that was deleted before it ran.
+            # PBS has no exit status of a job that was deleted before it ran.
             for job in jobs:
                 update_job(job, completed=job.completed or _never_ran(job))
         for job in jobs:
-            ended = scheduler.finished(job) and not (job.cancelled or getattr(job, "told", False))
+            ended = scheduler.finished(job) and not (job.cancelled or getattr(job, "asked", False))
             if ended and job.exception is None:
-                job.told = True
-                if said := said_by(job):
-                    update_job(job, exception=Lost(f"{name} says {said}", job.jobid))
+                job.asked = True
+                if reason := reason_of(job):
+                    update_job(job, exception=Lost(f"{name} reports {reason}", job.jobid))
 
     return polled
 
 
-def _said_by_lsf(job) -> str:
-    """The termination reason, of bjobs(1) or of the report at the end of the job's output; empty
-    where the job ended by itself."""
-    asked = _run("bjobs", "-noheader", "-o", "exit_reason", job.jobid)
+def _reason_of_lsf(job) -> str:
+    """Return the termination reason, of bjobs(1) or of the report at the end of the job's output.
+
+    It is empty if the job ended by itself.
+    """
+    answer = command_output("bjobs", "-noheader", "-o", "exit_reason", job.jobid)
     report = _text(job, job.stdout).rpartition("\nSender: LSF System")[2]
-    found = re.findall(r"^TERM_[A-Z_]+\b.*", asked, re.M) or re.findall(
+    found = re.findall(r"^TERM_[A-Z_]+\b.*", answer, re.M) or re.findall(
         r"^(TERM_[A-Z_]+\b.*)\nExited", report, re.M
     )
     return found[-1].strip().rstrip(".") if found else ""
 
 
-def _said_by_pbs(job) -> str:
-    """Why PBS ended a job: by the line that it writes to the job's standard error, by the job's
-    comment, or by its exit status; empty where the job ended by itself."""
+def _reason_of_pbs(job) -> str:
+    """Return why PBS ended a job: by its line in the job's standard error, by the job's comment, or
+    by its exit status.
+
+    It is empty if the job ended by itself.
+    """
     killed = re.findall(r"^=>> PBS: (job killed: .*)$", _text(job, job.stderr), re.M)
     if killed:
         return killed[-1]
     fields = _fields(job)
     comment = re.search(r"\band ((?:terminated|exceeded resource)\b.*)", fields.get("comment", ""))
     status = fields.get("exit_status", "0")
-    told = f"Exit_status {status}"
     if comment:
-        return f"{comment[1]} ({told})"
+        return f"{comment[1]} (Exit_status {status})"
     if re.fullmatch(r"-\d+", status):
-        return f"{told}: ended by PBS itself"
+        return f"Exit_status {status}: ended by PBS itself"
     if (number := int(status) - 256) > 0:
         # PBS Professional Administrator's Guide, "Job Exit Status Codes". qdel's is SIGTERM.
-        return f"{told}: ended by {_name_of(number)}"
+        names = {known.value: known.name for known in signal.Signals}
+        return f"Exit_status {status}: ended by {names.get(number, f'signal {number}')}"
     return "that it ended before it ran" if _never_ran(job) else ""
 
 
@@ -106,22 +111,11 @@ def _never_ran(job) -> bool:
 
 
 def _fields(job) -> dict[str, str]:
-    """What qstat(1B) says of a job, by names in small letters: Torque's are; long lines go on
-    after a line break and a tab."""
-    said = _run("qstat", "-xf", job.jobid) or _run("qstat", "-f", job.jobid)
-    lines = said.replace("\n\t", "").splitlines()
-    return {
-        name.strip().lower(): value
-        for name, equals, value in (line.partition(" = ") for line in lines)
-        if equals
-    }
-
-
-def _name_of(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
+    """Return what qstat(1B) prints of a job, by names in lower case, as Torque's are; a long line
+    continues after a line break and a tab."""
+    output = command_output("qstat", "-xf", job.jobid) or command_output("qstat", "-f", job.jobid)
+    pairs = (line.partition(" = ") for line in output.replace("\n\t", "").splitlines())
+    return {name.strip().lower(): value for name, equals, value in pairs if equals}
 
 
 def _text(job, name: str) -> str:
@@ -131,7 +125,8 @@ def _text(job, name: str) -> str:
         return ""
 
 
-def _run(*command: str) -> str:
+def command_output(*command: str) -> str:
+    """Return what a command prints; nothing if it is not installed, as sacct(1) on some systems."""
     try:
         return osext.run_command([*command]).stdout
     except OSError:

@@ -1,8 +1,7 @@
-"""Schedulers that ReFrame lacks: registered when ReFrame's configuration loads.
+"""Schedulers that ReFrame lacks, which are registered when ReFrame's configuration loads.
 
-ReFrame's own ``flux`` needs Flux's Python bindings and cannot even be listed without them;
-``flux-batch`` works with the commands of flux-core and needs none of them until a job is
-submitted.
+ReFrame's own ``flux`` needs Flux's Python bindings even for listing. ``flux-batch`` uses the
+commands of flux-core, and only once a job is submitted.
 """
 
 from __future__ import annotations
@@ -20,22 +19,22 @@ from reframe.utility import nodelist_expand
 from plumbline.site.lost import Lost
 from plumbline.site.reframe_patches import update_job
 
-#: What flux-jobs(1) calls the statuses of a job, under "JOB STATUS".
+#: Statuses of a job, of flux-jobs(1), "JOB STATUS".
 PENDING = frozenset({"DEPEND", "PRIORITY", "SCHED"})
 RUNNING = frozenset({"RUN", "CLEANUP"})
 ENDED = frozenset({"COMPLETED", "FAILED", "CANCELED", "TIMEOUT"})
 
-#: Polls in a row that may not find a job before it counts as lost: a job that was just submitted
-#: is not listed at once.
+#: Consecutive polls that may not find a job before it counts as lost: a job is not listed at once
+#: after its submission.
 MISSES = 10
 
-#: Fields of flux-jobs(1), "OUTPUT FORMAT"; the last one may hold any character.
+#: Fields of flux-jobs(1), "OUTPUT FORMAT"; the last one may have any character.
 _FIELDS = ("id.dec", "status", "returncode", "nodelist", "exception.note")
 _FORMAT = "|".join(f"{{{field}}}" for field in _FIELDS)
 
 
 class _FluxJob(Job):
-    """A job, and what was seen of it."""
+    """A job, and how often it was not listed."""
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
@@ -48,9 +47,9 @@ class _FluxJob(Job):
 class FluxBatchScheduler(JobScheduler):
     """Flux by its commands: flux-batch(1), flux-jobs(1) and flux-cancel(1) of flux-core.
 
-    Submission options stand in the job script as directives (``#flux:``; flux-batch(1),
-    "SUBMISSION DIRECTIVES"), all under one sentinel and in one block, as they must. Inside the
-    job, the launcher's ``flux run`` works in the job's own Flux instance.
+    Submission options are directives in the job script (``#flux:``; flux-batch(1), "SUBMISSION
+    DIRECTIVES"), which must have one sentinel and be one block. In the job, the launcher's ``flux
+    run`` uses the job's own Flux instance.
     """
 
     def __init__(self):
@@ -77,8 +76,8 @@ class FluxBatchScheduler(JobScheduler):
         directives = [f"#flux: {shlex.quote(option)}" for option in options]
         others = [] if self._in_submit else list(job.sched_access)
         others += [*job.options, *job.cli_options]
-        # What a user writes is a piece of a command line. Another program's directive goes last:
-        # between Flux's own it would be an error.
+        # A user's option is a part of a command line. Directives of other programs come last, as
+        # they would be an error between Flux's own.
         directives += [f"#flux: {option}" for option in others if not option.startswith("#")]
         return directives + [option for option in others if option.startswith("#")]
 
@@ -88,19 +87,19 @@ class FluxBatchScheduler(JobScheduler):
             for option in job.sched_access:
                 command += shlex.split(option)
         command.append(job.script_filename)
-        said = self._run(command, timeout=self._submit_timeout).stdout.split()
-        if not said:
+        printed = self._run(command, timeout=self._submit_timeout).stdout.split()
+        if not printed:
             raise JobSchedulerError("flux batch printed no job id")
-        # It is printed in base 58, which may begin with a letter outside ASCII; all commands take
-        # the decimal form.
-        jobid = self._run(["flux", "job", "id", "--to=dec", said[-1]]).stdout.strip()
+        # The id is printed in base 58, which may begin with a letter outside ASCII; all commands
+        # accept the decimal form.
+        jobid = self._run(["flux", "job", "id", "--to=dec", printed[-1]]).stdout.strip()
         update_job(job, jobid=jobid, submit_time=time.time())
 
     def cancel(self, job):
         job.cancelled = True
         completed = osext.run_command(["flux", "cancel", job.jobid], timeout=self._submit_timeout)
         if completed.returncode != 0:
-            # Most often the job has just ended; the next poll tells.
+            # In most cases the job has just ended, which the next poll shows.
             self.log(f"flux cancel {job.jobid}: {completed.stderr.strip()}")
 
     def poll(self, *jobs):
@@ -119,7 +118,7 @@ class FluxBatchScheduler(JobScheduler):
             job.misses += 1
             self.log(f"job {job.jobid} is not listed: {completed.stderr.strip()}")
             if job.misses >= MISSES:
-                self._end(job, f"flux does not know the job any more: {completed.stderr.strip()}")
+                self._end(job, f"Flux no longer lists the job: {completed.stderr.strip()}")
 
     def _update(self, job, status, returncode, nodes, note):
         update_job(job, state=status)
@@ -128,18 +127,18 @@ class FluxBatchScheduler(JobScheduler):
         if status in ENDED:
             if returncode:
                 update_job(job, exitcode=int(returncode))
-            told = f"flux says {status}" + (f": {note}" if note else "")
+            message = f"Flux reports {status}" + (f": {note}" if note else "")
             lost = status in ("CANCELED", "TIMEOUT") and not job.cancelled
-            # A job that failed before it ran has no output to judge.
+            # A job that failed before it ran has no output.
             lost = lost or (status == "FAILED" and not job.nodelist)
-            self._end(job, told if lost else None)
+            self._end(job, message if lost else None)
         elif status in PENDING and job.max_pending_time:
             if time.time() - job.submit_time >= job.max_pending_time:
                 self.cancel(job)
                 late = JobError("maximum pending time exceeded", job.jobid)
                 update_job(job, exception=late)
         elif status not in PENDING | RUNNING:
-            self.log(f"job {job.jobid} has a status that is not known here: {status}")
+            self.log(f"job {job.jobid} has an unknown status: {status}")
 
     def _end(self, job, fault):
         if fault and job.exception is None:
@@ -156,7 +155,7 @@ class FluxBatchScheduler(JobScheduler):
         return job.completed
 
     def allnodes(self):
-        raise JobSchedulerError("flux-batch does not list nodes: name them with -J --requires=")
+        raise JobSchedulerError("flux-batch cannot list nodes: set them with -J --requires=")
 
     def filternodes(self, job, nodes):
         return self.allnodes()

@@ -1,4 +1,4 @@
-"""What Slurm's commands say of the machine: scontrol(1), sinfo(1), srun(1), sacct(1)."""
+"""Nodes, partitions and settings of a machine, by Slurm's commands."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from dataclasses import dataclass
 from plumbline.core.process import capture, is_shell_safe, one_line
 
 #: Fields of sinfo(1), "--format": node, partition, sockets, cores of each, threads of each, MiB of
-#: memory, generic resources, features, state, reason. The last may hold any character.
+#: memory, generic resources, features, state, reason. The last may have any character.
 _FIELDS = "%N|%R|%X|%Y|%Z|%m|%G|%f|%T|%E"
 
 
 @dataclass(frozen=True)
 class SlurmNode:
-    """A node as sinfo(1) tells of it.
+    """A node, of sinfo(1).
 
     :ivar memory: in MiB, as the site configured it.
     :ivar gpus: type (may be empty) and number of its GPUs.
-    :ivar state: in long form, ``idle*`` where it does not answer.
+    :ivar state: in long form, ``idle*`` if it does not respond.
     """
 
     name: str
@@ -35,16 +35,16 @@ class SlurmNode:
 
     @property
     def hardware(self) -> tuple:
-        """What two nodes of one kind have in common."""
+        """The hardware that two nodes of one kind have in common."""
         return self.sockets, self.cores, self.threads, self.gpus
 
 
 @dataclass(frozen=True)
 class Kind:
-    """The nodes of a partition that are alike.
+    """The nodes of a partition with the same hardware.
 
-    :ivar constraint: a feature that they have and no other node of the partition; empty where
-        there is one kind, ``None`` where nothing tells them apart.
+    :ivar constraint: a feature that only they have in the partition; empty if there is one kind,
+        ``None`` if there is no such feature.
     """
 
     partition: str
@@ -62,12 +62,12 @@ class Kind:
 
 
 def nodes() -> list[SlurmNode] | None:
-    """Every node, once for each of its partitions; ``None`` where Slurm does not answer."""
-    said = capture("sinfo", "--Node", "--noheader", f"--format={_FIELDS}")
-    if said is None:
+    """Return every node, once for each of its partitions; ``None`` if Slurm does not answer."""
+    output = capture("sinfo", "--Node", "--noheader", f"--format={_FIELDS}")
+    if output is None:
         return None
     found = []
-    for line in said.splitlines():
+    for line in output.splitlines():
         cells = line.split("|", _FIELDS.count("|"))
         if len(cells) <= _FIELDS.count("|") or not all(c.isdigit() for c in cells[2:5]):
             continue
@@ -90,7 +90,7 @@ def nodes() -> list[SlurmNode] | None:
 
 
 def _gpus(gres: str) -> tuple[str, int]:
-    """``gpu:a100:4(S:0-1)`` -> ``("a100", 4)``; several types count together, without a name."""
+    """Return ``("a100", 4)`` for ``gpu:a100:4(S:0-1)``; several types are added, without a name."""
     found = re.findall(r"(?:^|,)gpu(?::([^:,(]+))??(?::(\d+))?(?=[,(]|$)", gres)
     kinds = {kind for kind, _ in found}
     return (
@@ -100,22 +100,22 @@ def _gpus(gres: str) -> tuple[str, int]:
 
 
 def partitions() -> dict[str, dict[str, str]] | None:
-    """Partition -> its settings, of scontrol(1), without those that are hidden; ``None`` where
-    Slurm does not answer."""
-    said = capture("scontrol", "--oneliner", "show", "partition")
-    if said is None:
+    """Return the settings of each partition that is not hidden, of scontrol(1); ``None`` if Slurm
+    does not answer."""
+    output = capture("scontrol", "--oneliner", "show", "partition")
+    if output is None:
         return None
     found = {}
-    for line in said.splitlines():
+    for line in output.splitlines():
         settings = dict(word.split("=", 1) for word in line.split() if "=" in word)
         if "PartitionName" in settings and settings.get("Hidden") != "YES":
             found[settings["PartitionName"]] = settings
     return found
 
 
-def kinds(partition: str, there: Iterable[SlurmNode]) -> list[Kind]:
-    """The kinds of nodes of a partition, the most numerous first."""
-    mine = [node for node in there if node.partition == partition]
+def kinds(partition: str, nodes: Iterable[SlurmNode]) -> list[Kind]:
+    """Return the kinds of nodes of a partition, the most numerous first."""
+    mine = [node for node in nodes if node.partition == partition]
     groups: dict[tuple, list[SlurmNode]] = {}
     for node in mine:
         groups.setdefault(node.hardware, []).append(node)
@@ -130,36 +130,38 @@ def kinds(partition: str, there: Iterable[SlurmNode]) -> list[Kind]:
 
 
 def mpi_types() -> list[str]:
-    """The MPI plugins of ``srun``, and before them the one that is the default, if there is one."""
-    said = capture("srun", "--mpi=list", stderr=True) or ""
+    """Return the MPI plugins of ``srun``, after the default one."""
+    output = capture("srun", "--mpi=list", stderr=True) or ""
     listed = [
-        word for line in said.splitlines()[1:] for word in re.findall(r"^(?:srun:)?\s*(\w+)$", line)
+        word
+        for line in output.splitlines()[1:]
+        for word in re.findall(r"^(?:srun:)?\s*(\w+)$", line)
     ]
     default = setting("MpiDefault")
     return ([default] if default not in ("", "none") else ["none"]) + listed
 
 
 def setting(name: str) -> str:
-    """A setting of the controller, empty where it does not tell."""
-    said = capture("scontrol", "show", "config") or ""
-    found = re.search(rf"^{re.escape(name)}\s*=\s*(\S+)", said, re.M)
+    """Return a setting of the controller; empty if it is not known."""
+    output = capture("scontrol", "show", "config") or ""
+    found = re.search(rf"^{re.escape(name)}\s*=\s*(\S+)", output, re.M)
     return found[1] if found else ""
 
 
 def reserved_cpus(node: str) -> str:
-    """What Slurm keeps of a node for the system (``CoreSpecCount``, ``CPUSpecList``), or empty."""
-    said = capture("scontrol", "--oneliner", "show", "node", node) or ""
-    said = said.partition(" Reason=")[0]
-    return ", ".join(re.findall(r"\b(?:CoreSpecCount|CPUSpecList)=\S+", said))
+    """Return what Slurm reserves of a node for the system (``CoreSpecCount``, ``CPUSpecList``)."""
+    output = capture("scontrol", "--oneliner", "show", "node", node) or ""
+    output = output.partition(" Reason=")[0]
+    return ", ".join(re.findall(r"\b(?:CoreSpecCount|CPUSpecList)=\S+", output))
 
 
 def has_topology() -> bool:
-    """Whether Slurm knows which switch a node is on."""
+    """Return whether Slurm knows the switches of the nodes."""
     return "SwitchName=" in (capture("scontrol", "show", "topology") or "")
 
 
 def version() -> str:
-    """As ``sinfo`` tells it."""
+    """Return Slurm's version, as ``sinfo`` prints it."""
     return one_line(capture("sinfo", "--version") or "Slurm")
 
 
@@ -167,7 +169,7 @@ def version() -> str:
 class Reservation:
     """A reservation, of scontrol(1).
 
-    :ivar maintenance: whether it names itself so (flag ``MAINT``).
+    :ivar maintenance: whether it has the flag ``MAINT``.
     """
 
     name: str
@@ -177,36 +179,36 @@ class Reservation:
 
 
 def reservations() -> list[Reservation] | None:
-    """The reservations that there are; ``None`` where Slurm does not answer."""
-    said = capture("scontrol", "--oneliner", "show", "reservation")
-    if said is None:
+    """Return all reservations; ``None`` if Slurm does not answer."""
+    output = capture("scontrol", "--oneliner", "show", "reservation")
+    if output is None:
         return None
     found = []
-    for line in said.splitlines():
-        told = dict(word.split("=", 1) for word in line.split() if "=" in word)
-        if "ReservationName" not in told:
+    for line in output.splitlines():
+        fields = dict(word.split("=", 1) for word in line.split() if "=" in word)
+        if "ReservationName" not in fields:
             continue
-        listed = told.get("Nodes", "(null)")
+        listed = fields.get("Nodes", "(null)")
         names = "" if listed == "(null)" else capture("scontrol", "show", "hostnames", listed)
         if names is None:
             return None
         found.append(
             Reservation(
-                told["ReservationName"],
+                fields["ReservationName"],
                 tuple(names.split()),
-                "MAINT" in re.split("[,|]", told.get("Flags", "")),
-                told.get("State", ""),
+                "MAINT" in re.split("[,|]", fields.get("Flags", "")),
+                fields.get("State", ""),
             )
         )
     return found
 
 
 def job_state(number: str) -> str | None:
-    """The state of a job that is queued or runs; empty where Slurm knows of none, ``None`` where
-    it does not answer."""
-    # Of all jobs: asked for one that is gone, squeue fails as it does without a controller.
-    said = capture("squeue", "--noheader", "--format=%A|%T")
-    if said is None:
+    """Return the state of a job that is queued or runs; empty if Slurm does not know it, ``None``
+    if Slurm does not answer."""
+    # For a job that has ended, squeue fails as without a controller; so all jobs are listed.
+    output = capture("squeue", "--noheader", "--format=%A|%T")
+    if output is None:
         return None
-    states = dict(line.split("|", 1) for line in said.splitlines() if "|" in line)
+    states = dict(line.split("|", 1) for line in output.splitlines() if "|" in line)
     return states.get(number, "").strip()

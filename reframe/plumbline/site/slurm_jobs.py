@@ -1,5 +1,8 @@
-"""What Slurm says of its jobs: ReFrame's scheduler keeps the state of a job and not its words, so
-that one that was cancelled, timed out or lost its node reads as output that is missing."""
+"""The reason why Slurm ended a job.
+
+ReFrame's scheduler keeps the state of a job but not the reason, so that a job that was cancelled,
+timed out or lost its node would look as if its output were missing.
+"""
 
 from __future__ import annotations
 
@@ -11,25 +14,28 @@ from reframe.core.exceptions import JobError, SpawnedProcessError
 from reframe.core.schedulers import Job
 from reframe.core.schedulers.slurm import SlurmJobScheduler
 
-from plumbline.site.lost import Lost
+from plumbline.site.lost import Lost, command_output
 from plumbline.site.reframe_patches import node_spec, update_job, wrap_poll
 
-#: States of sacct(1), "JOB STATE CODES", in which a job ended otherwise than by its script's end.
+#: States of sacct(1), "JOB STATE CODES", of a job that did not end with its script.
 LOST = frozenset(
     ["BOOT_FAIL", "CANCELLED", "DEADLINE", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "TIMEOUT"]
 )
 
-#: Polls in a row that sacct(1) may not list a job before the controller is asked: a job that was
-#: just submitted is not listed at once, and none is where the clocks are a day apart.
+#: Consecutive polls in which sacct(1) may not list a job before the controller is asked: it does
+#: not list a job at once after its submission, and none if the clocks are a day apart.
 MISSES = 10
 
-#: What of Slurm's did not answer in this session, a line each.
+#: Services of Slurm that did not answer in this session, a line each.
 notes: list[str] = []
 
 
 def watch() -> None:
-    """Has ReFrame's scheduler say why a job was lost, and ask the controller where the accounting
-    does not answer: without that the session would end there, and all that still ran be lost."""
+    """Make ReFrame's scheduler report why a job was lost.
+
+    It also asks the controller if the accounting does not answer. Otherwise the session would end
+    there, and lose all that still runs.
+    """
     wrap_poll(SlurmJobScheduler, _polled)
 
 
@@ -37,44 +43,46 @@ def _polled(scheduler, jobs: list[Job], poll: Callable[[], None]) -> None:
     waited = [job for job in jobs if not job.is_cancelling]
     before = {job: job.state for job in jobs}
     for job in jobs:
-        # Whether it is listed now: ReFrame keeps the last state that it saw.
+        # ReFrame keeps the last known state; this shows whether the job is listed now.
         update_job(job, state=None)
-    lost = ""
+    failed = False
     try:
         poll()
     except SpawnedProcessError as err:
-        lost = f"Slurm's accounting does not answer ({_last(err.stderr)})"
-        _note(f"{lost}: the states of jobs are its controller's")
+        failed = True
+        message = f"Slurm's accounting does not answer ({_last(err.stderr)})"
+        _note(f"{message}: the states of jobs are its controller's")
     for job in jobs:
         job.misses = 0 if job.state else getattr(job, "misses", 0) + 1
         update_job(job, state=job.state or before[job])
-    _ask_controller([job for job in jobs if lost or job.misses >= MISSES])
+    _ask_controller([job for job in jobs if failed or job.misses >= MISSES])
     for job in waited:
         if job.is_cancelling and job.exception is None:
-            waited_for = f"still pending after max_pending_time, {job.max_pending_time:g} s"
-            update_job(job, exception=JobError(f"{waited_for}: cancelled", job.jobid))
-        elif scheduler.finished(job) and not getattr(job, "told", False):
-            job.told = True
+            limit = f"still pending after max_pending_time, {job.max_pending_time:g} s"
+            update_job(job, exception=JobError(f"{limit}: cancelled", job.jobid))
+        elif scheduler.finished(job) and not getattr(job, "asked", False):
+            job.asked = True
             if set(job.state.split(",")) & LOST:
-                update_job(job, exception=Lost(f"Slurm says {said(job)}", job.jobid))
+                update_job(job, exception=Lost(f"Slurm reports {end_of(job)}", job.jobid))
 
 
-def said(job) -> str:
-    """How a job ended, in the words of Slurm's accounting, or of its controller where that does not
-    answer; and which of its nodes are not up."""
+def end_of(job) -> str:
+    """Return the final state of a job, of Slurm's accounting or else of its controller, and those
+    of its nodes that are not up."""
     state = job.state
-    fields = _run("sacct", "-n", "-X", "-P", "-j", job.jobid, "-o", "state,elapsed,timelimit")
-    told = [line.split("|") for line in fields.splitlines()]
-    if len(told) == 1 and len(told[0]) == 3:
-        state, elapsed, limit = told[0]
+    fields = "state,elapsed,timelimit"
+    output = command_output("sacct", "-n", "-X", "-P", "-j", job.jobid, "-o", fields)
+    lines = [line.split("|") for line in output.splitlines()]
+    if len(lines) == 1 and len(lines[0]) == 3:
+        state, elapsed, limit = lines[0]
         state += f" after {elapsed}" + (f" of {limit}" if state == "TIMEOUT" else "")
     if "NODE_FAIL" in state:
         state = "; ".join([state, *_not_up(node_spec(job))])
     return state
 
 
-def _not_up(nodes: str | None) -> list[str]:
-    """Those of some nodes that take no jobs, with what the controller says of each."""
+def _not_up(nodes: str) -> list[str]:
+    """Return the nodes that take no jobs, each with the controller's reason."""
     return [
         f"{fields['NodeName']} is {fields['State']}{reason}"
         for fields, reason in _nodes(nodes)
@@ -82,11 +90,12 @@ def _not_up(nodes: str | None) -> list[str]:
     ]
 
 
-def _nodes(nodes: str | None) -> list[tuple[dict[str, str], str]]:
+def _nodes(nodes: str) -> list[tuple[dict[str, str], str]]:
     found = []
-    for line in _run("scontrol", "-o", "show", "node", nodes or "").splitlines():
+    command = ["scontrol", "-o", "show", "node", *([nodes] if nodes else [])]
+    for line in command_output(*command).splitlines():
         fields = dict(re.findall(r"(\w+)=(\S+)", line))
-        # Its last field, with the time and the user after it.
+        # The last field, followed by time and user.
         reason = re.search(r"\bReason=(.*?)(?: \[.*)?$", line)
         if {"NodeName", "State"} <= set(fields):
             found.append((fields, f": {reason[1].strip()}" if reason else ""))
@@ -94,8 +103,8 @@ def _nodes(nodes: str | None) -> list[tuple[dict[str, str], str]]:
 
 
 def _ask_controller(jobs: list) -> None:
-    """The states of jobs from the controller, which knows them for some minutes after their end
-    (slurm.conf(5), MinJobAge)."""
+    """Take the states of jobs from the controller, which keeps them for some minutes after their
+    end (slurm.conf(5), MinJobAge)."""
     for job in jobs:
         done = osext.run_command(["scontrol", "-o", "show", "job", job.jobid])
         fields = dict(re.findall(r"(\w+)=(\S+)", done.stdout))
@@ -107,25 +116,15 @@ def _ask_controller(jobs: list) -> None:
                 exitcode=int(fields.get("ExitCode", "0").partition(":")[0]),
             )
         elif "Invalid job id" in done.stderr:
-            # A state that ends it: neither knows the job any more.
-            job.told = True
-            unknown = JobError(
-                "what became of it is not known: Slurm's accounting does not list it, and its "
-                "controller says Invalid job id", job.jobid,
-            )  # fmt: skip
-            update_job(job, state="FAILED", exception=unknown)
-        else:
-            _note(
-                f"Slurm's controller does not answer either ({_last(done.stderr)}): waited for it"
+            # The session would wait forever for a job that neither knows.
+            job.asked = True
+            message = (
+                "its end is not known: Slurm's accounting does not list it, and its controller "
+                "reports Invalid job id"
             )
-
-
-def _run(*command: str) -> str:
-    """What a command prints; nothing where it is not there, as sacct(1) on some systems."""
-    try:
-        return osext.run_command([word for word in command if word]).stdout
-    except OSError:
-        return ""
+            update_job(job, state="FAILED", exception=JobError(message, job.jobid))
+        else:
+            _note(f"Slurm's controller does not answer either ({_last(done.stderr)}): waiting")
 
 
 def _note(text: str) -> None:
@@ -133,16 +132,16 @@ def _note(text: str) -> None:
         notes.append(text)
 
 
-def _last(said: str) -> str:
-    return "".join(said.strip().splitlines()[-1:])
+def _last(output: str) -> str:
+    return "".join(output.strip().splitlines()[-1:])
 
 
 def unavailable(partition) -> list[str]:
-    """The nodes of a ReFrame partition on Slurm that take no jobs now, with Slurm's reasons."""
+    """Return the nodes of a ReFrame partition on Slurm that take no jobs now, with the reasons."""
     access = re.search(r"(?:--partition[= ]|-p ?)(\S+)", " ".join(partition.access))
-    mine = [
+    nodes = [
         fields["NodeName"]
-        for fields, _ in _nodes(None)
+        for fields, _ in _nodes("")
         if access is None or access[1] in fields.get("Partitions", "").split(",")
     ]
-    return _not_up(",".join(mine)) if mine else []
+    return _not_up(",".join(nodes)) if nodes else []

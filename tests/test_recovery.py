@@ -276,8 +276,8 @@ def test_a_daemon_that_left_its_sessions_folder_goes_on(results: Path, tmp_path:
         shutil.rmtree(stage)
         recovery.settle(results, "cancel", told.append)
         assert job.poll() is not None and daemon.poll() is None
-    assert f"started do: {job.pid} (sleep): ending them" in told[0]
-    assert f"outside its folder: {daemon.pid} (sleep): left alone" in told[1]
+    assert f"{job.pid} (sleep): ending them" in told[0]
+    assert f"outside its folder do: {daemon.pid} (sleep): not ended" in told[1]
 
 
 @pytest.mark.parametrize("pidfd", [True, False])
@@ -400,7 +400,7 @@ def begun(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PLUMBLINE_RESULTS", str(results))
     # What it locks stays locked until this process ends.
     monkeypatch.setenv("PLUMBLINE_LOCKS", str(results))
-    monkeypatch.setattr(preflight, "hold_host", lambda named: None)
+    monkeypatch.setattr(preflight, "check_host", lambda named: None)
     case = SimpleNamespace(partition=SimpleNamespace(scheduler=SimpleNamespace(is_local=True)))
     made = sessions.Session("20261122T000000Z-00000f", dry_run=False, extras={})
     made.folder.mkdir(parents=True)
@@ -447,7 +447,7 @@ def test_jobs_of_other_schedulers_are_told(results: Path):
     folder = killed(results, schedulers=["flux-batch"])
     told: list[str] = []
     recovery.settle(results, "cancel", told.append)
-    assert any("its jobs in flux-batch may still be there" in said for said in told)
+    assert any("its jobs in flux-batch may still exist" in said for said in told)
     assert any(
         "flux-batch" in note for note in json.loads((folder / "end.json").read_text())["notes"]
     )
@@ -505,7 +505,7 @@ def test_a_queue_that_cannot_be_asked_is_told(
     monkeypatch.setenv("PATH", str(tmp_path))
     told: list[str] = []
     recovery.settle(results, "cancel", told.append)
-    assert any("its jobs could not be looked for" in said and "squeue" in said for said in told)
+    assert any("its jobs could not be listed" in said and "squeue" in said for said in told)
     assert len(records_of(folder)) == 2
 
 

@@ -1,0 +1,195 @@
+"""The output of a job: how its runs ended, and the figures that they printed."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import re
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from reframe.utility import nodelist_abbrev
+
+from plumbline import parse
+from plumbline.check import outcomes, samples, states
+from plumbline.check.parameters import references
+from plumbline.check.result import CaseResult
+from plumbline.check.samples import Run
+from plumbline.core import paths, units
+from plumbline.parse import Figure, Fom, outputs
+from plumbline.placement import binding
+from plumbline.placement.placement import Layout
+
+#: Characters of a line that a message quotes.
+_LONGEST = 300
+
+
+def stderr_of(path: Path) -> str:
+    """Return a file of standard error; empty if there is none.
+
+    :raises Invalid: if it cannot be read, or is too large.
+    """
+    try:
+        return outputs.read(path, errors="replace")
+    except FileNotFoundError:
+        return ""
+    except OSError as err:
+        raise unreadable(err) from None
+
+
+def unreadable(err: OSError) -> outcomes.Invalid:
+    """Return the error of an output file that cannot be read."""
+    message = f"{Path(err.filename).name}: {err.strerror}" if err.filename else str(err)
+    return outcomes.Invalid(message, code="output.file-unreadable")
+
+
+def last_line(stderr: str) -> str:
+    """Return the last line that a program wrote, or its start, after a colon."""
+    lines = [
+        line.strip()
+        for line in stderr.splitlines()
+        if not line.startswith("plumbline-")
+        and re.search(r"\w", line)
+        # srun(1) writes this after the program's own lines.
+        and not re.match(r"srun: error: .*Exited with exit code \d+$", line)
+    ]
+    return f": {lines[-1][:_LONGEST]}" if lines else ""
+
+
+def notices(folder: Path, stderr: str) -> list[states.Notice]:
+    """Return the warnings in the standard error of a job and of its runs, see ``stderr.yaml``."""
+    files = [folder / stderr, *sorted(folder.glob("sample-*.err"))]
+    texts = [(path.name, stderr_of(path)) for path in files]
+    return states.of_stderr(texts, states.patterns(paths.reference()))
+
+
+def run_ends(folder: Path, submitted: tuple[float, float]) -> dict[str, samples.RunEnd]:
+    """Return how each run of a job ended.
+
+    :arg submitted: when the job was submitted, by wall clock and by monotonic clock.
+    :raises Invalid: if the file that has this is garbled, or of another job.
+    """
+    try:
+        ended = samples.ends(folder)
+        since, ticks = submitted
+        now, passed = time.time(), time.monotonic() - ticks
+        samples.check_times(ended, since, now, jumped=now - since - passed)
+    except samples.SampleError as err:
+        raise outcomes.Invalid(str(err), code=err.code) from None
+    return ended
+
+
+def check_end(run: Run, ended: Mapping[str, samples.RunEnd], stderr: str) -> None:
+    """Check that a run ended with exit code 0.
+
+    :raises Invalid: if it did not.
+    """
+    if run.name not in ended:
+        raise outcomes.Invalid(
+            f"sample {run.name} never ended{last_line(stderr)}", code="output.sample-unfinished"
+        )
+    if status := ended[run.name].status:
+        raise outcomes.Invalid(
+            f"sample {run.name} ended with exit code {status}{last_line(stderr)}",
+            code="output.exit-code",
+        )
+
+
+@contextlib.contextmanager
+def invalid_if_unreadable(folder: Path, run: Run) -> Iterator[None]:
+    """Convert the errors of reading a run.
+
+    :raises Invalid: naming the file.
+    """
+    try:
+        yield
+    except FileNotFoundError as err:
+        message = f"{Path(err.filename).name} was not written"
+        stderr = stderr_of(folder / run.err)
+        raise outcomes.Invalid(
+            f"{message}{last_line(stderr)}", code="output.file-missing"
+        ) from None
+    except OSError as err:
+        raise unreadable(err) from None
+    except (parse.ParseError, binding.BindingMismatch) as err:
+        raise outcomes.Invalid(f"{run.out}: {err}", code=err.code) from None
+
+
+def parse_output(path: Path, layout: Layout, result: CaseResult) -> parse.Output:
+    """Parse an output, and check that it is of as many tasks as the layout has.
+
+    :raises ParseError: if it cannot be trusted.
+    """
+    try:
+        found = parse.parse_file(str(result.benchmark), path)
+    except parse.ParseError as err:
+        if err.times != layout.num_tasks or err.times < 2:
+            raise
+        raise parse.ParseError(
+            f"{err}. {err.times} independent single ranks would print this; likely cause: "
+            f"{binding.OTHER_MPI}",
+            code="output.task-count",
+        ) from None
+    if found.tasks not in (None, layout.num_tasks):
+        raise parse.ParseError(
+            task_count_message(found.tasks, layout, result), code="output.task-count"
+        )
+    return found
+
+
+def task_count_message(reported: int, layout: Layout, result: CaseResult) -> str:
+    """Return the message for a program that reports another number of tasks: possible causes,
+    then the nodes, of which there may be many."""
+    if reported > layout.num_tasks:
+        causes = ["the output is that of another run"]
+    else:
+        causes = [f"each task runs alone: {binding.OTHER_MPI}"]
+        causes.insert(reported == 1, "the program takes fewer tasks than it is given")
+    return (
+        f"{result.program} reports {reported} tasks, {len(result.tasks)} of "
+        f"{layout.num_tasks} started; possible causes, the likeliest first: "
+        f"{'; '.join(causes)}; tasks on {nodelist_abbrev(result.nodes) or 'no node'}"
+    )
+
+
+def value_of(benchmark: str, printed: Mapping[Figure, Fom], figure: Figure) -> float:
+    """Return a figure in its registered unit.
+
+    :raises ParseError: if it is not printed, not finite, or not positive.
+    """
+    fom = printed.get(figure)
+    if fom is None:
+        raise parse.ParseError(f"{figure.variable} is not printed", code="output.figure-missing")
+    registered = references().fom(benchmark, fom.metric)
+    try:
+        factor = units.factor(fom.unit, registered.unit)
+    except units.UnitError as err:
+        raise parse.ParseError(f"{fom.variable}: {err}", code="output.unit") from None
+    # A share that overlaps nothing is a valid zero, a bandwidth is not.
+    least = 0 if references().rule(registered).better == "neither" else math.ulp(0)
+    if not (math.isfinite(fom.value) and fom.value >= least):
+        value = "not a number (NaN)" if math.isnan(fom.value) else f"{fom.value:g} {fom.unit}"
+        raise parse.ParseError(
+            f"{fom.variable} is {value}: it must be finite and positive",
+            code="output.not-positive",
+        )
+    return fom.value * factor
+
+
+def confirm_nodes(result: CaseResult, system: str, partition, layout: Layout, stderr: str) -> None:
+    """Compare what the nodes report of themselves with the partition's entry in the system file.
+
+    :raises TopologyMismatch: on a difference.
+    """
+    devices = [device.info for device in partition.devices]
+    expected = binding.NodeDescription(partition.processor.info, devices, partition.extras)
+    file = paths.systems() / f"{system}.yaml"
+    for host, node in binding.nodes(stderr):
+        try:
+            result.confirmed[host] = binding.confirm(expected, host, node, bool(layout.vendor))
+        except binding.TopologyMismatch as err:
+            raise binding.TopologyMismatch(
+                f"{file}, partition {partition.name}: {err}: correct the entry, or the node",
+                code="topology.mismatch",
+            ) from None

@@ -1,0 +1,175 @@
+"""Nodes and tasks of a test case: whether a partition can run it, and what is requested."""
+
+from __future__ import annotations
+
+import functools
+import re
+import shlex
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+import reframe.utility.osext as osext
+from reframe.core.runtime import emit_loadenv_commands, runtime
+
+from plumbline.check.reading import last_line
+from plumbline.placement import binding
+from plumbline.placement.placement import Layout
+from plumbline.placement.topology import PlacementError, Topology
+from plumbline.software import providers
+
+#: Fails a job whose modules are not loaded.
+LOADED = Path(__file__).with_name("loaded.sh")
+
+#: Exit code of a shell that could not load an environment: that of ``loaded.sh``.
+_NOT_LOADED = 64
+
+
+class NotLoaded(providers.NotProvided):
+    """The module system does not load the modules of an environment."""
+
+
+def topology_of(partition) -> Topology:
+    """Return the topology of a ReFrame partition, within the CPUs that may be used.
+
+    :raises PlacementError: if it is not known.
+    """
+    return Topology.of_partition(
+        partition.processor.info,
+        [device.info for device in partition.devices],
+        partition.extras,
+    )
+
+
+def check_nodes(partition, layout: Layout, program: str) -> None:
+    """Check that a partition has the nodes for a layout.
+
+    :raises PlacementError: if it has not.
+    """
+    if layout.num_nodes > 1 and "off-node" not in partition.features:
+        raise PlacementError(
+            f"{program} needs {layout.num_nodes} nodes, and partition {partition.fullname} is one "
+            f"node: run it on a partition with more",
+            code="placement.too-few-nodes",
+        )
+    if layout.racks > 1 and not partition.extras.get("rack_pattern"):
+        raise PlacementError(
+            "which rack a node is in is not known: set the partition's extras.rack_pattern",
+            code="placement.racks-unknown",
+        )
+
+
+def check_stage_folder(partition, folder: str) -> None:
+    """Check that the partition's nodes can write to the stage folder.
+
+    :raises PlacementError: if they cannot.
+    """
+    stage = Path(folder).resolve()
+    for read_only in partition.extras.get("read_only_on_nodes", []):
+        if stage.is_relative_to(read_only):
+            raise PlacementError(
+                f"the results folder is {stage}, and the compute nodes of {partition.fullname} "
+                f"can only read {read_only}: set PLUMBLINE_RESULTS to a folder that they can write",
+                code="scratch.read-only-on-nodes",
+            )
+
+
+def check_memory_policy(
+    bindings: Iterable[binding.Binding], topology: Topology, one_process: bool
+) -> None:
+    """Check that this machine can bind memory where a binding needs that.
+
+    :arg one_process: whether the program goes through the NUMA domains itself, as numactl does.
+    :raises BindingError: if it cannot.
+    """
+    numactl = shutil.which("numactl")
+    needed = any("numactl" in (*bound.options, *bound.task) for bound in bindings)
+    if needed and not numactl:
+        raise binding.BindingError(
+            "numactl is not on PATH: apt-get install numactl", code="binding.numactl-missing"
+        )
+    if numactl and (needed or one_process):
+        domain = topology.os_number(min(topology.by_numa()))
+        done = osext.run_command([numactl, f"--membind={domain}", "true"])
+        if done.returncode:
+            raise binding.BindingError(
+                f"memory cannot be bound to NUMA domain {domain}{last_line(done.stderr)}. "
+                f"Containers often forbid it: start this one with --cap-add=SYS_NICE, or measure "
+                f"outside it",
+                code="binding.memory-policy-refused",
+            )
+
+
+def cpus_per_task(partition, layout: Layout, topology: Topology) -> int | None:
+    """Return the CPUs per task that the partition's scheduler is asked for; ``None`` for none."""
+    # In a job that has the node for a session of its own, the job's scheduler starts the steps.
+    scheduler = partition.extras.get("x_within") or partition.scheduler.registered_name
+    if scheduler in ("slurm", "squeue", "lsf"):
+        # srun(1): --cpus-per-task implies --exact, and a CPU beyond the step's own is refused.
+        # LSF: ReFrame asks for affinity, which a job of whole nodes (-nnodes) may not.
+        return None
+    if scheduler in ("pbs", "pbspro"):
+        # PBS keeps a job to the CPUs that it asks for: all of them.
+        return len(topology.cores) // layout.num_tasks_per_node
+    return layout.num_cpus_per_task
+
+
+# -- the program ---------------------------------------------------------------------------------
+
+
+def find_program(program: str, partition, environ, system: str) -> providers.Program:
+    """Return the program that the environment's provider has.
+
+    :raises NotProvided: if it has none.
+    :raises NotLoaded: if the modules of partition or environment are not loaded.
+    """
+    return providers.find(
+        environ.extras.get("provider", "path"),
+        program,
+        functools.partial(_which, partition, environ),
+        f"{system}:{environ.name}",
+    )
+
+
+def module_check(script: str, partition, environ) -> list[str]:
+    """Return the command that fails if modules of partition or environment are not loaded.
+
+    It is empty where there are no modules.
+
+    :arg script: path of ``loaded.sh``.
+    """
+    modules = [*partition.local_env.modules_detailed, *environ.modules_detailed]
+    names = [module["name"] for module in modules if not module["collection"]]
+    if not names or runtime().modules_system.name not in ("envmod", "lmod"):
+        return []
+    where = f"environment {environ.name} of {partition.fullname}"
+    return [shlex.join([script, where, *names])]
+
+
+def _which(partition, environ, program: str) -> str | None:
+    """Return an executable's path, with the modules of partition and environment loaded."""
+    if not (partition.local_env.modules or environ.modules or environ.env_vars):
+        return shutil.which(program)
+    commands = emit_loadenv_commands(partition.local_env, environ)
+    commands += module_check(str(LOADED), partition, environ)
+    return _which_loaded(" &&\n".join(commands), program)
+
+
+@functools.cache
+def _which_loaded(load: str, program: str) -> str | None:
+    # As the job script does it: modules may be a function that only bash has.
+    script = f"{{ {load}\n}} || exit {_NOT_LOADED}\ncommand -v {shlex.quote(program)}"
+    done = osext.run_command(["bash", "-c", script])
+    if done.returncode == _NOT_LOADED:
+        output = " ".join(done.stderr.split())
+        raise NotLoaded(
+            f"its modules could not be loaded: {output or 'the module system printed nothing'}",
+            code="build.modules-not-loaded",
+        )
+    path = done.stdout.strip().splitlines()[-1:]
+    return path[0] if done.returncode == 0 and path and path[0].startswith("/") else None
+
+
+def racks_of(hosts: Iterable[str], pattern: str) -> set[str]:
+    """Return the racks of hosts by the pattern of ``extras.rack_pattern``."""
+    return {match[1] for host in hosts if (match := re.match(pattern, host))}
