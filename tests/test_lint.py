@@ -160,9 +160,9 @@ def test_system_fault(damage, says):
 #: Text of a system file -> what reading it says.
 FILE_FAULTS = [
     ("systems: [", "not valid YAML"),
-    ("- a\n- b\n", "no list `systems`"),
+    ("- a\n- b\n", "list `systems`"),
     ("systems: []\nmodes: []\n", "unknown keys modes"),
-    ("systems: [{name: other, hostnames: [x], partitions: []}]\n", "of the file's own name"),
+    ("systems: [{name: other, hostnames: [x], partitions: []}]\n", "the file's name"),
     ("systems: [{name: here}]\nenvironments: [{name: gcc}]\n", "target_systems: [here]"),
     (
         "systems: [{name: here, hostnames: [h], partitions: [{name: p, scheduler: local, "

@@ -210,9 +210,9 @@ def test_a_facility_adds_patterns_of_its_own(tmp_path: Path) -> None:
     ("text", "says"),
     [
         ("- {id: a b, regex: x, meaning: y, source: z}", "pattern 1 (a b): id"),
-        ("- {id: a, regex: '(', meaning: y, source: z}", "no regular expression"),
+        ("- {id: a, regex: '(', meaning: y, source: z}", "not a regular expression"),
         ("- {id: a, regex: x, meaning: y}", "source: is missing"),
-        ("- {id: a, regex: x, meaning: y, source: z}\n" * 2, "'a' is there twice"),
+        ("- {id: a, regex: x, meaning: y, source: z}\n" * 2, "'a' is used twice"),
     ],
 )
 def test_a_faulty_table_of_patterns_is_refused(tmp_path: Path, text: str, says: str) -> None:
