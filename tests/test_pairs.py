@@ -508,8 +508,8 @@ def test_a_check_is_distributed_over_the_idle_nodes(tmp_path: Path):
         # The references are found by what is measured, not by the case's name.
         assert any(fom["reference"] for fom in fields["foms"])
     assert "vanished" not in found.said
-    for left_out in ("osu_node_pairs, placement node-pairs", "osu_p2p, placement off-node"):
-        assert found.said.count(f"left out, as it takes more: {left_out}") == 1
+    for skipped in ("osu_node_pairs, placement node-pairs", "osu_p2p, placement off-node"):
+        assert found.said.count(f"plumbline: {skipped}: skipped: --distribute") == 1
 
 
 def test_nothing_but_cases_of_several_nodes_is_nothing_to_distribute(tmp_path: Path):

@@ -556,7 +556,7 @@ def test_bad_input_is_reported_with_its_line(tmp_path, text, where):
     code, out, err = run("--input", path)
     assert (code, out) == (2, "")
     assert where in err and "[input.wrong-file]" in err
-    assert err.startswith(f"plumbline: {path}") and "more faulty" not in err
+    assert err.startswith(f"plumbline: {path}") and "invalid line" not in err
 
 
 def test_an_unreadable_file_and_one_with_a_selection_are_refused(tmp_path, broken):
