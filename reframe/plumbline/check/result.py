@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import time
 from dataclasses import dataclass, field
@@ -79,6 +80,13 @@ class CaseResult:
     def nodes(self) -> list[str]:
         """The nodes that tasks ran on; not every scheduler tells them to ReFrame."""
         return list(dict.fromkeys(task.host for task in self.tasks))
+
+    def waive(self, waiver: waivers.Waiver) -> None:
+        """Mark the figures that fail as waived, where no waiver of their own decided that."""
+        for figure, judged in (self.judgements or {}).items():
+            if judged.verdict == "fail":
+                waived = dataclasses.replace(judged, verdict="waived", waiver=waiver)
+                self.judgements[figure] = waived
 
     @property
     def topology(self) -> str | None:
@@ -195,10 +203,10 @@ def _fields(session, case: str, result: str) -> dict:
     }
 
 
-def of_task(session, task, result: str) -> record.Record:
+def of_task(session, task, result: str, measured: CaseResult) -> record.Record:
     """The record of a test case that ended. A site's own check may fill in anything: of what fits
     no record it says only that, as a result that cannot be trusted."""
-    fields = _of_task(session, task, result)
+    fields = _of_task(session, task, result, measured)
     try:
         return record.made(fields)
     except record.Damaged as err:
@@ -213,7 +221,7 @@ def of_task(session, task, result: str) -> record.Record:
 _IDENTITY = ("system", "partition", "environment", "check", "attempt", "tags")
 
 
-def _of_task(session, task, result: str) -> dict:
+def _of_task(session, task, result: str, measured: CaseResult) -> dict:
     check, partition, environ = task.testcase
     fields = _fields(session, key_of(task.testcase), result)
     fields |= {
@@ -227,8 +235,6 @@ def _of_task(session, task, result: str) -> dict:
         "jobid": str(check.job.jobid) if check.job and check.job.jobid else None,
         "seconds": _seconds(task),
     }
-    # Of a check that is not Plumbline's nothing more is known.
-    measured = of_check(check) or CaseResult()
     for name in ("benchmark", "program", "version", "placement", "conditions", "build", "hosts"):
         fields[name] = getattr(measured, name)
     fields["samples"], fields["warmups"] = measured.samples, measured.warmups
@@ -243,6 +249,7 @@ def _of_task(session, task, result: str) -> dict:
         fields["code"] = outcomes.code_of(task)
     if isinstance(error, Waived):
         fields["waiver"] = error.waivers[0].id
+        measured.waive(error.waivers[0])
     elif result in ("fail", "invalid", "error") and not _judged(check):
         known = waivers.loaded(paths.reference())
         expired = waivers.expired(known, subject_of(task.testcase), result)

@@ -24,7 +24,7 @@ from reframe.core.exceptions import what
 from reframe.core.logging import getlogger
 from reframe.frontend import executors
 
-from plumbline.check import record, states
+from plumbline.check import plain, record, states
 from plumbline.check.result import key_of, of_check, of_task, result_of, unfinished, waived_case
 from plumbline.core import files, paths
 from plumbline.core.errors import Fault
@@ -286,7 +286,8 @@ class Session(executors.TaskEventListener):
 
     def keep(self, task, result: str) -> None:
         """Writes the record of a case that ended."""
-        fields = of_task(self, task, result)
+        measured = of_check(task.check) or plain.measured(task.check, result == "pass")
+        fields = of_task(self, task, result, measured)
         self._to_judge.discard(fields.case)
         ended = (fields.case, fields.attempt)
         if ended in self._ended:
