@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 from conftest import Done, Testbed
+from test_waivers import waive, waiver
 
 CHECKS = '''
 import reframe as rfm
@@ -186,3 +187,18 @@ def test_the_summary_counts_them(session: Done):
 def test_one_without_figures_has_none(session: Done):
     fields = session.record("functional")
     assert (fields["benchmark"], fields["foms"], fields["program"]) == (None, [], "true")
+
+
+def test_a_waiver_covers_its_figures(make_testbed: Callable[..., Testbed]):
+    testbed = make_testbed("waived")
+    testbed.environment("base", "imb")
+    checks = testbed.folder / "printed.py"
+    checks.write_text(CHECKS)
+    waive(testbed, waiver("known", check="beyond", system="waived"))
+    done = testbed.reframe("-c", checks, "-r", "-n", "^beyond$")
+    (fields,) = done.records
+    assert (fields["result"], fields["waiver"]) == ("waived", "known")
+    assert {fom["metric"]: (fom["verdict"], fom["waiver"]) for fom in fields["foms"]} == {
+        "rate": ("waived", "known"),
+        "seconds": ("pass", None),
+    }

@@ -83,10 +83,10 @@ class CaseResult:
 
     def waive(self, waiver: waivers.Waiver) -> None:
         """Mark the figures that fail as waived, where no waiver of their own decided that."""
-        for figure, judged in (self.judgements or {}).items():
+        judgements = self.judgements or {}
+        for figure, judged in judgements.items():
             if judged.verdict == "fail":
-                waived = dataclasses.replace(judged, verdict="waived", waiver=waiver)
-                self.judgements[figure] = waived
+                judgements[figure] = dataclasses.replace(judged, verdict="waived", waiver=waiver)
 
     @property
     def topology(self) -> str | None:
