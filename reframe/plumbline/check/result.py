@@ -23,7 +23,7 @@ from plumbline.check import outcomes, record
 from plumbline.check.states import Notice
 from plumbline.core import paths
 from plumbline.core.errors import Coded
-from plumbline.placement.binding import Seen
+from plumbline.placement.binding import TaskReport
 from plumbline.reference import lookup, waivers
 from plumbline.reference.row import Case
 
@@ -69,7 +69,7 @@ class CaseResult:
     build: dict[str, str] = field(default_factory=dict)
     shared: bool = False
     hosts: dict[str, dict[str, str]] = field(default_factory=dict)
-    tasks: list[Seen] = field(default_factory=list)
+    tasks: list[TaskReport] = field(default_factory=list)
     confirmed: dict[str, bool] = field(default_factory=dict)
     seconds: list[float] = field(default_factory=list)
     notices: list[Notice] = field(default_factory=list)

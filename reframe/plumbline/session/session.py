@@ -28,7 +28,7 @@ from plumbline.check import plain, record, states
 from plumbline.check.result import key_of, of_check, of_task, result_of, unfinished, waived_case
 from plumbline.core import files, paths
 from plumbline.core.errors import Fault
-from plumbline.core.text import counted, shown
+from plumbline.core.text import pluralize, printable_lines
 from plumbline.history import running
 from plumbline.placement.topology import PlacementError
 from plumbline.reference import lookup, waivers
@@ -84,7 +84,7 @@ def watch(session: Session) -> None:
             session.withdraw()
             # ReFrame would print a traceback, and exit as if a test case had failed.
             for line in err.coded().splitlines():
-                print(f"plumbline: {shown(line)}", file=sys.stderr)
+                print(f"plumbline: {printable_lines(line)}", file=sys.stderr)
             raise SystemExit(2) from None
         return progress.in_order(testcases)
 
@@ -138,7 +138,7 @@ class Session(executors.TaskEventListener):
             self._found(told)
         preflight.hold_selection(testcases, self.announced)
         if not self.dry_run:
-            with preflight.of_file_system(paths.results()):
+            with preflight.writable(paths.results()):
                 self._lock = preflight.claim_machine(testcases, self.name)
                 # What runs on a node of a sweep is its job's, whatever became of the sweep.
                 if configuration.ON_NODE not in os.environ:
@@ -176,7 +176,7 @@ class Session(executors.TaskEventListener):
             self.notes += _left_out(testcases)
             self._note_load(testcases)
         print(
-            f"plumbline: session {self.name}: {counted(jobs, 'job')}, {queued} queued at once; "
+            f"plumbline: session {self.name}: {pluralize(jobs, 'job')}, {queued} queued at once; "
             f"at most {node_hours:.2f} node-hours by their time limits",
             flush=True,
         )
@@ -189,9 +189,9 @@ class Session(executors.TaskEventListener):
                 "schedulers": sorted({_scheduler(testcase) for testcase in testcases}),
                 "cases": self.planned,
             }
-            with preflight.of_file_system(self.folder):
+            with preflight.writable(self.folder):
                 self.folder.mkdir(parents=True, exist_ok=True)
-                files.store(self.folder / "plan.json", json.dumps(plan, indent=1))
+                files.write_atomically(self.folder / "plan.json", json.dumps(plan, indent=1))
 
     def withdraw(self) -> None:
         """Takes back a session that was refused, of which nothing is to be told later."""
@@ -210,7 +210,7 @@ class Session(executors.TaskEventListener):
 
     def _found(self, line: str) -> None:
         """Reports what was found before the first job, now and at the end."""
-        print(f"plumbline: {shown(line)}", flush=True)
+        print(f"plumbline: {printable_lines(line)}", flush=True)
         self.notes.append(line)
 
     def _note_clock(self) -> None:
@@ -245,7 +245,7 @@ class Session(executors.TaskEventListener):
         """A case has started."""
         line = self._progress.starts(key_of(task.testcase), task.check.display_name)
         if line and not self.dry_run:
-            print(f"plumbline: {shown(line)}", flush=True)
+            print(f"plumbline: {printable_lines(line)}", flush=True)
 
     def on_task_exit(self, task):
         """A case has run, and is to be judged next."""
@@ -343,19 +343,19 @@ class Session(executors.TaskEventListener):
             self.faults += [f"strict: {noticed}: see the table"] if noticed else []
         self.notes += slurm_jobs.notes
         if not self.dry_run:
-            self.notes += summary.of_waivers(waivers.loaded(paths.reference()), self.records)
+            self.notes += summary.waiver_notes(waivers.loaded(paths.reference()), self.records)
             jumped = time.time() - time.monotonic() - self._clock
             if abs(jumped) > _JUMP:
                 self.notes.append(
                     f"the clock jumped by {jumped:+.0f} s while it ran: times in its records, and "
                     f"what ran into a time limit, are to be seen in that light"
                 )
-        print(shown(summary.table(self.records, len(self.planned), self.dry_run)))
+        print(printable_lines(summary.table(self.records, len(self.planned), self.dry_run)))
         skipped = bool(self.records) and all(f.result == "skip" for f in self.records)
         if skipped:
             self.notes.append("nothing was measured: every test case was skipped")
         for note in [*self.notes, *self.faults]:
-            print(f"plumbline: {shown(note)}")
+            print(f"plumbline: {printable_lines(note)}")
         # ReFrame's own exit code knows nothing of records or warnings, and is 0 where all was
         # skipped.
         forced = bool(self.lost) or (plain and bool(skipped or noticed))
@@ -396,9 +396,7 @@ class Session(executors.TaskEventListener):
         others = expected.cases.keys() - set(
             map(inventory_check.planned_case, self.planned.values())
         )
-        return (
-            f"not checked: whether {counted(len(others), 'other test case')} of {path} still exist"
-        )
+        return f"not checked: whether {pluralize(len(others), 'other test case')} of {path} still exist"
 
     def write_end(self) -> None:
         """Writes what the records do not tell of the session, for who reads it later."""
