@@ -39,10 +39,11 @@ test-all: setup packages cluster-packages ## both at once: what CI runs
 	@$(BIN)/python -m pytest -m '' $(TWO) $(ARGS)
 
 packages:
-	@command -v slurmctld >/dev/null && command -v munged >/dev/null && command -v chromium >/dev/null || { \
+	@command -v slurmctld munged chromium promtool prometheus-node-exporter | wc -l | grep -qx 5 || { \
 	    test "$$(id -u)" = 0 && apt-get update -q && \
-	    apt-get install -qy --no-install-recommends slurmctld munge numactl chromium; } || \
-	    echo "plumbline: no slurmctld, munge or chromium: the tests that need them skip"
+	    apt-get install -qy --no-install-recommends slurmctld munge numactl chromium prometheus \
+	        prometheus-node-exporter; } || \
+	    echo "plumbline: no slurmctld, munge, chromium or prometheus: the tests that need them skip"
 
 cluster-packages: setup
 	@lacking="$$($(BIN)/python tests/cluster.py)"; test -z "$$lacking" || { \

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import time as clock
 from dataclasses import dataclass, field
@@ -86,6 +87,13 @@ class CaseResult:
     def nodes(self) -> list[str]:
         """The nodes that tasks ran on; ReFrame does not get them from every scheduler."""
         return list(dict.fromkeys(task.host for task in self.tasks))
+
+    def waive(self, waiver: waivers.Waiver) -> None:
+        """Mark the figures that fail as waived, where no waiver of their own decided that."""
+        judgements = self.judgements or {}
+        for figure, judged in judgements.items():
+            if judged.verdict == "fail":
+                judgements[figure] = dataclasses.replace(judged, verdict="waived", waiver=waiver)
 
     @property
     def topology(self) -> str | None:
@@ -201,12 +209,12 @@ def _fields(session, case: str, result: str) -> dict:
     }
 
 
-def of_task(session, task, result: str) -> record.Record:
+def of_task(session, task, result: str, measured: CaseResult) -> record.Record:
     """Return the record of a test case that ended.
 
     A site's own check may put anything into its result. If it fits no record, the case is invalid.
     """
-    fields = _of_task(session, task, result)
+    fields = _of_task(session, task, result, measured)
     try:
         return record.made(fields)
     except record.Damaged as err:
@@ -221,7 +229,7 @@ def of_task(session, task, result: str) -> record.Record:
 _IDENTITY = ("system", "partition", "environment", "check", "attempt", "tags")
 
 
-def _of_task(session, task, result: str) -> dict:
+def _of_task(session, task, result: str, measured: CaseResult) -> dict:
     check, partition, environ = task.testcase
     fields = _fields(session, key_of(task.testcase), result)
     fields |= {
@@ -235,8 +243,6 @@ def _of_task(session, task, result: str) -> dict:
         "jobid": str(check.job.jobid) if check.job and check.job.jobid else None,
         "seconds": _seconds(task),
     }
-    # Nothing more is known of a check that is not Plumbline's.
-    measured = of_check(check) or CaseResult()
     for name in ("benchmark", "program", "version", "placement", "conditions", "build", "hosts"):
         fields[name] = getattr(measured, name)
     fields["samples"], fields["warmups"] = measured.samples, measured.warmups
@@ -251,6 +257,7 @@ def _of_task(session, task, result: str) -> dict:
         fields["code"] = outcomes.code_of(task)
     if isinstance(error, Waived):
         fields["waiver"] = error.waivers[0].id
+        measured.waive(error.waivers[0])
     elif result in ("fail", "invalid", "error") and not _judged(check):
         known = waivers.loaded(paths.reference())
         expired = waivers.expired(known, subject_of(task.testcase), result)

@@ -578,6 +578,10 @@ REASONS: dict[str, Reason] = {
         "A figure passes, but single samples of it are beyond the bound.",
         "Look for noise on the nodes: plumbline screen, and other jobs at that time.",
     ),
+    "figure.not-evaluated": Reason(
+        "ReFrame could not evaluate a performance variable of a check, and ran on without it.",
+        "Correct its pattern or function; reframe.log in the session's folder has the error.",
+    ),
     "figure.no-congestion": Reason(
         "GPCNeT's figures with congestion are almost the same as without.",
         "Check that the congestors ran.",

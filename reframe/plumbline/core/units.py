@@ -119,3 +119,19 @@ def factor(source: str, target: str) -> float:
         return float(registry.Quantity(1.0, units[0]).to(units[1]).magnitude)
     except Exception as err:
         raise UnitError(f"cannot convert {source!r} to {target!r}: {err}") from None
+
+
+def better(unit: str) -> str:
+    """Return which values of a unit are better: ``lower`` of a time, ``higher`` of what is done per
+    time, ``neither`` of anything else.
+
+    >>> better("us"), better("GB/s"), better("GB"), better("furlong")
+    ('lower', 'higher', 'neither', 'neither')
+    """
+    try:
+        found = _registry().parse_units(SPELLINGS.get(unit, unit)).dimensionality
+    except Exception:
+        return "neither"
+    if dict(found) == {"[time]": 1}:
+        return "lower"
+    return "higher" if found.get("[time]", 0) == -1 else "neither"

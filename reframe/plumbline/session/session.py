@@ -25,7 +25,7 @@ from reframe.core.exceptions import what
 from reframe.core.logging import getlogger
 from reframe.frontend import executors
 
-from plumbline.check import record, states
+from plumbline.check import plain, record, states
 from plumbline.check.result import (
     CaseResult,
     key_of,
@@ -297,14 +297,14 @@ class Session(executors.TaskEventListener):
 
     def keep(self, task, result: str) -> None:
         """Write the record of a case that ended."""
-        fields = of_task(self, task, result)
+        measured = of_check(task.check) or plain.measured(task.check, result == "pass")
+        fields = of_task(self, task, result, measured)
         self._to_judge.discard(fields.case)
         ended = (fields.case, fields.attempt)
         if ended in self._ended:
             # A signal arrived while ReFrame cleaned up after the case.
             return
         self._ended.add(ended)
-        measured = of_check(task.check) or CaseResult()
         if measured.scratch:
             # Also after its job was killed.
             shutil.rmtree(measured.scratch, ignore_errors=True)
