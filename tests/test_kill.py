@@ -74,11 +74,22 @@ def started_by(results: Path) -> dict[int, str]:
     return found
 
 
+def runs_endless(results: Path) -> bool:
+    """Whether a case runs that does not end by itself."""
+    for number in started_by(results):
+        with contextlib.suppress(OSError):
+            if b"iter_policy" in Path(f"/proc/{number}/cmdline").read_bytes():
+                return True
+    return False
+
+
 def killed_at(
-    testbed: Testbed, command: list[str], moment: float, whole: bool
+    testbed: Testbed, command: list[str], moment: float, whole: bool, endless: bool
 ) -> tuple[str, set[int]]:
     """Kills a session some seconds after it began to run cases; before, if that is negative.
 
+    :arg endless: whether it is killed as soon as the case runs that does not end by itself, however
+        long a busy machine takes until then.
     :arg whole: whether all of the process group is killed, and not the one process alone.
     :returns: what it printed, and the processes of earlier sessions that were there when it began.
     """
@@ -99,7 +110,10 @@ def killed_at(
         while moment >= 0 and "start processing checks" not in log.read_text():
             assert process.poll() is None and time.monotonic() < deadline, log.read_text()
             time.sleep(0.02)
-        time.sleep(abs(moment))
+        while endless and not runs_endless(testbed.results):
+            assert process.poll() is None and time.monotonic() < deadline, log.read_text()
+            time.sleep(0.02)
+        time.sleep(0 if endless else abs(moment))
         if whole:
             os.killpg(process.pid, signal.SIGKILL)
         else:
@@ -137,7 +151,14 @@ def test_killed_at_random_moments(real: tuple[Testbed, list[str], list[str]]):
     for number in range(KILLS):
         # Before the plan, in the middle, between two cases, and after the last one.
         moment = chance.uniform(-3, 8)
-        said, before = killed_at(testbed, [*command, *endless], moment, whole=bool(number % 2))
+        last_case = number % 4 == 0
+        said, before = killed_at(
+            testbed,
+            [*command, *endless],
+            abs(moment) if last_case else moment,
+            whole=bool(number % 2),
+            endless=last_case,
+        )
         if "start processing checks" in said:
             # Nothing of earlier sessions ran beside its cases.
             assert not before & set(started_by(testbed.results)), said
