@@ -1,37 +1,40 @@
-# make run    measure this machine          ARGS='--mode=smoke' and other ReFrame options
-# make build  build the other benchmarks for this machine with Spack: local:openmpi, local:mpich
-# make test   pass the tests
-# make test-cluster   and those on a Slurm cluster of virtual nodes, which wants root
-# make test-all   both at once: what CI calls
-# make lint   style, and systems, references and checks against each other
-# make docs   the pages that are rendered from the reference tables, and the docs as a site: docs/_site
-# make lock   every Spack environment concretized anew: some forty minutes
-# make bench  what the harness itself costs, how quickly the history answers and a report is made,
-#             a million damaged outputs parsed, and 100 sessions killed
-# make detection  what trend, compare and screen find, and how often they are wrong: some half an hour
-# make golden job scripts and inventories of every system, and the page of what is asserted, written anew
-# make inventories   the inventories alone: two minutes where nothing else runs
 PYTHON ?= python3
 VENV := .venv
 # The tests of a file stay together: they share what is slow to bring up.
 TWO := -n 2 --dist loadfile
 BIN := $(VENV)/bin
+# What reads, places, refers, keeps and analyses: tests that run in their own process.
+QUICK := $(addprefix tests/test_,$(addsuffix .py,\
+    units words files printed devices placement binding binding_launchers transcription \
+    papers reference weak)) tests/test_captures.py $(wildcard tests/test_parse*.py)
+BENCH := cd tests && ../$(BIN)/python -m bench
 
-.PHONY: run build test test-cluster test-all packages cluster-packages lint docs golden inventories lock bench detection setup
+.PHONY: help run build check test test-cluster test-all packages cluster-packages lint docs golden inventories lock bench detection setup
 
-run: setup
+help: ## this list: `make` alone prints it too
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo "ARGS='...' are further options of the command: make run ARGS='--mode=smoke'"
+
+run: setup ## measure this machine
 	@$(BIN)/plumbline run $(ARGS)
 
-build: setup
+build: setup ## build the other benchmarks for this machine with Spack: local:openmpi, local:mpich
 	@$(BIN)/plumbline build $(or $(ARGS),local)
 
-test: setup packages
+check: setup ## check style, layers, types and the parts that start no program: two minutes
+	@$(BIN)/ruff check -q .
+	@$(BIN)/ruff format -q --check .
+	@$(BIN)/lint-imports --no-cache --no-logo
+	@$(BIN)/mypy
+	@$(BIN)/python -m pytest -q $(TWO) $(QUICK) $(ARGS)
+
+test: setup packages ## run the tests
 	@$(BIN)/python -m pytest $(TWO) $(ARGS)
 
-test-cluster: setup cluster-packages
+test-cluster: setup cluster-packages ## run those on a Slurm cluster of virtual nodes; needs root
 	@$(BIN)/python -m pytest -m cluster $(ARGS)
 
-test-all: setup packages cluster-packages
+test-all: setup packages cluster-packages ## both at once: what CI runs
 	@$(BIN)/python -m pytest -m '' $(TWO) $(ARGS)
 
 packages:
@@ -46,40 +49,40 @@ cluster-packages: setup
 	    apt-get install -qy --no-install-recommends $$lacking; } || \
 	    echo "plumbline: not installed: $$lacking: the tests on a cluster skip"
 
-lint: setup
+lint: setup ## check style, layers, types, and systems, references and checks with each other
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-cache --no-logo
+	$(BIN)/mypy
 	$(BIN)/plumbline lint
 
-# What is looked at in review before it is taken: job scripts, and the page of what is asserted.
-golden: setup
+golden: setup ## write job scripts, inventories and the coverage page anew; review the change
 	@ACCEPT_GOLDEN=1 $(BIN)/python -m pytest tests/test_golden.py tests/test_inventories.py tests/test_facility.py $(ARGS)
 
-# What every system is expected to run and assert: a change is looked at in review.
-inventories: setup
+inventories: setup ## write the inventories alone anew: two minutes on an idle machine
 	@ACCEPT_GOLDEN=1 $(BIN)/python -m pytest -q $(TWO) --dist load tests/test_inventories.py $(ARGS)
 
-docs: setup
-	$(BIN)/python -m plumbline.pages docs
-	$(BIN)/python -m plumbline.power docs/power.md
+docs: setup ## render the generated pages, and build the docs as a site: docs/_site
+	$(BIN)/python docs/_tools/pages.py docs
+	$(BIN)/python docs/_tools/power.py docs/power.md
 	$(BIN)/sphinx-build -nW --keep-going -q -b html docs docs/_site
 
-lock: setup
+lock: setup ## concretize every Spack environment anew: some forty minutes
 	@$(BIN)/plumbline lock --page docs/environments.md $(ARGS)
 
-bench: setup
-	@$(BIN)/python tests/bench.py $(ARGS)
-	@$(BIN)/python tests/bench_history.py $(ARGS)
-	@$(BIN)/python tests/bench_report.py $(filter --write,$(ARGS))
-	@$(BIN)/python tests/bench_fuzz.py $(filter --write,$(ARGS))
+bench: setup ## measure Plumbline itself: overhead, history, report, parsing, killed sessions
+	@$(BENCH).harness $(ARGS)
+	@$(BENCH).history $(ARGS)
+	@$(BENCH).report $(ARGS)
+	@$(BENCH).fuzz $(ARGS)
 	@PLUMBLINE_KILLS=100 $(BIN)/python -m pytest -q -s tests/test_kill.py
 
-detection: setup
-	@$(BIN)/python tests/bench_detection.py --write
-	@$(BIN)/python tests/bench_compare.py docs/compare-power.md
-	@$(BIN)/python tests/bench_screen.py --write
+detection: setup ## measure what trend, compare and screen find, and how often they are wrong: half an hour
+	@$(BENCH).detection --write
+	@$(BENCH).compare --write
+	@$(BENCH).screen --write
 
-setup: $(VENV)/complete
+setup: $(VENV)/complete ## make .venv with all that the commands need
 	@$(BIN)/plumbline setup
 
 # Renewed when the lock changes; one that was cut off has no mark and is made anew.

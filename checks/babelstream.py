@@ -3,8 +3,9 @@
 import math
 
 import reframe as rfm
-from plumbline.check import Benchmark, Figure
+from plumbline.check.benchmark import Benchmark, Figure
 from plumbline.parse import Fom, Output, ParseError
+from reframe.core.builtins import parameter, run_after, variable
 
 KERNELS = ["copy", "mul", "add", "triad", "dot"]
 
@@ -22,6 +23,7 @@ class BabelStream(Benchmark):
     #: :type: :class:`int`
     times = variable(int, value=20)
 
+    headline = ["triad"]
     tags = {"nightly", "maintenance", "screen"}
     sample_seconds = 90
 
@@ -42,10 +44,14 @@ class BabelStream(Benchmark):
         if count != str(self.elements) or output.inputs["array_volume"].split(" (")[0] != volume:
             raise ParseError(
                 f"arrays of {count} numbers, {output.inputs['array_volume']}; asked for were "
-                f"{self.elements}, {volume}"
+                f"{self.elements}, {volume}",
+                code="output.other-inputs",
             )
         if output.inputs["precision"] != "double":
-            raise ParseError(f"numbers of {output.inputs['precision']} precision, not double")
+            raise ParseError(
+                f"numbers of {output.inputs['precision']} precision, not double",
+                code="output.other-inputs",
+            )
 
     def prepare(self):
         self.elements = self.array_elements()
@@ -66,7 +72,8 @@ class BabelStream(Benchmark):
             if not cache:
                 self.leave_out(
                     "the size of the last-level cache is not known: give the caches in the "
-                    "processor's topology of the partition"
+                    "processor's topology of the partition",
+                    "placement.cache-unknown",
                 )
             memory = self.current_partition.extras.get("memory", 0)
             share = self.layout.num_cpus_per_task / len(self.topology.cores)
@@ -74,7 +81,10 @@ class BabelStream(Benchmark):
             elements, room = max(least, 4 * cache // DOUBLE), 0.8 * memory
         elements = -(-elements // 1024) * 1024
         if memory and 3 * elements * DOUBLE > room:
-            self.leave_out("arrays of four times the last-level cache do not fit the memory")
+            self.leave_out(
+                "arrays of four times the last-level cache do not fit the memory",
+                "placement.too-little-memory",
+            )
         return elements
 
 
@@ -86,12 +96,7 @@ class babelstream(BabelStream):
     program = "omp-stream"
     environ_features = ["omp"]
     placement = parameter(["one-core", "one-socket", "all-cores"])
-
-    @run_after("init")
-    def classify(self):
-        if self.placement == "all-cores":
-            self.tags |= {"smoke"}
-        self.headline = ["triad"]
+    tags_where = {"smoke": {"placement": ["all-cores"]}}
 
 
 @rfm.simple_test
@@ -102,7 +107,6 @@ class babelstream_numa(BabelStream):
     program = "omp-stream"
     environ_features = ["omp"]
     placement = parameter(["numa-matrix"])
-    headline = ["triad"]
     # A job of every domain with every other, within a debug queue's half hour.
     num_samples = 3
     sample_seconds = 20
@@ -116,7 +120,6 @@ class babelstream_serial(BabelStream):
     program = "serial-stream"
     environ_features = ["serial"]
     placement = parameter(["one-core"])
-    headline = ["triad"]
 
 
 @rfm.simple_test
@@ -124,14 +127,10 @@ class babelstream_model(BabelStream):
     """The programming models that run on CPUs too, on every core."""
 
     descr = "BabelStream by programming model"
+    program = "{model}-stream"
+    environ_features = ["{model}"]
     model = parameter(["kokkos", "sycl"])
     placement = parameter(["all-cores"])
-    headline = ["triad"]
-
-    @run_after("init")
-    def choose(self):
-        self.program = f"{self.model}-stream"
-        self.environ_features = [self.model]
 
 
 @rfm.simple_test
@@ -139,20 +138,20 @@ class babelstream_gpu(BabelStream):
     """Each GPU of a node alone, then all at once."""
 
     descr = "BabelStream on GPUs"
+    program = "{model}-stream"
+    environ_features = ["{built_for}"]
     model = parameter(["cuda", "hip", "kokkos", "sycl"])
     placement = parameter(["per-gpu", "all-gpus"])
-    headline = ["triad"]
+    tags_where = {"smoke": {"placement": ["per-gpu"]}}
     times = 100
     num_samples = 3
     sample_seconds = 20
 
+    @property
+    def built_for(self) -> str:
+        """What the environment must have: Kokkos and SYCL are built for CPUs or for GPUs."""
+        return self.model if self.model in ("cuda", "hip") else f"{self.model} gpu"
+
     @run_after("init")
-    def choose(self):
-        self.program = f"{self.model}-stream"
-        # Kokkos and SYCL are built for CPUs or for GPUs.
-        self.environ_features = [
-            self.model if self.model in ("cuda", "hip") else f"{self.model} gpu"
-        ]
+    def separate(self):
         self.output_per_task = self.placement == "all-gpus"
-        if self.placement == "per-gpu":
-            self.tags |= {"smoke"}

@@ -3,8 +3,9 @@
 import os
 
 import reframe as rfm
-from plumbline.check import Benchmark, Figure
+from plumbline.check.benchmark import Benchmark, Figure
 from plumbline.parse import Fom, Output, ParseError
+from reframe.core.builtins import parameter
 
 #: Logarithms of the sizes that stand for a latency and a bandwidth: the smallest that the GPU
 #: tests copy, and 1 GiB. pmbs23 prints neither; these are taken for its numbers too.
@@ -46,7 +47,8 @@ class Commscope(Benchmark):
         if built != "release":
             raise ParseError(
                 f"Comm|Scope's Google Benchmark was built as {built}: its timings are not those of "
-                f"a release build; build it with CMAKE_BUILD_TYPE=Release"
+                f"a release build; build it with CMAKE_BUILD_TYPE=Release",
+                code="build.debug",
             )
 
     def prepare(self):
@@ -59,7 +61,8 @@ class Commscope(Benchmark):
         ):
             self.leave_out(
                 "comm_scope would change this host's CPU settings, which this user may: run it as "
-                "another user"
+                "another user",
+                "case.would-change-host",
             )
         self.before_sample = [guard]
         self.after_sample = ["[ ! -f commscope.json ] || mv commscope.json sample-$run.json"]
@@ -82,12 +85,8 @@ class commscope_gpu(Commscope):
 
     descr = "Comm|Scope between CPU and GPU"
     placement = parameter(["per-gpu"])
-
     headline = ["host_device_bandwidth"]
-
-    @run_after("init")
-    def classify(self):
-        self.tags |= {"smoke"}
+    tags = {"smoke", "nightly", "maintenance", "screen"}
 
     def figures(self) -> list[Figure]:
         return [

@@ -3,7 +3,8 @@
 import shlex
 
 import reframe as rfm
-from plumbline.check import Benchmark, Figure
+from plumbline.check.benchmark import Benchmark, Figure
+from reframe.core.builtins import parameter, variable
 
 
 @rfm.simple_test
@@ -26,18 +27,15 @@ class fio(Benchmark):
     #: :type: :class:`int`
     size = variable(int, value=1024)
 
+    conditions = {
+        "access": "sequential",
+        "block": "1MiB",
+        "direct": "1",
+        "jobs": "{jobs}",
+        "size": "{size}MiB",
+    }
+    headline = ["{direction}_bandwidth"]
     tags = {"smoke", "nightly", "maintenance"}
-
-    @run_after("init")
-    def classify(self):
-        self.conditions = {
-            "access": "sequential",
-            "block": "1MiB",
-            "direct": "1",
-            "jobs": str(self.jobs),
-            "size": f"{self.size}MiB",
-        }
-        self.headline = [f"{self.direction}_bandwidth"]
 
     def figures(self) -> list[Figure]:
         return [Figure(f"{self.direction}_bandwidth")]

@@ -5,10 +5,11 @@ import statistics
 from collections.abc import Iterator
 
 import reframe as rfm
-from plumbline.check import Benchmark, Figure
-from plumbline.parameters import NONE, of_scale, published_scales, variants
+from plumbline.check.benchmark import Benchmark, Figure
+from plumbline.check.parameters import NONE, of_scale, published_scales, variants
+from plumbline.check.states import SUSPICIOUS, Notice
 from plumbline.parse import Output, ParseError
-from plumbline.states import SUSPICIOUS, Notice
+from reframe.core.builtins import parameter, run_after
 
 #: Bytes of the bandwidth tests' messages, unless the environment's program was built for others
 #: (``extras.gpcnet_message_size``).
@@ -68,15 +69,12 @@ class Gpcnet(Benchmark):
             if output.inputs[key] != value:
                 raise ParseError(
                     f"GPCNeT ran with {key.replace('_', ' ')} {output.inputs[key]}, asked for was "
-                    f"{value}"
+                    f"{value}",
+                    code="output.other-inputs",
                 )
 
     def conditions_at(self, at):
         return {"at": at, "congestion": at} if at else {}
-
-    @run_after("init")
-    def head(self):
-        self.headline = [Figure("random_ring_latency", 8, at).variable for at in self.traffics]
 
 
 @rfm.simple_test
@@ -85,6 +83,7 @@ class gpcnet_network(Gpcnet):
 
     descr = "GPCNeT network_test"
     program = "network_test"
+    headline = ["random_ring_latency_8_isolated"]
     nodes = 2
     tasks_per_node = 2
     num_samples = 5
@@ -108,16 +107,15 @@ class gpcnet_load(Gpcnet):
 
     descr = "GPCNeT network_load_test"
     program = "network_load_test"
+    headline = ["random_ring_latency_8_isolated", "random_ring_latency_8_congested"]
     variant = parameter(variants("port_policy", "routing"))
     scale = parameter([(10, 2), *published_scales("gpcnet")], fmt=of_scale)
     traffics = ["isolated", "congested"]
     tags = {"full"}
 
     @run_after("init")
-    def choose(self):
-        if self.scale != NONE:
-            self.nodes, self.tasks_per_node = self.scale
-        if self.nodes > 1000:
+    def classify(self):
+        if self.scale != NONE and self.scale[0] > 1000:
             self.conditions = {"whole_system": "yes"}
 
     def asked(self) -> dict[str, str]:
@@ -131,10 +129,11 @@ class gpcnet_load(Gpcnet):
         # tells is that not one digit differs, or that congestion was published of this case.
         pairs = [
             (figure, figure._replace(at="congested"))
-            for figure in self.samples
+            for figure in self.result.figures
             if figure.at == "isolated"
         ]
-        bounds = {figure: judged.bounds for figure, judged in self.judgements.items()}
+        samples = {figure: found.samples for figure, found in self.result.figures.items()}
+        bounds = {figure: judged.bounds for figure, judged in self.result.judgements.items()}
         published = [
             bounds[under]
             for alone, under in pairs
@@ -142,8 +141,8 @@ class gpcnet_load(Gpcnet):
             and bounds[under]
             and bounds[under].value >= FACTOR_PUBLISHED * bounds[alone].value
         ]
-        factors = [v for f, v in self.samples.items() if f.metric.endswith("_congestion_factor")]
-        if all(self.samples[alone] == self.samples[under] for alone, under in pairs):
+        factors = [v for f, v in samples.items() if f.metric.endswith("_congestion_factor")]
+        if all(samples[alone] == samples[under] for alone, under in pairs):
             told, source = "equals the isolated one to its last digit", ""
         elif published and all(statistics.fmean(values) < FACTOR_NONE for values in factors):
             told, source = (
@@ -154,7 +153,7 @@ class gpcnet_load(Gpcnet):
             return
         yield Notice(
             SUSPICIOUS,
-            "no-congestion",
+            "figure.no-congestion",
             f"every figure under congestion {told}: check that the congestors ran",
             source=source,
         )

@@ -7,11 +7,13 @@ import subprocess
 from pathlib import Path
 
 import reframe as rfm
-from plumbline import load, outputs, sizing
-from plumbline.check import Benchmark, Figure
-from plumbline.parameters import references
-from plumbline.parse import Output, ParseError
+from plumbline.check import sizing
+from plumbline.check.benchmark import Benchmark, Figure
+from plumbline.check.parameters import references
+from plumbline.parse import Output, ParseError, outputs
 from plumbline.parse.hpcc import KEYS
+from plumbline.site import load
+from reframe.core.builtins import parameter, run_after, run_before, variable
 
 #: Seconds that a run may take where nothing else says it.
 SAMPLE_SECONDS = 600
@@ -32,6 +34,7 @@ class hpcc(Benchmark):
     program = "hpcc"
     placement = parameter(["full-node"])
     scale = parameter(["cache", "memory"])
+    conditions = {"scale": "{scale}", "hpl_block": "{block}"}
     headline = ["star_stream_triad", "single_stream_triad", "hpl", "random_ring_latency"]
 
     #: Order of the blocks of HPL's matrix.
@@ -52,7 +55,6 @@ class hpcc(Benchmark):
 
     @run_after("init")
     def classify(self):
-        self.conditions = {"scale": self.scale, "hpl_block": str(self.block)}
         self.limit_given = self.sample_seconds != SAMPLE_SECONDS
         if self.scale == "memory":
             self.tags = {"full"}
@@ -69,7 +71,8 @@ class hpcc(Benchmark):
         if output.inputs["HPL_N"] != str(self.order):
             raise ParseError(
                 f"hpcc ran HPL with N = {output.inputs['HPL_N']}, asked for was {self.order}: it "
-                f"rejected hpccinf.txt"
+                f"rejected hpccinf.txt",
+                code="output.other-inputs",
             )
 
     def prepare(self):
@@ -113,7 +116,8 @@ class hpcc(Benchmark):
         if not found:
             self.leave_out(
                 "the size of the last-level cache is not known: give the caches in the processor's "
-                "topology of the partition"
+                "topology of the partition",
+                "placement.cache-unknown",
             )
         return found
 
@@ -123,7 +127,10 @@ class hpcc(Benchmark):
             return known
         memory = self.current_partition.extras.get("memory")
         if not memory:
-            self.leave_out("the size of the memory is not known: set the partition's extras.memory")
+            self.leave_out(
+                "the size of the memory is not known: set the partition's extras.memory",
+                "placement.memory-unknown",
+            )
         if self.scale == "memory":
             return int(sizing.largest(memory, 0.8)) // self.block * self.block
         if self.on_this_machine:

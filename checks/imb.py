@@ -1,8 +1,9 @@
 """Intel MPI Benchmarks: point-to-point and collective MPI over message sizes."""
 
 import reframe as rfm
-from plumbline.check import Benchmark, Figure
-from plumbline.pairs import NodePairs
+from plumbline.check.benchmark import Benchmark, Figure
+from plumbline.check.node_pairs import NodePairs
+from reframe.core.builtins import parameter
 
 #: Reductions work on 4-byte floats.
 REDUCTIONS = {"Allreduce", "Reduce", "Reduce_scatter", "Reduce_scatter_block"}
@@ -18,6 +19,11 @@ class Imb(Benchmark):
     largest = 22
 
     tags = {"nightly", "maintenance"}
+
+    @property
+    def metric(self) -> str:
+        """What the names of the operation's figures begin with."""
+        return self.operation.lower()
 
     @property
     def sizes(self) -> list[int]:
@@ -40,21 +46,15 @@ class imb_p2p(Imb):
     descr = "IMB point-to-point"
     operation = parameter(["PingPong", "PingPing", "Sendrecv", "Exchange"])
     placement = parameter(["on-socket", "on-node", "off-node"])
-
-    @run_after("init")
-    def classify(self):
-        if self.operation == "PingPong":
-            self.tags |= {"smoke"}
-        name = self.operation.lower()
-        self.headline = [f"{name}_latency_8", f"{name}_bandwidth_4194304"]
+    headline = ["{metric}_latency_8", "{metric}_bandwidth_4194304"]
+    tags_where = {"smoke": {"operation": ["PingPong"]}}
 
     def figures(self) -> list[Figure]:
-        name = self.operation.lower()
         # An empty message has a latency and no bandwidth; and IMB prints hundredths of MB/s, which
         # small messages do not come to where each waits for a core.
         smallest = 2**16 if self.shared else 1
-        return [Figure(f"{name}_latency", size) for size in self.sizes] + [
-            Figure(f"{name}_bandwidth", size) for size in self.sizes if size >= smallest
+        return [Figure(f"{self.metric}_latency", size) for size in self.sizes] + [
+            Figure(f"{self.metric}_bandwidth", size) for size in self.sizes if size >= smallest
         ]
 
 
@@ -101,16 +101,12 @@ class imb_collective(Imb):
         ]
     )
     placement = parameter(["full-node"])
-
-    @run_after("init")
-    def classify(self):
-        if self.operation in ("Allreduce", "Barrier"):
-            self.tags |= {"smoke"}
-        metric = f"{self.operation.lower()}_latency"
-        self.headline = [metric if self.operation == "Barrier" else f"{metric}_1024"]
+    # A barrier has the first alone, all others the second.
+    headline = ["barrier_latency", "{metric}_latency_1024"]
+    tags_where = {"smoke": {"operation": ["Allreduce", "Barrier"]}}
 
     def figures(self) -> list[Figure]:
-        metric = f"{self.operation.lower()}_latency"
+        metric = f"{self.metric}_latency"
         if self.operation == "Barrier":
             return [Figure(metric)]
         # An empty collective moves nothing, and some libraries return at once.

@@ -1,9 +1,10 @@
 """IOR: bandwidth of a file system for one process, many, and at the published scales."""
 
 import reframe as rfm
-from plumbline.check import Benchmark, Figure
-from plumbline.parameters import NONE, file_systems, of_scale, published_scales
+from plumbline.check.benchmark import Benchmark, Figure
+from plumbline.check.parameters import file_systems, of_scale, published_scales
 from plumbline.parse import Fom, Output, ParseError
+from reframe.core.builtins import parameter, variable
 
 GIB = 2**30
 MIB = 2**20
@@ -35,20 +36,26 @@ class Ior(Benchmark):
     #: :type: :class:`int`
     cut_after = variable(int, value=0)
 
+    conditions = {
+        "access": "{access}",
+        "api": "{api}",
+        "pattern": "{pattern}",
+        "block_size": "{block_size}",
+        "transfer_size": "{transfer_size}",
+        "segments": "{segments}",
+    }
+    headline = ["write_bandwidth", "read_bandwidth"]
     num_samples = 3
     sample_seconds = 600
 
-    @run_after("init")
-    def classify(self):
-        self.conditions = {
-            "access": self.access,
-            "api": self.api,
-            "pattern": self.pattern,
-            "block_size": size(self.block),
-            "transfer_size": size(self.transfer),
-            "segments": str(self.segments),
-        }
-        self.headline = ["write_bandwidth", "read_bandwidth"]
+    @property
+    def block_size(self) -> str:
+        """As the papers write it, and so the size of a transfer."""
+        return size(self.block)
+
+    @property
+    def transfer_size(self) -> str:
+        return size(self.transfer)
 
     def lay_out(self, partition, topology):
         told = (partition.extras.get("file_systems") or {}).get(self.file_system, {})
@@ -91,7 +98,10 @@ class Ior(Benchmark):
         asked = {"api": self.api.upper(), "access": ACCESS[self.access]}
         for key, value in asked.items():
             if output.inputs[key] != value:
-                raise ParseError(f"IOR ran with {key} {output.inputs[key]}, asked for was {value}")
+                raise ParseError(
+                    f"IOR ran with {key} {output.inputs[key]}, asked for was {value}",
+                    code="output.other-inputs",
+                )
 
     def prepare(self):
         written = self.layout.num_tasks * self.block * self.segments
@@ -204,11 +214,6 @@ class ior_whole(Ior):
     num_warmups = 0
     sample_seconds = 3600
     tags = {"full"}
-
-    @run_after("init")
-    def choose(self):
-        if self.scale != NONE:
-            self.nodes, self.tasks_per_node = self.scale
 
     def lay_out(self, partition, topology):
         told = partition.extras["file_systems"][self.file_system]

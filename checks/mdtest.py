@@ -3,9 +3,10 @@
 import dataclasses
 
 import reframe as rfm
-from plumbline.check import Benchmark, Figure
-from plumbline.parameters import file_systems
+from plumbline.check.benchmark import Benchmark, Figure
+from plumbline.check.parameters import file_systems
 from plumbline.parse import Output, ParseError
+from reframe.core.builtins import parameter, variable
 from reframe.utility import typecheck as typ
 
 
@@ -31,17 +32,19 @@ class Mdtest(Benchmark):
     #: :type: :class:`List[str]`
     phases = variable(typ.List[str], value=[])
 
+    conditions = {
+        "directory": "unique",
+        "files_per_process": "{files}",
+        "write_bytes": "{written}",
+    }
+    headline = ["file_creation_rate"]
     num_samples = 3
     sample_seconds = 600
-    headline = ["file_creation_rate"]
 
-    @run_after("init")
-    def classify(self):
-        self.conditions = {
-            "directory": "unique",
-            "files_per_process": str(self.files),
-            "write_bytes": f"{self.write_bytes // 1024}KiB",
-        }
+    @property
+    def written(self) -> str:
+        """What is written into each file, as the papers write it."""
+        return f"{self.write_bytes // 1024}KiB"
 
     @property
     def shifted(self) -> bool:
@@ -75,7 +78,8 @@ class Mdtest(Benchmark):
             if output.inputs[key] != str(value):
                 raise ParseError(
                     f"mdtest ran with {key.replace('_', ' ')} {output.inputs[key]}, asked for was "
-                    f"{value}"
+                    f"{value}",
+                    code="output.other-inputs",
                 )
 
     def prepare(self):

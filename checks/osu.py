@@ -1,10 +1,9 @@
 """OSU Micro-Benchmarks: latency, bandwidth and collectives of MPI, of CPUs and of GPUs."""
 
 import reframe as rfm
-from plumbline.check import Benchmark, Figure
-from plumbline.pairs import NodePairs
-from plumbline.parameters import (
-    NONE,
+from plumbline.check.benchmark import Benchmark, Figure
+from plumbline.check.node_pairs import NodePairs
+from plumbline.check.parameters import (
     gpu_variants,
     of_scale,
     of_variants,
@@ -12,6 +11,7 @@ from plumbline.parameters import (
     variants,
 )
 from plumbline.parse import Output, ParseError
+from reframe.core.builtins import parameter, variable
 from reframe.utility import typecheck as typ
 
 #: Tests between two tasks -> the metrics that they print.
@@ -56,6 +56,13 @@ def powers(smallest: int, largest: int) -> list[int]:
     return [2**k for k in range(largest.bit_length()) if smallest <= 2**k <= largest]
 
 
+def headline_of(test: str) -> str:
+    """The figure that stands for a test between two tasks: its latency at 8 bytes, or its bandwidth
+    at 1 MiB."""
+    metric = POINT_TO_POINT[test][0]
+    return Figure(metric, 8 if "lat" in metric else 2**20).variable
+
+
 def compare(output: Output, program: str, accelerator: str = "none", buffer: str = "host") -> None:
     """Compares what ran, and where its messages lay, with what was asked for.
 
@@ -66,13 +73,16 @@ def compare(output: Output, program: str, accelerator: str = "none", buffer: str
         # Where the buffers were, 7.4 prints for one-sided programs alone; 5 does for all.
         ran = output.inputs.get(key, value)
         if ran != value:
-            raise ParseError(f"OSU ran with {key} {ran}, asked for was {value}")
+            raise ParseError(
+                f"OSU ran with {key} {ran}, asked for was {value}", code="output.other-inputs"
+            )
 
 
 class Osu(Benchmark):
     """What all of them share. OSU scales iterations and warm-up with the message's size itself."""
 
     benchmark = "osu"
+    program = "osu_{test}"
 
     #: Largest message in bytes.
     #:
@@ -91,10 +101,6 @@ class Osu(Benchmark):
     first_sample_seconds = 180
 
     tags = {"nightly", "maintenance"}
-
-    @run_after("init")
-    def choose(self):
-        self.program = f"osu_{self.test}"
 
     def verify(self, output: Output) -> None:
         compare(output, self.program)
@@ -119,10 +125,12 @@ class Osu(Benchmark):
 class PointToPoint(Osu):
     """Two tasks, messages in host memory."""
 
-    @run_after("init")
-    def head(self):
-        metric = POINT_TO_POINT[self.test][0]
-        self.headline = [Figure(metric, 8 if "lat" in metric else 2**20).variable]
+    headline = ["{first}"]
+
+    @property
+    def first(self) -> str:
+        """What the closing table shows of the test."""
+        return headline_of(self.test)
 
     def figures(self) -> list[Figure]:
         sizes = powers(1, self.largest)
@@ -140,14 +148,14 @@ class osu_p2p(PointToPoint):
     descr = "OSU point-to-point"
     test = parameter(list(POINT_TO_POINT))
     placement = parameter(["on-socket", "on-node", "host-to-host", "off-node", "off-rack"])
-
-    @run_after("init")
-    def classify(self):
-        if self.test in ("latency", "bw"):
-            self.tags |= {"smoke"}
-            # Between nodes it is pairs of them all that are looked through.
-            if "off" not in self.placement:
-                self.tags |= {"screen"}
+    tags_where = {
+        "smoke": {"test": ["latency", "bw"]},
+        # Between nodes it is pairs of them all that are looked through.
+        "screen": {
+            "test": ["latency", "bw"],
+            "placement": ["on-socket", "on-node", "host-to-host"],
+        },
+    }
 
 
 @rfm.simple_test
@@ -156,11 +164,8 @@ class osu_node_pairs(NodePairs):
 
     descr = "OSU between pairs of nodes"
     benchmark = "osu"
+    program = "osu_{test}"
     test = parameter(["latency", "bw"])
-
-    @run_after("init")
-    def choose(self):
-        self.program = f"osu_{self.test}"
 
     @property
     def figure(self) -> Figure:
@@ -200,13 +205,13 @@ class osu_gpu(Osu):
     # A job of every pair of a class: 16 of the farthest on Frontier.
     num_samples = 3
     sample_seconds = 20
+    headline = ["{first}"]
+    tags_where = {"screen": {"test": ["latency"]}}
 
-    @run_after("init")
-    def classify(self):
-        if self.test == "latency":
-            self.tags |= {"screen"}
-        metric = POINT_TO_POINT[self.test][0]
-        self.headline = [Figure(metric, 8 if "lat" in metric else 2**20).variable]
+    @property
+    def first(self) -> str:
+        """What the closing table shows of the test."""
+        return headline_of(self.test)
 
     def figures(self) -> list[Figure]:
         return [Figure(POINT_TO_POINT[self.test][0], size) for size in powers(1, self.largest)]
@@ -242,6 +247,9 @@ class Collective(Osu):
     #: 64 KiB: a collective's buffers are as many as its tasks.
     largest = 64 * 2**10
 
+    # A barrier has the first alone, all others the second.
+    headline = ["{test}_latency", "{test}_latency_8"]
+
     def metrics(self) -> list[str]:
         """What the operation prints."""
         return [f"{self.test}_latency"]
@@ -251,12 +259,6 @@ class Collective(Osu):
         if self.sized:
             sizes = powers(4 if self.test in REDUCTIONS else 1, self.largest)
         return [Figure(metric, size) for metric in self.metrics() for size in sizes]
-
-    @run_after("init")
-    def head(self):
-        self.headline = [Figure(self.metrics()[0], 8).variable]
-        if "barrier" in self.test:
-            self.headline = [self.metrics()[0]]
 
     def prepare(self):
         super().prepare()
@@ -273,11 +275,7 @@ class osu_collective(Collective):
     test = parameter(COLLECTIVES)
     placement = parameter(["full-node", "one-task-per-node"])
     nodes = 0
-
-    @run_after("init")
-    def classify(self):
-        if self.test in ("allreduce", "barrier"):
-            self.tags |= {"smoke"}
+    tags_where = {"smoke": {"test": ["allreduce", "barrier"]}}
 
 
 @rfm.simple_test
@@ -303,8 +301,3 @@ class osu_collective_published(Collective):
     variant = parameter(variants("library"))
     scale = parameter(published_scales("osu", "one-task-per-node"), fmt=of_scale)
     tags = {"full"}
-
-    @run_after("init")
-    def size(self):
-        if self.scale != NONE:
-            self.nodes, _ = self.scale

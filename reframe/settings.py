@@ -5,11 +5,12 @@ Plain ``reframe -c checks/ -r`` works with it after ``. ./env.sh``.
 
 import sys
 
-from plumbline import session
-from plumbline.errors import Fault
+from plumbline.core.errors import Fault
+from plumbline.session import session
 
 try:
     site_configuration = session.configure(sys.argv)
 except Fault as err:
-    print(f"plumbline: {err}", file=sys.stderr)
+    for line in err.coded().splitlines():
+        print(f"plumbline: {line}", file=sys.stderr)
     raise SystemExit(2) from None

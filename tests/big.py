@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
-from plumbline import configuration, paths, sweep
+from plumbline.core import paths
+from plumbline.operate import sweep
+from plumbline.site import configuration
 
 REFRAME = Path(sys.executable).with_name("reframe")
 

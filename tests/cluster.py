@@ -44,7 +44,7 @@ PACKAGES = {
 NODES = ("n0", "n1", "n2", "n3")
 
 #: Longest that anything of the cluster may take, in seconds.
-PATIENCE = 120
+PATIENCE = 600
 
 #: KillWait, MinJobAge and the like in seconds: as short as Slurm takes them.
 SLURM_CONF = """\

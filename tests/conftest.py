@@ -19,11 +19,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import dry_runs
 import jsonschema
 import pytest
 import yaml
-from plumbline.provider import FEATURES
-from plumbline.scratch import has_direct_io
+from plumbline.check.scratch import has_direct_io
+from plumbline.software.providers import FEATURES
 
 ROOT = Path(__file__).resolve().parents[1]
 BIN = Path(sys.executable).parent
@@ -37,7 +38,7 @@ os.environ["PLUMBLINE_LOCKS"] = tempfile.mkdtemp(prefix="plumbline-locks-")
 atexit.register(shutil.rmtree, os.environ["PLUMBLINE_LOCKS"], ignore_errors=True)
 
 #: Longest that a test system's command may take before it is stopped and the test fails.
-PATIENCE = 180
+PATIENCE = 600
 
 #: Columns of a reference table that the tests fill.
 COLUMNS = [
@@ -156,7 +157,7 @@ def valid(fields: dict) -> dict:
 
 CHECK = """\
 import reframe as rfm
-from plumbline.check import Benchmark, Figure
+from plumbline.check.benchmark import Benchmark, Figure
 
 
 @rfm.simple_test
@@ -394,6 +395,14 @@ def make_testbed(tmp_path_factory: pytest.TempPathFactory, disk: Path) -> Callab
         return Testbed(tmp_path_factory.mktemp(name), scratch, name)
 
     return make
+
+
+@pytest.fixture(scope="session")
+def dry_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dry_runs.DryRun]:
+    """Makes dry runs of systems, once for all workers of this run of pytest."""
+    folder = tmp_path_factory.getbasetemp()
+    folder = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
+    return functools.partial(dry_runs.of, folder=folder)
 
 
 @pytest.fixture

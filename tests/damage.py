@@ -9,16 +9,39 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 from plumbline import parse
+from plumbline.core.units import factor
 from plumbline.parse import Output, ParseError
-from plumbline.table import read_foms
-from plumbline.units import factor
+from plumbline.reference.tables import read_foms
 
 CAPTURES = Path(__file__).with_name("captures")
 FOMS = read_foms(Path(__file__).parents[1] / "reference" / "foms.yaml")
+
+
+@dataclass(frozen=True)
+class Program:
+    """What the tests that all programs have in common need of one.
+
+    :ivar failed: captures of failed runs -> what the refusal says.
+    :ivar closing: pattern of the line that closes a report, if it has one.
+    :ivar others: captures of other programs.
+    :ivar other_says: how these are refused.
+    :ivar cells: capture and pattern with two groups, around a number.
+    :ivar faults: capture, pattern, replacement, and what the refusal says.
+    """
+
+    name: str
+    good: list[str]
+    failed: dict[str, str | None]
+    closing: str | None
+    others: list[str]
+    other_says: str
+    cells: list[tuple[str, str]] = field(default_factory=list)
+    faults: list[tuple[str, str, str, str]] = field(default_factory=list)
 
 
 def path_of(name: str) -> Path:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
-from plumbline.screen import Group, rounds
+from plumbline.analysis.screen import Group, rounds
 
 
 @dataclass

@@ -30,7 +30,7 @@ class LoginNode:
 
     def draft(self) -> None:
         """Its system file, with what this machine is like inside."""
-        command = [sys.executable, "-m", "plumbline.onboarding.node"]
+        command = [sys.executable, "-m", "plumbline.operate.onboarding.node"]
         node = subprocess.run(command, capture_output=True, text=True, check=True).stdout
         (self.folder / "node.json").write_text(node)
         done = self.plumbline(

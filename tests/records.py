@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 
 from conftest import valid
-from plumbline import record
+from plumbline.check import record
 
 
 def figure(value: float, **fields: object) -> dict:
@@ -51,7 +51,12 @@ def case(session: str, time: str, **fields: object) -> dict:
 
     :arg time: its end, UTC.
     """
-    return valid(json.loads(record.dumps(unheld(session, time, **fields))))
+    return valid(json.loads(record.dumps(record.made(unheld(session, time, **fields)))))
+
+
+def dumps(fields: dict) -> str:
+    """A record as one line, whatever is in it."""
+    return json.dumps(fields, separators=(",", ":"))
 
 
 def unheld(session: str, time: str, **fields: object) -> dict:

@@ -15,9 +15,9 @@ import demo_history
 import pytest
 import records
 from conftest import valid
-from plumbline import report
-from plumbline.history import History
-from plumbline.series import Selection
+from plumbline.history.history import History
+from plumbline.history.series import Selection
+from plumbline.output import report
 
 UTC = datetime.timezone.utc
 NIGHTS = 45
@@ -127,7 +127,7 @@ def drawn(page, kind: str = "") -> int:
     page.wait_for_timeout(50)
     return page.evaluate(
         f"[...document.querySelectorAll('.chart{kind}')].filter("
-        "c => c.querySelector('svg .scatterlayer .trace path')).length"
+        "c => c.querySelector('svg .plot path')).length"
     )
 
 

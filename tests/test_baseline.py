@@ -15,7 +15,9 @@ import records
 import scipy
 import yaml
 from conftest import ROOT, STANDINS, Testbed
-from plumbline import baseline, record, reference, states, tolerance, waivers
+from plumbline.analysis import baseline
+from plumbline.check import record, states
+from plumbline.reference import lookup, tolerance, waivers
 
 FIO = ["-n", "fio.*write", "-S", "fio.size=8", "-S", "num_samples=1", "-S", "num_warmups=0"]
 CONDITIONS = {
@@ -302,7 +304,7 @@ def test_one_odd_session_of_many_does_not_widen(testbed: Testbed):
 def test_how_often_a_healthy_figure_fails(sessions: int, law: str, allowed: int):
     """In a thousand sessions, where its noise alone decides the bound: docs/references.md."""
     rules = tolerance.Baseline(sessions=3, noise=0.15, alarms=0.001)
-    rule = reference.loaded(ROOT / "reference").tables.rules.classes["bandwidth"]
+    rule = lookup.loaded(ROOT / "reference").tables.rules.classes["bandwidth"]
     random = np.random.default_rng(sessions)
     factor, trials = baseline.widening(sessions, rule, rules), 20000
 
@@ -506,8 +508,8 @@ def test_records_of_older_schemas_are_read_as_what_they_stand_for(
             del fom[name]
     path.write_text(json.dumps(old) + "\n")
     (read,) = record.read(path)
-    assert read == new
-    assert [fom["better"] for fom in read["foms"]] == ["higher", "neither"]
+    assert read == record.checked(new)
+    assert [fom.better for fom in read.foms] == ["higher", "neither"]
 
 
 def test_a_figure_that_one_session_lacks_is_named(testbed: Testbed) -> None:

@@ -12,11 +12,13 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import pytest
-from plumbline import binding, paths
-from plumbline.binding import BindingMismatch, Seen, bind, prove, seen
-from plumbline.placement import Core, Layout, Task, Topology, cpus_of_list, lay_out
+from plumbline.core import paths
+from plumbline.placement import binding
+from plumbline.placement.binding import BindingMismatch, Seen, bind, prove, seen
+from plumbline.placement.placement import Layout, Task, lay_out
+from plumbline.placement.topology import Core, Topology, cpus_of_list
 
-TASK = Path(binding.__file__).parents[1] / "task.sh"
+TASK = binding.WRAPPER
 MPICH = paths.tools() / "mpich" / "bin" / "mpiexec"
 INTEL = paths.tools() / "imb" / "bin" / "mpiexec.hydra"
 
@@ -95,7 +97,7 @@ def test_garbled_range_does_not_fill_the_memory() -> None:
     """In a process of its own, whose memory is limited: a digit too many must not end the run."""
     code = (
         "import resource; resource.setrlimit(resource.RLIMIT_AS, (2**29, 2**29));"
-        "from plumbline import binding\n"
+        "from plumbline.placement import binding\n"
         "try: binding.seen('plumbline-task 0 node1 0-99999999 0 - - 0 -')\n"
         "except binding.BindingMismatch: pass\n"
     )

@@ -12,18 +12,11 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plumbline import binding, launchers
-from plumbline.binding import Binding, BindingError, bind
-from plumbline.placement import (
-    PLACEMENTS,
-    Layout,
-    PlacementError,
-    Task,
-    Topology,
-    cpus_of_list,
-    cpus_of_mask,
-    lay_out,
-)
+from plumbline.placement import binding
+from plumbline.placement.binding import Binding, BindingError, bind
+from plumbline.placement.placement import PLACEMENTS, Layout, Task, lay_out
+from plumbline.placement.topology import PlacementError, Topology, cpus_of_list, cpus_of_mask
+from plumbline.site import launchers
 from reframe.core.backends import getlauncher
 from reframe.core.launchers import JobLauncher
 from reframe.core.schedulers import Job

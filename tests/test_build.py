@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 import yaml
 from conftest import BIN, ROOT, STANDINS, Done, Testbed
-from plumbline import build, debian, environments, externals, provider, spack
+from plumbline.software import build, debian, environments, externals, providers, spack
 
 CAPTURES = ROOT / "tests" / "captures" / "spack"
 PINS = yaml.safe_load((ROOT / "spack-env" / "pins.yaml").read_text())
@@ -361,11 +361,11 @@ def test_one_package_that_fails_takes_nothing_from_the_others(site: Site, monkey
     for variable in ("PLUMBLINE_TOOLS", "PLUMBLINE_SPACK_ENV"):
         monkeypatch.setenv(variable, site.testbed.env[variable])
     # Its checks are there, so that they are seen to be skipped.
-    assert "network_test" in provider.there("spack", site.name)
+    assert "network_test" in providers.there("spack", site.name)
     with pytest.raises(
-        provider.NotProvided, match=r"could not be built: gpcnet-1\.3: network_test"
+        providers.NotProvided, match=r"could not be built: gpcnet-1\.3: network_test"
     ):
-        provider.find("spack", "network_test", environment=site.name)
+        providers.find("spack", "network_test", environment=site.name)
     again = site.build()
     assert "is not complete: gpcnet-1.3: network_test.c" in again.out
     assert site.starts[:3] == ["concretize", "install", "install"]
@@ -437,15 +437,15 @@ def test_lost_program_of_the_machine_at_hand_is_still_a_case(site: Site, monkeyp
     assert site.build().code == 0
     for variable in ("PLUMBLINE_TOOLS", "PLUMBLINE_SPACK_ENV"):
         monkeypatch.setenv(variable, site.testbed.env[variable])
-    assert provider.there("spack", site.name) == ["fio"]
+    assert providers.there("spack", site.name) == ["fio"]
     (site.place / "view" / "bin" / "fio").unlink()
-    assert provider.there("spack", site.name) == ["fio"]
+    assert providers.there("spack", site.name) == ["fio"]
     # Nor does a manifest that cannot be read stop the sessions of everything else.
     (site.folder / "spack.yaml").write_text("spack: [")
-    assert provider.there("spack", site.name) == ["fio"]
-    with pytest.raises(provider.NotProvided, match=r"no valid YAML"):
-        provider.find("spack", "fio", environment=site.name)
-    assert provider.there("spack", "testbed:elsewhere") == []
+    assert providers.there("spack", site.name) == ["fio"]
+    with pytest.raises(providers.NotProvided, match=r"no valid YAML"):
+        providers.find("spack", "fio", environment=site.name)
+    assert providers.there("spack", "testbed:elsewhere") == []
 
 
 def test_tool_changed_after_the_build(site: Site):
@@ -504,33 +504,33 @@ def test_program_of_another_mpi(site: Site, monkeypatch: pytest.MonkeyPatch):
     for variable in ("PLUMBLINE_TOOLS", "PLUMBLINE_SPACK_ENV"):
         monkeypatch.setenv(variable, site.testbed.env[variable])
     linked = {"mpich": "libmpich.so.12"}
-    monkeypatch.setattr(provider, "_libraries", lambda path: linked)
+    monkeypatch.setattr(providers, "_libraries", lambda path: linked)
     launchers = {"mpich": f"MPICH {specs['m' * 32]['version']}", "openmpi": "Open MPI 4.1.4"}
     monkeypatch.setattr(
-        provider, "mpi_version",
+        providers, "mpi_version",
         lambda path: launchers["openmpi" if path.endswith("openmpi") else "mpich"],
     )  # fmt: skip
 
     def which(name: str) -> str:
         return f"/somewhere/{name}"
 
-    found = provider.find("spack", "fio", which, site.name)
+    found = providers.find("spack", "fio", which, site.name)
     assert found.build["mpi"].startswith("mpich@")
     launchers["mpich"] = "MPICH 9.9"
-    with pytest.raises(provider.NotProvided, match=r"built with mpich@.* of MPICH 9\.9: plumbline"):
-        provider.find("spack", "fio", which, site.name)
+    with pytest.raises(providers.NotProvided, match=r"built with mpich@.* of MPICH 9\.9"):
+        providers.find("spack", "fio", which, site.name)
     linked["openmpi"] = "libmpi.so.40"
-    with pytest.raises(provider.NotProvided, match=r"built with mpich@.* of Open MPI 4\.1\.4: "):
-        provider.find("spack", "fio", which, site.name)
+    with pytest.raises(providers.NotProvided, match=r"built with mpich@.* of Open MPI 4\.1\.4: "):
+        providers.find("spack", "fio", which, site.name)
 
 
 def test_intel_mpi_is_told_from_mpich(monkeypatch: pytest.MonkeyPatch):
     """Both have libmpi.so.12 and mpiexec.hydra; the launcher says whose it is."""
     said = "Intel(R) MPI Library for Linux* OS, Version 2021.19.0 Build 20260929 (id: 1821d9b)\n"
-    monkeypatch.setattr(provider, "_output", lambda command: said)
-    provider.mpi_version.cache_clear()
-    found = provider._launcher_of("ior", {"mpich": "/x/libmpi.so.12"}, lambda name: f"/x/{name}")
-    provider.mpi_version.cache_clear()
+    monkeypatch.setattr(providers, "_output", lambda command: said)
+    providers.mpi_version.cache_clear()
+    found = providers._launcher_of("ior", {"mpich": "/x/libmpi.so.12"}, lambda name: f"/x/{name}")
+    providers.mpi_version.cache_clear()
     assert found == ("mpirun-intelmpi", "/x/mpiexec.mpich", "Intel MPI 2021.19.0")
 
 

@@ -489,7 +489,7 @@ def test_a_program_that_does_not_start_is_invalid(testbed: Testbed):
 
 def test_a_switch_of_a_check_is_switched_off_by_zero(tmp_path: Path):
     """ReFrame takes any text for true where a variable is Python's own bool. The golden scripts
-    have what is left out here."""
+    have what is missing here."""
     foreign.prepare("eagle", tmp_path)
     command = [foreign.BIN / "reframe", "--system=eagle", "-c", CHECKS, "--dry-run"]
     done = subprocess.run(

@@ -15,7 +15,8 @@ import cluster as virtual
 import pytest
 import yaml
 from conftest import BIN, ROOT, Done, Testbed, plain_path, records_of, stop, valid
-from plumbline import build, environments, paths, spack
+from plumbline.core import paths
+from plumbline.software import build, environments, spack
 
 pytestmark = pytest.mark.cluster
 

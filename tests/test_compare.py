@@ -14,13 +14,13 @@ from types import SimpleNamespace
 import junitparser
 import numpy as np
 import pytest
-from bench_compare import Family, Noise, alone, family, gaussian, lognormal, outliers
+from bench.compare import Family, Noise, alone, family, gaussian, lognormal, outliers
 from click.testing import CliRunner, Result
 from conftest import ROOT
-from plumbline import compare
+from plumbline.analysis import compare
+from plumbline.analysis.compare import formats, hostfacts, judge, sides
 from plumbline.cli import main
-from plumbline.compare import formats, hostfacts, judge, sides
-from plumbline.errors import Fault
+from plumbline.core.errors import Fault
 from records import case, figure, plan
 
 NOISE = 0.002
@@ -224,7 +224,7 @@ def test_a_retry_does_not_replace_the_first_attempt(lab: Lab):
         lab.session(day, {"foms": [fom(lab.noisy(900))], "result": "fail"}, retry)
     found = lab.told()
     assert found["figures"][0]["verdict"] == "regressed"
-    assert "5 values of a retry left out" in found["notes"][0]
+    assert "5 values of a retry" in found["notes"][0]
 
 
 def test_figures_outside_their_bounds_are_told(lab: Lab):

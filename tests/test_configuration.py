@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 import reframe
 from conftest import CHECKS, Testbed, refused
-from plumbline import configuration, devices, placement
-from plumbline.errors import Fault
+from plumbline.core.errors import Fault
+from plumbline.placement import devices
+from plumbline.placement.topology import PlacementError
+from plumbline.site import configuration
 
 
 @pytest.mark.parametrize(
@@ -59,7 +61,7 @@ def test_what_ends_a_job_that_would_wait_for_ever(
 
 def test_a_machine_whose_topology_cannot_be_told_is_refused(monkeypatch: pytest.MonkeyPatch):
     def nvidia(usable: list[int]):
-        raise placement.PlacementError("GPU 3 is lost")
+        raise PlacementError("GPU 3 is lost")
 
     monkeypatch.setattr(devices, "nvidia", nvidia)
     with pytest.raises(Fault, match=r"topology could not be detected: GPU 3 is lost"):

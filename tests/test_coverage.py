@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 import re
-from pathlib import Path
+from collections.abc import Callable
 
 import coverage_page
 import facility
 import pytest
 from coverage_page import CURRENT, PROGRAMS, WITHOUT
-from plumbline import paths, provider, survey
+from dry_runs import DryRun
+from plumbline.core import paths
+from plumbline.session import plan
+from plumbline.software import providers
 
 PAGE = paths.ROOT / "docs" / "coverage.md"
-GOLDEN = Path(__file__).with_name("golden")
 OTHERS = [system for system in CURRENT if system != "local"]
 
 
@@ -21,10 +23,19 @@ def test_the_current_systems_are_eighteen():
     assert len(CURRENT) == 18
 
 
+def test_what_a_plain_run_runs_is_what_is_not_at_published_scale(
+    dry_run: Callable[[str], DryRun],
+):
+    """As ReFrame lists the checks without any option."""
+    cases = dry_run("summit").cases
+    assert coverage_page.counted(cases, full=True)
+    assert coverage_page.listed("summit") == coverage_page.counted(cases)
+
+
 @pytest.mark.parametrize("system", OTHERS)
-def test_each_program_has_a_case(system: str):
-    """As ReFrame loads the checks, without any option; and the page says how many."""
-    plain = coverage_page.cases(system)
+def test_each_program_has_a_case(system: str, dry_run: Callable[[str], DryRun]):
+    """In a plain run; and the page says how many."""
+    plain = coverage_page.counted(dry_run(system).cases)
     lacking = [p for p in PROGRAMS if not plain[p] and (system, p) not in WITHOUT]
     assert not lacking, f"{system} has no test case of {lacking}"
     (row,) = re.findall(rf"^\| {system} \|(( [^|]+ \|){{6}})$", PAGE.read_text(), re.M)
@@ -36,35 +47,35 @@ def test_each_program_has_a_case(system: str):
 def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The environment of a machine where the six programs are on PATH."""
     folder = tmp_path_factory.mktemp("programs")
-    for program in provider.FEATURES:
+    for program in providers.FEATURES:
         if (facility.BIN / program).exists() and not program.startswith(("cuda", "hip")):
             (folder / program).symlink_to(facility.BIN / program)
     return {"PATH": f"{folder}:{os.environ['PATH']}", "PLUMBLINE_SCRATCH": str(folder)}
 
 
 def test_each_program_that_is_built_here_has_a_case(built: dict[str, str]):
-    plain = coverage_page.cases("local", **built)
+    plain = coverage_page.listed("local", **built)
     assert all(plain[program] for program in PROGRAMS), plain
 
 
 def test_what_does_not_run_here_says_why(built: dict[str, str]):
     arguments = ["-n", "^(gpcnet|commscope)"]
-    found = survey.surveyed("local", [str(paths.CHECKS)], arguments, **built)
+    found = plan.surveyed("local", [str(paths.CHECKS)], arguments, **built)
     reasons = {coverage_page.benchmark_of(case.case): case.reason for case in found}
     assert "2 nodes" in reasons["gpcnet"]
     assert WITHOUT == {("local", "gpcnet"): "needs two nodes"}
 
 
 @pytest.mark.parametrize("system", OTHERS)
-def test_what_is_written_by_default_is_bounded(system: str):
+def test_what_is_written_by_default_is_bounded(system: str, dry_run: Callable[[str], DryRun]):
     """1 GiB and four files at a time by IOR, 4000 files of 32 KiB by mdtest, on two nodes."""
-    scripts = re.split(r"^### ", (GOLDEN / f"{system}.txt").read_text(), flags=re.M)
     written = {"ior": [], "ior_random": [], "mdtest": []}
-    for script in scripts:
-        name = re.sub(r"_[0-9a-f]{8}$", "", script.partition("\n")[0].rpartition("/")[2])
+    for script in dry_run(system).scripts:
+        name = script.check.split()[0]
         if name not in written:
             continue
-        told = dict(re.findall(r" -([bsnw]) (\d+)", script[script.index("PROGRAMS/") :]))
+        start = script.text.index("PROGRAMS/")
+        told = dict(re.findall(r" -([bsnw]) (\d+)", script.text[start:]))
         if name == "mdtest":
             assert int(told["n"]) <= 1000 and int(told["w"]) <= 32 * 1024
         else:

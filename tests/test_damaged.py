@@ -15,9 +15,12 @@ from pathlib import Path
 import pytest
 import records
 from conftest import Testbed, refused
-from plumbline import leftovers, nightly, record, refusals
-from plumbline.errors import Fault
-from plumbline.history import History, index
+from plumbline.check import record
+from plumbline.core.errors import Fault
+from plumbline.history import index
+from plumbline.history.history import History
+from plumbline.operate import nightly
+from plumbline.session import preflight, recovery
 from test_baseline import remember
 from test_history import NIGHT, line, own_cache, results, run, store, values_of  # noqa: F401
 
@@ -257,7 +260,7 @@ def test_missing_records_of_a_session_that_has_ended_are_told(results: Path):  #
 
 def test_a_name_that_stands_twice_in_a_line_is_one_value(results: Path):  # noqa: F811
     """The one that was held against the schema."""
-    twice = record.dumps(line()).replace('"value":', '"value":"99","value":') + "\n"
+    twice = records.dumps(line()).replace('"value":', '"value":"99","value":') + "\n"
     store(results, twice, name=NIGHT)
     assert values_of(results) == [10.0]
 
@@ -268,8 +271,8 @@ def test_a_name_that_stands_twice_in_a_line_is_one_value(results: Path):  # noqa
 @pytest.mark.parametrize("extras", ["by=M\udcfcller", "by=a\0", "by=\x1b[31m", "b\ny=x"])
 def test_extras_that_cannot_be_stored_are_refused(extras: str):
     with pytest.raises(Fault, match="--session-extras"):
-        refusals.extras(["reframe", "-r", f"--session-extras={extras}"])
-    assert refusals.extras(["--session-extras=by=Müller"]) == {"by": "Müller"}
+        preflight.extras(["reframe", "-r", f"--session-extras={extras}"])
+    assert preflight.extras(["--session-extras=by=Müller"]) == {"by": "Müller"}
 
 
 @pytest.mark.holds("environment")
@@ -280,23 +283,22 @@ def test_a_run_with_extras_that_are_no_utf8_does_not_start(testbed: Testbed):
 
 def test_what_no_reader_takes_is_spelled_out():
     """A record is read back, whatever a program or a scheduler said."""
-    written = record.dumps(line(reason="a\0b\udcfcc"))
-    assert record.parse(written.encode())["reason"] == r"a\x00b\udcfcc"
+    assert record.made(line(reason="a\0b\udcfcc")).reason == r"a\x00b\udcfcc"
 
 
 def test_a_killed_session_with_a_damaged_record_is_settled(results: Path):  # noqa: F811
     folder = store(results, line(), '{"half":\n', plan=2)
     (folder / "running").touch()
     told: list[str] = []
-    leftovers.settle(results, "cancel", told.append)
+    recovery.settle(results, "cancel", told.append)
     assert any(f"{folder / 'records.jsonl'}:2: " in said for said in told)
     assert json.loads((folder / "end.json").read_text())["code"] == 2
-    kept = [f["result"] for f in record.read(folder / "records.jsonl", told.append)]
+    kept = [f.result for f in record.read(folder / "records.jsonl", told.append)]
     assert kept == ["pass", "unfinished"]
 
 
 def test_the_docs_have_the_schema_of_a_record():
-    """`python -m plumbline.record > docs/record.schema.json` renews it."""
+    """`python -m plumbline.check.record > docs/record.schema.json` renews it."""
     path = Path(__file__).parents[1] / "docs" / "record.schema.json"
     assert json.loads(path.read_text()) == record.schema()
 
@@ -344,17 +346,17 @@ def test_a_check_that_is_not_ours_may_name_its_parts_as_it_likes(testbed: Testbe
     assert testbed.plumbline("history", "list").code == 0
 
 
-def test_a_record_that_nothing_could_read_is_a_fault_of_its_session(testbed: Testbed):
-    testbed.environment("disk", "fio")
-    path = testbed.folder / "odd.py"
-    path.write_text(
-        FOREIGN.replace("    executable", "    figures = [1]\n    executable").replace(
-            "variable(list, value=[1])", "variable(dict, value={'a': 1})"
-        )
-    )
-    done = testbed.reframe("-c", path, "-r")
-    (said,) = [told for told in done.out.splitlines() if "does not keep to the schema" in told]
-    assert "version: " in said and "2 more faults" in said
+def test_what_fits_no_record_is_invalid(testbed: Testbed):
+    """A site's own check may fill in anything."""
+    testbed.environment("one", "imb")
+    path = testbed.check_file("odd", num_samples=1, num_warmups=0)
+    odd = "    def doubts(self):\n        self.result.build['jobs'] = 7\n        return []\n"
+    path.write_text(f"{path.read_text()}\n{odd}")
+    done = testbed.plumbline("run", "-c", path)
+    (fields,) = done.records
+    assert (done.code, fields["result"], fields["foms"]) == (1, "invalid", [])
+    assert "build.jobs: " in fields["reason"]
+    assert testbed.plumbline("history", "list").code == 0
 
 
 def test_a_session_whose_plan_is_damaged_is_not_the_newest(testbed: Testbed):

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from plumbline import devices
-from plumbline.placement import Topology, lay_out
+from plumbline.placement import devices
+from plumbline.placement.placement import lay_out
+from plumbline.placement.topology import Topology
 
 #: nvidia-smi's answer to the query, of two GPUs.
 SAID = """\

@@ -13,10 +13,12 @@ import jsonschema
 import pytest
 import yaml
 from click.testing import CliRunner
-from plumbline import bom, build, configuration, environments, paths
 from plumbline.cli import main
-from plumbline.environments import Environment
-from plumbline.errors import Fault
+from plumbline.core import paths
+from plumbline.core.errors import Fault
+from plumbline.site import configuration
+from plumbline.software import bom, build, environments
+from plumbline.software.environments import Environment
 from referencing import Registry, Resource
 
 SHIPPED = environments.every()

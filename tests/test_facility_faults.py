@@ -71,9 +71,9 @@ LOST = {
         for system, words in LOST.items()
         for (state, code), told in zip(
             {
-                "TIMEOUT": "time-limit",
-                "CANCELLED": "cancelled",
-                "NODE_FAIL": "node-failed",
+                "TIMEOUT": "job.time-limit",
+                "CANCELLED": "job.cancelled",
+                "NODE_FAIL": "job.node-failed",
             }.items(),
             words,
             strict=True,
@@ -90,7 +90,7 @@ def test_a_job_that_the_scheduler_ended_is_an_error_in_its_words(
         assert fields["result"] == "error", fields["reason"]
         assert re.search(f"(Slurm|LSF|PBS|flux) says .*{words}", fields["reason"])
         # A signal alone does not say who sent it.
-        assert fields["code"] == ("ended-by-scheduler" if words == "SIGTERM" else code)
+        assert fields["code"] == ("job.ended-by-scheduler" if words == "SIGTERM" else code)
     assert found.records and found.code == 1
 
 
@@ -158,9 +158,9 @@ def test_the_folder_on_a_file_system_goes_also_after_a_crash(tmp_path: Path) -> 
         assert not list(folder.glob("file-systems/*/*"))
 
 
-def test_commscope_does_not_start_where_it_could_change_the_cpus(tmp_path: Path) -> None:
-    golden = (foreign.ROOT / "tests" / "golden" / "frontier.txt").read_text()
-    (guard,) = set(re.findall(r"^for setting in .*comm_scope would change.*$", golden, re.M))
+def test_commscope_does_not_start_where_it_could_change_the_cpus(tmp_path: Path, dry_run) -> None:
+    texts = "".join(script.text for script in dry_run("frontier").scripts)
+    (guard,) = set(re.findall(r"^for setting in .*comm_scope would change.*$", texts, re.M))
     setting = tmp_path / "scaling_governor"
     guard = re.sub(r"/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", str(setting), guard)
     script = f"{guard}\necho started\n"
@@ -252,21 +252,21 @@ TOO_GOOD = {
     "ior-nine-times": ("summit", "ior_building_block.*sequential",
                        {"kind": "slow", "factor": 1 / 9}, "above-ceiling", set()),
     "ior-twice": ("summit", "ior_building_block.*sequential", {"kind": "slow", "factor": 1 / 2},
-                  "pass", {"better-than-reference"}),
+                  "pass", {"figure.better-than-reference"}),
     # Its latencies, which have no ceiling, are three times too low as well.
     "commscope-over-nvlink": ("summit", "commscope_d2d.*gpu-a",
                               {"kind": "slow", "factor": 1 / 3}, "above-ceiling",
-                              {"better-than-reference"}),
+                              {"figure.better-than-reference"}),
     "osu-over-nvlink": ("summit", "osu_gpu.*=bw%.*gpu-a", {"kind": "slow", "factor": 1 / 3},
                         "above-ceiling", set()),
     "osu-over-the-network": ("summit", "osu_p2p.*=bw%.*off-node",
                              {"kind": "slow", "factor": 1 / 9}, "above-ceiling", set()),
     "osu-ten-times-faster": ("perlmutter", GPU, {"kind": "slow", "factor": 1 / 10}, "pass",
-                             {"better-than-reference"}),
+                             {"figure.better-than-reference"}),
     "gpcnet-published": ("summit", "gpcnet_load.*=port-0330%.*=4500x6",
-                         {"kind": "quiet", "factor": 1.02}, "pass", {"no-congestion"}),
+                         {"kind": "quiet", "factor": 1.02}, "pass", {"figure.no-congestion"}),
     "gpcnet-small": ("summit", "gpcnet_load.*port-03%.*=10x2", {"kind": "quiet"},
-                     "not-asserted", {"no-congestion"}),
+                     "not-asserted", {"figure.no-congestion"}),
     # A network that keeps the traffics apart.
     "gpcnet-healthy": ("summit", "gpcnet_load.*port-03%.*=10x2",
                        {"kind": "quiet", "factor": 1.02}, "not-asserted", set()),
@@ -293,4 +293,6 @@ def test_a_fault_on_standard_error_is_told_beside_good_numbers(tmp_path: Path) -
     found = session(tmp_path, "-n", GPU, fault={"kind": "says", "text": said})
     fields = only(found)
     assert (found.code, fields["result"]) == (0, "pass")
-    assert [(n["state"], n["code"]) for n in fields["warnings"]] == [("warnings", "out-of-memory")]
+    assert [(n["state"], n["code"]) for n in fields["warnings"]] == [
+        ("warnings", "stderr.out-of-memory")
+    ]

@@ -25,7 +25,7 @@ from facility import machine as machines
 from facility import run as runs
 from facility.faults import Faults
 from facility.job import Job, Task
-from facility.machine import Machine, list_of, names, numbers
+from facility.machine import Machine, list_of, numbers
 from facility.options import Refused
 from facility.programs import osu
 from facility.values import variant
@@ -33,6 +33,7 @@ from facility.values import variant
 ROOT = Path(__file__).resolve().parents[1]
 CAPTURES = ROOT / "tests" / "captures"
 FOLDER = Path(facility.__file__).parent
+TASK = ROOT / "reframe" / "plumbline" / "placement" / "task.sh"
 
 
 @pytest.fixture(autouse=True)
@@ -201,16 +202,6 @@ def test_babelstream_on_a_gpu_prints_the_captured_format(name: str) -> None:
     mine = text.replace(built("perlmutter").facts["gpu_name"], "Stand-in GPU")
     keep = "" if "csv" in name else "left"
     assert masked(mine, keep) == masked(expected, keep)
-
-
-def test_babelstream_says_of_its_device_what_the_source_says() -> None:
-    text, _, _ = play("cuda-stream -s 33554432 -n 20", "summit")
-    lines = text.splitlines()
-    assert "Implementation: CUDA" in lines
-    assert "Using CUDA device Tesla V100-SXM2-16GB" in lines
-    assert lines.index("Memory: DEFAULT") < lines.index(
-        "Function    MBytes/sec  Min (sec)   Max         Average     "
-    )
 
 
 @pytest.mark.parametrize("path", captured("ior/v400_mpich_*.cmd"))
@@ -782,7 +773,7 @@ def stand_in(
     for name, value in facility.environment(system, Path("state").resolve()).items():
         monkeypatch.setenv(name, value)
     script = Path("task.sh")
-    shutil.copy(ROOT / "reframe" / "plumbline" / "task.sh", script)
+    shutil.copy(TASK, script)
     step.command = command
     return runs.execute(of.machine, of, step)
 
@@ -811,7 +802,7 @@ def test_reports_are_those_of_the_real_task_script(
 ) -> None:
     """The real script runs on this machine, the stand-in's tasks on the simulated one: CPUs,
     memory and host differ, the GPUs do not."""
-    script = ROOT / "reframe" / "plumbline" / "task.sh"
+    script = TASK
     env = {"PATH": os.environ["PATH"], "PMI_LOCAL_RANK": "0"}
     monkeypatch.setenv("PMI_LOCAL_RANK", "0")
     if given:
@@ -926,30 +917,6 @@ def second(system: str, benchmark: str, metric: str, placement: str, **condition
     return float(value)
 
 
-@pytest.mark.parametrize(
-    "system, one, other, placement",
-    [
-        ("eagle", 0, 1, "on-socket"),
-        ("eagle", 0, 18, "on-node"),
-        ("manzano", 3, 4, "on-socket"),
-        ("manzano", 0, 47, "on-node"),
-        ("sawtooth", 0, 1, "on-socket"),
-        ("trinity", 0, 1, "on-socket"),
-        ("trinity", 0, 67, "on-node"),
-        ("theta", 0, 63, "on-node"),
-        ("summit", 0, 1, "host-to-host"),
-        ("frontier", 1, 2, "host-to-host"),
-        ("polaris", 0, 1, "host-to-host"),
-    ],
-)
-def test_latency_is_that_of_where_the_tasks_are(
-    system: str, one: int, other: int, placement: str
-) -> None:
-    tasks = pair(system, one, other)
-    ((_, text, _),) = programs.play(one_run(system, ["osu_latency", "-m", "8:8"], tasks=tasks))
-    assert latency(text) == second(system, "osu", "latency", placement)
-
-
 def test_a_wrong_place_shows_as_a_wrong_number() -> None:
     def of(tasks: list[Task]) -> float:
         run = one_run("eagle", ["osu_latency", "-m", "8:8"], tasks=tasks)
@@ -966,48 +933,6 @@ def test_a_wrong_place_shows_as_a_wrong_number() -> None:
     run = one_run("summit", ["osu_latency", "-m", "8:8"], tasks=pair("summit", 0, 22))
     ((_, text, _),) = programs.play(run)
     assert latency(text) > 1.5 * second("summit", "osu", "latency", "host-to-host")
-
-
-@pytest.mark.parametrize(
-    "system, gpus, placement",
-    [
-        ("summit", (0, 1), "gpu-a"),
-        ("summit", (2, 3), "gpu-b"),
-        ("sierra", (2, 3), "gpu-a"),
-        ("sierra", (0, 2), "gpu-b"),
-        ("frontier", (0, 1), "gpu-a"),
-        ("frontier", (0, 6), "gpu-b"),
-        ("rzvernal", (1, 3), "gpu-c"),
-        ("tioga", (0, 7), "gpu-d"),
-        ("polaris", (1, 3), "gpu-a"),
-    ],
-)
-def test_latency_of_gpus_is_that_of_their_class(
-    system: str, gpus: tuple[int, int], placement: str
-) -> None:
-    machine = built(system)
-    vendor = machine.vendor
-    tasks = [
-        Task(rank, machine.nodes[0], rank, machine.cpus_of_core(core)[:1], gpus)
-        for rank, core in enumerate(machine.cores_of_gpu(gpu)[1 + n] for n, gpu in enumerate(gpus))
-    ]
-    command = ["osu_latency", "-m", "8:8", "-d", vendor, "D", "D"]
-    # An MPI that was not told of buffers on a GPU crashes.
-    ((_, _, code),) = programs.play(one_run(system, command, tasks=tasks))
-    assert code == 139
-    aware = {"FACILITY_SMPIARGS": "-gpu", "MPICH_GPU_SUPPORT_ENABLED": "1"}
-    run = one_run(system, command, tasks=tasks, **aware)
-    run.ranks = lambda task: {"LOCAL_RANK": task.local}
-    ((_, text, code),) = programs.play(run)
-    assert code == 0
-    assert latency(text) == second(system, "osu", "latency", placement)
-    # Neither core is near to its GPU any more.
-    far = [task._replace(cpus=other.cpus) for task, other in zip(tasks, tasks[::-1], strict=True)]
-    if machine.cores_of_gpu(gpus[0]) != machine.cores_of_gpu(gpus[1]):
-        run = one_run(system, command, tasks=far, **aware)
-        run.ranks = lambda task: {"LOCAL_RANK": task.local}
-        ((_, text, _),) = programs.play(run)
-        assert latency(text) > 1.1 * second(system, "osu", "latency", placement)
 
 
 #: What the launchers of GPU systems tell two tasks of a node, and OSU's devices of two by itself.
@@ -1051,44 +976,6 @@ def test_the_gpu_that_osu_takes_of_itself(
     assert osu.device_of(run, step.tasks[0]) == 1 % count
 
 
-def test_latency_off_node_has_the_printed_sizes() -> None:
-    tasks = pair("summit", 0, 0, far=1)
-    ((_, text, _),) = programs.play(one_run("summit", ["osu_latency", "-m", "0:8192"], tasks=tasks))
-    matching = {"FACILITY_SMPIARGS": "-mca pml_pami_use_2sided 1"}
-    matching |= {"PAMI_IBV_ENABLE_TAG_MATCHING": "1"}
-    run = one_run("summit", ["osu_latency", "-m", "0:8192"], tasks=tasks, **matching)
-    ((_, hardware, _),) = programs.play(run)
-    rows = [row for row in machines.second_rows() if row["conditions"].get("tag_matching")]
-    printed = [row for row in rows if row["benchmark"] == "osu" and row["placement"] == "off-node"]
-    assert len(printed) == 30
-    for row in printed:
-        found = text if row["conditions"]["tag_matching"] == "off" else hardware
-        assert latency(found, int(row["message_size"])) == float(row["value"])
-
-
-@pytest.mark.parametrize("library", ["ibm", "hcoll", "sharp"])
-def test_collectives_are_those_of_the_library_that_the_variables_choose(library: str) -> None:
-    hcoll = {"FACILITY_SMPIARGS": "-mca coll_hcoll_enable 1 -mca coll_hcoll_np 0 -HCOLL -FCA"}
-    env = {"ibm": {}, "hcoll": hcoll, "sharp": hcoll | {"HCOLL_ENABLE_SHARP": "3"}}[library]
-    assert variant(env)["library"] == library
-    machine = built("summit")
-    tasks = [Task(n, node, 0, (0,)) for n, node in enumerate(machine.nodes[:4096])]
-    for program, metric, size in (
-        ("osu_barrier", "barrier_latency", ""),
-        ("osu_allreduce", "allreduce_latency", "8"),
-        ("osu_allreduce", "allreduce_latency", "2048"),
-    ):
-        command = [program, *(["-m", f"{size}:{size}"] if size else [])]
-        ((_, text, _),) = programs.play(one_run("summit", command, tasks=tasks, **env))
-        (row,) = [
-            row
-            for row in machines.second_rows()
-            if (row["metric"], row["nodes"], row["message_size"]) == (metric, "4096", size)
-            and row["conditions"].get("collectives") == library
-        ]
-        assert float(text.split()[-1]) == pytest.approx(float(row["value"]), abs=0.01)
-
-
 def test_variants_are_told_from_variables() -> None:
     ports = {
         "PAMI_ENABLE_STRIPING": "1",
@@ -1106,27 +993,6 @@ def test_variants_are_told_from_variables() -> None:
     assert variant({"PAMI_IBV_ENABLE_TAG_MATCHING": "1"})["tag_matching"] == "off"
 
 
-@pytest.mark.parametrize("policy", ["03", "0330"])
-def test_gpcnet_prints_the_printed_means(policy: str) -> None:
-    env = {"PAMI_ENABLE_STRIPING": "1" if policy == "0330" else "0"}
-    env["PAMI_IBV_DEVICE_NAME"] = "mlx5_0:1,mlx5_3:1" if policy == "0330" else "mlx5_0:1"
-    env["PAMI_IBV_DEVICE_NAME_1"] = "mlx5_3:1,mlx5_0:1" if policy == "0330" else "mlx5_3:1"
-    machine = built("sierra")
-    tasks = [Task(n, node, 0, (8,)) for n, node in enumerate(machine.nodes[:4200])]
-    ((_, text, _),) = programs.play(one_run("sierra", ["network_load_test"], tasks=tasks, **env))
-    found = re.findall(r"\|\s+RR Two-sided Lat \(8 B\) \|\s+([\d.]+) \|\s+([\d.]+) \|", text)
-    for index, congestion in enumerate(("isolated", "congested")):
-        for column, metric in enumerate(("random_ring_latency", "random_ring_latency_p99")):
-            (row,) = [
-                row
-                for row in machines.second_rows()
-                if (row["system"], row["metric"], row["statistic"]) == ("sierra", metric, "mean")
-                and row["conditions"].get("congestion") == congestion
-                and row["conditions"].get("port_policy") == policy
-            ]
-            assert float(found[index][column]) == float(row["value"])
-
-
 def triad(text: str) -> float:
     """GB/s."""
     return float(re.search(r"^Triad +([\d.]+)", text, re.M)[1]) / 1e3
@@ -1137,45 +1003,6 @@ def stream(system: str, task: Task, program: str = "omp-stream", **env: str) -> 
     ((_, text, code),) = programs.play(run)
     assert code == 0
     return triad(text)
-
-
-def test_memory_bandwidth_is_that_of_the_cores_and_of_the_memory() -> None:
-    eagle = built("eagle")
-    node = eagle.nodes[0]
-    close = {"OMP_PROC_BIND": "close"}
-    one = second("eagle", "babelstream", "bandwidth", "one-core")
-    every = second("eagle", "babelstream", "bandwidth", "all-cores")
-    assert stream("eagle", Task(0, node, 0, (0,))) == pytest.approx(one)
-    whole = Task(0, node, 0, tuple(range(36)))
-    assert stream("eagle", whole, **close) == pytest.approx(every)
-    assert stream("eagle", whole) < 0.9 * every
-    assert stream("eagle", whole, OMP_NUM_THREADS="1") == pytest.approx(one)
-    socket = Task(0, node, 0, tuple(range(18)))
-    assert stream("eagle", socket, **close) == pytest.approx(every / 2)
-    assert stream("eagle", socket._replace(memory=(1,)), **close) < 0.7 * every / 2
-    # Core isolation leaves all that a job can have.
-    frontier = Job(built("frontier"))
-    cpus_ = tuple(frontier.machine.cpus_of_core(core)[0] for core in frontier.cores)
-    assert stream("frontier", Task(0, frontier.nodes[0], 0, cpus_), **close) > 160
-
-
-def test_memory_of_another_domain_has_the_printed_matrix() -> None:
-    """Rows of the printed matrix are the memory's domain, columns the cores'."""
-    xt5 = built("xt5")
-    inside = [core for core in range(12) if xt5.numa_of(core) == 1]
-    task = Task(0, xt5.nodes[0], 0, xt5.cpus_of_cores(inside), memory=(0,))
-    found = stream("xt5", task, OMP_PROC_BIND="close")
-    assert found == pytest.approx(second("xt5", "stream", "triad", "numa-0-1"))
-
-
-@pytest.mark.parametrize(
-    "system, program",
-    [("summit", "cuda-stream"), ("frontier", "hip-stream"), ("perlmutter", "cuda-stream")],
-)
-def test_memory_bandwidth_of_a_gpu_is_the_printed_one(system: str, program: str) -> None:
-    task = Task(0, built(system).nodes[0], 0, (1,), (2,))
-    told = second(system, "babelstream", "bandwidth", "per-gpu")
-    assert stream(system, task, program) == pytest.approx(told)
 
 
 def test_a_stream_on_a_gpu_that_is_not_there_ends_as_the_program_does(
@@ -1199,45 +1026,6 @@ def commscope(system: str, name: str, gpus: tuple[int, ...]) -> dict:
     return row
 
 
-def test_commscope_has_the_printed_numbers() -> None:
-    gpus = tuple(range(6))
-    row = commscope("summit", "cudart_kernel/0/0/0/", gpus)
-    told = second("summit", "commscope", "kernel_launch_latency", "")
-    assert row["real_time"] == pytest.approx(told * 1e3)
-    row = commscope("summit", r"PinnedToGPU/0/0/log2\(N\):30/", gpus)
-    told = second("summit", "commscope", "host_device_bandwidth", "")
-    assert row["bytes_per_second"] == pytest.approx(told * 1e9, rel=0.01)
-    row = commscope("summit", r"PinnedToGPU/0/0/log2\(N\):8/", gpus)
-    told = second("summit", "commscope", "host_device_latency", "")
-    assert row["real_time"] == pytest.approx(told * 1e3, rel=0.01)
-    # What it calls 0 and 1 are the GPUs that it sees.
-    row = commscope("summit", r"cudaMemcpyAsync_GPUToGPUPeer/0/1/log2\(N\):8/", (2, 3))
-    told = second("summit", "commscope", "d2d_latency", "gpu-b")
-    assert row["real_time"] == pytest.approx(told * 1e3, rel=0.01)
-    row = commscope("frontier", r"hipMemcpyAsync_GPUToGPU/0/1/log2\(N\):8/", (0, 2))
-    told = second("frontier", "commscope", "d2d_latency", "gpu-c")
-    assert row["real_time"] == pytest.approx(told * 1e3, rel=0.01)
-
-
-def test_ior_has_the_printed_numbers() -> None:
-    machine = built("reedbush-u")
-    tasks = [Task(n, node, 0, (0,)) for n, node in enumerate(machine.nodes)]
-    command = ["ior", "-a", "MPIIO", "-w", "-b", "1m", "-t", "1m", "-s", "10", "-o", "f"]
-    ((_, text, _),) = programs.play(one_run("reedbush-u", command, tasks=tasks))
-    rate = float(re.search(r"^write +([\d.]+)", text, re.M)[1])
-    assert rate * 2**20 / 1e6 == pytest.approx(20456, rel=1e-4)
-    machine = built("summit")
-    tasks = [
-        Task(rank, machine.nodes[rank // 8], rank % 8, (4 * (rank % 8),)) for rank in range(96)
-    ]
-    # Its folder tells which file system it is: that of one building block.
-    Path("gl4-unit").mkdir()
-    command = ["ior", "-F", "-r", "-z", "-w", "-b", "4g", "-t", "32m", "-C", "-o", "gl4-unit/f"]
-    ((_, text, _),) = programs.play(one_run("summit", command, tasks=tasks))
-    rates = [float(rate) for rate in re.findall(r"^(?:read|write) +([\d.]+) +\d+ ", text, re.M)]
-    assert [rate * 2**20 / 1e9 for rate in rates] == pytest.approx([36, 42], rel=1e-4)
-
-
 def test_a_read_of_what_the_node_just_wrote_comes_from_its_memory() -> None:
     def read(*more: str, count: int = 2) -> float:
         tasks = [Task(n, built("eagle").nodes[n], 0, (0,)) for n in range(count)]
@@ -1248,22 +1036,6 @@ def test_a_read_of_what_the_node_just_wrote_comes_from_its_memory() -> None:
     assert read() > 5 * read("-C")
     assert read("-C", count=1) > 5 * read("-C") / 2
     assert read("--posix.odirect") == read("-C")
-
-
-def test_mdtest_has_the_printed_number() -> None:
-    machine = built("summit")
-    tasks = [Task(rank, machine.nodes[rank // 4], rank % 4, (0,)) for rank in range(48)]
-    command = ["mdtest", "-F", "-u", "-n", "524288", "-w", "32768", "-d", "t"]
-    ((_, text, _),) = programs.play(one_run("summit", command, tasks=tasks))
-    assert float(re.search(r"File creation +([\d.]+)", text)[1]) == 21000
-
-
-def test_imb_has_the_printed_numbers() -> None:
-    machine = built("reedbush-u")
-    tasks = [Task(n, machine.nodes[n], 0, (0,)) for n in range(2)]
-    ((_, text, _),) = programs.play(one_run("reedbush-u", ["IMB-MPI1", "PingPong"], tasks=tasks))
-    assert re.search(r"^ +0 +1000 +1\.10 ", text, re.M)
-    assert float(re.search(r"^ +4194304 .* ([\d.]+)$", text, re.M)[1]) == pytest.approx(11560)
 
 
 def test_values_are_the_same_at_each_call_and_noise_is_what_was_asked_for(
@@ -1327,7 +1099,7 @@ def printed(
         of, Path("state").resolve(), base=dict(os.environ)
     )
     env |= {key: value for key, value in os.environ.items() if key == "FACILITY_FAULT"}
-    shutil.copy(ROOT / "reframe" / "plumbline" / "task.sh", "task.sh")
+    shutil.copy(TASK, "task.sh")
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=30)
     return done.stdout, done.stderr, done.returncode
 
@@ -1373,7 +1145,7 @@ def test_a_hanging_program_prints_what_it_has(monkeypatch: pytest.MonkeyPatch) -
     faulty(monkeypatch, kind="hang")
     with pytest.raises(subprocess.TimeoutExpired):
         env = facility.environment("eagle", Path("state").resolve(), {"kind": "hang"})
-        shutil.copy(ROOT / "reframe" / "plumbline" / "task.sh", "task.sh")
+        shutil.copy(TASK, "task.sh")
         subprocess.run(LATENCY, env=env, capture_output=True, timeout=2)
 
 
@@ -1424,7 +1196,7 @@ SACCT = ("sacct", "-S", "2020-01-01", "-P", "-j", "1001", "-o", "jobid,state,exi
 def test_slurm_runs_a_job() -> None:
     site = Site("frontier")
     body = "env >env.txt; srun --gpu-bind=none ./task.sh 0 osu_latency -m 8:8; exit 3"
-    shutil.copy(ROOT / "reframe" / "plumbline" / "task.sh", "task.sh")
+    shutil.copy(TASK, "task.sh")
     options = (
         '--job-name="a b"\n--ntasks=2\n--ntasks-per-node=1\n--nodes=2\n--output=out\n--error=err\n'
         "--time=0:10:0\n--no-requeue\n--partition=batch\n--exclusive\n--gpus-per-node=8"
@@ -1499,7 +1271,7 @@ def test_jobs_wait_for_nodes() -> None:
 def test_lsf_runs_a_job() -> None:
     site = Site("summit")
     body = "env >env.txt; jsrun -n 2 -r 1 ./task.sh 1 osu_latency -m 8:8; exit 2"
-    shutil.copy(ROOT / "reframe" / "plumbline" / "task.sh", "task.sh")
+    shutil.copy(TASK, "task.sh")
     text = script("#BSUB", "-J test\n-o out\n-e err\n-nnodes 2\n-W 10\n-x", body)
     out, _, code = site.run("bsub", stdin=text)
     assert (out, code) == ("Job <1001> is submitted to queue <batch>.\n", 0)
@@ -1537,7 +1309,7 @@ def test_bsub_refuses(options: str) -> None:
 
 def test_core_isolation_is_the_job_s() -> None:
     site = Site("sierra")
-    shutil.copy(ROOT / "reframe" / "plumbline" / "task.sh", "task.sh")
+    shutil.copy(TASK, "task.sh")
     for index, (isolation, first) in enumerate((("", "8-11"), ("-core_isolation 0", "0-3"))):
         body = f"jsrun -n 1 ./task.sh 1 true 2>err{index}"
         site.run("bsub", stdin=script("#BSUB", f"{isolation}\n-W 5", body))
@@ -1549,7 +1321,7 @@ def test_core_isolation_is_the_job_s() -> None:
 def test_pbs_pro_runs_a_job() -> None:
     site = Site("polaris")
     folder = Path.cwd()
-    shutil.copy(ROOT / "reframe" / "plumbline" / "task.sh", "task.sh")
+    shutil.copy(TASK, "task.sh")
     body = (
         f"cd {folder}\nenv >env.txt\nmpiexec -n 4 --ppn 2 --cpu-bind list:0:8 ./task.sh 1 true\n"
         "cat $PBS_NODEFILE; exit 4"
@@ -1621,7 +1393,7 @@ def test_pbs_pro_packs_chunks_onto_a_host_unless_scattered() -> None:
 
 def test_torque_runs_a_job() -> None:
     site = Site("cielo")
-    shutil.copy(ROOT / "reframe" / "plumbline" / "task.sh", "task.sh")
+    shutil.copy(TASK, "task.sh")
     body = f"cd {Path.cwd()}\naprun -n 2 -N 1 ./task.sh 1 true"
     options = "-N test\n-o out\n-e err\n-l walltime=0:10:0\n-l nodes=2:ppn=16"
     Path("job.sh").write_text(script("#PBS", options, body))
@@ -1644,7 +1416,7 @@ def test_xt4_has_nodes_of_two_and_of_four_cores() -> None:
 
 def test_flux_runs_a_job() -> None:
     site = Site("rzvernal")
-    shutil.copy(ROOT / "reframe" / "plumbline" / "task.sh", "task.sh")
+    shutil.copy(TASK, "task.sh")
     options = (
         "--job-name=test\n--output=out\n--error=err\n--nodes=1\n--nslots=2\n--exclusive\n"
         "--time-limit=60s\n--queue=pdebug"
@@ -1705,38 +1477,6 @@ def test_a_machine_has_its_own_batch_system_only() -> None:
 
 
 # -- the machines ---------------------------------------------------------------------------------
-
-
-def test_names_of_nodes() -> None:
-    assert list(names("a[09-11]b[x-y]")) == [f"a{n}b{c}" for n in ("09", "10", "11") for c in "xy"]
-    summit = built("summit")
-    assert (len(summit.nodes), summit.nodes[0], summit.nodes[18]) == (4608, "a01n01", "a02n01")
-    assert summit.rack_of("a01n18") != summit.rack_of("a02n01") == summit.rack_of("a02n02")
-    for system in machines.machines():
-        found = built(system).nodes
-        assert len(set(found)) == len(found) == built(system).facts["count"]
-
-
-def test_lists_of_numbers() -> None:
-    assert list_of([8, 0, 1, 2]) == "0-2,8"
-    assert numbers("0-2,8") == [0, 1, 2, 8]
-
-
-def test_cpus_of_cores() -> None:
-    assert built("summit").cpus_of_core(1) == (4, 5, 6, 7)
-    assert built("theta").cpus_of_core(1) == (1, 65, 129, 193)
-    assert built("summit").isolated_cores() == {21, 43}
-    assert built("sierra").isolated_cores() == {0, 1, 22, 23}
-    assert built("frontier").isolated_cores() == {0, 8, 16, 24, 32, 40, 48, 56}
-
-
-def test_every_gpu_pair_has_a_class() -> None:
-    for system in machines.machines():
-        machine = built(system)
-        for one in range(machine.num_gpus):
-            for other in range(machine.num_gpus):
-                assert machine.pair_class(one, other), (system, one, other)
-    assert built("frontier").pair_class(0, 7) == "gpu-d"
 
 
 def test_a_facility_must_be_prepared(tmp_path: Path) -> None:
@@ -1867,20 +1607,6 @@ def test_fio_leaves_its_file(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Path("data/plumbline.0.0").exists()
     ((_, _, code),) = programs.play(one_run("eagle", ["fio", "--directory=nosuch", "--rw=read"]))
     assert code == 1
-
-
-def test_copies_both_ways_count_twice() -> None:
-    one = commscope("summit", r"MemcpyAsync_PinnedToGPU/0/0/log2\(N\):30/", (0, 1))
-    both = commscope("summit", r"Duplex_Pinned/0/0/log2\(N\):30/", (0, 1))
-    ratio = 2 * one["real_time"] / both["real_time"]
-    assert both["bytes_per_second"] / one["bytes_per_second"] == pytest.approx(ratio)
-
-
-def test_gpcnet_was_built_for_large_messages_where_the_paper_says_so() -> None:
-    machine = built("summit")
-    tasks = [Task(n, machine.nodes[n], 0, (0,)) for n in range(10)]
-    ((_, text, _),) = programs.play(one_run("summit", ["network_load_test"], tasks=tasks))
-    assert "RR Two-sided BW+Sync (1048576 B) |" in text
 
 
 def test_hydra_leaves_the_program_its_words() -> None:

@@ -336,7 +336,7 @@ def test_a_half_installed_prefix_is_a_skip_with_its_mend(testbed: Testbed, fault
 @pytest.fixture
 def registry(tmp_path: Path) -> None:
     """Skips where pip cannot bring the locked wheel of MPICH."""
-    lock = ROOT / "reframe" / "plumbline" / "pip" / "mpich.lock"
+    lock = ROOT / "reframe" / "plumbline" / "software" / "pip" / "mpich.lock"
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "-q"]
     options = ["--no-deps", "--require-hashes", "--timeout=15", "--retries=1"]
     command = [*pip, *options, "-d", str(tmp_path), "-r", str(lock)]

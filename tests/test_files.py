@@ -9,8 +9,11 @@ import threading
 from pathlib import Path
 
 import pytest
-from plumbline import changes, export, files, nightly, record
-from plumbline.errors import Fault
+from plumbline.analysis import baseline_diff
+from plumbline.core import files
+from plumbline.core.errors import Fault
+from plumbline.operate import nightly
+from plumbline.output import export
 from test_history import line, store
 
 
@@ -47,10 +50,10 @@ def test_a_plain_file_is_read_and_made(tmp_path: Path) -> None:
 
 @pytest.mark.holds("results-files")
 @pytest.mark.parametrize("store", [
-    lambda path: record.store(path, "new"),
-    lambda path: changes.save(path, "id,source,locator,system,benchmark,metric,value,unit,"
+    lambda path: files.store(path, "new"),
+    lambda path: baseline_diff.save(path, "id,source,locator,system,benchmark,metric,value,unit,"
                                     "statistic,kind\n"),
-    lambda path: export.write_prometheus(export.Session("s", "alpha", {}, []), path),
+    lambda path: export.write_prometheus(export.ExportedSession("s", "alpha", {}, []), path),
 ])  # fmt: skip
 @pytest.mark.parametrize("name", ["{}.partial", "{stem}.partial", "{}.{pid}.{thread}"])
 def test_no_link_stands_in_for_what_is_written_first(tmp_path: Path, store, name: str) -> None:
@@ -79,9 +82,10 @@ def test_the_lock_of_a_nightly_is_no_link(tmp_path: Path) -> None:
 def test_an_end_that_is_a_fifo_is_not_waited_for(tmp_path: Path) -> None:
     folder = store(tmp_path, line())
     os.mkfifo(folder / "end.json")
-    code = "import sys; from pathlib import Path; from plumbline import export, history\n" \
+    code = "import sys; from pathlib import Path; from plumbline.history import history\n" \
+           "from plumbline.output import export\n" \
            "with history.History(Path(sys.argv[1])) as found:\n" \
            "    export.load(found, sys.argv[2])"  # fmt: skip
     done = subprocess.run([sys.executable, "-c", code, tmp_path, folder.name],
                           capture_output=True, text=True, timeout=90)  # fmt: skip
-    assert "plumbline.errors.Fault" in done.stderr and folder.name in done.stderr
+    assert "plumbline.core.errors.Fault" in done.stderr and folder.name in done.stderr

@@ -1,7 +1,7 @@
 """Fuzz: of a damaged output, a parser reads what really stands there, or refuses it, in time and
 memory that grow with the output and no faster.
 
-The mutations are drawn from seeded generators: every run tries the same inputs. ``bench_fuzz.py``
+The mutations are drawn from seeded generators: every run tries the same inputs. ``bench/fuzz.py``
 tries ten times as many.
 """
 
@@ -22,10 +22,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from plumbline import binding, parse, paths, samples, states
-from plumbline.binding import BindingMismatch, Seen
-from plumbline.check import last_words
-from plumbline.placement import Core, Layout, Task, cpus_of_list
+from plumbline import parse
+from plumbline.check import samples, states
+from plumbline.check.benchmark import last_words
+from plumbline.core import paths
+from plumbline.placement import binding
+from plumbline.placement.binding import BindingMismatch, Seen
+from plumbline.placement.placement import Layout, Task
+from plumbline.placement.topology import Core, cpus_of_list
 
 CAPTURES = Path(__file__).with_name("captures")
 SEED = 20261121
@@ -500,7 +504,7 @@ def check_tasks(tasks: list[Seen], text: str) -> None:
 
 
 def test_the_page_of_the_bench_is_rendered_from_its_figures() -> None:
-    import bench_fuzz
+    from bench import fuzz as bench_fuzz
 
     figures = json.loads((bench_fuzz.DOCS / "parsing-speed.json").read_text())
     assert bench_fuzz.render(figures) == (bench_fuzz.DOCS / "parsing-speed.md").read_text()

@@ -12,18 +12,20 @@ import subprocess
 import sys
 from pathlib import Path
 
-import bench_history
 import duckdb
 import numpy as np
 import pytest
 import records
+from bench import history as bench_history
 from click.testing import CliRunner
 from conftest import BIN, valid
-from plumbline import history, paths, record
+from plumbline.check import record
 from plumbline.cli import main
-from plumbline.errors import Fault
-from plumbline.history import History, index
-from plumbline.series import Selection, moment
+from plumbline.core import paths
+from plumbline.core.errors import Fault
+from plumbline.history import history, index
+from plumbline.history.history import History
+from plumbline.history.series import Selection, moment
 
 NIGHT = "20261101T010000Z-000001"
 
@@ -81,7 +83,7 @@ def store(results: Path, *lines: dict | bytes | str, plan: int | None = 1, name:
     with (folder / "records.jsonl").open("wb") as file:
         for fields in lines:
             if isinstance(fields, dict):
-                fields = record.dumps(fields | {"session": session}) + "\n"
+                fields = records.dumps(fields | {"session": session}) + "\n"
             file.write(fields if isinstance(fields, bytes) else fields.encode())
     if plan is not None:
         extras = next((x["extras"] for x in lines if isinstance(x, dict)), {})
@@ -221,7 +223,7 @@ def test_lines_of_older_schemas_are_read_as_what_they_stand_for(results: Path):
     with History(results) as found:
         series = {s.key.metric: s for s in found.series()}
         assert found.faults == []
-        assert [fields["schema"] for fields in found.records()] == [record.SCHEMA] * 2
+        assert [fields.schema_version for fields in found.records()] == [record.SCHEMA] * 2
     assert series["pingpong_latency"].better == "lower"
     assert series["pingpong_latency"].key.placement == "on-socket"
     assert series["made_up"].better == "neither"
@@ -266,10 +268,10 @@ def test_a_clock_that_jumped_back_is_told(results: Path):
 
 #: Lines that are no record, and what is said of them.
 WRONG = {
-    "half": (record.dumps(line())[:300] + "\n", "no whole record"),
+    "half": (records.dumps(line())[:300] + "\n", "no whole record"),
     "garbage": (bytes(range(128, 200)) + b"\n", "no whole record"),
     "garbled": (
-        record.dumps(line()).encode().replace(b"osu_latency", b"osu\xff") + b"\n",
+        records.dumps(line()).encode().replace(b"osu_latency", b"osu\xff") + b"\n",
         "unicode",
     ),
     "zeros": (b"\0" * 50 + b"\n", "no whole record"),
@@ -281,7 +283,7 @@ WRONG = {
     "not UTC": (line(time="2026-11-01T01:00:00+01:00"), "time: "),
     "value": (line(foms=[fom() | {"value": "fast"}]), "foms[0].value: "),
     "no value": (line(foms=[{k: v for k, v in fom().items() if k != "value"}]), "foms[0].value: "),
-    "not finite": ('{"x":1,' + record.dumps(line())[1:].replace("10.0", "NaN") + "\n", "finite"),
+    "not finite": ('{"x":1,' + records.dumps(line())[1:].replace("10.0", "NaN") + "\n", "finite"),
     "foms": (line(foms={"a": 1}), "foms"),
     "no samples": (line(foms=[fom() | {"samples": None}]), "foms[0].samples"),
     "result": (line(result="perfect"), "result: "),
@@ -303,7 +305,7 @@ def test_a_line_that_is_no_record_is_left_out_and_told(results: Path, name: str)
         (fault,) = found.faults
         assert fault.startswith(f"{folder / 'records.jsonl'}:2: ")
         assert why in fault
-        assert [fields["foms"][0]["value"] for fields in found.records()] == [1.0, 2.0]
+        assert [fields.foms[0].value for fields in found.records()] == [1.0, 2.0]
     code, out, err = run("list", "--from", results)
     assert code == 2
     assert f"plumbline: left out: {folder / 'records.jsonl'}:2: " in err
@@ -312,7 +314,7 @@ def test_a_line_that_is_no_record_is_left_out_and_told(results: Path, name: str)
 
 def test_a_half_written_last_line_is_read_once_it_is_whole(results: Path):
     """A session that still runs: nothing is lost, nothing doubled."""
-    whole = record.dumps(line(1, foms=[fom(2.0)])) + "\n"
+    whole = records.dumps(line(1, foms=[fom(2.0)])) + "\n"
     folder = store(results, line(foms=[fom(1.0)]), whole[:200])
     with History(results) as found:
         assert [s.values.tolist() for s in found.series()] == [[1.0]]
@@ -432,7 +434,7 @@ def test_only_changed_sessions_are_read_again(results: Path, monkeypatch: pytest
     assert read == []
     store(results, line(day=3, foms=[fom(3.0)]))
     with (second / "records.jsonl").open("a") as file:
-        file.write(record.dumps(line(9, day=2, foms=[fom(2.5)])) + "\n")
+        file.write(records.dumps(line(9, day=2, foms=[fom(2.5)])) + "\n")
     assert values_of(results) == [10.0, 2.0, 2.5, 3.0]
     assert sorted(read) == [second.name, "20261103T010000Z-000003"]
     read.clear()
@@ -529,7 +531,7 @@ def test_an_index_that_is_no_file_neither_hangs_nor_leads_elsewhere(results, tmp
         os.mkfifo(results / name)
     else:
         (results / name).symlink_to(victim)
-    code = "import sys; from pathlib import Path; from plumbline.history import History\n" \
+    code = "import sys; from pathlib import Path; from plumbline.history.history import History\n" \
            "with History(Path(sys.argv[1])) as found: print(len(found.series()))"  # fmt: skip
     done = subprocess.run(
         [sys.executable, "-c", code, str(results)], capture_output=True, text=True, timeout=90
@@ -593,7 +595,7 @@ def test_two_commands_at_once(results: Path):
     """Both answer, with all there is, however their reading and writing falls together."""
     for day in range(1, 25):
         store(results, *(line(n, day=day) for n in range(20)))
-    code = ("import sys; from pathlib import Path; from plumbline.history import History; "
+    code = ("import sys; from pathlib import Path; from plumbline.history.history import History; "
             "print(sum(len(s.values) for s in History(Path(sys.argv[1])).series()))")  # fmt: skip
     running = [
         subprocess.Popen([sys.executable, "-c", code, results], stdout=-1, stderr=-1, text=True)
@@ -870,7 +872,7 @@ def test_help_without_a_command():
 
 def test_records_of_the_tests_keep_to_the_schema():
     """What these tests write is what Plumbline writes."""
-    valid(json.loads(record.dumps(line())))
+    valid(json.loads(records.dumps(line())))
 
 
 # -- the benchmark ----------------------------------------------------------------------------
@@ -885,10 +887,10 @@ def test_the_bench_writes_lines_as_plumbline_does(tmp_path: Path):
         series = found.series()
         assert len(found.cases()) == 400
         assert found.faults == found.notes == []
-    assert [valid(fields) for fields in records[::40]]
-    figures = [fom for fields in records for fom in fields["foms"]]
+    assert [valid(json.loads(record.dumps(fields))) for fields in records[::40]]
+    figures = [fom for fields in records for fom in fields.foms]
     assert sum(len(s.values) for s in series) == len(figures) == 5 * 2 * 4 * (6 * 1 + 3 * 4 + 12)
-    assert sorted(v for s in series for v in s.values) == sorted(fom["value"] for fom in figures)
+    assert sorted(v for s in series for v in s.values) == sorted(fom.value for fom in figures)
     assert {len(s.values) for s in series} == {5}
 
 

@@ -14,8 +14,8 @@ import foreign
 import pytest
 import yaml
 from conftest import BIN, CHECKS, ROOT, Done, Testbed, records_of
-from plumbline import host
-from plumbline.errors import Fault
+from plumbline.core.errors import Fault
+from plumbline.site import host
 
 FIO = ["-n", "fio", "-S", "fio.size=8", "-S", "num_samples=1", "-S", "num_warmups=0"]
 #: Names of login nodes: whose they are is known by them.

@@ -7,9 +7,10 @@ import stat
 from pathlib import Path
 
 import pytest
-from plumbline import hostlock, paths
-from plumbline.errors import Fault
-from plumbline.hostlock import Held, HostLock
+from plumbline.core import paths
+from plumbline.core.errors import Fault
+from plumbline.site import hostlock
+from plumbline.site.hostlock import Held, HostLock
 
 
 @pytest.fixture(autouse=True)

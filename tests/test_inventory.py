@@ -8,13 +8,16 @@ import platform
 from pathlib import Path
 
 import pytest
+import records
 import yaml
 from conftest import CHECKS, Done, Testbed
-from plumbline import inventory
-from plumbline.errors import Fault
-from plumbline.inventory import Inventory
-from plumbline.reference import References
-from plumbline.survey import Case
+from plumbline.check.record import Record, checked
+from plumbline.core.errors import Fault
+from plumbline.reference.lookup import References
+from plumbline.session import inventory_check
+from plumbline.session.plan import PlannedCase
+from plumbline.site import inventory
+from plumbline.site.inventory import Inventory
 from test_reference import LATENCY, references, registers
 
 #: Two figures, of which one has a ceiling too, and what it is of.
@@ -22,8 +25,8 @@ ROWS = [{"id": "slow"} | LATENCY, {"id": "fast"}, {"id": "most", "kind": "peak",
 CASE = "bench %placement=on-node @sys:batch+gnu"
 
 
-def survey(rows: dict[str, list[str]], case: str = CASE, runs: bool = True, tags=()) -> Case:
-    return Case(case, [*tags], runs, "pass" if runs else "skip", None, 60, 2, 2, [], rows)
+def survey(rows: dict[str, list[str]], case: str = CASE, runs: bool = True, tags=()) -> PlannedCase:
+    return PlannedCase(case, [*tags], runs, "pass" if runs else "skip", None, 60, 2, 2, [], rows)
 
 
 BOUNDED = {"slow": ["latency_8"], "fast": ["bandwidth"], "most": ["bandwidth"]}
@@ -44,18 +47,22 @@ def expected(tables: References) -> Inventory:
     return inventory.of_cases([survey(BOUNDED)], tables)
 
 
-def record(*figures: tuple, case: str = CASE, conditions: dict | None = None) -> dict:
+def record(*figures: tuple, case: str = CASE, conditions: dict | None = None) -> Record:
     """A record of figures: metric, size, the row that decides, the ceiling."""
     check, _, where = case.rpartition(" @")
     system, _, rest = where.partition(":")
     partition, _, environment = rest.partition("+")
     keys = ("metric", "size", "reference", "ceiling")
     foms = [
-        dict(zip(keys, f, strict=True)) | {"at": "", "verdict": "pass" if f[2] else "not-asserted"}
+        records.figure(1.0, verdict="pass" if f[2] else "not-asserted",
+                       **dict(zip(keys, f, strict=True)))
         for f in figures
-    ]
-    return {"check": check, "system": system, "partition": partition,
-            "environment": environment, "conditions": conditions or {}, "foms": foms}  # fmt: skip
+    ]  # fmt: skip
+    fields = records.case(
+        "s", "2026-11-01T00:00:00Z", check=check, system=system, partition=partition,
+        environment=environment, conditions=conditions or {}, foms=foms,
+    )  # fmt: skip
+    return checked(fields)
 
 
 MEASURED = (("latency", 8, "slow", None), ("bandwidth", None, "fast", 2000.0))
@@ -140,7 +147,7 @@ def test_a_raised_tolerance_is_told(folder: Path, expected: Inventory) -> None:
 
 
 def compared(expected: Inventory, tables: References, *figures: tuple, case: str = CASE):
-    found = inventory.of_records(expected, [record(*figures, case=case)])
+    found = inventory_check.of_records(expected, [record(*figures, case=case)])
     return inventory.compared(expected, found, tables)
 
 
@@ -177,18 +184,18 @@ def test_a_busy_machine_loses_nothing(expected: Inventory, tables: References) -
     """Its figures are compared with nothing, which is no edit: only strict rules fail on it."""
     figures = (("latency", 8, None, None), ("bandwidth", None, None, 2000.0))
     records = [record(*figures, conditions={"busy": "yes"})]
-    assert inventory.differences("sys", expected, records, tables) == ([], [], [])
-    (line,) = inventory.uncompared(expected, records)
+    assert inventory_check.differences("sys", expected, records, tables) == ([], [], [])
+    (line,) = inventory_check.uncompared(expected, records)
     assert line.startswith(f"{CASE}: 3 figures not compared")
     unbounded = record(*figures, case="other @sys:batch+gnu", conditions={"busy": "yes"})
-    assert inventory.uncompared(expected, [record(*figures), unbounded]) == []
+    assert inventory_check.uncompared(expected, [record(*figures), unbounded]) == []
 
 
 def test_a_row_that_is_gone_is_told_once(folder: Path, expected: Inventory) -> None:
     now = references(folder, *ROWS[1:])
     figures = (("latency", 8, None, None), MEASURED[1])
     assert compared(expected, now, *figures) == ([], [])
-    edited, lost, _ = inventory.differences("sys", expected, [record(*figures)], now)
+    edited, lost, _ = inventory_check.differences("sys", expected, [record(*figures)], now)
     assert len(edited) == 1 and lost == []
     assert "`plumbline lint --system sys --accept`" in edited[0]
 
@@ -213,7 +220,7 @@ def test_a_session_tells_the_first_of_many(expected: Inventory, folder: Path) ->
             folder, *({**row, "placement": "on-node", "ppn": n} for n, row in enumerate(rows))
         ),
     )
-    edited, _, _ = inventory.differences("sys", found, [], references(folder))
+    edited, _, _ = inventory_check.differences("sys", found, [], references(folder))
     assert len(edited) == 6 and edited[-1] == "and 3 more: `plumbline lint --system sys` lists them"
 
 

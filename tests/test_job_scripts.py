@@ -12,12 +12,12 @@ import facility
 import foreign
 import pytest
 import yaml
-from plumbline import check
+from plumbline.check import benchmark
 
 # -- modules -------------------------------------------------------------------------------------
 
 MODULES = ["intel/19", "cray-mpich"]
-CHECK = f"{Path(check.__file__).with_name('loaded.sh')} 'environment e of s:p' {{}} || exit"
+CHECK = f"{Path(benchmark.__file__).with_name('loaded.sh')} 'environment e of s:p' {{}} || exit"
 
 
 def script(release: str, commands: list[str], missing: str = "") -> subprocess.CompletedProcess:

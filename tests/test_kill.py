@@ -106,7 +106,7 @@ def killed_at(
             start_new_session=True,
         )
     try:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 600
         while moment >= 0 and "start processing checks" not in log.read_text():
             assert process.poll() is None and time.monotonic() < deadline, log.read_text()
             time.sleep(0.02)

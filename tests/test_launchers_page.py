@@ -1,5 +1,5 @@
-"""docs/launchers.md tells every option that is written, and none that is not: held against the
-golden job scripts, and against the options that each launcher gets for the layouts of
+"""docs/launchers.md tells every option that is written, and none that is not: compared with the
+job scripts of every system, and with the options that each launcher gets for the layouts of
 test_binding_launchers.py."""
 
 from __future__ import annotations
@@ -8,19 +8,19 @@ import ast
 import functools
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import foreign
 import pytest
 import test_binding_launchers as by_hand
-import yaml
-from plumbline import binding
+from dry_runs import DryRun, Script
+from plumbline.placement import binding
 from reframe.core.backends import getlauncher
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "docs" / "launchers.md").read_text(encoding="utf-8")
-GOLDEN = sorted((ROOT / "tests" / "golden").glob("*.txt"))
 
 #: What a placeholder of the page stands for; every other one is a word of any kind.
 PLACEHOLDERS = {
@@ -31,7 +31,7 @@ PLACEHOLDERS = {
     "<time>": r"\d+:\d+:\d+",
 }
 
-#: Launcher and layout: what is bound beside the golden scripts. The launchers that say more on
+#: Launcher and layout: what is bound beside the scripts. The launchers that say more on
 #: several nodes are there with two.
 LAYOUTS = [
     *(
@@ -137,26 +137,6 @@ class Written:
     words: tuple[str, ...]
 
 
-@functools.cache
-def _manager(system: str, partition: str, environment: str) -> str:
-    """The process manager of a case, as the check finds it."""
-    content = yaml.safe_load((ROOT / "systems" / f"{system}.yaml").read_text(encoding="utf-8"))
-    (told,) = [p for p in content["systems"][0]["partitions"] if p["name"] == partition]
-    (env,) = [e for e in content["environments"] if e["name"] == environment]
-    extras = env.get("extras", {})
-    return extras.get("process_manager") or extras.get("launcher") or told["launcher"]
-
-
-def _scripts() -> Iterator[tuple[str, str, str]]:
-    """Case, process manager and text of every golden script."""
-    for path in GOLDEN:
-        found = re.findall(
-            r"^### ([\w-]+/\S+)\n(.*?)(?=^### |^--- |\Z)", path.read_text(), flags=re.M | re.S
-        )
-        for case, text in found:
-            yield case, _manager(*case.split("/")[:3]), text
-
-
 def _of_script(case: str, manager: str, script: str) -> Iterator[Written]:
     """The words of every start of a program in a script."""
     bindings = [
@@ -237,18 +217,25 @@ VARIABLES = {
 }
 
 
-@functools.cache
-def written() -> tuple[Written, ...]:
-    of_scripts = [w for script in _scripts() for w in _of_script(*script)]
+@pytest.fixture(scope="module")
+def scripts(dry_run: Callable[[str], DryRun]) -> list[Script]:
+    return [script for system in foreign.SYSTEMS for script in dry_run(system).scripts]
+
+
+@pytest.fixture(scope="module")
+def written(scripts: list[Script]) -> tuple[Written, ...]:
+    of_scripts = [
+        w for script in scripts for w in _of_script(script.case, script.manager, script.text)
+    ]
     return tuple(dict.fromkeys([*of_scripts, *_by_hand()]))
 
 
-@functools.cache
-def directives() -> frozenset[tuple[str, str]]:
-    """Every directive of the golden scripts: sentinel, and what follows."""
+@pytest.fixture(scope="module")
+def directives(scripts: list[Script]) -> frozenset[tuple[str, str]]:
+    """Every directive of the scripts: sentinel, and what follows."""
     found = set()
-    for _, _, script in _scripts():
-        for line in script.splitlines():
+    for script in scripts:
+        for line in script.text.splitlines():
             if re.match(r"#[A-Za-z]", line):
                 found.add(tuple(line.split(" ", 1)))
     return frozenset(found)
@@ -262,9 +249,9 @@ def test_every_launcher_is_selected_by_a_value():
 
 
 @pytest.mark.parametrize("section", sorted({*SECTIONS.values(), COMMON}))
-def test_options(section: str):
+def test_options(section: str, written: tuple[Written, ...]):
     rows, used, unknown = _rows(section), set(), {}
-    for one in written():
+    for one in written:
         if one.section == section:
             found, rest = _consume(rows, one.words)
             used |= found
@@ -275,9 +262,9 @@ def test_options(section: str):
 
 
 @pytest.mark.parametrize("sentinel", sorted(DIRECTIVES))
-def test_directives(sentinel: str):
+def test_directives(sentinel: str, directives: frozenset[tuple[str, str]]):
     rows = _rows(sentinel)
-    lines = [line for found, line in directives() if found == sentinel]
+    lines = [line for found, line in directives if found == sentinel]
     assert lines
     unknown = [line for line in lines if not any(row.is_line(line) for row in rows)]
     assert not unknown, f"not in docs/launchers.md, {sentinel}"
@@ -285,8 +272,8 @@ def test_directives(sentinel: str):
     assert not unused, "no longer written"
 
 
-def test_every_sentinel_has_a_table():
-    assert {sentinel for sentinel, _ in directives()} == DIRECTIVES
+def test_every_sentinel_has_a_table(directives: frozenset[tuple[str, str]]):
+    assert {sentinel for sentinel, _ in directives} == DIRECTIVES
 
 
 def test_every_option_has_its_manual():

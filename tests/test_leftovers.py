@@ -20,12 +20,15 @@ from types import SimpleNamespace
 import fasteners
 import pytest
 from conftest import records_of
-from plumbline import configuration, hostlock, leftovers, record, refusals
-from plumbline import session as sessions
-from plumbline import slurm as slurm_commands
-from plumbline.errors import Fault
+from plumbline.core import files
+from plumbline.core.errors import Fault
+from plumbline.history import running
+from plumbline.session import preflight, recovery
+from plumbline.session import session as sessions
+from plumbline.site import configuration, hostlock
+from plumbline.site import slurm as slurm_commands
 from test_history import line, store
-from test_sbatch import MISSING, SYSTEMS, Cluster, controller
+from test_sbatch import MISSING, Cluster, controller, of_system
 
 #: The id of an unprivileged user.
 NOBODY = 65534
@@ -53,7 +56,7 @@ def killed(results: Path, tail: bytes = b"", **plan: object) -> Path:
 def test_a_line_that_was_cut_off_is_taken_back(results: Path):
     folder = killed(results, tail=b'{"schema":3,"sess')
     told: list[str] = []
-    leftovers.settle(results, "cancel", told.append)
+    recovery.settle(results, "cancel", told.append)
     assert [f["result"] for f in records_of(folder)] == ["pass", "unfinished"]
     assert any("cut off" in said for said in told)
     assert not (folder / "running").exists()
@@ -61,7 +64,7 @@ def test_a_line_that_was_cut_off_is_taken_back(results: Path):
     first, last = records_of(folder)
     assert last["time"] == first["time"]
     before = (folder / "records.jsonl").read_bytes()
-    leftovers.settle(results, "cancel", told.append)
+    recovery.settle(results, "cancel", told.append)
     assert (folder / "records.jsonl").read_bytes() == before
 
 
@@ -69,8 +72,8 @@ def test_a_session_that_runs_is_not_settled(results: Path):
     folder = killed(results)
     holder = fasteners.InterProcessLock(folder / "running")
     code = (
-        "import sys; from pathlib import Path; from plumbline import leftovers; "
-        "leftovers.settle(Path(sys.argv[1]), 'cancel', print)"
+        "import sys; from pathlib import Path; from plumbline.session import recovery; "
+        "recovery.settle(Path(sys.argv[1]), 'cancel', print)"
     )
     with holder:
         done = subprocess.run(
@@ -93,13 +96,13 @@ def test_a_lock_that_others_look_at_is_had_all_the_same(tmp_path: Path, monkeypa
         return had(lock)
 
     monkeypatch.setattr(fasteners.InterProcessLock, "trylock", trylock)
-    lock = leftovers.claim(tmp_path)
+    lock = running.claim(tmp_path)
     assert looked and lock and (tmp_path / "running").exists()
-    code = "import sys; from pathlib import Path; from plumbline import leftovers; " \
-           "sys.exit(not leftovers.running(Path(sys.argv[1])))"  # fmt: skip
+    code = "import sys; from pathlib import Path; from plumbline.history import running; " \
+           "sys.exit(not running.running(Path(sys.argv[1])))"  # fmt: skip
     assert subprocess.run([sys.executable, "-c", code, str(tmp_path)]).returncode == 0
-    leftovers.release(tmp_path, lock)
-    assert not leftovers.running(tmp_path)
+    running.release(tmp_path, lock)
+    assert not running.running(tmp_path)
 
 
 def test_a_lock_that_another_one_holds_for_a_moment_is_waited_for(tmp_path: Path):
@@ -112,9 +115,9 @@ def test_a_lock_that_another_one_holds_for_a_moment_is_waited_for(tmp_path: Path
     soon = threading.Timer(0.2, other.stdin.close)
     soon.start()
     try:
-        lock = leftovers.claim(tmp_path)
+        lock = running.claim(tmp_path)
         assert lock and lock.acquired
-        leftovers.release(tmp_path, lock)
+        running.release(tmp_path, lock)
     finally:
         soon.join()
         other.wait()
@@ -132,18 +135,18 @@ def test_without_locks_a_session_runs_as_long_as_its_file_is_there(
     monkeypatch.setattr(fasteners.InterProcessLock, "acquire", acquire)
     folder = killed(results)
     (folder / "running").unlink()
-    assert leftovers.claim(folder) is None
-    assert leftovers.running(folder)
-    leftovers.settle(results, "cancel", print)
+    assert running.claim(folder) is None
+    assert running.running(folder)
+    recovery.settle(results, "cancel", print)
     assert len(records_of(folder)) == 1
-    leftovers.release(folder, None)
-    assert not leftovers.running(folder)
+    running.release(folder, None)
+    assert not running.running(folder)
 
 
 @contextlib.contextmanager
 def marked(session: Path, place: Path, **env: str) -> Iterator[subprocess.Popen]:
     """A process that a session started, which works in a folder."""
-    env = {**os.environ, leftovers.MARK: os.path.realpath(session), **env}
+    env = {**os.environ, recovery.MARK: os.path.realpath(session), **env}
     child = subprocess.Popen(["sleep", "60"], cwd=place, env=env)
     try:
         # The variable is there once the child is the program.
@@ -169,7 +172,7 @@ def test_a_session_of_another_host_is_left_to_that_host(
 ):  # fmt: skip
     """Where each host has locks of its own, it looks like one that was killed."""
     (tmp_path / "boot_id").write_text("here\n")
-    monkeypatch.setattr(leftovers, "_BOOT", tmp_path / "boot_id")
+    monkeypatch.setattr(running, "_BOOT", tmp_path / "boot_id")
     answers = {"squeue": queue, "scontrol": "ClusterName             = one\n"}
     monkeypatch.setattr(slurm_commands, "ask", lambda *words, **_: answers[words[0]])
     folder = killed(results)
@@ -177,15 +180,15 @@ def test_a_session_of_another_host_is_left_to_that_host(
     (folder / "running").write_text(json.dumps({"host": host, "boot": boot} | job))
     with marked(folder, folder) as child:
         told: list[str] = []
-        leftovers.settle(results, "cancel", told.append)
+        recovery.settle(results, "cancel", told.append)
         assert (child.poll() is None) == theirs
-    assert leftovers.running(folder) == (folder / "running").exists() == theirs
+    assert running.running(folder) == (folder / "running").exists() == theirs
     assert len(records_of(folder)) == (1 if theirs else 2)
-    assert bool(leftovers.cut_off(results)) == theirs
+    assert bool(recovery.cut_off(results)) == theirs
     if theirs:
         (said,) = told
         assert f"session {folder.name} on other: the next session on the same host" in said
-        assert leftovers.cut_off(results)[0].endswith("it may still run on other")
+        assert recovery.cut_off(results)[0].endswith("it may still run on other")
 
 
 @pytest.mark.parametrize("plan", ["", '{"cases": {"a', "[]", '{"cases": [1], "extras": {}}'])
@@ -194,51 +197,51 @@ def test_a_plan_that_is_not_whole_is_told_once(results: Path, plan: str):
     (folder / "plan.json").write_text(plan)
     told: list[str] = []
     for _ in range(2):
-        leftovers.settle(results, "cancel", told.append)
+        recovery.settle(results, "cancel", told.append)
     (said,) = told
     assert f"session {folder.name} was killed; its plan cannot be read" in said
     assert len(records_of(folder)) == 1
-    (said,) = leftovers.cut_off(results)
+    (said,) = recovery.cut_off(results)
     assert said.startswith(f"{folder.name}: its plan cannot be read")
 
 
 def test_a_file_is_stored_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     path = tmp_path / "plan.json"
-    record.store(path, "whole")
+    files.store(path, "whole")
 
     def fsync(_: int):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", fsync)
     with pytest.raises(OSError, match="No space"):
-        record.store(path, "more")
+        files.store(path, "more")
     assert path.read_text() == "whole" and [*tmp_path.iterdir()] == [path]
 
 
 def test_a_session_that_runs_says_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("SLURM_JOB_ID", "7")
-    lock = leftovers.claim(tmp_path)
+    lock = running.claim(tmp_path)
     told = json.loads((tmp_path / "running").read_text())
     assert (told["host"], told["job"]) == (platform.node(), "7")
-    leftovers.release(tmp_path, lock)
+    running.release(tmp_path, lock)
 
 
 def test_a_session_that_came_to_its_end_was_not_killed(results: Path):
     folder = killed(results)
     (folder / "end.json").write_text("{}")
-    leftovers.settle(results, "cancel", print)
+    recovery.settle(results, "cancel", print)
     assert (folder / "end.json").read_text() == "{}" and not (folder / "running").exists()
 
 
 def test_what_a_process_descends_from_is_not_ended(results: Path):
     """A shell that a killed session left, from which the next one is started."""
     folder = killed(results)
-    code = "import sys; from pathlib import Path; from plumbline import leftovers; " \
-           "leftovers.settle(Path(sys.argv[1]), 'cancel', print)"  # fmt: skip
+    code = "import sys; from pathlib import Path; from plumbline.session import recovery; " \
+           "recovery.settle(Path(sys.argv[1]), 'cancel', print)"  # fmt: skip
     done = subprocess.run(
         ["sh", "-c", 'sleep 60 & "$@"; echo "there: $?"', "sh", sys.executable, "-c", code,
          str(results)],
-        cwd=folder, env={**os.environ, leftovers.MARK: os.path.realpath(folder)}, text=True,
+        cwd=folder, env={**os.environ, recovery.MARK: os.path.realpath(folder)}, text=True,
         stdout=subprocess.PIPE,
     )  # fmt: skip
     assert done.stdout.endswith("there: 0\n") and "(sleep): ending them" in done.stdout, done
@@ -256,7 +259,7 @@ def test_a_process_that_may_not_be_ended_is_told(results: Path, monkeypatch: pyt
         marked(folder, folder) as child,
         pytest.raises(Fault, match=rf"process {child.pid} \(sleep\) .* not be ended by this user"),
     ):
-        leftovers.settle(results, "cancel", print)
+        recovery.settle(results, "cancel", print)
 
 
 @pytest.mark.parametrize("ended", [False, True])
@@ -271,7 +274,7 @@ def test_a_daemon_that_left_its_sessions_folder_goes_on(results: Path, tmp_path:
     with marked(folder, stage) as job, marked(folder, tmp_path) as daemon:
         # What works there does so also once its folder is gone.
         shutil.rmtree(stage)
-        leftovers.settle(results, "cancel", told.append)
+        recovery.settle(results, "cancel", told.append)
         assert job.poll() is not None and daemon.poll() is None
     assert f"started do: {job.pid} (sleep): ending them" in told[0]
     assert f"outside its folder: {daemon.pid} (sleep): left alone" in told[1]
@@ -292,10 +295,10 @@ def test_an_id_that_has_become_another_process_is_not_signalled(
     other = subprocess.Popen(["sleep", "60"])
     stale = [{folder.name: {other.pid: "sleep"}}, {folder.name: {other.pid: "sleep"}}]
     monkeypatch.setattr(
-        leftovers, "_processes", lambda *_, inside: stale.pop() if inside and stale else {}
+        recovery, "_processes", lambda *_, inside: stale.pop() if inside and stale else {}
     )
     try:
-        leftovers.settle(results, "cancel", print)
+        recovery.settle(results, "cancel", print)
         assert other.poll() is None
     finally:
         other.kill()
@@ -304,15 +307,15 @@ def test_an_id_that_has_become_another_process_is_not_signalled(
     if not pidfd:
         monkeypatch.setattr(os, "pidfd_open", unknown)
     with marked(folder, folder) as child:
-        leftovers.settle(results, "cancel", print)
+        recovery.settle(results, "cancel", print)
         assert child.poll() is not None
 
 
 def settled(results: Path) -> list[str]:
     """What is said where what was left is settled, by a process that ends if nothing hangs."""
-    code = "import sys; from pathlib import Path; from plumbline import leftovers; " \
-           "leftovers.settle(Path(sys.argv[1]), 'cancel', print); " \
-           "print(*leftovers.cut_off(Path(sys.argv[1])), sep='\\n')"  # fmt: skip
+    code = "import sys; from pathlib import Path; from plumbline.session import recovery; " \
+           "recovery.settle(Path(sys.argv[1]), 'cancel', print); " \
+           "print(*recovery.cut_off(Path(sys.argv[1])), sep='\\n')"  # fmt: skip
     done = subprocess.run(
         [sys.executable, "-c", code, str(results)], capture_output=True, text=True, timeout=90
     )
@@ -327,7 +330,7 @@ def test_a_process_of_another_user_is_left_alone(results: Path, monkeypatch: pyt
     with marked(folder, folder) as child:
         monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
         told: list[str] = []
-        leftovers.settle(results, "cancel", told.append)
+        recovery.settle(results, "cancel", told.append)
         assert child.poll() is None and not any(str(child.pid) in said for said in told)
 
 
@@ -339,13 +342,13 @@ def test_root_leaves_processes_that_another_user_started_alone(
 ):
     """The second has root's rights and keeps that user's environment, as a set-uid program."""
     folder = killed(results)
-    monkeypatch.setenv(leftovers.MARK, os.path.realpath(folder))
+    monkeypatch.setenv(recovery.MARK, os.path.realpath(folder))
     code = f"import os, sys; os.setresuid{ids}; print('there', flush=True); sys.stdin.read()"
     child = subprocess.Popen([sys.executable, "-c", code], cwd=folder,
                              stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # fmt: skip
     try:
         assert child.stdout.readline() == b"there\n"
-        leftovers.settle(results, "cancel", print)
+        recovery.settle(results, "cancel", print)
         assert child.poll() is None
     finally:
         child.communicate()
@@ -362,7 +365,7 @@ def test_a_process_names_no_folder_but_a_sessions(results: Path, tmp_path: Path,
     link = "20261101T000000Z-00000e"
     for name in ("evil", link):
         (results / "sessions" / name).symlink_to(evil)
-    env = {**os.environ, leftovers.MARK: f"{os.path.realpath(results)}/{where.format(link=link)}"}
+    env = {**os.environ, recovery.MARK: f"{os.path.realpath(results)}/{where.format(link=link)}"}
     child = subprocess.Popen(["sleep", "300"], cwd=evil, env=env)
     try:
         told = settled(results)
@@ -397,7 +400,7 @@ def begun(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PLUMBLINE_RESULTS", str(results))
     # What it locks stays locked until this process ends.
     monkeypatch.setenv("PLUMBLINE_LOCKS", str(results))
-    monkeypatch.setattr(refusals, "hold_host", lambda named: None)
+    monkeypatch.setattr(preflight, "hold_host", lambda named: None)
     case = SimpleNamespace(partition=SimpleNamespace(scheduler=SimpleNamespace(is_local=True)))
     made = sessions.Session("20261122T000000Z-00000f", dry_run=False, extras={})
     made.folder.mkdir(parents=True)
@@ -424,8 +427,8 @@ def test_a_node_of_a_sweep_deals_with_nothing_that_others_left(
         raise Fault("so far")
 
     settled = []
-    monkeypatch.setattr(leftovers, "settle", lambda *_: settled.append(1))
-    monkeypatch.setattr(leftovers, "claim", claim)
+    monkeypatch.setattr(recovery, "settle", lambda *_: settled.append(1))
+    monkeypatch.setattr(running, "claim", claim)
     monkeypatch.delenv(configuration.ON_NODE, raising=False)
     if on_node:
         monkeypatch.setenv(configuration.ON_NODE, "alpha:cpu")
@@ -437,13 +440,13 @@ def test_a_node_of_a_sweep_deals_with_nothing_that_others_left(
 
 def test_a_choice_that_is_none(results: Path):
     with pytest.raises(Fault, match="PLUMBLINE_ORPHANS: 'drop' is not cancel or keep"):
-        leftovers.settle(results, "drop", print)
+        recovery.settle(results, "drop", print)
 
 
 def test_jobs_of_other_schedulers_are_told(results: Path):
     folder = killed(results, schedulers=["flux-batch"])
     told: list[str] = []
-    leftovers.settle(results, "cancel", told.append)
+    recovery.settle(results, "cancel", told.append)
     assert any("its jobs in flux-batch may still be there" in said for said in told)
     assert any(
         "flux-batch" in note for note in json.loads((folder / "end.json").read_text())["notes"]
@@ -455,7 +458,7 @@ def slurm() -> Iterator[Cluster]:
     """A real controller, whose nodes are off: a job stays in its queue."""
     if MISSING:
         pytest.skip(f"not installed: {', '.join(MISSING)} (apt-get install slurmctld munge)")
-    with controller(SYSTEMS[0]) as found:
+    with controller("eagle", of_system("eagle", 1)) as found:
         yield found
 
 
@@ -482,7 +485,7 @@ def test_jobs_of_slurm_are_found_and_cancelled(
         jobs.append(said.stdout.split()[-1])
     told: list[str] = []
     try:
-        leftovers.settle(results, orphans, told.append)
+        recovery.settle(results, orphans, told.append)
         queue = subprocess.run(
             ["squeue", "-h", "-o", "%i"], capture_output=True, text=True, check=True
         ).stdout.split()
@@ -501,7 +504,7 @@ def test_a_queue_that_cannot_be_asked_is_told(
     folder = killed(results, schedulers=["slurm"])
     monkeypatch.setenv("PATH", str(tmp_path))
     told: list[str] = []
-    leftovers.settle(results, "cancel", told.append)
+    recovery.settle(results, "cancel", told.append)
     assert any("its jobs could not be looked for" in said and "squeue" in said for said in told)
     assert len(records_of(folder)) == 2
 
@@ -511,5 +514,5 @@ def test_processes_of_another_job_are_left_to_slurm(tmp_path: Path):
     session.mkdir(parents=True)
     of_none = marked(session, session, SLURM_JOB_ID="")
     with of_none as alone, marked(session, session, SLURM_JOB_ID="77"):
-        (found,) = leftovers._processes(tmp_path, inside=True).values()
+        (found,) = recovery._processes(tmp_path, inside=True).values()
         assert [*found] == [alone.pid]

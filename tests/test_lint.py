@@ -4,9 +4,12 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from plumbline import configuration, paths, system, table
 from plumbline.cli import main
-from plumbline.errors import Fault
+from plumbline.core import paths
+from plumbline.core.errors import Fault
+from plumbline.reference.row import Row
+from plumbline.reference.tables import Tables, load
+from plumbline.site import configuration, system
 
 
 def somewhere() -> dict:
@@ -180,11 +183,11 @@ def test_system_file_fault(tmp_path: Path, text: str, says: str):
     assert says in str(fault.value)
 
 
-def rows(*cells: dict) -> table.Tables:
+def rows(*cells: dict) -> Tables:
     """Tables with rows of the system above."""
-    tables = table.Tables()
+    tables = Tables(load(paths.reference()).rules)
     for number, changed in enumerate(cells, 2):
-        row = table.Row(
+        row = Row(
             **{
                 "id": f"r{number}", "source": "site", "locator": "here", "system": "somewhere",
                 "benchmark": "imb", "metric": "pingpong_latency", "value": 1, "unit": "us",
@@ -225,13 +228,13 @@ def test_shipped_systems_are_good():
     for path in configuration.system_files():
         systems[path.stem] = configuration.read_system(path)
         assert list(system.faults(systems[path.stem])) == [], path.name
-    tables = table.load(paths.reference())
+    tables = load(paths.reference())
     assert list(system.faults_of_rows(tables.rows.values(), tables, systems)) == []
 
 
 def test_words_that_no_table_knows() -> None:
     content = somewhere()
-    tables = table.load(paths.reference())
+    tables = load(paths.reference())
     assert not list(system.faults_of_words({"somewhere": content}, tables))
     extras(content)["variants"] = {"on": {"conditions": {"tag_matchin": "on"}}}
     content["environments"][0]["features"] = ["mpi", "babelstrem"]

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from plumbline import lost, slurm_jobs
+from plumbline.site import lost, reframe_patches, slurm_jobs
 from reframe.core.launchers.local import LocalLauncher
 from reframe.core.schedulers import Job
 from reframe.core.schedulers.lsf import LsfJobScheduler
@@ -45,7 +45,8 @@ def job_of(scheduler: type, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Jo
     """A job that was submitted, on a scheduler that tells why its jobs were lost."""
     monkeypatch.setattr(scheduler, "get_option", lambda *_: None)
     poll = {LsfJobScheduler: lost._said_by_lsf, PbsProJobScheduler: lost._said_by_pbs}[scheduler]
-    monkeypatch.setattr(scheduler, "poll", lost._telling(scheduler.poll, "IT", poll))
+    monkeypatch.setattr(scheduler, "poll", scheduler.poll)
+    reframe_patches.wrap_poll(scheduler, lost._reporting("IT", poll))
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
     job = Job.create(scheduler(), LocalLauncher(), name="rfm_job", script_filename="job.sh",
                      stdout="job.out", stderr="job.err", workdir=str(folder))  # fmt: skip
@@ -95,17 +96,17 @@ RAN = "Job run at Mon Nov 23 at 10:00 on (x3001c0s13b0n0:ncpus=64)"
         ({"Exit_status": 1, "comment": f"{RAN} and failed"}, "", None, ""),
         ({"Exit_status": 140, "comment": f"{RAN} and failed"}, "", None, ""),
         ({"Exit_status": 271, "comment": f"{RAN} and terminated by operator@pbs01"}, "",
-         "cancelled", "terminated by operator@pbs01 (Exit_status 271)"),
+         "job.cancelled", "terminated by operator@pbs01 (Exit_status 271)"),
         ({"Exit_status": -29, "comment": f"{RAN} and exceeded resource walltime"}, "",
-         "time-limit", "exceeded resource walltime (Exit_status -29)"),
+         "job.time-limit", "exceeded resource walltime (Exit_status -29)"),
         ({"Exit_status": 271}, "=>> PBS: job killed: walltime 3601 exceeded limit 3600\n",
-         "time-limit", "job killed: walltime 3601 exceeded limit 3600"),
+         "job.time-limit", "job killed: walltime 3601 exceeded limit 3600"),
         ({"Exit_status": -27, "comment": f"{RAN} and exceeded resource mem"}, "",
-         "out-of-memory", "exceeded resource mem"),
-        ({"Exit_status": 265}, "", "ended-by-scheduler", "Exit_status 265: ended by SIGKILL"),
-        ({"Exit_status": -20}, "", "node-failed", "Exit_status -20"),
+         "job.out-of-memory", "exceeded resource mem"),
+        ({"Exit_status": 265}, "", "job.ended-by-scheduler", "Exit_status 265: ended by SIGKILL"),
+        ({"Exit_status": -20}, "", "job.node-failed", "Exit_status -20"),
         # Deleted while it was queued: it has neither an exit status nor nodes.
-        ({}, "", "cancelled", "that it ended before it ran"),
+        ({}, "", "job.cancelled", "that it ended before it ran"),
     ],
 )  # fmt: skip
 def test_pbs(tmp_path: Path, monkeypatch, fields: dict, errors: str, code, words: str):
@@ -134,7 +135,7 @@ def test_pbs(tmp_path: Path, monkeypatch, fields: dict, errors: str, code, words
 @pytest.mark.parametrize("state", sorted({"PREEMPTED", *slurm_jobs.LOST}))
 def test_each_state_of_slurm_that_loses_a_job_has_a_code(state: str):
     assert state in slurm_jobs.LOST
-    assert lost.Lost(f"Slurm says {state}", "8").code != "ended-by-scheduler"
+    assert lost.Lost(f"Slurm says {state}", "8").code != "job.ended-by-scheduler"
 
 
 def test_a_job_that_was_cancelled_here_is_not_lost(tmp_path: Path, monkeypatch):

@@ -9,9 +9,10 @@ from types import SimpleNamespace
 
 import pytest
 from plumbline import parse
-from plumbline.binding import BindingMismatch, Seen, prove
-from plumbline.check import Benchmark
+from plumbline.check.benchmark import Benchmark
+from plumbline.check.result import CaseResult
 from plumbline.parse import Figure, Fom, ParseError
+from plumbline.placement.binding import BindingMismatch, Seen, prove
 from reframe.core.exceptions import SanityError
 from test_facility_faults import only, session
 
@@ -34,7 +35,7 @@ def causes_of(message: str, nodes: list[str]) -> list[str]:
 @pytest.mark.parametrize(("started", "reported"), REPORTED)
 def test_another_number_of_tasks(started: int, reported: int):
     tasks = [Seen(rank, f"node{rank % 2}", "0") for rank in range(started)]
-    check = SimpleNamespace(program="osu_bw", tasks_seen=tasks)
+    check = SimpleNamespace(program="osu_bw", result=CaseResult(tasks=tasks))
     layout = SimpleNamespace(num_tasks=started, num_nodes=2)
     message = Benchmark.said_of_tasks(check, reported, layout)
     assert f"reports {reported} tasks, {started} of {started} started" in message
@@ -99,7 +100,12 @@ def test_the_programs_words_where_its_output_is_missing(tmp_path: Path):
         return (tmp_path / "sample-0.json").read_text()
 
     check = SimpleNamespace(
-        stagedir=tmp_path, read_stderr=list, read_ends=dict, runs=lambda: [run], read_run=read_run
+        stagedir=tmp_path,
+        result=CaseResult(),
+        read_stderr=list,
+        read_ends=dict,
+        runs=lambda: [run],
+        read_run=read_run,
     )
     with pytest.raises(SanityError) as refusal:
         Benchmark.read_samples(check)

@@ -21,8 +21,8 @@ import pytest
 import yaml
 from conftest import ROOT, Done, Testbed, records_of
 from halfway import FILLING, PINGPONG, filling_disk_, halfway  # noqa: F401 - fixture
-from plumbline import nightly
-from plumbline.errors import Fault
+from plumbline.core.errors import Fault
+from plumbline.operate import nightly
 from test_waivers import FAR, FIO, NEAR, refer
 
 #: A night without the inventory's rules, of one quick case.
@@ -96,7 +96,7 @@ def test_a_night_in_which_nothing_runs(testbed: Testbed):
     assert done.code == 2
     page = (out / "nightly.md").read_text()
     assert page.startswith("# testbed: could not tell\n")
-    assert "no test case is selected" in page
+    assert "session.nothing-selected" in page
     assert "Traceback" not in done.said
     # Without a folder of its own the page is printed.
     done = testbed.plumbline("nightly", "--no-strict", "-n", "nosuch")
@@ -106,15 +106,15 @@ def test_a_night_in_which_nothing_runs(testbed: Testbed):
 def test_bad_input(testbed: Testbed):
     testbed.environment("disk", "fio")
     for words, says in [
-        (["--system=testbad"], "testbad.yaml: no such system; near: testbed"),
-        (["--mode=smoek"], "--mode smoek: no such mode; near: smoke"),
+        (["--system=testbad"], "[system.not-found]"),
+        (["--mode=smoek"], "[input.unknown-name]"),
         # An option of neither: ReFrame's word, without all the options that it has.
-        (["--sytem=testbed"], "plumbline: reframe: error: unrecognized arguments: --sytem"),
-        (["--after-maintenance", "--maintenance", "a,b=c"], "a,b=c"),
-        (["--maintenance", "x"], "--after-maintenance"),
-        (["--budget=soon"], "soon"),
-        (["--budget=0h"], "0h"),
-        (["--keep-stage=-1d"], "-1d"),
+        (["--sytem=testbed"], "--sytem=testbed [session.refused-by-reframe]"),
+        (["--after-maintenance", "--maintenance", "a,b=c"], "[input.wrong-option]"),
+        (["--maintenance", "x"], "[input.wrong-option]"),
+        (["--budget=soon"], "[input.wrong-option]"),
+        (["--budget=0h"], "[input.wrong-option]"),
+        (["--keep-stage=-1d"], "[input.wrong-option]"),
     ]:
         done = testbed.plumbline(*NIGHT, *words)
         assert done.code == 2 and says in done.err, done.said
@@ -145,9 +145,10 @@ def test_nights_of_two_systems_share_a_results_folder(tmp_path: Path):
     with (
         nightly._alone(tmp_path, "one"),
         nightly._alone(tmp_path, "two"),
-        pytest.raises(Fault, match="a nightly of one runs already"),
+        pytest.raises(Fault) as refused,
     ):
         again.__enter__()
+    assert refused.value.code == "session.already-running"
     # The next one can have it, and finds nobody named in it.
     assert (tmp_path / "nightly-one.lock").read_text() == ""
     with nightly._alone(tmp_path, "one"):
@@ -172,7 +173,7 @@ def test_two_nights_at_once(running):
     assert second.code == 2 and second.sessions == []
     (line,) = second.err.strip().splitlines()
     named = rf"a nightly of local runs already, process {process.pid} on {platform.node()} since "
-    assert re.search(rf"{named}20\S+Z: this one ends$", line)
+    assert re.search(rf"{named}20\S+Z.* \[session\.already-running\]$", line)
     release.touch()
     done = testbed.ended(process, set())
     assert done.code == 0, done.said
@@ -249,7 +250,7 @@ def test_what_has_run_is_judged_though_the_budget_is_spent(testbed: Testbed):
     hook.write_text(
         "import sys\n"
         "if sys.argv[:1] and 'plumbline' in sys.argv[0]:\n"
-        "    import plumbline.session as session\n"
+        "    import plumbline.session.session as session\n"
         "    exits = session.Session.on_task_exit\n"
         "    def on_task_exit(self, task):\n"
         "        exits(self, task)\n"
@@ -400,6 +401,107 @@ def test_a_change_is_a_fault_on_the_night_it_is_found(
     assert outcome_of(case) == [junitparser.Skipped]
 
 
+# -- parts, in this process ----------------------------------------------------------------------
+
+
+@pytest.fixture
+def results(testbed: Testbed, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A results folder of this process, which starts no other."""
+
+    def refused(*_, **__):
+        raise AssertionError("a part started a process")
+
+    monkeypatch.setenv("PLUMBLINE_RESULTS", str(testbed.results))
+    monkeypatch.setattr(subprocess, "Popen", refused)
+    return testbed.results
+
+
+def _fleet(results: Path, slow: str = "", size: int = 12, nights: int = 6) -> list[str]:
+    """Nights in which each node was measured by itself, one of them half as fast; their names."""
+    from test_history import fom, line, store
+
+    names = []
+    for night in range(1, nights + 1):
+        lines = []
+        for n in range(size):
+            node = f"n{n}"
+            # Bytes per second of a healthy node, with a little noise.
+            value = (
+                100.0 * (1 + 0.002 * ((7 * n + 3 * night) % 5 - 2)) * (0.5 if node == slow else 1)
+            )
+            figure = fom(value, metric="triad", unit="GB/s", better="higher", size=None)
+            check = f"stream %.nid={node}"
+            lines.append(line(n, day=night, check=check, nodes=[node], foms=[figure]))
+        names.append(store(results, *lines, plan=size).name)
+    return names
+
+
+def test_too_few_nights_are_skipped_whatever_the_words(
+    testbed: Testbed, results: Path, monkeypatch: pytest.MonkeyPatch
+):
+    name = _series(testbed, 5, since=5)
+    for words in ("not judged: some", "anything else"):
+        monkeypatch.setattr(nightly.parts.following.Found, "unjudged", words)
+        part = nightly.parts.trend("alpha", name)
+        assert (part.code, part.skipped) == (0, True)
+
+
+def test_a_history_that_cannot_be_read_whole_is_inconclusive(testbed: Testbed, results: Path):
+    name = _series(testbed, 5, since=5)
+    with (results / "sessions" / name / "records.jsonl").open("a") as file:
+        file.write("{half\n" * 9)
+    part = nightly.parts.trend("alpha", name)
+    assert (part.code, part.skipped) == (2, False)
+    assert "records.jsonl:2" in part.told
+    assert nightly.parts.reported(testbed.folder / "report").code == 2
+
+
+@pytest.mark.parametrize(("slow", "code"), [("n3", 1), ("", 0)])
+def test_slow_nodes(results: Path, slow: str, code: int):
+    names = _fleet(results, slow)
+    part = nightly.parts.screened("alpha", names[-1:])
+    assert part.code == code, part.told
+    found = [(case.name, case.classname, outcome_of(case)) for case in part.suites[0]]
+    assert found == ([("n3", "slow node", [junitparser.Failure])] if slow else [])
+    assert part.page.count("\n- ") + bool(part.page) == len(found)
+
+
+def test_one_node_has_no_peers(results: Path):
+    part = nightly.parts.screened("alpha", _fleet(results, size=1))
+    assert part.code == 2 and "--no-screen" in part.told
+
+
+@pytest.mark.parametrize(
+    "error", [Fault("the disk is gone", "files.not-writable"), RuntimeError("the disk is gone")]
+)
+def test_a_part_that_breaks_takes_no_other_with_it(
+    testbed: Testbed, results: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+):
+    def breaks(*_, **__):
+        raise error
+
+    name = _series(testbed, 5, since=5)
+    (results / "sessions" / name / "end.json").write_text('{"code": 1, "notes": [], "faults": []}')
+    for module, function in [
+        (nightly.parts.report, "write"),
+        (nightly.parts.following, "of_history"),
+        (nightly.parts.export, "load"),
+        (nightly.parts.screen, "screen_history"),
+    ]:
+        monkeypatch.setattr(module, function, breaks)
+    parts = [
+        nightly.parts.reported(testbed.folder / "report"),
+        nightly.parts.trend("alpha", name),
+        nightly.parts.screened("alpha", [name]),
+        # What the session itself found still counts.
+        nightly.parts.exported("session", name, 1, []),
+    ]
+    assert [part.code for part in parts] == [2, 2, 2, 1]
+    if isinstance(error, Fault):
+        assert all(part.told.endswith("[files.not-writable]") for part in parts)
+    assert all("the disk is gone" in part.told for part in parts)
+
+
 # -- after a maintenance -------------------------------------------------------------------------
 
 
@@ -449,7 +551,7 @@ def test_a_maintenance_without_a_night_before(testbed: Testbed):
     assert re.match(r"# testbed, after maintenance 20\d\d-\d\d-\d\d: not enough data\n", page)
     assert "there is no session before the maintenance" in page
     assert "\nThree sessions before and three after are the least" in page
-    assert re.search(r"\| slow nodes \| 2 \| .*too few peers.*--no-screen leaves this out", page)
+    assert re.search(r"\| slow nodes \| 2 \| .*--no-screen", page)
     # One before, and one more after: still too few, and the page still says how many.
     (before,) = done.sessions
     plan = json.loads((before / "plan.json").read_text())

@@ -10,11 +10,19 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from plumbline import binding, configuration
-from plumbline.binding import BindingMismatch, Node, Told, TopologyMismatch, confirm, nodes
-from plumbline.placement import cpus_of_list
+from plumbline.placement import binding
+from plumbline.placement.binding import (
+    BindingMismatch,
+    NodeReport,
+    Told,
+    TopologyMismatch,
+    confirm,
+    nodes,
+)
+from plumbline.placement.topology import cpus_of_list
+from plumbline.site import configuration
 
-TASK = Path(binding.__file__).parents[1] / "task.sh"
+TASK = binding.WRAPPER
 
 
 def masks(*lists: str) -> list[str]:
@@ -45,7 +53,7 @@ def reported(
     cores: str = "0-3 4-7 8-11 12-15",
     numa: str = "0=0-7 8=8-15",
     gpus: str = "0004:04:00.0=0 0035:03:00.0=8",
-) -> Node:
+) -> NodeReport:
     facts = {"packages": packages, "cores": cores, "numa": numa, "gpus": gpus}
     text = "".join(f"plumbline-node a {name} {value}\n" for name, value in facts.items())
     return dict(nodes(text))["a"]
@@ -195,7 +203,7 @@ class Elsewhere:
         if bus and opens:
             self.write(f"dev/dri/renderD{minor}")
 
-    def node(self, shell: str) -> Node:
+    def node(self, shell: str) -> NodeReport:
         ((_, node),) = nodes(run_task(shell, self.script))
         return node
 
@@ -216,7 +224,7 @@ def test_a_power9_node(shell: str, elsewhere: Elsewhere) -> None:
     elsewhere.cpus(["0-87", "88-175"], cores, {0: "0-87", 8: "88-175", 252: "", 255: ""})
     elsewhere.write("sys/devices/system/cpu/cpu176/online", "0")
     node = elsewhere.node(shell)
-    assert node == Node(
+    assert node == NodeReport(
         groups("0-87", "88-175"),
         groups(*cores),
         {0: frozenset(range(88)), 8: frozenset(range(88, 176))},
@@ -225,7 +233,7 @@ def test_a_power9_node(shell: str, elsewhere: Elsewhere) -> None:
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_a_machine_that_shows_nothing(shell: str, elsewhere: Elsewhere) -> None:
-    assert elsewhere.node(shell) == Node()
+    assert elsewhere.node(shell) == NodeReport()
 
 
 @pytest.mark.parametrize("shell", SHELLS)

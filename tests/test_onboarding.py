@@ -14,8 +14,11 @@ import yaml
 from cluster import brought_up
 from conftest import BIN, ROOT, Testbed
 from login_node import LoginNode
-from plumbline import commands, placement, slurm
-from plumbline.onboarding import draft, software, steps
+from plumbline.core import process
+from plumbline.operate.onboarding import draft, software, steps
+from plumbline.placement import placement
+from plumbline.placement.topology import Topology
+from plumbline.site import slurm
 from test_sbatch import MISSING, PATH, Cluster, controller
 
 #: Nodes of a controller alone: a partition of one kind, one of two kinds with features, one of two
@@ -119,7 +122,7 @@ def test_the_draft_passes_lint_and_says_what_is_open(on_login_node: Testbed):
 def test_a_node_that_was_looked_at_closes_what_was_open(on_login_node: Testbed, tmp_path: Path):
     """What a node prints of itself becomes the partition's topology."""
     said = subprocess.run(
-        [sys.executable, "-m", "plumbline.onboarding.node"],
+        [sys.executable, "-m", "plumbline.operate.onboarding.node"],
         capture_output=True,
         text=True,
         check=True,
@@ -278,7 +281,7 @@ def test_hostile_names_break_neither_file_nor_shell(monkeypatch, tmp_path: Path,
     assert re.match(content["systems"][0]["hostnames"][0], odd)
     said = json.dumps(content["systems"][0]["partitions"])
     for partition in content["systems"][0]["partitions"]:
-        assert all(commands.plain(option.replace("=", "", 1)) for option in partition["access"]), (
+        assert all(process.plain(option.replace("=", "", 1)) for option in partition["access"]), (
             said
         )
     modules = [m for e in content["environments"] for m in e.get("modules", [])]
@@ -288,10 +291,10 @@ def test_hostile_names_break_neither_file_nor_shell(monkeypatch, tmp_path: Path,
 
 
 def test_a_command_that_hangs_is_given_up(monkeypatch):
-    monkeypatch.setattr(commands, "PATIENCE", 0.2)
-    assert commands.ask("sleep", "60") is None
-    assert commands.ask("no-such-command") is None
-    assert commands.ask("printf", "%s", "$(touch x)") == "$(touch x)"
+    monkeypatch.setattr(process, "PATIENCE", 0.2)
+    assert process.ask("sleep", "60") is None
+    assert process.ask("no-such-command") is None
+    assert process.ask("printf", "%s", "$(touch x)") == "$(touch x)"
 
 
 #: As scontrol(1) and sinfo(1) write generic resources -> type and number of GPUs.
@@ -338,7 +341,7 @@ def test_probe_command_asks_as_a_job_does():
 
 def test_placements_need_no_numbering():
     """Those that the counts of a node give are those that its topology gives."""
-    node = slurm.Node("n", "p", 2, 4, 1, 1, ("", 0), (), "idle", "")
+    node = slurm.SlurmNode("n", "p", 2, 4, 1, 1, ("", 0), (), "idle", "")
     topology = {"cores": [hex(1 << cpu) for cpu in range(8)], "sockets": ["0x55", "0xaa"]}
-    real = placement.of_one_node(placement.Topology.from_processor({"topology": topology}))
+    real = placement.of_one_node(Topology.from_processor({"topology": topology}))
     assert draft._placements(node, None, {}) == [n for n in real if n != "numa-matrix"]

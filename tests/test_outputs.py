@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from conftest import Testbed
-from plumbline import outputs, parse, samples
+from plumbline import parse
+from plumbline.check import samples
 from plumbline.cli import main
-from plumbline.errors import Fault
-from plumbline.onboarding import node
+from plumbline.core.errors import Fault
+from plumbline.operate.onboarding import node
+from plumbline.parse import outputs
 
 CAPTURE = Path(__file__).with_name("captures") / "imb" / "pingpong.out"
 

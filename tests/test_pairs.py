@@ -17,9 +17,13 @@ import foreign
 import pytest
 import yaml
 from conftest import COLUMNS, MPICH, ROOT
-from plumbline import binding, parse, samples, screen
-from plumbline.binding import BindingError, BindingMismatch, OnPair, Seen
-from plumbline.placement import Layout, Topology, feature, fits_one_node, lay_out
+from plumbline import parse
+from plumbline.analysis import screen
+from plumbline.check import samples
+from plumbline.placement import binding
+from plumbline.placement.binding import BindingError, BindingMismatch, OnPair, Seen
+from plumbline.placement.placement import Layout, feature, fits_one_node, lay_out
+from plumbline.placement.topology import Topology
 
 NODES = ["nid001000", "nid001001", "nid001002", "nid001003"]
 
@@ -226,7 +230,7 @@ def test_real_launchers_keep_to_their_pairs(manager: str, tmp_path: Path):
         pytest.skip(f"{manager} is not installed")
     (tmp_path / "ssh").write_text(SSH)
     (tmp_path / "ssh").chmod(0o755)
-    shutil.copy(ROOT / "reframe" / "plumbline" / "task.sh", tmp_path)
+    shutil.copy(ROOT / "reframe" / "plumbline" / "placement" / "task.sh", tmp_path)
     cpu = min(os.sched_getaffinity(0))
     one = Topology.from_processor(
         {"topology": {"cores": [hex(1 << cpu)], "sockets": [], "numa_nodes": []}}
@@ -369,7 +373,7 @@ class {name}(NodePairs):
 """
 
 HEAD = """import reframe as rfm
-from plumbline.pairs import NodePairs
+from plumbline.check.node_pairs import NodePairs
 from plumbline.parse import Figure
 """
 

@@ -5,15 +5,17 @@ import fnmatch
 import re
 from collections import Counter
 
+import pages
 import pytest
-from plumbline import pages, paths, reference
+from plumbline.core import paths
+from plumbline.reference import lookup
 
 FOLDER = paths.reference()
 
 
 @pytest.fixture(scope="module")
-def references() -> reference.References:
-    return reference.loaded(FOLDER)
+def references() -> lookup.References:
+    return lookup.loaded(FOLDER)
 
 
 def derived() -> list[dict]:
@@ -109,9 +111,9 @@ def test_traps(references, name, unit, used):
 
 def test_a_lower_bound_is_no_ceiling(references):
     """'> 450' caps nothing."""
-    case = reference.Case("trinity", "knl", "cray-mpich", "babelstream", "all-cores", 1, 1)
+    case = lookup.Case("trinity", "knl", "cray-mpich", "babelstream", "all-cores", 1, 1)
     assert references.ceiling(case, "memory_bandwidth", None) is None
-    case = reference.Case("sawtooth", "cpu", "intel-mpi", "babelstream", "all-cores", 1, 1)
+    case = lookup.Case("sawtooth", "cpu", "intel-mpi", "babelstream", "all-cores", 1, 1)
     assert references.ceiling(case, "memory_bandwidth", None).value == 281.5
 
 

@@ -37,17 +37,6 @@ def beside(name: str) -> str:
     return path.read_text(encoding="utf-8") if path.is_file() else ""
 
 
-@pytest.mark.parametrize("name", WRONG)
-def test_failed_run_is_refused(name: str) -> None:
-    with pytest.raises(ParseError, match=damage.says_of(name, REFUSED)):
-        read(name)
-
-
-@pytest.mark.parametrize("name", GOOD)
-def test_every_figure_is_registered(name: str) -> None:
-    damage.assert_registered(name)
-
-
 @pytest.mark.parametrize("name", GOOD)
 def test_every_rate_is_read(name: str) -> None:
     """Row by row, read without any of the parser's care."""
@@ -142,86 +131,67 @@ def test_failed_validation() -> None:
 # -- damage --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", GOOD)
-def test_damaged_lines(name: str) -> None:
-    if "csv" not in name:
-        damage.truncate(name, r"^(?:Bandwidth|Dot|Nstream|Copy|Triad) .*\n")
-    damage.behead(name)
-    damage.double(name)
-    damage.remove(name)
-    damage.swap(name)
-
-
 @pytest.mark.parametrize("name", [name for name in GOOD if "main" not in name and "csv" in name])
 def test_truncated_csv(name: str) -> None:
     damage.truncate(name, r"^(?:Dot|Nstream|Triad),.*\n(?!.)")
 
 
-@pytest.mark.parametrize("name", GOOD)
-def test_two_runs_in_one_file(name: str) -> None:
-    damage.two_runs(name, next(other for other in GOOD if other != name))
+#: Cells, each between two groups: a text is refused where one is no number.
+CELLS = [
+    (TABLE, r"^(Add +)\S+(.*)$"),
+    (TABLE, r"^(Add +\S+ +)\S+(.*)$"),
+    (TABLE, r"^(Add +\S+ +\S+ +\S+ +)\S+( *)$"),
+    (CSV, r"^(Add,20,33554432,8,)[^,]+(.*)$"),
+    (CSV, r"^(Add,20,33554432,8,[^,]+,)[^,]+(.*)$"),
+    (CSV, r"^(Add,20,)\d+(.*)$"),
+    (TRIAD, r"^(Bandwidth .*:  )\S+()$"),
+    (TRIAD, r"^(Runtime .*: )\S+()$"),
+]
 
 
-@pytest.mark.parametrize(
-    ("name", "pattern"),
-    [
-        (TABLE, r"^(Add +)\S+(.*)$"),
-        (TABLE, r"^(Add +\S+ +)\S+(.*)$"),
-        (TABLE, r"^(Add +\S+ +\S+ +\S+ +)\S+( *)$"),
-        (CSV, r"^(Add,20,33554432,8,)[^,]+(.*)$"),
-        (CSV, r"^(Add,20,33554432,8,[^,]+,)[^,]+(.*)$"),
-        (CSV, r"^(Add,20,)\d+(.*)$"),
-        (TRIAD, r"^(Bandwidth .*:  )\S+()$"),
-        (TRIAD, r"^(Runtime .*: )\S+()$"),
-    ],
+#: What is changed in a capture, by what, and what the refusal says.
+FAULTS = [
+    (TABLE, r"^Add .*\n", "", "rows are missing or doubled"),
+    (TABLE, r"^(Add .*\n)", r"\1\1", "rows are missing or doubled"),
+    (TABLE, r"^(Add .*)$", r"\1 1.00000", "no rate and three times"),
+    (TABLE, r"^(Add +\S+ +\S+ +\S+) .*$", r"\1", "no rate and three times"),
+    (TABLE, r"^Add ", "Sum ", "no row of the table"),
+    (TABLE, r"^(Add .*\n)", r"\1Abort(1)\n", "no row of the table"),
+    (TABLE, r"MB/s  ", "MFlops", "unknown unit"),
+    (TABLE, r"MB/s  ", "MiB/s ", "cannot be that of"),
+    (TABLE, r"MB/s  ", "GB/s  ", "cannot be that of"),
+    (TABLE, r"^(Add +)\d", r"\g<1>9", "cannot be that of"),
+    (TABLE, r"^(Add +\S+ +\S+ +\S+ +)\S+", r"\g<1>9.00000", "minimum, mean, maximum"),
+    (TABLE, r"^(Add +\S+ +\S+ +\S+ +)\S+", r"\g<1>0.00000", "minimum, mean, maximum"),
+    (TABLE, r"^(Number of elements: )\d+", r"\g<1>1024", "bytes are not"),
+    (TABLE, r"^(Precision: )double", r"\1float", "bytes are not"),
+    (TABLE, r"^(Precision: )double", r"\1half", "precision: found 0 times"),
+    (TABLE, r"^Version.*\n", "", "version: found 0 times"),
+    (TABLE, r"^Array size.*$", "Array size: big", "no size of an array"),
+    (TABLE, r"^(Implementation.*\n)", r"\1\1", "implementation: found 2 times"),
+    (TABLE, r"Classic kernels", "All kernels", "rows are missing or doubled"),
+    (CSV, r"^Add,.*\n", "", "rows are missing or doubled"),
+    (CSV, r"^(Add,.*\n)", r"\1\1", "rows are missing or doubled"),
+    (CSV, r"^Add,20,", "Add,30,", "other inputs"),
+    (CSV, r"^(Add,.*)$", r"\1,1", "no row of the CSV"),
+    (CSV, r"^(Add,20,33554432,8,)3", r"\g<1>9", "cannot be that of"),
+    (CSV, r"^(function.*)max_mbytes", r"\1max_mibytes", "cannot be that of"),
+    (CSV, r"^(function.*)max_mbytes", r"\1max_mflops", "unknown unit"),
+    (CSV, r"^(Copy,20,33554432,)8", r"\g<1>2", "numbers of 2 bytes"),
+    (TRIAD, r"^Runtime.*\n", "", "lines of --triad-only"),
+    (TRIAD, r"GB/s", "GFlop/s", "unknown unit"),
+    (TRIAD, r"^(Running triad )\d+", r"\g<1>2", "cannot be that of"),
+    (TRIAD, r"^Bandwidth.*$", "Bandwidth: 5", "no time and rate"),
+]
+
+
+PROGRAM = damage.Program(
+    "babelstream",
+    GOOD,
+    {name: damage.says_of(name, REFUSED) for name in WRONG},
+    r"^(?:Bandwidth|Dot|Nstream|Copy|Triad) .*\n",
+    ["osu/osu_bw", "hpcc/n400_2ranks"],
+    "banner",
+    cells=CELLS,
+    faults=FAULTS,
 )
-def test_no_finite_number(name: str, pattern: str) -> None:
-    damage.no_number(name, pattern)
-
-
-@pytest.mark.parametrize(
-    ("name", "pattern", "replacement", "says"),
-    [
-        (TABLE, r"^Add .*\n", "", "rows are missing or doubled"),
-        (TABLE, r"^(Add .*\n)", r"\1\1", "rows are missing or doubled"),
-        (TABLE, r"^(Add .*)$", r"\1 1.00000", "no rate and three times"),
-        (TABLE, r"^(Add +\S+ +\S+ +\S+) .*$", r"\1", "no rate and three times"),
-        (TABLE, r"^Add ", "Sum ", "no row of the table"),
-        (TABLE, r"^(Add .*\n)", r"\1Abort(1)\n", "no row of the table"),
-        (TABLE, r"MB/s  ", "MFlops", "unknown unit"),
-        (TABLE, r"MB/s  ", "MiB/s ", "cannot be that of"),
-        (TABLE, r"MB/s  ", "GB/s  ", "cannot be that of"),
-        (TABLE, r"^(Add +)\d", r"\g<1>9", "cannot be that of"),
-        (TABLE, r"^(Add +\S+ +\S+ +\S+ +)\S+", r"\g<1>9.00000", "minimum, mean, maximum"),
-        (TABLE, r"^(Add +\S+ +\S+ +\S+ +)\S+", r"\g<1>0.00000", "minimum, mean, maximum"),
-        (TABLE, r"^(Number of elements: )\d+", r"\g<1>1024", "bytes are not"),
-        (TABLE, r"^(Precision: )double", r"\1float", "bytes are not"),
-        (TABLE, r"^(Precision: )double", r"\1half", "precision: found 0 times"),
-        (TABLE, r"^Version.*\n", "", "version: found 0 times"),
-        (TABLE, r"^Array size.*$", "Array size: big", "no size of an array"),
-        (TABLE, r"^(Implementation.*\n)", r"\1\1", "implementation: found 2 times"),
-        (TABLE, r"Classic kernels", "All kernels", "rows are missing or doubled"),
-        (CSV, r"^Add,.*\n", "", "rows are missing or doubled"),
-        (CSV, r"^(Add,.*\n)", r"\1\1", "rows are missing or doubled"),
-        (CSV, r"^Add,20,", "Add,30,", "other inputs"),
-        (CSV, r"^(Add,.*)$", r"\1,1", "no row of the CSV"),
-        (CSV, r"^(Add,20,33554432,8,)3", r"\g<1>9", "cannot be that of"),
-        (CSV, r"^(function.*)max_mbytes", r"\1max_mibytes", "cannot be that of"),
-        (CSV, r"^(function.*)max_mbytes", r"\1max_mflops", "unknown unit"),
-        (CSV, r"^(Copy,20,33554432,)8", r"\g<1>2", "numbers of 2 bytes"),
-        (TRIAD, r"^Runtime.*\n", "", "lines of --triad-only"),
-        (TRIAD, r"GB/s", "GFlop/s", "unknown unit"),
-        (TRIAD, r"^(Running triad )\d+", r"\g<1>2", "cannot be that of"),
-        (TRIAD, r"^Bandwidth.*$", "Bandwidth: 5", "no time and rate"),
-    ],
-)
-def test_fault_is_refused(name: str, pattern: str, replacement: str, says: str) -> None:
-    text = changed(text_of(name), pattern, replacement)
-    with pytest.raises(ParseError, match=says):
-        read(name, text)
-
-
-@pytest.mark.parametrize("other", ["osu/osu_bw", "hpcc/n400_2ranks"])
-def test_other_program(other: str) -> None:
-    with pytest.raises(ParseError, match="banner"):
-        read("babelstream", text_of(other))

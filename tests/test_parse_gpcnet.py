@@ -30,19 +30,6 @@ PLAIN = "gpcnet/network_test_2fakenodes_2ranks"
 LOAD = "gpcnet/stock_network_load_test_10fakenodes_10ranks_timeout240"
 
 
-@pytest.mark.parametrize("name", FAILED)
-def test_failed_run_is_refused(name: str) -> None:
-    says = damage.says_of(name, REFUSED)
-    assert says
-    with pytest.raises(ParseError, match=says):
-        read(name)
-
-
-@pytest.mark.parametrize("name", GOOD)
-def test_every_figure_is_registered(name: str) -> None:
-    damage.assert_registered(name)
-
-
 @pytest.mark.parametrize("name", GOOD)
 def test_every_cell_is_read(name: str) -> None:
     """Row by row, read without any of the parser's care."""
@@ -116,20 +103,6 @@ def test_name_that_the_table_cuts() -> None:
 # -- damage --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", GOOD)
-def test_damaged_lines(name: str) -> None:
-    damage.truncate(name, r"^\+-.*\+$")
-    damage.behead(name)
-    damage.double(name)
-    damage.remove(name)
-    damage.swap(name)
-
-
-@pytest.mark.parametrize("name", GOOD)
-def test_two_runs_in_one_file(name: str) -> None:
-    damage.two_runs(name, next(other for other in GOOD if other != name))
-
-
 @pytest.mark.parametrize(
     ("name", "pattern"),
     [
@@ -146,35 +119,29 @@ def test_no_finite_number(name: str, pattern: str) -> None:
             read(name, changed(text_of(name), pattern, rf"\g<1>{cell}\2"))
 
 
-@pytest.mark.parametrize(
-    ("name", "pattern", "replacement", "says"),
-    [
-        (PLAIN, r"^\| +RR Get Lat.*\n.*\n", "", "rows are missing or doubled"),
-        (PLAIN, r"^(\| +RR Get Lat.*\n.*\n)", r"\1\1", "rows are missing or doubled"),
-        (PLAIN, r"RR Get Lat", "RR Got Lat", "rows are missing or doubled|expected two"),
-        (PLAIN, r"^(\| +RR Get Lat.*)usec", r"\1msec", "not measured in 'msec'"),
-        (PLAIN, r"^(\| +RR Put BW.*)MiB/s/rank", r"\1 MB/s/rank", "not measured in 'MB/s/rank'"),
-        (PLAIN, r"^(\| +RR Get Lat.*) \|$", r"\1", "cut or too long"),
-        (PLAIN, r"^(\| +RR Get Lat.*\|)$", r"\1 |", "cut or too long"),
-        (PLAIN, r"99% \|        Units", r"9.9% |       Units", "unknown head"),
-        (PLAIN, r"Isolated Network Tests", "Isolated Natwork Tests", "unknown table"),
-        (PLAIN, r"^Network Tests v1.3.*\n", "", "title of GPCNeT: found 0 times"),
-        (PLAIN, r"\(2 nodes\)", "(two nodes)", "ranks and nodes: found 0 times"),
-        (PLAIN, r"RR Get Lat \(8 B\)", "RR Get Lat (8 M)", "without name and size"),
-        (PLAIN, r"^(\| +RR Get Lat.*\n)\+.*\n", r"\1", "not closed"),
-        (PLAIN, r"^(\| +RR Get Lat.*)0\.1( \| +usec)", r"\1.01\2", "no number with one decimal"),
-        (LOAD, r"^  8 nodes running", "  7 nodes running", "2 and 7 nodes are not 10"),
-        (LOAD, r" 5\.6X ", " 5.7X ", "cannot be 5.7"),
-        (LOAD, r" 1\.3X ", " 0.8X ", "cannot be 0.8"),
-        (LOAD, r"154\.5X", "154.5x", "expected two factors"),
-        (LOAD, r"        5\.6X", "        infX", "no number with one decimal"),
-        (LOAD, r" 11\.2 ", " 0.0  ", "is 0.0"),
-    ],
-)
-def test_fault_is_refused(name: str, pattern: str, replacement: str, says: str) -> None:
-    text = changed(text_of(name), pattern, replacement)
-    with pytest.raises(ParseError, match=says):
-        read(name, text)
+#: What is changed in a capture, by what, and what the refusal says.
+FAULTS = [
+    (PLAIN, r"^\| +RR Get Lat.*\n.*\n", "", "rows are missing or doubled"),
+    (PLAIN, r"^(\| +RR Get Lat.*\n.*\n)", r"\1\1", "rows are missing or doubled"),
+    (PLAIN, r"RR Get Lat", "RR Got Lat", "rows are missing or doubled|expected two"),
+    (PLAIN, r"^(\| +RR Get Lat.*)usec", r"\1msec", "not measured in 'msec'"),
+    (PLAIN, r"^(\| +RR Put BW.*)MiB/s/rank", r"\1 MB/s/rank", "not measured in 'MB/s/rank'"),
+    (PLAIN, r"^(\| +RR Get Lat.*) \|$", r"\1", "cut or too long"),
+    (PLAIN, r"^(\| +RR Get Lat.*\|)$", r"\1 |", "cut or too long"),
+    (PLAIN, r"99% \|        Units", r"9.9% |       Units", "unknown head"),
+    (PLAIN, r"Isolated Network Tests", "Isolated Natwork Tests", "unknown table"),
+    (PLAIN, r"^Network Tests v1.3.*\n", "", "title of GPCNeT: found 0 times"),
+    (PLAIN, r"\(2 nodes\)", "(two nodes)", "ranks and nodes: found 0 times"),
+    (PLAIN, r"RR Get Lat \(8 B\)", "RR Get Lat (8 M)", "without name and size"),
+    (PLAIN, r"^(\| +RR Get Lat.*\n)\+.*\n", r"\1", "not closed"),
+    (PLAIN, r"^(\| +RR Get Lat.*)0\.1( \| +usec)", r"\1.01\2", "no number with one decimal"),
+    (LOAD, r"^  8 nodes running", "  7 nodes running", "2 and 7 nodes are not 10"),
+    (LOAD, r" 5\.6X ", " 5.7X ", "cannot be 5.7"),
+    (LOAD, r" 1\.3X ", " 0.8X ", "cannot be 0.8"),
+    (LOAD, r"154\.5X", "154.5x", "expected two factors"),
+    (LOAD, r"        5\.6X", "        infX", "no number with one decimal"),
+    (LOAD, r" 11\.2 ", " 0.0  ", "is 0.0"),
+]
 
 
 def test_table_of_a_size_of_its_own() -> None:
@@ -183,7 +150,12 @@ def test_table_of_a_size_of_its_own() -> None:
         read(LOAD, f"{first}(131073 B){last}")
 
 
-@pytest.mark.parametrize("other", ["osu/osu_bw", "hpcc/n400_2ranks"])
-def test_other_program(other: str) -> None:
-    with pytest.raises(ParseError, match="title of GPCNeT"):
-        read("gpcnet", text_of(other))
+PROGRAM = damage.Program(
+    "gpcnet",
+    GOOD,
+    {name: damage.says_of(name, REFUSED) for name in FAILED},
+    r"^\+-.*\+$",
+    ["osu/osu_bw", "hpcc/n400_2ranks"],
+    "title of GPCNeT",
+    faults=FAULTS,
+)

@@ -32,17 +32,6 @@ OLD_JSON = "ior/v330_mpich_json_i3"
 STONEWALL = "ior/v330_mpich_posix_stonewall"
 
 
-@pytest.mark.parametrize("name", FAILED)
-def test_failed_run_is_refused(name: str) -> None:
-    with pytest.raises(ParseError, match=damage.says_of(name, REFUSED)):
-        read(name)
-
-
-@pytest.mark.parametrize("name", GOOD)
-def test_every_figure_is_registered(name: str) -> None:
-    damage.assert_registered(name)
-
-
 @pytest.mark.parametrize("name", GOOD)
 def test_every_mean_is_read(name: str) -> None:
     """Read without any of the parser's care."""
@@ -143,80 +132,56 @@ def test_warnings_in_the_middle() -> None:
 # -- damage --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", GOOD)
-def test_damaged_lines(name: str) -> None:
-    damage.truncate(name, r"^(?:Finished +: .*\d|})$")
-    damage.behead(name)
-    damage.double(name)
-    damage.remove(name)
-    damage.swap(name)
+#: Cells, each between two groups: a text is refused where one is no number.
+CELLS = [
+    (TEXT, r"^(write +)\S+( .* 0   )$"),
+    (TEXT, r"^(write +\S+ +\S+ +)\S+(.*POSIX +0)$"),
+    (TEXT, r"^(write +)\S+(.*POSIX +0)$"),
+    (TEXT, r"^(tasks +: )\S+()$"),
+    (JSON, r'("access": "write", *\n +"bwMiB": )[\d.]+(,)'),
+    (JSON, r'("operation": "write"(?:.*\n)+?.*"bwMeanMIB": )[\d.]+(,)'),
+    (JSON, r'("operation": "write"(?:.*\n)+?.*"numTasks": )[\d.]+(,)'),
+]
 
 
-@pytest.mark.parametrize("name", GOOD)
-def test_two_runs_in_one_file(name: str) -> None:
-    damage.two_runs(name, next(other for other in GOOD if other != name))
-
-
-@pytest.mark.parametrize(
-    ("name", "pattern"),
-    [
-        (TEXT, r"^(write +)\S+( .* 0   )$"),
-        (TEXT, r"^(write +\S+ +\S+ +)\S+(.*POSIX +0)$"),
-        (TEXT, r"^(write +)\S+(.*POSIX +0)$"),
-        (TEXT, r"^(tasks +: )\S+()$"),
-        (JSON, r'("access": "write", *\n +"bwMiB": )[\d.]+(,)'),
-        (JSON, r'("operation": "write"(?:.*\n)+?.*"bwMeanMIB": )[\d.]+(,)'),
-        (JSON, r'("operation": "write"(?:.*\n)+?.*"numTasks": )[\d.]+(,)'),
-    ],
-)
-def test_no_finite_number(name: str, pattern: str) -> None:
-    damage.no_number(name, pattern)
-
-
-@pytest.mark.parametrize(
-    ("name", "pattern", "replacement", "says"),
-    [
-        (TEXT, r"^read .* 0   \n", "", "results of .*a summary of"),
-        (TEXT, r"^read .*POSIX.*\n", "", "results of .*a summary of"),
-        (TEXT, r"^(read .* 0   \n)", r"\1\1", "missing or doubled"),
-        (TEXT, r"^(read .*POSIX.*\n)", r"\1\1", "a summary of"),
-        (TEXT, r"^(read .*) 0   $", r"\1 1   ", "missing or doubled"),
-        (TEXT, r"^(read .*POSIX +)0$", r"\g<1>0 0", "no row of the summary"),
-        (TEXT, r"^(read .*POSIX) +0$", r"\1", "no row of the summary"),
-        (TEXT, r"^(read .*\n)(?=\nSummary)", r"\1Abort(1) on node 1\n", "no row of the results"),
-        (TEXT, r"bw\(MiB/s\)", "bw(MB/s) ", "unknown head"),
-        (TEXT, r"Mean\(MiB\)", "Mean(MB) ", "unknown head"),
-        (TEXT, r"^(write +)438\.53( +438\.90)", r"\g<1>439.53\2", "the summary says"),
-        (TEXT, r"^(write +\S+ +\S+ +)438\.53", r"\g<1>439.53", "the summary says"),
-        (TEXT, r"^(write .*)0\.07297 ", r"\g<1>0.08297 ", "cannot be"),
-        (TEXT, r"^(write .*)   32\.0 ", r"\1   16.0 ", "moved 16.0 MiB, expected 32.0"),
-        (TEXT, r"^(write .*)   32\.0 ", r"\1   64.0 ", "moved 64.0 MiB, expected 32.0"),
-        (TEXT, r"^tasks   ", "tusks   ", "the options lack tasks"),
-        (TEXT, r"^(tasks .*: )2", r"\g<1>4", "the test of"),
-        (TEXT, r"^(access +: )file-per-process", r"\1single-shared-file", "the test of"),
-        (TEXT, r"^(api +: )POSIX", r"\1MPIIO", "the test of"),
-        (TEXT, r"^(tasks .*\n)", r"\1\1", "no option, or one twice"),
-        (TEXT, r"^IOR-.*\n", "", "JSON report is missing"),
-        (TEXT, r"^Finished.*\n", "", "closing line"),
-        (TEXT, r"^Options.*\n", "", "Options:"),
-        (OLD, r"^(write .*) 1   $", r"\1 2   ", "missing or doubled"),
-        (OLD, r"^(read +)3605", r"\g<1>3705", "the summary says"),
-        (STONEWALL, r"^(write .*) 531\.0 ", r"\1 1131.0 ", "moved 1131.0 MiB"),
-        (JSON, r'"Version"', '"Vorsion"', "lacks 'Version'"),
-        (JSON, r'^(.*"bwMeanMIB".*\n)(?=(?:.*\n)+.*"read")', "", "lacks 'bwMeanMIB'"),
-        (JSON, r'("operation": )"read"', r'\1"erase"', "unknown operation"),
-        (JSON, r'("access": )"read"', r'\1"erase"', "unknown operation"),
-        (JSON, r'("access": )"read"', r'\1"write"', "results of .*a summary of"),
-        (JSON, r'("tests": )\[', r"\1[{}, ", "2 tests, expected one"),
-        (JSON, r'"Finished"', '"Finish"', "lacks 'Finished'"),
-        (JSON, r'("keepFile": )0', r"\1false", "is no count"),
-        (OLD_JSON, r'("bwMaxMIB": )1727\.3702', r"\g<1>1727.3802", "the summary says"),
-    ],
-)
-def test_fault_is_refused(name: str, pattern: str, replacement: str, says: str) -> None:
-    text = changed(text_of(name), pattern, replacement)
-    with pytest.raises(ParseError, match=says):
-        read(name, text)
+#: What is changed in a capture, by what, and what the refusal says.
+FAULTS = [
+    (TEXT, r"^read .* 0   \n", "", "results of .*a summary of"),
+    (TEXT, r"^read .*POSIX.*\n", "", "results of .*a summary of"),
+    (TEXT, r"^(read .* 0   \n)", r"\1\1", "missing or doubled"),
+    (TEXT, r"^(read .*POSIX.*\n)", r"\1\1", "a summary of"),
+    (TEXT, r"^(read .*) 0   $", r"\1 1   ", "missing or doubled"),
+    (TEXT, r"^(read .*POSIX +)0$", r"\g<1>0 0", "no row of the summary"),
+    (TEXT, r"^(read .*POSIX) +0$", r"\1", "no row of the summary"),
+    (TEXT, r"^(read .*\n)(?=\nSummary)", r"\1Abort(1) on node 1\n", "no row of the results"),
+    (TEXT, r"bw\(MiB/s\)", "bw(MB/s) ", "unknown head"),
+    (TEXT, r"Mean\(MiB\)", "Mean(MB) ", "unknown head"),
+    (TEXT, r"^(write +)438\.53( +438\.90)", r"\g<1>439.53\2", "the summary says"),
+    (TEXT, r"^(write +\S+ +\S+ +)438\.53", r"\g<1>439.53", "the summary says"),
+    (TEXT, r"^(write .*)0\.07297 ", r"\g<1>0.08297 ", "cannot be"),
+    (TEXT, r"^(write .*)   32\.0 ", r"\1   16.0 ", "moved 16.0 MiB, expected 32.0"),
+    (TEXT, r"^(write .*)   32\.0 ", r"\1   64.0 ", "moved 64.0 MiB, expected 32.0"),
+    (TEXT, r"^tasks   ", "tusks   ", "the options lack tasks"),
+    (TEXT, r"^(tasks .*: )2", r"\g<1>4", "the test of"),
+    (TEXT, r"^(access +: )file-per-process", r"\1single-shared-file", "the test of"),
+    (TEXT, r"^(api +: )POSIX", r"\1MPIIO", "the test of"),
+    (TEXT, r"^(tasks .*\n)", r"\1\1", "no option, or one twice"),
+    (TEXT, r"^IOR-.*\n", "", "JSON report is missing"),
+    (TEXT, r"^Finished.*\n", "", "closing line"),
+    (TEXT, r"^Options.*\n", "", "Options:"),
+    (OLD, r"^(write .*) 1   $", r"\1 2   ", "missing or doubled"),
+    (OLD, r"^(read +)3605", r"\g<1>3705", "the summary says"),
+    (STONEWALL, r"^(write .*) 531\.0 ", r"\1 1131.0 ", "moved 1131.0 MiB"),
+    (JSON, r'"Version"', '"Vorsion"', "lacks 'Version'"),
+    (JSON, r'^(.*"bwMeanMIB".*\n)(?=(?:.*\n)+.*"read")', "", "lacks 'bwMeanMIB'"),
+    (JSON, r'("operation": )"read"', r'\1"erase"', "unknown operation"),
+    (JSON, r'("access": )"read"', r'\1"erase"', "unknown operation"),
+    (JSON, r'("access": )"read"', r'\1"write"', "results of .*a summary of"),
+    (JSON, r'("tests": )\[', r"\1[{}, ", "2 tests, expected one"),
+    (JSON, r'"Finished"', '"Finish"', "lacks 'Finished'"),
+    (JSON, r'("keepFile": )0', r"\1false", "is no count"),
+    (OLD_JSON, r'("bwMaxMIB": )1727\.3702', r"\g<1>1727.3802", "the summary says"),
+]
 
 
 def test_deep_nesting_is_refused() -> None:
@@ -224,7 +189,13 @@ def test_deep_nesting_is_refused() -> None:
         read("ior", '{"tests" : ' + "[" * 100_000)
 
 
-@pytest.mark.parametrize("other", ["mdtest/v400_mpich_files", "fio/write_end_fsync", "osu/osu_bw"])
-def test_other_program(other: str) -> None:
-    with pytest.raises(ParseError, match=r"lacks|missing"):
-        read("ior", text_of(other))
+PROGRAM = damage.Program(
+    "ior",
+    GOOD,
+    {name: damage.says_of(name, REFUSED) for name in FAILED},
+    r"^(?:Finished +: .*\d|})$",
+    ["mdtest/v400_mpich_files", "fio/write_end_fsync", "osu/osu_bw"],
+    r"lacks|missing",
+    cells=CELLS,
+    faults=FAULTS,
+)

@@ -29,17 +29,6 @@ OLD = "mdtest/v330_openmpi_files_i3"
 TIMES = "mdtest/v400_openmpi_P"
 
 
-@pytest.mark.parametrize("name", FAILED)
-def test_failed_run_is_refused(name: str) -> None:
-    with pytest.raises(ParseError, match=damage.says_of(name, REFUSED)):
-        read(name)
-
-
-@pytest.mark.parametrize("name", GOOD)
-def test_every_figure_is_registered(name: str) -> None:
-    damage.assert_registered(name)
-
-
 @pytest.mark.parametrize("name", GOOD)
 def test_every_mean_is_read(name: str) -> None:
     """Row by row, read without any of the parser's care; zero is a phase that did not run."""
@@ -167,77 +156,59 @@ def test_old_version_prints_colons(name: str) -> None:
 # -- damage --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", GOOD)
-def test_damaged_lines(name: str) -> None:
-    damage.truncate(name, r"^-- finished at .*")
-    damage.behead(name)
-    damage.double(name)
-    damage.remove(name)
-    damage.swap(name)
+#: Cells, each between two groups: a text is refused where one is no number.
+CELLS = [
+    (FILES, r"^(   File creation +\S+ +\S+ +)\S+(.*)$"),
+    (FILES, r"^(   Tree removal +)\S+(.*)$"),
+    (OLD, r"^(   File stat +: +\S+ +\S+ +)\S+(.*)$"),
+    (FILES, r"(launched with )\d+( total)"),
+]
 
 
-@pytest.mark.parametrize("name", GOOD)
-def test_two_runs_in_one_file(name: str) -> None:
-    damage.two_runs(name, next(other for other in GOOD if other != name))
+#: What is changed in a capture, by what, and what the refusal says.
+FAULTS = [
+    (FILES, r"^   File stat .*\n", "", "rows are missing"),
+    (FILES, r"^(   File stat .*\n)", r"\1\1", "one twice"),
+    (FILES, r"^(   File stat .*)$", r"\1 1.000", "no row"),
+    (FILES, r"^(   File stat .*) \S+$", r"\1", "no row"),
+    (FILES, r"^   File stat ", "   File unlink", "rows are missing"),
+    (FILES, r"^(   File stat .*\n)", r"\1Abort(1)\n", "no row"),
+    (FILES, r"^(   File stat .*\n)", r"\1\n", "rows are missing"),
+    (FILES, r"Mean", "Median", "unknown head"),
+    (FILES, r"^   -----.*\n", "", "no line under its head"),
+    (FILES, r"^SUMMARY rate", "SUMMARY time", "table of rates is missing"),
+    (FILES, r"^SUMMARY.*$", "SUMMARY", "a row outside of a table"),
+    (FILES, r"^(   File stat +\S+ +\S+ +)\S+", r"\g<1>1.000", "minimum, mean, maximum"),
+    (FILES, r"^(   File stat +\S+ +\S+ +)\S+", r"\g<1>900000.000", "minimum, mean, maximum"),
+    (FILES, r"^2 tasks", "1 tasks", "2 tasks were launched, 1 worked"),
+    (FILES, r"^(2 tasks.*\n)", r"\1\1", "tasks and items: found 2 times"),
+    (FILES, r"^mdtest-.*\n", "", "mdtest's tasks: found 0 times"),
+    (FILES, r"^-- started.*\n", "", "opening line"),
+    (FILES, r"^-- finished.*\n", "", "closing line"),
+    (FILES, r"(-- finished.*\n)", r"\1SUMMARY rate: (of 1 iterations)\n", "after the closing"),
+    (FILES, r"'data/t'$", "'data/t", "command line is cut"),
+    (FILES, r"^(2 tasks.*\n)", r"\1WARNING: unable to create file x\n", "mdtest says: WARNING"),
+    (FILES, r"^(2 tasks.*\n)", r"\1ior ERROR: write failed\n", "mdtest says: ior ERROR"),
+    (
+        FILES,
+        r"^(-- finished)",
+        r"\nERROR: verifying the data read! Take the performance values with care!\n\1",
+        "mdtest says: ERROR: verifying",
+    ),
+    (TIMES, r"^SUMMARY time: \(of 1", "SUMMARY time: (of 3", "other rows or iterations"),
+    (TIMES, r"^SUMMARY time", "SUMMARY rate", "printed twice"),
+    (FILES, r"\(of 1 iterations", "(of 0 iterations", "of no iteration"),
+    (BOTH, r"^   Directory stat .*\n", "", "rows are missing"),
+]
 
 
-@pytest.mark.parametrize(
-    ("name", "pattern"),
-    [
-        (FILES, r"^(   File creation +\S+ +\S+ +)\S+(.*)$"),
-        (FILES, r"^(   Tree removal +)\S+(.*)$"),
-        (OLD, r"^(   File stat +: +\S+ +\S+ +)\S+(.*)$"),
-        (FILES, r"(launched with )\d+( total)"),
-    ],
+PROGRAM = damage.Program(
+    "mdtest",
+    GOOD,
+    {name: damage.says_of(name, REFUSED) for name in FAILED},
+    r"^-- finished at .*",
+    ["ior/v400_mpich_posix_fpp", "osu/osu_bw"],
+    "opening line of mdtest",
+    cells=CELLS,
+    faults=FAULTS,
 )
-def test_no_finite_number(name: str, pattern: str) -> None:
-    damage.no_number(name, pattern)
-
-
-@pytest.mark.parametrize(
-    ("name", "pattern", "replacement", "says"),
-    [
-        (FILES, r"^   File stat .*\n", "", "rows are missing"),
-        (FILES, r"^(   File stat .*\n)", r"\1\1", "one twice"),
-        (FILES, r"^(   File stat .*)$", r"\1 1.000", "no row"),
-        (FILES, r"^(   File stat .*) \S+$", r"\1", "no row"),
-        (FILES, r"^   File stat ", "   File unlink", "rows are missing"),
-        (FILES, r"^(   File stat .*\n)", r"\1Abort(1)\n", "no row"),
-        (FILES, r"^(   File stat .*\n)", r"\1\n", "rows are missing"),
-        (FILES, r"Mean", "Median", "unknown head"),
-        (FILES, r"^   -----.*\n", "", "no line under its head"),
-        (FILES, r"^SUMMARY rate", "SUMMARY time", "table of rates is missing"),
-        (FILES, r"^SUMMARY.*$", "SUMMARY", "a row outside of a table"),
-        (FILES, r"^(   File stat +\S+ +\S+ +)\S+", r"\g<1>1.000", "minimum, mean, maximum"),
-        (FILES, r"^(   File stat +\S+ +\S+ +)\S+", r"\g<1>900000.000", "minimum, mean, maximum"),
-        (FILES, r"^2 tasks", "1 tasks", "2 tasks were launched, 1 worked"),
-        (FILES, r"^(2 tasks.*\n)", r"\1\1", "tasks and items: found 2 times"),
-        (FILES, r"^mdtest-.*\n", "", "mdtest's tasks: found 0 times"),
-        (FILES, r"^-- started.*\n", "", "opening line"),
-        (FILES, r"^-- finished.*\n", "", "closing line"),
-        (FILES, r"(-- finished.*\n)", r"\1SUMMARY rate: (of 1 iterations)\n", "after the closing"),
-        (FILES, r"'data/t'$", "'data/t", "command line is cut"),
-        (FILES, r"^(2 tasks.*\n)", r"\1WARNING: unable to create file x\n", "mdtest says: WARNING"),
-        (FILES, r"^(2 tasks.*\n)", r"\1ior ERROR: write failed\n", "mdtest says: ior ERROR"),
-        (
-            FILES,
-            r"^(-- finished)",
-            r"\nERROR: verifying the data read! Take the performance values with care!\n\1",
-            "mdtest says: ERROR: verifying",
-        ),
-        (TIMES, r"^SUMMARY time: \(of 1", "SUMMARY time: (of 3", "other rows or iterations"),
-        (TIMES, r"^SUMMARY time", "SUMMARY rate", "printed twice"),
-        (FILES, r"\(of 1 iterations", "(of 0 iterations", "of no iteration"),
-        (BOTH, r"^   Directory stat .*\n", "", "rows are missing"),
-    ],
-)
-def test_fault_is_refused(name: str, pattern: str, replacement: str, says: str) -> None:
-    text = changed(text_of(name), pattern, replacement)
-    with pytest.raises(ParseError, match=says):
-        read(name, text)
-
-
-@pytest.mark.parametrize("other", ["ior/v400_mpich_posix_fpp", "osu/osu_bw"])
-def test_other_program(other: str) -> None:
-    with pytest.raises(ParseError, match="opening line of mdtest"):
-        read("mdtest", text_of(other))

@@ -41,17 +41,6 @@ CHECKED = "osu/v74_mpich_allreduce_c"
 TAIL = "osu/v74_mpich_allreduce_z"
 
 
-@pytest.mark.parametrize("name", FAILED)
-def test_failed_run_is_refused(name: str) -> None:
-    with pytest.raises(ParseError, match=damage.says_of(name, REFUSED)):
-        read(name)
-
-
-@pytest.mark.parametrize("name", GOOD)
-def test_every_figure_is_registered(name: str) -> None:
-    damage.assert_registered(name)
-
-
 #: Column by its start -> end of the metric.
 ENDINGS = {
     "Latency": "latency",
@@ -224,86 +213,56 @@ def test_titles_are_those_of_programs() -> None:
 # -- damage --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", GOOD)
-def test_damaged_lines(name: str) -> None:
-    damage.truncate_open(name)
-    damage.behead(name)
-    damage.double(name)
-    damage.remove(name)
-    damage.swap(name)
+#: Cells, each between two groups: a text is refused where one is no number.
+CELLS = [
+    (LATENCY, r"^(1024 +)\S+()$"),
+    ("osu/v74_mpich_bw", r"^(16 +)\S+()$"),
+    (FULL, r"^(16 +)\S+(.*)$"),
+    (FULL, r"^(16 +\S+ +)\S+(.*)$"),
+    (FULL, r"^(16 +\S+ +\S+ +)\S+(.*)$"),
+    (FULL, r"^(16 +\S+ +\S+ +\S+ +)\S+()$"),
+    (OVERLAP, r"^(16 +)\S+(.*)$"),
+    (OVERLAP, r"^(16 .* )\S+()$"),
+    (RATE, r"^(16 +)\S+(.*)$"),
+    (RATE, r"^(16 .* )\S+()$"),
+    ("osu/v74_mpich_barrier", r"^( +)\S+()$"),
+    ("osu/v74_mpich_init", r"^(.*avg: )\d+( ms)$"),
+]
 
 
-@pytest.mark.parametrize("name", GOOD)
-def test_two_runs_in_one_file(name: str) -> None:
-    damage.two_runs(name, next(other for other in GOOD if other != name))
-
-
-@pytest.mark.parametrize(
-    ("name", "pattern"),
-    [
-        (LATENCY, r"^(1024 +)\S+()$"),
-        ("osu/v74_mpich_bw", r"^(16 +)\S+()$"),
-        (FULL, r"^(16 +)\S+(.*)$"),
-        (FULL, r"^(16 +\S+ +)\S+(.*)$"),
-        (FULL, r"^(16 +\S+ +\S+ +)\S+(.*)$"),
-        (FULL, r"^(16 +\S+ +\S+ +\S+ +)\S+()$"),
-        (OVERLAP, r"^(16 +)\S+(.*)$"),
-        (OVERLAP, r"^(16 .* )\S+()$"),
-        (RATE, r"^(16 +)\S+(.*)$"),
-        (RATE, r"^(16 .* )\S+()$"),
-        ("osu/v74_mpich_barrier", r"^( +)\S+()$"),
-        ("osu/v74_mpich_init", r"^(.*avg: )\d+( ms)$"),
-    ],
-)
-def test_no_finite_number(name: str, pattern: str) -> None:
-    damage.no_number(name, pattern)
-
-
-@pytest.mark.parametrize(
-    ("name", "pattern", "replacement", "says"),
-    [
-        (LATENCY, r"^1024 .*\n", "", "missing or doubled"),
-        (LATENCY, r"^1024( .*)\n", r"1024\1\n1024\1\n", "missing or doubled"),
-        (LATENCY, r"^1024 ", "512  ", "missing or doubled"),
-        (LATENCY, r"^1024 ", "1024.0 ", "no whole number"),
-        (LATENCY, r"^(1024 .*)$", r"\1 1.00", "3 cells under 2 columns"),
-        (LATENCY, r"^(1024) .*$", r"\1", "1 cells under 2 columns"),
-        (LATENCY, r"^(1024 .*)\n", r"\1", "cells under 2 columns|two decimals"),
-        (LATENCY, r"^(1024 +\d+\.\d)\d$", r"\1", "two decimals"),
-        (LATENCY, r"^(1024 .*)\n", r"\1\n\n", "after the table"),
-        (LATENCY, r"Latency\(us\)", "Latency(ms)", "unknown"),
-        (LATENCY, r"^# Size.*\n", "", "unknown line before the table"),
-        (LATENCY, r"^(# Size)(.*)$", r"\1\2\2", "unknown head"),
-        (LATENCY, r"Avg Latency\(us\)", "Avg Latency(us)  Overlap(%)", "unknown head"),
-        (LATENCY, r"^# Datatype.*\n", r"\g<0>\g<0>", "told twice"),
-        (LATENCY, r"^(# OSU.*\n)", r"\1mpirun: a warning\n", "unknown line before"),
-        (LATENCY, r"Latency Test", "Letency Test", "no program"),
-        (LATENCY, r" v7.4", "", "title"),
-        (LATENCY, r"^# OSU MPI Latency", "# OSU MPI Barrier Latency", "a head that it has not"),
-        ("osu/v74_mpich_barrier", r"Barrier Latency", "Allreduce Latency", "a head"),
-        ("osu/v74_mpich_barrier", r"^( +\d.*\n)", r"\1\1", "the table has 2 rows"),
-        (FULL, r"^(16 +)\S+", r"\g<1>99.00", "minimum, mean, maximum"),
-        (FULL, r"^(16 +)\S+", r"\g<1>0.00", "minimum, mean, maximum"),
-        (OVERLAP, r"^(16 .* )\S+$", r"\g<1>100.01", "overlap"),
-        (RATE, r"^(16 +)\S+", r"\g<1>272.40", "cannot be"),
-        (TAIL, r"^(16 .* )0\.58( +0\.72 +1\.00)$", r"\g<1>0.73\2", "percentiles out of order"),
-        (TAIL, r"^(16 .* 0\.72 +)1\.00$", r"\g<1>0.71", "percentiles out of order"),
-        (CHECKED, r"^(16 .* )Pass$", r"\g<1>Fail", "validation says 'Fail'"),
-        (CHECKED, r"^(16 .* )Pass$", r"\g<1>Psas", "validation says"),
-        ("osu/v74_mpich_init", r"avg: \d+", "avg: 5", "minimum, mean, maximum"),
-        ("osu/v74_mpich_init", r"avg: (\d+) ms", r"avg: \1 s", "no times"),
-    ],
-)
-def test_fault_is_refused(name: str, pattern: str, replacement: str, says: str) -> None:
-    text = changed(text_of(name), pattern, replacement)
-    with pytest.raises(ParseError, match=says):
-        read(name, text)
-
-
-@pytest.mark.parametrize("other", ["gpcnet/network_test_2fakenodes_2ranks", "imb/pingpong"])
-def test_other_program(other: str) -> None:
-    with pytest.raises(ParseError, match="title"):
-        read("osu", text_of(other))
+#: What is changed in a capture, by what, and what the refusal says.
+FAULTS = [
+    (LATENCY, r"^1024 .*\n", "", "missing or doubled"),
+    (LATENCY, r"^1024( .*)\n", r"1024\1\n1024\1\n", "missing or doubled"),
+    (LATENCY, r"^1024 ", "512  ", "missing or doubled"),
+    (LATENCY, r"^1024 ", "1024.0 ", "no whole number"),
+    (LATENCY, r"^(1024 .*)$", r"\1 1.00", "3 cells under 2 columns"),
+    (LATENCY, r"^(1024) .*$", r"\1", "1 cells under 2 columns"),
+    (LATENCY, r"^(1024 .*)\n", r"\1", "cells under 2 columns|two decimals"),
+    (LATENCY, r"^(1024 +\d+\.\d)\d$", r"\1", "two decimals"),
+    (LATENCY, r"^(1024 .*)\n", r"\1\n\n", "after the table"),
+    (LATENCY, r"Latency\(us\)", "Latency(ms)", "unknown"),
+    (LATENCY, r"^# Size.*\n", "", "unknown line before the table"),
+    (LATENCY, r"^(# Size)(.*)$", r"\1\2\2", "unknown head"),
+    (LATENCY, r"Avg Latency\(us\)", "Avg Latency(us)  Overlap(%)", "unknown head"),
+    (LATENCY, r"^# Datatype.*\n", r"\g<0>\g<0>", "told twice"),
+    (LATENCY, r"^(# OSU.*\n)", r"\1mpirun: a warning\n", "unknown line before"),
+    (LATENCY, r"Latency Test", "Letency Test", "no program"),
+    (LATENCY, r" v7.4", "", "title"),
+    (LATENCY, r"^# OSU MPI Latency", "# OSU MPI Barrier Latency", "a head that it has not"),
+    ("osu/v74_mpich_barrier", r"Barrier Latency", "Allreduce Latency", "a head"),
+    ("osu/v74_mpich_barrier", r"^( +\d.*\n)", r"\1\1", "the table has 2 rows"),
+    (FULL, r"^(16 +)\S+", r"\g<1>99.00", "minimum, mean, maximum"),
+    (FULL, r"^(16 +)\S+", r"\g<1>0.00", "minimum, mean, maximum"),
+    (OVERLAP, r"^(16 .* )\S+$", r"\g<1>100.01", "overlap"),
+    (RATE, r"^(16 +)\S+", r"\g<1>272.40", "cannot be"),
+    (TAIL, r"^(16 .* )0\.58( +0\.72 +1\.00)$", r"\g<1>0.73\2", "percentiles out of order"),
+    (TAIL, r"^(16 .* 0\.72 +)1\.00$", r"\g<1>0.71", "percentiles out of order"),
+    (CHECKED, r"^(16 .* )Pass$", r"\g<1>Fail", "validation says 'Fail'"),
+    (CHECKED, r"^(16 .* )Pass$", r"\g<1>Psas", "validation says"),
+    ("osu/v74_mpich_init", r"avg: \d+", "avg: 5", "minimum, mean, maximum"),
+    ("osu/v74_mpich_init", r"avg: (\d+) ms", r"avg: \1 s", "no times"),
+]
 
 
 def test_without_a_local_rank_every_process_takes_the_first_gpu() -> None:
@@ -317,3 +276,15 @@ def test_without_a_local_rank_every_process_takes_the_first_gpu() -> None:
     with pytest.raises(ParseError, match="OMB could not identify the local rank"):
         parse.hold_against_errors("osu", said)
     parse.hold_against_errors("osu", said.splitlines()[0])
+
+
+PROGRAM = damage.Program(
+    "osu",
+    GOOD,
+    {name: damage.says_of(name, REFUSED) for name in FAILED},
+    None,
+    ["gpcnet/network_test_2fakenodes_2ranks", "imb/pingpong"],
+    "title",
+    cells=CELLS,
+    faults=FAULTS,
+)

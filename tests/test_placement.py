@@ -8,15 +8,11 @@ from collections.abc import Iterable
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from plumbline import configuration, paths, placement
-from plumbline.placement import (
-    Layout,
-    PlacementError,
-    Topology,
-    cpus_of_list,
-    cpus_of_mask,
-    lay_out,
-)
+from plumbline.core import paths
+from plumbline.placement import placement
+from plumbline.placement.placement import Layout, lay_out
+from plumbline.placement.topology import PlacementError, Topology, cpus_of_list, cpus_of_mask
+from plumbline.site import configuration
 
 
 def mask(*cpus: int) -> str:

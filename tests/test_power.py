@@ -12,10 +12,11 @@ import math
 import random
 import statistics
 
+import power
 import pytest
-from plumbline import paths, power
-from plumbline.reference import References
-from plumbline.table import half_digit, load
+from plumbline.core import paths
+from plumbline.reference.lookup import References
+from plumbline.reference.tables import half_digit, load
 
 #: At most so many of the judged figures of a healthy system fail, in each class.
 ALARMS = 1e-3

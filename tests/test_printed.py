@@ -14,9 +14,11 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-from plumbline import closing, words
+from plumbline.check import record
 from plumbline.cli import main
-from plumbline.history import History
+from plumbline.core.text import shown
+from plumbline.history.history import History
+from plumbline.session import summary
 from test_history import fom, line, store
 
 #: Erases the screen, sets the title, begins a sequence in one byte, turns the text around, rings.
@@ -76,11 +78,11 @@ def test_names_of_records_steer_no_terminal(results: Path) -> None:
 
 @pytest.mark.holds("terminal")
 def test_what_is_left_in_scratch_steers_no_terminal(results, tmp_path, monkeypatch) -> None:
-    from plumbline import doctor
+    from plumbline.operate import doctor
 
     (tmp_path / f"plumbline-{STEERS}").mkdir()
     store(results, line())
-    monkeypatch.setattr(doctor.survey, "surveyed", lambda *_: [])
+    monkeypatch.setattr(doctor.plan, "surveyed", lambda *_: [])
     monkeypatch.setattr(doctor, "_programs", dict)
     done = asked("doctor", "--system=local")
     assert "left over" in done.stdout
@@ -94,7 +96,7 @@ def test_the_closing_table_steers_no_terminal() -> None:
                     warnings=[{"state": "warnings", "code": "c", "figure": "", "detail": STEERS,
                                "source": ""}])
                for result in ("pass", "error")]  # fmt: skip
-    told = words.shown(closing.table(records, 2))
+    told = shown(summary.table([*map(record.checked, records)], 2))
     assert "why" in told and all(text.isprintable() for text in told.split("\n"))
     assert not re.search("^(plumbline: )?forged", told, re.M)
 

@@ -8,9 +8,11 @@ from types import SimpleNamespace as Given
 
 import pytest
 from conftest import CHECKS, Testbed
-from plumbline import load, outcome, progress
-from plumbline.errors import Fault
-from plumbline.session import Session
+from plumbline.check.result import CaseResult, _seconds
+from plumbline.core.errors import Fault
+from plumbline.session import progress
+from plumbline.session.session import Session
+from plumbline.site import load
 from reframe.core.exceptions import JobError
 
 
@@ -92,7 +94,7 @@ def test_the_others_are_those_beside_this_process(busy, monkeypatch) -> None:
 
 def task(local: bool, **durations: float) -> Given:
     return Given(
-        check=Given(sample_times=[2.0, 3.0]),
+        check=Given(result=CaseResult(seconds=[2.0, 3.0])),
         testcase=Given(partition=Given(scheduler=Given(is_local=local))),
         duration=durations.get,
     )
@@ -101,9 +103,9 @@ def task(local: bool, **durations: float) -> Given:
 def test_seconds_without_waiting() -> None:
     """ReFrame's total is from the set-up of all cases to the end of this one."""
     stages = {"total": 900.0, "setup": 1.0, "sanity": 0.5, "performance": 0.5}
-    assert outcome._seconds(task(True, run_complete=6.0, **stages))["total"] == 8.0
+    assert _seconds(task(True, run_complete=6.0, **stages))["total"] == 8.0
     # From submission on: ten minutes in the queue.
-    assert outcome._seconds(task(False, run_complete=606.0, **stages))["total"] == 7.0
+    assert _seconds(task(False, run_complete=606.0, **stages))["total"] == 7.0
 
 
 PINGPONG = ["-n", "imb_p2p.*PingPong"]

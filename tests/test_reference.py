@@ -11,10 +11,12 @@ from pathlib import Path
 
 import pytest
 import yaml
-from plumbline import paths, reference, table
-from plumbline.errors import Fault
-from plumbline.reference import Case, References, summarize
-from plumbline.table import Row, load
+from plumbline.core import paths
+from plumbline.core.errors import Fault
+from plumbline.reference import lookup
+from plumbline.reference.lookup import References, summarize
+from plumbline.reference.row import Case, Row
+from plumbline.reference.tables import key_of, load
 
 SHIPPED = Path(__file__).parents[1] / "reference"
 
@@ -452,8 +454,8 @@ def test_number_of_runs_is_a_number(folder: Path, runs: str) -> None:
 
 
 def test_loaded_once(folder: Path) -> None:
-    first = reference.loaded(folder)
-    assert reference.loaded(folder) is first
+    first = lookup.loaded(folder)
+    assert lookup.loaded(folder) is first
 
 
 # -- matching ------------------------------------------------------------------------------------
@@ -1001,7 +1003,7 @@ def test_what_crosses_a_link_is_capped_by_its_peak(
     ceiling: float | None,
     row: str,
 ) -> None:
-    refs = reference.loaded(paths.reference())
+    refs = lookup.loaded(paths.reference())
     case = Case(system, "batch", "x", benchmark, placement, nodes, 2, conditions)
     found = refs.ceiling(case, metric, 8 if benchmark in ("osu", "imb") else None)
     if ceiling is None:
@@ -1012,7 +1014,7 @@ def test_what_crosses_a_link_is_capped_by_its_peak(
 
 
 def test_no_published_value_is_above_its_ceiling() -> None:
-    refs = reference.loaded(paths.reference())
+    refs = lookup.loaded(paths.reference())
     for row in refs.rows:
         fom = refs.fom(row.benchmark, row.metric)
         if row.kind == "measured" and refs.may_decide(row) and refs.rule(fom).better == "higher":
@@ -1134,4 +1136,4 @@ def test_row_is_frozen() -> None:
     row = Row.model_validate(ROW)
     with pytest.raises(ValueError, match="frozen"):
         row.value = 1.0
-    assert table.key_of(row) == table.key_of(Row.model_validate(ROW | {"id": "other"}))
+    assert key_of(row) == key_of(Row.model_validate(ROW | {"id": "other"}))

@@ -6,12 +6,14 @@ import json
 
 import pytest
 from click.testing import CliRunner
-from plumbline import cli, paths, table
+from plumbline import cli
+from plumbline.core import paths
+from plumbline.reference.tables import Tables, load
 
 
 @pytest.fixture(scope="module")
-def tables() -> table.Tables:
-    return table.load(paths.reference())
+def tables() -> Tables:
+    return load(paths.reference())
 
 
 def refs(*arguments: str):
@@ -20,10 +22,10 @@ def refs(*arguments: str):
 
 def test_every_measured_number_is_found_by_its_value(tables):
     """By the printed number and the system, each row is in the list."""
-    from plumbline import reference
-    from plumbline import refs as finder
+    from plumbline.output import query as finder
+    from plumbline.reference import lookup
 
-    references = reference.References(tables)
+    references = lookup.References(tables)
     for row in references.rows:
         cells = tables.printed[row.id]
         found = finder.select(references, {"system": row.system}, [cells["value"]])
@@ -70,10 +72,10 @@ def test_nothing_found_is_exit_2():
 
 def test_why_of_each_row(tables):
     """Each row can be explained: source, locator, what it asserts and by which rule."""
-    from plumbline import reference
-    from plumbline import refs as finder
+    from plumbline.output import query as finder
+    from plumbline.reference import lookup
 
-    references, known = reference.References(tables), finder.misprints(paths.reference())
+    references, known = lookup.References(tables), finder.misprints(paths.reference())
     for name, row in tables.rows.items():
         text = "\n".join(finder.why(references, name, known))
         assert row.locator in text

@@ -15,17 +15,19 @@ from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
 
-import bench_history
-import bench_report
 import demo_history
 import numpy as np
 import pytest
+from bench import history as bench_history
+from bench import report as bench_report
 from click.testing import CliRunner
-from plumbline import cli, history, report
-from plumbline.errors import Fault
-from plumbline.history import History
-from plumbline.report import figures, findings, site, standing, text
-from plumbline.series import Key, Selection, Series
+from plumbline import cli
+from plumbline.core.errors import Fault
+from plumbline.history import history
+from plumbline.history.history import History
+from plumbline.history.series import Key, Selection, Series
+from plumbline.output import report
+from plumbline.output.report import figures, findings, site, standing, text
 from reports import (  # noqa: F401 - fixtures
     NOW,
     SLOW,
@@ -470,10 +472,10 @@ def test_a_figure_over_nodes_is_the_median_of_each_session():
 
 
 def test_a_change_that_is_not_sure_yet_says_what_that_means():
-    def change(**fields) -> findings.Change:
+    def change(**fields) -> findings.SeriesChange:
         began = np.datetime64("2026-08-01", "s")
         known = {"kind": "regression", "confirmed": False, "held": 1} | fields
-        return findings.Change(key=a_series([1]).key, size=-0.05, confidence=0.9, worse=True,
+        return findings.SeriesChange(key=a_series([1]).key, size=-0.05, confidence=0.9, worse=True,
                                start=1, began=began, detected=began, before="a", after="b",
                                until=None, on=True, **known)  # fmt: skip
 
@@ -502,7 +504,7 @@ def test_changes_of_one_check_that_began_together_are_one_event():
     def change(metric: str, day: int, kind: str = "regression"):
         began = np.datetime64("2026-08-01", "s") + np.timedelta64(day, "D")
         key = dataclasses.replace(a_series([1]).key, metric=metric)
-        return findings.Change(
+        return findings.SeriesChange(
             key, kind, -0.05, 0.9, True, day, began, began, "a", "b", None, True, True
         )
 
@@ -550,8 +552,9 @@ def test_checks_are_read_in_pieces_as_they_are_at_once(demo, monkeypatch):
 _PEAK = """
 import sys
 from pathlib import Path
-from plumbline import history, report
-from plumbline.series import Selection
+from plumbline.history import history
+from plumbline.output import report
+from plumbline.history.series import Selection
 
 def peak():
     return int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0])

@@ -49,7 +49,7 @@ def test_every_kind_of_page_opens_without_a_fault_or_a_request(pages, chromium, 
 
 def test_charts_are_drawn_when_they_come_into_sight(pages, window):
     page = window.open(kinds(pages)["sizes"])
-    page.wait_for_selector(".chart svg .scatterlayer")
+    page.wait_for_selector(".chart svg .mark")
     every = page.locator(".chart").count()
     assert 0 < drawn(page) < every
     for chart in page.locator(".chart").all():
@@ -61,21 +61,28 @@ def test_charts_are_drawn_when_they_come_into_sight(pages, window):
 
 def test_a_chart_shows_bounds_changes_and_builds(pages, window):
     page = window.open(one(pages, "checks/alder-osu-p2p-operation-bandwidth*.html"))
-    page.wait_for_selector('.chart[data-kind="history"] svg .scatterlayer')
+    page.wait_for_selector('.chart[data-kind="history"] svg .mark')
     chart = page.locator('.chart[data-kind="history"]').first
-    told = chart.evaluate("c => [c.data.map(t => t.name), c.layout.shapes.map(s => s.type)]")
-    assert {"lower bound", "reference", "passed", "new build"} <= set(told[0])
-    assert "rect" in told[1]
+    names, areas = chart.evaluate(
+        "c => [c.chart.traces.map(t => t.name), c.querySelectorAll('.plot rect:not(.zoom)').length]"
+    )
+    assert {"lower bound", "reference", "passed", "new build"} <= set(names)
+    assert areas > 0
 
 
 def test_nodes_have_a_chart_and_the_slow_one_stands_out(pages, window):
     page = window.open(kinds(pages)["nodes"])
-    page.wait_for_selector('.chart[data-kind="nodes"] svg .scatterlayer')
+    page.wait_for_selector('.chart[data-kind="nodes"] svg .mark')
     chart = page.locator('.chart[data-kind="nodes"]').first
-    ticks, medians = chart.evaluate("c => [c.layout.xaxis.ticktext, c.data[2].y]")
+    ticks, medians = chart.evaluate(
+        "c => [[...c.querySelectorAll('.tick text')].map(t => t.textContent), c.chart.traces[2].y]"
+    )
+    ticks = [tick for tick in ticks if tick.startswith("nid")]
     assert len(ticks) == len(demo_history.NODES)
     assert ticks[int(np.argmin(medians))] == "nid0007"
-    lines = page.locator('.chart[data-kind="history"]').first.evaluate("c => c.data.map(t=>t.name)")
+    lines = page.locator('.chart[data-kind="history"]').first.evaluate(
+        "c => c.chart.traces.map(t => t.name)"
+    )
     assert "nid0007" in lines
 
 
@@ -115,23 +122,33 @@ def test_the_theme_is_remembered(pages, window):
     page.locator("#theme").press("Enter")
     page = window.open(kinds(pages)["sizes"])
     assert page.evaluate("document.documentElement.dataset.theme") == "dark"
-    page.wait_for_selector(".chart svg")
-    dark = page.evaluate("document.querySelector('.chart').layout.font.color")
+    page.wait_for_selector(".chart svg text")
+    dark = ink(page)
     page.locator("#theme").click()
-    assert page.evaluate("document.querySelector('.chart').layout.font.color") != dark
+    assert ink(page) != dark
+
+
+def ink(page) -> str:
+    """The colour of a chart's words."""
+    return page.evaluate("getComputedStyle(document.querySelector('.chart svg text')).fill")
 
 
 def test_on_paper_every_chart_is_drawn_in_light(pages, chromium):
     context = chromium.new_context(color_scheme="dark")
     window = Window(context.new_page())
     page = window.open(kinds(pages)["sizes"])
-    page.wait_for_selector(".chart svg")
-    dark = page.evaluate("document.querySelector('.chart').layout.font.color")
+    page.wait_for_selector(".chart svg text")
+    dark = ink(page)
+    width = page.evaluate("document.querySelector('.chart').chart.frame().width")
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    page.emulate_media(media="print")
     assert drawn(page) == page.locator(".chart").count()
-    assert page.evaluate("document.querySelector('.chart').layout.font.color") != dark
+    assert ink(page) == "rgb(87, 96, 106)"
+    assert page.evaluate("document.querySelector('.chart').chart.frame().width") < width
+    page.emulate_media(media="screen")
     page.evaluate("dispatchEvent(new Event('afterprint'))")
-    assert page.evaluate("document.querySelector('.chart').layout.font.color") == dark
+    assert ink(page) == dark
+    assert page.evaluate("document.querySelector('.chart').chart.frame().width") == width
     context.close()
     assert window.wrong == []
 
@@ -176,6 +193,14 @@ def test_the_site_forbids_what_is_external(pages):
         assert "default-src 'none'" in policy
         assert not re.search(r"https?:|\*", policy)
         assert not re.search(r"(src|href)=\"(https?:)?//", path.read_text())
+
+
+def test_the_scripts_are_small_and_bring_their_licence(pages):
+    scripts = {path.name: path.read_text() for path in (pages / "assets").glob("*.js")}
+    assert sum(map(len, scripts.values())) < 150_000
+    notice, _, _ = scripts["d3.min.js"].partition("*/")
+    assert "Copyright" in notice
+    assert "permission notice appear in all copies" in " ".join(notice.split())
 
 
 def test_accessibility_of_names_roles_and_tables(pages, window):
@@ -231,7 +256,7 @@ def test_one_session_alone_makes_all_pages(tmp_path, window):
     write(folder, tmp_path / "out", now=NOW)
     assert_links_resolve(tmp_path / "out")
     page = window.open(one(tmp_path / "out", "checks/*.html"))
-    page.wait_for_selector(".chart svg .scatterlayer")
+    page.wait_for_selector(".chart svg .mark")
     assert drawn(page) == 1
     assert "no earlier session" in page.locator("main").inner_text()
 
@@ -370,8 +395,7 @@ def test_every_chart_has_a_legend_and_leaves_room_for_the_plot(pages, chromium):
     for name in ("lower bound", "nid0007", "median", "new build"):
         assert name in told
     assert "ceiling 460.8 GB/s, off the scale" in told
-    assert page.locator(".js-plotly-plot .legend").count() == 0
-    tall = chart.evaluate("c => c._fullLayout.yaxis._length")
+    tall = chart.evaluate("c => c.chart.frame().height")
     assert tall > 150
     context.close()
     assert window.wrong == []
@@ -394,14 +418,107 @@ def test_changes_that_lie_close_are_labelled_in_rows(pages, window, tmp_path):
                            lambda found: found[1] + json.dumps(data) + found[2], source,
                            flags=re.S))  # fmt: skip
     page = window.open(path)
-    page.wait_for_selector('.chart[data-kind="history"] .annotation-text')
+    page.wait_for_selector('.chart[data-kind="history"] text.rule')
     labels = page.locator('.chart[data-kind="history"]').first.evaluate(
-        "c => [...c.querySelectorAll('.annotation-text')].map("
+        "c => [...c.querySelectorAll('text.rule')].map("
         "t => [t.textContent.split(' ')[0], t.getBoundingClientRect().bottom])"
     )
     assert {name for name, _ in labels} == {first["kind"], "transient"}
     assert abs(labels[0][1] - labels[1][1]) > 10
-    shapes = page.locator('.chart[data-kind="history"]').first.evaluate(
-        "c => c.layout.shapes.filter(s => s.type === 'rect' && s.yref === 'paper').length"
+    strips = page.locator('.chart[data-kind="history"]').first.evaluate(
+        "c => [...c.querySelectorAll('.plot rect')].filter(r => r.style.fill.includes('range') && "
+        "+r.getAttribute('height') === c.chart.frame().height).length"
     )
-    assert shapes == 1
+    assert strips == 1
+
+
+# -- pointers -----------------------------------------------------------------------------------
+
+
+@pytest.fixture(name="chart")
+def chart_(pages, window):
+    """The first history of a page, in sight."""
+    page = window.open(one(pages, "checks/alder-osu-p2p-operation-bandwidth*.html"))
+    chart = page.locator('.chart[data-kind="history"]').first
+    chart.scroll_into_view_if_needed()
+    page.wait_for_selector('.chart[data-kind="history"] svg .mark')
+    return chart
+
+
+def middle_of(chart) -> tuple[float, float]:
+    """Where the plot's middle is on the screen."""
+    box = chart.locator("svg svg.plot").bounding_box()
+    return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+
+
+def drag(page, start, end) -> None:
+    page.mouse.move(*start)
+    page.mouse.down()
+    page.mouse.move(*end, steps=3)
+    page.mouse.up()
+
+
+def test_a_mark_shows_its_value_and_a_click_opens_its_session(chart):
+    page = chart.page
+    passed = chart.evaluate("c => c.chart.traces.find(t => t.name === 'passed')")
+    mark = chart.locator('.mark[style*="--line-data"]').last.bounding_box()
+    at = mark["x"] + mark["width"] / 2 + 2, mark["y"] + mark["height"] / 2
+    hint = chart.locator(".hint")
+    page.mouse.move(*at)
+    assert hint.locator("div").all_inner_texts() == passed["hint"][-1]
+    page.mouse.move(at[0], at[1] + 2000)
+    assert not hint.is_visible()
+    page.mouse.click(*at)
+    page.wait_for_url(f"**/{passed['page'][-1].removeprefix('../')}")
+
+
+@pytest.mark.parametrize("along", ["x", "y", "both"])
+def test_a_drag_zooms_along_the_axes_it_follows_and_a_double_click_goes_back(chart, along):
+    home = chart.evaluate("c => c.chart.view()")
+    left, top = middle_of(chart)
+    right = left + (100 if along in ("x", "both") else 2)
+    bottom = top + (60 if along in ("y", "both") else 2)
+    drag(chart.page, (left, top), (right, bottom))
+    zoomed = chart.evaluate("c => c.chart.view()")
+    frame = chart.evaluate("c => c.chart.frame()")
+    share = {
+        axis: (zoomed[axis][1] - zoomed[axis][0]) / (home[axis][1] - home[axis][0]) for axis in "xy"
+    }
+    assert share["x"] == pytest.approx(1 if along == "y" else 100 / frame["width"], rel=0.05)
+    assert share["y"] == pytest.approx(1 if along == "x" else 60 / frame["height"], rel=0.05)
+    chart.page.mouse.dblclick(left, top + 30)
+    assert chart.evaluate("c => c.chart.view()") == home
+
+
+def test_a_zoomed_chart_shows_finer_dates_that_name_the_year(chart):
+    left, top = middle_of(chart)
+    drag(chart.page, (left, top), (left + 60, top))
+    ticks = chart.locator(".axis").nth(1).locator("text").all_text_contents()
+    assert len(ticks) >= 2
+    assert all(re.fullmatch(r"[A-Z][a-z]{2} \d+, \d{4}", tick) for tick in ticks)
+
+
+def test_a_chart_follows_the_width_of_the_window(chart):
+    wide = chart.evaluate("c => c.chart.frame().width")
+    chart.page.set_viewport_size({"width": 400, "height": 900})
+    chart.page.wait_for_function(
+        "w => document.querySelector('.chart[data-kind=history]').chart.frame().width < w - 200",
+        arg=wide,
+    )
+
+
+def test_the_first_tap_on_a_mark_shows_its_hint(pages, chromium):
+    context = chromium.new_context(has_touch=True, viewport={"width": 400, "height": 900})
+    window = Window(context.new_page())
+    path = one(pages, "checks/alder-osu-p2p-operation-bandwidth*.html")
+    page = window.open(path)
+    chart = page.locator('.chart[data-kind="history"]').first
+    chart.scroll_into_view_if_needed()
+    page.wait_for_selector('.chart[data-kind="history"] svg .mark')
+    at = chart.locator(".mark").nth(3).bounding_box()
+    page.touchscreen.tap(at["x"] + at["width"] / 2, at["y"] + at["height"] / 2)
+    assert chart.locator(".hint").is_visible()
+    page.wait_for_timeout(200)
+    assert page.url == path.as_uri()
+    context.close()
+    assert window.wrong == []

@@ -14,8 +14,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import records
 from conftest import records_of
-from plumbline import leftovers, record
+from plumbline.check import record
 from plumbline.history import retention
 from test_history import line, run, store
 
@@ -126,8 +127,8 @@ def test_a_session_that_goes_meanwhile_stops_nothing(
         shutil.rmtree(gone, ignore_errors=True)
         return False
 
-    monkeypatch.setattr(leftovers, "running", running)
-    rules = retention.Rules(sessions=datetime.timedelta(days=1))
+    monkeypatch.setattr(retention.running, "running", running)
+    rules = retention.RetentionRules(sessions=datetime.timedelta(days=1))
     done = retention.prune(results, rules, print)
     assert (done.count, old.exists()) == (1, False)
     assert done.faults == [f"{gone}: No such file or directory"]
@@ -153,7 +154,9 @@ def test_what_cannot_be_removed_is_told(results: Path, monkeypatch: pytest.Monke
     monkeypatch.chdir(results)
     (folder / "stage" / "a").chmod(0o500)
     with unprivileged(results):
-        done = retention.prune(Path(), retention.Rules(stage=datetime.timedelta(days=14)), print)
+        done = retention.prune(
+            Path(), retention.RetentionRules(stage=datetime.timedelta(days=14)), print
+        )
     (folder / "stage" / "a").chmod(0o700)
     stays = Path("sessions", folder.name, "stage")
     assert (done.count, done.faults) == (0, [f"{stays}: Permission denied"])
@@ -204,12 +207,12 @@ def test_records_come_back_from_a_log(results: Path, tmp_path: Path):
     lost = line(case="b @alpha:cpu+gnu", second=5)
     folder = store(results, kept, plan=2)
     log = tmp_path / "log"
-    text = record.dumps(lost)
+    text = records.dumps(lost)
     log.write_text(
         f"a line\n12:00:00 host plumbline[7]: plumbline-record {text}\x1b[0m\n"
-        f"plumbline-record {record.dumps(kept)}\nplumbline-record {text[:-20]}\n"
+        f"plumbline-record {records.dumps(kept)}\nplumbline-record {text[:-20]}\n"
         f'plumbline-record {{"schema": 3}}\n'
-        f"plumbline-record {record.dumps(lost | {'session': '../../out'})}\n"
+        f"plumbline-record {records.dumps(lost | {'session': '../../out'})}\n"
     )
     code, out, err = run("recover", log, "--from", results)
     assert code == 2 and "1 record taken, 1 there already" in out
@@ -240,7 +243,7 @@ def test_each_attempt_comes_back_once(results: Path, tmp_path: Path):
     again = line(case="b @alpha:cpu+gnu", second=5, attempt=1)
     folder = store(results, line(case="a @alpha:cpu+gnu"))
     log = tmp_path / "log"
-    lines = [f"plumbline-record {record.dumps(fields)}\n" for fields in (first, again)]
+    lines = [f"plumbline-record {records.dumps(fields)}\n" for fields in (first, again)]
     log.write_text("".join(lines * 2))
     code, out, _ = run("recover", log, "--from", results)
     assert code == 0 and "2 records taken, 2 there already" in out
@@ -271,7 +274,7 @@ def test_a_record_of_an_older_plumbline_comes_back_as_what_it_stands_for(
 def test_a_record_that_cannot_be_put_back_is_told(results: Path, tmp_path: Path):
     lost = line()
     log = tmp_path / "log"
-    log.write_text(f"plumbline-record {record.dumps(lost)}\n")
+    log.write_text(f"plumbline-record {records.dumps(lost)}\n")
     in_its_place = results / "sessions" / lost["session"]
     in_its_place.parent.mkdir(parents=True)
     in_its_place.touch()
@@ -283,7 +286,7 @@ def test_nothing_is_put_into_a_session_that_runs(results: Path, tmp_path: Path):
     folder = store(results, line(case="a @alpha:cpu+gnu"))
     (folder / "running").touch()
     log = tmp_path / "log"
-    log.write_text(f"plumbline-record {record.dumps(line(case='b @alpha:cpu+gnu'))}\n")
+    log.write_text(f"plumbline-record {records.dumps(line(case='b @alpha:cpu+gnu'))}\n")
     with holding(folder / "running"):
         code, _, err = run("recover", log, "--from", results)
         assert code == 2 and f"{folder.name}: the session still runs" in err
@@ -297,10 +300,10 @@ def test_a_result_takes_the_place_of_never_finished(results: Path, tmp_path: Pat
     unfinished = lost | {"result": "unfinished", "foms": [], "reason": "killed"}
     folder = store(results, unfinished)
     log = tmp_path / "log"
-    log.write_text(f"plumbline-record {record.dumps(lost)}\n")
+    log.write_text(f"plumbline-record {records.dumps(lost)}\n")
     assert run("recover", log, "--from", results)[0] == 0
     assert records_of(folder) == [lost]
     # Never the other way round.
-    log.write_text(f"plumbline-record {record.dumps(unfinished)}\n")
+    log.write_text(f"plumbline-record {records.dumps(unfinished)}\n")
     assert run("recover", log, "--from", results)[0] == 0
     assert records_of(folder) == [lost]

@@ -14,10 +14,11 @@ import pytest
 from conftest import ROOT
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from plumbline import samples
-from plumbline.binding import Binding
-from plumbline.placement import Core, Layout, Task
-from plumbline.samples import End, SampleError
+from plumbline.check import samples
+from plumbline.check.samples import RunEnd, SampleError
+from plumbline.placement.binding import Binding
+from plumbline.placement.placement import Layout, Task
+from plumbline.placement.topology import Core
 
 #: Takes its options, tells of them, and starts the tasks.
 LAUNCHER = """\
@@ -55,7 +56,7 @@ class Job:
 
     def __init__(self, folder: Path):
         self.folder = folder
-        shutil.copy(ROOT / "reframe" / "plumbline" / "task.sh", folder)
+        shutil.copy(ROOT / "reframe" / "plumbline" / "placement" / "task.sh", folder)
         for name, text in {"launch": LAUNCHER.format(python=sys.executable), "p": PROGRAM}.items():
             (folder / name).write_text(text)
             (folder / name).chmod(0o755)
@@ -276,8 +277,8 @@ def test_any_words_reach_the_launcher(
 def test_ends_are_read_as_they_were_written(tmp_path: Path) -> None:
     (tmp_path / samples.ENDS).write_text("0 0 10.5 12.75\n1-gpu0 139 1e3 1001\n")
     assert samples.ends(tmp_path) == {
-        "0": End(0, 10.5, 12.75),
-        "1-gpu0": End(139, 1000, 1001),
+        "0": RunEnd(0, 10.5, 12.75),
+        "1-gpu0": RunEnd(139, 1000, 1001),
     }
     assert samples.ends(tmp_path)["0"].seconds == 2.25
 
@@ -335,7 +336,7 @@ JOB = (10_000, 10_100)
     ],
 )
 def test_runs_of_this_job_are_taken(runs: list[tuple], jumped: float) -> None:
-    ended = {str(number): End(0, *run) for number, run in enumerate(runs)}
+    ended = {str(number): RunEnd(0, *run) for number, run in enumerate(runs)}
     samples.hold_within(ended, *JOB, jumped)
 
 
@@ -350,6 +351,6 @@ def test_runs_of_this_job_are_taken(runs: list[tuple], jumped: float) -> None:
     ],
 )
 def test_runs_of_another_job_are_refused(runs: list[tuple], told: str) -> None:
-    ended = {str(number): End(0, *run) for number, run in enumerate(runs)}
+    ended = {str(number): RunEnd(0, *run) for number, run in enumerate(runs)}
     with pytest.raises(SampleError, match=told):
         samples.hold_within(ended, *JOB)

@@ -18,12 +18,13 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import yaml
+from dry_runs import DryRun
 
 HERE = Path(__file__).parent
 
@@ -36,26 +37,17 @@ MISSING = [name for name in COMMANDS if not shutil.which(name, path=PATH)]
 PATIENCE = 60
 
 
-def _golden(system: str) -> str:
-    return (HERE / "golden" / f"{system}.txt").read_text(encoding="utf-8")
+def _on_slurm(system: str) -> bool:
+    text = (HERE.parent / "systems" / f"{system}.yaml").read_text(encoding="utf-8")
+    return bool(re.search(r"^ +scheduler: slurm$", text, flags=re.M))
 
 
-#: Systems whose file says Slurm, and that have scripts.
+#: Systems whose file says Slurm, and that are expected to have cases.
 SYSTEMS = [
     path.stem
-    for path in sorted((HERE.parent / "systems").glob("*.yaml"))
-    if re.search(r"^ +scheduler: slurm$", path.read_text(encoding="utf-8"), flags=re.M)
-    and (HERE / "golden" / f"{path.stem}.txt").exists()
-    and "#SBATCH" in _golden(path.stem)
+    for path in sorted((HERE.parent / "systems" / "inventory").glob("*.json"))
+    if _on_slurm(path.stem)
 ]
-
-
-def scripts(system: str) -> dict[str, str]:
-    """The job scripts of a system's golden file: ``system/partition/environment/case`` -> text."""
-    found = re.findall(
-        rf"^### ({re.escape(system)}/\S+)\n(.*?)(?=^### |^--- |\Z)", _golden(system), re.M | re.S
-    )
-    return dict(found)
 
 
 def steps(script: str) -> list[list[str]]:
@@ -91,7 +83,7 @@ SuspendTime=INFINITE
 """
 
 
-def of_system(system: str) -> str:
+def of_system(system: str, most_nodes: int) -> str:
     """Nodes and partitions of Slurm by a system's file: as many nodes as the largest script asks
     for, all alike. ``State=CLOUD``: a node that is off, and counts as one that a job may have."""
     content = yaml.safe_load((HERE.parent / "systems" / f"{system}.yaml").read_text())
@@ -110,7 +102,7 @@ def of_system(system: str) -> str:
         processor = told["processor"]
         threads = processor["num_cpus_per_core"]
         node = {
-            "NodeName": f"{told['name']}[1-{_most_nodes(system)}]",
+            "NodeName": f"{told['name']}[1-{most_nodes}]",
             "CPUs": processor["num_cpus"],
             "Sockets": processor["num_sockets"],
             "CoresPerSocket": processor["num_cpus_per_socket"] // threads,
@@ -134,16 +126,13 @@ def of_system(system: str) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _most_nodes(system: str) -> int:
-    return max(map(int, re.findall(r"^#SBATCH --nodes=(\d+)$", _golden(system), flags=re.M)))
-
-
 @dataclass(frozen=True)
 class Cluster:
-    """A controller that listens, of one system."""
+    """A controller that listens, of one system, and that system's scripts by case."""
 
     system: str
     configuration: Path
+    scripts: dict[str, str]
 
     def refused(self, *command: str, script: str | None = None) -> str:
         """What the command answers where it does not take all that it was told, be it an error or
@@ -206,11 +195,10 @@ def _running(log: Path, *command: str) -> Iterator[subprocess.Popen]:
 
 
 @contextlib.contextmanager
-def controller(system: str, nodes: str | None = None) -> Iterator[Cluster]:
+def controller(system: str, nodes: str, scripts: dict[str, str] | None = None) -> Iterator[Cluster]:
     """A controller in a folder of its own, with its own port and its own munge.
 
-    :arg nodes: lines of its configuration on nodes and partitions; by the system's file if not
-        given.
+    :arg nodes: lines of its configuration on nodes and partitions.
     """
     with contextlib.ExitStack() as stack:
         # A socket's path has 107 characters at most: too few for a test's own folder.
@@ -221,7 +209,7 @@ def controller(system: str, nodes: str | None = None) -> Iterator[Cluster]:
         key.write_bytes(os.urandom(128))
         configuration = folder / "slurm.conf"
         general = CONFIGURATION.format(port=_free_port(), user=getpass.getuser(), folder=folder)
-        configuration.write_text(general + (nodes or of_system(system)))
+        configuration.write_text(general + nodes)
         munged = stack.enter_context(
             _running(
                 *(folder / "munged.said", "munged", "--foreground", "--force"),
@@ -234,7 +222,7 @@ def controller(system: str, nodes: str | None = None) -> Iterator[Cluster]:
         slurmctld = stack.enter_context(
             _running(folder / "slurmctld.said", "slurmctld", "-D", "-i", "-f", str(configuration))
         )
-        cluster = Cluster(system, configuration)
+        cluster = Cluster(system, configuration, scripts or {})
         _wait(slurmctld, folder, lambda: cluster.run("sinfo").returncode == 0)
         yield cluster
 
@@ -249,30 +237,35 @@ def _wait(daemon: subprocess.Popen, folder: Path, ready) -> None:
 
 
 @pytest.fixture(scope="module", params=SYSTEMS)
-def cluster(request) -> Iterator[Cluster]:
+def cluster(request, dry_run: Callable[[str], DryRun]) -> Iterator[Cluster]:
     if MISSING:
         pytest.skip(f"not installed: {', '.join(MISSING)} (apt-get install slurmctld munge)")
-    with controller(request.param) as found:
+    scripts = {script.case: script.text for script in dry_run(request.param).scripts}
+    asked = re.findall(r"^#SBATCH --nodes=(\d+)$", "".join(scripts.values()), flags=re.M)
+    nodes = of_system(request.param, max(map(int, asked)))
+    with controller(request.param, nodes, scripts) as found:
         yield found
 
 
 # -- what is held --------------------------------------------------------------------------------
 
 
-def test_every_system_on_slurm_is_here():
-    """A golden file with Slurm's directives is of a system that is looked at."""
-    with_directives = {
-        path.stem for path in (HERE / "golden").glob("*.txt") if "#SBATCH" in path.read_text()
-    }
-    assert with_directives == set(SYSTEMS)
-    for system in SYSTEMS:
-        assert len(scripts(system)) == _golden(system).count(f"### {system}/")
+def test_every_system_on_slurm_is_here(dry_run: Callable[[str], DryRun]):
+    """A system without an inventory has no cases."""
+    for path in sorted((HERE.parent / "systems").glob("*.yaml")):
+        if path.stem != "local" and _on_slurm(path.stem):
+            assert bool(dry_run(path.stem).scripts) == (path.stem in SYSTEMS)
 
 
 def test_sbatch_takes_every_script(cluster: Cluster):
+    """What sbatch reads of a script is its directives; once for those that are alike."""
+    alike = {
+        re.sub(r"--job-name=.*", "", "".join(re.findall(r"^#.*\n", script, flags=re.M))): case
+        for case, script in cluster.scripts.items()
+    }
     answers = {
-        case: cluster.refused("sbatch", "--test-only", script=script)
-        for case, script in scripts(cluster.system).items()
+        case: cluster.refused("sbatch", "--test-only", script=cluster.scripts[case])
+        for case in alike.values()
     }
     assert answers
     assert not {case: answer for case, answer in answers.items() if answer}
@@ -280,19 +273,18 @@ def test_sbatch_takes_every_script(cluster: Cluster):
 
 def test_srun_takes_the_options_of_every_step(cluster: Cluster):
     answers = {}
-    for case, script in scripts(cluster.system).items():
+    for case, script in cluster.scripts.items():
         # Steps of pairs: two of the nodes that of_system() made.
         partition = case.split("/")[1]
         script = script.replace("$first,$second", f"{partition}1,{partition}2")
         for options in steps(script):
             if (line := shlex.join(options)) not in answers:
                 answers[line] = cluster.refused("srun", "--test-only", *options, "true")
-    assert answers or "srun " not in _golden(cluster.system)
+    assert answers or not any("srun " in script for script in cluster.scripts.values())
     assert not {line: answer for line, answer in answers.items() if answer}
 
 
 _CONSTRAINT = re.compile(r"^#SBATCH --constraint=.*$", re.M)
-WITH_CONSTRAINT = [system for system in SYSTEMS if _CONSTRAINT.search(_golden(system))]
 
 #: A directive that does not fit -> what Slurm says of it.
 WRONG = {
@@ -309,17 +301,17 @@ WRONG = {
 @pytest.mark.parametrize("directive", WRONG)
 def test_sbatch_refuses_a_wrong_directive(cluster: Cluster, directive: str):
     """The same script, with one directive more: what comes last holds."""
-    script = next(iter(scripts(cluster.system).values()))
+    script = next(iter(cluster.scripts.values()))
     last = "#SBATCH --exclusive\n"
     wrong = script.replace(last, last + f"#SBATCH {directive}\n")
     assert wrong != script
     assert re.search(WRONG[directive], cluster.refused("sbatch", "--test-only", script=wrong))
 
 
-@pytest.mark.parametrize("cluster", WITH_CONSTRAINT, indirect=True)
+@pytest.mark.parametrize("cluster", ["frontier", "perlmutter", "trinity"], indirect=True)
 def test_sbatch_wants_each_feature_of_a_constraint(cluster: Cluster):
     """One that no node has, among others that they have: the list is no choice."""
-    script = next(text for text in scripts(cluster.system).values() if _CONSTRAINT.search(text))
+    script = next(text for text in cluster.scripts.values() if _CONSTRAINT.search(text))
     asked = _CONSTRAINT.search(script)[0]
     for sign in "&,":
         wrong = script.replace(asked, f"{asked}{sign}elsewhere")

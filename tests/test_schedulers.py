@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
-from plumbline import launchers, schedulers
+from plumbline.site import launchers, schedulers
 from reframe.core.exceptions import JobError
 from reframe.core.schedulers import Job
 

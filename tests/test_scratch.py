@@ -13,8 +13,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from plumbline import scratch
-from plumbline.scratch import FileSystem, ScratchError, file_system, make
+from plumbline.check import scratch
+from plumbline.check.scratch import FileSystem, ScratchError, file_system, make
 
 EXTRAS = {
     "scratch": "/scratch/$USER",

@@ -11,12 +11,11 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from fleet import Fleet
-from plumbline import record
+from plumbline.analysis.screen import Group, nights, of_file, of_topology, peers, rounds, screen
 from plumbline.cli import main
-from plumbline.errors import Fault
-from plumbline.screen import Group, nights, of_file, of_topology, peers, rounds, screen
-from plumbline.series import Key, Series
-from records import case, figure, plan
+from plumbline.core.errors import Fault
+from plumbline.history.series import Key, Series
+from records import case, dumps, figure, plan
 
 
 def found(group: Group, fleet: Fleet | None = None, **options):
@@ -629,7 +628,7 @@ def remember(results, fleet: Fleet, at: str = "") -> list[str]:
                 if at or unit == (nodes[0],)
             ]
             lines.append(measured(session, night, nodes, foms))
-        (folder / "records.jsonl").write_text("".join(record.dumps(f) + "\n" for f in lines))
+        (folder / "records.jsonl").write_text("".join(dumps(f) + "\n" for f in lines))
         made.append(session)
     return made
 
@@ -716,7 +715,7 @@ def test_what_is_slow_in_several_figures_is_one_name():
 
 
 def test_of_a_latency_the_smallest_size_counts_and_of_a_bandwidth_the_largest():
-    from plumbline.screen import of_series
+    from plumbline.analysis.screen import of_series
 
     def series(metric, better, size):
         key = Key("s", "p", "e", "c", metric, size, "", "off-node", "", "n1")

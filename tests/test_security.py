@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Testbed
-from plumbline import paths
+from plumbline.core import paths
 
 PAGE = paths.ROOT / "docs" / "security.md"
 SECRET = "sesame-7f3c9a"

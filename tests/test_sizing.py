@@ -8,7 +8,7 @@ import re
 
 import pytest
 from conftest import STANDINS, Testbed, two_cores
-from plumbline import sizing
+from plumbline.check import sizing
 from reframe.utility.cpuinfo import cpuinfo
 
 GIB, MIB = 2**30, 2**20

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from conftest import BIN, Done, records_of
-from plumbline import environments
+from plumbline.software import environments
 
 MIRROR = os.environ.get("PLUMBLINE_TEST_MIRROR", "")
 TOOLCHAINS = ("openmpi", "mpich")

@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 import records
 from conftest import CHECKS, ROOT, STANDINS, Done, Testbed
-from plumbline import closing, paths, record, states
-from plumbline.errors import Fault
+from plumbline.check import record, states
+from plumbline.core import paths
+from plumbline.core.errors import Fault
+from plumbline.session import summary
 
 PINGPONG = ["-n", "imb_p2p.*PingPong", "-S", "num_warmups=1", "-S", "num_samples=5"]
 OUTPUTS = STANDINS / "outputs"
@@ -61,11 +63,11 @@ def test_a_figure_ten_times_too_good_is_suspicious(ping: Callable[..., Done]) ->
     done = ping(value=10.4)
     (fields,) = done.records
     assert (done.code, fields["result"]) == (0, "pass")
-    told = ("suspicious", "better-than-reference", "pingpong_latency_8", "site-latency")
+    told = ("suspicious", "figure.better-than-reference", "pingpong_latency_8", "site-latency")
     assert noticed(done) == [told]
     assert "plumbline: to be looked at: 1 suspicious" in done.out
     assert re.search(r"pingpong_latency_8 +1.04 us +pass \(suspicious\)", done.out)
-    assert "[better-than-reference]" in done.out
+    assert "[figure.better-than-reference]" in done.out
     strict = ping("--strict", value=10.4)
     assert (strict.code, noticed(strict)) == (1, [told])
 
@@ -83,7 +85,7 @@ def test_two_slow_samples_of_five_are_told_by_their_numbers(
     done = ping(output=tmp_path)
     (fields,) = done.records
     assert (done.code, fields["result"]) == (0, "pass")
-    told = ("unstable", "sample-beyond-bound", "pingpong_latency_8", "site-latency")
+    told = ("unstable", "figure.sample-beyond-bound", "pingpong_latency_8", "site-latency")
     assert noticed(done) == [told]
     detail = fields["warnings"][0]["detail"]
     assert re.findall(r"sample (\d) of 5", detail) == ["3", "5"]
@@ -123,7 +125,7 @@ SAID = {
 @pytest.mark.parametrize("said", SAID)
 def test_standard_error_that_tells_of_a_fault(said: str) -> None:
     codes = [n.code for n in states.of_stderr([("a", said)], states.patterns(paths.reference()))]
-    assert SAID[said] in codes
+    assert f"stderr.{SAID[said]}" in codes
     # No word of task.sh is the program's: a host may be called so.
     own = f"plumbline-host node1 driver {said}"
     assert states.of_stderr([("a", own)], states.patterns(paths.reference())) == []
@@ -168,7 +170,7 @@ def test_good_numbers_beside_a_fault_are_recorded_with_it(ping: Callable[..., Do
     done = ping(STANDIN_SAYS="NVRM: Xid (PCI:0000:3b:00): 48, pid=1")
     (fields,) = done.records
     assert (done.code, fields["result"]) == (0, "pass")
-    assert noticed(done) == [("warnings", "nvidia-xid", "", "")]
+    assert noticed(done) == [("warnings", "stderr.nvidia-xid", "", "")]
     (warning,) = fields["warnings"]
     assert "sample-0.err" in warning["detail"] and "5 more lines" in warning["detail"]
     assert warning["source"].startswith("NVIDIA")
@@ -192,7 +194,7 @@ def test_a_run_that_failed_keeps_what_its_standard_error_says(ping: Callable[...
     done = ping(STANDIN_SAYS="Detected 1 oom_kill event in StepId=7.0", STANDIN_STATUS="1")
     (fields,) = done.records
     assert (done.code, fields["result"]) == (1, "invalid")
-    assert [w["code"] for w in fields["warnings"]] == ["out-of-memory"]
+    assert [w["code"] for w in fields["warnings"]] == ["stderr.out-of-memory"]
 
 
 def test_a_facility_adds_patterns_of_its_own(tmp_path: Path) -> None:
@@ -201,7 +203,7 @@ def test_a_facility_adds_patterns_of_its_own(tmp_path: Path) -> None:
     own = tmp_path / "site" / "stderr.yaml"
     own.write_text("- {id: fan, regex: 'fan \\d+ stopped', meaning: a fan, source: us}\n")
     (notice,) = states.of_stderr([("a", "FAN 3 stopped")], states.patterns(tmp_path))
-    assert (notice.state, notice.code, notice.source) == ("warnings", "fan", "us")
+    assert (notice.state, notice.code, notice.source) == ("warnings", "stderr.fan", "us")
 
 
 @pytest.mark.parametrize(
@@ -244,18 +246,19 @@ def test_a_record_without_warnings_is_read(ping: Callable[..., Done]) -> None:
     del fields["warnings"]
     path.write_text(json.dumps(fields | {"schema": 3}) + "\n")
     (read,) = record.read(path)
-    assert (read["schema"], read["warnings"]) == (4, [])
+    assert (read.schema_version, read.warnings) == (4, [])
 
 
 def test_the_closing_table_lists_some_warnings_of_a_state_and_counts_the_rest() -> None:
-    def fields(state: str, number: int) -> dict:
+    def fields(state: str, number: int) -> record.Record:
         notice = states.Notice(state, "some-code", f"detail {number}")
-        return records.case(
+        case = records.case(
             "s", "2026-11-01T00:00:00Z", check=f"c{number}", warnings=[vars(notice)]
         )
+        return record.checked(case)
 
     many = [fields(states.UNSTABLE, number) for number in range(13)]
-    lines = closing.table([*many, fields(states.SUSPICIOUS, 0)], 14).splitlines()
+    lines = summary.table([*many, fields(states.SUSPICIOUS, 0)], 14).splitlines()
     unstable = [line for line in lines if line.startswith("unstable: ")]
     assert sum("[some-code]" in line for line in unstable) == 10
     assert unstable[-1].startswith("unstable: 3 more")

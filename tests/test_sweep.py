@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,11 +17,13 @@ import pytest
 import records
 from conftest import BIN, CHECKS, ROOT, Testbed, records_of, refused, stop
 from login_node import LoginNode
-from plumbline import configuration, paths, session, slurm, survey, sweep
 from plumbline.cli.sweep import _expanded
-from plumbline.errors import Fault
-from plumbline.sweep import nodes
-from reframe.core.warnings import ReframeDeprecationWarning, suppress_deprecations
+from plumbline.core import paths
+from plumbline.core.errors import Fault
+from plumbline.operate import sweep
+from plumbline.operate.sweep import nodes
+from plumbline.session.plan import reframe, surveyed
+from plumbline.site import configuration, slurm
 
 #: The whole set of each node's session in these tests.
 SET = ("-n", "imb_p2p%operation=PingPong.*on-socket", "-S", "num_samples=1")
@@ -217,8 +218,8 @@ def test_the_set_on_a_node_needs_no_other_node(testbed: Testbed, monkeypatch):
         "on-socket", "off-node", "full-node"]})  # fmt: skip
     for name, value in testbed.env.items():
         monkeypatch.setenv(name, value)
-    every = {case.case for case in survey.surveyed(testbed.name, [str(CHECKS)], [])}
-    on_node = survey.surveyed(
+    every = {case.case for case in surveyed(testbed.name, [str(CHECKS)], [])}
+    on_node = surveyed(
         testbed.name, [str(CHECKS)], [], **{configuration.ON_NODE: f"{testbed.name}:node"}
     )
     assert {case.case for case in on_node} == {
@@ -311,7 +312,7 @@ def test_a_session_that_lacks_a_case_is_told(tmp_path: Path, monkeypatch):
 def test_two_at_once_are_refused(tmp_path: Path, monkeypatch):
     """Of one sweep."""
     made = swept(tmp_path, monkeypatch, n1=("", ""))
-    code = "import sys, time; from plumbline import sweep; from pathlib import Path\n" \
+    code = "import sys, time; from plumbline.operate import sweep; from pathlib import Path\n" \
            "s = sweep.Sweep.read(Path(sys.argv[1])); l = s.locked(); print('held', flush=True)\n" \
            "time.sleep(60)"  # fmt: skip
     other = subprocess.Popen([sys.executable, "-c", code, made.folder], stdout=subprocess.PIPE)
@@ -335,7 +336,7 @@ def test_the_jobs_script_quotes_what_it_is_told(testbed: Testbed, tmp_path: Path
     made = sweep.Sweep("20261122T000000Z-000000", testbed.name, "node", ["$(touch y); 'z"], "",
                        2, [], 60, ["n1"], {}, now=["n1"])  # fmt: skip
     made.write()
-    survey.reframe(
+    reframe(
         ["-c", str(sweep.CHECK), "--dry-run", "--keep-stage-files"], testbed.name,
         **{configuration.SWEEP: str(made.folder), "PLUMBLINE_RESULTS": str(tmp_path)},
     )  # fmt: skip
@@ -428,12 +429,3 @@ def test_making_a_test_case_walks_no_stack(tmp_path: Path):
     assert re.search(r"Concretized \d\d+ test case", said), said
     # What is left is of ReFrame's start, however many cases there are.
     assert int(re.search(r"walks: (\d+)", said)[1]) < 5
-
-
-def test_a_deprecation_that_is_not_suppressed_is_told():
-    with pytest.warns(ReframeDeprecationWarning, match="old"):
-        session._warning_unless_suppressed("old")
-    with suppress_deprecations(), warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("ignore", ReframeDeprecationWarning)
-        session._warning_unless_suppressed("old")
-    assert not told

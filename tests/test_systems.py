@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from plumbline import configuration, paths, survey
+from plumbline.core import paths
+from plumbline.session import plan
+from plumbline.site import configuration
 
 SYSTEMS = [path.stem for path in configuration.system_files()]
 REFRAME = Path(sys.executable).with_name("reframe")
@@ -43,7 +45,7 @@ def test_no_shipped_file_writes_to_the_root_of_a_shared_file_system(path: Path):
 
 def test_cases_of_another_system_are_surveyed():
     """A dry run lays out the tasks of a machine that is not this one, and tells what is missing."""
-    cases = survey.surveyed("reedbush-u", [str(paths.CHECKS)], ["-n", "imb_p2p%.*PingPong"])
+    cases = plan.surveyed("reedbush-u", [str(paths.CHECKS)], ["-n", "imb_p2p%.*PingPong"])
     assert {case.case.rpartition("@")[2].partition("+")[0] for case in cases} == {
         "reedbush-u:u-regular"
     }

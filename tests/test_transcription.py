@@ -6,7 +6,8 @@ from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
-from plumbline import paths, table, units
+from plumbline.core import paths, units
+from plumbline.reference.tables import Tables, load
 
 SECOND = Path(__file__).with_name("second")
 DOCUMENTS = {
@@ -34,8 +35,8 @@ SPELLINGS = {
 
 
 @pytest.fixture(scope="module")
-def tables() -> table.Tables:
-    return table.load(paths.reference())
+def tables() -> Tables:
+    return load(paths.reference())
 
 
 def unit_of(text: str) -> str:

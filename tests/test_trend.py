@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from nights import Plan
-from plumbline import stats, trend
+from plumbline.analysis import stats, trend
+from plumbline.analysis.trend import following, table, watch
+from plumbline.analysis.trend.episode import Episode
 from plumbline.cli.trend import trend as command
-from plumbline.errors import Fault
-from plumbline.series import Key, Series
-from plumbline.trend import following, table, watch
-from plumbline.trend.episode import Episode
+from plumbline.core.errors import Fault
+from plumbline.history.series import Key, Series
 from scipy import stats as distributions
 
 #: Seeds that no rule was tuned to.
@@ -318,7 +318,7 @@ def test_a_lasting_loss_that_is_mended_later_is_two_findings():
     assert (first.kind, second.kind) == ("regression", "improvement")
     assert not first.on
     assert second.on
-    assert not list(trend.bad([first, second]))
+    assert not first.bad and not second.bad
 
 
 def test_one_far_night_is_unconfirmed_until_the_next():
@@ -326,7 +326,7 @@ def test_one_far_night_is_unconfirmed_until_the_next():
     values[-1] *= 0.88
     (found,) = trend.judge(values, "higher").findings
     assert (found.kind, found.confirmed, found.detected) == ("regression", False, 119)
-    assert not list(trend.bad([found]))
+    assert not found.bad
     judgement = trend.judge(np.append(values, 100.0), "higher")
     assert not judgement.findings
     assert judgement.outliers == [(119, 119)]
@@ -425,13 +425,22 @@ def test_shift_is_hodges_lehmann_with_its_interval():
         stats.shift(before, [])
 
 
-def test_change_points_are_those_of_kernel_cpd():
+@pytest.mark.parametrize("least", [1, 2, 20])
+def test_split_leaves_the_least_squares(least):
     values = np.log(flat(200, seed=4))
     values[120:] -= 0.05
-    assert stats.change_points(values) == [120]
-    assert stats.split(values) == 120
-    assert stats.change_points(values[:120]) == []
-    assert stats.change_points(values[:5]) == []
+
+    def left(at: int) -> float:
+        return sum(float(np.var(part)) * len(part) for part in (values[:at], values[at:]))
+
+    assert stats.split(values, least) == min(range(least, 201 - least), key=left)
+
+
+def test_split_finds_a_step_and_refuses_too_few_values():
+    assert stats.split(np.repeat([1.0, 2.0], [3, 40])) == 3
+    assert stats.split(np.repeat([1.0, 2.0], [3, 40]), 5) == 5
+    with pytest.raises(ValueError, match="no two levels"):
+        stats.split(np.arange(3.0), 2)
 
 
 # -- the command over a file -----------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from plumbline.units import UnitError, factor, same
+from plumbline.core.units import UnitError, factor, same
 
 CONVERSIONS = [
     ("MB/s", "MB/s", 1),

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 from conftest import CHECKS, STANDINS, Done, Testbed
-from plumbline import waivers
-from plumbline.errors import Fault
+from plumbline.core.errors import Fault
+from plumbline.reference import waivers
 
 FIO = ["-n", "fio.*write", "-S", "fio.size=8", "-S", "num_samples=1", "-S", "num_warmups=0"]
 PINGPONG = ["-n", "imb_p2p.*PingPong", "-S", "num_samples=1", "-S", "num_warmups=0"]

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from conftest import Testbed
-from plumbline import inventory, weak
-from plumbline.reference import References
-from plumbline.table import load
+from plumbline.reference.lookup import References
+from plumbline.reference.tables import load
+from plumbline.site import inventory, weak
 from test_reference import LATENCY, SHIPPED, references, registers
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from plumbline.words import (
+from plumbline.core.text import (
     GUARD,
     cell,
     counted,

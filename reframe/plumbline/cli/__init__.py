@@ -15,7 +15,7 @@ import sys
 import click
 
 from plumbline.cli.common import warn
-from plumbline.errors import Fault
+from plumbline.core.errors import Fault
 
 
 class _Group(click.Group):
@@ -50,7 +50,7 @@ class _Group(click.Group):
             warn("stopped")
             ctx.exit(2)
         except Fault as err:
-            for line in str(err).splitlines():
+            for line in err.coded().splitlines():
                 warn(line)
             ctx.exit(2)
 

@@ -9,8 +9,8 @@ import sys
 import click
 
 from plumbline.cli.common import echo, say, warn
-from plumbline.errors import Fault
-from plumbline.words import counted, some, table
+from plumbline.core.errors import Fault
+from plumbline.core.text import counted, some, table
 
 
 @click.command()
@@ -33,11 +33,13 @@ def baseline(system: str, accept: bool, by: str | None, last: int, dry_run: bool
     that would be looser than the one in force, and a row that would be dropped, stop it, with
     exit code 1 and nothing written, unless --accept says that somebody looked.
     """
-    from plumbline import baseline as baselines
-    from plumbline import changes, paths, reference, waivers
-    from plumbline.history import History
+    from plumbline.analysis import baseline as baselines
+    from plumbline.analysis import baseline_diff
+    from plumbline.core import paths
+    from plumbline.history.history import History
+    from plumbline.reference import lookup, waivers
 
-    references = reference.loaded(paths.reference())
+    references = lookup.loaded(paths.reference())
     rules = references.tables.rules.baseline
     with History(say=warn) as history:
         records = baselines.records_of(system, history, last)
@@ -49,15 +51,18 @@ def baseline(system: str, accept: bool, by: str | None, last: int, dry_run: bool
     for reason, names in left_out.items():
         warn(f"left out: {reason}: {some(names)}")
     if not proposals:
-        raise Fault(f"no baseline for {system!r}: {', '.join(left_out) or 'no session passed'}")
+        raise Fault(
+            f"no baseline for {system!r}: {', '.join(left_out) or 'no session passed'}",
+            code="history.too-few-sessions",
+        )
     path = paths.reference() / "site" / f"{system}.csv"
-    found = changes.changes(proposals, references, path)
-    refused = not accept and any(change.kind in changes.TO_ACCEPT for change in found)
-    write = not (dry_run or refused) and any(change.kind != changes.SAME for change in found)
+    found = baseline_diff.changes(proposals, references, path)
+    refused = not accept and any(change.kind in baseline_diff.TO_ACCEPT for change in found)
+    write = not (dry_run or refused) and any(change.kind != baseline_diff.SAME for change in found)
     by = by if by is not None else getpass.getuser()
-    content = changes.to_csv(found, references, path, by, str(waivers.today()))
+    content = baseline_diff.to_csv(found, references, path, by, str(waivers.today()))
     if write:
-        changes.save(path, content)
+        baseline_diff.save(path, content)
     if form == "json":
         told = {"system": system, "path": str(path), "written": write, "by": by,
                 "changes": [change.fields() for change in found], "left_out": left_out}  # fmt: skip
@@ -67,8 +72,8 @@ def baseline(system: str, accept: bool, by: str | None, last: int, dry_run: bool
     else:
         _tell(found, path, write)
     if refused:
-        warn(f"{path}: not written: {changes.counts(found)}: look at what is loosened or gone, "
-             f"then say --accept")  # fmt: skip
+        warn(f"{path}: not written: {baseline_diff.counts(found)}: look at what is loosened or "
+             f"gone, then say --accept")  # fmt: skip
         sys.exit(1)
     if dry_run:
         warn(f"{path}: not written: a dry run")
@@ -76,18 +81,19 @@ def baseline(system: str, accept: bool, by: str | None, last: int, dry_run: bool
 
 
 def _tell(found: list, path, written: bool) -> None:
-    from plumbline import changes, inventory
+    from plumbline.analysis import baseline_diff
+    from plumbline.site import inventory
 
     heads = ["change", "reference", "value", "bounds"]
-    lines = changes.text(found)
+    lines = baseline_diff.text(found)
     if lines:
         echo(table(lines, heads, "simple"))
     rows = sum(change.new is not None for change in found)
-    say(f"{path}: {counted(rows, 'reference')}: {changes.counts(found)}")
-    if wanting := changes.wanting(found):
+    say(f"{path}: {counted(rows, 'reference')}: {baseline_diff.counts(found)}")
+    if wanting := baseline_diff.wanting(found):
         say(wanting)
     if written:
-        say(f"the next run asserts {changes.asserted(found)} of them")
+        say(f"the next run asserts {baseline_diff.asserted(found)} of them")
         if inventory.path_of(path.stem).exists():
             say(f"next: {inventory.accepting(path.stem)}; until then, sessions report that these "
                 f"references are not as the inventory has them")  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from plumbline.cli.common import named, say, warn
-from plumbline.errors import Fault
+from plumbline.core.errors import Fault
 
 
 @click.command()
@@ -18,8 +18,8 @@ def build(jobs: int | None, names: tuple[str, ...]):
     without a SYSTEM only that is done. What is built is left alone. A run never builds: checks are
     skipped where this was not done.
     """
-    from plumbline import build as builder
-    from plumbline import spack
+    from plumbline.software import build as builder
+    from plumbline.software import spack
 
     if not names:
         with spack.locked(say):
@@ -33,7 +33,7 @@ def build(jobs: int | None, names: tuple[str, ...]):
         except Fault as err:
             # One toolchain's trouble is no reason to leave the others unbuilt.
             failed.append(environment.name)
-            for line in str(err).splitlines():
+            for line in err.coded().splitlines():
                 warn(line)
     if failed:
-        raise Fault(f"failed to build: {', '.join(failed)}")
+        raise Fault(f"failed to build: {', '.join(failed)}", code="build.failed")

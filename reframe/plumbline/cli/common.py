@@ -9,8 +9,8 @@ from pathlib import Path
 
 import click
 
-from plumbline.errors import Fault
-from plumbline.words import shown
+from plumbline.core.errors import Fault
+from plumbline.core.text import shown
 
 system_option = click.option(
     "--system", metavar="NAME", help="The system; by host name if not given."
@@ -28,7 +28,7 @@ output_option = click.option(
 
 
 class _Moment(click.ParamType):
-    """A date or time of the history, as :func:`plumbline.series.moment` reads it."""
+    """A date or time of the history, as :func:`plumbline.history.series.moment` reads it."""
 
     name = "time"
 
@@ -36,12 +36,12 @@ class _Moment(click.ParamType):
         self.end = end
 
     def convert(self, value, param, ctx):
-        from plumbline.series import moment
+        from plumbline.history.series import moment
 
         try:
             return moment(value, self.end) if isinstance(value, str) else value
         except Fault as err:
-            self.fail(str(err), param, ctx)
+            self.fail(err.coded(), param, ctx)
 
 
 class _Pair(click.ParamType):
@@ -57,17 +57,17 @@ class _Pair(click.ParamType):
 
 
 class Span(click.ParamType):
-    """A length of time, as :func:`plumbline.series.span` reads it."""
+    """A length of time, as :func:`plumbline.history.series.span` reads it."""
 
     name = "time"
 
     def convert(self, value, param, ctx):
-        from plumbline.series import span
+        from plumbline.history.series import span
 
         try:
             return span(value) if isinstance(value, str) else value
         except Fault as err:
-            self.fail(str(err), param, ctx)
+            self.fail(err.coded(), param, ctx)
 
 
 budget_option = click.option(
@@ -93,13 +93,13 @@ _KEEP = {
 
 def keep_options(command: Callable) -> Callable:
     """Options that say what of old sessions goes; the command gets them as ``keep``, of
-    :class:`plumbline.history.retention.Rules`."""
+    :class:`plumbline.history.retention.RetentionRules`."""
 
     @functools.wraps(command)
     def keeping(*args, **options):
-        from plumbline.history.retention import Rules
+        from plumbline.history.retention import RetentionRules
 
-        rules = Rules(**{name: options.pop(f"keep_{name}") for name in _KEEP})
+        rules = RetentionRules(**{name: options.pop(f"keep_{name}") for name in _KEEP})
         return command(*args, keep=rules, **options)
 
     for name, what in reversed(_KEEP.items()):
@@ -151,10 +151,13 @@ def _selecting(names: Iterable[str], where: Callable) -> Callable:
     def decorate(command: Callable) -> Callable:
         @functools.wraps(command)
         def selecting(*args, source, **options):
-            from plumbline.series import Selection
+            from plumbline.history.series import Selection
 
             if source is not None and not source.exists():
-                raise Fault(f"{source}: no such folder of results, and no such CSV file")
+                raise Fault(
+                    f"{source}: no such folder of results, and no such CSV file",
+                    code="history.not-found",
+                )
             chosen = {name: options.pop(name) for name in names}
             chosen["extras"] = dict(chosen["extras"])
             return command(*args, select=Selection(**chosen), source=source, **options)
@@ -167,7 +170,7 @@ def _selecting(names: Iterable[str], where: Callable) -> Callable:
 
 
 #: Options that say which part of the history a command looks at; it gets them as ``select``, a
-#: :class:`plumbline.series.Selection`, and ``source``, a path that is there, or ``None``.
+#: :class:`plumbline.history.series.Selection`, and ``source``, a path that is there, or ``None``.
 selection_options = _selecting(tuple(_SELECTION), _SOURCE)
 
 #: The same, of whole sessions only.
@@ -210,12 +213,15 @@ def write(text: str, output: Path | None) -> None:
     try:
         output.write_text(shown(text), encoding="utf-8")
     except OSError as err:
-        raise Fault(f"{output}: cannot be written: {err.strerror}: name another file") from None
+        raise Fault(
+            f"{output}: cannot be written: {err.strerror}: name another file",
+            code="files.not-writable",
+        ) from None
 
 
 def named(names: tuple[str, ...]) -> list:
     """The Spack environments that a command line names, each once; all of them without a name."""
-    from plumbline import environments
+    from plumbline.software import environments
 
     found = [known for name in names for known in environments.named(name)]
     return list(dict.fromkeys(found)) if names else environments.every()

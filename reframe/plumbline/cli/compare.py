@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import click
 
 from plumbline.cli.common import output_option, selection_options, tell, warn, write
-from plumbline.errors import Fault
-from plumbline.words import counted, some
+from plumbline.core.errors import Fault
 
 
 @click.command()
@@ -45,45 +43,29 @@ def compare(before: str, after: str, select, source: Path | None, within: float,
 
     Exits with 0 for go, 1 for no-go (something regressed), 2 for not enough data.
     """
-    from plumbline import compare as comparing
-    from plumbline.compare import formats, hostfacts, sides
-    from plumbline.history import History
+    from plumbline.analysis import compare as comparing
+    from plumbline.analysis.compare import formats
+    from plumbline.history.history import History
 
     loss = 2.5 * within if loss is None else loss
     if loss < within:
-        raise Fault(f"--loss {loss:g} is below --within {within:g}: a loss that counts as "
-                    f"unchanged cannot be one that must not be missed")  # fmt: skip
+        raise Fault(
+            f"--loss {loss:g} is below --within {within:g}: a loss that counts as "
+            f"unchanged cannot be one that must not be missed",
+            code="input.wrong-option",
+        )
     with History(source, say=warn) as history:
-        both = sides.load(history, select, before, after, past=not no_past)
-        found = comparing.compare(
-            both.series["before"],
-            both.series["after"],
-            both.series["past"],
+        found = comparing.compare_sessions(
+            history,
+            select,
+            before,
+            after,
             within / 100,
             loss / 100,
             untold / 100,
             each_sample,
+            past=not no_past,
         )
-        names = [[row.session for row in both.sessions[side]] for side in ("before", "after")]
-        found.before, found.after = names
-        found.unmeasured = both.unmeasured
-        if both.unended:
-            found.notes.append(f"last:N leaves out what has not ended (it still runs, or was cut "
-                               f"off): {', '.join(both.unended)}")  # fmt: skip
-        systems = sorted({row.system for rows in both.sessions.values() for row in rows})
-        if len(systems) > 1:
-            found.notes.append(f"sessions of {some(systems)} are compared: `--system` chooses one")
-        if both.retried:
-            found.notes.append(f"{counted(both.retried, 'value')} of a retry left out: the first "
-                               f"attempt counts")  # fmt: skip
-        if each_sample:
-            found.notes.append("each sample counts as a session of its own: what sessions differ "
-                               "by is not in the intervals")  # fmt: skip
-        if history.source.is_dir():
-            records = history.records(replace(select, sessions=(*names[0], *names[1])))
-            found.surroundings = hostfacts.differences(records, *map(set, names))
-        else:
-            found.notes.append("a CSV file tells neither host facts nor builds")
         code = tell(history)
     write(formats.FORMATS[form](found, every), output)
     if output is not None:

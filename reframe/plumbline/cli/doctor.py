@@ -7,7 +7,8 @@ import json
 import click
 
 from plumbline.cli.common import echo, format_option, say, system_option, warn
-from plumbline.words import counted, table
+from plumbline.core.errors import with_code
+from plumbline.core.text import counted, table
 
 
 @click.command()
@@ -18,7 +19,7 @@ def doctor(system: str | None, form: str):
 
     Of what would be skipped, also why and how to mend it.
     """
-    from plumbline import doctor as examiner
+    from plumbline.operate import doctor as examiner
 
     found = examiner.examine(system)
     if form == "json":
@@ -40,5 +41,6 @@ def doctor(system: str | None, form: str):
         echo(f"runs: {case['case']}: {figures}, {case['asserted']} asserted")
     for case in cases:
         if not case["runs"]:
-            echo(f"{case['result']}: {case['case']}: {case['reason']}")
+            why = with_code(case["reason"] or "", case["code"])
+            echo(f"{case['result']}: {case['case']}: {why}")
     say(f"{len(runs)} of {counted(len(cases), 'test case')} would run")

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from plumbline.cli.common import output_option, session_options, tell, warn, write
-from plumbline.errors import Fault
+from plumbline.core.errors import Fault
 
 #: Ending of a file -> the format that it is for.
 _ENDINGS = {".prom": "prometheus", ".xml": "junit", ".md": "markdown"}
@@ -37,12 +37,15 @@ def export(
     if it could not be written or the session not be read.
     """
     if session and (last or select != type(select)()):
-        raise Fault("name a session, or have the newest one, not both")
+        raise Fault("name a session, or have the newest one, not both", code="input.wrong-option")
     if source and source.is_file():
-        raise Fault(f"{source}: no results folder: a CSV file does not tell a session's plan")
+        raise Fault(
+            f"{source}: no results folder: a CSV file does not tell a session's plan",
+            code="history.csv-only",
+        )
     form = form or _format_of(output)
-    from plumbline import export as exports
-    from plumbline.history import History
+    from plumbline.history.history import History
+    from plumbline.output import export as exports
 
     with History(source, say=warn) as history:
         found = exports.load(history, session, select, warn)
@@ -62,5 +65,8 @@ def _format_of(output: Path | None) -> str:
         return "markdown"
     if output.suffix not in _ENDINGS:
         known = ", ".join(f"{form} ({ending})" for ending, form in _ENDINGS.items())
-        raise Fault(f"{output}: its ending is of no format: say --format, of {known}")
+        raise Fault(
+            f"{output}: its ending is of no format: say --format, of {known}",
+            code="input.wrong-option",
+        )
     return _ENDINGS[output.suffix]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
-import json
 import sys
 from contextlib import nullcontext
 from datetime import timedelta
@@ -22,8 +20,9 @@ from plumbline.cli.common import (
     warn,
     write,
 )
-from plumbline.errors import Fault
-from plumbline.words import cell, counted, guarded, table
+from plumbline.core import formats
+from plumbline.core.errors import Fault
+from plumbline.core.text import cell, counted, guarded, table
 
 _COLUMNS = ("session", "system", "start", "end", "seconds", "planned", "unended", "results",
             "verdicts", "extras")  # fmt: skip
@@ -50,7 +49,7 @@ def list_(select, source: Path | None, form: str, output: Path | None):
     `measured` is the time that the cases took, without waiting for a turn or in a queue.
     One that has not ended still runs, or was cut off.
     """
-    from plumbline.history import History
+    from plumbline.history.history import History
 
     with History(source, say=warn) as found:
         sessions = found.sessions(select)
@@ -58,15 +57,10 @@ def list_(select, source: Path | None, form: str, output: Path | None):
         rows = [_cells(row, row.session in unended) for row in sessions]
         code = tell(found)
     if form == "json":
-        text = json.dumps(rows, indent=1)
+        text = formats.as_json(rows)
     elif form == "csv":
-        lines = io.StringIO()
-        writer = csv.DictWriter(lines, _COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        for row in rows:
-            pairs = {name: _pairs(row[name]) for name in _PAIRS}
-            writer.writerow({name: cell(value) for name, value in (row | pairs).items()})
-        text = lines.getvalue()
+        flat = (row | {name: _pairs(row[name]) for name in _PAIRS} for row in rows)
+        text = formats.as_csv(_COLUMNS, flat)
     else:
         shown = [_shown(row) for row in rows]
         text = table((row.values() for row in shown), shown[0] if shown else ())
@@ -83,7 +77,7 @@ def export(select, source: Path | None, output: Path | None):
 
     A row for each figure of merit, each case without one, and each session without a case.
     """
-    from plumbline.history import History
+    from plumbline.history.history import History
 
     with History(source, say=warn) as found:
         rows = found.rows(select)
@@ -100,7 +94,7 @@ def export(select, source: Path | None, output: Path | None):
             )
     except OSError as err:
         where = f"{output or 'standard output'}: cannot be written: {err.strerror}"
-        raise Fault(f"{where}: name another file") from None
+        raise Fault(f"{where}: name another file", code="files.not-writable") from None
     sys.exit(code)
 
 
@@ -113,13 +107,13 @@ def rebuild(source: Path | None):
     Never needed: an index that is missing, damaged or out of date is mended by whichever command
     asks.
     """
-    from plumbline import paths
+    from plumbline.core import paths
     from plumbline.history import index
 
     folder = source or paths.results()
     db, place, unread = index.opened(folder, warn, anew=True)
     counts = [
-        db.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
+        db.execute(f"SELECT count(*) FROM {table}").fetchall()[0][0]
         for table in ("files", "cases", "figures", "faults")
     ]
     sessions, cases, figures, faults = counts
@@ -146,14 +140,17 @@ def prune(keep, dry_run: bool, source: Path | None):
     Records go with their whole session only, that is by --keep-sessions. Exits with 2 if something
     could not be removed.
     """
-    from plumbline import paths
+    from plumbline.core import paths
     from plumbline.history import retention
 
     if not keep:
-        raise Fault("give at least one rule, such as --keep-stage 14d: nothing is removed without")
+        raise Fault(
+            "give at least one rule, such as --keep-stage 14d: nothing is removed without",
+            code="input.wrong-option",
+        )
     folder = source or paths.results()
     if not folder.is_dir():
-        raise Fault(f"{folder}: no such folder of results")
+        raise Fault(f"{folder}: no such folder of results", code="history.not-found")
     done = retention.prune(folder, keep, echo, dry_run)
     for fault in done.faults:
         warn(f"not removed: {fault}")
@@ -170,7 +167,7 @@ def recover(log: Path, source: Path | None):
     Those that are there already are left as they are. Exits with 2 if a line is no whole record, or
     there is none.
     """
-    from plumbline import paths
+    from plumbline.core import paths
     from plumbline.history import retention
 
     taken, there, faults = retention.recover(source or paths.results(), log, say)
@@ -178,7 +175,7 @@ def recover(log: Path, source: Path | None):
         warn(f"left out: {fault}")
     say(f"{counted(taken, 'record')} taken, {there} there already")
     if not taken + there and not faults:
-        raise Fault(f"{log}: no line `plumbline-record` there")
+        raise Fault(f"{log}: no line `plumbline-record` there", code="input.wrong-file")
     sys.exit(2 if faults else 0)
 
 

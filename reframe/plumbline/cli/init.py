@@ -12,8 +12,8 @@ from pathlib import Path
 import click
 
 from plumbline.cli.common import echo, say, warn
-from plumbline.errors import Fault
-from plumbline.words import near
+from plumbline.core.errors import Fault
+from plumbline.core.text import near
 
 
 def _of_node(ctx, param, values: tuple[str, ...]) -> dict[str, Path]:
@@ -44,15 +44,21 @@ def init(name, partitions, nodes, probe, output, dry_run, force):
     Says what was found, what it could not know, and what comes next. Nothing is submitted without
     --probe.
     """
-    from plumbline import paths
-    from plumbline.onboarding import draft, node, steps
+    from plumbline.core import paths
+    from plumbline.operate.onboarding import draft, node, steps
 
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]*", name):
-        raise Fault(f"{name!r} is no name of a system: letters, digits, - and _, a letter first")
+        raise Fault(
+            f"{name!r} is no name of a system: letters, digits, - and _, a letter first",
+            code="input.wrong-option",
+        )
     printed = dry_run or output == "-"
     path = Path(output) if output and not printed else paths.systems() / f"{name}.yaml"
     if not printed and path.exists() and not force:
-        raise Fault(f"{path}: is there already: --force overwrites it, -o - prints the draft")
+        raise Fault(
+            f"{path}: is there already: --force overwrites it, -o - prints the draft",
+            code="files.exists",
+        )
     inside = {partition: node.read(file) for partition, file in nodes.items()}
 
     # Beside a file on standard output, what is said goes elsewhere.
@@ -73,10 +79,12 @@ def init(name, partitions, nodes, probe, output, dry_run, force):
     made = draft.draft(name, partitions, inside, submitted if probe else None)
     drafted = [partition["name"] for partition in made.system["partitions"]]
     if not drafted:
-        raise Fault("no partition to draft: " + "; ".join(made.told))
+        raise Fault("no partition to draft: " + "; ".join(made.told), code="scheduler.no-partition")
     if unknown := sorted(set(inside) - set(drafted)):
         told = near(unknown[0], drafted)
-        raise Fault(f"--node {unknown[0]}: no such partition is drafted; {told}")
+        raise Fault(
+            f"--node {unknown[0]}: no such partition is drafted; {told}", code="input.unknown-name"
+        )
     text = made.text()
     if printed:
         echo(text, nl=False)
@@ -86,7 +94,8 @@ def init(name, partitions, nodes, probe, output, dry_run, force):
             path.write_text(text, encoding="utf-8")
         except OSError as err:
             raise Fault(
-                f"{path}: cannot be written: {err.strerror}: name another file with -o"
+                f"{path}: cannot be written: {err.strerror}: name another file with -o",
+                code="files.not-writable",
             ) from None
     for line in made.told:
         tell(line)
@@ -107,6 +116,9 @@ def _submit(command: list[str]) -> None:
             check=False, errors="replace",
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as err:
-        raise Fault(f"{command[0]}: {err}") from None
+        raise Fault(f"{command[0]}: {err}", code="scheduler.no-answer") from None
     if done.returncode:
-        raise Fault((done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1])
+        raise Fault(
+            (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1],
+            code="scheduler.no-answer",
+        )

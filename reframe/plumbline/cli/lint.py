@@ -7,7 +7,7 @@ import sys
 import click
 
 from plumbline.cli.common import say, system_option, warn
-from plumbline.words import counted
+from plumbline.core.text import counted
 
 
 @click.command()
@@ -21,7 +21,7 @@ def lint(system: str | None, accept: bool, weak: bool):
     none; a reference that was removed or edited since is a fault. Exits with 1 on any fault.
     Weak assertions, whose bounds admit the printed value of another case, are counted and no fault.
     """
-    from plumbline import lint as linter
+    from plumbline.operate import lint as linter
 
     faults, said = linter.lint(system, accept, weak)
     for line in said:

@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from plumbline.cli.common import named, say, warn
-from plumbline.errors import Fault
-from plumbline.words import counted
+from plumbline.core.errors import Fault
+from plumbline.core.text import counted
 
 
 @click.command()
@@ -30,8 +30,8 @@ def lock(names: tuple[str, ...], jobs: int, page: Path | None):
     """
     from concurrent.futures import ThreadPoolExecutor
 
-    from plumbline import build as builder
-    from plumbline import spack
+    from plumbline.software import build as builder
+    from plumbline.software import spack
 
     failed = []
 
@@ -40,7 +40,7 @@ def lock(names: tuple[str, ...], jobs: int, page: Path | None):
             return builder.lock(environment, say)
         except Fault as err:
             failed.append(environment.name)
-            for line in str(err).splitlines():
+            for line in err.coded().splitlines():
                 warn(line)
             return None
 
@@ -52,6 +52,6 @@ def lock(names: tuple[str, ...], jobs: int, page: Path | None):
         with ThreadPoolExecutor(jobs) as pool:
             solutions = [solution for solution in pool.map(solve, wanted) if solution]
     if failed:
-        raise Fault(f"not concretized: {', '.join(failed)}")
+        raise Fault(f"not concretized: {', '.join(failed)}", code="spack.not-concretized")
     if page:
         page.write_text(builder.page(solutions, jobs), encoding="utf-8")

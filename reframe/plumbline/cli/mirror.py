@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from plumbline.cli.common import named, say
-from plumbline.errors import Fault
+from plumbline.core.errors import Fault
 
 
 @click.group()
@@ -20,7 +20,7 @@ def mirror():
 @click.argument("names", nargs=-1, required=True, metavar="SYSTEM[:TOOLCHAIN]...")
 def create(folder: Path, names: tuple[str, ...]):
     """Make a mirror of everything that environments are built from."""
-    from plumbline import mirror as mirrors
+    from plumbline.software import mirror as mirrors
 
     mirrors.create(folder.absolute(), named(names), say)
 
@@ -30,8 +30,8 @@ def create(folder: Path, names: tuple[str, ...]):
 @click.option("--off", is_flag=True, help="Use the network again.")
 def use(folder: Path | None, off: bool):
     """Have builds take everything from the mirror in FOLDER."""
-    from plumbline import mirror as mirrors
+    from plumbline.software import mirror as mirrors
 
     if off == (folder is not None):
-        raise Fault("name the mirror's folder, or --off")
+        raise Fault("name the mirror's folder, or --off", code="input.wrong-option")
     mirrors.use(folder, say)

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from plumbline.cli.common import budget_option, keep_options, orphans_option, say, system_option
-from plumbline.errors import Fault
+from plumbline.core.errors import Fault
 
 _FOLDER = click.Path(file_okay=False, path_type=Path)
 
@@ -53,14 +53,19 @@ def nightly(after_maintenance: bool, maintenance: str | None, budget, sessions: 
     """
     import datetime
 
-    from plumbline import nightly as nights
+    from plumbline.operate import nightly as nights
 
     if maintenance and not after_maintenance:
-        raise Fault("--maintenance is the name of one: it goes with --after-maintenance")
+        raise Fault(
+            "--maintenance is the name of one: it goes with --after-maintenance",
+            code="input.wrong-option",
+        )
     today = f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d}"
     name = (maintenance or today) if after_maintenance else ""
     if name and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._:-]*", name):
-        raise Fault(f"--maintenance {name!r}: letters, digits and .-_: only")
+        raise Fault(
+            f"--maintenance {name!r}: letters, digits and .-_: only", code="input.wrong-option"
+        )
     wanted = nights.Wanted(
         mode=mode or ("maintenance" if after_maintenance else "nightly"),
         budget=budget.total_seconds() if budget else 0.0,

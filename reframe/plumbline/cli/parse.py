@@ -9,8 +9,8 @@ from pathlib import Path
 import click
 
 from plumbline.cli.common import echo, warn
-from plumbline.errors import Fault
-from plumbline.words import near
+from plumbline.core.errors import Fault
+from plumbline.core.text import near
 
 
 @click.command()
@@ -25,13 +25,13 @@ def parse(benchmark: str, file: Path):
 
     if benchmark not in parsers.BENCHMARKS:
         told = near(benchmark, parsers.BENCHMARKS, ", ".join(parsers.BENCHMARKS))
-        raise Fault(f"no parser for {benchmark!r}; {told}")
+        raise Fault(f"no parser for {benchmark!r}; {told}", code="input.unknown-name")
     try:
         output = parsers.parse_file(benchmark, file)
     except parsers.ParseError as err:
-        warn(f"{file}: invalid: {err}")
+        warn(f"{file}: invalid: {err.coded()}")
         sys.exit(1)
     except OSError as err:
-        raise Fault(f"{file}: {err.strerror}") from None
+        raise Fault(f"{file}: {err.strerror}", code="input.unreadable-file") from None
     foms = [vars(fom) for fom in output.foms]
     echo(json.dumps({"version": output.version, "tasks": output.tasks, "foms": foms}, indent=1))

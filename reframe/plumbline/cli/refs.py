@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import json
 import sys
 
 import click
 
-from plumbline.cli.common import echo, say
-from plumbline.words import cell, table
+from plumbline.cli.common import echo, say, write
+from plumbline.core import formats
+from plumbline.core.text import table
 
 
 @click.command()
@@ -41,10 +40,11 @@ def refs(
 
     Exits with 2 where nothing matches.
     """
-    from plumbline import paths, reference
-    from plumbline import refs as finder
+    from plumbline.core import paths
+    from plumbline.output import query as finder
+    from plumbline.reference import lookup
 
-    references = reference.loaded(paths.reference())
+    references = lookup.loaded(paths.reference())
     if name:
         known = finder.misprints(paths.reference())
         echo("\n".join(finder.why(references, name, known)))
@@ -54,12 +54,10 @@ def refs(
         rows = finder.unused(rows)
     cells = [references.tables.printed[row.id] for row in rows]
     if form == "json":
-        echo(json.dumps(cells, indent=1))
+        echo(formats.as_json(cells))
     elif form == "csv":
         columns = list(dict.fromkeys(column for row in cells for column in row))
-        writer = csv.DictWriter(sys.stdout, columns, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows({name: cell(text) for name, text in row.items()} for row in cells)
+        write(formats.as_csv(columns, cells), None)
     else:
         shown = [[row.get(column, "") for column in finder.COLUMNS] for row in cells]
         echo(table(shown, finder.COLUMNS if shown else ()))

@@ -44,13 +44,12 @@ def report(out: Path, stale: int, latest: int, select, source: Path | None):  # 
     """
     import datetime
 
-    from plumbline import report as reports
-    from plumbline.history import History
+    from plumbline.history.history import History
+    from plumbline.output import report as reports
 
     with History(source, warn) as history:
         made = reports.write(history, out, select, stale=datetime.timedelta(hours=stale),
                              latest=latest, say=say)  # fmt: skip
         code = tell(history)
-    say(f"{made.folder / 'index.html'}: {made.pages} pages, {made.bytes / 1e6:.1f} MB; "
-        f"{made.red} of the test cases red")  # fmt: skip
+    say(str(made))
     sys.exit(code)

@@ -24,7 +24,7 @@ def run(strict: bool, budget, orphans: str, system: str | None, arguments: tuple
     The plan is written before the first job, the cases and what bounds their figures are compared
     with the system's inventory, and every planned case is accounted for at the end.
     """
-    from plumbline import supervisor
+    from plumbline.session import run as supervisor
 
     seconds = budget.total_seconds() if budget else 0
     sys.exit(supervisor.run(system, list(arguments), strict, seconds, orphans))

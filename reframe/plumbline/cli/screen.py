@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import shlex
 import sys
 from pathlib import Path
@@ -12,8 +9,9 @@ from pathlib import Path
 import click
 
 from plumbline.cli.common import output_option, selection_options, tell, warn, write
-from plumbline.errors import Fault
-from plumbline.words import cell, counted, near, table
+from plumbline.core import formats
+from plumbline.core.errors import Fault
+from plumbline.core.text import counted, table
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _COLUMNS = ("night", "kind", "name", "size", "confidence", "since", "until", "drain", "evidence",
@@ -43,56 +41,42 @@ def screen(sessions, select, source, file, topology, form, output, drain, retest
 
     Exits with 1 where something is named, with 2 where it could not be told.
     """
-    from plumbline import screen as screening
+    from plumbline.analysis import screen as screening
 
-    known = None if topology is None else screening.of_topology(topology)
+    switches = None if topology is None else screening.of_topology(topology)
     if file is not None:
         if sessions or source is not None:
-            raise Fault("--input has its own nights: leave SESSION and --from out")
-        groups, switches = screening.of_file(file)
-        code, shown = 0, None
+            raise Fault(
+                "--input has its own nights: leave SESSION and --from out",
+                code="input.wrong-option",
+            )
+        groups, known = screening.of_file(file)
+        if not groups:
+            raise Fault(screening.NOTHING.format(file), code="history.no-peers")
+        found, code = screening.screen(groups, known if switches is None else switches), 0
     else:
-        groups, switches, code, shown = _of_history(sessions, select, source)
-    if not groups:
-        raise Fault(f"{file or 'the history'}: no value of a single node, a GPU or a pair of nodes "
-                    f"there: see docs/screening.md for what can be screened")  # fmt: skip
-    found = screening.screen(groups, switches if known is None else known)
-    named = [one for one in found.named if shown is None or one.until is None
-             or one.night in shown]  # fmt: skip
+        from plumbline.history.history import History
+
+        with History(source, say=warn) as history:
+            try:
+                found = screening.screen_history(history, select, sessions, switches)
+            finally:
+                # A session that is not there may be one that cannot be read.
+                code = tell(history)
     for line in found.told:
         warn(line)
     form = form or ("json" if file is not None else "text")
     if form == "json":
-        text = json.dumps([one.fields() for one in named], indent=1)
+        text = formats.as_json([one.fields() for one in found.named])
     elif form == "csv":
-        text = _csv(named)
+        text = formats.as_csv(_COLUMNS, _rows(found.named))
     else:
-        text = _text(found, named)
+        text = _text(found)
     write(text, output)
     for path, nodes in ((drain, found.drain()), (retest, found.retest())):
         if path is not None:
             write("".join(f"{node}\n" for node in nodes), path)
-    sys.exit(1 if named else 2 if code or found.unsure else 0)
-
-
-def _of_history(sessions: tuple[str, ...], select, source):
-    """Groups, switches, the exit code of what was left out, and the nights that were asked for."""
-    from plumbline import screen as screening
-    from plumbline.history import History
-
-    with History(source, say=warn) as history:
-        series = history.series(select)
-        code = tell(history)
-    there = {session for one in series for session in one.sessions.tolist()}
-    if unknown := [session for session in sessions if session not in there]:
-        raise Fault(f"no session {unknown[0]!r} in the history, or none of it is selected; "
-                    f"{near(unknown[0], sorted(there, reverse=True))}")  # fmt: skip
-    groups = screening.of_series(series, max(sessions, default=""))
-    nights = screening.nights(there)
-    shown = {nights[session] for session in sessions or sorted(there)[-1:]}
-    nodes = {node for one in groups for _, unit in [*one.values, *one.pairs] for node in unit}
-    switches = screening.by_name({one.key.system for one in series}, nodes)
-    return groups, switches, code, shown
+    sys.exit(1 if found.named else 2 if code or found.unsure else 0)
 
 
 def _rows(named: list) -> list[dict]:
@@ -108,16 +92,8 @@ def _rows(named: list) -> list[dict]:
     ]
 
 
-def _csv(named: list) -> str:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, _COLUMNS, extrasaction="ignore", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({name: cell(value) for name, value in row.items()} for row in _rows(named))
-    return text.getvalue()
-
-
-def _text(found, named: list) -> str:
-    lines = []
+def _text(found) -> str:
+    named, lines = found.named, []
     if named:
         rows = [
             [row["kind"], row["name"], f"{one.size:.1%}", f"{one.confidence:.3f}", row["since"],

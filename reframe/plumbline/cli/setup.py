@@ -14,7 +14,7 @@ def setup():
     The wheels of provider `pip`, and with root Debian's hpcc and fio. Does nothing, and needs no
     network, where all is there.
     """
-    from plumbline import provider
+    from plumbline.software import providers
 
-    provider.install(echo)
-    provider.install_packages(echo)
+    providers.install(echo)
+    providers.install_packages(echo)

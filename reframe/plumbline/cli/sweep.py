@@ -7,8 +7,8 @@ import sys
 import click
 
 from plumbline.cli.common import say, system_option
-from plumbline.errors import Fault
-from plumbline.words import counted
+from plumbline.core.errors import Fault
+from plumbline.core.text import counted
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
@@ -33,13 +33,14 @@ def sweep(system, reservation, jobs, minutes, nodes, resume, show, partition, ar
 
     Exits with 1 if a node's session found a fault, with 2 if a node was not measured.
     """
-    from plumbline import host
-    from plumbline import sweep as sweeps
+    from plumbline.operate import sweep as sweeps
+    from plumbline.site import host
 
     if resume or show:
         if system or reservation or nodes or minutes or arguments:
             raise Fault(
-                "a sweep that was begun has its system, nodes and arguments: leave them out"
+                "a sweep that was begun has its system, nodes and arguments: leave them out",
+                code="input.wrong-option",
             )
         found = sweeps.Sweep.read(sweeps.folder_of(partition))
         if not show:
@@ -78,12 +79,14 @@ def _expanded(text: str) -> list[str]:
     """
     from reframe.utility import nodelist_expand
 
-    from plumbline.sweep.nodes import named
+    from plumbline.operate.sweep.nodes import named
 
     try:
         names = [*dict.fromkeys(nodelist_expand(text))]
     except Exception as err:
-        raise Fault(f"--nodes {text}: no list of nodes: {err}") from None
+        raise Fault(f"--nodes {text}: no list of nodes: {err}", code="input.wrong-option") from None
     if not names or not all(map(named, names)):
-        raise Fault(f"--nodes {text}: no list of nodes, such as n[1-4,7]")
+        raise Fault(
+            f"--nodes {text}: no list of nodes, such as n[1-4,7]", code="input.wrong-option"
+        )
     return names

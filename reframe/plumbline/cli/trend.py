@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import itertools
-import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -13,8 +10,9 @@ from pathlib import Path
 import click
 
 from plumbline.cli.common import output_option, selection_options, tell, warn, write
-from plumbline.errors import Fault
-from plumbline.words import cell, counted, printable, table
+from plumbline.core import formats
+from plumbline.core.errors import Fault
+from plumbline.core.text import counted, printable, table
 
 
 @click.command()
@@ -46,14 +44,17 @@ def trend(select, source: Path | None, file: Path | None, online: bool, suspects
     Exits with 1 if a regression or a drift to the worse is still on, 2 if no series had enough
     nights.
     """
-    from plumbline.trend import following
+    from plumbline.analysis.trend import following
 
     if file is not None and (source is not None or select != type(select)()):
-        raise Fault("--input reads a file of its own: leave --from and the selection out")
+        raise Fault(
+            "--input reads a file of its own: leave --from and the selection out",
+            code="input.wrong-option",
+        )
     if file is not None:
         found, code = following.of_file(file, online), 0
     else:
-        from plumbline.history import History
+        from plumbline.history.history import History
 
         with History(source, say=warn) as history:
             found = following.of_history(history.series(select), online)
@@ -63,26 +64,21 @@ def trend(select, source: Path | None, file: Path | None, online: bool, suspects
         for name, first, last in found.outliers:
             warn(f"stood out and came back: {name}: night {first}"
                  + ("" if first == last else f" to {last}"))  # fmt: skip
-    if found.too_short:
-        warn(f"not judged: {found.too_short} series with fewer than {found.least} nights")
+    if found.unjudged:
+        warn(found.unjudged)
     if found.bad:
         sys.exit(1)
     sys.exit(code if found.judged else 2)
 
 
 def _json(found) -> str:
-    return json.dumps([asdict(row) for row in found.rows], indent=1)
+    return formats.as_json([asdict(row) for row in found.rows])
 
 
 def _csv(found) -> str:
-    lines = io.StringIO()
-    from plumbline.trend.following import Row
+    from plumbline.analysis.trend.following import FoundRow
 
-    writer = csv.DictWriter(lines, list(Row.__dataclass_fields__), lineterminator="\n")
-    writer.writeheader()
-    for row in found.rows:
-        writer.writerow({name: cell(value) for name, value in asdict(row).items()})
-    return lines.getvalue().rstrip("\n")
+    return formats.as_csv([*FoundRow.__dataclass_fields__], map(asdict, found.rows))
 
 
 def _text(found) -> str:

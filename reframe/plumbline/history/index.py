@@ -21,13 +21,14 @@ import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import duckdb
 
-from plumbline import files
-from plumbline.errors import Fault
+from plumbline.core import files
+from plumbline.core.errors import Fault
+from plumbline.core.text import GUARD, counted, some
 from plumbline.history import intake
-from plumbline.words import GUARD, counted, some
 
 #: To be raised when a table changes: an index of another version is built anew.
 VERSION = "3"
@@ -42,7 +43,7 @@ _BATCH = 128 << 20
 _LONG = 100_000_000
 #: Seconds to wait for another command that renews the same index.
 _PATIENCE = 120
-_SETTINGS = {
+_SETTINGS: dict[str, Any] = {
     "memory_limit": "512MB",
     "threads": min(4, os.cpu_count() or 1),
     "preserve_insertion_order": False,
@@ -91,7 +92,9 @@ def _opened(
         db = empty()
         _renew(db, folder, wanted, say)
     except (OSError, duckdb.Error) as err:
-        raise Fault(f"{folder}: cannot be indexed: {first_line(err)}") from None
+        raise Fault(
+            f"{folder}: cannot be indexed: {first_line(err)}", code="history.not-indexed"
+        ) from None
     return db, None
 
 
@@ -102,7 +105,10 @@ def states(folder: Path) -> tuple[dict[str, str], list[str]]:
     :raises Fault: if there is no such folder, or no session in it.
     """
     if not folder.is_dir():
-        raise Fault(f"{folder}: no such folder of results: see --from and PLUMBLINE_RESULTS")
+        raise Fault(
+            f"{folder}: no such folder of results: see --from and PLUMBLINE_RESULTS",
+            code="history.not-found",
+        )
     found, faults = {}, []
     for session in sorted(folder.glob("sessions/*")):
         try:
@@ -117,7 +123,9 @@ def states(folder: Path) -> tuple[dict[str, str], list[str]]:
                 f"{file.st_size}:{file.st_mtime_ns}" if file else "0:0" for file in kept
             )
     if not found and not faults:
-        raise Fault(f"{folder}: no session there yet: `plumbline run` makes one")
+        raise Fault(
+            f"{folder}: no session there yet: `plumbline run` makes one", code="history.empty"
+        )
     return found, faults
 
 
@@ -131,15 +139,16 @@ def _kept(session: Path) -> list[os.stat_result | None]:
         raise OSError(None, "it is a link", str(session))
     if not session.is_dir():
         return []
-    kept = []
+    kept: list[os.stat_result | None] = []
     for name in ("records.jsonl", "plan.json", "end.json"):
         path = session / name
         try:
-            kept.append(path.lstat())
+            found = path.lstat()
         except FileNotFoundError:
             kept.append(None)
             continue
-        if not stat.S_ISREG(kept[-1].st_mode):
+        kept.append(found)
+        if not stat.S_ISREG(found.st_mode):
             raise OSError(None, "it is no regular file", str(path))
         if not os.access(path, os.R_OK):
             raise PermissionError(None, "it may not be read", str(path))
@@ -226,7 +235,7 @@ def _known(db: duckdb.DuckDBPyConnection) -> dict[str, str]:
 
     :raises duckdb.Error: if it is of another version.
     """
-    (version,) = db.execute("SELECT version FROM about").fetchone()
+    ((version,),) = db.execute("SELECT version FROM about").fetchall()
     if version != VERSION:
         raise duckdb.Error("it is of another version of Plumbline")
     states = "SELECT session, state FROM files UNION SELECT session, state FROM aside"
@@ -318,7 +327,7 @@ def _renew(
     size = sum(_size(wanted[session]) for session in new)
     if size > _LONG:
         say(f"{folder}: reading {len(new)} sessions, {size / 1e9:.1f} GB, into the index")
-    (last,) = db.execute("SELECT coalesce(max(file), 0) FROM files").fetchone()
+    ((last,),) = db.execute("SELECT coalesce(max(file), 0) FROM files").fetchall()
     numbers = {session: number for number, session in enumerate(new, last + 1)}
 
     def read(batch: list[str]) -> None:
@@ -392,7 +401,7 @@ def of_csv(path: Path) -> tuple[duckdb.DuckDBPyConnection, list[str]]:
         with path.open(newline="", encoding="utf-8-sig") as file:
             there = next(csv.reader(file), [])
     except (OSError, UnicodeDecodeError, csv.Error) as err:
-        raise Fault(f"{path}: cannot be read: {err}") from None
+        raise Fault(f"{path}: cannot be read: {err}", code="input.unreadable-file") from None
     missing = [repr(name) for name in known if name not in (*there, *_LATER)]
     unknown = [repr(name) for name in there if name not in known]
     # Of a CSV of something else, all are: a few tell which it is.
@@ -400,7 +409,10 @@ def of_csv(path: Path) -> tuple[duckdb.DuckDBPyConnection, list[str]]:
              (("missing", missing), ("unknown", unknown)) if names]  # fmt: skip
     if wrong or len(set(there)) != len(there):
         told = ", ".join(wrong) or "one stands twice"
-        raise Fault(f"{path}:1: columns are not those of `plumbline history export`: {told}")
+        raise Fault(
+            f"{path}:1: columns are not those of `plumbline history export`: {told}",
+            code="input.wrong-file",
+        )
     cells = ["dense_rank() OVER (ORDER BY session) AS file", "'' AS state", "0 AS missing"]
     for name, kind in known.items():
         # What marks a row without a case, or without a figure, stays NULL.
@@ -428,8 +440,8 @@ def of_csv(path: Path) -> tuple[duckdb.DuckDBPyConnection, list[str]]:
         rejects = db.execute(
             "SELECT line, column_name, error_message FROM reject_errors"
         ).fetchall()
-        (lost,) = db.execute(_LOST).fetchone()
+        ((lost,),) = db.execute(_LOST).fetchall()
     except duckdb.Error as err:
-        raise Fault(f"{path}: {first_line(err)}") from None
+        raise Fault(f"{path}: {first_line(err)}", code="input.wrong-file") from None
     faults = [f"{path}:{line}: {column}: {message}" for line, column, message in rejects]
     return db, faults + [f"{path}: {counted(lost, 'row')} without time or value"] * bool(lost)

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import duckdb
 
-from plumbline import files, record
+from plumbline.check import record
+from plumbline.core import files
 
 #: Faulty lines of one file that are told singly.
 _MOST_TOLD = 20
@@ -76,7 +78,7 @@ _SHAPE = json.dumps(
 )
 
 #: What it has not, so that DuckDB need not look at it.
-_UNUSED = {
+_UNUSED: Any = {
     **dict.fromkeys(("hosts", "tasks", "tags", "extras", "warnings"), True),
     "foms": {"__all__": {"summary", "others", "statistic", "reason", "headline"}},
 }
@@ -137,13 +139,13 @@ class _Session:
             pass
         except record.Damaged as err:
             self.faults.append(("plan.json", f"no whole plan: {err}"))
-        self.whole = not (self.plan and self._is_of_another("plan.json", self.plan))
+        self.whole = not (self.plan and self._is_of_another("plan.json", self.plan["session"]))
 
-    def _is_of_another(self, place: str, fields: record.Plan | record.Record) -> bool:
-        """Whether a plan or record is another session's."""
-        other = fields["session"] != self.folder.name
+    def _is_of_another(self, place: str, session: str) -> bool:
+        """Whether a plan or record is of another session than this folder's."""
+        other = session != self.folder.name
         if other:
-            told = f"it is session {fields['session']!r}"
+            told = f"it is session {session!r}"
             self.faults = [
                 (place, f"{told}: a copy, or renamed: remove it, or give it its name back")
             ]
@@ -162,7 +164,9 @@ class _Session:
                 try:
                     fields = record.parse(line)
                     if self.first is None and self.plan is None:
-                        self.whole = not self._is_of_another(f"records.jsonl:{number}", fields)
+                        self.whole = not self._is_of_another(
+                            f"records.jsonl:{number}", fields.session
+                        )
                         if not self.whole:
                             return
                     self._take(number, fields)
@@ -185,30 +189,34 @@ class _Session:
 
         :raises Damaged: if it is another session's, or its case has one.
         """
-        if fields["session"] != self.folder.name:
-            raise record.Damaged(f"session: a record of session {fields['session']!r}")
-        key = fields["case"], fields["attempt"]
+        if fields.session != self.folder.name:
+            raise record.Damaged(f"session: a record of session {fields.session!r}")
+        key = fields.case, fields.attempt
         above = self.lines.setdefault(key, number)
         if above != number:
             told = f"a second record of case {key[0]!r}, attempt {key[1]}: line {above} counts"
             raise record.Damaged(f"case: {told}")
         self.first = self.first or fields
-        self.back = self.back or fields["time"] < self.stop
-        self.stop = fields["time"]
+        self.back = self.back or fields.time < self.stop
+        self.stop = fields.time
 
-    def row(self) -> dict:
+    def row(self) -> dict[str, Any]:
         """What the index has of a session that counts."""
         changed = time.gmtime(self.folder.stat().st_mtime)
         then = time.strftime("%Y-%m-%dT%H:%M:%SZ", changed)
-        about = self.plan or self.first or {"system": "", "extras": {}}
-        planned = self.plan["cases"].keys() if self.plan else set()
+        about: Mapping[str, Any] = {"system": "", "extras": {}}
+        planned: set[str] = set()
+        if self.plan:
+            about, planned = self.plan, {*self.plan["cases"]}
+        elif self.first:
+            about = self.first.model_dump(include={"system", "extras"})
         ended = (self.folder / "end.json").exists()
         return {
             "file": self.file,
             "session": self.folder.name,
             "state": self.state,
             "session_system": about["system"],
-            "start": self.first["time"] if self.first else then,
+            "start": self.first.time if self.first else then,
             "stop": self.stop or then,
             "back": self.back,
             "extras": json.dumps(about["extras"]),
@@ -233,7 +241,7 @@ def read(
     rows, faults, aside = [], [], []
     staged: list[tuple[int, int, bytes]] = []
     size = 0
-    dump = record.serializer()
+    dump = record.Record.__pydantic_serializer__.to_json
     for name, number in files.items():
         session = _Session(folder / "sessions" / name, number, states[name])
         if session.whole:

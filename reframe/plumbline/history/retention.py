@@ -15,9 +15,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from plumbline import configuration, files, leftovers, record
-from plumbline.errors import Fault
-from plumbline.words import counted
+from plumbline.check import record
+from plumbline.core import files
+from plumbline.core.errors import Fault
+from plumbline.core.text import counted
+from plumbline.history import running
+from plumbline.site import configuration
 
 #: Before this there were no sessions: a clock that said so was not set yet.
 _FIRST = datetime.datetime(2020, 1, 1, tzinfo=datetime.timezone.utc)
@@ -30,7 +33,7 @@ LOGS = ("reframe.log", "report.json")
 
 
 @dataclass(frozen=True)
-class Rules:
+class RetentionRules:
     """Ages beyond which something goes; ``None`` keeps it.
 
     :ivar stage: the folders that the test cases ran in; what failed is looked into there.
@@ -57,7 +60,9 @@ class Pruned:
     faults: list[str] = field(default_factory=list)
 
 
-def prune(results: Path, rules: Rules, say: Callable[[str], None], dry_run: bool = False) -> Pruned:
+def prune(
+    results: Path, rules: RetentionRules, say: Callable[[str], None], dry_run: bool = False
+) -> Pruned:
     """Removes or compresses what is older than the rules say; sessions that run are left alone, and
     those whose clock was wrong, so that they have no age.
 
@@ -80,7 +85,7 @@ def prune(results: Path, rules: Rules, say: Callable[[str], None], dry_run: bool
 
     for folder in sorted((results / "sessions").glob("*/")):
         # A link leads elsewhere, and what is there is not ours; nor is a folder of another kind.
-        if folder.is_symlink() or not _is_session(folder) or leftovers.running(folder):
+        if folder.is_symlink() or not _is_session(folder) or running.running(folder):
             continue
         try:
             began = configuration.began(folder)
@@ -163,12 +168,14 @@ def recover(results: Path, log: Path, say: Callable[[str], None]) -> tuple[int, 
     :returns: how many were taken, how many were there already, and the lines that are no records.
     :raises Fault: if the log cannot be read, or a record not be written.
     """
-    found: dict[str, list[dict]] = {}
+    found: dict[str, list[record.Record]] = {}
     faults = []
     try:
         lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError as err:
-        raise Fault(f"{log}: cannot be read: {err.strerror}") from None
+        raise Fault(
+            f"{log}: cannot be read: {err.strerror}", code="input.unreadable-file"
+        ) from None
     for number, line in enumerate(lines, 1):
         if "plumbline-record " not in line:
             continue
@@ -178,10 +185,10 @@ def recover(results: Path, log: Path, say: Callable[[str], None]) -> tuple[int, 
         except record.Damaged as err:
             faults.append(f"{log}:{number}: {err}")
             continue
-        if fields["session"] == ".." or Path(fields["session"]).name != fields["session"]:
+        if fields.session == ".." or Path(fields.session).name != fields.session:
             faults.append(f"{log}:{number}: session: no name of a session")
             continue
-        found.setdefault(fields["session"], []).append(fields)
+        found.setdefault(fields.session, []).append(fields)
     taken = there = 0
     for session, records in found.items():
         new = _put(results / "sessions" / session, records)
@@ -191,20 +198,23 @@ def recover(results: Path, log: Path, say: Callable[[str], None]) -> tuple[int, 
     return taken, there, faults
 
 
-def _put(folder: Path, records: list[dict]) -> int:
+def _put(folder: Path, records: list[record.Record]) -> int:
     """Adds those of a session's records that are not there; how many."""
     path = folder / "records.jsonl"
-    if leftovers.running(folder):
-        raise Fault(f"{folder.name}: the session still runs: recover once it has ended")
+    if running.running(folder):
+        raise Fault(
+            f"{folder.name}: the session still runs: recover once it has ended",
+            code="history.not-ended",
+        )
     kept = list(record.read(path)) if path.exists() else []
-    by_place = {(fields["case"], fields["attempt"]): fields for fields in kept}
+    by_place = {(fields.case, fields.attempt): fields for fields in kept}
     new = 0
     for fields in records:
-        place = fields["case"], fields["attempt"]
+        place = fields.case, fields.attempt
         known = by_place.get(place)
         if known is None:
             kept.append(fields)
-        elif known["result"] == "unfinished" != fields["result"]:
+        elif known.result == "unfinished" != fields.result:
             kept[kept.index(known)] = fields
         else:
             continue
@@ -213,8 +223,8 @@ def _put(folder: Path, records: list[dict]) -> int:
     if new:
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            record.store(path, "".join(f"{record.dumps(fields)}\n" for fields in kept))
+            files.store(path, "".join(f"{record.dumps(fields)}\n" for fields in kept))
         except OSError as err:
             told = f"{path}: cannot be written ({err.strerror}): free the disk, and recover again"
-            raise Fault(told) from None
+            raise Fault(told, code="files.not-writable") from None
     return new

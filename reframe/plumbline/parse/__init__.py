@@ -13,9 +13,10 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from plumbline import outputs
+from plumbline.core.errors import Coded
+from plumbline.parse import outputs
 
 #: Benchmarks that have a parser, in the order they are listed for users.
 BENCHMARKS = (
@@ -35,17 +36,18 @@ BENCHMARKS = (
 _LONGEST = 1000
 
 
-class ParseError(Exception):
+class ParseError(Coded):
     """The output cannot be trusted: truncated, garbled, contradictory, or a failed run's.
 
     :arg reason: why; of a long one, such as a line of many megabytes, the start is kept.
     :ivar times: how often it holds what should stand there once.
     """
 
+    code = "output.not-parsed"
     times = 1
 
-    def __init__(self, reason: str):
-        super().__init__(reason if len(reason) <= _LONGEST else f"{reason[:_LONGEST]} ...")
+    def __init__(self, reason: str, code: str = ""):
+        super().__init__(reason if len(reason) <= _LONGEST else f"{reason[:_LONGEST]} ...", code)
 
 
 class Figure(NamedTuple):
@@ -73,7 +75,7 @@ class Fom:
     """One figure of merit of one sample: its :class:`Figure` and
 
     :ivar value: the number, as printed.
-    :ivar unit: its unit, as :mod:`plumbline.units` spells it.
+    :ivar unit: its unit, as :mod:`plumbline.core.units` spells it.
     """
 
     metric: str
@@ -116,7 +118,7 @@ def parse(benchmark: str, text: str) -> Output:
     """
     if benchmark not in BENCHMARKS:
         raise KeyError(benchmark)
-    output = importlib.import_module(f"plumbline.parse.{benchmark}").parse(text)
+    output: Output = importlib.import_module(f"plumbline.parse.{benchmark}").parse(text)
     seen: set[str] = set()
     for fom in output.foms:
         if fom.variable in seen:
@@ -136,7 +138,7 @@ def hold_against_errors(benchmark: str, errors: str) -> None:
     failed = getattr(importlib.import_module(f"plumbline.parse.{benchmark}"), "FAILED", None)
     found = failed.search(errors) if failed else None
     if found:
-        raise ParseError(f"the program says: {found[0].strip()}")
+        raise ParseError(f"the program says: {found[0].strip()}", code="output.program-error")
 
 
 def parse_file(benchmark: str, path: Path) -> Output:
@@ -184,7 +186,10 @@ def whole(text: str, what: str) -> int:
     return int(text)
 
 
-def sole(matches: Iterable[str], what: str) -> str:
+_Match = TypeVar("_Match")
+
+
+def sole(matches: Iterable[_Match], what: str) -> _Match:
     """The only one of the matches.
 
     :raises ParseError: if there are none, or several.

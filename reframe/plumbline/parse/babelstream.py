@@ -80,7 +80,7 @@ _OPTIONAL = {
 
 
 @dataclass(frozen=True)
-class _Row:
+class _KernelRow:
     """One kernel as it is printed: name, rate, times, and half of the times' last digit."""
 
     kernel: str
@@ -97,7 +97,7 @@ def parse(text: str) -> Output:
     """
     failed = FAILED.search(text)
     if failed:
-        raise ParseError(f"BabelStream says: {failed[0].strip()}")
+        raise ParseError(f"BabelStream says: {failed[0].strip()}", code="output.program-error")
     if _CSV.search(text):
         return _csv(text)
     sole(re.findall(r"^BabelStream[ ]*$", text, re.M), "the banner of BabelStream")
@@ -109,12 +109,12 @@ def parse(text: str) -> Output:
         if found:
             inputs[key] = sole(found, key)
     low, high = _volume(inputs)
-    head = sole([match[0] for match in _HEAD.finditer(text)], "the table's head")
-    lines = text[text.index(head) + len(head) :].splitlines()
+    head = sole(_HEAD.finditer(text), "the table's head")
+    lines = text[head.end() :].splitlines()
     if "-" * 32 in lines:
         rows, unit, divisor = _only_triad(lines, inputs)
     else:
-        unit, divisor = _unit(_HEAD.search(head)[1])
+        unit, divisor = _unit(head[1])
         rows = _table(lines)
     names = tuple(row.kernel for row in rows)
     if names != _ran(text):
@@ -152,7 +152,7 @@ def _volume(inputs: dict[str, str]) -> tuple[float, float]:
     return max(low, 0.0), high
 
 
-def _table(lines: list[str]) -> list[_Row]:
+def _table(lines: list[str]) -> list[_KernelRow]:
     rows = []
     for line in lines:
         if not line.strip():
@@ -168,11 +168,11 @@ def _table(lines: list[str]) -> list[_Row]:
         ):
             raise ParseError(f"{name}: no rate and three times: {line!r}")
         rate, *times = (number(cell, name) for cell in numbers)
-        rows.append(_Row(name, rate, tuple(times), 0.5e-5))
+        rows.append(_KernelRow(name, rate, tuple(times), 0.5e-5))
     return rows
 
 
-def _only_triad(lines: list[str], inputs: dict[str, str]) -> tuple[list[_Row], str, float]:
+def _only_triad(lines: list[str], inputs: dict[str, str]) -> tuple[list[_KernelRow], str, float]:
     """``--triad-only`` of 4.0 and 5.0: the time and rate of all repetitions together."""
     num_times = whole(inputs.get("num_times", "0"), "the number of repetitions")
     told = [line.strip() for line in lines if line.strip()]
@@ -184,7 +184,7 @@ def _only_triad(lines: list[str], inputs: dict[str, str]) -> tuple[list[_Row], s
     unit, divisor = _unit(bandwidth[1])
     time = number(runtime[1], "Runtime") / num_times
     rate = number(bandwidth[2], "Bandwidth")
-    return [_Row("Triad", rate, (time, time, time), 0.5e-5 / num_times)], unit, divisor
+    return [_KernelRow("Triad", rate, (time, time, time), 0.5e-5 / num_times)], unit, divisor
 
 
 def _csv(text: str) -> Output:
@@ -220,7 +220,7 @@ def _csv(text: str) -> Output:
         if inputs and told != inputs:
             raise ParseError(f"{name}: other inputs than the row before: {told}")
         inputs = told
-        row = _Row(name, rate, tuple(times), times[0] * 1e-5)
+        row = _KernelRow(name, rate, tuple(times), times[0] * 1e-5)
         volume = KERNELS[name] * whole(elements, "n_elements") * int(size) / divisor
         _consistent(row, volume, volume, rate * 1e-5)
         rows.append(row)
@@ -245,7 +245,7 @@ def _ran(text: str) -> tuple[str, ...]:
     return several.get(" ".join(lines[0].split()), (name.capitalize(),))
 
 
-def _consistent(row: _Row, low: float, high: float, half_rate: float) -> None:
+def _consistent(row: _KernelRow, low: float, high: float, half_rate: float) -> None:
     """Holds a row's numbers against each other: the rate was printed from the shortest time.
 
     :arg low: least volume that the kernel may have moved, in the rate's unit; ``high`` most.
@@ -262,5 +262,5 @@ def _consistent(row: _Row, low: float, high: float, half_rate: float) -> None:
         )
 
 
-def _figures(rows: list[_Row], unit: str) -> tuple[Fom, ...]:
+def _figures(rows: list[_KernelRow], unit: str) -> tuple[Fom, ...]:
     return tuple(Fom(row.kernel.lower(), row.rate, unit) for row in rows)

@@ -100,7 +100,7 @@ _VERSION = re.compile(r"^Comm\|Scope (\S+)", re.M)
 
 
 @dataclass(frozen=True)
-class _Row:
+class _Entry:
     """One benchmark of the report: what it measured, where, how much, and its entry."""
 
     what: str
@@ -146,7 +146,9 @@ def _values(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
     for entry in entries:
         name = json_report.string(entry, "run_name")
         if entry.get("error_occurred") or "error_message" in entry:
-            raise ParseError(f"{name} failed: {entry.get('error_message', '')}")
+            raise ParseError(
+                f"{name} failed: {entry.get('error_message', '')}", code="output.program-error"
+            )
         kind = json_report.string(entry, "run_type")
         if kind == "iteration":
             single[name].append(entry)
@@ -176,7 +178,7 @@ def _mean_of(name: str, entry: dict[str, Any], several: list[dict[str, Any]]) ->
                 raise ParseError(f"{name}: the mean of {key} is {entry[key]}, not {mean}")
 
 
-def _row(entry: dict[str, Any]) -> _Row | None:
+def _row(entry: dict[str, Any]) -> _Entry | None:
     """What an entry measured; ``None`` where it gives no figures."""
     name = json_report.string(entry, "run_name")
     found = _NAME.fullmatch(name)
@@ -197,20 +199,20 @@ def _row(entry: dict[str, Any]) -> _Row | None:
         raise ParseError(f"{name}: expected {len(kinds)} places")
     places = tuple(f"{kind}{number}" for kind, number in zip(kinds, numbers, strict=True))
     what += found["flush"] or ""
-    return _Row(what, kinds, places, size, found["clock"] or "", entry)
+    return _Entry(what, kinds, places, size, found["clock"] or "", entry)
 
 
-def _domain(row: _Row) -> str:
+def _domain(row: _Entry) -> str:
     """The NUMA domain of the calling thread or of the host's memory."""
     return row.places[0] if row.kinds in (_GPU, _STAGED_PAIR) else ""
 
 
-def _gpus(row: _Row) -> tuple[str, ...]:
+def _gpus(row: _Entry) -> tuple[str, ...]:
     """The places without that domain."""
     return row.places[1:] if _domain(row) else row.places
 
 
-def _figures(row: _Row, at: str) -> list[Fom]:
+def _figures(row: _Entry, at: str) -> list[Fom]:
     unit = json_report.string(row.entry, "time_unit")
     if unit not in _TIMES:
         raise ParseError(f"{row.what}: a time in {unit!r}")

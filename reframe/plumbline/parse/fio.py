@@ -31,7 +31,9 @@ def parse(text: str) -> Output:
             raise ParseError(f"{len(jobs)} groups of jobs, expected one (--group_reporting)")
         (job,) = jobs
         if _count(job, "error"):
-            raise ParseError(f"fio's job failed with error {job['error']}")
+            raise ParseError(
+                f"fio's job failed with error {job['error']}", code="output.program-error"
+            )
         foms = [
             _direction(job, name) for name in ("read", "write") if _count(job[name], "io_bytes")
         ]
@@ -79,5 +81,5 @@ def _direction(job: dict[str, Any], name: str) -> Fom:
     ):
         raise ParseError(f"{name}: {moved} bytes in {runtime} ms cannot be {rate} B/s")
     if _count(fields, "short_ios") or _count(fields, "drop_ios"):
-        raise ParseError(f"{name}: short or dropped transfers")
+        raise ParseError(f"{name}: short or dropped transfers", code="output.program-error")
     return Fom(f"{name}_bandwidth", float(rate), "B/s")

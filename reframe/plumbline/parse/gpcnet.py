@@ -85,9 +85,8 @@ def parse(text: str) -> Output:
     """
     refused = re.search(r"^ERROR: .*$", text, re.M)
     if refused:
-        raise ParseError(f"GPCNeT says: {refused[0]}")
-    sole((match[0] for match in _TITLE.finditer(text)), "the title of GPCNeT")
-    program, version = _TITLE.search(text).groups()
+        raise ParseError(f"GPCNeT says: {refused[0]}", code="output.program-error")
+    program, version = sole(_TITLE.finditer(text), "the title of GPCNeT").groups()
     tasks, nodes = sole(_RANKS.findall(text), "the line with ranks and nodes")
     inputs = {"program": _program(program), "nodes": nodes}
     if program == "NetworkLoad":
@@ -99,7 +98,7 @@ def parse(text: str) -> Output:
         )
         if tested + congesting != every:
             raise ParseError(f"{tested} and {congesting} nodes are not {every}")
-    tables = list(_tables(text))
+    tables = _tables(text)
     if [title for title, _ in tables] != TABLES[program]:
         raise ParseError(f"the tables are {[title for title, _ in tables]}")
     foms: dict[str, list[Fom]] = {}
@@ -119,10 +118,9 @@ def _program(title: str) -> str:
     return {"Network": "network_test", "NetworkLoad": "network_load_test"}[title]
 
 
-def _tables(text: str) -> Iterator[tuple[str, list[tuple[str, str, list[str]]]]]:
-    """Title of each table, and of its rows the name, the size and the cells."""
+def _lines(text: str) -> Iterator[tuple[str, list[str]]]:
+    """The lines of all tables with their cells, one of a title."""
     lines = [line for line in text.splitlines() if line[:1] in {"|", "+"}]
-    title, rows, heads = "", [], []
     for line, below in zip(lines, [*lines[1:], ""], strict=False):
         if len(line) != _WIDTH or line[0] != line[-1]:
             raise ParseError(f"a line of a table is cut or too long: {line!r}")
@@ -133,24 +131,29 @@ def _tables(text: str) -> Iterator[tuple[str, list[tuple[str, str, list[str]]]]]
         cells = [cell.strip() for cell in line[1:-1].split("|")]
         if below[:1] != "+" and len(cells) > 1:
             raise ParseError(f"a row that is not closed: {line!r}")
+        yield line, cells
+
+
+def _tables(text: str) -> list[tuple[str, list[tuple[str, str, list[str]]]]]:
+    """Title of each table, and of its rows the name, the size and the cells."""
+    tables: list[tuple[str, list[tuple[str, str, list[str]]]]] = []
+    heads: list[list[str]] = []
+    for line, cells in _lines(text):
         if len(cells) == 1:
-            if title:
-                yield title, rows
-            title, rows, heads = cells[0], [], list(_HEADS.get(cells[0], []))
-            if not heads:
-                raise ParseError(f"an unknown table: {title!r}")
+            if cells[0] not in _HEADS:
+                raise ParseError(f"an unknown table: {cells[0]!r}")
+            tables.append((cells[0], []))
+            heads = list(_HEADS[cells[0]])
         elif heads:
             if cells != heads.pop(0):
-                raise ParseError(f"{title!r} has an unknown head: {cells}")
-        elif not title:
+                raise ParseError(f"{tables[-1][0]!r} has an unknown head: {cells}")
+        elif not tables:
             raise ParseError(f"a row outside of a table: {line!r}")
+        elif named := _NAME.fullmatch(cells[0]):
+            tables[-1][1].append((named[1], named[2], cells[1:]))
         else:
-            named = _NAME.fullmatch(cells[0])
-            if not named:
-                raise ParseError(f"{title!r}: a row without name and size: {line!r}")
-            rows.append((named[1], named[2], cells[1:]))
-    if title:
-        yield title, rows
+            raise ParseError(f"{tables[-1][0]!r}: a row without name and size: {line!r}")
+    return tables
 
 
 def _measured(title: str, name: str, size: str, cells: list[str]) -> Iterator[Fom]:

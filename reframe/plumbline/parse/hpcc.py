@@ -96,10 +96,9 @@ def parse(text: str) -> Output:
 def _verified(text: str, values: dict[str, str]) -> None:
     """hpcc verifies its own results; a failed verification voids the run."""
     if values["Success"] != "1":
-        raise ParseError(f"hpcc says Success={values['Success']}")
-    if re.search(r"\bFAILED\b|HPL ERROR|HPCC ERROR", text):
-        line = re.search(r"^.*(?:\bFAILED\b|HPL ERROR|HPCC ERROR).*$", text, re.M)
-        raise ParseError(f"hpcc says: {line[0].strip()}")
+        raise ParseError(f"hpcc says Success={values['Success']}", code="output.program-error")
+    if line := re.search(r"^.*(?:\bFAILED\b|HPL ERROR|HPCC ERROR).*$", text, re.M):
+        raise ParseError(f"hpcc says: {line[0].strip()}", code="output.program-error")
     tests = re.findall(r"Finished\s+(\d+) tests with the following results:", text)
     if tests.count("1") < 1:
         raise ParseError("HPL's own check of its residual is missing")

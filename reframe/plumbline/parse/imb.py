@@ -67,7 +67,9 @@ def parse(text: str) -> Output:
     version = sole(_VERSION.findall(text), "the banner of IMB-MPI1")
     refused = _REFUSED.search(text)
     if refused:
-        raise ParseError(f"IMB says: {(refused[1] or refused[2]).strip()}")
+        raise ParseError(
+            f"IMB says: {(refused[1] or refused[2]).strip()}", code="output.program-error"
+        )
     if sum(line.strip() == _END for line in text.splitlines()) != 1:
         raise ParseError(f"the closing line {_END!r} is not there once: the run did not end")
     listed = re.findall(r"# (\w+)", sole(_LISTED.findall(text), "the list of benchmarks"))
@@ -117,7 +119,7 @@ def _figures(table: _Table, expected: Callable[[str], list[int] | None]) -> Iter
     sized = table.head[0] == "#bytes"
     if not table.rows or (not sized and len(table.rows) != 1):
         raise ParseError(f"{name}: the table has {len(table.rows)} rows")
-    sizes = []
+    sizes: list[int] = []
     for row in table.rows:
         if len(row) != len(table.head):
             raise ParseError(f"{name}: {len(row)} cells under {len(table.head)} columns: {row}")
@@ -132,7 +134,8 @@ def _figures(table: _Table, expected: Callable[[str], list[int] | None]) -> Iter
             # Zero bytes a second is how IMB prints the bandwidth of an empty message.
             if not (size == 0 and suffix == "bandwidth"):
                 yield Fom(f"{name}_{suffix}", value, unit, size)
-        sizes.append(size)
+        if size is not None:
+            sizes.append(size)
     if sized:
         _complete(name, sizes, expected(name))
 

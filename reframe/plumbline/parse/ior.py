@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from plumbline.parse import Fom, Output, ParseError, json_report, number, sole, whole
 
@@ -89,7 +90,7 @@ def parse(text: str) -> Output:
     said = [line.strip() for line in _SAID.findall(text)]
     for line in said:
         if not HARMLESS.search(line) and not _SMALLER.search(line):
-            raise ParseError(f"IOR says: {line}")
+            raise ParseError(f"IOR says: {line}", code="output.program-error")
     smaller = any(map(_SMALLER.search, said))
     text = _SAID.sub("", text)
     if not _BANNER.search(text):
@@ -211,12 +212,12 @@ def _json(text: str, smaller: bool) -> Output:
     return _output(version, options, rates, summaries, bool(keep), smaller)
 
 
-def _four(fields: dict, key: str) -> _Rate:
+def _four(fields: dict[str, Any], key: str) -> _Rate:
     """IOR prints numbers of its JSON with four decimals."""
     return _Rate(json_report.number(fields, key), 0.5e-4)
 
 
-def _json_summary(fields: dict) -> _Summary:
+def _json_summary(fields: dict[str, Any]) -> _Summary:
     operation = json_report.string(fields, "operation")
     if operation not in _OPERATIONS:
         raise ParseError(f"an unknown operation {operation!r}")

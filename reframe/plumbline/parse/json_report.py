@@ -21,6 +21,7 @@ def read(text: str) -> dict[str, Any]:
     start = re.search(r"^\{", text, re.M)
     if not start:
         raise ParseError("the JSON report is missing")
+    report: dict[str, Any]
     decoder = json.JSONDecoder(object_pairs_hook=_object, parse_int=_int)
     try:
         report, end = decoder.raw_decode(text, start.start())
@@ -33,7 +34,9 @@ def read(text: str) -> dict[str, Any]:
 
 def unread(err: json.JSONDecodeError | RecursionError) -> str:
     """Why a report is no JSON; C's printf(3) writes nan, which JSON has no word for."""
-    word = re.match(r"[-+]?\w+", err.doc[err.pos :]) if hasattr(err, "doc") else None
+    word = (
+        re.match(r"[-+]?\w+", err.doc[err.pos :]) if isinstance(err, json.JSONDecodeError) else None
+    )
     value = "NaN in place of a number: " if word and quoted(word[0]) == "NaN" else ""
     return f"no whole JSON report: {value}{err}"
 

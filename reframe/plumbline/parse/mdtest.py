@@ -62,7 +62,7 @@ def parse(text: str) -> Output:
     """
     for line in _SAID.findall(_COMMAND.sub("", text)):
         if not any(harmless in line for harmless in HARMLESS):
-            raise ParseError(f"mdtest says: {line.strip()}")
+            raise ParseError(f"mdtest says: {line.strip()}", code="output.program-error")
     sole(_STARTED.findall(text), "the opening line of mdtest")
     if "Continue stonewall hit" in text:
         raise ParseError("a stonewall (-W) ended the run before all items were made")

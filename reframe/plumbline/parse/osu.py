@@ -159,8 +159,7 @@ def parse(text: str) -> Output:
     :raises ParseError: if it is garbled, of several runs, of an unknown program, ends within a
         line, or a validation failed.
     """
-    sole(_TITLE.findall(text), "the title of an OSU program")
-    title = _TITLE.search(text)
+    title = sole(_TITLE.finditer(text), "the title of an OSU program")
     full, version = title.groups()
     if not text.endswith("\n"):
         raise ParseError("the last line is cut off")
@@ -252,7 +251,7 @@ def _rows(lines: list[str], head: tuple[str, ...]) -> Iterator[dict[str, str]]:
         if _LAUNCHER.fullmatch(line):
             ended = True
         elif "DATA VALIDATION ERROR" in line:
-            raise ParseError(f"OSU says: {line.strip()}")
+            raise ParseError(f"OSU says: {line.strip()}", code="output.program-error")
         elif cells and ended:
             raise ParseError(f"a line after the table: {line!r}")
         elif cells:
@@ -269,10 +268,13 @@ def _figures(
     sized = head[0] == "# Size"
     if not rows or (not sized and len(rows) != 1):
         raise ParseError(f"{program}: the table has {len(rows)} rows")
-    sizes = []
+    sizes: list[int] = []
     for row in rows:
         if row.get("Validation", "Pass") != "Pass":
-            raise ParseError(f"{program}: validation says {row['Validation']!r}: {row}")
+            raise ParseError(
+                f"{program}: validation says {row['Validation']!r}: {row}",
+                code="output.program-error",
+            )
         size = whole(row["# Size"], f"{program}: size") if sized else None
         values = {
             column: _value(program, column, cell)
@@ -281,11 +283,12 @@ def _figures(
         }
         _consistent(program, size, values)
         for column, value in values.items():
-            if COLUMNS.get(column):
-                ending, unit = COLUMNS[column]
+            if known := COLUMNS.get(column):
+                ending, unit = known
                 metric = "message_rate" if ending == "rate" else stem + ending
                 yield Fom(metric, value, unit, size)
-        sizes.append(size)
+        if size is not None:
+            sizes.append(size)
     # Each size is twice the one before; an empty message stands before one byte.
     for before, after in itertools.pairwise(sizes):
         if after != (2 * before or 1):

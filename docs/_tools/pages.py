@@ -1,0 +1,321 @@
+"""The pages of the docs that are rendered: ``make docs`` writes them.
+
+One for each paper (its numbers as printed, the reference ids, the known misprints), the tolerances
+with their reasons, the placements, and the reason codes.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+import sys
+from pathlib import Path
+
+from plumbline.check import states
+from plumbline.core import paths
+from plumbline.core.codes import REASONS
+from plumbline.output import query
+from plumbline.placement import placement
+from plumbline.reference import lookup
+from plumbline.reference.lookup import References
+from plumbline.reference.row import Row
+from plumbline.reference.tables import SITE
+from plumbline.reference.tolerance import Exceptional, Tolerance
+
+_HEAD = "Rendered by `make docs` from `reference/`; do not edit."
+
+
+def write(docs: Path) -> None:
+    """Writes the rendered pages into the folder of the docs.
+
+    :raises Fault: if the reference tables are faulty.
+    """
+    for name, text in rendered(lookup.loaded(paths.reference()), paths.reference()).items():
+        page = docs / name
+        page.parent.mkdir(parents=True, exist_ok=True)
+        page.write_text(text, encoding="utf-8")
+
+
+def rendered(references: References, folder: Path) -> dict[str, str]:
+    """Name in the docs -> text of every rendered page.
+
+    :arg folder: the reference folder.
+    """
+    return {
+        **{f"papers/{name}": text for name, text in papers(references, folder).items()},
+        "tolerances.md": tolerances(references),
+        "placements.md": placements(),
+        "codes.md": codes(folder),
+    }
+
+
+def codes(folder: Path) -> str:
+    """The page of the reason codes: a table for each part of the package that has some.
+
+    :arg folder: the reference folder.
+    """
+    lines = [_CODES]
+    part = ""
+    for code, reason in {**REASONS, **states.reasons(folder)}.items():
+        if code.partition(".")[0] != part:
+            part = code.partition(".")[0]
+            lines += ["", f"## {part}", "", "| code | cause | remedy |", "| --- | --- | --- |"]
+        lines.append(f"| `{code}` | {_cell(reason.cause)} | {_cell(reason.remedy)} |")
+    return "\n".join(lines) + "\n"
+
+
+_CODES = """# Reason codes
+
+Rendered by `make docs` from the package and `reference/stderr.yaml`; do not edit.
+
+Each refusal, skip, invalid result, error and warning has a stable code. Messages may change, codes
+do not, so scripts and dashboards should use the code:
+
+```
+plumbline explain placement.too-few-cores
+```
+
+The code is in brackets at the end of a message, in the field `code` of a record and of
+`--format json`, and in JUnit XML. Without a code, `plumbline explain` lists all of them."""
+
+
+def tolerances(references: References) -> str:
+    """The page of the tolerances: each class with its rule and its reason, and the exceptions."""
+    rules = references.tables.rules
+    classes = [
+        f"| `{name}` | {rule.better} | {_allowed(rule)} | {_cell(rule.reason)} |"
+        for name, rule in rules.classes.items()
+    ]
+    exceptions = [
+        f"| {', '.join(f'`{name}`' for name in found.rows)} | {_floor(references, found)} | "
+        f"{_cell(found.reason)} |"
+        for found in rules.exceptions
+    ]
+    warning, baseline = rules.warning, rules.baseline
+    return _TOLERANCES.format(
+        classes="\n".join(classes),
+        exceptions="\n".join(exceptions),
+        near=f"{warning.near:.0%}",
+        distances=f"{rules.suspicious.distances:g}",
+        times=f"{rules.suspicious.times:g}",
+        too_good=_cell(rules.suspicious.reason),
+        reason=_cell(warning.reason),
+        decides=", ".join(rules.decides),
+        sessions=baseline.sessions,
+        noise=f"{baseline.noise:.0%}",
+        alarms=f"{baseline.alarms:.1%}",
+    )
+
+
+_TOLERANCES = """# Tolerances
+
+Rendered by `make docs` from `reference/tolerance.yaml`; do not edit.
+
+How far a figure of merit may lie from its reference, by the class that `reference/foms.yaml` gives
+it. [Verdicts](verdicts.md#bounds) explains how bounds are derived from this, and
+[false alarms and power](power.md) shows what the rules achieve. For example, for one row,
+
+```
+plumbline refs --why cielo-stream-triad-numa-2-2
+```
+
+```text
+asserts:   [11.7705, open] GB/s
+           class bandwidth: higher is better; the larger of 5% and 3 spreads, at least 0.01 GB/s
+```
+
+| class | better | allowed | reason |
+| --- | --- | --- | --- |
+{classes}
+
+## Exceptions for single rows
+
+For these rows the class's share is replaced by the noise that the paper prints for them, or by what
+distinguishes them from the value of the neighbouring case.
+[What is asserted](coverage.md#weak-assertions) lists the rows whose bounds cannot distinguish the
+two.
+
+| rows | allowed | reason |
+| --- | --- | --- |
+{exceptions}
+
+## The warning band
+
+Beyond {near} of the distance to its bound, a figure that passes is reported as near it.
+{reason}
+
+## Too good
+
+A figure that is better than its reference by more than {distances} times the distance to its
+bound, and at least {times} times as good, is `suspicious`: a
+[warning state](verdicts.md#warning-states).
+{too_good}
+
+## Which row decides
+
+If several rows match equally well, the first statistic of {decides} decides.
+
+## Site baselines
+
+A baseline needs at least {sessions} sessions, and a spread, widened for their small number, of at
+most {noise}. Then at most {alarms} of a healthy system's sessions fail because of one figure.
+"""
+
+
+def _floor(references: References, found: Exceptional) -> str:
+    if not found.variation:
+        return f"{found.floor:.0%}"
+    row = references.tables.rows[found.variation]
+    return f"{row.value:g}{row.unit}, printed: `{row.id}`"
+
+
+def _allowed(rule: Tolerance) -> str:
+    if rule.better == "neither":
+        return "not asserted"
+    if rule.distribution:
+        return f"{rule.spreads:g} standard errors of the mean of {rule.samples} samples or more"
+    return f"{rule.floor:.0%}, or {rule.spreads:g} printed spreads"
+
+
+def placements() -> str:
+    """The page of the placements."""
+    described = placement.PLACEMENTS | {
+        "numa-M-N": "one task on the cores of NUMA domain M, with the memory of domain N"
+    }
+    lines = [f"| `{name}` | {_cell(meaning)} |" for name, meaning in described.items()]
+    return _PLACEMENTS.format(lines="\n".join(lines))
+
+
+_PLACEMENTS = """# Placements
+
+Rendered by `make docs` from `reframe/plumbline/placement/placement.py`; do not edit.
+
+Where the tasks of a benchmark run. For example, in `imb_p2p` with the placement `on-socket`, two
+tasks run on two cores of one socket.
+
+A partition lists its placements under `extras.placements` of [its file](systems.md), a check
+declares those that it runs in, and [each launcher](launchers.md) gets the exact cores, memory and
+GPUs.
+
+| placement | means |
+| --- | --- |
+{lines}
+"""
+
+
+def papers(references: References, folder: Path) -> dict[str, str]:
+    """File name -> text of each paper's page, and of their index.
+
+    :arg folder: the reference folder, for its list of known misprints.
+    """
+    known = query.misprints(folder)
+    derived = read_derived(folder)
+    by_source: dict[str, list[Row]] = {}
+    for row in references.rows:
+        if row.source != SITE:
+            by_source.setdefault(row.source, []).append(row)
+    pages = {
+        f"{source}.md": _page(references, source, rows, known, derived)
+        for source, rows in sorted(by_source.items())
+    }
+    return {"README.md": _index(references, by_source), **pages}
+
+
+def read_derived(folder: Path) -> list[dict]:
+    """The sums, ratios and percentages that the papers print, as arithmetic over row ids."""
+    with (folder / "known" / "derived.csv").open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+_PAPERS = """\
+The papers whose printed numbers are references, with how many rows of each kind they have. Each
+page has the numbers as printed, and the id of each row. For example, `plumbline refs 786.43` finds
+the rows that print this number ([references](../references.md))."""
+
+
+def _index(references: References, by_source: dict[str, list[Row]]) -> str:
+    kinds = ("measured", "peak", "target", "derived")
+    lines = ["# The papers", "", _HEAD, "", _PAPERS, "",
+             f"| source | paper | {' | '.join(kinds)} |",
+             "| --- | --- |" + " ---: |" * len(kinds)]  # fmt: skip
+    for source, rows in sorted(by_source.items()):
+        counts = [str(sum(row.kind == kind for row in rows)) for kind in kinds]
+        title = _cell(references.tables.sources[source].short)
+        lines.append(f"| [{source}]({source}.md) | {title} | {' | '.join(counts)} |")
+    return "\n".join([*lines, ""])
+
+
+def _page(references: References, source: str, rows: list[Row], known, derived) -> str:
+    paper = references.tables.sources[source]
+    lines = [
+        f"# {paper.title}",
+        "",
+        _HEAD,
+        "",
+        f"{paper.authors}. {paper.venue}, {paper.year}.".lstrip(". "),
+    ]
+    if paper.doi:
+        lines.append(f"doi:{paper.doi}.")
+    lines += ["", "The numbers of this paper as printed, with the id of each row. For example,",
+              f"`plumbline refs --why {rows[0].id}` explains the first one."]  # fmt: skip
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(_place(row.locator), []).append(row)
+    for place, group in groups.items():
+        lines += ["", f"## {place}", "", "| where | system | figure | printed | id |",
+                  "| --- | --- | --- | ---: | --- |"]  # fmt: skip
+        lines += [_line(references, row, place) for row in group]
+    told = {}
+    for row in rows:
+        for fields in query.misprints_of(row, known):
+            told.setdefault(tuple(fields.values()), fields)
+    if told:
+        lines += ["", "## Known misprints and readings", "", "| id | printed | used | arithmetic |",
+                  "| --- | --- | --- | --- |"]  # fmt: skip
+        lines += ["| " + " | ".join(_cell(text) for text in fields) + " |" for fields in told]
+    ids = {row.id for row in rows}
+    broken = [fields for fields in derived if fields["id"] in ids and fields["holds"] == "no"]
+    if broken:
+        lines += ["", "## Printed sums, ratios and percentages that do not hold", "",
+                  "| id | printed | arithmetic |", "| --- | ---: | --- |"]  # fmt: skip
+        lines += [
+            f"| `{fields['id']}` | {_cell(fields['printed'])} | `{_cell(fields['expression'])}` |"
+            for fields in broken
+        ]
+    return "\n".join([*lines, ""])
+
+
+def _place(locator: str) -> str:
+    """The table, slide or section of a locator, without row and column."""
+    return re.split(r",| \(", locator, maxsplit=1)[0].strip()
+
+
+def _line(references: References, row: Row, place: str) -> str:
+    cells = references.tables.printed[row.id]
+    where = row.locator.removeprefix(place).lstrip(", ") or "—"
+    about = [f"{row.benchmark} {row.metric}"]
+    for name, text in (("placement", "{}"), ("message_size", "{} B"), ("nodes", "{} nodes"),
+                       ("ppn", "{} a node"), ("toolchain", "{}"), ("conditions", "{}"),
+                       ("kind", "{}"), ("statistic", "{}")):  # fmt: skip
+        if cells.get(name) and (name, cells[name]) not in _USUAL:
+            about.append(text.format(cells[name]))
+    spread = f" ± {cells['spread']}" if cells["spread"] else ""
+    printed = f"{cells['value']}{spread} {cells['unit']}".strip()
+    used = f"{cells['value_used'] or cells['value']} {cells['unit_used'] or cells['unit']}"
+    if cells["value_used"] or cells["unit_used"]:
+        printed += f" (used: {used})"
+    texts = [where, row.system, "; ".join(about), printed]
+    return "| " + " | ".join(map(_cell, texts)) + f" | `{row.id}` |"
+
+
+#: What most rows are, and so goes without saying.
+_USUAL = {("kind", "measured"), ("statistic", "unstated")}
+
+
+def _cell(text: str) -> str:
+    """Text for a cell of a Markdown table."""
+    return re.sub(r"([|<>*_`\\])", r"\\\1", " ".join(str(text).split()))
+
+
+if __name__ == "__main__":
+    write(Path(sys.argv[1]))

@@ -1,0 +1,1 @@
+"""What figures of merit say over sessions, nodes and maintenances; site baselines."""

@@ -1,0 +1,208 @@
+"""Checks between pairs of nodes: random pairs of all nodes of one job, round after round.
+
+Which pairs there are is worked out before the job is submitted, by the nodes' places in the job's
+list; which nodes these are, the job finds out. All pairs of a round run at once, each as a step of
+its own, with its own output and exit code.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import ClassVar
+
+import reframe.core.builtins as builtins
+from reframe.core.backends import getlauncher
+
+from plumbline.check import outcomes, samples
+from plumbline.check.benchmark import Benchmark, last_words, text_of, topology_of
+from plumbline.check.parameters import references
+from plumbline.check.samples import Run
+from plumbline.check.verdict import MOST_TOLD
+from plumbline.parse import Figure
+from plumbline.placement import binding
+from plumbline.placement.placement import Layout
+from plumbline.placement.topology import PlacementError, Topology
+
+#: ReFrame's scheduler -> shell words that print the nodes of a job, one a line: sbatch(1), "OUTPUT
+#: ENVIRONMENT VARIABLES"; qsub(1B) of PBS Professional, "PBS_NODEFILE"; IBM Spectrum LSF
+#: Configuration Reference, "LSB_DJOB_HOSTFILE". The latter two list a node once for each task.
+NODES_OF_JOB = {
+    "slurm": 'scontrol show hostnames "$SLURM_JOB_NODELIST"',
+    "squeue": 'scontrol show hostnames "$SLURM_JOB_NODELIST"',
+    "pbs": 'uniq "$PBS_NODEFILE"',
+    "pbspro": 'uniq "$PBS_NODEFILE"',
+    "torque": 'uniq "$PBS_NODEFILE"',
+    "lsf": 'uniq "$LSB_DJOB_HOSTFILE"',
+}
+
+
+class NodePairs(Benchmark):
+    """What the checks between pairs of nodes share. Each figure is measured `at` every pair that
+    there was, ``nid000001:nid000007``; ``nodes`` is how many the job has."""
+
+    placement = "node-pairs"
+    nodes = 2
+    tags: ClassVar = {"screen"}
+    num_samples = 3
+    num_warmups = 0
+    sample_seconds = 20
+    keep_files: ClassVar = [*Benchmark.keep_files, samples.NODES]
+
+    #: Another number gives other pairs; 0 stands for the day's date, ``20261121``.
+    #:
+    #: :type: :class:`int`
+    pair_seed = builtins.variable(int, value=0)
+
+    def rounds_of_sample(self) -> list[list[tuple[int, int]]]:
+        """The rounds of pairs that make one sample, by the nodes' places in the job's list."""
+        # Not above: it loads NumPy, which listing the checks does not wait for.
+        from plumbline.placement import pairing
+
+        names = [str(place) for place in range(self.nodes)]
+        return [
+            [(int(one), int(other)) for one, other in pairs]
+            for pairs in pairing.rounds(names, self.seed)
+        ]
+
+    @property
+    def seed(self) -> int:
+        """What the random pairs were made from; it is told in the job script."""
+        if not self.pair_seed:
+            self.pair_seed = int(time.strftime("%Y%m%d"))
+        return self.pair_seed
+
+    # -- the job ----------------------------------------------------------------------------
+
+    def lay_out(self, partition, topology: Topology) -> tuple[Layout, ...]:
+        if self.nodes < 2:
+            raise PlacementError(
+                f"placement {self.placement!r}: a job of {self.nodes} has no pair of nodes: say "
+                f"-S {type(self).__name__}.nodes=2, or more",
+                code="placement.too-few-nodes",
+            )
+        return super().lay_out(partition, topology)
+
+    def bind_tasks(self, manager: str) -> list[binding.Binding]:
+        scheduler = self.current_partition.scheduler.registered_name
+        if scheduler not in NODES_OF_JOB:
+            raise binding.BindingError(
+                f"scheduler {scheduler!r}: it is not known how a job of it lists its nodes "
+                f"(plumbline/check/node_pairs.py knows {', '.join(NODES_OF_JOB)})",
+                code="binding.scheduler-unknown",
+            )
+        (bound,) = super().bind_tasks(manager)
+        self.on_pair = binding.on_pair(bound, manager)
+        self.rounds = self.rounds_of_sample() * (self.num_warmups + self.num_samples)
+        return [bound]
+
+    def limit_time(self, layouts: int) -> None:
+        self.time_limit = f"{self.seconds(len(getattr(self, 'rounds', ())))}s"
+
+    def seconds(self, rounds: int) -> int:
+        """Seconds that a job of so many rounds may take."""
+        return rounds * self.sample_seconds + self.first_sample_seconds + 60
+
+    def cost_on(self, partition) -> tuple[int, float]:
+        self.lay_out(partition, topology_of(partition))
+        rounds = len(self.rounds_of_sample()) * (self.num_warmups + self.num_samples)
+        return self.nodes, self.seconds(rounds)
+
+    def set_tasks(self) -> None:
+        super().set_tasks()
+        self.num_tasks = self.job.num_tasks = self.nodes
+
+    def prepare_launcher(self, bindings: list[binding.Binding], options: list[str]) -> None:
+        self.job.launcher.options = [*options, *self.on_pair.words]
+
+    def sample_command(self, path: str, bindings: list[binding.Binding]) -> None:
+        loop = samples.rounds_loop(
+            self.rounds,
+            self.nodes,
+            NODES_OF_JOB[self.current_partition.scheduler.registered_name],
+            self.on_pair,
+            bindings[0].task,
+            self.before_sample,
+            self.after_sample,
+            f"rounds of pairs, seed {self.seed}",
+        )
+        # The job has more tasks than the launcher is to start.
+        self.job.num_tasks = self.layout.num_tasks
+        launch = self.job.launcher.run_command(self.job)
+        self.job.num_tasks = self.num_tasks
+        self.job.launcher = getlauncher("local")()
+        self.put_command(f"{launch} ./task.sh", path, loop)
+
+    # -- what it left -----------------------------------------------------------------------
+
+    def runs(self) -> Iterable[Run]:
+        count = self.num_warmups + self.num_samples
+        return samples.pair_runs(self.rounds, self.nodes_listed, self.layout, count)
+
+    def read_ends(self) -> dict[str, samples.RunEnd]:
+        """How each run ended.
+
+        :raises Invalid: naming the pairs that failed, and a node that all of them have.
+        """
+        ended = super().read_ends()
+        try:
+            self.nodes_listed = samples.nodes_of_job(Path(self.stagedir))
+        except samples.SampleError as err:
+            raise outcomes.Invalid(f"{err}", code=err.code) from None
+        if len(self.nodes_listed) != self.nodes:
+            raise outcomes.Invalid(
+                f"{samples.NODES} lists {len(self.nodes_listed)} nodes, not {self.nodes}",
+                code="output.node-count",
+            )
+        failed = [name for name, end in ended.items() if end.status]
+        if len(failed) > 1:
+            pairs = dict.fromkeys(name.partition("-")[2] for name in failed)
+            more = [f"and {len(pairs) - MOST_TOLD} more"] if len(pairs) > MOST_TOLD else []
+            common = set.intersection(*(set(pair.split(":")) for pair in pairs))
+            blame = f"; all of them have {common.pop()}" if len(common) == 1 else ""
+            codes = ", ".join(sorted({str(ended[name].status) for name in failed}))
+            said = text_of(Path(self.stagedir, f"sample-{failed[0]}.err"))
+            raise outcomes.Invalid(
+                f"{len(failed)} of {len(ended)} runs between two nodes ended with exit "
+                f"code {codes}: {', '.join([*pairs][:MOST_TOLD] + more)}{blame}{last_words(said)}",
+                code="output.exit-code",
+            )
+        return ended
+
+    def read_run(self, run: Run, ended: dict[str, samples.RunEnd]) -> dict[Figure, float]:
+        """The figures of one run, at the two nodes that its tasks say they ran on."""
+        figures = super().read_run(run, ended)
+        told = run.name.partition("-")[2].split(":")
+        binding.prove_nodes(told, self.result.tasks, self.nodes_listed)
+        for task in self.result.tasks:
+            self.task_of_host.setdefault(task.host, task)
+        at = ":".join(sorted(task.host for task in self.result.tasks))
+        return {figure._replace(at=at): value for figure, value in figures.items()}
+
+    def read_samples(self) -> dict[Figure, list[float]]:
+        self.task_of_host: dict[str, binding.Seen] = {}
+        figures = super().read_samples()
+        if len(self.task_of_host) != self.nodes:
+            raise outcomes.Invalid(
+                f"the pairs ran on {len(self.task_of_host)} hosts, and the job has "
+                f"{self.nodes} nodes: {', '.join(self.nodes_listed[:MOST_TOLD])} ...",
+                code="output.node-count",
+            )
+        # Where tasks ran, not those of the last pair alone.
+        self.result.tasks = [*self.task_of_host.values()]
+        self.headline = [self.worst(figures, metric).variable for metric in self.metrics]
+        return figures
+
+    @property
+    def metrics(self) -> list[str]:
+        """The metrics that are measured of each pair."""
+        return list(dict.fromkeys(figure.metric for figure in self.figures()))
+
+    def worst(self, figures: dict[Figure, list[float]], metric: str) -> Figure:
+        """The pair that is worst by a metric, which the closing table shows of all."""
+        rule = references().rule(references().fom(self.benchmark, metric))
+        worst = max if rule.better == "lower" else min
+        of_metric = [figure for figure in figures if figure.metric == metric]
+        return worst(of_metric, key=lambda figure: statistics.median(figures[figure]))

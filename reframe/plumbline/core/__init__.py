@@ -1,0 +1,1 @@
+"""What every other layer uses: errors, text, paths, processes, units, files."""

@@ -1,0 +1,1 @@
+"""What a site operates: nightly runs, sweeps, new systems, lint, doctor."""

@@ -1,0 +1,1 @@
+"""The history as pages, exports and answers to queries."""

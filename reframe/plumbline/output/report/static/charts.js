@@ -1,0 +1,323 @@
+// Charts and tables of a check's page, from the data that stands in the page. A chart is drawn
+// when it comes into sight, a table when it is opened: a page of fifty figures opens at once.
+"use strict";
+(() => {
+  const data = JSON.parse(document.getElementById("data").textContent);
+  data.figures.forEach((figure) => Object.assign(figure, data.axes[figure.axis]));
+  const charts = [...document.querySelectorAll(".chart")];
+
+  // -- helpers --------------------------------------------------------------------------------
+
+  const stamp = (minutes) => new Date(minutes * 60000).toISOString().slice(0, 16).replace("T", " ");
+  const known = (value) => value !== null && value !== undefined;
+  const number = (value) =>
+    known(value) ? value.toLocaleString("en-US", { maximumSignificantDigits: 5 }) : "";
+  const percent = (share) => `${share > 0 ? "+" : "\u2212"}${Math.abs(share * 100).toFixed(1)} %`;
+  const CHANGES = { regression: "--red", "above-ceiling": "--red", improvement: "--green",
+    change: "--muted" };
+  const VERDICTS = {
+    p: ["passed", "circle", "--line-data"],
+    f: ["failed", "x", "--red"],
+    w: ["waived", "diamond", "--violet"],
+    a: ["above its ceiling", "triangle-up", "--red"],
+    n: ["not asserted", "circle-open", "--line-data"],
+    "?": ["unknown", "square-open", "--muted"],
+  };
+
+  // From [index, value] where it changes to a value for each place.
+  const spread = (runs, count) => {
+    const values = new Array(count);
+    (runs || []).forEach(([at, value], which) => {
+      values.fill(value, at, which + 1 < runs.length ? runs[which + 1][0] : count);
+    });
+    return values;
+  };
+
+  const range = (lists) => {
+    let low = Infinity;
+    let high = -Infinity;
+    for (const list of lists) {
+      for (const value of list) {
+        if (known(value)) {
+          low = Math.min(low, value);
+          high = Math.max(high, value);
+        }
+      }
+    }
+    if (low > high) return [0, 1];
+    const pad = (high - low || Math.abs(high) || 1) * 0.08;
+    return [low - pad, high + pad];
+  };
+
+  // -- history --------------------------------------------------------------------------------
+
+  function history(place, figure) {
+    const count = figure.value.length;
+    const x = figure.time.map((minutes) => minutes * 60000);
+    const [lower, upper, ceiling] = ["lower", "upper", "ceiling"].map(
+      (name) => spread(figure[name], count));
+    const lines = figure.lines || [];
+    const seen = [figure.value, figure.low || [], figure.high || [], ...lines.map((l) => l.value)];
+    let [low, high] = range([...seen, lower, upper]);
+    const peak = ceiling.filter(known).at(-1);
+    const near = known(peak) && peak < high + 1.5 * (high - low) && peak > low - 1.5 * (high - low);
+    if (near) [low, high] = range([...seen, lower, upper, ceiling]);
+
+    const traces = [];
+    const areas = [];
+    const slack = Math.max((x[count - 1] - x[0]) * 0.02, 43200000);
+    const edges = [x[0] - slack, x[count - 1] + slack];
+    // A single session's bounds are lines over the whole width.
+    const line = (name, values, dash, color, width = 1) => traces.push({
+      x: count > 1 ? x : edges, y: count > 1 ? values : [values[0], values[0]], name,
+      line: { dash, color, width, step: true },
+    });
+
+    // What the bounds allow, an area for each stretch of equal bounds.
+    for (let from = 0; from < count;) {
+      let to = from + 1;
+      while (to < count && lower[to] === lower[from] && upper[to] === upper[from]) to += 1;
+      if (known(lower[from]) || known(upper[from])) {
+        areas.push({
+          x: count > 1 ? [x[from], x[Math.min(to, count - 1)]] : edges, color: "--band",
+          y: [known(lower[from]) ? lower[from] : low, known(upper[from]) ? upper[from] : high],
+        });
+      }
+      from = to;
+    }
+    if (lower.some(known)) line("lower bound", lower, "solid", "--bound", 1.2);
+    if (upper.some(known)) line("upper bound", upper, "solid", "--bound", 1.2);
+    if (known(figure.target)) {
+      line("reference", new Array(count).fill(figure.target), "dot", "--bound");
+    }
+    if (near) line("ceiling", ceiling, "dashdot", "--red");
+    else if (known(peak)) {
+      line(`ceiling ${number(peak)} ${figure.unit}, off the scale`,
+        new Array(count).fill(null), "dashdot", "--red");
+    }
+
+    if (figure.low) {
+      traces.push({ x, y: figure.high, low: figure.low, fill: "--range", name: "least to most" });
+    }
+    traces.push({ x, y: figure.value, line: { color: "--line-data" } });
+    lines.forEach((one, which) => traces.push({
+      x, y: one.value, name: one.name, gaps: false,
+      line: { color: "--red", dash: ["solid", "dash", "dot"][which % 3] },
+      marker: { color: "--red", size: 4 },
+      hint: one.value.map((v, i) => [`${number(v)} ${figure.unit}`, one.name,
+        stamp(figure.time[i])]),
+    }));
+
+    const builds = spread(figure.build, count);
+    const on = spread(figure.on, count);
+    const letters = [...figure.verdict];
+    for (const [letter, [name, symbol, color]] of Object.entries(VERDICTS)) {
+      const places = letters.flatMap((l, i) => (l === letter ? [i] : []));
+      if (!places.length) continue;
+      traces.push({
+        x: places.map((i) => x[i]), y: places.map((i) => figure.value[i]),
+        name: !figure.low ? name : letter === "p" ? "median" : `median, some ${name}`,
+        marker: { symbol, color, size: symbol.startsWith("circle") ? 5 : 8 },
+        page: places.map((i) => data.pages[figure.session[i]]),
+        hint: places.map((i) => [
+          `${number(figure.value[i])} ${figure.unit}, ${name}`,
+          stamp(figure.time[i]), figure.session[i],
+          on[i] ? `on ${on[i].slice(0, 60)}` : "",
+          builds[i] ? `build ${builds[i]}` : "",
+        ].filter(Boolean)),
+      });
+    }
+
+    const changes = (figure.build || []).slice(1).filter(([, build]) => build);
+    if (changes.length) {
+      traces.push({
+        x: changes.map(([at]) => x[at]), y: changes.map(() => low), foot: true, name: "new build",
+        marker: { symbol: "triangle-up", color: "--amber" },
+        hint: changes.map(([at, build]) => [`build ${build}`, `from ${stamp(figure.time[at])} on`]),
+      });
+    }
+    figure.changes.filter((change) => known(change.until)).forEach((change) => areas.push({
+      x: [change.time * 60000, change.until * 60000], color: "--range" }));
+    return plot(place, {
+      x: { time: true, range: edges }, y: { title: figure.unit, range: [low, high] },
+      traces, areas, rules: figure.changes.map((change) => ({
+        x: change.time * 60000, color: CHANGES[change.kind] || "--amber",
+        text: [change.kind.replace("-", " "), percent(change.size), change.node]
+          .filter(Boolean).join(" "),
+      })),
+    });
+  }
+
+  // -- over nodes -----------------------------------------------------------------------------
+
+  const middle = (values) => {
+    const sorted = [...values].sort((a, b) => a - b);
+    const half = Math.floor(sorted.length / 2);
+    return sorted.length % 2 ? sorted[half] : (sorted[half - 1] + sorted[half]) / 2;
+  };
+
+  function nodes(place, figure) {
+    const { name, value } = figure.nodes;
+    const last = figure.value.length - 1;
+    const points = { x: [], y: [], hint: [] };
+    const now = { x: [], y: [], hint: [] };
+    const medians = value.map((pairs) => middle(pairs.map(([, v]) => v)));
+    value.forEach((pairs, which) => pairs.forEach(([at, v]) => {
+      const into = at === last ? now : points;
+      into.x.push(which);
+      into.y.push(v);
+      into.hint.push([`${number(v)} ${figure.unit}`, name[which], stamp(figure.time[at])]);
+    }));
+    const fleet = middle(medians);
+    const edges = [-0.5, name.length - 0.5];
+    return plot(place, {
+      x: { range: edges, ticks: name.map((n, i) => [i, n.slice(0, 24)]),
+        title: `${name.length} nodes, by name` },
+      y: { title: figure.unit, range: range([points.y, now.y]) },
+      traces: [
+        { x: edges, y: [fleet, fleet], name: "median of all",
+          line: { color: "--bound", dash: "dot" } },
+        { ...points, name: "earlier sessions",
+          marker: { color: "--line-data", opacity: 0.45, size: 5 } },
+        { x: name.map((_, i) => i), y: medians, name: "median of each",
+          marker: { symbol: "line-ew", color: "--text" } },
+        { ...now, name: "latest session",
+          marker: { symbol: "diamond", color: "--accent", size: 7 } },
+      ],
+    });
+  }
+
+  // -- over message sizes ---------------------------------------------------------------------
+
+  function curve(place, one) {
+    const share = (values) => values.map((v, i) =>
+      (known(v) && one.usual[i] ? (v / one.usual[i] - 1) * 100 : null));
+    // Each doubling is as wide as any other.
+    const x = one.size.map(Math.log2);
+    const [latest, lower, upper] = [one.latest, one.lower, one.upper].map(share);
+    const bound = (name, y) => ({ x, y, name, line: { color: "--bound", width: 1.2 } });
+    return plot(place, {
+      x: { range: range([x]), ticks: x.map((at, i) => [at, one.label[i]]) },
+      y: { title: "against usual, %", range: range([latest, lower, upper, [0]]) },
+      traces: [
+        ...(lower.some(known) ? [bound("lower bound", lower)] : []),
+        ...(upper.some(known) ? [bound("upper bound", upper)] : []),
+        { x, y: x.map(() => 0), name: "usual", line: { color: "--muted", dash: "dot" } },
+        { x, y: latest, name: "latest", line: { color: "--accent", width: 2 },
+          marker: { color: "--accent", size: 7 },
+          hint: one.latest.map((v, i) => [`${number(v)} ${one.unit}`, one.label[i],
+            `usual ${number(one.usual[i])}`]) },
+      ],
+    });
+  }
+
+  // -- tables ---------------------------------------------------------------------------------
+
+  const cell = (row, content, kind = "td", number = true) => {
+    const made = row.appendChild(document.createElement(kind));
+    if (content instanceof Node) made.append(content);
+    else made.textContent = content;
+    if (number) made.className = "num";
+    if (kind === "th") made.scope = row.parentNode.nodeName === "THEAD" ? "col" : "row";
+  };
+  const link = (text, href) => {
+    const made = document.createElement("a");
+    made.textContent = text;
+    made.href = href;
+    return made;
+  };
+  const table = (caption, heads, rows) => {
+    const made = document.createElement("table");
+    const told = made.createCaption();
+    told.className = "hidden";
+    told.textContent = caption;
+    const head = made.createTHead().insertRow();
+    heads.forEach(([name, isNumber]) => cell(head, name, "th", isNumber));
+    const body = made.createTBody();
+    rows.forEach((cells) => {
+      const row = body.insertRow();
+      cells.forEach((content, at) => cell(row, content, at ? "td" : "th", heads[at][1]));
+    });
+    return made;
+  };
+
+  const tables = {
+    history(figure) {
+      const count = figure.value.length;
+      const [lower, upper, ceiling, reference, build, on] =
+        ["lower", "upper", "ceiling", "reference", "build", "on"].map(
+          (name) => spread(figure[name], count));
+      const several = Boolean(figure.low);
+      const heads = [["Ended", false], ["Session", false],
+        [several ? `Median, ${figure.unit}` : `Value, ${figure.unit}`, true],
+        ...(several ? [["Least", true], ["Most", true], ["Count", true]] : []),
+        ["At least", true], ["At most", true], ["Ceiling", true], ["Verdict", false],
+        ...(several ? [] : [["Reference", false]]), ["Build", false],
+        ...(several ? [] : [["Nodes", false]])];
+      const rows = figure.value.map((value, i) => {
+        const id = figure.session[i];
+        const page = data.pages[id];
+        const source = data.references[reference[i]];
+        return [stamp(figure.time[i]), page ? link(id, page) : id, number(value),
+          ...(several
+            ? [number(figure.low[i]), number(figure.high[i]), String(figure.count[i])] : []),
+          number(lower[i]), number(upper[i]), number(ceiling[i]), VERDICTS[figure.verdict[i]][0],
+          ...(several ? [] : [source ? link(reference[i], source) : reference[i] || ""]),
+          build[i] || "", ...(several ? [] : [on[i] || ""])];
+      }).reverse();
+      return table(`History of ${figure.name}`, heads, rows);
+    },
+    nodes(figure) {
+      const { name, value } = figure.nodes;
+      const heads = [["Node", false], ["Sessions", true], ["Least", true], ["Median", true],
+        ["Most", true], [`Latest, ${figure.unit}`, true]];
+      const rows = name.map((node, which) => {
+        const values = value[which].map(([, v]) => v);
+        return [node, String(values.length), number(Math.min(...values)), number(middle(values)),
+          number(Math.max(...values)), number(values.at(-1))];
+      });
+      return table(`${figure.name} at each node`, heads, rows);
+    },
+  };
+
+  // -- when ------------------------------------------------------------------------------------
+
+  const kinds = { history, nodes, curve };
+  const chart = (place) => {
+    const { kind, index } = place.dataset;
+    return place.chart || kinds[kind](place, (kind === "curve" ? data.curves : data.figures)[index]);
+  };
+  // A sheet of paper has its own width, which the page does not have yet before it is printed.
+  const printed = (place) => {
+    if (!place.closest(".charts")?.querySelector("[data-kind=nodes]")) return 680;
+    return place.dataset.kind === "nodes" ? 265 : 400;
+  };
+  let paper = false;
+  const draw = (place) => (paper ? chart(place).resize(printed(place), 200)
+    : chart(place).resize(place.clientWidth, place.clientHeight));
+  const all = (onPaper) => {
+    paper = onPaper;
+    charts.forEach(draw);
+  };
+  const sized = new ResizeObserver((entries) => entries.forEach(({ target }) => draw(target)));
+  const watch = new IntersectionObserver((entries) => {
+    entries.filter((entry) => entry.isIntersecting).forEach(({ target }) => {
+      watch.unobserve(target);
+      sized.observe(target);
+    });
+  }, { rootMargin: "500px" });
+  charts.forEach((place) => watch.observe(place));
+
+  // On paper all of them.
+  addEventListener("beforeprint", () => all(true));
+  addEventListener("afterprint", () => all(false));
+
+  document.querySelectorAll("details[data-table]").forEach((details) => {
+    details.addEventListener("toggle", () => {
+      const place = details.querySelector(".scroll");
+      if (details.open && !place.firstChild) {
+        place.append(tables[details.dataset.table](data.figures[Number(details.dataset.index)]));
+      }
+    });
+  });
+})();

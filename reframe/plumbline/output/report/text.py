@@ -1,0 +1,147 @@
+"""How the report writes names, numbers and times: for people, for file names, for CSV."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import math
+import re
+import unicodedata
+from collections.abc import Sequence
+
+import numpy as np
+
+from plumbline.history.series import Key
+
+# Names and bounds repeat from row to row and from page to page: how they are written is kept.
+
+#: Characters that show nothing or turn the text around them: they have no place on a page.
+_UNSEEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
+
+
+def clean(text: str) -> str:
+    """A text without characters that cannot be seen; each shows as a replacement character."""
+    return text if text.isascii() and text.isprintable() else _cleaned(text)
+
+
+@functools.lru_cache(1 << 12)
+def _cleaned(text: str) -> str:
+    return "".join(
+        char if char in "\n\t" or unicodedata.category(char) not in _UNSEEN else "\ufffd"
+        for char in text
+    )
+
+
+@functools.lru_cache(1 << 14)
+def slug(*names: str) -> str:
+    """A file name, or an anchor, that is made of names: readable, and of no other names."""
+    plain = re.sub(r"[^a-z0-9]+", "-", " ".join(names).lower()).strip("-")[:60].rstrip("-")
+    mark = hashlib.sha256("\0".join(names).encode(errors="replace")).hexdigest()[:8]
+    return f"{plain}-{mark}" if plain else f"p-{mark}"
+
+
+@functools.lru_cache(1 << 14)
+def number(value: float | None) -> str:
+    """A number with five digits that count, without an exponent where it can be read without."""
+    if value is None or not math.isfinite(value):
+        return ""
+    if value == 0:
+        return "0"
+    magnitude = math.floor(math.log10(abs(value)))
+    if not -4 <= magnitude < 9:
+        return f"{value:.4e}"
+    text = f"{value:,.{max(0, 4 - magnitude)}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def percent(share: float | None, signed: bool = True) -> str:
+    """A share as per cent, with the sign that is set in text."""
+    if share is None or not math.isfinite(share):
+        return ""
+    digits = 0 if abs(share) >= 0.995 else 1
+    text = f"{abs(share) * 100:.{digits}f}"
+    sign = ("+" if share > 0 else "\u2212") if signed and float(text) else ""
+    return f"{sign}{text}\u202f%"
+
+
+def confidence(share: float) -> str:
+    """A confidence as per cent; nothing is certain."""
+    return ">\u00a099\u202f%" if share > 0.99 else percent(share, signed=False)
+
+
+def size(count: int | None) -> str:
+    """A message size in bytes, as powers of 1024 where it is one."""
+    if count is None or count < 0:
+        return ""
+    for unit, factor in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if count >= factor and count % factor == 0:
+            return f"{count // factor} {unit}"
+    return f"{count} B"
+
+
+def day(time: np.datetime64) -> str:
+    """A date."""
+    return str(time.astype("datetime64[D]"))
+
+
+def minute(time: np.datetime64) -> str:
+    """A date and time, UTC."""
+    return str(time.astype("datetime64[m]")).replace("T", " ")
+
+
+@functools.lru_cache(1 << 14)
+def check(name: str) -> str:
+    """A check's name for people: its parameters without the per cent signs, its placement left
+    to the column that has it."""
+    return re.sub(r" %placement=\S+", "", name).replace(" %", " ")
+
+
+def figure(metric: str, count: int | None, at: str) -> str:
+    """A figure of merit's name for people, of its metric, size and place."""
+    return " · ".join(filter(None, (metric, size(count), at)))
+
+
+def where(key: Key) -> str:
+    """Partition and environment."""
+    return f"{key.partition} + {key.environment}"
+
+
+def cell(content: object) -> str:
+    """A CSV cell: text that a spreadsheet would take for a formula is marked as text."""
+    if isinstance(content, float | np.floating):
+        return repr(float(content)) if math.isfinite(content) else ""
+    return name_cell(str(content))
+
+
+@functools.lru_cache(1 << 14)
+def name_cell(content: str) -> str:
+    """A CSV cell of a text."""
+    text = clean(content)
+    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
+
+
+def number_cells(values: np.ndarray) -> list[float | None]:
+    """CSV cells of numbers; what is no number is empty."""
+    return np.where(np.isfinite(values), values, None).tolist()
+
+
+def spark(values: Sequence[float], marks: tuple[int, ...] = (), width: int = 132, height: int = 28):
+    """The points of a small line chart: a path of SVG, and the places of the marked values.
+
+    :arg values: oldest first, finite.
+    :arg marks: indices of values to mark.
+    """
+    count = len(values)
+    low, high = min(values), max(values)
+    span = high - low
+    pad = 3
+
+    def place(index: int) -> tuple[float, float]:
+        x = pad + (width - 2 * pad) * (index / (count - 1) if count > 1 else 1.0)
+        # What never varied is a line in the middle.
+        share = (values[index] - low) / span if span else 0.5
+        y = height - pad - (height - 2 * pad) * share
+        return round(x, 1), round(y, 1)
+
+    path = "M" + "L".join(f"{x:g} {y:g}" for x, y in map(place, range(count)))
+    return path, [place(index) for index in marks]

@@ -1,0 +1,1 @@
+"""Reference tables, tolerances, and what they expect of a figure of merit."""

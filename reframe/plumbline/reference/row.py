@@ -1,0 +1,116 @@
+"""What all of the references are about: a printed number, and the case that one is looked up for.
+
+Pure: knows no file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+import pydantic
+
+from plumbline.core import units
+from plumbline.parse import Figure
+from plumbline.placement import placement
+
+Statistic = Literal["best", "mean", "median", "min", "max", "std", "p99", "single", "unstated"]
+Text = Annotated[str, pydantic.Field(min_length=1)]
+Kind = Literal["measured", "peak", "target", "derived"]
+
+
+@dataclass(frozen=True)
+class Case:
+    """The conditions under which a figure of merit was measured.
+
+    :ivar conditions: what has no column of its own; a row's conditions must all be met.
+    """
+
+    system: str
+    partition: str
+    environment: str
+    benchmark: str
+    placement: str
+    nodes: int
+    ppn: int
+    conditions: dict[str, str] = field(default_factory=dict)
+
+
+def _empty_is_unstated(cell: object) -> object:
+    return None if cell == "" else cell
+
+
+def _conditions(cell: object) -> object:
+    if not isinstance(cell, str):
+        return cell
+    pairs = {}
+    for part in filter(None, (p.strip() for p in cell.split(";"))):
+        key, equals, value = part.partition("=")
+        if not equals or not key or not value:
+            raise ValueError(f"{part!r} is not key=value")
+        if key in pairs:
+            raise ValueError(f"{key!r} stands twice")
+        pairs[key] = value
+    return pairs
+
+
+Unstated = pydantic.BeforeValidator(_empty_is_unstated)
+Count = Annotated[int | None, pydantic.Field(ge=0), Unstated]
+Number = Annotated[float, pydantic.Field(allow_inf_nan=False)]
+
+
+class Row(pydantic.BaseModel):
+    """One printed number with its source and conditions: a line of a table.
+
+    An empty cell means unstated and matches any case. ``value``, ``spread`` and ``unit`` are as
+    printed; where a misprint is read differently, ``value_used`` and ``unit_used`` say how. A
+    row of a site's baseline has the sessions that it comes from, the newest one's date, and who
+    took it and when.
+    """
+
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True, str_strip_whitespace=True)
+
+    id: Text
+    source: Text
+    locator: Text
+    system: Text
+    toolchain: str = ""
+    benchmark: Text
+    metric: Text
+    placement: str = ""
+    message_size: Count = None
+    nodes: Count = None
+    ppn: Count = None
+    conditions: Annotated[dict[str, str], pydantic.BeforeValidator(_conditions)] = {}
+    value: Number
+    spread: Annotated[Number | None, pydantic.Field(ge=0), Unstated] = None
+    unit: str
+    value_used: Annotated[Number | None, Unstated] = None
+    unit_used: str = ""
+    statistic: Statistic
+    kind: Kind
+    note: str = ""
+    sessions: str = ""
+    date: str = ""
+    accepted_by: str = ""
+    accepted_on: str = ""
+
+    @pydantic.field_validator("placement")
+    @classmethod
+    def _known_placement(cls, name: str) -> str:
+        if name and not placement.known(name):
+            raise ValueError(f"no such placement; {placement.meant(name)}")
+        return name
+
+    @property
+    def variable(self) -> str:
+        return Figure(self.metric, self.message_size).variable
+
+    def used(self, unit: str) -> tuple[float, float]:
+        """Value and spread as they are used, in the given unit.
+
+        :raises units.UnitError: if the units do not measure the same thing.
+        """
+        value = self.value if self.value_used is None else self.value_used
+        factor = units.factor(self.unit_used or self.unit, unit)
+        return value * factor, (self.spread or 0.0) * factor

@@ -1,0 +1,467 @@
+"""Reference tables: reading and validation.
+
+Pure: knows nothing of ReFrame. A table with a faulty row is refused whole, since a run that
+skipped the row would assert less than it seems to.
+"""
+
+from __future__ import annotations
+
+import csv
+import fnmatch
+import functools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+import pydantic
+import yaml
+from pydantic_core import ErrorDetails
+
+from plumbline.core import units
+from plumbline.core.errors import Fault
+from plumbline.core.text import near
+from plumbline.reference.links import Links
+from plumbline.reference.row import Row, Text
+from plumbline.reference.tolerance import Tolerances
+
+#: Source key of a facility's own rows.
+SITE = "site"
+
+
+class MetricEntry(pydantic.BaseModel):
+    """What ``foms.yaml`` registers of a metric.
+
+    :ivar resolution: the last digit that the program prints, in ``unit``.
+    :ivar unstated_size: message size in bytes that a row means which states none.
+    :ivar ceilings: metrics, as ``benchmark/metric``, whose peaks cap this one too.
+    :ivar same_as: metrics, as ``benchmark/metric``, of other programs that measure the same
+        quantity: their rows bound and cap this one where it has none of its own.
+    """
+
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
+
+    unit: str
+    tolerance: Annotated[str, pydantic.Field(alias="class")]
+    resolution: float = 0.0
+    unstated_size: int | None = None
+    ceilings: tuple[str, ...] = ()
+    same_as: tuple[str, ...] = ()
+
+
+class _MetricGroup(MetricEntry):
+    metrics: list[str]
+
+
+class Source(pydantic.BaseModel):
+    """Where rows come from: an entry of ``sources.yaml``."""
+
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
+
+    title: Text
+    authors: str = ""
+    venue: str = ""
+    year: int | None = None
+    doi: str = ""
+    document: str = ""
+
+    @property
+    def short(self) -> str:
+        """How a message cites it."""
+        return ", ".join(filter(None, (self.title, self.venue, str(self.year or ""))))
+
+
+class Condition(pydantic.BaseModel):
+    """What a key of the column ``conditions`` means: an entry of ``conditions.yaml``.
+
+    :ivar role: ``condition``, to be met by a case; ``describes``, which need not be; ``data``, with
+        which a row bounds and caps nothing.
+    """
+
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
+
+    meaning: Text
+    role: Literal["condition", "describes", "data"] = "condition"
+
+
+@dataclass(frozen=True)
+class Tables:
+    """All rows by id, with file and line and the cells as they stand there, and what they are
+    held against."""
+
+    rules: Tolerances
+    rows: dict[str, Row] = field(default_factory=dict)
+    where: dict[str, str] = field(default_factory=dict)
+    printed: dict[str, dict[str, str]] = field(default_factory=dict)
+    foms: dict[str, dict[str, MetricEntry]] = field(default_factory=dict)
+    sources: dict[str, Source] = field(default_factory=dict)
+    conditions: dict[str, Condition] = field(default_factory=dict)
+    links: Links = field(default_factory=Links)
+
+    def fault(self, row: Row, column: str, told: str) -> str:
+        """What is wrong with a cell, with file, line, the row's id and the column."""
+        return _fault_of_cell(self.where[row.id], row.id, column, told)
+
+    def half_digits(self, row: Row, unit: str) -> tuple[float, float]:
+        """Half of the last digit printed of a row's value, and of its spread, in the given unit:
+        what the rounding of each may hide."""
+        cells = self.printed[row.id]
+        factor = units.factor(row.unit_used or row.unit, unit)
+        value = cells.get("value_used") or cells["value"]
+        return half_digit(value) * factor, half_digit(cells.get("spread") or "") * factor
+
+
+class _Foms(pydantic.RootModel[dict[str, list[_MetricGroup]]]):
+    pass
+
+
+class _Sources(pydantic.RootModel[dict[str, Source]]):
+    pass
+
+
+class _Conditions(pydantic.RootModel[dict[str, Condition]]):
+    pass
+
+
+def half_digit(cell: str) -> float:
+    """Half of the last digit that a cell prints; 0 of an empty one."""
+    return float(Decimal(5).scaleb(int(Decimal(cell).as_tuple().exponent) - 1)) if cell else 0.0
+
+
+def read_yaml(path: Path) -> Any:
+    """A YAML file's content.
+
+    :raises Fault: if it cannot be read; the text names file, line and column.
+    """
+    try:
+        with path.open(encoding="utf-8") as file:
+            return yaml.load(file, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - both are safe
+    except yaml.MarkedYAMLError as err:
+        mark = err.problem_mark
+        where = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
+        raise Fault(
+            f"{path}{where}: no valid YAML: {err.problem or err.context}", code="input.wrong-file"
+        ) from None
+    except (OSError, ValueError, yaml.YAMLError) as err:
+        # A date that is none, such as 2026-13-01, is a ValueError.
+        raise Fault(f"{path}: cannot be read: {err}", code="input.unreadable-file") from None
+
+
+_Model = TypeVar("_Model", bound=pydantic.BaseModel)
+
+
+def read_model(path: Path, model: type[_Model], entry: str = "") -> _Model:
+    """What a YAML file holds.
+
+    :arg entry: what an entry of it is called, if it is a list of them; each has an ``id``.
+    :raises Fault: with every fault of the file, a line each.
+    """
+    content = read_yaml(path)
+    try:
+        return model.model_validate(content)
+    except pydantic.ValidationError as err:
+        told = [f"{path}: {_told(fault, content, model, entry)}" for fault in err.errors()]
+        raise Fault("\n".join(told), code="input.wrong-file") from None
+
+
+#: What a value must be, in a YAML file's words, by the kind of the fault that pydantic found.
+_MUST_BE = {
+    "date_from_datetime_parsing": "a day, such as 2026-12-31",
+    "int_type": "a whole number",
+    "model_type": "keys with their values, such as {key: value}",
+    "string_type": "a text",
+    "tuple_type": "a list, such as [one, two]",
+}
+
+
+def _told(fault: ErrorDetails, content: Any, model: type[pydantic.BaseModel], entry: str) -> str:
+    """A fault that pydantic found, where and in plain words."""
+    place, start = list(fault["loc"]), ""
+    if entry and place:
+        number = int(place.pop(0))
+        name = content[number].get("id") if isinstance(content[number], dict) else None
+        start = f"{entry} {number + 1}{f' ({name})' if name else ''}: "
+    key = place[-1] if place else ""
+    words = fault["msg"].removeprefix("Value error, ")
+    if fault["type"] == "extra_forbidden":
+        known = _keys(model, fault["loc"][:-1])
+        words = f"no such key; {near(str(key), known, ', '.join(known))}"
+    elif fault["type"] == "missing":
+        words = "is missing"
+    elif fault["type"] in _MUST_BE:
+        words = f"is to be {_MUST_BE[fault['type']]}"
+    where = f"{'.'.join(map(str, place))}: " if place else "" if start else "file: "
+    return f"{start}{where}{words}"
+
+
+def _keys(model: type[pydantic.BaseModel], place: Sequence[str | int]) -> list[str]:
+    """The keys that a file may have at a place."""
+    schema = model.model_json_schema()
+    here = schema
+    for key in [*place, None]:
+        if "$ref" in here:
+            here = schema["$defs"][here["$ref"].rpartition("/")[2]]
+        if key is None:
+            break
+        there = here.get("properties", {}).get(key) or here.get("additionalProperties")
+        here = there or here.get("items", {})
+    return list(here.get("properties", {}))
+
+
+def read_foms(path: Path) -> dict[str, dict[str, MetricEntry]]:
+    """The register of figures of merit: benchmark -> metric -> unit, class ...
+
+    :raises Fault: if the file is faulty or registers a metric twice.
+    """
+    foms: dict[str, dict[str, MetricEntry]] = {}
+    for benchmark, groups in read_model(path, _Foms).root.items():
+        metrics = foms.setdefault(benchmark, {})
+        for group in groups:
+            for metric in group.metrics:
+                if metric in metrics:
+                    raise Fault(
+                        f"{path}: {benchmark}: {metric} is registered twice",
+                        code="reference.wrong-table",
+                    )
+                metrics[metric] = group
+    return foms
+
+
+def _fault_of_cell(where: str, name: str | None, column: str, told: str) -> str:
+    row = f"row {name}: " if name else ""
+    return f"{where}: {row}column {column}: {told}"
+
+
+def read_rows(path: Path) -> tuple[list[tuple[int, dict[str, str], Row]], list[str]]:
+    """A table's rows with their lines and cells, and its faults, each with file, line, column."""
+    rows, faults = [], []
+    line = 0
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            reader = csv.DictReader(file, strict=True)
+            columns = reader.fieldnames or []
+            required = [name for name, cell in Row.model_fields.items() if cell.is_required()]
+            missing = [name for name in required if name not in columns]
+            unknown = [name for name in columns if name not in Row.model_fields]
+            if missing or unknown or len(set(columns)) != len(columns):
+                told = [f"missing {name}" for name in missing]
+                told += [f"unknown {name!r}" for name in unknown]
+                told += [near(unknown[0], Row.model_fields)] if unknown else []
+                return [], [f"{path}:1: columns: {', '.join(told) or 'one stands twice'}"]
+            for cells in reader:
+                line = reader.line_num
+                where = f"{path}:{line}"
+                name = cells.get("id")
+                if None in cells or None in cells.values():
+                    why = "more or fewer cells than columns"
+                    faults.append(_fault_of_cell(where, name, columns[-1], why))
+                    continue
+                try:
+                    rows.append((line, cells, Row.model_validate(cells)))
+                except pydantic.ValidationError as err:
+                    for fault in err.errors():
+                        column = str(fault["loc"][0]) if fault["loc"] else "row"
+                        why = f"{cells.get(column)!r}: {fault['msg']}"
+                        faults.append(_fault_of_cell(where, name, column, why))
+    except (csv.Error, UnicodeDecodeError) as err:
+        faults.append(f"{path}:{line + 1}: no valid table from here: {err}")
+    except OSError as err:
+        faults.append(f"{path}: cannot be read: {err.strerror}")
+    return rows, faults
+
+
+def read_rules(folder: Path) -> Tolerances:
+    """``tolerance.yaml`` alone.
+
+    :raises Fault: if it is faulty.
+    """
+    return read_model(folder / "tolerance.yaml", Tolerances)
+
+
+@functools.cache
+def directions(folder: Path) -> dict[tuple[str, str], str]:
+    """Benchmark and metric of each figure that is registered -> ``higher``, ``lower``, ``neither``.
+
+    :raises Fault: if a register is faulty.
+    """
+    classes = read_rules(folder).classes
+    return {
+        (benchmark, metric): classes[fom.tolerance].better
+        for benchmark, metrics in read_foms(folder / "foms.yaml").items()
+        for metric, fom in metrics.items()
+        if fom.tolerance in classes
+    }
+
+
+def load(folder: Path) -> Tables:
+    """Reads all tables of a folder and of its ``site/``, and holds them against its registers.
+
+    :raises Fault: with every fault of every table, a line each.
+    """
+    foms = read_foms(folder / "foms.yaml")
+    tables = Tables(
+        foms=foms,
+        rules=read_rules(folder),
+        sources=read_model(folder / "sources.yaml", _Sources).root,
+        conditions=read_model(folder / "conditions.yaml", _Conditions).root,
+        links=read_model(folder / "links.yaml", Links),
+    )
+    faults = [
+        *_faults_of_foms(folder / "foms.yaml", tables),
+        *_faults_of_links(folder / "links.yaml", tables),
+    ]
+    for path in sorted([*folder.glob("*.csv"), *folder.glob("site/*.csv")]):
+        rows, wrong = read_rows(path)
+        faults += wrong
+        for line, cells, row in rows:
+            where = f"{path}:{line}"
+            if row.id in tables.rows:
+                told = f"{row.id!r} is also in {tables.where[row.id]}"
+                faults.append(_fault_of_cell(where, row.id, "id", told))
+                continue
+            tables.rows[row.id], tables.where[row.id] = row, where
+            tables.printed[row.id] = cells
+    for row in tables.rows.values():
+        faults += [tables.fault(row, *fault) for fault in _faults_of_row(row, tables)]
+    faults += _faults_between(tables)
+    faults += _faults_of_exceptions(folder / "tolerance.yaml", tables)
+    if faults:
+        raise Fault("\n".join(faults), code="reference.wrong-table")
+    return tables
+
+
+def _faults_of_foms(path: Path, tables: Tables) -> Iterator[str]:
+    for benchmark, metrics in tables.foms.items():
+        for metric, fom in metrics.items():
+            if fom.tolerance not in tables.rules.classes:
+                told = f"class {fom.tolerance!r} is not in tolerance.yaml"
+                yield f"{path}: {benchmark} {metric}: {told}"
+            try:
+                units.factor(fom.unit, fom.unit)
+            except units.UnitError as err:
+                yield f"{path}: {benchmark} {metric}: unit: {err}"
+            for ceiling in fom.ceilings:
+                other, _, capped = ceiling.partition("/")
+                if capped not in tables.foms.get(other, {}):
+                    yield f"{path}: {benchmark} {metric}: ceiling {ceiling!r} is not registered"
+            for same in fom.same_as:
+                if wrong := _fault_of_same(same, fom, tables):
+                    yield f"{path}: {benchmark} {metric}: same_as {same!r} {wrong}"
+
+
+def _faults_of_links(path: Path, tables: Tables) -> Iterator[str]:
+    """Names in ``links.yaml`` that nothing has: a ceiling that caps nothing looks like one."""
+    links = tables.links
+    keys = {key for traffic in links.traffic.values() for key in traffic.where}
+    for link in links.links.values():
+        keys |= {*link.seen_as.conditions, *([link.count] if link.count else [])}
+    metrics = [name for traffic in links.traffic.values() for name in traffic.metrics]
+    metrics += [name for link in links.links.values() for name in link.peaks]
+    registered = {f"{of}/{metric}" for of, known in tables.foms.items() for metric in known}
+    carried = {name for link in links.links.values() for name in link.carries}
+    for what, names, known in (
+        ("condition", keys, tables.conditions),
+        ("metric", metrics, registered),
+        ("traffic", carried, links.traffic),
+    ):
+        for name in dict.fromkeys(names):
+            if name not in known:
+                yield f"{path}: no {what} {name!r}; {near(name, known)}"
+    for name in links.traffic.keys() - carried:
+        yield f"{path}: no link carries traffic {name!r}"
+
+
+def _fault_of_same(same: str, fom: MetricEntry, tables: Tables) -> str | None:
+    """Why a metric cannot be the same quantity as another."""
+    benchmark, _, metric = same.partition("/")
+    other = tables.foms.get(benchmark, {}).get(metric)
+    if other is None:
+        return "is not registered"
+    if other.tolerance != fom.tolerance:
+        return f"is of class {other.tolerance!r}, not {fom.tolerance!r}"
+    try:
+        units.factor(other.unit, fom.unit)
+    except units.UnitError as err:
+        return f"is in another unit: {err}"
+    return None
+
+
+def _faults_of_row(row: Row, tables: Tables) -> Iterator[tuple[str, str]]:
+    """What is wrong with a row: columns, and what is wrong in each."""
+    if row.source not in tables.sources:
+        yield "source", f"{row.source!r} is not in sources.yaml"
+    for key in row.conditions:
+        if key not in tables.conditions:
+            yield "conditions", f"key {key!r} is not in conditions.yaml"
+    runs = row.conditions.get("runs", "1")
+    if not runs.isdecimal() or int(runs) < 1:
+        yield "conditions", f"runs={runs} is no number of runs"
+    fom = tables.foms.get(row.benchmark, {}).get(row.metric)
+    if row.benchmark not in tables.foms:
+        yield "benchmark", f"{row.benchmark!r} is not in foms.yaml"
+    elif fom is None:
+        yield "metric", f"{row.benchmark} {row.metric!r} is not in foms.yaml"
+    else:
+        try:
+            value, spread = row.used(fom.unit)
+        except units.UnitError as err:
+            yield "unit_used" if row.unit_used else "unit", str(err)
+            return
+        if spread > abs(value):
+            yield "spread", f"{row.spread:g} is larger than the value"
+        rule = tables.rules.classes[fom.tolerance]
+        if rule.better != "neither" and value < 0:
+            yield "value", f"{value:g} is negative"
+        bounding = row.kind == "measured" and rule.decides(row, tables.rules.decides)
+        if bounding and value == 0:
+            yield "value", "0 bounds nothing"
+
+
+def _faults_of_exceptions(path: Path, tables: Tables) -> Iterator[str]:
+    """What is wrong with the rows that `exceptions` of ``tolerance.yaml`` names.
+
+    A folder with a site's own tables alone has none of these rows.
+    """
+    if all(row.source == SITE for row in tables.rows.values()):
+        return
+    for number, found in enumerate(tables.rules.exceptions):
+        where = f"{path}: exceptions.{number}"
+        for pattern in found.rows:
+            if not fnmatch.filter(tables.rows, pattern):
+                yield f"{where}.rows: no reference is called {pattern!r}"
+        if found.variation:
+            row = tables.rows.get(found.variation)
+            if row is None:
+                yield f"{where}.variation: no reference is called {found.variation!r}"
+            elif not units.same(row.unit, "%"):
+                yield f"{where}.variation: {row.id} is in {row.unit!r}, not in per cent"
+    for name in tables.rows:
+        if sum(found.fits(name) for found in tables.rules.exceptions) > 1:
+            yield f"{path}: exceptions: {name} is in several of them"
+
+
+def key_of(row: Row) -> tuple[object, ...]:
+    """What a row is about; two rows of one source with one key contradict or repeat each other."""
+    conditions = tuple(sorted(row.conditions.items()))
+    cells = (row.system, row.toolchain, row.benchmark, row.metric, row.placement)
+    return (*cells, row.message_size, row.nodes, row.ppn, conditions, row.statistic, row.kind)
+
+
+def _faults_between(tables: Tables) -> Iterator[str]:
+    seen: dict[tuple[object, ...], Row] = {}
+    for row in tables.rows.values():
+        key = (row.source, *key_of(row))
+        if key in seen:
+            other = tables.where[seen[key].id]
+            yield tables.fault(row, "id", f"the same key as {seen[key].id} ({other})")
+        seen.setdefault(key, row)
+    published: dict[tuple[str, str, str], Row] = {}
+    for row in tables.rows.values():
+        if row.source != SITE:
+            published.setdefault((row.system, row.benchmark, row.metric), row)
+    for row in tables.rows.values():
+        shadowed = published.get((row.system, row.benchmark, row.metric))
+        if row.source == SITE and shadowed and not units.same(row.unit, shadowed.unit):
+            told = f"{row.unit!r}, but {shadowed.id}, which it shadows, is in {shadowed.unit!r}"
+            yield tables.fault(row, "unit", f"{told}: write it in that unit")

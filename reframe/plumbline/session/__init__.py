@@ -1,0 +1,1 @@
+"""One session: its plan, ReFrame's run, its summary, and recovery after a kill."""

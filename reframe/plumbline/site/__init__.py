@@ -1,0 +1,1 @@
+"""Systems: configuration, hosts, launchers, schedulers, inventories."""

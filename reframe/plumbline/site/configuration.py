@@ -1,0 +1,355 @@
+"""ReFrame's configuration, gathered from ``systems/*.yaml``.
+
+Each system file is a ReFrame configuration in its own schema with one system and its
+environments. What a file of the machine at hand leaves to detection (``extras.detect``) is
+filled in here: topology, the placements that it really has, and its memory.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import re
+import secrets
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from plumbline.core import paths
+from plumbline.core.errors import Fault
+from plumbline.core.text import near
+from plumbline.placement import devices, placement
+from plumbline.placement.topology import PlacementError, Topology
+from plumbline.reference.tables import read_yaml
+from plumbline.site import system
+from plumbline.software import providers
+from plumbline.software.providers import FEATURES
+
+#: Cost classes: what ReFrame's ``--mode`` can ask for.
+TAGS = ("smoke", "nightly", "maintenance", "screen", "full")
+
+#: Variable that names the folder of the sweep whose jobs a session submits, and the environment
+#: that these have: nothing of a toolchain, which is for the session on the node to load.
+SWEEP = "PLUMBLINE_SWEEP"
+SWEEP_ENVIRONMENT = "sweep"
+
+#: Variable of a session on a node that a job has for it alone: ``system:partition``.
+ON_NODE = "PLUMBLINE_ON_NODE"
+
+
+#: Reasons of Slurm for which a job would wait until somebody mends something, so that ReFrame
+#: cancels it: its own default, and that the job asks for what its partition never has.
+NEVER = ("ReqNodeNotAvail", "PartitionConfig")
+
+
+def system_files() -> list[Path]:
+    """The system files; the machine at hand comes last, since any host name matches it.
+
+    :raises Fault: if there are none.
+    """
+    folder = paths.systems()
+    files = sorted(folder.glob("*.yaml"), key=lambda path: (path.stem == "local", path.stem))
+    if not files:
+        raise Fault(
+            f"{folder}: no system file there; see systems/local.yaml", code="system.not-found"
+        )
+    return files
+
+
+def check_system(name: str) -> None:
+    """Refuses a system that has no file.
+
+    :arg name: the system's; that of a partition may follow, after a colon.
+    :raises Fault: with what is near the name.
+    """
+    wanted = name.partition(":")[0]
+    known = [path.stem for path in system_files()]
+    if wanted not in known:
+        told = near(wanted, known)
+        raise Fault(
+            f"{paths.systems() / wanted}.yaml: no such system; {told}", code="system.not-found"
+        )
+
+
+def check_mode(name: str) -> None:
+    """Refuses a mode that is no cost class.
+
+    :raises Fault: with what is near the name.
+    """
+    if name not in TAGS:
+        raise Fault(f"--mode {name}: no such mode; {near(name, TAGS)}", code="input.unknown-name")
+
+
+def read_system(path: Path) -> dict:
+    """One system file, detection done.
+
+    :raises Fault: if it cannot be read or is no system file; the text names file and mend.
+    """
+    content = read_yaml(path)
+    if not isinstance(content, dict) or not isinstance(content.get("systems"), list):
+        raise Fault(
+            f"{path}: no list `systems` at its top; see systems/local.yaml",
+            code="system.wrong-file",
+        )
+    unknown = set(content) - {"systems", "environments"}
+    if unknown:
+        raise Fault(
+            f"{path}: unknown keys {', '.join(sorted(map(str, unknown)))}; "
+            f"a system file has `systems` and `environments`",
+            code="system.wrong-file",
+        )
+    names = [s.get("name") if isinstance(s, dict) else None for s in content["systems"]]
+    if names != [path.stem]:
+        raise Fault(
+            f"{path}: it must define one system, of the file's own name {path.stem!r}",
+            code="system.wrong-file",
+        )
+    environments = content.get("environments", [])
+    if not isinstance(environments, list):
+        raise Fault(f"{path}: `environments` is no list", code="system.wrong-file")
+    for environment in environments:
+        if not isinstance(environment, dict) or environment.get("target_systems") != names:
+            raise Fault(
+                f"{path}: every environment needs `target_systems: [{path.stem}]`",
+                code="system.wrong-file",
+            )
+    for partition in content["systems"][0].get("partitions") or []:
+        if isinstance(partition, dict) and (partition.get("extras") or {}).get("detect"):
+            _detect(path, partition, environments)
+    found = list(system.faults({"environments": [], **content}))
+    if found:
+        raise Fault("\n".join(f"{path}: {fault}" for fault in found), code="system.wrong-file")
+    return content
+
+
+def _detect(path: Path, partition: dict, environments: list[dict]) -> None:
+    """Fills in what this machine is: topology by ReFrame's own detection, without its cache,
+    which a shared home carries from one machine to the next."""
+    from reframe.utility.cpuinfo import cpuinfo
+
+    extras = partition["extras"]
+    partition["processor"] = cpuinfo()
+    usable = sorted(os.sched_getaffinity(0))
+    try:
+        partition["devices"], of_gpus = devices.nvidia(usable)
+        extras |= {"usable_cpus": usable, **of_gpus}
+        topology = Topology.of_partition(partition["processor"], partition["devices"], extras)
+    except PlacementError as err:
+        raise Fault(
+            f"{path}: this machine's topology could not be detected: {err}",
+            code="system.topology-undetected",
+        ) from None
+    extras.setdefault("placements", placement.of_one_node(topology))
+    scratch = paths.scratch()
+    if not scratch.is_dir() or not os.access(scratch, os.W_OK | os.X_OK):
+        raise Fault(
+            f"{path}: scratch folder {scratch} is not there or not writable; "
+            f"set PLUMBLINE_SCRATCH to one that is",
+            code="scratch.not-writable",
+        )
+    if (numbers := _numa_numbers(partition["processor"])) != [*range(len(numbers))]:
+        extras["numa_os_numbers"] = numbers
+    extras |= {
+        "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        # Variables of a scratch folder are replaced; a $ in this one's name is no variable.
+        "scratch": str(scratch).replace("$", "$$"),
+    }
+    for environment in environments:
+        if (environment.get("extras") or {}).get("detect"):
+            name = f"{path.stem}:{environment.get('name')}"
+            there = providers.there(environment["extras"].get("provider", "path"), name)
+            found = [feature for program in there for feature in FEATURES[program]]
+            features = [*environment.get("features", []), *found]
+            environment["features"] = list(dict.fromkeys(features))
+
+
+def _numa_numbers(processor: dict) -> list[int]:
+    """What Linux calls each NUMA domain of this machine: ReFrame lists them in order of their CPUs,
+    memory without CPUs first."""
+    known: dict[int, int] = {}
+    for folder in Path("/sys/devices/system/node").glob("node[0-9]*"):
+        cpus = int((folder / "cpumap").read_text().replace(",", ""), 16)
+        known[cpus] = int(folder.name.removeprefix("node"))
+    domains = processor["topology"].get("numa_nodes", [])
+    return [known.get(int(mask, 16), index) for index, mask in enumerate(domains)]
+
+
+def this_machine() -> dict:
+    """A partition that is this machine, as detection fills it in.
+
+    :raises Fault: if the machine cannot be told, or has no scratch folder.
+    """
+    partition: dict[str, Any] = {"extras": {}}
+    _detect(paths.systems(), partition, [])
+    return partition
+
+
+#: Variable with the name that a session is to have, of :func:`new_name`.
+NAME = "PLUMBLINE_SESSION_NAME"
+_STAMP = "%Y%m%dT%H%M%SZ"
+
+
+def new_name() -> str:
+    """A name for a session that no other has, whatever the clock does: its start in UTC, then a
+    random part."""
+    return f"{time.strftime(_STAMP, time.gmtime())}-{secrets.token_hex(3)}"
+
+
+def session_id() -> str:
+    """The name of this process' session; what it starts has names of its own."""
+    return os.environ.pop(NAME, None) or new_name()
+
+
+def named(name: str) -> bool:
+    """Whether a name is of :func:`new_name`."""
+    return re.fullmatch(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{6,}", name) is not None
+
+
+def began(folder: Path) -> datetime.datetime:
+    """When a session began, UTC, by its folder's name; by its plan's time where it has another."""
+    utc = datetime.timezone.utc
+    try:
+        return datetime.datetime.strptime(folder.name.partition("-")[0], _STAMP).replace(tzinfo=utc)
+    except ValueError:
+        plan = folder / "plan.json"
+        there = plan if plan.exists() else folder
+        return datetime.datetime.fromtimestamp(there.stat().st_mtime, utc)
+
+
+def variant_feature(variant: str) -> str:
+    """The feature of a partition that has a variant."""
+    return f"variant-{variant}"
+
+
+def asked_for(tag: str, arguments: list[str]) -> bool:
+    """Whether a ReFrame command line asks for a tag, by ``--tag`` or by ``--mode``."""
+    patterns = []
+    for index, argument in enumerate(arguments):
+        option, equals, value = argument.partition("=")
+        if option in ("-t", "--tag", "--mode"):
+            value = value if equals else "".join(arguments[index + 1 : index + 2])
+        elif re.match(r"-t.", argument):
+            value = argument[2:]
+        else:
+            continue
+        patterns.append(f"^{re.escape(value)}$" if option == "--mode" else value)
+    try:
+        return any(re.search(pattern, tag) for pattern in patterns)
+    except re.error:
+        return False
+
+
+def log_level(arguments: list[str]) -> str:
+    """How much ReFrame logs, by the ``-v`` of its command line.
+
+    For each line that it logs of a test case, ReFrame looks at everything of the case; on Slurm it
+    asks for the node list with a command of its own each time. Two thirds of the time that a case
+    takes beside its program went there.
+    """
+    asked = sum(
+        argument.count("v") if re.fullmatch(r"-[a-zA-Z]*v[a-zA-Z]*", argument) else 1
+        for argument in arguments
+        if argument == "--verbose" or re.fullmatch(r"-[a-zA-Z]*v[a-zA-Z]*", argument)
+    )
+    return ["verbose", "verbose", "debug", "debug2"][min(asked, 3)]
+
+
+def _for_sweeps(found: dict, environments: list[dict]) -> None:
+    """Changes a system for the session that submits a sweep's jobs, and for those in them."""
+    if folder := os.environ.get(SWEEP):
+        told = read_yaml(Path(folder) / "sweep.json")
+        for partition in found["partitions"]:
+            if (found["name"], partition["name"]) == (told["system"], told["partition"]):
+                partition["max_jobs"] = told["jobs"]
+                partition["environs"] = [*partition.get("environs", []), SWEEP_ENVIRONMENT]
+                environments.append({"name": SWEEP_ENVIRONMENT, "target_systems": [found["name"]]})
+    system, _, name = os.environ.get(ON_NODE, "").partition(":")
+    if found["name"] != system:
+        return
+    found["partitions"] = [part for part in found["partitions"] if part["name"] == name]
+    for partition in found["partitions"]:
+        extras = partition.setdefault("extras", {})
+        extras["placements"] = [
+            placed for placed in extras.get("placements", []) if placement.fits_one_node(placed, 1)
+        ]
+        # The launcher is still that of the job's scheduler.
+        extras["x_within"] = partition["scheduler"]
+        partition |= {"scheduler": "local", "access": [], "sched_options": {}, "max_jobs": 1}
+
+
+def gather(session: str, running: bool, full: bool, level: str = "verbose") -> dict:
+    """The whole of ReFrame's configuration.
+
+    :arg session: the session's name; stage, output, report and log lie in its folder.
+    :arg running: whether test cases are run, so that the session's folder is needed.
+    :arg full: whether cases at published scale may be selected.
+    :arg level: of ReFrame's log.
+    :raises Fault: if a system file is faulty.
+    """
+    folder = paths.results() / "sessions" / session
+    systems, environments = [], []
+    for path in system_files():
+        content = read_system(path)
+        (found,) = content["systems"]
+        found["prefix"] = str(folder)
+        environments += content.get("environments", [])
+        _for_sweeps(found, environments)
+        for partition in found["partitions"]:
+            if partition["scheduler"] in ("slurm", "squeue"):
+                partition["sched_options"] = {
+                    "slurm_job_cancel_reasons": [*NEVER],
+                    **partition.get("sched_options", {}),
+                }
+            features = partition.setdefault("features", [])
+            extras = partition.get("extras") or {}
+            wanted = [
+                *extras.get("placements", []),
+                *map(variant_feature, extras.get("variants", {})),
+            ]
+            features += [feature for feature in wanted if feature not in features]
+            if full:
+                features.append("full")
+        systems.append(found)
+    handlers = [{"type": "file", "name": str(folder / "reframe.log"), "level": level,
+                 "format": "[%(asctime)s] %(levelname)s: %(check_info)s: %(message)s"}]  # fmt: skip
+    if running:
+        if len(str(folder).split()) != 1:
+            raise Fault(
+                f"{folder}: ReFrame starts no job in a folder with a space in its name: set "
+                f"PLUMBLINE_RESULTS to one without",
+                code="files.space-in-name",
+            )
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as err:
+            raise Fault(
+                f"{folder}: cannot be made ({err.strerror}): free the disk, or set "
+                f"PLUMBLINE_RESULTS to a folder that can be written",
+                code="files.not-writable",
+            ) from None
+    return {
+        "systems": systems,
+        "environments": environments,
+        "modes": [{"name": tag, "options": [f"--tag=^{tag}$"]} for tag in TAGS],
+        "logging": [{
+            "level": level,
+            "handlers$": [{"type": "stream", "name": "stdout", "level": "info",
+                           "format": "%(message)s"}],
+            "handlers": handlers if running else [],
+            "handlers_perflog": [],
+        }],
+        "general": [{
+            "check_search_path": [str(paths.CHECKS)],
+            "report_file": str(folder / "report.json"),
+            # The closing table shows the headline figures, the records all of them.
+            "perf_info_level": "verbose",
+            "colorize": sys.stdout.isatty() and not os.environ.get("NO_COLOR"),
+            # A foreign system can be listed where its module system is not installed; its modules'
+            # conflicts are the module system's own to resolve.
+            "resolve_module_conflicts": False,
+        }],
+        # Hundreds of nodes at once are too much for a database on a shared file system.
+        "storage": [{"enable": ON_NODE not in os.environ,
+                     "sqlite_db_file": str(paths.results() / "reframe.db")}],
+    }  # fmt: skip

@@ -1,0 +1,169 @@
+"""Schedulers that ReFrame lacks: registered when ReFrame's configuration loads.
+
+ReFrame's own ``flux`` needs Flux's Python bindings and cannot even be listed without them;
+``flux-batch`` works with the commands of flux-core and needs none of them until a job is
+submitted.
+"""
+
+from __future__ import annotations
+
+import itertools
+import shlex
+import time
+
+import reframe.utility.osext as osext
+from reframe.core.backends import register_scheduler
+from reframe.core.exceptions import JobError, JobSchedulerError
+from reframe.core.schedulers import Job, JobScheduler
+from reframe.utility import nodelist_expand
+
+from plumbline.site.lost import Lost
+from plumbline.site.reframe_patches import update_job
+
+#: What flux-jobs(1) calls the statuses of a job, under "JOB STATUS".
+PENDING = frozenset({"DEPEND", "PRIORITY", "SCHED"})
+RUNNING = frozenset({"RUN", "CLEANUP"})
+ENDED = frozenset({"COMPLETED", "FAILED", "CANCELED", "TIMEOUT"})
+
+#: Polls in a row that may not find a job before it counts as lost: a job that was just submitted
+#: is not listed at once.
+MISSES = 10
+
+#: Fields of flux-jobs(1), "OUTPUT FORMAT"; the last one may hold any character.
+_FIELDS = ("id.dec", "status", "returncode", "nodelist", "exception.note")
+_FORMAT = "|".join(f"{{{field}}}" for field in _FIELDS)
+
+
+class _FluxJob(Job):
+    """A job, and what was seen of it."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.cancelled = False
+        self.completed = False
+        self.misses = 0
+
+
+@register_scheduler("flux-batch")
+class FluxBatchScheduler(JobScheduler):
+    """Flux by its commands: flux-batch(1), flux-jobs(1) and flux-cancel(1) of flux-core.
+
+    Submission options stand in the job script as directives (``#flux:``; flux-batch(1),
+    "SUBMISSION DIRECTIVES"), all under one sentinel and in one block, as they must. Inside the
+    job, the launcher's ``flux run`` works in the job's own Flux instance.
+    """
+
+    def __init__(self):
+        self._submit_timeout = self.get_option("job_submit_timeout")
+        self._in_submit = self.get_option("sched_access_in_submit")
+
+    def make_job(self, *args, **kwargs):
+        return _FluxJob(*args, **kwargs)
+
+    def emit_preamble(self, job):
+        options = [f"--job-name={job.name}", f"--output={job.stdout}", f"--error={job.stderr}"]
+        if job.num_tasks is not None:
+            # Options of flux-batch(1), "JOB PARAMETERS": a slot holds one task.
+            options += [f"--nodes={_nodes(job)}", f"--nslots={job.num_tasks}"]
+            if job.num_cpus_per_task:
+                options.append(f"--cores-per-slot={job.num_cpus_per_task}")
+        if job.exclusive_access:
+            options.append("--exclusive")
+        if job.time_limit is not None:
+            # Flux standard duration; a bare number would be minutes.
+            options.append(f"--time-limit={int(job.time_limit)}s")
+        if job.pin_nodes:
+            options.append(f"--requires=hosts:{','.join(job.pin_nodes)}")
+        directives = [f"#flux: {shlex.quote(option)}" for option in options]
+        others = [] if self._in_submit else list(job.sched_access)
+        others += [*job.options, *job.cli_options]
+        # What a user writes is a piece of a command line. Another program's directive goes last:
+        # between Flux's own it would be an error.
+        directives += [f"#flux: {option}" for option in others if not option.startswith("#")]
+        return directives + [option for option in others if option.startswith("#")]
+
+    def submit(self, job):
+        command = ["flux", "batch"]
+        if self._in_submit:
+            for option in job.sched_access:
+                command += shlex.split(option)
+        command.append(job.script_filename)
+        said = self._run(command, timeout=self._submit_timeout).stdout.split()
+        if not said:
+            raise JobSchedulerError("flux batch printed no job id")
+        # It is printed in base 58, which may begin with a letter outside ASCII; all commands take
+        # the decimal form.
+        jobid = self._run(["flux", "job", "id", "--to=dec", said[-1]]).stdout.strip()
+        update_job(job, jobid=jobid, submit_time=time.time())
+
+    def cancel(self, job):
+        job.cancelled = True
+        completed = osext.run_command(["flux", "cancel", job.jobid], timeout=self._submit_timeout)
+        if completed.returncode != 0:
+            # Most often the job has just ended; the next poll tells.
+            self.log(f"flux cancel {job.jobid}: {completed.stderr.strip()}")
+
+    def poll(self, *jobs):
+        jobs = [job for job in jobs if job is not None and not job.completed]
+        if not jobs:
+            return
+        command = ["flux", "jobs", "--no-header", f"--format={_FORMAT}"]
+        completed = osext.run_command([*command, *(job.jobid for job in jobs)])
+        lines = [line.split("|", len(_FIELDS) - 1) for line in completed.stdout.splitlines()]
+        found = {line[0]: line[1:] for line in lines if len(line) == len(_FIELDS)}
+        for job in jobs:
+            if job.jobid in found:
+                job.misses = 0
+                self._update(job, *found[job.jobid])
+                continue
+            job.misses += 1
+            self.log(f"job {job.jobid} is not listed: {completed.stderr.strip()}")
+            if job.misses >= MISSES:
+                self._end(job, f"flux does not know the job any more: {completed.stderr.strip()}")
+
+    def _update(self, job, status, returncode, nodes, note):
+        update_job(job, state=status)
+        if nodes and not job.nodelist:
+            update_job(job, nodelist=nodelist_expand(nodes))
+        if status in ENDED:
+            if returncode:
+                update_job(job, exitcode=int(returncode))
+            told = f"flux says {status}" + (f": {note}" if note else "")
+            lost = status in ("CANCELED", "TIMEOUT") and not job.cancelled
+            # A job that failed before it ran has no output to judge.
+            lost = lost or (status == "FAILED" and not job.nodelist)
+            self._end(job, told if lost else None)
+        elif status in PENDING and job.max_pending_time:
+            if time.time() - job.submit_time >= job.max_pending_time:
+                self.cancel(job)
+                late = JobError("maximum pending time exceeded", job.jobid)
+                update_job(job, exception=late)
+        elif status not in PENDING | RUNNING:
+            self.log(f"job {job.jobid} has a status that is not known here: {status}")
+
+    def _end(self, job, fault):
+        if fault and job.exception is None:
+            update_job(job, exception=Lost(fault, job.jobid))
+        job.completed = True
+
+    def wait(self, job):
+        pauses = itertools.cycle([1, 2, 3])
+        while not self.finished(job):
+            self.poll(job)
+            time.sleep(next(pauses))
+
+    def finished(self, job):
+        return job.completed
+
+    def allnodes(self):
+        raise JobSchedulerError("flux-batch does not list nodes: name them with -J --requires=")
+
+    def filternodes(self, job, nodes):
+        return self.allnodes()
+
+    def _run(self, command, timeout=None):
+        return osext.run_command(command, check=True, timeout=timeout)
+
+
+def _nodes(job) -> int:
+    return -(-job.num_tasks // (job.num_tasks_per_node or 1))

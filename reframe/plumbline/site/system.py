@@ -1,0 +1,207 @@
+"""System files: what may be wrong with one.
+
+A system file is a ReFrame configuration in its own schema; beyond the schema it is held against
+what ReFrame and Plumbline know, and against its own topology.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import jsonschema
+import reframe.core.backends as backends
+import reframe.schemas as schemas
+
+from plumbline.core import paths
+from plumbline.core.text import counted, near
+from plumbline.placement import placement
+from plumbline.placement.topology import PlacementError, Topology, cpus_of_mask
+from plumbline.reference.row import Row
+from plumbline.reference.tables import Tables
+from plumbline.site import launchers, schedulers  # noqa: F401  registers ours
+from plumbline.software import providers
+
+
+@functools.cache
+def _schema() -> jsonschema.Draft7Validator:
+    """ReFrame's own schema of what a system file may hold."""
+    whole = json.loads(Path(schemas.__path__[0], "config.json").read_text(encoding="utf-8"))
+    parts = {key: whole["properties"][key] for key in ("systems", "environments")}
+    return jsonschema.Draft7Validator({**whole, "properties": parts, "required": ["systems"]})
+
+
+@functools.cache
+def _schema_of_extras() -> jsonschema.Draft7Validator:
+    text = Path(__file__).with_name("extras.schema.json").read_text(encoding="utf-8")
+    return jsonschema.Draft7Validator(json.loads(text))
+
+
+def faults(content: dict) -> Iterator[str]:
+    """What is wrong with a system file that could be read."""
+    wrong = False
+    for fault in _schema().iter_errors(content):
+        wrong = True
+        yield f"{fault.json_path}: {fault.message}"
+    if wrong:
+        return
+    (system,) = content["systems"]
+    with_modules = [p["name"] for p in [*system["partitions"], *content["environments"]]
+                    if p.get("modules")]  # fmt: skip
+    if with_modules and system.get("modules_system", "nomod") == "nomod":
+        yield (
+            f"{', '.join(with_modules)}: modules are named, and no modules_system loads them: set "
+            f"lmod, tmod4 or envmod"
+        )
+    if system["name"] != "local" and ".*" in system["hostnames"]:
+        yield "hostnames: '.*' takes every host, and would shadow the systems after it"
+    environments = {environment["name"]: environment for environment in content["environments"]}
+    if len(environments) != len(content["environments"]):
+        yield "environments: a name stands twice"
+    for partition in system["partitions"]:
+        for fault in _faults_of_partition(partition, environments):
+            yield f"partition {partition['name']}: {fault}"
+    used = {name for partition in system["partitions"] for name in partition.get("environs", [])}
+    for name, environment in environments.items():
+        if name not in used:
+            yield f"environment {name}: no partition has it among its environs"
+        extras = environment.get("extras", {})
+        if extras.get("provider") not in providers.PROVIDERS:
+            told = near(str(extras.get("provider")), providers.PROVIDERS)
+            yield f"environment {name}: extras.provider {extras.get('provider')!r}; {told}"
+        launcher = extras.get("launcher")
+        if launcher and not _registered(backends.getlauncher, launcher):
+            yield f"environment {name}: extras.launcher {launcher!r} is not known to ReFrame"
+
+
+def _faults_of_partition(partition: dict, environments: dict) -> Iterator[str]:
+    for name in partition.get("environs", []):
+        if name not in environments:
+            told = near(name, environments)
+            yield f"environs: {name!r} is not among the file's environments; {told}"
+    if not _registered(backends.getlauncher, partition["launcher"]):
+        yield f"launcher {partition['launcher']!r} is not known to ReFrame or Plumbline"
+    if not _registered(backends.getscheduler, partition["scheduler"]):
+        yield f"scheduler {partition['scheduler']!r} is not known to ReFrame or Plumbline"
+    processor, extras = partition.get("processor", {}), partition.get("extras", {})
+    wrong = list(_schema_of_extras().iter_errors(extras))
+    for fault in wrong:
+        yield f"extras{fault.json_path[1:]}: {fault.message}"
+    if wrong:
+        return
+    pattern = extras.get("rack_pattern")
+    if pattern is not None and not _has_group(pattern):
+        yield f"extras.rack_pattern: {pattern!r} is no pattern with a group, which is the rack"
+    placements = extras.get("placements", [])
+    if not isinstance(placements, list):
+        yield f"extras.placements: {placements!r} is no list"
+        return
+    for name in placements:
+        if not isinstance(name, str) or not placement.known(name):
+            yield f"extras.placements: no placement {name!r}; {placement.meant(str(name))}"
+            return
+    if processor.get("topology"):
+        yield from _faults_of_topology(processor, partition.get("devices", []), extras)
+
+
+def _faults_of_topology(processor: dict, devices: list, extras: dict) -> Iterator[str]:
+    topology = processor["topology"]
+    everything = set(range(processor["num_cpus"]))
+    for level in ("cores", "sockets", "numa_nodes"):
+        listed = [cpu for mask in topology.get(level, []) for cpu in cpus_of_mask(mask)]
+        # A NUMA domain may have memory and no core; no CPU is in two of them.
+        if len(listed) != len(set(listed)) or set(listed) != everything:
+            yield f"processor: topology.{level} does not hold each of {len(everything)} CPUs once"
+    strange = set(extras.get("usable_cpus", [])) - everything
+    if strange:
+        yield f"extras.usable_cpus: {sorted(strange)} are beyond the {len(everything)} CPUs"
+        return
+    try:
+        cores = Topology.of_partition(processor, devices, extras)
+    except PlacementError as err:
+        yield f"extras: {err}"
+        return
+    for name in extras.get("placements", []):
+        fault = placement.missing(name, cores)
+        if fault:
+            yield f"extras.placements: {fault}"
+
+
+def _has_group(pattern: str) -> bool:
+    try:
+        return re.compile(pattern).groups > 0
+    except re.error:
+        return False
+
+
+def _registered(find, name: str) -> bool:
+    try:
+        find(name)
+    except Exception:
+        return False
+    return True
+
+
+#: Features of an environment that are no benchmark: what it can build with.
+_MODELS = {"mpi", "omp", "serial", "cuda", "hip", "kokkos", "sycl"}
+
+
+def faults_of_words(systems: dict[str, dict], tables: Tables) -> Iterator[str]:
+    """Conditions and features of the systems that no table and no check knows: they would match
+    nothing, in silence.
+
+    :arg systems: name -> content of the system's file.
+    """
+    for name, content in systems.items():
+        file = paths.systems() / f"{name}.yaml"
+        for partition in content["systems"][0]["partitions"]:
+            extras = partition.get("extras", {})
+            told = {"extras": extras.get("conditions", {})}
+            for group in ("variants", "file_systems"):
+                told |= {
+                    f"extras.{group}.{key}": one.get("conditions", {})
+                    for key, one in extras.get(group, {}).items()
+                }
+            for where, conditions in told.items():
+                for key in set(conditions) - set(tables.conditions):
+                    yield (
+                        f"{file}: partition {partition['name']}: {where}: condition {key!r} is not "
+                        f"in reference/conditions.yaml; {near(key, tables.conditions)}"
+                    )
+        for environment in content.get("environments", []):
+            for feature in environment.get("features", []):
+                if feature not in _MODELS and feature not in tables.foms:
+                    yield (
+                        f"{file}: environment {environment['name']}: feature {feature!r} is no "
+                        f"benchmark of reference/foms.yaml, nor one of "
+                        f"{', '.join(sorted(_MODELS))}; {near(feature, [*tables.foms, *_MODELS])}"
+                    )
+
+
+def faults_of_rows(rows: Iterable[Row], tables: Tables, systems: dict[str, dict]) -> Iterator[str]:
+    """What is wrong between reference rows and the systems, with file, line and column.
+
+    :arg systems: name -> content of the system's file.
+    """
+    homeless: dict[str, list[Row]] = {}
+    for row in rows:
+        content = systems.get(row.system)
+        if content is None:
+            homeless.setdefault(row.system, []).append(row)
+            continue
+        environments = [environment["name"] for environment in content.get("environments", [])]
+        if row.toolchain and row.toolchain not in environments:
+            told = f"{row.system} has no environment {row.toolchain!r}; "
+            yield tables.fault(row, "toolchain", told + near(row.toolchain, environments))
+        partitions = [partition["name"] for partition in content["systems"][0]["partitions"]]
+        partition = row.conditions.get("partition")
+        if partition and partition not in partitions:
+            told = f"{row.system} has no partition {partition!r}; {near(partition, partitions)}"
+            yield tables.fault(row, "conditions", told)
+    for system, (first, *others) in homeless.items():
+        more = f" (and {counted(len(others), 'more row')})" if others else ""
+        file = paths.systems() / f"{system}.yaml"
+        yield tables.fault(first, "system", f"{system!r} has no {file}{more}")

@@ -1,0 +1,1 @@
+"""Where programs come from: Spack environments, pip, PATH; mirrors and bills of materials."""

@@ -1,0 +1,420 @@
+"""Providers: where a benchmark's programs come from.
+
+``path``
+    already on PATH: from the system's packages, from the environment's modules or variables.
+``pip``
+    the embedded default, without root: MPICH from its wheel runs the IMB programs of Intel's MPI
+    runtime wheel through the MPICH ABI (``libmpi.so.12``). Each wheel has a prefix of its own, so
+    that two ``mpiexec`` never meet on one PATH.
+``spack``
+    the view of an environment of ``spack-env/`` that ``plumbline build`` has installed.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.metadata
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import fasteners
+
+from plumbline.core import paths
+from plumbline.core.errors import Coded, Fault
+from plumbline.core.text import near
+from plumbline.software import build as builds
+from plumbline.software import debian, environments
+
+#: Program -> the Debian packages that bring it, for messages and for ``make run``.
+DEBIAN = {"hpcc": ("hpcc", "libopenblas0-serial"), "fio": ("fio",)}
+
+#: Program -> what an environment has where the program is on PATH.
+FEATURES = {
+    "IMB-MPI1": ("imb",),
+    "comm_scope": ("commscope",),
+    "cuda-stream": ("babelstream", "cuda"),
+    "fio": ("fio",),
+    "hip-stream": ("babelstream", "hip"),
+    "hpcc": ("hpcc",),
+    "ior": ("ior",),
+    "kokkos-stream": ("babelstream", "kokkos"),
+    "mdtest": ("mdtest",),
+    "network_test": ("gpcnet",),
+    "omp-stream": ("babelstream", "omp"),
+    "osu_latency": ("osu",),
+    "serial-stream": ("babelstream", "serial"),
+    "sycl-stream": ("babelstream", "sycl"),
+}
+
+#: Wheels of the provider ``pip``: prefix -> distribution and files that must be there.
+WHEELS = {
+    "mpich": ("mpich", ("bin/mpiexec", "bin/hydra_pmi_proxy", "lib/libmpi.so.12")),
+    "imb": ("impi-rt", ("bin/IMB-MPI1",)),
+}
+
+#: Benchmark program -> the wheel's prefix that has it.
+_IN_WHEEL = {"IMB-MPI1": "imb"}
+
+
+class NotProvided(Coded):
+    """The provider has not got the program; the text is the reason and the mend."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """An executable, what it needs to run, and which build it is.
+
+    :ivar path: absolute path of the executable.
+    :ivar launcher: ReFrame's name of the launcher that belongs to its MPI, ``local`` for a
+        program without MPI.
+    :ivar launcher_path: absolute path of that launcher, empty for ``local``.
+    :ivar env_vars: environment variables that it needs.
+    :ivar build: what tells this build from another, for the record.
+    """
+
+    path: str
+    launcher: str
+    launcher_path: str = ""
+    env_vars: dict[str, str] = field(default_factory=dict)
+    build: dict[str, str] = field(default_factory=dict)
+
+
+def find(
+    provider: str,
+    program: str,
+    which: Callable[[str], str | None] = shutil.which,
+    environment: str = "",
+) -> Program:
+    """The program of that name from that provider.
+
+    :arg which: finds an executable in the environment where the program will run.
+    :arg environment: ``system:toolchain``, for the provider ``spack``.
+    :raises NotProvided: if it is not there; the text names the mend.
+    :raises Fault: if there is no provider of that name.
+    """
+    if provider not in PROVIDERS:
+        raise Fault(
+            f"extras.provider of the environment: no provider {provider!r}; "
+            f"{near(provider, PROVIDERS)}",
+            code="system.wrong-file",
+        )
+    return PROVIDERS[provider](program, which, environment)
+
+
+def there(provider: str, environment: str) -> list[str]:
+    """The programs that an environment of the machine at hand has.
+
+    :arg environment: ``system:toolchain``.
+    """
+    if provider == "path":
+        return [program for program in FEATURES if shutil.which(program)]
+    if provider != "spack":
+        return []
+    found = builds.built(environments.Environment(*environment.split(":")))
+    # Also what got lost or is out of date: a case that is skipped is seen, one that is not there
+    # is not.
+    wanted = [program for program, _ in builds.programs_of(found.lock)] if found else []
+    return [program for program in FEATURES if program in wanted]
+
+
+def _from_path(program: str, which: Callable[[str], str | None], environment: str) -> Program:
+    path = which(program)
+    if path is None:
+        mend = "load its module, or put it on PATH"
+        if program in DEBIAN:
+            mend = f"apt-get install {' '.join(DEBIAN[program])}"
+        raise NotProvided(f"{program} is not on PATH: {mend}", code="build.not-on-path")
+    return _at(path, "path", which)
+
+
+def _at(path: str, provider: str, which: Callable[[str], str | None]) -> Program:
+    """An executable with the launcher of its MPI."""
+    libraries = _libraries(path)
+    launcher, launcher_path, mpi = _launcher_of(Path(path).name, libraries, which)
+    env_vars = {}
+    if launcher == "openmpi" and os.geteuid() == 0:
+        env_vars = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    build = {"provider": provider, "path": path, "sha256": _sha256(path), "mpi": mpi}
+    blas = libraries.get("blas")
+    if blas:
+        build["blas"] = os.path.realpath(blas)
+        # One rank on each core has no core left for the threads of a BLAS.
+        env_vars |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    return Program(path, launcher, launcher_path, env_vars, build)
+
+
+def _launcher_of(
+    program: str, libraries: dict[str, str], which: Callable[[str], str | None]
+) -> tuple[str, str, str]:
+    """The launcher of the MPI that a program is linked with: ReFrame's name of it, its path, and
+    the MPI's name and version. Another MPI's would start N single ranks."""
+    names: tuple[str, ...]
+    if "openmpi" in libraries:
+        mpi, launcher, names = "Open MPI", "openmpi", ("mpirun.openmpi", "mpirun")
+    elif "mpich" in libraries:
+        mpi, launcher, names = "MPICH", "hydra", ("mpiexec.mpich", "mpiexec.hydra", "mpiexec")
+    else:
+        return "local", "", "none"
+    for name in names:
+        path = which(name)
+        if not path:
+            continue
+        version = mpi_version(path)
+        if version.startswith(mpi):
+            return launcher, path, version
+        if launcher == "hydra" and version.startswith("Intel MPI"):
+            # Of the same ABI, and with a launcher of the same name.
+            return "mpirun-intelmpi", path, version
+    raise NotProvided(
+        f"{program} is linked with {mpi}, and none of {', '.join(names)} on PATH belongs to "
+        f"{mpi}: install that MPI's launcher, or put it first on PATH",
+        code="build.wrong-launcher",
+    )
+
+
+@functools.cache
+def _libraries(path: str) -> dict[str, str]:
+    """The MPI and BLAS libraries that an executable is linked with: kind -> path."""
+    listed = _output(["ldd", path])
+    kinds = {
+        "openmpi": r"libmpi\.so\.(?:20|40)\b",
+        "mpich": r"libmpi(?:ch)?\.so\.(?:10|12)\b",
+        "blas": r"lib(?:open)?blas\S*",
+    }
+    found = {}
+    for kind, pattern in kinds.items():
+        match = re.search(rf"^\s*{pattern}.* => (\S+)", listed, re.M)
+        if match:
+            found[kind] = match[1]
+    return found
+
+
+@functools.cache
+def mpi_version(launcher: str) -> str:
+    """Name and version of the MPI that a launcher belongs to, empty where it does not say."""
+    said = _output([launcher, "--version"])
+    if match := re.search(r"\(Open MPI\) (\S+)", said):
+        return f"Open MPI {match[1]}"
+    if match := re.search(r"Intel\(R\) MPI Library.* Version (\d[\d.]*)", said):
+        return f"Intel MPI {match[1]}"
+    if match := re.search(r"HYDRA build details:\s+Version:\s+(\S+)", said):
+        return f"MPICH {match[1]}"
+    return ""
+
+
+def _output(command: list[str]) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout
+
+
+@functools.cache
+def _sha256(path: str) -> str:
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+
+
+def _from_pip(program: str, which: Callable[[str], str | None], environment: str) -> Program:
+    if program not in _IN_WHEEL:
+        raise NotProvided(
+            f"no wheel has {program}: choose another environment with -p", code="build.no-wheel"
+        )
+    versions = {}
+    for name, (distribution, _) in WHEELS.items():
+        fault, installed = _prefix_fault(name), _distribution(prefix_of(name), distribution)
+        if fault or installed is None:
+            raise NotProvided(
+                f"{fault or f'{distribution} is not installed'}: plumbline setup",
+                code="build.wheel-not-installed",
+            )
+        versions[distribution] = installed.version
+    mpich = prefix_of("mpich")
+    path = prefix_of(_IN_WHEEL[program]) / "bin" / program
+    env_vars = {"LD_LIBRARY_PATH": f"{mpich / 'lib'}:$LD_LIBRARY_PATH"}
+    build = {
+        "provider": "pip",
+        "path": str(path),
+        "sha256": _sha256(str(path)),
+        "mpi": f"MPICH {versions['mpich']}",
+        "wheels": " ".join(f"{name}=={version}" for name, version in versions.items()),
+    }
+    return Program(str(path), "hydra", str(mpich / "bin" / "mpiexec"), env_vars, build)
+
+
+def _from_spack(program: str, which: Callable[[str], str | None], environment: str) -> Program:
+    try:
+        (known,) = environments.named(environment)
+        reason = builds.why_not(known)
+    except Fault as err:
+        raise NotProvided(f"{program}: {err}", code="build.not-built") from None
+    found = builds.built(known)
+    if reason or found is None:
+        why = reason or "it is not built"
+        raise NotProvided(f"{program}: {why}: plumbline build {known.name}", code="build.not-built")
+    path = builds.program_in(found.view, program)
+    if path is None:
+        package = dict(builds.programs_of(found.lock)).get(program)
+        why = f"add its package to {known.manifest}"
+        if package:
+            failed = found.mark["missing"].get(package.hash)
+            why = f"it could not be built: {failed}" if failed else "it is lost"
+        raise NotProvided(
+            f"{program} is not in Spack environment {known.name}: {why}: plumbline build "
+            f"{known.name}",
+            code="build.not-in-environment",
+        )
+    if found.changed(program):
+        raise NotProvided(
+            f"{path.resolve()} is not the file that was built (its SHA-256 is not that in "
+            f"{builds.MARK}): plumbline build {known.name}",
+            code="build.changed",
+        )
+    # The installed package itself: a build that goes on beside a session changes the view alone.
+    path = path.resolve()
+    try:
+        node, mpi = found.package_of(path)
+    except Fault as err:
+        raise NotProvided(f"{program}: {err}", code="build.not-built") from None
+
+    def beside_mpi(name: str) -> str | None:
+        of_mpi = shutil.which(name, path=str(found.prefix_of(mpi) / "bin")) if mpi else None
+        return of_mpi or which(name)
+
+    there = _at(str(path), "spack", beside_mpi)
+    linked = {"openmpi": "openmpi", "hydra": "mpich"}.get(there.launcher)
+    here = f"{linked}@{there.build['mpi'].split()[-1]}"
+    if mpi and linked and mpi.name in ("openmpi", "mpich") and mpi.spec != here:
+        raise NotProvided(
+            f"{path} was built with {mpi.spec}, and what starts it is of {there.build['mpi']}: "
+            f"plumbline build {known.name}",
+            code="build.other-mpi",
+        )
+    compiler = found.lock.provided(node, "c") or found.lock.provided(node, "cxx")
+    facts = {
+        "mpi": mpi.spec if mpi else "none",
+        "compiler": compiler.spec if compiler else "none",
+        "environment": known.name,
+        "spec": node.spec,
+        "hash": node.hash,
+        "lock": found.lock.sha256,
+        "spack": found.mark["spack"],
+        "packages": found.mark["packages"],
+    }
+    return replace(there, build=there.build | facts)
+
+
+#: Name in ``extras.provider`` -> how it finds a program.
+PROVIDERS = {"path": _from_path, "pip": _from_pip, "spack": _from_spack}
+
+
+def prefix_of(name: str) -> Path:
+    """The prefix of one of the wheels."""
+    return paths.tools() / name
+
+
+def lock_of(name: str) -> Path:
+    """The lock that one of the wheels is installed from."""
+    return Path(__file__).with_name("pip") / f"{name}.lock"
+
+
+def _distribution(prefix: Path, distribution: str) -> importlib.metadata.Distribution | None:
+    stem = distribution.replace("-", "_")
+    found = sorted(prefix.glob(f"lib/python*/site-packages/{stem}-*.dist-info"))
+    return importlib.metadata.Distribution.at(found[0]) if len(found) == 1 else None
+
+
+def _prefix_fault(name: str) -> str | None:
+    """What is wrong with a wheel's prefix, ``None`` if it is whole and of the locked version.
+
+    Every file that the wheel's own RECORD lists must be there with the size it lists.
+    """
+    prefix, (distribution, needed) = prefix_of(name), WHEELS[name]
+    if not prefix.is_dir():
+        return f"{distribution} is not installed in {prefix}"
+    installed = _distribution(prefix, distribution)
+    if installed is None or installed.files is None:
+        return f"{prefix} is half installed"
+    if f"{distribution}=={installed.version} " not in lock_of(name).read_text():
+        return f"{prefix} has {distribution} {installed.version}, which is not the locked one"
+    listed: list[importlib.metadata.PackagePath | str] = [*installed.files, *needed]
+    for file in listed:
+        path = prefix / file if isinstance(file, str) else Path(str(file.locate()))
+        size = None if isinstance(file, str) else file.size
+        if not path.is_file() or (size is not None and path.stat().st_size != size):
+            return f"{prefix} is half installed ({path.name} is missing or cut short)"
+    return None
+
+
+def install(say: Callable[[str], None]) -> None:
+    """Installs what the provider ``pip`` needs, and repairs what is half installed.
+
+    Needs no network where everything is there. Safe under two at once.
+
+    :raises Fault: if pip fails, the text names its log; or if the folder cannot be written.
+    """
+    if platform.machine() != "x86_64":
+        say(f"provider pip: its wheels are for x86_64, this machine is {platform.machine()}")
+        return
+    try:
+        paths.tools().mkdir(parents=True, exist_ok=True)
+        with fasteners.InterProcessLock(paths.tools() / "lock"):
+            for name in WHEELS:
+                fault = _prefix_fault(name)
+                if fault:
+                    say(f"provider pip: {fault}; installing")
+                    _install_wheel(name)
+    except OSError as err:
+        raise Fault(
+            f"{paths.tools()}: cannot be written ({err.strerror}): free the disk, run this as its "
+            f"owner, or set PLUMBLINE_TOOLS to a folder that can be",
+            code="files.not-writable",
+        ) from None
+
+
+def _install_wheel(name: str) -> None:
+    prefix, log = prefix_of(name), paths.tools() / f"{name}.log"
+    partial = prefix.with_name(f"{name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install"]
+    options = ["--no-deps", "--only-binary=:all:", "--require-hashes", "--no-compile"]
+    command = [*pip, *options, "--timeout=15", "--retries=2", f"--prefix={partial}"]
+    with log.open("w") as file:
+        done = subprocess.run(
+            [*command, "-r", str(lock_of(name))], stdout=file, stderr=file, check=False
+        )
+    if done.returncode:
+        shutil.rmtree(partial, ignore_errors=True)
+        last = log.read_text().strip().splitlines()[-1:]
+        raise Fault(
+            f"{prefix}: pip could not install {WHEELS[name][0]} ({' '.join(last)}); see {log}, "
+            f"then say `make run` again, or bring the wheel and set PIP_FIND_LINKS to its folder",
+            code="spack.not-fetched",
+        )
+    shutil.rmtree(prefix, ignore_errors=True)
+    partial.rename(prefix)
+
+
+def install_packages(say: Callable[[str], None]) -> None:
+    """Installs Debian's hpcc and fio where they are missing, root is there and apt is.
+
+    Where they cannot be had their checks are skipped, so that is said and is no fault.
+    """
+    missing = [program for program in DEBIAN if shutil.which(program) is None]
+    if not missing:
+        return
+    packages = sorted({package for program in missing for package in DEBIAN[program]})
+    told = f"{' and '.join(missing)} not on PATH"
+    if not debian.can_install():
+        install = " ".join(debian.command(packages))
+        say(f"{told}: their checks are skipped until you say: {install}")
+    elif not debian.install(packages, paths.tools() / "apt.log", lambda s: say(f"{told}: {s}")):
+        say(f"the checks of {' and '.join(missing)} are skipped")

@@ -1,0 +1,1 @@
+"""Benches of the harness itself: `make bench`, `make detection`."""

@@ -1,0 +1,213 @@
+"""What the harness itself costs, measured on this machine with the real programs.
+
+``make bench`` prints the figures; ``make bench ARGS=--write`` also keeps them as
+``docs/bench.json`` and renders ``docs/bench.md`` from it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import big
+from plumbline import parse
+from plumbline.check import record
+from plumbline.core import paths
+from plumbline.placement import placement
+from plumbline.placement.topology import Topology
+from plumbline.reference.tables import load
+from plumbline.site import configuration
+from plumbline.software import providers
+
+DOCS = paths.ROOT / "docs"
+BIN = Path(sys.executable).parent
+
+
+def timed(command: list[str], results: str) -> float:
+    """Wall-clock seconds of a command of ours."""
+    env = {**os.environ, "PLUMBLINE_RESULTS": results, "RFM_CONFIG_FILES": str(paths.SETTINGS)}
+    began = time.perf_counter()
+    subprocess.run(command, check=True, env=env, stdout=subprocess.DEVNULL)
+    return time.perf_counter() - began
+
+
+def last_records(results: str) -> list[record.Record]:
+    """The records of the newest session."""
+    return list(record.read(record.sessions(Path(results))[-1] / "records.jsonl"))
+
+
+def session(results: str, *arguments: str) -> tuple[float, list[record.Record]]:
+    """One session's wall-clock seconds and records."""
+    command = [str(BIN / "reframe"), "-c", str(paths.CHECKS), "-r", *arguments]
+    return timed(command, results), last_records(results)
+
+
+def listing(results: str, repeats: int) -> list[float]:
+    """Seconds of ``reframe -c checks/ -l``."""
+    command = [str(BIN / "reframe"), "-c", str(paths.CHECKS), "-l"]
+    return [timed(command, results) for _ in range(repeats)]
+
+
+def tables(repeats: int) -> list[float]:
+    """Seconds of reading all reference tables."""
+    found = []
+    for _ in range(repeats):
+        began = time.perf_counter()
+        load(paths.reference())
+        found.append(time.perf_counter() - began)
+    return found
+
+
+def overhead(results: str, repeats: int) -> list[float]:
+    """Seconds a test case beyond its program's own: of a whole session, shared out."""
+    found = []
+    for _ in range(repeats):
+        wall, records = session(results, "-n", "imb_collective", "-S", "num_samples=1")
+        programs = sum(sum(fields.seconds.samples) for fields in records)
+        found.append((wall - programs) / len(records))
+    return found
+
+
+def by_hand(samples: int) -> float:
+    """Median 8-byte latency of PingPong, started by hand with the same binding, in us."""
+    partition = configuration.this_machine()
+    topology = Topology.from_processor(partition["processor"], partition["extras"]["usable_cpus"])
+    tasks = placement.lay_out("on-socket", topology).tasks
+    program = providers.find("pip", "IMB-MPI1")
+    cpus = ",".join(str(task.cpus[0]) for task in tasks)
+    command = [program.launcher_path, "-n", "2", "-bind-to", f"user:{cpus}", program.path]
+    env = {**os.environ, "LD_LIBRARY_PATH": str(providers.prefix_of("mpich") / "lib")}
+    latencies = []
+    for _ in range(samples + 1):
+        said = subprocess.run(
+            [*command, "PingPong", "-npmin", "2", "-msglog", "0:22"],
+            env=env,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        foms = {fom.variable: fom.value for fom in parse.parse("imb", said.stdout).foms}
+        latencies.append(foms["pingpong_latency_8"])
+    return statistics.median(latencies[1:])
+
+
+def through_harness(results: str, samples: int) -> float:
+    """The same through ReFrame and Plumbline."""
+    _, (fields,) = session(
+        results, "-n", "imb_p2p%operation=PingPong.*on-socket", "-S", f"num_samples={samples}"
+    )
+    return next(
+        fom["value"]
+        for fom in fields["foms"]
+        if (fom["metric"], fom["size"]) == ("pingpong_latency", 8)
+    )
+
+
+def latency(results: str, pairs: int, samples: int) -> list[float]:
+    """Harness / by hand, pair by pair, the order alternating."""
+    ratios = []
+    for pair in range(pairs):
+        both = {}
+        for side in ("harness", "hand") if pair % 2 else ("hand", "harness"):
+            both[side] = by_hand(samples) if side == "hand" else through_harness(results, samples)
+        ratios.append(both["harness"] / both["hand"])
+        print(f"pair {pair + 1} of {pairs}: {ratios[-1]:.3f}", file=sys.stderr, flush=True)
+    return ratios
+
+
+def measure(pairs: int) -> dict:
+    """All figures with their conditions."""
+    with tempfile.TemporaryDirectory() as results:
+        costs = overhead(results, repeats=3)
+        ratios = latency(results, pairs, samples=5)
+        return {
+            "machine": {"cpus": os.cpu_count(), "kernel": platform.release(),
+                        "python": platform.python_version()},
+            "date": time.strftime("%Y-%m-%d"),
+            "tables_seconds": round(statistics.median(tables(repeats=5)), 3),
+            "listing_seconds": round(statistics.median(listing(results, repeats=5)), 3),
+            "overhead_seconds_per_case": round(statistics.median(costs), 3),
+            "plans": plans(nodes=500),
+            "latency_pairs": pairs,
+            "latency_ratio_median": round(statistics.median(ratios), 4),
+            "latency_ratio_quartiles": [round(q, 4) for q in statistics.quantiles(ratios, n=4)],
+        }  # fmt: skip
+
+
+def plans(nodes: int) -> dict:
+    """The plans of a nightly, and of a sweep of all nodes, of a system of so many."""
+    with tempfile.TemporaryDirectory() as folder:
+        env = big.write(Path(folder))
+        return {
+            "nodes": nodes,
+            "nightly": vars(big.nightly(env)),
+            "sweep": vars(big.swept(Path(folder), env, nodes)),
+        }
+
+
+def render(figures: dict) -> str:
+    """The figures as the docs' page."""
+    machine = figures["machine"]
+    low, _, high = figures["latency_ratio_quartiles"]
+    plans = figures["plans"]
+    rows = [
+        ("harness seconds a test case beyond the program's own",
+         figures["overhead_seconds_per_case"], "≤ 1"),
+        ("seconds of `reframe -c checks/ -l`", figures["listing_seconds"], "≤ 3"),
+        *((f"CPU seconds until the plan of a {name} of {plans['nodes']} nodes is ready: "
+           f"{plan['jobs']} jobs, {plan['at_once']} queued at once, at most "
+           f"{plan['node_hours']:.0f} node-hours", round(plan["seconds"], 1), "≤ 10")
+          for name, plan in plans.items() if name != "nodes"),
+        ("seconds of reading all reference tables", figures["tables_seconds"], "≤ 0.2"),
+        (f"IMB 8-byte latency, harness / by hand, median of {figures['latency_pairs']} pairs",
+         f"{figures['latency_ratio_median']} (quartiles {low} and {high})", "0.97 to 1.03"),
+    ]  # fmt: skip
+    lines = [
+        "# What the harness costs",
+        "",
+        "Rendered by `make bench ARGS=--write` from `bench.json`; do not edit.",
+        "",
+        "The overhead of Plumbline: the time that it adds to a test case, to listing checks and to",
+        "planning a large session, and its effect on a measured latency. `make bench` prints it.",
+        "",
+        f"Measured on {figures['date']}: {machine['cpus']} CPUs, Linux {machine['kernel']}, "
+        f"Python {machine['python']}.",
+        "",
+        "| what | measured | aim |",
+        "| --- | --- | --- |",
+        *(f"| {what} | {value} | {aim} |" for what, value, aim in rows),
+        "",
+        "The harness' seconds are those of a whole session of IMB's collectives, with start and",
+        "closing table, minus those of the programs, divided by the number of test cases. A",
+        "sample's seconds are measured around the launcher's command, so starting the program",
+        "counts as the program's time. Both sides of a latency pair run MPICH and IMB from the",
+        "same prefixes, bound to the same two cores, with one warm-up and five samples each. The",
+        "order of the sides alternates from pair to pair.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Measures, prints, and keeps the figures if that is asked."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--write", action="store_true", help="keep the figures in docs/")
+    parser.add_argument("--pairs", type=int, default=20, help="pairs of the latency ratio")
+    options = parser.parse_args()
+    figures = measure(options.pairs)
+    print(json.dumps(figures, indent=1))
+    if options.write:
+        (DOCS / "bench.json").write_text(json.dumps(figures, indent=1) + "\n")
+        (DOCS / "bench.md").write_text(render(figures))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,182 @@
+"""What a report costs, and how that grows with nights and series.
+
+``python -m bench.report`` in ``tests/`` prints the figures; ``--write`` also keeps them as
+``docs/report-speed.json`` and renders ``docs/report-speed.md`` from it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+from bench.history import BIN, DOCS, case, figure, rebuild, write_year
+
+SYSTEMS = 2
+#: Message sizes of a check.
+SIZES = 10
+#: Series and nights; and what is chosen of them, where not all is.
+SHAPES = [
+    (250, 365, ()),
+    (500, 365, ()),
+    (1000, 90, ()),
+    (1000, 180, ()),
+    (1000, 365, ()),
+    (1000, 365, ("--since", "90d")),
+    (50000, 12, ()),
+]
+
+
+def sizes(number: int, system: str) -> dict:
+    """A record of a check of its own, over message sizes."""
+    check = f"osu_p2p_{number} %operation=osu_bw %placement=off-node"
+    foms = [figure(1 << (20 - n), n) for n in range(SIZES)]
+    return case(number, system) | {"check": check, "foms": foms}
+
+
+def level(before: int, number: int) -> float:
+    """Every fifth check lost 6 % some weeks ago, or gained as much."""
+    return 1.0 if number % 5 or before > 20 + number else 0.94 if number % 2 else 1.06
+
+
+def memory(session: int) -> int:
+    """What the processes of a session hold now, in bytes; what they share counts once."""
+    held = 0
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # One that has just ended.
+            if int(status.read_text().rpartition(")")[2].split()[3]) == session:
+                told = (status.parent / "smaps_rollup").read_text()
+                held += 1024 * int(re.search(r"^Pss: +(\d+)", told, re.M)[1])
+    return held
+
+
+def measured(words: list) -> dict:
+    """Seconds of a command, seconds of the cores and peak memory of all its processes, in MiB."""
+    began, peak = time.perf_counter(), 0
+    with subprocess.Popen(words, stdout=subprocess.DEVNULL, start_new_session=True) as process:
+        while os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+            peak = max(peak, memory(process.pid))
+            time.sleep(0.05)
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise SystemExit(f"{words}: exit code {process.returncode}")
+    return {
+        "seconds": round(time.perf_counter() - began, 1),
+        "cpu": round(usage.ru_utime + usage.ru_stime, 1),
+        "MiB": round(peak / 2**20),
+    }
+
+
+def report(folder: Path, chosen: tuple[str, ...]) -> dict:
+    """What a report costs, and what it is made of."""
+    out = folder / "report"
+    found = measured([BIN / "plumbline", "report", "--from", folder, "--out", out, *chosen])
+    files = [path for path in out.rglob("*") if path.is_file()]
+    parts = {"data": "CSV files", "checks": "pages of checks", "sessions": "pages of sessions",
+             "assets": "chart library, style"}  # fmt: skip
+    for path in files:
+        top = path.relative_to(out).parts[0]
+        name = parts.get(top, "other pages")
+        found.setdefault("bytes", {}).setdefault(name, 0)
+        found["bytes"][name] += path.stat().st_size
+    found["pages"] = sum(path.suffix == ".html" for path in files)
+    found["load"] = round(os.getloadavg()[0], 1)
+    shutil.rmtree(out)
+    return found
+
+
+def measure(folder: Path) -> dict:
+    """All figures with their conditions."""
+    made = {}
+    for series, nights in sorted({(series, nights) for series, nights, _ in SHAPES}):
+        year = folder / f"{series}-{nights}"
+        write_year(year, series // SIZES * nights, nights, SYSTEMS, sizes, level)
+        rebuild(year)
+        for chosen in [options for *shape, options in SHAPES if shape == [series, nights]]:
+            made[series, nights, chosen] = report(year, chosen)
+        shutil.rmtree(year)
+    return {
+        "machine": {"cpus": os.cpu_count(), "kernel": platform.release(),
+                    "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")},
+        "python": platform.python_version(),
+        "date": time.strftime("%Y-%m-%d"),
+        "nice": os.nice(0),
+        "reports": [{"series": series, "nights": nights, "options": " ".join(chosen)}
+                    | made[series, nights, chosen] for series, nights, chosen in SHAPES],
+    }  # fmt: skip
+
+
+def render(figures: dict) -> str:
+    """The figures as the docs' page."""
+    machine = figures["machine"]
+    rows = []
+    for found in figures["reports"]:
+        size = sum(found["bytes"].values())
+        per = found["cpu"] / found["series"] / found["nights"] * 1e6
+        chosen = f", `{found['options']}`" if found["options"] else ""
+        rows.append(
+            f"| {found['series']:,} x {found['nights']}{chosen} | {found['seconds']} | "
+            f"{found['cpu']} | {'' if chosen else f'{per:.0f}'} | {found['MiB']} | "
+            f"{found['pages']} | {size / 1e6:.0f} | {found['load']} |"
+        )
+    largest = max(
+        figures["reports"],
+        key=lambda found: (found["series"] * found["nights"], not found["options"]),
+    )
+    parts = ", ".join(f"{name} {count / 1e6:.1f} MB"
+                      for name, count in sorted(largest["bytes"].items(),
+                                                key=lambda item: -item[1]))  # fmt: skip
+    return "\n".join(
+        [
+            "# How quickly a report is made",
+            "",
+            "Rendered by `make bench ARGS=--write` from `report-speed.json`; do not edit.",
+            "",
+            "Time, memory and disk space of `plumbline report --out DIR`, for histories of several "
+            "sizes.",
+            "",
+            f"Measured on {figures['date']}: {machine['cpus']} CPUs, "
+            f"{machine['memory'] / 2**30:.0f} GiB, Linux {machine['kernel']}, Python "
+            f"{figures['python']}; nice {figures['nice']}. {SYSTEMS} systems with a session each a "
+            f"night, checks over {SIZES} message sizes, a step of 6 % in every fifth check. The "
+            "index of the history existed. CPU seconds are those of all processes, independent of "
+            "other load; memory is the peak of all processes together; load is the average of the "
+            "last minute, including the report itself. The aim: "
+            "1,000 series x 365 nights, and 50,000 x 12, each in ≤ 60 s on 2 cores, ≤ 1 GiB.",
+            "",
+            "| series x nights | seconds | CPU seconds | CPU µs per value | MiB | pages "
+            "| MB written | load |",
+            "| --- | --- | --- | --- | --- | --- | --- | --- |",
+            *rows,
+            "",
+            f"Disk space of the largest: {parts}.",
+            "",
+        ]
+    )
+
+
+def main() -> None:
+    """Measures, prints, and keeps the figures if that is asked."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--write", action="store_true", help="keep the figures in docs/")
+    parser.add_argument("--folder", type=Path, help="where the years are written for a while")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+        figures = measure(Path(folder))
+    print(json.dumps(figures, indent=1))
+    if options.write:
+        (DOCS / "report-speed.json").write_text(json.dumps(figures, indent=1) + "\n")
+        (DOCS / "report-speed.md").write_text(render(figures))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,387 @@
+"""Each part of ReFrame that is replaced or reached for: that it is still there, that replacing it
+does what it is for, and that ReFrame does not do so by itself. A test for each function of
+``plumbline.site.reframe_patches``, of the same name."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import inspect
+import json
+import os
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import reframe
+from conftest import ROOT
+from plumbline.site import reframe_patches
+from reframe.core import config, fields, variables
+from reframe.core.backends import getlauncher
+from reframe.core.exceptions import JobError
+from reframe.core.schedulers import Job, local
+from reframe.core.schedulers.lsf import LsfJobScheduler
+from reframe.core.schedulers.pbs import PbsJobScheduler, PbsProJobScheduler
+from reframe.core.schedulers.slurm import SlurmJobScheduler
+from reframe.core.warnings import (
+    ReframeDeprecationWarning,
+    suppress_deprecations,
+    user_deprecation_warning,
+)
+from reframe.frontend.executors import policies
+
+MODULE = Path(reframe_patches.__file__)
+FUNCTIONS = {
+    name: found
+    for name, found in vars(reframe_patches).items()
+    if inspect.isfunction(found) and found.__module__ == reframe_patches.__name__
+}
+PUBLIC = sorted(name for name in FUNCTIONS if not name.startswith("_"))
+SCHEDULERS = [SlurmJobScheduler, LsfJobScheduler, PbsJobScheduler, PbsProJobScheduler]
+
+#: Checks of one session: what each test case does is its name.
+CHECKS = """\
+import json, os
+import reframe as rfm
+import reframe.utility.sanity as sn
+from plumbline.site import reframe_patches
+from reframe.core.builtins import parameter, run_after, sanity_function
+
+@rfm.simple_test
+class case(rfm.RunOnlyRegressionTest):
+    valid_systems = valid_prog_environs = ["*"]
+    does = parameter(["pass", "known", "fail", "late"])
+    executable = "sleep"
+    executable_opts = [os.environ["SECONDS_OF_JOB"]]
+    time_limit = "60s"
+
+    @run_after("init")
+    def note(self):
+        values = [*map(str, reframe_patches.parameter_values(self))]
+        print("noted:", json.dumps([values, reframe_patches.pinned_to(self)]), flush=True)
+
+    @sanity_function
+    def judge(self):
+        return sn.assert_eq(self.does in ("known", "fail"), False)
+"""
+
+#: A session with the patches that the command line names; its events are the lines ``event:``.
+#: Whoever asks for the time of day twice learns that an hour has passed.
+SESSION = """\
+import sys, time
+names, sys.argv = sys.argv[1].split(","), ["reframe", *sys.argv[2:]]
+from plumbline.site import reframe_patches
+from reframe.core.exceptions import ExpectedFailureError
+from reframe.frontend import executors
+from reframe.frontend.cli import main
+
+ended = []
+
+def event(what, does=""):
+    print("event:", what, does, flush=True)
+
+class Listener(executors.TaskEventListener):
+    def note(what):
+        def noted(self, task):
+            ended.append(what)
+            event(what, task.check.does)
+        return noted
+    on_task_success, on_task_failure = note("success"), note("failure")
+    on_task_xfailure, on_task_abort = note("xfailure"), note("abort")
+    on_task_setup = on_task_compile = on_task_compile_exit = lambda self, task: None
+    on_task_run = on_task_exit = on_task_skip = on_task_xsuccess = on_task_setup
+
+def begin(testcases):
+    event("begin", len(testcases))
+    return sorted(testcases, key=lambda case: "pass known fail late".index(case.check.does))
+
+def known(task, exc_info):
+    if task.check.does == "known":
+        return ExpectedFailureError(f"known: {exc_info[1]}")
+
+hours, now = [], time.time
+def jumping():
+    hours.append(3600)
+    return now() + sum(hours)
+
+time.time = jumping
+if "watch" in names:
+    reframe_patches.watch_runs(begin, Listener(), lambda: "failure" in ended)
+if "clock" in names:
+    reframe_patches.measure_by_monotonic_clock()
+if "known" in names:
+    reframe_patches.expect_known_faults(known)
+main()
+"""
+
+
+def run(folder: Path, patches: str, *options: str, seconds: int = 0) -> list[str]:
+    """What a session of four test cases prints.
+
+    :arg seconds: that each job takes.
+    """
+    (folder / "checks.py").write_text(CHECKS)
+    command = [sys.executable, "-c", SESSION, patches, "-c", "checks.py", "--system=generic",
+               "--exec-policy=serial", f"--prefix={folder}", *options]  # fmt: skip
+    env = os.environ | {"RFM_CONFIG_FILES": "", "RFM_ENABLE_SESSION_RECORDING": "n",
+                        "SECONDS_OF_JOB": str(seconds), "TMPDIR": str(folder)}  # fmt: skip
+    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
+    return (done.stdout + done.stderr).splitlines()
+
+
+def events(lines: list[str]) -> list[str]:
+    return [line.removeprefix("event: ").strip() for line in lines if line.startswith("event: ")]
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """What a session with all patches prints."""
+    return run(tmp_path_factory.mktemp("session"), "watch,clock,known", "-r")
+
+
+@pytest.fixture
+def plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """ReFrame as it is, and again after the test."""
+    select = inspect.unwrap(config._SiteConfig.select_subconfig)
+    monkeypatch.setattr(config._SiteConfig, "select_subconfig", select)
+    for module in (variables, fields):
+        monkeypatch.setattr(module, "user_deprecation_warning", user_deprecation_warning)
+    for scheduler in SCHEDULERS:
+        assert "poll" in vars(scheduler)
+        monkeypatch.setattr(scheduler, "poll", inspect.unwrap(scheduler.poll))
+        monkeypatch.setattr(scheduler, "get_option", lambda *_: ())
+
+
+def job_of(scheduler: type) -> Job:
+    return Job.create(scheduler(), getlauncher("local")(), name="job", workdir=".")
+
+
+# -- the module ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_says_why_for_which_versions_and_until_when(name: str):
+    found = dict(
+        line.strip().split(": ", 1)
+        for line in inspect.getdoc(FUNCTIONS[name]).splitlines()
+        if line.startswith(("Why: ", "Holds for: ", "Remove when: "))
+    )
+    assert [*found] == ["Why", "Holds for", "Remove when"]
+    first, last = found["Holds for"].rstrip(".").split(" to ")
+    numbers = [tuple(map(int, v.split("."))) for v in (first, reframe.VERSION, last)]
+    assert numbers == sorted(numbers), f"not known to hold for ReFrame {reframe.VERSION}"
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_has_a_test(name: str):
+    assert callable(globals().get(f"test_{name}"))
+
+
+#: Names with an underscore that are documented: of named tuples and of the standard library.
+DOCUMENTED = {"_replace", "_asdict", "_fields", "_make", "_exit"}
+
+
+def reaches(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Where a module reads or sets a private name that is not its own or the package's, and where
+    it replaces a name of a module or class of ReFrame."""
+    of_package, of_reframe, own = set(), set(), set()
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            module = getattr(node, "module", None)
+            for name in node.names:
+                root = (module or name.name).split(".")[0]
+                bound = name.asname or name.name.split(".")[0]
+                of_package |= {bound} if root == "plumbline" else set()
+                of_reframe |= {bound} if root == "reframe" else set()
+        elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            own.add(node.name)
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            own |= {node.attr} if ast.unparse(node.value) == "self" else set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "setattr":
+            target, name, replaced = node.args[0], ast.unparse(node.args[1]), True
+        elif isinstance(node, ast.Attribute):
+            target, name = node.value, node.attr
+            replaced = not isinstance(node.ctx, ast.Load)
+        else:
+            continue
+        root = ast.unparse(target).split(".")[0].split("(")[0]
+        private = name.startswith("_") and not name.startswith("__") and name not in DOCUMENTED
+        known = root in of_package or (root in ("self", "cls") and name in own)
+        if (private and not known) or (replaced and root in of_reframe):
+            yield node.lineno, ast.unparse(node)
+
+
+@pytest.mark.parametrize(("source", "found"), [
+    ("job._state = 1", 1),
+    ("print(job._nodespec)", 1),
+    ("self._site_config = {}\nother._site_config", 1),
+    ("from reframe.frontend import executors\nexecutors.Runner.runall = print", 1),
+    ("from reframe.core.schedulers.lsf import Lsf\nsetattr(Lsf, 'poll', print)", 1),
+    ("import reframe.core.variables\nreframe.core.variables.warn = print", 1),
+    ("from plumbline.history import running\nrunning._lock(1)", 0),
+    ("def _own(self): self._x = self._own\nnamed._replace(at=1)", 0),
+])  # fmt: skip
+def test_what_counts_as_reaching(source: str, found: int):
+    assert len([*reaches(ast.parse(source))]) == found
+
+
+def test_nothing_else_reaches_into_reframe():
+    files = [*ROOT.glob("reframe/**/*.py"), *ROOT.glob("checks/*.py")]
+    assert len(files) > 100 and MODULE in files
+    found = {
+        f"{path.relative_to(ROOT)}:{line}": text
+        for path in files
+        if path != MODULE
+        for line, text in reaches(ast.parse(path.read_text(encoding="utf-8")))
+    }
+    assert found == {}
+
+
+# -- when the configuration loads ------------------------------------------------------------
+
+
+def test_warn_without_stack_walks(plain, monkeypatch: pytest.MonkeyPatch):
+    class Holder:
+        old = fields.DeprecatedField(fields.TypedField(int), "old")
+
+    walks, walk = [], inspect.stack
+    monkeypatch.setattr(inspect, "stack", lambda *given: walks.append(1) or walk(*given))
+    with suppress_deprecations():
+        Holder().old = 1
+    assert len(walks) == 1, "ReFrame walks no stack for a warning that is suppressed"
+    reframe_patches.warn_without_stack_walks()
+    with suppress_deprecations(), warnings.catch_warnings(record=True) as reported:
+        warnings.simplefilter("ignore", ReframeDeprecationWarning)
+        Holder().old = 2
+    assert len(walks) == 1 and not reported
+    with pytest.warns(ReframeDeprecationWarning, match="old"):
+        Holder().old = 3
+    for module in (variables, fields):
+        assert inspect.getsource(module).count("user_deprecation_warning(") > 0
+
+
+@pytest.mark.holds("linear")
+def test_select_without_copies(plain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of a run's commands has ReFrame read the configuration of all partitions."""
+    copied = []
+
+    def deepcopy(found, *args):
+        if isinstance(found, dict) and "systems" in found:
+            copied.append(sum(len(system["partitions"]) for system in found["systems"]))
+        return copy.deepcopy(found, *args)
+
+    monkeypatch.setattr(config, "copy", SimpleNamespace(**vars(copy) | {"deepcopy": deepcopy}))
+
+    def selected(count: int) -> dict:
+        partition = {"scheduler": "local", "launcher": "local", "environs": ["gnu"]}
+        site = {
+            "systems": [
+                {"name": name, "hostnames": ["nowhere"],
+                 "partitions": [partition | {"name": f"{name}{n}"} for n in range(count)]}
+                for name in ("alpha", "beta")
+            ],
+            "environments": [{"name": "gnu"}],
+            "logging": [{"handlers$": [{"type": "stream"}], "handlers": [{"type": "stream"}]}],
+        }  # fmt: skip
+        path = tmp_path / f"settings{count}.py"
+        path.write_text(f"site_configuration = {site}")
+        loaded = config.load_config(str(path))
+        copied.clear()
+        for number in range(count):
+            loaded.select_subconfig(f"alpha:alpha{number}")
+        loaded.select_subconfig("beta")
+        return loaded._subconfigs
+
+    found = selected(8)
+    whole = copied[0]
+    assert whole >= 16 and copied == [whole] * 9, "ReFrame copies less than the whole by itself"
+    reframe_patches.select_without_copies()
+    assert selected(8) == found
+    assert copied == [*[1] * 8, whole]
+    assert [len(one["systems"][0]["partitions"]) for one in found.values()] == [*[1] * 8, 8]
+
+
+# -- a session -------------------------------------------------------------------------------
+
+
+def test_watch_runs(session: list[str]):
+    """All cases are reported, in the order that was asked for, until the session has expired."""
+    first, *ended = events(session)
+    assert first == "begin 4"
+    assert ended[:3] == ["success pass", "xfailure known", "failure fail"]
+    assert not any("late" in line for line in ended if not line.startswith("abort"))
+    # The other policy starts cases while others run, so that where it stops is chance.
+    assert "self.timeout_expired()" in inspect.getsource(policies.AsynchronousExecutionPolicy)
+
+
+def test_measure_by_monotonic_clock(session: list[str], tmp_path: Path):
+    assert not any("job timed out" in line for line in session)
+    assert all("time.time()" in inspect.getsource(module) for module in (policies, local))
+    alone = run(tmp_path, "watch", "-r", "-n", "%does=pass", seconds=60)
+    assert any("job timed out" in line for line in alone), "ReFrame takes no jump of the clock"
+
+
+def test_expect_known_faults(session: list[str]):
+    assert "xfailure known" in events(session)
+    assert any("1 failure(s), 1 expected failure(s)" in line for line in session)
+
+
+# -- jobs ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scheduler", SCHEDULERS)
+def test_wrap_poll(plain, monkeypatch: pytest.MonkeyPatch, scheduler: type):
+    polled, own = [], []
+    monkeypatch.setattr(scheduler, "poll", lambda self, *jobs: own.append(jobs))
+    reframe_patches.wrap_poll(scheduler, lambda one, jobs, poll: polled.append((one, jobs, poll())))
+    job = job_of(scheduler)
+    job.scheduler.poll(None, job)
+    assert polled == [(job.scheduler, [job], None)] and own == [(job,)]
+
+
+@pytest.mark.parametrize("scheduler", SCHEDULERS)
+def test_update_job(plain, scheduler: type):
+    job = job_of(scheduler)
+    found = {"jobid": "7", "exitcode": 3, "submit_time": time.time(), "exception": JobError("lost")}
+    reframe_patches.update_job(job, state="COMPLETED", **found)
+    assert {name: getattr(job, name) for name in found} == found
+    assert job.state == "COMPLETED"
+    if issubclass(scheduler, PbsJobScheduler):
+        reframe_patches.update_job(job, completed=True)
+    with pytest.raises(JobError, match="lost"):
+        job.finished()
+    with pytest.raises(AttributeError):
+        reframe_patches.update_job(job, node="n1")
+
+
+def test_node_spec(plain):
+    job = job_of(SlurmJobScheduler)
+    assert reframe_patches.node_spec(job) == "" and job.nodelist == []
+    reframe_patches.update_job(job, nodespec="n[1-2]")
+    assert reframe_patches.node_spec(job) == "n[1-2]" and job.nodelist == []
+
+
+# -- checks ----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def distributed(tmp_path_factory: pytest.TempPathFactory) -> list:
+    """The values and the node of each test case that ReFrame makes, those of nodes last."""
+    lines = run(tmp_path_factory.mktemp("nodes"), "none", "--distribute=all", "-L")
+    return [json.loads(line.removeprefix("noted: ")) for line in lines if "noted: " in line]
+
+
+def test_pinned_to(distributed: list):
+    host = os.uname().nodename
+    assert [node for _, node in distributed] == [None] * 4 + [["generic:default", host, [host]]] * 4
+
+
+def test_parameter_values(distributed: list):
+    assert [values for values, _ in distributed[:4]] == [["pass"], ["known"], ["fail"], ["late"]]
+    assert all("generic:default" in values for values, _ in distributed[4:])
