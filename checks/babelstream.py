@@ -32,10 +32,10 @@ class BabelStream(Benchmark):
 
     def derive(self, printed):
         # pmbs23 does not print which kernel its one number is of: read as the best of a run's.
-        for at in {figure.at for figure in printed}:
-            rates = [fom for figure, fom in printed.items() if figure.at == at]
+        for location in {figure.location for figure in printed}:
+            rates = [fom for figure, fom in printed.items() if figure.location == location]
             best = max(rates, key=lambda fom: fom.value)
-            yield Fom("memory_bandwidth", best.value, best.unit, at=at)
+            yield Fom("memory_bandwidth", best.value, best.unit, location=location)
 
     def verify(self, output: Output) -> None:
         # Versions 4.0 and 5.0 print the volume of an array, later ones its elements too.

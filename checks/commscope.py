@@ -100,12 +100,14 @@ class commscope_gpu(Commscope):
 
     def derive(self, printed):
         # pmbs23 prints the mean of both directions.
-        for at in self.layout.at:
+        for location in self.layout.locations:
             for what, size in (("latency", 2**SMALL), ("bandwidth", 2**LARGE)):
-                ways = [printed.get(Figure(f"{way}_{what}", size, at)) for way in ("h2d", "d2h")]
+                ways = [
+                    printed.get(Figure(f"{way}_{what}", size, location)) for way in ("h2d", "d2h")
+                ]
                 if all(ways) and ways[0].unit == ways[1].unit:
                     mean = (ways[0].value + ways[1].value) / 2
-                    yield Fom(f"host_device_{what}", mean, ways[0].unit, at=at)
+                    yield Fom(f"host_device_{what}", mean, ways[0].unit, location=location)
 
     def tests(self) -> list[str]:
         copy, kernel, wait = NAMES[self.topology.vendor]
@@ -145,8 +147,8 @@ class commscope_d2d(Commscope):
         found = super().figures_of(layout)
         if layout.vendor == "cuda":
             found += [
-                Figure(metric, 2**log, at)
-                for at in layout.at
+                Figure(metric, 2**log, location)
+                for location in layout.locations
                 for metric, log in (
                     ("d2d_peer_latency", SMALL),
                     ("d2d_peer_bandwidth", LARGE),
@@ -157,10 +159,10 @@ class commscope_d2d(Commscope):
         return found
 
     def derive(self, printed):
-        for at in self.layout.at:
-            latency = printed.get(Figure("d2d_latency", 2**SMALL, at))
+        for location in self.layout.locations:
+            latency = printed.get(Figure("d2d_latency", 2**SMALL, location))
             if latency:
-                yield Fom("d2d_latency", latency.value, latency.unit, at=at)
+                yield Fom("d2d_latency", latency.value, latency.unit, location=location)
 
     def tests(self) -> list[str]:
         vendor = self.topology.vendor

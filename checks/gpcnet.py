@@ -54,7 +54,7 @@ class Gpcnet(Benchmark):
 
     def figures(self) -> list[Figure]:
         return [
-            test._replace(metric=f"{test.metric}{tail}", at=traffic)
+            test._replace(metric=f"{test.metric}{tail}", location=traffic)
             for traffic in self.traffics
             for test in self.tests()
             for tail in ("", "_p99")
@@ -73,8 +73,8 @@ class Gpcnet(Benchmark):
                     code="output.other-inputs",
                 )
 
-    def conditions_at(self, at):
-        return {"at": at, "congestion": at} if at else {}
+    def conditions_at(self, location):
+        return {"location": location, "congestion": location} if location else {}
 
 
 @rfm.simple_test
@@ -128,9 +128,9 @@ class gpcnet_load(Gpcnet):
         # A network that keeps traffics apart (Slingshot does) has factors of 1.0 as well: what
         # tells is that not one digit differs, or that congestion was published of this case.
         pairs = [
-            (figure, figure._replace(at="congested"))
+            (figure, figure._replace(location="congested"))
             for figure in self.result.figures
-            if figure.at == "isolated"
+            if figure.location == "isolated"
         ]
         samples = {figure: found.samples for figure, found in self.result.figures.items()}
         bounds = {figure: judged.bounds for figure, judged in self.result.judgements.items()}

@@ -190,8 +190,8 @@ def _weak(references: References, by_check: dict[str, set[str]]) -> list[str]:
     every = {name for found in by_check.values() for name in found}
     lines = _WEAK.format(weak=len(names), every=len(every)).splitlines()
     for case, pairs in alike.items():
-        passes = ", ".join(pair.other for pair in pairs if not pair.tell)
-        fails = ", ".join(pair.other for pair in pairs if pair.tell)
+        passes = ", ".join(pair.other for pair in pairs if not pair.failing)
+        fails = ", ".join(pair.other for pair in pairs if pair.failing)
         within = {name for pair in pairs for name in pair.within}
         values = dict.fromkeys(name for pair in pairs for name in pair.weak)
         listed = ", ".join(f"`{name}`{' t' if name in within else ''}" for name in values)

@@ -64,7 +64,7 @@ class Demo:
         result = next((r for r in ("fail", "waived") if r in verdicts), "pass")
         result = "fail" if "above-ceiling" in verdicts else result
         record = {
-            "schema": 4,
+            "schema": 5,
             "warnings": [],
             "session": session,
             "time": f"{ended:%Y-%m-%dT%H:%M:%SZ}",
@@ -126,11 +126,11 @@ class Demo:
         return record
 
     def figure(self, system, benchmark, placement, metric, value, unit, better, reference=None,
-               floor=0.05, size=None, at="", ceiling=None, waived=False, reason="",
+               floor=0.05, size=None, location="", ceiling=None, waived=False, reason="",
                headline=True) -> dict:  # fmt: skip
         """A figure as a record has it; asserted where there is a reference value."""
         lower = upper = name = None
-        verdict, near = "not-asserted", False
+        verdict, near_bound = "not-asserted", False
         if reference is not None:
             name = "-".join(filter(None, (system, benchmark, metric, str(size or ""), placement)))
             self.references[system, benchmark, metric, size, placement, name] = reference, unit
@@ -139,14 +139,14 @@ class Demo:
             bound = lower if lower is not None else upper
             inside = value >= bound if better == "higher" else value <= bound
             verdict = "pass" if inside else "waived" if waived else "fail"
-            near = inside and abs(value - bound) < 0.2 * floor * reference
+            near_bound = inside and abs(value - bound) < 0.2 * floor * reference
         if ceiling is not None and value > ceiling:
-            verdict, near = "above-ceiling", False
+            verdict, near_bound = "above-ceiling", False
         samples = [round(float(value * (1 + d)), 6) for d in (-0.002, 0.0, 0.002)]
         return {
             "metric": metric,
             "size": size,
-            "at": at,
+            "location": location,
             "placement": placement,
             "value": round(float(value), 6),
             "unit": unit,
@@ -163,7 +163,7 @@ class Demo:
             "ceiling": ceiling,
             "headline": headline,
             "better": better,
-            "near": bool(near),
+            "near_bound": bool(near_bound),
             "waiver": WAIVER if verdict == "waived" else None,
         }  # fmt: skip
 
@@ -213,9 +213,9 @@ class Demo:
 
     def stream_gpu(self, night: int) -> None:
         figures = [
-            {"metric": "memory_bandwidth", "at": f"gpu{gpu}", "unit": "GB/s", "better": "higher",
-             "value": 1362 * self.noise(0.004) * (1.25 if night == self.nights - 1 and gpu == 3
-                                                  else 1.0),
+            {"metric": "memory_bandwidth", "location": f"gpu{gpu}", "unit": "GB/s",
+             "better": "higher", "value": 1362 * self.noise(0.004) * (
+                 1.25 if night == self.nights - 1 and gpu == 3 else 1.0),
              "reference": 1360.0, "ceiling": 1555.0}
             for gpu in range(4)
         ]  # fmt: skip
@@ -245,9 +245,9 @@ class Demo:
             "coral-gpcnet-latency is the mean of a distribution: it needs 3 samples, not from 1"
         )
         figures = [
-            {"metric": "random_ring_latency", "at": at, "value": base * self.noise(0.04),
-             "unit": "us", "better": "lower", "reason": reason}
-            for at, base in (("isolated", 2.1), ("congested", 5.4))
+            {"metric": "random_ring_latency", "location": location,
+             "value": base * self.noise(0.04), "unit": "us", "better": "lower", "reason": reason}
+            for location, base in (("isolated", 2.1), ("congested", 5.4))
         ]  # fmt: skip
         self.case(system, night, "gpcnet_load", "gpcnet", "all-cores", figures, nodes=NODES[:10])
 

@@ -71,7 +71,7 @@ def of(system: str, folder: Path) -> DryRun:
 
 def _made(system: str, folder: Path) -> DryRun:
     foreign.prepare(system, folder)
-    survey = folder / "survey.json"
+    plan_file = folder / "plan.json"
     done = subprocess.run(
         [
             *(str(foreign.BIN / "reframe"), f"--system={system}", "--dry-run", *plan.FULL),
@@ -79,7 +79,7 @@ def _made(system: str, folder: Path) -> DryRun:
             *("-S", "osu_node_pairs.nodes=4", "-S", "imb_node_pairs.nodes=5"),
         ],
         env=foreign.variables(system, folder)
-        | {"PLUMBLINE_STRICT": "0", session.SURVEY: str(survey)},
+        | {"PLUMBLINE_STRICT": "0", session.PLAN_FILE: str(plan_file)},
         cwd=folder,
         capture_output=True,
         text=True,
@@ -94,7 +94,7 @@ def _made(system: str, folder: Path) -> DryRun:
     scripts = [_script(case, folder) for case in cases if case["result"] == "pass"]
     assert len(scripts) == len(list(folder.glob("results/sessions/*/stage/**/rfm_job.sh")))
     return DryRun(
-        [PlannedCase(**fields) for fields in json.loads(survey.read_text())],
+        [PlannedCase(**fields) for fields in json.loads(plan_file.read_text())],
         sorted(scripts, key=lambda script: script.case),
     )
 

@@ -14,7 +14,7 @@ def figure(value: float, **fields: object) -> dict:
     return {
         "metric": "bandwidth",
         "size": None,
-        "at": "",
+        "location": "",
         "placement": "all-cores",
         "value": value,
         "unit": "MB/s",
@@ -23,7 +23,7 @@ def figure(value: float, **fields: object) -> dict:
         "statistic": "median",
         "better": "higher",
         "verdict": "not-asserted",
-        "near": False,
+        "near_bound": False,
         "waiver": None,
         "reason": "",
         "lower": None,

@@ -437,16 +437,18 @@ def test_each_of_several_has_a_baseline_of_its_own(testbed: Testbed) -> None:
     rates = {("gpu0", "per-gpu"): 800, ("gpu1", "per-gpu"): 700, ("numa0-numa8", "numa-0-1"): 20}
     for number in (1, 2, 3):
         foms = [
-            figure(value + number / 100, metric="triad", at=at, placement=placement)
-            for (at, placement), value in rates.items()
+            figure(value + number / 100, metric="triad", location=location, placement=placement)
+            for (location, placement), value in rates.items()
         ]
         remember(testbed, number, None, foms=foms, benchmark="babelstream")
     done = testbed.plumbline("baseline", testbed.name)
     assert done.code == 0, done.said
-    rows = {row["conditions"].partition("at=")[2].partition(";")[0]: row for row in table(testbed)}
-    assert {(at, row["placement"]): float(row["value"]) for at, row in rows.items()} == {
-        key: value + 0.02 for key, value in rates.items()
+    rows = {
+        row["conditions"].partition("location=")[2].partition(";")[0]: row for row in table(testbed)
     }
+    assert {
+        (location, row["placement"]): float(row["value"]) for location, row in rows.items()
+    } == {key: value + 0.02 for key, value in rates.items()}
     assert len({row["id"] for row in rows.values()}) == 3
     assert "the next run asserts 3 of them" in done.out
 
@@ -484,9 +486,9 @@ def test_records_of_older_schemas_are_read_as_what_they_stand_for(
     new = json.loads(path.read_text())
     old = json.loads(path.read_text()) | {"schema": schema}
     del old["waiver"]
-    gone = ["better", "near", "waiver"]
+    gone = ["better", "near_bound", "waiver"]
     if schema == 1:
-        gone += ["at", "placement", "summary", "reason"]
+        gone += ["location", "placement", "summary", "reason"]
         for task in old["tasks"]:
             del task["given"], task["gpus"]
     for fom in old["foms"]:

@@ -44,10 +44,12 @@ def node_of(system: str, partition: int = 0) -> Topology:
     )
 
 
-def laid_out(system: str, placement: str, at: str = "", partition: int = 0, **given: int) -> Layout:
+def laid_out(
+    system: str, placement: str, location: str = "", partition: int = 0, **given: int
+) -> Layout:
     """A machine's placement, the layout of that name where there are several."""
     found = lay_out(placement, node_of(system, partition), **given)
-    return next(layout for layout in found if not at or layout.at[0] == at)
+    return next(layout for layout in found if not location or layout.locations[0] == location)
 
 
 # -- options, by hand ----------------------------------------------------------------------------
@@ -158,11 +160,13 @@ OPTIONS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("launcher", "system", "placement", "at", "numbers", "expected"), OPTIONS)
+@pytest.mark.parametrize(
+    ("launcher", "system", "placement", "location", "numbers", "expected"), OPTIONS
+)
 def test_options(
-    launcher: str, system: str, placement: str, at: str, numbers: dict, expected: str
+    launcher: str, system: str, placement: str, location: str, numbers: dict, expected: str
 ) -> None:
-    bound = bind(laid_out(system, placement, at, **numbers), launcher, node_of(system))
+    bound = bind(laid_out(system, placement, location, **numbers), launcher, node_of(system))
     options, _, text = expected.partition(" << ")
     assert bound.options == tuple(options.split())
     # The file has the name that the last option gives.
@@ -225,16 +229,16 @@ WORDS = [
 
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)
-@pytest.mark.parametrize(("system", "placement", "at", "words"), WORDS)
-def test_words(launcher: str, system: str, placement: str, at: str, words: str) -> None:
+@pytest.mark.parametrize(("system", "placement", "location", "words"), WORDS)
+def test_words(launcher: str, system: str, placement: str, location: str, words: str) -> None:
     try:
-        bound = bind(laid_out(system, placement, at), launcher)
+        bound = bind(laid_out(system, placement, location), launcher)
     except BindingError:
         assert (launcher == "local") or (placement == "all-gpus")
         return
     # From which the local rank is derived: that of GPUs is the tasks' choice of them.
     derived = "VISIBLE" in words or placement == "all-gpus" or launcher in ("alps", "mpt")
-    count = laid_out(system, placement, at).num_tasks_per_node
+    count = laid_out(system, placement, location).num_tasks_per_node
     per_node = (f"PLUMBLINE_PER_NODE={count}",) if derived else ()
     # Words of one launcher alone: what task.sh does in its place.
     own = [w for w in bound.task if re.match("PLUMBLINE_(CPUS|CUDA|ROCR)", w)]

@@ -35,7 +35,7 @@ def test_parse_prints_what_the_harness_reads(
     read = json.loads(done.out)
     assert read["tasks"] == tasks
     keys = ("metric", "value", "unit", "size")
-    assert {**dict(zip(keys, fom, strict=True)), "at": ""} in read["foms"]
+    assert {**dict(zip(keys, fom, strict=True)), "location": ""} in read["foms"]
 
 
 def test_parse_of_an_output_that_cannot_be_trusted(testbed: Testbed):

@@ -185,7 +185,7 @@ def test_pairs_are_measured_and_screened(bed: Virtual):
     assert done.code == 0, done.said
     (fields,) = done.records
     assert sorted(fields["nodes"]) == [*virtual.NODES]
-    pairs = {fom["at"] for fom in fields["foms"]}
+    pairs = {fom["location"] for fom in fields["foms"]}
     assert len(pairs) == 6 and len(fields["foms"]) == 12
     screened = bed.plumbline("screen", done.session.name)
     # The nodes share their cores: that one is slower than another is no news.

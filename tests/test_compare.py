@@ -492,7 +492,7 @@ def hostile(lab: Lab) -> Lab:
     for day in range(1, 11):
         late = day > 5
         foms = [
-            fom(lab.noisy(900 if late else 1000), metric="a|b", at="<b>"),
+            fom(lab.noisy(900 if late else 1000), metric="a|b", location="<b>"),
             fom(lab.noisy(1000), metric="calm"),
             fom(wild(day), metric="wild"),
             fom(lab.noisy(1000), metric="new" if late else "gone"),

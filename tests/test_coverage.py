@@ -60,7 +60,7 @@ def test_each_program_that_is_built_here_has_a_case(built: dict[str, str]):
 
 def test_what_does_not_run_here_says_why(built: dict[str, str]):
     arguments = ["-n", "^(gpcnet|commscope)"]
-    found = plan.surveyed("local", [str(paths.CHECKS)], arguments, **built)
+    found = plan.plan_cases("local", [str(paths.CHECKS)], arguments, **built)
     reasons = {coverage_page.benchmark_of(case.case): case.reason for case in found}
     assert "2 nodes" in reasons["gpcnet"]
     assert WITHOUT == {("local", "gpcnet"): "needs two nodes"}

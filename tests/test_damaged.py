@@ -290,7 +290,7 @@ def test_a_killed_session_with_a_damaged_record_is_settled(results: Path):  # no
     folder = store(results, line(), '{"half":\n', plan=2)
     (folder / "running").touch()
     told: list[str] = []
-    recovery.settle(results, "cancel", told.append)
+    recovery.clean_up(results, "cancel", told.append)
     assert any(f"{folder / 'records.jsonl'}:2: " in message for message in told)
     assert json.loads((folder / "end.json").read_text())["code"] == 2
     kept = [f.result for f in record.read(folder / "records.jsonl", told.append)]

@@ -21,7 +21,7 @@ from plumbline.software import bom, build, environments
 from plumbline.software.environments import Environment
 from referencing import Registry, Resource
 
-SHIPPED = environments.every()
+SHIPPED = environments.list_environments()
 HISTORICAL = {"cielo", "fx10", "llnl-broadwell", "titan", "xt3", "xt4", "xt5", "xt6"}
 
 

@@ -35,7 +35,12 @@ def there(testbed: Testbed) -> Testbed:
         "detail": "Xid 48",
         "source": "",
     }
-    case("near", foms=[figure(96.0, **{**asserted, "near": True})], reason=None, warnings=[notice])
+    case(
+        "near",
+        foms=[figure(96.0, **{**asserted, "near_bound": True})],
+        reason=None,
+        warnings=[notice],
+    )
     case("unasserted", foms=[figure(100.0)], reason=None)
     bad = figure(90.0, **{**asserted, "verdict": "fail"})
     case("fails", foms=[bad, figure(9e9, size=8, verdict="above-ceiling", ceiling=1e6)],
@@ -79,7 +84,7 @@ def test_prometheus(there: Testbed) -> None:
     (labels,) = [labels for labels, _ in found["plumbline_fom"] if labels["size"]]
     assert labels == {
         "system": "testbed", "partition": "node", "environment": "disk-io", "check": "fails",
-        "metric": "write_bandwidth", "size": "8", "at": "", "placement": "all-cores",
+        "metric": "write_bandwidth", "size": "8", "location": "", "placement": "all-cores",
         "unit": "MB/s",
     }  # fmt: skip
     verdicts = {labels["check"]: labels["verdict"] for labels, value in

@@ -105,7 +105,7 @@ def asserted(records: list[dict]) -> Iterator[Asserted]:
                     fields["case"],
                     f"{fields['environment']}/{own}",
                     number,
-                    Figure(fom["metric"], fom["size"], fom["at"]),
+                    Figure(fom["metric"], fom["size"], fom["location"]),
                     fom | {"benchmark": fields["benchmark"]},
                 )
 

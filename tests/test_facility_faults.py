@@ -30,10 +30,10 @@ def test_a_slow_gpu_is_named(tmp_path: Path) -> None:
     slow = {"kind": "slow", "gpu": 3, "factor": 1.5}
     fields = only(session(tmp_path, "-n", GPU, fault=slow))
     assert fields["result"] == "fail"
-    bad = {fom["at"] for fom in fields["foms"] if fom["verdict"] == "fail"}
+    bad = {fom["location"] for fom in fields["foms"] if fom["verdict"] == "fail"}
     assert bad == {"gpu0-gpu3", "gpu1-gpu3", "gpu2-gpu3"}
     assert "latency_8_gpu0-gpu3 = " in fields["reason"]
-    good = {fom["at"] for fom in fields["foms"] if fom["verdict"] == "pass"}
+    good = {fom["location"] for fom in fields["foms"] if fom["verdict"] == "pass"}
     assert good == {"gpu0-gpu1", "gpu0-gpu2", "gpu1-gpu2"}
 
 

@@ -431,7 +431,7 @@ def test_time_and_memory_of_standard_error(filler: str) -> None:
         binding.host_facts(text)
         for benchmark in parse.BENCHMARKS:
             parse.check_stderr(benchmark, text)
-        for read in (binding.read_tasks, lambda text: [*binding.nodes(text)]):
+        for read in (binding.read_tasks, lambda text: [*binding.read_nodes(text)]):
             with contextlib.suppress(BindingMismatch):
                 read(text)
 
@@ -442,9 +442,9 @@ def test_time_and_memory_of_what_tasks_and_nodes_report() -> None:
     groups = " ".join(f"0-{n}" for n in range(1, 65536))
     gpus = f"plumbline-task 0 a 0 0 - {'0,' * 2**18}0 0 {'b' * 2**19}\n"
     with bounded(PATIENCE * SECONDS):
-        assert next(binding.nodes(hosts))[0] == "h0"
+        assert next(binding.read_nodes(hosts))[0] == "h0"
         with pytest.raises(BindingMismatch, match="more than once"):
-            next(binding.nodes(f"plumbline-node a cores {groups}\n"))
+            next(binding.read_nodes(f"plumbline-node a cores {groups}\n"))
         with pytest.raises(BindingMismatch, match="cannot be read"):
             binding.read_tasks(gpus)
 

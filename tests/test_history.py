@@ -164,14 +164,14 @@ def test_series_hold_only_what_was_measured(results: Path):
 
 def test_figures_of_one_case_are_series_of_their_own(results: Path):
     """By metric, size, position and placement; and the node of ``--distribute`` by itself."""
-    foms = [fom(1.0), fom(2.0, size=16), fom(3.0, at="gpu0-gpu1"), fom(4.0, placement="numa-0-1"),
-            fom(5.0, metric="bandwidth", size=None)]  # fmt: skip
+    foms = [fom(1.0), fom(2.0, size=16), fom(3.0, location="gpu0-gpu1"),
+            fom(4.0, placement="numa-0-1"), fom(5.0, metric="bandwidth", size=None)]  # fmt: skip
     pinned = "osu_latency %placement=on-node %.part=alpha:cpu %.nid=n7 %.repeat_no=2"
     store(results, line(foms=foms), line(1, check=pinned, foms=[fom(6.0)]))
     with History(results) as found:
         series = found.series()
     assert [s.key for s in series] == sorted(s.key for s in series)
-    assert {s.values[0]: (s.key.metric, s.key.size, s.key.at, s.key.placement, s.key.node)
+    assert {s.values[0]: (s.key.metric, s.key.size, s.key.location, s.key.placement, s.key.node)
             for s in series} == {
         1.0: ("latency", 8, "", "on-node", ""),
         2.0: ("latency", 16, "", "on-node", ""),
@@ -212,10 +212,10 @@ def test_lines_of_older_schemas_are_read_as_what_they_stand_for(results: Path):
     """Schema 1 had one placement for the whole case; neither 1 nor 2 said what is better."""
     one = line(schema=1, benchmark="imb", placement="on-socket",
                foms=[fom(1.0, metric="pingpong_latency")])  # fmt: skip
-    for name in ("at", "placement", "summary", "reason", "better", "near", "waiver"):
+    for name in ("location", "placement", "summary", "reason", "better", "near_bound", "waiver"):
         del one["foms"][0][name]
     two = line(1, schema=2, foms=[fom(2.0, metric="made_up")])
-    for name in ("better", "near", "waiver"):
+    for name in ("better", "near_bound", "waiver"):
         del two["foms"][0][name]
     for fields in (one, two):
         del fields["waiver"]
@@ -831,8 +831,8 @@ def test_a_csv_with_other_columns_is_refused(mixed: Path, tmp_path: Path):
             csv.writer(file).writerows(table)
 
     # As JSON and the other CSVs spell it.
-    assert {row[rows[0].index("near")] for row in rows[1:]} <= {"true", "false", ""}
-    assert "false" in {row[rows[0].index("near")] for row in rows[1:]}
+    assert {row[rows[0].index("near_bound")] for row in rows[1:]} <= {"true", "false", ""}
+    assert "false" in {row[rows[0].index("near_bound")] for row in rows[1:]}
 
     write([["Value" if cell == "value" else cell for cell in rows[0]], *rows[1:]])
     with pytest.raises(Fault, match="missing 'value', unknown 'Value'"):

@@ -61,21 +61,21 @@ def choices(refusal: pytest.ExceptionInfo) -> list[str]:
 @pytest.mark.parametrize(("name", "system"), FULL.items())
 def test_a_name_that_one_system_has_is_believed(bare, name: str, system: str):
     bare.setattr(socket, "gethostname", lambda: name)
-    assert host.here(None) == system
+    assert host.current_system(None) == system
 
 
 def test_a_name_that_several_systems_have_gives_the_choices(bare):
     bare.setattr(socket, "gethostname", lambda: "login5")
     with pytest.raises(Fault, match="login5") as refusal:
-        host.here(None)
+        host.current_system(None)
     assert choices(refusal) == ["frontier", "peak", "perlmutter", "summit", "local"]
     bare.setenv("LMOD_SYSTEM_NAME", "summit")
     with pytest.raises(Fault) as refusal:
-        host.here(None)
+        host.current_system(None)
     assert choices(refusal)[0] == "summit" and len(choices(refusal)) == 5
-    assert host.here("local") == "local" and host.here("summit") == "summit"
+    assert host.current_system("local") == "local" and host.current_system("summit") == "summit"
     bare.setenv("RFM_SYSTEM", "summit:batch")
-    assert host.here(None) == "summit"
+    assert host.current_system(None) == "summit"
 
 
 @pytest.mark.parametrize(
@@ -91,17 +91,17 @@ def test_a_name_that_several_systems_have_gives_the_choices(bare):
 )
 def test_what_the_site_calls_its_system_is_a_choice(bare, variable: str, value: str):
     bare.setenv(variable, "of-another-site")
-    assert host.here(None) == "local"
+    assert host.current_system(None) == "local"
     bare.setenv(variable, value)
     with pytest.raises(Fault, match=f"{variable} is {value}") as refusal:
-        host.here(None)
+        host.current_system(None)
     assert choices(refusal) == [value, "local"]
 
 
 def test_the_cluster_of_slurms_settings_is_a_choice(bare, tmp_path: Path):
     (tmp_path / "slurm.conf").write_text("#ClusterName=eagle\nclustername = Perlmutter # ours\n")
     with pytest.raises(Fault, match=r"slurm\.conf is perlmutter") as refusal:
-        host.here(None)
+        host.current_system(None)
     assert choices(refusal) == ["perlmutter", "local"]
 
 
@@ -114,26 +114,26 @@ def test_a_host_on_which_a_scheduler_answers_is_not_local_by_default(
 ):
     command(tmp_path, name, f'case "$*" in "{words}"*) exit 0;; esac; exit 2')
     with pytest.raises(Fault, match=f"`{name}.* answers") as refusal:
-        host.here(None)
+        host.current_system(None)
     assert choices(refusal) == ["NAME", "local"]
     # Within a job too: where its shell is, is not known.
     bare.setenv("SLURM_JOB_ID", "17")
     with pytest.raises(Fault):
-        host.here(None)
-    assert host.here("local") == "local"
+        host.current_system(None)
+    assert host.current_system("local") == "local"
 
 
 def test_a_scheduler_that_is_not_there_changes_nothing(bare, tmp_path: Path):
     for name in SCHEDULERS:
         command(tmp_path, name, "exit 1")
-    assert host.here(None) == "local"
+    assert host.current_system(None) == "local"
 
 
 def test_a_scheduler_that_hangs_is_not_waited_for(bare, tmp_path: Path):
     bare.setattr(host, "PATIENCE", 0.2)
     command(tmp_path, "sinfo", f"exec {shutil.which('sleep', path=os.defpath)} 600")
     with pytest.raises(Fault, match=r"sinfo.* did not answer within 0.2 s"):
-        host.here(None)
+        host.current_system(None)
 
 
 def test_a_sites_own_detection_is_believed_but_for_local(bare):
@@ -160,7 +160,7 @@ def test_a_sites_own_detection_is_believed_but_for_local(bare):
 def test_which_command_lines_name_the_system(bare, arguments: str, variables: dict, named: bool):
     for name, value in variables.items():
         bare.setenv(name, value)
-    assert host.named(arguments.split()) is named
+    assert host.names_system(arguments.split()) is named
 
 
 @pytest.mark.parametrize("content", ["systems: [{name: odd}]", "systems: [{hostnames: ['[']}]"])
@@ -168,7 +168,7 @@ def test_a_faulty_system_file_is_named(bare, tmp_path: Path, content: str):
     (tmp_path / "odd.yaml").write_text(content)
     bare.setenv("PLUMBLINE_SYSTEMS", str(tmp_path))
     with pytest.raises(Fault, match=r"odd\.yaml: .*hostnames"):
-        host.here(None)
+        host.current_system(None)
 
 
 def stopped(done: Done) -> None:

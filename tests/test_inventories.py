@@ -25,7 +25,7 @@ def test_shipped_inventory(system: str, dry_run: Callable[[str], DryRun]) -> Non
     cases = dry_run(system).cases
     if not cases:
         pytest.skip(f"{system}: no environment has a benchmark that there is a check of")
-    text = inventory.of_cases(cases, references).text()
+    text = inventory.from_plan(cases, references).text()
     path = SHIPPED / f"{system}.json"
     if accept:
         path.parent.mkdir(exist_ok=True)

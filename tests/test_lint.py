@@ -238,10 +238,10 @@ def test_shipped_systems_are_good():
 def test_words_that_no_table_knows() -> None:
     content = somewhere()
     tables = load(paths.reference())
-    assert not list(system.faults_of_words({"somewhere": content}, tables))
+    assert not list(system.unknown_names({"somewhere": content}, tables))
     extras(content)["variants"] = {"on": {"conditions": {"tag_matchin": "on"}}}
     content["environments"][0]["features"] = ["mpi", "babelstrem"]
-    told = list(system.faults_of_words({"somewhere": content}, tables))
+    told = list(system.unknown_names({"somewhere": content}, tables))
     assert len(told) == 2
     assert "condition 'tag_matchin' is not in reference/conditions.yaml" in told[0]
     assert told[0].endswith("; did you mean tag_matching?")

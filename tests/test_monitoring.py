@@ -84,7 +84,7 @@ def prometheus(make_testbed: Callable[..., Testbed], tmp_path_factory) -> Iterat
         remember(testbed, 1, None, check=name, case=f"{name} @testbed:node+disk-io", **fields)
 
     held = {"lower": 95.0, "reference": "row", "statistic": "median"}
-    case("passes", foms=[figure(96.0, verdict="pass", near=True, **held)])
+    case("passes", foms=[figure(96.0, verdict="pass", near_bound=True, **held)])
     case(HOSTILE, result="fail", reason="x", foms=[figure(90.0, verdict="fail", **held)])
     folder = tmp_path_factory.mktemp("prometheus")
     collected = folder / "collected"

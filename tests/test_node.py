@@ -16,8 +16,8 @@ from plumbline.placement.binding import (
     NodeDescription,
     NodeReport,
     TopologyMismatch,
-    confirm,
-    nodes,
+    compare_node,
+    read_nodes,
 )
 from plumbline.placement.topology import cpus_of_list
 from plumbline.site import configuration
@@ -56,13 +56,13 @@ def reported(
 ) -> NodeReport:
     facts = {"packages": packages, "cores": cores, "numa": numa, "gpus": gpus}
     text = "".join(f"plumbline-node a {name} {value}\n" for name, value in facts.items())
-    return dict(nodes(text))["a"]
+    return dict(read_nodes(text))["a"]
 
 
 def test_a_node_as_its_file_says() -> None:
-    assert confirm(power9(), "a", reported(), gpus=True)
+    assert compare_node(power9(), "a", reported(), gpus=True)
     # In whatever order.
-    assert confirm(power9(), "a", reported("8-15 0-7", numa="8=8-15 0=0-7"), gpus=True)
+    assert compare_node(power9(), "a", reported("8-15 0-7", numa="8=8-15 0=0-7"), gpus=True)
 
 
 @pytest.mark.parametrize(
@@ -79,9 +79,9 @@ def test_a_node_as_its_file_says() -> None:
     ],
 )
 def test_what_a_node_does_not_show_is_unconfirmed(node: dict, gpus: bool) -> None:
-    assert not confirm(power9(), "a", reported(**node), gpus)
+    assert not compare_node(power9(), "a", reported(**node), gpus)
     if gpus:
-        assert confirm(power9(), "a", reported(**node), gpus=False)
+        assert compare_node(power9(), "a", reported(**node), gpus=False)
 
 
 @pytest.mark.parametrize(
@@ -102,34 +102,34 @@ def test_what_a_node_does_not_show_is_unconfirmed(node: dict, gpus: bool) -> Non
 )
 def test_a_node_that_differs(node: dict, says: str) -> None:
     with pytest.raises(TopologyMismatch, match=says) as refused:
-        confirm(power9(), "a", reported(**node), gpus=True)
+        compare_node(power9(), "a", reported(**node), gpus=True)
     assert ";" not in str(refused.value)
 
 
 def test_threads_that_are_off_are_a_difference_of_the_cores_alone() -> None:
     off = reported("0,4 8,12", "0 4 8 12", "0=0,4 8=8,12")
     with pytest.raises(TopologyMismatch, match=r"cores has .*SMT: 4 .* on the node 1\)") as refused:
-        confirm(power9(), "a", off, gpus=True)
+        compare_node(power9(), "a", off, gpus=True)
     assert "sockets" not in str(refused.value)
     assert "numa" not in str(refused.value)
     # A core less, too.
     with pytest.raises(TopologyMismatch, match=r"CPUs 12-15 .* CPU 12 is not online$"):
-        confirm(power9(), "a", reported("0-7 8-11", "0-3 4-7 8-11", "0=0-7 8=8-11"), gpus=True)
+        compare_node(power9(), "a", reported("0-7 8-11", "0-3 4-7 8-11", "0=0-7 8=8-11"), gpus=True)
     with pytest.raises(TopologyMismatch, match=r"CPUs 16-19 exist in addition$"):
-        confirm(power9(), "a", reported(cores="0-3 4-7 8-11 12-15 16-19"), gpus=True)
+        compare_node(power9(), "a", reported(cores="0-3 4-7 8-11 12-15 16-19"), gpus=True)
 
 
 def test_domains_without_numbers_of_their_own() -> None:
     told = power9(numa_os_numbers=[])
-    assert confirm(told, "a", reported(numa="0=0-7 1=8-15"), gpus=False)
+    assert compare_node(told, "a", reported(numa="0=0-7 1=8-15"), gpus=False)
     with pytest.raises(TopologyMismatch, match=r"topology\.numa_nodes has .* domain 1, .* are 8"):
-        confirm(told, "a", reported(), gpus=False)
+        compare_node(told, "a", reported(), gpus=False)
 
 
 @pytest.mark.parametrize("line", ["numa 0-7", "cores x", "gpus 0004:04:00.0", "numa x=0-7"])
 def test_a_garbled_report(line: str) -> None:
     with pytest.raises(BindingMismatch, match="cannot be read"):
-        dict(nodes(f"plumbline-node a {line}\n"))
+        dict(read_nodes(f"plumbline-node a {line}\n"))
 
 
 # -- reported ------------------------------------------------------------------------------------
@@ -151,11 +151,11 @@ def run_task(shell: str, script: Path, **env: str) -> str:
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_this_machine_is_as_it_was_detected(shell: str) -> None:
-    ((_, node),) = nodes(run_task(shell, TASK))
+    ((_, node),) = read_nodes(run_task(shell, TASK))
     partition = configuration.this_machine()
     told = NodeDescription(partition["processor"], partition["devices"], partition["extras"])
     shown = Path("/sys/devices/system/node/node0/cpulist").exists()
-    assert confirm(told, platform.node(), node, gpus=False) == shown
+    assert compare_node(told, platform.node(), node, gpus=False) == shown
 
 
 class Elsewhere:
@@ -202,7 +202,7 @@ class Elsewhere:
             self.write(f"dev/dri/renderD{minor}")
 
     def node(self, shell: str) -> NodeReport:
-        ((_, node),) = nodes(run_task(shell, self.script))
+        ((_, node),) = read_nodes(run_task(shell, self.script))
         return node
 
     def devices(self, shell: str, **env: str) -> str:
@@ -275,4 +275,4 @@ def test_amds_gpus(shell: str, elsewhere: Elsewhere) -> None:
         (elsewhere.folder / f"dev/dri/renderD{128 + number}").unlink()
     assert elsewhere.devices(shell, ROCR_VISIBLE_DEVICES="0") == "0000:d9:00.0"
     assert elsewhere.node(shell).gpus[5:] == (("?", None), (buses[6], 2), (buses[7], 2))
-    assert not confirm(NodeDescription({}, [], {}), "a", elsewhere.node(shell), gpus=False)
+    assert not compare_node(NodeDescription({}, [], {}), "a", elsewhere.node(shell), gpus=False)

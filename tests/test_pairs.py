@@ -111,8 +111,8 @@ def test_the_rounds_in_the_script_are_those_of_screen(count: int, tmp_path: Path
 def test_a_rounds_pairs_run_at_once_and_rounds_one_after_the_other(tmp_path: Path):
     job = Job(tmp_path, 6)
     assert job.run().returncode == 0
-    begun = {run: int(at) for run, _, _, at in job.table("begun")}
-    over = {run: int(at) for run, at in job.table("over")}
+    begun = {run: int(location) for run, _, _, location in job.table("begun")}
+    over = {run: int(location) for run, location in job.table("over")}
     for number in range(len(job.rounds)):
         mine = [run for run in begun if run.startswith(f"{number}-")]
         assert len(mine) == 3
@@ -324,7 +324,7 @@ def only(found: foreign.Session) -> dict:
 
 
 def foms_of(fields: dict) -> dict[str, dict]:
-    return {fom["at"]: fom for fom in fields["foms"]}
+    return {fom["location"]: fom for fom in fields["foms"]}
 
 
 def test_every_pair_is_a_figure_and_the_worst_is_shown(tmp_path: Path):
@@ -335,9 +335,9 @@ def test_every_pair_is_a_figure_and_the_worst_is_shown(tmp_path: Path):
     for fields in found.records:
         pairs = {pair for listed in screen.rounds(fields["nodes"], 1) for pair in listed}
         assert len(pairs) == len(fields["foms"]) == 6
-        for at, fom in foms_of(fields).items():
-            assert at.split(":") == sorted(at.split(":"))
-            assert set(at.split(":")) <= set(fields["nodes"])
+        for location, fom in foms_of(fields).items():
+            assert location.split(":") == sorted(location.split(":"))
+            assert set(location.split(":")) <= set(fields["nodes"])
             assert (fom["verdict"], fom["placement"]) == ("not-asserted", "node-pairs")
             assert len(fom["samples"]) == fields["samples"] == 2
         assert fields["tags"] == ["osu", "screen"]
@@ -345,10 +345,10 @@ def test_every_pair_is_a_figure_and_the_worst_is_shown(tmp_path: Path):
         assert set(fields["hosts"]) == set(fields["nodes"])
         assert "seed" not in " ".join(fields["conditions"])
     latency = next(f for f in found.records if "latency" in f["check"])
-    at = f"{NODES[1]}:{NODES[2]}"
-    assert [fom["at"] for fom in latency["foms"] if fom["headline"]] == [at]
-    others = [fom["value"] for where, fom in foms_of(latency).items() if where != at]
-    assert foms_of(latency)[at]["value"] > 1.4 * statistics.median(others)
+    location = f"{NODES[1]}:{NODES[2]}"
+    assert [fom["location"] for fom in latency["foms"] if fom["headline"]] == [location]
+    others = [fom["value"] for where, fom in foms_of(latency).items() if where != location]
+    assert foms_of(latency)[location]["value"] > 1.4 * statistics.median(others)
     # What it ran with is kept.
     kept = found.folder / latency["output"]
     assert (kept / "nodes.txt").read_text().split() == NODES

@@ -964,7 +964,7 @@ def test_commscope_one_gpu_from_several_domains() -> None:
     names = [f"{COMM_CUDA}_PinnedToGPU/{numa}/{gpu}" for numa, gpu in ((0, 0), (1, 0), (1, 1))]
     made = [comm_entry(f"{name}/log2(N):10/manual_time", 10, 100.0) for name in names]
     output = read("commscope", comm_report(*made))
-    assert [fom.at for fom in output.foms[::2]] == ["numa0-gpu0", "numa1-gpu0", "gpu1"]
+    assert [fom.location for fom in output.foms[::2]] == ["numa0-gpu0", "numa1-gpu0", "gpu1"]
 
 
 @pytest.mark.parametrize(
@@ -1090,10 +1090,10 @@ def test_gpcnet_every_cell_is_read(name: str) -> None:
         r"^\| +(.+) \((\d+) B\)? +\| +(\S+) \| +(\S+) \| +(\w\S*) \|$", text_of(name), re.M
     ):
         first = f"{row} ({size} B" not in "".join(map(str, expected.values()))
-        at = "isolated" if first else "congested"
+        place = "isolated" if first else "congested"
         said = ("MiB/s" if unit != "usec" else "us", f"{row} ({size} B")
-        expected[f"{gpcnet.ROWS[row]}_{size}_{at}"] = (float(mean), *said)
-        expected[f"{gpcnet.ROWS[row]}_p99_{size}_{at}"] = (float(tail), *said)
+        expected[f"{gpcnet.ROWS[row]}_{size}_{place}"] = (float(mean), *said)
+        expected[f"{gpcnet.ROWS[row]}_p99_{size}_{place}"] = (float(tail), *said)
     expected = {key: value[:2] for key, value in expected.items()}
     factors = r"^\| +(.+) \(\d+ B\)? +\| +(\S+)X \| +(\S+)X \|$"
     for row, mean, tail in re.findall(factors, text_of(name), re.M):
@@ -2068,7 +2068,10 @@ def test_variable() -> None:
     pair = Fom("latency", 1.0, "us", 8, "gpu0-gpu1")
     assert pair.figure == Figure("latency", 8, "gpu0-gpu1")
     assert pair.variable == "latency_8_gpu0-gpu1"
-    assert Figure("random_ring_latency", at="congested").variable == "random_ring_latency_congested"
+    assert (
+        Figure("random_ring_latency", location="congested").variable
+        == "random_ring_latency_congested"
+    )
 
 
 @pytest.mark.parametrize(

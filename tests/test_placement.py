@@ -113,7 +113,7 @@ def test_exact_cpus(name: str, of: dict, usable: list | None, tasks: list) -> No
     assert layout.num_cpus_per_task == max(len(cpus) for _, cpus, _ in tasks)
     # GPUs are no concern of these: none is hidden, and the launcher is not asked for any.
     assert {task.gpus for task in layout.tasks} == {()}
-    assert (layout.vendor, layout.at) == ("", ())
+    assert (layout.vendor, layout.locations) == ("", ())
     assert layout.racks == (2 if name == "off-rack" else 1)
 
 
@@ -221,7 +221,7 @@ def with_gpus(usable: Iterable[int] | None = None, **extras: object) -> Topology
 def described(layouts: Iterable[Layout]) -> list:
     """What is measured, and CPUs and GPUs of each task."""
     return [
-        (layout.at, [(task.node, task.cpus, task.gpus) for task in layout.tasks])
+        (layout.locations, [(task.node, task.cpus, task.gpus) for task in layout.tasks])
         for layout in layouts
     ]
 
@@ -306,7 +306,7 @@ def test_one_process_goes_through_all_by_itself() -> None:
 def test_a_gpu_whose_cores_are_all_near_has_no_far_ones() -> None:
     near = [{"cpus": "0-15"}, *NEAR[1:]]
     layouts = lay_out("off-socket", with_gpus(gpu_affinity=near))
-    assert [layout.at for layout in layouts] == [("gpu1",), ("gpu2",), ("gpu3",)]
+    assert [layout.locations for layout in layouts] == [("gpu1",), ("gpu2",), ("gpu3",)]
 
 
 def test_gpus_without_affinity_are_near_every_core() -> None:
@@ -405,7 +405,7 @@ def test_memory_goes_by_what_linux_calls_it() -> None:
     assert [node.os_number(domain) for domain in (0, 1)] == [0, 8]
     layouts = lay_out("numa-matrix", node)
     assert [
-        (layout.placement, layout.at, layout.tasks[0].cpus, layout.tasks[0].memory)
+        (layout.placement, layout.locations, layout.tasks[0].cpus, layout.tasks[0].memory)
         for layout in layouts
     ] == [
         ("numa-0-0", ("numa0-numa0",), (0, 1), 0),
@@ -414,9 +414,9 @@ def test_memory_goes_by_what_linux_calls_it() -> None:
         ("numa-1-1", ("numa8-numa8",), (2, 3), 8),
     ]
     (alone,) = lay_out("numa-1-0", node)
-    assert (alone.tasks[0].cpus, alone.tasks[0].memory, alone.at) == ((2, 3), 0, ())
+    assert (alone.tasks[0].cpus, alone.tasks[0].memory, alone.location) == ((2, 3), 0, ())
     (one,) = lay_out("numa-matrix", node, one_process=True)
-    assert one.at == ("numa0-numa0", "numa0-numa8", "numa8-numa0", "numa8-numa8")
+    assert one.location == ("numa0-numa0", "numa0-numa8", "numa8-numa0", "numa8-numa8")
     assert (one.placement, one.tasks[0].cpus, one.tasks[0].memory) == (
         "numa-matrix", (0, 1, 2, 3), None,
     )  # fmt: skip
@@ -496,7 +496,7 @@ def test_summit() -> None:
     assert described(near[:1]) == [(("gpu0-gpu1",), [(0, (0,), (0, 1)), (0, (4,), (0, 1))])]
     assert described(near[5:]) == [(("gpu4-gpu5",), [(0, (88,), (4, 5)), (0, (92,), (4, 5))])]
     assert described(far[:1]) == [(("gpu0-gpu3",), [(0, (0,), (0, 3)), (0, (88,), (0, 3))])]
-    assert [layout.at for layout in lay_out("numa-matrix", node)] == [
+    assert [layout.locations for layout in lay_out("numa-matrix", node)] == [
         ("numa0-numa0",), ("numa0-numa8",), ("numa8-numa0",), ("numa8-numa8",),
     ]  # fmt: skip
 
@@ -526,7 +526,7 @@ def test_sierra() -> None:
         (("gpu0-gpu1",), [(0, (8,), (0, 1)), (0, (12,), (0, 1))]),
         (("gpu2-gpu3",), [(0, (96,), (2, 3)), (0, (100,), (2, 3))]),
     ]
-    assert [layout.at for layout in lay_out("gpu-b", node)] == [
+    assert [layout.locations for layout in lay_out("gpu-b", node)] == [
         ("gpu0-gpu2",), ("gpu0-gpu3",), ("gpu1-gpu2",), ("gpu1-gpu3",),
     ]  # fmt: skip
     assert {layout.tasks[1].cpus for layout in lay_out("gpu-b", node)} == {(96,)}
@@ -610,7 +610,7 @@ def test_cielo() -> None:
     ]
     matrix = lay_out("numa-matrix", node)
     assert [
-        (layout.placement, layout.at, layout.tasks[0].cpus, layout.tasks[0].memory)
+        (layout.placement, layout.locations, layout.tasks[0].cpus, layout.tasks[0].memory)
         for layout in matrix
     ] == [
         (f"numa-{c}-{m}", (f"numa{c}-numa{m}",), firsts(4 * c, 4 * c + 3), m)
@@ -655,8 +655,8 @@ def nodes(draw) -> Topology:
 
     def grouped(size: int) -> list[list[int]]:
         return [
-            [cpu for core in numbered[at : at + size] for cpu in core]
-            for at in range(0, count, size)
+            [cpu for core in numbered[location : location + size] for cpu in core]
+            for location in range(0, count, size)
         ]
 
     of = processor(numbered, grouped(domains * cores), grouped(cores))
@@ -702,9 +702,9 @@ def test_what_holds_on_any_node(one_process: bool, data: st.DataObject) -> None:
         assert layouts
         # One job measures all: as many tasks and nodes for each.
         assert len({(x.num_tasks, x.num_nodes, x.num_tasks_per_node) for x in layouts}) == 1
-        names = [at for layout in layouts for at in layout.at]
+        names = [location for layout in layouts for location in layout.locations]
         assert len(names) == len(set(names))
-        assert len(layouts) == 1 or all(len(layout.at) == 1 for layout in layouts)
+        assert len(layouts) == 1 or all(len(layout.locations) == 1 for layout in layouts)
         for layout in layouts:
             assert [t.node for t in layout.tasks] == sorted(t.node for t in layout.tasks)
             assert layout.num_nodes * layout.num_tasks_per_node == layout.num_tasks
@@ -737,7 +737,7 @@ def test_a_task_is_near_its_gpu_or_far_where_that_is_asked(node: Topology, name:
                 assert set(task.cores) <= set(gpu.cores)
         if name.startswith("gpu-"):
             assert len({task.gpus for task in layout.tasks}) == 1
-            assert layout.at == (f"gpu{task.gpus[0]}-gpu{task.gpus[1]}",)
+            assert layout.locations == (f"gpu{task.gpus[0]}-gpu{task.gpus[1]}",)
 
 
 # -- what a topology lacks -----------------------------------------------------------------------
@@ -806,9 +806,9 @@ def test_of_one_node() -> None:
 
 
 def test_known() -> None:
-    assert all(placement.known(name) for name in placement.PLACEMENTS)
-    assert placement.known("numa-10-2")
-    assert not any(placement.known(name) for name in ("", "numa", "numa-M-N", "On-Node", "gpu"))
+    assert all(placement.exists(name) for name in placement.PLACEMENTS)
+    assert placement.exists("numa-10-2")
+    assert not any(placement.exists(name) for name in ("", "numa", "numa-M-N", "On-Node", "gpu"))
     assert "off-node" in placement.suggestion("of-node")
     assert all(name in placement.suggestion("nowhere") for name in placement.PLACEMENTS)
 

@@ -32,9 +32,9 @@ def hostile(results: Path, name: str, nights: int = 26) -> None:
     for day in range(1, nights + 1):
         value = 100.0 if day < 22 else 80.0
         store(results, line(
-            day=day, foms=[fom(value + 0.1 * (day % 3), at=name)], system=name, partition=name,
-            environment=name, check=name, case=name, nodes=[name], extras={name: name},
-            reason=name,
+            day=day, foms=[fom(value + 0.1 * (day % 3), location=name)], system=name,
+            partition=name, environment=name, check=name, case=name, nodes=[name],
+            extras={name: name}, reason=name,
         ))  # fmt: skip
 
 
@@ -82,7 +82,7 @@ def test_what_is_left_in_scratch_steers_no_terminal(results, tmp_path, monkeypat
 
     (tmp_path / f"plumbline-{STEERS}").mkdir()
     store(results, line())
-    monkeypatch.setattr(doctor.plan, "surveyed", lambda *_: [])
+    monkeypatch.setattr(doctor.plan, "plan_cases", lambda *_: [])
     monkeypatch.setattr(doctor, "_programs", dict)
     done = asked("doctor", "--system=local")
     assert "left over" in done.stdout
@@ -117,8 +117,9 @@ def test_no_cell_is_a_formula(results: Path) -> None:
 @pytest.mark.holds("spreadsheet")
 def test_an_exported_history_is_read_back_as_it_was(results: Path, tmp_path: Path) -> None:
     for day, name in enumerate(FORMULAS, 1):
-        store(results, line(day=day, foms=[fom(-1.5 * day, at=name)], partition=name, check=name,
-                            environment=name, nodes=[name], extras={name: name}))  # fmt: skip
+        store(results, line(day=day, foms=[fom(-1.5 * day, location=name)], partition=name,
+                            check=name, environment=name, nodes=[name],
+                            extras={name: name}))  # fmt: skip
     path = tmp_path / "history.csv"
     assert asked("history", "export", "-o", path).exit_code == 0
     with path.open(newline="") as file:

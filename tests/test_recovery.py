@@ -56,7 +56,7 @@ def killed(results: Path, tail: bytes = b"", **plan: object) -> Path:
 def test_a_line_that_was_cut_off_is_taken_back(results: Path):
     folder = killed(results, tail=b'{"schema":3,"sess')
     told: list[str] = []
-    recovery.settle(results, "cancel", told.append)
+    recovery.clean_up(results, "cancel", told.append)
     assert [f["result"] for f in records_of(folder)] == ["pass", "unfinished"]
     assert any("cut off" in said for said in told)
     assert not (folder / "running").exists()
@@ -64,7 +64,7 @@ def test_a_line_that_was_cut_off_is_taken_back(results: Path):
     first, last = records_of(folder)
     assert last["time"] == first["time"]
     before = (folder / "records.jsonl").read_bytes()
-    recovery.settle(results, "cancel", told.append)
+    recovery.clean_up(results, "cancel", told.append)
     assert (folder / "records.jsonl").read_bytes() == before
 
 
@@ -73,7 +73,7 @@ def test_a_session_that_runs_is_not_settled(results: Path):
     holder = fasteners.InterProcessLock(folder / "running")
     code = (
         "import sys; from pathlib import Path; from plumbline.session import recovery; "
-        "recovery.settle(Path(sys.argv[1]), 'cancel', print)"
+        "recovery.clean_up(Path(sys.argv[1]), 'cancel', print)"
     )
     with holder:
         done = subprocess.run(
@@ -137,7 +137,7 @@ def test_without_locks_a_session_runs_as_long_as_its_file_is_there(
     (folder / "running").unlink()
     assert running.claim(folder) is None
     assert running.is_running(folder)
-    recovery.settle(results, "cancel", print)
+    recovery.clean_up(results, "cancel", print)
     assert len(records_of(folder)) == 1
     running.release(folder, None)
     assert not running.is_running(folder)
@@ -180,15 +180,15 @@ def test_a_session_of_another_host_is_left_to_that_host(
     (folder / "running").write_text(json.dumps({"host": host, "boot": boot} | job))
     with marked(folder, folder) as child:
         told: list[str] = []
-        recovery.settle(results, "cancel", told.append)
+        recovery.clean_up(results, "cancel", told.append)
         assert (child.poll() is None) == theirs
     assert running.is_running(folder) == (folder / "running").exists() == theirs
     assert len(records_of(folder)) == (1 if theirs else 2)
-    assert bool(recovery.cut_off(results)) == theirs
+    assert bool(recovery.unfinished(results)) == theirs
     if theirs:
         (said,) = told
         assert f"session {folder.name} on other: the next session on the same host" in said
-        assert recovery.cut_off(results)[0].endswith("it may still run on other")
+        assert recovery.unfinished(results)[0].endswith("it may still run on other")
 
 
 @pytest.mark.parametrize("plan", ["", '{"cases": {"a', "[]", '{"cases": [1], "extras": {}}'])
@@ -197,11 +197,11 @@ def test_a_plan_that_is_not_whole_is_told_once(results: Path, plan: str):
     (folder / "plan.json").write_text(plan)
     told: list[str] = []
     for _ in range(2):
-        recovery.settle(results, "cancel", told.append)
+        recovery.clean_up(results, "cancel", told.append)
     (said,) = told
     assert f"session {folder.name} was killed; its plan cannot be read" in said
     assert len(records_of(folder)) == 1
-    (said,) = recovery.cut_off(results)
+    (said,) = recovery.unfinished(results)
     assert said.startswith(f"{folder.name}: its plan cannot be read")
 
 
@@ -229,7 +229,7 @@ def test_a_session_that_runs_says_where(tmp_path: Path, monkeypatch: pytest.Monk
 def test_a_session_that_came_to_its_end_was_not_killed(results: Path):
     folder = killed(results)
     (folder / "end.json").write_text("{}")
-    recovery.settle(results, "cancel", print)
+    recovery.clean_up(results, "cancel", print)
     assert (folder / "end.json").read_text() == "{}" and not (folder / "running").exists()
 
 
@@ -237,7 +237,7 @@ def test_what_a_process_descends_from_is_not_ended(results: Path):
     """A shell that a killed session left, from which the next one is started."""
     folder = killed(results)
     code = "import sys; from pathlib import Path; from plumbline.session import recovery; " \
-           "recovery.settle(Path(sys.argv[1]), 'cancel', print)"  # fmt: skip
+           "recovery.clean_up(Path(sys.argv[1]), 'cancel', print)"  # fmt: skip
     done = subprocess.run(
         ["sh", "-c", 'sleep 60 & "$@"; echo "there: $?"', "sh", sys.executable, "-c", code,
          str(results)],
@@ -259,7 +259,7 @@ def test_a_process_that_may_not_be_ended_is_told(results: Path, monkeypatch: pyt
         marked(folder, folder) as child,
         pytest.raises(Fault, match=rf"may not end its process {child.pid} \(sleep\)"),
     ):
-        recovery.settle(results, "cancel", print)
+        recovery.clean_up(results, "cancel", print)
 
 
 @pytest.mark.parametrize("ended", [False, True])
@@ -274,7 +274,7 @@ def test_a_daemon_that_left_its_sessions_folder_goes_on(results: Path, tmp_path:
     with marked(folder, stage) as job, marked(folder, tmp_path) as daemon:
         # What works there does so also once its folder is gone.
         shutil.rmtree(stage)
-        recovery.settle(results, "cancel", told.append)
+        recovery.clean_up(results, "cancel", told.append)
         assert job.poll() is not None and daemon.poll() is None
     assert f"{job.pid} (sleep): ending them" in told[0]
     assert f"outside its folder do: {daemon.pid} (sleep): not ended" in told[1]
@@ -298,7 +298,7 @@ def test_an_id_that_has_become_another_process_is_not_signalled(
         recovery, "_processes", lambda *_, inside: stale.pop() if inside and stale else {}
     )
     try:
-        recovery.settle(results, "cancel", print)
+        recovery.clean_up(results, "cancel", print)
         assert other.poll() is None
     finally:
         other.kill()
@@ -307,15 +307,15 @@ def test_an_id_that_has_become_another_process_is_not_signalled(
     if not pidfd:
         monkeypatch.setattr(os, "pidfd_open", unknown)
     with marked(folder, folder) as child:
-        recovery.settle(results, "cancel", print)
+        recovery.clean_up(results, "cancel", print)
         assert child.poll() is not None
 
 
 def settled(results: Path) -> list[str]:
     """What is said where what was left is settled, by a process that ends if nothing hangs."""
     code = "import sys; from pathlib import Path; from plumbline.session import recovery; " \
-           "recovery.settle(Path(sys.argv[1]), 'cancel', print); " \
-           "print(*recovery.cut_off(Path(sys.argv[1])), sep='\\n')"  # fmt: skip
+           "recovery.clean_up(Path(sys.argv[1]), 'cancel', print); " \
+           "print(*recovery.unfinished(Path(sys.argv[1])), sep='\\n')"  # fmt: skip
     done = subprocess.run(
         [sys.executable, "-c", code, str(results)], capture_output=True, text=True, timeout=90
     )
@@ -330,7 +330,7 @@ def test_a_process_of_another_user_is_left_alone(results: Path, monkeypatch: pyt
     with marked(folder, folder) as child:
         monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
         told: list[str] = []
-        recovery.settle(results, "cancel", told.append)
+        recovery.clean_up(results, "cancel", told.append)
         assert child.poll() is None and not any(str(child.pid) in said for said in told)
 
 
@@ -348,7 +348,7 @@ def test_root_leaves_processes_that_another_user_started_alone(
                              stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # fmt: skip
     try:
         assert child.stdout.readline() == b"there\n"
-        recovery.settle(results, "cancel", print)
+        recovery.clean_up(results, "cancel", print)
         assert child.poll() is None
     finally:
         child.communicate()
@@ -427,7 +427,7 @@ def test_a_node_of_a_sweep_deals_with_nothing_that_others_left(
         raise Fault("so far")
 
     settled = []
-    monkeypatch.setattr(recovery, "settle", lambda *_: settled.append(1))
+    monkeypatch.setattr(recovery, "clean_up", lambda *_: settled.append(1))
     monkeypatch.setattr(running, "claim", claim)
     monkeypatch.delenv(configuration.ON_NODE, raising=False)
     if on_node:
@@ -440,13 +440,13 @@ def test_a_node_of_a_sweep_deals_with_nothing_that_others_left(
 
 def test_a_choice_that_is_none(results: Path):
     with pytest.raises(Fault, match="PLUMBLINE_ORPHANS: 'drop' is not cancel or keep"):
-        recovery.settle(results, "drop", print)
+        recovery.clean_up(results, "drop", print)
 
 
 def test_jobs_of_other_schedulers_are_told(results: Path):
     folder = killed(results, schedulers=["flux-batch"])
     told: list[str] = []
-    recovery.settle(results, "cancel", told.append)
+    recovery.clean_up(results, "cancel", told.append)
     assert any("its jobs in flux-batch may still exist" in said for said in told)
     assert any(
         "flux-batch" in note for note in json.loads((folder / "end.json").read_text())["notes"]
@@ -485,7 +485,7 @@ def test_jobs_of_slurm_are_found_and_cancelled(
         jobs.append(said.stdout.split()[-1])
     told: list[str] = []
     try:
-        recovery.settle(results, orphans, told.append)
+        recovery.clean_up(results, orphans, told.append)
         queue = subprocess.run(
             ["squeue", "-h", "-o", "%i"], capture_output=True, text=True, check=True
         ).stdout.split()
@@ -504,7 +504,7 @@ def test_a_queue_that_cannot_be_asked_is_told(
     folder = killed(results, schedulers=["slurm"])
     monkeypatch.setenv("PATH", str(tmp_path))
     told: list[str] = []
-    recovery.settle(results, "cancel", told.append)
+    recovery.clean_up(results, "cancel", told.append)
     assert any("its jobs could not be listed" in said and "squeue" in said for said in told)
     assert len(records_of(folder)) == 2
 

@@ -57,7 +57,7 @@ REGISTERS = {
             "data": {"better": "neither", "floor": 0, "spreads": 0, "reason": "nothing to hold"},
         },
         "decides": ["median", "mean", "best", "single", "unstated"],
-        "warning": {"near": 0.8, "reason": "most of what is allowed"},
+        "warning": {"share": 0.8, "reason": "most of what is allowed"},
         "suspicious": {"distances": 2, "times": 1.5, "reason": "too good"},
         "baseline": {"sessions": 3, "noise": 0.15, "alarms": 0.001},
     },
@@ -402,10 +402,10 @@ FAULTY_REGISTERS = [
     ("tolerance.yaml", ("classes", "up", "reason", ""), "classes.up.reason: "),
     ("tolerance.yaml", ("decides", ["typical"]), "decides.0: "),
     ("tolerance.yaml", ("baseline", "sessions", 1), "baseline.sessions: "),
-    ("tolerance.yaml", ("warning", "near", 1.0), "warning.near: "),
-    ("tolerance.yaml", ("warning", "near", 0), "warning.near: "),
+    ("tolerance.yaml", ("warning", "share", 1.0), "warning.share: "),
+    ("tolerance.yaml", ("warning", "share", 0), "warning.share: "),
     ("tolerance.yaml", ("warning", "reason", ""), "warning.reason: "),
-    ("tolerance.yaml", ("classes", "up", "near", 80), "classes.up.near: "),
+    ("tolerance.yaml", ("classes", "up", "warning_share", 80), "classes.up.warning_share: "),
     ("foms.yaml", ("bench", 0, "class", "sideways"), "bench bandwidth: class 'sideways' is not"),
     ("foms.yaml", ("bench", 0, "unit", "parrots"), "bench bandwidth: unit: cannot convert"),
     ("foms.yaml", ("bench", 0, "metrics", ["capped"]), "bench: capped is registered twice"),
@@ -1079,21 +1079,21 @@ def test_warning_band(
     folder: Path, row: dict, metric: str, value: float, near: bool | None
 ) -> None:
     judged = references(folder, row).judge(CASE, metric, None if not row else 8, [value])
-    assert (judged.verdict, judged.near) == ("fail" if near is None else "pass", bool(near))
+    assert (judged.verdict, judged.near_bound) == ("fail" if near is None else "pass", bool(near))
     assert judged.better == ("higher" if metric == "bandwidth" else "lower")
 
 
 def test_warning_band_of_a_class(folder: Path) -> None:
-    text = changed("tolerance.yaml", "classes", "up", "near", 0.5)
+    text = changed("tolerance.yaml", "classes", "up", "warning_share", 0.5)
     (folder / "tolerance.yaml").write_text(text)
     known = references(folder, {})
-    assert known.judge(CASE, "bandwidth", None, [974]).near
-    assert not known.judge(CASE, "bandwidth", None, [976]).near
+    assert known.judge(CASE, "bandwidth", None, [974]).near_bound
+    assert not known.judge(CASE, "bandwidth", None, [976]).near_bound
 
 
 def test_what_is_not_asserted_is_near_no_bound(folder: Path) -> None:
     judged = references(folder).judge(CASE, "bandwidth", None, [959])
-    assert (judged.verdict, judged.near) == ("not-asserted", False)
+    assert (judged.verdict, judged.near_bound) == ("not-asserted", False)
 
 
 def test_judgement_tells_its_ceiling(folder: Path) -> None:

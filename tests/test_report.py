@@ -47,7 +47,7 @@ EMPTY = {
            "below.",
     "changed": "No change was found in the last 30 days.",
     "waived": "Nothing is waived.",
-    "near": "No figure that passed is in the warning band.",
+    "near-bound": "No figure that passed is in the warning band.",
     "noticed": "No figure is too good, no single sample is far off, and no fault was found on "
                "standard error.",
     "skipped": "Nothing was skipped.",
@@ -91,7 +91,7 @@ def test_today_tells_waivers_skips_and_what_is_not_asserted(pages):
     assert "apt-get install fio" in shown(path, "skipped")
     unasserted = shown(path, "unasserted")
     assert "gpcnet_load" in unasserted and "it needs 3 samples" in unasserted
-    assert "file_creation_rate" in shown(path, "near")
+    assert "file_creation_rate" in shown(path, "near-bound")
 
 
 def test_what_passed_and_asserts_nothing_is_no_pass(demo):
@@ -438,12 +438,12 @@ def test_characters_that_cannot_be_seen_are_shown_as_such():
 # -- pieces -------------------------------------------------------------------------------------
 
 
-def a_series(values, at="", node="", **fields) -> Series:
+def a_series(values, location="", node="", **fields) -> Series:
     count = len(values)
     times = np.datetime64("2026-08-01", "s") + np.arange(count) * np.timedelta64(1, "D")
     empty = np.full(count, np.nan)
     made = Series(
-        Key("alder", "cpu", "gnu", "stream", "triad", -1, at, "all-cores", "", node),
+        Key("alder", "cpu", "gnu", "stream", "triad", -1, location, "all-cores", "", node),
         "babelstream", "GB/s", "higher", np.array([f"s{i}" for i in range(count)], object), times,
         np.array(values, float), empty, empty, empty, np.array(["pass"] * count, object),
         np.array([""] * count, object), np.array(["b"] * count, object),
@@ -454,9 +454,9 @@ def a_series(values, at="", node="", **fields) -> Series:
 
 def test_nodes_share_a_chart_and_few_places_do_not():
     nodes = [a_series([1, 2], node=f"n{i}") for i in range(3)]
-    places = [a_series([1, 2], at=f"gpu{i}") for i in range(4)]
+    places = [a_series([1, 2], location=f"gpu{i}") for i in range(4)]
     assert [len(f.members) for f in figures.grouped(nodes + places, {})] == [3, 1, 1, 1, 1]
-    pairs = [a_series([1, 2], at=f"n{i}-n{i + 1}") for i in range(figures.PLACES)]
+    pairs = [a_series([1, 2], location=f"n{i}-n{i + 1}") for i in range(figures.PLACES)]
     assert [len(f.members) for f in figures.grouped(pairs, {})] == [figures.PLACES]
 
 
@@ -478,7 +478,7 @@ def test_a_change_that_is_not_sure_yet_says_what_that_means():
         known = {"kind": "regression", "confirmed": False, "sessions": 1} | fields
         return findings.SeriesChange(key=a_series([1]).key, size=-0.05, confidence=0.9, worse=True,
                                start=1, began=began, detected=began, before="a", after="b",
-                               until=None, on=True, **known)  # fmt: skip
+                               until=None, active=True, **known)  # fmt: skip
 
     assert "a single session may be an outlier" in change().doubt
     assert "has had outliers before" in change(kind="suspect").doubt
@@ -517,7 +517,7 @@ def test_changes_of_one_check_that_began_together_are_one_event():
 
 def test_many_series_are_judged_as_few_are(monkeypatch):
     noise = np.random.default_rng(3).normal(1, 0.01, (12, 60))
-    series = [a_series(np.where(np.arange(60) < 40, 100, 90) * row, at=f"g{i}")
+    series = [a_series(np.where(np.arange(60) < 40, 100, 90) * row, location=f"g{i}")
               for i, row in enumerate(noise)]  # fmt: skip
     alone = findings.of_all(series, len(series))
     monkeypatch.setattr(findings, "MANY", 2)

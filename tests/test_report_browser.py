@@ -279,7 +279,9 @@ def hostile(tmp_path_factory) -> Path:
                     "jobid": attack,
                     "version": attack,
                     "figures": [
-                        dict(SLOW, metric=f"={attack}", at=attack, reason=attack, headline=True),
+                        dict(
+                            SLOW, metric=f"={attack}", location=attack, reason=attack, headline=True
+                        ),
                     ],
                 }
             ]

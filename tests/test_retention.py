@@ -263,7 +263,7 @@ def test_a_record_of_an_older_plumbline_comes_back_as_what_it_stands_for(
     now = line()
     old = {key: value for key, value in now.items() if key != "waiver"} | {"schema": 2}
     old["foms"] = [
-        {key: value for key, value in fom.items() if key not in ("better", "near", "waiver")}
+        {key: value for key, value in fom.items() if key not in ("better", "near_bound", "waiver")}
         for fom in now["foms"]
     ]
     log = logged(tmp_path, old)
@@ -271,7 +271,7 @@ def test_a_record_of_an_older_plumbline_comes_back_as_what_it_stands_for(
     assert code == 0, err
     (folder,) = (results / "sessions").iterdir()
     (found,) = records_of(folder)
-    assert found["schema"] == record.SCHEMA and found["foms"][0]["near"] is False
+    assert found["schema"] == record.SCHEMA and found["foms"][0]["near_bound"] is False
 
 
 def test_a_record_that_cannot_be_stored_is_reported(results: Path, tmp_path: Path):

@@ -46,9 +46,9 @@ echo started >>started
 """
 
 
-def layout(*at: str, tasks: int = 1) -> Layout:
+def layout(*location: str, tasks: int = 1) -> Layout:
     core = Core((0,), 0, 0)
-    return Layout("per-gpu", tuple(Task(0, (core,)) for _ in range(tasks)), at)
+    return Layout("per-gpu", tuple(Task(0, (core,)) for _ in range(tasks)), location)
 
 
 class Job:

@@ -608,24 +608,25 @@ def test_a_retest_belongs_to_the_night_of_the_session_before():
 # -- the history ----------------------------------------------------------------------------
 
 
-def remember(results, fleet: Fleet, at: str = "") -> list[str]:
+def remember(results, fleet: Fleet, location: str = "") -> list[str]:
     """Sessions of a check that ReFrame distributed over the nodes, or, with ``at``, of one that
     measures pairs of nodes in one job; gives their names."""
     made = []
-    group = fleet.pairs() if at else fleet.values()
+    group = fleet.pairs() if location else fleet.values()
     for night in range(fleet.nights):
         session = f"202611{night + 1:02d}T220000Z-{night:06x}"
         folder = results / "sessions" / session
         folder.mkdir(parents=True)
         (folder / "plan.json").write_text(plan(session, [], system="big"))
-        values = {unit: rows for (of, unit), rows in (group.pairs if at else group.values).items()
+        values = {unit: rows for (of, unit), rows in
+                  (group.pairs if location else group.values).items()
                   if of == f"{night}"}  # fmt: skip
         lines = []
-        for nodes in [[*fleet.names]] if at else [[name] for (name,) in values]:
+        for nodes in [[*fleet.names]] if location else [[name] for (name,) in values]:
             foms = [
-                figure(rows[0], size=4194304, at=":".join(unit) if at else "")
+                figure(rows[0], size=4194304, location=":".join(unit) if location else "")
                 for unit, rows in values.items()
-                if at or unit == (nodes[0],)
+                if location or unit == (nodes[0],)
             ]
             lines.append(measured(session, night, nodes, foms))
         (folder / "records.jsonl").write_text("".join(dumps(f) + "\n" for f in lines))
@@ -665,7 +666,7 @@ def test_sessions_of_the_history_are_screened_up_to_the_one_named(tmp_path):
 
 def test_pairs_of_the_history_flag_the_node(tmp_path):
     fleet = Fleet(61, nodes=40, nights=2, noise=0.01, slow={("n007",): (1, 0.15)})
-    remember(tmp_path, fleet, at="pairs")
+    remember(tmp_path, fleet, location="pairs")
     done = command("--from", tmp_path, "--format", "json")
     assert [(o["kind"], o["node"]) for o in json.loads(done.stdout)] == [("node", "n007")]
 

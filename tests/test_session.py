@@ -59,7 +59,7 @@ def test_a_session_leaves_one_record_for_its_case(measured: Done):
     # Neither the launcher nor the binding says anything of GPUs.
     nothing = {"given": "", "gpus": "", "devices": ""}
     told = {
-        "schema": 4,
+        "schema": 5,
         "warnings": [],
         "session": measured.session.name,
         "system": "testbed",
@@ -108,7 +108,7 @@ def test_the_warm_up_is_kept_and_not_counted(measured: Done):
         assert fom["samples"] == values
         assert fom["value"] == statistics.median(values)
         assert fom["statistic"] == "median"
-        assert (fom["at"], fom["placement"], fom["reason"]) == ("", "on-socket", "")
+        assert (fom["location"], fom["placement"], fom["reason"]) == ("", "on-socket", "")
         assert fom["summary"] == {
             "min": min(values),
             "median": statistics.median(values),

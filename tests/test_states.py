@@ -242,7 +242,7 @@ def test_samples_of_another_job_are_invalid(testbed: Testbed) -> None:
 def test_a_record_without_warnings_is_read(ping: Callable[..., Done]) -> None:
     path = ping().session / "records.jsonl"
     fields = json.loads(path.read_text())
-    assert fields["schema"] == 4
+    assert fields["schema"] == 5
     del fields["warnings"]
     path.write_text(json.dumps(fields | {"schema": 3}) + "\n")
     (read,) = record.read(path)

@@ -22,7 +22,7 @@ from plumbline.core import paths
 from plumbline.core.errors import Fault
 from plumbline.operate import sweep
 from plumbline.operate.sweep import nodes
-from plumbline.session.plan import reframe, surveyed
+from plumbline.session.plan import plan_cases, reframe
 from plumbline.site import configuration, slurm
 
 #: The whole set of each node's session in these tests.
@@ -217,8 +217,8 @@ def test_the_set_on_a_node_needs_no_other_node(testbed: Testbed, monkeypatch):
         "on-socket", "off-node", "full-node"]})  # fmt: skip
     for name, value in testbed.env.items():
         monkeypatch.setenv(name, value)
-    every = {case.case for case in surveyed(testbed.name, [str(CHECKS)], [])}
-    on_node = surveyed(
+    every = {case.case for case in plan_cases(testbed.name, [str(CHECKS)], [])}
+    on_node = plan_cases(
         testbed.name, [str(CHECKS)], [], **{configuration.ON_NODE: f"{testbed.name}:node"}
     )
     assert {case.case for case in on_node} == {

@@ -43,9 +43,9 @@ def test_no_shipped_file_writes_to_the_root_of_a_shared_file_system(path: Path):
             assert own, f"{path.stem}: {name}"
 
 
-def test_cases_of_another_system_are_surveyed():
+def test_cases_of_another_system_are_planned():
     """A dry run lays out the tasks of a machine that is not this one, and tells what is missing."""
-    cases = plan.surveyed("reedbush-u", [str(paths.CHECKS)], ["-n", "imb_p2p%.*PingPong"])
+    cases = plan.plan_cases("reedbush-u", [str(paths.CHECKS)], ["-n", "imb_p2p%.*PingPong"])
     assert {case.case.rpartition("@")[2].partition("+")[0] for case in cases} == {
         "reedbush-u:u-regular"
     }

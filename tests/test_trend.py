@@ -171,7 +171,7 @@ def test_a_step_by_direction_and_better_side(size, better, kind, worse):
     assert (found.kind, found.worse, found.start) == (kind, worse, 60)
     assert found.size == pytest.approx(size - 1, abs=0.01)
     assert found.low < size - 1 < found.high
-    assert found.on and found.confirmed and found.confidence > 0.99
+    assert found.active and found.confirmed and found.confidence > 0.99
 
 
 def test_gaps_do_not_hide_a_step():
@@ -187,11 +187,11 @@ def test_a_regression_that_comes_back_becomes_a_transient():
     values = flat()
     values[60:63] *= 0.9
     (during,) = trend.judge(values[:62], "higher").findings
-    assert (during.kind, during.detected, during.on) == ("regression", 60, True)
+    assert (during.kind, during.detected, during.active) == ("regression", 60, True)
     (after,) = trend.judge(values, "higher").findings
     assert (after.kind, after.first, after.start, after.end) == ("transient", "regression", 60, 62)
     assert after.detected == 60 < after.revised
-    assert not after.on
+    assert not after.active
 
 
 def test_a_change_that_slowly_came_back_is_not_active():
@@ -201,9 +201,9 @@ def test_a_change_that_slowly_came_back_is_not_active():
     values[100:125] *= 0.94
     values[125:175] *= 0.94 + 0.06 * np.arange(50) / 50
     (found,) = trend.judge(values, "higher").findings
-    assert (found.kind, found.start, found.on) == ("regression", 100, False)
+    assert (found.kind, found.start, found.active) == ("regression", 100, False)
     (before,) = trend.judge(values[:125], "higher").findings
-    assert before.on
+    assert before.active
 
 
 def test_a_size_ignores_a_transient_before_the_change():
@@ -219,7 +219,7 @@ def test_a_step_that_seemed_to_come_back_is_one_finding():
     values = stepped(60, 0.95)
     values[63:66] /= 0.95
     (found,) = trend.judge(values, "higher").findings
-    assert (found.kind, found.start, found.on) == ("regression", 60, True)
+    assert (found.kind, found.start, found.active) == ("regression", 60, True)
 
 
 def test_a_slow_loss_after_a_step_counts_in_its_size():
@@ -308,9 +308,9 @@ def test_a_loss_that_is_fixed_later_is_two_findings():
     values[60:100] *= 0.93
     first, second = trend.judge(values, "higher").findings
     assert (first.kind, second.kind) == ("regression", "improvement")
-    assert not first.on
-    assert second.on
-    assert not first.bad and not second.bad
+    assert not first.active
+    assert second.active
+    assert not first.failing and not second.failing
 
 
 def test_one_far_night_is_unconfirmed_until_the_next():
@@ -318,7 +318,7 @@ def test_one_far_night_is_unconfirmed_until_the_next():
     values[-1] *= 0.88
     (found,) = trend.judge(values, "higher").findings
     assert (found.kind, found.confirmed, found.detected) == ("regression", False, 119)
-    assert not found.bad
+    assert not found.failing
     judgement = trend.judge(np.append(values, 100.0), "higher")
     assert not judgement.findings
     assert judgement.outliers == [(119, 119)]
@@ -329,7 +329,7 @@ def test_a_far_night_in_a_series_with_outliers_is_a_suspect():
     values[[25, 45, 65, 85]] *= 0.8
     values[-1] *= 0.88
     (found,) = trend.judge(values, "higher").findings
-    assert (found.kind, found.on) == ("suspect", False)
+    assert (found.kind, found.active) == ("suspect", False)
 
 
 def test_a_retest_confirms_or_refutes_a_far_night():
@@ -631,4 +631,4 @@ def test_rows_of_the_history_have_sessions_and_build():
     assert row.start == "2026-03-02"
     assert "sys:cpu+gnu imb latency 8 B on-socket" in row.series
     assert found.too_short == 1
-    assert found.bad
+    assert found.failing

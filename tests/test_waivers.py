@@ -100,7 +100,7 @@ OTHERS = [
     {"metric": "read_bandwidth"},
     {"size": 8},
     {"placement": "one-core"},
-    {"at": "gpu0"},
+    {"location": "gpu0"},
     {"node": "n0042"},
     {"results": ["invalid", "error"]},
     {"check": "fio %placement=all-cores"},
@@ -415,7 +415,7 @@ def test_names(pattern: str, name: str, fits: bool) -> None:
         ({"check": "osu"}, False),
         ({"metric": "latency", "size": 8}, True),
         ({"size": 0}, False),
-        ({"placement": "off-*", "at": ""}, True),
+        ({"placement": "off-*", "location": ""}, True),
     ],
 )
 def test_what_a_waiver_is_about(match: dict, fits: bool) -> None:
@@ -464,14 +464,14 @@ def test_a_figure_near_its_bound_passes_and_is_told(slow: Testbed) -> None:
     done = slow.plumbline("run", *FIO)
     assert done.code == 0, done.said
     (fom,) = done.record("direction=write")["foms"]
-    assert (fom["verdict"], fom["near"], fom["better"]) == ("pass", True, "higher")
+    assert (fom["verdict"], fom["near_bound"], fom["better"]) == ("pass", True, "higher")
     assert re.search(r"write_bandwidth +1973\.79 MB/s +pass \(near its bound\)", done.out)
     assert "1 asserted (0 failed, 1 near their bound), 0 without a reference" in done.out
     refer(slow, WELL)
     done = slow.plumbline("run", *FIO)
     (fom,) = done.record("direction=write")["foms"]
-    assert (fom["verdict"], fom["near"]) == ("pass", False)
-    assert "near" not in done.out[done.out.index("figure of merit") :]
+    assert (fom["verdict"], fom["near_bound"]) == ("pass", False)
+    assert "near_bound" not in done.out[done.out.index("figure of merit") :]
 
 
 def test_a_figure_near_its_bound_is_shown_where_it_is_no_headline(testbed: Testbed) -> None:

@@ -99,7 +99,7 @@ def tolerances(references: References) -> str:
     return _TOLERANCES.format(
         classes="\n".join(classes),
         exceptions="\n".join(exceptions),
-        near=f"{warning.near:.0%}",
+        share=f"{warning.share:.0%}",
         distances=f"{rules.suspicious.distances:g}",
         times=f"{rules.suspicious.times:g}",
         too_good=_cell(rules.suspicious.reason),
@@ -145,7 +145,7 @@ two.
 
 ## The warning band
 
-Beyond {near} of the distance to its bound, a figure that passes is reported as near it.
+Beyond {share} of the distance to its bound, a figure that passes is reported as near it.
 {reason}
 
 ## Too good

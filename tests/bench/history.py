@@ -45,7 +45,7 @@ def figure(size: int, number: int) -> dict:
     return {
         "metric": "bandwidth",
         "size": size,
-        "at": "",
+        "location": "",
         "placement": "off-node",
         "value": mark,
         "unit": "MB/s",
@@ -54,7 +54,7 @@ def figure(size: int, number: int) -> dict:
         "statistic": "median",
         "better": "higher",
         "verdict": "pass",
-        "near": False,
+        "near_bound": False,
         "waiver": None,
         "reason": "",
         "lower": 18000.5,

@@ -207,16 +207,16 @@ def _proposals_of(
     values: dict[tuple[Any, ...], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for run in runs:
         for fom in run.foms:
-            figure = fom.metric, fom.size, fom.at, fom.placement, fom.unit
+            figure = fom.metric, fom.size, fom.location, fom.placement, fom.unit
             values[figure][run.session] += fom.samples
     per_node = Counter(task.host for task in newest.tasks)
     conditions = {**newest.conditions}
     if system == "local":
         conditions["host"] = newest.nodes[0]
-    for (metric, size, at, placement, unit), by_session in values.items():
+    for (metric, size, location, placement, unit), by_session in values.items():
         if len(by_session) < len(sessions):
             continue
-        here = {**conditions, **({"at": at} if at else {})}
+        here = {**conditions, **({"location": location} if location else {})}
         case = Case(
             system,
             newest.partition,
@@ -228,7 +228,7 @@ def _proposals_of(
             here,
         )
         rule = tables.rule(tables.fom(case.benchmark, metric))
-        row, more = _row(newest, case, (metric, size, at, unit), by_session, rule, rules)
+        row, more = _row(newest, case, (metric, size, location, unit), by_session, rule, rules)
         yield Proposal(row, case, more), _skipped(row, more, rule, rules)
 
 
@@ -241,7 +241,7 @@ def _row(
     rules: Baseline,
 ) -> tuple[Row, int]:
     """Return a figure's row, and how many more sessions it needs."""
-    metric, size, at, unit = figure
+    metric, size, location, unit = figure
     here = {"partition": case.partition, **case.conditions}
     note, more, count = "", 0, len(by_session)
     statistic: Literal["mean", "median"]
@@ -256,7 +256,7 @@ def _row(
         if factor > 1 and spread:
             note = f"spread of {count} sessions {spread:.3g}, widened by {factor:.3g} for so few"
         spread *= factor
-    what = [case.environment, newest.check.split()[0], metric, size, at or None]
+    what = [case.environment, newest.check.split()[0], metric, size, location or None]
     parts = [case.system, case.partition, *(str(part) for part in what if part is not None)]
     parts += [case.placement, *newest.conditions.values()]
     row = Row(

@@ -140,9 +140,13 @@ class Benchmark(rfm.RunOnlyRegressionTest):
 
     def figures_of(self, layout: placement.Layout) -> list[Figure]:
         """Return the figures of one run: each declared one for each thing that the run measures."""
-        if not layout.at:
+        if not layout.locations:
             return self.figures()
-        return [figure._replace(at=at) for at in layout.at for figure in self.figures()]
+        return [
+            figure._replace(location=location)
+            for location in layout.locations
+            for figure in self.figures()
+        ]
 
     def optional(self) -> list[Figure]:
         """Return figures that only some versions of the program print."""
@@ -162,10 +166,10 @@ class Benchmark(rfm.RunOnlyRegressionTest):
         """Return warnings about figures that are plausible one by one, but not together."""
         return ()
 
-    def conditions_at(self, at: str) -> dict[str, str]:
+    def conditions_at(self, location: str) -> dict[str, str]:
         """Return the conditions of one of several things that a run measures."""
-        gpu = re.fullmatch(r"gpu(\d+)", at)
-        return {"at": at, **({"gpu": gpu[1]} if gpu else {})} if at else {}
+        gpu = re.fullmatch(r"gpu(\d+)", location)
+        return {"location": location, **({"gpu": gpu[1]} if gpu else {})} if location else {}
 
     def prepare(self) -> None:
         """Set options, input files and folders of the program, once the layout is known."""
@@ -501,7 +505,7 @@ class Benchmark(rfm.RunOnlyRegressionTest):
                 values,
                 self.case_of(figure),
                 references().fom(self.benchmark, figure.metric).unit,
-                bool({figure.variable, figure._replace(at="").variable} & shown),
+                bool({figure.variable, figure._replace(location="").variable} & shown),
             )
             for figure, values in self.read_samples().items()
         }
@@ -577,11 +581,13 @@ class Benchmark(rfm.RunOnlyRegressionTest):
             result.hosts.setdefault(host, {}).update(facts)
         parse.check_stderr(self.benchmark, stderr)
         printed: dict[Figure, Fom] = {}
-        for path, at in self.output_files(run):
+        for path, location in self.output_files(run):
             output = reading.parse_output(path, layout, result)
             self.verify(output)
             result.version = output.version
-            foms = [dataclasses.replace(fom, at=fom.at or at) for fom in output.foms]
+            foms = [
+                dataclasses.replace(fom, location=fom.location or location) for fom in output.foms
+            ]
             printed |= {fom.figure: fom for fom in foms}
         printed |= {fom.figure: fom for fom in self.derive(printed)}
         wanted = self.figures_of(layout)
@@ -591,11 +597,11 @@ class Benchmark(rfm.RunOnlyRegressionTest):
     def output_files(self, run: Run) -> list[tuple[Path, str]]:
         """Return the outputs of a run, each with what it measures if the program does not print
         that."""
-        stagedir, at = Path(self.stagedir), run.layout.at
+        stagedir, locations = Path(self.stagedir), run.layout.locations
         if self.output_per_task:
-            return [(stagedir / run.out_of_rank(rank), name) for rank, name in enumerate(at)]
+            return [(stagedir / run.out_of_rank(rank), name) for rank, name in enumerate(locations)]
         path = (stagedir / run.out).with_suffix(f".{self.output_suffix}")
-        return [(path, at[0] if len(at) == 1 and not self.one_process else "")]
+        return [(path, locations[0] if len(locations) == 1 and not self.one_process else "")]
 
     def check_racks(self, layout: placement.Layout, seen: list[binding.TaskReport]) -> None:
         """Skip the test case if the scheduler gave nodes of fewer racks than it needs."""
@@ -612,8 +618,10 @@ class Benchmark(rfm.RunOnlyRegressionTest):
 
     def case_of(self, figure: Figure) -> Case:
         """Return the conditions of one figure of this test case, for the references."""
-        layout = next((known for known in self.layouts if figure.at in known.at), self.layout)
-        conditions = {**self.conditions, **self.conditions_at(figure.at)}
+        layout = next(
+            (known for known in self.layouts if figure.location in known.locations), self.layout
+        )
+        conditions = {**self.conditions, **self.conditions_at(figure.location)}
         if self.current_system.name == "local":
             # `local` is another machine on another host.
             conditions["host"] = platform.node()

@@ -60,7 +60,7 @@ def validate(check) -> None:
 
 
 def _errors(check) -> Iterator[str]:
-    if not placement.known(check.placement):
+    if not placement.exists(check.placement):
         yield f"no placement {check.placement!r}; {placement.suggestion(check.placement)}"
     if check.benchmark not in parse.BENCHMARKS:
         candidates = suggest(check.benchmark, parse.BENCHMARKS)

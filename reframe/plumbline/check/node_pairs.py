@@ -175,8 +175,8 @@ class NodePairs(Benchmark):
         binding.prove_nodes(pair, self.result.tasks, self.nodes_listed)
         for task in self.result.tasks:
             self.task_of_host.setdefault(task.host, task)
-        at = ":".join(sorted(task.host for task in self.result.tasks))
-        return {figure._replace(at=at): value for figure, value in figures.items()}
+        location = ":".join(sorted(task.host for task in self.result.tasks))
+        return {figure._replace(location=location): value for figure, value in figures.items()}
 
     def read_samples(self) -> dict[Figure, list[float]]:
         self.task_of_host: dict[str, binding.TaskReport] = {}

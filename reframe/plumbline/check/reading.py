@@ -185,9 +185,9 @@ def confirm_nodes(result: CaseResult, system: str, partition, layout: Layout, st
     devices = [device.info for device in partition.devices]
     expected = binding.NodeDescription(partition.processor.info, devices, partition.extras)
     file = paths.systems() / f"{system}.yaml"
-    for host, node in binding.nodes(stderr):
+    for host, node in binding.read_nodes(stderr):
         try:
-            result.confirmed[host] = binding.confirm(expected, host, node, bool(layout.vendor))
+            result.confirmed[host] = binding.compare_node(expected, host, node, bool(layout.vendor))
         except binding.TopologyMismatch as err:
             raise binding.TopologyMismatch(
                 f"{file}, partition {partition.name}: {err}: correct the entry, or the node",

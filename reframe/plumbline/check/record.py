@@ -1,6 +1,6 @@
 """Records and plans: what a session writes, and what everything later reads.
 
-A record is one JSON line per finished test case (``schema: 4``), a plan is what a session meant to
+A record is one JSON line per finished test case (``schema: 5``), a plan is what a session meant to
 run. The types here are their schema: nothing is converted, so that a number in quotes or 8.7 bytes
 is no record. Older lines are read as what they stand for now: schema 1 had one figure of each
 metric and size, schema 2 knew neither waivers nor a warning band, schema 3 no warnings.
@@ -38,7 +38,7 @@ from plumbline.core.text import pluralize, printable
 from plumbline.parse import Figure
 from plumbline.reference import tables
 
-SCHEMA = 4
+SCHEMA = 5
 
 
 class RecordError(Exception):
@@ -110,7 +110,7 @@ class FigureRecord(_Model):
 
     metric: Name
     size: Annotated[Annotated[int, Field(ge=0, lt=2**63)] | None, _about("bytes")]
-    at: Annotated[Name, _about("which of several in one case: gpu0-gpu1; or empty")]
+    location: Annotated[Name, _about("which of several in one case: gpu0-gpu1; or empty")]
     placement: Annotated[Name, _about("that references know it by")]
     value: float
     unit: Name
@@ -119,7 +119,7 @@ class FigureRecord(_Model):
     statistic: Name
     better: Literal["higher", "lower", "neither"]
     verdict: Literal["pass", "fail", "above-ceiling", "not-asserted", "waived"]
-    near: Annotated[bool, _about("passed, within the warning band near its bound")]
+    near_bound: Annotated[bool, _about("passed, within the warning band near its bound")]
     waiver: Annotated[Name | None, _about("id of the one that covers it")]
     reason: Annotated[Text, _about("why a row there is asserts nothing; or empty")]
     lower: Annotated[float | None, _about("null where open")]
@@ -132,7 +132,7 @@ class FigureRecord(_Model):
     @property
     def figure(self) -> Figure:
         """What it is that was measured."""
-        return Figure(self.metric, self.size, self.at)
+        return Figure(self.metric, self.size, self.location)
 
 
 class TaskRecord(_Model):
@@ -180,7 +180,7 @@ class Record(_Model):
     """One finished test case."""
 
     # pydantic's models have a `schema` of their own.
-    schema_version: Annotated[Literal[4], Field(alias="schema")]
+    schema_version: Annotated[Literal[5], Field(alias="schema")]
     session: Annotated[Name, Field(min_length=1)]
     time: Annotated[Moment, _about("end of the case, UTC")]
     system: Name
@@ -266,7 +266,7 @@ class Plan(TypedDict):
 
 @with_config(_STRICT)
 class SessionEnd(TypedDict):
-    """What the records do not tell of a session that has ended."""
+    """What the records do not contain of a session that has ended."""
 
     code: Count
     notes: list[Text]
@@ -305,9 +305,9 @@ def _place(error: ErrorDetails) -> str:
 
 def _said(error: ErrorDetails) -> str:
     given = error["input"]
-    told = f", not {printable(repr(given)[:80])}" if _is_simple(given) else ""
+    instead = f", not {printable(repr(given)[:80])}" if _is_simple(given) else ""
     missing = error["type"] in ("missing", "json_invalid")
-    return error["msg"] + ("" if missing else told)
+    return error["msg"] + ("" if missing else instead)
 
 
 def _is_simple(value: object) -> bool:
@@ -380,8 +380,8 @@ def _whole(path: Path, kind: TypeAdapter) -> Any:
 def read(path: Path, bad: Callable[[str], None] | None = None) -> Iterator[Record]:
     """The records of a file, in the order they were written.
 
-    :arg bad: is told of each line that is no record, with file, line and reason.
-    :raises Fault: if the file cannot be read; on such a line, where nobody is to be told.
+    :arg bad: gets a message for each line that is not a record: file, line and reason.
+    :raises Fault: if the file cannot be read; without ``bad``, also for such a line.
     """
     try:
         with files.open_binary(path) as file:
@@ -400,7 +400,7 @@ def read(path: Path, bad: Callable[[str], None] | None = None) -> Iterator[Recor
 
 def renewed(fields: dict) -> dict:
     """A record of an older schema with what newer ones added; any other as it is."""
-    renewals = {1: _with_several, 2: _with_waivers, 3: _with_warnings}
+    renewals = {1: _with_several, 2: _with_waivers, 3: _with_warnings, 4: _with_plain_names}
     try:
         while (renew := renewals.get(fields["schema"])) is not None:
             fields = renew(fields)
@@ -438,6 +438,13 @@ def _with_waivers(fields: dict) -> dict:
 def _with_warnings(fields: dict) -> dict:
     """Schema 3 as 4: warnings, of which it had none."""
     return fields | {"schema": 4, "warnings": []}
+
+
+def _with_plain_names(fields: dict) -> dict:
+    """Schema 4 as 5: two fields of a figure have other names."""
+    names = {"at": "location", "near": "near_bound"}
+    foms = [{names.get(name, name): value for name, value in fom.items()} for fom in fields["foms"]]
+    return fields | {"schema": 5, "foms": foms}
 
 
 # -- writing -------------------------------------------------------------------------------------

@@ -288,7 +288,7 @@ def _fom(figure: parse.Figure, measured: Measurement, judged: lookup.Judgement) 
     return {
         "metric": figure.metric,
         "size": figure.size,
-        "at": figure.at,
+        "location": figure.location,
         "placement": measured.case.placement,
         "value": judged.value,
         "unit": measured.unit,
@@ -297,7 +297,7 @@ def _fom(figure: parse.Figure, measured: Measurement, judged: lookup.Judgement) 
         "statistic": judged.statistic,
         "better": judged.better,
         "verdict": judged.verdict,
-        "near": judged.near,
+        "near_bound": judged.near_bound,
         "waiver": judged.waiver.id if judged.waiver else None,
         "reason": judged.reason,
         "lower": bounds and bounds.lower,

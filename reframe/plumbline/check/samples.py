@@ -76,7 +76,7 @@ def runs(layouts: Sequence[Layout], count: int) -> Iterator[Run]:
     several = len(layouts) > 1
     for sample in range(count):
         for layout in layouts:
-            yield Run(sample, layout, f"{sample}-{layout.at[0]}" if several else str(sample))
+            yield Run(sample, layout, f"{sample}-{layout.locations[0]}" if several else str(sample))
 
 
 def loop(
@@ -98,7 +98,7 @@ def loop(
         (binding,) = bindings
         run, words = "$sample", _quoted(binding.task)
     else:
-        names = [layout.at[0] for layout in layouts]
+        names = [layout.locations[0] for layout in layouts]
         before += [f"for at in {' '.join(names)}; do", "case $at in"]
         for name, binding in zip(names, bindings, strict=True):
             exports = [f"export {key}={shlex.quote(v)};" for key, v in binding.env_vars.items()]
@@ -296,8 +296,8 @@ def check_times(ended: dict[str, RunEnd], since: float, until: float, jumped: fl
     """
     slack = CLOCKS + abs(jumped)
     for name, end in ended.items():
-        for what, at in (("began", end.began), ("ended", end.ended)):
-            early, late = since - at, at - until
+        for what, moment in (("began", end.began), ("ended", end.ended)):
+            early, late = since - moment, moment - until
             if max(early, late) > slack:
                 when = "before the job was submitted" if early > 0 else "after the job had ended"
                 raise SampleError(

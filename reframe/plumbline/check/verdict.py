@@ -60,7 +60,7 @@ def _of_shared(judged: Judgement) -> Judgement:
         judged,
         verdict="not-asserted",
         bounds=None,
-        near=False,
+        near_bound=False,
         suspicious=False,
         beyond=(),
         reason=reason,

@@ -25,7 +25,7 @@ def bom(name: str):
             code="input.unknown-name",
         )
     (environment,) = environments
-    built = builder.built(environment)
+    built = builder.find_built(environment)
     of = built.lock if built else environment.lock()
     if of is None:
         raise Fault(

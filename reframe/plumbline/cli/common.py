@@ -191,7 +191,7 @@ def warn_lines(text: str) -> None:
         warn(line)
 
 
-def tell(history) -> int:
+def warn_skipped(history) -> int:
     """Print what of the history was skipped. Return 2 if anything was, else 0."""
     for fault in history.faults:
         warn(f"skipped: {fault}")
@@ -220,4 +220,4 @@ def spack_environments(names: tuple[str, ...]) -> list:
     from plumbline.software import environments
 
     found = [known for name in names for known in environments.find(name)]
-    return list(dict.fromkeys(found)) if names else environments.every()
+    return list(dict.fromkeys(found)) if names else environments.list_environments()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from plumbline.cli.common import output_option, selection_options, tell, warn, write
+from plumbline.cli.common import output_option, selection_options, warn, warn_skipped, write
 from plumbline.core.errors import Fault
 
 
@@ -58,7 +58,7 @@ def compare(before: str, after: str, select, source: Path | None, min_effect: fl
     rules = comparing.Rules(min_effect / 100, margin / 100, allow_inconclusive / 100, each_sample)
     with History(source, say=warn) as history:
         found = comparing.compare_sessions(history, select, before, after, rules, past=not no_past)
-        code = tell(history)
+        code = warn_skipped(history)
     write(formats.FORMATS[form](found, every), output)
     if output is not None:
         warn(f"{found.verdict}: {'; '.join(found.reasons)}")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from plumbline.cli.common import output_option, session_options, tell, warn, write
+from plumbline.cli.common import output_option, session_options, warn, warn_skipped, write
 from plumbline.core.errors import Fault
 
 #: Suffix of a file -> format.
@@ -50,7 +50,7 @@ def export(
 
     with History(source, say=warn) as history:
         found = exports.load(history, session, select, warn)
-        tell(history)
+        warn_skipped(history)
     if form == "prometheus" and output:
         exports.write_prometheus(found, output)
     else:

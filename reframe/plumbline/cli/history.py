@@ -17,8 +17,8 @@ from plumbline.cli.common import (
     say,
     selection_options,
     table_format_option,
-    tell,
     warn,
+    warn_skipped,
     write,
 )
 from plumbline.core import formats
@@ -55,7 +55,7 @@ def list_(select, source: Path | None, form: str, output: Path | None):
         sessions = found.sessions(select)
         unended = found.unended(sessions)
         rows = [_cells(row, row.session in unended) for row in sessions]
-        code = tell(found)
+        code = warn_skipped(found)
     if form == "json":
         text = formats.as_json(rows)
     elif form == "csv":
@@ -81,7 +81,7 @@ def export(select, source: Path | None, output: Path | None):
 
     with History(source, say=warn) as found:
         rows = found.rows(select)
-        code = tell(found)
+        code = warn_skipped(found)
     try:
         with (
             output.open("w", encoding="utf-8", newline="") if output else nullcontext(sys.stdout)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from plumbline.cli.common import say, selection_options, tell, warn
+from plumbline.cli.common import say, selection_options, warn, warn_skipped
 
 
 @click.command()
@@ -33,6 +33,6 @@ def report(out: Path, stale: int, latest: int, select, source: Path | None):  # 
     with History(source, warn) as history:
         made = reports.write(history, out, select, stale=datetime.timedelta(hours=stale),
                              latest=latest, say=say)  # fmt: skip
-        code = tell(history)
+        code = warn_skipped(history)
     say(str(made))
     sys.exit(code)

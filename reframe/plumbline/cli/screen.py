@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from plumbline.cli.common import output_option, selection_options, tell, warn, write
+from plumbline.cli.common import output_option, selection_options, warn, warn_skipped, write
 from plumbline.core import formats
 from plumbline.core.errors import Fault
 from plumbline.core.text import format_table, pluralize
@@ -61,7 +61,7 @@ def screen(sessions, select, source, file, topology, form, output, drain, retest
                 found = screening.screen_history(history, select, sessions, switches)
             finally:
                 # An unknown session may be one that could not be read.
-                code = tell(history)
+                code = warn_skipped(history)
     for message in found.messages:
         warn(message)
     form = form or ("json" if file is not None else "text")

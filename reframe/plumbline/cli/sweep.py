@@ -47,8 +47,8 @@ def sweep(system, reservation, jobs, minutes, nodes, resume, show, partition, ar
             found = sweeps.resume(partition, jobs)
     else:
         found = sweeps.create(
-            host.here(system), partition, list(arguments) or ["--mode=smoke"], reservation, jobs,
-            minutes and minutes * 60, _expanded(nodes) if nodes else [],
+            host.current_system(system), partition, list(arguments) or ["--mode=smoke"],
+            reservation, jobs, minutes and minutes * 60, _expanded(nodes) if nodes else [],
         )  # fmt: skip
     if not show:
         hours = len(found.nodes) * found.seconds / 3600

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from plumbline.cli.common import output_option, selection_options, tell, warn, write
+from plumbline.cli.common import output_option, selection_options, warn, warn_skipped, write
 from plumbline.core import formats
 from plumbline.core.errors import Fault
 from plumbline.core.text import format_table, pluralize, printable
@@ -53,7 +53,7 @@ def trend(select, source: Path | None, file: Path | None, online: bool, suspects
 
         with History(source, say=warn) as history:
             found = following.of_history(history.series(select), online)
-            code = tell(history)
+            code = warn_skipped(history)
     form = form or ("json" if file is not None else "text")
     if form == "json":
         text = formats.as_json([asdict(row) for row in found.rows])
@@ -69,7 +69,7 @@ def trend(select, source: Path | None, file: Path | None, online: bool, suspects
             warn(f"stood out and came back: {name}: {nights}")
     if found.unjudged:
         warn(found.unjudged)
-    if found.bad:
+    if found.failing:
         sys.exit(1)
     sys.exit(code if found.judged else 2)
 
@@ -83,7 +83,7 @@ def _text(found) -> str:
             "found": row.night,
             "size": f"{row.size:+.1%}",
             "95 %": f"{row.low:+.1%} to {row.high:+.1%}" if row.low is not None else "",
-            "active": "yes" if row.on else "",
+            "active": "yes" if row.active else "",
             "before": row.before,
             "after": row.after,
             "nodes": row.nodes,

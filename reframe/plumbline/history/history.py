@@ -47,7 +47,9 @@ _COLUMNS = {
 }
 
 #: The columns that identify a series, in the order of :class:`Key`.
-_KEY = 'system, partition, environment, "check", metric, size, "at", placement, conditions, node'
+_KEY = (
+    'system, partition, environment, "check", metric, size, location, placement, conditions, node'
+)
 #: The order of sessions, and of the cases within each.
 _ORDER = "start, session, line"
 
@@ -114,8 +116,8 @@ FROM files WHERE (back OR planned IS NULL OR missing > 0) AND WANTED ORDER BY st
 _FLAT = f"""
 SELECT * EXCLUDE (file, state, missing)
     REPLACE (to_json(extras)::VARCHAR AS extras, to_json(samples)::VARCHAR AS samples,
-        back::VARCHAR AS back, near::VARCHAR AS near)
-FROM flat WHERE WANTED ORDER BY {_ORDER}, metric, size, "at"
+        back::VARCHAR AS back, near_bound::VARCHAR AS near_bound)
+FROM flat WHERE WANTED ORDER BY {_ORDER}, metric, size, location
 """
 
 

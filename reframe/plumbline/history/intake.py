@@ -39,9 +39,9 @@ CREATE TABLE cases (
     benchmark VARCHAR, case_placement VARCHAR, conditions VARCHAR, build VARCHAR, nodes VARCHAR,
     result VARCHAR, reason VARCHAR, case_waiver VARCHAR, output VARCHAR, seconds DOUBLE);
 CREATE TABLE figures (
-    file INTEGER, line INTEGER, metric VARCHAR, size BIGINT, "at" VARCHAR, placement VARCHAR,
+    file INTEGER, line INTEGER, metric VARCHAR, size BIGINT, location VARCHAR, placement VARCHAR,
     value DOUBLE, unit VARCHAR, better VARCHAR, samples DOUBLE[], lower DOUBLE, upper DOUBLE,
-    ceiling DOUBLE, verdict VARCHAR, near BOOLEAN, reference VARCHAR, waiver VARCHAR);
+    ceiling DOUBLE, verdict VARCHAR, near_bound BOOLEAN, reference VARCHAR, waiver VARCHAR);
 CREATE TABLE faults (file INTEGER, place VARCHAR, why VARCHAR);
 CREATE TABLE aside (session VARCHAR, state VARCHAR, place VARCHAR, why VARCHAR);
 CREATE VIEW flat AS
@@ -66,11 +66,11 @@ _SHAPE = json.dumps(
         "nodes": ["VARCHAR"],
         "foms": [
             {
-                **dict.fromkeys(("metric", "at", "placement", "unit", "better"), "VARCHAR"),
+                **dict.fromkeys(("metric", "location", "placement", "unit", "better"), "VARCHAR"),
                 **dict.fromkeys(("verdict", "reference", "waiver"), "VARCHAR"),
                 **dict.fromkeys(("value", "lower", "upper", "ceiling"), "DOUBLE"),
                 "size": "BIGINT",
-                "near": "BOOLEAN",
+                "near_bound": "BOOLEAN",
                 "samples": ["DOUBLE"],
             }
         ],
@@ -102,9 +102,9 @@ FROM staged
 """,
     """
 INSERT INTO figures
-SELECT file, line, f.metric, coalesce(f.size, -1), f."at", f.placement, f.value, f.unit, f.better,
-    f.samples, f.lower, f.upper, f.ceiling, f.verdict, f.near, coalesce(f.reference, ''),
-    coalesce(f.waiver, '')
+SELECT file, line, f.metric, coalesce(f.size, -1), f.location, f.placement, f.value, f.unit,
+    f.better, f.samples, f.lower, f.upper, f.ceiling, f.verdict, f.near_bound,
+    coalesce(f.reference, ''), coalesce(f.waiver, '')
 FROM (SELECT file, line, unnest(r.foms) AS f FROM staged)
 """,
 )

@@ -111,7 +111,7 @@ def prune(
 
 def _is_session(folder: Path) -> bool:
     """Return whether a folder is of a session; one that was killed early may be empty."""
-    return configuration.named(folder.name) or (folder / "plan.json").is_file()
+    return configuration.is_session_name(folder.name) or (folder / "plan.json").is_file()
 
 
 def _size(path: Path) -> int:

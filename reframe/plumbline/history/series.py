@@ -26,7 +26,7 @@ class Key:
     #: Message size in bytes; -1 if the figure has none.
     size: int
     #: Place within a case, such as ``gpu0-gpu1``, or empty.
-    at: str
+    location: str
     placement: str
     #: ``key=value;key=value``, sorted.
     conditions: str

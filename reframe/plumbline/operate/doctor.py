@@ -20,14 +20,14 @@ def examine(system: str | None) -> dict:
 
     :raises Fault: if the configuration is faulty.
     """
-    cases = plan.surveyed(system, [str(paths.CHECKS)], [])
+    cases = plan.plan_cases(system, [str(paths.CHECKS)], [])
     name = cases[0].case.rpartition("@")[2].partition(":")[0] if cases else system or build.HERE
     return {
         "uncertain": _uncertain(system),
         "machine": _machine(),
         "programs": _programs(),
         "environments": _environments(name),
-        "cut off": recovery.cut_off(paths.results()),
+        "cut off": recovery.unfinished(paths.results()),
         "left over": [str(path) for path in sorted(paths.scratch().glob("plumbline-*"))],
         "cases": [vars(case) for case in cases],
     }
@@ -36,7 +36,7 @@ def examine(system: str | None) -> dict:
 def _uncertain(system: str | None) -> list[str]:
     """Return why it is not certain which system this host is."""
     try:
-        host.here(system)
+        host.current_system(system)
     except Fault as err:
         return str(err).splitlines()
     return []
@@ -91,15 +91,17 @@ def _provides(environment: str, program: str) -> bool:
 
 def _sources() -> list[tuple[str, str]]:
     """Return the providers of this machine's programs, each with its Spack environment."""
-    with_spack = [("spack", environment.name) for environment in environments.every(build.HERE)]
+    with_spack = [
+        ("spack", environment.name) for environment in environments.list_environments(build.HERE)
+    ]
     return [("path", ""), ("pip", ""), *with_spack]
 
 
 def _environments(system: str) -> dict[str, str]:
     """Return Spack environment -> where it is built, or how to build it."""
     found = {}
-    for environment in environments.every(system):
-        name, built = environment.name, build.built(environment)
+    for environment in environments.list_environments(system):
+        name, built = environment.name, build.find_built(environment)
         reason = build.why_unusable(environment) or build.why_incomplete(environment)
         if reason or built is None:
             found[name] = f"{reason}: plumbline build {name}"

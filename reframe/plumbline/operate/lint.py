@@ -37,11 +37,11 @@ def lint(system: str | None, accept: bool, list_weak: bool = False) -> tuple[lis
         tables = lookup.loaded(paths.reference()).tables
         messages.append(
             f"{pluralize(len(systems), 'system')}, "
-            f"{pluralize(len(environments.every()), 'Spack environment')}, "
+            f"{pluralize(len(environments.list_environments()), 'Spack environment')}, "
             f"{pluralize(len(tables.rows), 'reference')}"
         )
         faults += of_systems.faults_of_rows(tables.rows.values(), tables, systems)
-        faults += of_systems.faults_of_words(systems, tables)
+        faults += of_systems.unknown_names(systems, tables)
         faults += environments.faults(systems)
         metrics = {metric for known in tables.foms.values() for metric in known}
         path = waivers.path_of(paths.reference())
@@ -52,7 +52,7 @@ def lint(system: str | None, accept: bool, list_weak: bool = False) -> tuple[lis
     if faults:
         return faults, messages
     try:
-        name = host.here(system)
+        name = host.current_system(system)
     except Fault as err:
         if accept:
             raise
@@ -71,7 +71,7 @@ def lint(system: str | None, accept: bool, list_weak: bool = False) -> tuple[lis
 def _inventory(system: str | None, accept: bool, list_weak: bool, messages: list[str]) -> list[str]:
     """Compare the system's test cases with its inventory, or write it. Return the faults."""
     try:
-        cases = plan.surveyed(system, [str(paths.CHECKS)], [*plan.FULL])
+        cases = plan.plan_cases(system, [str(paths.CHECKS)], [*plan.FULL])
         name = cases[0].case.rpartition("@")[2].partition(":")[0]
         before = inventory.read(name)
     except Fault as err:
@@ -82,26 +82,25 @@ def _inventory(system: str | None, accept: bool, list_weak: bool, messages: list
     faults = [*waivers.about_no_case(waivers.loaded(paths.reference()), path, names)]
     path, command = inventory.path_of(name), inventory.accepting(name)
     if before is None or accept:
-        now = inventory.of_cases(cases, tables, before)
+        now = inventory.from_plan(cases, tables, before)
         messages.append(f"{inventory.write(name, now)}: {_counts(now)}")
         if skipped := [case for case in cases if not case.runs]:
-            kept = before and not before.counts
             messages.append(
                 f"{pluralize(len(skipped), 'test case')} skipped here; the bounds of their figures "
-                f"are {'kept' if kept else 'unknown'}: {shorten(case.case for case in skipped)}"
+                f"are {'kept' if before else 'unknown'}: {shorten(case.case for case in skipped)}"
             )
     else:
         now = before
-        if before.counts:
-            faults.append(f"{path} {inventory.EARLIER}: {command} renews it")
         faults += [
-            f"{case}: in {path}, but no longer found" for case in before.every if case not in names
+            f"{case}: in {path}, but no longer found"
+            for case in before.all_cases
+            if case not in names
         ]
         faults += [
-            f"{case}: not in {path}: {command}" for case in names if case not in before.every
+            f"{case}: not in {path}: {command}" for case in names if case not in before.all_cases
         ]
-        lost, new = inventory.compared(before, inventory.of_survey(cases, tables), tables)
-        changed = inventory.edited(before, tables) + lost
+        lost, new = inventory.compare(before, inventory.bounded_figures(cases, tables), tables)
+        changed = inventory.changed_references(before, tables) + lost
         faults += [f"{line}; {inventory.restoring(name)}" for line in changed]
         faults += [f"{line}; {command}" for line in new]
         messages.append(f"{name}: {_counts(before)}")
@@ -127,8 +126,8 @@ def _weak(
 
 
 def _counts(found: inventory.Inventory) -> str:
-    figures = {pair for case in found.every for pair in found.bounded(case)}
+    figures = {pair for case in found.all_cases for pair in found.bounded(case)}
     return (
-        f"{pluralize(len(found.every), 'test case')}, "
+        f"{pluralize(len(found.all_cases), 'test case')}, "
         f"{pluralize(len(found.references), 'reference')} bound {pluralize(len(figures), 'figure')}"
     )

@@ -66,9 +66,9 @@ class ExportedSession:
         return Counter(fom.verdict for fields in self.records for fom in fields.foms)
 
     @property
-    def near(self) -> int:
+    def near_bound(self) -> int:
         """Number of figures that passed near their bound."""
-        return sum(fom.near for fields in self.records for fom in fields.foms)
+        return sum(fom.near_bound for fields in self.records for fom in fields.foms)
 
     @property
     def code(self) -> int:
@@ -202,7 +202,17 @@ def _is_unasserted(fields: Record) -> bool:
 # -- Prometheus ----------------------------------------------------------------------------------
 
 _CASE = ["system", "partition", "environment", "check", "placement"]
-_FOM = ["system", "partition", "environment", "check", "metric", "size", "at", "placement", "unit"]
+_FOM = [
+    "system",
+    "partition",
+    "environment",
+    "check",
+    "metric",
+    "size",
+    "location",
+    "placement",
+    "unit",
+]
 _UNIT = "in the unit of its label, which is no base unit: compare within one metric only"
 #: Metric, without its prefix -> its labels and help text.
 _GAUGES = {
@@ -235,14 +245,14 @@ def registry(session: ExportedSession) -> CollectorRegistry:
             gauges["case_warnings"].labels(*case, notice.state, notice.code).inc()
         for fom in fields.foms:
             size = "" if fom.size is None else str(fom.size)
-            figure = [*case[:4], *map(printable, [fom.metric, size, fom.at, fom.placement,
+            figure = [*case[:4], *map(printable, [fom.metric, size, fom.location, fom.placement,
                                                   fom.unit])]  # fmt: skip
             gauges["fom"].labels(*figure).set(fom.value)
             gauges["fom_verdict"].labels(*figure, fom.verdict).set(1)
             for side, bound in (("lower", fom.lower), ("upper", fom.upper)):
                 if bound is not None:
                     gauges["fom_bound"].labels(*figure, side).set(bound)
-            if fom.near:
+            if fom.near_bound:
                 gauges["fom_near_bound"].labels(*figure).set(1)
     system = printable(session.system)
     for result in _RESULTS:
@@ -319,9 +329,9 @@ def _outcome(fields: Record) -> junitparser.junitparser.FinalResult | None:
 
 
 def _verdict(fom: FigureRecord) -> str:
-    near = ", near its bound" if fom.near else ""
+    near_bound = ", near its bound" if fom.near_bound else ""
     by = f" of {_interval(fom)} by {fom.reference}" if fom.reference else ""
-    return f"{fom.verdict}{near}{by}"
+    return f"{fom.verdict}{near_bound}{by}"
 
 
 def _interval(fom: FigureRecord) -> str:
@@ -338,8 +348,8 @@ def markdown(session: ExportedSession) -> str:
     results, verdicts = session.results, session.verdicts
     counts = ", ".join(f"{results[r]} {r}" for r in _RESULTS if results[r]) or "none"
     figures = ", ".join(f"{verdicts[v]} {v}" for v in _VERDICTS if verdicts[v]) or "none"
-    if session.near:
-        figures += f" ({session.near} near their bound)"
+    if session.near_bound:
+        figures += f" ({session.near_bound} near their bound)"
     outcome = OUTCOMES[session.code] + (UNASSERTED if session.unasserted else "")
     extras = "".join(
         f", {escape_markdown(k)}={escape_markdown(v)}" for k, v in session.extras.items()
@@ -373,7 +383,7 @@ def _parts(session: ExportedSession) -> Iterator[tuple[str, list[str]]]:
     yield "Fail", _reasons([fields for fields in cases("fail") if not fields.foms])
     for result in ("invalid", "error", "aborted", "unfinished", "waived"):
         yield result.capitalize(), _reasons(cases(result))
-    yield "Near a bound", _figures(session, lambda fom: fom.near)
+    yield "Near a bound", _figures(session, lambda fom: fom.near_bound)
     warnings = [
         f"{_case(fields)} on {escape_markdown(shorten(fields.nodes, most=4))}: {notice.state}: "
         f"{escape_markdown(notice.detail)}"

@@ -55,19 +55,19 @@ class Figure(NamedTuple):
 
     :ivar metric: its registered name (``reference/foms.yaml``).
     :ivar size: message size in bytes, ``None`` where the metric has none.
-    :ivar at: where a test case measures the metric, if at several places: a pair of GPUs
+    :ivar location: where a test case measures the metric, if at several places: a pair of GPUs
         (``gpu0-gpu1``), a kind of traffic (``congested``).
     """
 
     metric: str
     size: int | None = None
-    at: str = ""
+    location: str = ""
 
     @property
     def variable(self) -> str:
         """The name of ReFrame's performance variable."""
         size = None if self.size is None else str(self.size)
-        return "_".join(part for part in (self.metric, size, self.at) if part)
+        return "_".join(part for part in (self.metric, size, self.location) if part)
 
 
 @dataclass(frozen=True)
@@ -82,11 +82,11 @@ class Fom:
     value: float
     unit: str
     size: int | None = None
-    at: str = ""
+    location: str = ""
 
     @property
     def figure(self) -> Figure:
-        return Figure(self.metric, self.size, self.at)
+        return Figure(self.metric, self.size, self.location)
 
     @property
     def variable(self) -> str:

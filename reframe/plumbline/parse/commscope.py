@@ -6,7 +6,7 @@ Each copy gives ``<what>_latency`` (``real_time``, in the printed unit) and ``<w
 (``bytes_per_second``), with the size:
 
 ==================================================  ======================  ==================
-name                                                what                    at
+name                                                what                    location
 ==================================================  ======================  ==================
 Comm_cudart_kernel, Comm_hip_kernel                 kernel_launch (no       gpu0
                                                     bandwidth; size is that
@@ -30,8 +30,8 @@ libc_memcpy_NUMAToNUMA                              numa_copy               numa
 ==================================================  ======================  ==================
 
 A suffix ``_flush`` (caches flushed before each copy) is also added to ``what``. If one GPU is
-measured from several NUMA domains, ``at`` begins with the domain: ``numa0-gpu1``. Other benchmarks,
-and calls from several threads at once, give no figures. Nor does
+measured from several NUMA domains, ``location`` begins with the domain: ``numa0-gpu1``. Other
+benchmarks, and calls from several threads at once, give no figures. Nor does
 ``Comm_cudaMemcpyAsync_Duplex_GPUGPUPeer``: both of its targets are on the second GPU, so it copies
 within that GPU instead of backwards.
 
@@ -212,16 +212,16 @@ def _gpus(row: _Entry) -> tuple[str, ...]:
     return row.places[1:] if _domain(row) else row.places
 
 
-def _figures(row: _Entry, at: str) -> list[Fom]:
+def _figures(row: _Entry, location: str) -> list[Fom]:
     unit = json_report.string(row.entry, "time_unit")
     if unit not in _TIMES:
         raise ParseError(f"{row.what}: unknown time unit {unit!r}")
     time = json_report.number(row.entry, "real_time")
-    latency = Fom(f"{row.what}_latency", time, unit, row.size, at)
+    latency = Fom(f"{row.what}_latency", time, unit, row.size, location)
     if row.what in _CALLS:
         return [latency]
     rate = json_report.number(row.entry, "bytes_per_second")
-    bandwidth = Fom(f"{row.what}_bandwidth", rate, "B/s", row.size, at)
+    bandwidth = Fom(f"{row.what}_bandwidth", rate, "B/s", row.size, location)
     duplex = "bidir" in row.what
     clock = "real_time" if row.clock else "cpu_time"
     seconds = json_report.number(row.entry, clock) * _TIMES[unit]

@@ -1,7 +1,7 @@
 """GPCNeT 1.2 and 1.3: ``network_test`` and ``network_load_test`` (times in µs, rates in MiB/s).
 
 A row ``RR Two-sided Lat (8 B)`` with the columns ``Avg`` and ``99%`` becomes
-``random_ring_latency`` and ``random_ring_latency_p99`` of 8 bytes; ``at`` is the table:
+``random_ring_latency`` and ``random_ring_latency_p99`` of 8 bytes; ``location`` is the table:
 ``isolated``, or ``congested`` while the congestors run. ``99%`` of a rate is the one that 99 % of
 the measurements exceed. ``MiB/s/rank`` is 2²⁰ bytes per second and rank.
 
@@ -20,7 +20,7 @@ Multiple Alltoall           ``multiple_alltoall_bandwidth``
 
 The last table of ``network_load_test`` contains the congestion factors:
 ``random_ring_latency_congestion_factor`` and ``random_ring_latency_p99_congestion_factor``. A
-factor has neither size nor ``at``. Source: ``utils.c`` (``print_results``,
+factor has neither size nor ``location``. Source: ``utils.c`` (``print_results``,
 ``print_comparison_results``, ``print_header``), ``network_test.c``, ``network_load_test.c``.
 """
 
@@ -163,9 +163,11 @@ def _measured(title: str, name: str, size: str, cells: list[str]) -> Iterator[Fo
     units = {"usec": "us"} if metric.endswith("latency") else {"MiB/s/rank": "MiB/s"}
     if cells[2] not in units:
         raise ParseError(f"{title!r}: {name}: unexpected unit {cells[2]!r}")
-    at = "isolated" if title == _ISOLATED else "congested"
+    location = "isolated" if title == _ISOLATED else "congested"
     for ending, cell in zip(("", "_p99"), cells, strict=False):
-        yield Fom(metric + ending, _tenth(cell, name), units[cells[2]], _bytes(size, name), at)
+        yield Fom(
+            metric + ending, _tenth(cell, name), units[cells[2]], _bytes(size, name), location
+        )
 
 
 def _factor(title: str, name: str, size: str, cells: list[str]) -> Iterator[Fom]:

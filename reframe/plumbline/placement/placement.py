@@ -44,15 +44,15 @@ class Layout:
     """One run of a program: every task with its exact CPU set, in rank order, node by node.
 
     :ivar placement: the placement's name in reference rows.
-    :ivar at: which of several it measures, such as ``gpu0-gpu1``: one name, one for each task, or
-        all that one process goes through by itself; empty if there is only one.
+    :ivar locations: which of several it measures, such as ``gpu0-gpu1``: one name, one
+        for each task, or all that one process goes through by itself; empty if there is only one.
     :ivar racks: the number of racks that its nodes must be in.
     :ivar vendor: ``cuda`` or ``rocm`` if its GPUs matter.
     """
 
     placement: str
     tasks: tuple[Task, ...]
-    at: tuple[str, ...] = ()
+    locations: tuple[str, ...] = ()
     racks: int = 1
     vendor: str = ""
 
@@ -161,7 +161,7 @@ def _with_gpus(placement: str, topology: Topology, one_process: bool) -> list[La
                 code="placement.no-pair-class",
             )
     if one_process:
-        names = tuple(name for layout in layouts for name in layout.at)
+        names = tuple(name for layout in layouts for name in layout.locations)
         return [Layout(placement, (Task(0, topology.cores),), names, vendor=topology.vendor)]
     return [replace(layout, vendor=topology.vendor) for layout in layouts]
 
@@ -226,7 +226,7 @@ def _numa_matrix(topology: Topology, one_process: bool) -> list[Layout]:
     }
     if one_process:
         return [Layout("numa-matrix", (Task(0, topology.cores),), tuple(named))]
-    return [replace(_numa(topology, *pair), at=(name,)) for name, pair in named.items()]
+    return [replace(_numa(topology, *pair), locations=(name,)) for name, pair in named.items()]
 
 
 #: Every placement except ``numa-M-N`` -> its meaning.
@@ -284,7 +284,7 @@ _COMES_WITH = {"node-pairs": "off-node"}
 _NUMA = re.compile(r"numa-(\d+)-(\d+)")
 
 
-def known(placement: str) -> bool:
+def exists(placement: str) -> bool:
     """Return whether there is a placement of this name."""
     return placement in PLACEMENTS or _NUMA.fullmatch(placement) is not None
 

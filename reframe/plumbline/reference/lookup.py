@@ -54,7 +54,7 @@ class Bounds:
         bound = self.lower if math.isinf(self.upper) else self.upper
         return self.value + share * (bound - self.value)
 
-    def near(self, value: float, share: float) -> bool:
+    def near_bound(self, value: float, share: float) -> bool:
         """Return whether a passing value is beyond a share of the distance to the bound."""
         return value < self.edge(share) if math.isinf(self.upper) else value > self.edge(share)
 
@@ -76,7 +76,7 @@ class Judgement:
     :ivar ceiling: the theoretical peak, if known; ``ceiling_id`` is its row.
     :ivar reason: why a matching row is not used; empty otherwise.
     :ivar better: ``higher``, ``lower`` or ``neither``.
-    :ivar near: whether it passed within the warning band.
+    :ivar near_bound: whether it passed within the warning band.
     :ivar waiver: the waiver that covers it, if it is waived.
     :ivar suspicious: whether it passed and is suspiciously better than its reference.
     :ivar beyond: numbers, from 1, of the samples beyond their bound, if the figure passed.
@@ -90,7 +90,7 @@ class Judgement:
     ceiling_id: str | None
     reason: str = ""
     better: str = "neither"
-    near: bool = False
+    near_bound: bool = False
     waiver: Waiver | None = None
     suspicious: bool = False
     beyond: tuple[int, ...] = ()
@@ -369,7 +369,7 @@ class References:
         outliers = (n for n, one in enumerate(samples, 1) if single and not single.contains(one))
         return dataclasses.replace(
             judged,
-            near=bounds.near(value, rules.band(rule)),
+            near_bound=bounds.near_bound(value, rules.band(rule)),
             suspicious=bounds.too_good(value, rules.suspicious),
             beyond=tuple(outliers),
         )

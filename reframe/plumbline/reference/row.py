@@ -97,7 +97,7 @@ class Row(pydantic.BaseModel):
     @pydantic.field_validator("placement")
     @classmethod
     def _known_placement(cls, name: str) -> str:
-        if name and not placement.known(name):
+        if name and not placement.exists(name):
             raise ValueError(f"no such placement; {placement.suggestion(name)}")
         return name
 

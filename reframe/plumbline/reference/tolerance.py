@@ -24,7 +24,7 @@ class Tolerance(pydantic.BaseModel):
     statistic ``mean`` with a spread give bounds then.
 
     :ivar samples: the least number of samples to compare.
-    :ivar near: the class's own share for the warning band.
+    :ivar warning_share: the class's own share for the warning band.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
@@ -34,7 +34,7 @@ class Tolerance(pydantic.BaseModel):
     spreads: Annotated[float, pydantic.Field(ge=0)]
     distribution: bool = False
     samples: Annotated[int, pydantic.Field(ge=1)] = 1
-    near: Share | None = None
+    warning_share: Share | None = None
     reason: Text
 
     def decides(self, row: Row, statistics: list[Statistic]) -> bool:
@@ -94,13 +94,13 @@ class Baseline(pydantic.BaseModel):
 class Band(pydantic.BaseModel):
     """The warning band inside the bounds.
 
-    :ivar near: share of the distance from the reference to the bound, beyond which a passing figure
+    :ivar share: that of the distance from the reference to the bound, beyond which a passing figure
         is reported as near its bound.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
 
-    near: Share
+    share: Share
     reason: Text
 
 
@@ -136,4 +136,4 @@ class Tolerances(pydantic.BaseModel):
 
     def band(self, rule: Tolerance) -> float:
         """Return the share of the distance to a bound where the warning band of a class begins."""
-        return self.warning.near if rule.near is None else rule.near
+        return self.warning.share if rule.warning_share is None else rule.warning_share

@@ -61,13 +61,15 @@ class Match(pydantic.BaseModel):
     metric: str = ""
     size: Annotated[int | None, pydantic.Field(ge=0, strict=True)] = None
     placement: str = ""
-    at: str = ""
+    location: str = ""
     node: str = ""
     results: Annotated[tuple[Result, ...], pydantic.Field(min_length=1)] = ("fail",)
 
     @pydantic.model_validator(mode="after")
     def _of_figures_only_failures(self) -> Match:
-        of_figures = [n for n in ("metric", "size", "at") if getattr(self, n) not in ("", None)]
+        of_figures = [
+            n for n in ("metric", "size", "location") if getattr(self, n) not in ("", None)
+        ]
         others = [result for result in self.results if result != "fail"]
         if of_figures and others:
             raise ValueError(
@@ -125,7 +127,7 @@ class Subject:
     nodes: tuple[str, ...] = ()
     metric: str = ""
     size: int | None = None
-    at: str = ""
+    location: str = ""
 
 
 def today() -> datetime.date:
@@ -191,7 +193,7 @@ def applies_to(match: Match, subject: Subject) -> bool:
         and matches(match.metric, subject.metric)
         and match.size in (None, subject.size)
         and matches(match.placement, subject.placement)
-        and matches(match.at, subject.at)
+        and matches(match.location, subject.location)
         and (not match.node or any(_matches_node(match.node, node) for node in subject.nodes))
     )
 
@@ -243,7 +245,7 @@ def faults_of(
                 yield f"{where}: match.{key}: no {key} {pattern!r}; {suggest(pattern, known)}"
                 break
         literal = match.placement and not {"*", "?"} & {*match.placement}
-        if literal and not placement.known(match.placement):
+        if literal and not placement.exists(match.placement):
             available = placement.suggestion(match.placement)
             yield f"{where}: match.placement: no placement {match.placement!r}; {available}"
 
@@ -262,7 +264,7 @@ def about_no_case(waivers: Iterable[Waiver], path: Path, cases: Iterable[str]) -
     for waiver in waivers:
         match = waiver.match
         # A case's name does not contain where it runs and what it measures.
-        blank = {"metric": "", "size": None, "placement": "", "at": "", "node": ""}
+        blank = {"metric": "", "size": None, "placement": "", "location": "", "node": ""}
         known = match.model_copy(update=blank)
         mine = any(matches(match.system, subject.system) for subject in subjects)
         if mine and not any(applies_to(known, subject) for subject in subjects):

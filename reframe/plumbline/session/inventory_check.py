@@ -7,7 +7,7 @@ from collections import defaultdict
 from plumbline.check.record import Planned, Record, case_name
 from plumbline.core.text import base_name, pluralize
 from plumbline.reference.lookup import References
-from plumbline.site.inventory import Inventory, accepting, compared, edited, restoring
+from plumbline.site.inventory import Inventory, accepting, changed_references, compare, restoring
 
 #: Lines of a kind that a session reports; `plumbline lint` lists all.
 _MOST_SHOWN = 5
@@ -19,10 +19,10 @@ def differences(
     system: str, expected: Inventory, records: list[Record], references: References
 ) -> tuple[list[str], list[str], list[str]]:
     """Return how a session differs from its inventory, a line each with the fix: the rows that
-    were edited or removed, the cases that lost one, and those with an unexpected one."""
-    lost, new = compared(expected, of_records(expected, records), references)
+    changed or were removed, the cases that lost one, and those with an unexpected one."""
+    lost, new = compare(expected, of_records(expected, records), references)
     return (
-        _first(edited(expected, references), system, restoring(system)),
+        _first(changed_references(expected, references), system, restoring(system)),
         _first(lost, system, restoring(system)),
         _first(new, system, f"{accepting(system)}, so that their loss is noticed"),
     )
@@ -79,16 +79,3 @@ def uncompared(expected: Inventory, records: list[Record]) -> list[str]:
         )
         if bounded
     ]
-
-
-def fewer(expected: Inventory, records: list[Record]) -> list[str]:
-    """Return the cases that assert fewer figures than an inventory of the earlier format has."""
-    lines = []
-    for fields in records:
-        case = case_of(fields)
-        asserted = sum(fom.verdict != "not-asserted" for fom in fields.foms)
-        if fields.foms and asserted < expected.counts.get(case, 0):
-            lines.append(
-                f"{case}: {pluralize(asserted, 'figure')} asserted, not {expected.counts[case]}"
-            )
-    return lines

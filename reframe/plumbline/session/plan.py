@@ -78,7 +78,7 @@ def _refusal(output: str) -> Fault:
     return Fault(text, code="session.refused-by-reframe")
 
 
-def listed(
+def list_cases(
     system: str | None, checks: list[str], variables: list[str], selection: Sequence[str] = ()
 ) -> set[str]:
     """Return the names of all test cases of a system, by ReFrame's listing.
@@ -130,7 +130,7 @@ def _defined(checks: list[str]) -> Iterator[str]:
                     yield node.name
 
 
-def surveyed(
+def plan_cases(
     system: str | None, checks: list[str], arguments: list[str], **env: str
 ) -> list[PlannedCase]:
     """Return the test cases of a system, by ReFrame's dry run.
@@ -139,8 +139,12 @@ def surveyed(
     :raises Fault: if a check file cannot be loaded or the system is unknown.
     """
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "survey.json"
-        settings = {session.SURVEY: str(path), "PLUMBLINE_RESULTS": folder, "PLUMBLINE_STRICT": "0"}
+        path = Path(folder) / "plan.json"
+        settings = {
+            session.PLAN_FILE: str(path),
+            "PLUMBLINE_RESULTS": folder,
+            "PLUMBLINE_STRICT": "0",
+        }
         reframe([*_from(checks), "--dry-run", *arguments], system, **settings, **env)
         return [PlannedCase(**fields) for fields in json.loads(path.read_text())]
 

@@ -43,7 +43,7 @@ _PATIENCE = 60
 _SLURM = ("slurm", "squeue")
 
 
-def cut_off(results: Path) -> list[str]:
+def unfinished(results: Path) -> list[str]:
     """Return the sessions with planned cases that have no record, a line each."""
     found = []
     for folder in record.sessions(results):
@@ -89,7 +89,7 @@ def _alone(folder: Path) -> Iterator[bool]:
             lock.release()
 
 
-def settle(results: Path, orphans: str, say: Callable[[str], None]) -> None:
+def clean_up(results: Path, orphans: str, say: Callable[[str], None]) -> None:
     """Clean up after killed sessions: end their processes, cancel their jobs, and record the cases
     that never finished. Sessions of another host are only reported.
 
@@ -177,7 +177,7 @@ def _process(results: Path, number: int) -> _Process | None:
     folder, job = (os.fsdecode(_value(environ, variable)) for variable in (MARK, "SLURM_JOB_ID"))
     session = folder.removeprefix(sessions)
     # The variable may have any value, such as a path outside the results.
-    if session == folder or not configuration.named(session) or Path(folder).is_symlink():
+    if session == folder or not configuration.is_session_name(session) or Path(folder).is_symlink():
         return None
     if job not in ("", os.environ.get("SLURM_JOB_ID", "")):
         return None

@@ -61,7 +61,7 @@ _LAST = 60
 _JUMP = 5
 
 #: Variable with the file that a dry run's cases are written to.
-SURVEY = "PLUMBLINE_SURVEY"
+PLAN_FILE = "PLUMBLINE_PLAN_FILE"
 
 #: The session of this process, once ReFrame's configuration is loaded.
 current: Session | None = None
@@ -85,7 +85,7 @@ def configure(argv: list[str]) -> dict:
     if current is None:
         current = Session(name, dry_run="--dry-run" in argv, extras=preflight.extras(argv))
         current.announced = running
-        current.named = host.named(argv[1:])
+        current.named = host.names_system(argv[1:])
         watch(current)
         slurm_jobs.watch()
         lost.watch()
@@ -123,7 +123,7 @@ class Session(executors.TaskEventListener):
         self.planned: dict[str, record.Planned] = {}
         self.records: list[record.Record] = []
         #: Cases of a dry run.
-        self.survey: list[dict] = []
+        self.planned_cases: list[dict] = []
         self.notes: list[str] = []
         #: Differences from the inventory and, under strict rules, warnings.
         self.faults: list[str] = []
@@ -189,7 +189,7 @@ class Session(executors.TaskEventListener):
             # The processes on a node of a sweep are its job's, not a killed session's.
             if configuration.ON_NODE not in os.environ:
                 orphans = os.environ.get(recovery.ORPHANS, "cancel")
-                recovery.settle(paths.results(), orphans, self._report)
+                recovery.clean_up(paths.results(), orphans, self._report)
             self._running = running.claim(self.folder)
         newest = max((folder.name for folder in record.sessions(paths.results())), default="")
         if newest > self.name:
@@ -310,7 +310,7 @@ class Session(executors.TaskEventListener):
             shutil.rmtree(measured.scratch, ignore_errors=True)
         self.records.append(fields)
         if self.dry_run:
-            self.survey.append(_surveyed(task, fields, measured))
+            self.planned_cases.append(_planned_case(task, fields, measured))
         else:
             self.write(fields)
 
@@ -337,8 +337,8 @@ class Session(executors.TaskEventListener):
             with contextlib.suppress(OSError):
                 self.folder.rmdir()
             return self.exit_code
-        if self.dry_run and SURVEY in os.environ:
-            Path(os.environ[SURVEY]).write_text(json.dumps(self.survey))
+        if self.dry_run and PLAN_FILE in os.environ:
+            Path(os.environ[PLAN_FILE]).write_text(json.dumps(self.planned_cases))
         if not self.dry_run:
             self._record_unfinished()
         plain = not (self.supervised or self.dry_run)
@@ -465,7 +465,7 @@ def _cost(check, partition) -> tuple[int, float]:
     return nodes, max(seconds, partition.extras.get("least_time", 0)) / 3600
 
 
-def _surveyed(task, fields: record.Record, measured: CaseResult) -> dict:
+def _planned_case(task, fields: record.Record, measured: CaseResult) -> dict:
     """Return a case of a dry run: whether it would run, and what would be asserted."""
     tables = lookup.loaded(paths.reference())
     asserted = []

@@ -72,8 +72,8 @@ def table(records: list[Record], planned: int, dry_run: bool = False) -> str:
     results = Counter(would.get(fields.result, fields.result) for fields in records)
     verdicts = Counter(fom.verdict for fields in records for fom in fields.foms)
     failed = verdicts["fail"] + verdicts["above-ceiling"]
-    near = sum(fom.near for fields in records for fom in fields.foms)
-    notable = {"failed": failed, "waived": verdicts["waived"], "near their bound": near}
+    near_bound = sum(fom.near_bound for fields in records for fom in fields.foms)
+    notable = {"failed": failed, "waived": verdicts["waived"], "near their bound": near_bound}
     details = ", ".join(f"{n} {what}" for what, n in notable.items() if n or what == "failed")
     asserted = verdicts["pass"] + failed + verdicts["waived"]
     counts = ", ".join(f"{count} {result}" for result, count in results.items()) or "none"
@@ -146,7 +146,7 @@ def _table_rows(fields: Record, headlines: bool = True) -> list[list[str]]:
     for fom in fields.foms:
         bad = fom.verdict in ("fail", "above-ceiling", "waived")
         name = fom.figure.variable
-        notes = [*(["near its bound"] if fom.near else []), *noticed.get(name, [])]
+        notes = [*(["near its bound"] if fom.near_bound else []), *noticed.get(name, [])]
         if (headlines and fom.headline) or bad or notes:
             verdict = "no reference" if fom.verdict == "not-asserted" else fom.verdict
             noted = f"{verdict} ({', '.join(notes)})" if notes else verdict

@@ -197,7 +197,7 @@ def session_id() -> str:
     return os.environ.pop(NAME, None) or new_name()
 
 
-def named(name: str) -> bool:
+def is_session_name(name: str) -> bool:
     """Return whether a name is of :func:`new_name`."""
     return re.fullmatch(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{6,}", name) is not None
 

@@ -33,7 +33,7 @@ LOCAL = "local"
 PATIENCE = 10
 
 
-def named(argv: list[str]) -> bool:
+def names_system(argv: list[str]) -> bool:
     """Return whether ReFrame's command line or variable names the system."""
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("--system", default=os.environ.get("RFM_SYSTEM"))
@@ -66,7 +66,7 @@ def patterns() -> dict[str, list[str]]:
     return found
 
 
-def fitting(hostnames: dict[str, list[str]]) -> list[str]:
+def matching_systems(hostnames: dict[str, list[str]]) -> list[str]:
     """Return the systems that this host's name matches, without ``local``, which any name matches.
 
     :arg hostnames: as of :func:`patterns`.
@@ -79,7 +79,7 @@ def fitting(hostnames: dict[str, list[str]]) -> list[str]:
     ]
 
 
-def here(system: str | None) -> str:
+def current_system(system: str | None) -> str:
     """Return the system that a command is for.
 
     :arg system: of its command line.
@@ -88,7 +88,7 @@ def here(system: str | None) -> str:
     if known := system or os.environ.get("RFM_SYSTEM"):
         return known.partition(":")[0]
     hostnames = patterns()
-    found = [*fitting(hostnames), LOCAL][0]
+    found = [*matching_systems(hostnames), LOCAL][0]
     if not _own_detection():
         check(found, hostnames)
     return found
@@ -101,7 +101,7 @@ def check(system: str, hostnames: dict[str, list[str]]) -> None:
     :raises Fault: with the choices, a command line each, if it may be another system.
     """
     name = socket.gethostname()
-    fits = fitting(hostnames)
+    fits = matching_systems(hostnames)
     if _own_detection():
         # A site's own detection (ReFrame's autodetection) is trusted, unless it found no system.
         fits = [] if system == LOCAL else [system]
@@ -122,7 +122,7 @@ def check(system: str, hostnames: dict[str, list[str]]) -> None:
 def unconfirmed(system: str, hostnames: dict[str, list[str]]) -> str:
     """Return a note about a named system that this host's name does not confirm; otherwise an empty
     text."""
-    fits = fitting(hostnames)
+    fits = matching_systems(hostnames)
     if system == LOCAL or fits == [system] or _own_detection():
         return ""
     others = [name for name in fits if name != system]

@@ -1,16 +1,16 @@
-"""Inventories: the test cases that a system has and what bounds their figures of merit, so that
-what vanishes, or is edited, is noticed.
+"""Inventories: the test cases that a system has, and the references of their figures of merit. A
+session and ``plumbline lint`` report the difference when one of them disappears or changes.
 
 ``plumbline lint --accept`` writes ``systems/inventory/<system>.json``, to be reviewed like code:
 
-- ``references``: the rows that bound something, by id, each with its value and its bounds, or as a
-  ceiling, in the registered unit. The bounds of a distribution are those of as few samples as its
-  class asks for.
+- ``references``: the rows that bound a figure, by id, each with its value and bounds, or its
+  ceiling, in the registered unit. The bounds of a distribution are those for the least number of
+  samples that its class requires.
 - ``cases``: test case -> row -> the figures that it bounds.
 - ``full``: the same for the cases at published scale, which only ``--tag=full`` runs.
 
-ReFrame alone lets a check that no longer loads, or no longer fits its system, disappear without a
-word, and a reference that was removed or edited changes nothing but the verdict.
+ReFrame alone does not report a check that no longer loads or no longer fits its system, nor a
+reference that was removed or changed.
 """
 
 from __future__ import annotations
@@ -28,9 +28,6 @@ from plumbline.core.text import pluralize, shorten
 from plumbline.reference.lookup import References
 from plumbline.reference.row import Row
 
-#: What is wrong with a file of the earlier format.
-EARLIER = "is of an earlier format, which does not have what each figure is bounded by"
-
 #: A test case's rows, each with the figures that it bounds.
 Rows = dict[str, list[str]]
 
@@ -39,14 +36,13 @@ Rows = dict[str, list[str]]
 class PlannedCase:
     """A test case of a dry run.
 
-    :ivar name: as ReFrame lists it, without the hash.
-    :ivar runs: whether it would run; if not, ``reason`` says why, and how to fix it, and
-        ``code`` is the reason's.
-    :ivar seconds: that its job may take, by its time limit.
-    :ivar figures: how many figures of merit it measures, and ``asserted``, how many of them a
-        reference bounds.
+    :ivar case: its name as ReFrame lists it, without the hash.
+    :ivar runs: whether it would run; if not, ``reason`` is the cause and the fix, and ``code`` the
+        reason code.
+    :ivar seconds: time limit of its job.
+    :ivar figures: number of its figures of merit; ``asserted`` of them have a reference.
     :ivar references: ids of the rows that bound them.
-    :ivar rows: the row that decides, or is the ceiling, -> the figures that it bounds.
+    :ivar rows: row that decides, or is the ceiling -> the figures that it bounds.
     """
 
     case: str
@@ -64,36 +60,33 @@ class PlannedCase:
 
 @dataclass(frozen=True)
 class Inventory:
-    """What a system is expected to have.
+    """The test cases and references that a system is expected to have.
 
     :ivar references: row -> ``value``, ``lower`` or ``upper``, or ``ceiling``, and ``unit``;
         ``row x2`` where figures may reach twice the peak that it prints.
     :ivar cases: test case -> its rows.
     :ivar full: the same for cases at published scale.
-    :ivar counts: in the place of rows, in a file of the format before this one: test case -> how
-        many of its figures were asserted.
     """
 
     references: dict[str, dict] = field(default_factory=dict)
     cases: dict[str, Rows] = field(default_factory=dict)
     full: dict[str, Rows] = field(default_factory=dict)
-    counts: dict[str, int] = field(default_factory=dict)
 
     @property
-    def every(self) -> dict[str, Rows]:
-        """All cases, those at published scale too."""
+    def all_cases(self) -> dict[str, Rows]:
+        """All cases, including those at published scale."""
         return self.cases | self.full
 
     def bounded(self, case: str) -> set[tuple[str, str]]:
-        """The figures of a case, each with the row that bounds it."""
+        """Return the figures of a case, each with the row that bounds it."""
         return {
             (figure, name)
-            for name, figures in self.every.get(case, {}).items()
+            for name, figures in self.all_cases.get(case, {}).items()
             for figure in figures
         }
 
     def capped(self, case: str) -> set[tuple[str, str]]:
-        """Those of :meth:`bounded` that are ceilings."""
+        """Return those of :meth:`bounded` that a ceiling bounds."""
         return {
             (figure, name)
             for figure, name in self.bounded(case)
@@ -101,9 +94,9 @@ class Inventory:
         }
 
     def text(self) -> str:
-        """The file: sorted, a line for each row and each case's row."""
+        """Return the file's content: sorted, a line for each row and each case's row."""
         cases = {"cases": self.cases, "full": self.full}
-        rows = [f"  {_json(name)}: {_json(told)}" for name, told in sorted(self.references.items())]
+        rows = [f"  {_json(name)}: {_json(row)}" for name, row in sorted(self.references.items())]
         parts = [f' "references": {_block(rows, " ")}']
         for key, found in cases.items():
             lines = []
@@ -123,75 +116,72 @@ def _block(lines: list[str], margin: str) -> str:
 
 
 def path_of(system: str) -> Path:
-    """The file of a system's inventory."""
+    """Return the path of a system's inventory."""
     return paths.systems() / "inventory" / f"{system}.json"
 
 
 def accepting(system: str) -> str:
-    """The command that writes a system's inventory."""
+    """Return the command that writes a system's inventory."""
     return f"`plumbline lint --system {system} --accept`"
 
 
 def restoring(system: str) -> str:
-    """What to do about something that is not as the inventory has it."""
-    return f"restore it, or if it is meant: {accepting(system)}"
+    """Return the remedy for a difference from the inventory."""
+    return f"restore it, or if it is intended: {accepting(system)}"
 
 
 def read(system: str) -> Inventory | None:
-    """A system's inventory; ``None`` where none was written yet.
+    """Return a system's inventory, or ``None`` if none was written yet.
 
-    :raises Fault: if the file is no inventory.
+    :raises Fault: if the file is not an inventory.
     """
     path = path_of(system)
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        if "cases" not in content:
-            counts = {str(case): int(asserted) for case, asserted in content.items()}
-            return Inventory(cases={case: {} for case in counts}, counts=counts)
         found = Inventory(**content)
-        for case in found.every:
+        for case in found.all_cases:
             found.bounded(case)
         return found
     except FileNotFoundError:
         return None
     except (OSError, ValueError, AttributeError, TypeError) as err:
         raise Fault(
-            f"{path}: no inventory: {err}; {accepting(system)} writes it anew",
+            f"{path}: not an inventory: {err}; {accepting(system)} writes a new one",
             code="system.wrong-inventory",
         ) from None
 
 
 def write(system: str, found: Inventory) -> Path:
-    """Writes a system's inventory."""
+    """Write a system's inventory and return its path."""
     path = path_of(system)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(found.text(), encoding="utf-8")
     return path
 
 
-def of_cases(
-    surveyed: Iterable[PlannedCase], references: References, before: Inventory | None = None
+def from_plan(
+    planned: Iterable[PlannedCase], references: References, before: Inventory | None = None
 ) -> Inventory:
-    """What a survey found.
+    """Return the inventory of planned test cases.
 
-    :arg before: what was expected: a case that is skipped here, as its programs are not built,
-        keeps its rows, as far as these still bound anything.
+    :arg before: the earlier inventory: a case that is skipped here, as its programs are not built,
+        keeps its rows that still bound a figure.
     """
     cases: dict[str, Rows] = {}
     full: dict[str, Rows] = {}
-    told: dict[str, dict] = {}
-    for case in surveyed:
+    limits: dict[str, dict] = {}
+    for case in planned:
         rows = case.rows
         if not case.runs and before:
-            rows = before.every.get(case.case, {})
-        told |= {name: row for name in rows if (row := _told(references, name))}
-        of_case = {name: sorted(rows[name]) for name in rows if name in told}
+            rows = before.all_cases.get(case.case, {})
+        limits |= {name: row for name in rows if (row := _limits(references, name))}
+        of_case = {name: sorted(rows[name]) for name in rows if name in limits}
         (full if "full" in case.tags else cases)[case.case] = of_case
-    return Inventory(told, cases, full)
+    return Inventory(limits, cases, full)
 
 
-def _told(references: References, name: str) -> dict | None:
-    """What a row bounds; ``None`` if it is not there, or bounds nothing."""
+def _limits(references: References, name: str) -> dict | None:
+    """Return the bounds of a row; ``None`` if it does not exist, or bounds nothing."""
     row, times = _row(references, name)
     if row is None or row.kind not in ("measured", "peak") or not references.may_decide(row):
         return None
@@ -201,89 +191,90 @@ def _told(references: References, name: str) -> dict | None:
     bounds = references.bounds_of(row)
     if bounds is None:
         return None
-    limits = {"value": bounds.value, "lower": bounds.lower, "upper": bounds.upper}
-    return {key: _short(limit) for key, limit in limits.items() if math.isfinite(limit)} | {
+    found = {"value": bounds.value, "lower": bounds.lower, "upper": bounds.upper}
+    return {key: _short(limit) for key, limit in found.items() if math.isfinite(limit)} | {
         "unit": unit
     }
 
 
 def _row(references: References, name: str) -> tuple[Row | None, float]:
-    """The row that an inventory names, and how many times its peak is a ceiling."""
+    """Return a row of an inventory, and the factor from its peak to the ceiling."""
     row, _, times = name.partition(" x")
     return references.tables.rows.get(row), float(times or 1)
 
 
 def _short(value: float) -> float:
-    """A number without the digits that only its arithmetic has."""
+    """Return a number without digits that are rounding errors."""
     return float(f"{value:.8g}")
 
 
-def edited(expected: Inventory, references: References) -> list[str]:
-    """The rows that no longer bound what they did, a line each, whatever runs here."""
+def changed_references(expected: Inventory, references: References) -> list[str]:
+    """Return the rows whose bounds changed, a line each, whether or not their cases run here."""
     lines = []
     for name, was in expected.references.items():
-        now = _told(references, name)
+        now = _limits(references, name)
         if now == was:
             continue
-        figures = sum(len(rows.get(name, ())) for rows in expected.every.values())
+        figures = sum(len(rows.get(name, ())) for rows in expected.all_cases.values())
         what = f"reference {name}, which bounds {pluralize(figures, 'figure')}"
         if now is None and _row(references, name)[0] is None:
-            lines.append(f"{what}: is gone; it was {_words(was)}")
+            lines.append(f"{what}: was removed; it was {_limits_text(was)}")
         elif now is None:
-            lines.append(f"{what}: bounds nothing any more; it was {_words(was)}")
+            lines.append(f"{what}: no longer bounds a figure; it was {_limits_text(was)}")
         else:
-            lines.append(f"{what}: was {_words(was)}; is {_words(now)}")
+            lines.append(f"{what}: was {_limits_text(was)}; now {_limits_text(now)}")
     return lines
 
 
-def _words(told: dict) -> str:
+def _limits_text(limits: dict) -> str:
     names = {"value": "", "lower": "at least ", "upper": "at most ", "ceiling": "ceiling "}
-    limits = [f"{words}{told[key]:.8g}" for key, words in names.items() if key in told]
-    return f"{', '.join(limits)} {told['unit']}"
+    parts = [f"{word}{limits[key]:.8g}" for key, word in names.items() if key in limits]
+    return f"{', '.join(parts)} {limits['unit']}"
 
 
-def compared(
+def compare(
     expected: Inventory, found: dict[str, set[tuple[str, str]]], references: References
 ) -> tuple[list[str], list[str]]:
-    """The test cases whose figures are bounded by other rows than expected, a line each: those that
-    lost a row, and those that have one that is not expected.
+    """Return the test cases whose figures other rows bound than expected, a line each: those that
+    lost a row, and those with an unexpected one.
 
-    What :func:`edited` reports is not reported again. A baseline of ``local`` that is another
-    host's bounds nothing here.
+    What :func:`changed_references` reports is not repeated. A baseline of ``local`` that was made
+    on another host bounds nothing here.
 
-    :arg found: what bounds the figures of each case, as :func:`of_survey` and
-        have it.
+    :arg found: the figures of each case with their rows, as of :func:`bounded_figures`.
     """
     lost, new = [], []
     for case, bounded in found.items():
-        if case not in expected.every or case in expected.counts:
+        if case not in expected.all_cases:
             continue
         was = expected.bounded(case)
         gone = [
             f"{figure} by {name}"
             for figure, name in sorted(was - bounded)
-            if _told(references, name) and not elsewhere(references, name)
+            if _limits(references, name) and not elsewhere(references, name)
         ]
         more = [figure for figure, _ in sorted(bounded - was)]
         if gone:
             figures = pluralize(len(gone), "figure")
             lost.append(f"{case}: {figures} no longer bounded as expected: {shorten(gone)}")
         elif more:
-            new.append(f"{case}: {pluralize(len(more), 'figure')} bounded anew: {shorten(more)}")
+            new.append(
+                f"{case}: {pluralize(len(more), 'figure')} with a new reference: {shorten(more)}"
+            )
     return lost, new
 
 
 def elsewhere(references: References, name: str) -> bool:
-    """Whether a row is the baseline of another host than this one."""
+    """Return whether a row is the baseline of another host."""
     row, _ = _row(references, name)
     here = platform.node()
     return row is not None and row.conditions.get("host", here) != here
 
 
-def of_survey(
-    surveyed: Iterable[PlannedCase], references: References
+def bounded_figures(
+    planned: Iterable[PlannedCase], references: References
 ) -> dict[str, set[tuple[str, str]]]:
-    """What bounds the figures of each case that would run."""
-    running = [case for case in surveyed if case.runs]
-    now = of_cases(running, references)
+    """Return the figures with a reference, and its row, of each case that would run."""
+    running = [case for case in planned if case.runs]
+    now = from_plan(running, references)
     return {case.case: now.bounded(case.case) for case in running}

@@ -57,10 +57,10 @@ def faults(content: dict) -> Iterator[str]:
             f"lmod, tmod4 or envmod"
         )
     if system["name"] != "local" and ".*" in system["hostnames"]:
-        yield "hostnames: '.*' takes every host, and would shadow the systems after it"
+        yield "hostnames: '.*' matches every host and would hide the systems after it"
     environments = {environment["name"]: environment for environment in content["environments"]}
     if len(environments) != len(content["environments"]):
-        yield "environments: a name stands twice"
+        yield "environments: a name is used twice"
     for partition in system["partitions"]:
         for fault in _faults_of_partition(partition, environments):
             yield f"partition {partition['name']}: {fault}"
@@ -70,8 +70,8 @@ def faults(content: dict) -> Iterator[str]:
             yield f"environment {name}: no partition has it among its environs"
         extras = environment.get("extras", {})
         if extras.get("provider") not in providers.PROVIDERS:
-            told = suggest(str(extras.get("provider")), providers.PROVIDERS)
-            yield f"environment {name}: extras.provider {extras.get('provider')!r}; {told}"
+            hint = suggest(str(extras.get("provider")), providers.PROVIDERS)
+            yield f"environment {name}: extras.provider {extras.get('provider')!r}; {hint}"
         launcher = extras.get("launcher")
         if launcher and not _registered(backends.getlauncher, launcher):
             yield f"environment {name}: extras.launcher {launcher!r} is not known to ReFrame"
@@ -80,8 +80,8 @@ def faults(content: dict) -> Iterator[str]:
 def _faults_of_partition(partition: dict, environments: dict) -> Iterator[str]:
     for name in partition.get("environs", []):
         if name not in environments:
-            told = suggest(name, environments)
-            yield f"environs: {name!r} is not among the file's environments; {told}"
+            hint = suggest(name, environments)
+            yield f"environs: {name!r} is not among the file's environments; {hint}"
     if not _registered(backends.getlauncher, partition["launcher"]):
         yield f"launcher {partition['launcher']!r} is not known to ReFrame or Plumbline"
     if not _registered(backends.getscheduler, partition["scheduler"]):
@@ -100,7 +100,7 @@ def _faults_of_partition(partition: dict, environments: dict) -> Iterator[str]:
         yield f"extras.placements: {placements!r} is no list"
         return
     for name in placements:
-        if not isinstance(name, str) or not placement.known(name):
+        if not isinstance(name, str) or not placement.exists(name):
             yield f"extras.placements: no placement {name!r}; {placement.suggestion(str(name))}"
             return
     if processor.get("topology"):
@@ -114,7 +114,7 @@ def _faults_of_topology(processor: dict, devices: list, extras: dict) -> Iterato
         listed = [cpu for mask in topology.get(level, []) for cpu in cpus_of_mask(mask)]
         # A NUMA domain may have memory and no core; no CPU is in two of them.
         if len(listed) != len(set(listed)) or set(listed) != everything:
-            yield f"processor: topology.{level} does not hold each of {len(everything)} CPUs once"
+            yield f"processor: topology.{level} must contain each of {len(everything)} CPUs once"
     strange = set(extras.get("usable_cpus", [])) - everything
     if strange:
         yield f"extras.usable_cpus: {sorted(strange)} are beyond the {len(everything)} CPUs"
@@ -149,9 +149,9 @@ def _registered(find, name: str) -> bool:
 _MODELS = {"mpi", "omp", "serial", "cuda", "hip", "kokkos", "sycl"}
 
 
-def faults_of_words(systems: dict[str, dict], tables: Tables) -> Iterator[str]:
-    """Conditions and features of the systems that no table and no check knows: they would match
-    nothing, in silence.
+def unknown_names(systems: dict[str, dict], tables: Tables) -> Iterator[str]:
+    """Yield conditions and features of the systems that no table and no check has: they would never
+    match, without a message.
 
     :arg systems: name -> content of the system's file.
     """
@@ -159,13 +159,13 @@ def faults_of_words(systems: dict[str, dict], tables: Tables) -> Iterator[str]:
         file = paths.systems() / f"{name}.yaml"
         for partition in content["systems"][0]["partitions"]:
             extras = partition.get("extras", {})
-            told = {"extras": extras.get("conditions", {})}
+            groups = {"extras": extras.get("conditions", {})}
             for group in ("variants", "file_systems"):
-                told |= {
+                groups |= {
                     f"extras.{group}.{key}": one.get("conditions", {})
                     for key, one in extras.get(group, {}).items()
                 }
-            for where, conditions in told.items():
+            for where, conditions in groups.items():
                 for key in set(conditions) - set(tables.conditions):
                     yield (
                         f"{file}: partition {partition['name']}: {where}: condition {key!r} is not "
@@ -183,7 +183,7 @@ def faults_of_words(systems: dict[str, dict], tables: Tables) -> Iterator[str]:
 
 
 def faults_of_rows(rows: Iterable[Row], tables: Tables, systems: dict[str, dict]) -> Iterator[str]:
-    """What is wrong between reference rows and the systems, with file, line and column.
+    """Yield the contradictions between reference rows and systems, with file, line and column.
 
     :arg systems: name -> content of the system's file.
     """
@@ -195,13 +195,13 @@ def faults_of_rows(rows: Iterable[Row], tables: Tables, systems: dict[str, dict]
             continue
         environments = [environment["name"] for environment in content.get("environments", [])]
         if row.toolchain and row.toolchain not in environments:
-            told = f"{row.system} has no environment {row.toolchain!r}; "
-            yield tables.fault(row, "toolchain", told + suggest(row.toolchain, environments))
+            fault = f"{row.system} has no environment {row.toolchain!r}; "
+            yield tables.fault(row, "toolchain", fault + suggest(row.toolchain, environments))
         partitions = [partition["name"] for partition in content["systems"][0]["partitions"]]
         partition = row.conditions.get("partition")
         if partition and partition not in partitions:
-            told = f"{row.system} has no partition {partition!r}; {suggest(partition, partitions)}"
-            yield tables.fault(row, "conditions", told)
+            fault = f"{row.system} has no partition {partition!r}; {suggest(partition, partitions)}"
+            yield tables.fault(row, "conditions", fault)
     for system, (first, *others) in homeless.items():
         more = f" (and {pluralize(len(others), 'more row')})" if others else ""
         file = paths.systems() / f"{system}.yaml"

@@ -1,9 +1,8 @@
-"""Weak assertions: those that would pass the value that is printed of the case beside theirs.
+"""Weak assertions: those that would also pass the published value of a neighbouring case.
 
-A job that ran as another than it was asked for (GPUs of another pair, a variant that was not
-applied) is found by its figures only if their bounds do not admit the other's printed value. Two
-printed values of a check are beside each other if they differ in the placement alone, or in one
-condition.
+A job that did not run as requested (on another pair of GPUs, without its variant) is detected by
+its figures only if their bounds exclude the published value of the case that ran instead. Two
+published values of a check are neighbours if they differ only in the placement or in one condition.
 """
 
 from __future__ import annotations
@@ -17,20 +16,21 @@ from plumbline.reference.lookup import References
 from plumbline.reference.row import Row
 from plumbline.site.inventory import Inventory
 
-#: Cells that two cases of a check may differ in, beside conditions, which are looked at one by one.
-#: How many tasks ran where is proven of each run: only the placement may be another one unseen.
+#: Cells that two cases of a check may differ in, beside conditions, which are compared one by one.
+#: Where the tasks ran is proven for each run, so only the placement may differ unnoticed.
 _CELLS = ("toolchain", "nodes", "ppn", "placement")
 _PROVEN = ("toolchain", "nodes", "ppn")
 
 
 @dataclass
 class Pair:
-    """The cases of a check under one condition, had they been measured under another.
+    """The cases of a check with one value of a condition, if another value had been measured.
 
-    :ivar key: the condition in which they differ, or placement; ``own`` and ``other``, its values.
-    :ivar tell: rows whose bounds the other's value is beyond: that case would fail.
-    :ivar within: rows whose tolerance is so wide that it passes.
-    :ivar better: rows that it passes since the other's value is the better one.
+    :ivar key: the condition in which they differ, or ``placement``; ``own`` and ``other`` are its
+        values.
+    :ivar failing: rows whose bounds exclude the other's value: that case would fail.
+    :ivar within: rows that pass because the tolerance is so wide.
+    :ivar better: rows that pass because the other's value is better.
     """
 
     system: str
@@ -38,27 +38,27 @@ class Pair:
     key: str
     own: str
     other: str
-    tell: list[str] = field(default_factory=list)
+    failing: list[str] = field(default_factory=list)
     within: list[str] = field(default_factory=list)
     better: list[str] = field(default_factory=list)
 
     @property
     def weak(self) -> list[str]:
-        """The rows that cannot tell."""
+        """The rows that would pass."""
         return self.within + self.better
 
 
 def by_check(expected: Inventory, references: References) -> dict[str, set[str]]:
-    """The printed values that bound a figure of each check."""
+    """Return the published values that bound a figure of each check."""
     found: dict[str, set[str]] = defaultdict(set)
-    for case, rows in expected.every.items():
-        there = [references.tables.rows[name] for name in rows if name in references.tables.rows]
-        found[case.split()[0]] |= {row.id for row in there if row.kind == "measured"}
+    for case, rows in expected.all_cases.items():
+        known = [references.tables.rows[name] for name in rows if name in references.tables.rows]
+        found[case.split()[0]] |= {row.id for row in known if row.kind == "measured"}
     return found
 
 
 def pairs(references: References, checks: Mapping[str, Iterable[str]]) -> list[Pair]:
-    """The pairs of cases of which an assertion cannot tell which of the two was measured.
+    """Return the pairs of cases where an assertion would pass whichever of the two was measured.
 
     :arg checks: check -> ids of the rows that bound a figure of it.
     """
@@ -83,7 +83,7 @@ def pairs(references: References, checks: Mapping[str, Iterable[str]]) -> list[P
 
 
 def _apart(references: References, row: Row, beside: Row) -> Iterator[tuple[str, str, str]]:
-    """The cells and conditions that tell two rows apart, with both values."""
+    """Yield the cells and conditions in which two rows differ, with both values."""
     roles = references.tables.conditions
     for cell in _CELLS:
         if getattr(row, cell) != getattr(beside, cell):
@@ -100,7 +100,7 @@ def _compare(references: References, row: Row, beside: Row, pair: Pair) -> None:
         return
     higher = references.rule_of(row).better == "higher"
     if not bounds.contains(other.value):
-        pair.tell.append(row.id)
+        pair.failing.append(row.id)
     elif (other.value > bounds.value) == higher:
         pair.better.append(row.id)
     else:
@@ -108,11 +108,11 @@ def _compare(references: References, row: Row, beside: Row, pair: Pair) -> None:
 
 
 def text(pair: Pair) -> str:
-    """A pair in words."""
+    """Return a pair as a line of text."""
     why = [
         (pair.within, "within the tolerance"),
         (pair.better, "the other is better, which no bound forbids"),
     ]
     passes = "; ".join(f"{', '.join(names)} ({words})" for names, words in why if names)
-    fails = f"; fails {', '.join(pair.tell)}" if pair.tell else ""
+    fails = f"; fails {', '.join(pair.failing)}" if pair.failing else ""
     return f"{pair.check}, {pair.key} {pair.own} measured as {pair.other}: passes {passes}{fails}"

@@ -138,7 +138,7 @@ def program_in(view: Path, program: str) -> Path | None:
     return None
 
 
-def built(environment: Environment) -> Built | None:
+def find_built(environment: Environment) -> Built | None:
     """Return an environment that is built, or ``None`` if it is not."""
     folder = spack.folder_of(environment)
     try:
@@ -155,7 +155,7 @@ def why_unusable(environment: Environment) -> str | None:
 
     :raises Fault: if its manifest cannot be read.
     """
-    found = built(environment)
+    found = find_built(environment)
     if found is None:
         return f"Spack environment {environment.name} is not built"
     folder = spack.folder_of(environment)
@@ -178,7 +178,7 @@ def build(environment: Environment, jobs: int | None, report: Callable[[str], No
     """
     with spack.locked(report):
         mirror = spack.mirror()
-        previous = built(environment)
+        previous = find_built(environment)
         reason = why_unusable(environment) or why_incomplete(environment)
         if reason is None:
             report(f"{environment.name}: is built ({spack.folder_of(environment)})")
@@ -266,7 +266,7 @@ def prepared(
 def why_incomplete(environment: Environment) -> str | None:
     """Return why a built environment is not complete or was damaged, or ``None`` if neither."""
     name = f"Spack environment {environment.name}"
-    found = built(environment)
+    found = find_built(environment)
     if found is None:
         return f"{name} is not built"
     for reason in found.mark["missing"].values():

@@ -235,7 +235,7 @@ def _valid(content, part: str, path: Path):
     return content
 
 
-def every(system: str | None = None) -> list[Environment]:
+def list_environments(system: str | None = None) -> list[Environment]:
     """Return all environments, or those of one system."""
     pattern = f"{system or '*'}/*/{MANIFEST}"
     found = sorted(paths.spack_env().glob(pattern))
@@ -248,9 +248,9 @@ def find(name: str) -> list[Environment]:
     :raises Fault: if there are none.
     """
     system, colon, toolchain = name.partition(":")
-    of_system = every(system) if re.fullmatch(r"[\w.-]+", system) else []
+    of_system = list_environments(system) if re.fullmatch(r"[\w.-]+", system) else []
     if not of_system:
-        systems = suggest(system, dict.fromkeys(known.system for known in every()))
+        systems = suggest(system, dict.fromkeys(known.system for known in list_environments()))
         raise Fault(
             f"{paths.spack_env()}: no Spack environment for system {system!r}; {systems}",
             code="input.unknown-name",
@@ -425,7 +425,7 @@ def faults(systems: dict[str, dict]) -> Iterator[str]:
         for environment in content.get("environments", [])
         if environment.get("extras", {}).get("provider") == "spack"
     }
-    existing = every()
+    existing = list_environments()
     for environment in wanted:
         if environment not in existing:
             yield (

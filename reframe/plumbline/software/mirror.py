@@ -115,7 +115,7 @@ def use(folder: Path | None, report: Callable[[str], None]) -> None:
         _require_mirror(folder)
         files.write_atomically(chosen, f"{folder}\n")
     complete = spack.contents(folder)["environments"]
-    for environment in environments.every():
+    for environment in environments.list_environments():
         if environment.name in complete:
             kept = environment.lock()
             other = kept is None or kept.stamp.get("digest") != complete[environment.name]

@@ -118,7 +118,7 @@ def installed_programs(provider: str, environment: str) -> list[str]:
         return [program for program in FEATURES if shutil.which(program)]
     if provider != "spack":
         return []
-    found = builds.built(environments.Environment(*environment.split(":")))
+    found = builds.find_built(environments.Environment(*environment.split(":")))
     # Also what is lost or out of date: its case is then skipped with a reason, and does not vanish.
     wanted = [program for program, _ in builds.programs_of(found.lock)] if found else []
     return [program for program in FEATURES if program in wanted]
@@ -255,7 +255,7 @@ def _from_spack(program: str, which: Callable[[str], str | None], environment: s
         reason = builds.why_unusable(known)
     except Fault as err:
         raise NotProvided(f"{program}: {err}", code="build.not-built") from None
-    found = builds.built(known)
+    found = builds.find_built(known)
     if reason or found is None:
         raise NotProvided(
             f"{program}: {reason or 'it is not built'}: plumbline build {known.name}",

@@ -109,7 +109,7 @@ class FigureRow:
     def figure(self) -> str:
         """The figure's name: metric, size and which of several."""
         size = None if self.key.size < 0 else self.key.size
-        return Figure(self.key.metric, size, self.key.at).variable
+        return Figure(self.key.metric, size, self.key.location).variable
 
     @property
     def place(self) -> str:

@@ -27,7 +27,7 @@ _HEADS = ["verdict", "check", "figure", "placement", "n", "before", "after", "di
 _TEXT_HEADS = [head for head in _HEADS if head not in ("check", "placement", "p")]
 #: Columns of the CSV, and fields of a figure in the JSON.
 _FIELDS = ["verdict", "system", "partition", "environment", "check", "node", "benchmark", "metric",
-           "size", "at", "placement", "conditions", "unit", "better", "n_before", "n_after",
+           "size", "location", "placement", "conditions", "unit", "better", "n_before", "n_after",
            "n_past", "median_before", "median_after", "spread_before", "spread_after", "noise",
            "difference", "low", "high", "p", "adjusted", "detectable", "needed", "failed_before",
            "failed_after", "together", "aside", "reason"]  # fmt: skip

@@ -164,18 +164,22 @@ def of_series(found: Iterable[Series], last: str = "") -> list[Group]:
 
 def _add(groups: dict[_Key, Group], figure: _Key, series: Series, night_of: dict[str, str]) -> None:
     key = series.key
-    pair = tuple(key.at.split(":")) if key.at.count(":") == 1 else ()
-    gpu = re.fullmatch(r"gpu\d+", key.at)
-    at = "" if pair or gpu else key.at
+    pair = tuple(key.location.split(":")) if key.location.count(":") == 1 else ()
+    gpu = re.fullmatch(r"gpu\d+", key.location)
+    location = "" if pair or gpu else key.location
     system, partition, environment, check, metric, placement, *_ = figure
-    what = [metric, f"of {key.size} B" if key.size >= 0 else "", f"at {at}" if at else ""]
+    what = [
+        metric,
+        f"of {key.size} B" if key.size >= 0 else "",
+        f"at {location}" if location else "",
+    ]
     label = f"{system}:{partition}+{environment} {check} {placement} {' '.join(filter(None, what))}"
     for session, nodes, value in zip(series.sessions.tolist(), series.nodes.tolist(),
                                      series.values.tolist(), strict=True):  # fmt: skip
         if session not in night_of or not value > 0:
             continue
         node = key.node or ("" if "," in nodes else nodes)
-        group = groups.setdefault((*figure, at), Group(label, series.better))
+        group = groups.setdefault((*figure, location), Group(label, series.better))
         if pair:
             unit = tuple(sorted(pair, key=natural))
             group.pairs.setdefault((night_of[session], unit), []).append(value)

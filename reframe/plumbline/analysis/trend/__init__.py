@@ -40,7 +40,7 @@ class Finding:
     :ivar size: relative; negative: the value went down. ``low`` to ``high``: its 95 % interval.
     :ivar first: the kind first reported, if night ``revised`` changed it.
     :ivar confirmed: whether a retest or a later night agrees.
-    :ivar on: active: it lasts, and no later change took it back.
+    :ivar active: it lasts, and no later change took it back.
     """
 
     kind: str
@@ -55,12 +55,14 @@ class Finding:
     first: str = ""
     revised: int | None = None
     confirmed: bool = True
-    on: bool = False
+    active: bool = False
 
     @property
-    def bad(self) -> bool:
+    def failing(self) -> bool:
         """Whether it makes the exit code 1: a confirmed, active regression or drift."""
-        return self.kind in ("regression", "drift") and self.worse and self.on and self.confirmed
+        return (
+            self.kind in ("regression", "drift") and self.worse and self.active and self.confirmed
+        )
 
 
 @dataclass
@@ -111,11 +113,11 @@ def judge(
         findings.append(_finding(episode, measured, better, size, low, high))
     for number, finding in enumerate(findings):
         later = [f for f in findings[number + 1 :] if f.kind != "transient" and f.confirmed]
-        finding.on = finding.kind not in ("transient", "suspect") and not any(
+        finding.active = finding.kind not in ("transient", "suspect") and not any(
             f.size * finding.size < 0 and abs(f.size) >= BACK * abs(finding.size) for f in later
         )
-        if finding.on and not later:
-            finding.on = not _slowly_came_back(logs, usual, episodes[number])
+        if finding.active and not later:
+            finding.active = not _slowly_came_back(logs, usual, episodes[number])
     runs = [(int(measured[a]), int(measured[b])) for a, b in outliers]
     return SeriesJudgement(findings, runs, True)
 

@@ -41,7 +41,7 @@ class FoundRow:
     high: float | None
     confidence: float
     worse: bool
-    on: bool
+    active: bool
     confirmed: bool
     until: Night | None = None
     first: str = ""
@@ -56,13 +56,13 @@ class FoundRow:
 class Found:
     """Findings of many series.
 
-    :ivar bad: the findings that make the exit code 1.
+    :ivar failing: the findings that make the exit code 1.
     :ivar outliers: series, first and last night of what stood out and came back unconfirmed.
     :ivar judged: number of series with enough nights; ``too_short``: without.
     """
 
     rows: list[FoundRow] = field(default_factory=list)
-    bad: list[FoundRow] = field(default_factory=list)
+    failing: list[FoundRow] = field(default_factory=list)
     outliers: list[tuple[str, Night, Night]] = field(default_factory=list)
     judged: int = 0
     too_short: int = 0
@@ -92,8 +92,8 @@ class Found:
         for finding in judgement.findings:
             row = _row(name, nights, finding, context(finding))
             self.rows.append(row)
-            if finding.bad:
-                self.bad.append(row)
+            if finding.failing:
+                self.failing.append(row)
 
 
 def of_file(path: Path, online: bool) -> Found:
@@ -125,8 +125,8 @@ def name_of(series: Series) -> str:
     """Return the series' key in one line."""
     key = series.key
     where = f"{key.system}:{key.partition}+{key.environment}"
-    what = [key.check, key.metric, "" if key.size < 0 else f"{key.size} B", key.at, key.placement,
-            key.conditions, key.node]  # fmt: skip
+    what = [key.check, key.metric, "" if key.size < 0 else f"{key.size} B", key.location,
+            key.placement, key.conditions, key.node]  # fmt: skip
     return " ".join([where, *filter(None, what)])
 
 
@@ -153,7 +153,7 @@ def _row(name: str, nights: list[Night], found: trend.Finding, context: dict[str
         high=None if math.isnan(found.high) else round(found.high, 5),
         confidence=round(found.confidence, 5),
         worse=found.worse,
-        on=found.on,
+        active=found.active,
         confirmed=found.confirmed,
         until=None if found.end is None else nights[found.end],
         first=found.first,

@@ -74,7 +74,7 @@ def run(options: NightlyOptions, say: Callable[[str], None]) -> int:
     :raises Fault: if another nightly of the system runs, the configuration is faulty, or the
         system, the mode or an option is unknown.
     """
-    host.here(options.system)
+    host.current_system(options.system)
     # Checked once, before any session.
     configuration.check_mode(options.mode)
     query = "--show-config=systems/0/name"
@@ -233,7 +233,7 @@ def _run_session(
     sys.stderr.flush()
     if messages:
         # What the session left behind is handled now, so that the page reports it.
-        recovery.settle(paths.results(), options.orphans, messages.append)
+        recovery.clean_up(paths.results(), options.orphans, messages.append)
     return code, [*messages, *text.splitlines()]
 
 

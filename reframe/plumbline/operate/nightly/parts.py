@@ -123,9 +123,9 @@ def trend(system: str, name: str) -> Part:
     with _contained(part), History() as history:
         select = Selection(system=system)
         found = following.of_history(history.series(select), online=False)
-        new = _new_rows(history, select, found, name) if found.bad else []
+        new = _new_rows(history, select, found, name) if found.failing else []
         lines, cases = [], []
-        for row in sorted(found.bad, key=lambda row: row not in new):
+        for row in sorted(found.failing, key=lambda row: row not in new):
             change = f"{row.kind} of {row.size:+.1%} since {row.start}, found {row.night}"
             if row in new:
                 mark, outcome = "**new** ", junitparser.Failure(change, row.kind)
@@ -134,7 +134,7 @@ def trend(system: str, name: str) -> Part:
             lines.append(f"- {mark}{escape_markdown(row.series)}: {change}")
             cases.append(suites.case(row.series, part.title, outcome))
         part.page, part.suites = "\n".join(lines), [suites.suite(part.title, cases)]
-        counts = f"{len(new)} new, {len(found.bad) - len(new)} known and active"
+        counts = f"{len(new)} new, {len(found.failing) - len(new)} known and active"
         part.message = _joined(counts, found.unjudged, _skipped_lines(history))
         part.code = 1 if new else 2 if history.faults else 0
         part.skipped = not found.judged and not part.code
@@ -150,12 +150,12 @@ def _new_rows(
     """
     tonight = configuration.began(paths.results() / "sessions" / name)
     midnight = tonight.replace(hour=0, minute=0, second=0, microsecond=0)
-    names = {row.series for row in found.bad}
+    names = {row.series for row in found.failing}
     earlier = history.series(replace(select, until=midnight))
     before = [series for series in earlier if following.name_of(series) in names]
-    known = Counter(row.series for row in following.of_history(before, online=False).bad)
+    known = Counter(row.series for row in following.of_history(before, online=False).failing)
     new = []
-    for row in sorted(found.bad, key=lambda row: str(row.start)):
+    for row in sorted(found.failing, key=lambda row: str(row.start)):
         known[row.series] -= 1
         if known[row.series] < 0:
             new.append(row)

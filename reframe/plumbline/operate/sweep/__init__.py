@@ -239,7 +239,7 @@ def create(
         reasons = "; ".join(f"{node}: {why}" for node, why in skipped.items())
         raise Fault(f"partition {partition}: no node is available: {reasons}",
                     code="scheduler.no-node")  # fmt: skip
-    cases = plan.surveyed(system, [str(paths.CHECKS)], arguments,
+    cases = plan.plan_cases(system, [str(paths.CHECKS)], arguments,
                             **{configuration.ON_NODE: f"{system}:{partition}"})  # fmt: skip
     # Ten seconds for ReFrame's own work on each case.
     limit = seconds or 300 + sum(case.seconds + 10 for case in cases)

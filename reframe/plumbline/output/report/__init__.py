@@ -113,7 +113,7 @@ class _Report:
             case.identity + finding.identity: None
             for listed in self.cases.values()
             for case in listed
-            for finding in (*case.findings, *case.near)
+            for finding in (*case.findings, *case.near_bound)
         }
         folder = paths.reference()
         references = lookup.loaded(folder)
@@ -357,8 +357,8 @@ class _Report:
         """Yield the name, the figure, its state and its reference's page, if any."""
         for fom in listed:
             page = self.provenance.path(fom.reference) if fom.reference else ""
-            name = text.figure(fom.metric, fom.size, fom.at)
-            yield name, fom, "near" if fom.near else fom.verdict, page
+            name = text.figure(fom.metric, fom.size, fom.location)
+            yield name, fom, "near-bound" if fom.near_bound else fom.verdict, page
 
     @staticmethod
     def by_facts(hosts: dict[str, dict]) -> list[tuple[list[str], dict]]:
@@ -375,9 +375,9 @@ class _Report:
         return sorted(found, key=lambda pair: pair[1].beyond)
 
     @staticmethod
-    def pairs_near(cases: list[CaseState]) -> list[tuple]:
+    def pairs_near_bound(cases: list[CaseState]) -> list[tuple]:
         """Return figures near their bounds and their cases, the nearest first."""
-        found = [(case, finding) for case in cases for finding in case.near]
+        found = [(case, finding) for case in cases for finding in case.near_bound]
         return sorted(found, key=lambda pair: pair[1].beyond)
 
     @staticmethod
@@ -397,7 +397,7 @@ class _Report:
             key = figure.key
             if figure.verdict in ("fail", "above-ceiling", "waived"):
                 return 0
-            return 1 if (key.metric, key.size, key.at, key.placement) in heads else 2
+            return 1 if (key.metric, key.size, key.location, key.placement) in heads else 2
 
         chosen = [figure for figure in listed if rank(figure) < 2] or listed
         kept = sorted(chosen, key=rank)[:most]
@@ -437,11 +437,11 @@ class _Report:
 def _identity(key: Key) -> tuple:
     """Return the identity of a series' test case and figure, as in :mod:`status`."""
     case = (key.system, key.partition, key.environment, key.check, key.node)
-    return (*case, key.metric, key.size, key.at, key.placement)
+    return (*case, key.metric, key.size, key.location, key.placement)
 
 
 def _beyond(case: CaseState) -> float:
-    return min((finding.beyond for finding in [*case.findings, *case.near]), default=0.0)
+    return min((finding.beyond for finding in [*case.findings, *case.near_bound]), default=0.0)
 
 
 def _worst_first(case: CaseRow) -> tuple:
@@ -462,7 +462,7 @@ STATUSES = {
     "vanished": ("∅", "expected, but no recent session ran it"),
     "never-run": ("◌", "in the inventory, but no session has run it"),
     "waived": ("~", "a known fault, with reason, owner and expiry; not a pass"),
-    "near": ("△", "passed, but within the warning band near its bound"),
+    "near-bound": ("△", "passed, but within the warning band near its bound"),
     "suspicious": ("◇", "a figure is far better than its reference: check what was measured"),
     "unstable": ("≈", "passed, but single samples are beyond the bound"),
     "warnings": ("⚠", "a fault was found on its standard error, whatever the values are"),

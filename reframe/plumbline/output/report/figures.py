@@ -82,11 +82,11 @@ class Panel:
 
     @property
     def _at(self) -> str:
-        return "" if self.several and not self.key.node else self.key.at
+        return "" if self.several and not self.key.node else self.key.location
 
     def place_of(self, series: Series) -> str:
         """Return the node or place of a member."""
-        return series.key.node or series.key.at
+        return series.key.node or series.key.location
 
     @functools.cached_property
     def latest(self) -> float:
@@ -195,7 +195,7 @@ class Panel:
             "session": [str(session) for session in sessions],
             "time": (times.astype("datetime64[s]").astype(int) // 60).tolist(),
             "build": data.pop("build"),
-            "on": data.pop("on"),
+            "hosts": data.pop("hosts"),
         }
         return data | {
             "id": self.anchor,
@@ -216,7 +216,7 @@ class Panel:
             **{name: _number_runs(getattr(member, name)) for name in BOUNDS},
             "reference": runs(member.references.tolist()),
             "build": runs(member.builds.tolist()),
-            "on": runs(member.nodes.tolist()),
+            "hosts": runs(member.nodes.tolist()),
         }
 
     def _many(self) -> dict:
@@ -245,7 +245,7 @@ class Panel:
             "high": _short(np.array([part.max() for part in by_session])),
             "count": [len(part) for part in by_session],
             "lines": lines,
-            "on": [],
+            "hosts": [],
             **{name: _number_runs(self._common(name)) for name in BOUNDS},
             "build": runs(builds),
         }
@@ -324,14 +324,14 @@ def _short(values: np.ndarray) -> list[float | None]:
 
 def runs(values: list) -> list[list]:
     """Return ``[index, value]`` of each value that differs from the one before."""
-    return [[at, v] for at, v in enumerate(values) if at == 0 or v != values[at - 1]]
+    return [[index, v] for index, v in enumerate(values) if index == 0 or v != values[index - 1]]
 
 
 def _number_runs(values: np.ndarray) -> list[list]:
     """Return :func:`runs` of numbers with six significant digits."""
     bits = values.view(np.int64)
-    at = [0, *(np.flatnonzero(bits[1:] != bits[:-1]) + 1).tolist()]
-    return [[at[place], value] for place, value in runs(_short(values[at]))]
+    starts = [0, *(np.flatnonzero(bits[1:] != bits[:-1]) + 1).tolist()]
+    return [[starts[place], value] for place, value in runs(_short(values[starts]))]
 
 
 def grouped(series: list[Series], changes: dict[Key, list[SeriesChange]]) -> list[Panel]:
@@ -341,7 +341,7 @@ def grouped(series: list[Series], changes: dict[Key, list[SeriesChange]]) -> lis
     for member in series:
         key = member.key
         about = (key.partition, key.environment, key.placement, key.conditions, key.metric)
-        by_node.setdefault((*about, key.size, bool(key.node), key.at), []).append(member)
+        by_node.setdefault((*about, key.size, bool(key.node), key.location), []).append(member)
     by_place: dict[tuple, list[tuple]] = {}
     for about in by_node:
         by_place.setdefault(about[:-1], []).append(about)
@@ -370,7 +370,7 @@ class Curve:
     @property
     def name(self) -> str:
         key = self.figures[0].key
-        return " · ".join(filter(None, (key.metric, key.at)))
+        return " · ".join(filter(None, (key.metric, key.location)))
 
     @functools.cached_property
     def anchor(self) -> str:
@@ -403,7 +403,7 @@ def curves(figures: list[Panel]) -> list[Curve]:
         key = figure.key
         if key.size >= 0:
             about = (key.partition, key.environment, key.placement, key.conditions, key.metric)
-            found.setdefault((*about, key.at), []).append(figure)
+            found.setdefault((*about, key.location), []).append(figure)
     return [
         Curve(sorted(listed, key=lambda figure: figure.key.size))
         for listed in found.values()
@@ -412,15 +412,15 @@ def curves(figures: list[Panel]) -> list[Curve]:
 
 
 CURVE_COLUMNS = ("size", "latest", "usual", "lower", "upper", "ceiling")
-CSV_COLUMNS = ("session", "time", "at", "node", "value", "lower", "upper", "ceiling", "verdict",
-               "reference", "build", "nodes")  # fmt: skip
+CSV_COLUMNS = ("session", "time", "location", "node", "value", "lower", "upper", "ceiling",
+               "verdict", "reference", "build", "nodes")  # fmt: skip
 
 
 def csv_rows(figure: Panel) -> Iterator[tuple]:
     """Yield the rows of a figure's CSV file."""
     for member in figure.members:
         count = len(member.values)
-        about = [[text.name_cell(name)] * count for name in (member.key.at, member.key.node)]
+        about = [[text.name_cell(name)] * count for name in (member.key.location, member.key.node)]
         numbers = (member.values, member.lower, member.upper, member.ceiling)
         names = (member.verdicts, member.references, member.builds, member.nodes)
         yield from zip(

@@ -31,7 +31,7 @@ class SeriesChange:
     :ivar before: the last session before it, if any.
     :ivar after: the first session with it.
     :ivar until: when a transient was last measured.
-    :ivar on: it is active: it lasts, and no later change took it back.
+    :ivar active: it is active: it lasts, and no later change took it back.
     :ivar confirmed: more than the newest session has it.
     :ivar above_ceiling: the figure was above its ceiling when it was found.
     :ivar sessions: number of sessions since it began.
@@ -48,7 +48,7 @@ class SeriesChange:
     before: str
     after: str
     until: np.datetime64 | None
-    on: bool
+    active: bool
     confirmed: bool
     above_ceiling: bool = False
     sessions: int = 0
@@ -95,7 +95,9 @@ class Event:
     def figures(self) -> int:
         """Number of figures of merit, over all nodes."""
         keys = (change.key for change in self.changes)
-        return len({(key.metric, key.size, key.at, key.placement, key.conditions) for key in keys})
+        return len(
+            {(key.metric, key.size, key.location, key.placement, key.conditions) for key in keys}
+        )
 
     @property
     def nodes(self) -> int:
@@ -109,14 +111,14 @@ class Event:
         return sizes[0], sizes[-1]
 
     @property
-    def on(self) -> bool:
+    def active(self) -> bool:
         """Whether any of its changes is active."""
-        return any(change.on for change in self.changes)
+        return any(change.active for change in self.changes)
 
     @property
     def weight(self) -> tuple:
         """Sort key: first active changes for the worse, then other changes for the worse."""
-        return self.first.worse and self.on, self.first.worse
+        return self.first.worse and self.active, self.first.worse
 
     @property
     def detected(self) -> np.datetime64:
@@ -180,7 +182,7 @@ def _change(series: Series, finding) -> SeriesChange:
         str(series.sessions[start - 1]) if start else "",
         str(series.sessions[start]),
         None if finding.end is None else series.times[int(finding.end)],
-        bool(finding.on),
+        bool(finding.active),
         bool(finding.confirmed),
         str(series.verdicts[detected]) == "above-ceiling",
         len(series.values) - start,

@@ -79,7 +79,7 @@ class CaseState:
     session: str = ""
     time: np.datetime64 | None = None
     findings: list[FigureState] = field(default_factory=list)
-    near: list[FigureState] = field(default_factory=list)
+    near_bound: list[FigureState] = field(default_factory=list)
     warnings: list[NoticeRecord] = field(default_factory=list)
     counts: Counter = field(default_factory=Counter)
     unasserted: Counter = field(default_factory=Counter)
@@ -127,8 +127,8 @@ class SystemState:
         return [case for case in self.cases if case.status == "waived" or case.counts["waived"]]
 
     @property
-    def near(self) -> list[CaseState]:
-        return [case for case in self.cases if case.near]
+    def near_bound(self) -> list[CaseState]:
+        return [case for case in self.cases if case.near_bound]
 
     @property
     def noticed(self) -> list[CaseState]:
@@ -275,9 +275,9 @@ def _from_series(history: History, chosen: Selection) -> dict[tuple, list[Figure
                 for bound in (one.lower[index], one.upper[index], one.ceiling[index])
             )
             fom = FigureRecord.model_construct(
-                metric=key.metric, size=None if key.size < 0 else key.size, at=key.at,
+                metric=key.metric, size=None if key.size < 0 else key.size, location=key.location,
                 placement=key.placement, value=float(one.values[index]), unit=one.unit,
-                verdict=str(one.verdicts[index]), better=one.better, near=False,
+                verdict=str(one.verdicts[index]), better=one.better, near_bound=False,
                 reference=str(one.references[index]), waiver=row.waiver, reason="",
                 headline=False, lower=lower, upper=upper, ceiling=ceiling,
             )  # fmt: skip
@@ -315,10 +315,10 @@ def of_row(row: CaseRow, figures: list[FigureRecord], warnings: list[NoticeRecor
             case.findings.append(_finding(fom))
         elif fom.verdict == "not-asserted":
             case.unasserted[fom.reason or "no reference"] += 1
-        elif fom.near:
-            case.near.append(_finding(fom))
+        elif fom.near_bound:
+            case.near_bound.append(_finding(fom))
     case.findings.sort(key=lambda finding: finding.beyond)
-    case.near.sort(key=lambda finding: finding.beyond)
+    case.near_bound.sort(key=lambda finding: finding.beyond)
     if case.status == "fail" and case.counts["above-ceiling"] and not case.counts["fail"]:
         case.status = "above-ceiling"
     if case.status == "pass" and figures and not case.counts["pass"]:
@@ -338,13 +338,13 @@ def _finding(fom: FigureRecord) -> FigureState:
         bound = fom.lower if low else fom.upper
         away = 0.0 if bound is None else (value - bound if low else bound - value)
         distance = away / abs(bound) if bound else 0.0
-    name = text.figure(fom.metric, fom.size, fom.at)
+    name = text.figure(fom.metric, fom.size, fom.location)
     return FigureState(name, value, fom.unit, fom.verdict, bound, distance,
                    fom.reference or "", fom.waiver or "", _identity_of(fom))  # fmt: skip
 
 
 def _identity_of(fom: FigureRecord) -> tuple:
-    return (fom.metric, -1 if fom.size is None else fom.size, fom.at, fom.placement)
+    return (fom.metric, -1 if fom.size is None else fom.size, fom.location, fom.placement)
 
 
 def _fill_since(cases: list[CaseState], listed: list[CaseRow]) -> None:
@@ -379,7 +379,7 @@ def _vanished(system: str, cases: list[CaseState], listed: list[CaseRow]) -> lis
     found = []
     for identity, rows in seen.items():
         sessions, last = {row.session for row in rows}, rows[-1]
-        expected = len(sessions) >= USUAL or _inventory_name(identity) in known.every
+        expected = len(sessions) >= USUAL or _inventory_name(identity) in known.all_cases
         if identity not in current and expected:
             reason = (
                 f"it was in {len(sessions)} sessions, the last of them {last.session}, and in none "

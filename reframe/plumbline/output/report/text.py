@@ -95,9 +95,9 @@ def check(name: str) -> str:
     return re.sub(r" %placement=\S+", "", name).replace(" %", " ")
 
 
-def figure(metric: str, count: int | None, at: str) -> str:
+def figure(metric: str, count: int | None, location: str) -> str:
     """Return the name of a figure of merit."""
-    return " · ".join(filter(None, (metric, size(count), at)))
+    return " · ".join(filter(None, (metric, size(count), location)))
 
 
 def where(key: Key) -> str:

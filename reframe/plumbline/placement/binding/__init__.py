@@ -32,8 +32,8 @@ from plumbline.placement.binding.node import (
     NodeDescription,
     NodeReport,
     TopologyMismatch,
-    confirm,
-    nodes,
+    compare_node,
+    read_nodes,
 )
 from plumbline.placement.binding.words import per_node_word, task_words
 from plumbline.placement.placement import Layout
@@ -64,11 +64,11 @@ __all__ = [
     "TopologyMismatch",
     "bind",
     "bind_pair",
-    "confirm",
+    "compare_node",
     "host_facts",
-    "nodes",
     "prove",
     "prove_nodes",
+    "read_nodes",
     "read_tasks",
 ]
 

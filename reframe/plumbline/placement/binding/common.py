@@ -154,4 +154,4 @@ def mask(cpus: tuple[int, ...]) -> str:
 
 def file_name(name: str, layout: Layout) -> str:
     """Return the name of a layout's file beside the job script."""
-    return f"{name}-{layout.at[0]}" if layout.at else name
+    return f"{name}-{layout.locations[0]}" if layout.locations else name

@@ -38,7 +38,7 @@ class NodeReport:
     gpus: tuple[tuple[str, int | None], ...] = ()
 
 
-def nodes(stderr: str) -> Iterator[tuple[str, NodeReport]]:
+def read_nodes(stderr: str) -> Iterator[tuple[str, NodeReport]]:
     """Yield host and node for each node that a task reported on standard error.
 
     :raises BindingMismatch: if such a line cannot be read.
@@ -115,7 +115,7 @@ class NodeDescription:
         return found
 
 
-def confirm(described: NodeDescription, host: str, node: NodeReport, gpus: bool) -> bool:
+def compare_node(described: NodeDescription, host: str, node: NodeReport, gpus: bool) -> bool:
     """Compare a node with its description in the system file.
 
     :arg gpus: whether the GPUs matter.

@@ -110,7 +110,7 @@
     }));
 
     const builds = spread(figure.build, count);
-    const on = spread(figure.on, count);
+    const hosts = spread(figure.hosts, count);
     const letters = [...figure.verdict];
     for (const [letter, [name, symbol, color]] of Object.entries(VERDICTS)) {
       const places = letters.flatMap((l, i) => (l === letter ? [i] : []));
@@ -123,7 +123,7 @@
         hint: places.map((i) => [
           `${number(figure.value[i])} ${figure.unit}, ${name}`,
           stamp(figure.time[i]), figure.session[i],
-          on[i] ? `on ${on[i].slice(0, 60)}` : "",
+          hosts[i] ? `on ${hosts[i].slice(0, 60)}` : "",
           builds[i] ? `build ${builds[i]}` : "",
         ].filter(Boolean)),
       });
@@ -245,8 +245,8 @@
   const tables = {
     history(figure) {
       const count = figure.value.length;
-      const [lower, upper, ceiling, reference, build, on] =
-        ["lower", "upper", "ceiling", "reference", "build", "on"].map(
+      const [lower, upper, ceiling, reference, build, hosts] =
+        ["lower", "upper", "ceiling", "reference", "build", "hosts"].map(
           (name) => spread(figure[name], count));
       const several = Boolean(figure.low);
       const heads = [["Ended", false], ["Session", false],
@@ -264,7 +264,7 @@
             ? [number(figure.low[i]), number(figure.high[i]), String(figure.count[i])] : []),
           number(lower[i]), number(upper[i]), number(ceiling[i]), VERDICTS[figure.verdict[i]][0],
           ...(several ? [] : [source ? link(reference[i], source) : reference[i] || ""]),
-          build[i] || "", ...(several ? [] : [on[i] || ""])];
+          build[i] || "", ...(several ? [] : [hosts[i] || ""])];
       }).reverse();
       return table(`History of ${figure.name}`, heads, rows);
     },
