@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import json
 from collections.abc import Callable
 from types import SimpleNamespace
 
@@ -202,3 +204,212 @@ def test_a_waiver_covers_its_figures(make_testbed: Callable[..., Testbed]):
         "rate": ("waived", "known"),
         "seconds": ("pass", None),
     }
+
+
+# -- a site baseline -----------------------------------------------------------------------------
+
+VARYING = '''
+import os
+
+import reframe as rfm
+import reframe.utility.sanity as sn
+from reframe.core.builtins import parameter, performance_function, run_before, sanity_function
+
+RATE, SECONDS = os.environ.get("RATE", "12.5"), os.environ.get("SECONDS", "3.0")
+
+
+class Printed(rfm.RunOnlyRegressionTest):
+    valid_systems = ["*"]
+    valid_prog_environs = ["*"]
+    executable = "echo"
+    executable_opts = [f"rate {RATE} time {SECONDS} left 4"]
+
+    @sanity_function
+    def ran(self):
+        return sn.assert_found("rate", self.stdout)
+
+    @performance_function(os.environ.get("UNIT", "GB/s"))
+    def rate(self):
+        return sn.extractsingle(r"rate (\\S+)", self.stdout, 1, float)
+
+    @performance_function("s")
+    def seconds(self):
+        return sn.extractsingle(r"time (\\S+)", self.stdout, 1, float)
+
+
+@rfm.simple_test
+class bare(Printed):
+    pass
+
+
+@rfm.simple_test
+class own(Printed):
+    reference = {"*": {"rate": (12.5, -0.5, None, "GB/s"), "seconds": (3.0, None, 0.01, "s")}}
+
+
+@rfm.simple_test
+class lenient(Printed):
+    strict_check = False
+
+
+@rfm.simple_test
+class patterns(rfm.RunOnlyRegressionTest):
+    """Units that nobody knows: of one, the reference shows the direction."""
+
+    valid_systems = ["*"]
+    valid_prog_environs = ["*"]
+    executable = "echo"
+    size = parameter([8, 16])
+    reference = {"*": {"done": (4, -0.9, None, "items"), "left": (4, -0.9, 9.0, "items")}}
+
+    @run_before("run")
+    def print(self):
+        self.executable_opts = [f"{RATE} {self.size}"]
+
+    @sanity_function
+    def ran(self):
+        return sn.assert_found(r"\\d", self.stdout)
+
+    @run_before("performance")
+    def read(self):
+        value = sn.extractsingle(r"^(\\S+)", self.stdout, 1, float)
+        self.perf_patterns = {"done": value, "left": value}
+'''
+
+
+class Baselined:
+    """A test system with a baseline of three sessions of ``VARYING``."""
+
+    def __init__(self, testbed: Testbed):
+        testbed.environment("base", "imb")
+        self.testbed, self.checks = testbed, testbed.folder / "varying.py"
+        self.checks.write_text(VARYING)
+        for _ in range(3):
+            assert self.session().code == 0
+        self.made = testbed.plumbline("baseline", testbed.name, "--format=json")
+
+    def session(self, *options: object, **env: object) -> Done:
+        return self.testbed.reframe("-c", self.checks, "-r", *options, **env)
+
+    def rows(self) -> dict[str, dict]:
+        with (self.testbed.reference / "site" / "based.csv").open(newline="") as file:
+            return {row["id"]: row for row in csv.DictReader(file)}
+
+
+@pytest.fixture(scope="module")
+def baselined(make_testbed: Callable[..., Testbed]) -> Baselined:
+    return Baselined(make_testbed("based"))
+
+
+RATE_OF_BARE = "based-node-base-bare-rate"
+
+
+def test_a_baseline_has_what_identifies_the_figure(baselined: Baselined):
+    assert baselined.made.code == 0, baselined.made.said
+    rows = baselined.rows()
+    checks = ("bare-rate", "bare-seconds", "own-rate", "own-seconds", "lenient-rate",
+              "lenient-seconds", "patterns-size=8-done", "patterns-size=16-done")  # fmt: skip
+    assert {*rows} == {f"based-node-base-{check}" for check in checks}
+    row = SimpleNamespace(**rows[RATE_OF_BARE])
+    assert (row.source, row.system, row.toolchain) == ("site", "based", "base")
+    assert (row.benchmark, row.metric, row.conditions) == ("check:bare", "rate", "partition=node")
+    assert (row.value, row.unit, row.nodes, row.ppn) == ("12.5", "GB/s", "", "")
+    assert row.note == "class bandwidth, by its unit GB/s"
+    row = SimpleNamespace(**rows["based-node-base-patterns-size=8-done"])
+    assert (row.benchmark, row.unit) == ("check:patterns %size=8", "items")
+    assert row.conditions == "better=higher;partition=node"
+    assert "class rate" in row.note
+
+
+def test_a_figure_without_a_direction_has_no_baseline(baselined: Baselined):
+    (names,) = json.loads(baselined.made.out)["left_out"].values()
+    assert len(names) == 2 and all("left" in name for name in names)
+
+
+def test_a_baseline_is_explained(baselined: Baselined):
+    done = baselined.testbed.plumbline("refs", "--why", RATE_OF_BARE)
+    assert done.code == 0, done.said
+    assert "[11.875, open] GB/s" in done.out and "class bandwidth" in done.out
+
+
+def test_the_next_session_is_compared_with_it(baselined: Baselined):
+    done = baselined.session()
+    assert done.code == 0, done.said
+    fom = fom_of(done, "bare", "rate")
+    assert (fom["verdict"], fom["reference"], fom["others"]) == ("pass", RATE_OF_BARE, [])
+    assert (fom["lower"], fom["upper"]) == (pytest.approx(11.875), None)
+    # The check's own reference applies as well.
+    fom = fom_of(done, "own", "rate")
+    assert (fom["reference"], fom["others"]) == ("based-node-base-own-rate", ["check"])
+    assert "10 asserted (0 failed), 0 without" in done.out
+
+
+@pytest.mark.parametrize("command", ["reframe", "plumbline run"])
+def test_a_figure_that_misses_it_fails_the_session(baselined: Baselined, command: str):
+    only = ("-n", "^(bare|own)$")
+    if command == "reframe":
+        done = baselined.session(*only, RATE=10)
+    else:
+        done = baselined.testbed.plumbline("run", "-c", baselined.checks, *only, RATE=10)
+    assert done.code == 1, done.said
+    assert "FAILED" in done.out  # ReFrame's own word for it
+    for check in ("bare", "own"):
+        fields, fom = done.record(check), fom_of(done, check, "rate")
+        assert (fields["result"], fields["code"]) == ("fail", "figure.outside-bounds")
+        assert (fom["verdict"], fom["reference"]) == ("fail", f"based-node-base-{check}-rate")
+        assert fom_of(done, check, "seconds")["verdict"] == "pass"
+    assert "4 asserted (2 failed)" in done.out
+
+
+def test_the_checks_own_reference_still_fails_it(baselined: Baselined):
+    done = baselined.session("-n", "^(bare|own)$", SECONDS=3.1)
+    assert done.code == 1, done.said
+    assert done.record("bare")["result"] == "pass"
+    fom = fom_of(done, "own", "seconds")
+    assert (fom["verdict"], fom["reference"]) == ("fail", "check")
+    assert fom["others"] == ["based-node-base-own-seconds"]
+
+
+def test_a_check_that_is_not_strict_is_not_failed(baselined: Baselined):
+    done = baselined.session("-n", "^lenient$", RATE=10)
+    assert done.code == 0, done.said
+    assert done.record("lenient")["result"] == "pass"
+    assert fom_of(done, "lenient", "rate")["verdict"] == "fail"
+
+
+@pytest.mark.parametrize(
+    ("unit", "rate", "result", "code"),
+    [
+        ("MB/s", 12500, "pass", None),
+        ("MB/s", 11000, "fail", "figure.outside-bounds"),
+        ("items", 12.5, "invalid", "output.unit"),
+    ],
+)
+def test_another_unit(baselined: Baselined, unit: str, rate: float, result: str, code: str | None):
+    done = baselined.session("-n", "^bare$", UNIT=unit, RATE=rate)
+    fields, fom = done.record("bare"), fom_of(done, "bare", "rate")
+    assert (fields["result"], fields["code"], done.code) == (result, code, int(result != "pass"))
+    expected = (None, None) if result == "invalid" else (pytest.approx(11875), RATE_OF_BARE)
+    assert (fom["lower"], fom["reference"]) == expected
+
+
+@pytest.mark.parametrize(("match", "code"), [({"metric": "rate"}, 0), ({"metric": "seconds"}, 1)])
+def test_a_waiver_covers_a_figure_that_misses_it(baselined: Baselined, match: dict, code: int):
+    path = waive(baselined.testbed, waiver("known", check="bare", system="based", **match))
+    done = baselined.session("-n", "^bare$", RATE=10)
+    path.unlink()
+    assert done.code == code, done.said
+    fom = fom_of(done, "bare", "rate")
+    assert (fom["verdict"], fom["waiver"]) == (("fail", None) if code else ("waived", "known"))
+
+
+def test_a_dry_run_says_what_it_would_compare(baselined: Baselined):
+    plan = baselined.testbed.folder / "plan.json"
+    done = baselined.testbed.reframe(
+        "-c", baselined.checks, "--dry-run", "-n", "^(bare|patterns)", PLUMBLINE_PLAN_FILE=plan
+    )
+    assert done.code == 0 and "figure.not-evaluated" not in done.said, done.said
+    planned = {case["case"].split(" @")[0]: case for case in json.loads(plan.read_text())}
+    assert planned["bare"]["rows"][RATE_OF_BARE] == ["rate"]
+    assert (planned["bare"]["figures"], planned["bare"]["asserted"]) == (2, 2)
+    assert [planned["patterns %size=8"][key] for key in ("figures", "asserted")] == [2, 1]

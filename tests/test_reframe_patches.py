@@ -23,7 +23,8 @@ from conftest import ROOT
 from plumbline.site import reframe_patches
 from reframe.core import config, fields, variables
 from reframe.core.backends import getlauncher
-from reframe.core.exceptions import JobError
+from reframe.core.exceptions import JobError, PerformanceError
+from reframe.core.pipeline import RegressionTest
 from reframe.core.schedulers import Job, local
 from reframe.core.schedulers.lsf import LsfJobScheduler
 from reframe.core.schedulers.pbs import PbsJobScheduler, PbsProJobScheduler
@@ -175,6 +176,24 @@ def test_says_why_for_which_versions_and_until_when(name: str):
     first, last = found["Holds for"].rstrip(".").split(" to ")
     numbers = [tuple(map(int, v.split("."))) for v in (first, reframe.VERSION, last)]
     assert numbers == sorted(numbers), f"not known to hold for ReFrame {reframe.VERSION}"
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_judge_after_performance(monkeypatch: pytest.MonkeyPatch, fails: bool):
+    """Whether or not the check's own reference failed; what the judge raises takes its place."""
+
+    def compare():
+        if fails:
+            raise PerformanceError("own")
+
+    def judge(judged: object):
+        raise LookupError(judged is check)
+
+    check = SimpleNamespace(check_performance=compare, strict_check=True)
+    monkeypatch.setattr(RegressionTest, "performance", RegressionTest.performance)
+    reframe_patches.judge_after_performance(judge)
+    with pytest.raises(LookupError, match="True"):
+        RegressionTest.performance(check)
 
 
 @pytest.mark.parametrize("name", PUBLIC)

@@ -14,12 +14,12 @@ import numpy as np
 from plumbline.analysis.stats import MAD_TO_STD
 from plumbline.check.record import Record
 from plumbline.check.states import WARNINGS
-from plumbline.core import paths
-from plumbline.core.text import pluralize
+from plumbline.core import paths, units
+from plumbline.core.text import base_name, pluralize
 from plumbline.history.history import History
 from plumbline.history.series import Selection
 from plumbline.reference import lookup
-from plumbline.reference.row import Case, Row
+from plumbline.reference.row import PLAIN, Case, Row
 from plumbline.reference.tables import SITE, key_of
 from plumbline.reference.tolerance import Baseline, Tolerance
 
@@ -113,7 +113,7 @@ def propose(
         sessions = [*dict.fromkeys(run.session for run in same)][-last:]
         same = [run for run in same if run.session in sessions]
         name = _name(newest)
-        if not newest.tasks:
+        if not (newest.tasks or newest.plain):
             skipped["its records do not have the hosts of its tasks"].append(name)
             continue
         if len(sessions) < rules.sessions:
@@ -126,11 +126,19 @@ def propose(
         measured = Counter(
             figure
             for session in sessions
-            for figure in {fom.figure for run in same if run.session == session for fom in run.foms}
+            for figure in {
+                (fom.figure.variable, fom.unit)
+                for run in same
+                if run.session == session
+                for fom in run.foms
+            }
         )
-        missing = [f.variable for f, count in measured.items() if count < len(sessions)]
+        missing = [f"{f} in {unit}" for (f, unit), n in measured.items() if n < len(sessions)]
         skipped["not measured in every session"] += [f"{name}: {f}" for f in missing]
-        for proposal, reason in _proposals_of(system, newest, same, sessions, rules):
+        unfit = _unfit(newest) if newest.plain else {}
+        for metric, reason in unfit.items():
+            skipped[reason].append(f"{name}: {metric}")
+        for proposal, reason in _proposals_of(system, newest, same, sessions, rules, {*unfit}):
             if reason:
                 more = f" ({proposal.more} more)" if reason.endswith("run more") else ""
                 skipped[reason].append(f"{proposal.row.id}{more}")
@@ -149,7 +157,11 @@ def _unusable(fields: Record) -> str:
     """
     if fields.busy:
         return "measured while other processes ran on the same cores"
+    if any(fom.verdict == "fail" for fom in fields.foms):
+        return "a figure failed, although the case passed (ReFrame's strict_check)"
     if any(notice.state == WARNINGS for notice in fields.warnings):
+        if fields.plain:
+            return "a performance variable was not evaluated"
         return "measured with warnings on standard error"
     return ""
 
@@ -200,9 +212,17 @@ def _more(sessions: int, least: float, spread: float, rule: Tolerance, rules: Ba
 
 
 def _proposals_of(
-    system: str, newest: Record, runs: list[Record], sessions: list[str], rules: Baseline
+    system: str,
+    newest: Record,
+    runs: list[Record],
+    sessions: list[str],
+    rules: Baseline,
+    unfit: set[str],
 ) -> Iterator[tuple[Proposal, str]]:
-    """Yield the rows of a test case, each with the reason why it is skipped, or an empty one."""
+    """Yield the rows of a test case, each with the reason why it is skipped, or an empty one.
+
+    :arg unfit: metrics that give no row.
+    """
     tables = lookup.loaded(paths.reference())
     values: dict[tuple[Any, ...], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for run in runs:
@@ -214,22 +234,68 @@ def _proposals_of(
     if system == "local":
         conditions["host"] = newest.nodes[0]
     for (metric, size, location, placement, unit), by_session in values.items():
-        if len(by_session) < len(sessions):
+        if len(by_session) < len(sessions) or metric in unfit:
             continue
         here = {**conditions, **({"location": location} if location else {})}
         case = Case(
             system,
             newest.partition,
             newest.environment,
-            newest.benchmark or "",
+            _benchmark(newest),
             placement,
             len(per_node),
-            max(per_node.values()),
+            max(per_node.values(), default=0),
             here,
         )
-        rule = tables.rule(tables.fom(case.benchmark, metric))
+        entry = tables.fom(case.benchmark, metric)
+        rule = tables.rule(entry)
         row, more = _row(newest, case, (metric, size, location, unit), by_session, rule, rules)
+        if newest.plain:
+            better = next(fom.better for fom in newest.foms if fom.metric == metric)
+            row = _of_plain(row, newest, better, entry.tolerance)
         yield Proposal(row, case, more), _skipped(row, more, rule, rules)
+
+
+def _benchmark(fields: Record) -> str:
+    """Return the benchmark of a row: of a plain check, its name with parameters."""
+    return PLAIN + base_name(fields.check) if fields.plain else fields.benchmark or ""
+
+
+def _unfit(newest: Record) -> dict[str, str]:
+    """Register the figures of a plain check by their units. Return why some cannot be: metric ->
+    reason."""
+    tables, found = lookup.loaded(paths.reference()).tables, {}
+    for fom in newest.foms:
+        entry = tables.register(_benchmark(newest), fom.metric, fom.unit, fom.better)
+        if fom.better == "neither":
+            found[fom.metric] = (
+                "neither the unit shows which values are better, nor a reference of the check with "
+                "one open side"
+            )
+        elif fom.value <= 0:
+            found[fom.metric] = "its value is not above zero"
+        elif not units.convertible(fom.unit, entry.unit):
+            found[fom.metric] = (
+                f"the unit {fom.unit!r} cannot be converted to {entry.unit!r} of its other rows"
+            )
+    return found
+
+
+def _of_plain(row: Row, newest: Record, better: str, tolerance: str) -> Row:
+    """Return the row of a plain check: known by its name, in any number of nodes and tasks."""
+    shown = units.better(row.unit) == better
+    by = f"its unit {row.unit}" if shown else f"its direction, {better}"
+    conditions = row.conditions if shown else {**row.conditions, "better": better}
+    name = base_name(newest.check).replace(" %", "-")
+    return row.model_copy(
+        update={
+            "id": "-".join([row.system, conditions["partition"], row.toolchain, name, row.metric]),
+            "nodes": None,
+            "ppn": None,
+            "conditions": conditions,
+            "note": "; ".join(filter(None, [f"class {tolerance}, by {by}", row.note])),
+        }
+    )
 
 
 def _row(

@@ -1,24 +1,31 @@
 """The figures of plain ReFrame checks, which know nothing of Plumbline.
 
 ReFrame evaluates the performance variables of such a check and compares them with its own
-``reference``. What it found is recorded as it is: Plumbline compares nothing a second time.
+``reference``. A site baseline applies as well: a figure must be within both.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import math
 import numbers
+import platform
 from pathlib import Path
+from typing import Any, NamedTuple
 
+import reframe.core.runtime as rt
 from reframe.utility.sanity import reference_bounds
 
-from plumbline.check.result import CaseResult, Measurement
+from plumbline.check import outcomes, verdict
+from plumbline.check.parameters import references
+from plumbline.check.result import CaseResult, Measurement, of_check, subject_of
 from plumbline.check.states import WARNINGS, Notice
 from plumbline.core import units
+from plumbline.core.text import base_name
 from plumbline.parse import Figure
 from plumbline.reference.lookup import Bounds, Judgement
-from plumbline.reference.row import Case
+from plumbline.reference.row import PLAIN, Case
 
 #: What a record has as the id of the reference: the check's own.
 REFERENCE = "check"
@@ -28,25 +35,53 @@ REFERENCE = "check"
 _VERDICTS = {"pass": "pass", "fail": "fail", "xfail": "fail", "xpass": "pass"}
 
 
-def measured(check, passed: bool) -> CaseResult:
-    """Return what ReFrame measured in a plain check, and how it judged that.
+class TestCase(NamedTuple):
+    """A check with the partition and environment that it runs in, as ReFrame's own."""
+
+    check: Any
+    partition: Any
+    environ: Any
+
+
+def judge(check) -> None:
+    """Fail a plain check by its figures, once ReFrame has evaluated them.
+
+    ReFrame's ``strict_check = False`` is respected: then no figure fails the case.
+
+    :raises Failed: if a figure is outside its own reference or its baseline.
+    :raises Waived: if waivers cover all of these figures.
+    :raises Invalid: if the unit of a figure is not that of its baseline.
+    """
+    testcase = TestCase(check, check.current_partition, check.current_environ)
+    if of_check(check) or check.is_dry_run() or not check.strict_check:
+        return
+    result = measured(testcase, passed=True)
+    for figure, judged in (result.judgements or {}).items():
+        if judged.reason:
+            raise outcomes.Invalid(f"{figure.variable}: {judged.reason}", code="output.unit")
+    verdict.raise_failures(result, subject_of(testcase))
+
+
+def measured(testcase, passed: bool, dry_run: bool = False) -> CaseResult:
+    """Return what ReFrame measured in a plain check, and how it is judged.
 
     Of a check without performance variables nothing but the program is known.
 
     :arg passed: whether the test case passed. A variable that ReFrame could not evaluate is then a
         warning, since ReFrame passes the check without it.
+    :arg dry_run: whether nothing ran, so that the figures are only expected.
     """
+    check, *_ = testcase
     result = CaseResult(program=Path(str(check.executable or "")).name or None)
     expected = [*check.perf_variables]
     if not expected:
         return result
     result.benchmark = check.display_name.split()[0]
     result.samples, result.warmups, result.judgements = 1, 0, {}
-    partition, environ = check.current_partition, check.current_environ
-    case = Case(
-        check.current_system.name, partition.name, environ.name, result.benchmark,
-        placement="", nodes=_nodes(check), ppn=check.num_tasks_per_node or check.num_tasks or 1,
-    )  # fmt: skip
+    case = _case(testcase)
+    if dry_run:
+        result.expected = [(Figure(variable), case) for variable in expected]
+        return result
     found = {key.rpartition(":")[2]: values for key, values in check.perfvalues.items()}
     for variable in expected:
         value, *reference = found.get(variable, (None,))
@@ -54,26 +89,36 @@ def measured(check, passed: bool) -> CaseResult:
             if passed:
                 result.notices.append(_not_evaluated(variable, value))
             continue
-        ref, low, high, unit, status = reference
-        bounds = _bounds(check, ref, low, high)
         figure = Figure(variable)
-        result.figures[figure] = Measurement([float(value)], case, unit or "", headline=True)
-        result.judgements[figure] = Judgement(
-            float(value),
-            "single",
-            _VERDICTS[status or "pass"] if bounds else "not-asserted",
-            bounds,
-            ceiling=None,
-            ceiling_id=None,
-            better=_better(bounds, unit or ""),
-        )
+        own = _of_reframe(check, float(value), *reference)
+        unit = reference[3] or ""
+        result.figures[figure] = Measurement([float(value)], case, unit, headline=True)
+        result.judgements[figure] = _both(own, _of_baseline(case, variable, float(value), unit))
+    result.judgements = verdict.waived(result, subject_of(testcase), result.judgements)
+    result.notices += verdict.notices(result)
     return result
 
 
-def _nodes(check) -> int:
-    """Return the number of nodes that the tasks were asked for."""
+def _case(testcase) -> Case:
+    """Return what a baseline of a plain check identifies it by."""
+    check, partition, environ = testcase
     per_node = check.num_tasks_per_node
-    return math.ceil(check.num_tasks / per_node) if check.num_tasks and per_node else 1
+    nodes = math.ceil(check.num_tasks / per_node) if check.num_tasks and per_node else 1
+    system = rt.runtime().system.name
+    # `local` is another machine on another host.
+    conditions = {"host": platform.node()} if system == "local" else {}
+    return Case(
+        system, partition.name, environ.name, PLAIN + base_name(check.display_name),
+        placement="", nodes=nodes, ppn=per_node or check.num_tasks or 1, conditions=conditions,
+    )  # fmt: skip
+
+
+def _of_reframe(check, value: float, ref, low, high, unit: str | None, status) -> Judgement:
+    """Return the verdict by the check's own reference."""
+    bounds = _bounds(check, ref, low, high)
+    found = _VERDICTS[status or "pass"] if bounds else "not-asserted"
+    better = _better(bounds, unit or "")
+    return Judgement(value, "single", found, bounds, ceiling=None, ceiling_id=None, better=better)
 
 
 def _bounds(check, ref: float, low: float | None, high: float | None) -> Bounds | None:
@@ -90,6 +135,44 @@ def _better(bounds: Bounds | None, unit: str) -> str:
     if bounds and math.isinf(bounds.lower) != math.isinf(bounds.upper):
         return "higher" if math.isinf(bounds.upper) else "lower"
     return units.better(unit)
+
+
+def _of_baseline(case: Case, variable: str, value: float, unit: str) -> Judgement | None:
+    """Return the verdict by the site's baseline, in the figure's unit; ``None`` if it has none."""
+    fom = references().tables.foms.get(case.benchmark, {}).get(variable)
+    bounds = references().bounds(case, variable, None) if fom else None
+    if fom is None or bounds is None:
+        return None
+    try:
+        factor = units.conversion(unit, fom.unit)
+    except units.UnitError as err:
+        reason = (
+            f"{err}, the unit of its baseline {bounds.decides}: correct the check, or remove that "
+            f"row ({references().tables.where[bounds.decides]}) and make a new baseline"
+        )
+        return Judgement(value, "single", "not-asserted", None, None, None, reason)
+    judged = references().judge(case, variable, None, [value * factor])
+    value_of, lower, upper = (x / factor for x in (bounds.value, bounds.lower, bounds.upper))
+    bounds = dataclasses.replace(bounds, value=value_of, lower=lower, upper=upper)
+    return dataclasses.replace(judged, value=value, bounds=bounds)
+
+
+def _both(own: Judgement, baseline: Judgement | None) -> Judgement:
+    """Return the verdict that decides: the baseline's, unless only the check's own reference
+    fails. The other is named beside it."""
+    if baseline is None or own.bounds is None:
+        return baseline or own
+    if baseline.bounds is None:
+        return dataclasses.replace(own, reason=baseline.reason)
+    decides, other = baseline, own
+    if own.verdict == "fail" and baseline.verdict == "pass":
+        decides, other = own, baseline
+    bounds = (
+        decides.bounds
+        and other.bounds
+        and dataclasses.replace(decides.bounds, others=(other.bounds.decides,))
+    )
+    return dataclasses.replace(decides, bounds=bounds)
 
 
 def _not_evaluated(variable: str, value: object) -> Notice:

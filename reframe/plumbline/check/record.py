@@ -229,6 +229,11 @@ class Record(_Model):
         return case_name(self.check, self.system, self.partition, self.environment)
 
     @property
+    def plain(self) -> bool:
+        """Whether it is of a plain ReFrame check, which has no placement."""
+        return self.placement is None
+
+    @property
     def why(self) -> str:
         """Why the test case did not pass, with the code of the reason; empty where it passed."""
         return with_code(self.reason or "", self.code)

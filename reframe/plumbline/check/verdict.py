@@ -33,6 +33,16 @@ def judge(result: CaseResult, subject: Subject) -> dict[Figure, Judgement]:
     }
     if result.shared:
         return {figure: _of_shared(judged) for figure, judged in judgements.items()}
+    return waived(result, subject, judgements)
+
+
+def waived(
+    result: CaseResult, subject: Subject, judgements: dict[Figure, Judgement]
+) -> dict[Figure, Judgement]:
+    """Return the verdicts, in which a failure that a valid waiver covers is waived.
+
+    :arg subject: the test case as waivers identify it.
+    """
     known = waivers.loaded(paths.reference())
     return {
         figure: _waived(known, _about(subject, result, figure), judged)
@@ -137,7 +147,7 @@ def raise_failures(result: CaseResult, subject: Subject) -> None:
     more = len(shown) - MOST_SHOWN
     rest = [f"and {more} more: see the record"] if more > 0 else []
     # A list of nodes can be long: it comes last.
-    nodes = f"measured on {nodelist_abbrev(result.nodes)}"
+    nodes = f"measured on {nodelist_abbrev(subject.nodes)}"
     where = f"{subject.system}:{subject.partition}"
     message = f"{where}: " + "; ".join([*shown[:MOST_SHOWN], *rest, nodes])
     above = any(judged.verdict == "above-ceiling" for judged in (result.judgements or {}).values())

@@ -30,6 +30,7 @@ second = [time] = s
 millisecond = 1e-3 * second = ms
 minute = 60 * second = min
 hour = 60 * minute = h
+day = 24 * hour
 byte = [information] = B
 bit = byte / 8 = b
 watt = [power] = W
@@ -52,6 +53,7 @@ SPELLINGS = {
     "µs": "us",
     "μs": "us",
     "µsec": "us",
+    "sec": "s",
     "seconds": "s",
     "minutes": "min",
     "Mbytes/sec": "MB/s",
@@ -121,6 +123,40 @@ def factor(source: str, target: str) -> float:
         raise UnitError(f"cannot convert {source!r} to {target!r}: {err}") from None
 
 
+def conversion(source: str, target: str) -> float:
+    """Return :func:`factor`, and 1 between two spellings of the same unit, also an unknown one.
+
+    :raises UnitError: as :func:`factor`.
+    """
+    return 1.0 if same(source, target) else factor(source, target)
+
+
+def convertible(source: str, target: str) -> bool:
+    """Return whether :func:`conversion` converts one unit to another."""
+    try:
+        conversion(source, target)
+    except UnitError:
+        return False
+    return True
+
+
+def quantity(unit: str) -> str:
+    """Return what a unit is of: ``bandwidth``, ``rate`` (anything else per time), ``time``, or
+    ``latency``, a time in units below a second. Empty if it is none of them.
+
+    >>> quantity("GB/s"), quantity("images/sec"), quantity("ns/day"), quantity("us"), quantity("GB")
+    ('bandwidth', 'rate', 'rate', 'latency', '')
+    """
+    unit = SPELLINGS.get(unit, unit)
+    what, slash, per = unit.rpartition("/")
+    if slash and _dimension(per) == {"[time]": 1}:
+        return "bandwidth" if _dimension(what) == {"[information]": 1} else "rate"
+    found = _dimension(unit)
+    if found == {"[time]": 1}:
+        return "time" if factor(unit, "s") >= 1 else "latency"
+    return "rate" if found.get("[time]", 0) == -1 else ""
+
+
 def better(unit: str) -> str:
     """Return which values of a unit are better: ``lower`` of a time, ``higher`` of what is done per
     time, ``neither`` of anything else.
@@ -128,10 +164,13 @@ def better(unit: str) -> str:
     >>> better("us"), better("GB/s"), better("GB"), better("furlong")
     ('lower', 'higher', 'neither', 'neither')
     """
+    found = quantity(unit)
+    return "neither" if not found else "lower" if found in ("time", "latency") else "higher"
+
+
+def _dimension(unit: str) -> dict[str, Any]:
+    """Return the dimension of a unit; empty if it has none, or is unknown."""
     try:
-        found = _registry().parse_units(SPELLINGS.get(unit, unit)).dimensionality
+        return dict(_registry().parse_units(SPELLINGS.get(unit, unit)).dimensionality)
     except Exception:
-        return "neither"
-    if dict(found) == {"[time]": 1}:
-        return "lower"
-    return "higher" if found.get("[time]", 0) == -1 else "neither"
+        return {}

@@ -148,8 +148,18 @@ class References:
             ) from None
 
     def rule(self, fom: MetricEntry) -> Tolerance:
-        """Return the tolerance of a metric's class."""
-        return self.tables.rules.classes[fom.tolerance]
+        """Return the tolerance of a metric's class.
+
+        :raises Fault: if the class of an unregistered metric does not exist.
+        """
+        try:
+            return self.tables.rules.classes[fom.tolerance]
+        except KeyError:
+            raise Fault(
+                f"reference/tolerance.yaml: no class {fom.tolerance!r}, for figures in "
+                f"{fom.unit!r}: add it",
+                code="reference.wrong-table",
+            ) from None
 
     def rule_of(self, row: Row, fom: MetricEntry | None = None) -> Tolerance:
         """Return the tolerance of a row: its class's, or that of its exception in

@@ -19,6 +19,10 @@ Text = Annotated[str, pydantic.Field(min_length=1)]
 Kind = Literal["measured", "peak", "target", "derived"]
 
 
+#: What the benchmark of a plain ReFrame check begins with; its name with parameters follows.
+PLAIN = "check:"
+
+
 @dataclass(frozen=True)
 class Case:
     """The conditions under which a figure of merit was measured.
@@ -102,6 +106,11 @@ class Row(pydantic.BaseModel):
         return name
 
     @property
+    def plain(self) -> bool:
+        """Whether it is of a plain ReFrame check, whose figures no register has."""
+        return self.benchmark.startswith(PLAIN)
+
+    @property
     def variable(self) -> str:
         return Figure(self.metric, self.message_size).variable
 
@@ -111,5 +120,5 @@ class Row(pydantic.BaseModel):
         :raises units.UnitError: if the units have different dimensions.
         """
         value = self.value if self.value_used is None else self.value_used
-        factor = units.factor(self.unit_used or self.unit, unit)
+        factor = units.conversion(self.unit_used or self.unit, unit)
         return value * factor, (self.spread or 0.0) * factor

@@ -102,11 +102,22 @@ class Tables:
         """Return a message about a cell, with file, line, the row's id and the column."""
         return _fault_of_cell(self.where[row.id], row.id, column, message)
 
+    def register(self, benchmark: str, metric: str, unit: str, better: str) -> MetricEntry:
+        """Register a figure of a plain check, by its unit, and return its entry.
+
+        The first registration counts; other rows of the figure are converted to its unit.
+
+        :arg better: ``higher``, ``lower`` or ``neither``.
+        """
+        fields = {"unit": unit, "class": self.rules.of_unit(unit, better)}
+        of_check = self.foms.setdefault(benchmark, {})
+        return of_check.setdefault(metric, MetricEntry.model_validate(fields))
+
     def half_digits(self, row: Row, unit: str) -> tuple[float, float]:
         """Return half of the last printed digit of a row's value and of its spread, in the given
         unit: the possible error by rounding."""
         cells = self.printed[row.id]
-        factor = units.factor(row.unit_used or row.unit, unit)
+        factor = units.conversion(row.unit_used or row.unit, unit)
         value = cells.get("value_used") or cells["value"]
         return half_digit(value) * factor, half_digit(cells.get("spread") or "") * factor
 
@@ -322,6 +333,9 @@ def load(folder: Path) -> Tables:
                 continue
             tables.rows[row.id], tables.where[row.id] = row, where
             tables.printed[row.id] = cells
+            if row.plain:
+                better = row.conditions.get("better") or units.better(row.unit)
+                tables.register(row.benchmark, row.metric, row.unit, better)
     for row in tables.rows.values():
         faults += [tables.fault(row, *fault) for fault in _faults_of_row(row, tables)]
     faults += _faults_between(tables)
@@ -402,6 +416,10 @@ def _faults_of_row(row: Row, tables: Tables) -> Iterator[tuple[str, str]]:
         yield "benchmark", f"{row.benchmark!r} is not in foms.yaml"
     elif fom is None:
         yield "metric", f"{row.benchmark} {row.metric!r} is not in foms.yaml"
+    elif fom.tolerance not in tables.rules.classes:
+        yield "unit", f"{row.unit!r}: its class {fom.tolerance!r} is not in tolerance.yaml"
+    elif row.conditions.get("better", "higher") not in ("higher", "lower", "neither"):
+        yield "conditions", "better is none of higher, lower, neither"
     else:
         try:
             value, spread = row.used(fom.unit)

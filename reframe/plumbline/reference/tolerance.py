@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 import pydantic
 
+from plumbline.core import units
 from plumbline.reference.row import Row, Statistic, Text
 
 Share = Annotated[float, pydantic.Field(gt=0, lt=1)]
@@ -129,6 +130,17 @@ class Tolerances(pydantic.BaseModel):
     suspicious: Suspicious
     baseline: Baseline
     exceptions: list[Exceptional] = []
+
+    def of_unit(self, unit: str, better: str) -> str:
+        """Return the class of a figure that is not registered: what its unit is of, if that agrees
+        with its direction.
+
+        :arg better: ``higher``, ``lower`` or ``neither``.
+        """
+        known = units.quantity(unit)
+        if known and units.better(unit) == better:
+            return known
+        return {"higher": "rate", "lower": "time"}.get(better, "data")
 
     def exception(self, name: str) -> Exceptional | None:
         """Return the exception for the row with this id, if any."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from plumbline.check.record import Planned, Record, case_name
+from plumbline.check import plain
+from plumbline.check.record import FigureRecord, Planned, Record, case_name
 from plumbline.core.text import base_name, pluralize
 from plumbline.reference.lookup import References
 from plumbline.site.inventory import Inventory, accepting, changed_references, compare, restoring
@@ -48,13 +49,21 @@ def of_records(expected: Inventory, records: list[Record]) -> dict[str, set[tupl
         case = case_of(fields)
         foms = [] if fields.busy else fields.foms
         figures = {fom.figure.variable: fom for fom in foms}
-        found[case] |= {(name, f.reference) for name, f in figures.items() if f.reference}
+        found[case] |= {(name, row) for name, f in figures.items() for row in _rows(f)}
         capped = {name for name, f in figures.items() if f.ceiling is not None}
         expected_caps = {pair for pair in expected.capped(case) if pair[0] in capped}
         found[case] |= expected_caps
         found[case] |= {(name, _CEILING) for name in capped - {name for name, _ in expected_caps}}
         found[case] |= {pair for pair in expected.bounded(case) if pair[0] not in figures}
     return found
+
+
+def _rows(fom: FigureRecord) -> list[str]:
+    """Return the rows that bounded a figure. A plain check's own reference is none: the inventory
+    cannot have it, and a baseline is beside it."""
+    if fom.reference == plain.REFERENCE:
+        return fom.others
+    return [fom.reference] if fom.reference else []
 
 
 def case_of(fields: Record) -> str:

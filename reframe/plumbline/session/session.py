@@ -110,6 +110,7 @@ def watch(session: Session) -> None:
     reframe_patches.watch_runs(begin, session, session.spent)
     reframe_patches.measure_by_monotonic_clock()
     reframe_patches.expect_known_faults(waived_case)
+    reframe_patches.judge_after_performance(plain.judge)
 
 
 class Session(executors.TaskEventListener):
@@ -297,7 +298,9 @@ class Session(executors.TaskEventListener):
 
     def keep(self, task, result: str) -> None:
         """Write the record of a case that ended."""
-        measured = of_check(task.check) or plain.measured(task.check, result == "pass")
+        measured = of_check(task.check) or plain.measured(
+            task.testcase, result == "pass", self.dry_run
+        )
         fields = of_task(self, task, result, measured)
         self._to_judge.discard(fields.case)
         ended = (fields.case, fields.attempt)
@@ -472,6 +475,9 @@ def _planned_case(task, fields: record.Record, measured: CaseResult) -> dict:
     rows: dict[str, list[str]] = {}
     expected = measured.expected if fields.result == "pass" else []
     for figure, case in expected:
+        if figure.metric not in tables.tables.foms.get(case.benchmark, {}):
+            # Of a plain check, without a baseline.
+            continue
         bounds = tables.bounds(case, figure.metric, figure.size, measured.samples or 0)
         ceiling = tables.ceiling(case, figure.metric, figure.size)
         if bounds:

@@ -22,7 +22,8 @@ from typing import NamedTuple
 import reframe.core.config
 import reframe.core.fields
 import reframe.core.variables
-from reframe.core.exceptions import JobNotStartedError
+from reframe.core.exceptions import JobNotStartedError, PerformanceError
+from reframe.core.pipeline import RegressionTest
 from reframe.core.schedulers import Job, JobScheduler, local
 from reframe.core.warnings import ReframeDeprecationWarning, user_deprecation_warning
 from reframe.frontend import executors
@@ -155,6 +156,29 @@ def expect_known_faults(known: Callable[[executors.RegressionTask, tuple], Excep
 
     executors.RegressionTask.fail = failed
     executors.RegressionTask.xfail = xfailed
+
+
+def judge_after_performance(judge: Callable[[RegressionTest], None]) -> None:
+    """Have ReFrame call a function when it has evaluated a check's performance variables.
+
+    Why: it compares them with the check's own ``reference`` only, and has no hook for all checks.
+    Holds for: 4.9.3 to 4.10.4.
+    Remove when: a listener is notified of the performance phase and may fail it.
+
+    :arg judge: takes the check, and raises what fails it, in place of ReFrame's own error.
+    """
+    performance = RegressionTest.performance
+
+    @functools.wraps(performance)
+    def judged(self):
+        try:
+            performance(self)
+        except PerformanceError:
+            judge(self)
+            raise
+        judge(self)
+
+    RegressionTest.performance = judged
 
 
 # -- jobs ------------------------------------------------------------------------------------
