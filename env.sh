@@ -11,8 +11,14 @@ plumbline_root=$(CDPATH='' cd -- "$(dirname -- "$plumbline_root")" && pwd)
 
 if [ -x "$plumbline_root/.venv/bin/reframe" ]; then
     PATH=$plumbline_root/.venv/bin:$PATH
-    RFM_CONFIG_FILES=$plumbline_root/reframe/settings.py
-    export PATH RFM_CONFIG_FILES
+    # Not RFM_CONFIG_FILES, which -C replaces, and which may have the site's own files.
+    case ":${RFM_CONFIG_PATH:-}:" in
+        *":$plumbline_root/reframe:"*) ;;
+        *) RFM_CONFIG_PATH=$plumbline_root/reframe${RFM_CONFIG_PATH:+:$RFM_CONFIG_PATH} ;;
+    esac
+    export PATH RFM_CONFIG_PATH
+    # To ReFrame, one that is set and empty means: no configuration at all.
+    [ -n "${RFM_CONFIG_FILES:-}" ] || unset RFM_CONFIG_FILES
     unset plumbline_root
 else
     echo "plumbline: $plumbline_root/.venv is not set up: run \`make setup\` there" >&2

@@ -222,6 +222,7 @@ class Printed(rfm.RunOnlyRegressionTest):
     valid_systems = ["*"]
     valid_prog_environs = ["*"]
     executable = "echo"
+    tags = {"nightly"}
     executable_opts = [f"rate {RATE} time {SECONDS} left 4"]
 
     @sanity_function

@@ -178,6 +178,29 @@ def test_says_why_for_which_versions_and_until_when(name: str):
     assert numbers == sorted(numbers), f"not known to hold for ReFrame {reframe.VERSION}"
 
 
+@pytest.mark.parametrize("position", [0, 1, 2])
+def test_load_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, position: int):
+    """Wherever it is named, and once; ReFrame itself lets what it loads later win."""
+    names = ["a", "b"]
+    names.insert(position, "own")
+    files = [tmp_path / f"{name}.yaml" for name in names]
+    for name, file in zip(names, files, strict=True):
+        file.write_text(
+            f"systems: [{{name: {name}, hostnames: ['.*'], partitions: []}}]\n"
+            f"general: [{{git_timeout: {len(name)}, {name}: 1}}]\n"
+        )
+
+    def loaded() -> tuple[list[str], int]:
+        found = config.load_config(*map(str, [*files, tmp_path / "own.yaml"]))
+        (general,) = found["general"]
+        return [system["name"] for system in found["systems"]], general["git_timeout"]
+
+    assert loaded() == (["own", *reversed(names), "generic"], 3)
+    monkeypatch.setattr(config._SiteConfig, "update_config", config._SiteConfig.update_config)
+    reframe_patches.load_first(tmp_path / "own.yaml")
+    assert loaded() == (["b", "a", "own", "generic"], 1)
+
+
 @pytest.mark.parametrize("fails", [False, True])
 def test_judge_after_performance(monkeypatch: pytest.MonkeyPatch, fails: bool):
     """Whether or not the check's own reference failed; what the judge raises takes its place."""

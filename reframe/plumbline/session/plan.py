@@ -37,7 +37,8 @@ def reframe(arguments: list[str], system: str | None = None, **env: str) -> str:
     """
     if system:
         configuration.check_system(system)
-    settings = {"RFM_CONFIG_FILES": str(paths.SETTINGS), "RFM_COLORIZE": "0", **env}
+    files = ":".join([str(paths.SETTINGS), *configuration.config_files()])
+    settings = {"RFM_CONFIG_FILES": files, "RFM_COLORIZE": "0", **env}
     named = [f"--system={system}"] if system else []
     done = subprocess.run(
         [str(Path(sys.executable).with_name("reframe")), *named, *arguments],

@@ -48,8 +48,9 @@ def run(
     for option, why in REFUSED.items():
         if option in arguments:
             raise Fault(f"{option}: {why}", code="session.refused-option")
-    arguments = _tagged(arguments)
-    host.current_system(system)
+    arguments = _tagged(configuration.take_config_files(arguments))
+    if not configuration.config_files():
+        host.current_system(system)
     lookup.loaded(paths.reference())
     waivers.loaded(paths.reference())
     states.patterns(paths.reference())
@@ -58,7 +59,6 @@ def run(
     variables = _values(arguments, "-S", "--setvar")
     everything = plan.FULL if own else ()
     cases = plan.list_cases(system, named_checks or [str(paths.CHECKS)], variables, everything)
-    os.environ["RFM_CONFIG_FILES"] = str(paths.SETTINGS)
     os.environ[recovery.ORPHANS] = orphans
     if budget:
         os.environ[session.BUDGET] = str(budget)

@@ -75,11 +75,12 @@ def configure(argv: list[str]) -> dict:
     global current
     reframe_patches.warn_without_stack_walks()
     reframe_patches.select_without_copies()
+    reframe_patches.load_first(paths.SETTINGS)
     running = any(a in ("--run", "--dry-run") or re.match(r"-[a-zA-Z]*r", a) for a in argv[1:])
     name = configuration.session_id()
     full, level = configuration.asked_for("full", argv[1:]), configuration.log_level(argv[1:])
     site = configuration.gather(name, running, full, level)
-    preflight.check_references(site)
+    preflight.check_references(site, bool(configuration.config_files(argv[1:])))
     # A log that cannot be written (a full disk) must not hide the verdicts among tracebacks.
     logging.raiseExceptions = False
     if current is None:

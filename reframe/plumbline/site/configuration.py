@@ -6,12 +6,14 @@ Each system file is a ReFrame configuration of one system and its environments. 
 
 from __future__ import annotations
 
+import argparse
 import datetime
 import os
 import re
 import secrets
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,12 +55,54 @@ def system_files() -> list[Path]:
     return files
 
 
+def config_files(arguments: Sequence[str] = ()) -> list[str]:
+    """Return the site's own configuration files that ReFrame loads beside Plumbline's, in order:
+    those of ``-C``, or else of ``RFM_CONFIG_FILES``.
+
+    :arg arguments: a command line of ReFrame.
+    """
+    from reframe.core.config import find_config_files
+
+    # ReFrame's older variable counts if the newer one is not set.
+    variable = os.environ.get("RFM_CONFIG_FILES") or os.environ.get("RFM_CONFIG_FILE") or ""
+    named, _ = _without_config_files(arguments)
+    found = find_config_files(config_file=named or variable.split(":"))
+    return [file for file in found if Path(file).resolve() != paths.SETTINGS]
+
+
+def _without_config_files(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the values of ``-C``, and the other arguments."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("-C", "--config-file", action="append", default=[])
+    named, others = parser.parse_known_args([*arguments])
+    return named.config_file, others
+
+
+def take_config_files(arguments: Sequence[str]) -> list[str]:
+    """Return a command line of ReFrame without ``-C``: its files are in ``RFM_CONFIG_FILES`` then,
+    after Plumbline's own configuration.
+
+    :raises Fault: if a file does not exist.
+    """
+    files = [str(Path(file).absolute()) for file in config_files(arguments)]
+    for file in files:
+        if not Path(file).is_file():
+            raise Fault(
+                f"{file}: no such file: correct -C or RFM_CONFIG_FILES",
+                code="input.unreadable-file",
+            )
+    os.environ["RFM_CONFIG_FILES"] = ":".join([str(paths.SETTINGS), *files])
+    return _without_config_files(arguments)[1]
+
+
 def check_system(name: str) -> None:
-    """Check that a system has a file.
+    """Check that a system has a file. One of the site's own configuration is left to ReFrame.
 
     :arg name: of the system; that of a partition may follow, after a colon.
     :raises Fault: with similar names.
     """
+    if config_files():
+        return
     wanted = name.partition(":")[0]
     known = [path.stem for path in system_files()]
     if wanted not in known:
@@ -329,9 +373,10 @@ def gather(session: str, running: bool, full: bool, level: str = "verbose") -> d
         "modes": [{"name": tag, "options": [f"--tag=^{tag}$"]} for tag in TAGS],
         "logging": [{
             "level": level,
+            # So that a site's own `handlers` do not replace the session's log.
             "handlers$": [{"type": "stream", "name": "stdout", "level": "info",
-                           "format": "%(message)s"}],
-            "handlers": handlers if running else [],
+                           "format": "%(message)s"}, *(handlers if running else [])],
+            "handlers": [],
             "handlers_perflog": [],
         }],
         "general": [{

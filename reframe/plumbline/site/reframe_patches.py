@@ -16,11 +16,13 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import NamedTuple
 
 import reframe.core.config
 import reframe.core.fields
+import reframe.core.settings
 import reframe.core.variables
 from reframe.core.exceptions import JobNotStartedError, PerformanceError
 from reframe.core.pipeline import RegressionTest
@@ -78,6 +80,38 @@ def select_without_copies() -> None:
             self._site_config = whole
 
     site.select_subconfig = selected
+
+
+def load_first(own: Path) -> None:
+    """Have ReFrame load a configuration file before all others of its command line, and once.
+
+    Why: what is loaded later wins. A catch-all host name would hide the systems of files before it,
+    and its ``logging`` their handlers.
+    Holds for: 4.9.3 to 4.10.4.
+    Remove when: a configuration can ask ReFrame to be loaded first.
+
+    :arg own: the file, without links in its path.
+    """
+    site = reframe.core.config._SiteConfig
+    update = site.update_config
+
+    @functools.wraps(update)
+    def updated(self, config, filename):
+        if Path(filename).resolve() != own:
+            update(self, config, filename)
+            return
+        if any(Path(source).resolve() == own for source in self._sources):
+            return
+        first, earlier = site(), self._sources[1:]
+        update(first, reframe.core.settings.site_configuration, "<builtin>")
+        update(first, config, filename)
+        for file in earlier:
+            load = {".py": first.load_config_python, ".json": first.load_config_json}
+            load.get(Path(file).suffix, first.load_config_yaml)(file)
+        for name in ("_site_config", "_sources", "_definitions"):
+            setattr(self, name, getattr(first, name))
+
+    site.update_config = updated
 
 
 # -- a session -------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from plumbline.core import files, paths
@@ -74,7 +74,10 @@ def run(options: NightlyOptions, say: Callable[[str], None]) -> int:
     :raises Fault: if another nightly of the system runs, the configuration is faulty, or the
         system, the mode or an option is unknown.
     """
-    host.current_system(options.system)
+    arguments = configuration.take_config_files(options.arguments)
+    options = replace(options, arguments=tuple(arguments))
+    if not configuration.config_files():
+        host.current_system(options.system)
     # Checked once, before any session.
     configuration.check_mode(options.mode)
     query = "--show-config=systems/0/name"

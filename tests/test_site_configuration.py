@@ -1,0 +1,227 @@
+"""A site's own ReFrame configuration beside Plumbline's: its files, its systems, its handlers."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+from conftest import ROOT, Done, Testbed, refused
+from plumbline.core.errors import Fault
+from plumbline.site import configuration
+from test_plain import VARYING
+
+OURS = ROOT / "reframe" / "settings.py"
+
+#: A site's own configuration: a system for this host alone.
+SITE = """
+site_configuration = {
+    "systems": [{"name": "theirs", "hostnames": [HOST], "prefix": PREFIX, "partitions": [
+        {"name": "node", "scheduler": "local", "launcher": "local", "environs": ["gnu"]}]}],
+    "environments": [{"name": "gnu", "target_systems": ["theirs"]}],
+    "logging": [{"handlers": [{"type": "file", "name": PREFIX + "/their.log"}],
+                 "handlers_perflog": [{"type": "filelog", "prefix": "%(check_system)s",
+                                       "basedir": PREFIX + "/perflogs", "level": "info",
+                                       "format": "%(check_name)s|%(check_#ALL)s"}]}],
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def site(make_testbed: Callable[..., Testbed]) -> Testbed:
+    """A host of which Plumbline knows only ``local``, and the site more."""
+    testbed = make_testbed("local")
+    testbed.environment("base", "imb")
+    host = f"^{re.escape(socket.gethostname())}$"
+    text = SITE.replace("HOST", repr(host)).replace("PREFIX", repr(str(testbed.folder)))
+    (testbed.folder / "site.py").write_text(text)
+    (testbed.folder / "more.yaml").write_text("general: [{git_timeout: 7}]\n")
+    (testbed.folder / "varying.py").write_text(VARYING)
+    del testbed.env["RFM_CONFIG_FILES"]
+    return testbed
+
+
+ONLY = ("-c", "varying.py", "-n", "^bare$")
+#: What starts a session -> its words, and variables.
+COMMANDS: dict[str, tuple[str, list[object], dict[str, object]]] = {
+    "run, variable": ("plumbline", ["run"], {"RFM_CONFIG_FILES": "site.py"}),
+    "run, two options": ("plumbline", ["run", "-C", "site.py", "-C", "more.yaml"], {}),
+    "run, ours last": ("plumbline", ["run", "-C", "site.py", "-C", OURS], {}),
+    "run, named": ("plumbline", ["run", "--config-file=site.py", "--system=theirs"], {}),
+    "nightly": ("plumbline", ["nightly", "-C", "site.py"], {}),
+    "plain, after env.sh": ("reframe", ["-r", "-C", "site.py"],
+                            {"RFM_CONFIG_PATH": OURS.parent}),
+    "plain, variable after env.sh": ("reframe", ["-r"], {
+        "RFM_CONFIG_PATH": OURS.parent, "RFM_CONFIG_FILES": "site.py"}),
+    "plain, ours first": ("reframe", ["-r", "-C", OURS, "-C", "site.py"], {}),
+    "plain, ours last": ("reframe", ["-r", "-C", "site.py", "-C", OURS], {}),
+    "plain, ours twice": ("reframe", ["-r", "-C", "site.py", "-C", OURS, "-C", "more.yaml"],
+                          {"RFM_CONFIG_PATH": OURS.parent}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_sites_system_is_measured_and_recorded(site: Testbed, name: str):
+    command, words, variables = COMMANDS[name]
+    perflog = site.folder / "perflogs" / "theirs" / "bare.log"
+    perflog.unlink(missing_ok=True)
+    done: Done = getattr(site, command)(*words, *ONLY, **variables)
+    assert done.code == 0, done.said
+    fields = done.record("bare")
+    assert (fields["system"], fields["environment"], fields["result"]) == ("theirs", "gnu", "pass")
+    assert {fom["metric"]: fom["value"] for fom in fields["foms"]} == {"rate": 12.5, "seconds": 3}
+    # Handlers of both: the site's performance log, and the session's own log.
+    assert "12.5" in perflog.read_text()
+    assert (done.session / "reframe.log").exists() and (site.folder / "their.log").exists()
+    assert "redefinition" not in done.said
+
+
+def test_without_the_sites_file_it_is_local(site: Testbed):
+    done = site.plumbline("run", *ONLY)
+    assert done.record("bare")["system"] == "local", done.said
+
+
+def test_a_file_that_is_not_there_is_refused(site: Testbed):
+    done = site.plumbline("run", "-C", "nowhere.py", *ONLY)
+    refused(done, "nowhere.py", "[input.unreadable-file]")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "variable", "expected"),
+    [
+        ([], None, []),
+        ([], None, ["older.py"]),
+        ([], "a.py:b.yaml", ["a.py", "b.yaml"]),
+        ([], f"a.py:{OURS}", ["a.py"]),
+        (["-C", "b.py"], "a.py", ["b.py"]),
+        (["-r", "-Cb.py", "--config-file=c.py"], "a.py", ["b.py", "c.py"]),
+        (["-C", "b.py", "-C", ":c.py"], None, ["c.py"]),
+    ],
+)
+def test_the_files_are_reframes(
+    monkeypatch: pytest.MonkeyPatch, arguments: list[str], variable: str | None, expected: list[str]
+):
+    monkeypatch.delenv("RFM_CONFIG_FILES", raising=False)
+    monkeypatch.setenv("RFM_CONFIG_FILE", "older.py" if "older.py" in expected else "")
+    if variable is not None:
+        monkeypatch.setenv("RFM_CONFIG_FILES", variable)
+    assert configuration.config_files(arguments) == expected
+
+
+def test_the_other_arguments_are_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    (tmp_path / "a.py").touch()
+    monkeypatch.setenv("RFM_CONFIG_FILES", "")
+    monkeypatch.chdir(tmp_path)
+    words = ["-n", "x", "-C", "a.py", "-S", "a=b", "--exec-policy=serial", "-c", "d"]
+    assert configuration.take_config_files(words) == [*words[:2], *words[4:]]
+    assert os.environ["RFM_CONFIG_FILES"] == f"{OURS}:{tmp_path / 'a.py'}"
+    with pytest.raises(Fault) as refusal:
+        configuration.take_config_files(["-C", "b.py"])
+    assert refusal.value.code == "input.unreadable-file"
+
+
+# -- what is pushed ------------------------------------------------------------------------------
+
+PAGE = ROOT / "docs" / "own-configuration.md"
+HTTPJSON, SYSLOG, GRAYLOG = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.S)
+
+
+class Collector(HTTPServer):
+    """An HTTP server that keeps what it is sent."""
+
+    def __init__(self, status: int = 200):
+        super().__init__(("127.0.0.1", 0), _Keep)
+        self.status, self.bodies = status, []
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.server_port}"
+
+
+class _Keep(BaseHTTPRequestHandler):
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.bodies.append((self.path, self.headers["Content-Type"], json.loads(body)))
+        self.send_response(self.server.status)
+        self.end_headers()
+
+    def log_message(self, *_: object):
+        pass
+
+
+@pytest.fixture
+def collect() -> Iterator[Callable[[int], Collector]]:
+    started = []
+
+    def start(status: int = 200) -> Collector:
+        started.append(Collector(status))
+        threading.Thread(target=started[-1].serve_forever, daemon=True).start()
+        return started[-1]
+
+    yield start
+    for server in started:
+        server.shutdown()
+        server.server_close()
+
+
+def push(site: Testbed, text: str, address: str, **env: object) -> Done:
+    """Runs a session with an example of the docs as the site's configuration."""
+    path = site.folder / "push.py"
+    path.write_text(re.sub(r"[a-z]+\.example\.org:\d+", address, text))
+    return site.plumbline("run", *ONLY, RFM_CONFIG_FILES=path, **env)
+
+
+def test_a_push_arrives(site: Testbed, collect: Callable[..., Collector]):
+    server = collect()
+    assert push(site, HTTPJSON, server.address).code == 0
+    ((path, kind, sent),) = server.bodies
+    assert (path, kind) == ("/reframe", "application/json")
+    assert (sent["facility"], sent["system"], sent["check"]) == ("example", "local", "bare")
+    assert (sent["result"], sent["reason"], sent["environment"]) == ("pass", None, "base")
+    rate = {"value": 12.5, "lower": None, "upper": None, "unit": "GB/s", "verdict": "pass"}
+    assert sent["figures"]["rate"] == rate
+
+
+def test_without_a_formatter_reframes_own_record_arrives(
+    site: Testbed, collect: Callable[..., Collector]
+):
+    server = collect()
+    done = push(site, HTTPJSON.replace('"json_formatter": as_json,', ""), server.address)
+    assert done.code == 0, done.said
+    ((_, _, sent),) = server.bodies
+    assert (sent["check_perf_rate_value"], sent["check_result"]) == (12.5, "pass")
+
+
+@pytest.mark.parametrize("status", [500, None])
+def test_a_collector_that_fails_changes_no_result(
+    site: Testbed, collect: Callable[..., Collector], status: int | None
+):
+    server = collect(status or 200)
+    if status is None:
+        server.server_close()
+    done = push(site, HTTPJSON, server.address)
+    assert done.code == 0 and done.record("bare")["result"] == "pass", done.said
+    assert "WARNING" in done.said
+
+
+def test_syslog_gets_a_line(site: Testbed):
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
+        server.bind(("127.0.0.1", 0))
+        server.settimeout(10)
+        done = push(site, SYSLOG, f"127.0.0.1:{server.getsockname()[1]}")
+        assert done.code == 0, done.said
+        line = server.recv(65536).decode()
+    assert "reframe: local bare pass rate=12.5 GB/s;seconds=3.0 s" in line
+
+
+def test_graylogs_example_is_accepted(site: Testbed):
+    """Its package is not installed here: ReFrame says so, and measures."""
+    done = push(site, GRAYLOG, "127.0.0.1:1")
+    assert done.code == 0 and done.record("bare")["result"] == "pass", done.said
+    assert "pygelf" in done.said or "Graylog" in done.said
