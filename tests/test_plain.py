@@ -71,6 +71,22 @@ class required(Printed):
 
 
 @rfm.simple_test
+class mixed(Printed):
+    """References in other units: of the same name in another spelling, and of another size."""
+
+    reference = {"*": {"rate": (12000.0, -0.1, None, "MB/s"), "seconds": (3.0, None, 0.1, "sec")}}
+
+
+@rfm.simple_test
+class named(Printed):
+    """Has what it requires, for one of two systems only."""
+
+    require_reference = True
+    reference = {"plain": {"rate": (12.0, -0.1, None, "GB/s"), "seconds": (3, None, 0.1, "s")},
+                 "other": {"rate": (99.0, -0.1, None, "GB/s"), "seconds": (1, None, 0.1, "s")}}
+
+
+@rfm.simple_test
 class unread(Printed):
     """One of its variables finds nothing in the output."""
 
@@ -139,6 +155,8 @@ FOMS = [
     ("bare", "seconds", 3.0, "s", "lower", "not-asserted", (None, None)),
     ("marked", "rate", 12.5, "GB/s", "higher", "fail", (18.0, None)),
     ("unmarked", "rate", 12.5, "GB/s", "higher", "pass", (10.8, None)),
+    ("mixed", "rate", 12.5, "GB/s", "higher", "fail", (10800.0, None)),
+    ("named", "rate", 12.5, "GB/s", "higher", "pass", (10.8, None)),
     ("patterns", "ops", 5000.0, "operation/s", "higher", "pass", (2000.0, 6000.0)),
     ("patterns", "left", 42.0, "items", "neither", "not-asserted", (None, None)),
 ]
@@ -161,6 +179,8 @@ RESULTS = {
     "marked": ("fail", "case.xfail"),
     "unmarked": ("error", "case.xfail"),
     "required": ("fail", "figure.outside-bounds"),
+    "mixed": ("fail", "figure.outside-bounds"),
+    "named": ("pass", None),
     "unread": ("pass", None),
     "patterns": ("pass", None),
     "functional": ("pass", None),
@@ -181,9 +201,15 @@ def test_a_variable_that_was_not_evaluated_is_a_warning(session: Done):
     ]
 
 
+def test_a_reference_in_another_unit_is_a_warning(session: Done):
+    """ReFrame compares the bare numbers."""
+    warnings = session.record("mixed")["warnings"]
+    assert [(w["code"], w["figure"]) for w in warnings] == [("figure.other-unit", "rate")]
+
+
 def test_the_summary_counts_them(session: Done):
     assert session.code == 1
-    assert "7 asserted (2 failed)" in session.out
+    assert "11 asserted (3 failed)" in session.out
 
 
 def test_one_without_figures_has_none(session: Done):

@@ -161,7 +161,7 @@ def _unusable(fields: Record) -> str:
         return "a figure failed, although the case passed (ReFrame's strict_check)"
     if any(notice.state == WARNINGS for notice in fields.warnings):
         if fields.plain:
-            return "a performance variable was not evaluated"
+            return "measured with a warning about a figure"
         return "measured with warnings on standard error"
     return ""
 

@@ -71,7 +71,7 @@ def measured(testcase, passed: bool, dry_run: bool = False) -> CaseResult:
         warning, since ReFrame passes the check without it.
     :arg dry_run: whether nothing ran, so that the figures are only expected.
     """
-    check, *_ = testcase
+    check, partition, _ = testcase
     result = CaseResult(program=Path(str(check.executable or "")).name or None)
     expected = [*check.perf_variables]
     if not expected:
@@ -92,6 +92,8 @@ def measured(testcase, passed: bool, dry_run: bool = False) -> CaseResult:
         figure = Figure(variable)
         own = _of_reframe(check, float(value), *reference)
         unit = reference[3] or ""
+        if own.bounds and (notice := _other_unit(check, partition.fullname, variable, unit)):
+            result.notices.append(notice)
         result.figures[figure] = Measurement([float(value)], case, unit, headline=True)
         result.judgements[figure] = _both(own, _of_baseline(case, variable, float(value), unit))
     result.judgements = verdict.waived(result, subject_of(testcase), result.judgements)
@@ -179,3 +181,19 @@ def _not_evaluated(variable: str, value: object) -> Notice:
     cause = "ReFrame could not evaluate it" if value is None else f"it is {value!r}, no number"
     message = f"performance variable {variable} was not measured: {cause}; see reframe.log"
     return Notice(WARNINGS, "figure.not-evaluated", message, variable)
+
+
+def _other_unit(check, partition: str, variable: str, unit: str) -> Notice | None:
+    """Return a warning if a figure's own reference is in another unit: ReFrame does not convert."""
+    try:
+        found = check.reference[f"{partition}:{variable}"]
+    except KeyError:
+        return None
+    _, _, _, *other = getattr(found, "data", found)
+    if not other or other[0] is None or units.same(other[0], unit):
+        return None
+    message = (
+        f"performance variable {variable} is in {unit or 'no unit'}, its reference in {other[0]}: "
+        f"ReFrame compared the bare numbers"
+    )
+    return Notice(WARNINGS, "figure.other-unit", message, variable, REFERENCE)
