@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 
+import junitparser
+import numpy as np
 import pytest
+import records
+from click.testing import CliRunner
 from conftest import Done, Testbed
+from plumbline.cli import main
 from test_waivers import waive, waiver
 
 CHECKS = '''
@@ -440,3 +447,66 @@ def test_a_dry_run_says_what_it_would_compare(baselined: Baselined):
     assert planned["bare"]["rows"][RATE_OF_BARE] == ["rate"]
     assert (planned["bare"]["figures"], planned["bare"]["asserted"]) == (2, 2)
     assert [planned["patterns %size=8"][key] for key in ("figures", "asserted")] == [2, 1]
+
+
+# -- the same commands as for others -------------------------------------------------------------
+
+
+def exported(session: Done, form: str) -> str:
+    results = session.session.parents[1]
+    options = ["export", session.session.name, f"--from={results}", f"--format={form}"]
+    done = CliRunner().invoke(main, options)
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def test_prometheus_gets_its_figures(session: Done):
+    found = {
+        (dict(re.findall(r'(\w+)="([^"]*)"', labels))["check"], float(value))
+        for labels, value in re.findall(r"^plumbline_fom\{(.*)\} (\S+)$",
+                                        exported(session, "prometheus"), re.M)
+        if 'metric="rate"' in labels
+    }  # fmt: skip
+    assert {("beyond", 12.5), ("bare", 12.5)} <= found
+
+
+def test_junit_gets_its_results(session: Done):
+    (suite,) = junitparser.JUnitXml.fromstring(exported(session, "junit"))
+    results = {case.name: [type(result).__name__ for result in case.result] for case in suite}
+    assert results["within"] == [] and results["bare"] == ["Skipped"]
+    assert results["beyond"] == ["Failure"] and results["unmarked"] == ["Error"]
+
+
+#: A healthy value, nights, nodes, and the node that is slow from the last night but one on.
+HEALTHY, NIGHTS, NODES, SLOW = 100.0, 6, 24, "n7"
+
+
+def test_screening_flags_a_slow_node(tmp_path: Path):
+    """By a plain check that ReFrame distributed over the nodes."""
+    random = np.random.default_rng(1)
+    for night in range(1, NIGHTS + 1):
+        name = f"202611{night:02}T000000Z-{night:06x}"
+        lines = []
+        for number in range(1, NODES + 1):
+            node = f"n{number}"
+            value = HEALTHY * random.normal(1, 0.005)
+            if node == SLOW and night >= NIGHTS - 1:
+                value *= 0.8
+            figure = records.figure(value, metric="rate", unit="GB/s", placement="")
+            lines.append(
+                records.case(
+                    name, f"2026-11-{night:02}T00:{number:02}:00Z", check=f"bare %.nid={node}",
+                    benchmark="bare", placement=None, nodes=[node], foms=[figure],
+                )
+            )  # fmt: skip
+        folder = tmp_path / "sessions" / name
+        folder.mkdir(parents=True)
+        (folder / "plan.json").write_text(records.plan(name, [line["case"] for line in lines]))
+        (folder / "end.json").write_text(json.dumps({"code": 0, "notes": [], "faults": []}))
+        text = "".join(f"{records.dumps(line)}\n" for line in lines)
+        (folder / "records.jsonl").write_text(text)
+    screened = CliRunner().invoke(main, ["screen", f"--from={tmp_path}", "--format=json"])
+    assert screened.exit_code == 1, screened.output
+    (flag,) = json.loads(screened.stdout)
+    assert (flag["kind"], flag["node"], flag["drain"]) == ("node", SLOW, True)
+    assert flag["size"] == pytest.approx(0.2, abs=0.02)
