@@ -225,3 +225,17 @@ def test_graylogs_example_is_accepted(site: Testbed):
     done = push(site, GRAYLOG, "127.0.0.1:1")
     assert done.code == 0 and done.record("bare")["result"] == "pass", done.said
     assert "pygelf" in done.said or "Graylog" in done.said
+
+
+# -- its baseline --------------------------------------------------------------------------------
+
+
+def test_the_sites_system_has_a_baseline(site: Testbed):
+    for _ in range(3):
+        assert site.plumbline("run", "-C", "site.py", *ONLY).code == 0
+    done = site.plumbline("baseline", "theirs")
+    assert done.code == 0, done.said
+    done = site.plumbline("run", "-C", "site.py", *ONLY, RATE=10)
+    assert done.code == 1 and done.record("bare")["code"] == "figure.outside-bounds", done.said
+    # Sessions of other systems are not disturbed by it.
+    assert site.plumbline("run", *ONLY).code == 0

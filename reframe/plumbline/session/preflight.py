@@ -23,14 +23,12 @@ from plumbline.site import configuration, host, system
 from plumbline.site.hostlock import NAME, Held, HostLock
 
 
-def check_references(site: dict, others: bool = False) -> None:
+def check_references(site: dict) -> None:
     """Check that every row of the tables can match a case; otherwise it would assert nothing.
 
     A facility that keeps its systems elsewhere need not have those of the papers.
 
     :arg site: ReFrame's configuration.
-    :arg others: whether the site has other files of configuration. Their systems have baselines
-        too, and no system file.
     :raises Fault: with a line a row.
     """
     tables = lookup.loaded(paths.reference()).tables
@@ -38,9 +36,6 @@ def check_references(site: dict, others: bool = False) -> None:
     states.patterns(paths.reference())
     elsewhere = "PLUMBLINE_SYSTEMS" in os.environ
     rows = [row for row in tables.rows.values() if row.source == SITE or not elsewhere]
-    if others:
-        known = {found["name"] for found in site["systems"]}
-        rows = [row for row in rows if row.source != SITE or row.system in known]
     systems = {
         found["name"]: {
             "systems": [found],

@@ -80,7 +80,7 @@ def configure(argv: list[str]) -> dict:
     name = configuration.session_id()
     full, level = configuration.asked_for("full", argv[1:]), configuration.log_level(argv[1:])
     site = configuration.gather(name, running, full, level)
-    preflight.check_references(site, bool(configuration.config_files(argv[1:])))
+    preflight.check_references(site)
     # A log that cannot be written (a full disk) must not hide the verdicts among tracebacks.
     logging.raiseExceptions = False
     if current is None:

@@ -190,6 +190,9 @@ def faults_of_rows(rows: Iterable[Row], tables: Tables, systems: dict[str, dict]
     homeless: dict[str, list[Row]] = {}
     for row in rows:
         content = systems.get(row.system)
+        if content is None and row.plain:
+            # Of a system that only the site's own configuration of ReFrame has.
+            continue
         if content is None:
             homeless.setdefault(row.system, []).append(row)
             continue
