@@ -529,7 +529,7 @@ class Benchmark(rfm.RunOnlyRegressionTest):
         for figure, values in figures.items():
             if len(values) != self.num_samples:
                 raise outcomes.Invalid(
-                    f"{figure.variable} is not printed by every sample",
+                    f"{figure.variable} is missing from the output of at least one sample",
                     code="output.figure-missing",
                 )
         return figures
@@ -545,7 +545,9 @@ class Benchmark(rfm.RunOnlyRegressionTest):
         """
         ended = reading.run_ends(Path(self.stagedir), self.submitted)
         if not ended:
-            raise outcomes.Invalid(f"no sample ended{self.job_message()}", code="output.no-sample")
+            raise outcomes.Invalid(
+                f"no sample finished{self.job_message()}", code="output.no-sample"
+            )
         self.result.seconds = [end.seconds for end in ended.values()]
         return ended
 
@@ -645,7 +647,8 @@ class Benchmark(rfm.RunOnlyRegressionTest):
             return
         if not self.result.figures:
             raise outcomes.Invalid(
-                "ReFrame was started with an option that skips the sanity phase",
+                "ReFrame was started with an option that skips the sanity check, so the output "
+                "was not verified",
                 code="case.phase-skipped",
             )
         self.result.shared = self.shared

@@ -89,7 +89,7 @@ class NodePairs(Benchmark):
         scheduler = self.current_partition.scheduler.registered_name
         if scheduler not in NODES_OF_JOB:
             raise binding.BindingError(
-                f"scheduler {scheduler!r}: no command is known that lists the nodes of its job "
+                f"scheduler {scheduler!r}: Plumbline cannot list the nodes of its jobs "
                 f"(supported, in plumbline/check/node_pairs.py: {', '.join(NODES_OF_JOB)})",
                 code="binding.scheduler-unknown",
             )

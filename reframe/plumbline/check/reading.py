@@ -87,7 +87,8 @@ def check_end(run: Run, ended: Mapping[str, samples.RunEnd], stderr: str) -> Non
     """
     if run.name not in ended:
         raise outcomes.Invalid(
-            f"sample {run.name} never ended{last_line(stderr)}", code="output.sample-unfinished"
+            f"sample {run.name} did not finish: it was killed or hung{last_line(stderr)}",
+            code="output.sample-unfinished",
         )
     if status := ended[run.name].status:
         raise outcomes.Invalid(
@@ -127,7 +128,7 @@ def parse_output(path: Path, layout: Layout, result: CaseResult) -> parse.Output
         if err.times != layout.num_tasks or err.times < 2:
             raise
         raise parse.ParseError(
-            f"{err}. {err.times} independent single ranks would print this; likely cause: "
+            f"{err}. {err.times} separate processes of one rank each print this; likely cause: "
             f"{binding.OTHER_MPI}",
             code="output.task-count",
         ) from None
@@ -156,11 +157,13 @@ def task_count_message(reported: int, layout: Layout, result: CaseResult) -> str
 def value_of(benchmark: str, printed: Mapping[Figure, Fom], figure: Figure) -> float:
     """Return a figure in its registered unit.
 
-    :raises ParseError: if it is not printed, not finite, or not positive.
+    :raises ParseError: if it is missing from the program's output, not finite, or not positive.
     """
     fom = printed.get(figure)
     if fom is None:
-        raise parse.ParseError(f"{figure.variable} is not printed", code="output.figure-missing")
+        raise parse.ParseError(
+            f"{figure.variable} is missing from the program's output", code="output.figure-missing"
+        )
     registered = references().fom(benchmark, fom.metric)
     try:
         factor = units.factor(fom.unit, registered.unit)
@@ -190,6 +193,7 @@ def confirm_nodes(result: CaseResult, system: str, partition, layout: Layout, st
             result.confirmed[host] = binding.compare_node(expected, host, node, bool(layout.vendor))
         except binding.TopologyMismatch as err:
             raise binding.TopologyMismatch(
-                f"{file}, partition {partition.name}: {err}: correct the entry, or the node",
+                f"{file}, partition {partition.name}: {err}: correct the entry in the file, or "
+                f"repair the node",
                 code="topology.mismatch",
             ) from None

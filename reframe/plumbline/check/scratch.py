@@ -59,7 +59,7 @@ def file_system(extras: dict, name: str) -> FileSystem:
     except KeyError as err:
         raise ScratchError(
             f"file system {name}: its folder is in the variable {err.args[0]}, which is not set: "
-            f"set it to a folder of yours there",
+            f"set it to your own folder on that file system",
             code="scratch.variable-unset",
         ) from None
     except ValueError:
@@ -144,21 +144,21 @@ def _check(folder: Path, needed: int, files: int, direct_io: bool) -> None:
     free = room.f_bavail * room.f_frsize
     if free < needed * 1.05:
         raise ScratchError(
-            f"{parent} has {free / 2**30:.2f} GiB free, {needed / 2**30:.2f} GiB are needed: free "
-            f"some, or {_REMEDY}",
+            f"{parent} has {free / 2**30:.2f} GiB free, {needed / 2**30:.2f} GiB are needed: "
+            f"delete files there, or {_REMEDY}",
             code="scratch.too-little-space",
         )
     # Some file systems make inodes when they are needed, and report 0.
     if room.f_files and room.f_favail < files * 1.05:
         raise ScratchError(
-            f"{parent} has {room.f_favail} inodes free, {files} are needed: free some, or "
+            f"{parent} has {room.f_favail} inodes free, {files} are needed: delete files there, or "
             f"{_REMEDY}",
             code="scratch.too-little-space",
         )
     if direct_io and not has_direct_io(folder):
         raise ScratchError(
-            f"{parent} has no direct I/O, so that the page cache would be measured: set the "
-            f"partition's scratch to a folder on a disk",
+            f"{parent} does not support direct I/O, so the page cache would be measured instead: "
+            f"set the partition's scratch to a folder on a disk",
             code="scratch.no-direct-io",
         )
 

@@ -48,13 +48,13 @@ def check_nodes(partition, layout: Layout, program: str) -> None:
     """
     if layout.num_nodes > 1 and "off-node" not in partition.features:
         raise PlacementError(
-            f"{program} needs {layout.num_nodes} nodes, and partition {partition.fullname} is one "
-            f"node: run it on a partition with more",
+            f"{program} needs {layout.num_nodes} nodes, and partition {partition.fullname} has "
+            f"only one node: run it on a partition with more",
             code="placement.too-few-nodes",
         )
     if layout.racks > 1 and not partition.extras.get("rack_pattern"):
         raise PlacementError(
-            "which rack a node is in is not known: set the partition's extras.rack_pattern",
+            "the racks of the nodes are unknown: set the partition's extras.rack_pattern",
             code="placement.racks-unknown",
         )
 
@@ -163,7 +163,8 @@ def _which_loaded(load: str, program: str) -> str | None:
     if done.returncode == _NOT_LOADED:
         output = " ".join(done.stderr.split())
         raise NotLoaded(
-            f"its modules could not be loaded: {output or 'the module system printed nothing'}",
+            f"the modules of the partition or environment could not be loaded: "
+            f"{output or 'the module system printed nothing'}",
             code="build.modules-not-loaded",
         )
     path = done.stdout.strip().splitlines()[-1:]

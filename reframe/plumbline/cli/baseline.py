@@ -73,8 +73,8 @@ def baseline(system: str, accept: bool, by: str | None, last: int, dry_run: bool
     else:
         _print(found, path, write)
     if refused:
-        warn(f"{path}: not written: {baseline_diff.counts(found)}: check what is loosened or "
-             f"gone, then repeat with --accept")  # fmt: skip
+        warn(f"{path}: not written: {baseline_diff.counts(found)}: check which bounds are wider "
+             f"or were removed, then repeat with --accept")  # fmt: skip
         sys.exit(1)
     if dry_run:
         warn(f"{path}: not written: a dry run")

@@ -29,8 +29,9 @@ def bom(name: str):
     of = built.lock if built else environment.lock()
     if of is None:
         raise Fault(
-            f"{environment.folder}: no lock: run `plumbline lock {name}`", code="spack.no-lock"
+            f"{environment.folder}: no spack.lock: create it with `plumbline lock {name}`",
+            code="spack.no-lock",
         )
     if built and (reason := builder.why_unusable(environment)):
-        warn(f"{reason}: this is the bill of what is installed")
+        warn(f"{reason}: the list below has what is installed")
     echo(bill.render(environment, of, built.mark if built else builder.pin_labels()))

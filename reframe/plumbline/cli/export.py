@@ -67,7 +67,7 @@ def _format_of(output: Path | None) -> str:
     if output.suffix not in _SUFFIXES:
         known = ", ".join(f"{form} ({suffix})" for suffix, form in _SUFFIXES.items())
         raise Fault(
-            f"{output}: unknown suffix: give --format; available: {known}",
+            f"{output}: unknown suffix: choose a format with --format; available: {known}",
             code="input.wrong-option",
         )
     return _SUFFIXES[output.suffix]

@@ -146,7 +146,7 @@ def prune(keep, dry_run: bool, source: Path | None):
 
     if not keep:
         raise Fault(
-            "no rule: give at least one, such as --keep-stage 14d",
+            "no rule is given: add at least one, such as --keep-stage 14d",
             code="input.wrong-option",
         )
     folder = source or paths.results()
@@ -175,7 +175,9 @@ def recover(log: Path, source: Path | None):
         warn(f"skipped: {fault}")
     say(f"{pluralize(stored, 'record')} stored, {existing} existed already")
     if not stored + existing and not faults:
-        raise Fault(f"{log}: no line with `plumbline-record`", code="input.wrong-file")
+        raise Fault(
+            f"{log}: contains no line that begins with `plumbline-record`", code="input.wrong-file"
+        )
     sys.exit(2 if faults else 0)
 
 

@@ -82,7 +82,7 @@ def init(name, partitions, nodes, probe, output, dry_run, force):
         )
     if unknown := sorted(set(described) - set(drafted)):
         raise Fault(
-            f"--node {unknown[0]}: no such partition is drafted; {suggest(unknown[0], drafted)}",
+            f"--node {unknown[0]}: the draft has no such partition; {suggest(unknown[0], drafted)}",
             code="input.unknown-name",
         )
     text = made.text()

@@ -47,7 +47,8 @@ def screen(sessions, select, source, file, topology, form, output, drain, retest
     if file is not None:
         if sessions or source is not None:
             raise Fault(
-                "--input has its own nights: omit SESSION and --from", code="input.wrong-option"
+                "--input reads all nights from its file: omit SESSION and --from",
+                code="input.wrong-option",
             )
         groups, known = screening.of_file(file)
         if not groups:

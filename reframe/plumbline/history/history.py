@@ -372,7 +372,8 @@ class History:
             if name not in known:
                 hint = f"{suggest(name, sorted(known, reverse=True))} (`plumbline history list`)"
                 raise Fault(
-                    f"{self.source}: no session {name!r}; {hint}", code="history.unknown-session"
+                    f"{self.source}: there is no session {name!r}; {hint}",
+                    code="history.unknown-session",
                 )
         lines = [f"skipped: {fault}" for fault in self.faults[:_MAX_MESSAGES]]
         chosen = ", ".join(f"{name}={value}" for name, value in vars(select).items() if value)

@@ -90,7 +90,7 @@ def _opened(
             return _updated(path, folder, wanted, say, rebuild), path
         except (OSError, duckdb.Error) as err:
             refused.append(f"{path} ({first_line(err)})")
-    say(f"no index can be written, so this command makes one in memory: {', '.join(refused)}")
+    say(f"no index can be stored, so this command builds one in memory: {', '.join(refused)}")
     try:
         db = empty()
         _update(db, folder, wanted, say)
@@ -126,7 +126,9 @@ def states(folder: Path) -> tuple[dict[str, str], list[str]]:
                 f"{file.st_size}:{file.st_mtime_ns}" if file else "0:0" for file in stats
             )
     if not found and not faults:
-        raise Fault(f"{folder}: no session yet: `plumbline run` makes one", code="history.empty")
+        raise Fault(
+            f"{folder}: no session yet: measure with `plumbline run` first", code="history.empty"
+        )
     return found, faults
 
 

@@ -202,7 +202,7 @@ def _add(folder: Path, records: list[record.Record]) -> int:
     path = folder / "records.jsonl"
     if running.is_running(folder):
         raise Fault(
-            f"{folder.name}: the session is still running: recover once it has ended",
+            f"{folder.name}: the session is still running: recover it after it has ended",
             code="history.not-ended",
         )
     kept = list(record.read(path)) if path.exists() else []
@@ -225,7 +225,8 @@ def _add(folder: Path, records: list[record.Record]) -> int:
             files.write_atomically(path, "".join(f"{record.dumps(fields)}\n" for fields in kept))
         except OSError as err:
             raise Fault(
-                f"{path}: cannot be written ({err.strerror}): free the disk, and recover again",
+                f"{path}: cannot be written ({err.strerror}): free disk space, and run the "
+                f"command again",
                 code="files.not-writable",
             ) from None
     return new

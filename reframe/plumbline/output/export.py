@@ -139,14 +139,18 @@ def _newest(
     unended = history.unended(rows)
     for row in reversed(rows):
         if row.session in unended:
-            say(f"{row.session}: skipped, it has not ended: name it to export it anyway")
+            say(
+                f"{row.session}: skipped, as it has not ended: to export it, give its name as "
+                f"SESSION"
+            )
             continue
         try:
             return row, _planned(_folder(history, row))
         except Fault as err:
             say(f"skipped: {err}")
     raise Fault(
-        f"{history.source}: no session has ended: name one to export it anyway",
+        f"{history.source}: no session has ended: to export one that is still running, give its "
+        f"name as SESSION",
         code="history.not-ended",
     )
 

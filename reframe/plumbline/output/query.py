@@ -97,7 +97,8 @@ def explain(references: References, name: str, known: dict[str, list[dict]]) -> 
     row = tables.rows.get(name)
     if row is None:
         raise Fault(
-            f"no reference {name!r}; {suggest(name, tables.rows)}", code="input.unknown-name"
+            f"there is no reference {name!r}; {suggest(name, tables.rows)}",
+            code="input.unknown-name",
         )
     source = tables.sources[row.source]
     cells = {column: cell for column, cell in tables.printed[name].items() if cell}

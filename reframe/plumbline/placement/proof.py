@@ -114,7 +114,7 @@ def prove(layout: Layout, tasks: list[TaskReport]) -> None:
         if nodes[task.host] != expected.node:
             raise BindingMismatch(
                 f"rank {task.rank} ran on {task.host}, which is node {nodes[task.host]} of "
-                f"the job; placement {layout.placement!r} puts it on node {expected.node}",
+                f"the job; placement {layout.placement!r} requires node {expected.node}",
                 code="proof.wrong-node",
             )
         allowed = cpus_of_list(task.cpus)
@@ -122,7 +122,7 @@ def prove(layout: Layout, tasks: list[TaskReport]) -> None:
         if missed or not allowed <= expected.hardware_threads:
             raise BindingMismatch(
                 f"rank {task.rank} on {task.host} may run on CPUs {task.cpus}; placement "
-                f"{layout.placement!r} puts it on {','.join(map(str, expected.cpus))}",
+                f"{layout.placement!r} requires {','.join(map(str, expected.cpus))}",
                 code="proof.wrong-cpus",
             )
     if layout.vendor:

@@ -108,7 +108,7 @@ def list_cases(
         target, _, name = what.rpartition(".")
         if target and target.partition(".")[0] not in known:
             raise Fault(
-                f"-S {variable}: no check {target!r}; {suggest(target, sorted(known))}",
+                f"-S {variable}: there is no check {target!r}; {suggest(target, sorted(known))}",
                 code="input.unknown-name",
             )
         lacking = without.get(name, set())

@@ -122,8 +122,8 @@ def clean_up(results: Path, orphans: str, say: Callable[[str], None]) -> None:
         folder = path.parent
         if folder.is_symlink() or path.is_symlink() or (path.exists() and not path.is_file()):
             say(
-                f"{path}: not a regular file, so that it is not known whether session "
-                f"{folder.name} was killed: find out what it is and remove it"
+                f"{path}: not a regular file, so it is unknown whether session {folder.name} was "
+                f"killed: inspect it and remove it"
             )
             continue
         if running.is_locked(folder):
@@ -136,9 +136,9 @@ def clean_up(results: Path, orphans: str, say: Callable[[str], None]) -> None:
                 _settle(folder, orphans, say)
     if apart:
         say(
-            f"not known whether they were killed: session {_some(apart)}: the next session on the "
-            f"same host cleans up; if that host no longer exists, remove the session's file "
-            f"{running.FILE!r}"
+            f"it is unknown whether these sessions were killed: {_some(apart)}: the next session "
+            f"on the same host cleans up; if that host no longer exists, remove the session's "
+            f"file {running.FILE!r}"
         )
 
 

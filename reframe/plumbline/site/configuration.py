@@ -49,7 +49,11 @@ def system_files() -> list[Path]:
     folder = paths.systems()
     files = sorted(folder.glob("*.yaml"), key=lambda path: (path.stem == "local", path.stem))
     if not files:
-        raise Fault(f"{folder}: no system files; see systems/local.yaml", code="system.not-found")
+        raise Fault(
+            f"{folder}: has no system file (<name>.yaml): `plumbline init` drafts one, and "
+            f"systems/local.yaml of Plumbline is an example",
+            code="system.not-found",
+        )
     return files
 
 
@@ -312,14 +316,14 @@ def gather(session: str, running: bool, full: bool, level: str = "verbose") -> d
         if len(str(folder).split()) != 1:
             raise Fault(
                 f"{folder}: ReFrame cannot start jobs in a folder with a space in its name: set "
-                f"PLUMBLINE_RESULTS to one without",
+                f"PLUMBLINE_RESULTS to a folder without a space",
                 code="files.space-in-name",
             )
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as err:
             raise Fault(
-                f"{folder}: cannot be made ({err.strerror}): free some space, or set "
+                f"{folder}: cannot be created ({err.strerror}): free disk space, or set "
                 f"PLUMBLINE_RESULTS to a writable folder",
                 code="files.not-writable",
             ) from None

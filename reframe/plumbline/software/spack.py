@@ -99,7 +99,7 @@ def contents(folder: Path) -> dict:
         return {part: dict(content[part]) for part in ("environments", "sources")}
     except (OSError, ValueError, KeyError, TypeError):
         raise Fault(
-            f"{file}: not a list of a mirror's contents: remove it and make the mirror again",
+            f"{file}: not a list of a mirror's contents: remove it and create the mirror again",
             code="spack.wrong-mirror",
         ) from None
 
@@ -340,7 +340,7 @@ def run(
 #: Pattern of Spack's output -> the remedy. The first that matches is reported.
 REMEDIES = (
     (r"No space left on device|Disk quota exceeded",
-     "the disk is full: free space, or set PLUMBLINE_TOOLS to a folder on another disk"),
+     "the disk is full: delete files, or set PLUMBLINE_TOOLS to a folder on another disk"),
     (r"ChecksumError|checksum failed",
      "a source differs from the checksum in its recipe; nothing was built from it: fetch it again"),
     (r"All fetchers failed|FetchError|Could not resolve host|Failed downloads",

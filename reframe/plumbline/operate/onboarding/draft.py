@@ -199,7 +199,7 @@ def _of_slurm(
     settings = slurm.partitions()
     if settings is None:
         raise Fault(
-            "scontrol does not answer, although sinfo does: draft again when both do",
+            "scontrol does not answer, although sinfo does: repeat the command when both answer",
             code="scheduler.no-answer",
         )
     scheduler = "squeue" if slurm.setting("AccountingStorageType").endswith("/none") else "slurm"

@@ -108,7 +108,7 @@ class Sweep:
         except (OSError, ValueError, TypeError) as err:
             why = getattr(err, "strerror", None) or err
             raise Fault(
-                f"{path}: no sweep: {why}; {suggest(folder.name, names())}",
+                f"{path}: is not a sweep: {why}; {suggest(folder.name, names())}",
                 code="input.unknown-name",
             ) from None
 
@@ -188,7 +188,7 @@ class Sweep:
                 code="files.no-locks",
             ) from None
         raise Fault(
-            f"sweep {self.name}: another process runs it: wait for its end",
+            f"sweep {self.name}: another process is running it: wait until it ends",
             code="session.already-running",
         )
 

@@ -136,8 +136,8 @@ def replaced(out: Path) -> Iterator[Path]:
     except OSError as err:
         where = err.filename or made
         raise Fault(
-            f"{where}: cannot be written: {err.strerror or err}: free the disk, or give --out a "
-            f"folder that is writable",
+            f"{where}: cannot be written: {err.strerror or err}: free disk space, or choose a "
+            f"writable folder with --out",
             code="files.not-writable",
         ) from None
 
@@ -146,11 +146,12 @@ def _check_replaceable(out: Path) -> None:
     if out.is_dir():
         if not (out / MARK).is_file() and any(out.iterdir()):
             raise Fault(
-                f"{out}: is not a report: give --out a new folder, or that of an earlier report",
+                f"{out}: is not a report: choose a new folder, or that of an earlier report, with "
+                f"--out",
                 code="files.exists",
             )
     elif out.exists():
-        raise Fault(f"{out}: is a file: give --out a folder", code="files.exists")
+        raise Fault(f"{out}: is a file: choose a folder with --out", code="files.exists")
 
 
 def _swap(made: Path, out: Path) -> None:
