@@ -163,7 +163,8 @@ def render(figures: dict) -> str:
          figures["overhead_seconds_per_case"], "≤ 1"),
         ("seconds to list all checks (`reframe -c checks/ -l`)", figures["listing_seconds"], "≤ 3"),
         *((f"CPU seconds to plan a {name} of {plans['nodes']} nodes ({plan['jobs']} jobs, "
-           f"{plan['at_once']} queued at once, at most {plan['node_hours']:.0f} node-hours)", round(plan["seconds"], 1), "≤ 10")
+           f"{plan['at_once']} queued at once, at most {plan['node_hours']:.0f} node-hours)",
+           round(plan["seconds"], 1), "≤ 10")
           for name, plan in plans.items() if name != "nodes"),
         ("seconds to read all reference tables", figures["tables_seconds"], "≤ 0.2"),
         (f"IMB 8-byte latency under Plumbline divided by that of the same command by hand: median "
