@@ -48,17 +48,17 @@ def given() -> dict[str, str]:
 
 #: What a code looks like, and the name of a file does not.
 FORM = re.compile(
-    rf"({'|'.join({code.partition('.')[0] for code in codes.REASONS})})"
+    rf"({'|'.join({code.partition('.')[0] for code in codes.registered()})})"
     r"\.(?!(conf|duckdb|json|lock|log|py|yaml)$)[a-z]+(-[a-z]+)*"
 )
 
 
 def test_each_code_that_is_raised_is_registered():
-    assert {code: at for code, at in given().items() if code not in codes.REASONS} == {}
+    assert {code: at for code, at in given().items() if code not in codes.registered()} == {}
 
 
 def test_each_registered_code_is_raised():
-    assert set(codes.REASONS) - given().keys() == set()
+    assert set(codes.registered()) - given().keys() == set()
 
 
 def coded() -> set[str]:
@@ -96,7 +96,7 @@ def test_no_error_that_can_have_a_code_is_raised_without():
 
 
 def test_codes_have_one_form_and_a_text_each():
-    for code, reason in {**codes.REASONS, **states.reasons(paths.reference())}.items():
+    for code, reason in {**codes.registered(), **states.reasons(paths.reference())}.items():
         assert re.fullmatch(r"[a-z]+(\.[a-z]+(-[a-z]+)*)", code), code
         assert reason.cause.endswith(".") and reason.remedy.endswith(".")
 
@@ -140,7 +140,7 @@ def test_what_cannot_be_trusted_has_its_code(testbed: Testbed, fault: dict, resu
 
 def test_what_a_scheduler_ends_has_a_registered_code():
     for words in ("TIMEOUT", "CANCELLED", "something new"):
-        assert lost.Lost(f"Slurm reports {words}", "8").code in codes.REASONS
+        assert lost.Lost(f"Slurm reports {words}", "8").code in codes.registered()
 
 
 # -- explained -----------------------------------------------------------------------------------
@@ -149,12 +149,12 @@ def test_what_a_scheduler_ends_has_a_registered_code():
 def test_explain(testbed: Testbed):
     listed = testbed.plumbline("explain", "--format=json")
     known = {one["code"]: one for one in json.loads(listed.out)}
-    assert listed.code == 0 and known.keys() >= codes.REASONS.keys()
+    assert listed.code == 0 and known.keys() >= codes.registered().keys()
     assert "stderr.out-of-memory" in known
     one = testbed.plumbline("explain", "job.time-limit")
     assert one.code == 0
-    assert codes.REASONS["job.time-limit"].cause in one.out
-    assert codes.REASONS["job.time-limit"].remedy in one.out
+    assert codes.registered()["job.time-limit"].cause in one.out
+    assert codes.registered()["job.time-limit"].remedy in one.out
     wrong = testbed.plumbline("explain", "job.timelimit")
     assert wrong.code == 2 and "job.time-limit" in wrong.err
     # A refusal names its own.
@@ -164,5 +164,5 @@ def test_explain(testbed: Testbed):
 def test_the_page_is_up_to_date():
     page = (ROOT / "docs" / "codes.md").read_text()
     assert set(re.findall(r"^\| `([a-z.-]+)` ", page, re.M)) == (
-        codes.REASONS.keys() | states.reasons(paths.reference()).keys()
+        codes.registered().keys() | states.reasons(paths.reference()).keys()
     )

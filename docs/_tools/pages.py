@@ -14,7 +14,7 @@ from pathlib import Path
 import jinja2
 from plumbline.check import states
 from plumbline.core import paths
-from plumbline.core.codes import REASONS
+from plumbline.core.codes import registered
 from plumbline.output import query
 from plumbline.placement import binding, placement
 from plumbline.placement.binding import LAUNCHERS, words
@@ -60,7 +60,7 @@ def codes(folder: Path) -> str:
     """
     lines = [_CODES]
     part = ""
-    for code, reason in {**REASONS, **states.reasons(folder)}.items():
+    for code, reason in {**registered(), **states.reasons(folder)}.items():
         if code.partition(".")[0] != part:
             part = code.partition(".")[0]
             lines += ["", f"## {part}", "", "| code | cause | remedy |", "| --- | --- | --- |"]
