@@ -119,7 +119,7 @@ def _planned(folder: Path) -> dict[str, record.Planned]:
     :raises Fault: if its plan cannot be read.
     """
     try:
-        return record.plan(folder)["cases"]
+        return record.read_plan(folder)["cases"]
     except (OSError, record.Damaged) as err:
         path = folder / "plan.json"
         raise Fault(
@@ -161,7 +161,7 @@ def _faults(folder: Path) -> list[str]:
     :raises Fault: if they cannot be read.
     """
     try:
-        return record.end(folder)["faults"]
+        return record.read_end(folder)["faults"]
     except FileNotFoundError:
         return []
     except (OSError, record.Damaged) as err:

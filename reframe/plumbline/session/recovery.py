@@ -50,7 +50,7 @@ def unfinished(results: Path) -> list[str]:
         if running.is_locked(folder):
             continue
         try:
-            planned = record.plan(folder)["cases"]
+            planned = record.read_plan(folder)["cases"]
         except (OSError, record.Damaged) as err:
             found.append(f"{folder.name}: {_unread(err)}")
             continue
@@ -351,7 +351,7 @@ def _settle(folder: Path, orphans: str, say: Callable[[str], None]) -> None:
         (folder / running.FILE).unlink(missing_ok=True)
         return
     try:
-        plan = record.plan(folder)
+        plan = record.read_plan(folder)
         planned, killed = plan["cases"], _Killed(folder.name, plan["extras"])
     except FileNotFoundError:
         # Killed before its plan: nothing was submitted.

@@ -350,6 +350,6 @@ def _text(path: Path) -> str:
 
 def _plan(folder: Path) -> record.Plan | dict[str, Any]:
     try:
-        return record.plan(folder)
+        return record.read_plan(folder)
     except (OSError, record.Damaged):
         return {}
