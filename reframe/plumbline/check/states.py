@@ -1,4 +1,4 @@
-"""Warning states: what should be looked at, whatever the result of a test case.
+"""Warning states: what a person should look at, also if the test case passed.
 
 ``suspicious``  a figure is far better than its reference: something else was probably measured
                 (a cache, an idle network)

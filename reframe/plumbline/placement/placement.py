@@ -108,7 +108,8 @@ def _full_node(topology: Topology, nodes: int) -> list[Task]:
 
 
 def _tasks_per_node(topology: Topology, nodes: int, tasks: int) -> list[Task]:
-    """Equal shares; of each socket if the tasks divide evenly among the sockets."""
+    """Give each task an equal share of the cores, within a socket if the tasks divide evenly among
+    the sockets."""
     if not 1 <= tasks <= len(topology.cores):
         raise PlacementError(
             f"{tasks} tasks per node requested; this node has {len(topology.cores)} usable cores, "

@@ -91,7 +91,7 @@ def table(records: list[Record], planned: int, dry_run: bool = False) -> str:
 
 
 def _together(records: list[Record]) -> list[list[Record]]:
-    """Return the cases in groups of those that ``--distribute`` or ``--repeat`` made of one."""
+    """Return the cases, grouped by the case that ``--distribute`` or ``--repeat`` multiplied."""
     found: dict[tuple, list[Record]] = {}
     for number, f in enumerate(records):
         name = base_name(f.check)

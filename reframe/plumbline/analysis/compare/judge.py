@@ -43,9 +43,9 @@ POWER = 0.95
 CONFIDENCE = 0.95
 #: Sessions a side below which nothing is judged.
 LEAST = 3
-#: Sessions from which on the past counts.
+#: Fewest sessions of the past that are used.
 LEAST_PAST = 10
-#: Figures of one benchmark from which on they are peers.
+#: Fewest figures of one benchmark that are peers.
 LEAST_PEERS = 12
 #: Figures of the smallest group.
 LEAST_GROUP = 3
@@ -53,7 +53,7 @@ LEAST_GROUP = 3
 FLOOR = 0.002
 #: Distance from its group, in standard deviations, at which a value is set aside.
 FAR = 5.0
-#: Degrees of freedom from which on the noise is known well enough for that.
+#: Fewest degrees of freedom with which the noise is known well enough for that.
 WELL_KNOWN = 20
 #: Share of a group that may be set aside.
 ASIDE = 0.2
@@ -67,9 +67,9 @@ MEAN_CLIP = 2.0
 PAST_CLIP = 3.5
 #: Probability of a peer's variance by chance below which it is noisier than the others.
 UNLIKE = 0.05
-#: Correlation with the night before, in units of chance, from which on it is autocorrelation.
+#: Smallest correlation with the night before, in units of chance, that is autocorrelation.
 AUTOCORRELATED = 2.0
-#: Autocorrelation from which on the past's level is not used.
+#: Smallest autocorrelation at which the level of the past is not used.
 UNSTABLE = 0.5
 #: Probability by chance of the distance of BEFORE from its past below which the levels differ.
 APART = 0.0005

@@ -137,8 +137,8 @@ def _redate(logs: np.ndarray, episodes: list[Episode]) -> None:
 
 
 def _slowly_came_back(logs: np.ndarray, usual: np.ndarray, episode: Episode) -> bool:
-    """Whether the last nights are nearer to the level before a change than to the one after, though
-    no step back was detected."""
+    """Return whether the last nights are nearer to the level before a change than to the one after,
+    though no step back was detected."""
     since = logs[episode.start :][usual[episode.start :]][-RECENT:]
     if len(since) < RECENT:
         return False

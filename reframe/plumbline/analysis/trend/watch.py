@@ -271,7 +271,7 @@ class Walker:
         return int(kept[min(WARM_UP, len(kept)) - 1])
 
     def is_autocorrelated(self, view: _View, t: int, gain: float) -> bool:
-        """Whether autocorrelated noise explains all nights better than the changes found so far."""
+        """Return whether autocorrelated noise explains all nights better than the changes do."""
         lasting = sum(e.kind != "pulse" and e.start >= self.origin for e in self.episodes)
         if not lasting:
             return False
@@ -363,7 +363,7 @@ class Walker:
 
 
 def _went_on(transient: Episode, step: Episode, x: np.ndarray, now: int) -> bool:
-    """Whether the step is the transient before it, which had not ended."""
+    """Return whether the step continues the transient before it, which had not ended."""
     if transient.kind != "pulse" or step.start - transient.last > SAME:
         return False
     was = float(np.median(x[transient.start : transient.last + 1])) - transient.before
@@ -372,7 +372,7 @@ def _went_on(transient: Episode, step: Episode, x: np.ndarray, now: int) -> bool
 
 
 def _most(view: _View, start: int, end: int, size: float, sigma: float, spare: float) -> bool:
-    """Whether most nights support the change, and not only a few outliers.
+    """Return whether most nights support the change, and not only a few outliers.
 
     :arg spare: evidence (nats) beyond what the change needs. A clipped night counts as one at the
         limit. Its evidence beyond that of an outlier must not decide.
@@ -455,7 +455,7 @@ def _merged(walker: Walker) -> list[Episode]:
 
 
 def _one_drift(x: np.ndarray, first: Episode, then: Episode) -> bool:
-    """Whether one ramp explains two changes as well as two steps do (Bayes' criterion)."""
+    """Return whether one ramp explains two changes as well as two steps do (Bayes' criterion)."""
     if first.size * then.size <= 0 or not (first.confirmed and then.confirmed):
         return False
     if "ramp" in (first.kind, then.kind) and then.start <= max(first.detected, first.last):
