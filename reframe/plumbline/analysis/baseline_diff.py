@@ -252,7 +252,7 @@ def save(path: Path, content: str) -> None:
     partial = path.with_suffix(".partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Removed first, so that nothing is written through somebody else's link.
+        # Removed first, so that nothing is written through another user's link.
         partial.unlink(missing_ok=True)
         with partial.open("x", encoding="utf-8") as file:
             file.write(content)

@@ -284,8 +284,8 @@ def _same_level(
     """Return where BEFORE has the level of its past."""
     count = _count(past)
     error = np.sqrt(variance * (1 / np.maximum(count, 1) + 1 / np.maximum(_count(before), 1)))
-    apart = np.abs(np.nanmean(before, 1) - np.nanmean(past, 1)) / error if past.size else np.inf
-    return (count >= LEAST_PAST) & (apart < stats.t.ppf(1 - APART, df))
+    shift = np.abs(np.nanmean(before, 1) - np.nanmean(past, 1)) / error if past.size else np.inf
+    return (count >= LEAST_PAST) & (shift < stats.t.ppf(1 - APART, df))
 
 
 def _share_beyond(found: Estimate, size: np.ndarray) -> np.ndarray:

@@ -39,7 +39,7 @@ LEAST_NOISE = 1e-3
 MEDIAN = np.pi / 2
 _MAD_EFFICIENCY = 0.37
 #: Two means this many standard deviations apart (Ashman's D) are two groups.
-_APART = 4.0
+_DISTANCE = 4.0
 _FEW = 50
 #: Differences of which a tenth are several.
 _MANY = 20
@@ -345,8 +345,8 @@ def two_groups(levels: np.ndarray, noise: float = LEAST_NOISE) -> np.ndarray | N
     if total < _FEW:
         # A few units form two groups by chance: use all of them for the width of the groups.
         scatter = max(scatter, np.sqrt(inside.min() / (total - 2)))
-    apart = (np.median(fast) - np.median(slow)) / scatter
-    if len(slow) <= MOST * total or len(fast) < max(FEWEST, 0.1 * total) or apart < _APART:
+    distance = (np.median(fast) - np.median(slow)) / scatter
+    if len(slow) <= MOST * total or len(fast) < max(FEWEST, 0.1 * total) or distance < _DISTANCE:
         return None
     # Few units are between two groups.
     between = (np.median(fast) + np.median(slow)) / 2

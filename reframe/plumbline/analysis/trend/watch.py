@@ -91,11 +91,11 @@ def combine(first: np.ndarray, second: np.ndarray) -> np.ndarray:
         return first
     found = first.copy()
     before = stats.running_median(first, REFERENCE)
-    apart = np.abs(first - second)[both]
+    distance = np.abs(first - second)[both]
     usual = np.full(len(both), stats.noise(first[:WARM_UP]) * math.sqrt(2))
     if len(both) >= WARM_UP:
-        usual = expanding_scale(apart)
-    agree = apart <= 4 * np.maximum(usual, autocorrelation.FLOOR)
+        usual = expanding_scale(distance)
+    agree = distance <= 4 * np.maximum(usual, autocorrelation.FLOOR)
     nearer = np.where(np.abs(first - before) <= np.abs(second - before), first, second)[both]
     found[both] = np.where(agree, (first + second)[both] / 2, nearer)
     return found
