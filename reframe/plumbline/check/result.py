@@ -1,4 +1,4 @@
-"""The result of a test case, and the record that is made of it."""
+"""The result of a test case, and its record."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Measurement:
 
     :ivar samples: the value of each sample but the warm-ups, in ``unit``.
     :ivar case: its conditions, for the references.
-    :ivar headline: whether it is in the closing table.
+    :ivar headline: whether it is in the summary.
     """
 
     samples: list[float]

@@ -89,9 +89,9 @@ def seconds(order: int, tasks: int, speed: Speed) -> float:
     updates = 4 * table(order, tasks)
     single = 4 * 2 * updates / (_IN_MEMORY * speed.updates)
     waits = updates * tasks * _WAITS_UPDATE * speed.wait
-    several = 2 * min(_BOUND, updates / (_AS_MESSAGES * speed.updates) + waits)
+    parallel = 2 * min(_BOUND, updates / (_AS_MESSAGES * speed.updates) + waits)
     rest = share(order, tasks) / _PASSES + (_WAITS + _WAITS_HPL * order) * speed.wait
-    return hpl + dgemm + single + several + rest
+    return hpl + dgemm + single + parallel + rest
 
 
 def smallest_valid(cache: int, tasks: int) -> float:

@@ -5,8 +5,8 @@
 ``unstable``    a single sample is beyond a bound that their summary meets
 ``warnings``    the job's standard error reports a fault, although the program ended with 0
 
-None of them is a result: they are in the record, the closing table and the report, and strict
-rules fail on them. Output that cannot be trusted is no warning: it makes the case ``invalid``.
+None of them is a result: they are in the record, the summary and the report, and strict
+rules fail on them. Output that cannot be trusted is not a warning: it makes the case ``invalid``.
 Independent of ReFrame.
 """
 
