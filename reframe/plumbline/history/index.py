@@ -126,7 +126,7 @@ def states(folder: Path) -> tuple[dict[str, str], list[str]]:
                 f"{file.st_size}:{file.st_mtime_ns}" if file else "0:0" for file in stats
             )
     if not found and not faults:
-        raise Fault(f"{folder}: no session yet: `plumbline run` makes one", code="history.empty")
+        raise Fault(f"{folder}: no session yet: `plumbline run` creates one", code="history.empty")
     return found, faults
 
 

@@ -44,7 +44,7 @@ class ExportedSession:
     """The content of one session.
 
     :ivar records: the first attempt of each planned case; a case without one is ``unfinished``.
-    :ivar faults: what the session found beside its records, such as a check that vanished.
+    :ivar faults: what the session found besides its records, such as a check that vanished.
     :ivar unread: lines of the records that were skipped.
     """
 

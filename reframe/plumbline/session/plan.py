@@ -86,7 +86,7 @@ def list_cases(
     :arg variables: values of ReFrame's ``-S``: ``[CHECK.]NAME=VALUE``.
     :arg selection: ReFrame's options that select cases, such as :data:`FULL`.
     :raises Fault: if a check file cannot be loaded, the system is unknown, or a check or variable
-        of ``-S`` does not exist, of which ReFrame at most warns before it measures something else.
+        of ``-S`` does not exist. ReFrame would at most warn, and measure something else.
     """
     options = [f"--setvar={variable}" for variable in variables]
     output = reframe([*_from(checks), *options, *selection, "-lC"], system)

@@ -117,7 +117,7 @@ def clean_up(results: Path, orphans: str, say: Callable[[str], None]) -> None:
             f"session {name} no longer runs, but its processes outside its folder do: "
             f"{_listed(left)}: not ended, as they are daemons; they may disturb the measurements"
         )
-    apart = []
+    others = []
     for path in sorted(results.glob(f"sessions/*/{running.FILE}")):
         folder = path.parent
         if folder.is_symlink() or path.is_symlink() or (path.exists() and not path.is_file()):
@@ -129,14 +129,14 @@ def clean_up(results: Path, orphans: str, say: Callable[[str], None]) -> None:
         if running.is_locked(folder):
             continue
         if host := running.other_host(folder):
-            apart.append(f"{folder.name} on {host}")
+            others.append(f"{folder.name} on {host}")
             continue
         with _alone(folder) as ours:
             if ours:
                 _settle(folder, orphans, say)
-    if apart:
+    if others:
         say(
-            f"not known whether they were killed: session {_some(apart)}: the next session on the "
+            f"not known whether they were killed: session {_some(others)}: the next session on the "
             f"same host cleans up; if that host no longer exists, remove the session's file "
             f"{running.FILE!r}"
         )
@@ -368,7 +368,7 @@ def _settle(folder: Path, orphans: str, say: Callable[[str], None]) -> None:
     notes = ["it was killed: what it had not finished was recorded when the next one started"]
     jobs, unknown = _jobs(folder, plan)
     if jobs:
-        # A sweep's jobs are sessions of their own, which continue; the sweep reports them.
+        # A sweep's jobs run separate sessions, which continue; the sweep reports them.
         kept = orphans == "keep" or "sweep" in killed.extras
         message = f"its jobs are still in the queue: {' '.join(jobs)}"
         say(f"session {folder.name} was killed; {message}: {'kept' if kept else 'cancelling them'}")

@@ -1,4 +1,4 @@
-"""One session, from its plan to its closing table.
+"""One session, from its plan to its summary.
 
 ReFrame notifies a session's listeners of every test case that ends. This module adds a listener
 that writes the records, and wraps the call that runs the cases: the plan is written before the
@@ -327,7 +327,7 @@ class Session(executors.TaskEventListener):
     # -- at the end -------------------------------------------------------------------------
 
     def close(self) -> int:
-        """Record every planned case, print the closing table, and return the exit code."""
+        """Record every planned case, print the summary, and return the exit code."""
         if self._closed:
             return self.exit_code
         self._closed = True

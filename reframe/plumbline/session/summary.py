@@ -1,4 +1,4 @@
-"""The closing table of a session: what was asserted, what failed, and what was skipped."""
+"""The summary of a session: what was asserted, what failed, and what was skipped."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from plumbline.core import text
 from plumbline.core.text import base_name, pluralize, printable, shorten
 from plumbline.reference.waivers import Subject, Waiver, applies_to
 
-#: Results whose reason is in the closing table.
+#: Results whose reason is in the summary.
 _WITH_REASON = ("fail", "invalid", "error", "aborted", "unfinished", "waived", "skip")
 #: Warnings of a state in the table; the records have all of them.
 _MOST_WARNINGS = 10

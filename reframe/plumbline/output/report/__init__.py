@@ -465,7 +465,7 @@ STATUSES = {
     "near-bound": ("△", "passed, but within the warning band near its bound"),
     "suspicious": ("◇", "a figure is far better than its reference: check what was measured"),
     "unstable": ("≈", "passed, but single samples are beyond the bound"),
-    "warnings": ("⚠", "a fault was found on its standard error, whatever the values are"),
+    "warnings": ("⚠", "its standard error reports a fault"),
     "skip": ("-", "it cannot run here; nothing was measured"),
     "not-asserted": ("○", "measured and recorded, but there is no reference"),
     "regression": ("↘", "a lasting change for the worse"),

@@ -50,8 +50,10 @@ def openmpi5(layout: Layout, topology: Topology | None) -> Binding:
 
 
 def _rank_file(layout: Layout, options: tuple[str, ...], last: str, slots: list[str]) -> Binding:
-    """Return a rank file. Its hosts are ``+n0``, ``+n1`` of the allocation, or ``localhost`` for a
-    single node without a scheduler."""
+    """Return a rank file.
+
+    Its hosts are ``+n0``, ``+n1`` of the allocation, or ``localhost`` without a scheduler.
+    """
     refuse_own_gpus(layout)
     several = layout.num_nodes > 1
     hosts = [f"+n{node}" for node in range(layout.num_nodes)] if several else ["localhost"]
