@@ -89,7 +89,7 @@ def list_cases(
         of ``-S`` does not exist. ReFrame would at most warn, and measure something else.
     """
     options = [f"--setvar={variable}" for variable in variables]
-    output = reframe([*_from(checks), *options, *selection, "-lC"], system)
+    output = reframe([*_check_options(checks), *options, *selection, "-lC"], system)
     cases = {f"{case['check']} @{case['where']}" for case in _CASE.finditer(output)}
     names = {case.split()[0] for case in cases}
     # Also checks without a case on this system: one command line may serve several.
@@ -145,9 +145,9 @@ def plan_cases(
             "PLUMBLINE_RESULTS": folder,
             "PLUMBLINE_STRICT": "0",
         }
-        reframe([*_from(checks), "--dry-run", *arguments], system, **settings, **env)
+        reframe([*_check_options(checks), "--dry-run", *arguments], system, **settings, **env)
         return [PlannedCase(**fields) for fields in json.loads(path.read_text())]
 
 
-def _from(checks: list[str]) -> list[str]:
+def _check_options(checks: list[str]) -> list[str]:
     return [option for check in checks for option in ("-c", check)]

@@ -52,7 +52,7 @@ def unfinished(results: Path) -> list[str]:
         try:
             planned = record.read_plan(folder)["cases"]
         except (OSError, record.Damaged) as err:
-            found.append(f"{folder.name}: {_unread(err)}")
+            found.append(f"{folder.name}: {_unreadable(err)}")
             continue
         path = folder / "records.jsonl"
         try:
@@ -70,19 +70,19 @@ def unfinished(results: Path) -> list[str]:
     return found
 
 
-def _unread(err: Exception) -> str:
+def _unreadable(err: Exception) -> str:
     return f"its plan cannot be read ({err}): which cases it had is not known"
 
 
 @contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[bool]:
+def _claimed(folder: Path) -> Iterator[bool]:
     """Claim a killed session, and yield whether that succeeded."""
     held = False
     with contextlib.suppress(OSError):
         lock = running._lock(folder)
         held = bool(running._acquired(lock))
     try:
-        # The previous holder may have settled it.
+        # The previous holder may have cleaned up already.
         yield held and (folder / running.FILE).exists()
     finally:
         if held:
@@ -131,13 +131,13 @@ def clean_up(results: Path, orphans: str, say: Callable[[str], None]) -> None:
         if host := running.other_host(folder):
             others.append(f"{folder.name} on {host}")
             continue
-        with _alone(folder) as ours:
+        with _claimed(folder) as ours:
             if ours:
-                _settle(folder, orphans, say)
+                _clean_up_session(folder, orphans, say)
     if others:
         say(
-            f"not known whether they were killed: session {_some(others)}: the next session on the "
-            f"same host cleans up; if that host no longer exists, remove the session's file "
+            f"not known whether killed: session {_shortened(others)}: the next session on "
+            f"the same host cleans up; if that host no longer exists, remove the session's file "
             f"{running.FILE!r}"
         )
 
@@ -230,10 +230,10 @@ def _ancestors() -> set[int]:
 
 
 def _listed(left: dict[int, str]) -> str:
-    return _some([f"{pid} ({name})" for pid, name in sorted(left.items())])
+    return _shortened([f"{pid} ({name})" for pid, name in sorted(left.items())])
 
 
-def _some(names: list[str], most: int = 8) -> str:
+def _shortened(names: list[str], most: int = 8) -> str:
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
 
@@ -344,7 +344,7 @@ class _Killed:
     extras: dict[str, str] = field(default_factory=dict)
 
 
-def _settle(folder: Path, orphans: str, say: Callable[[str], None]) -> None:
+def _clean_up_session(folder: Path, orphans: str, say: Callable[[str], None]) -> None:
     """Clean up jobs and records of one session that was killed."""
     if (folder / "end.json").exists():
         # It had ended; testing its lock may have made the file again.
@@ -358,11 +358,11 @@ def _settle(folder: Path, orphans: str, say: Callable[[str], None]) -> None:
         (folder / running.FILE).unlink(missing_ok=True)
         return
     except OSError as err:
-        say(f"session {folder.name} was killed; {_unread(err)}")
+        say(f"session {folder.name} was killed; {_unreadable(err)}")
         return
     except record.Damaged as err:
         # Reported once: the plan will not be repaired, and without it the jobs are not known.
-        say(f"session {folder.name} was killed; {_unread(err)}, nor whether it left jobs")
+        say(f"session {folder.name} was killed; {_unreadable(err)}, nor whether it left jobs")
         (folder / running.FILE).unlink(missing_ok=True)
         return
     notes = ["it was killed: what it had not finished was recorded when the next one started"]
@@ -378,7 +378,7 @@ def _settle(folder: Path, orphans: str, say: Callable[[str], None]) -> None:
         say(f"session {folder.name} was killed; {unknown}")
         notes.append(unknown)
     try:
-        results = _account(folder, killed, planned, say)
+        results = _record_missing(folder, killed, planned, say)
         end = {"code": summary.exit_code(results), "notes": notes, "faults": []}
         files.write_atomically(folder / "end.json", json.dumps(end, indent=1))
         (folder / running.FILE).unlink(missing_ok=True)
@@ -386,7 +386,7 @@ def _settle(folder: Path, orphans: str, say: Callable[[str], None]) -> None:
         say(f"session {folder.name} was killed, and its unfinished cases cannot be recorded: {err}")
 
 
-def _account(folder: Path, killed: _Killed, planned: dict, say: Callable) -> Counter:
+def _record_missing(folder: Path, killed: _Killed, planned: dict, say: Callable) -> Counter:
     """Record each planned case that has no record as never finished.
 
     :returns: the session's cases by result.

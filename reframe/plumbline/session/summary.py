@@ -42,7 +42,7 @@ def table(records: list[Record], planned: int, dry_run: bool = False) -> str:
     lines = [""]
     rows = [
         row
-        for cases in _together([f for f in records if f.result in _MEASURED and not dry_run])
+        for cases in _grouped([f for f in records if f.result in _MEASURED and not dry_run])
         for row in (_table_rows(cases[0]) if len(cases) == 1 else _rows_together(cases))
     ]
     if rows:
@@ -90,7 +90,7 @@ def table(records: list[Record], planned: int, dry_run: bool = False) -> str:
     )
 
 
-def _together(records: list[Record]) -> list[list[Record]]:
+def _grouped(records: list[Record]) -> list[list[Record]]:
     """Return the cases, grouped by the case that ``--distribute`` or ``--repeat`` multiplied."""
     found: dict[tuple, list[Record]] = {}
     for number, f in enumerate(records):

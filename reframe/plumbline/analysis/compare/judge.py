@@ -127,7 +127,7 @@ def _estimate(
 
     # The noise as the past and the peers have it, then once more without outliers.
     first = _shrink(*_pool(before, after, past), before, after, peers, _pool(past))
-    far_before, far_after = (_far(side, *first) for side in (before, after))
+    far_before, far_after = (_far_off(side, *first) for side in (before, after))
     before, after = np.where(far_before, np.nan, before), np.where(far_after, np.nan, after)
     variance, df = _shrink(*_pool(before, after, past), before, after, peers, None)
     variance = np.maximum(variance, FLOOR**2)
@@ -249,7 +249,7 @@ def _clip_side(side: np.ndarray, variance: np.ndarray, df: np.ndarray) -> np.nda
     return np.clip(side, (median - reach)[:, None], (median + reach)[:, None])
 
 
-def _far(side: np.ndarray, variance: np.ndarray, df: np.ndarray) -> np.ndarray:
+def _far_off(side: np.ndarray, variance: np.ndarray, df: np.ndarray) -> np.ndarray:
     """Return where a value is so far off its group that it is set aside, one in five at most."""
     distance = np.abs(side - np.nanmedian(side, 1, keepdims=True))
     reach = FAR * np.sqrt(np.maximum(variance, FLOOR**2))

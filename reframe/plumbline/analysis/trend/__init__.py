@@ -157,7 +157,7 @@ def _size(
     transient, start = episode.kind == "pulse", episode.start
     early = slice(max(previous, start - WINDOW), start)
     before = logs[early][usual[early]]
-    for late in _late(episode, following):
+    for late in _nights_of_size(episode, following):
         after = logs[late][usual[late] | transient]
         if not len(before) or not len(after):
             continue
@@ -168,7 +168,7 @@ def _size(
     return episode.size, math.nan, math.nan
 
 
-def _late(episode: Episode, following: int | None) -> list[slice]:
+def _nights_of_size(episode: Episode, following: int | None) -> list[slice]:
     """Return the nights that a change's size is computed from, alternatives in order of preference.
 
     Of a lasting change these are the last before the next one, since a loss may go on slowly.

@@ -225,11 +225,14 @@ class Walker:
         ramp = found.ramp >= RAMP
         run_start, run_size = _runs(view, found)
         for t in np.flatnonzero((step | pulse) & open_).tolist():
-            step[t] = step[t] and _most(view, int(found.step_start[t]), t, found.step_size[t],
-                                        found.sigma[t], found.step[t] - STEP)  # fmt: skip
-            pulse[t] = pulse[t] and _most(view, int(found.pulse_start[t]), int(found.pulse_end[t]),
-                                          found.pulse_size[t], found.sigma[t],
-                                          found.pulse[t] - PULSE)  # fmt: skip
+            step[t] = step[t] and _majority(
+                view, int(found.step_start[t]), t, found.step_size[t], found.sigma[t],
+                found.step[t] - STEP,
+            )  # fmt: skip
+            pulse[t] = pulse[t] and _majority(
+                view, int(found.pulse_start[t]), int(found.pulse_end[t]), found.pulse_size[t],
+                found.sigma[t], found.pulse[t] - PULSE,
+            )  # fmt: skip
         hits = np.flatnonzero((step | pulse | ramp | (run_start >= 0)) & open_)
         end = int(hits[0]) if len(hits) else upto - 1
         new = slice(first, end + 1)
@@ -296,7 +299,9 @@ class Walker:
             episode.detected, episode.regime = last.detected, last.regime
             before = episode.before = last.before
         transient = self.episodes[-1] if self.episodes else None
-        if transient is not None and _went_on(transient, episode, self.x, int(nights[t])):
+        if transient is not None and _continues_transient(
+            transient, episode, self.x, int(nights[t])
+        ):
             # It only seemed to have come back.
             self.episodes.remove(transient)
             self.keep[transient.start : transient.last + 1] = True
@@ -362,7 +367,7 @@ class Walker:
         return int(nights[t - 4]), int(nights[t]), int(nights[t])
 
 
-def _went_on(transient: Episode, step: Episode, x: np.ndarray, now: int) -> bool:
+def _continues_transient(transient: Episode, step: Episode, x: np.ndarray, now: int) -> bool:
     """Return whether the step continues the transient before it, which had not ended."""
     if transient.kind != "pulse" or step.start - transient.last > SAME:
         return False
@@ -371,7 +376,7 @@ def _went_on(transient: Episode, step: Episode, x: np.ndarray, now: int) -> bool
     return lasts * was > 0 and step.size * was > 0 and abs(lasts) > BACK * abs(was)
 
 
-def _most(view: _View, start: int, end: int, size: float, sigma: float, spare: float) -> bool:
+def _majority(view: _View, start: int, end: int, size: float, sigma: float, spare: float) -> bool:
     """Return whether most nights support the change, and not only a few outliers.
 
     :arg spare: evidence (nats) beyond what the change needs. A clipped night counts as one at the

@@ -137,14 +137,14 @@ def draft(
         )
     nodes = slurm.nodes() if shutil.which("sinfo") else None
     if nodes is not None:
-        _of_slurm(drafted, nodes, list(wanted), described or {}, probe)
+        _draft_slurm(drafted, nodes, list(wanted), described or {}, probe)
     elif wanted:
         raise Fault(
             f"partition {one_line(', '.join(wanted))}: sinfo does not answer on this host",
             code="scheduler.no-answer",
         )
     else:
-        _of_this_machine(drafted)
+        _draft_this_machine(drafted)
     _environments(drafted, listed, with_slurm=nodes is not None)
     return drafted
 
@@ -158,7 +158,7 @@ def _host_patterns() -> list[str]:
 # -- partitions ---------------------------------------------------------------------------------
 
 
-def _of_this_machine(drafted: Draft) -> None:
+def _draft_this_machine(drafted: Draft) -> None:
     """Draft this machine alone, for which no scheduler answers."""
     path = ("systems", 0, "partitions")
     for title in [title for command, title in OTHERS.items() if shutil.which(command)]:
@@ -187,7 +187,7 @@ def _of_this_machine(drafted: Draft) -> None:
     drafted.comment(*path, 0, "max_jobs", text="Two benchmarks at once would disturb each other.")
 
 
-def _of_slurm(
+def _draft_slurm(
     drafted: Draft,
     all_nodes: list[slurm.SlurmNode],
     wanted: list[str],
