@@ -255,8 +255,8 @@ def _prove_own_gpus(layout: Layout, tasks: list[TaskReport]) -> None:
         # The launcher named it, or the task wrapper chose it among those that the launcher left.
         left = not task.given or wanted in task.given.split(",")
         chosen = task.gpus == wanted and left
-        named = task.gpus == task.given and "," not in task.given and not task.given.isdigit()
-        if not (chosen or named) or task.gpus in ("", "none"):
+        by_name = task.gpus == task.given and "," not in task.given and not task.given.isdigit()
+        if not (chosen or by_name) or task.gpus in ("", "none"):
             raise BindingMismatch(
                 f"rank {task.rank} on {task.host} was given GPUs {task.given or 'without a name'} "
                 f"by the launcher and sees {task.gpus or 'all'}; placement {layout.placement!r} "

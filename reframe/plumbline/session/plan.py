@@ -38,9 +38,9 @@ def reframe(arguments: list[str], system: str | None = None, **env: str) -> str:
     if system:
         configuration.check_system(system)
     settings = {"RFM_CONFIG_FILES": str(paths.SETTINGS), "RFM_COLORIZE": "0", **env}
-    named = [f"--system={system}"] if system else []
+    system_option = [f"--system={system}"] if system else []
     done = subprocess.run(
-        [str(Path(sys.executable).with_name("reframe")), *named, *arguments],
+        [str(Path(sys.executable).with_name("reframe")), *system_option, *arguments],
         env={**os.environ, **settings},
         capture_output=True,
         text=True,
