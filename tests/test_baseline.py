@@ -496,7 +496,7 @@ def test_records_of_older_schemas_are_read_as_what_they_stand_for(
             del fom[name]
     path.write_text(json.dumps(old) + "\n")
     (read,) = record.read(path)
-    assert read == record.checked(new)
+    assert read == record.validate(new)
     assert [fom.better for fom in read.foms] == ["higher", "neither"]
 
 

@@ -283,7 +283,7 @@ def test_a_run_with_extras_that_are_no_utf8_does_not_start(testbed: Testbed):
 
 def test_what_no_reader_takes_is_spelled_out():
     """A record is read back, whatever a program or a scheduler said."""
-    assert record.made(line(reason="a\0b\udcfcc")).reason == r"a\x00b\udcfcc"
+    assert record.create(line(reason="a\0b\udcfcc")).reason == r"a\x00b\udcfcc"
 
 
 def test_a_killed_session_with_a_damaged_record_is_settled(results: Path):  # noqa: F811

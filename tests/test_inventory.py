@@ -11,7 +11,7 @@ import pytest
 import records
 import yaml
 from conftest import CHECKS, Done, Testbed
-from plumbline.check.record import Record, checked
+from plumbline.check.record import Record, validate
 from plumbline.core.errors import Fault
 from plumbline.reference.lookup import References
 from plumbline.session import inventory_check
@@ -64,7 +64,7 @@ def record(*figures: tuple, case: str = CASE, conditions: dict | None = None) ->
         "s", "2026-11-01T00:00:00Z", check=check, system=system, partition=partition,
         environment=environment, conditions=conditions or {}, foms=foms,
     )  # fmt: skip
-    return checked(fields)
+    return validate(fields)
 
 
 MEASURED = (("latency", 8, "slow", None), ("bandwidth", None, "fast", 2000.0))

@@ -96,7 +96,7 @@ def test_the_closing_table_steers_no_terminal() -> None:
                     warnings=[{"state": "warnings", "code": "c", "figure": "", "detail": STEERS,
                                "source": ""}])
                for result in ("pass", "error")]  # fmt: skip
-    told = printable_lines(summary.table([*map(record.checked, records)], 2))
+    told = printable_lines(summary.table([*map(record.validate, records)], 2))
     assert "why" in told and all(text.isprintable() for text in told.split("\n"))
     assert not re.search("^(plumbline: )?forged", told, re.M)
 

@@ -437,7 +437,7 @@ def test_a_case_on_many_nodes_is_told_in_few_lines(measured: Done):
     ]
     cases[7] |= {"result": "fail"}
     cases[7]["foms"][0] |= {"value": 1.0, "verdict": "fail"}
-    told = summary.table([record.checked(case) for case in cases], len(cases))
+    told = summary.table([record.validate(case) for case in cases], len(cases))
     assert len(told.splitlines()) < 12
     assert "499 cases" in told and "498 pass, 1 fail" in told
     assert re.search(r"median of 499 .* 350 ", told)

@@ -34,20 +34,20 @@ MACHINES = [
 def test_of_every_machine(cores: int, memory: int, cache: int, speed: str) -> None:
     """A run ends in time, fits, has a size that another day's probe gives too, and is no larger
     than STREAM's rules need."""
-    order = sizing.by_time(cores, cache, memory, SPEEDS[speed])
+    order = sizing.order_by_time(cores, cache, memory, SPEEDS[speed])
     took = sizing.seconds(order, cores, SPEEDS[speed])
     smallest = order == sizing.SMALLEST
     assert took <= sizing.BUDGET or (smallest and took <= 2 * sizing.BUDGET)
     assert 8 * order**2 <= memory / 2
-    needed = sizing.multiple(sizing.enough(cache, cores), 192)
+    needed = sizing.multiple(sizing.smallest_valid(cache, cores), 192)
     assert order % 192 == 0 and order in [needed, *(sizing.SMALLEST * 2**k for k in range(10))]
     assert smallest or order <= needed
 
 
 def test_stream_is_of_memory_where_there_is_time() -> None:
-    order = sizing.by_time(2, 32 * MIB, 24 * GIB, SPEEDS["fast"])
+    order = sizing.order_by_time(2, 32 * MIB, 24 * GIB, SPEEDS["fast"])
     assert sizing.vector(order, 2) >= 4 * 32 * MIB
-    order = sizing.by_time(2, 260 * MIB, 24 * GIB, SPEEDS["fast"])
+    order = sizing.order_by_time(2, 260 * MIB, 24 * GIB, SPEEDS["fast"])
     assert sizing.vector(order, 2) < 4 * 260 * MIB
 
 
@@ -55,7 +55,7 @@ def test_stream_is_of_memory_where_there_is_time() -> None:
 def test_a_probe_of_another_day_gives_the_same_size(factor: float) -> None:
     speed = SPEEDS["fast"]
     other = sizing.Speed(speed.flops * factor, speed.updates * factor)
-    assert {sizing.by_time(2, 260 * MIB, 24 * GIB, each) for each in (speed, other)} == {7680}
+    assert {sizing.order_by_time(2, 260 * MIB, 24 * GIB, each) for each in (speed, other)} == {7680}
 
 
 def test_of_the_captured_run() -> None:
@@ -74,11 +74,11 @@ def test_of_a_measured_run() -> None:
 
 
 def test_on_a_scheduled_system_what_is_declared_decides() -> None:
-    fits = sizing.by_cache(36, 20 * MIB, 128 * GIB, sizing.SLOW, budget=600)
+    fits = sizing.order_by_cache(36, 20 * MIB, 128 * GIB, sizing.SLOW, budget=600)
     assert sizing.vector(fits, 36) >= 4 * 20 * MIB
-    slow = sizing.by_cache(2, GIB, 128 * GIB, sizing.SLOW, budget=300)
+    slow = sizing.order_by_cache(2, GIB, 128 * GIB, sizing.SLOW, budget=300)
     assert sizing.seconds(slow, 2, sizing.SLOW) <= 300 and slow % 192 == 0
-    small = sizing.by_cache(2, GIB, 4 * GIB, sizing.Speed(1e13, 1e13), budget=300)
+    small = sizing.order_by_cache(2, GIB, 4 * GIB, sizing.Speed(1e13, 1e13), budget=300)
     assert 8 * small**2 <= 0.8 * 4 * GIB
 
 

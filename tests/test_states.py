@@ -255,7 +255,7 @@ def test_the_closing_table_lists_some_warnings_of_a_state_and_counts_the_rest() 
         case = records.case(
             "s", "2026-11-01T00:00:00Z", check=f"c{number}", warnings=[vars(notice)]
         )
-        return record.checked(case)
+        return record.validate(case)
 
     many = [fields(states.UNSTABLE, number) for number in range(13)]
     lines = summary.table([*many, fields(states.SUSPICIOUS, 0)], 14).splitlines()

@@ -189,7 +189,9 @@ def widening(sessions: int, rule: Tolerance, rules: Baseline) -> float:
     return max(1.0, float(allowed) / rule.spreads)
 
 
-def _more(sessions: int, least: float, spread: float, rule: Tolerance, rules: Baseline) -> int:
+def _sessions_needed(
+    sessions: int, least: float, spread: float, rule: Tolerance, rules: Baseline
+) -> int:
     """Return how many more sessions would bring the bound to the least distance of its class, or
     within a quarter of its limit for very many sessions of the same spread."""
     enough = max(least, 1.25 * rule.spreads * spread)
@@ -252,7 +254,7 @@ def _row(
     else:
         middle, spread = spread_of([statistics.median(found) for found in by_session.values()])
         statistic, factor = "median", widening(count, rule, rules)
-        more = _more(count, rule.floor * middle, spread, rule, rules)
+        more = _sessions_needed(count, rule.floor * middle, spread, rule, rules)
         if factor > 1 and spread:
             note = f"spread of {count} sessions {spread:.3g}, widened by {factor:.3g} for so few"
         spread *= factor

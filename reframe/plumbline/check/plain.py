@@ -1,7 +1,7 @@
 """The figures of plain ReFrame checks, which know nothing of Plumbline.
 
-ReFrame evaluates the performance variables of such a check and compares them with its own
-``reference``. What it found is recorded as it is: Plumbline compares nothing a second time.
+ReFrame evaluates the performance variables of such a check and compares them with the check's own
+``reference``. Plumbline records the results, and does not compare them again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from plumbline.parse import Figure
 from plumbline.reference.lookup import Bounds, Judgement
 from plumbline.reference.row import Case
 
-#: What a record has as the id of the reference: the check's own.
+#: Id of the reference in records: that of the check itself.
 REFERENCE = "check"
 
 #: How ReFrame marks a variable that was compared -> verdict. Its own ``xfail`` waives nothing, and
@@ -29,9 +29,9 @@ _VERDICTS = {"pass": "pass", "fail": "fail", "xfail": "fail", "xpass": "pass"}
 
 
 def measured(check, passed: bool) -> CaseResult:
-    """Return what ReFrame measured in a plain check, and how it judged that.
+    """Return what ReFrame measured in a plain check, with its verdicts.
 
-    Of a check without performance variables nothing but the program is known.
+    For a check without performance variables, the result has only the program.
 
     :arg passed: whether the test case passed. A variable that ReFrame could not evaluate is then a
         warning, since ReFrame passes the check without it.
@@ -86,13 +86,13 @@ def _bounds(check, ref: float, low: float | None, high: float | None) -> Bounds 
 
 
 def _better(bounds: Bounds | None, unit: str) -> str:
-    """Return the direction: away from the only bound, or else as the unit has it."""
+    """Return which values are better: those away from the only bound, or else by the unit."""
     if bounds and math.isinf(bounds.lower) != math.isinf(bounds.upper):
         return "higher" if math.isinf(bounds.upper) else "lower"
     return units.better(unit)
 
 
 def _not_evaluated(variable: str, value: object) -> Notice:
-    cause = "ReFrame could not evaluate it" if value is None else f"it is {value!r}, no number"
+    cause = "ReFrame could not evaluate it" if value is None else f"{value!r} is not a number"
     message = f"performance variable {variable} was not measured: {cause}; see reframe.log"
     return Notice(WARNINGS, "figure.not-evaluated", message, variable)

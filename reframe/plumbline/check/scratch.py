@@ -98,13 +98,13 @@ def make(folder: Path, needed: int, files: int, direct_io: bool) -> None:
     :arg direct_io: whether the file system must have direct I/O.
     :raises ScratchError: if it cannot be made, or is not suitable.
     """
-    made = False
+    created = False
     try:
         folder.mkdir(mode=0o700)
-        made = True
+        created = True
         _check(folder, needed, files, direct_io)
     except (OSError, ScratchError) as err:
-        if made:
+        if created:
             folder.rmdir()
         if isinstance(err, ScratchError):
             raise
@@ -116,7 +116,7 @@ def make(folder: Path, needed: int, files: int, direct_io: bool) -> None:
 #: Several tasks of a node may run this at once.
 _MAKE = (
     'mkdir -m 700 -p -- "$1" && [ -O "$1" ] && [ ! -h "$1" ] || '
-    '{ echo "$0: $1 is no folder that this job made" >&2; exit 1; }'
+    '{ echo "$0: $1 is not a folder of this job" >&2; exit 1; }'
 )
 
 
@@ -135,8 +135,8 @@ def commands(folder: Path, launch: str = "") -> list[str]:
     :arg launch: start of a command on every node, for a node-local folder, which the job makes too.
     """
     removal = f"{launch}rm -rf -- {shlex.quote(str(folder))}"
-    made = [f"{launch}{making(folder)} || exit"] if launch else []
-    return [f"trap {shlex.quote(removal)} EXIT", *made]
+    creation = [f"{launch}{making(folder)} || exit"] if launch else []
+    return [f"trap {shlex.quote(removal)} EXIT", *creation]
 
 
 def _check(folder: Path, needed: int, files: int, direct_io: bool) -> None:

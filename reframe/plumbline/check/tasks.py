@@ -102,7 +102,7 @@ def check_memory_policy(
 
 def cpus_per_task(partition, layout: Layout, topology: Topology) -> int | None:
     """Return the CPUs per task that the partition's scheduler is asked for; ``None`` for none."""
-    # In a job that has the node for a session of its own, the job's scheduler starts the steps.
+    # Within a job that runs a session on its node, the job's scheduler starts the steps.
     scheduler = partition.extras.get("x_within") or partition.scheduler.registered_name
     if scheduler in ("slurm", "squeue", "lsf"):
         # srun(1): --cpus-per-task implies --exact, and a CPU beyond the step's own is refused.

@@ -46,7 +46,7 @@ def baseline(system: str, accept: bool, by: str | None, last: int, dry_run: bool
         records = baselines.records_of(system, history, last)
         proposals, skipped = baselines.propose(system, records, rules, last)
         if waived := baselines.waived(system, history, last):
-            skipped["waived: a known fault is no baseline"] = waived
+            skipped["waived: a known fault cannot be a baseline"] = waived
     for fault in history.faults:
         warn(f"skipped: {fault}")
     for reason, names in skipped.items():

@@ -192,7 +192,7 @@ def warn_lines(text: str) -> None:
 
 
 def warn_skipped(history) -> int:
-    """Print what of the history was skipped. Return 2 if anything was, else 0."""
+    """Print the skipped parts of the history. Return 2 if there are any, else 0."""
     for fault in history.faults:
         warn(f"skipped: {fault}")
     return 2 if history.faults else 0

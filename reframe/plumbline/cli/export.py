@@ -32,7 +32,7 @@ def export(
 
     Without SESSION, the newest session that has ended is written, of those that the options select.
 
-    Exit codes: 0 it is written, whatever the session found; 2 it cannot be read or written.
+    Exit codes: 0 the session is written, also one with faults; 2 it cannot be read or written.
     """
     if session and (last or select != type(select)()):
         raise Fault(

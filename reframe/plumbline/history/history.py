@@ -234,7 +234,7 @@ class History:
         :raises Fault: if none is selected.
         """
         return [
-            SessionRow(session, system, _second(start), _second(stop), *more)
+            SessionRow(session, system, _utc_second(start), _utc_second(stop), *more)
             for session, system, start, stop, *more in self._query(_SESSIONS, select)
         ]
 
@@ -254,7 +254,7 @@ class History:
         :raises Fault: if none is selected.
         """
         return [
-            CaseRow(session, _second(time), *cells)
+            CaseRow(session, _utc_second(time), *cells)
             for session, time, *cells in self._query(_CASES, select)
         ]
 
@@ -431,7 +431,7 @@ def _add(messages: list[str], new: list[str]) -> None:
     messages += [line for line in new if line not in messages]
 
 
-def _second(time: datetime.datetime) -> np.datetime64:
+def _utc_second(time: datetime.datetime) -> np.datetime64:
     return np.datetime64(time, "s")
 
 

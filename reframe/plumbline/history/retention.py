@@ -22,7 +22,7 @@ from plumbline.core.text import pluralize
 from plumbline.history import running
 from plumbline.site import configuration
 
-#: There were no sessions before: the clock was not set.
+#: No session is older than this: the clock was wrong.
 _FIRST = datetime.datetime(2020, 1, 1, tzinfo=datetime.timezone.utc)
 
 #: How far the clocks of two hosts may differ.

@@ -44,7 +44,7 @@ class ExportedSession:
     """The content of one session.
 
     :ivar records: the first attempt of each planned case; a case without one is ``unfinished``.
-    :ivar faults: what the session found beside its records, such as a check that vanished.
+    :ivar faults: what the session found besides its records, such as a check that vanished.
     :ivar unread: lines of the records that were skipped.
     """
 
@@ -119,7 +119,7 @@ def _planned(folder: Path) -> dict[str, record.Planned]:
     :raises Fault: if its plan cannot be read.
     """
     try:
-        return record.plan(folder)["cases"]
+        return record.read_plan(folder)["cases"]
     except (OSError, record.Damaged) as err:
         path = folder / "plan.json"
         raise Fault(
@@ -165,7 +165,7 @@ def _faults(folder: Path) -> list[str]:
     :raises Fault: if they cannot be read.
     """
     try:
-        return record.end(folder)["faults"]
+        return record.read_end(folder)["faults"]
     except FileNotFoundError:
         return []
     except (OSError, record.Damaged) as err:

@@ -39,12 +39,12 @@ def select(
     for row in references.rows:
         cells = references.tables.printed[row.id]
         matches = all(fnmatch.fnmatchcase(cells.get(c, ""), p) for c, p in patterns.items())
-        if matches and all(_has(cells, word) for word in words):
+        if matches and all(_matches_word(cells, word) for word in words):
             found.append(row)
     return found
 
 
-def _has(cells: dict[str, str], word: str) -> bool:
+def _matches_word(cells: dict[str, str], word: str) -> bool:
     try:
         return float(word) == float(cells["value"])
     except ValueError:

@@ -202,7 +202,7 @@ def _json(text: str, smaller: bool) -> Output:
     for result in json_report.objects(tests[0], "Results"):
         operation = json_report.string(result, "access")
         if operation in rates:
-            rates[operation].append(_four(result, "bwMiB"))
+            rates[operation].append(_four_decimals(result, "bwMiB"))
         elif operation != "remove":
             raise ParseError(f"an unknown operation {operation!r}")
     summaries = [_json_summary(fields) for fields in json_report.objects(report, "summary")]
@@ -212,7 +212,7 @@ def _json(text: str, smaller: bool) -> Output:
     return _output(version, options, rates, summaries, bool(keep), smaller)
 
 
-def _four(fields: dict[str, Any], key: str) -> _Rate:
+def _four_decimals(fields: dict[str, Any], key: str) -> _Rate:
     """Return a number of IOR's JSON, which has four decimals."""
     return _Rate(json_report.number(fields, key), 0.5e-4)
 
@@ -227,11 +227,11 @@ def _json_summary(fields: dict[str, Any]) -> _Summary:
 
     return _Summary(
         operation=operation,
-        high=_four(fields, "bwMaxMIB"),
-        low=_four(fields, "bwMinMIB"),
-        mean=_four(fields, "bwMeanMIB"),
-        time=_four(fields, "MeanTime"),
-        moved=_four(fields, "xsizeMiB"),
+        high=_four_decimals(fields, "bwMaxMIB"),
+        low=_four_decimals(fields, "bwMinMIB"),
+        mean=_four_decimals(fields, "bwMeanMIB"),
+        time=_four_decimals(fields, "MeanTime"),
+        moved=_four_decimals(fields, "xsizeMiB"),
         tasks=count("numTasks"),
         repetitions=count("repetitions"),
         segments=count("segmentCount"),

@@ -179,7 +179,7 @@ def _wrong_ranks(layout: Layout, tasks: list[TaskReport]) -> str:
 
 
 def _prove_local_ranks(layout: Layout, tasks: list[TaskReport]) -> None:
-    """Programs choose their GPU by local rank."""
+    """Prove the local ranks, by which programs choose their GPU."""
     for task in tasks:
         local = task.rank % layout.num_tasks_per_node
         if task.local != local:
@@ -192,8 +192,10 @@ def _prove_local_ranks(layout: Layout, tasks: list[TaskReport]) -> None:
 
 
 def _prove_devices(layout: Layout, tasks: list[TaskReport]) -> None:
-    """By bus ids, no two tasks of a node may use one GPU: programs choose it by local rank among
-    those that they see."""
+    """Prove by bus ids that no two tasks of a node use the same GPU.
+
+    Programs choose their GPU by local rank among those that they see.
+    """
     owners: dict[tuple[str, str], int] = {}
     for task, expected in zip(tasks, layout.tasks, strict=True):
         if expected.gpus and task.devices:
@@ -242,7 +244,7 @@ def _hidden(given: str, gpus: tuple[int, ...]) -> bool:
     names = given.split(",")
     if all(name.isdigit() for name in names):
         return not set(map(str, gpus)) <= set(names)
-    # Names that are no numbers (GPU-4a1f...): the n-th of them is GPU n.
+    # Names that are not numbers (GPU-4a1f...): the n-th of them is GPU n.
     return given == "none" or len(names) <= max(gpus)
 
 
@@ -253,8 +255,8 @@ def _prove_own_gpus(layout: Layout, tasks: list[TaskReport]) -> None:
         # The launcher named it, or the task wrapper chose it among those that the launcher left.
         left = not task.given or wanted in task.given.split(",")
         chosen = task.gpus == wanted and left
-        named = task.gpus == task.given and "," not in task.given and not task.given.isdigit()
-        if not (chosen or named) or task.gpus in ("", "none"):
+        by_name = task.gpus == task.given and "," not in task.given and not task.given.isdigit()
+        if not (chosen or by_name) or task.gpus in ("", "none"):
             raise BindingMismatch(
                 f"rank {task.rank} on {task.host} was given GPUs {task.given or 'without a name'} "
                 f"by the launcher and sees {task.gpus or 'all'}; placement {layout.placement!r} "

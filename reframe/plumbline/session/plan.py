@@ -38,9 +38,9 @@ def reframe(arguments: list[str], system: str | None = None, **env: str) -> str:
     if system:
         configuration.check_system(system)
     settings = {"RFM_CONFIG_FILES": str(paths.SETTINGS), "RFM_COLORIZE": "0", **env}
-    named = [f"--system={system}"] if system else []
+    system_option = [f"--system={system}"] if system else []
     done = subprocess.run(
-        [str(Path(sys.executable).with_name("reframe")), *named, *arguments],
+        [str(Path(sys.executable).with_name("reframe")), *system_option, *arguments],
         env={**os.environ, **settings},
         capture_output=True,
         text=True,
@@ -86,10 +86,10 @@ def list_cases(
     :arg variables: values of ReFrame's ``-S``: ``[CHECK.]NAME=VALUE``.
     :arg selection: ReFrame's options that select cases, such as :data:`FULL`.
     :raises Fault: if a check file cannot be loaded, the system is unknown, or a check or variable
-        of ``-S`` does not exist, of which ReFrame at most warns before it measures something else.
+        of ``-S`` does not exist. ReFrame would at most warn, and measure something else.
     """
     options = [f"--setvar={variable}" for variable in variables]
-    output = reframe([*_from(checks), *options, *selection, "-lC"], system)
+    output = reframe([*_check_options(checks), *options, *selection, "-lC"], system)
     cases = {f"{case['check']} @{case['where']}" for case in _CASE.finditer(output)}
     names = {case.split()[0] for case in cases}
     # Also checks without a case on this system: one command line may serve several.
@@ -145,9 +145,9 @@ def plan_cases(
             "PLUMBLINE_RESULTS": folder,
             "PLUMBLINE_STRICT": "0",
         }
-        reframe([*_from(checks), "--dry-run", *arguments], system, **settings, **env)
+        reframe([*_check_options(checks), "--dry-run", *arguments], system, **settings, **env)
         return [PlannedCase(**fields) for fields in json.loads(path.read_text())]
 
 
-def _from(checks: list[str]) -> list[str]:
+def _check_options(checks: list[str]) -> list[str]:
     return [option for check in checks for option in ("-c", check)]

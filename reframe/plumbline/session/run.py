@@ -63,9 +63,9 @@ def run(
     if budget:
         os.environ[session.BUDGET] = str(budget)
     os.environ["PLUMBLINE_STRICT"] = "1" if strict else os.environ.get("PLUMBLINE_STRICT", "0")
-    named = [f"--system={system}"] if system else []
+    system_option = [f"--system={system}"] if system else []
     given = [] if named_checks else ["-c", str(paths.CHECKS)]
-    sys.argv = ["reframe", *given, *named, "-r", *arguments]
+    sys.argv = ["reframe", *given, *system_option, "-r", *arguments]
     from reframe.frontend.cli import main
 
     try:
@@ -85,7 +85,7 @@ def run(
         ended.notes.append("other checks than checks/: not compared with the inventory")
         faults = []
     ended.supervised = True
-    if not any(_values(arguments, *option) for option in _NARROWING):
+    if not any(_values(arguments, *system_option) for option in _NARROWING):
         ended.notes += _unbuilt(cases)
     ended.faults = faults
     return ended.close() or (2 if code else 0)

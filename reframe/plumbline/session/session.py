@@ -1,4 +1,4 @@
-"""One session, from its plan to its closing table.
+"""One session, from its plan to its summary.
 
 ReFrame notifies a session's listeners of every test case that ends. This module adds a listener
 that writes the records, and wraps the call that runs the cases: the plan is written before the
@@ -85,7 +85,7 @@ def configure(argv: list[str]) -> dict:
     if current is None:
         current = Session(name, dry_run="--dry-run" in argv, extras=preflight.extras(argv))
         current.announced = running
-        current.named = host.names_system(argv[1:])
+        current.system_named = host.names_system(argv[1:])
         watch(current)
         slurm_jobs.watch()
         lost.watch()
@@ -130,7 +130,7 @@ class Session(executors.TaskEventListener):
         #: Records that could not be stored.
         self.lost = 0
         #: Whether the system was named, and not found by the host's name.
-        self.named = False
+        self.system_named = False
         #: Whether the command line has an option that runs cases, so that there is a folder.
         self.announced = True
         #: Whether `plumbline run` compares this session with the inventory.
@@ -155,7 +155,7 @@ class Session(executors.TaskEventListener):
             session measures on this machine.
         """
         # First, as another system may have other cases.
-        if not self.dry_run and (message := preflight.check_host(self.named)):
+        if not self.dry_run and (message := preflight.check_host(self.system_named)):
             self._report(message)
         preflight.check_selection(testcases, self.announced)
         if not self.dry_run:
@@ -327,7 +327,7 @@ class Session(executors.TaskEventListener):
     # -- at the end -------------------------------------------------------------------------
 
     def close(self) -> int:
-        """Record every planned case, print the closing table, and return the exit code."""
+        """Record every planned case, print the summary, and return the exit code."""
         if self._closed:
             return self.exit_code
         self._closed = True

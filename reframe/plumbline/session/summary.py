@@ -1,4 +1,4 @@
-"""The closing table of a session: what was asserted, what failed, and what was skipped."""
+"""The summary of a session: what was asserted, what failed, and what was skipped."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from plumbline.core import text
 from plumbline.core.text import base_name, pluralize, printable, shorten
 from plumbline.reference.waivers import Subject, Waiver, applies_to
 
-#: Results whose reason is in the closing table.
+#: Results whose reason is in the summary.
 _WITH_REASON = ("fail", "invalid", "error", "aborted", "unfinished", "waived", "skip")
 #: Warnings of a state in the table; the records have all of them.
 _MOST_WARNINGS = 10
@@ -42,7 +42,7 @@ def table(records: list[Record], planned: int, dry_run: bool = False) -> str:
     lines = [""]
     rows = [
         row
-        for cases in _together([f for f in records if f.result in _MEASURED and not dry_run])
+        for cases in _grouped([f for f in records if f.result in _MEASURED and not dry_run])
         for row in (_table_rows(cases[0]) if len(cases) == 1 else _rows_together(cases))
     ]
     if rows:
@@ -90,8 +90,8 @@ def table(records: list[Record], planned: int, dry_run: bool = False) -> str:
     )
 
 
-def _together(records: list[Record]) -> list[list[Record]]:
-    """Return the cases in groups of those that ``--distribute`` or ``--repeat`` made of one."""
+def _grouped(records: list[Record]) -> list[list[Record]]:
+    """Return the cases, grouped by the case that ``--distribute`` or ``--repeat`` multiplied."""
     found: dict[tuple, list[Record]] = {}
     for number, f in enumerate(records):
         name = base_name(f.check)

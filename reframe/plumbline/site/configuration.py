@@ -246,12 +246,12 @@ def log_level(arguments: list[str]) -> str:
     It is low by default: for each line, ReFrame evaluates all attributes of the test case, and on
     Slurm it runs a command for the node list. This took two thirds of a case's overhead.
     """
-    asked = sum(
+    count = sum(
         argument.count("v") if re.fullmatch(r"-[a-zA-Z]*v[a-zA-Z]*", argument) else 1
         for argument in arguments
         if argument == "--verbose" or re.fullmatch(r"-[a-zA-Z]*v[a-zA-Z]*", argument)
     )
-    return ["verbose", "verbose", "debug", "debug2"][min(asked, 3)]
+    return ["verbose", "verbose", "debug", "debug2"][min(count, 3)]
 
 
 def _for_sweeps(found: dict, environments: list[dict]) -> None:
@@ -341,7 +341,7 @@ def gather(session: str, running: bool, full: bool, level: str = "verbose") -> d
         "general": [{
             "check_search_path": [str(paths.CHECKS)],
             "report_file": str(folder / "report.json"),
-            # The closing table has the headline figures, the records have all.
+            # The summary has the headline figures, the records have all.
             "perf_info_level": "verbose",
             "colorize": sys.stdout.isatty() and not os.environ.get("NO_COLOR"),
             # So that another system can be listed without its module system, which resolves the

@@ -359,7 +359,7 @@ def concretize(
     :raises Fault: if there is no solution.
     """
     (folder / LOCK).unlink(missing_ok=True)
-    # Spack caches that a compiler once did not run, whatever the reason.
+    # Spack caches that a compiler did not run once, for any reason.
     shutil.rmtree(spack.root() / "cache" / "cache" / "compilers", ignore_errors=True)
     words = ["concretize", "--force"]
     if environment.system != HERE and not _has_compilers(environment):

@@ -407,7 +407,7 @@ def _install_wheel(name: str) -> None:
 def install_packages(report: Callable[[str], None]) -> None:
     """Install Debian's hpcc and fio if they are missing, the user is root, and there is apt.
 
-    If they cannot be installed, their checks are skipped: this is reported, and is no fault.
+    If they cannot be installed, their checks are skipped. This is reported, and is not a fault.
     """
     missing = [program for program in DEBIAN if shutil.which(program) is None]
     if not missing:

@@ -49,7 +49,7 @@ _PROGRESS = (
 
 
 def root() -> Path:
-    """Return the folder of all that is Spack's."""
+    """Return the folder with Spack and all of its files."""
     return paths.tools() / "spack"
 
 

@@ -177,7 +177,7 @@ def screen_history(
 
 
 def _nodes(kind: str, name: tuple[str, ...]) -> tuple[str, ...]:
-    """The nodes to measure for a unit; those of a link or switch are not known."""
+    """Return the nodes to measure for a unit; those of a link or switch are not known."""
     return {"node": name, "gpu": name[:1], "pair": name}.get(kind, ())
 
 

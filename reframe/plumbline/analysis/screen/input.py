@@ -250,7 +250,7 @@ def of_topology(path: Path) -> dict[str, str]:
 def by_name(systems: Iterable[str], nodes: Iterable[str]) -> dict[str, str]:
     """Return the rack of each node, by the ``rack_pattern`` of the systems' partitions.
 
-    It stands for the switch at the top of the rack.
+    It is used as the switch, as a rack usually has one at its top.
     """
     patterns = []
     for system in sorted(set(systems)):

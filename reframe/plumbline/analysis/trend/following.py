@@ -15,7 +15,7 @@ from plumbline.analysis import trend
 from plumbline.analysis.trend import table, watch
 from plumbline.history.series import Series
 
-#: Number of series from which on they are judged in several processes.
+#: Fewest series that are judged in several processes.
 MANY = 40
 
 Night = int | str
@@ -163,7 +163,7 @@ def _row(name: str, nights: list[Night], found: trend.Finding, context: dict[str
 
 
 def _context(series: Series, nights: trend.Nightly, found: trend.Finding) -> dict[str, str]:
-    """The sessions on both sides of the change, the nodes, and a change of the build."""
+    """Return the sessions on both sides of the change, the nodes, and a change of the build."""
     after = int(nights.first[found.start])
     context = {"after": str(series.sessions[after]), "nodes": str(series.nodes[after])}
     if found.start:

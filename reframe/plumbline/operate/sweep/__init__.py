@@ -243,7 +243,7 @@ def create(
                             **{configuration.ON_NODE: f"{system}:{partition}"})  # fmt: skip
     # Ten seconds for ReFrame's own work on each case.
     limit = seconds or 300 + sum(case.seconds + 10 for case in cases)
-    made = Sweep(
+    sweep = Sweep(
         configuration.session_id(),
         system,
         partition,
@@ -256,8 +256,8 @@ def create(
         skipped,
         bool(nodes),
     )
-    made.write()
-    return made
+    sweep.write()
+    return sweep
 
 
 def resume(name: str, jobs: int | None) -> Sweep:
@@ -350,6 +350,6 @@ def _text(path: Path) -> str:
 
 def _plan(folder: Path) -> record.Plan | dict[str, Any]:
     try:
-        return record.plan(folder)
+        return record.read_plan(folder)
     except (OSError, record.Damaged):
         return {}

@@ -199,5 +199,5 @@ def events(changes: list[SeriesChange]) -> list[Event]:
         if not listed or change.began - listed[-1].first.began > np.timedelta64(3, "D"):
             listed.append(Event())
         listed[-1].changes.append(change)
-    made = [event for listed in found.values() for event in listed]
-    return sorted(made, key=lambda event: (event.first.began, event.detected), reverse=True)
+    events = [event for listed in found.values() for event in listed]
+    return sorted(events, key=lambda event: (event.first.began, event.detected), reverse=True)
