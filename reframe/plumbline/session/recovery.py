@@ -139,9 +139,9 @@ def clean_up(results: Path, orphans: str, say: Callable[[str], None]) -> None:
                 _clean_up_session(folder, orphans, say)
     if others:
         say(
-            f"it is unknown whether these sessions were killed: {shorten(others, _MOST_SHOWN)}: the "
-            f"next session on the same host cleans up; if that host no longer exists, remove the "
-            f"session's file {running.FILE!r}"
+            f"it is unknown whether these sessions were killed: {shorten(others, _MOST_SHOWN)}: "
+            f"the next session on the same host cleans up; if that host no longer exists, remove "
+            f"the session's file {running.FILE!r}"
         )
 
 
