@@ -158,7 +158,8 @@ def _check(folder: Path, needed: int, files: int, direct_io: bool) -> None:
     if direct_io and not has_direct_io(folder):
         raise ScratchError(
             f"{parent} does not support direct I/O, so the page cache would be measured instead: "
-            f"set the partition's scratch to a folder on a disk",
+            f"set extras.scratch of the partition to a folder on a local disk or a parallel file "
+            f"system",
             code="scratch.no-direct-io",
         )
 

@@ -69,7 +69,8 @@ def check_stage_folder(partition, folder: str) -> None:
         if stage.is_relative_to(read_only):
             raise PlacementError(
                 f"the results folder is {stage}, and the compute nodes of {partition.fullname} "
-                f"can only read {read_only}: set PLUMBLINE_RESULTS to a folder that they can write",
+                f"cannot write to {read_only}: set PLUMBLINE_RESULTS to a folder that they can "
+                f"write",
                 code="scratch.read-only-on-nodes",
             )
 

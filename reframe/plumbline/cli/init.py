@@ -83,7 +83,8 @@ def init(name, partitions, nodes, probe, output, dry_run, force):
         )
     if unknown := sorted(set(described) - set(drafted)):
         raise Fault(
-            f"--node {unknown[0]}: the draft has no such partition; {suggest(unknown[0], drafted)}",
+            f"--node {unknown[0]}: the scheduler has no partition of this name; "
+            f"{suggest(unknown[0], drafted)}",
             code="input.unknown-name",
         )
     text = result.text()

@@ -170,7 +170,8 @@ def _faults(folder: Path) -> list[str]:
         return []
     except (OSError, record.Damaged) as err:
         raise Fault(
-            f"{folder / 'end.json'}: {err}, so the session's faults are unknown",
+            f"{folder / 'end.json'}: {err}, so it is unknown which faults the session found; "
+            f"restore the file",
             code="history.damaged",
         ) from None
 

@@ -258,7 +258,8 @@ def _end(results: Path, name: str) -> None:
         if not left:
             return
     raise Fault(
-        f"session {name}: its processes do not end: {_listed(left)}",
+        f"session {name}: these processes are still running after SIGTERM and SIGKILL: "
+        f"{_listed(left)}",
         code="session.leftover-processes",
     )
 

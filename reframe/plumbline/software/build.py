@@ -475,12 +475,15 @@ def page(solutions: list[Solution], jobs: int) -> str:
          f"{s.seconds:.0f}"]
         for s in solutions
     ]  # fmt: skip
-    headers = ["system", "toolchain", "root specs", "packages", "of them external", "seconds"]
+    headers = ["system", "toolchain", "root specs", "packages", "external packages", "seconds"]
     pins = environments.pins()
     return (
-        "# Spack environments, concretized\n\n"
+        "# Concretized Spack environments\n\n"
+        "The exact versions of all packages of each environment were computed and stored in its "
+        "`spack.lock`; nothing was built.\n\n"
         f"Written by `make lock`: Spack {pins['spack']['tag']}, its packages "
-        f"{pins['packages']['tag']}, {jobs} at once on {os.cpu_count()} cores. Externals are taken "
-        "as given, targets are the systems' own.\n\n"
+        f"{pins['packages']['tag']}, {jobs} at once on {os.cpu_count()} cores. External packages "
+        "(such as the system's MPI) were assumed to be installed, and each environment was "
+        "concretized for the CPU of its own system.\n\n"
         f"{tabulate(rows, headers, tablefmt='github', disable_numparse=True)}\n"
     )

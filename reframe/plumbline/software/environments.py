@@ -273,7 +273,7 @@ def _pins(path: Path) -> dict[str, dict[str, str]]:
         pin = content.get(name) if isinstance(content, dict) else None
         if not isinstance(pin, dict) or not re.fullmatch(r"[0-9a-f]{40}", str(pin.get("commit"))):
             raise Fault(
-                f"{path}: {name} needs git, tag and the commit's 40 digits",
+                f"{path}: {name} needs the keys git, tag and commit (40 hexadecimal digits)",
                 code="spack.wrong-manifest",
             )
     return content

@@ -236,7 +236,8 @@ def of_topology(path: Path) -> dict[str, str]:
                 nodes = nodelist_expand(fields["nodes"])
             except ValueError:
                 raise Fault(
-                    f"{path}: {fields['nodes']!r} is not a list of nodes", code="input.wrong-file"
+                    f"{path}: Nodes={fields['nodes']} is not a list of nodes such as n[1-4,7]",
+                    code="input.wrong-file",
                 ) from None
             found |= dict.fromkeys(nodes, fields["switchname"])
     if not found:

@@ -29,7 +29,7 @@ def available(partition: dict, reservation: str = "") -> tuple[list[str], dict[s
     every = slurm.nodes()
     if every is None:
         raise Fault(
-            "sinfo does not answer, so the nodes are unknown: list them with --nodes",
+            "sinfo does not answer, so the nodes are unknown: give them with --nodes",
             code="scheduler.no-answer",
         )
     access = " ".join(partition.get("access", []))
@@ -44,8 +44,8 @@ def available(partition: dict, reservation: str = "") -> tuple[list[str], dict[s
         features = re.split("[&,]", found.strip("'\""))
         if not all(map(is_shell_safe, features)):
             raise Fault(
-                f"partition {partition['name']}: --constraint={found} cannot be resolved: list "
-                f"the nodes with --nodes",
+                f"partition {partition['name']}: --constraint={found} cannot be resolved to "
+                f"nodes: give the nodes with --nodes",
                 code="scheduler.unsupported",
             )
         mine = {name: node for name, node in mine.items() if set(features) <= {*node.features}}
@@ -80,7 +80,7 @@ def _queue(access: str) -> str:
     known = slurm.partitions()
     if known is None:
         raise Fault(
-            "scontrol does not answer, so partitions are unknown: list the nodes with --nodes",
+            "scontrol does not answer, so partitions are unknown: give the nodes with --nodes",
             code="scheduler.no-answer",
         )
     for name, fields in known.items():
@@ -98,7 +98,7 @@ def _under_maintenance(reservation: str) -> dict[str, str]:
     """
     known = slurm.reservations()
     if known is None:
-        raise Fault("scontrol does not answer, so nodes under maintenance are unknown: list the "
+        raise Fault("scontrol does not answer, so nodes under maintenance are unknown: give the "
                     "nodes to measure with --nodes", code="scheduler.no-answer")  # fmt: skip
     active = [found for found in known if found.maintenance and found.state in ("ACTIVE", "")]
     if reservation:
