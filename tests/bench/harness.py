@@ -186,7 +186,7 @@ def render(figures: dict) -> str:
         *(f"| {what} | {value} | {aim} |" for what, value, aim in rows),
         "",
         "The harness' seconds are those of a whole session of IMB's collectives, with start and",
-        "closing table, minus those of the programs, divided by the number of test cases. A",
+        "summary, minus those of the programs, divided by the number of test cases. A",
         "sample's seconds are measured around the launcher's command, so starting the program",
         "counts as the program's time. Both sides of a latency pair run MPICH and IMB from the",
         "same prefixes, bound to the same two cores, with one warm-up and five samples each. The",
