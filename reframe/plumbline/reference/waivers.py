@@ -266,8 +266,8 @@ def about_no_case(waivers: Iterable[Waiver], path: Path, cases: Iterable[str]) -
         # A case's name does not contain where it runs and what it measures.
         blank = {"metric": "", "size": None, "placement": "", "location": "", "node": ""}
         known = match.model_copy(update=blank)
-        mine = any(matches(match.system, subject.system) for subject in subjects)
-        if mine and not any(applies_to(known, subject) for subject in subjects):
+        of_system = any(matches(match.system, subject.system) for subject in subjects)
+        if of_system and not any(applies_to(known, subject) for subject in subjects):
             yield (
                 f"{path}: {waiver.id}: match: matches no test case of {subjects[0].system}: "
                 f"correct it, or remove it"

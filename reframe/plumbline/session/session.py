@@ -263,8 +263,8 @@ class Session(executors.TaskEventListener):
 
     def spent(self) -> bool:
         """Return whether the budget is spent; cases that have run get a minute to be judged."""
-        over = time.monotonic() - self._began - self.budget if self.budget else -1
-        return over >= (_LAST if self._to_judge else 0)
+        excess = time.monotonic() - self._began - self.budget if self.budget else -1
+        return excess >= (_LAST if self._to_judge else 0)
 
     def on_task_success(self, task):
         found = of_check(task.check)

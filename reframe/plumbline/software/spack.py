@@ -315,8 +315,8 @@ def run(
     :arg what: what is being done, for messages.
     :raises Failure: if it fails, with Spack's error, the fix and the log's path.
     """
-    on = ["-e", str(folder)] if folder else []
-    command = [str(checkout("spack") / "bin" / "spack"), *_of_mirror(), *on, *words]
+    environment = ["-e", str(folder)] if folder else []
+    command = [str(checkout("spack") / "bin" / "spack"), *_of_mirror(), *environment, *words]
     began = log.stat().st_size if log.exists() else 0
     with log.open("a", encoding="utf-8") as file:
         print("$", *command, file=file, flush=True)

@@ -133,8 +133,8 @@ def by_link(night: PairFit, switches: np.ndarray, count: int) -> tuple[np.ndarra
 def _clipped(left: np.ndarray, link: np.ndarray, noise: float) -> np.ndarray:
     """Clip each residual about the median of its link, if that has three pairs or more."""
     middle = np.zeros(len(left))
-    for one in np.flatnonzero(np.bincount(link) >= 3):
-        middle[link == one] = np.median(left[link == one])
+    for number in np.flatnonzero(np.bincount(link) >= 3):
+        middle[link == number] = np.median(left[link == number])
     return np.clip(left, middle - 4 * noise, middle + 4 * noise)
 
 

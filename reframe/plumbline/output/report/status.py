@@ -336,8 +336,8 @@ def _finding(fom: FigureRecord) -> FigureState:
     else:
         low = fom.better == "higher" or fom.upper is None
         bound = fom.lower if low else fom.upper
-        away = 0.0 if bound is None else (value - bound if low else bound - value)
-        distance = away / abs(bound) if bound else 0.0
+        margin = 0.0 if bound is None else (value - bound if low else bound - value)
+        distance = margin / abs(bound) if bound else 0.0
     name = text.figure(fom.metric, fom.size, fom.location)
     return FigureState(name, value, fom.unit, fom.verdict, bound, distance,
                    fom.reference or "", fom.waiver or "", _identity_of(fom))  # fmt: skip
