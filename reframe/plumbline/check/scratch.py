@@ -59,7 +59,7 @@ def file_system(extras: dict, name: str) -> FileSystem:
     except KeyError as err:
         raise ScratchError(
             f"file system {name}: its folder is in the variable {err.args[0]}, which is not set: "
-            f"set it to a folder of yours there",
+            f"set it to your folder on it",
             code="scratch.variable-unset",
         ) from None
     except ValueError:

@@ -1,6 +1,6 @@
 """References: from the tables to the interval in which a figure of merit passes.
 
-Pure: knows nothing of ReFrame.
+Pure: independent of ReFrame.
 """
 
 from __future__ import annotations

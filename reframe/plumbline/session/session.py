@@ -356,7 +356,10 @@ class Session(executors.TaskEventListener):
         last = ""
         if plain:
             code = f"{self.exit_code}" if forced else "ReFrame's own"
-            last = f"plain reframe: {unchecked}; the exit code is {code}; `plumbline run` does both"
+            last = (
+                f"plain reframe: {unchecked}; the exit code is {code}; `plumbline run` checks this "
+                f"and exits with the session's code"
+            )
             self.notes.append(last)
         if not self.dry_run:
             self._write_end()
