@@ -370,7 +370,7 @@ class Failure(Fault):
 #: Lines of a build's output that Spack marks as errors; it folds long ones.
 _MARKED = re.compile(r"^ +>> +\d+ +(.*(?:\n {11}(?! ).*)*)", re.M)
 
-#: Pattern of those that are errors indeed, and no warnings.
+#: Pattern of those lines that are errors, not warnings.
 _FATAL = re.compile(r"\berror: (?!in [`'])|undefined reference|cannot find|CMake Error|Error \d+$")
 
 _STOPPED = "Terminating after first install failure: "

@@ -117,7 +117,7 @@ def by_link(night: PairFit, switches: np.ndarray, count: int) -> tuple[np.ndarra
     """Return the mean residual of the pairs across each two switches (NaN without any), and their
     number.
 
-    :arg switches: number of each node's switch, -1 where it is not known.
+    :arg switches: number of each node's switch, -1 if it is not known.
     :return: an item for each ``one * count + other``, one < other.
     """
     one, other = switches[night.first], switches[night.second]

@@ -124,7 +124,7 @@ class Published:
                     found.append(row)
         return found
 
-    def beside(self, figure: Panel) -> tuple[str, int] | None:
+    def table_of(self, figure: Panel) -> tuple[str, int] | None:
         """Return the anchor of a figure's table and its number of published rows, if it has any."""
         subject = _subject(figure)
         rows = self._rows_of(*subject)
