@@ -166,7 +166,7 @@ def of_systems(
     found = [
         _of_system(history, system, rows, select, now, stale) for system, rows in by_system.items()
     ]
-    return sorted(found, key=lambda one: (not one.red, one.system))
+    return sorted(found, key=lambda state: (not state.red, state.system))
 
 
 def _of_system(
@@ -264,21 +264,21 @@ def _from_series(history: History, chosen: Selection) -> dict[tuple, list[Figure
         series = history.series(chosen, samples=False)
     except Fault:
         return found
-    for one in series:
-        key = one.key
+    for member in series:
+        key = member.key
         case = (key.system, key.partition, key.environment, key.check, key.node)
-        for index, session in enumerate(one.sessions):
+        for index, session in enumerate(member.sessions):
             session_and_case = (str(session), *case)
             row = cases[session_and_case]
             lower, upper, ceiling = (
                 None if np.isnan(bound) else float(bound)
-                for bound in (one.lower[index], one.upper[index], one.ceiling[index])
+                for bound in (member.lower[index], member.upper[index], member.ceiling[index])
             )
             fom = FigureRecord.model_construct(
                 metric=key.metric, size=None if key.size < 0 else key.size, location=key.location,
-                placement=key.placement, value=float(one.values[index]), unit=one.unit,
-                verdict=str(one.verdicts[index]), better=one.better, near_bound=False,
-                reference=str(one.references[index]), waiver=row.waiver, reason="",
+                placement=key.placement, value=float(member.values[index]), unit=member.unit,
+                verdict=str(member.verdicts[index]), better=member.better, near_bound=False,
+                reference=str(member.references[index]), waiver=row.waiver, reason="",
                 headline=False, lower=lower, upper=upper, ceiling=ceiling,
             )  # fmt: skip
             found.setdefault((row.session, row.case, row.attempt), []).append(fom)
