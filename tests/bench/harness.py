@@ -188,7 +188,7 @@ def render(figures: dict) -> str:
         *(f"| {what} | {value} | {aim} |" for what, value, aim in rows),
         "",
         "The time added to a test case is that of a whole session of IMB's collectives, from its",
-        "start to the table at its end, minus the time of the programs, divided by the number of",
+        "start to its summary, minus the time of the programs, divided by the number of",
         "test cases. The time of a program includes its launcher. In each latency pair, the run",
         "under Plumbline and the run by hand use the same installation of MPICH and IMB and the",
         "same two cores, with one warm-up and five samples each. The order of the two alternates",

@@ -167,8 +167,8 @@ def spread_of(values: list[float]) -> tuple[float, float]:
     """Return the median and the standard deviation of sessions' values, outliers clipped."""
     middle = statistics.median(values)
     if len(values) >= _FAR_FROM:
-        far = _FAR * MAD_TO_STD * statistics.median(abs(value - middle) for value in values)
-        values = np.clip(values, middle - far, middle + far).tolist()
+        limit = _FAR * MAD_TO_STD * statistics.median(abs(value - middle) for value in values)
+        values = np.clip(values, middle - limit, middle + limit).tolist()
     return middle, statistics.stdev(values)
 
 
@@ -244,13 +244,13 @@ def _row(
 ) -> tuple[Row, int]:
     """Return a figure's row, and how many more sessions it needs."""
     metric, size, location, unit = figure
-    here = {"partition": case.partition, **case.conditions}
+    case_conditions = {"partition": case.partition, **case.conditions}
     note, more, count = "", 0, len(by_session)
     statistic: Literal["mean", "median"]
     if rule.distribution:
         single = [sample for found in by_session.values() for sample in found]
         middle, spread = statistics.fmean(single), statistics.stdev(single)
-        statistic, here["runs"] = "mean", str(len(single))
+        statistic, case_conditions["runs"] = "mean", str(len(single))
     else:
         middle, spread = spread_of([statistics.median(found) for found in by_session.values()])
         statistic, factor = "median", widening(count, rule, rules)
@@ -273,7 +273,7 @@ def _row(
         message_size=size,
         nodes=case.nodes,
         ppn=case.ppn,
-        conditions=here,
+        conditions=case_conditions,
         value=float(f"{middle:.6g}"),
         spread=float(f"{min(spread, middle):.3g}"),
         unit=unit,

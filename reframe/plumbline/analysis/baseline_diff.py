@@ -107,9 +107,9 @@ def changes(proposals: list[Proposal], references: References, path: Path) -> li
     :arg path: the site's table of the system.
     """
     tables = references.tables
-    mine = [row for row in tables.rows.values() if _file(tables, row) == path]
-    by_key = {_key(row, tables): row for row in mine}
-    by_id = {row.id: row for row in mine}
+    own_rows = [row for row in tables.rows.values() if _file(tables, row) == path]
+    by_key = {_key(row, tables): row for row in own_rows}
+    by_id = {row.id: row for row in own_rows}
     taken: set[str] = set()
     found = []
     for proposal in proposals:
@@ -117,7 +117,7 @@ def changes(proposals: list[Proposal], references: References, path: Path) -> li
         if same:
             taken.add(same.id)
         found.append(_change(proposal, same, references))
-    for row in mine:
+    for row in own_rows:
         if row.sessions and row.id not in taken:
             fom = references.fom(row.benchmark, row.metric)
             found.append(

@@ -63,7 +63,7 @@ class NodePairs(Benchmark):
 
         names = [str(place) for place in range(self.nodes)]
         return [
-            [(int(one), int(other)) for one, other in pairs]
+            [(int(first), int(second)) for first, second in pairs]
             for pairs in pairing.rounds(names, self.seed)
         ]
 

@@ -1,4 +1,4 @@
-"""The figures of plain ReFrame checks, which know nothing of Plumbline.
+"""The figures of plain ReFrame checks, which do not use Plumbline's mixin.
 
 ReFrame evaluates the performance variables of such a check and compares them with the check's own
 ``reference``. Plumbline records the results, and does not compare them again.

@@ -135,7 +135,7 @@ def find_program(program: str, partition, environ, system: str) -> providers.Pro
 def module_check(script: str, partition, environ) -> list[str]:
     """Return the command that fails if modules of partition or environment are not loaded.
 
-    It is empty where there are no modules.
+    It is empty if there are no modules.
 
     :arg script: path of ``loaded.sh``.
     """

@@ -53,4 +53,4 @@ def as_junit(suites: Iterable[junitparser.TestSuite], name: str | None = None) -
 
 
 def _seconds(timed: Iterable[junitparser.TestCase | junitparser.TestSuite]) -> float:
-    return math.fsum(one.time or 0.0 for one in timed)
+    return math.fsum(item.time or 0.0 for item in timed)

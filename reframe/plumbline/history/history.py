@@ -386,8 +386,10 @@ class History:
         """Yield the names of a selection that nothing has, each with suggestions."""
         for name, columns in _COLUMNS.items():
             pattern = getattr(select, name)
-            one = Selection(**{name: pattern})
-            if not pattern or self._fetch("SELECT 1 FROM flat WHERE WANTED LIMIT 1", one, True):
+            selection = Selection(**{name: pattern})
+            if not pattern or self._fetch(
+                "SELECT 1 FROM flat WHERE WANTED LIMIT 1", selection, True
+            ):
                 continue
             column = columns[-1] if " " in pattern else columns[0]
             names = f"SELECT DISTINCT {column} AS name FROM flat WHERE name != '' ORDER BY name"

@@ -1,9 +1,9 @@
 """The index of the history: the records of all sessions as tables of DuckDB.
 
-It is only a cache. Whoever opens it updates it: only sessions whose files changed are read again,
+It is only a cache. Opening it updates it: only sessions whose files changed are read again,
 removed ones are dropped, and an index that is damaged or of another version is rebuilt. A new state
-is written beside the old one and then renamed, so readers never see an incomplete one, and nobody
-waits for readers.
+is written next to the old one and then renamed, so readers never see an incomplete one, and no
+writer waits for readers.
 """
 
 from __future__ import annotations

@@ -124,9 +124,9 @@ def other_host(folder: Path) -> str:
         host, boot, job, cluster = (content[name] for name in ("host", "boot", "job", "cluster"))
     except (OSError, ValueError, KeyError, TypeError):
         return ""
-    here = _this_process()
+    this = _this_process()
     # Containers on this host have the same boot id, but other host names.
-    if host == here["host"] or (boot and boot == here["boot"]):
+    if host == this["host"] or (boot and boot == this["boot"]):
         return ""
     if job and cluster == slurm.setting("ClusterName") and slurm.job_state(job) == "":
         return ""

@@ -173,7 +173,7 @@ def _ceiling(references: References, row: Row) -> list[Part]:
 
 
 def _caps(references: References, row: Row) -> list[Part]:
-    """Return what a peak limits beside its own metric."""
+    """Return what a peak limits besides its own metric."""
     parts = []
     links = references.tables.links
     for link in links.links.values():

@@ -1,6 +1,6 @@
 """Placements: from a node's topology to the exact CPUs, memory and GPUs of every task.
 
-Knows nothing of ReFrame or of launchers.
+Independent of ReFrame and of launchers.
 """
 
 from __future__ import annotations

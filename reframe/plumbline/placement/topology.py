@@ -1,7 +1,7 @@
 """The topology of a node: its cores, NUMA domains, caches and GPUs.
 
-Read from ReFrame's ``processor`` and ``devices`` and a partition's ``extras``. Knows nothing of
-ReFrame itself or of launchers.
+Read from ReFrame's ``processor`` and ``devices`` and a partition's ``extras``. Independent of
+ReFrame itself and of launchers.
 """
 
 from __future__ import annotations

@@ -198,15 +198,15 @@ def _describe(
 def _keys(model: type[pydantic.BaseModel], place: Sequence[str | int]) -> list[str]:
     """Return the valid keys at a place of a file."""
     schema = model.model_json_schema()
-    here = schema
+    part = schema
     for key in [*place, None]:
-        if "$ref" in here:
-            here = schema["$defs"][here["$ref"].rpartition("/")[2]]
+        if "$ref" in part:
+            part = schema["$defs"][part["$ref"].rpartition("/")[2]]
         if key is None:
             break
-        value = here.get("properties", {}).get(key) or here.get("additionalProperties")
-        here = value or here.get("items", {})
-    return list(here.get("properties", {}))
+        value = part.get("properties", {}).get(key) or part.get("additionalProperties")
+        part = value or part.get("items", {})
+    return list(part.get("properties", {}))
 
 
 def read_foms(path: Path) -> dict[str, dict[str, MetricEntry]]:
@@ -334,20 +334,20 @@ def load(folder: Path) -> Tables:
 def _faults_of_foms(path: Path, tables: Tables) -> Iterator[str]:
     for benchmark, metrics in tables.foms.items():
         for metric, fom in metrics.items():
-            at = f"{path}: {benchmark} {metric}"
+            where = f"{path}: {benchmark} {metric}"
             if fom.tolerance not in tables.rules.classes:
-                yield f"{at}: class {fom.tolerance!r} is not in tolerance.yaml"
+                yield f"{where}: class {fom.tolerance!r} is not in tolerance.yaml"
             try:
                 units.factor(fom.unit, fom.unit)
             except units.UnitError as err:
-                yield f"{at}: unit: {err}"
+                yield f"{where}: unit: {err}"
             for ceiling in fom.ceilings:
                 other, _, capped = ceiling.partition("/")
                 if capped not in tables.foms.get(other, {}):
-                    yield f"{at}: ceiling {ceiling!r} is not registered"
+                    yield f"{where}: ceiling {ceiling!r} is not registered"
             for same in fom.same_as:
                 if wrong := _fault_of_same(same, fom, tables):
-                    yield f"{at}: same_as {same!r} {wrong}"
+                    yield f"{where}: same_as {same!r} {wrong}"
 
 
 def _faults_of_links(path: Path, tables: Tables) -> Iterator[str]:
@@ -358,7 +358,9 @@ def _faults_of_links(path: Path, tables: Tables) -> Iterator[str]:
         keys |= {*link.seen_as.conditions, *([link.count] if link.count else [])}
     metrics = [name for traffic in links.traffic.values() for name in traffic.metrics]
     metrics += [name for link in links.links.values() for name in link.peaks]
-    registered = {f"{of}/{metric}" for of, known in tables.foms.items() for metric in known}
+    registered = {
+        f"{benchmark}/{metric}" for benchmark, known in tables.foms.items() for metric in known
+    }
     carried = {name for link in links.links.values() for name in link.carries}
     for what, names, known in (
         ("condition", keys, tables.conditions),

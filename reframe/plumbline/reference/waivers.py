@@ -31,8 +31,8 @@ Result = Literal["fail", "invalid", "error"]
 LONGEST = datetime.timedelta(days=366)
 
 
-def _a_date(value: object) -> object:
-    """Refuse numbers, which pydantic reads as seconds since 1970, and suggest the right order."""
+def _check_date(value: object) -> object:
+    """Refuse numbers, which pydantic reads as seconds since 1970, and suggest ISO's order."""
     if type(value) is datetime.date:
         return value
     if not isinstance(value, str):
@@ -66,7 +66,7 @@ class Match(pydantic.BaseModel):
     results: Annotated[tuple[Result, ...], pydantic.Field(min_length=1)] = ("fail",)
 
     @pydantic.model_validator(mode="after")
-    def _of_figures_only_failures(self) -> Match:
+    def _only_failures_have_figures(self) -> Match:
         of_figures = [
             n for n in ("metric", "size", "location") if getattr(self, n) not in ("", None)
         ]
@@ -90,7 +90,7 @@ class Waiver(pydantic.BaseModel):
     id: Text
     reason: Text
     owner: Text
-    expires: Annotated[datetime.date, pydantic.BeforeValidator(_a_date)]
+    expires: Annotated[datetime.date, pydantic.BeforeValidator(_check_date)]
     match: Match
 
     def expired(self, day: datetime.date | None = None) -> bool:
@@ -104,7 +104,7 @@ class Waiver(pydantic.BaseModel):
 class _Waivers(pydantic.RootModel[list[Waiver]]):
     @pydantic.model_validator(mode="before")
     @classmethod
-    def _none_left(cls, content: object) -> object:
+    def _accept_empty_file(cls, content: object) -> object:
         """Accept a file without any waiver, which YAML reads as ``None``."""
         if isinstance(content, dict):
             raise ValueError(
@@ -266,8 +266,8 @@ def about_no_case(waivers: Iterable[Waiver], path: Path, cases: Iterable[str]) -
         # A case's name does not contain where it runs and what it measures.
         blank = {"metric": "", "size": None, "placement": "", "location": "", "node": ""}
         known = match.model_copy(update=blank)
-        mine = any(matches(match.system, subject.system) for subject in subjects)
-        if mine and not any(applies_to(known, subject) for subject in subjects):
+        of_system = any(matches(match.system, subject.system) for subject in subjects)
+        if of_system and not any(applies_to(known, subject) for subject in subjects):
             yield (
                 f"{path}: {waiver.id}: match: matches no test case of {subjects[0].system}: "
                 f"correct it, or remove it"

@@ -72,9 +72,9 @@ def _refusal(output: str) -> Fault:
     text = "\n".join(lines or output.strip().splitlines()[-2:])
     text = text.replace("plumbline: ", "").replace("ERROR: ", "")
     # A message of Plumbline's own settings or session ends with its code.
-    ours = re.fullmatch(r"(.*) \[([a-z]+\.[a-z-]+)\]", text, re.S)
-    if ours:
-        return Fault(ours[1], code=ours[2])
+    coded = re.fullmatch(r"(.*) \[([a-z]+\.[a-z-]+)\]", text, re.S)
+    if coded:
+        return Fault(coded[1], code=coded[2])
     return Fault(text, code="session.refused-by-reframe")
 
 

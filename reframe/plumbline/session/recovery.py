@@ -134,8 +134,8 @@ def clean_up(results: Path, orphans: str, say: Callable[[str], None]) -> None:
         if host := running.other_host(folder):
             others.append(f"{folder.name} on {host}")
             continue
-        with _claimed(folder) as ours:
-            if ours:
+        with _claimed(folder) as claimed:
+            if claimed:
                 _clean_up_session(folder, orphans, say)
     if others:
         say(

@@ -263,8 +263,8 @@ class Session(executors.TaskEventListener):
 
     def spent(self) -> bool:
         """Return whether the budget is spent; cases that have run get a minute to be judged."""
-        over = time.monotonic() - self._began - self.budget if self.budget else -1
-        return over >= (_LAST if self._to_judge else 0)
+        excess = time.monotonic() - self._began - self.budget if self.budget else -1
+        return excess >= (_LAST if self._to_judge else 0)
 
     def on_task_success(self, task):
         found = of_check(task.check)
@@ -356,7 +356,10 @@ class Session(executors.TaskEventListener):
         last = ""
         if plain:
             code = f"{self.exit_code}" if forced else "ReFrame's own"
-            last = f"plain reframe: {unchecked}; the exit code is {code}; `plumbline run` does both"
+            last = (
+                f"plain reframe: {unchecked}; the exit code is {code}; `plumbline run` checks this "
+                f"and exits with the session's code"
+            )
             self.notes.append(last)
         if not self.dry_run:
             self._write_end()

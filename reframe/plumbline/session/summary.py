@@ -109,12 +109,12 @@ def _rows_together(cases: list[Record]) -> list[list[str]]:
     rows = []
     for shown in (fom for fom in first.foms if fom.headline):
         what = shown.figure
-        here = [(fom.value, _nodes(f)) for f, fom in foms if fom.figure == what]
-        worst, node = (max if shown.better == "lower" else min)(here)
-        middle = statistics.median(value for value, _ in here)
+        values = [(fom.value, _nodes(f)) for f, fom in foms if fom.figure == what]
+        worst, node = (max if shown.better == "lower" else min)(values)
+        middle = statistics.median(value for value, _ in values)
         unit = shown.unit
         rows += [
-            [f"median of {len(here)}", what.variable, f"{middle:.6g} {unit}", ""],
+            [f"median of {len(values)}", what.variable, f"{middle:.6g} {unit}", ""],
             [f"worst, {node}", what.variable, f"{worst:.6g} {unit}", ""],
         ]
     rows += [[_nodes(f), *row[3:6]] for f in cases for row in _table_rows(f, headlines=False)]

@@ -168,7 +168,7 @@ class Environment:
         return found
 
     def lock(self) -> Lock | None:
-        """Return the lock beside the manifest, or ``None`` if there is none.
+        """Return the lock of the manifest, or ``None`` if there is none.
 
         :raises Fault: if it cannot be read.
         """

@@ -315,8 +315,8 @@ def run(
     :arg what: what is being done, for messages.
     :raises Failure: if it fails, with Spack's error, the fix and the log's path.
     """
-    on = ["-e", str(folder)] if folder else []
-    command = [str(checkout("spack") / "bin" / "spack"), *_of_mirror(), *on, *words]
+    environment = ["-e", str(folder)] if folder else []
+    command = [str(checkout("spack") / "bin" / "spack"), *_of_mirror(), *environment, *words]
     began = log.stat().st_size if log.exists() else 0
     with log.open("a", encoding="utf-8") as file:
         print("$", *command, file=file, flush=True)
@@ -370,7 +370,7 @@ class Failure(Fault):
 #: Lines of a build's output that Spack marks as errors; it folds long ones.
 _MARKED = re.compile(r"^ +>> +\d+ +(.*(?:\n {11}(?! ).*)*)", re.M)
 
-#: Pattern of those that are errors indeed, and no warnings.
+#: Pattern of those lines that are errors, not warnings.
 _FATAL = re.compile(r"\berror: (?!in [`'])|undefined reference|cannot find|CMake Error|Error \d+$")
 
 _STOPPED = "Terminating after first install failure: "

@@ -179,7 +179,9 @@ def _host_lines(around: Surroundings | None) -> list[str]:
     if around is None:
         return []
     nodes = {"new": around.new_nodes, "gone": around.gone_nodes}
-    lines = [f"nodes {word}: {len(of)}: {', '.join(of)}" for word, of in nodes.items() if of]
+    lines = [
+        f"nodes {word}: {len(names)}: {', '.join(names)}" for word, names in nodes.items() if names
+    ]
     if not around.any:
         lines.append(
             f"host facts of {pluralize(around.known, 'node')} and all builds are the same on both "

@@ -1,4 +1,4 @@
-"""The statistics of before and after. Pure: knows nothing of records; many figures at once.
+"""The statistics of before and after. Pure: independent of records; many figures at once.
 
 ``before``, ``after`` and ``past`` are matrices of natural logarithms, one row a figure, one column
 a session, NaN where the figure was not measured. Differences of logarithms are relative.

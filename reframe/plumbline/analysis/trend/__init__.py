@@ -85,7 +85,7 @@ def judge(
 
     :arg values: positive, one a night; NaN is a missing night.
     :arg better: ``higher``, ``lower`` or ``neither``.
-    :arg second: second measurements of the same nights, NaN where there is none.
+    :arg second: second measurements of the same nights, NaN where there is no such value.
     :arg hindsight: start and size from the whole series, instead of from what was known when the
         finding was first certain. Which findings there are, and when, is the same.
     """

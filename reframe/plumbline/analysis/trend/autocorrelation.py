@@ -5,7 +5,7 @@ A value's logarithm is a level plus noise. The noise is white, or a share of it 
 of its correlation (generalised least squares). Row ``t`` of the factor's inverse needs only the
 values up to ``t``, so one product gives the evidence of every night.
 
-Nothing here knows what a regression is; the rules are in :mod:`plumbline.analysis.trend`.
+Independent of the rules for regressions, which are in :mod:`plumbline.analysis.trend`.
 """
 
 from __future__ import annotations

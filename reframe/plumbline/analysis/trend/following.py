@@ -102,22 +102,22 @@ def of_file(path: Path, online: bool) -> Found:
     :raises Fault: if the file is faulty.
     """
     series = table.read(path)
-    work = [(one.values, one.better, one.second, not online) for one in series]
+    work = [(item.values, item.better, item.second, not online) for item in series]
     found = Found()
-    for one, judgement in zip(series, _judge_all(work), strict=True):
-        found.add(one.name, one.nights, judgement)
+    for item, judgement in zip(series, _judge_all(work), strict=True):
+        found.add(item.name, item.nights, judgement)
     return found
 
 
 def of_history(every: list[Series], online: bool) -> Found:
     """Return the findings of series of the history, one value a date."""
     dated = [trend.nightly(series) for series in every]
-    work = [(one.values, series.better, None, not online)
-            for series, one in zip(every, dated, strict=True)]  # fmt: skip
+    work = [(nightly.values, series.better, None, not online)
+            for series, nightly in zip(every, dated, strict=True)]  # fmt: skip
     found = Found()
-    for series, one, judgement in zip(every, dated, _judge_all(work), strict=True):
-        nights: list[Night] = [str(date) for date in one.dates]
-        found.add(name_of(series), nights, judgement, functools.partial(_context, series, one))
+    for series, nightly, judgement in zip(every, dated, _judge_all(work), strict=True):
+        nights: list[Night] = [str(date) for date in nightly.dates]
+        found.add(name_of(series), nights, judgement, functools.partial(_context, series, nightly))
     return found
 
 

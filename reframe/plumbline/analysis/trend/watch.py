@@ -68,7 +68,7 @@ def walk(
     """Judge each night after the first :data:`WARM_UP` from the nights up to it.
 
     :arg values: logarithms, one a night, as :func:`combine` makes them of the first and second
-        measurements (NaN where there is none).
+        measurements (NaN without one).
     :returns: the episodes, and first and last night of runs that came back unconfirmed.
     """
     walker = Walker(values)

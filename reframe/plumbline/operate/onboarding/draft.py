@@ -234,12 +234,12 @@ def _draftable(drafted: Draft, partition: str, kinds: list[slurm.Kind]) -> list[
         drafted.messages.append(f"partition {partition}: skipped, it has no nodes")
     for number, kind in enumerate(kinds):
         if kind.constraint is None:
-            like = f"{pluralize(len(kind.nodes), 'node')} like {one_line(kind.node.name)}"
-            text = f"{like} skipped: no feature distinguishes them"
+            alike_nodes = f"{pluralize(len(kind.nodes), 'node')} like {one_line(kind.node.name)}"
+            text = f"{alike_nodes} skipped: no feature distinguishes them"
             if number == 0:
                 text = (
                     f"no feature distinguishes its {len(kinds)} kinds of nodes: drafted as the "
-                    f"{like}; select them in `access`"
+                    f"{alike_nodes}; select them in `access`"
                 )
             drafted.messages.append(f"partition {partition}: {text}")
     return [kind for number, kind in enumerate(kinds) if number == 0 or kind.constraint is not None]

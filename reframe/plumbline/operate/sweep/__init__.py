@@ -157,8 +157,8 @@ class Sweep:
             if folder.name[:8] < self.name[:8]:
                 break
             extras = _plan(folder).get("extras", {})
-            ours = (extras.get("sweep"), extras.get("node")) == (self.name, node)
-            if ours and folder.name not in before:
+            is_of_node = (extras.get("sweep"), extras.get("node")) == (self.name, node)
+            if is_of_node and folder.name not in before:
                 return folder.name, (folder / "end.json").is_file()
         return "", False
 

@@ -34,8 +34,8 @@ def available(partition: dict, reservation: str = "") -> tuple[list[str], dict[s
         )
     access = " ".join(partition.get("access", []))
     queue = _queue(access)
-    mine = {node.name: node for node in every if node.partition == queue}
-    if not mine:
+    selected = {node.name: node for node in every if node.partition == queue}
+    if not selected:
         raise Fault(
             f"partition {partition['name']}: Slurm's partition {queue!r} has no node",
             code="scheduler.no-node",
@@ -48,17 +48,21 @@ def available(partition: dict, reservation: str = "") -> tuple[list[str], dict[s
                 f"nodes: give the nodes with --nodes",
                 code="scheduler.unsupported",
             )
-        mine = {name: node for name, node in mine.items() if set(features) <= {*node.features}}
+        selected = {
+            name: node for name, node in selected.items() if set(features) <= {*node.features}
+        }
     reserved = _under_maintenance(reservation)
     if reservation:
-        mine = {name: node for name, node in mine.items() if reserved.get(name) == reservation}
-        if not mine:
+        selected = {
+            name: node for name, node in selected.items() if reserved.get(name) == reservation
+        }
+        if not selected:
             raise Fault(
                 f"reservation {reservation} has no node of partition {partition['name']}",
                 code="scheduler.reservation",
             )
     up, down = [], {}
-    for name, node in sorted(mine.items(), key=lambda item: _natural(item[0])):
+    for name, node in sorted(selected.items(), key=lambda item: _natural(item[0])):
         reason = _why_not(node, reserved.get(name, ""), reservation)
         if reason:
             down[name] = one_line(reason)

@@ -96,12 +96,12 @@ class _Report:
     ):
         self.history, self.select, self.now, self.stale = history, select, now, stale
         self.sessions: list[SessionRow] = history.sessions(select)
-        self.measured = {(one.system, one.check): one for one in history.measured(select)}
-        self.series = sum(one.series for one in self.measured.values())
+        self.measured = {(check.system, check.check): check for check in history.measured(select)}
+        self.series = sum(check.series for check in self.measured.values())
         say(f"{pluralize(len(self.sessions), 'session')}, {self.series} series")
         self.systems = status.of_systems(history, self.sessions, select, now, stale)
         self.cases: dict[tuple[str, str], list[CaseState]] = {}
-        for case in (case for one in self.systems for case in one.cases):
+        for case in (case for system in self.systems for case in system.cases):
             self.cases.setdefault((case.system, case.check), []).append(case)
         say("searching for changes")
         self.nights = findings.NIGHTS
@@ -125,14 +125,14 @@ class _Report:
 
     def _of_many_nights(self) -> tuple[Iterator[Series], int]:
         """Return the series that may have enough nights to be judged, and their number."""
-        checks = [one for one in self.measured.values() if one.most >= findings.NIGHTS]
+        checks = [check for check in self.measured.values() if check.most >= findings.NIGHTS]
 
         def read() -> Iterator[Series]:
-            for one in itertools.chain.from_iterable(self.history.by_check(checks, self.select)):
-                self.judged = self.judged or findings.judged(one)
-                yield one
+            for series in itertools.chain.from_iterable(self.history.by_check(checks, self.select)):
+                self.judged = self.judged or findings.judged(series)
+                yield series
 
-        return read(), sum(one.series for one in checks)
+        return read(), sum(check.series for check in checks)
 
     def _figures(self) -> Iterator[tuple[str, str, list[Panel]]]:
         """Yield the system, the check and its figures, for each check."""
@@ -142,11 +142,11 @@ class _Report:
             listed = figures.grouped(series, self.changes)
             for figure in listed:
                 self.published.take(figure)
-                for one in figure.members:
-                    if one.key in self.changes:
-                        self._changed[one.key] = figure.glance(one)
-                    if _identity(one.key) in self._found:
-                        self._found[_identity(one.key)] = figure.glance(one)
+                for member in figure.members:
+                    if member.key in self.changes:
+                        self._changed[member.key] = figure.glance(member)
+                    if _identity(member.key) in self._found:
+                        self._found[_identity(member.key)] = figure.glance(member)
             yield check[0], check[1], listed
 
     def _paged(self, latest: int) -> set[str]:
@@ -224,17 +224,17 @@ class _Report:
             writer.page(path, "references.html.j2", title=title, lead=lead, cards=cards)
         writer.file(site.MARK, json.dumps({"written": self.now.isoformat(), "sessions":
                   len(self.sessions), "series": self.series}) + "\n")  # fmt: skip
-        red = sum(len(one.red) for one in self.systems)
+        red = sum(len(system.red) for system in self.systems)
         return Written(folder, writer.pages, self.series, len(self.sessions), red, writer.bytes)
 
     def _recent(self, event: Event) -> bool:
-        latest = [one.latest for one in self.systems if one.system == event.first.key.system]
+        latest = [state.latest for state in self.systems if state.system == event.first.key.system]
         return bool(latest) and bool(event.detected >= latest[0].end - RECENT)
 
     def _systems(self, writer: site.Site) -> None:
         """Write the pages of systems. The page of a check is written when the page of its system
         needs its figures, so that only few figures are in memory at a time."""
-        systems = {one.system: one for one in self.systems}
+        systems = {state.system: state for state in self.systems}
         for system, of_system in itertools.groupby(self._figures(), key=lambda found: found[0]):
             checks = self._checks(writer, of_system)
             if system in systems:
@@ -242,8 +242,8 @@ class _Report:
                           checks=checks)  # fmt: skip
             # Records may name a system without a session.
             collections.deque(checks, maxlen=0)
-        for one in systems.values():
-            writer.page(self.system_path(one.system), "system.html.j2", one=one, checks=())
+        for state in systems.values():
+            writer.page(self.system_path(state.system), "system.html.j2", one=state, checks=())
 
     def _checks(
         self, writer: site.Site, of_system: Iterable[tuple[str, str, list[Panel]]]
@@ -272,7 +272,9 @@ class _Report:
             "references": {
                 name: f"../{self.provenance.path(name)}"
                 for figure in listed
-                for name in sorted({str(n) for one in figure.members for n in one.references if n})
+                for name in sorted(
+                    {str(n) for series in figure.members for n in series.references if n}
+                )
             },
             "figures": charts,
             "curves": [curve.data() for curve in curves],

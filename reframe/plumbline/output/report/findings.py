@@ -161,10 +161,10 @@ def _in_processes(chunks: Iterable[list[Series]]) -> Iterator[dict[Key, list[Ser
 
 def _of_chunk(series: list[Series]) -> dict[Key, list[SeriesChange]]:
     found = {}
-    for one in series:
-        changes = [_change(one, finding) for finding in trend.findings(one)]
+    for item in series:
+        changes = [_change(item, finding) for finding in trend.findings(item)]
         if changes:
-            found[one.key] = sorted(changes, key=lambda change: change.start)
+            found[item.key] = sorted(changes, key=lambda change: change.start)
     return found
 
 

@@ -2,7 +2,7 @@
 
 options.csv lists each option with its purpose and manual; docs/launchers.md is rendered from it.
 
-Knows nothing of ReFrame. A launcher that cannot express a layout raises an error, so that the case
+Independent of ReFrame. A launcher that cannot express a layout raises an error, so that the case
 is skipped with that reason instead of measured somewhere else.
 
 A task is bound to the first hardware thread of each of its cores, or by a launcher that knows only
