@@ -318,14 +318,14 @@ def _page(references: References, source: str, rows: list[Row], known, derived) 
         lines += ["", f"## {place}", "", "| where | system | figure | printed | id |",
                   "| --- | --- | --- | ---: | --- |"]  # fmt: skip
         lines += [_line(references, row, place) for row in group]
-    told = {}
+    misprints = {}
     for row in rows:
         for fields in query.misprints_of(row, known):
-            told.setdefault(tuple(fields.values()), fields)
-    if told:
+            misprints.setdefault(tuple(fields.values()), fields)
+    if misprints:
         lines += ["", "## Known misprints and readings", "", "| id | printed | used | arithmetic |",
                   "| --- | --- | --- | --- |"]  # fmt: skip
-        lines += ["| " + " | ".join(_cell(text) for text in fields) + " |" for fields in told]
+        lines += ["| " + " | ".join(_cell(text) for text in fields) + " |" for fields in misprints]
     ids = {row.id for row in rows}
     broken = [fields for fields in derived if fields["id"] in ids and fields["holds"] == "no"]
     if broken:

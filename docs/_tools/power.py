@@ -406,7 +406,7 @@ def render(references: References, simulated: Simulated) -> str:
     """The docs' page on false alarms and power."""
     noises = list(simulated[0][1])
     sessions = simulated[0][1][noises[0]].sessions
-    said = _ABOUT.format(
+    about = _ABOUT.format(
         sessions=f"{sessions:,}",
         samples=SAMPLES,
         of_distribution=SAMPLES_OF_DISTRIBUTION,
@@ -415,7 +415,7 @@ def render(references: References, simulated: Simulated) -> str:
         steady=_percent(STEADY),
         found=_percent(FOUND),
     )
-    lines = ["# False alarms and power", "", _HEAD, "", said, "", "## By class", ""]
+    lines = ["# False alarms and power", "", _HEAD, "", about, "", "## By class", ""]
     of_alarms = [f"alarms in 1,000, {noise}" for noise in noises]
     lines += _head(["class"], ["floor", "spreads", "assumed noise", "rows", *of_alarms,
                                "loss beyond tolerance found"])  # fmt: skip
