@@ -87,14 +87,14 @@ def by_hand(samples: int) -> float:
     env = {**os.environ, "LD_LIBRARY_PATH": str(providers.prefix_of("mpich") / "lib")}
     latencies = []
     for _ in range(samples + 1):
-        said = subprocess.run(
+        done = subprocess.run(
             [*command, "PingPong", "-npmin", "2", "-msglog", "0:22"],
             env=env,
             capture_output=True,
             text=True,
             check=True,
         )
-        foms = {fom.variable: fom.value for fom in parse.parse("imb", said.stdout).foms}
+        foms = {fom.variable: fom.value for fom in parse.parse("imb", done.stdout).foms}
         latencies.append(foms["pingpong_latency_8"])
     return statistics.median(latencies[1:])
 

@@ -16,7 +16,7 @@ from plumbline.reference.tables import SITE
 
 
 @dataclass
-class Measured:
+class MeasuredValue:
     """A system's value: the median of its last sessions, over all nodes and places."""
 
     system: str
@@ -49,7 +49,7 @@ class Table:
     placement: str
     unit: str
     better: str
-    measured: list[Measured] = field(default_factory=list)
+    measured: list[MeasuredValue] = field(default_factory=list)
     published: list[PublishedRow] = field(default_factory=list)
 
     @property
@@ -157,7 +157,7 @@ class Published:
         table = Table(benchmark, metric, size, placement, fom.unit, better)
         for (system, where, check), taken in sorted(places.items()):
             value = statistics.median(taken.values) * units.factor(taken.unit, fom.unit)
-            table.measured.append(Measured(system, where, value, check, taken.anchor))
+            table.measured.append(MeasuredValue(system, where, value, check, taken.anchor))
         for row in self._rows_of(*subject):
             value, _ = row.used(fom.unit)
             cells = self.references.tables.printed[row.id]
