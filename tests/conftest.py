@@ -128,6 +128,11 @@ class Done:
         return folder
 
     @property
+    def end(self) -> dict:
+        """What its one session wrote at its end: exit code, notes, and faults."""
+        return json.loads((self.session / "end.json").read_text())
+
+    @property
     def records(self) -> list[dict]:
         return [fields for folder in self.sessions for fields in records_of(folder)]
 
