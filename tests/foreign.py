@@ -25,12 +25,22 @@ SYSTEMS = sorted(path.stem for path in (ROOT / "systems").glob("*.yaml") if path
 
 @dataclass(frozen=True)
 class Session:
-    """A session that ended: its exit code, what it said, and its records by case."""
+    """A session that ended: its exit code, what it printed, and its records by case."""
 
     code: int
     said: str
     folder: Path | None
     records: list[dict]
+
+    @property
+    def output(self) -> str:
+        return self.said
+
+    @property
+    def end(self) -> dict:
+        """What it wrote at its end: exit code, notes, and faults."""
+        assert self.folder, self.output
+        return json.loads((self.folder / "end.json").read_text())
 
 
 def prepare(system: str, folder: Path) -> None:
