@@ -130,12 +130,16 @@ def test_a_code_is_everywhere(bed: Testbed):
     done = bed.plumbline("run", *PINGPONG)
     assert {f["environment"]: (f["result"], f["code"]) for f in done.records} == ENDED
     assert {*done.codes} >= {code for _, code in ENDED.values() if code}
+    # A skip has its remedy.
+    reason = done.record("imb_p2p", "lacks")["reason"]
+    assert str(bed.folder / "no-tools") in reason and "plumbline setup" in reason
     xml = bed.plumbline("export", done.session.name, "--format=junit").out
     (suite,) = junitparser.JUnitXml.fromstring(xml)
     skipped = [r for case in suite for r in case.result if r.type == "skip"]
     assert [codes_in(result.message) for result in skipped] == [["build.wheel-not-installed"]]
     strict = bed.plumbline("run", "--strict", *PINGPONG, "-p", "lacks")
     (fields,) = strict.records
+    assert strict.code == 1
     assert (fields["result"], fields["code"]) == ("error", "build.wheel-not-installed")
     doctor = json.loads(bed.plumbline("doctor", "--format=json").out)
     assert "build.wheel-not-installed" in {c["code"] for c in doctor["cases"] if not c["runs"]}
