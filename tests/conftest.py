@@ -114,11 +114,24 @@ class Done:
     def said(self) -> str:
         return self.out + self.err
 
+    #: What it printed, of both kinds.
+    output = said
+
+    @property
+    def codes(self) -> list[str]:
+        """The reason codes at the ends of the lines that it printed."""
+        return codes_in(self.output)
+
     @property
     def session(self) -> Path:
         """The folder of the only session that it created."""
         (folder,) = self.sessions
         return folder
+
+    @property
+    def end(self) -> dict:
+        """What its one session wrote at its end: exit code, notes, and faults."""
+        return json.loads((self.session / "end.json").read_text())
 
     @property
     def records(self) -> list[dict]:
@@ -135,6 +148,11 @@ class Done:
         ]
         assert len(found) == 1, f"{len(found)} records of {check} {environment}\n{self.said}"
         return found[0]
+
+
+def codes_in(output: str) -> list[str]:
+    """The reason codes, in brackets, at the ends of lines."""
+    return re.findall(r"\[([a-z]+\.[a-z-]+)\]$", output, re.M)
 
 
 def refused(done: Done, *parts: str) -> None:

@@ -35,8 +35,10 @@ class Session:
     records: list[dict]
 
     @property
-    def said(self) -> str:
-        return self.output
+    def end(self) -> dict:
+        """What it wrote at its end: exit code, notes, and faults."""
+        assert self.folder, self.output
+        return json.loads((self.folder / "end.json").read_text())
 
 
 def prepare(system: str, folder: Path) -> None:

@@ -21,6 +21,10 @@ from plumbline.parse import Figure, Fom, outputs
 from plumbline.placement import binding
 from plumbline.placement.placement import Layout
 
+#: Possible causes of another number of tasks than started, as messages have them.
+OTHER_RUN = "the output is that of another run"
+FEWER_TASKS = "the program takes fewer tasks than it is given"
+
 #: Characters of a line that a message quotes.
 _LONGEST = 300
 
@@ -143,10 +147,10 @@ def task_count_message(reported: int, layout: Layout, result: CaseResult) -> str
     """Return the message for a program that reports another number of tasks: possible causes,
     then the nodes, of which there may be many."""
     if reported > layout.num_tasks:
-        causes = ["the output is that of another run"]
+        causes = [OTHER_RUN]
     else:
-        causes = [f"each task runs alone: {binding.OTHER_MPI}"]
-        causes.insert(reported == 1, "the program takes fewer tasks than it is given")
+        causes = [binding.ALONE]
+        causes.insert(reported == 1, FEWER_TASKS)
     return (
         f"{result.program} reports {reported} tasks, {len(result.tasks)} of "
         f"{layout.num_tasks} started; possible causes, the likeliest first: "

@@ -14,6 +14,10 @@ from plumbline.placement.topology import cpus_of_list, ranges_of_list
 #: Why each task may be the only one of its world.
 OTHER_MPI = "the launcher or its PMI (srun's --mpi) does not belong to the program's MPI"
 
+#: Possible causes of missing or single tasks, as messages have them.
+ALONE = f"each task runs alone: {OTHER_MPI}"
+TASK_ENDED = "a task ended before it reported itself"
+
 #: Characters of a line that a message quotes.
 QUOTED = 300
 
@@ -162,10 +166,10 @@ def _wrong_ranks(layout: Layout, tasks: list[TaskReport]) -> str:
     """Return which ranks started, and the possible causes; the nodes, which may be many, last."""
     hosts = list(dict.fromkeys(task.host for task in tasks))
     missing = layout.num_nodes - len(hosts)
-    causes = ["a task ended before it reported itself", OTHER_MPI]
+    causes = [TASK_ENDED, OTHER_MPI]
     ranks = [task.rank for task in tasks]
     if len({*ranks}) < len(ranks):
-        causes = [f"each task runs alone: {OTHER_MPI}"]
+        causes = [ALONE]
     elif missing > 0:
         causes = [f"{missing} of {layout.num_nodes} nodes started no task", *causes]
     started = f"ranks {ranks}" if ranks else "no task"

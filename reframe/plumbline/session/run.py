@@ -57,7 +57,9 @@ def run(
     own = not named_checks or any(Path(c).resolve() == paths.CHECKS for c in named_checks)
     variables = _values(arguments, "-S", "--setvar")
     everything = plan.FULL if own else ()
-    cases = plan.list_cases(system, named_checks or [str(paths.CHECKS)], variables, everything)
+    # Of all partitions, as in the inventory, although the command line may name one.
+    whole = system.partition(":")[0] if system else None
+    cases = plan.list_cases(whole, named_checks or [str(paths.CHECKS)], variables, everything)
     os.environ["RFM_CONFIG_FILES"] = str(paths.SETTINGS)
     os.environ[recovery.ORPHANS] = orphans
     if budget:

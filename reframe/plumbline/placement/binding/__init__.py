@@ -38,6 +38,7 @@ from plumbline.placement.binding.node import (
 from plumbline.placement.binding.words import per_node_word, task_words
 from plumbline.placement.placement import Layout
 from plumbline.placement.proof import (
+    ALONE,
     OTHER_MPI,
     BindingMismatch,
     TaskReport,
@@ -52,6 +53,7 @@ from plumbline.placement.topology import Topology
 WRAPPER = Path(__file__).parents[1] / "task.sh"
 
 __all__ = [
+    "ALONE",
     "LAUNCHERS",
     "OTHER_MPI",
     "Binding",
