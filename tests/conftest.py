@@ -18,11 +18,13 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from unittest import mock
 
 import dry_runs
 import jsonschema
 import pytest
 import yaml
+from click.testing import CliRunner
 from plumbline.check.scratch import has_direct_io
 from plumbline.software.providers import FEATURES
 
@@ -112,6 +114,11 @@ class Done:
     @property
     def said(self) -> str:
         return self.out + self.err
+
+    @property
+    def codes(self) -> list[str]:
+        """The reason codes at the ends of the lines that it printed."""
+        return re.findall(r" \[([a-z]+\.[a-z-]+)\]$", self.said, re.M)
 
     @property
     def session(self) -> Path:
@@ -375,8 +382,32 @@ class Testbed:
     def plumbline(self, *arguments: object, **env: object) -> Done:
         return self.run(BIN / "plumbline", *arguments, **env)
 
+    def in_process(self, *arguments: object, **env: object) -> Done:
+        """What the plumbline command prints, run within this process: where a process of its own
+        is not what is tested."""
+        from plumbline.cli import main
+
+        before, found = self.session_folders(), self.env | {k: str(v) for k, v in env.items()}
+        with mock.patch.dict(os.environ, found, clear=True), pytest.MonkeyPatch.context() as patch:
+            patch.chdir(self.folder)
+            empty_caches()
+            words = [str(word) for word in arguments]
+            result = CliRunner().invoke(main, words, catch_exceptions=False)
+            empty_caches()
+        made = sorted(self.session_folders() - before)
+        return Done(result.exit_code, result.stdout, result.stderr, made)
+
     def reframe(self, *arguments: object, **env: object) -> Done:
         return self.run(BIN / "reframe", *arguments, **env)
+
+
+def empty_caches() -> None:
+    """Makes the package read again what it read once, as a new process does."""
+    for name, module in [*sys.modules.items()]:
+        if name.startswith("plumbline."):
+            for value in vars(module).values():
+                if isinstance(value, functools._lru_cache_wrapper):
+                    value.cache_clear()
 
 
 def stop(process: subprocess.Popen) -> None:
