@@ -116,9 +116,14 @@ class Done:
         return self.out + self.err
 
     @property
+    def output(self) -> str:
+        """Standard output and standard error."""
+        return self.out + self.err
+
+    @property
     def codes(self) -> list[str]:
         """The reason codes at the ends of the lines that it printed."""
-        return re.findall(r" \[([a-z]+\.[a-z-]+)\]$", self.said, re.M)
+        return re.findall(r" \[([a-z]+\.[a-z-]+)\]$", self.output, re.M)
 
     @property
     def session(self) -> Path:
@@ -382,7 +387,7 @@ class Testbed:
     def plumbline(self, *arguments: object, **env: object) -> Done:
         return self.run(BIN / "plumbline", *arguments, **env)
 
-    def in_process(self, *arguments: object, **env: object) -> Done:
+    def asked(self, *arguments: object, **env: object) -> Done:
         """What the plumbline command prints, run within this process: where a process of its own
         is not what is tested."""
         from plumbline.cli import main

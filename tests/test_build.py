@@ -125,7 +125,7 @@ class Site:
         self.solution.write_text(json.dumps(hashed(lock)))
 
     def plumbline(self, *words: object, **variables: str) -> Done:
-        return self.testbed.in_process(*words, **variables)
+        return self.testbed.asked(*words, **variables)
 
     def build(self, **variables: str) -> Done:
         return self.plumbline("build", self.name, **variables)
