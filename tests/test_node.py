@@ -155,9 +155,9 @@ def run_task(shell: str, script: Path, **env: str) -> str:
 def test_this_machine_is_as_it_was_detected(shell: str) -> None:
     ((_, node),) = read_nodes(run_task(shell, TASK))
     partition = configuration.this_machine()
-    told = NodeDescription(partition["processor"], partition["devices"], partition["extras"])
+    described = NodeDescription(partition["processor"], partition["devices"], partition["extras"])
     shown = Path("/sys/devices/system/node/node0/cpulist").exists()
-    assert compare_node(told, platform.node(), node, gpus=False) == shown
+    assert compare_node(described, platform.node(), node, gpus=False) == shown
 
 
 class Elsewhere:
@@ -184,8 +184,8 @@ class Elsewhere:
             self.write(f"sys/devices/system/node/node{number}/cpulist", text)
 
     def nvidia(self, bus: str, minor: int, numa: int, opens: bool = True) -> None:
-        told = f"Model: \t\t NVIDIA A100\nDevice Minor: \t {minor}\nGPU Excluded:\t No"
-        self.write(f"proc/driver/nvidia/gpus/{bus}/information", told)
+        text = f"Model: \t\t NVIDIA A100\nDevice Minor: \t {minor}\nGPU Excluded:\t No"
+        self.write(f"proc/driver/nvidia/gpus/{bus}/information", text)
         self.write(f"sys/bus/pci/devices/{bus}/numa_node", str(numa))
         if opens:
             self.write(f"dev/nvidia{minor}")
@@ -194,8 +194,8 @@ class Elsewhere:
         """A node of KFD: a processor where it has no bus id."""
         minor = 128 + number if bus else 0
         simds = 440 if bus else 0
-        told = f"cpu_cores_count 64\nsimd_count {simds}\ndrm_render_minor {minor}"
-        self.write(f"sys/class/kfd/kfd/topology/nodes/{number}/properties", told if opens else "")
+        text = f"cpu_cores_count 64\nsimd_count {simds}\ndrm_render_minor {minor}"
+        self.write(f"sys/class/kfd/kfd/topology/nodes/{number}/properties", text if opens else "")
         if bus:
             device = f"sys/class/drm/renderD{minor}/device"
             self.write(f"{device}/uevent", f"DRIVER=amdgpu\nPCI_SLOT_NAME={bus}\nMODALIAS=pci:v1")
