@@ -18,11 +18,13 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from unittest import mock
 
 import dry_runs
 import jsonschema
 import pytest
 import yaml
+from click.testing import CliRunner
 from plumbline.check.scratch import has_direct_io
 from plumbline.software.providers import FEATURES
 
@@ -111,11 +113,9 @@ class Done:
     sessions: list[Path] = field(default_factory=list)
 
     @property
-    def said(self) -> str:
+    def output(self) -> str:
+        """Standard output and standard error."""
         return self.out + self.err
-
-    #: What it printed, of both kinds.
-    output = said
 
     @property
     def codes(self) -> list[str]:
@@ -146,7 +146,7 @@ class Done:
             if set(check.split()) <= set(fields["check"].replace("%", " ").split())
             and environment in (None, fields["environment"])
         ]
-        assert len(found) == 1, f"{len(found)} records of {check} {environment}\n{self.said}"
+        assert len(found) == 1, f"{len(found)} records of {check} {environment}\n{self.output}"
         return found[0]
 
 
@@ -158,10 +158,10 @@ def codes_in(output: str) -> list[str]:
 def refused(done: Done, *parts: str) -> None:
     """Check that a command failed with exit code 2 and one or two lines, and ran no case."""
     lines = done.err.strip().splitlines()
-    assert done.code == 2, done.said
-    assert 1 <= len(lines) <= 2, done.said
+    assert done.code == 2, done.output
+    assert 1 <= len(lines) <= 2, done.output
     assert lines[0].startswith("plumbline: ")
-    assert "Traceback" not in done.said and "  File " not in done.err
+    assert "Traceback" not in done.output and "  File " not in done.err
     for part in parts:
         assert part in done.err
     assert done.records == []
@@ -397,8 +397,32 @@ class Testbed:
     def plumbline(self, *arguments: object, **env: object) -> Done:
         return self.run(BIN / "plumbline", *arguments, **env)
 
+    def asked(self, *arguments: object, **env: object) -> Done:
+        """What the plumbline command prints, run within this process: where a process of its own
+        is not what is tested."""
+        from plumbline.cli import main
+
+        before, found = self.session_folders(), self.env | {k: str(v) for k, v in env.items()}
+        with mock.patch.dict(os.environ, found, clear=True), pytest.MonkeyPatch.context() as patch:
+            patch.chdir(self.folder)
+            empty_caches()
+            words = [str(word) for word in arguments]
+            result = CliRunner().invoke(main, words, catch_exceptions=False)
+            empty_caches()
+        made = sorted(self.session_folders() - before)
+        return Done(result.exit_code, result.stdout, result.stderr, made)
+
     def reframe(self, *arguments: object, **env: object) -> Done:
         return self.run(BIN / "reframe", *arguments, **env)
+
+
+def empty_caches() -> None:
+    """Makes the package read again what it read once, as a new process does."""
+    for name, module in [*sys.modules.items()]:
+        if name.startswith("plumbline."):
+            for value in vars(module).values():
+                if isinstance(value, functools._lru_cache_wrapper):
+                    value.cache_clear()
 
 
 def stop(process: subprocess.Popen) -> None:

@@ -79,6 +79,8 @@ def variables(system: str, folder: Path, **of_facility) -> dict[str, str]:
         "HOME": str(folder / "home"),
         "PLUMBLINE_SYSTEMS": str(folder / "systems"),
         "PLUMBLINE_RESULTS": str(folder / "results"),
+        # Each simulated system is a host of its own.
+        "PLUMBLINE_LOCKS": str(folder),
         "RFM_CONFIG_FILES": str(ROOT / "reframe" / "settings.py"),
         "RFM_COLORIZE": "0",
         "PATH": f"{BIN}:{env.get('PATH', os.defpath)}",

@@ -105,7 +105,7 @@ def test_three_give_the_median_and_a_spread_that_the_next_run_asserts(testbed: T
     tolerances.unlink()
     tolerances.write_text(yaml.safe_dump(rules, sort_keys=False))
     done = testbed.plumbline("baseline", testbed.name)
-    assert done.code == 0, done.said
+    assert done.code == 0, done.output
     assert ": 1 reference: " in done.out
     (row,) = table(testbed)
     assert (row["source"], row["system"], row["toolchain"]) == ("site", "testbed", "disk-io")
@@ -122,7 +122,7 @@ def test_three_give_the_median_and_a_spread_that_the_next_run_asserts(testbed: T
     assert row["date"] == "2026-11-03"
     # The stand-in prints 1973.79 MB/s. The site's own row wins over the printed one.
     after = testbed.plumbline("run", *FIO)
-    assert after.code == 0, after.said
+    assert after.code == 0, after.output
     (fom,) = after.record("direction=write")["foms"]
     assert fom["verdict"] == "pass" and fom["reference"] == row["id"]
     assert fom["lower"] == pytest.approx(2000 - far, rel=5e-3)
@@ -205,7 +205,7 @@ def test_an_existing_table_is_loosened_only_when_accepted(testbed: Testbed):
     assert path.read_text() == second
     remember_all(testbed, (8, 9, 10, 11), 400)
     done = testbed.plumbline("baseline", testbed.name, "--last=4")
-    assert done.code == 0 and re.search(r"tightened +\S+ +200 -> 400 MB/s", done.out), done.said
+    assert done.code == 0 and re.search(r"tightened +\S+ +200 -> 400 MB/s", done.out), done.output
     (row,) = table(testbed)
     assert (float(row["value"]), row["accepted_by"]) == (400, getpass.getuser())
 
@@ -266,7 +266,7 @@ def test_few_sessions_make_wide_bounds_and_more_tighten_them(testbed: Testbed):
     for number, value in enumerate([1000, 1004, 996], 1):
         remember(testbed, number, value)
     first = testbed.plumbline("baseline", testbed.name)
-    assert first.code == 0, first.said
+    assert first.code == 0, first.output
     wide = float(table(testbed)[0]["spread"])
     (more,) = re.findall(r"1 of 1 bounds are wide .*: (\d+) to \1 more that pass", first.out)
     for number in range(4, 4 + int(more)):
@@ -403,8 +403,8 @@ def test_a_busy_machine_is_no_baseline(testbed: Testbed) -> None:
     remember_all(testbed, (1, 2, 3), 2000)
     remember_all(testbed, (4, 5, 6), 300, conditions=CONDITIONS | {"busy": "yes"})
     done = testbed.plumbline("baseline", testbed.name)
-    assert done.code == 0, done.said
-    assert "other processes ran on the same cores" in done.said and "3 sessions" in done.said
+    assert done.code == 0, done.output
+    assert "other processes ran on the same cores" in done.output and "3 sessions" in done.output
     (row,) = table(testbed)
     assert float(row["value"]) == 2000 and "busy" not in row["conditions"]
 
@@ -416,10 +416,10 @@ def test_what_was_measured_with_warnings_is_no_baseline(testbed: Testbed, state:
     remember_all(testbed, (1, 2, 3), 2000)
     remember_all(testbed, (4, 5, 6), 300, warnings=[notice])
     done = testbed.plumbline("baseline", testbed.name, "--last=3")
-    assert done.code == 0, done.said
+    assert done.code == 0, done.output
     (row,) = table(testbed)
     assert float(row["value"]) == (2000 if state == states.WARNINGS else 300)
-    assert ("warnings on standard error" in done.said) == (state == states.WARNINGS)
+    assert ("warnings on standard error" in done.output) == (state == states.WARNINGS)
 
 
 def test_a_figure_that_varies_too_much_has_no_baseline(testbed: Testbed) -> None:
@@ -442,7 +442,7 @@ def test_each_of_several_has_a_baseline_of_its_own(testbed: Testbed) -> None:
         ]
         remember(testbed, number, None, foms=foms, benchmark="babelstream")
     done = testbed.plumbline("baseline", testbed.name)
-    assert done.code == 0, done.said
+    assert done.code == 0, done.output
     rows = {
         row["conditions"].partition("location=")[2].partition(";")[0]: row for row in table(testbed)
     }
@@ -466,7 +466,7 @@ def test_a_distribution_is_the_mean_of_all_runs(testbed: Testbed) -> None:
         ]  # fmt: skip
         remember(testbed, number, None, foms=foms, benchmark="gpcnet", samples=2)
     done = testbed.plumbline("baseline", testbed.name)
-    assert done.code == 0, done.said
+    assert done.code == 0, done.output
     assert "2 references: 2 new" in done.out and "the next run asserts 1 of them" in done.out
     (row,) = [row for row in table(testbed) if row["metric"] == "random_ring_latency"]
     assert (float(row["value"]), row["statistic"]) == (4.0, "mean")
@@ -507,6 +507,6 @@ def test_a_figure_that_one_session_lacks_is_reported(testbed: Testbed) -> None:
         more = [small] if number < 3 else []
         remember(testbed, number, 100.0, foms=[figure(100.0), *more])
     done = testbed.plumbline("baseline", testbed.name)
-    assert done.code == 0, done.said
+    assert done.code == 0, done.output
     assert "write_bandwidth_8" in done.err
     assert len(table(testbed)) == 1

@@ -111,7 +111,7 @@ def examined(make_testbed: Callable[..., Testbed]) -> Testbed:
 
 def test_doctor_tells_what_would_run_and_what_would_not(examined: Testbed):
     done = examined.plumbline("doctor", "--format=json")
-    assert done.code == 0, done.said
+    assert done.code == 0, done.output
     found = json.loads(done.out)
     assert found["machine"]["host"] == platform.node()
     assert found["machine"]["kernel"] == platform.release()
@@ -130,7 +130,7 @@ def test_doctor_tells_what_would_run_and_what_would_not(examined: Testbed):
 
 def test_doctor_prints_the_same_as_text(examined: Testbed):
     done = examined.plumbline("doctor")
-    assert done.code == 0, done.said
+    assert done.code == 0, done.output
     check = "imb_p2p %operation=PingPong %placement=on-socket @local:node"
     assert f"runs: {check}+mpich: 47 figures, 0 asserted" in done.out
     assert f"skip: {check}+lacks: " in done.out
@@ -139,7 +139,7 @@ def test_doctor_prints_the_same_as_text(examined: Testbed):
 
 def test_doctor_suggests_a_build_only_of_what_it_would_bring(examined: Testbed):
     done = examined.plumbline("doctor", "--format=json", PLUMBLINE_SPACK_ENV=ROOT / "spack-env")
-    assert done.code == 0, done.said
+    assert done.code == 0, done.output
     programs = json.loads(done.out)["programs"]
     for program in ("omp-stream", "serial-stream", "ior", "osu_latency"):
         assert programs[program].endswith("plumbline build local:openmpi"), programs
@@ -161,7 +161,7 @@ def test_lint_of_what_is_as_it_should_be(testbed: Testbed):
     testbed.environment("disk", "fio")
     inventory = testbed.systems / "inventory" / "testbed.json"
     first = testbed.plumbline("lint")
-    assert first.code == 0, first.said
+    assert first.code == 0, first.output
     assert "0 faults" in first.out and str(inventory) in first.out
     before = inventory.read_text()
     again = testbed.plumbline("lint")
@@ -184,7 +184,7 @@ def test_lint_names_every_fault(testbed: Testbed):
         "no_bandwidth",
     ):
         assert part in done.err
-    assert "Traceback" not in done.said
+    assert "Traceback" not in done.output
     assert not (testbed.systems / "inventory").exists()
 
 
@@ -211,5 +211,5 @@ def test_an_inventory_that_is_none(testbed: Testbed):
     assert lint.code == 1
     assert str(path) in lint.err and "--accept" in lint.err
     run = testbed.plumbline("run", "-n", "fio.*read", "-S", "fio.size=8", "-S", "num_samples=1")
-    assert run.code == 2 and "Traceback" not in run.said
+    assert run.code == 2 and "Traceback" not in run.output
     assert str(path) in run.err and "--accept" in run.err

@@ -157,7 +157,7 @@ def test_the_nightly_in_smoke_form(bed: Virtual):
     """Tasks that share a core, or a machine that is busy, take so long for a byte that IMB prints
     no bandwidth, which is refused: PingPong is left out here."""
     done = bed.session("--mode=smoke", *QUICK, "-x", "PingPong")
-    assert done.code == 0, done.said
+    assert done.code == 0, done.output
     ran = {(f["partition"], f["environment"], f["benchmark"], f["result"]) for f in done.records}
     assert ran == {
         ("cpu", "lmod", "imb", "pass"),
@@ -176,20 +176,20 @@ def test_the_nightly_in_smoke_form(bed: Virtual):
 
 def test_every_node_is_measured(bed: Virtual):
     done = bed.session("--distribute", "-n", "Barrier", "-p", "lmod", *QUICK)
-    assert done.code == 0, done.said
+    assert done.code == 0, done.output
     assert sorted(fields["nodes"] for fields in done.records) == [[name] for name in virtual.NODES]
 
 
 def test_pairs_are_measured_and_screened(bed: Virtual):
     done = bed.session("-n", "imb_node_pairs", *QUICK, "-S", "imb_node_pairs.nodes=4")
-    assert done.code == 0, done.said
+    assert done.code == 0, done.output
     (fields,) = done.records
     assert sorted(fields["nodes"]) == [*virtual.NODES]
     pairs = {fom["location"] for fom in fields["foms"]}
     assert len(pairs) == 6 and len(fields["foms"]) == 12
     screened = bed.plumbline("screen", done.session.name)
     # The nodes share their cores: that one is slower than another is no news.
-    assert screened.code in (0, 1), screened.said
+    assert screened.code in (0, 1), screened.output
     assert "12 values compared in 1 night\n" in screened.out
 
 
@@ -206,7 +206,7 @@ def test_what_spack_has_built(spack_bed: Virtual):
         *("-S", "gpcnet_network.tasks_per_node=1"),
     ]
     done = spack_bed.session("-n", BY_SPACK, "-p", "mpich", *QUICK, *little)
-    assert done.code == 0, done.said
+    assert done.code == 0, done.output
     two_nodes = set()
     for fields in done.records:
         assert fields["result"] == "pass", fields["reason"]
@@ -271,7 +271,7 @@ def running(bed: Virtual) -> Iterator[Running]:
 def held_against(done: Done, *words: str) -> None:
     """The case that was lost is an error in these words, in its record and in the closing table;
     the other one passed."""
-    assert done.code == 1, done.said
+    assert done.code == 1, done.output
     assert len(done.records) == 2
     assert done.record("imb_p2p", "quick")["result"] == "pass"
     lost = done.record("imb_p2p", "held")
@@ -307,7 +307,7 @@ def test_a_node_dies_under_osu(spack_bed: Virtual):
     virtual.wait_for(lambda: any("Size" in f.read_text() for f in spack_bed.results.glob(printed)))
     spack_bed.cluster.kill_node("n1")
     done = spack_bed.ended(process, before)
-    assert done.code == 1, done.said
+    assert done.code == 1, done.output
     (lost,) = done.records
     assert lost["nodes"] == ["n0", "n1"]
     assert lost["result"] == "error" and lost["foms"] == []
@@ -326,7 +326,7 @@ def test_a_node_is_down_before_the_job(bed: Virtual):
     bed.cluster.run("scontrol", "update", "NodeName=n3", "State=DOWN", "Reason=no power")
     bed.standin("quick")
     done = bed.session("-n", PINGPONG, "-p", "quick|pip", *QUICK)
-    assert done.code == 1, done.said
+    assert done.code == 1, done.output
     assert done.record("imb_p2p", "quick")["result"] == "pass"
     lost = done.record("imb_p2p", "pip")
     assert lost["result"] == "error"
@@ -340,7 +340,7 @@ def test_a_job_is_larger_than_its_partition(bed: Virtual):
     """Slurm takes it, and it would wait for ever."""
     bed.standin("quick")
     done = bed.session("-n", "Barrier.*full-node", "-p", "quick", *QUICK, "-S", "nodes=10")
-    assert done.code == 1, done.said
+    assert done.code == 1, done.output
     lost = done.record("imb_collective", "quick")
     assert lost["result"] == "error"
     told = "job cancelled because it was blocked due to reason: PartitionConfig"
@@ -352,7 +352,7 @@ def test_a_job_waits_for_too_long(bed: Virtual):
     bed.standin("quick")
     held = ["-J", "#SBATCH --hold", "-S", "max_pending_time=3s"]
     done = bed.session("-n", PINGPONG, "-p", "quick", *QUICK, *held)
-    assert done.code == 1, done.said
+    assert done.code == 1, done.output
     lost = done.record("imb_p2p", "quick")
     assert lost["result"] == "error"
     assert "still pending after max_pending_time, 3 s: cancelled" in lost["reason"]
@@ -361,7 +361,7 @@ def test_a_job_waits_for_too_long(bed: Virtual):
 def test_a_node_is_drained(bed: Virtual):
     bed.cluster.run("scontrol", "update", "NodeName=n2", "State=DRAIN", "Reason=fan is broken")
     done = bed.session("--distribute", "-n", "Barrier", "-p", "lmod", *QUICK)
-    assert done.code == 0, done.said
+    assert done.code == 0, done.output
     assert sorted(fields["nodes"] for fields in done.records) == [["n0"], ["n1"], ["n3"]]
     assert "n2 is IDLE+DRAIN: fan is broken" in done.out
 
@@ -374,7 +374,7 @@ def test_the_controller_is_restarted(bed: Virtual):
     running.release.touch()
     bed.cluster.start_controller()
     done = running.ended()
-    assert done.code == 0, done.said
+    assert done.code == 0, done.output
     assert [fields["result"] for fields in done.records] == ["pass"] * 3
 
 
@@ -382,7 +382,7 @@ def test_the_accounting_is_lost(running: Running):
     running.bed.cluster.stop_accounting()
     running.release.touch()
     done = running.ended()
-    assert done.code == 0, done.said
+    assert done.code == 0, done.output
     assert [fields["result"] for fields in done.records] == ["pass"] * 2
     assert "Slurm's accounting does not answer" in done.out
 
@@ -409,7 +409,7 @@ def test_the_wrong_pmi_starts_single_ranks(bed: Virtual):
     bed.environments.append(alone | told)
     bed.write()
     done = bed.session("-n", PINGPONG, "-p", "quick|alone", *QUICK)
-    assert done.code == 1, done.said
+    assert done.code == 1, done.output
     assert done.record("imb_p2p", "quick")["result"] == "pass"
     found = done.record("imb_p2p", "alone")
     assert found["result"] == "invalid" and found["foms"] == []
@@ -431,7 +431,7 @@ def test_scratch_fills_up(bed: Virtual):
     for job in bed.cluster.jobs("pending"):
         bed.cluster.run("scontrol", "release", job)
     done = bed.ended(process, before)
-    assert done.code == 1, done.said
+    assert done.code == 1, done.output
     assert done.record("imb_p2p", "quick")["result"] == "pass"
     full = done.record("fio", "path")
     assert full["result"] == "invalid" and "No space left on device" in full["reason"]
@@ -449,7 +449,7 @@ def test_the_record_disk_fills_up(bed: Virtual):
     (lost,) = lost_records(done)
     # What the job itself wrote may have found no room either.
     assert lost["environment"] == "held" and lost["result"] in ("pass", "invalid", "error")
-    assert done.code == (2 if lost["result"] == "pass" else 1), done.said
+    assert done.code == (2 if lost["result"] == "pass" else 1), done.output
     assert "No space left on device" in done.out
 
 
@@ -461,7 +461,7 @@ def test_the_records_turn_read_only(bed: Virtual):
     running.release.touch()
     done = running.ended()
     bed.cluster.run("umount", session)
-    assert done.code == 2, done.said
+    assert done.code == 2, done.output
     assert [fields["environment"] for fields in done.records] == ["quick"]
     (lost,) = lost_records(done)
     assert lost["environment"] == "held"
@@ -482,7 +482,7 @@ def test_reframe_is_killed(running: Running):
     (cut_off,) = json.loads(doctor.out)["cut off"]
     assert done.session.name in cut_off and "1 of 2" in cut_off
     later = running.bed.session("-n", PINGPONG, "-p", "quick", *QUICK)
-    assert later.code == 0, later.said
+    assert later.code == 0, later.output
     # What ended before is as it was; what did not is told as such by the later session.
     first, second = records_of(done.session)
     assert (first["environment"], first["result"]) == ("quick", "pass")
@@ -493,10 +493,10 @@ def test_two_sessions_at_once(running: Running):
     """What measures on Slurm's nodes may run beside another."""
     (first_folder,) = running.bed.session_folders() - running.before
     second = running.bed.session("-n", PINGPONG, "-p", "quick", *QUICK)
-    assert second.code == 0, second.said
+    assert second.code == 0, second.output
     running.release.touch()
     first = running.ended()
-    assert first.code == 0, first.said
+    assert first.code == 0, first.output
     # Each has its own, and ended() saw both folders.
     assert sorted(f["environment"] for f in records_of(first_folder)) == ["held", "quick"]
     assert [f["environment"] for f in second.records] == ["quick"]
@@ -533,9 +533,9 @@ def test_the_clock(bed: Virtual, clock: str):
         running.stop()
     if first:
         # Files of two days ago would look alike.
-        assert done.code == 1, done.said
+        assert done.code == 1, done.output
         assert [fields["result"] for fields in done.records] == ["invalid"] * 2
         assert all("the node's clock is wrong" in fields["reason"] for fields in done.records)
         return
-    assert done.code == 0, done.said
+    assert done.code == 0, done.output
     assert [fields["result"] for fields in done.records] == ["pass"] * 2

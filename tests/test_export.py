@@ -64,7 +64,7 @@ def there(testbed: Testbed) -> Testbed:
 
 def exported(testbed: Testbed, form: str, *more: object) -> str:
     done = testbed.plumbline("export", f"--format={form}", *more)
-    assert done.code == 0, done.said
+    assert done.code == 0, done.output
     return done.out
 
 

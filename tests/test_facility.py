@@ -184,7 +184,7 @@ def facility(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Fut
 
 def sessions_of(system: str, facility: dict[str, Future[Sessions]]) -> Sessions:
     found = facility[system].result()
-    if "no test case is selected" in found.printed.said:
+    if "no test case is selected" in found.printed.output:
         pytest.skip(f"{system}: no environment has a benchmark that there is a check of")
     return found
 
@@ -209,14 +209,14 @@ def test_printed_values_pass(system: str, facility) -> None:
         if fields["result"] != "pass"
         and not (fields["result"] == "skip" and fields["code"] in MAY_SKIP)
     ]
-    assert not strange, session.said
-    assert session.code == 0, session.said
+    assert not strange, session.output
+    assert session.code == 0, session.output
     assert any(fields["foms"] for fields in session.records)
     assert not [fields["warnings"] for fields in session.records if fields["warnings"]]
 
     # What bounds the figures is what the inventory has, no more and no less.
     for words in ("bounded", "vanished", "does not exist"):
-        assert words not in session.said
+        assert words not in session.output
 
 
 @pytest.mark.parametrize("system", foreign.SYSTEMS)
@@ -236,13 +236,13 @@ def test_values_just_within_their_bounds_pass(system: str, facility) -> None:
         # It did move, and nearly to the bound.
         moved = abs(fom["value"] - one.fom["value"])
         assert moved >= 0.5 * abs(one.moved(False) - one.fom["value"]), (one, fom)
-    assert found.inside.code == 0, found.inside.said
+    assert found.inside.code == 0, found.inside.output
 
 
 @pytest.mark.parametrize("system", foreign.SYSTEMS)
 def test_values_just_beyond_their_bounds_fail(system: str, facility) -> None:
     found = with_reference(system, facility)
-    assert found.outside.code == 1, found.outside.said
+    assert found.outside.code == 1, found.outside.output
     told = {(one.case, one.figure): one.fom for one in asserted(found.outside.records)}
     cases: dict[str, list[Asserted]] = defaultdict(list)
     for one in found.held:
@@ -274,7 +274,7 @@ def test_damaged_outputs_are_invalid(system: str, facility) -> None:
     results = {fields["case"]: fields for fields in session.records}
     for case in {one.case for one in found.held}:
         assert results[case]["result"] == "invalid", results[case]
-    assert session.code == 1, session.said
+    assert session.code == 1, session.output
 
 
 def test_each_benchmark_meets_each_damage(facility) -> None:

@@ -52,7 +52,7 @@ def test_a_night_as_it_should_be(testbed: Testbed):
     shutil.copytree(ROOT / "reference" / "known", testbed.reference / "known", dirs_exist_ok=True)
     report = testbed.folder / "report"
     done = testbed.run(ROOT / "ci" / "nightly", *NIGHT[1:], "--report", report, "--budget=10m")
-    assert done.code == 0, done.said
+    assert done.code == 0, done.output
     page = page_of(done)
     assert page.startswith("# testbed: OK\n")
     assert f"| session | 0 | {done.session.name}: OK |" in page
@@ -73,7 +73,7 @@ def test_a_night_with_a_fault(testbed: Testbed):
     refer(testbed, FAR)
     out = testbed.folder / "out"
     done = testbed.plumbline(*NIGHT, "--out", out)
-    assert done.code == 1, done.said
+    assert done.code == 1, done.output
     assert not (done.session / "nightly.md").exists()
     page = (out / "nightly.md").read_text()
     assert page.startswith("# testbed: faults found\n") and "**Failed**" in page
@@ -97,7 +97,7 @@ def test_a_night_in_which_nothing_runs(testbed: Testbed):
     page = (out / "nightly.md").read_text()
     assert page.startswith("# testbed: inconclusive\n")
     assert "session.nothing-selected" in page
-    assert "Traceback" not in done.said
+    assert "Traceback" not in done.output
     # Without a folder of its own the page is printed.
     done = testbed.plumbline("nightly", "--no-strict", "-n", "nosuch")
     assert done.code == 2 and "# testbed: inconclusive\n" in done.out
@@ -117,8 +117,8 @@ def test_bad_input(testbed: Testbed):
         (["--keep-stage=-1d"], "[input.wrong-option]"),
     ]:
         done = testbed.plumbline(*NIGHT, *words)
-        assert done.code == 2 and expected in done.err, done.said
-        assert "Traceback" not in done.said and done.sessions == []
+        assert done.code == 2 and expected in done.err, done.output
+        assert "Traceback" not in done.output and done.sessions == []
         assert len(done.err.splitlines()) < 5, done.err
 
 
@@ -178,9 +178,9 @@ def test_two_nights_at_once(running):
     assert re.search(rf"{named}.* \[session\.already-running\]$", line)
     release.touch()
     done = testbed.ended(process, set())
-    assert done.code == 0, done.said
+    assert done.code == 0, done.output
     third = testbed.plumbline("nightly", "--no-strict", *PINGPONG, "-p", "quick")
-    assert third.code == 0, third.said
+    assert third.code == 0, third.output
 
 
 def test_a_killed_night_leaves_its_session_and_blocks_no_longer_than_that(running):
@@ -196,7 +196,7 @@ def test_a_killed_night_leaves_its_session_and_blocks_no_longer_than_that(runnin
     assert "2 of 2 test cases: 2 pass" in out
     assert [f["result"] for f in records_of(first)] == ["pass", "pass"]
     third = testbed.plumbline("nightly", "--no-strict", *PINGPONG, "-p", "quick")
-    assert third.code == 0, third.said
+    assert third.code == 0, third.output
 
 
 def test_a_night_and_its_session_killed(running):
@@ -207,7 +207,7 @@ def test_a_night_and_its_session_killed(running):
     # The lock's line still names it, and the lock is free.
     assert f"process {process.pid} " in (testbed.results / "nightly-local.lock").read_text()
     done = testbed.plumbline("nightly", "--no-strict", *PINGPONG, "-p", "quick")
-    assert done.code == 0, done.said
+    assert done.code == 0, done.output
     assert f"session {first.name} was killed: 1 of 2 test cases had ended" in done.out
     assert [f["result"] for f in records_of(first)] == ["pass", "unfinished"]
 
@@ -216,7 +216,7 @@ def test_a_night_that_is_told_to_stop_writes_its_page(running):
     testbed, process, _ = running
     process.send_signal(signal.SIGTERM)
     done = testbed.ended(process, set())
-    assert done.code == 2, done.said
+    assert done.code == 2, done.output
     results = {f["environment"]: f["result"] for f in records_of(*testbed.session_folders())}
     assert results == {"quick": "pass", "waits": "aborted"}
     (session,) = testbed.session_folders()
@@ -231,7 +231,7 @@ def test_a_budget_that_is_spent(testbed: Testbed):
         testbed.environment(name, "imb", STANDIN_WAIT=testbed.folder / "never")
     testbed.write(max_jobs=1)
     done = testbed.plumbline("nightly", "--no-strict", *PINGPONG, "--sessions=2", "--budget=25s")
-    assert done.code == 2, done.said
+    assert done.code == 2, done.output
     assert sorted((f["result"], f["reason"]) for f in done.records) == [
         ("aborted", "not run: budget spent"),
         ("aborted", "stopped while it ran: budget spent"),
@@ -260,7 +260,7 @@ def test_what_has_run_is_judged_though_the_budget_is_spent(testbed: Testbed):
         "    session.Session.on_task_exit = on_task_exit\n"
     )
     done = testbed.plumbline("run", *PINGPONG, "--budget=10m", PYTHONPATH=hook.parent)
-    assert [f["result"] for f in done.records] == ["pass"], done.said
+    assert [f["result"] for f in done.records] == ["pass"], done.output
 
 
 # -- disks ---------------------------------------------------------------------------------------
@@ -269,8 +269,8 @@ def test_what_has_run_is_judged_though_the_budget_is_spent(testbed: Testbed):
 def test_a_night_on_a_disk_that_fills_up(testbed: Testbed, filling_disk: Path):
     out = testbed.folder / "out"
     done = testbed.plumbline("nightly", "--no-strict", *FILLING, "--out", out)
-    assert done.code in (1, 2), done.said
-    assert "plumbline-record {" in done.out and "Traceback" not in done.said
+    assert done.code in (1, 2), done.output
+    assert "plumbline-record {" in done.out and "Traceback" not in done.output
     page = (out / "nightly.md").read_text()
     assert "plumbline history recover" in page
     # The disk is freed, and the log brings back what it could not take.
@@ -279,7 +279,7 @@ def test_a_night_on_a_disk_that_fills_up(testbed: Testbed, filling_disk: Path):
     log = testbed.folder / "nightly.log"
     log.write_text("".join(f"Nov 22 01:00:00 login1 {line}\n" for line in done.out.splitlines()))
     back = testbed.plumbline("history", "recover", log)
-    assert back.code == 0, back.said
+    assert back.code == 0, back.output
     assert len(records_of(done.session)) == 2 > stored
     assert sorted(f["environment"] for f in records_of(done.session)) == ["fills", "quick"]
     again = testbed.plumbline("history", "recover", log)
@@ -306,10 +306,10 @@ def test_records_that_turn_read_only(
             refused = testbed.plumbline("nightly", "--no-strict", *PINGPONG)
         finally:
             subprocess.run(["umount", "-l", str(disk)], check=True)
-    assert done.code in (1, 2), done.said
-    assert "Traceback" not in done.said, done.said
-    assert "plumbline-record {" in done.out, done.said
-    assert refused.code == 2 and str(disk) in refused.err and "Traceback" not in refused.said
+    assert done.code in (1, 2), done.output
+    assert "Traceback" not in done.output, done.output
+    assert "plumbline-record {" in done.out, done.output
+    assert refused.code == 2 and str(disk) in refused.err and "Traceback" not in refused.output
     # What could not be stored is brought back once the disk can be written.
     log = testbed.folder / "nightly.log"
     log.write_text(done.out)
@@ -354,11 +354,11 @@ def test_a_clock_that_jumps_back(make_testbed: Callable[..., Testbed]):
         jump.touch()
         release.touch()
         during = testbed.ended(process, before)
-    assert during.code == 0, during.said
+    assert during.code == 0, during.output
     assert [f["result"] for f in during.records] == ["pass", "pass"]
     assert re.search(r"the clock jumped by -7[12]\d\d s while it ran", during.out)
     after = testbed.plumbline("run", *PINGPONG, "-p", "quick", **env)
-    assert after.code == 0, after.said
+    assert after.code == 0, after.output
     first, second = during.session.name, after.session.name
     assert second < first
     assert f"the clock is behind the start of session {first}" in after.out
@@ -534,7 +534,7 @@ def test_go_and_no_go(testbed: Testbed, factor: float, code: int, verdict: str):
     shutil.rmtree(first.session)
     words = ["--no-strict", "--mode=smoke", "--no-screen", "--maintenance=2026-11", *FIO]
     done = testbed.run(ROOT / "ci" / "post-maintenance", *words)
-    assert done.code == code, done.said
+    assert done.code == code, done.output
     page = page_of(done, "post-maintenance")
     assert page.startswith(f"# testbed, after maintenance 2026-11: {verdict}\n")
     assert f"{verdict}: 3 sessions after against 10 before" in page
@@ -548,7 +548,7 @@ def test_go_and_no_go(testbed: Testbed, factor: float, code: int, verdict: str):
 def test_a_maintenance_without_a_night_before(testbed: Testbed):
     testbed.environment("disk", "fio")
     done = testbed.plumbline(*NIGHT, "--after-maintenance", "--sessions=1")
-    assert done.code == 2, done.said
+    assert done.code == 2, done.output
     page = page_of(done, "post-maintenance")
     assert re.match(r"# testbed, after maintenance 20\d\d-\d\d-\d\d: not enough data\n", page)
     assert "there is no session before the maintenance" in page
@@ -561,7 +561,7 @@ def test_a_maintenance_without_a_night_before(testbed: Testbed):
     again = testbed.plumbline(
         *NIGHT, "--after-maintenance", "--sessions=1", "--no-screen", f"--maintenance={name}-b"
     )
-    assert again.code == 2, again.said
+    assert again.code == 2, again.output
     page = page_of(again, "post-maintenance")
     assert "not enough data: 1 session after against 1 before" in page
     assert "at least three sessions before" in page

@@ -122,4 +122,4 @@ def test_why_in_a_folder_of_a_sites_own(testbed):
     metric = {"benchmark": "imb", "metric": "pingpong_latency", "message_size": 8, "unit": "us"}
     testbed.refer({"id": "own", "placement": "on-socket", "value": 1.04} | metric)
     done = testbed.plumbline("refs", "--why", "own")
-    assert done.code == 0 and "asserts:   [" in done.out, done.said
+    assert done.code == 0 and "asserts:   [" in done.out, done.output

@@ -682,7 +682,7 @@ def test_pairs_and_nodes_that_a_run_measured_are_screened(tmp_path):
          "-J=--nodelist=nid[001000-001005]", *one],
     ):  # fmt: skip
         run = foreign.run("perlmutter", tmp_path, *arguments, fault=slow, noise=0.005)
-        assert run.records, run.said
+        assert run.records, run.output
     done = command("--from", tmp_path / "results", "--format", "json")
     assert done.exit_code == 1, done.output
     (named,) = json.loads(done.stdout)

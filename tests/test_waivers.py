@@ -68,7 +68,7 @@ def test_a_covered_failure_is_waived_and_never_a_pass(slow: Testbed, command: st
         done = slow.plumbline("run", *FIO)
     else:
         done = slow.reframe("-c", CHECKS, "-r", *FIO)
-    assert done.code == 0, done.said
+    assert done.code == 0, done.output
     fields = done.record("direction=write")
     (fom,) = fields["foms"]
     assert (fields["result"], fields["waiver"]) == ("waived", "slow-disk")
@@ -137,7 +137,7 @@ def test_one_fault_that_is_not_covered_fails_the_case(testbed: Testbed) -> None:
     # Each by a waiver of its own: both are told, and the exit code is 0.
     waive(testbed, waiver("eight", size=8), waiver("sixteen", size=16))
     both = testbed.plumbline("run", *PINGPONG)
-    assert both.code == 0, both.said
+    assert both.code == 0, both.output
     fields = both.record("imb_p2p")
     assert (fields["result"], fields["waiver"]) == ("waived", "eight")
     assert "waiver eight of" in fields["reason"] and "waiver sixteen of" in fields["reason"]
@@ -174,7 +174,7 @@ def test_a_waiver_of_what_passes_again_is_told(slow: Testbed) -> None:
     refer(slow, WELL)
     waive(slow, waiver(), waiver("elsewhere", partition="login"))
     done = slow.plumbline("run", *FIO)
-    assert done.code == 0, done.said
+    assert done.code == 0, done.output
     assert done.record("direction=write")["result"] == "pass"
     assert "plumbline: waiver slow-disk is no longer needed: 1 figure" in done.out
     assert "elsewhere" not in done.out
@@ -192,7 +192,7 @@ def test_a_program_that_is_known_to_be_broken(testbed: Testbed) -> None:
     broken(testbed)
     waive(testbed, waiver(results=["invalid", "error"]))
     done = testbed.plumbline("run", *FIO)
-    assert done.code == 0, done.said
+    assert done.code == 0, done.output
     fields = done.record("direction=write")
     assert (fields["result"], fields["waiver"]) == ("waived", "slow-disk")
     assert fields["foms"] == [] and fields["phase"] == "sanity"
@@ -264,7 +264,7 @@ def test_a_test_case_that_ends_early_can_be_waived(testbed: Testbed) -> None:
     testbed.environments[0]["extras"]["provider"] = "pip"
     testbed.write()
     done = testbed.plumbline("run", *FIO, PLUMBLINE_TOOLS=testbed.folder / "none")
-    assert [(f["result"], f["waiver"]) for f in done.records] == [("waived", "all")], done.said
+    assert [(f["result"], f["waiver"]) for f in done.records] == [("waived", "all")], done.output
     assert done.records[0]["phase"] == "setup"
 
 
@@ -272,8 +272,8 @@ def test_a_test_case_that_ends_early_can_be_waived(testbed: Testbed) -> None:
 
 
 def refused(done: Done, *parts: str) -> None:
-    assert done.code == 2, done.said
-    assert "Traceback" not in done.said and done.sessions == []
+    assert done.code == 2, done.output
+    assert "Traceback" not in done.output and done.sessions == []
     for part in parts:
         assert part in done.err, done.err
 
@@ -453,7 +453,7 @@ def test_lint_names_waivers_of_nothing(slow: Testbed) -> None:
 def test_lint_of_good_waivers(slow: Testbed) -> None:
     waive(slow, waiver(check="fio", metric="write_bandwidth", placement="all-*", node="n*"))
     done = slow.plumbline("lint")
-    assert done.code == 0, done.said
+    assert done.code == 0, done.output
 
 
 # -- the warning band ----------------------------------------------------------------------------
@@ -462,7 +462,7 @@ def test_lint_of_good_waivers(slow: Testbed) -> None:
 def test_a_figure_near_its_bound_passes_and_is_told(slow: Testbed) -> None:
     refer(slow, NEAR)
     done = slow.plumbline("run", *FIO)
-    assert done.code == 0, done.said
+    assert done.code == 0, done.output
     (fom,) = done.record("direction=write")["foms"]
     assert (fom["verdict"], fom["near_bound"], fom["better"]) == ("pass", True, "higher")
     assert re.search(r"write_bandwidth +1973\.79 MB/s +pass \(near its bound\)", done.out)
@@ -485,5 +485,5 @@ def test_a_figure_near_its_bound_is_shown_where_it_is_no_headline(testbed: Testb
          "value": value, "unit": "us"}
     )  # fmt: skip
     done = testbed.plumbline("run", *PINGPONG)
-    assert done.code == 0, done.said
+    assert done.code == 0, done.output
     assert re.search(r"pingpong_latency_2 +\S+ us +pass \(near its bound\)", done.out)

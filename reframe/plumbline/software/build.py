@@ -398,7 +398,7 @@ def _require_externals(environment: Environment, lock: Lock) -> None:
         remedy = f"list this machine's own in {site}, under packages and with `externals::`"
         raise Fault(
             "\n".join([*(f"{environment.name}: {fault}" for fault in found), remedy]),
-            code="build.changed",
+            code="build.no-external",
         )
 
 
