@@ -23,7 +23,11 @@ import dry_runs
 import jsonschema
 import pytest
 import yaml
+from click.testing import CliRunner
+from plumbline.check import states
 from plumbline.check.scratch import has_direct_io
+from plumbline.cli import main
+from plumbline.reference import lookup, tables, waivers
 from plumbline.software.providers import FEATURES
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -114,6 +118,16 @@ class Done:
         return self.out + self.err
 
     @property
+    def output(self) -> str:
+        """Standard output and standard error."""
+        return self.out + self.err
+
+    @property
+    def codes(self) -> list[str]:
+        """The reason codes of its messages on standard error, in their order."""
+        return codes_in(self.err)
+
+    @property
     def session(self) -> Path:
         """The folder of the one session that it made."""
         (folder,) = self.sessions
@@ -133,6 +147,22 @@ class Done:
         ]
         assert len(found) == 1, f"{len(found)} records of {check} {environment}\n{self.said}"
         return found[0]
+
+
+def codes_in(text: str) -> list[str]:
+    """The reason codes in brackets in a text, in their order."""
+    return re.findall(r"\[([a-z]+\.[a-z-]+)\]", text)
+
+
+def asked(*arguments: object, **env: object) -> Done:
+    """Runs ``plumbline`` in this process, which reads all files anew."""
+    for cached in (lookup.loaded, waivers.loaded, tables.directions, states.patterns):
+        cached.cache_clear()
+    variables = {key: str(value) for key, value in env.items()}
+    done = CliRunner().invoke(main, [*map(str, arguments)], env=variables)
+    if not isinstance(done.exception, SystemExit | None):
+        raise done.exception
+    return Done(done.exit_code, done.stdout, done.stderr)
 
 
 def refused(done: Done, *parts: str) -> None:
@@ -374,6 +404,10 @@ class Testbed:
 
     def plumbline(self, *arguments: object, **env: object) -> Done:
         return self.run(BIN / "plumbline", *arguments, **env)
+
+    def asked(self, *arguments: object) -> Done:
+        """Runs ``plumbline`` in this process: for commands that start no session."""
+        return asked(*arguments, **{k: v for k, v in self.env.items() if k.startswith("PLUMB")})
 
     def reframe(self, *arguments: object, **env: object) -> Done:
         return self.run(BIN / "reframe", *arguments, **env)
