@@ -406,8 +406,8 @@ class Testbed:
         return self.run(BIN / "plumbline", *arguments, **env)
 
     def asked(self, *arguments: object) -> Done:
-        """Runs ``plumbline`` in this process: for commands that start no session."""
-        return asked(*arguments, **{k: v for k, v in self.env.items() if k.startswith("PLUMB")})
+        """Runs ``plumbline`` in this process."""
+        return asked(*arguments, **self.env)
 
     def reframe(self, *arguments: object, **env: object) -> Done:
         return self.run(BIN / "reframe", *arguments, **env)
