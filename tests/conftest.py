@@ -26,6 +26,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 from plumbline.check.scratch import has_direct_io
+from plumbline.cli import main
 from plumbline.software.providers import FEATURES
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -153,6 +154,15 @@ class Done:
 def codes_in(output: str) -> list[str]:
     """The reason codes, in brackets, at the ends of lines."""
     return re.findall(r"\[([a-z]+\.[a-z-]+)\]$", output, re.M)
+
+
+def asked(*arguments: object, **env: object) -> Done:
+    """Run ``plumbline`` in this process, which reads all files again."""
+    empty_caches()
+    variables = {key: str(value) for key, value in env.items()}
+    words = [str(word) for word in arguments]
+    result = CliRunner().invoke(main, words, env=variables, catch_exceptions=False)
+    return Done(result.exit_code, result.stdout, result.stderr)
 
 
 def refused(done: Done, *parts: str) -> None:
@@ -400,8 +410,6 @@ class Testbed:
     def asked(self, *arguments: object, **env: object) -> Done:
         """What the plumbline command prints, run within this process: where a process of its own
         is not what is tested."""
-        from plumbline.cli import main
-
         before, found = self.session_folders(), self.env | {k: str(v) for k, v in env.items()}
         with mock.patch.dict(os.environ, found, clear=True), pytest.MonkeyPatch.context() as patch:
             patch.chdir(self.folder)

@@ -27,6 +27,20 @@ from plumbline.reference.tolerance import Baseline, Tolerance
 _FAR, _FAR_FROM = 5, 10
 #: Upper limit of the number of further sessions that is reported.
 _MOST = 100
+#: Why a test case or figure gets no row: reason code -> its message.
+REASONS = {
+    "baseline.waived": "waived: a known fault is no baseline",
+    "baseline.busy": "measured while other processes ran on the same cores",
+    "baseline.warnings": "measured with warnings on standard error",
+    "baseline.no-hosts": "its records do not have the hosts of its tasks",
+    "baseline.too-few-sessions": "too few sessions passed with the build, conditions and samples "
+    "of the newest",
+    "baseline.not-in-each-session": "not measured in every session",
+    "baseline.too-noisy": "its spread is too large for a bound",
+    "baseline.too-noisy-yet": "its spread, widened for so few sessions, is too large for a bound: "
+    "run more",
+    "baseline.measured-twice": "measured by another check too",
+}
 #: What records of the same measurement have in common.
 _SAME = ("build", "conditions", "samples", "warmups", "placement")
 
@@ -86,7 +100,7 @@ class Proposal:
 def propose(
     system: str, records: Iterable[Record], rules: Baseline, last: int
 ) -> tuple[list[Proposal], dict[str, list[str]]]:
-    """Return baseline rows, and what was skipped: reason -> cases or figures.
+    """Return baseline rows, and what was skipped: key of :data:`REASONS` -> cases or figures.
 
     A row is the median and the spread over sessions. Only sessions that passed count, with the
     build, conditions and samples of the newest of the case (on the system `local` also its host). A
@@ -114,14 +128,11 @@ def propose(
         same = [run for run in same if run.session in sessions]
         name = _name(newest)
         if not newest.tasks:
-            skipped["its records do not have the hosts of its tasks"].append(name)
+            skipped["baseline.no-hosts"].append(name)
             continue
         if len(sessions) < rules.sessions:
-            reason = (
-                f"fewer than {rules.sessions} sessions that passed with the build, conditions and "
-                f"samples of the newest"
-            )
-            skipped[reason].append(f"{name}: {pluralize(len(sessions), 'session')}")
+            count = f"{len(sessions)} of {rules.sessions} sessions"
+            skipped["baseline.too-few-sessions"].append(f"{name}: {count}")
             continue
         measured = Counter(
             figure
@@ -129,28 +140,27 @@ def propose(
             for figure in {fom.figure for run in same if run.session == session for fom in run.foms}
         )
         missing = [f.variable for f, count in measured.items() if count < len(sessions)]
-        skipped["not measured in every session"] += [f"{name}: {f}" for f in missing]
+        skipped["baseline.not-in-each-session"] += [f"{name}: {f}" for f in missing]
         for proposal, reason in _proposals_of(system, newest, same, sessions, rules):
             if reason:
-                more = f" ({proposal.more} more)" if reason.endswith("run more") else ""
-                skipped[reason].append(f"{proposal.row.id}{more}")
+                skipped[reason].append(f"{proposal.row.id} ({_noise(proposal, reason, rules)})")
             elif key_of(proposal.row) in found:
-                skipped["measured by another check too"].append(proposal.row.id)
+                skipped["baseline.measured-twice"].append(proposal.row.id)
             else:
                 found[key_of(proposal.row)] = proposal
     return list(found.values()), {reason: names for reason, names in skipped.items() if names}
 
 
 def _unusable(fields: Record) -> str:
-    """Return why a record that passed is not used for a baseline; empty if it is.
+    """Return the code of why a record that passed is not used for a baseline; empty if it is.
 
     Two warning states are accepted. An unstable sample does not change the median. A suspicious
     value may be of a machine that is better than its reference, which a baseline corrects.
     """
     if fields.busy:
-        return "measured while other processes ran on the same cores"
+        return "baseline.busy"
     if any(notice.state == WARNINGS for notice in fields.warnings):
-        return "measured with warnings on standard error"
+        return "baseline.warnings"
     return ""
 
 
@@ -287,9 +297,16 @@ def _row(
 
 
 def _skipped(row: Row, more: int, rule: Tolerance, rules: Baseline) -> str:
-    """Return why a row is skipped; empty if it is not."""
+    """Return the code of why a row is skipped; empty if it is not."""
     if rule.distribution or row.spread is None or row.spread <= rules.noise * row.value:
         return ""
     if rule.better != "neither" and row.note and more:
-        return f"spread above {rules.noise:.0%}, widened for so few sessions: run more"
-    return f"spread above {rules.noise:.0%}"
+        return "baseline.too-noisy-yet"
+    return "baseline.too-noisy"
+
+
+def _noise(proposal: Proposal, reason: str, rules: Baseline) -> str:
+    """Return how noisy a skipped row is, and how many more sessions it needs if that would help."""
+    spread = (proposal.row.spread or 0) / proposal.row.value
+    noise = f"spread {spread:.0%}, allowed {rules.noise:.0%}"
+    return f"{noise}; {proposal.more} more" if reason == "baseline.too-noisy-yet" else noise

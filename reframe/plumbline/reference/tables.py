@@ -160,8 +160,17 @@ def read_model(path: Path, model: type[_Model], entry: str = "") -> _Model:
     try:
         return model.model_validate(content)
     except pydantic.ValidationError as err:
-        faults = [f"{path}: {_describe(fault, content, model, entry)}" for fault in err.errors()]
-        raise Fault("\n".join(faults), code="input.wrong-file") from None
+        faults = err.errors()
+        # A list without its faulty items is too short for pydantic, but not for the user.
+        lists = {fault["loc"][:-1] for fault in faults}
+        raise Fault(
+            "\n".join(
+                f"{path}: {_describe(fault, content, model, entry)}"
+                for fault in faults
+                if fault["type"] != "too_short" or fault["loc"] not in lists
+            ),
+            code="input.wrong-file",
+        ) from None
 
 
 #: Type of pydantic's error -> the expected value in terms of YAML.
@@ -169,7 +178,9 @@ _MUST_BE = {
     "date_from_datetime_parsing": "a day, such as 2026-12-31",
     "int_type": "a whole number",
     "model_type": "keys with their values, such as {key: value}",
+    "string_too_short": "a text that is not empty",
     "string_type": "a text",
+    "too_short": "a list that is not empty",
     "tuple_type": "a list, such as [one, two]",
 }
 
@@ -189,6 +200,8 @@ def _describe(
         message = f"no such key; {suggest(str(key), _keys(model, fault['loc'][:-1]))}"
     elif fault["type"] == "missing":
         message = "is missing"
+    elif fault["type"] == "literal_error":
+        message = f"must be {fault['ctx']['expected']}"
     elif fault["type"] in _MUST_BE:
         message = f"must be {_MUST_BE[fault['type']]}"
     where = f"{'.'.join(map(str, place))}: " if place else "" if start else "file: "

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 
 import pydantic
 
-from plumbline.core.errors import Fault
+from plumbline.core.errors import Fault, with_code
 from plumbline.core.text import base_name, suggest
 from plumbline.placement import placement
 from plumbline.reference import tables
@@ -231,7 +231,8 @@ def faults_of(
         where = f"{path}: {waiver.id}"
         match = waiver.match
         if waiver.expired():
-            yield f"{where}: expired waiver {waiver}: give it a new date, or remove it"
+            message = f"{where}: expired waiver {waiver}: give it a new date, or remove it"
+            yield with_code(message, "waiver.expired")
         contents = [content for name, content in systems.items() if matches(match.system, name)]
         names = {
             "system": list(systems),
@@ -242,12 +243,14 @@ def faults_of(
         for key, known in names.items():
             pattern = getattr(match, key)
             if not any(matches(pattern, name) for name in known):
-                yield f"{where}: match.{key}: no {key} {pattern!r}; {suggest(pattern, known)}"
+                message = f"{where}: match.{key}: no {key} {pattern!r}; {suggest(pattern, known)}"
+                yield with_code(message, "waiver.matches-nothing")
                 break
         literal = match.placement and not {"*", "?"} & {*match.placement}
         if literal and not placement.exists(match.placement):
             available = placement.suggestion(match.placement)
-            yield f"{where}: match.placement: no placement {match.placement!r}; {available}"
+            message = f"{where}: match.placement: no placement {match.placement!r}; {available}"
+            yield with_code(message, "waiver.matches-nothing")
 
 
 def about_no_case(waivers: Iterable[Waiver], path: Path, cases: Iterable[str]) -> Iterator[str]:
@@ -268,7 +271,8 @@ def about_no_case(waivers: Iterable[Waiver], path: Path, cases: Iterable[str]) -
         known = match.model_copy(update=blank)
         of_system = any(matches(match.system, subject.system) for subject in subjects)
         if of_system and not any(applies_to(known, subject) for subject in subjects):
-            yield (
+            message = (
                 f"{path}: {waiver.id}: match: matches no test case of {subjects[0].system}: "
                 f"correct it, or remove it"
             )
+            yield with_code(message, "waiver.matches-nothing")

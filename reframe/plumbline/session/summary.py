@@ -11,6 +11,7 @@ from dataclasses import replace
 from plumbline.check import states
 from plumbline.check.record import Record
 from plumbline.core import text
+from plumbline.core.errors import with_code
 from plumbline.core.text import base_name, pluralize, printable, shorten
 from plumbline.reference.waivers import Subject, Waiver, applies_to
 
@@ -175,14 +176,16 @@ def waiver_notes(known: Iterable[Waiver], records: list[Record]) -> list[str]:
     for waiver in known:
         used, passed = _covered(waiver, records)
         if waiver.expired() and (used or passed):
-            lines.append(
+            message = (
                 f"expired waiver {waiver}: it no longer covers anything: renew it with a new date, "
                 f"or remove it"
             )
+            lines.append(with_code(message, "waiver.expired"))
         elif passed and not used:
-            lines.append(
+            message = (
                 f"waiver {waiver.id} is no longer needed: {passed}, and none failed: remove it"
             )
+            lines.append(with_code(message, "waiver.not-needed"))
     return lines
 
 

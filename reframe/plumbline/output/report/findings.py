@@ -59,26 +59,32 @@ class SeriesChange:
         return "above-ceiling" if self.above_ceiling else self.kind
 
     @property
-    def doubt(self) -> str:
-        """Why it is not confirmed, and what to do; empty if it is."""
+    def doubt_code(self) -> str:
+        """Why it is not confirmed, a key of :data:`DOUBTS`; empty if it is."""
         if self.above_ceiling:
-            return "Above its ceiling: the measurement is wrong, the machine is not better."
+            return "above-ceiling"
         if self.confirmed:
             return ""
         if self.sessions > 1:
-            return (
-                f"It has lasted for {self.sessions} sessions, but is within the outliers or the "
-                f"autocorrelated noise of this figure: measure it again."
-            )
-        if self.kind == "suspect":
-            return (
-                "Only the newest session has it, and this figure has had outliers before: measure "
-                "it again."
-            )
-        return (
-            "Only the newest session has it, and a single session may be an outlier: measure it "
-            "again, or wait for the next one."
-        )
+            return "within-noise"
+        return "outliers-before" if self.kind == "suspect" else "single-session"
+
+    @property
+    def doubt(self) -> str:
+        """Why it is not confirmed, and what to do; empty if it is."""
+        return DOUBTS[self.doubt_code].format(sessions=self.sessions) if self.doubt_code else ""
+
+
+#: Why a change is not confirmed, and what to do.
+DOUBTS = {
+    "above-ceiling": "Above its ceiling: the measurement is wrong, the machine is not better.",
+    "within-noise": "It has lasted for {sessions} sessions, but is within the outliers or the "
+    "autocorrelated noise of this figure: measure it again.",
+    "outliers-before": "Only the newest session has it, and this figure has had outliers before: "
+    "measure it again.",
+    "single-session": "Only the newest session has it, and a single session may be an outlier: "
+    "measure it again, or wait for the next one.",
+}
 
 
 @dataclass
