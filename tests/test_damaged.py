@@ -234,7 +234,7 @@ def test_a_copied_session_counts_once(results: Path):  # noqa: F811
     assert values_of(results) == [10.0]
     shutil.rmtree(folder.with_name(f"{NIGHT}.bak"))
     folder.with_name("linked").unlink()
-    assert run("list", "--from", results)[0] == 0
+    assert run("list", "--from", results).code == 0
 
 
 def test_a_doubled_line_counts_once(results: Path):  # noqa: F811
@@ -259,8 +259,8 @@ def test_missing_records_of_a_session_that_has_ended_are_noted(results: Path):  
         (note,) = found.notes
         assert note.startswith(f"{NIGHT}: ") and "2 of 3 " in note
         assert found.faults == []
-    code, _, err = run("list", "--from", results)
-    assert (code, note in err) == (0, True)
+    done = run("list", "--from", results)
+    assert (done.code, note in done.err) == (0, True)
 
 
 def test_a_name_that_stands_twice_in_a_line_is_one_value(results: Path):  # noqa: F811
