@@ -112,6 +112,12 @@ def _standings(history, folder: Path, now: datetime.datetime | None = None):
     return sorted(found, key=lambda one: one.system), now
 
 
+def test_the_page_of_a_system_lists_its_checks(pages):
+    content = one(pages, "systems/alder-*.html").read_text()
+    checks = [path.name for path in (pages / "checks").glob("alder-*")]
+    assert checks and all(f'href="../checks/{name}"' in content for name in checks)
+
+
 def test_changes_are_told_together(pages):
     content = shown(pages / "index.html", "changed")
     latency = re.search(r"osu_p2p operation=latency alder .*?(?=osu_p2p|babelstream|$)", content)[0]
