@@ -15,9 +15,11 @@ import records
 import scipy
 import yaml
 from conftest import ROOT, STANDINS, Done, Testbed
-from plumbline.analysis import baseline
+from plumbline.analysis import baseline, baseline_diff
 from plumbline.check import record, states
 from plumbline.reference import lookup, tolerance, waivers
+from test_reference import CASE, LATENCY, registers
+from test_reference import references as of_rows
 
 FIO = ["-n", "fio.*write", "-S", "fio.size=8", "-S", "num_samples=1", "-S", "num_warmups=0"]
 CONDITIONS = {
@@ -282,6 +284,18 @@ def test_a_published_bound_is_loosened_only_when_that_is_accepted(testbed: Testb
     assert change["lower"] == pytest.approx([1900, 1852.5])
     assert make(testbed, "--accept").code == 0
     assert len(table(testbed)) == 1
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"), [(8.0, "tightened"), (12.0, "loosened"), (10.0, "moved")]
+)
+def test_bounds_of_a_latency(tmp_path: Path, value: float, kind: str):
+    references = of_rows(registers(tmp_path), LATENCY | {"value": "10.0", "spread": "0.5"})
+    (old,) = references.tables.rows.values()
+    new = old.model_copy(update={"id": "own", "value": value})
+    proposals = [baseline.Proposal(new, CASE, 0)]
+    (change,) = baseline_diff.changes(proposals, references, tmp_path / "site" / "sys.csv")
+    assert change.kind == kind
 
 
 def test_few_sessions_make_wide_bounds_and_more_tighten_them(testbed: Testbed):

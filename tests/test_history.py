@@ -762,6 +762,13 @@ def test_the_time_of_the_cases_is_listed_without_waiting(results: Path):
     assert "measured" in shown[0] and "1:01:06" in shown[1] and ":01:" not in shown[2]
 
 
+def test_figures_above_their_ceiling_are_listed_as_failed(results: Path):
+    verdicts = ["pass", "fail", "above-ceiling", "above-ceiling"]
+    store(results, line(foms=[fom(metric=f"m{n}", verdict=v) for n, v in enumerate(verdicts)]))
+    head, row = run("list", "--from", results)[1].splitlines()[:2]
+    assert row[head.index("failed") :][: len("failed")].strip() == "3"
+
+
 def test_options_of_the_command_line(mixed: Path):
     """They reach the selection; what is no time or pair is refused with exit code 2."""
     (row,) = rows_of("--from", mixed, "--extras", "who=x")

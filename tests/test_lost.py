@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from plumbline.site import lost, reframe_patches, slurm_jobs
@@ -143,6 +144,22 @@ def test_pbs(tmp_path: Path, monkeypatch, fields: dict, errors: str, code, words
 def test_each_state_of_slurm_that_loses_a_job_has_a_code(state: str):
     assert state in slurm_jobs.LOST
     assert lost.Lost(f"Slurm reports {state}", "8").code != "job.ended-by-scheduler"
+
+
+@pytest.mark.parametrize(
+    ("printed", "end"),
+    [
+        ("TIMEOUT|00:01:05|00:01:00", "TIMEOUT after 00:01:05 of 00:01:00"),
+        ("CANCELLED by 0|00:00:07|00:05:00", "CANCELLED by 0 after 00:00:07"),
+        # Without an answer of the accounting, what the scheduler has.
+        ("", "DEADLINE"),
+        ("TIMEOUT|00:01:05", "DEADLINE"),
+        ("TIMEOUT|00:01:05|00:01:00\nTIMEOUT|00:01:05|00:01:00", "DEADLINE"),
+    ],
+)
+def test_the_end_of_a_job_by_slurms_accounting(monkeypatch, printed: str, end: str):
+    monkeypatch.setattr(slurm_jobs, "command_output", lambda *command: printed)
+    assert slurm_jobs.end_of(SimpleNamespace(state="DEADLINE", jobid="8")) == end
 
 
 def test_a_job_that_was_cancelled_here_is_not_lost(tmp_path: Path, monkeypatch):

@@ -318,6 +318,22 @@ def test_modules_of_lmod(monkeypatch, tmp_path: Path):
     assert software.mpi_modules(listed) == {"openmpi": "openmpi/4.1.10"}
 
 
+@pytest.mark.parametrize(
+    ("mpi", "types", "option"),
+    [
+        ("mpich", ["none", "pmi2", "pmix"], "pmi2"),
+        ("openmpi", ["none", "pmi2", "pmix"], "pmix"),
+        # The default works, no plugin fits, or the MPI is unknown.
+        ("openmpi", ["pmix_v4", "pmi2", "pmix"], ""),
+        ("openmpi", ["none", "pmi2"], ""),
+        ("other", ["none", "pmi2", "pmix"], ""),
+        ("mpich", [], ""),
+    ],
+)
+def test_plugin_of_srun(mpi: str, types: list[str], option: str):
+    assert software.plugin(mpi, types) == option
+
+
 def test_probe_command_asks_as_a_job_does():
     partition = {"scheduler": "slurm", "access": ["--no-requeue", "--partition=a", "--qos=b"]}
     assert steps.probe_command(partition, "x.json", ("show", "a b")) == [

@@ -830,6 +830,8 @@ VERDICTS = [
     ([{}, PEAK], "bandwidth", [900.0], "fail"),
     ([PEAK], "bandwidth", [2000.1], "above-ceiling"),
     ([PEAK], "bandwidth", [1999.0], "not-asserted"),
+    ([LATENCY | {"kind": "peak"}], "latency", [10.0], "not-asserted"),
+    ([LATENCY | {"kind": "peak"}], "latency", [10.0, 9.9], "above-ceiling"),
     ([PEAK, PEAK | {"value": "1500", "source": "other"}], "bandwidth", [1600.0], "above-ceiling"),
     ([{}, PEAK | {"placement": "on-socket"}], "bandwidth", [3000.0], "pass"),
     ([{}, PEAK | {"conditions": "bound=lower"}], "bandwidth", [3000.0], "pass"),

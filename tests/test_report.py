@@ -118,6 +118,12 @@ def start_page(folder: Path, now: datetime.datetime = NOW, **options) -> Path:
     return folder / "out" / "index.html"
 
 
+def test_the_page_of_a_system_lists_its_checks(pages):
+    content = one(pages, "systems/alder-*.html").read_text()
+    checks = [path.name for path in (pages / "checks").glob("alder-*")]
+    assert checks and all(f'href="../checks/{name}"' in content for name in checks)
+
+
 def test_changes_that_began_together_are_one_line(pages):
     content = shown(pages / "index.html", "changed")
     latency = re.search(r"osu_p2p operation=latency alder .*?(?=osu_p2p|babelstream|$)", content)[0]
