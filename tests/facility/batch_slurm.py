@@ -237,6 +237,9 @@ def scontrol(words: list[str], machine: Machine) -> int:
     if kind in ("hostname", "hostnames"):
         text = names[0] if names else os.environ.get("SLURM_JOB_NODELIST", "")
         print("\n".join(expand_nodes(text)))
+    elif kind == "partitions":
+        for number, name in enumerate(machine.facts["queues"]):
+            print(f"PartitionName={name} Default={'NO' if number else 'YES'}")
     elif kind in ("node", "nodes"):
         chosen = expand_nodes(names[0]) if names else machine.nodes
         known = set(machine.nodes)
