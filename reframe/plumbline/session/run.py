@@ -87,7 +87,7 @@ def run(
         ended.notes.append("other checks than checks/: not compared with the inventory")
         faults = []
     ended.supervised = True
-    if not any(_values(arguments, *system_option) for option in _NARROWING):
+    if not any(_values(arguments, *option) for option in _NARROWING):
         ended.notes += _unbuilt(cases)
     ended.faults = faults
     return ended.close() or (2 if code else 0)
