@@ -600,7 +600,7 @@ def test_a_sites_own_row_of_a_pair_is_asserted(tmp_path: Path, monkeypatch):
         "metric": "latency",
         "placement": "node-pairs",
         "message_size": "8",
-        "conditions": f"at={NODES[0]}:{NODES[1]}",
+        "conditions": f"location={NODES[0]}:{NODES[1]}",
         "value": "0.5",
         "unit": "us",
         "statistic": "median",
