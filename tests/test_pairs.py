@@ -16,7 +16,7 @@ from pathlib import Path
 import foreign
 import pytest
 import yaml
-from conftest import COLUMNS, MPICH, ROOT
+from conftest import COLUMNS, MPICH, ROOT, codes_in
 from plumbline import parse
 from plumbline.analysis import screen
 from plumbline.check import samples
@@ -165,8 +165,9 @@ def test_samples_are_as_many_rounds_each(tmp_path: Path):
 def test_a_node_that_is_listed_twice_is_refused(tmp_path: Path):
     assert samples.nodes_of_job(tmp_path) == []
     (tmp_path / samples.NODES).write_text("n0\nn1\nn0\n")
-    with pytest.raises(samples.SampleError, match=r"nodes\.txt: n0 is listed twice"):
+    with pytest.raises(samples.SampleError, match="n0") as refused:
         samples.nodes_of_job(tmp_path)
+    assert refused.value.code == "output.file-garbled"
 
 
 # -- launchers -----------------------------------------------------------------------------------
@@ -458,8 +459,7 @@ def test_where_the_jobs_nodes_are_not_known_it_is_skipped(tmp_path: Path):
 
 def test_one_node_has_no_pairs(tmp_path: Path):
     fields = only(session(tmp_path, *ONE, "-S", "osu_node_pairs.nodes=1"))
-    assert fields["result"] == "skip"
-    assert "a job of 1 has no pair of nodes" in fields["reason"]
+    assert (fields["result"], fields["code"]) == ("skip", "placement.too-few-nodes")
 
 
 @pytest.mark.parametrize("system", ["eagle", "reedbush-u"])
@@ -507,7 +507,7 @@ def test_a_check_is_distributed_over_the_idle_nodes(tmp_path: Path):
         assert f"%.nid={node}" in fields["check"]
         # The references are found by what is measured, not by the case's name.
         assert any(fom["reference"] for fom in fields["foms"])
-    assert "vanished" not in found.output
+    assert found.end["faults"] == []
     for skipped in ("osu_node_pairs, placement node-pairs", "osu_p2p, placement off-node"):
         assert found.output.count(f"plumbline: {skipped}: skipped: --distribute") == 1
 
@@ -515,7 +515,7 @@ def test_a_check_is_distributed_over_the_idle_nodes(tmp_path: Path):
 def test_nothing_but_cases_of_several_nodes_is_nothing_to_distribute(tmp_path: Path):
     found = session(tmp_path, "--distribute=idle", OF_THREE, "-n", "osu_node_pairs")
     assert found.code == 2
-    assert "no test case is selected" in found.output
+    assert codes_in(found.output) == ["session.nothing-selected"]
 
 
 def test_a_case_that_ran_on_another_node_than_its_own_is_invalid(tmp_path: Path):
@@ -524,8 +524,9 @@ def test_a_case_that_ran_on_another_node_than_its_own_is_invalid(tmp_path: Path)
     results = {fields["check"].partition("%.nid=")[2]: fields for fields in found.records}
     assert results[NODES[0]]["result"] == "pass"
     for node in NODES[1:3]:
-        assert results[node]["result"] == "invalid"
-        assert f"ran on {NODES[0]}; it should have run on {node}" in results[node]["reason"]
+        fields = results[node]
+        assert (fields["result"], fields["code"]) == ("invalid", "proof.wrong-node")
+        assert NODES[0] in fields["reason"] and node in fields["reason"]
 
 
 def listed(system: str, folder: Path, *arguments: str) -> list[str]:
@@ -599,7 +600,7 @@ def test_a_sites_own_row_of_a_pair_is_asserted(tmp_path: Path, monkeypatch):
         "metric": "latency",
         "placement": "node-pairs",
         "message_size": "8",
-        "conditions": f"at={NODES[0]}:{NODES[1]}",
+        "conditions": f"location={NODES[0]}:{NODES[1]}",
         "value": "0.5",
         "unit": "us",
         "statistic": "median",
