@@ -244,7 +244,7 @@ class Cluster:
             check=False,
         )  # fmt: skip
         if check and done.returncode:
-            raise ClusterError(f"{' '.join(map(str, command))}: {done.stderr}{self.said()}")
+            raise ClusterError(f"{' '.join(map(str, command))}: {done.stderr}{self.last_lines()}")
         return done
 
     def output(self) -> str:
@@ -259,7 +259,7 @@ class Cluster:
         try:
             wait_for(ready)
         except TimeoutError:
-            raise ClusterError(f"the cluster did not come that far{self.said()}") from None
+            raise ClusterError(f"the cluster did not come that far{self.last_lines()}") from None
 
     def _until(self, *command: str) -> None:
         """Waits until a command succeeds."""
