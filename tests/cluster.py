@@ -247,7 +247,7 @@ class Cluster:
             raise ClusterError(f"{' '.join(map(str, command))}: {done.stderr}{self.last_lines()}")
         return done
 
-    def output(self) -> str:
+    def last_lines(self) -> str:
         """The last lines of every log."""
         logs = sorted(self.folder.glob("*.log"))
         return "".join(
