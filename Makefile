@@ -1,10 +1,10 @@
 PYTHON ?= python3
 VENV := .venv
-# The tests of a file stay together, since they share slow fixtures. tests/conftest.py sorts the files:
-# the slowest come first, so that both workers are busy until the end.
+# Tests of one file stay together, since they share slow fixtures. tests/conftest.py runs the slowest
+# files first, so that both workers are busy until the end.
 TWO := -n 2 --dist loadfile --no-loadscope-reorder
 BIN := $(VENV)/bin
-# What reads, places, refers, keeps and analyses: tests that run in their own process.
+# The tests of the pure layers, which start no processes.
 QUICK := $(addprefix tests/test_,$(addsuffix .py,\
     units text files printed devices placement binding binding_launchers transcription \
     papers parse reference weak))
@@ -12,7 +12,7 @@ BENCH := cd tests && ../$(BIN)/python -m bench
 
 .PHONY: help run build check test test-cluster test-all packages cluster-packages lint docs golden inventories lock bench detection setup
 
-help: ## this list: `make` alone prints it too
+help: ## print this list, as `make` alone does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo "ARGS='...' are further options of the command: make run ARGS='--mode=smoke'"
 
@@ -22,7 +22,7 @@ run: setup ## measure this machine
 build: setup ## build the other benchmarks for this machine with Spack: local:openmpi, local:mpich
 	@$(BIN)/plumbline build $(or $(ARGS),local)
 
-check: setup ## check style, layers, types and the parts that start no program: two minutes
+check: setup ## check style, layers and types, and test the pure layers: two minutes
 	@$(BIN)/ruff check -q .
 	@$(BIN)/ruff format -q --check .
 	@$(BIN)/lint-imports --no-cache --no-logo
@@ -32,10 +32,10 @@ check: setup ## check style, layers, types and the parts that start no program: 
 test: setup packages ## run the tests
 	@$(BIN)/python -m pytest $(TWO) $(ARGS)
 
-test-cluster: setup cluster-packages ## run those on a Slurm cluster of virtual nodes; needs root
+test-cluster: setup cluster-packages ## run the tests on a Slurm cluster of virtual nodes; needs root
 	@$(BIN)/python -m pytest -m cluster $(ARGS)
 
-test-all: setup packages cluster-packages ## both at once: what CI runs
+test-all: setup packages cluster-packages ## run all tests, as CI does
 	@$(BIN)/python -m pytest -m '' $(TWO) $(ARGS)
 
 packages:
@@ -58,10 +58,10 @@ lint: setup ## check style, layers, types, and systems, references and checks wi
 	$(BIN)/mypy
 	$(BIN)/plumbline lint
 
-golden: setup ## write job scripts, inventories and the coverage page anew; review the change
+golden: setup ## rewrite the expected job scripts, inventories and coverage page; review the change
 	@ACCEPT_GOLDEN=1 $(BIN)/python -m pytest tests/test_golden.py tests/test_inventories.py tests/test_facility.py $(ARGS)
 
-inventories: setup ## write the inventories alone anew: two minutes on an idle machine
+inventories: setup ## rewrite only the inventories: two minutes on an idle machine
 	@ACCEPT_GOLDEN=1 $(BIN)/python -m pytest -q $(TWO) --dist load tests/test_inventories.py $(ARGS)
 
 docs: setup ## render the generated pages, and build the docs as a site: docs/_site
@@ -69,7 +69,7 @@ docs: setup ## render the generated pages, and build the docs as a site: docs/_s
 	$(BIN)/python docs/_tools/power.py docs/power.md
 	$(BIN)/sphinx-build -nW --keep-going -q -b html docs docs/_site
 
-lock: setup ## concretize every Spack environment anew: some forty minutes
+lock: setup ## concretize all Spack environments again: about forty minutes
 	@$(BIN)/plumbline lock --page docs/environments.md $(ARGS)
 
 bench: setup ## measure Plumbline itself: overhead, history, report, parsing, killed sessions
@@ -79,15 +79,15 @@ bench: setup ## measure Plumbline itself: overhead, history, report, parsing, ki
 	@$(BENCH).fuzz $(ARGS)
 	@PLUMBLINE_KILLS=100 $(BIN)/python -m pytest -q -s tests/test_kill.py
 
-detection: setup ## measure what trend, compare and screen find, and how often they are wrong: half an hour
+detection: setup ## measure detection and false alarms of trend, compare and screen: half an hour
 	@$(BENCH).detection --write
 	@$(BENCH).compare --write
 	@$(BENCH).screen --write
 
-setup: $(VENV)/complete ## make .venv with all that the commands need
+setup: $(VENV)/complete ## create .venv with all dependencies
 	@$(BIN)/plumbline setup
 
-# Renewed when the lock changes; one that was cut off has no mark and is made anew.
+# Created again when the lock changes, or if it was interrupted and so has no mark.
 $(VENV)/complete: requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
 	    echo "plumbline: $(PYTHON) does not run, or is older than 3.10: make PYTHON=python3.12 ..." >&2; exit 2; }
@@ -96,7 +96,7 @@ $(VENV)/complete: requirements.lock pyproject.toml
 	    echo "plumbline: $(PYTHON) has no venv: apt-get install python3-venv" >&2; exit 2; }
 	@echo "plumbline: setting up $(VENV): about a minute, more on a busy machine"
 	@$(PYTHON) -m venv --clear $(VENV)
-	@# pip prints a line or more for each package; a line for every tenth shows that it goes on.
+	@# pip prints lines for each package; one line for every tenth package shows the progress.
 	@bash -o pipefail -c '$(BIN)/python -m pip --disable-pip-version-check install --progress-bar off \
 	    --require-hashes -r requirements.lock | awk \
 	    "/^Collecting/ && ++n % 10 == 0 {print \"plumbline: \" n \" packages fetched\"; fflush()} \

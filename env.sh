@@ -1,5 +1,5 @@
-# After `. ./env.sh`, plain `reframe -c checks/ -r` works: ReFrame is on PATH and reads Plumbline's
-# configuration. In bash and zsh from any folder, in other shells from the project's.
+# `. ./env.sh` puts ReFrame on PATH with Plumbline's configuration: `reframe -c checks/ -r` then works.
+# bash and zsh can source it from any folder, other shells only from the project's folder.
 if [ -n "${BASH_VERSION:-}" ]; then
     plumbline_root=${BASH_SOURCE[0]}
 elif [ -n "${ZSH_VERSION:-}" ]; then

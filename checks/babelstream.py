@@ -1,4 +1,4 @@
-"""BabelStream: bandwidth of a node's memory, of each NUMA domain's, and of each GPU's."""
+"""BabelStream: memory bandwidth of a node, of its NUMA domains, and of its GPUs."""
 
 import math
 
@@ -9,16 +9,16 @@ from reframe.core.builtins import parameter, run_after, variable
 
 KERNELS = ["copy", "mul", "add", "triad", "dot"]
 
-#: Bytes of one number.
+#: Bytes per number.
 DOUBLE = 8
 
 
 class BabelStream(Benchmark):
-    """What all of them share: arrays of at least four times the last-level cache."""
+    """Base class: arrays of at least four times the last-level cache."""
 
     benchmark = "babelstream"
 
-    #: Times that a sample runs each kernel; the best of them is printed.
+    #: How often a sample runs each kernel. The best rate is printed.
     #:
     #: :type: :class:`int`
     times = variable(int, value=20)
@@ -31,25 +31,25 @@ class BabelStream(Benchmark):
         return [*map(Figure, KERNELS), Figure("memory_bandwidth")]
 
     def derive(self, printed):
-        # pmbs23 does not print which kernel its one number is of: read as the best of a run's.
+        # pmbs23 prints one number without its kernel: it is read as the best kernel of a run.
         for location in {figure.location for figure in printed}:
             rates = [fom for figure, fom in printed.items() if figure.location == location]
             best = max(rates, key=lambda fom: fom.value)
             yield Fom("memory_bandwidth", best.value, best.unit, location=location)
 
     def verify(self, output: Output) -> None:
-        # Versions 4.0 and 5.0 print the volume of an array, later ones its elements too.
+        # Versions 4.0 and 5.0 print only the volume of an array, later ones also its elements.
         volume = f"{self.elements * DOUBLE / 1e6:.1f} MB"
         count = output.inputs.get("array_size", str(self.elements))
         if count != str(self.elements) or output.inputs["array_volume"].split(" (")[0] != volume:
             raise ParseError(
-                f"arrays of {count} numbers, {output.inputs['array_volume']}; asked for were "
-                f"{self.elements}, {volume}",
+                f"BabelStream ran with arrays of {count} numbers "
+                f"({output.inputs['array_volume']}), but {self.elements} ({volume}) were requested",
                 code="output.other-inputs",
             )
         if output.inputs["precision"] != "double":
             raise ParseError(
-                f"numbers of {output.inputs['precision']} precision, not double",
+                f"BabelStream ran in {output.inputs['precision']} precision, not in double",
                 code="output.other-inputs",
             )
 
@@ -61,28 +61,31 @@ class BabelStream(Benchmark):
         self.executable_opts = ["-s", str(self.elements), "-n", str(self.times)]
 
     def array_elements(self) -> int:
-        """Numbers in each of the three arrays, a multiple of 1024 as its GPU kernels need."""
+        """Return the numbers in each of the three arrays.
+
+        It is a multiple of 1024, which BabelStream's GPU kernels need.
+        """
         least = 2**25
         if self.layout.vendor:
             memory = self.current_partition.extras.get("gpu_memory", 0)
-            # A GPU's cache is far below 256 MiB an array.
-            elements, room = least, 0.8 * memory
+            # An array of 256 MiB is far larger than a GPU's cache.
+            elements = least
         else:
             cache = self.topology.last_level_cache
             if not cache:
                 self.skip_case(
-                    "the size of the last-level cache is not known: give the caches in the "
-                    "processor's topology of the partition",
+                    "the size of the last-level cache is not known: add the caches to the "
+                    "processor's topology in the system file",
                     "placement.cache-unknown",
                 )
             memory = self.current_partition.extras.get("memory", 0)
             share = self.layout.num_cpus_per_task / len(self.topology.cores)
             cache *= math.ceil(share * self.topology.num_last_level_caches)
-            elements, room = max(least, 4 * cache // DOUBLE), 0.8 * memory
+            elements = max(least, 4 * cache // DOUBLE)
         elements = -(-elements // 1024) * 1024
-        if memory and 3 * elements * DOUBLE > room:
+        if memory and 3 * elements * DOUBLE > 0.8 * memory:
             self.skip_case(
-                "arrays of four times the last-level cache do not fit the memory",
+                "arrays of four times the last-level cache do not fit in 80 % of the memory",
                 "placement.too-little-memory",
             )
         return elements
@@ -90,7 +93,7 @@ class BabelStream(Benchmark):
 
 @rfm.simple_test
 class babelstream(BabelStream):
-    """One core, one socket, every core: threads of OpenMP on the cores of the placement."""
+    """OpenMP threads on one core, on the cores of one socket, and on all cores."""
 
     descr = "BabelStream on CPUs"
     program = "omp-stream"
@@ -101,20 +104,20 @@ class babelstream(BabelStream):
 
 @rfm.simple_test
 class babelstream_numa(BabelStream):
-    """The cores of each NUMA domain with the memory of each."""
+    """The cores of each NUMA domain with the memory of each domain."""
 
     descr = "BabelStream between NUMA domains"
     program = "omp-stream"
     environ_features = ["omp"]
     placement = parameter(["numa-matrix"])
-    # A job of every domain with every other, within a debug queue's half hour.
+    # One job measures each domain with each: it must fit a debug queue's half hour.
     num_samples = 3
     sample_seconds = 20
 
 
 @rfm.simple_test
 class babelstream_serial(BabelStream):
-    """One core without threads."""
+    """One core, without threads."""
 
     descr = "BabelStream without threads"
     program = "serial-stream"
@@ -124,7 +127,7 @@ class babelstream_serial(BabelStream):
 
 @rfm.simple_test
 class babelstream_model(BabelStream):
-    """The programming models that run on CPUs too, on every core."""
+    """Programming models that also run on CPUs, on all cores."""
 
     descr = "BabelStream by programming model"
     program = "{model}-stream"
@@ -149,9 +152,9 @@ class babelstream_gpu(BabelStream):
 
     @property
     def built_for(self) -> str:
-        """What the environment must have: Kokkos and SYCL are built for CPUs or for GPUs."""
+        """Features of the environment. Kokkos and SYCL are built either for CPUs or for GPUs."""
         return self.model if self.model in ("cuda", "hip") else f"{self.model} gpu"
 
     @run_after("init")
-    def separate(self):
+    def separate_output(self):
         self.output_per_task = self.placement == "all-gpus"

@@ -1,4 +1,4 @@
-"""Comm|Scope: launching on GPUs, copies to, from and between them, and between NUMA domains."""
+"""Comm|Scope: kernel launches on GPUs, and copies between GPUs, hosts and NUMA domains."""
 
 import os
 
@@ -7,24 +7,25 @@ from plumbline.check.benchmark import Benchmark, Figure
 from plumbline.parse import Fom, Output, ParseError
 from reframe.core.builtins import parameter
 
-#: Logarithms of the sizes that stand for a latency and a bandwidth: the smallest that the GPU
-#: tests copy, and 1 GiB. pmbs23 prints neither; these are taken for its numbers too.
+#: Binary logarithms of the sizes that give a latency and a bandwidth: the smallest size that the
+#: GPU tests copy, and 1 GiB. pmbs23 prints no sizes; its numbers are read as of these.
 SMALL, LARGE = 8, 30
 
-#: The largest that Comm|Scope 0.12.0 copies between two CUDA GPUs both ways at once.
+#: Logarithm of the largest size that Comm|Scope 0.12.0 copies between two CUDA GPUs both ways.
 PEER_DUPLEX = 27
 
-#: The same of copies within the host.
+#: Logarithms of the smallest and largest copy within the host.
 HOST_SMALL, HOST_LARGE = 12, 26
 
-#: What a program that may would change: Comm|Scope does so when it starts.
+#: Settings of the host that Comm|Scope changes when it starts, if the user is allowed to.
 CPU_SETTINGS = [
     "/sys/devices/system/cpu/intel_pstate/no_turbo",
     "/sys/devices/system/cpu/cpufreq/boost",
     "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
 ]
 
-#: Prefix of the names of a vendor's copies, of its empty kernel and of waiting for the device.
+#: Vendor -> prefix of its copies' names, name of its empty kernel, name of the device's
+#: synchronization.
 NAMES = {
     "cuda": ("Comm_cudaMemcpyAsync", "Comm_cudart_kernel", "Comm_cudaDeviceSynchronize"),
     "rocm": ("Comm_hipMemcpyAsync", "Comm_hip_kernel", "Comm_hipDeviceSynchronize"),
@@ -32,7 +33,7 @@ NAMES = {
 
 
 class Commscope(Benchmark):
-    """What all of them share: one process on all CPUs of the node, which goes through them."""
+    """Base class: one process on all CPUs of the node, which measures one place after another."""
 
     benchmark = "commscope"
     program = "comm_scope"
@@ -46,8 +47,8 @@ class Commscope(Benchmark):
         built = output.inputs["library_build_type"]
         if built != "release":
             raise ParseError(
-                f"Comm|Scope's Google Benchmark was built as {built}: its timings are not those of "
-                f"a release build; build it with CMAKE_BUILD_TYPE=Release",
+                f"Comm|Scope's Google Benchmark is a {built} build, which measures other times "
+                f"than a release build: build it with CMAKE_BUILD_TYPE=Release",
                 code="build.debug",
             )
 
@@ -60,8 +61,8 @@ class Commscope(Benchmark):
             os.access(setting, os.W_OK) for setting in CPU_SETTINGS
         ):
             self.skip_case(
-                "comm_scope would change this host's CPU settings, which this user may: run it as "
-                "another user",
+                "comm_scope would change this host's CPU settings, as this user can write them: "
+                "run it as another user",
                 "case.would-change-host",
             )
         self.before_sample = [guard]
@@ -73,15 +74,15 @@ class Commscope(Benchmark):
         ]
 
 
-def of_size(log: int) -> str:
-    """End of the name of a copy of 2**log bytes."""
+def size_suffix(log: int) -> str:
+    """Return the end of a copy's name, as a regular expression, for 2**log bytes."""
     return rf"log2\(N\):{log}/manual_time"
 
 
 @rfm.simple_test
 class commscope_gpu(Commscope):
-    """Launch of an empty kernel, waiting for the device, and copies between the memory nearest to
-    a GPU and the GPU: each GPU of the node."""
+    """For each GPU of the node: launch of an empty kernel, synchronization with the device, and
+    copies from and to the nearest host memory."""
 
     descr = "Comm|Scope between CPU and GPU"
     placement = parameter(["per-gpu"])
@@ -101,36 +102,36 @@ class commscope_gpu(Commscope):
     def derive(self, printed):
         # pmbs23 prints the mean of both directions.
         for location in self.layout.locations:
-            for what, size in (("latency", 2**SMALL), ("bandwidth", 2**LARGE)):
+            for metric, size in (("latency", 2**SMALL), ("bandwidth", 2**LARGE)):
                 ways = [
-                    printed.get(Figure(f"{way}_{what}", size, location)) for way in ("h2d", "d2h")
+                    printed.get(Figure(f"{way}_{metric}", size, location)) for way in ("h2d", "d2h")
                 ]
                 if all(ways) and ways[0].unit == ways[1].unit:
                     mean = (ways[0].value + ways[1].value) / 2
-                    yield Fom(f"host_device_{what}", mean, ways[0].unit, location=location)
+                    yield Fom(f"host_device_{metric}", mean, ways[0].unit, location=location)
 
     def tests(self) -> list[str]:
-        copy, kernel, wait = NAMES[self.topology.vendor]
-        found = []
+        copy, kernel, synchronize = NAMES[self.topology.vendor]
+        names = []
         for gpu in self.topology.gpus:
-            where = f"{self.topology.os_number(gpu.numa)}/{gpu.number}"
-            found += [
-                f"{kernel}/{where}/0/real_time/threads:1",
-                f"{wait}/{where}/real_time/threads:1",
+            place = f"{self.topology.os_number(gpu.numa)}/{gpu.number}"
+            names += [
+                f"{kernel}/{place}/0/real_time/threads:1",
+                f"{synchronize}/{place}/real_time/threads:1",
                 *(
-                    f"{copy}_{way}/{where}/{of_size(log)}"
+                    f"{copy}_{way}/{place}/{size_suffix(log)}"
                     for way in ("PinnedToGPU", "GPUToPinned")
                     for log in (SMALL, LARGE)
                 ),
-                f"{copy}_Duplex_Pinned/{where}/{of_size(LARGE)}",
+                f"{copy}_Duplex_Pinned/{place}/{size_suffix(LARGE)}",
             ]
-        return found
+        return names
 
 
 @rfm.simple_test
 class commscope_d2d(Commscope):
-    """Copies from one GPU of a pair to the other, with peer access and without it, and both ways
-    at once: each pair of a class."""
+    """For each pair of a class: copies from one GPU to the other with and without peer access, and
+    copies both ways at once."""
 
     descr = "Comm|Scope between GPUs"
     placement = parameter(["gpu-a", "gpu-b", "gpu-c", "gpu-d"])
@@ -144,9 +145,9 @@ class commscope_d2d(Commscope):
         ]
 
     def figures_of(self, layout):
-        found = super().figures_of(layout)
+        figures = super().figures_of(layout)
         if layout.vendor == "cuda":
-            found += [
+            figures += [
                 Figure(metric, 2**log, location)
                 for location in layout.locations
                 for metric, log in (
@@ -156,7 +157,7 @@ class commscope_d2d(Commscope):
                     ("d2d_bidir_peer_bandwidth", PEER_DUPLEX),
                 )
             ]
-        return found
+        return figures
 
     def derive(self, printed):
         for location in self.layout.locations:
@@ -167,25 +168,25 @@ class commscope_d2d(Commscope):
     def tests(self) -> list[str]:
         vendor = self.topology.vendor
         copy, *_ = NAMES[vendor]
-        found = []
+        names = []
         for first, second in self.topology.pairs[self.placement]:
             numa = self.topology.os_number(self.topology.gpus[first].numa)
-            where = f"{first}/{second}"
-            staged = f"{numa}/{where}" if vendor == "cuda" else where
-            found += [f"{copy}_GPUToGPU/{staged}/{of_size(log)}" for log in (SMALL, LARGE)]
+            pair = f"{first}/{second}"
+            staged = f"{numa}/{pair}" if vendor == "cuda" else pair
+            names += [f"{copy}_GPUToGPU/{staged}/{size_suffix(log)}" for log in (SMALL, LARGE)]
             if vendor == "cuda":
                 duplex = "Comm_cudaMemcpyPeerAsync_Duplex_GPUGPU"
-                found += [
-                    *(f"{copy}_GPUToGPUPeer/{where}/{of_size(log)}" for log in (SMALL, LARGE)),
-                    f"{duplex}/{where}/{of_size(PEER_DUPLEX)}",
-                    f"{duplex}Peer/{where}/{of_size(PEER_DUPLEX)}",
+                names += [
+                    *(f"{copy}_GPUToGPUPeer/{pair}/{size_suffix(log)}" for log in (SMALL, LARGE)),
+                    f"{duplex}/{pair}/{size_suffix(PEER_DUPLEX)}",
+                    f"{duplex}Peer/{pair}/{size_suffix(PEER_DUPLEX)}",
                 ]
-        return found
+        return names
 
 
 @rfm.simple_test
 class commscope_host(Commscope):
-    """Copies from the memory of each NUMA domain to that of each, on machines without GPUs too."""
+    """Copies from the memory of each NUMA domain to that of each, also on machines without GPUs."""
 
     descr = "Comm|Scope within the host"
     placement = parameter(["numa-matrix"])

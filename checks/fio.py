@@ -1,4 +1,4 @@
-"""fio: sequential write and read of a file system, past the page cache."""
+"""fio: sequential writes and reads of a file system without the page cache."""
 
 import shlex
 
@@ -9,7 +9,7 @@ from reframe.core.builtins import parameter, variable
 
 @rfm.simple_test
 class fio(Benchmark):
-    """Blocks of 1 MiB with direct I/O, in a folder of its own that is removed at the end."""
+    """Blocks of 1 MiB with direct I/O, in a scratch folder that is removed at the end."""
 
     descr = "fio sequential I/O"
     benchmark = "fio"
@@ -17,7 +17,7 @@ class fio(Benchmark):
     placement = parameter(["all-cores"])
     direction = parameter(["write", "read"])
 
-    #: Jobs at once, each with a file of its own.
+    #: Concurrent jobs, each with its own file.
     #:
     #: :type: :class:`int`
     jobs = variable(int, value=1)

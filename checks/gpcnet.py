@@ -1,4 +1,4 @@
-"""GPCNeT: a network's latency and bandwidth, alone and under congestion."""
+"""GPCNeT: latency and bandwidth of a network, idle and under congestion."""
 
 import math
 import statistics
@@ -11,31 +11,34 @@ from plumbline.check.states import SUSPICIOUS, Notice
 from plumbline.parse import Output, ParseError
 from reframe.core.builtins import parameter, run_after
 
-#: Bytes of the bandwidth tests' messages, unless the environment's program was built for others
-#: (``extras.gpcnet_message_size``).
+#: Bytes of the bandwidth tests' messages, unless the environment's program was built for another
+#: size (``extras.gpcnet_message_size``).
 MESSAGE = 131072
 
 #: Bytes that each pair of ranks exchanges in the all-to-all.
 ALLTOALL = 4096
 
-#: Share of the nodes that congest, rounded down (``CONGESTOR_NODE_FRAC`` in network_load_test.c).
+#: Share of the nodes that cause congestion; their number is rounded down
+#: (``CONGESTOR_NODE_FRAC`` in network_load_test.c).
 CONGESTORS = 0.8
 
-#: Factors that are printed as 1.0X or less, and one that must be seen where it was published.
+#: Congestion factor below which GPCNeT prints 1.0X or less, and smallest published slowdown that a
+#: measurement must show too.
 FACTOR_NONE = 1.05
 FACTOR_PUBLISHED = 1.5
 
 
 class Gpcnet(Benchmark):
-    """What both programs share. One run under congestion says nothing: the verdict rests on the
-    mean of ten (coral-sc19, section 4.4.1)."""
+    """Base class. A single run under congestion shows nothing, so the verdict is on the mean of
+    ten (coral-sc19, section 4.4.1)."""
 
     benchmark = "gpcnet"
     placement = "tasks-per-node"
     num_samples = 10
     sample_seconds = 300
 
-    #: What is measured of: the network alone, or also while others use it.
+    #: Kinds of traffic that are measured: an idle network (``isolated``), or also a ``congested``
+    #: one.
     traffics = ["isolated"]
 
     @property
@@ -45,7 +48,7 @@ class Gpcnet(Benchmark):
         return environ.extras.get("gpcnet_message_size", MESSAGE) if environ else MESSAGE
 
     def tests(self) -> list[Figure]:
-        """What the program measures, each by its mean and its 99 % tail."""
+        """Return what the program measures, each with a mean and a 99th percentile."""
         return [
             Figure("random_ring_latency", 8),
             Figure("random_ring_sync_bandwidth", self.message),
@@ -60,16 +63,16 @@ class Gpcnet(Benchmark):
             for tail in ("", "_p99")
         ]
 
-    def asked(self) -> dict[str, str]:
-        """What the program must say that it ran with."""
+    def requested_inputs(self) -> dict[str, str]:
+        """Return the inputs that the program must print."""
         return {"program": self.program, "nodes": str(self.layout.num_nodes)}
 
     def verify(self, output: Output) -> None:
-        for key, value in self.asked().items():
+        for key, value in self.requested_inputs().items():
             if output.inputs[key] != value:
                 raise ParseError(
-                    f"GPCNeT ran with {key.replace('_', ' ')} {output.inputs[key]}, asked for was "
-                    f"{value}",
+                    f"GPCNeT ran with {key.replace('_', ' ')} {output.inputs[key]}, but {value} "
+                    f"was requested",
                     code="output.other-inputs",
                 )
 
@@ -79,7 +82,7 @@ class Gpcnet(Benchmark):
 
 @rfm.simple_test
 class gpcnet_network(Gpcnet):
-    """Every pattern of communication, on two nodes."""
+    """All communication patterns, on two nodes."""
 
     descr = "GPCNeT network_test"
     program = "network_test"
@@ -102,8 +105,10 @@ class gpcnet_network(Gpcnet):
 
 @rfm.simple_test
 class gpcnet_load(Gpcnet):
-    """A fifth of the nodes measures while the others congest the network: on ten nodes, the
-    fewest that the program takes, and on as many as was published."""
+    """A fifth of the nodes measures while the others cause congestion.
+
+    It runs on ten nodes, the fewest that the program accepts, and on the published numbers.
+    """
 
     descr = "GPCNeT network_load_test"
     program = "network_load_test"
@@ -114,19 +119,19 @@ class gpcnet_load(Gpcnet):
     tags = {"full"}
 
     @run_after("init")
-    def classify(self):
+    def mark_whole_system(self):
         if self.scale != NONE and self.scale[0] > 1000:
             self.conditions = {"whole_system": "yes"}
 
-    def asked(self) -> dict[str, str]:
+    def requested_inputs(self) -> dict[str, str]:
         nodes = self.layout.num_nodes
         congestors = math.floor(CONGESTORS * nodes)
         split = {"test_nodes": str(nodes - congestors), "congestor_nodes": str(congestors)}
-        return super().asked() | split
+        return super().requested_inputs() | split
 
     def doubts(self) -> Iterator[Notice]:
-        # A network that keeps traffics apart (Slingshot does) has factors of 1.0 as well: what
-        # tells is that not one digit differs, or that congestion was published of this case.
+        # A network that isolates traffic (as Slingshot does) has factors of 1.0 as well. So only
+        # equality in all digits, or a published slowdown of this case, shows a fault.
         pairs = [
             (figure, figure._replace(location="congested"))
             for figure in self.result.figures
@@ -135,26 +140,24 @@ class gpcnet_load(Gpcnet):
         samples = {figure: found.samples for figure, found in self.result.figures.items()}
         bounds = {figure: judged.bounds for figure, judged in self.result.judgements.items()}
         published = [
-            bounds[under]
-            for alone, under in pairs
-            if bounds[alone]
-            and bounds[under]
-            and bounds[under].value >= FACTOR_PUBLISHED * bounds[alone].value
+            bounds[congested]
+            for isolated, congested in pairs
+            if bounds[isolated]
+            and bounds[congested]
+            and bounds[congested].value >= FACTOR_PUBLISHED * bounds[isolated].value
         ]
         factors = [v for f, v in samples.items() if f.metric.endswith("_congestion_factor")]
-        if all(samples[alone] == samples[under] for alone, under in pairs):
-            told, source = "equals the isolated one to its last digit", ""
+        if all(samples[isolated] == samples[congested] for isolated, congested in pairs):
+            finding, source = "equals the isolated one in all digits", ""
         elif published and all(statistics.fmean(values) < FACTOR_NONE for values in factors):
-            told, source = (
-                "is the isolated one, where a slowdown was published",
-                published[0].decides,
-            )
+            finding = "is as good as the isolated one, but a slowdown was published"
+            source = published[0].decides
         else:
             return
         yield Notice(
             SUSPICIOUS,
             "figure.no-congestion",
-            f"every figure under congestion {told}: check that the congestors ran",
+            f"every figure under congestion {finding}: check that the congestors ran",
             source=source,
         )
 

@@ -1,4 +1,4 @@
-"""HPC Challenge: STREAM, DGEMM, HPL, RandomAccess, FFT, and the network's latency and bandwidth."""
+"""HPC Challenge: STREAM, DGEMM, HPL, RandomAccess, FFT, and network latency and bandwidth."""
 
 import math
 import platform
@@ -15,18 +15,18 @@ from plumbline.parse.hpcc import KEYS
 from plumbline.site import load
 from reframe.core.builtins import parameter, run_after, run_before, variable
 
-#: Seconds that a run may take where nothing else says it.
+#: Default time limit of a run in seconds.
 SAMPLE_SECONDS = 600
 
 
 @rfm.simple_test
 class hpcc(Benchmark):
-    """One task on every core; all of its sizes follow from the order of HPL's matrix.
+    """One task on each core. All problem sizes follow from the order of HPL's matrix.
 
-    ``cache`` makes the matrix the smallest whose STREAM vectors are four times the last-level
-    cache, as STREAM's rules ask, on each task alone, or smaller where a run would take too long:
-    the condition ``stream_vector`` says which. ``memory`` fills 80 % of the memory with it, as HPL
-    is run for a list of systems.
+    With ``cache``, the matrix is the smallest whose STREAM vectors on each single task are four
+    times the last-level cache, as STREAM's rules require. It is smaller if a run would take too
+    long; the condition ``stream_vector`` records which. With ``memory``, it fills 80 % of the
+    memory, as HPL is run for rankings.
     """
 
     descr = "HPC Challenge"
@@ -37,7 +37,7 @@ class hpcc(Benchmark):
     conditions = {"scale": "{scale}", "hpl_block": "{block}"}
     headline = ["star_stream_triad", "single_stream_triad", "hpl", "random_ring_latency"]
 
-    #: Order of the blocks of HPL's matrix.
+    #: Order of the blocks in HPL's matrix.
     #:
     #: :type: :class:`int`
     block = variable(int, value=192)
@@ -47,14 +47,14 @@ class hpcc(Benchmark):
     #: :type: :class:`int`
     n = variable(int, value=0)
 
-    #: hpcc repeats its own measurements, and a run takes minutes.
+    #: hpcc itself repeats its measurements, and a run takes minutes.
     num_samples = 1
     num_warmups = 0
     sample_seconds = SAMPLE_SECONDS
     usual_seconds = 60
 
     @run_after("init")
-    def classify(self):
+    def set_tags_and_limit(self):
         self.limit_given = self.sample_seconds != SAMPLE_SECONDS
         if self.scale == "memory":
             self.tags = {"full"}
@@ -67,35 +67,34 @@ class hpcc(Benchmark):
         return [Figure(metric) for metric, _ in KEYS.values()]
 
     def verify(self, output: Output) -> None:
-        # With an input file that it rejects, hpcc runs a problem of its own and exits 0.
+        # If hpcc rejects the input file, it runs a default problem and exits with 0.
         if output.inputs["HPL_N"] != str(self.order):
             raise ParseError(
-                f"hpcc ran HPL with N = {output.inputs['HPL_N']}, asked for was {self.order}: it "
-                f"rejected hpccinf.txt",
+                f"hpcc ran HPL with N = {output.inputs['HPL_N']}, but {self.order} was requested: "
+                f"it rejected hpccinf.txt",
                 code="output.other-inputs",
             )
 
     def prepare(self):
-        self.size_by(sizing.SLOW)
+        self.set_size(sizing.SLOW)
+        # hpcc writes its report to this file, and appends to an existing one.
         self.before_sample = ["rm -f hpccoutf.txt"]
-        # hpcc writes its report beside it, and appends to one that is there.
         self.after_sample = ["[ ! -f hpccoutf.txt ] || cat hpccoutf.txt >>sample-$sample.out"]
         if self.shared:
-            # Open MPI yields in each MPI_Test too, of which RandomAccess does millions.
+            # Open MPI would also yield in each MPI_Test, and RandomAccess calls millions of them.
             self.env_vars["OMPI_MCA_mpi_yield_when_idle"] = "0"
 
     @run_before("run")
     def probe(self):
-        """Sizes a run on the machine at hand by its speed, in the moment before it starts: nothing
-        else is measured then. Where a scheduler runs it, this host's speed would say nothing."""
+        """Set the size by the speed of this machine, just before the run, when nothing else is
+        measured. If a scheduler runs it, this host's speed has no meaning."""
         if self.on_this_machine and self.scale == "cache" and not self.n:
-            # With an order that is known, for the time limit alone.
-            self.size_by(self.speed_here())
+            # If the order is known, the speed only sets the time limit.
+            self.set_size(self.measure_speed())
 
-    def size_by(self, speed: sizing.Speed) -> None:
-        """Chooses the order of the matrix, writes the input file, and says how STREAM's vectors
-        compare with the cache."""
-        self.order = self.order_for(speed)
+    def set_size(self, speed: sizing.Speed) -> None:
+        """Choose the order of the matrix, write the input file, and set conditions and limit."""
+        self.order = self.choose_order(speed)
         self.write_file("hpccinf.txt", self.input_file(self.order, self.num_tasks))
         in_memory = sizing.vector(self.order, self.num_tasks) >= 4 * self.cache
         self.conditions = {
@@ -104,7 +103,7 @@ class hpcc(Benchmark):
             "stream_vector": "memory" if in_memory else "maybe-cache",
         }
         if self.on_this_machine and not self.limit_given:
-            # The limit is for what hangs, not for a prediction that was short.
+            # The limit is for a run that hangs, not for one that takes longer than predicted.
             needed = 5 * sizing.seconds(self.order, self.num_tasks, speed)
             self.sample_seconds = max(SAMPLE_SECONDS, math.ceil(needed))
             self.limit_time(1)
@@ -115,15 +114,15 @@ class hpcc(Benchmark):
         found = self.topology.last_level_cache
         if not found:
             self.skip_case(
-                "the size of the last-level cache is not known: give the caches in the processor's "
-                "topology of the partition",
+                "the size of the last-level cache is not known: add the caches to the processor's "
+                "topology in the system file",
                 "placement.cache-unknown",
             )
         return found
 
-    def order_for(self, speed: sizing.Speed) -> int:
-        """Order N of HPL's matrix of doubles, a multiple of its blocks."""
-        if known := self.n or self.order_of_baseline():
+    def choose_order(self, speed: sizing.Speed) -> int:
+        """Return the order N of HPL's matrix of doubles, a multiple of its blocks."""
+        if known := self.n or self.baseline_order():
             return known
         memory = self.current_partition.extras.get("memory")
         if not memory:
@@ -134,34 +133,34 @@ class hpcc(Benchmark):
         if self.scale == "memory":
             return int(sizing.largest(memory, 0.8)) // self.block * self.block
         if self.on_this_machine:
-            return sizing.by_time(self.num_tasks, self.cache, memory, speed, block=self.block)
-        return sizing.by_cache(
+            return sizing.order_by_time(self.num_tasks, self.cache, memory, speed, block=self.block)
+        return sizing.order_by_cache(
             self.num_tasks, self.cache, memory, speed, self.sample_seconds, self.block
         )
 
-    def order_of_baseline(self) -> int:
-        """The order that the newest baseline of the machine at hand was measured with; 0 without.
+    def baseline_order(self) -> int:
+        """Return the order of this machine's newest baseline; 0 if there is no baseline.
 
-        Whatever a probe would say, a run of this order is compared with it. And a dry run, which
-        does not probe, finds what would be asserted.
+        A run must have the same order to be compared with it, whatever the probe shows. Also a dry
+        run, which does not probe, then finds the assertions.
         """
         if not load.is_here(self.current_partition) or self.scale != "cache" or self.shared:
             return 0
-        here = platform.node()
-        asked = {"scale": self.scale, "hpl_block": str(self.block)}
-        known = [
+        host = platform.node()
+        conditions = {"scale": self.scale, "hpl_block": str(self.block)}
+        orders = [
             (row.date, int(row.conditions["hpl_n"]))
             for row in references().tables.rows.values()
             if (row.system, row.toolchain, row.benchmark)
             == (self.current_system.name, self.current_environ.name, "hpcc")
             and row.conditions.get("hpl_n", "").isdigit()
-            and asked.items() <= row.conditions.items()
-            and row.conditions.get("host", here) == here
+            and conditions.items() <= row.conditions.items()
+            and row.conditions.get("host", host) == host
         ]
-        return max(known, default=("", 0))[1]
+        return max(orders, default=("", 0))[1]
 
-    def speed_here(self) -> sizing.Speed:
-        """How fast one task is on this machine now: a run of one task takes a second or two."""
+    def measure_speed(self) -> sizing.Speed:
+        """Measure the speed of one task on this machine, which takes one or two seconds."""
         folder = Path(self.stagedir, "probe")
         folder.mkdir(exist_ok=True)
         (folder / "hpccinf.txt").write_text(self.input_file(sizing.SMALLEST, 1), encoding="utf-8")
@@ -175,14 +174,14 @@ class hpcc(Benchmark):
                 for key in ("SingleDGEMM_Gflops", "SingleRandomAccess_GUPs")
             )
         except (OSError, subprocess.SubprocessError, TypeError, ValueError):
-            # Whatever is wrong with the program, the run itself will say it.
+            # The run itself will report what is wrong with the program.
             return sizing.SLOW
         if not (flops > 0 and updates > 0):
             return sizing.SLOW
         return sizing.Speed(flops, updates, load.wait(len(self.topology.cores)))
 
     def input_file(self, order: int, tasks: int) -> str:
-        """``hpccinf.txt``: HPL's own input, then PTRANS' (none beyond HPL's sizes)."""
+        """Return ``hpccinf.txt``: the input of HPL, then that of PTRANS (no further sizes)."""
         rows = max(p for p in range(1, math.isqrt(tasks) + 1) if tasks % p == 0)
         values = [
             ("HPL.out", "output file"),

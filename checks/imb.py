@@ -1,4 +1,4 @@
-"""Intel MPI Benchmarks: point-to-point and collective MPI over message sizes."""
+"""Intel MPI Benchmarks: point-to-point and collective MPI by message size."""
 
 import reframe as rfm
 from plumbline.check.benchmark import Benchmark, Figure
@@ -10,32 +10,32 @@ REDUCTIONS = {"Allreduce", "Reduce", "Reduce_scatter", "Reduce_scatter_block"}
 
 
 class Imb(Benchmark):
-    """What all of them share."""
+    """Base class: one operation of IMB-MPI1 for all message sizes."""
 
     benchmark = "imb"
     program = "IMB-MPI1"
 
-    #: Logarithm of the largest message's size: 4 MiB, as IMB's own.
+    #: Binary logarithm of the largest message size: 4 MiB, IMB's default.
     largest = 22
 
     tags = {"nightly", "maintenance"}
 
     @property
     def metric(self) -> str:
-        """What the names of the operation's figures begin with."""
+        """The prefix of the operation's metrics."""
         return self.operation.lower()
 
     @property
     def sizes(self) -> list[int]:
-        """0 bytes, then powers of two."""
+        """Message sizes in bytes: 0, then powers of two."""
         return [0, *(2**exponent for exponent in range(self.largest + 1))]
 
     def prepare(self):
-        # One table, on all tasks: without -npmin IMB repeats it for smaller process counts.
+        # One table, for all tasks: without -npmin, IMB repeats it for smaller process counts.
         sizes = f"0:{self.largest}"
         self.executable_opts = [self.operation, "-npmin", str(self.num_tasks), "-msglog", sizes]
         if self.shared:
-            # A message waits until its receiver gets a core: a thousand of each size take hours.
+            # A message waits until its receiver gets a core: a thousand per size would take hours.
             self.executable_opts += ["-iter", "4", "-iter_policy", "off"]
 
 
@@ -50,8 +50,8 @@ class imb_p2p(Imb):
     tags_where = {"smoke": {"operation": ["PingPong"]}}
 
     def figures(self) -> list[Figure]:
-        # An empty message has a latency and no bandwidth; and IMB prints hundredths of MB/s, which
-        # small messages do not come to where each waits for a core.
+        # An empty message has no bandwidth. IMB prints two decimals of MB/s: on shared cores, where
+        # each message waits for a core, small messages would show as 0.00.
         smallest = 2**16 if self.shared else 1
         return [Figure(f"{self.metric}_latency", size) for size in self.sizes] + [
             Figure(f"{self.metric}_bandwidth", size) for size in self.sizes if size >= smallest
@@ -60,7 +60,7 @@ class imb_p2p(Imb):
 
 @rfm.simple_test
 class imb_node_pairs(NodePairs):
-    """PingPong between all nodes of a job, in rounds of random pairs."""
+    """PingPong between all nodes of a job, in rounds of random pairs of nodes."""
 
     descr = "IMB between pairs of nodes"
     benchmark = "imb"
@@ -75,11 +75,11 @@ class imb_node_pairs(NodePairs):
 
 @rfm.simple_test
 class imb_collective(Imb):
-    """Time of a collective, mean over the ranks."""
+    """Time of a collective operation, as the mean over the ranks."""
 
     descr = "IMB collective"
 
-    #: 64 KiB: a collective's buffers are as many as its tasks, which are hundreds on some nodes.
+    #: 64 KiB: a collective has a buffer per task, and some nodes have hundreds of tasks.
     largest = 16
 
     operation = parameter(
@@ -101,7 +101,7 @@ class imb_collective(Imb):
         ]
     )
     placement = parameter(["full-node"])
-    # A barrier has the first alone, all others the second.
+    # Barrier has only the first, all other operations only the second.
     headline = ["barrier_latency", "{metric}_latency_1024"]
     tags_where = {"smoke": {"operation": ["Allreduce", "Barrier"]}}
 
@@ -109,6 +109,6 @@ class imb_collective(Imb):
         metric = f"{self.metric}_latency"
         if self.operation == "Barrier":
             return [Figure(metric)]
-        # An empty collective moves nothing, and some libraries return at once.
+        # A collective of 0 bytes moves nothing, and some libraries return at once.
         smallest = 4 if self.operation in REDUCTIONS else 1
         return [Figure(metric, size) for size in self.sizes if size >= smallest]

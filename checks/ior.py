@@ -1,4 +1,4 @@
-"""IOR: bandwidth of a file system for one process, many, and at the published scales."""
+"""IOR: bandwidth of a file system for one process, for many, and at the published scales."""
 
 import reframe as rfm
 from plumbline.check.benchmark import Benchmark, Figure
@@ -9,29 +9,29 @@ from reframe.core.builtins import parameter, variable
 GIB = 2**30
 MIB = 2**20
 
-#: Access as the papers call it -> as IOR does.
+#: Kind of access in the papers -> in IOR's output.
 ACCESS = {"file-per-process": "file-per-process", "shared": "single-shared-file"}
 
 
 class Ior(Benchmark):
-    """What all of them share: writes, flushes, and reads what another node wrote.
+    """Base class: each task writes, flushes, and reads what a task of another node wrote.
 
-    On one node the page cache would answer: there POSIX reads with direct I/O, and what MPI-IO
-    reads is called ``cached_read_bandwidth``, which no reference bounds.
+    On a single node, reads would come from the page cache. There POSIX uses direct I/O, and the
+    rate of MPI-IO is named ``cached_read_bandwidth``, for which there is no reference.
     """
 
     benchmark = "ior"
     program = "ior"
     placement = "tasks-per-node"
 
-    #: Bytes that a task writes in one piece, of one transfer, and pieces of each task.
+    #: Bytes of a contiguous block of one task, bytes per transfer, and blocks per task.
     #:
     #: :type: :class:`int`
     block = variable(int, value=256 * MIB)
     transfer = variable(int, value=MIB)
     segments = variable(int, value=1)
 
-    #: Seconds after which writing or reading is cut short; 0 writes and reads everything.
+    #: Seconds after which IOR stops writing or reading; 0 for no limit.
     #:
     #: :type: :class:`int`
     cut_after = variable(int, value=0)
@@ -50,17 +50,18 @@ class Ior(Benchmark):
 
     @property
     def block_size(self) -> str:
-        """As the papers write it, and so the size of a transfer."""
-        return size(self.block)
+        """The block size as in the papers, such as ``256MiB``."""
+        return format_size(self.block)
 
     @property
     def transfer_size(self) -> str:
-        return size(self.transfer)
+        """The transfer size as in the papers, such as ``1MiB``."""
+        return format_size(self.transfer)
 
     def lay_out(self, partition, topology):
-        told = (partition.extras.get("file_systems") or {}).get(self.file_system, {})
-        if self.access == "shared" and told.get("node_local"):
-            # The nodes share nothing of a file system that each has its own of.
+        settings = (partition.extras.get("file_systems") or {}).get(self.file_system, {})
+        if self.access == "shared" and settings.get("node_local"):
+            # Nodes cannot share a file if each has its own file system.
             self.nodes = 1
         return super().lay_out(partition, topology)
 
@@ -71,7 +72,7 @@ class Ior(Benchmark):
 
     @property
     def direct(self) -> bool:
-        """Whether the page cache is gone round."""
+        """Whether direct I/O bypasses the page cache."""
         return self.api == "posix" and not self.shifted
 
     def figures(self) -> list[Figure]:
@@ -82,10 +83,10 @@ class Ior(Benchmark):
             return self.figures()
         return [Figure("write_bandwidth"), Figure("cached_read_bandwidth")]
 
-    def conditions_at(self, at):
-        # Whether the bytes cross the network, or each node's own device.
+    def conditions_at(self, location):
+        # Whether the data crosses the network, or stays on each node's device.
         return {
-            **super().conditions_at(at),
+            **super().conditions_at(location),
             "storage": "node-local" if self.node_local else "shared",
         }
 
@@ -95,11 +96,11 @@ class Ior(Benchmark):
             yield Fom("cached_read_bandwidth", read.value, read.unit)
 
     def verify(self, output: Output) -> None:
-        asked = {"api": self.api.upper(), "access": ACCESS[self.access]}
-        for key, value in asked.items():
+        requested = {"api": self.api.upper(), "access": ACCESS[self.access]}
+        for key, value in requested.items():
             if output.inputs[key] != value:
                 raise ParseError(
-                    f"IOR ran with {key} {output.inputs[key]}, asked for was {value}",
+                    f"IOR ran with {key} {output.inputs[key]}, but {value} was requested",
                     code="output.other-inputs",
                 )
 
@@ -120,14 +121,14 @@ class Ior(Benchmark):
         ]
 
 
-def size(count: int) -> str:
-    """Bytes as the papers write them."""
-    return f"{count // GIB}GiB" if count % GIB == 0 else f"{count // MIB}MiB"
+def format_size(size: int) -> str:
+    """Return a size in bytes as in the papers, such as ``4GiB``."""
+    return f"{size // GIB}GiB" if size % GIB == 0 else f"{size // MIB}MiB"
 
 
 @rfm.simple_test
 class ior(Ior):
-    """A small form for any machine: two tasks on each of two nodes, or of one."""
+    """A small case for any machine: two tasks per node on two nodes, or on one."""
 
     descr = "IOR"
     file_system = parameter(file_systems())
@@ -142,7 +143,7 @@ class ior(Ior):
 
 @rfm.simple_test
 class ior_random(Ior):
-    """The same in random order, a file for each task."""
+    """The same case in random order, with a file per task."""
 
     descr = "IOR in random order"
     file_system = parameter(file_systems())
@@ -157,8 +158,8 @@ class ior_random(Ior):
 
 @rfm.simple_test
 class ior_building_block(Ior):
-    """Building blocks of a file system, each by 12 clients with 8 processes, files of their own,
-    for 20 minutes (coral-sc18, section V-C: GL4 units)."""
+    """For 20 minutes, 12 clients per building block of a file system, with 8 processes each and a
+    file per process (coral-sc18, section V-C: GL4 units)."""
 
     descr = "IOR on building blocks of a file system"
     file_system = parameter(file_systems(building_blocks=...))
@@ -168,7 +169,7 @@ class ior_building_block(Ior):
     tasks_per_node = 8
     block = 4 * GIB
     transfer = 32 * MIB
-    #: 40 TB were written by 96 processes.
+    #: In the paper, 96 processes wrote 40 TB.
     segments = 104
     cut_after = 1200
     num_samples = 1
@@ -184,7 +185,7 @@ class ior_building_block(Ior):
 
 @rfm.simple_test
 class ior_one_client(Ior):
-    """One client against a building block of a file system (coral-sc18, section V-C)."""
+    """One client on a building block of a file system (coral-sc18, section V-C)."""
 
     descr = "IOR of one client"
     file_system = parameter(file_systems(building_blocks=1))
@@ -200,8 +201,8 @@ class ior_one_client(Ior):
 
 @rfm.simple_test
 class ior_whole(Ior):
-    """The whole machine against the whole of a file system, in pieces of 1 MiB (the slides on
-    Reedbush: 420 nodes with 1, 2 and 4 processes)."""
+    """The whole machine on a whole file system, in blocks of 1 MiB (the slides on Reedbush: 420
+    nodes with 1, 2 and 4 processes)."""
 
     descr = "IOR on the whole of a file system"
     file_system = parameter(file_systems(ior_segments=...))
@@ -216,7 +217,7 @@ class ior_whole(Ior):
     tags = {"full"}
 
     def lay_out(self, partition, topology):
-        told = partition.extras["file_systems"][self.file_system]
-        self.segments = told["ior_segments"][self.access]
+        settings = partition.extras["file_systems"][self.file_system]
+        self.segments = settings["ior_segments"][self.access]
         self.conditions["segments"] = str(self.segments)
         return super().lay_out(partition, topology)

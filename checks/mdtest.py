@@ -11,23 +11,24 @@ from reframe.utility import typecheck as typ
 
 
 class Mdtest(Benchmark):
-    """What all of them share: files of 32 KiB, a directory of each task's own.
+    """Base class: files of 32 KiB, with a directory per task.
 
-    Tasks ask for what a task of another node made. On one node its own cache would answer: there
-    what is asked of files is called ``cached_...``, which no reference bounds.
+    Each task uses the files that a task of another node created. On a single node, its cache would
+    answer: there the rates of stat and read are named ``cached_...``, for which there is no
+    reference.
     """
 
     benchmark = "mdtest"
     program = "mdtest"
     placement = "tasks-per-node"
 
-    #: Files that each task makes, and bytes that it writes into each.
+    #: Files per task, and bytes per file.
     #:
     #: :type: :class:`int`
     files = variable(int, value=1000)
     write_bytes = variable(int, value=32 * 1024)
 
-    #: Phases of mdtest and their options; all where none is given.
+    #: mdtest's options that select phases; all phases without any.
     #:
     #: :type: :class:`List[str]`
     phases = variable(typ.List[str], value=[])
@@ -43,12 +44,12 @@ class Mdtest(Benchmark):
 
     @property
     def written(self) -> str:
-        """What is written into each file, as the papers write it."""
+        """The size of each file as in the papers, such as ``32KiB``."""
         return f"{self.write_bytes // 1024}KiB"
 
     @property
     def shifted(self) -> bool:
-        """Whether each task asks for what a task of another node made."""
+        """Whether each task uses the files that a task of another node created."""
         return self.layout.num_nodes > 1 and not self.storage(self.file_system).node_local
 
     def figures(self) -> list[Figure]:
@@ -58,27 +59,27 @@ class Mdtest(Benchmark):
         if self.shifted:
             return self.figures()
         return [
-            figure._replace(metric=f"cached_{figure.metric}") if cached(figure) else figure
+            figure._replace(metric=f"cached_{figure.metric}") if is_cacheable(figure) else figure
             for figure in self.figures()
         ]
 
     def derive(self, printed):
         for figure, fom in printed.items():
-            if cached(figure):
+            if is_cacheable(figure):
                 yield dataclasses.replace(fom, metric=f"cached_{fom.metric}")
 
     def verify(self, output: Output) -> None:
-        asked = {
+        requested = {
             "nodes": self.layout.num_nodes,
             "items": self.layout.num_tasks * self.files,
             "items_per_task": self.files,
             "write_bytes": self.write_bytes,
         }
-        for key, value in asked.items():
+        for key, value in requested.items():
             if output.inputs[key] != str(value):
                 raise ParseError(
-                    f"mdtest ran with {key.replace('_', ' ')} {output.inputs[key]}, asked for was "
-                    f"{value}",
+                    f"mdtest ran with {key.replace('_', ' ')} {output.inputs[key]}, but {value} "
+                    f"was requested",
                     code="output.other-inputs",
                 )
 
@@ -96,14 +97,14 @@ class Mdtest(Benchmark):
         ]
 
 
-def cached(figure: Figure) -> bool:
-    """Whether a node that made a file can answer from memory."""
+def is_cacheable(figure: Figure) -> bool:
+    """Return whether the node that created a file can answer from memory."""
     return figure.metric in ("file_stat_rate", "file_read_rate")
 
 
 @rfm.simple_test
 class mdtest(Mdtest):
-    """A small form for any machine: two tasks on each of two nodes, or of one."""
+    """A small case for any machine: two tasks per node on two nodes, or on one."""
 
     descr = "mdtest"
     file_system = parameter(file_systems())
@@ -115,7 +116,7 @@ class mdtest(Mdtest):
 
 @rfm.simple_test
 class mdtest_building_block(Mdtest):
-    """A building block of a file system: 12 clients and 48 processes make 524,288 files each
+    """A building block of a file system: 12 clients with 48 processes create 524,288 files each
     (coral-sc18, section V-C: a GL4 unit)."""
 
     descr = "mdtest on a building block of a file system"
@@ -123,7 +124,7 @@ class mdtest_building_block(Mdtest):
     nodes = 12
     tasks_per_node = 4
     files = 524288
-    # Twenty minutes to make them, as many to remove them.
+    # Creating the files takes twenty minutes, and removing them as long.
     phases = ["-C", "-r"]
     num_samples = 1
     num_warmups = 0

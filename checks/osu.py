@@ -1,4 +1,4 @@
-"""OSU Micro-Benchmarks: latency, bandwidth and collectives of MPI, of CPUs and of GPUs."""
+"""OSU Micro-Benchmarks: latency, bandwidth and collectives of MPI, on CPUs and GPUs."""
 
 import reframe as rfm
 from plumbline.check.benchmark import Benchmark, Figure
@@ -36,7 +36,7 @@ ONE_SIDED = {
     "fop_latency": "fop_latency",
 }
 
-#: Atomics of one element have no message size to vary.
+#: Atomics on one element, which have no message size.
 ATOMICS = {"cas_latency", "fop_latency"}
 
 COLLECTIVES = [
@@ -44,42 +44,45 @@ COLLECTIVES = [
     *("reduce", "reduce_scatter", "scatter"),
 ]
 
-#: Those that have a form which returns at once and is completed later.
+#: Collectives that return at once and are completed later.
 NON_BLOCKING = ["iallgather", "iallreduce", "ialltoall", "ibarrier", "ibcast"]
 
 #: Reductions work on 4-byte floats.
 REDUCTIONS = {"allreduce", "reduce", "reduce_scatter", "iallreduce"}
 
 
-def powers(smallest: int, largest: int) -> list[int]:
-    """The powers of two from one to another."""
+def powers_of_two(smallest: int, largest: int) -> list[int]:
+    """Return the powers of two from ``smallest`` to ``largest``."""
     return [2**k for k in range(largest.bit_length()) if smallest <= 2**k <= largest]
 
 
 def headline_of(test: str) -> str:
-    """The figure that stands for a test between two tasks: its latency at 8 bytes, or its bandwidth
-    at 1 MiB."""
+    """Return the headline figure of a test between two tasks: the latency at 8 bytes, or the
+    bandwidth at 1 MiB."""
     metric = POINT_TO_POINT[test][0]
     return Figure(metric, 8 if "lat" in metric else 2**20).variable
 
 
-def compare(output: Output, program: str, accelerator: str = "none", buffer: str = "host") -> None:
-    """Compares what ran, and where its messages lay, with what was asked for.
+def check_inputs(
+    output: Output, program: str, accelerator: str = "none", buffer: str = "host"
+) -> None:
+    """Check the program that ran, and the memory of its messages.
 
-    :raises ParseError: if it is something else.
+    :raises ParseError: if one is not as requested.
     """
-    asked = {"program": program, "accelerator": accelerator, "buffer": buffer}
-    for key, value in asked.items():
-        # Where the buffers were, 7.4 prints for one-sided programs alone; 5 does for all.
-        ran = output.inputs.get(key, value)
-        if ran != value:
+    requested = {"program": program, "accelerator": accelerator, "buffer": buffer}
+    for key, value in requested.items():
+        # OSU 5 prints the buffers' memory for all programs, 7.4 only for one-sided ones.
+        printed = output.inputs.get(key, value)
+        if printed != value:
             raise ParseError(
-                f"OSU ran with {key} {ran}, asked for was {value}", code="output.other-inputs"
+                f"OSU ran with {key} {printed}, but {value} was requested",
+                code="output.other-inputs",
             )
 
 
 class Osu(Benchmark):
-    """What all of them share. OSU scales iterations and warm-up with the message's size itself."""
+    """Base class. OSU itself adapts iterations and warm-up to the message size."""
 
     benchmark = "osu"
     program = "osu_{test}"
@@ -89,12 +92,12 @@ class Osu(Benchmark):
     #: :type: :class:`int`
     largest = variable(int, value=4 * 2**20)
 
-    #: Whether the first sample checks what arrives (``-c``).
+    #: Whether the first sample validates the received data (``-c``).
     #:
     #: :type: :class:`bool`
     validate = variable(typ.Bool, value=True)
 
-    #: Iterations of each size, after a tenth as many for warm-up; 0 leaves both to OSU.
+    #: Iterations per size, after a tenth as many for warm-up; 0 for OSU's defaults.
     #:
     #: :type: :class:`int`
     iterations = variable(int, value=0)
@@ -103,18 +106,18 @@ class Osu(Benchmark):
     tags = {"nightly", "maintenance"}
 
     def verify(self, output: Output) -> None:
-        compare(output, self.program)
+        check_inputs(output, self.program)
 
     @property
     def sized(self) -> bool:
-        """Whether the test has messages of many sizes."""
+        """Whether the test varies the message size."""
         return "barrier" not in self.test and self.test not in ATOMICS
 
     def prepare(self):
         if self.sized:
             if self.validate:
                 self.first_sample_opts = ["-c"]
-            # A single number is the largest size: what the smallest is, versions differ.
+            # A single number is the largest size. The smallest depends on OSU's version.
             self.executable_opts = ["-m", str(self.largest)]
         if self.iterations:
             repeated = ["-i", str(self.iterations), "-x", str(self.iterations // 10)]
@@ -123,17 +126,17 @@ class Osu(Benchmark):
 
 
 class PointToPoint(Osu):
-    """Two tasks, messages in host memory."""
+    """Two tasks, with messages in host memory."""
 
-    headline = ["{first}"]
+    headline = ["{headline_figure}"]
 
     @property
-    def first(self) -> str:
-        """What the closing table shows of the test."""
+    def headline_figure(self) -> str:
+        """The figure of the test in the summary."""
         return headline_of(self.test)
 
     def figures(self) -> list[Figure]:
-        sizes = powers(1, self.largest)
+        sizes = powers_of_two(1, self.largest)
         return [Figure(metric, size) for metric in POINT_TO_POINT[self.test] for size in sizes]
 
     def optional(self) -> list[Figure]:
@@ -143,14 +146,14 @@ class PointToPoint(Osu):
 
 @rfm.simple_test
 class osu_p2p(PointToPoint):
-    """Within a socket, a node, between nodes and racks."""
+    """Within a socket, within a node, between nodes, and between racks."""
 
     descr = "OSU point-to-point"
     test = parameter(list(POINT_TO_POINT))
     placement = parameter(["on-socket", "on-node", "host-to-host", "off-node", "off-rack"])
     tags_where = {
         "smoke": {"test": ["latency", "bw"]},
-        # Between nodes it is pairs of them all that are looked through.
+        # Between nodes, osu_node_pairs screens all nodes.
         "screen": {
             "test": ["latency", "bw"],
             "placement": ["on-socket", "on-node", "host-to-host"],
@@ -160,7 +163,10 @@ class osu_p2p(PointToPoint):
 
 @rfm.simple_test
 class osu_node_pairs(NodePairs):
-    """Between all nodes of a job, in rounds of random pairs; one size, or it would take all day."""
+    """Between all nodes of a job, in rounds of random pairs of nodes.
+
+    It measures one message size, as all sizes would take a day.
+    """
 
     descr = "OSU between pairs of nodes"
     benchmark = "osu"
@@ -169,14 +175,14 @@ class osu_node_pairs(NodePairs):
 
     @property
     def figure(self) -> Figure:
-        """What is measured of each pair."""
+        """The figure of each pair."""
         return Figure("latency", 8) if self.test == "latency" else Figure("bandwidth", 2**20)
 
     def figures(self) -> list[Figure]:
         return [self.figure]
 
     def verify(self, output: Output) -> None:
-        compare(output, self.program)
+        check_inputs(output, self.program)
 
     def prepare(self):
         self.executable_opts = ["-m", f"{self.figure.size}:{self.figure.size}"]
@@ -184,7 +190,7 @@ class osu_node_pairs(NodePairs):
 
 @rfm.simple_test
 class osu_p2p_variant(PointToPoint):
-    """Between nodes, with and without the network's own tag matching."""
+    """Between nodes, with and without tag matching in the network."""
 
     descr = "OSU point-to-point by variant"
     test = parameter(["latency", "bw"])
@@ -194,7 +200,7 @@ class osu_p2p_variant(PointToPoint):
 
 @rfm.simple_test
 class osu_gpu(Osu):
-    """Two tasks, each on the CPU nearest to its GPU, messages in GPU memory."""
+    """Two tasks, each on the CPU nearest to its GPU, with messages in GPU memory."""
 
     descr = "OSU between GPUs"
     test = parameter(["latency", "bw", "bibw"])
@@ -202,22 +208,23 @@ class osu_gpu(Osu):
     variant = parameter(gpu_variants())
     conditions = {"buffer": "device"}
     environ_features = ["cuda", "hip"]
-    # A job of every pair of a class: 16 of the farthest on Frontier.
+    # One job measures all pairs of a class: on Frontier, 16 of the most distant class.
     num_samples = 3
     sample_seconds = 20
-    headline = ["{first}"]
+    headline = ["{headline_figure}"]
     tags_where = {"screen": {"test": ["latency"]}}
 
     @property
-    def first(self) -> str:
-        """What the closing table shows of the test."""
+    def headline_figure(self) -> str:
+        """The figure of the test in the summary."""
         return headline_of(self.test)
 
     def figures(self) -> list[Figure]:
-        return [Figure(POINT_TO_POINT[self.test][0], size) for size in powers(1, self.largest)]
+        metric = POINT_TO_POINT[self.test][0]
+        return [Figure(metric, size) for size in powers_of_two(1, self.largest)]
 
     def verify(self, output: Output) -> None:
-        compare(output, self.program, self.topology.vendor, "device")
+        check_inputs(output, self.program, self.topology.vendor, "device")
 
     def prepare(self):
         super().prepare()
@@ -226,50 +233,50 @@ class osu_gpu(Osu):
 
 @rfm.simple_test
 class osu_one_sided(Osu):
-    """Two tasks, one of which reaches into the other's memory."""
+    """Two tasks, one of which accesses the other's memory."""
 
     descr = "OSU one-sided"
     test = parameter(list(ONE_SIDED))
     placement = parameter(["on-node", "off-node"])
-    # These have no such option.
+    # These programs do not have the option.
     validate = False
 
     def figures(self) -> list[Figure]:
         metric = ONE_SIDED[self.test]
-        # What one element is, an atomic test's type says: a character or 8 bytes.
-        sizes = powers(1, self.largest) if self.sized else [1]
+        # The size of an element depends on the atomic's type: a character or 8 bytes.
+        sizes = powers_of_two(1, self.largest) if self.sized else [1]
         return [Figure(metric, size) for size in sizes]
 
 
 class Collective(Osu):
-    """A collective over the tasks of all nodes, mean over the ranks."""
+    """A collective operation of all tasks, as the mean over the ranks."""
 
-    #: 64 KiB: a collective's buffers are as many as its tasks.
+    #: 64 KiB: a collective has a buffer per task.
     largest = 64 * 2**10
 
-    # A barrier has the first alone, all others the second.
+    # A barrier has only the first, all other operations only the second.
     headline = ["{test}_latency", "{test}_latency_8"]
 
     def metrics(self) -> list[str]:
-        """What the operation prints."""
+        """Return the metrics that the program prints."""
         return [f"{self.test}_latency"]
 
     def figures(self) -> list[Figure]:
         sizes = [None]
         if self.sized:
-            sizes = powers(4 if self.test in REDUCTIONS else 1, self.largest)
+            sizes = powers_of_two(4 if self.test in REDUCTIONS else 1, self.largest)
         return [Figure(metric, size) for metric in self.metrics() for size in sizes]
 
     def prepare(self):
         super().prepare()
         if self.test in REDUCTIONS:
-            # Sums of 1-byte characters overflow, which some libraries saturate and some wrap.
+            # Sums of 1-byte characters overflow; some libraries saturate them, some wrap around.
             self.executable_opts += ["-T", "mpi_float"]
 
 
 @rfm.simple_test
 class osu_collective(Collective):
-    """On every core of two nodes, and on one core of each."""
+    """On all cores of two nodes, and on one core per node."""
 
     descr = "OSU collective"
     test = parameter(COLLECTIVES)
@@ -280,7 +287,7 @@ class osu_collective(Collective):
 
 @rfm.simple_test
 class osu_overlap(Collective):
-    """Collectives that return at once: how much computation hides them."""
+    """Non-blocking collectives: how much of them overlaps with computation."""
 
     descr = "OSU non-blocking collective"
     test = parameter(NON_BLOCKING)
@@ -293,7 +300,7 @@ class osu_overlap(Collective):
 
 @rfm.simple_test
 class osu_collective_published(Collective):
-    """The collectives that were published of a system, on as many nodes, by collective library."""
+    """Published collectives on the published number of nodes, by collective library."""
 
     descr = "OSU collective at published scale"
     test = parameter(["allreduce", "barrier"])

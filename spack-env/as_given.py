@@ -1,10 +1,10 @@
-"""Concretizes the active environment for nodes that are not this machine; under `spack python`.
+"""Concretize the active environment for nodes of another machine; run with `spack python`.
 
-Spack asks each compiler for its C library by running it. One that does not run here it would take
-for a package like any other, and leave out its own compiler wrapper and runtime: the lock would say
-less than the one that the machine itself makes, and could not be built from. So a compiler is taken
-as given, like any other external, and the C library is the external `glibc` of the included files.
-What is replaced is of the Spack that pins.yaml names.
+Spack runs each compiler to find its C library. A compiler that does not run here would count as a
+plain package, without Spack's compiler wrapper and runtime: the lock would have less than the one
+that the machine itself would create, and could not be built. So a compiler is used as given, like
+any other external, and the C library is the external `glibc` of the included files. The replaced
+functions are those of the version of Spack in pins.yaml.
 """
 
 import spack.compilers.libraries as libraries

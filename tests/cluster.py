@@ -244,10 +244,10 @@ class Cluster:
             check=False,
         )  # fmt: skip
         if check and done.returncode:
-            raise ClusterError(f"{' '.join(map(str, command))}: {done.stderr}{self.said()}")
+            raise ClusterError(f"{' '.join(map(str, command))}: {done.stderr}{self.last_lines()}")
         return done
 
-    def said(self) -> str:
+    def last_lines(self) -> str:
         """The last lines of every log."""
         logs = sorted(self.folder.glob("*.log"))
         return "".join(
@@ -259,7 +259,7 @@ class Cluster:
         try:
             wait_for(ready)
         except TimeoutError:
-            raise ClusterError(f"the cluster did not come that far{self.said()}") from None
+            raise ClusterError(f"the cluster did not come that far{self.last_lines()}") from None
 
     def _until(self, *command: str) -> None:
         """Waits until a command succeeds."""

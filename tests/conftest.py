@@ -1,4 +1,4 @@
-"""Fixtures of the end-to-end tests: a system of its own for the real commands to run on."""
+"""Fixtures of the end-to-end tests: a test system on which the real commands run."""
 
 from __future__ import annotations
 
@@ -18,12 +18,15 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from unittest import mock
 
 import dry_runs
 import jsonschema
 import pytest
 import yaml
+from click.testing import CliRunner
 from plumbline.check.scratch import has_direct_io
+from plumbline.cli import main
 from plumbline.software.providers import FEATURES
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -32,22 +35,22 @@ CHECKS = ROOT / "checks"
 STANDINS = ROOT / "tests" / "standins"
 MPICH = ROOT / ".tools" / "mpich" / "bin"
 
-# What runs outside a test system takes this machine for an idle one, and locks it for itself.
+# Commands outside a test system consider this machine idle, and have their own lock.
 os.environ["PLUMBLINE_OTHERS"] = "0"
 os.environ["PLUMBLINE_LOCKS"] = tempfile.mkdtemp(prefix="plumbline-locks-")
 atexit.register(shutil.rmtree, os.environ["PLUMBLINE_LOCKS"], ignore_errors=True)
 
-#: Longest that a test system's command may take before it is stopped and the test fails.
+#: Seconds after which a command of a test system is stopped, and its test fails.
 PATIENCE = 600
 
-#: Columns of a reference table that the tests fill.
+#: Columns of a reference table that the tests use.
 COLUMNS = [
     *("id", "source", "locator", "system", "toolchain", "benchmark", "metric", "placement"),
     *("message_size", "nodes", "ppn", "conditions", "value", "spread", "unit", "statistic", "kind"),
 ]
 
 
-#: The files that take longest, the slowest first.
+#: The slowest test files, the slowest first.
 SLOWEST = [
     *("facility", "facility_faults", "pairs", "commands", "sweep", "faults", "inventories"),
     *("checks", "session", "screen", "nightly", "kill", "cluster", "leftovers", "waivers"),
@@ -56,15 +59,17 @@ SLOWEST = [
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the slowest files first: the last ones are then short, and no worker is idle for long."""
+    """Run the slowest files first, so that no worker is idle for long at the end."""
     rank = {f"test_{name}": position for position, name in enumerate(SLOWEST)}
     items.sort(key=lambda item: rank.get(item.path.stem, len(SLOWEST)))
 
 
 @functools.cache
 def two_cores() -> tuple[int, int]:
-    """Two usable CPUs on two cores of one socket: what every test system has, so that the
-    captures' two tasks fit it on any machine."""
+    """Return two usable CPUs on two cores of one socket.
+
+    Each test system has these, so that the captures' two tasks fit on it on any machine.
+    """
     seen: dict[str, dict[str, int]] = {}
     for cpu in sorted(os.sched_getaffinity(0)):
         folder = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology")
@@ -84,8 +89,7 @@ def two_cores() -> tuple[int, int]:
 
 @functools.cache
 def plain_path() -> str:
-    """PATH without any benchmark's program: what is installed on the machine is no part of a test
-    system, unless the test puts it there."""
+    """Return a PATH without the benchmarks' programs, which a test adds itself."""
     folder = tempfile.TemporaryDirectory(prefix="plumbline-path-")
     atexit.register(folder.cleanup)
     for listed in os.get_exec_path():
@@ -101,7 +105,7 @@ def plain_path() -> str:
 class Done:
     """A command that ended.
 
-    :ivar records: of the sessions that it made, each held against the record's schema.
+    :ivar sessions: folders of the sessions that it created.
     """
 
     code: int
@@ -110,38 +114,64 @@ class Done:
     sessions: list[Path] = field(default_factory=list)
 
     @property
-    def said(self) -> str:
+    def output(self) -> str:
+        """Standard output and standard error."""
         return self.out + self.err
 
     @property
+    def codes(self) -> list[str]:
+        """The reason codes at the ends of the lines that it printed."""
+        return codes_in(self.output)
+
+    @property
     def session(self) -> Path:
-        """The folder of the one session that it made."""
+        """The folder of the only session that it created."""
         (folder,) = self.sessions
         return folder
 
     @property
+    def end(self) -> dict:
+        """What its one session wrote at its end: exit code, notes, and faults."""
+        return json.loads((self.session / "end.json").read_text())
+
+    @property
     def records(self) -> list[dict]:
+        """The records of its sessions, validated against the schema."""
         return [fields for folder in self.sessions for fields in records_of(folder)]
 
     def record(self, check: str, environment: str | None = None) -> dict:
-        """The one record of a check, whose name holds all words of ``check``."""
+        """Return the only record of a check whose name contains all words of ``check``."""
         found = [
             fields
             for fields in self.records
             if set(check.split()) <= set(fields["check"].replace("%", " ").split())
             and environment in (None, fields["environment"])
         ]
-        assert len(found) == 1, f"{len(found)} records of {check} {environment}\n{self.said}"
+        assert len(found) == 1, f"{len(found)} records of {check} {environment}\n{self.output}"
         return found[0]
 
 
+def codes_in(output: str) -> list[str]:
+    """The reason codes, in brackets, at the ends of lines."""
+    return re.findall(r"\[([a-z]+\.[a-z-]+)\]$", output, re.M)
+
+
+def asked(*arguments: object, **env: object) -> Done:
+    """Run ``plumbline`` in this process, which reads all files again."""
+    empty_caches()
+    variables = {key: str(value) for key, value in env.items()}
+    words = [str(word) for word in arguments]
+    result = CliRunner().invoke(main, words, env=variables, catch_exceptions=False)
+    return Done(result.exit_code, result.stdout, result.stderr)
+
+
 def refused(done: Done, *parts: str) -> None:
-    """A fault in a line or two, exit code 2, and no case was run."""
+    """Check that a command failed with exit code 2 and one or two lines, and ran no case."""
     lines = done.err.strip().splitlines()
-    assert done.code == 2, done.said
-    assert 1 <= len(lines) <= 2, done.said
+    assert done.code == 2, done.output
+    assert 1 <= len(lines) <= 2, done.output
     assert lines[0].startswith("plumbline: ")
-    assert "Traceback" not in done.said and "  File " not in done.err
+    assert "Traceback" not in done.output and "  File " not in done.err
     for part in parts:
         assert part in done.err
     assert done.records == []
@@ -154,7 +184,7 @@ def _validator() -> jsonschema.Draft202012Validator:
 
 
 def records_of(session: Path) -> list[dict]:
-    """The records of a session's folder, whole lines that keep to the schema."""
+    """Return the records in a session's folder, which must be complete and valid lines."""
     path = session / "records.jsonl"
     if not path.exists():
         return []
@@ -164,7 +194,7 @@ def records_of(session: Path) -> list[dict]:
 
 
 def valid(fields: dict) -> dict:
-    """A record, once it keeps to the schema."""
+    """Return a record that conforms to the schema."""
     _validator().validate(fields)
     return fields
 
@@ -184,14 +214,14 @@ FIELDS
 
 
 def _as_a_user_starts_it(cores: set[int]) -> None:
-    """In a new process: its cores; and a SIGINT that is heard, which a shell's background job,
-    such as these tests may be, has ignored."""
+    """Set the cores of a new process, and restore SIGINT, which background jobs of a shell ignore,
+    as these tests may be one."""
     os.sched_setaffinity(0, cores)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 class Testbed:
-    """A system in a folder of its own, with what its commands find in their environment."""
+    """A system in its own folder, with the environment variables of its commands."""
 
     __test__ = False
 
@@ -203,8 +233,8 @@ class Testbed:
         self.results = folder / "results"
         self.scratch = scratch
         self.home = folder / "home"
-        for made in (self.systems, self.results, self.home):
-            made.mkdir()
+        for path in (self.systems, self.results, self.home):
+            path.mkdir()
         shutil.copytree(
             ROOT / "reference", self.reference, ignore=shutil.ignore_patterns("*.csv", "README*")
         )
@@ -223,7 +253,7 @@ class Testbed:
             "PLUMBLINE_REFERENCE": str(self.reference),
             "PLUMBLINE_RESULTS": str(self.results),
             "PLUMBLINE_SCRATCH": str(self.scratch),
-            # Each test system is a host of its own, and an idle one.
+            # Each test system counts as a separate host, which is idle.
             "PLUMBLINE_LOCKS": str(self.home),
             "PLUMBLINE_OTHERS": "0",
             "PLUMBLINE_SPACK_ENV": str(self.folder / "spack-env"),
@@ -234,7 +264,7 @@ class Testbed:
     # -- the system ---------------------------------------------------------------------------
 
     def lacking(self) -> None:
-        """Adds an environment whose program is not installed, and writes the system."""
+        """Add an environment whose program is not installed, and write the system."""
         self.environments.append(
             {
                 "name": "lacks",
@@ -255,12 +285,14 @@ class Testbed:
         provider: str = "path",
         **variables: object,
     ) -> None:
-        """Adds environment ``name`` to the system, with the stand-ins first on PATH. MPI programs
-        start by MPICH's mpiexec; fio has no launcher, and an environment ``name-io`` for that.
+        """Add environment ``name`` to the system, with the stand-ins first on PATH.
 
-        :arg output: folder of the captures that the stand-ins print.
+        MPI programs are started by MPICH's mpiexec. fio has no launcher, and so its own environment
+        ``name-io``.
+
+        :arg output: folder with the captures that the stand-ins print.
         :arg wrong: folder of ``standins/wrong`` whose launchers come before the real ones.
-        :arg variables: what else the stand-ins' environment has.
+        :arg variables: further variables of the stand-ins.
         """
         path = [STANDINS / "wrong" / wrong] if wrong else []
         path += [STANDINS, MPICH]
@@ -287,14 +319,14 @@ class Testbed:
         self.write()
 
     def write(self, **partition: object) -> Path:
-        """Writes the system's file."""
+        """Write the system's file."""
         path = self.systems / f"{self.name}.yaml"
         node = {
             "name": "node",
             "scheduler": "local",
             "launcher": "local",
             "environs": [environment["name"] for environment in self.environments],
-            # Nothing is measured: the stand-ins may run beside each other.
+            # The stand-ins measure nothing, so they may run concurrently.
             "max_jobs": 4,
             "extras": {"detect": True},
             **partition,
@@ -307,7 +339,7 @@ class Testbed:
         return path
 
     def refer(self, *rows: dict, name: str = "site/testbed.csv") -> Path:
-        """Writes a reference table; what a row does not say is as a site's baseline has it."""
+        """Write a reference table. Missing cells of a row are those of a site's baseline."""
         path = self.reference / name
         usual = {
             "source": "site",
@@ -323,7 +355,7 @@ class Testbed:
         return path
 
     def check_file(self, name: str, **fields: object) -> Path:
-        """Writes a check of the test's own: PingPong's latency of 8 bytes, but for what is said."""
+        """Write a check, which measures PingPong's latency at 8 bytes unless ``fields`` differ."""
         fields = {
             "benchmark": "imb",
             "program": "IMB-MPI1",
@@ -344,7 +376,7 @@ class Testbed:
         return {path.parent for path in self.results.glob("sessions/*/plan.json")}
 
     def start(self, *command: object, cwd: Path | None = None, **env: object) -> subprocess.Popen:
-        """Starts a command in a process group of its own; whoever calls it stops it."""
+        """Start a command in its own process group. The caller must stop it."""
         cores = two_cores()
         return subprocess.Popen(
             [str(word) for word in command],
@@ -359,28 +391,50 @@ class Testbed:
         )
 
     def ended(self, process: subprocess.Popen, before: set[Path]) -> Done:
-        """Waits for the end of a command."""
+        """Wait for the end of a command."""
         try:
             out, err = process.communicate(timeout=self.patience)
         finally:
             stop(process)
-        made = sorted(self.session_folders() - before)
-        return Done(process.returncode, out, err, made)
+        sessions = sorted(self.session_folders() - before)
+        return Done(process.returncode, out, err, sessions)
 
     def run(self, *command: object, cwd: Path | None = None, **env: object) -> Done:
-        """Runs a command to its end."""
+        """Run a command to its end."""
         before = self.session_folders()
         return self.ended(self.start(*command, cwd=cwd, **env), before)
 
     def plumbline(self, *arguments: object, **env: object) -> Done:
         return self.run(BIN / "plumbline", *arguments, **env)
 
+    def asked(self, *arguments: object, **env: object) -> Done:
+        """What the plumbline command prints, run within this process: where a process of its own
+        is not what is tested."""
+        before, found = self.session_folders(), self.env | {k: str(v) for k, v in env.items()}
+        with mock.patch.dict(os.environ, found, clear=True), pytest.MonkeyPatch.context() as patch:
+            patch.chdir(self.folder)
+            empty_caches()
+            words = [str(word) for word in arguments]
+            result = CliRunner().invoke(main, words, catch_exceptions=False)
+            empty_caches()
+        made = sorted(self.session_folders() - before)
+        return Done(result.exit_code, result.stdout, result.stderr, made)
+
     def reframe(self, *arguments: object, **env: object) -> Done:
         return self.run(BIN / "reframe", *arguments, **env)
 
 
+def empty_caches() -> None:
+    """Makes the package read again what it read once, as a new process does."""
+    for name, module in [*sys.modules.items()]:
+        if name.startswith("plumbline."):
+            for value in vars(module).values():
+                if isinstance(value, functools._lru_cache_wrapper):
+                    value.cache_clear()
+
+
 def stop(process: subprocess.Popen) -> None:
-    """Ends what is left of a command's process group."""
+    """Kill the remaining processes of a command's process group."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
@@ -388,7 +442,7 @@ def stop(process: subprocess.Popen) -> None:
 
 @pytest.fixture(scope="session")
 def disk() -> Iterator[Path]:
-    """A folder on a file system with direct I/O."""
+    """Yield a folder on a file system with direct I/O."""
     for parent in (tempfile.gettempdir(), "/var/tmp", str(Path.home())):
         with tempfile.TemporaryDirectory(prefix="plumbline-tests-", dir=parent) as folder:
             if has_direct_io(Path(folder)):
@@ -399,9 +453,9 @@ def disk() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def make_testbed(tmp_path_factory: pytest.TempPathFactory, disk: Path) -> Callable[..., Testbed]:
-    """Makes test systems; skips where the programs that they need are not installed."""
+    """Return a function that creates test systems; skip if their programs are not installed."""
     if not (MPICH / "mpiexec").is_file():
-        pytest.skip(f"{MPICH / 'mpiexec'} is not there: make setup")
+        pytest.skip(f"{MPICH / 'mpiexec'} does not exist: run make setup")
 
     def make(name: str = "testbed") -> Testbed:
         two_cores()
@@ -413,7 +467,7 @@ def make_testbed(tmp_path_factory: pytest.TempPathFactory, disk: Path) -> Callab
 
 @pytest.fixture(scope="session")
 def dry_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dry_runs.DryRun]:
-    """Makes dry runs of systems, once for all workers of this run of pytest."""
+    """Return a function that makes a system's dry run, once for all workers of pytest."""
     folder = tmp_path_factory.getbasetemp()
     folder = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
     return functools.partial(dry_runs.of, folder=folder)
@@ -421,13 +475,13 @@ def dry_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dry_run
 
 @pytest.fixture
 def testbed(make_testbed: Callable[..., Testbed]) -> Testbed:
-    """A test system of the test's own, without environments yet."""
+    """Return a test system for one test, without environments."""
     return make_testbed()
 
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
-    """Mounts file systems of a given size."""
+    """Yield a function that mounts a file system of a given size."""
     mounted = []
 
     def mount(size: str) -> Path:

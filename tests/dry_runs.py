@@ -86,7 +86,7 @@ def _made(system: str, folder: Path) -> DryRun:
         check=False,
         timeout=300,
     )
-    if "no test case is selected" in done.stderr:
+    if "[session.nothing-selected]" in done.stderr:
         return DryRun([], [])
     assert done.returncode == 0, done.stdout + done.stderr
     (report,) = folder.glob("results/sessions/*/report.json")

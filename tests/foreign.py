@@ -3,6 +3,8 @@ take the place of."""
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import json
 import os
 import re
@@ -25,12 +27,18 @@ SYSTEMS = sorted(path.stem for path in (ROOT / "systems").glob("*.yaml") if path
 
 @dataclass(frozen=True)
 class Session:
-    """A session that ended: its exit code, what it said, and its records by case."""
+    """A session that ended: its exit code, its standard output and error, and its records."""
 
     code: int
-    said: str
+    output: str
     folder: Path | None
     records: list[dict]
+
+    @property
+    def end(self) -> dict:
+        """What it wrote at its end: exit code, notes, and faults."""
+        assert self.folder, self.output
+        return json.loads((self.folder / "end.json").read_text())
 
 
 def prepare(system: str, folder: Path) -> None:
@@ -42,11 +50,11 @@ def prepare(system: str, folder: Path) -> None:
     found["hostnames"] = [f"^{re.escape(socket.gethostname())}$"]
     for partition in found["partitions"]:
         extras = partition["extras"]
-        for name, told in extras.get("file_systems", {}).items():
+        for name, file_system in extras.get("file_systems", {}).items():
             place = folder / "file-systems" / name
             place.mkdir(parents=True, exist_ok=True)
-            told.pop("path_variable", None)
-            told["path"] = str(place)
+            file_system.pop("path_variable", None)
+            file_system["path"] = str(place)
         # One look at the queue serves all jobs.
         partition["max_jobs"] = 16
     for environment in content["environments"]:
@@ -71,6 +79,8 @@ def variables(system: str, folder: Path, **of_facility) -> dict[str, str]:
         "HOME": str(folder / "home"),
         "PLUMBLINE_SYSTEMS": str(folder / "systems"),
         "PLUMBLINE_RESULTS": str(folder / "results"),
+        # Each simulated system is a host of its own.
+        "PLUMBLINE_LOCKS": str(folder),
         "RFM_CONFIG_FILES": str(ROOT / "reframe" / "settings.py"),
         "RFM_COLORIZE": "0",
         "PATH": f"{BIN}:{env.get('PATH', os.defpath)}",
@@ -98,3 +108,45 @@ def run(system: str, folder: Path, *arguments: str, patience: int = 600, **of_fa
     records = [json.loads(line) for path in new for line in path.read_text().splitlines()]
     folders = [path.parent for path in new]
     return Session(done.returncode, done.stdout + done.stderr, *(folders or [None]), records)
+
+
+def session(folder: Path, *arguments: str, fault: object, system: str = "perlmutter") -> Session:
+    """A session of one sample, without warm-up, on a system that is prepared for it."""
+    prepare(system, folder)
+    few = ["-S", "num_warmups=0", "-S", "num_samples=1"]
+    return run(system, folder, *few, *arguments, fault=fault)
+
+
+def only(found: Session) -> dict:
+    """The one record of a session."""
+    (fields,) = found.records
+    return fields
+
+
+@functools.cache
+def inventory(system: str) -> dict[str, dict[str, list[str]]]:
+    """The cases of a system's inventory, ``CHECK @SYSTEM:PARTITION+ENVIRONMENT``: the figures that
+    each row bounds. Empty where no environment of the system has a benchmark."""
+    path = ROOT / "systems" / "inventory" / f"{system}.json"
+    content = json.loads(path.read_text()) if path.exists() else {"cases": {}, "full": {}}
+    return content["cases"] | content["full"]
+
+
+def hash_of(case: str) -> str:
+    """ReFrame's hash of a case's check: ``-n /HASH`` selects it."""
+    name, *parameters = case.partition(" @")[0].split(" %")
+    return hashlib.sha256("".join([name, *sorted(parameters)]).encode()).hexdigest()[:8]
+
+
+def stage_of(case: str) -> str:
+    """The last two parts of the folder in which a case runs, by which a fault finds it."""
+    check, _, place = case.partition(" @")
+    name = check.split()[0]
+    return f"{place.rpartition('+')[2]}/{name}{f'_{hash_of(case)}' if '%' in check else ''}"
+
+
+def stage_of_record(fields: dict) -> str:
+    """The same of a record."""
+    check, number = fields["check"], fields["case"].split()[0]
+    name = check.split()[0]
+    return f"{fields['environment']}/{name}{f'_{number}' if '%' in check else ''}"

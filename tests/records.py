@@ -51,7 +51,7 @@ def case(session: str, time: str, **fields: object) -> dict:
 
     :arg time: its end, UTC.
     """
-    return valid(json.loads(record.dumps(record.made(unvalidated(session, time, **fields)))))
+    return valid(json.loads(record.dumps(record.create(unvalidated(session, time, **fields)))))
 
 
 def dumps(fields: dict) -> str:

@@ -149,6 +149,11 @@ def shown(path: Path, name: str) -> str:
     return " ".join(re.sub(r"<[^>]+>", " ", part).split())
 
 
+def notes(path: Path) -> set[str]:
+    """The ids of the notes and banners of a page."""
+    return set(re.findall(r'data-note="([a-z-]+)"', path.read_text()))
+
+
 class Links(html.parser.HTMLParser):
     """What a page links to, and the ids that it has."""
 

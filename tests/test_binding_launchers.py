@@ -319,7 +319,7 @@ def test_every_refusal_is_proven() -> None:
 
 
 def test_unknown_launcher() -> None:
-    with pytest.raises(BindingError, match=r"'lrun'.*local, hydra") as refused:
+    with pytest.raises(BindingError, match=r"'lrun'.*hydra") as refused:
         bind(laid_out("eagle", "one-core"), "lrun")
     assert refused.value.code == "binding.launcher-unknown"
 

@@ -5,11 +5,11 @@ What the real one does with the same commands is shown by test_spack.py, where t
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 import time
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from conftest import BIN, ROOT, STANDINS, Done, Testbed
+from conftest import BIN, ROOT, STANDINS, Done, Testbed, empty_caches, stop
 from plumbline.software import build, debian, environments, externals, mirror, providers, spack
 
 CAPTURES = ROOT / "tests" / "captures" / "spack"
@@ -124,11 +124,31 @@ class Site:
         """What Spack concretizes the manifest to."""
         self.solution.write_text(json.dumps(hashed(lock)))
 
-    def plumbline(self, *words: str, **variables: str) -> Done:
-        return self.testbed.plumbline(*words, **variables)
+    def plumbline(self, *words: object, **variables: str) -> Done:
+        return self.testbed.asked(*words, **variables)
 
     def build(self, **variables: str) -> Done:
         return self.plumbline("build", self.name, **variables)
+
+    def start_build(self, gate: Path) -> subprocess.Popen:
+        """A build in a process of its own, whose installation waits for a file."""
+        return subprocess.Popen(
+            [str(BIN / "plumbline"), "build", self.name],
+            env=self.testbed.env | {"STANDIN_WAIT": str(gate)},
+            stdout=subprocess.PIPE, text=True, start_new_session=True,
+        )  # fmt: skip
+
+    def refusal(self, program: str = "fio") -> str:
+        """The code of why no test case can use a program; empty if one can."""
+        empty_caches()
+        try:
+            providers.find("spack", program, environment=self.name)
+        except providers.NotProvided as err:
+            return err.code
+        return ""
+
+    def pin(self, pins: dict) -> None:
+        (self.tree / "pins.yaml").write_text(yaml.safe_dump(pins))
 
     @property
     def place(self) -> Path:
@@ -141,62 +161,68 @@ class Site:
         words = self.log.read_text().split() if self.log.exists() else []
         return [word for word in words if word in STARTS]
 
+    @property
+    def program(self) -> Path:
+        return self.root.resolve() / "cache" / "store" / f"fio-3.37-{FIO[:7]}" / "bin" / "fio"
+
     def measure(self) -> Done:
-        return self.plumbline(
+        return self.testbed.plumbline(
             "run", "-n", "fio.*read", "-S", "fio.size=8", "-S", "num_samples=1", "-S",
             "num_warmups=0",
         )  # fmt: skip
 
 
 @pytest.fixture
-def site(testbed: Testbed) -> Site:
-    return Site(testbed)
+def site(testbed: Testbed, monkeypatch: pytest.MonkeyPatch) -> Site:
+    site = Site(testbed)
+    for variable in ("PLUMBLINE_TOOLS", "PLUMBLINE_SPACK_ENV"):
+        monkeypatch.setenv(variable, testbed.env[variable])
+    return site
 
 
 # -- what is built ---------------------------------------------------------------------------------
 
 
 def test_build_then_measure(site: Site):
-    """Skipped with the command before; measured after, with the whole build in the record."""
-    before = site.measure()
-    (record,) = before.records
-    assert record["result"] == "skip"
-    assert f"plumbline build {site.name}" in record["reason"]
+    """Skipped before the build; measured after it, with the whole build in the record."""
+    (record,) = site.measure().records
+    assert (record["result"], record["code"]) == ("skip", "build.not-built")
 
     done = site.build()
-    assert done.code == 0, done.said
-    assert f"{site.name}: [2/2] fio-3.37" in done.out
+    assert done.code == 0, done.output
+    assert "[2/2] fio-3.37" in done.out
     manifest = (site.folder / "spack.yaml").read_text()
 
     after = site.measure()
-    assert after.code == 0, after.said
+    assert after.code == 0, after.output
     (record,) = after.records
-    build = record["build"]
-    lock = environments.read_lock(site.place / "spack.lock")
     assert record["result"] == "pass"
-    assert build["provider"] == "spack"
-    assert build["path"] == str(spack_store(site) / f"fio-3.37-{FIO[:7]}" / "bin" / "fio")
-    assert (build["environment"], build["spec"]) == (site.name, "fio@3.37")
-    assert (build["hash"], build["lock"]) == (FIO, lock.sha256)
-    assert (build["compiler"], build["mpi"]) == ("gcc@12.2.0", "none")
-    assert build["spack"] == f"{PINS['spack']['tag']} {PINS['spack']['commit']}"
-    assert build["packages"] == f"{PINS['packages']['tag']} {PINS['packages']['commit']}"
+    build, lock = record["build"], environments.read_lock(site.place / "spack.lock")
+    assert (
+        build
+        | {
+            "provider": "spack",
+            "path": str(site.program),
+            "environment": site.name,
+            "spec": "fio@3.37",
+            "hash": FIO,
+            "lock": lock.sha256,
+            "compiler": "gcc@12.2.0",
+            "mpi": "none",
+            "spack": f"{PINS['spack']['tag']} {PINS['spack']['commit']}",
+            "packages": f"{PINS['packages']['tag']} {PINS['packages']['commit']}",
+        }
+        == build
+    )
     # A run edits nothing of the tree.
     assert (site.folder / "spack.yaml").read_text() == manifest
-    assert sorted(path.name for path in site.folder.iterdir()) == ["spack.yaml"]
-
-
-def spack_store(site: Site) -> Path:
-    return (site.root / "cache" / "store").resolve()
+    assert [path.name for path in site.folder.iterdir()] == ["spack.yaml"]
 
 
 def test_second_build_starts_nothing(site: Site):
-    assert site.build().code == 0
-    assert site.starts == ["concretize", "install"]
-    again = site.build()
-    assert again.code == 0
-    assert "is built" in again.out
-    assert site.starts == ["concretize", "install"]
+    for _ in range(2):
+        assert site.build().code == 0
+        assert site.starts == ["concretize", "install"]
 
 
 def test_kept_lock_is_installed_without_concretizing(site: Site):
@@ -214,25 +240,20 @@ def test_kept_lock_is_installed_without_concretizing(site: Site):
 def test_unused_after_the_manifest_changed(site: Site):
     assert site.build().code == 0
     (site.folder.parent / "site.yaml").write_text("packages: {perl: {buildable: false}}\n")
-    (record,) = site.measure().records
-    assert record["result"] == "skip"
-    assert record["code"] == "build.not-built"
-    assert "is outdated" in record["reason"]
+    assert site.refusal() == "build.not-built"
 
 
 def test_two_builds_at_once_install_once(site: Site):
     """The second reports that it waits, and finds the work done."""
     gate = site.testbed.folder / "gate"
-    command = [str(BIN / "plumbline"), "build", site.name]
-    env = site.testbed.env | {"STANDIN_WAIT": str(gate)}
-    first = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True)
+    first = site.start_build(gate)
     wait_for(lambda: "install" in site.starts)
-    second = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True)
-    assert "waiting for it" in second.stdout.readline()
+    second = site.start_build(gate)
+    assert str(site.root / "lock") in second.stdout.readline()
     gate.touch()
-    assert "built in" in first.communicate(timeout=60)[0]
-    assert "is built" in second.communicate(timeout=60)[0]
-    assert (first.returncode, second.returncode) == (0, 0)
+    for process in (first, second):
+        process.communicate(timeout=60)
+        assert process.returncode == 0
     assert site.starts == ["concretize", "install"]
 
 
@@ -245,19 +266,12 @@ def wait_for(happens: Callable[[], bool]) -> None:
 
 
 def test_killed_build_is_not_used_and_goes_on(site: Site):
-    gate = site.testbed.folder / "gate"
-    env = site.testbed.env | {"STANDIN_WAIT": str(gate)}
-    process = subprocess.Popen(
-        [str(BIN / "plumbline"), "build", site.name], env=env, start_new_session=True,
-        stdout=subprocess.DEVNULL,
-    )  # fmt: skip
+    process = site.start_build(site.testbed.folder / "gate")
     wait_for(lambda: "install" in site.starts)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    (record,) = site.measure().records
-    assert (record["result"], record["code"]) == ("skip", "build.not-built")
+    stop(process)
+    assert site.refusal() == "build.not-built"
     assert site.build().code == 0
-    assert site.measure().records[0]["result"] == "pass"
+    assert site.refusal() == ""
 
 
 def test_the_other_toolchains_are_built(site: Site):
@@ -268,44 +282,37 @@ def test_the_other_toolchains_are_built(site: Site):
         "spack: {include: [../nowhere.yaml], specs: [fio], view: {}}\n"
     )
     done = site.plumbline("build", "testbed")
-    assert done.code == 2
-    assert "nowhere.yaml does not exist" in done.err
-    assert "failed to build: testbed:aaa" in done.err
-    assert site.measure().records[0]["result"] == "pass"
+    assert (done.code, done.codes) == (2, ["spack.wrong-manifest", "build.failed"])
+    assert "testbed:aaa" in done.err.splitlines()[-1]
+    assert site.refusal() == ""
 
 
 # -- what goes wrong -------------------------------------------------------------------------------
 
-#: What the real Spack printed -> parts of the message.
+#: What the real Spack printed -> the code, and what of it is in the message.
 FAULTS = {
-    "broken": ["gpcnet-1.3", "network_test.c:198:1: error", "/site/stage/", "spack-build-out.txt"],
-    "checksum": ["babelstream-5.0", "sha256 checksum failed", "nothing was built from it"],
-    "nosource": ["gpcnet-1.3", "All fetchers failed", "plumbline mirror create"],
-    "fullstage": ["osu-micro-benchmarks-7.4", "the disk is full", "PLUMBLINE_TOOLS"],
-    "fullstore": ["gcc-runtime-12.2.0", "the disk is full", "PLUMBLINE_TOOLS"],
-    "unpackage": ["'osu-micro-benchmark' does not exist", "names an unknown package"],
-    "unvariant": ["No such variant {'fast'}", "a variant that its recipe does not have"],
+    "broken": ("spack.failed", ["gpcnet-1.3", "network_test.c:198:1", "spack-build-out.txt"]),
+    "checksum": ("spack.wrong-checksum", ["babelstream-5.0"]),
+    "nosource": ("spack.not-fetched", ["gpcnet-1.3"]),
+    "fullstage": ("build.too-little-space", ["osu-micro-benchmarks-7.4", "PLUMBLINE_TOOLS"]),
+    "fullstore": ("build.too-little-space", ["gcc-runtime-12.2.0", "PLUMBLINE_TOOLS"]),
+    "unpackage": ("spack.wrong-manifest", ["osu-micro-benchmark"]),
+    "unvariant": ("spack.wrong-manifest", ["{'fast'}"]),
 }
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_failed_build(site: Site, fault: str):
-    """Spack's own error, the remedy, the log; exit 2; nothing of it is used; the same command
-    repairs it."""
+    """Spack's own error and the log; nothing of it is used; the same command repairs it."""
+    code, words = FAULTS[fault]
     done = site.build(STANDIN_FAULT=fault)
-    assert done.code == 2
+    assert (done.code, done.codes) == (2, [code, "build.failed"])
     log = site.place / "build.log"
-    for words in (*FAULTS[fault], str(log), f"failed to build: {site.name}"):
-        assert words in done.err
-    assert "Traceback" not in done.said
-    others = {word for key, words in FAULTS.items() if key[:4] != fault[:4] for word in words[1:2]}
-    assert not any(word in done.err for word in others - set(FAULTS[fault]))
-    captured = (CAPTURES / f"{fault}.out").read_text()
-    assert captured in log.read_text()
-    (record,) = site.measure().records
-    assert record["result"] == "skip"
+    assert [word for word in (*words, str(log), site.name) if word not in done.err] == []
+    assert (CAPTURES / f"{fault}.out").read_text() in log.read_text()
+    assert site.refusal() == "build.not-built"
     assert site.build().code == 0
-    assert site.measure().records[0]["result"] == "pass"
+    assert site.refusal() == ""
 
 
 def test_build_that_fails_in_configure_shows_the_compilers_error(tmp_path: Path):
@@ -326,55 +333,41 @@ def test_build_that_fails_in_configure_shows_the_compilers_error(tmp_path: Path)
     assert str(stage / "spack-build-out.txt") in str(failure)
 
 
-#: What the real Spack printed -> parts of the message.
-EXPLAINED = {
-    "nosubmodule": [
-        "comm-scope@0.12.0",
-        "github.com/gabime/spdlog.git",
-        "submodule path 'thirdparty/libscope/thirdparty/spdlog'",
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("nosubmodule", ["comm-scope@0.12.0", "github.com/gabime/spdlog.git", "thirdparty/spdlog"]),
+        ("nodownload", ["osu-micro-benchmarks@7.4"]),
     ],
-    "nodownload": [
-        "local:mpich: Failed downloads: osu-micro-benchmarks@7.4\n",
-        "plumbline mirror create",
-    ],
-}
-
-
-@pytest.mark.parametrize("name", EXPLAINED)
+)
 def test_source_that_cannot_be_fetched_is_named(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("PLUMBLINE_TOOLS", str(tmp_path))
-    output = (CAPTURES / f"{name}.out").read_text()
-    message = spack.explain(output, "local:mpich", tmp_path / "mirror.log")
-    assert [part for part in EXPLAINED[name] if part not in message] == []
-    assert message.endswith(f"see {tmp_path / 'mirror.log'}")
+    log = tmp_path / "mirror.log"
+    failure = spack.Failure((CAPTURES / f"{name}.out").read_text(), "local:mpich", log)
+    assert failure.code == "spack.not-fetched"
+    assert [word for word in (*words, str(log)) if word not in str(failure)] == []
 
 
-def test_one_package_that_fails_takes_nothing_from_the_others(site: Site, monkeypatch):
+def test_one_package_that_fails_takes_nothing_from_the_others(site: Site):
     """What built is used; what did not is skipped with the build's own error, and is built by the
     next build."""
-    lock = json.loads(json.dumps(LOCK))
+    lock = copy.deepcopy(LOCK)
     specs = lock["concrete_specs"]
     specs["n" * 32] = specs["f" * 32] | {"name": "gpcnet", "version": "1.3"}
     lock["roots"].append({"hash": "n" * 32, "spec": "gpcnet"})
     site.solves(lock)
     done = site.build(STANDIN_FAULT="partial")
-    assert done.code == 2
-    assert "gpcnet-1.3: network_test.c:17:10: fatal error: mpi.h: No such file" in done.err
-    assert "built without gpcnet@1.3" in done.err
+    assert (done.code, done.codes) == (2, ["build.failed"] * 2)
+    assert "network_test.c:17:10" in done.err and "gpcnet@1.3" in done.err
     assert "fio@3.37" not in done.err
-    assert site.measure().records[0]["result"] == "pass"
-    for variable in ("PLUMBLINE_TOOLS", "PLUMBLINE_SPACK_ENV"):
-        monkeypatch.setenv(variable, site.testbed.env[variable])
+    assert site.refusal() == ""
     # Its checks are there, so that they are seen to be skipped.
     assert "network_test" in providers.installed_programs("spack", site.name)
-    with pytest.raises(
-        providers.NotProvided, match=r"could not be built: gpcnet-1\.3: network_test"
-    ):
-        providers.find("spack", "network_test", environment=site.name)
+    assert site.refusal("network_test") == "build.not-in-environment"
     again = site.build()
-    assert "is not complete: gpcnet-1.3: network_test.c" in again.out
+    assert "network_test.c:17:10" in again.out
     assert site.starts[:3] == ["concretize", "install", "install"]
 
 
@@ -384,66 +377,52 @@ def test_what_was_built_before_is_not_used_after_a_failed_build(site: Site):
     site.write(["fio", "ior"])
     assert site.build(STANDIN_FAULT="checksum").code == 2
     site.write(["fio"])
-    assert site.measure().records[0]["code"] == "build.not-built"
+    assert site.refusal() == "build.not-built"
 
 
 def test_half_installed(site: Site):
     """Installed again, once; where that does not help, not used."""
     done = site.build(STANDIN_MISSING="fio")
-    assert done.code == 2
+    assert (done.code, done.codes) == (2, ["build.failed"] * 2)
     assert site.starts == ["concretize", "install", "uninstall", "install"]
-    assert "incomplete" in done.err
-    assert "has no fio of fio@3.37" in done.err
-    assert site.measure().records[0]["code"] == "build.not-built"
+    assert "fio@3.37" in done.err
+    assert site.refusal() == "build.not-built"
 
 
 def test_program_changed_after_the_build(site: Site):
     """It is not measured, `doctor` names it, and a build installs it anew."""
     assert site.build().code == 0
-    program = spack_store(site) / f"fio-3.37-{FIO[:7]}" / "bin" / "fio"
-    program.write_text(program.read_text() + "# another\n")
-    (record,) = site.measure().records
-    assert record["result"] == "skip"
-    assert f"{program} is not the file that was built" in record["reason"]
-    assert f"plumbline build {site.name}" in record["reason"]
-    found = json.loads(site.plumbline("doctor", "--system=testbed", "--format=json").out)
-    assert f"{program} was changed after it was built" in found["environments"][site.name]
+    site.program.write_text(site.program.read_text() + "# another\n")
+    assert site.refusal() == "build.changed"
+    doctor = json.loads(site.plumbline("doctor", "--system=testbed", "--format=json").out)
+    assert str(site.program) in doctor["environments"][site.name]
+    assert [case["code"] for case in doctor["cases"]] == ["build.changed"] * len(doctor["cases"])
     again = site.build()
-    assert again.code == 0, again.said
-    assert "was changed after it was built" in again.out
+    assert again.code == 0, again.output
     assert site.starts[2:] == ["install", "uninstall", "install"]
-    assert site.measure().records[0]["result"] == "pass"
+    assert site.refusal() == ""
 
 
-@pytest.mark.parametrize("lost", [f"fio-3.37-{FIO[:7]}", f"fio-3.37-{FIO[:7]}/bin/fio"])
+@pytest.mark.parametrize("lost", ["program", "package"])
 def test_program_lost_after_the_build(site: Site, lost: str):
     """As where old files are purged: the check is skipped, not gone; a build brings it back."""
     assert site.build().code == 0
-    path = spack_store(site) / lost
-    shutil.rmtree(path) if path.is_dir() else path.unlink()
-    done = site.measure()
-    assert done.records[0]["result"] == "skip"
-    assert done.records[0]["code"] in ("build.not-in-environment", "build.not-built")
-    assert f"plumbline build {site.name}" in done.records[0]["reason"]
-    again = site.build()
-    assert again.code == 0
-    assert "is damaged" in again.out
-    assert site.measure().records[0]["result"] == "pass"
-
-
-def test_lost_program_of_the_machine_at_hand_is_still_a_case(site: Site, monkeypatch):
-    """`local` has the features of what was built, not of what is left of it."""
+    if lost == "program":
+        site.program.unlink()
+    else:
+        shutil.rmtree(site.program.parents[1])
+    assert site.refusal() == "build.not-in-environment"
+    # `local` has the features of what was built, not of what is left of it.
+    assert providers.installed_programs("spack", site.name) == ["fio"]
     assert site.build().code == 0
-    for variable in ("PLUMBLINE_TOOLS", "PLUMBLINE_SPACK_ENV"):
-        monkeypatch.setenv(variable, site.testbed.env[variable])
-    assert providers.installed_programs("spack", site.name) == ["fio"]
-    (site.place / "view" / "bin" / "fio").unlink()
-    assert providers.installed_programs("spack", site.name) == ["fio"]
-    # Nor does a manifest that cannot be read stop the sessions of everything else.
+    assert site.refusal() == ""
+
+
+def test_a_manifest_that_cannot_be_read_stops_no_session_of_anything_else(site: Site):
+    assert site.build().code == 0
     (site.folder / "spack.yaml").write_text("spack: [")
     assert providers.installed_programs("spack", site.name) == ["fio"]
-    with pytest.raises(providers.NotProvided, match=r"not valid YAML"):
-        providers.find("spack", "fio", environment=site.name)
+    assert site.refusal() == "build.not-built"
     assert providers.installed_programs("spack", "testbed:elsewhere") == []
 
 
@@ -452,7 +431,7 @@ def test_tool_changed_after_the_build(site: Site):
     compiler = site.testbed.folder / "cc"
     compiler.write_text("#!/bin/sh\n")
     compiler.chmod(0o755)
-    lock = json.loads(json.dumps(LOCK))
+    lock = copy.deepcopy(LOCK)
     lock["concrete_specs"]["g" * 32] |= {"name": "xl"}
     attributes = lock["concrete_specs"]["g" * 32]["external"]["extra_attributes"]
     attributes["compilers"]["c"] = str(compiler)
@@ -460,35 +439,31 @@ def test_tool_changed_after_the_build(site: Site):
     assert site.build().code == 0
     compiler.unlink()
     done = site.build()
-    assert done.code == 2
-    assert "an external that changed" in done.out
-    assert f"{compiler} not found" in done.err
+    assert (done.code, done.codes) == (2, ["build.no-external", "build.failed"])
+    assert str(compiler) in done.err
 
 
-def test_install_root_that_was_copied(site: Site):
+def test_install_root_that_was_copied(site: Site, monkeypatch: pytest.MonkeyPatch):
     """Its links lead to where it was: nothing of that is measured."""
     assert site.build().code == 0
-    copy = site.tools.with_name("copy")
-    shutil.copytree(site.tools, copy, symlinks=True)
-    site.testbed.env["PLUMBLINE_TOOLS"] = str(copy)
-    (record,) = site.measure().records
-    assert record["result"] == "skip"
-    assert f"remove {copy / 'spack' / 'cache'} and build again" in record["reason"]
+    copied = site.tools.with_name("copy")
+    shutil.copytree(site.tools, copied, symlinks=True)
+    monkeypatch.setenv("PLUMBLINE_TOOLS", str(copied))
+    assert site.refusal() == "build.not-built"
 
 
 def test_garbled_mark_and_lock(site: Site):
     assert site.build().code == 0
-    (site.place / "built.json").write_text("{")
-    assert site.measure().records[0]["code"] == "build.not-built"
-    assert site.build().code == 0
-    (site.place / "spack.lock").write_text("{")
-    assert site.measure().records[0]["code"] == "build.not-built"
-    assert site.build().code == 0
+    lock = (site.place / "spack.lock").read_text()
+    for name, text in (("built.json", "{"), ("spack.lock", "{"), ("spack.lock", lock + " ")):
+        (site.place / name).write_text(text)
+        assert site.refusal() == "build.not-built"
+        assert site.build().code == 0
 
 
 def test_program_of_another_mpi(site: Site, monkeypatch: pytest.MonkeyPatch):
     """Built by the wrapper of an MPI that is not the toolchain's: never started."""
-    lock = json.loads(json.dumps(LOCK))
+    lock = copy.deepcopy(LOCK)
     specs = lock["concrete_specs"]
     specs["m" * 32] = specs["g" * 32] | {"name": "mpich", "external": {"path": "/usr"}}
     specs["f" * 32]["dependencies"].append(
@@ -500,8 +475,6 @@ def test_program_of_another_mpi(site: Site, monkeypatch: pytest.MonkeyPatch):
     site.solves(lock)
     shutil.rmtree(site.place)
     assert site.build().code == 0
-    for variable in ("PLUMBLINE_TOOLS", "PLUMBLINE_SPACK_ENV"):
-        monkeypatch.setenv(variable, site.testbed.env[variable])
     linked = {"mpich": "libmpich.so.12"}
     monkeypatch.setattr(providers, "_libraries", lambda path: linked)
     launchers = {"mpich": f"MPICH {specs['m' * 32]['version']}", "openmpi": "Open MPI 4.1.4"}
@@ -510,17 +483,16 @@ def test_program_of_another_mpi(site: Site, monkeypatch: pytest.MonkeyPatch):
         lambda path: launchers["openmpi" if path.endswith("openmpi") else "mpich"],
     )  # fmt: skip
 
-    def which(name: str) -> str:
-        return f"/somewhere/{name}"
+    def find() -> providers.Program:
+        return providers.find("spack", "fio", lambda name: f"/somewhere/{name}", site.name)
 
-    found = providers.find("spack", "fio", which, site.name)
-    assert found.build["mpi"].startswith("mpich@")
+    assert find().build["mpi"].startswith("mpich@")
     launchers["mpich"] = "MPICH 9.9"
-    with pytest.raises(providers.NotProvided, match=r"built with mpich@.* of MPICH 9\.9"):
-        providers.find("spack", "fio", which, site.name)
-    linked["openmpi"] = "libmpi.so.40"
-    with pytest.raises(providers.NotProvided, match=r"built with mpich@.* of Open MPI 4\.1\.4: "):
-        providers.find("spack", "fio", which, site.name)
+    for version in ("MPICH 9.9", "Open MPI 4.1.4"):
+        with pytest.raises(providers.NotProvided, match=version) as refusal:
+            find()
+        assert refusal.value.code == "build.other-mpi"
+        linked["openmpi"] = "libmpi.so.40"
 
 
 def test_intel_mpi_is_distinguished_from_mpich(monkeypatch: pytest.MonkeyPatch):
@@ -534,37 +506,33 @@ def test_intel_mpi_is_distinguished_from_mpich(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_external_that_is_not_there(site: Site):
-    lock = json.loads(json.dumps(LOCK))
+    lock = copy.deepcopy(LOCK)
     compiler = lock["concrete_specs"]["g" * 32]["external"]
     compiler["extra_attributes"]["compilers"]["c"] = "/opt/xl/bin/xlc_r"
-    site.solves(lock)
-    done = site.build()
-    assert done.code == 2
-    assert "external gcc@12.2.0: /opt/xl/bin/xlc_r not found" in done.err
-    assert str(site.folder.parent / "site.yaml") in done.err
-    compiler["path"] = "/opt/xl"
-    site.solves(lock)
-    shutil.rmtree(site.place)
-    assert "external gcc@12.2.0: /opt/xl does not exist" in site.build().err
+    for path, missing in (("/usr", "/opt/xl/bin/xlc_r"), ("/opt/xl", "/opt/xl")):
+        compiler["path"] = path
+        site.solves(lock)
+        shutil.rmtree(site.place, ignore_errors=True)
+        done = site.build()
+        assert (done.code, done.codes) == (2, ["build.no-external", "build.failed"])
+        assert f"gcc@12.2.0: {missing} " in done.err
+        assert str(site.folder.parent / "site.yaml") in done.err
     assert "install" not in site.starts
 
 
-def test_full_disk_before_anything_starts(site: Site, monkeypatch, capsys):
-    monkeypatch.setenv("PLUMBLINE_TOOLS", str(site.tools))
+def test_full_disk_before_anything_starts(site: Site, monkeypatch: pytest.MonkeyPatch):
     usage = shutil.disk_usage(site.root)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=2**20))
-    with pytest.raises(spack.Fault, match=r"1 MiB are free, .* 1 GiB.*PLUMBLINE_TOOLS"):
-        spack.require_free_space()
+    assert site.build().codes == ["build.too-little-space", "build.failed"]
+    assert site.starts == []
 
 
-@pytest.mark.parametrize("command", [["build", "testbed:disk-io"], ["mirror", "use", "mirror"]])
-def test_install_root_that_cannot_be_written(site: Site, command: list[str]):
+def test_install_root_that_cannot_be_written(site: Site):
     file = site.testbed.folder / "file"
     file.write_text("")
-    done = site.plumbline(*command, PLUMBLINE_TOOLS=str(file))
-    assert done.code == 2
-    assert "[files.not-writable]" in done.err
-    assert "Traceback" not in done.said
+    for command in (["build", site.name], ["mirror", "use", "mirror"]):
+        done = site.plumbline(*command, PLUMBLINE_TOOLS=str(file))
+        assert (done.code, done.codes[0]) == (2, "files.not-writable")
 
 
 def test_locks_at_once_find_the_index_made(site: Site):
@@ -572,7 +540,7 @@ def test_locks_at_once_find_the_index_made(site: Site):
     other = site.folder.with_name("other")
     shutil.copytree(site.folder, other)
     done = site.plumbline("lock", "-j", "2", "testbed")
-    assert done.code == 0, done.said
+    assert done.code == 0, done.output
     assert site.starts == ["providers", "concretize", "concretize"]
     assert (other / "spack.lock").is_file()
 
@@ -582,21 +550,18 @@ def test_locks_at_once_find_the_index_made(site: Site):
 
 def test_bootstrap_brings_spack_alone(site: Site):
     done = site.testbed.run(ROOT / "spack-env" / "bootstrap")
-    assert done.code == 0, done.said
-    assert f"Spack is in {site.root / 'spack'}" in done.out
+    assert done.code == 0, done.output
+    assert str(site.root / "spack") in done.out
     assert site.starts == []
 
 
 def test_no_network(site: Site):
     """At once, with the way on; never minutes of git's own patience."""
     shutil.rmtree(site.root / "spack")
-    pins = json.loads(json.dumps(PINS))
-    pins["spack"]["git"] = "https://host.invalid/spack.git"
-    (site.tree / "pins.yaml").write_text(yaml.safe_dump(pins))
+    site.pin(PINS | {"spack": PINS["spack"] | {"git": "https://host.invalid/spack.git"}})
     done = site.plumbline("build")
-    assert done.code == 2
-    assert "host.invalid cannot be reached" in done.err
-    assert "plumbline mirror create FOLDER" in done.err
+    assert (done.code, done.codes) == (2, ["spack.not-fetched"])
+    assert "host.invalid" in done.err and "plumbline mirror create" in done.err
 
 
 @pytest.mark.holds("downloads")
@@ -605,12 +570,9 @@ def test_commit_that_is_not_to_be_had(site: Site, tmp_path: Path):
     shutil.rmtree(site.root / "spack")
     other = tmp_path / "other.git"
     subprocess.run(["git", "init", "-q", "--bare", other], check=True)
-    pins = json.loads(json.dumps(PINS))
-    pins["spack"]["git"] = f"file://{other}"
-    (site.tree / "pins.yaml").write_text(yaml.safe_dump(pins))
+    site.pin(PINS | {"spack": PINS["spack"] | {"git": f"file://{other}"}})
     done = site.plumbline("build")
-    assert done.code == 2
-    assert f"spack {PINS['spack']['tag']}" in done.err
+    assert (done.code, done.codes) == (2, ["spack.not-fetched"])
     assert str(site.root / "spack.log") in done.err
     assert not (site.root / "spack").exists()
     assert not (site.root / "spack.partial").exists()
@@ -630,17 +592,16 @@ def repository(folder: Path, name: str) -> tuple[Path, str]:
 
 
 @pytest.fixture
-def mirrored(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Site, Path]:
+def mirrored(site: Site, tmp_path: Path) -> tuple[Site, Path]:
     """A site whose Spack comes from repositories of the test's own, by way of a mirror."""
     pins = {}
     for name in ("spack", "packages"):
         path, commit = repository(tmp_path / "upstream", name)
         pins[name] = {"git": f"file://{path}", "tag": "v0", "commit": commit}
-    (site.tree / "pins.yaml").write_text(yaml.safe_dump(pins))
+    site.pin(pins)
     done = site.plumbline("build")
-    assert done.code == 0, done.said
+    assert done.code == 0, done.output
     folder = tmp_path / "mirror"
-    monkeypatch.setenv("PLUMBLINE_TOOLS", str(site.tools))
     for name, pin in pins.items():
         mirror._copy_commit(folder / "git" / f"{name}.git", name, pin, tmp_path / "log", print)
     source = folder / "_source-cache" / "git" / "x" / "y.git" / "c0ffee.tar.gz"
@@ -659,30 +620,27 @@ def test_spack_comes_from_the_mirror(mirrored: tuple[Site, Path], tmp_path: Path
         shutil.rmtree(site.root / name)
     shutil.rmtree(tmp_path / "upstream")
     used = site.plumbline("mirror", "use", str(folder))
-    assert used.code == 0, used.said
+    assert used.code == 0, used.output
     assert spack.sha256(folder / "plumbline.json") in used.out
     done = site.build()
-    assert done.code == 0, done.said
-    assert f"from {folder / 'git' / 'spack.git'}" in done.out
+    assert done.code == 0, done.output
+    assert str(folder / "git" / "spack.git") in done.out
     settings = yaml.safe_load((site.root / "config" / "mirrors.yaml").read_text())
     assert settings["mirrors:"]["plumbline"]["url"] == folder.as_uri()
     assert str(site.root / "config") in site.log.read_text()
 
 
-def test_lost_mirror(mirrored: tuple[Site, Path], monkeypatch: pytest.MonkeyPatch):
+def test_lost_mirror(mirrored: tuple[Site, Path]):
     site, folder = mirrored
-    assert site.plumbline("mirror", "use", str(folder)).code == 0
+    assert site.plumbline("mirror", "use", folder).code == 0
     folder.rename(folder.with_name("away"))
     done = site.build()
-    assert done.code == 2
-    assert f"{folder}: the mirror in use does not exist" in done.err
-    assert "mirror use --off" in done.err
+    assert (done.code, done.codes) == (2, ["spack.wrong-mirror", "build.failed"])
+    assert str(folder) in done.err and "mirror use --off" in done.err
     # If it is lost during a build, Spack's error and the log are still reported.
-    monkeypatch.setenv("PLUMBLINE_TOOLS", str(site.tools))
-    text = spack.explain((CAPTURES / "nosource.out").read_text(), site.name, site.log)
-    assert "All fetchers failed" in text
-    assert f"{folder}: the mirror in use does not exist" in text
-    assert text.endswith(f"see {site.log}")
+    failure = spack.Failure((CAPTURES / "nosource.out").read_text(), site.name, site.log)
+    assert failure.code == "spack.not-fetched"
+    assert all(word in str(failure) for word in ("fetchers", f"{folder}: ", str(site.log)))
     assert site.plumbline("mirror", "use", "--off").code == 0
     assert site.build().code == 0
 
@@ -691,33 +649,30 @@ def test_lost_mirror(mirrored: tuple[Site, Path], monkeypatch: pytest.MonkeyPatc
 def test_mirror_with_a_changed_source(mirrored: tuple[Site, Path]):
     """A source that a recipe names by a commit has no checksum of Spack's: the mirror's own."""
     site, folder = mirrored
-    assert site.plumbline("mirror", "use", str(folder)).code == 0
+    assert site.plumbline("mirror", "use", folder).code == 0
     (source,) = (folder / "_source-cache" / "git").glob("**/*.tar.gz")
     source.write_bytes(b"other")
-    for done in (site.build(), site.plumbline("mirror", "use", str(folder))):
-        assert done.code == 2
-        assert f"{source}: changed since the mirror was made" in done.err
+    for done in (site.build(), site.plumbline("mirror", "use", folder)):
+        assert (done.code, done.codes[0]) == (2, "spack.wrong-mirror")
+        assert f"{source}: " in done.err
     assert site.starts == []
 
 
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (lambda folder: (folder / "plumbline.json").unlink(), "not a mirror"),
-        (lambda folder: (folder / "plumbline.json").write_text("{"), "not a list of a mirror's"),
-        (lambda folder: (folder / "plumbline.json").write_text("[]"), "not a list of a mirror's"),
-        (lambda folder: shutil.rmtree(folder / "git" / "packages.git"), "does not have packages"),
-    ],
-    ids=["no list", "half a list", "another list", "no packages"],
-)
-def test_folder_that_is_no_mirror(mirrored: tuple[Site, Path], damage, message: str):
+def test_folder_that_is_no_mirror(mirrored: tuple[Site, Path]):
+    """Without a list, with half of one, with another list; without the packages."""
     site, folder = mirrored
-    damage(folder)
-    done = site.plumbline("mirror", "use", str(folder))
-    assert done.code == 2
-    assert message in done.err
-    assert "Traceback" not in done.said
-    assert not (site.root / "mirror").exists()
+    contents = folder / "plumbline.json"
+    listed = contents.read_text()
+    for text in (None, "{", "[]", listed):
+        contents.unlink(missing_ok=True)
+        if text is not None:
+            contents.write_text(text)
+        if text == listed:
+            shutil.rmtree(folder / "git" / "packages.git")
+        done = site.plumbline("mirror", "use", folder)
+        assert (done.code, done.codes) == (2, ["spack.wrong-mirror"]), text
+        assert ("packages" in done.err) == (text == listed)
+        assert not (site.root / "mirror").exists()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
@@ -733,14 +688,16 @@ def test_mirror_that_another_user_carried_here(mirrored: tuple[Site, Path]):
 
 def test_source_that_the_mirror_has_not_got(mirrored: tuple[Site, Path]):
     site, folder = mirrored
-    assert site.plumbline("mirror", "use", str(folder)).code == 0
+    assert site.plumbline("mirror", "use", folder).code == 0
     done = site.build(STANDIN_FAULT="nosource")
-    assert f"the mirror in use, {folder}, does not have it" in done.err
+    assert done.codes == ["spack.not-fetched", "build.failed"]
+    # The remedy is another mirror, not to make one.
+    assert f" {folder}, " in done.err
 
 
 def test_mirror_needs_a_folder_or_off(site: Site):
-    assert site.plumbline("mirror", "use").code == 2
-    assert site.plumbline("mirror", "use", "x", "--off").code == 2
+    for words in ([], ["x", "--off"]):
+        assert site.plumbline("mirror", "use", *words).codes == ["input.wrong-option"]
 
 
 # -- externals -------------------------------------------------------------------------------------
@@ -804,7 +761,7 @@ def test_an_mpi_that_only_runs_is_none_to_build_with(openmpi: Path):
     (openmpi / "include" / "mpi.h").write_text(
         '#ifdef __cplusplus\nextern "C"\n#endif\nint MPI_Init(int *, char ***);\n'
     )
-    assert "cannot find -lmpi_own" in externals.build_error("openmpi", prefix)
+    assert "-lmpi_own" in externals.build_error("openmpi", prefix)
     (openmpi / "lib").mkdir()
     source = openmpi / "mpi.c"
     source.write_text("int MPI_Init(int *n, char ***v) { return n || v; }\n")
@@ -812,7 +769,7 @@ def test_an_mpi_that_only_runs_is_none_to_build_with(openmpi: Path):
     subprocess.run(["gcc", "-shared", "-fPIC", source, "-o", library], check=True)
     assert externals.build_error("openmpi", prefix) is None
     (openmpi / "bin" / "mpicxx.openmpi").unlink()
-    assert externals.build_error("openmpi", prefix) == f"no {openmpi}/bin/mpicxx.openmpi"
+    assert f"{openmpi}/bin/mpicxx.openmpi" in externals.build_error("openmpi", prefix)
 
 
 def test_what_cannot_be_built_with_is_installed_or_named(
@@ -826,30 +783,30 @@ def test_what_cannot_be_built_with_is_installed_or_named(
     assert "libopenmpi-dev" in externals.debian_packages(["openmpi"])
     monkeypatch.setenv("PLUMBLINE_TOOLS", str(tmp_path / "tools"))
     monkeypatch.setattr(debian, "can_install", lambda: True)
-    asked = []
+    wanted = []
 
-    def install(packages: list[str], log: Path, say) -> bool:
-        asked.extend(packages)
+    def install(packages: list[str], log: Path, report: Callable[[str], None]) -> bool:
+        wanted.extend(packages)
         return False
 
     monkeypatch.setattr(debian, "install", install)
-    here = environments.Environment("local", "openmpi")
-    with pytest.raises(
-        spack.Fault, match=r"(?s)openmpi \(.*mpi\.h.*libopenmpi-dev.*it failed here"
-    ):
-        build._install_tools(here, print)
-    assert "libopenmpi-dev" in asked
+    with pytest.raises(spack.Fault) as refusal:
+        build._install_tools(environments.Environment("local", "openmpi"), print)
+    assert refusal.value.code == "build.no-compiler"
+    assert "mpi.h" in str(refusal.value) and "libopenmpi-dev" in str(refusal.value)
+    assert str(tmp_path / "tools" / "spack" / "apt.log") in str(refusal.value)
+    assert "libopenmpi-dev" in wanted
 
 
 def test_external_mpi_of_a_lock_must_build(openmpi: Path, tmp_path: Path):
-    lock = json.loads(json.dumps(LOCK))
+    lock = copy.deepcopy(LOCK)
     lock["concrete_specs"]["m" * 32] = lock["concrete_specs"]["g" * 32] | {
         "name": "openmpi", "version": "4.1.4", "external": {"path": str(openmpi), "module": None},
     }  # fmt: skip
     path = tmp_path / "spack.lock"
     path.write_text(json.dumps(hashed(lock)))
     faults = " ".join(externals.faults(environments.read_lock(path)))
-    assert "external openmpi@4.1.4: no program can be built with it:" in faults
+    assert "openmpi@4.1.4" in faults and "mpi.h" in faults
 
 
 def test_detected_settings_are_spacks():

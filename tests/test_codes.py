@@ -5,13 +5,15 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import junitparser
 import pytest
-from conftest import ROOT, Testbed
+from click.testing import CliRunner, Result
+from conftest import ROOT, Testbed, codes_in
 from halfway import PINGPONG
 from plumbline.check import states
+from plumbline.cli import main
 from plumbline.core import codes, paths
 from plumbline.reference.tables import read_yaml
 from plumbline.site import lost
@@ -48,17 +50,17 @@ def given() -> dict[str, str]:
 
 #: What a code looks like, and the name of a file does not.
 FORM = re.compile(
-    rf"({'|'.join({code.partition('.')[0] for code in codes.REASONS})})"
+    rf"({'|'.join({code.partition('.')[0] for code in codes.registered()})})"
     r"\.(?!(conf|duckdb|json|lock|log|py|yaml)$)[a-z]+(-[a-z]+)*"
 )
 
 
 def test_each_code_that_is_raised_is_registered():
-    assert {code: at for code, at in given().items() if code not in codes.REASONS} == {}
+    assert {code: at for code, at in given().items() if code not in codes.registered()} == {}
 
 
 def test_each_registered_code_is_raised():
-    assert set(codes.REASONS) - given().keys() == set()
+    assert set(codes.registered()) - given().keys() == set()
 
 
 def coded() -> set[str]:
@@ -96,7 +98,7 @@ def test_no_error_that_can_have_a_code_is_raised_without():
 
 
 def test_codes_have_one_form_and_a_text_each():
-    for code, reason in {**codes.REASONS, **states.reasons(paths.reference())}.items():
+    for code, reason in {**codes.registered(), **states.reasons(paths.reference())}.items():
         assert re.fullmatch(r"[a-z]+(\.[a-z]+(-[a-z]+)*)", code), code
         assert reason.cause.endswith(".") and reason.remedy.endswith(".")
 
@@ -104,65 +106,71 @@ def test_codes_have_one_form_and_a_text_each():
 # -- where they are ------------------------------------------------------------------------------
 
 
-def test_a_skip_has_its_code_everywhere(testbed: Testbed):
+@pytest.fixture(scope="module")
+def bed(make_testbed: Callable[..., Testbed]) -> Testbed:
+    """A system whose environments end each in another way."""
+    testbed = make_testbed()
     testbed.environment("mpich", "imb")
+    testbed.environment("status", "imb", STANDIN_STATUS=3)
+    testbed.environment("garbled", "imb", STANDIN_SAYS="'plumbline-task garbled'")
     testbed.lacking()
-    done = testbed.plumbline("run", *PINGPONG)
-    found = {fields["environment"]: fields["code"] for fields in done.records}
-    assert found == {"mpich": None, "lacks": "build.wheel-not-installed"}
-    assert "[build.wheel-not-installed]" in done.out
-    xml = testbed.plumbline("export", done.session.name, "--format=junit").out
+    return testbed
+
+
+#: Environment -> result and code.
+ENDED = {
+    "mpich": ("pass", None),
+    "lacks": ("skip", "build.wheel-not-installed"),
+    "status": ("invalid", "output.exit-code"),
+    "garbled": ("invalid", "proof.unreadable"),
+}
+
+
+def test_a_code_is_everywhere(bed: Testbed):
+    done = bed.plumbline("run", *PINGPONG)
+    assert {f["environment"]: (f["result"], f["code"]) for f in done.records} == ENDED
+    assert {*done.codes} >= {code for _, code in ENDED.values() if code}
+    # A skip has its remedy.
+    reason = done.record("imb_p2p", "lacks")["reason"]
+    assert str(bed.folder / "no-tools") in reason and "plumbline setup" in reason
+    xml = bed.plumbline("export", done.session.name, "--format=junit").out
     (suite,) = junitparser.JUnitXml.fromstring(xml)
     skipped = [r for case in suite for r in case.result if r.type == "skip"]
-    assert [result.message.endswith("[build.wheel-not-installed]") for result in skipped] == [True]
-    strict = testbed.plumbline("run", "--strict", *PINGPONG, "-p", "lacks")
-    assert [(f["result"], f["code"]) for f in strict.records] == [
-        ("error", "build.wheel-not-installed")
-    ]
-    doctor = json.loads(testbed.plumbline("doctor", "--format=json").out)
-    assert {case["code"] for case in doctor["cases"] if not case["runs"]} >= {
-        "build.wheel-not-installed"
-    }
-
-
-@pytest.mark.parametrize(
-    ("fault", "result", "code"),
-    [
-        ({"STANDIN_STATUS": "3"}, "invalid", "output.exit-code"),
-        ({"STANDIN_SAYS": "plumbline-task garbled"}, "invalid", "proof.unreadable"),
-    ],
-)
-def test_what_cannot_be_trusted_has_its_code(testbed: Testbed, fault: dict, result: str, code: str):
-    testbed.environment("mpich", "imb")
-    done = testbed.plumbline("run", *PINGPONG, **fault)
-    assert [(f["result"], f["code"]) for f in done.records] == [(result, code)], done.said
+    assert [codes_in(result.message) for result in skipped] == [["build.wheel-not-installed"]]
+    strict = bed.plumbline("run", "--strict", *PINGPONG, "-p", "lacks")
+    (fields,) = strict.records
+    assert strict.code == 1
+    assert (fields["result"], fields["code"]) == ("error", "build.wheel-not-installed")
+    doctor = json.loads(bed.plumbline("doctor", "--format=json").out)
+    assert "build.wheel-not-installed" in {c["code"] for c in doctor["cases"] if not c["runs"]}
 
 
 def test_what_a_scheduler_ends_has_a_registered_code():
     for words in ("TIMEOUT", "CANCELLED", "something new"):
-        assert lost.Lost(f"Slurm reports {words}", "8").code in codes.REASONS
+        assert lost.Lost(f"Slurm reports {words}", "8").code in codes.registered()
 
 
 # -- explained -----------------------------------------------------------------------------------
 
 
-def test_explain(testbed: Testbed):
-    listed = testbed.plumbline("explain", "--format=json")
-    known = {one["code"]: one for one in json.loads(listed.out)}
-    assert listed.code == 0 and known.keys() >= codes.REASONS.keys()
-    assert "stderr.out-of-memory" in known
-    one = testbed.plumbline("explain", "job.time-limit")
-    assert one.code == 0
-    assert codes.REASONS["job.time-limit"].cause in one.out
-    assert codes.REASONS["job.time-limit"].remedy in one.out
-    wrong = testbed.plumbline("explain", "job.timelimit")
-    assert wrong.code == 2 and "job.time-limit" in wrong.err
+def explain(*words: str) -> Result:
+    return CliRunner().invoke(main, ["explain", *words])
+
+
+def test_explain():
+    known = {one["code"] for one in json.loads(explain("--format=json").stdout)}
+    assert known >= {*codes.registered(), "stderr.out-of-memory"}
+    one = explain("job.time-limit")
+    reason = codes.registered()["job.time-limit"]
+    assert one.exit_code == 0 and reason.cause in one.stdout and reason.remedy in one.stdout
+    wrong = explain("job.timelimit")
+    assert wrong.exit_code == 2 and "job.time-limit" in wrong.stderr
     # A refusal names its own.
-    assert wrong.err.endswith(" [input.unknown-name]\n")
+    assert codes_in(wrong.stderr) == ["input.unknown-name"]
 
 
 def test_the_page_is_up_to_date():
     page = (ROOT / "docs" / "codes.md").read_text()
     assert set(re.findall(r"^\| `([a-z.-]+)` ", page, re.M)) == (
-        codes.REASONS.keys() | states.reasons(paths.reference()).keys()
+        codes.registered().keys() | states.reasons(paths.reference()).keys()
     )

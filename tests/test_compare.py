@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import datetime
 import io
 import json
@@ -16,11 +17,9 @@ import junitparser
 import numpy as np
 import pytest
 from bench.compare import Family, Noise, alone, family, gaussian, lognormal, outliers
-from click.testing import CliRunner, Result
-from conftest import ROOT
+from conftest import ROOT, Done, asked
 from plumbline.analysis import compare
 from plumbline.analysis.compare import formats, hostfacts, judge, sides
-from plumbline.cli import main
 from plumbline.core.errors import Fault
 from records import case, figure, plan
 
@@ -79,18 +78,19 @@ class Lab:
             value = level(day) if callable(level) else level
             self.session(day, {"foms": [fom(self.noisy(value, noise), **more)]})
 
-    def plumbline(self, *arguments: str) -> Result:
-        env = {"PLUMBLINE_RESULTS": str(self.results)}
-        return CliRunner().invoke(main, list(arguments), env=env)
+    def plumbline(self, *arguments: str) -> Done:
+        return asked(*arguments, PLUMBLINE_RESULTS=self.results)
 
-    def compare(self, *arguments: str, before: str = "..2026-11-05", after: str = "2026-11-06.."):
+    def compare(
+        self, *arguments: str, before: str = "..2026-11-05", after: str = "2026-11-06.."
+    ) -> Done:
         return self.plumbline("compare", before, after, *arguments)
 
     def json(self, *arguments: str, **sides: str) -> dict:
         """The comparison as JSON, whose exit code is the command's."""
         done = self.compare("--format=json", *arguments, **sides)
-        found = json.loads(done.stdout)
-        assert done.exit_code == found["exit_code"], done.output
+        found = json.loads(done.out)
+        assert done.code == found["exit_code"], done.output
         return found
 
     def figure(self, *arguments: str, **sides: str) -> dict:
@@ -99,9 +99,9 @@ class Lab:
         return found
 
 
-def rows_of(done: Result) -> list[dict[str, str]]:
+def rows_of(done: Done) -> list[dict[str, str]]:
     """The rows of a comparison as CSV."""
-    return list(csv.DictReader(io.StringIO(done.stdout)))
+    return list(csv.DictReader(io.StringIO(done.out)))
 
 
 @pytest.fixture
@@ -164,7 +164,7 @@ def test_noise_that_could_hide_a_loss_is_too_little_data(lab: Lab):
     )
     assert row["needed"] > 5 and row["detectable"] > 0.05
     assert row["needed"] > formats.FEASIBLE
-    assert "too noisy" in lab.compare().stdout
+    assert f" {formats.FEASIBLE} " in lab.compare().out
     assert lab.json("--equivalence-margin=80")["verdict"] == "go"
 
 
@@ -173,14 +173,13 @@ def test_figures_that_need_more_sessions_are_one_line(lab: Lab):
         off = 3 if day % 2 else -3
         foms = [fom(100 + scale * off, metric=f"m{scale}") for scale in (1, 2, 9)]
         lab.session(day, {"foms": foms})
-    needed = [row["needed"] for row in lab.json()["figures"]]
+    needed = [row["needed"] for row in lab.json()["figures"] if row["needed"]]
     assert min(needed) < formats.FEASIBLE < max(needed)
-    out = lab.compare().stdout
-    assert out.count("are needed") == 1
-    assert f"{min(needed)} to more than 100 sessions" in out
+    (line,) = [line for line in lab.compare().out.splitlines() if f"; {min(needed)} " in line]
+    assert f" {formats.FEASIBLE} " in line
     row = lab.figure("--metric=m2")
     assert 5 < row["needed"] < formats.FEASIBLE
-    assert f"; {row['needed']} sessions a side" in lab.compare("--metric=m2").stdout
+    assert f"; {row['needed']} " in lab.compare("--metric=m2").out
 
 
 def test_allow_inconclusive_is_a_share_of_the_figures(lab: Lab):
@@ -193,18 +192,17 @@ def test_allow_inconclusive_is_a_share_of_the_figures(lab: Lab):
 
 
 def test_two_sessions_are_too_few(lab: Lab):
-    """And the figures with this reason share a line."""
+    """And the figures with this reason share a line, which has no number of sessions."""
     for day in range(4, 11):
         level = 1000 if day < 6 else 500
         lab.session(day, {"foms": [fom(lab.noisy(level), size=n) for n in range(30)]})
     found = lab.json()
     assert {row["verdict"] for row in found["figures"]} == {"too little data"}
     assert {row["p"] for row in found["figures"]} == {None}
-    out = lab.compare().stdout
-    (line,) = [line for line in out.splitlines() if ": fewer than 3 sessions" in line]
-    assert "and 27 more" in line
-    # How many are needed is not known.
-    assert "are needed" not in out
+    assert {row["needed"] for row in found["figures"]} == {0}
+    reason = found["figures"][0]["reason"]
+    (line,) = [line for line in lab.compare().out.splitlines() if reason in line]
+    assert " 27 more" in line and line.endswith(reason)
 
 
 # -- what counts ----------------------------------------------------------------------------
@@ -221,7 +219,7 @@ def test_a_session_counts_once(lab: Lab):
     assert row["verdict"] == "too little data"
     each = lab.json("--each-sample")
     assert each["figures"][0]["n_before"] == 15
-    assert "each sample" in each["notes"][0]
+    assert len(each["notes"]) == len(lab.json()["notes"]) + 1
 
 
 def test_a_retry_does_not_replace_the_first_attempt(lab: Lab):
@@ -231,7 +229,8 @@ def test_a_retry_does_not_replace_the_first_attempt(lab: Lab):
         lab.session(day, {"foms": [fom(lab.noisy(900))], "result": "fail"}, retry)
     found = lab.json()
     assert found["figures"][0]["verdict"] == "regressed"
-    assert "5 values of a retry" in found["notes"][0]
+    (note,) = found["notes"]
+    assert note.startswith("5 ")
 
 
 def test_figures_outside_their_bounds_are_reported(lab: Lab):
@@ -239,7 +238,7 @@ def test_figures_outside_their_bounds_are_reported(lab: Lab):
     lab.nights(range(6, 11), 1000, verdict="fail")
     row = lab.figure()
     assert (row["failed_before"], row["failed_after"]) == (0, 5)
-    assert "outside its bounds in 5 sessions after" in lab.compare().stdout
+    assert re.search(r"outside its bounds\D* 5 ", lab.compare().out)
 
 
 def test_a_check_that_vanished_prevents_a_go(lab: Lab):
@@ -254,8 +253,7 @@ def test_a_check_that_vanished_prevents_a_go(lab: Lab):
     assert found["counts"]["only before"] == 1
     (case,) = found["unmeasured"]
     assert case["results"] == {"skip": 5} and case["before"] == 0
-    done = lab.compare()
-    assert "only before: ior" in done.stdout and "ior is not on PATH" in done.stdout
+    assert case["reason"] == "ior is not on PATH" and case["reason"] in lab.compare().out
     backwards = lab.json(before="2026-11-06..", after="..2026-11-05")
     assert backwards["counts"]["only after"] == 1 and backwards["verdict"] == "go"
 
@@ -270,7 +268,7 @@ def test_a_regression_outweighs_what_vanished(lab: Lab):
 def test_another_unit_is_not_compared(lab: Lab):
     lab.nights(range(1, 6), 1000)
     lab.nights(range(6, 11), 1, unit="GB/s")
-    assert lab.compare().exit_code == 2
+    assert lab.compare().code == 2
 
 
 @pytest.mark.parametrize(("far", "verdict"), [((8,), "unchanged"), ((7, 8), "too little data")])
@@ -336,7 +334,7 @@ def test_figures_of_small_benchmarks_share_their_noise(lab: Lab):
 def test_what_moved_in_some_sessions_only_is_too_little_data(lab: Lab):
     lab.nights(range(-40, 14), lambda day: 1000 if day < 9 else 930)
     row = lab.figure(before=FIRST)
-    assert row["verdict"] == "too little data" and "most of the sessions" in row["reason"]
+    assert row["verdict"] == "too little data" and row["reason"]
 
 
 # -- the two sides --------------------------------------------------------------------------
@@ -388,8 +386,8 @@ def test_the_ways_to_select_a_side(lab: Lab, before: str, after: str):
 def test_a_wrong_side_is_refused(lab: Lab, before: str, after: str, code: str, word: str):
     lab.nights(range(1, 11), 1000)
     done = lab.compare(before=before, after=after)
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert f"[{code}]" in done.stderr and word in done.stderr
+    assert (done.code, done.out, done.codes) == (2, "", [code])
+    assert word in done.err
 
 
 @pytest.mark.parametrize("ended", [False, True])
@@ -408,24 +406,24 @@ def test_a_session_that_still_runs_is_not_the_newest(lab: Lab, ended: bool):
     assert newest.name in lab.json(after="2026-11-06..")["after"]
 
 
-def test_a_history_without_sessions_says_so(tmp_path: Path):
+def test_a_history_without_sessions_is_refused(tmp_path: Path):
     done = Lab(tmp_path / "none").compare()
-    assert done.exit_code == 2 and done.stderr.startswith("plumbline: ")
+    assert (done.code, done.codes) == (2, ["history.not-found"])
 
 
 def test_a_margin_below_the_minimum_effect_is_refused(lab: Lab):
     lab.nights(range(1, 11), 1000)
     done = lab.compare("--min-effect=3", "--equivalence-margin=2")
-    assert done.exit_code == 2 and "--min-effect 3" in done.stderr
+    assert (done.code, done.codes) == (2, ["input.wrong-option"])
 
 
 def test_a_selection_narrows_it(lab: Lab):
     for day in range(1, 11):
         foms = [fom(lab.noisy(1000)), fom(lab.noisy(1000 if day < 6 else 500), metric="latency")]
         lab.session(day, {"foms": foms})
-    assert lab.compare().exit_code == 1
-    assert lab.compare("--metric=bandwidth").exit_code == 0
-    assert lab.compare("--metric=nothing").exit_code == 2
+    assert lab.compare().code == 1
+    assert lab.compare("--metric=bandwidth").code == 0
+    assert lab.compare("--metric=nothing").code == 2
 
 
 def test_a_broken_line_is_reported_and_prevents_a_go(lab: Lab):
@@ -433,17 +431,17 @@ def test_a_broken_line_is_reported_and_prevents_a_go(lab: Lab):
     path = sorted(lab.results.glob("sessions/*/records.jsonl"))[0]
     path.write_text(path.read_text() + '{"schema": 3, "ses')
     done = lab.compare()
-    assert done.exit_code == 2
-    assert "records.jsonl:2" in done.stderr
+    assert (done.code, done.codes) == (2, ["history.damaged"])
+    assert "records.jsonl:2" in done.err
 
 
 def test_a_csv_of_the_history_is_read_too(lab: Lab, tmp_path: Path):
     lab.nights(range(1, 6), 1000)
     lab.nights(range(6, 11), 900)
     there = lab.plumbline("history", "export")
-    assert there.exit_code == 0, there.output
+    assert there.code == 0, there.output
     path = tmp_path / "history.csv"
-    path.write_text(there.stdout)
+    path.write_text(there.out)
     found = lab.json(f"--from={path}")
     assert found["figures"] == lab.json()["figures"]
     assert found["surroundings"] is None and "CSV" in found["notes"][0]
@@ -472,13 +470,15 @@ def test_host_facts_and_builds_are_compared(lab: Lab):
     (build,) = found["builds"]
     assert (build["what"], build["after"]) == ("imb @gnu: mpi", "mpich 4.3")
     for form in ("text", "markdown"):
-        out = lab.compare(f"--format={form}").stdout
+        out = lab.compare(f"--format={form}").out
         assert "6.1" in out and "mpich 4.3" in out and "powersave" in out
 
 
 def test_nothing_known_of_the_hosts_is_not_the_same_hosts():
     nothing = hostfacts.differences([], {"a"}, {"b"})
-    assert formats._host_lines(nothing) == ["no node has host facts on both sides"]
+    same = dataclasses.replace(nothing, known=3)
+    assert nothing.known == 0 and not nothing.any
+    assert formats._host_lines(nothing) != formats._host_lines(same)
 
 
 # -- formats --------------------------------------------------------------------------------
@@ -503,17 +503,17 @@ def hostile(lab: Lab) -> Lab:
 
 
 def test_text_shows_what_needs_a_look_first(hostile: Lab):
-    out = hostile.compare().stdout
+    out = hostile.compare().out
     assert "\x1b" not in out and "\x00" not in out
     verdicts = re.findall(r"^(regressed|only before|too little data|unchanged) ", out, re.M)
     assert verdicts[0] == "regressed" and "unchanged" not in verdicts
     assert "1 unchanged" in out and out.splitlines()[-1].startswith("plumbline: no-go: 1 of 5")
-    assert re.search("^unchanged ", hostile.compare("--all").stdout, re.M)
+    assert re.search("^unchanged ", hostile.compare("--all").out, re.M)
 
 
 @pytest.mark.holds("pages")
 def test_markdown_escapes_what_names_hold(hostile: Lab):
-    out = hostile.compare("--format=markdown").stdout
+    out = hostile.compare("--format=markdown").out
     assert "<" not in out and "`" not in out and "@" not in out and "\x1b" not in out
     rows = [line for line in out.splitlines() if line.startswith("|")]
     assert {line.count("|") for line in rows if "MB/s" in line} == {12}
@@ -521,7 +521,7 @@ def test_markdown_escapes_what_names_hold(hostile: Lab):
 
 
 def test_junit_never_passes_what_was_not_compared(hostile: Lab):
-    out = hostile.compare("--format=junit").stdout
+    out = hostile.compare("--format=junit").out
     xml.etree.ElementTree.fromstring(out)
     (suite,) = junitparser.JUnitXml.fromstring(out)
     results = {case.name.split()[0]: [type(r).__name__ for r in case.result] for case in suite}
@@ -547,9 +547,9 @@ def test_csv_has_a_row_for_each_figure(hostile: Lab):
 
 def test_last_of_sessions_that_have_not_ended_is_refused():
     known = [SimpleNamespace(session="20261101T010000Z-000001", extras={})]
-    with pytest.raises(Fault, match="AFTER") as fault:
+    with pytest.raises(Fault) as fault:
         sides.sessions_of("last:1", known, "AFTER", {known[0].session})
-    assert fault.value.code == "history.not-ended"
+    assert fault.value.code == "history.not-ended" and "AFTER" in str(fault.value)
 
 
 def test_csv_writes_what_is_true_as_json_does(lab: Lab):
@@ -575,7 +575,7 @@ def test_the_page_names_every_field(hostile: Lab):
 def test_a_file_gets_it(hostile: Lab, tmp_path: Path):
     path = tmp_path / "found.xml"
     done = hostile.compare("--format=junit", "-o", str(path))
-    assert done.exit_code == 1 and not done.stdout and "no-go" in done.stderr
+    assert done.code == 1 and not done.out and "no-go" in done.err
     xml.etree.ElementTree.fromstring(path.read_text())
 
 

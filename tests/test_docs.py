@@ -153,10 +153,10 @@ def test_dependencies_have_no_known_hole(tmp_path: Path):
         pytest.skip("dependencies are not audited: pip-audit's database did not answer")
     if not done.stdout:
         pytest.skip(f"dependencies are not audited: {done.stderr.strip().splitlines()[-1]}")
-    told = json.loads(done.stdout)["dependencies"]
-    holes = [f"{d['name']} {d['version']}: {v['id']}" for d in told for v in d.get("vulns", [])]
+    audited = json.loads(done.stdout)["dependencies"]
+    holes = [f"{d['name']} {d['version']}: {v['id']}" for d in audited for v in d.get("vulns", [])]
     assert not holes, holes
-    unknown = [dependency["name"] for dependency in told if "skip_reason" in dependency]
+    unknown = [dependency["name"] for dependency in audited if "skip_reason" in dependency]
     if unknown:
-        pytest.skip(f"{len(unknown)} of {len(told)} dependencies are not audited: not in the "
+        pytest.skip(f"{len(unknown)} of {len(audited)} dependencies are not audited: not in the "
                     f"database that can be reached, such as {unknown[0]}")  # fmt: skip

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import cyclonedx.schema
@@ -52,8 +53,8 @@ def test_what_is_built_and_run_by_no_environment(systems: dict[str, dict]):
     for environment in content["environments"]:
         environment["features"] = [f for f in environment["features"] if f != "gpcnet"]
     (fault,) = environments.faults(systems | {"sierra": content})
-    assert "sierra.yaml: no environment has the feature gpcnet" in fault
-    assert "spectrum-mpi, xl-smpi, pgi-smpi-cuda" in fault
+    assert "sierra.yaml: " in fault and " gpcnet" in fault
+    assert all(toolchain in fault for toolchain in ("spectrum-mpi", "xl-smpi", "pgi-smpi-cuda"))
 
 
 @pytest.mark.parametrize("environment", SHIPPED, ids=names)
@@ -82,25 +83,19 @@ def test_every_hash_is_spacks_own_of_what_it_stands_for(environment: Environment
 
 
 @pytest.mark.parametrize("environment", SHIPPED, ids=names)
-def test_compilers_and_mpi_are_the_sites(environment: Environment):
+def test_a_lock_has_the_pinned_versions_and_the_sites_compilers_and_mpi(environment: Environment):
     """What the site gives is taken as given; only benchmarks and small libraries are built."""
-    lock = environment.lock()
-    for digest in lock.roots:
-        root = lock.nodes[digest]
-        for virtual in ("c", "cxx", "fortran", "mpi"):
-            provider = lock.provided(root, virtual)
-            assert provider is None or provider.prefix, f"{root.spec}: {provider.spec} is built"
-
-
-@pytest.mark.parametrize("environment", SHIPPED, ids=names)
-def test_pinned_versions_are_what_is_locked(environment: Environment):
     lock = environment.lock()
     pins = environment.configuration("packages")
     for digest in lock.roots:
         root = lock.nodes[digest]
         assert f"@={root.version}" in str(pins[root.name]["require"])
+        for virtual in ("c", "cxx", "fortran", "mpi"):
+            provider = lock.provided(root, virtual)
+            assert provider is None or provider.prefix, f"{root.spec}: {provider.spec} is built"
 
 
+@functools.cache
 def cyclonedx_schema() -> jsonschema.Draft7Validator:
     folder = Path(cyclonedx.schema.__file__).with_name("_res")
     schemas = {path.name: json.loads(path.read_text()) for path in folder.glob("*.schema.json")}
@@ -129,17 +124,31 @@ def test_bom_command():
     assert json.loads(done.output)["metadata"]["component"]["name"] == "local:openmpi"
     several = CliRunner().invoke(main, ["bom", "local"])
     assert several.exit_code == 2
-    assert "local:mpich, local:openmpi" in several.stderr
+    assert "local:mpich" in several.stderr and "local:openmpi" in several.stderr
 
 
 # -- a copy with faults ---------------------------------------------------------------------------
 
 
+#: The systems of the copy.
+FEW = ("local", "perlmutter")
+
+
 @pytest.fixture
-def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of the shipped folder that a test may spoil."""
-    folder = tmp_path / "spack-env"
-    shutil.copytree(paths.spack_env(), folder, ignore=shutil.ignore_patterns(".spack-env", "view"))
+def few(systems: dict[str, dict]) -> dict[str, dict]:
+    return {name: systems[name] for name in FEW}
+
+
+def copy_of(folder: Path, without: Iterable[str] = ()) -> Path:
+    ignored = shutil.ignore_patterns(".spack-env", "view", *without)
+    shutil.copytree(paths.spack_env(), folder, ignore=ignored)
+    return folder
+
+
+@pytest.fixture
+def tree(tmp_path: Path, systems: dict[str, dict], monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the shipped folder of few systems that a test may spoil."""
+    folder = copy_of(tmp_path / "spack-env", without=set(systems) - {*FEW})
     monkeypatch.setenv("PLUMBLINE_SPACK_ENV", str(folder))
     return folder
 
@@ -220,6 +229,13 @@ def test_recipe_of_another_package_leaves_the_lock_valid(tree: Path):
     assert not stale(kept)
 
 
+MANIFEST, LOCK = "local/openmpi/spack.yaml", "local/openmpi/spack.lock"
+
+
+def lock_of(tree: Path) -> Path:
+    return tree / LOCK
+
+
 def manifest(change: Callable[[dict], object]) -> Callable[[Path], None]:
     return lambda tree: edit(HERE.manifest, lambda content: change(content["spack"]))
 
@@ -232,81 +248,62 @@ def without(package: str) -> Callable[[Path], None]:
     return manifest(change)
 
 
-#: What is done to the tree -> a part of lint's message.
+def externals(packages: str) -> Callable[[Path], None]:
+    return lambda tree: (tree / "local" / "site.yaml").write_text(f"packages: {packages}\n")
+
+
+def foreign(content: dict) -> None:
+    """The targets of a machine that is not this one."""
+    content["concretizer"].update(targets={"host_compatible": False})
+
+
+#: What is done to the tree -> the file that lint's line begins with, and what is in the line.
 FAULTS = [
-    (lambda tree: HERE.manifest.write_text("spack: ["), "not valid YAML"),
-    (lambda tree: HERE.manifest.write_text("specs: []"), "section `spack`"),
-    (lambda tree: HERE.manifest.unlink(), "its provider is spack, but"),
+    (lambda tree: HERE.manifest.write_text("spack: ["), MANIFEST, ":2:1: "),
+    (lambda tree: HERE.manifest.write_text("specs: []"), MANIFEST, "`spack`"),
+    (lambda tree: HERE.manifest.unlink(), "local.yaml", MANIFEST),
+    (lambda tree: shutil.copytree(HERE.folder, tree / "local" / "clang"), "clang/spack.yaml", ""),
+    (lambda tree: shutil.copytree(tree / "local", tree / "locla"), "locla/openmpi/", "locla.yaml"),
+    (manifest(lambda c: c["include"].append("../externels.yaml")), MANIFEST, "externels.yaml"),
+    (manifest(lambda c: c["include"].append("/etc/x.yaml")), MANIFEST, "'/etc/x.yaml'"),
+    (manifest(lambda c: c["include"].append("$HOME/x.yaml")), MANIFEST, "'$HOME/x.yaml'"),
+    (manifest(lambda c: c["specs"].append({"matrx": []})), MANIFEST, "{'matrx': []}"),
+    (manifest(lambda c: c.update(include="../externals.yaml")), MANIFEST, "'array'"),
+    (manifest(lambda c: c.update(specs=[])), MANIFEST, "$.specs: "),
+    (manifest(lambda c: c.update(concretizer=None)), MANIFEST, "'object'"),
+    (manifest(lambda c: c.update(spec=[])), MANIFEST, "'spec'"),
+    (externals("[gcc]"), "site.yaml", "$.packages: "),
+    (externals("{gcc: {externals: x}}"), "site.yaml", "$.packages.gcc.externals: "),
+    (manifest(lambda c: c["view"]["default"].update(root="/opt/x")), MANIFEST, " /opt/x "),
+    (manifest(lambda c: c["specs"].append("zlib-ng")), MANIFEST, " zlib-ng "),
+    (manifest(lambda c: c["specs"].append("ior %clang")), MANIFEST, "'clang'"),
+    (manifest(foreign), MANIFEST, " arch=linux-"),
+    (manifest(foreign), MANIFEST, " glibc"),
+    (manifest(lambda c: c["specs"].append("ior@3.3.0")), MANIFEST, " another manifest"),
+    (lambda tree: lock_of(tree).unlink(), MANIFEST, " spack.lock"),
+    (lambda tree: lock_of(tree).write_text("{"), LOCK, "plumbline lock"),
+    (lambda tree: lock_of(tree).write_text('{"roots": []}'), LOCK, "plumbline lock"),
     (
-        lambda tree: shutil.copytree(HERE.folder, tree / "local" / "clang"),
-        "no environment clang with extras.provider spack",
-    ),
-    (manifest(lambda c: c["include"].append("../externels.yaml")), "externels.yaml does not exist"),
-    (manifest(lambda c: c["include"].append("/etc/x.yaml")), "not a path relative to this file"),
-    (manifest(lambda c: c["include"].append("$HOME/x.yaml")), "not a path relative to this file"),
-    (
-        manifest(lambda c: c["specs"].append({"matrx": []})),
-        "is not valid under any of the given schemas",
-    ),
-    (manifest(lambda c: c["specs"].append("zlib-ng")), "root zlib-ng has no pinned version"),
-    (manifest(lambda c: c.update(include="../externals.yaml")), "is not of type 'array'"),
-    (manifest(lambda c: c.update(specs=[])), "$.specs: []"),
-    (manifest(lambda c: c.update(concretizer=None)), "None is not of type 'object'"),
-    (
-        lambda tree: (tree / "local" / "site.yaml").write_text("packages: [gcc]\n"),
-        "$.packages: ['gcc'] is not of type 'object'",
-    ),
-    (
-        lambda tree: (tree / "local" / "site.yaml").write_text("packages: {gcc: {externals: x}}\n"),
-        "$.packages.gcc.externals: 'x' is not of type 'array'",
-    ),
-    (manifest(lambda c: c["view"]["default"].update(root="/opt/x")), "absolute path /opt/x"),
-    (lambda tree: (HERE.folder / "spack.lock").unlink(), "has no spack.lock"),
-    (lambda tree: (HERE.folder / "spack.lock").write_text("{"), "not a lock of Spack"),
-    (lambda tree: (HERE.folder / "spack.lock").write_text('{"roots": []}'), "not a lock of Spack"),
-    (manifest(lambda c: c["specs"].append("ior@3.3.0")), "was made from another manifest"),
-    (manifest(lambda c: c["specs"].append("ior %clang")), "no toolchain 'clang'"),
-    (
-        manifest(lambda c: c.update(spec=[])),
-        "Additional properties are not allowed ('spec' was unexpected)",
+        lambda tree: spoil(lock_of(tree), '"version":"4.0.0"', '"version":"3.3.0"'),
+        MANIFEST,
+        " ior@3.3.0",
     ),
     (
-        manifest(lambda c: c["concretizer"].update(targets={"host_compatible": False})),
-        "it needs arch=linux-<os>-<target>",
+        lambda tree: restamped(lock_of(tree), '"openmp":true', '"openmp":false'),
+        MANIFEST,
+        " comm-scope@0.12.0",
     ),
-    (
-        manifest(lambda c: c["concretizer"].update(targets={"host_compatible": False})),
-        "no external glibc",
-    ),
-    (
-        lambda tree: shutil.copytree(tree / "local", tree / "locla"),
-        "no environment openmpi with extras.provider spack",
-    ),
-    (
-        lambda tree: spoil(HERE.folder / "spack.lock", '"version":"4.0.0"', '"version":"3.3.0"'),
-        "was edited: wrong hash of ior@3.3.0",
-    ),
-    (
-        lambda tree: restamped(HERE.folder / "spack.lock", '"openmp":true', '"openmp":false'),
-        "was edited: wrong hash of comm-scope@0.12.0",
-    ),
-    (
-        lambda tree: restamped(HERE.folder / "spack.lock", '"roots":[', '"roots":[{"hash":"x"},'),
-        "/x, which is missing",
-    ),
-    (
-        lambda tree: spoil(HERE.folder / "spack.lock", '"spec":"gpcnet', '"spec":"other'),
-        "was edited after it was concretized",
-    ),
+    (lambda tree: restamped(lock_of(tree), '"roots":[', '"roots":[{"hash":"x"},'), MANIFEST, "/x,"),
+    (lambda tree: spoil(lock_of(tree), '"spec":"gpcnet', '"spec":"other'), MANIFEST, " edited "),
 ]
 
 
-@pytest.mark.parametrize(("damage", "message"), FAULTS, ids=[message for _, message in FAULTS])
-def test_fault(tree: Path, systems: dict[str, dict], damage, message: str):
+@pytest.mark.parametrize(("damage", "file", "words"), FAULTS)
+def test_fault(tree: Path, few: dict[str, dict], damage, file: str, words: str):
     """The file's name and what it lacks, and nothing of the other environments."""
     damage(tree)
-    found = list(environments.faults(systems))
-    assert [fault for fault in found if message in fault], found
+    found = list(environments.faults(few))
+    assert [f for f in found if file in f.partition(": ")[0] and words in f], found
     assert all("/loc" in fault for fault in found), found
 
 
@@ -320,10 +317,8 @@ def test_feature_without_its_package(tree: Path, systems, package: str, feature:
         if environment["name"] == "openmpi":
             environment["features"] = ["mpi", feature]
     without(package)(tree)
-    assert any(
-        f"feature {feature} of its ReFrame environment needs {package}" in fault
-        for fault in environments.faults({"local": systems})
-    )
+    faults = environments.faults({"local": systems})
+    assert [fault for fault in faults if f" {feature} " in fault and f" {package}" in fault]
 
 
 def test_model_without_its_build_and_module_of_no_external(tree: Path, systems):
@@ -333,37 +328,42 @@ def test_model_without_its_build_and_module_of_no_external(tree: Path, systems):
     environment["modules"] += ["craype-hugepages2M"]
     faults = environments.faults({"perlmutter": content})
     found = [fault for fault in faults if "perlmutter" in fault]
-    assert any("feature hip of its ReFrame environment needs a root babelstream+hip" in fault
-               for fault in found)  # fmt: skip
-    assert any("craype-hugepages2M of its ReFrame environment belongs to no external" in fault
-               for fault in found)  # fmt: skip
     assert len(found) == 2
+    assert [fault for fault in found if " babelstream+hip" in fault]
+    assert [fault for fault in found if " craype-hugepages2M " in fault]
 
 
-def test_lint_exits_with_1_on_them(tree: Path):
-    (HERE.folder / "spack.lock").unlink()
+def test_lint_exits_with_1_on_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    folder = copy_of(tmp_path / "spack-env")
+    monkeypatch.setenv("PLUMBLINE_SPACK_ENV", str(folder))
+    lock_of(folder).unlink()
     done = CliRunner().invoke(main, ["lint"])
     assert done.exit_code == 1
-    assert "plumbline lock local:openmpi" in done.stderr
+    (fault,) = done.stderr.splitlines()
+    assert fault.endswith("plumbline lock local:openmpi")
 
 
 def test_faulty_pins(tree: Path):
     edit(tree / "pins.yaml", lambda content: content["spack"].update(commit="v1.1.0"))
     environments._pins.cache_clear()
-    with pytest.raises(Fault, match="commit's 40 digits"):
+    with pytest.raises(Fault, match=r"pins\.yaml: spack ") as refusal:
         environments.pins()
+    assert refusal.value.code == "spack.wrong-manifest"
     environments._pins.cache_clear()
 
 
-def test_unknown_names():
-    with pytest.raises(Fault, match=r"'sumit'; .*summit"):
-        environments.find("sumit")
-    with pytest.raises(Fault, match=r"'clang'; .*mpich, openmpi"):
-        environments.find("local:clang")
-    for name in ("sumit", "local:clang", "../local", "", ":openmpi"):
-        with pytest.raises(Fault) as refused:
-            environments.find(name)
-        assert refused.value.code == "input.unknown-name"
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("sumit", " summit"),
+        ("local:clang", " mpich, openmpi"),
+        *(("../local", ""), ("", ""), (":openmpi", "")),
+    ],
+)
+def test_unknown_names(name: str, near: str):
+    with pytest.raises(Fault) as refusal:
+        environments.find(name)
+    assert refusal.value.code == "input.unknown-name" and near in str(refusal.value)
 
 
 @pytest.mark.parametrize("required", ["@3:", "^mpich@4", "@4.0.0", "+hdf5"])
@@ -371,10 +371,10 @@ def test_pin_that_pins_nothing(tree: Path, systems, required: str):
     edit(tree / "common" / "benchmarks.yaml",
          lambda c: c["packages"]["ior"].update(require=[required]))  # fmt: skip
     found = list(environments.faults({"local": systems["local"]}))
-    assert any("local/openmpi" in f and "root ior has no pinned version" in f for f in found)
+    assert [fault for fault in found if MANIFEST in fault and " ior " in fault]
 
 
-def test_site_overrides_as_spack_merges(tree: Path, systems):
+def test_site_overrides_as_spack_merges(tree: Path, few):
     """Mappings by key, lists one after the other, two colons in the other's place."""
     (tree / "perlmutter" / "site.yaml").write_text(
         "packages:\n"
@@ -389,17 +389,17 @@ def test_site_overrides_as_spack_merges(tree: Path, systems):
     assert [e["spec"].split()[0] for e in packages["gcc"]["externals"]] == ["gcc@13", "gcc@11.2.0"]
     assert packages["gcc"]["buildable"] is False
     assert [e["spec"] for e in packages["cray-mpich"]["externals"]] == ["cray-mpich@9"]
-    found = [f for f in environments.faults(systems) if "perlmutter" in f]
-    assert any("module cray-mpich/8.1.25 of its ReFrame environment belongs" in f for f in found)
+    found = [f for f in environments.faults(few) if "perlmutter" in f]
+    assert [fault for fault in found if " cray-mpich/8.1.25 " in fault]
     assert not any("ior" in f or "gcc" in f for f in found)
 
 
-def test_site_file_of_the_docs(tree: Path, systems):
+def test_site_file_of_the_docs(tree: Path, few):
     """With the system file's module changed as the docs say, only the lock is left to be made."""
     page = (paths.ROOT / "docs" / "spack.md").read_text()
     (example,) = re.findall(r"```yaml\n(# spack-env/perlmutter/site\.yaml\n.*?)```", page, re.S)
     (tree / "perlmutter" / "site.yaml").write_text(example)
-    content = json.loads(json.dumps(systems["perlmutter"]).replace("8.1.25", "8.1.28"))
-    faults = environments.faults(systems | {"perlmutter": content})
+    content = json.loads(json.dumps(few["perlmutter"]).replace("8.1.25", "8.1.28"))
+    faults = environments.faults(few | {"perlmutter": content})
     (fault,) = [fault for fault in faults if "perlmutter" in fault]
-    assert "was made from another manifest" in fault
+    assert "plumbline lock perlmutter:" in fault

@@ -5,22 +5,21 @@ from __future__ import annotations
 import json
 import math
 import stat
-from collections.abc import Callable
-from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 from conftest import Done, Testbed
+from plumbline.site.inventory import Inventory
 from prometheus_client.parser import text_string_to_metric_families
 from test_baseline import figure, remember
-from test_waivers import FAR, FIO, NEAR, refer, waive, waiver
+from test_waivers import FAR, FIO, refer, waive, waiver
 
 HOSTILE = 'a"b\\c\n<script>alert(1)</script> [x](http://evil.example) `c` @all | $(rm) \x1b[31m\x00'
 
 
 @pytest.fixture
-def there(testbed: Testbed) -> Testbed:
-    """One session with one case of every end, as its records tell."""
+def every_end(testbed: Testbed) -> Testbed:
+    """One session with one case of every end."""
 
     def case(name: str, **fields: object) -> None:
         about = {"check": name, "case": f"{name} @testbed:node+disk-io"}
@@ -28,19 +27,10 @@ def there(testbed: Testbed) -> Testbed:
 
     asserted = {"verdict": "pass", "lower": 95.0, "reference": "row", "statistic": "median"}
     case("passes", foms=[figure(100.0, **asserted)], reason=None)
-    notice = {
-        "state": "warnings",
-        "code": "nvidia-xid",
-        "figure": "",
-        "detail": "Xid 48",
-        "source": "",
-    }
-    case(
-        "near",
-        foms=[figure(96.0, **{**asserted, "near_bound": True})],
-        reason=None,
-        warnings=[notice],
-    )
+    notice = {"state": "warnings", "code": "nvidia-xid", "figure": "", "detail": "Xid 48",
+              "source": ""}  # fmt: skip
+    case("near", foms=[figure(96.0, **{**asserted, "near_bound": True})], reason=None,
+         warnings=[notice])  # fmt: skip
     case("unasserted", foms=[figure(100.0)], reason=None)
     bad = figure(90.0, **{**asserted, "verdict": "fail"})
     case("fails", foms=[bad, figure(9e9, size=8, verdict="above-ceiling", ceiling=1e6)],
@@ -63,9 +53,13 @@ def there(testbed: Testbed) -> Testbed:
 
 
 def exported(testbed: Testbed, form: str, *more: object) -> str:
-    done = testbed.plumbline("export", f"--format={form}", *more)
-    assert done.code == 0, done.said
+    done = export(testbed, f"--format={form}", *more)
+    assert done.code == 0, done.output
     return done.out
+
+
+def export(testbed: Testbed, *options: object) -> Done:
+    return testbed.asked("export", *options)
 
 
 def samples(text: str) -> dict[str, list]:
@@ -76,8 +70,8 @@ def samples(text: str) -> dict[str, list]:
     return found
 
 
-def test_prometheus(there: Testbed) -> None:
-    found = samples(exported(there, "prometheus"))
+def test_prometheus(every_end: Testbed) -> None:
+    found = samples(exported(every_end, "prometheus"))
     values = {labels["check"]: value for labels, value in found["plumbline_fom"]
               if not labels["size"]}  # fmt: skip
     assert values == {"passes": 100, "near": 96, "unasserted": 100, "fails": 90, "waives": 90}
@@ -113,21 +107,21 @@ def test_prometheus(there: Testbed) -> None:
     assert name.startswith('a"b\\c\\n<script>') and name.isprintable()
 
 
-def test_prometheus_file_is_written_whole(there: Testbed) -> None:
-    path = there.folder / "plumbline.prom"
+def test_prometheus_file_is_written_whole(every_end: Testbed) -> None:
+    path = every_end.folder / "plumbline.prom"
     path.write_text("old\n")
     before = path.stat().st_ino
-    assert exported(there, "prometheus", "-o", path) == ""
+    assert exported(every_end, "prometheus", "-o", path) == ""
     assert path.stat().st_ino != before and stat.S_IMODE(path.stat().st_mode) & stat.S_IRUSR
-    assert path.read_text() == exported(there, "prometheus")
-    assert [found.name for found in there.folder.glob("*.prom*")] == ["plumbline.prom"]
-    done = there.plumbline("export", "--format=prometheus", "-o", there.folder / "no" / "a.prom")
-    assert done.code == 2 and "cannot be written" in done.err and "Traceback" not in done.err
+    assert path.read_text() == exported(every_end, "prometheus")
+    assert [found.name for found in every_end.folder.glob("*.prom*")] == ["plumbline.prom"]
+    done = export(every_end, "-o", every_end.folder / "no" / "a.prom")
+    assert (done.code, done.codes) == (2, ["files.not-writable"])
 
 
-def test_junit_passes_nothing_that_was_not_asserted(there: Testbed) -> None:
-    path = there.folder / "junit.xml"
-    exported(there, "junit", "-o", path)
+def test_junit_passes_nothing_that_was_not_asserted(every_end: Testbed) -> None:
+    path = every_end.folder / "junit.xml"
+    exported(every_end, "junit", "-o", path)
     (suite,) = ElementTree.parse(path).getroot()
     assert {p.get("name"): p.get("value") for p in suite.iter("property")} == {
         "maintenance": "2026-11"
@@ -138,8 +132,8 @@ def test_junit_passes_nothing_that_was_not_asserted(there: Testbed) -> None:
         assert len(kinds) <= 1
         ends[case.get("name")] = kinds[0] if kinds else "passed"
         if kinds:
-            (told,) = (child.get("message") for child in case if child.tag == kinds[0])
-            assert told
+            (message,) = (child.get("message") for child in case if child.tag == kinds[0])
+            assert message
     (hostile,) = [name for name in ends if "script" in name]
     assert ends.pop(hostile) == "error"
     assert ends == {
@@ -149,10 +143,8 @@ def test_junit_passes_nothing_that_was_not_asserted(there: Testbed) -> None:
     }  # fmt: skip
     assert (suite.get("tests"), suite.get("failures"), suite.get("errors"), suite.get("skipped")) \
         == ("12", "1", "6", "3")  # fmt: skip
-    skipped = {case.get("name"): case.find("skipped").get("message")
-               for case in suite.iter("testcase") if case.find("skipped") is not None}  # fmt: skip
-    assert skipped["unasserted"] == "measured, but nothing asserted: 1 figure"
-    assert skipped["waives"] == "waived: why waives"
+    (waived,) = [case for case in suite.iter("testcase") if case.get("name") == "waives"]
+    assert waived.find("skipped").get("message") == "waived: why waives"
     texts = {case.get("name"): case.findtext("system-out") for case in suite.iter("testcase")}
     assert texts["near"].splitlines() == [
         "write_bandwidth = 96 MB/s: pass, near its bound of [95, open] by row",
@@ -160,8 +152,8 @@ def test_junit_passes_nothing_that_was_not_asserted(there: Testbed) -> None:
     ]
 
 
-def test_markdown_tells_what_is_red_first(there: Testbed) -> None:
-    text = exported(there, "markdown")
+def test_markdown_shows_what_is_red_first(every_end: Testbed) -> None:
+    text = exported(every_end, "markdown")
     lines = text.splitlines()
     assert lines[0] == "### testbed: faults found"
     assert "- session 20261101T000000Z-000001, maintenance=2026-11" in lines
@@ -181,8 +173,8 @@ def test_markdown_tells_what_is_red_first(there: Testbed) -> None:
 
 
 @pytest.mark.holds("pages")
-def test_hostile_text_has_no_meaning_in_markdown(there: Testbed) -> None:
-    (line,) = [line for line in exported(there, "markdown").splitlines() if "script" in line]
+def test_hostile_text_has_no_meaning_in_markdown(every_end: Testbed) -> None:
+    (line,) = [line for line in exported(every_end, "markdown").splitlines() if "script" in line]
     assert line.isprintable()
     assert not set('<>`[]|@$"\\') & set(line) - set('"')
     assert "http://" not in line
@@ -191,17 +183,21 @@ def test_hostile_text_has_no_meaning_in_markdown(there: Testbed) -> None:
 # -- which session, and how it ended -------------------------------------------------------------
 
 
-def test_the_newest_or_the_named_session(there: Testbed) -> None:
-    second = remember(there, 2, 100.0)
-    third = remember(there, 3, 100.0, system="other")
-    assert f"session {third}" in exported(there, "markdown")
-    assert f"session {third}" in exported(there, "markdown", "--last")
-    assert f"session {second}" in exported(there, "markdown", "--system=testbed")
+def test_the_newest_or_the_named_session(every_end: Testbed) -> None:
+    second = remember(every_end, 2, 100.0)
+    third = remember(every_end, 3, 100.0, system="other")
+    assert f"session {third}" in exported(every_end, "markdown")
+    assert f"session {third}" in exported(every_end, "markdown", "--last")
+    assert f"session {second}" in exported(every_end, "markdown", "--system=testbed")
     first = "20261101T000000Z-000001"
-    assert f"session {first}" in exported(there, "markdown", first)
-    for wrong in (["nosuch"], [first, "--last"], ["--system=nosuch"]):
-        done = there.plumbline("export", "--format=junit", *wrong)
-        assert (done.code, done.out) == (2, "") and "Traceback" not in done.err
+    assert f"session {first}" in exported(every_end, "markdown", first)
+    for wrong, code in (
+        (["nosuch"], "history.unknown-session"),
+        ([first, "--last"], "input.wrong-option"),
+        (["--system=nosuch"], "history.nothing-selected"),
+    ):
+        done = export(every_end, "--format=junit", *wrong)
+        assert (done.code, done.out, done.codes) == (2, "", [code])
 
 
 def cut_off(testbed: Testbed, session: str) -> None:
@@ -216,15 +212,15 @@ def test_a_session_that_has_not_ended_is_not_the_newest(testbed: Testbed) -> Non
     first, second, third = [remember(testbed, number, 100.0) for number in (1, 2, 3)]
     for session in (second, third):
         cut_off(testbed, session)
-    done = testbed.plumbline("export")
+    done = export(testbed)
     assert done.code == 0 and f"session {first}" in done.out
     lines = done.err.splitlines()
     assert [line.split(": ")[1] for line in lines] == [third, second]
-    # By its name it is told as it is.
+    # By its name it is exported as it is.
     assert f"session {second}" in exported(testbed, "markdown", second)
     cut_off(testbed, first)
-    done = testbed.plumbline("export")
-    assert (done.code, done.out) == (2, "") and "[history.not-ended]" in done.err
+    done = export(testbed)
+    assert (done.code, done.out, done.codes[-1]) == (2, "", "history.not-ended")
 
 
 def test_the_newest_of_those_that_are_chosen(testbed: Testbed) -> None:
@@ -235,44 +231,42 @@ def test_the_newest_of_those_that_are_chosen(testbed: Testbed) -> None:
     plan = json.loads(path.read_text())
     path.write_text(json.dumps(plan | {"extras": {"maintenance": "one"}}))
     assert f"session {first}" in exported(testbed, "markdown", "--extras", "maintenance=one")
-    assert testbed.plumbline("export", first, "--until=2026-11-01").code == 2
+    assert export(testbed, first, "--until=2026-11-01").code == 2
 
 
-def test_without_a_format_the_files_ending_says_it(there: Testbed) -> None:
-    done = there.plumbline("export")
-    assert done.code == 0 and done.out == exported(there, "markdown")
+def test_without_a_format_the_files_ending_says_it(every_end: Testbed) -> None:
+    assert export(every_end).out == exported(every_end, "markdown")
     for name, form in (("a.prom", "prometheus"), ("a.xml", "junit"), ("a.md", "markdown")):
-        path = there.folder / name
-        assert there.plumbline("export", "-o", path).code == 0
-        assert path.read_text().strip() == exported(there, form).strip()
-    path = there.folder / "a.txt"
-    done = there.plumbline("export", "-o", path)
-    assert done.code == 2 and "--format" in done.err and not path.exists()
+        path = every_end.folder / name
+        assert export(every_end, "-o", path).code == 0
+        assert path.read_text().strip() == exported(every_end, form).strip()
+    path = every_end.folder / "a.txt"
+    done = export(every_end, "-o", path)
+    assert (done.code, done.codes) == (2, ["input.wrong-option"]) and not path.exists()
 
 
 def test_a_pass_that_asserted_nothing(testbed: Testbed) -> None:
     remember(testbed, 1, 100.0, foms=[figure(1.0, verdict="not-asserted")])
-    first = exported(testbed, "markdown").splitlines()[0]
-    assert first == "### testbed: OK, but nothing was asserted"
+    assert exported(testbed, "markdown").splitlines()[0] != "### testbed: OK"
     remember(testbed, 2, 100.0, foms=[figure(1.0, verdict="pass", lower=0.5)])
     assert exported(testbed, "markdown").splitlines()[0] == "### testbed: OK"
 
 
 def test_no_session_and_a_damaged_one(testbed: Testbed) -> None:
-    done = testbed.plumbline("export", "--format=markdown")
-    assert done.code == 2 and "[history.empty]" in done.err
+    done = export(testbed, "--format=markdown")
+    assert (done.code, done.codes) == (2, ["history.empty"])
     session = remember(testbed, 1, 100.0, foms=[figure(1.0, verdict="pass", lower=0.5)])
     assert exported(testbed, "markdown").startswith("### testbed: OK")
     folder = testbed.results / "sessions" / session
     with (folder / "records.jsonl").open("a") as file:
         file.write('{"half": ')
-    done = testbed.plumbline("export", "--format=markdown")
+    done = export(testbed, "--format=markdown")
     assert done.out.startswith("### testbed: inconclusive")
-    assert "**Lines that cannot be read**" in done.out and "skipped" in done.err
+    assert "records.jsonl&#58;2" in done.out and "records.jsonl:2" in done.err
     assert samples(exported(testbed, "prometheus"))["plumbline_session_exit_code"][0][1] == 2
     (folder / "plan.json").write_text("{")
-    done = testbed.plumbline("export", "--format=markdown")
-    assert done.code == 2 and "plan.json" in done.err and "Traceback" not in done.err
+    done = export(testbed, session)
+    assert (done.code, done.codes[-1]) == (2, "history.damaged") and "plan.json" in done.err
 
 
 def test_the_first_verdict_counts(testbed: Testbed) -> None:
@@ -290,44 +284,28 @@ def test_values_are_exact(testbed: Testbed) -> None:
     assert value == math.pi
 
 
-@pytest.fixture
-def ran(make_testbed: Callable[..., Testbed]) -> Callable[[float], tuple[Testbed, Done]]:
-    """Runs a session of fio, with a reference."""
-
-    def run(value: float, **match: object) -> tuple[Testbed, Done]:
-        testbed = make_testbed()
-        testbed.environment("disk", "fio")
-        refer(testbed, value)
-        if match:
-            waive(testbed, waiver(**match))
-        return testbed, testbed.plumbline("run", *FIO)
-
-    return run
-
-
-def test_a_session_as_it_ran(ran: Callable) -> None:
-    testbed, done = ran(FAR)
-    assert done.code == 1
-    assert "**Failed**" in exported(testbed, "markdown", done.session.name)
-    testbed, done = ran(FAR, check="fio")
-    assert done.code == 0
-    text = exported(testbed, "markdown")
-    assert text.startswith("### testbed: OK")
-    assert "1 test case: 1 waived" in text and "storage team" in text
-    assert 'skipped message="waived: ' in exported(testbed, "junit")
-
-
-def test_what_vanished_is_exported_too(ran: Callable) -> None:
-    """The inventory's faults stand in no record."""
-    testbed, _ = ran(NEAR)
+def test_sessions_as_they_ran(testbed: Testbed) -> None:
+    """One that failed, and lacks a case of the inventory: that fault stands in no record. And one
+    that was waived."""
+    testbed.environment("disk", "fio")
+    refer(testbed, FAR)
     path = testbed.systems / "inventory" / "testbed.json"
     path.parent.mkdir()
-    path.write_text(json.dumps({"gone @testbed:node+disk-io": 0}))
-    done = testbed.plumbline("run", *FIO)
-    assert done.code == 1
-    end = json.loads(Path(done.session, "end.json").read_text())
-    assert end["code"] == 1 and end["faults"][0].startswith("vanished: gone")
+    path.write_text(Inventory(cases={"gone @testbed:node+disk-io": {}}).text())
+    failed = testbed.plumbline("run", *FIO)
+    assert failed.code == 1
+    end = json.loads((failed.session / "end.json").read_text())
+    assert end["code"] == 1
+    (vanished,) = [fault for fault in end["faults"] if "gone @" in fault]
     text = exported(testbed, "markdown")
-    assert text.startswith("### testbed: faults found") and "vanished: gone" in text
-    assert "vanished" in exported(testbed, "junit")
+    assert text.startswith("### testbed: faults found")
+    assert "**Failed**" in text and "gone &#64;testbed" in text
+    assert "gone @" in vanished and "gone @" in exported(testbed, "junit")
     assert samples(exported(testbed, "prometheus"))["plumbline_session_exit_code"][0][1] == 1
+    path.unlink()
+    waive(testbed, waiver(check="fio"))
+    assert testbed.plumbline("run", *FIO).code == 0
+    text = exported(testbed, "markdown")
+    assert text.startswith("### testbed: OK")
+    assert "1 waived" in text and "storage team" in text
+    assert 'skipped message="waived: ' in exported(testbed, "junit")

@@ -1,13 +1,16 @@
-"""Every system runs all its checks at the simulated facility, whose numbers come from the second
-transcription of the papers: at the printed values, just within their bounds, just beyond them, and
-with damaged outputs. ``make golden`` writes ``docs/coverage.md`` from what was asserted."""
+"""Every system at the simulated facility, whose numbers come from the second transcription of the
+papers: at the printed values and just beyond their bounds; for some systems, also just within the
+bounds and with damaged outputs. ``make golden`` writes ``docs/coverage.md`` from what was asserted.
+
+Each case with a reference is run, and one of those that differ by the operation alone: the job
+scripts of all cases are compared by ``test_golden.py``."""
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import os
-import re
 from collections import defaultdict
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -37,8 +40,8 @@ MAY_SKIP = {
     "binding.scheduler-unknown",
 }
 
-#: Lines of a program's output that hold the figures with a reference.
-HELD = {
+#: Benchmark -> pattern of the lines of its output that hold the figures with a reference.
+FIGURES = {
     "babelstream": r"^(Copy|Mul|Add|Triad|Dot) ",
     "commscope": r'"(real_time|bytes_per_second)"',
     "gpcnet": r"RR Two-sided|Multiple Allreduce",
@@ -48,32 +51,30 @@ HELD = {
     "osu": r"^ *\d+(\.\d+)? *",
 }
 
+#: What is done to an output, after which no figure with a reference can be trusted; ``inside``
+#: leaves it whole, with values just within their bounds.
+DAMAGES = {
+    "inside": None,
+    "garbled": lambda benchmark: {"kind": "garble", "match": FIGURES[benchmark]},
+    "missing": lambda benchmark: {"kind": "missing", "line": FIGURES[benchmark]},
+    "truncated": lambda benchmark: {"kind": "truncate"},
+}
 
-def damages() -> dict[str, list[dict]]:
-    """Faults after which no figure with a reference can be trusted, by the damage."""
-    programs = {
-        "babelstream": "*-stream",
-        "commscope": "comm_scope",
-        "gpcnet": "network_*",
-        "imb": "IMB-MPI1",
-        "osu": "osu_*",
-    }
-    names = {benchmark: programs.get(benchmark, benchmark) for benchmark in HELD}
-    return {
-        "garbled": [
-            {"kind": "garble", "program": names[b], "match": line} for b, line in HELD.items()
-        ],
-        "missing": [
-            {"kind": "missing", "program": names[b], "line": line} for b, line in HELD.items()
-        ],
-        "truncated": [{"kind": "truncate"}],
-    }
+#: Parameters of a case that change what its program does, and neither where nor on what.
+OPERATION = {"test", "operation", "access", "pattern", "model"}
+
+#: Systems whose outputs are damaged: each benchmark has references on one of them.
+DAMAGED = ["summit", "reedbush-u", "frontier", "manzano"]
 
 
 @dataclass(frozen=True)
 class Asserted:
-    """A figure that a reference bounds: where it was measured, and its bounds."""
+    """A figure that a reference bounds: where it was measured, and its bounds.
 
+    :ivar name: of the case in the system's inventory.
+    """
+
+    name: str
     case: str
     folder: str
     hash: str
@@ -93,18 +94,22 @@ def references() -> lookup.References:
     return lookup.loaded(paths.ROOT / "reference")
 
 
+def name_of(fields: dict) -> str:
+    """The name of a record's case in an inventory."""
+    place = f"{fields['system']}:{fields['partition']}+{fields['environment']}"
+    return f"{fields['check']} @{place}"
+
+
 def asserted(records: list[dict]) -> Iterator[Asserted]:
     """The figures of a session that a reference bounds."""
     for fields in records:
-        number = fields["case"].split()[0]
-        name = fields["check"].split()[0]
-        own = f"{name}_{number}" if "%" in fields["check"] else name
         for fom in fields["foms"]:
             if fom["verdict"] != "not-asserted" and fom["reference"]:
                 yield Asserted(
+                    name_of(fields),
                     fields["case"],
-                    f"{fields['environment']}/{own}",
-                    number,
+                    foreign.stage_of_record(fields),
+                    fields["case"].split()[0],
                     Figure(fom["metric"], fom["size"], fom["location"]),
                     fom | {"benchmark": fields["benchmark"]},
                 )
@@ -114,68 +119,128 @@ def asserted(records: list[dict]) -> Iterator[Asserted]:
 class Sessions:
     """A system's sessions at the facility.
 
-    :ivar printed: all its cases, at the printed values.
-    :ivar inside, outside: those with a reference, just within their bounds and just beyond.
-    :ivar damaged: the same with damaged outputs: one case after the other with the next damage.
+    :ivar printed: at the printed values.
+    :ivar referenced: the figures in it with a reference.
+    :ivar outside: the cases with a reference, just beyond their bounds.
+    :ivar damaged: the same, one case after the other with the next of :data:`DAMAGES`.
     """
 
     printed: Session
-    held: list[Asserted]
-    inside: Session | None = None
+    referenced: list[Asserted]
     outside: Session | None = None
     damaged: Session | None = None
 
 
-def damage_of(system: str, held: list[Asserted]) -> dict[str, str]:
+def bounded(system: str, case: str) -> dict[str, str]:
+    """Figure -> the row that bounds it, by the system's inventory; a ceiling alone is none."""
+    rows = references().tables.rows
+    found = foreign.inventory(system)[case].items()
+    measured = {
+        row: figures for row, figures in found if rows[row.partition(" x")[0]].kind != "peak"
+    }
+    return {figure: row for row, figures in measured.items() for figure in figures}
+
+
+def kind_of(case: str) -> tuple[str, list[str], str]:
+    """The check of a case with its operation, what else it has as parameters, and its place."""
+    check, _, place = case.partition(" @")
+    name, *parameters = check.split(" %")
+    operation = [p for p in parameters if p.partition("=")[0] in OPERATION]
+    return " ".join([name, *operation]), [p for p in parameters if p not in operation], place
+
+
+@functools.cache
+def first_cases() -> set[tuple[str, str]]:
+    """The first system, and its first case, of each check with each operation."""
+    found: dict[str, tuple[str, str]] = {}
+    for system in foreign.SYSTEMS:
+        for case in foreign.inventory(system):
+            found.setdefault(kind_of(case)[0], (system, case))
+    return {*found.values()}
+
+
+def cases_of(system: str) -> list[str]:
+    """The cases that are run: those with a reference, the first ones, and one of each other kind,
+    whose cases differ by their operation alone."""
+    found, kinds = [], set()
+    cases = foreign.inventory(system)
+    # Those that are run anyway come first: they stand for their kind.
+    for case in sorted(cases, key=lambda case: not bounded(system, case)):
+        operation, others, place = kind_of(case)
+        kind = (operation.split()[0], *others, place)
+        if bounded(system, case) or (system, case) in first_cases() or kind not in kinds:
+            found.append(case)
+        kinds.add(kind)
+    return found
+
+
+def selecting(numbers: set[str]) -> list[str]:
+    return [
+        "--tag=.*",
+        *FEW,
+        *(word for number in sorted(numbers) for word in ("-n", f"/{number}")),
+    ]
+
+
+def damage_of(system: str, referenced: list[Asserted]) -> dict[str, str]:
     """Case -> its damage: by turns from case to case of a benchmark, and from system to system."""
-    turns = itertools.islice(itertools.cycle(damages()), foreign.SYSTEMS.index(system), None)
-    cases = dict.fromkeys(sorted((one.fom["benchmark"], one.case) for one in held))
+    if system not in DAMAGED:
+        return {}
+    turns = itertools.islice(itertools.cycle(DAMAGES), DAMAGED.index(system), None)
+    cases = dict.fromkeys(sorted((one.fom["benchmark"], one.case) for one in referenced))
     return {case: damage for (_, case), damage in zip(cases, turns, strict=False)}
+
+
+def scaled(one: Asserted, beyond: bool) -> dict:
+    """The fault that moves a figure just beyond its bound, or just within it."""
+    value, factor = one.fom["value"], one.moved(beyond) / one.fom["value"]
+    # What the program measures is a time, of which it makes the bandwidth.
+    if one.fom["benchmark"] in ("commscope", "imb") and "bandwidth" in one.figure.metric:
+        value, factor = (one.figure.size or 2**30) / value, 1 / factor
+    return {"kind": "scale", "folder": one.folder, "near": value, "factor": factor}
 
 
 def run_all(system: str, folder: Path) -> Sessions:
     foreign.prepare(system, folder)
-    printed = foreign.run(system, folder, "--tag=.*", *FEW, patience=1500)
-    held = list(asserted(printed.records))
-    if not held:
-        return Sessions(printed, held)
-    selected = ["--tag=.*", *FEW]
-    for number in sorted({one.hash for one in held}):
-        selected += ["-n", f"/{number}"]
+    numbers = {foreign.hash_of(case) for case in cases_of(system)}
+    printed = foreign.run(system, folder, *selecting(numbers), patience=1500)
+    referenced = list(asserted(printed.records))
+    if not referenced:
+        return Sessions(printed, referenced)
+    selected = selecting({one.hash for one in referenced})
 
-    def scaled(beyond: bool) -> list[dict]:
-        faults = []
-        for one in held:
-            value, factor = one.fom["value"], one.moved(beyond) / one.fom["value"]
-            # What the program measures is a time, of which it makes the bandwidth.
-            if one.fom["benchmark"] in ("commscope", "imb") and "bandwidth" in one.figure.metric:
-                value, factor = (one.figure.size or 2**30) / value, 1 / factor
-            faults.append({"kind": "scale", "folder": one.folder, "near": value, "factor": factor})
-        return faults
+    def run(faults: list[dict]) -> Session:
+        return foreign.run(system, folder, *selected, patience=1500, fault=faults)
 
-    def run(fault: list[dict]) -> Session:
-        return foreign.run(system, folder, *selected, patience=1500, fault=fault)
-
-    kinds = damage_of(system, held)
-    damaged = [
-        {**fault, "folder": one.folder} for one in held for fault in damages()[kinds[one.case]]
+    outside = run([scaled(one, beyond=True) for one in referenced])
+    kinds = damage_of(system, referenced)
+    faults = [
+        {"folder": one.folder, **DAMAGES[kinds[one.case]](one.fom["benchmark"])}
+        if DAMAGES[kinds[one.case]]
+        else scaled(one, beyond=False)
+        for one in referenced
+        if kinds
     ]
-    found = Sessions(
-        printed, held, run(scaled(beyond=False)), run(scaled(beyond=True)), run(damaged)
-    )
+    found = Sessions(printed, referenced, outside, run(faults) if faults else None)
     left = [str(path) for path in folder.glob("file-systems/*/*")]
     assert not left, f"left on the file systems: {left}"
     return found
 
 
 @pytest.fixture(scope="module")
-def facility(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Future[Sessions]]]:
-    """The sessions of every system, of two systems at once."""
+def facility(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, Future[Sessions]]]:
+    """The sessions of every system that a selected test needs, of two systems at once."""
+    items = [i for i in request.session.items if i.path == request.path]
+    users = [i for i in items if "facility" in i.fixturenames]
+    if all(hasattr(item, "callspec") for item in users):
+        needed = {item.callspec.params["system"] for item in users}
+    else:
+        needed = {*foreign.SYSTEMS}
     pool = ThreadPoolExecutor(2)
-    inventories = foreign.ROOT / "systems" / "inventory"
-    sizes = {path.stem: path.stat().st_size for path in inventories.glob("*.json")}
     # The largest first: no thread is idle while the other one runs the last system.
-    systems = sorted(foreign.SYSTEMS, key=lambda system: -sizes.get(system, 0))
+    systems = sorted(needed, key=lambda system: -len(cases_of(system)))
     yield {
         system: pool.submit(run_all, system, tmp_path_factory.mktemp(system)) for system in systems
     }
@@ -184,14 +249,14 @@ def facility(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Fut
 
 def sessions_of(system: str, facility: dict[str, Future[Sessions]]) -> Sessions:
     found = facility[system].result()
-    if "no test case is selected" in found.printed.said:
+    if "[session.nothing-selected]" in found.printed.output:
         pytest.skip(f"{system}: no environment has a benchmark that there is a check of")
     return found
 
 
 def with_reference(system: str, facility: dict[str, Future[Sessions]]) -> Sessions:
     found = sessions_of(system, facility)
-    if not found.held:
+    if not found.referenced:
         pytest.skip(f"{system}: no reference bounds a figure of a check that runs")
     return found
 
@@ -199,24 +264,19 @@ def with_reference(system: str, facility: dict[str, Future[Sessions]]) -> Sessio
 @pytest.mark.parametrize("system", foreign.SYSTEMS)
 def test_printed_values_pass(system: str, facility) -> None:
     session = sessions_of(system, facility).printed
-    if all(fields["result"] == "skip" for fields in session.records):
-        assert {fields["code"] for fields in session.records} <= MAY_SKIP
-        reasons = {fields["reason"] for fields in session.records}
-        pytest.skip(f"{system}: {'; '.join(reasons)}")
-    strange = [
-        (fields["check"], fields["environment"], fields["result"], fields["reason"])
-        for fields in session.records
-        if fields["result"] != "pass"
-        and not (fields["result"] == "skip" and fields["code"] in MAY_SKIP)
-    ]
-    assert not strange, session.said
-    assert session.code == 0, session.said
-    assert any(fields["foms"] for fields in session.records)
-    assert not [fields["warnings"] for fields in session.records if fields["warnings"]]
-
+    skipped = [fields for fields in session.records if fields["result"] == "skip"]
+    assert {fields["code"] for fields in skipped} <= MAY_SKIP
+    if len(skipped) == len(session.records):
+        pytest.skip(f"{system}: {'; '.join({fields['reason'] for fields in skipped})}")
+    others = [fields for fields in session.records if fields["result"] != "skip"]
+    assert {fields["result"] for fields in others} == {"pass"}, session.output
+    assert session.code == 0, session.output
+    assert all(fields["foms"] and not fields["warnings"] for fields in others)
     # What bounds the figures is what the inventory has, no more and no less.
-    for words in ("bounded", "vanished", "does not exist"):
-        assert words not in session.said
+    found = {name_of(fields): {} for fields in others}
+    for one in asserted(others):
+        found[one.name][one.figure.variable] = one.fom["reference"]
+    assert found == {case: bounded(system, case) for case in found}
 
 
 @pytest.mark.parametrize("system", foreign.SYSTEMS)
@@ -226,71 +286,64 @@ def test_what_is_run_by_default_takes_two_nodes_at_most(system: str, facility) -
     assert not [fields for fields in plain if fields["nodes"] > 2]
 
 
-@pytest.mark.parametrize("system", foreign.SYSTEMS)
-def test_values_just_within_their_bounds_pass(system: str, facility) -> None:
-    found = with_reference(system, facility)
-    told = {(one.case, one.figure): one.fom for one in asserted(found.inside.records)}
-    for one in found.held:
-        fom = told[one.case, one.figure]
-        assert fom["verdict"] == "pass", (one, fom)
-        # It did move, and nearly to the bound.
-        moved = abs(fom["value"] - one.fom["value"])
-        assert moved >= 0.5 * abs(one.moved(False) - one.fom["value"]), (one, fom)
-    assert found.inside.code == 0, found.inside.said
+def foms_of(session: Session) -> dict[tuple[str, Figure], dict]:
+    return {(one.case, one.figure): one.fom for one in asserted(session.records)}
 
 
 @pytest.mark.parametrize("system", foreign.SYSTEMS)
 def test_values_just_beyond_their_bounds_fail(system: str, facility) -> None:
     found = with_reference(system, facility)
-    assert found.outside.code == 1, found.outside.said
-    told = {(one.case, one.figure): one.fom for one in asserted(found.outside.records)}
-    cases: dict[str, list[Asserted]] = defaultdict(list)
-    for one in found.held:
-        assert told[one.case, one.figure]["verdict"] == "fail", (one, told[one.case, one.figure])
-        cases[one.case].append(one)
+    assert found.outside.code == 1, found.outside.output
+    foms = foms_of(found.outside)
+    first: dict[str, Asserted] = {}
+    for one in found.referenced:
+        assert foms[one.case, one.figure]["verdict"] == "fail", (one, foms[one.case, one.figure])
+        first.setdefault(one.case, one)
     for fields in found.outside.records:
-        here = cases.get(fields["case"])
-        if not here:
-            continue
-        assert fields["result"] == "fail", fields
-        reason, first = fields["reason"], here[0]
-        row = references().tables.rows[first.fom["reference"]]
-        short = references().tables.sources[row.source].short
-        assert fields["nodes"], fields
-        nodes = nodelist_abbrev(fields["nodes"])
-        assert reason.endswith(f"measured on {nodes}"), reason
-        told_of = [system, first.figure.variable, row.id, short, row.locator]
-        for words in told_of:
-            assert words in reason, f"{words!r} is not told: {reason}"
-        assert re.search(
-            r"= [\d.e+-]+ \S+ .*outside \[(open|[\d.e+-]+), (open|[\d.e+-]+)\]", reason
-        )
+        if fields["case"] in first:
+            assert (fields["result"], fields["code"]) == ("fail", "figure.outside-bounds"), fields
+            one = first[fields["case"]]
+            row = references().tables.rows[one.fom["reference"]]
+            short = references().tables.sources[row.source].short
+            nodes = nodelist_abbrev(fields["nodes"])
+            for name in (system, one.figure.variable, row.id, short, row.locator, nodes):
+                assert name and name in fields["reason"]
 
 
-@pytest.mark.parametrize("system", foreign.SYSTEMS)
+@pytest.mark.parametrize("system", DAMAGED)
 def test_damaged_outputs_are_invalid(system: str, facility) -> None:
     found = with_reference(system, facility)
-    session = found.damaged
-    results = {fields["case"]: fields for fields in session.records}
-    for case in {one.case for one in found.held}:
-        assert results[case]["result"] == "invalid", results[case]
-    assert session.code == 1, session.said
+    kinds = damage_of(system, found.referenced)
+    results = {fields["case"]: fields["result"] for fields in found.damaged.records}
+    wanted = {case: "pass" if kind == "inside" else "invalid" for case, kind in kinds.items()}
+    assert {case: results[case] for case in wanted} == wanted
+    assert found.damaged.code == 1, found.damaged.output
+    foms = foms_of(found.damaged)
+    for one in found.referenced:
+        if kinds[one.case] == "inside":
+            fom = foms[one.case, one.figure]
+            assert fom["verdict"] == "pass", (one, fom)
+            # It did move, and nearly to the bound.
+            moved = abs(fom["value"] - one.fom["value"])
+            assert moved >= 0.5 * abs(one.moved(False) - one.fom["value"]), (one, fom)
 
 
 def test_each_benchmark_meets_each_damage(facility) -> None:
-    """Where it has three cases or more with a reference."""
+    """Where it has as many cases with a reference."""
     met: dict[str, list[str]] = defaultdict(list)
-    for system, future in facility.items():
-        held = future.result().held
-        benchmarks = {one.case: one.fom["benchmark"] for one in held}
-        for case, damage in damage_of(system, held).items():
+    for system in DAMAGED:
+        referenced = facility[system].result().referenced
+        benchmarks = {one.case: one.fom["benchmark"] for one in referenced}
+        for case, damage in damage_of(system, referenced).items():
             met[benchmarks[case]].append(damage)
-    lacking = {name for name, kinds in met.items() if set(kinds) != set(damages())}
-    assert all(len(met[name]) < 3 for name in lacking), lacking
+    assert met.keys() == FIGURES.keys()
+    lacking = {name for name, kinds in met.items() if set(kinds) != set(DAMAGES)}
+    assert all(len(met[name]) < len(DAMAGES) for name in lacking), lacking
 
 
-def test_what_a_nodes_own_memory_answers_is_called_so(facility) -> None:
-    def metrics(system: str, words: str) -> set[str]:
+@pytest.mark.parametrize("system", ["summit"])
+def test_what_a_nodes_own_memory_answers_is_called_so(system: str, facility) -> None:
+    def metrics(words: str) -> set[str]:
         records = sessions_of(system, facility).printed.records
         found = [f for f in records if set(words.split()) <= set(f["check"].split())]
         return {fom["metric"] for fields in found for fom in fields["foms"]}
@@ -301,11 +354,11 @@ def test_what_a_nodes_own_memory_answers_is_called_so(facility) -> None:
         {"write_bandwidth", "cached_read_bandwidth"},
     )
     # Another node reads; direct I/O; what MPI-IO reads on one node.
-    assert metrics("summit", f"{ior}=alpine %api=mpiio") == both
-    assert metrics("summit", f"{ior}=burst-buffer %api=posix") == both
-    assert metrics("summit", f"{ior}=burst-buffer %api=mpiio") == cached
-    assert "cached_file_read_rate" in metrics("summit", "mdtest %file_system=burst-buffer")
-    assert "file_read_rate" in metrics("summit", "mdtest %file_system=alpine")
+    assert metrics(f"{ior}=alpine %api=mpiio") == both
+    assert metrics(f"{ior}=burst-buffer %api=posix") == both
+    assert metrics(f"{ior}=burst-buffer %api=mpiio") == cached
+    assert "cached_file_read_rate" in metrics("mdtest %file_system=burst-buffer")
+    assert "file_read_rate" in metrics("mdtest %file_system=alpine")
 
 
 def test_every_printed_value_is_asserted_or_listed(facility, dry_run) -> None:
@@ -328,4 +381,4 @@ def test_every_printed_value_is_asserted_or_listed(facility, dry_run) -> None:
     assert not left, f"no check asserts {left}, and the page says no reason"
     if os.environ.get("ACCEPT_GOLDEN"):
         COVERAGE.write_text(page, encoding="utf-8")
-    assert COVERAGE.read_text(encoding="utf-8") == page, "look at the change, then: make golden"
+    assert COVERAGE.read_text(encoding="utf-8") == page

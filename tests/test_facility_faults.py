@@ -1,104 +1,282 @@
-"""What goes wrong at a facility, and what its staff are told of it."""
+"""What goes wrong at a facility, and how the records show it.
+
+Each fault is of one case, so that all cases of a system share a session."""
 
 from __future__ import annotations
 
 import re
 import subprocess
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import foreign
 import pytest
 from facility import machine
 
-ONE = ["-S", "num_warmups=0", "-S", "num_samples=1"]
+# Other files find them here.
+from foreign import only, session
 
-#: A check whose figures have references, on Perlmutter's GPUs.
-GPU = "osu_gpu.*test=latency.*placement=gpu-a"
-
-
-def session(folder: Path, *arguments: str, fault: object, system: str = "perlmutter"):
-    foreign.prepare(system, folder)
-    return foreign.run(system, folder, *ONE, *arguments, fault=fault)
+__all__ = ["only", "session"]
 
 
-def only(found: foreign.Session) -> dict:
-    (fields,) = found.records
-    return fields
+@dataclass(frozen=True)
+class Wrong:
+    """A case in which something goes wrong, and what its record has to show.
+
+    :ivar check: pattern of the case's name in the system's inventory, which one has.
+    :ivar faults: what goes wrong at the facility; nothing where there is none.
+    :ivar names: pattern of the names, places and numbers in the reason.
+    :ivar verdict: of one of its figures.
+    :ivar warnings: the codes of all its warnings.
+    """
+
+    system: str
+    check: str
+    faults: list[dict]
+    result: str
+    code: str | None = None
+    names: str = ""
+    verdict: str = ""
+    warnings: set[str] = field(default_factory=set)
+
+    @property
+    def case(self) -> str:
+        (case,) = [name for name in foreign.inventory(self.system) if re.search(self.check, name)]
+        return case
 
 
-def test_a_slow_gpu_is_named(tmp_path: Path) -> None:
-    slow = {"kind": "slow", "gpu": 3, "factor": 1.5}
-    fields = only(session(tmp_path, "-n", GPU, fault=slow))
-    assert fields["result"] == "fail"
-    bad = {fom["location"] for fom in fields["foms"] if fom["verdict"] == "fail"}
-    assert bad == {"gpu0-gpu3", "gpu1-gpu3", "gpu2-gpu3"}
-    assert "latency_8_gpu0-gpu3 = " in fields["reason"]
-    good = {fom["location"] for fom in fields["foms"] if fom["verdict"] == "pass"}
-    assert good == {"gpu0-gpu1", "gpu0-gpu2", "gpu1-gpu2"}
+def invalid(system: str, check: str, code: str, names: str = "", /, **fault: object) -> Wrong:
+    return Wrong(system, check, [fault], "invalid", code, names)
 
 
-@pytest.mark.parametrize(
-    ("fault", "told"),
-    [
-        ({"kind": "binding"}, r"rank \d+ on nid\d+ may run on CPUs .* puts it on"),
-        ({"kind": "singletons"}, r"ended with exit code|This test requires exactly two processes"),
-        ({"kind": "crash"}, r"ended with exit code 139.*Segmentation fault"),
-        ({"kind": "exit", "code": 7}, r"ended with exit code 7"),
-    ],
-)
-def test_a_run_that_cannot_be_trusted_is_invalid(fault: dict, told: str, tmp_path: Path) -> None:
-    fields = only(session(tmp_path, "-n", GPU, fault=fault))
-    assert fields["result"] == "invalid"
-    assert re.search(told, fields["reason"]), fields["reason"]
-    assert not fields["foms"]
+def crashed(system: str, check: str, names: str) -> Wrong:
+    faults = [{"kind": "crash"}]
+    code = "output.exit-code"
+    return Wrong(system, check, faults, "invalid", code, names, warnings={"stderr.signal"})
 
 
-#: A system of each scheduler -> its scheduler's words of a job that it ended: for its time, by its
-#: owner, with its node.
+def printed_instead(system: str, check: str, line: str, text: str, names: str) -> Wrong:
+    """The program reports that it did something else than it was asked for."""
+    code = "output.other-inputs"
+    return invalid(system, check, code, names, kind="rewrite", match=line, text=text)
+
+
+def other_node(system: str, check: str, kind: str, names: str) -> Wrong:
+    """The node is not as the system's file describes it."""
+    return invalid(system, check, "topology.mismatch", rf"{system}\.yaml.* {names}", kind=kind)
+
+
+def ended(system: str, check: str, state: str, code: str, names: str) -> Wrong:
+    """The scheduler ends the job, and is quoted."""
+    faults = [{"kind": "hang"}, {"kind": "state", "state": state}]
+    return Wrong(system, check, faults, "error", f"job.{code}", names)
+
+
+def passed(
+    system: str, check: str, *warnings: str, verdict: str = "pass", **fault: object
+) -> Wrong:
+    return Wrong(system, check, [fault], "pass", None, "", verdict, set(warnings))
+
+
+def above_ceiling(system: str, check: str, *warnings: str, factor: float) -> Wrong:
+    faults = [{"kind": "slow", "factor": factor}]
+    code = "figure.above-ceiling"
+    return Wrong(system, check, faults, "fail", code, "", "above-ceiling", set(warnings))
+
+
+HOST = "# Send Buffer on HOST (H) and Receive Buffer on HOST (H)\n# Size"
+MANAGED = "# Send Buffer on DEVICE (D) and Receive Buffer on MANAGED (MD)\n# Size"
+TOO_GOOD = "figure.better-than-reference"
+OUT_OF_MEMORY = "slurmstepd: error: Detected 1 oom_kill event in StepId=7.0. Some of the step tasks"
+
+FAULTS = {
+    "slow-gpu": Wrong(
+        "perlmutter", "osu_gpu.*=latency", [{"kind": "slow", "gpu": 3, "factor": 1.5}],
+        "fail", "figure.outside-bounds", r"latency_8_gpu0-gpu3 = .*measured on nid\d+$", "fail",
+    ),
+    # The run
+    "binding": invalid("perlmutter", "osu_p2p.*=bw .*on-socket", "proof.wrong-cpus",
+                       r"nid\d+", kind="binding"),
+    "singletons": invalid("perlmutter", "osu_p2p.*=latency .*off-node", "output.exit-code",
+                          kind="singletons"),
+    "crash": crashed("perlmutter", "osu_p2p.*=bibw .*off-node", "139.*Segmentation fault"),
+    "exit": invalid("perlmutter", "osu_p2p.*=mbw_mr .*off-node", "output.exit-code", r"\b7\b",
+                    kind="exit", code=7),
+    "crash-with-files": crashed("summit", "ior_random.*burst-buffer", "139"),
+    "crash-with-many-files": crashed("summit", "mdtest .*alpine", "139"),
+    "stderr": passed("perlmutter", "multi_lat .*host-to-host", "stderr.out-of-memory",
+                     verdict="not-asserted", kind="says", text=OUT_OF_MEMORY),
+    # The program's inputs
+    "osu-host-buffers": printed_instead("perlmutter", "osu_gpu.*=bw", "^# Size", HOST, "host"),
+    "osu-managed-buffers": printed_instead("perlmutter", "osu_gpu.*=bibw", "^# Size", MANAGED,
+                                           "device-managed"),
+    "osu-accelerator-on-hosts": printed_instead("eagle", "p2p.*=latency .*on-socket", "MPI Latency",
+                                                "MPI-CUDA Latency", "cuda"),
+    "gpcnet-nodes": printed_instead("summit", "gpcnet_network", r"\(2 nodes\)", "(1 nodes)",
+                                    r"\b1\b"),
+    "mdtest-items": printed_instead("summit", "mdtest_building_block", r"^(\d+ tasks), \d+ files",
+                                    r"\1, 400 files", "items 400"),
+    "mdtest-nodes": printed_instead("polaris", "mdtest .*=eagle", r"on 2 node\(s\)", "on 1 node(s)",
+                                    "nodes 1"),
+    "commscope-debug": invalid("perlmutter", "commscope_d2d", "build.debug", kind="rewrite",
+                               match='"library_build_type": "release"',
+                               text='"library_build_type": "debug"'),
+    # The node
+    "smt": other_node("perlmutter", "p2p.*=bw .*off-node", "smt", "processor.topology.cores .* 2 "),
+    "package-joined": other_node("summit", "p2p.*=latency .*on-node.*spectrum", "package",
+                                 "processor.topology.sockets .*CPU 0 "),
+    "package-split": other_node("perlmutter", "p2p.*=latency .*on-socket", "package",
+                                "processor.topology.sockets .*CPU 0 .*0,2,4"),
+    "numa-numbers": other_node("summit", "p2p.*=bibw .*on-node.*spectrum", "numa",
+                               "extras.numa_os_numbers .*0"),
+    "numa-cores": other_node("eagle", "p2p.*=bibw .*on-node", "numa",
+                             "processor.topology.numa_nodes .* 0, .* 1:"),
+    "gpu-numa": other_node("perlmutter", "babelstream_gpu.*per-gpu", "gpu-numa",
+                           r"extras.gpu_affinity .*GPU 1 .* 2, .*\(\S+\) at 3"),
+    "gpu-numa-without-gpus": passed("perlmutter", "p2p.*=bw .*host-to-host",
+                                    verdict="not-asserted", kind="gpu-numa"),
+    # What is too good to be measured.
+    # Reads of a cache: nine times what one building block gave, more than twelve ports carry.
+    "ior-nine-times": above_ceiling("summit", "ior_building_block.*sequential", factor=1 / 9),
+    "ior-twice": passed("summit", "ior_building_block.*random", TOO_GOOD, kind="slow",
+                        factor=1 / 2),
+    # Its latencies, which have no ceiling, are three times too low as well.
+    "commscope-over-nvlink": above_ceiling("summit", "commscope_d2d.*gpu-a", TOO_GOOD,
+                                           factor=1 / 3),
+    "osu-over-nvlink": above_ceiling("summit", "osu_gpu.*=bw .*=gpu-a %", factor=1 / 3),
+    "osu-over-the-network": above_ceiling("summit", "p2p .*=bw .*off-node.*spectrum",
+                                          factor=1 / 9),
+    "osu-ten-times-faster": passed("perlmutter", "p2p.*=latency .*host-to-host", TOO_GOOD,
+                                   kind="slow", factor=1 / 10),
+    "gpcnet-published": passed("summit", "gpcnet_load.*=port-0330 .*4500x6", "figure.no-congestion",
+                               kind="quiet", factor=1.02),
+    "gpcnet-small": passed("summit", "gpcnet_load.*=port-03 .*10x2", "figure.no-congestion",
+                           verdict="not-asserted", kind="quiet"),
+    # A network that keeps the traffics apart.
+    "gpcnet-healthy": passed("summit", "gpcnet_load.*=port-0330 .*10x2", verdict="not-asserted",
+                             kind="quiet", factor=1.02),
+}  # fmt: skip
+
+#: A system of each scheduler -> its words for a job that it ended: for its time, by its owner, with
+#: its node. A signal alone does not say who sent it.
 LOST = {
-    "perlmutter": ("TIMEOUT after", "CANCELLED", "NODE_FAIL"),
-    "summit": ("TERM_RUNLIMIT: ", "TERM_OWNER: ", "TERM_ZOMBIE: "),
-    "polaris": ("walltime .* exceeded limit", "terminated by .*@", "Exit_status -20"),
-    "cielo": ("walltime .* exceeded limit", "SIGTERM", ""),
+    "perlmutter": ("TIMEOUT", "CANCELLED", "NODE_FAIL"),
+    "summit": ("TERM_RUNLIMIT", "TERM_OWNER", "TERM_ZOMBIE"),
+    "polaris": ("walltime", "terminated by", "-20"),
+    "cielo": ("walltime", "SIGTERM", ""),
     "tioga": ("TIMEOUT", "CANCELED", ""),
 }
-
-
-@pytest.mark.parametrize(
-    ("system", "state", "code", "words"),
-    [
-        (system, state, code, told)
-        for system, words in LOST.items()
-        for (state, code), told in zip(
-            {
-                "TIMEOUT": "job.time-limit",
-                "CANCELLED": "job.cancelled",
-                "NODE_FAIL": "job.node-failed",
-            }.items(),
-            words,
-            strict=True,
+for _system, (_time, _owner, _node) in LOST.items():
+    _signal = "ended-by-scheduler" if _owner == "SIGTERM" else "cancelled"
+    FAULTS |= {
+        f"time-{_system}": ended(
+            _system, "^babelstream_numa", "TIMEOUT", "time-limit", _time
+        ),
+        f"owner-{_system}": ended(
+            _system, "^babelstream .*one-core", "CANCELLED", _signal, _owner
+        ),
+    }  # fmt: skip
+    if _node:
+        FAULTS[f"node-{_system}"] = ended(
+            _system, "^babelstream .*all-cores", "NODE_FAIL", "node-failed", _node
         )
-        if told
-    ],
-)
-def test_a_job_that_the_scheduler_ended_is_an_error_in_its_words(
-    system: str, state: str, code: str, words: str, tmp_path: Path
-) -> None:
-    fault = [{"kind": "hang"}, {"kind": "state", "state": state}]
-    found = session(tmp_path, "-n", "babelstream_numa", fault=fault, system=system)
-    for fields in found.records:
-        assert fields["result"] == "error", fields["reason"]
-        assert re.search(f"(Slurm|LSF|PBS|flux) says .*{words}", fields["reason"])
-        # A signal alone does not say who sent it.
-        assert fields["code"] == ("job.ended-by-scheduler" if words == "SIGTERM" else code)
-    assert found.records and found.code == 1
+
+#: The launchers of these set none of the variables by which OSU finds the local rank.
+WITHOUT_LOCAL_RANK = ["polaris", "rzvernal", "tioga"]
+
+#: What OSU repeats less.
+ITERATIONS = {
+    "p2p": "osu_p2p.*=latency .*on-node",
+    "one_sided": "osu_one_sided.*=fop_latency .*on-node",
+    "collective": "osu_collective.*=barrier .*full-node",
+}
+
+SOUND = {
+    **{
+        f"gpus-{system}": Wrong(system, "osu_gpu.*=latency .*=gpu-a %", [], "pass")
+        for system in WITHOUT_LOCAL_RANK
+    },
+    **{
+        f"iterations-{name}": Wrong("eagle", check, [], "pass")
+        for name, check in ITERATIONS.items()
+    },
+}
+
+#: What a session is called with beside its cases.
+OPTIONS = {
+    "summit": ["-S", "gpcnet_load.num_samples=3"],
+    "eagle": [word for name in ITERATIONS for word in ("-S", f"osu_{name}.iterations=70")],
+}
+
+Records = Callable[[str], tuple[dict, foreign.Session]]
 
 
-@pytest.mark.parametrize("system", ["polaris", "rzvernal", "tioga"])
-def test_the_two_ranks_of_a_pair_measure_two_gpus(system: str, tmp_path: Path) -> None:
-    """Their launchers set none of the variables by which OSU finds the local rank."""
-    found = session(tmp_path, "-n", GPU, fault=None, system=system)
-    fields = only(found)
+@pytest.fixture(scope="module")
+def record(tmp_path_factory: pytest.TempPathFactory) -> Records:
+    """The record of a name of FAULTS or SOUND, and its session."""
+    cases: dict[str, list[Wrong]] = defaultdict(list)
+    for one in [*FAULTS.values(), *SOUND.values()]:
+        cases[one.system].append(one)
+    sessions: dict[str, foreign.Session] = {}
+
+    def of(name: str) -> tuple[dict, foreign.Session]:
+        wrong = (FAULTS | SOUND)[name]
+        system = wrong.system
+        if system not in sessions:
+            names = [one.case for one in cases[system]]
+            assert len(set(names)) == len(names), "two faults of one case"
+            folder = tmp_path_factory.mktemp(system)
+            selected = [word for case in names for word in ("-n", f"/{foreign.hash_of(case)}")]
+            faults = [
+                fault | {"folder": foreign.stage_of(one.case)}
+                for one in cases[system]
+                for fault in one.faults
+            ]
+            arguments = ["--tag=.*", *OPTIONS.get(system, []), *selected]
+            sessions[system] = foreign.session(folder, *arguments, fault=faults, system=system)
+            assert sessions[system].code == bool(faults), sessions[system].output
+            # Also those of burst buffers, which each node has its own of.
+            left = list(folder.glob("file-systems/*/*"))
+            assert not left, f"left on the file systems: {left}"
+        found = [
+            fields
+            for fields in sessions[system].records
+            if foreign.stage_of_record(fields) == foreign.stage_of(wrong.case)
+        ]
+        assert len(found) == 1, sessions[system].output
+        return found[0], sessions[system]
+
+    return of
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_fault(name: str, record: Records) -> None:
+    wrong, (fields, _) = FAULTS[name], record(name)
+    assert (fields["result"], fields["code"]) == (wrong.result, wrong.code), fields["reason"]
+    assert re.search(wrong.names, fields["reason"] or ""), fields["reason"]
+    verdicts = {fom["verdict"] for fom in fields["foms"]}
+    assert wrong.verdict in verdicts if wrong.verdict else not verdicts
+    assert {warning["code"] for warning in fields["warnings"]} == wrong.warnings
+
+
+def test_a_slow_gpu_is_named(record: Records) -> None:
+    fields, _ = record("slow-gpu")
+    verdicts = {fom["location"]: fom["verdict"] for fom in fields["foms"] if fom["reference"]}
+    assert verdicts == {
+        **dict.fromkeys(["gpu0-gpu3", "gpu1-gpu3", "gpu2-gpu3"], "fail"),
+        **dict.fromkeys(["gpu0-gpu1", "gpu0-gpu2", "gpu1-gpu2"], "pass"),
+    }
+
+
+def test_gpus_matter_where_the_placement_has_some(record: Records) -> None:
+    assert record("gpu-numa-without-gpus")[0]["topology"] == "confirmed"
+
+
+@pytest.mark.parametrize("system", WITHOUT_LOCAL_RANK)
+def test_the_two_ranks_of_a_pair_measure_two_gpus(system: str, record: Records) -> None:
+    fields, found = record(f"gpus-{system}")
     assert fields["result"] == "pass", fields["reason"]
     (printed,) = {
         float(row["value"])
@@ -110,189 +288,31 @@ def test_the_two_ranks_of_a_pair_measure_two_gpus(system: str, tmp_path: Path) -
     assert {fom["value"] for fom in asserted} == {printed}
     assert [task["local"] for task in fields["tasks"]] == [0, 1]
     assert all(len({*task["devices"].split(",")}) == 2 for task in fields["tasks"])
-    said = [path.read_text() for path in found.folder.glob("output/**/sample-*.err")]
-    assert said
-    assert not any("OMB" in text for text in said)
+    errors = [path.read_text() for path in (found.folder / fields["output"]).glob("sample-*.err")]
+    assert errors and not any("OMB" in text for text in errors)
 
 
-#: What the node has otherwise than its file in systems/ says, and the entry that is named.
-OTHERWISE = [
-    ("smt", "perlmutter", GPU, "processor.topology.cores", "SMT: 2 hardware threads of a core, "),
-    ("package", "summit", "osu_p2p.*=latency%.*on-node", "processor.topology.sockets", "CPU 0 "),
-    ("package", "perlmutter", GPU, "processor.topology.sockets", "CPU 0 is in one with 0,2,4"),
-    ("numa", "summit", "osu_p2p.*=latency%.*on-node", "extras.numa_os_numbers", "domain 0; "),
-    ("numa", "eagle", "osu_p2p.*=latency%.*on-node", "processor.topology.numa_nodes", "domain 0; "),
-    ("gpu-numa", "perlmutter", GPU, "extras.gpu_affinity", r"GPU 1 .*domain 2; .* \(\S+\) at 3"),
-]
-
-
-@pytest.mark.parametrize(
-    ("kind", "system", "check", "entry", "told"),
-    [pytest.param(*case, id=f"{case[0]}-{case[1]}") for case in OTHERWISE],
-)
-def test_a_node_that_is_not_as_its_file_says_is_invalid(
-    kind: str, system: str, check: str, entry: str, told: str, tmp_path: Path
-) -> None:
-    found = session(tmp_path, "-n", check, fault={"kind": kind}, system=system)
-    assert found.records
-    for fields in found.records:
-        assert fields["result"] == "invalid"
-        assert f"{system}.yaml, partition {fields['partition']}: " in fields["reason"]
-        assert re.search(rf"{re.escape(entry)} says .*{told}", fields["reason"]), fields["reason"]
-        assert not fields["foms"]
-
-
-def test_gpus_matter_where_the_placement_has_some(tmp_path: Path) -> None:
-    fault = {"kind": "gpu-numa"}
-    fields = only(session(tmp_path, "-n", "osu_p2p.*=latency%.*host-to-host", fault=fault))
-    assert (fields["result"], fields["topology"]) == ("pass", "confirmed")
-
-
-def test_the_folder_on_a_file_system_goes_also_after_a_crash(tmp_path: Path) -> None:
-    """On burst buffers, which each node has its own of, the job's own tasks remove it."""
-    for number, check in enumerate(["ior_random.*burst-buffer", "mdtest.*alpine"]):
-        folder = tmp_path / str(number)
-        found = session(folder, "-n", check, fault={"kind": "crash"}, system="summit")
-        assert only(found)["result"] == "invalid"
-        assert (folder / "file-systems" / "burst-buffer").is_dir()
-        assert not list(folder.glob("file-systems/*/*"))
+@pytest.mark.parametrize("name", ITERATIONS)
+def test_osu_repeats_as_often_as_it_is_told(name: str, record: Records) -> None:
+    """What is repeated less is of another condition."""
+    fields, found = record(f"iterations-{name}")
+    assert fields["result"] == "pass", fields["reason"]
+    assert fields["conditions"]["iterations"] == "70"
+    assert " -i 70 -x 7" in (found.folder / fields["output"] / "rfm_job.sh").read_text()
 
 
 def test_commscope_does_not_start_where_it_could_change_the_cpus(tmp_path: Path, dry_run) -> None:
     texts = "".join(script.text for script in dry_run("frontier").scripts)
-    (guard,) = set(re.findall(r"^for setting in .*comm_scope would change.*$", texts, re.M))
     setting = tmp_path / "scaling_governor"
+    (guard,) = set(re.findall(r"^for setting in .*/scaling_governor.*$", texts, re.M))
     guard = re.sub(r"/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", str(setting), guard)
-    script = f"{guard}\necho started\n"
-    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
-    assert done.stdout == "started\n"
+
+    def run() -> subprocess.CompletedProcess[str]:
+        command = ["bash", "-c", f"{guard}\necho started\n"]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert run().stdout == "started\n"
     setting.write_text("powersave\n")
-    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert done.stdout == ""
-    assert str(setting) in done.stderr
-
-
-def test_osu_repeats_as_often_as_it_is_told(tmp_path: Path) -> None:
-    """What is repeated less is of another condition: it is not held against what was not."""
-    wanted = [
-        "-n",
-        "osu_p2p.*=latency%.*on-node|osu_one_sided.*=fop_latency%.*on-node|osu_collective.*barrier",
-    ]
-    told = [
-        word
-        for c in ("p2p", "one_sided", "collective")
-        for word in ("-S", f"osu_{c}.iterations=70")
-    ]
-    found = session(tmp_path, *wanted, *told, fault=None, system="eagle")
-    assert {f["check"].split()[0] for f in found.records} == {
-        "osu_p2p",
-        "osu_one_sided",
-        "osu_collective",
-    }
-    for fields in found.records:
-        assert fields["result"] == "pass", fields["reason"]
-        assert fields["conditions"]["iterations"] == "70"
-    scripts = [*found.folder.glob("output/**/rfm_job.sh")]
-    assert len(scripts) == len(found.records)
-    assert all(" -i 70 -x 7" in script.read_text() for script in scripts)
-
-
-#: What a program says of itself that is not what it was asked for: system, check, and what is
-#: printed in place of what.
-MISMATCHES = {
-    "osu-host-buffers": (
-        *("perlmutter", GPU, r"^# Size"),
-        "# Send Buffer on HOST (H) and Receive Buffer on HOST (H)\n# Size",
-        "buffer host",
-    ),
-    "osu-managed-buffers": (
-        *("perlmutter", GPU, r"^# Size"),
-        "# Send Buffer on DEVICE (D) and Receive Buffer on MANAGED (MD)\n# Size",
-        "buffer device-managed",
-    ),
-    "osu-accelerator-on-hosts": (
-        *("eagle", "osu_p2p.*=latency%.*on-node", r"OSU MPI Latency", "OSU MPI-CUDA Latency"),
-        "accelerator cuda",
-    ),
-    "gpcnet-nodes": (
-        *("summit", "gpcnet_network", r"\(2 nodes\)", "(1 nodes)"),
-        "nodes 1",
-    ),
-    "mdtest-items": (
-        *("summit", "mdtest%.*alpine", r"^(\d+ tasks), 4000 files", r"\1, 400 files"),
-        "items 400",
-    ),
-    "mdtest-nodes": (
-        *("summit", "mdtest%.*alpine", r"on 2 node\(s\)", "on 1 node(s)"),
-        "nodes 1",
-    ),
-    "commscope-debug": (
-        *("perlmutter", "commscope_d2d", '"library_build_type": "release"'),
-        '"library_build_type": "debug"',
-        "debug",
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", MISMATCHES)
-def test_a_program_that_did_something_else_is_invalid(name: str, tmp_path: Path) -> None:
-    system, check, match, text, told = MISMATCHES[name]
-    fault = {"kind": "rewrite", "match": match, "text": text}
-    found = session(tmp_path, "-n", check, fault=fault, system=system)
-    assert found.records, found.said
-    for fields in found.records:
-        assert (fields["result"], fields["foms"]) == ("invalid", []), fields
-        assert told in fields["reason"]
-
-
-#: What is too good to be measured: system, check, fault, and the verdict and codes that it gets.
-TOO_GOOD = {
-    # Reads of a cache: nine times what one building block gave, more than twelve ports carry.
-    "ior-nine-times": ("summit", "ior_building_block.*sequential",
-                       {"kind": "slow", "factor": 1 / 9}, "above-ceiling", set()),
-    "ior-twice": ("summit", "ior_building_block.*sequential", {"kind": "slow", "factor": 1 / 2},
-                  "pass", {"figure.better-than-reference"}),
-    # Its latencies, which have no ceiling, are three times too low as well.
-    "commscope-over-nvlink": ("summit", "commscope_d2d.*gpu-a",
-                              {"kind": "slow", "factor": 1 / 3}, "above-ceiling",
-                              {"figure.better-than-reference"}),
-    "osu-over-nvlink": ("summit", "osu_gpu.*=bw%.*gpu-a", {"kind": "slow", "factor": 1 / 3},
-                        "above-ceiling", set()),
-    "osu-over-the-network": ("summit", "osu_p2p.*=bw%.*off-node",
-                             {"kind": "slow", "factor": 1 / 9}, "above-ceiling", set()),
-    "osu-ten-times-faster": ("perlmutter", GPU, {"kind": "slow", "factor": 1 / 10}, "pass",
-                             {"figure.better-than-reference"}),
-    "gpcnet-published": ("summit", "gpcnet_load.*=port-0330%.*=4500x6",
-                         {"kind": "quiet", "factor": 1.02}, "pass", {"figure.no-congestion"}),
-    "gpcnet-small": ("summit", "gpcnet_load.*port-03%.*=10x2", {"kind": "quiet"},
-                     "not-asserted", {"figure.no-congestion"}),
-    # A network that keeps the traffics apart.
-    "gpcnet-healthy": ("summit", "gpcnet_load.*port-03%.*=10x2",
-                       {"kind": "quiet", "factor": 1.02}, "not-asserted", set()),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", TOO_GOOD)
-def test_what_is_too_good_is_seen(name: str, tmp_path: Path) -> None:
-    system, check, fault, verdict, codes = TOO_GOOD[name]
-    more = ["--tag=.*", "-S", "gpcnet_load.num_samples=3"]
-    found = session(tmp_path, *more, "-n", check, fault=fault, system=system)
-    assert found.records, found.said
-    for fields in found.records:
-        assert fields["result"] == ("fail" if verdict == "above-ceiling" else "pass")
-        assert verdict in {fom["verdict"] for fom in fields["foms"]}
-        notices = [n for n in fields["warnings"] if n["state"] == "suspicious"]
-        assert codes == {n["code"] for n in notices}, notices
-        if verdict == "above-ceiling":
-            assert "beyond its ceiling" in fields["reason"]
-
-
-def test_a_fault_on_standard_error_is_told_beside_good_numbers(tmp_path: Path) -> None:
-    said = "slurmstepd: error: Detected 1 oom_kill event in StepId=7.0. Some of the step tasks"
-    found = session(tmp_path, "-n", GPU, fault={"kind": "says", "text": said})
-    fields = only(found)
-    assert (found.code, fields["result"]) == (0, "pass")
-    assert [(n["state"], n["code"]) for n in fields["warnings"]] == [
-        ("warnings", "stderr.out-of-memory")
-    ]
+    stopped = run()
+    assert (stopped.returncode, stopped.stdout) == (1, "")
+    assert str(setting) in stopped.stderr

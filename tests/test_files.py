@@ -73,7 +73,7 @@ def test_the_lock_of_a_nightly_is_no_link(tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.write_text("mine")
     (tmp_path / "nightly-alpha.lock").symlink_to(victim)
-    with pytest.raises(Fault, match=r"nightly-alpha\.lock"), nightly._locked(tmp_path, "alpha"):
+    with pytest.raises(Fault, match="nightly-alpha"), nightly._locked(tmp_path, "alpha"):
         pass
     assert victim.read_text() == "mine"
 

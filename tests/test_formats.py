@@ -39,8 +39,8 @@ def test_markdown_keeps_its_columns():
 def test_junit_counts_results_and_sums_seconds():
     cases = [
         suites.case("fine", "group", out="1\n2", seconds=0.1),
-        suites.case("bad\x07", "group", junitparser.Failure("told", "kind"), seconds=0.2),
-        suites.case("left", "group", junitparser.Skipped("told")),
+        suites.case("bad\x07", "group", junitparser.Failure("message", "kind"), seconds=0.2),
+        suites.case("left", "group", junitparser.Skipped("message")),
     ]
     text = suites.as_junit([suites.suite("all", cases, {"key": "value\x1b"})], "name")
     read = junitparser.JUnitXml.fromstring(text.encode())

@@ -18,6 +18,7 @@ import dry_runs
 import foreign
 import pytest
 from dry_runs import DryRun, Script
+from plumbline.core import codes
 
 GOLDEN = Path(__file__).with_name("golden")
 
@@ -59,16 +60,15 @@ def like(line: str, script: Script) -> tuple:
     """What a line has in common with the ones that differ from it only in what :data:`DIFFERS`
     has and in words of the system's file: a launcher's words for one kind of placement, a
     directive, or a line of any script."""
-    told = declared(script.where.split("/")[0])
+    declared_here = declared(script.where.split("/")[0])
     command, _, rest = line.partition(" ")
     if command in ("module", "./loaded.sh"):
         return (command,)
-    if command == "export" and re.match(r"\w+", rest)[0] in told:
+    if command == "export" and re.match(r"\w+", rest)[0] in declared_here:
         return (command,)
     directive = re.match(r"#[A-Za-z]", line)
-    if directive and (
-        rest in told or rest.lstrip("-") in told or f"{rest.split('=')[0]}={{" in told
-    ):
+    words = (rest, rest.lstrip("-"), f"{rest.split('=')[0]}={{")
+    if directive and any(word in declared_here for word in words):
         return script.scheduler, command
     for pattern, word in DIFFERS:
         line = re.sub(pattern, word, line)
@@ -114,9 +114,13 @@ def golden(runs: dict[str, DryRun]) -> dict[str, str]:
     for name, text in shown(scripts):
         files[name] += text
     files["programs"] = "".join(f"{name}: {line}\n" for name, line in programs(scripts).items())
-    skipped = [case for run in runs.values() for case in run.cases if case.result == "skip"]
-    reasons = {case.reason: case.case for case in reversed(skipped)}
-    files["skipped"] = "".join(f"{case}: {why}\n" for why, case in reversed(reasons.items()))
+    skipped = {
+        f"{case.case.split()[0]} {case.case.rpartition(' ')[2]}: {case.code}\n": None
+        for run in runs.values()
+        for case in run.cases
+        if case.result == "skip"
+    }
+    files["skipped"] = "".join(skipped)
     return files
 
 
@@ -176,4 +180,4 @@ def test_every_case_has_a_script_or_a_reason(runs: dict[str, DryRun]) -> None:
     for run in runs.values():
         skipped = [case for case in run.cases if not case.runs]
         assert len(run.scripts) + len(skipped) == len(run.cases)
-        assert all(case.reason for case in skipped)
+        assert all(case.code in codes.registered() for case in skipped)

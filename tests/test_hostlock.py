@@ -21,8 +21,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_one_at_a_time() -> None:
     first = HostLock("session one")
-    with pytest.raises(Held, match=r"^session one$"):
+    with pytest.raises(Held) as held:
         HostLock("session two")
+    assert str(held.value) == "session one"
     first.release()
     HostLock("session two").release()
 
@@ -66,8 +67,9 @@ def test_what_lies_there_is_not_trusted(folder: Path, kind: str) -> None:
         "folder": path.mkdir,
     }
     make[kind]()
-    with pytest.raises(Fault, match=f"{path}: .*PLUMBLINE_LOCKS"):
+    with pytest.raises(Fault, match=f"{path}: .*PLUMBLINE_LOCKS") as refusal:
         HostLock("session")
+    assert refusal.value.code == "files.not-a-file"
     assert victim.read_text() == "precious"
 
 

@@ -49,7 +49,7 @@ def test_a_module_that_conflicts_ends_the_script(release: str) -> None:
     done = script(release, loads())
     assert (done.returncode, done.stdout) == (64, "")
     last = done.stderr.splitlines()[-1]
-    assert "module intel/19 did not load" in last and "intel/18" in last
+    assert "intel/19 " in last and "intel/18" in last
     # Lmod swaps by itself.
     assert script("lmod", loads()).returncode == 0
 
@@ -90,27 +90,26 @@ def test_a_job_whose_module_is_gone_starts_no_program(tmp_path: Path) -> None:
     env = foreign.variables("theta", tmp_path) | {"FACILITY_NO_MODULES": "cray-mpich/7.7.14"}
     done = subprocess.run(["bash", path], cwd=path.parent, env=env, capture_output=True, text=True)
     assert done.returncode == 64
-    assert "module cray-mpich/7.7.14 did not load" in done.stderr
-    assert "environment cray-mpich of theta:knl" in done.stderr
+    assert " cray-mpich/7.7.14 " in done.stderr and " theta:knl" in done.stderr
     assert not (path.parent / "samples.txt").exists()
 
 
 def test_a_module_that_lmod_has_not_fails_the_case_before_its_job(tmp_path: Path) -> None:
     foreign.prepare("manzano", tmp_path)
-    missing = {"FACILITY_NO_MODULES": "openmpi/1.10"}
+    env = foreign.variables("manzano", tmp_path) | {"FACILITY_NO_MODULES": "openmpi/1.10"}
     done = subprocess.run(
         [str(foreign.BIN / "plumbline"), "run", "--system=manzano", *ONE],
-        env=foreign.variables("manzano", tmp_path) | missing,
-        cwd=tmp_path, capture_output=True, text=True,
+        env=env, cwd=tmp_path, capture_output=True, text=True,
     )  # fmt: skip
+    (path,) = tmp_path.glob("results/sessions/*/records.jsonl")
+    (record,) = map(json.loads, path.read_text().splitlines())
     assert done.returncode == 1
-    assert "its modules could not be loaded: Lmod has detected" in done.stdout
+    assert (record["result"], record["code"]) == ("error", "build.modules-not-loaded")
 
 
 def test_a_conflict_of_modules_fails_the_case_before_its_job(tmp_path: Path) -> None:
     """Theta without what unloads the login's versions: each load fails, with exit code 0."""
     foreign.prepare("theta", tmp_path)
-    assert foreign.run("theta", tmp_path, *ONE).code == 0
     path = tmp_path / "systems" / "theta.yaml"
     content = yaml.safe_load(path.read_text())
     for environment in content["environments"]:
@@ -119,7 +118,8 @@ def test_a_conflict_of_modules_fails_the_case_before_its_job(tmp_path: Path) -> 
     ended = foreign.run("theta", tmp_path, *ONE)
     (record,) = ended.records
     assert (ended.code, record["result"]) == (1, "error")
-    assert "module intel/19.1.0.166 did not load" in record["reason"]
+    assert record["code"] == "build.modules-not-loaded"
+    assert " intel/19.1.0.166 " in record["reason"]
 
 
 # -- time ----------------------------------------------------------------------------------------
@@ -130,8 +130,8 @@ def test_a_short_job_asks_for_the_least_time_of_its_queue(tmp_path: Path) -> Non
     foreign.prepare("polaris", tmp_path)
     ended = foreign.run("polaris", tmp_path, "-n", "babelstream_gpu.*all-gpus", "--tag=.*")
     (record,) = ended.records
-    assert (ended.code, record["result"]) == (0, "pass"), ended.said
-    assert "at most 0.08 node-hours" in ended.said
+    assert (ended.code, record["result"]) == (0, "pass"), ended.output
+    assert " 0.08 node-hours" in ended.output
     (path,) = tmp_path.glob("results/sessions/*/*/**/rfm_job.sh")
     assert "#PBS -l walltime=0:5:0\n" in path.read_text()
 
@@ -141,22 +141,11 @@ def test_a_short_job_asks_for_the_least_time_of_its_queue(tmp_path: Path) -> Non
 
 def test_results_that_nodes_cannot_write_are_no_case(tmp_path: Path) -> None:
     """As in Summit's home, which its compute nodes only read."""
-    home = tmp_path / "home"
     foreign.prepare("summit", tmp_path)
     path = tmp_path / "systems" / "summit.yaml"
-    path.write_text(path.read_text().replace("/ccs/home", str(home)))
-    case = ["-n", "osu_p2p.*test=latency.*placement=on-socket", "-p", "spectrum-mpi", "--tag=.*"]
-    results = {}
-    for name in ("home", "elsewhere"):
-        env = foreign.variables("summit", tmp_path)
-        env["PLUMBLINE_RESULTS"] = str(tmp_path / name / "results")
-        subprocess.run(
-            [str(foreign.BIN / "plumbline"), "run", "--system=summit", *case],
-            env=env, cwd=tmp_path, check=False,
-        )  # fmt: skip
-        (records,) = (tmp_path / name).glob("results/sessions/*/records.jsonl")
-        results[name] = [json.loads(line) for line in records.read_text().splitlines()]
-    assert {record["result"] for record in results["elsewhere"]} == {"pass"}
-    assert {record["result"] for record in results["home"]} == {"skip"}
-    assert all(f"can only read {home}" in record["reason"] for record in results["home"])
-    assert not list(home.glob("**/samples.txt"))
+    path.write_text(path.read_text().replace("/ccs/home", str(tmp_path)))
+    ended = foreign.run("summit", tmp_path, *ONE, "-p", "spectrum-mpi")
+    assert {(record["result"], record["code"]) for record in ended.records} == {
+        ("skip", "scratch.read-only-on-nodes")
+    }
+    assert not list(tmp_path.glob("**/samples.txt"))

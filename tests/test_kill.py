@@ -175,7 +175,7 @@ def test_killed_at_random_moments(real: tuple[Testbed, list[str], list[str]]):
             )
             printed[found[1]] = set(ended)
     last = testbed.plumbline(*command)
-    assert last.code == 0, last.said
+    assert last.code == 0, last.output
     assert started_by(testbed.results) == {}
     total = Counter()
     for session in sorted(testbed.session_folders()):
@@ -189,6 +189,6 @@ def test_killed_at_random_moments(real: tuple[Testbed, list[str], list[str]]):
     assert orphans
     assert set(total) <= {"pass", "unfinished"}, total
     listed = testbed.plumbline("history", "list", "--format=json")
-    assert listed.code == 0, listed.said
+    assert listed.code == 0, listed.output
     assert sum(sum(row["results"].values()) for row in json.loads(listed.out)) == total.total()
     print(f"{KILLS} kills: {dict(total)}, jobs of {orphans} ended by the next")

@@ -28,7 +28,7 @@ def ratio(work: Callable[[int], object], size: int) -> float:
 
 def many(count: int) -> export.ExportedSession:
     about = {"session": "s", "time": "2026-11-01T00:00:00Z", "system": "alpha"}
-    cases = [record.checked(records.unvalidated(**about,
+    cases = [record.validate(records.unvalidated(**about,
                             check=f"check {number}", result=("pass", "error", "skip")[number % 3],
                             reason="why", seconds={"total": 1.0, "samples": []}, foms=[]))
              for number in range(count)]  # fmt: skip

@@ -83,13 +83,13 @@ def prometheus(make_testbed: Callable[..., Testbed], tmp_path_factory) -> Iterat
     def case(name: str, **fields: object) -> None:
         remember(testbed, 1, None, check=name, case=f"{name} @testbed:node+disk-io", **fields)
 
-    held = {"lower": 95.0, "reference": "row", "statistic": "median"}
-    case("passes", foms=[figure(96.0, verdict="pass", near_bound=True, **held)])
-    case(HOSTILE, result="fail", reason="x", foms=[figure(90.0, verdict="fail", **held)])
+    bounds = {"lower": 95.0, "reference": "row", "statistic": "median"}
+    case("passes", foms=[figure(96.0, verdict="pass", near_bound=True, **bounds)])
+    case(HOSTILE, result="fail", reason="x", foms=[figure(90.0, verdict="fail", **bounds)])
     folder = tmp_path_factory.mktemp("prometheus")
     collected = folder / "collected"
     collected.mkdir()
-    assert testbed.plumbline("export", "-o", collected / "plumbline.prom").code == 0
+    assert testbed.asked("export", "-o", collected / "plumbline.prom").code == 0
     of_exporter, of_server = free_port(), free_port()
     settings = folder / "prometheus.yml"
     settings.write_text(CONFIGURATION.format(rules=RULES, port=of_exporter))

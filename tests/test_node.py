@@ -84,52 +84,54 @@ def test_what_a_node_does_not_show_is_unconfirmed(node: dict, gpus: bool) -> Non
         assert compare_node(power9(), "a", reported(**node), gpus=False)
 
 
+def difference(described: NodeDescription, node: NodeReport, gpus: bool = True) -> str:
+    """The message about a node that differs from its description."""
+    with pytest.raises(TopologyMismatch) as refusal:
+        compare_node(described, "a", node, gpus=gpus)
+    assert refusal.value.code == "topology.mismatch"
+    return str(refusal.value)
+
+
 @pytest.mark.parametrize(
-    ("node", "says"),
+    ("node", "pattern"),
     [
-        (
-            {"packages": "0-15"},
-            r"topology\.sockets has CPUs 0-7 as one package, .* with 0-15",
-        ),
-        ({"packages": "0-3,8-11 4-7,12-15"}, r"topology\.sockets has"),
-        ({"cores": "0-1 2-3 4-7 8-11 12-15"}, r"topology\.cores has CPUs 0-3 .* with 0-1"),
-        ({"numa": "0=0-3,8-11 8=4-7,12-15"}, r"topology\.numa_nodes has CPUs 0-7"),
-        ({"numa": "0=0-7 1=8-15"}, r"extras\.numa_os_numbers has .* 8-15 .* domain 8, .* are 1"),
-        ({"gpus": "0004:04:00.0=0"}, "devices has 2 GPUs, but the node has 1"),
+        ({"packages": "0-15"}, r"topology\.sockets .* 0-7 .* 0-15"),
+        ({"packages": "0-3,8-11 4-7,12-15"}, r"topology\.sockets "),
+        ({"cores": "0-1 2-3 4-7 8-11 12-15"}, r"topology\.cores .* 0-3 .* 0-1"),
+        ({"numa": "0=0-3,8-11 8=4-7,12-15"}, r"topology\.numa_nodes .* 0-7"),
+        ({"numa": "0=0-7 1=8-15"}, r"extras\.numa_os_numbers .* 8-15 .* 8, .* 1"),
+        ({"gpus": "0004:04:00.0=0"}, r"devices .* 2 .* 1"),
         ({"gpus": "0004:04:00.0=8 0035:03:00.0=8"}, r"gpu_affinity .* GPU 0 .* 0, .* \(0004:"),
         ({"gpus": "0004:04:00.0=0 0035:03:00.0=0"}, r"gpu_affinity .* GPU 1 .* 8, .* \(0035:"),
     ],
 )
-def test_a_node_that_differs(node: dict, says: str) -> None:
-    with pytest.raises(TopologyMismatch, match=says) as refused:
-        compare_node(power9(), "a", reported(**node), gpus=True)
-    assert ";" not in str(refused.value)
+def test_a_node_that_differs(node: dict, pattern: str) -> None:
+    message = difference(power9(), reported(**node))
+    assert re.search(pattern, message) and ";" not in message
 
 
 def test_threads_that_are_off_are_a_difference_of_the_cores_alone() -> None:
-    off = reported("0,4 8,12", "0 4 8 12", "0=0,4 8=8,12")
-    with pytest.raises(TopologyMismatch, match=r"cores has .*SMT: 4 .* on the node 1\)") as refused:
-        compare_node(power9(), "a", off, gpus=True)
-    assert "sockets" not in str(refused.value)
-    assert "numa" not in str(refused.value)
-    # A core less, too.
-    with pytest.raises(TopologyMismatch, match=r"CPUs 12-15 .* CPU 12 is not online$"):
-        compare_node(power9(), "a", reported("0-7 8-11", "0-3 4-7 8-11", "0=0-7 8=8-11"), gpus=True)
-    with pytest.raises(TopologyMismatch, match=r"CPUs 16-19 exist in addition$"):
-        compare_node(power9(), "a", reported(cores="0-3 4-7 8-11 12-15 16-19"), gpus=True)
+    message = difference(power9(), reported("0,4 8,12", "0 4 8 12", "0=0,4 8=8,12"))
+    assert re.search(r"cores .*SMT: 4 .* 1\)", message)
+    assert "sockets" not in message and "numa" not in message
+    # A core less, and one more.
+    fewer = difference(power9(), reported("0-7 8-11", "0-3 4-7 8-11", "0=0-7 8=8-11"))
+    assert re.search(r"CPUs 12-15 .* CPU 12 ", fewer)
+    assert "CPUs 16-19 " in difference(power9(), reported(cores="0-3 4-7 8-11 12-15 16-19"))
 
 
 def test_domains_without_numbers_of_their_own() -> None:
-    told = power9(numa_os_numbers=[])
-    assert compare_node(told, "a", reported(numa="0=0-7 1=8-15"), gpus=False)
-    with pytest.raises(TopologyMismatch, match=r"topology\.numa_nodes has .* domain 1, .* are 8"):
-        compare_node(told, "a", reported(), gpus=False)
+    unnumbered = power9(numa_os_numbers=[])
+    assert compare_node(unnumbered, "a", reported(numa="0=0-7 1=8-15"), gpus=False)
+    message = difference(unnumbered, reported(), gpus=False)
+    assert re.search(r"topology\.numa_nodes .* domain 1, .* 8", message)
 
 
 @pytest.mark.parametrize("line", ["numa 0-7", "cores x", "gpus 0004:04:00.0", "numa x=0-7"])
 def test_a_garbled_report(line: str) -> None:
-    with pytest.raises(BindingMismatch, match="cannot be read"):
+    with pytest.raises(BindingMismatch) as refusal:
         dict(read_nodes(f"plumbline-node a {line}\n"))
+    assert refusal.value.code == "proof.unreadable"
 
 
 # -- reported ------------------------------------------------------------------------------------
@@ -153,9 +155,9 @@ def run_task(shell: str, script: Path, **env: str) -> str:
 def test_this_machine_is_as_it_was_detected(shell: str) -> None:
     ((_, node),) = read_nodes(run_task(shell, TASK))
     partition = configuration.this_machine()
-    told = NodeDescription(partition["processor"], partition["devices"], partition["extras"])
+    described = NodeDescription(partition["processor"], partition["devices"], partition["extras"])
     shown = Path("/sys/devices/system/node/node0/cpulist").exists()
-    assert compare_node(told, platform.node(), node, gpus=False) == shown
+    assert compare_node(described, platform.node(), node, gpus=False) == shown
 
 
 class Elsewhere:
@@ -182,8 +184,8 @@ class Elsewhere:
             self.write(f"sys/devices/system/node/node{number}/cpulist", text)
 
     def nvidia(self, bus: str, minor: int, numa: int, opens: bool = True) -> None:
-        told = f"Model: \t\t NVIDIA A100\nDevice Minor: \t {minor}\nGPU Excluded:\t No"
-        self.write(f"proc/driver/nvidia/gpus/{bus}/information", told)
+        text = f"Model: \t\t NVIDIA A100\nDevice Minor: \t {minor}\nGPU Excluded:\t No"
+        self.write(f"proc/driver/nvidia/gpus/{bus}/information", text)
         self.write(f"sys/bus/pci/devices/{bus}/numa_node", str(numa))
         if opens:
             self.write(f"dev/nvidia{minor}")
@@ -192,8 +194,8 @@ class Elsewhere:
         """A node of KFD: a processor where it has no bus id."""
         minor = 128 + number if bus else 0
         simds = 440 if bus else 0
-        told = f"cpu_cores_count 64\nsimd_count {simds}\ndrm_render_minor {minor}"
-        self.write(f"sys/class/kfd/kfd/topology/nodes/{number}/properties", told if opens else "")
+        text = f"cpu_cores_count 64\nsimd_count {simds}\ndrm_render_minor {minor}"
+        self.write(f"sys/class/kfd/kfd/topology/nodes/{number}/properties", text if opens else "")
         if bus:
             device = f"sys/class/drm/renderD{minor}/device"
             self.write(f"{device}/uevent", f"DRIVER=amdgpu\nPCI_SLOT_NAME={bus}\nMODALIAS=pci:v1")

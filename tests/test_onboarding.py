@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 from cluster import brought_up
-from conftest import BIN, ROOT, Testbed
+from conftest import BIN, ROOT, Done, Testbed
 from login_node import LoginNode
 from plumbline.core import process
 from plumbline.operate.onboarding import draft, software, steps
@@ -78,8 +79,8 @@ def written(testbed: Testbed, name: str) -> dict:
 
 def test_draft_of_slurms_partitions(on_login_node: Testbed):
     """Every fact of it is in slurm.conf; what is not there is open, and not guessed."""
-    done = on_login_node.plumbline("init", "maia")
-    assert done.code == 0, done.said
+    done = on_login_node.asked("init", "maia")
+    assert done.code == 0, done.output
     system = written(on_login_node, "maia")["systems"][0]
     partitions = {partition["name"]: partition for partition in system["partitions"]}
     assert [*partitions] == ["batch", "accel-hbm40g", "accel-hbm80g", "odd"]
@@ -97,72 +98,64 @@ def test_draft_of_slurms_partitions(on_login_node: Testbed):
     assert "on-node" not in accel["extras"]["placements"]
     assert accel["devices"] == [{"type": "gpu", "num_devices": 4, "model": "a100"}]
     assert "--gpus-per-node=8" in partitions["accel-hbm80g"]["access"]
-    # Nothing tells odd's kinds apart: the greater one is drafted, and that is told.
+    # Nothing distinguishes odd's kinds: the greater one is drafted, and that is reported.
     assert partitions["odd"]["processor"]["num_cpus"] == 8
-    for told in (
-        "its 2 kinds of nodes", "1 node like odd4 skipped", "empty: skipped",
-        "open: partition batch: no processor.topology",
-        "--partition=accel --constraint=hbm40g --exclusive",
-    ):  # fmt: skip
-        assert told in done.out, told
-    text = (on_login_node.systems / "maia.yaml").read_text()
-    assert "CoreSpecCount=2" in text and "to be confirmed on the machine" in text
+    for words in (" 2 kinds ", " odd4 ", "empty:", "--partition=accel --constraint=hbm40g"):
+        assert words in done.out
+    assert open_topologies(done) == ["batch", "accel-hbm40g", "accel-hbm80g", "odd"]
+    assert "CoreSpecCount=2" in (on_login_node.systems / "maia.yaml").read_text()
+    for _ in range(2):
+        lint = on_login_node.asked("lint", "--system", "maia")
+        assert lint.code == 0, lint.output
+        assert open_topologies(lint) == open_topologies(done)
+        assert "`plumbline run --system maia --mode=smoke`" in lint.out
 
 
-def test_the_draft_passes_lint_and_says_what_is_open(on_login_node: Testbed):
-    done = on_login_node.plumbline("init", "maia")
-    assert done.code == 0, done.said
-    for again in range(2):
-        lint = on_login_node.plumbline("lint", "--system", "maia")
-        assert lint.code == 0 and "0 faults" in lint.out, lint.said
-        assert "open: partition batch: no processor.topology" in lint.out
-        assert "next: the first run: `plumbline run --system maia --mode=smoke`" in lint.out, again
+def open_topologies(done: Done) -> list[str]:
+    """The partitions whose topology is still open."""
+    return re.findall(r"open: partition (\S+): .*processor\.topology", done.out)
 
 
 def test_a_node_that_was_looked_at_closes_what_was_open(on_login_node: Testbed, tmp_path: Path):
     """What a node prints of itself becomes the partition's topology."""
-    output = subprocess.run(
-        [sys.executable, "-m", "plumbline.operate.onboarding.node"],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
+    command = [sys.executable, "-m", "plumbline.operate.onboarding.node"]
+    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     file = tmp_path / "node.json"
     file.write_text(output)
-    done = on_login_node.plumbline("init", "maia", "-p", "batch", "--node", f"batch={file}")
-    assert done.code == 0, done.said
+    done = on_login_node.asked("init", "maia", "-p", "batch", "--node", f"batch={file}")
+    assert done.code == 0, done.output
     (partition,) = written(on_login_node, "maia")["systems"][0]["partitions"]
     assert partition["processor"] == json.loads(output)["processor"]
-    assert "no processor.topology" not in done.said
     # Slurm reports another number of CPUs than this machine has.
-    assert "Slurm reports 128 CPUs" in done.said
-    lint = on_login_node.plumbline("lint", "--system", "maia")
-    assert lint.code == 0 and "no processor.topology" not in lint.out, lint.said
+    assert " 128 CPUs" in done.output
+    lint = on_login_node.asked("lint", "--system", "maia")
+    assert lint.code == 0 and open_topologies(done) == open_topologies(lint) == []
 
 
 def test_a_file_that_is_there_is_kept(on_login_node: Testbed):
     path = on_login_node.systems / "maia.yaml"
     path.write_text("mine")
-    done = on_login_node.plumbline("init", "maia")
-    assert done.code == 2 and "--force" in done.err and path.read_text() == "mine"
+    done = on_login_node.asked("init", "maia")
+    assert (done.code, done.codes) == (2, ["files.exists"]) and path.read_text() == "mine"
     for option in (["--dry-run"], ["-o", "-"]):
-        done = on_login_node.plumbline("init", "maia", *option)
+        done = on_login_node.asked("init", "maia", *option)
         assert done.code == 0 and path.read_text() == "mine"
-        # What is said stands beside the file, not in it.
+        # The messages are beside the file, not in it.
         assert yaml.safe_load(done.out)["systems"][0]["name"] == "maia"
-    assert on_login_node.plumbline("init", "maia", "--force").code == 0
+    assert on_login_node.asked("init", "maia", "--force").code == 0
     assert path.read_text() != "mine"
 
 
-@pytest.mark.parametrize("arguments, words", [
-    (["$(touch x)"], "[input.wrong-option]"),
-    (["maia", "--node", "batch=nowhere.json"], "nowhere.json"),
-    (["maia", "--node", "batch"], "PARTITION=FILE"),
-    (["maia", "-p", "elsewhere"], "no partition elsewhere"),
+@pytest.mark.parametrize("arguments, code, words", [
+    (["$(touch x)"], "input.wrong-option", "$(touch x)"),
+    (["maia", "--node", "batch=nowhere.json"], "input.unreadable-file", "nowhere.json"),
+    (["maia", "--node", f"batch={__file__}"], "input.wrong-file", __file__),
+    (["maia", "-p", "elsewhere"], "scheduler.no-partition", "elsewhere"),
 ])  # fmt: skip
-def test_bad_input(on_login_node: Testbed, arguments: list[str], words: str):
-    done = on_login_node.plumbline("init", *arguments)
-    assert done.code == 2 and words in done.err and "Traceback" not in done.said, done.said
+def test_bad_input(on_login_node: Testbed, arguments: list[str], code: str, words: str):
+    done = on_login_node.asked("init", *arguments)
+    assert (done.code, done.codes) == (2, [code]) and words in done.err, done.output
+    assert on_login_node.asked("init", "maia", "--node", "batch").code == 2
     assert not list(on_login_node.systems.glob("*.yaml"))
 
 
@@ -174,33 +167,28 @@ def test_a_machine_without_a_scheduler(testbed: Testbed):
         if program.name not in ("sinfo", "scontrol", "srun", *draft.OTHERS):
             (folder / program.name).symlink_to(program)
     testbed.env["PATH"] = f"{BIN}:{folder}"
-    done = testbed.plumbline("init", "bench")
-    assert done.code == 0 and "no scheduler" in done.out, done.said
-    lint = testbed.plumbline("lint", "--system", "bench")
-    assert lint.code == 0 and "next: the first run" in lint.out, lint.said
-    run = [
-        "run",
-        "--system",
-        "bench",
-        "-n",
-        "imb_p2p%operation=PingPong.*on-socket",
-        "-S",
-        "num_samples=1",
-    ]
-    for number in range(3):
-        done = testbed.plumbline(*run)
-        assert done.code == 0, done.said
-        lint = testbed.plumbline("lint", "--system", "bench")
-        words = ["1 session of bench so far", "2 sessions of bench so far",
-                 "3 sessions of bench: `plumbline baseline bench`"]  # fmt: skip
-        assert words[number] in lint.out, lint.said
+    assert testbed.asked("init", "bench").code == 0
+    lint = testbed.asked("lint", "--system", "bench")
+    assert lint.code == 0 and "`plumbline run --system bench" in lint.out, lint.output
+    done = testbed.plumbline(
+        *("run", "--system", "bench", "-n", "imb_p2p%operation=PingPong.*on-socket"),
+        *("-S", "num_samples=1"),
+    )
+    assert done.code == 0, done.output
+    # As if it had been measured three times.
+    for number in range(1, 4):
+        if number > 1:
+            shutil.copytree(done.session, done.session.with_name(f"{done.session.name}{number}"))
+        lint = testbed.asked("lint", "--system", "bench")
+        (step,) = [line for line in lint.out.splitlines() if "next: " in line]
+        assert f" {number} session" in step and ("--accept" in step) == (number == 3)
 
 
 @pytest.mark.parametrize("command, title", [*draft.OTHERS.items()])
-def test_other_schedulers_are_told_as_not_probed(monkeypatch, command: str, title: str):
+def test_other_schedulers_are_reported_as_not_probed(monkeypatch, command: str, title: str):
     only(monkeypatch, command)
     made = draft.draft("x")
-    assert any(line.startswith(f"{title} is not probed") for line in made.messages)
+    assert [line for line in made.messages if line.startswith(title)]
 
 
 @pytest.mark.cluster
@@ -221,7 +209,7 @@ def test_the_pages_lead_to_a_baseline_and_a_sweep(tmp_path: Path):
                 done = site.plumbline(*words, *(few if words[0] in ("run", "sweep") else []))
                 assert "Traceback" not in done.stderr, done.stderr
                 # A machine that does other things too may be too noisy for a baseline.
-                noisy = words[0] == "baseline" and "spread above" in done.stderr
+                noisy = words[0] == "baseline" and "%" in done.stderr
                 assert done.returncode in ((0, 2) if noisy else (0,)), f"{line}\n{done.stderr}"
                 output.append(done.stdout)
             if page == "onboarding":
@@ -229,10 +217,12 @@ def test_the_pages_lead_to_a_baseline_and_a_sweep(tmp_path: Path):
                 # Such a machine may also be slower in the sweep than its baseline allows.
                 site_table.unlink(missing_ok=True)
     init, lint, *_, baseline, accepted, sweep, maintained = output
-    assert "no processor.topology" not in init
-    assert "next: the first run" in lint
-    assert ("next: 3 sessions of mycluster" in accepted) != made, baseline
-    assert "3 measured, 1 skipped" in sweep and "1 measured, 0 skipped" in maintained
+    assert "processor.topology" not in init
+    assert "`plumbline run --system mycluster" in lint
+    assert ("`plumbline baseline mycluster`" in accepted) != made, baseline
+    assert re.findall(r"(\d+) measured, (\d+) skipped", sweep + maintained) == [
+        *(("3", "1"), ("1", "0")),
+    ]
 
 
 # -- what a machine may say -----------------------------------------------------------------------
@@ -284,7 +274,7 @@ def test_hostile_names_break_neither_file_nor_shell(monkeypatch, tmp_path: Path,
     modules = [m for e in content["environments"] for m in e.get("modules", [])]
     assert modules == ["mpich/4.1"]
     assert all(line.isprintable() for line in made.messages)
-    assert any("skipped" in line and "job script" in line for line in made.messages)
+    assert any("skipped" in line and "script" in line for line in made.messages)
 
 
 def test_a_command_that_hangs_is_given_up(monkeypatch):
@@ -326,6 +316,22 @@ def test_modules_of_lmod(monkeypatch, tmp_path: Path):
     assert (system, odd) == ("lmod", 1)
     assert listed == ["gcc/13", "openmpi/4.1.10", "openmpi/4.1.6"]
     assert software.mpi_modules(listed) == {"openmpi": "openmpi/4.1.10"}
+
+
+@pytest.mark.parametrize(
+    ("mpi", "types", "option"),
+    [
+        ("mpich", ["none", "pmi2", "pmix"], "pmi2"),
+        ("openmpi", ["none", "pmi2", "pmix"], "pmix"),
+        # The default works, no plugin fits, or the MPI is unknown.
+        ("openmpi", ["pmix_v4", "pmi2", "pmix"], ""),
+        ("openmpi", ["none", "pmi2"], ""),
+        ("other", ["none", "pmi2", "pmix"], ""),
+        ("mpich", [], ""),
+    ],
+)
+def test_plugin_of_srun(mpi: str, types: list[str], option: str):
+    assert software.plugin(mpi, types) == option
 
 
 def test_probe_command_asks_as_a_job_does():

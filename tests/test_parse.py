@@ -31,6 +31,9 @@ from plumbline.reference.tables import read_foms
 
 #: A digit to ``int()`` and ``float()``, and to no benchmark.
 ARABIC_ONE = "\N{ARABIC-INDIC DIGIT ONE}"
+#: The reason codes of refusals.
+NOT_PARSED, PROGRAM_ERROR = "output.not-parsed", "output.program-error"
+
 CAPTURES = Path(__file__).with_name("captures")
 FOMS = read_foms(Path(__file__).parents[1] / "reference" / "foms.yaml")
 
@@ -39,22 +42,22 @@ FOMS = read_foms(Path(__file__).parents[1] / "reference" / "foms.yaml")
 class Program:
     """The table of a program for the tests of all programs.
 
-    :ivar failed: captures of failed runs -> pattern of the refusal.
+    :ivar failed: pattern of the ends of the names of captures of failed runs.
     :ivar closing: pattern of the last line of a report, if it has one.
     :ivar others: captures of other programs.
-    :ivar other_refusal: pattern of their refusal.
+    :ivar reported: pattern of those of the failed runs whose output reports the failure.
     :ivar cells: capture, and pattern with two groups around a number.
-    :ivar faults: capture, pattern, replacement (or factor of :data:`FACTORS`), and pattern of the
-        refusal.
+    :ivar faults: capture, pattern, replacement (or factor of :data:`FACTORS`), and the reason code
+        of the refusal where it is not :data:`NOT_PARSED`.
     :ivar strict: whether a damaged text must be refused unless it has all figures.
     """
 
     name: str
     good: list[str]
-    failed: dict[str, str | None]
+    failed: str
     closing: str | None
     others: list[str]
-    other_refusal: str
+    reported: str = "nothing"
     cells: list[tuple[str, str]] = field(default_factory=list)
     faults: list[tuple[str, ...]] = field(default_factory=list)
     strict: bool = False
@@ -92,24 +95,13 @@ def names_of(benchmark: str) -> list[str]:
     return sorted(f"{benchmark}/{path.stem}" for path in paths)
 
 
-def good_of(benchmark: str, refused: dict[str, str]) -> list[str]:
-    """All captures of a benchmark but those of failed runs.
-
-    :arg refused: end of a capture's name, as a pattern -> pattern of the refusal.
-    """
-    return [name for name in names_of(benchmark) if says_of(name, refused) is None]
+def good_of(benchmark: str, failed: str) -> list[str]:
+    """All captures of a benchmark but those of failed runs, by the ends of their names."""
+    return [name for name in names_of(benchmark) if not ends(name, failed)]
 
 
-def says_of(name: str, refused: dict[str, str]) -> str | None:
-    """The pattern of the refusal of a capture, ``None`` if it is a good one."""
-    matches = [says for end, says in refused.items() if re.search(f"(?:/|_)(?:{end})$", name)]
-    return matches[0] if matches else None
-
-
-def failed_of(benchmark: str, refused: dict[str, str]) -> dict[str, str | None]:
-    """All captures of failed runs of a benchmark -> pattern of the refusal."""
-    says = {name: says_of(name, refused) for name in names_of(benchmark)}
-    return {name: pattern for name, pattern in says.items() if pattern}
+def ends(name: str, pattern: str) -> bool:
+    return re.search(f"(?:/|_)(?:{pattern})$", name) is not None
 
 
 def changed(text: str, pattern: str, replacement: str) -> str:
@@ -129,6 +121,13 @@ def refused(name: str, text: str, what: str) -> bool:
     assert found.items() <= whole(name).items(), what
     assert not STRICT.get(name.partition("/")[0]) or found == whole(name), what
     return False
+
+
+def refusal(name: str, text: str | None = None, benchmark: str = "") -> str:
+    """The reason code with which a text is refused."""
+    with pytest.raises(ParseError) as refused:
+        parse.parse(benchmark or name.partition("/")[0], text_of(name) if text is None else text)
+    return refused.value.code
 
 
 def truncate(name: str, closing: str) -> None:
@@ -213,14 +212,9 @@ LONG = "9" * 5000
 
 # -- Intel MPI Benchmarks --------------------------------------------------------------------------
 
-IMB_REFUSED = {
-    "killed": "the run did not end",
-    "one_process_invalid": "invalid for 1 processes",
-    "openmpi_launcher_WRONG": "banner.*found 2 times",
-    "out_of_memory": "13 cells",
-    "time_out": "19 cells",
-    "process_counts_2_4": "several process counts",
-}
+IMB_FAILED = (
+    "killed|one_process_invalid|openmpi_launcher_WRONG|out_of_memory|time_out|process_counts_2_4"
+)
 IMB_CELLS = [
     ("imb/pingpong", r"^( +1024 +1000 +)\S+(.*)$"),
     ("imb/pingpong", r"^( +1024 +1000 +\S+ +)\S+()$"),
@@ -253,7 +247,7 @@ IMB_FAULTS = [
     (IMB, r"^# PingPong$", "# PingPong\n# Barrier"),
     (IMB, r"^# PingPong$", ""),
     ("imb/three_benchmarks", r"(Barrier \n#.*= )2", r"\g<1>4"),
-    (IMB, r"^# PingPong\n", "# PingPong\n\n# !! Benchmark X invalid for 2 !!\n"),
+    (IMB, r"^# PingPong\n", "# PingPong\n\n# !! Benchmark X invalid for 2 !!\n", PROGRAM_ERROR),
     (IMB, r"^#    Intel.*\n", ""),
     (IMB, r"MPI-1 part", "NBC part"),
     (IMB, r"^# All processes entering MPI_Finalize\n", ""),
@@ -269,17 +263,17 @@ IMB_FAULTS = [
     (IMB, r"Mbytes/sec", "t[usec]"),
     ("imb/barrier", r"t_max\[usec\](.*\n.*?\S+ +\S+ +)\S+", r"\1"),
     (IMB, r"^( +1024 +1000 +)\S+", r"\g<1>-0.005"),
-    (IMB, r"^# PingPong$", "# PingPong\nInvalid benchmark name pingpng"),
+    (IMB, r"^# PingPong$", "# PingPong\nInvalid benchmark name pingpng", PROGRAM_ERROR),
 ]
 
-IMB_GOOD = good_of("imb", IMB_REFUSED)
+IMB_GOOD = good_of("imb", IMB_FAILED)
 IMB_PROGRAM = Program(
     "imb",
     IMB_GOOD,
-    failed_of("imb", IMB_REFUSED),
+    IMB_FAILED,
     r"^# All processes entering MPI_Finalize",
     ["osu/osu_bw", "fio/write_end_fsync"],
-    "banner",
+    reported="one_process_invalid",
     cells=IMB_CELLS,
     faults=IMB_FAULTS,
     strict=True,
@@ -288,19 +282,15 @@ IMB_PROGRAM = Program(
 
 # -- HPC Challenge ---------------------------------------------------------------------------------
 
-HPCC_REFUSED = {
-    "killed": "Begin of Summary section",
-    "one_process": "PingPongLatency_usec",
-    "residual_failed": "Success=0",
-}
+HPCC_FAILED = "killed|one_process|residual_failed"
 HPCC_CELLS = [
     ("hpcc/n400_2ranks", r"^(StarSTREAM_Triad=)\S+()$"),
     ("hpcc/n400_2ranks", r"^(AvgPingPongLatency_usec=)\S+()$"),
     ("hpcc/n400_2ranks", r"^(MinPingPongLatency_usec=)\S+()$"),
 ]
 HPCC_FAULTS = [
-    (HPCC, r"^Success=1$", "Success=0"),
-    (HPCC, r"^Success=1$", "Success=11"),
+    (HPCC, r"^Success=1$", "Success=0", PROGRAM_ERROR),
+    (HPCC, r"^Success=1$", "Success=11", PROGRAM_ERROR),
     (HPCC, r"^Success=1\n", ""),
     (HPCC, r"^(HPL_Tflops=.*\n)", r"\1\1"),
     (HPCC, r"^RandomlyOrderedRingLatency_usec=.*\n", ""),
@@ -310,9 +300,9 @@ HPCC_FAULTS = [
     (HPCC, r"^(HPL_Tflops=)", r"mpirun: a node died\n\1"),
     (HPCC, r"^CommWorldProcs=2$", "CommWorldProcs=two"),
     (HPCC, r"^CommWorldProcs=2\n", ""),
-    (HPCC, r"(\.\.\.\.\.\. )PASSED", r"\1FAILED"),
-    (HPCC, r"(WALL .*)PASSED( .*\n)(?=.*\n\nFinished)", r"\1FAILED\2"),
-    (HPCC, r"^(Begin of HPL section\.\n)", r"\1HPL ERROR from process # 0\n"),
+    (HPCC, r"(\.\.\.\.\.\. )PASSED", r"\1FAILED", PROGRAM_ERROR),
+    (HPCC, r"(WALL .*)PASSED( .*\n)(?=.*\n\nFinished)", r"\1FAILED\2", PROGRAM_ERROR),
+    (HPCC, r"^(Begin of HPL section\.\n)", r"\1HPL ERROR from process # 0\n", PROGRAM_ERROR),
     (HPCC, r"(Finished +)1( tests with the)", r"\g<1>2\2"),
     (HPCC, r"^Finished +1 tests with the.*\n", ""),
     (HPCC, r"^(MPIRandomAccess_ErrorsFraction=)0$", r"\g<1>0.0101"),
@@ -327,14 +317,14 @@ HPCC_FAULTS = [
     (HPCC, r"^MPIRandomAccess_ErrorsFraction=.*\n", ""),
 ]
 
-HPCC_GOOD = good_of("hpcc", HPCC_REFUSED)
+HPCC_GOOD = good_of("hpcc", HPCC_FAILED)
 HPCC_PROGRAM = Program(
     "hpcc",
     HPCC_GOOD,
-    failed_of("hpcc", HPCC_REFUSED),
+    HPCC_FAILED,
     r"^End of HPC Challenge tests\.",
     ["osu/osu_bw", "imb/pingpong"],
-    "banner",
+    reported="residual_failed",
     cells=HPCC_CELLS,
     faults=HPCC_FAULTS,
     strict=True,
@@ -343,13 +333,7 @@ HPCC_PROGRAM = Program(
 
 # -- fio -------------------------------------------------------------------------------------------
 
-FIO_REFUSED = {
-    "normal_report": "JSON report is missing",
-    "read_missing": "failed with error 2",
-    "readwrite": "2 directions moved data",
-    "write_2jobs_ungrouped": "2 groups of jobs",
-    "write_too_large": "0 directions moved data",
-}
+FIO_FAILED = "normal_report|read_missing|readwrite|write_2jobs_ungrouped|write_too_large"
 FIO_CELLS = [
     ("fio/write_end_fsync", r'^( +"bw_bytes" : )[1-9]\d*(,)$'),
     ("fio/write_end_fsync", r'^( +"bw" : )[1-9]\d*(,)$'),
@@ -357,8 +341,8 @@ FIO_CELLS = [
     ("fio/write_end_fsync", r'^( +"runtime" : )[1-9]\d*(,)$'),
 ]
 FIO_FAULTS = [
-    (FIO, r"^}\s*\Z", r"}\nfio: terminating on signal 2\n", "after the report"),
-    (FIO, r'"error" : 0', '"error" : 5'),
+    (FIO, r"^}\s*\Z", r"}\nfio: terminating on signal 2\n"),
+    (FIO, r'"error" : 0', '"error" : 5', PROGRAM_ERROR),
     (FIO, r'"error" : 0', '"error" : "5"'),
     (FIO, r'"error" : 0', '"error" : false'),
     (FIO, r'^ +"error" : 0,\n', ""),
@@ -369,8 +353,8 @@ FIO_FAULTS = [
     (FIO, r'("bw" : )([1-9]\d*)', "BINARY"),
     (FIO, r'("io_bytes" : )([1-9]\d*)', "HALF"),
     (FIO, r'("runtime" : )([1-9]\d*)', "HALF"),
-    (FIO, r'("bw" : [1-9](?:.*\n)+?.*"short_ios" : )0', r"\g<1>1"),
-    (FIO, r'("bw" : [1-9](?:.*\n)+?.*"drop_ios" : )0', r"\g<1>1"),
+    (FIO, r'("bw" : [1-9](?:.*\n)+?.*"short_ios" : )0', r"\g<1>1", PROGRAM_ERROR),
+    (FIO, r'("bw" : [1-9](?:.*\n)+?.*"drop_ios" : )0', r"\g<1>1", PROGRAM_ERROR),
     (FIO, r'("read" : {\n +"io_bytes" : )0', r"\g<1>4096"),
     (FIO, r'"bw_bytes"( : [1-9])', r'"bw_mib"\1'),
     (FIO, r'("jobs" : )\[(?:.*\n)+? +\],', r"\1[],"),
@@ -382,14 +366,14 @@ FIO_FAULTS = [
     (FIO, r'"io_bytes" : [1-9]\d*', f'"io_bytes" : {HUGE}'),
 ]
 
-FIO_GOOD = good_of("fio", FIO_REFUSED)
+FIO_GOOD = good_of("fio", FIO_FAILED)
 FIO_PROGRAM = Program(
     "fio",
     FIO_GOOD,
-    failed_of("fio", FIO_REFUSED),
+    FIO_FAILED,
     r"^}",
     ["ior/v400_mpich_json", "osu/osu_bw"],
-    "lacks|missing",
+    reported="read_missing",
     cells=FIO_CELLS,
     faults=FIO_FAULTS,
     strict=True,
@@ -544,8 +528,7 @@ def test_every_bandwidth_of_imb_contradicts_another_time() -> None:
             size, cells = int(line.split()[0]), line.rsplit(maxsplit=1)
             if size:
                 row = f"{cells[0]} {float(cells[1]) / 2:.2f}"
-                with pytest.raises(ParseError, match=f"{size} bytes in"):
-                    read(name, text.replace(line, row))
+                assert refusal(name, text.replace(line, row)) == NOT_PARSED
 
 
 def test_random_access_may_err_once_in_a_hundred() -> None:
@@ -555,18 +538,18 @@ def test_random_access_may_err_once_in_a_hundred() -> None:
 
 # -- BabelStream -----------------------------------------------------------------------------------
 
-#: End of a capture's name -> what its refusal says.
-BABEL_REFUSED = {
-    "help|list|print_names": "banner of BabelStream: found 0 times",
-    "bad_option|bad_size|one_time|only_wrong": "banner of BabelStream: found 0 times",
+#: Ends of the names of captures of failed runs.
+BABEL_FAILED = (
+    "help|list|print_names"
+    "|bad_option|bad_size|one_time|only_wrong"
     # Main stops at a failed validation, before the table.
-    "main_broken": "table's header: found 0 times",
-    "main_broken_csv": "banner of BabelStream: found 0 times",
-    "killed|no_memory": "table's header: found 0 times",
-    "cuda_(?:no_driver|no_device|third|illegal)|main_cuda_broken": "table's header: found 0 times",
-    "v[45]0_cuda_odd_size": "table's header: found 0 times",
-}
-BABEL_GOOD = good_of("babelstream", BABEL_REFUSED)
+    "|main_broken"
+    "|main_broken_csv"
+    "|killed|no_memory"
+    "|cuda_(?:no_driver|no_device|third|illegal)|main_cuda_broken"
+    "|v[45]0_cuda_odd_size"
+)
+BABEL_GOOD = good_of("babelstream", BABEL_FAILED)
 
 BABEL_TABLE = "babelstream/main_omp"
 BABEL_OLD = "babelstream/omp"
@@ -651,7 +634,7 @@ def test_babelstream_a_rate_that_fills_its_column() -> None:
     assert len(figures(read(name))) == 5
     # Half the bytes of a triad cannot be moved at that rate in a time of five digits.
     text = changed(text_of("babelstream/v50_cuda"), r"^(Triad +)\S+ +", r"\g<1>24409140.640")
-    with pytest.raises(ParseError, match=r"triad|Triad: a rate of 24409140\.64 contradicts"):
+    with pytest.raises(ParseError, match=r"24409140\.64"):
         read("babelstream/v50_cuda", text)
 
 
@@ -663,15 +646,13 @@ def test_babelstream_failed_validation_stands_on_standard_error(name: str) -> No
     """The program prints its table and exits with 0."""
     read(name)
     for both in (text_of(name) + stderr_of(name), stderr_of(name) + text_of(name)):
-        with pytest.raises(ParseError, match=r"BabelStream reports: (Validation failed|FAILED)"):
-            read(name, both)
+        assert refusal(name, both) == PROGRAM_ERROR
 
 
 def test_babelstream_failed_validation() -> None:
     assert "babelstream/omp_float" in BABEL_FAILURES
-    said = "FAILED validation of a[0]: 1 (is) != 2 (should), diff=1 > 0.1 (largest=2, max_rel=1)\n"
-    with pytest.raises(ParseError, match="BabelStream reports: FAILED validation"):
-        read(BABEL_TABLE, text_of(BABEL_TABLE) + said)
+    line = "FAILED validation of a[0]: 1 (is) != 2 (should), diff=1 > 0.1 (largest=2, max_rel=1)\n"
+    assert refusal(BABEL_TABLE, text_of(BABEL_TABLE) + line) == PROGRAM_ERROR
 
 
 @pytest.mark.parametrize(
@@ -696,47 +677,46 @@ BABEL_CELLS = [
 
 #: What is changed in a capture, by what, and pattern of the refusal.
 BABEL_FAULTS = [
-    (BABEL_TABLE, r"^Add .*\n", "", "rows are missing or duplicated"),
-    (BABEL_TABLE, r"^(Add .*\n)", r"\1\1", "rows are missing or duplicated"),
-    (BABEL_TABLE, r"^(Add .*)$", r"\1 1.00000", "expected a rate and three times"),
-    (BABEL_TABLE, r"^(Add +\S+ +\S+ +\S+) .*$", r"\1", "expected a rate and three times"),
-    (BABEL_TABLE, r"^Add ", "Sum ", "unexpected line in the table"),
-    (BABEL_TABLE, r"^(Add .*\n)", r"\1Abort(1)\n", "unexpected line in the table"),
-    (BABEL_TABLE, r"MB/s  ", "MFlops", "unknown unit"),
-    (BABEL_TABLE, r"MB/s  ", "MiB/s ", "contradicts a time"),
-    (BABEL_TABLE, r"MB/s  ", "GB/s  ", "contradicts a time"),
-    (BABEL_TABLE, r"^(Add +)\d", r"\g<1>9", "contradicts a time"),
-    (BABEL_TABLE, r"^(Add +\S+ +\S+ +\S+ +)\S+", r"\g<1>9.00000", "minimum, mean, maximum"),
-    (BABEL_TABLE, r"^(Add +\S+ +\S+ +\S+ +)\S+", r"\g<1>0.00000", "minimum, mean, maximum"),
-    (BABEL_TABLE, r"^(Number of elements: )\d+", r"\g<1>1024", "bytes are not"),
-    (BABEL_TABLE, r"^(Precision: )double", r"\1float", "bytes are not"),
-    (BABEL_TABLE, r"^(Precision: )double", r"\1half", "precision: found 0 times"),
-    (BABEL_TABLE, r"^Version.*\n", "", "version: found 0 times"),
-    (BABEL_TABLE, r"^Array size.*$", "Array size: big", "not an array size"),
-    (BABEL_TABLE, r"^(Implementation.*\n)", r"\1\1", "implementation: found 2 times"),
-    (BABEL_TABLE, r"Classic kernels", "All kernels", "rows are missing or duplicated"),
-    (BABEL_CSV, r"^Add,.*\n", "", "rows are missing or duplicated"),
-    (BABEL_CSV, r"^(Add,.*\n)", r"\1\1", "rows are missing or duplicated"),
-    (BABEL_CSV, r"^Add,20,", "Add,30,", "the inputs differ"),
-    (BABEL_CSV, r"^(Add,.*)$", r"\1,1", "unexpected line in the CSV"),
-    (BABEL_CSV, r"^(Add,20,33554432,8,)3", r"\g<1>9", "contradicts a time"),
-    (BABEL_CSV, r"^(function.*)max_mbytes", r"\1max_mibytes", "contradicts a time"),
-    (BABEL_CSV, r"^(function.*)max_mbytes", r"\1max_mflops", "unknown unit"),
-    (BABEL_CSV, r"^(Copy,20,33554432,)8", r"\g<1>2", "numbers have 2 bytes"),
-    (BABEL_TRIAD, r"^Runtime.*\n", "", "lines of --triad-only"),
-    (BABEL_TRIAD, r"GB/s", "GFlop/s", "unknown unit"),
-    (BABEL_TRIAD, r"^(Running triad )\d+", r"\g<1>2", "contradicts a time"),
-    (BABEL_TRIAD, r"^Bandwidth.*$", "Bandwidth: 5", "expected a time and a rate"),
+    (BABEL_TABLE, r"^Add .*\n", ""),
+    (BABEL_TABLE, r"^(Add .*\n)", r"\1\1"),
+    (BABEL_TABLE, r"^(Add .*)$", r"\1 1.00000"),
+    (BABEL_TABLE, r"^(Add +\S+ +\S+ +\S+) .*$", r"\1"),
+    (BABEL_TABLE, r"^Add ", "Sum "),
+    (BABEL_TABLE, r"^(Add .*\n)", r"\1Abort(1)\n"),
+    (BABEL_TABLE, r"MB/s  ", "MFlops"),
+    (BABEL_TABLE, r"MB/s  ", "MiB/s "),
+    (BABEL_TABLE, r"MB/s  ", "GB/s  "),
+    (BABEL_TABLE, r"^(Add +)\d", r"\g<1>9"),
+    (BABEL_TABLE, r"^(Add +\S+ +\S+ +\S+ +)\S+", r"\g<1>9.00000"),
+    (BABEL_TABLE, r"^(Add +\S+ +\S+ +\S+ +)\S+", r"\g<1>0.00000"),
+    (BABEL_TABLE, r"^(Number of elements: )\d+", r"\g<1>1024"),
+    (BABEL_TABLE, r"^(Precision: )double", r"\1float"),
+    (BABEL_TABLE, r"^(Precision: )double", r"\1half"),
+    (BABEL_TABLE, r"^Version.*\n", ""),
+    (BABEL_TABLE, r"^Array size.*$", "Array size: big"),
+    (BABEL_TABLE, r"^(Implementation.*\n)", r"\1\1"),
+    (BABEL_TABLE, r"Classic kernels", "All kernels"),
+    (BABEL_CSV, r"^Add,.*\n", ""),
+    (BABEL_CSV, r"^(Add,.*\n)", r"\1\1"),
+    (BABEL_CSV, r"^Add,20,", "Add,30,"),
+    (BABEL_CSV, r"^(Add,.*)$", r"\1,1"),
+    (BABEL_CSV, r"^(Add,20,33554432,8,)3", r"\g<1>9"),
+    (BABEL_CSV, r"^(function.*)max_mbytes", r"\1max_mibytes"),
+    (BABEL_CSV, r"^(function.*)max_mbytes", r"\1max_mflops"),
+    (BABEL_CSV, r"^(Copy,20,33554432,)8", r"\g<1>2"),
+    (BABEL_TRIAD, r"^Runtime.*\n", ""),
+    (BABEL_TRIAD, r"GB/s", "GFlop/s"),
+    (BABEL_TRIAD, r"^(Running triad )\d+", r"\g<1>2"),
+    (BABEL_TRIAD, r"^Bandwidth.*$", "Bandwidth: 5"),
 ]
 
 
 BABEL_PROGRAM = Program(
     "babelstream",
     BABEL_GOOD,
-    failed_of("babelstream", BABEL_REFUSED),
+    BABEL_FAILED,
     r"^(?:Bandwidth|Dot|Nstream|Copy|Triad) .*\n",
     ["osu/osu_bw", "hpcc/n400_2ranks"],
-    "banner",
     cells=BABEL_CELLS,
     faults=BABEL_FAULTS,
 )
@@ -755,12 +735,7 @@ COMM_GOOD = [
     "commscope/v0120_memcpy_json_stdout",
     "commscope/v0120_repetitions_json_file",
 ]
-COMM_FAILED = {
-    "commscope/v0120_cuda_error_json_file": "GPUToPinned.* failed: .*failed to perform memcpy",
-    "commscope/v0120_cuda_no_peer_json_file": "failed: failed to enable peer access to gpu1",
-    "commscope/v0120_nomatch_json_file": "JSON report is missing",
-    "commscope/v0120_malloc_json_file": "no figure of merit",
-}
+COMM_FAILED = "cuda_error_json_file|cuda_no_peer_json_file|nomatch_json_file|malloc_json_file"
 
 COMM_REPORT = "commscope/v0120_memcpy_json_file"
 COMM_REPEATED = "commscope/v0120_repetitions_json_file"
@@ -794,19 +769,15 @@ def comm_report(*entries: dict[str, Any]) -> str:
 def test_commscope_every_output_without_json_is_refused() -> None:
     names = [name for name in names_of("commscope") if "json" not in name]
     assert len(names) > 5
-    for name in names:
-        with pytest.raises(ParseError, match="JSON report is missing"):
-            read(name)
-    text = (CAPTURES / "commscope" / "v0120_killed.json").read_text(encoding="utf-8")
-    with pytest.raises(ParseError, match="no complete JSON report"):
-        read("commscope", text)
+    texts = [text_of(name) for name in names]
+    texts.append((CAPTURES / "commscope" / "v0120_killed.json").read_text(encoding="utf-8"))
+    assert {refusal("commscope", text) for text in texts} == {NOT_PARSED}
 
 
 def test_commscope_every_capture_of_a_report_is_in_a_table() -> None:
     there = {f"commscope/{p.stem}" for p in (CAPTURES / "commscope").glob("*_json_file.out")}
-    assert {name for name in there if "v0120" in name} == {
-        name for name in [*COMM_GOOD, *COMM_FAILED] if name.endswith("file")
-    }
+    for name in there:
+        assert name in COMM_GOOD or ends(name, COMM_FAILED) or "v0120" not in name
 
 
 def test_commscope_every_name_has_registered_metrics() -> None:
@@ -978,8 +949,7 @@ def test_commscope_one_gpu_from_several_domains() -> None:
     ],
 )
 def test_commscope_what_gives_no_figures(name: str) -> None:
-    with pytest.raises(ParseError, match="no figure of merit"):
-        read("commscope", comm_report(comm_entry(name, 20, 50_000.0)))
+    assert refusal("commscope", comm_report(comm_entry(name, 20, 50_000.0))) == NOT_PARSED
 
 
 COMM_FIRST = r'(^ +"name": "libc_memcpy_NUMAToNUMA/0/0/log2\(N\):20",(?:.*\n)+?'
@@ -994,60 +964,59 @@ COMM_GPU = f"{COMM_CUDA}_PinnedToGPU/0/1/log2(N):20/manual_time"
 
 
 @pytest.mark.parametrize(
-    ("fields", "says"),
+    ("fields", "code"),
     [
-        ({"error_occurred": True, "error_message": "failed to memcpy"}, "failed to memcpy"),
-        ({"error_message": "unexpected"}, "failed: unexpected"),
-        ({"bytes": 2.0**21}, "its bytes are"),
-        ({"bytes_per_second": 1e9}, "contradict"),
-        ({"time_unit": "us"}, "contradict"),
-        ({"time_unit": "fortnight"}, "unknown time unit 'fortnight'"),
-        ({"run_type": "repetition"}, "unknown run type"),
-        ({"run_name": f"{COMM_CUDA}_PinnedToGPU/0/log2(N):20/manual_time"}, "expected 2 places"),
-        ({"run_name": f"{COMM_CUDA}_PinnedToGPU/0/1/manual_time"}, "has no size in its name"),
-        ({"run_name": 5}, "is not a text"),
-        ({"repetition_index": 1}, "missing or duplicated"),
-        ({"repetitions": 2}, "missing or duplicated"),
+        ({"error_occurred": True, "error_message": "failed to memcpy"}, PROGRAM_ERROR),
+        ({"error_message": "unexpected"}, PROGRAM_ERROR),
+        ({"bytes": 2.0**21}, NOT_PARSED),
+        ({"bytes_per_second": 1e9}, NOT_PARSED),
+        ({"time_unit": "us"}, NOT_PARSED),
+        ({"time_unit": "fortnight"}, NOT_PARSED),
+        ({"run_type": "repetition"}, NOT_PARSED),
+        ({"run_name": f"{COMM_CUDA}_PinnedToGPU/0/log2(N):20/manual_time"}, NOT_PARSED),
+        ({"run_name": f"{COMM_CUDA}_PinnedToGPU/0/1/manual_time"}, NOT_PARSED),
+        ({"run_name": 5}, NOT_PARSED),
+        ({"repetition_index": 1}, NOT_PARSED),
+        ({"repetitions": 2}, NOT_PARSED),
     ],
 )
-def test_commscope_fault_is_refused(fields: dict[str, Any], says: str) -> None:
+def test_commscope_fault_is_refused(fields: dict[str, Any], code: str) -> None:
     made = comm_entry(COMM_GPU, 20, 50_000.0)
     read("commscope", comm_report(made))
-    with pytest.raises(ParseError, match=says):
-        read("commscope", comm_report(made | fields))
+    assert refusal("commscope", comm_report(made | fields)) == code
 
 
-def test_commscope_benchmark_twice() -> None:
+def test_commscope_repetitions_have_one_mean() -> None:
     made = comm_entry(COMM_GPU, 20, 50_000.0)
-    with pytest.raises(ParseError, match="missing or duplicated"):
-        read("commscope", comm_report(made, made))
     several = [made | {"repetitions": 2, "repetition_index": k} for k in (0, 1)]
-    with pytest.raises(ParseError, match="without their mean"):
-        read("commscope", comm_report(*several))
     mean = made | {"run_type": "aggregate", "aggregate_name": "mean", "repetitions": 2}
     assert figures(read("commscope", comm_report(*several, mean))) == figures(
         read("commscope", comm_report(made))
     )
-    with pytest.raises(ParseError, match="two means"):
-        read("commscope", comm_report(*several, mean, mean))
-    with pytest.raises(ParseError, match=r"the mean of real_time is 1\.0"):
-        read("commscope", comm_report(*several, mean | {"real_time": 1.0}))
+    wrong = ([made, made], several, [*several, mean, mean], [*several, mean | {"real_time": 1.0}])
+    for entries in wrong:
+        assert refusal("commscope", comm_report(*entries)) == NOT_PARSED
 
 
-def test_commscope_fields_that_are_missing() -> None:
+@pytest.mark.parametrize(
+    "key", ["run_name", "run_type", "real_time", "time_unit", "bytes", "bytes_per_second"]
+)
+def test_commscope_fields_that_are_missing(key: str) -> None:
     made = comm_entry(COMM_GPU, 20, 50_000.0)
-    for key in ("run_name", "run_type", "real_time", "time_unit", "bytes", "bytes_per_second"):
-        with pytest.raises(ParseError, match=f"lacks '{key}'"):
-            read("commscope", comm_report({k: value for k, value in made.items() if k != key}))
-    text = changed(comm_report(made), r'"library_build_type"', '"build"')
-    with pytest.raises(ParseError, match="lacks 'library_build_type'"):
+    del made[key]
+    with pytest.raises(ParseError, match=key):
+        read("commscope", comm_report(made))
+
+
+def test_commscope_build_that_is_missing() -> None:
+    text = changed(comm_report(comm_entry(COMM_GPU, 20, 5e4)), r'"library_build_type"', '"build"')
+    with pytest.raises(ParseError, match="library_build_type"):
         read("commscope", text)
 
 
 def test_commscope_field_twice() -> None:
     text = changed(text_of(COMM_REPORT), rf'{COMM_FIRST} +"real_time": )', r'\g<1>5, "real_time": ')
-    with pytest.raises(ParseError, match="repeated"):
-        read(COMM_REPORT, text)
+    assert refusal(COMM_REPORT, text) == NOT_PARSED
 
 
 COMM_PROGRAM = Program(
@@ -1056,27 +1025,17 @@ COMM_PROGRAM = Program(
     COMM_FAILED,
     r"^}",
     ["ior/v400_mpich_json", "fio/write_end_fsync", "osu/osu_bw"],
-    r"lacks|missing",
+    reported="cuda_error_json_file|cuda_no_peer_json_file",
 )
 
 
 # -- GPCNeT ----------------------------------------------------------------------------------------
 
-#: End of a capture's name -> what its refusal says.
-GPCNET_REFUSED = {
-    # Open MPI's shared windows clash where a node is emulated, and it aborts.
-    r"\w*killed|\w*20ranks_10nodes": "the tables are|rows are missing|cut|no line below",
-    r"network_(?:load_)?test(?:_\d+ranks)?_\d+nodes?": "at least (?:2|10) nodes",
-    "one_process|4ranks_1node|2ranks_1node": "at least (?:2|10) nodes",
-    r"\w*verbose\w*": "truncated or too long",
-    r"\w*launcher_WRONG": "GPCNeT reports|found",
-}
-GPCNET_GOOD = [
-    name
-    for name in names_of("gpcnet")
-    if "+---" in text_of(name) and not re.search("killed|20ranks|verbose|WRONG", name)
-]
-GPCNET_FAILED = sorted(set(names_of("gpcnet")) - set(GPCNET_GOOD))
+#: Ends of the names of captures of failed runs: too few nodes, or cut. Open MPI's shared windows
+#: clash where a node is emulated, and it aborts.
+GPCNET_TOO_FEW = r"network_(?:load_)?test(?:_\d+ranks)?_[149]nodes?|one_process|[24]ranks_1node"
+GPCNET_FAILED = rf"{GPCNET_TOO_FEW}|\w*(?:killed|20ranks_10nodes|verbose|WRONG)\w*"
+GPCNET_GOOD = good_of("gpcnet", GPCNET_FAILED)
 
 GPCNET_PLAIN = "gpcnet/network_test_2fakenodes_2ranks"
 GPCNET_LOAD = "gpcnet/stock_network_load_test_10fakenodes_10ranks_timeout240"
@@ -1091,9 +1050,9 @@ def test_gpcnet_every_cell_is_read(name: str) -> None:
     ):
         first = f"{row} ({size} B" not in "".join(map(str, expected.values()))
         place = "isolated" if first else "congested"
-        said = ("MiB/s" if unit != "usec" else "us", f"{row} ({size} B")
-        expected[f"{gpcnet.ROWS[row]}_{size}_{place}"] = (float(mean), *said)
-        expected[f"{gpcnet.ROWS[row]}_p99_{size}_{place}"] = (float(tail), *said)
+        printed = ("MiB/s" if unit != "usec" else "us", f"{row} ({size} B")
+        expected[f"{gpcnet.ROWS[row]}_{size}_{place}"] = (float(mean), *printed)
+        expected[f"{gpcnet.ROWS[row]}_p99_{size}_{place}"] = (float(tail), *printed)
     expected = {key: value[:2] for key, value in expected.items()}
     factors = r"^\| +(.+) \(\d+ B\)? +\| +(\S+)X \| +(\S+)X \|$"
     for row, mean, tail in re.findall(factors, text_of(name), re.M):
@@ -1148,8 +1107,7 @@ def test_gpcnet_name_that_the_table_cuts() -> None:
     found = figures(read(GPCNET_LOAD, text))
     assert found["random_ring_sync_bandwidth_1048576_isolated"] == (4701.2, "MiB/s")
     text = text_of(GPCNET_LOAD).replace("BW+Sync (131072 B)", "BW+Sync (10485760 ")
-    with pytest.raises(ParseError, match="without a name and a size"):
-        read(GPCNET_LOAD, text)
+    assert refusal(GPCNET_LOAD, text) == NOT_PARSED
 
 
 @pytest.mark.parametrize(
@@ -1170,65 +1128,59 @@ def test_gpcnet_no_finite_number(name: str, pattern: str) -> None:
 
 #: What is changed in a capture, by what, and pattern of the refusal.
 GPCNET_FAULTS = [
-    (GPCNET_PLAIN, r"^\| +RR Get Lat.*\n.*\n", "", "rows are missing or duplicated"),
-    (GPCNET_PLAIN, r"^(\| +RR Get Lat.*\n.*\n)", r"\1\1", "rows are missing or duplicated"),
-    (GPCNET_PLAIN, r"RR Get Lat", "RR Got Lat", "rows are missing or duplicated|expected two"),
-    (GPCNET_PLAIN, r"^(\| +RR Get Lat.*)usec", r"\1msec", "unexpected unit 'msec'"),
-    (GPCNET_PLAIN, r"^(\| +RR Put BW.*)MiB/s/rank", r"\1 MB/s/rank", "unexpected unit 'MB/s/rank'"),
-    (GPCNET_PLAIN, r"^(\| +RR Get Lat.*) \|$", r"\1", "truncated or too long"),
-    (GPCNET_PLAIN, r"^(\| +RR Get Lat.*\|)$", r"\1 |", "truncated or too long"),
-    (GPCNET_PLAIN, r"99% \|        Units", r"9.9% |       Units", "unknown header"),
-    (GPCNET_PLAIN, r"Isolated Network Tests", "Isolated Natwork Tests", "unknown table"),
-    (GPCNET_PLAIN, r"^Network Tests v1.3.*\n", "", "title of GPCNeT: found 0 times"),
-    (GPCNET_PLAIN, r"\(2 nodes\)", "(two nodes)", "ranks and nodes: found 0 times"),
-    (GPCNET_PLAIN, r"RR Get Lat \(8 B\)", "RR Get Lat (8 M)", "without a name and a size"),
-    (GPCNET_PLAIN, r"^(\| +RR Get Lat.*\n)\+.*\n", r"\1", "no line below"),
-    (
-        GPCNET_PLAIN,
-        r"^(\| +RR Get Lat.*)0\.1( \| +usec)",
-        r"\1.01\2",
-        "not a number with one decimal",
-    ),
-    (GPCNET_LOAD, r"^  8 nodes running", "  7 nodes running", "2 and 7 nodes are not 10"),
-    (GPCNET_LOAD, r" 5\.6X ", " 5.7X ", "contradicts 5.7"),
-    (GPCNET_LOAD, r" 1\.3X ", " 0.8X ", "contradicts 0.8"),
-    (GPCNET_LOAD, r"154\.5X", "154.5x", "expected two factors"),
-    (GPCNET_LOAD, r"        5\.6X", "        infX", "not a number with one decimal"),
-    (GPCNET_LOAD, r" 11\.2 ", " 0.0  ", "is 0.0"),
+    (GPCNET_PLAIN, r"^\| +RR Get Lat.*\n.*\n", ""),
+    (GPCNET_PLAIN, r"^(\| +RR Get Lat.*\n.*\n)", r"\1\1"),
+    (GPCNET_PLAIN, r"RR Get Lat", "RR Got Lat"),
+    (GPCNET_PLAIN, r"^(\| +RR Get Lat.*)usec", r"\1msec"),
+    (GPCNET_PLAIN, r"^(\| +RR Put BW.*)MiB/s/rank", r"\1 MB/s/rank"),
+    (GPCNET_PLAIN, r"^(\| +RR Get Lat.*) \|$", r"\1"),
+    (GPCNET_PLAIN, r"^(\| +RR Get Lat.*\|)$", r"\1 |"),
+    (GPCNET_PLAIN, r"99% \|        Units", r"9.9% |       Units"),
+    (GPCNET_PLAIN, r"Isolated Network Tests", "Isolated Natwork Tests"),
+    (GPCNET_PLAIN, r"^Network Tests v1.3.*\n", ""),
+    (GPCNET_PLAIN, r"\(2 nodes\)", "(two nodes)"),
+    (GPCNET_PLAIN, r"RR Get Lat \(8 B\)", "RR Get Lat (8 M)"),
+    (GPCNET_PLAIN, r"^(\| +RR Get Lat.*\n)\+.*\n", r"\1"),
+    (GPCNET_PLAIN, r"^(\| +RR Get Lat.*)0\.1( \| +usec)", r"\1.01\2"),
+    (GPCNET_LOAD, r"^  8 nodes running", "  7 nodes running"),
+    (GPCNET_LOAD, r" 5\.6X ", " 5.7X "),
+    (GPCNET_LOAD, r" 1\.3X ", " 0.8X "),
+    (GPCNET_LOAD, r"154\.5X", "154.5x"),
+    (GPCNET_LOAD, r"        5\.6X", "        infX"),
+    (GPCNET_LOAD, r" 11\.2 ", " 0.0  "),
 ]
 
 
 def test_gpcnet_table_of_a_size_of_its_own() -> None:
     first, last = text_of(GPCNET_LOAD).rsplit("(131072 B)", 1)
-    with pytest.raises(ParseError, match="different message sizes"):
-        read(GPCNET_LOAD, f"{first}(131073 B){last}")
+    assert refusal(GPCNET_LOAD, f"{first}(131073 B){last}") == NOT_PARSED
 
 
 GPCNET_PROGRAM = Program(
     "gpcnet",
     GPCNET_GOOD,
-    {name: says_of(name, GPCNET_REFUSED) for name in GPCNET_FAILED},
+    GPCNET_FAILED,
     r"^\+-.*\+$",
     ["osu/osu_bw", "hpcc/n400_2ranks"],
-    "title of GPCNeT",
+    reported=GPCNET_TOO_FEW,
     faults=GPCNET_FAULTS,
 )
 
 
 # -- IOR -------------------------------------------------------------------------------------------
 
-#: End of a capture's name -> what its refusal says.
-IOR_REFUSED = {
-    r"bad_api|bad_sizes|no_directory\w*|no_space\w*|read_missing|read_short": "IOR reports: ",
-    r"data_errors\w*": "IOR reports: .*(?:FAILED comparison|Incorrect data on read)",
-    "bad_option|file_size_limit": "JSON report is missing|IOR reports|no complete JSON",
-    "killed": "last line of IOR: found 0 times",
-    "killed_json": "no complete JSON report",
-    "verbose": "unexpected line in the results",
-    r"\w+_launcher_WRONG": "banner of IOR: found 2 times",
-    "posix_fpp_json_file": "JSON report is missing",
-}
-IOR_GOOD = good_of("ior", IOR_REFUSED)
+#: Ends of the names of captures of failed runs.
+IOR_FAILED = (
+    r"bad_api|bad_sizes|no_directory\w*|no_space\w*|read_missing|read_short"
+    r"|data_errors\w*"
+    "|bad_option|file_size_limit"
+    "|killed"
+    "|killed_json"
+    "|verbose"
+    r"|\w+_launcher_WRONG"
+    "|posix_fpp_json_file"
+)
+IOR_GOOD = good_of("ior", IOR_FAILED)
 
 IOR_TEXT = "ior/v400_mpich_posix_fpp"
 IOR_OLD = "ior/v330_mpich_posix_i3"
@@ -1318,8 +1270,7 @@ def test_ior_stonewall() -> None:
     assert output.inputs["stonewall"] == "1"
     assert figures(output)["write_bandwidth"] == (529.00, "MiB/s")
     text = text_of(IOR_STONEWALL).replace("stonewallingTime    : 1\n", "")
-    with pytest.raises(ParseError, match="without a stonewall"):
-        read(IOR_STONEWALL, text)
+    assert refusal(IOR_STONEWALL, text) == NOT_PARSED
 
 
 IOR_WARNING = "WARNING: unable to statfs() file system.\n"
@@ -1329,9 +1280,9 @@ def test_ior_warnings_in_the_middle() -> None:
     for name, before in ((IOR_TEXT, r"^(api )"), (IOR_JSON, r'^( +"Options")')):
         text = changed(text_of(name), before, rf"{IOR_WARNING}\1")
         assert figures(read(name, text)) == figures(read(name))
-        for said in ("WARNING: write(7, 0x1, 8) failed No space", "ior ERROR: cannot open file"):
-            with pytest.raises(ParseError, match=r"IOR reports: .*(?:write|cannot open)"):
-                read(name, changed(text_of(name), before, rf"{said}\n\1"))
+        for line in ("WARNING: write(7, 0x1, 8) failed No space", "ior ERROR: cannot open file"):
+            text = changed(text_of(name), before, rf"{line}\n\1")
+            assert refusal(name, text) == PROGRAM_ERROR
 
 
 #: Cells, each between two groups: a text is refused where one is not a number.
@@ -1348,56 +1299,51 @@ IOR_CELLS = [
 
 #: What is changed in a capture, by what, and pattern of the refusal.
 IOR_FAULTS = [
-    (IOR_TEXT, r"^read .* 0   \n", "", "results of .*but a summary of"),
-    (IOR_TEXT, r"^read .*POSIX.*\n", "", "results of .*but a summary of"),
-    (IOR_TEXT, r"^(read .* 0   \n)", r"\1\1", "missing or duplicated"),
-    (IOR_TEXT, r"^(read .*POSIX.*\n)", r"\1\1", "a summary of"),
-    (IOR_TEXT, r"^(read .*) 0   $", r"\1 1   ", "missing or duplicated"),
-    (IOR_TEXT, r"^(read .*POSIX +)0$", r"\g<1>0 0", "unexpected line in the summary"),
-    (IOR_TEXT, r"^(read .*POSIX) +0$", r"\1", "unexpected line in the summary"),
-    (
-        IOR_TEXT,
-        r"^(read .*\n)(?=\nSummary)",
-        r"\1Abort(1) on node 1\n",
-        "unexpected line in the results",
-    ),
-    (IOR_TEXT, r"bw\(MiB/s\)", "bw(MB/s) ", "unknown header"),
-    (IOR_TEXT, r"Mean\(MiB\)", "Mean(MB) ", "unknown header"),
-    (IOR_TEXT, r"^(write +)438\.53( +438\.90)", r"\g<1>439.53\2", "the summary has"),
-    (IOR_TEXT, r"^(write +\S+ +\S+ +)438\.53", r"\g<1>439.53", "the summary has"),
-    (IOR_TEXT, r"^(write .*)0\.07297 ", r"\g<1>0.08297 ", "contradict"),
-    (IOR_TEXT, r"^(write .*)   32\.0 ", r"\1   16.0 ", "moved 16.0 MiB, expected 32.0"),
-    (IOR_TEXT, r"^(write .*)   32\.0 ", r"\1   64.0 ", "moved 64.0 MiB, expected 32.0"),
-    (IOR_TEXT, r"^tasks   ", "tusks   ", "options missing: tasks"),
-    (IOR_TEXT, r"^(tasks .*: )2", r"\g<1>4", "the options"),
-    (IOR_TEXT, r"^(access +: )file-per-process", r"\1single-shared-file", "the options"),
-    (IOR_TEXT, r"^(api +: )POSIX", r"\1MPIIO", "the options"),
-    (IOR_TEXT, r"^(tasks .*\n)", r"\1\1", "not an option, or a repeated one"),
-    (IOR_TEXT, r"^IOR-.*\n", "", "JSON report is missing"),
-    (IOR_TEXT, r"^Finished.*\n", "", "last line"),
-    (IOR_TEXT, r"^Options.*\n", "", "Options:"),
-    (IOR_OLD, r"^(write .*) 1   $", r"\1 2   ", "missing or duplicated"),
-    (IOR_OLD, r"^(read +)3605", r"\g<1>3705", "the summary has"),
-    (IOR_STONEWALL, r"^(write .*) 531\.0 ", r"\1 1131.0 ", "moved 1131.0 MiB"),
-    (IOR_JSON, r'"Version"', '"Vorsion"', "lacks 'Version'"),
-    (IOR_JSON, r'^(.*"bwMeanMIB".*\n)(?=(?:.*\n)+.*"read")', "", "lacks 'bwMeanMIB'"),
-    (IOR_JSON, r'("operation": )"read"', r'\1"erase"', "unknown operation"),
-    (IOR_JSON, r'("access": )"read"', r'\1"erase"', "unknown operation"),
-    (IOR_JSON, r'("access": )"read"', r'\1"write"', "results of .*but a summary of"),
-    (IOR_JSON, r'("tests": )\[', r"\1[{}, ", "2 tests, expected one"),
-    (IOR_JSON, r'"Finished"', '"Finish"', "lacks 'Finished'"),
-    (IOR_JSON, r'("keepFile": )0', r"\1false", "is not a count"),
-    (IOR_OLD_JSON, r'("bwMaxMIB": )1727\.3702', r"\g<1>1727.3802", "the summary has"),
+    (IOR_TEXT, r"^read .* 0   \n", ""),
+    (IOR_TEXT, r"^read .*POSIX.*\n", ""),
+    (IOR_TEXT, r"^(read .* 0   \n)", r"\1\1"),
+    (IOR_TEXT, r"^(read .*POSIX.*\n)", r"\1\1"),
+    (IOR_TEXT, r"^(read .*) 0   $", r"\1 1   "),
+    (IOR_TEXT, r"^(read .*POSIX +)0$", r"\g<1>0 0"),
+    (IOR_TEXT, r"^(read .*POSIX) +0$", r"\1"),
+    (IOR_TEXT, r"^(read .*\n)(?=\nSummary)", r"\1Abort(1) on node 1\n"),
+    (IOR_TEXT, r"bw\(MiB/s\)", "bw(MB/s) "),
+    (IOR_TEXT, r"Mean\(MiB\)", "Mean(MB) "),
+    (IOR_TEXT, r"^(write +)438\.53( +438\.90)", r"\g<1>439.53\2"),
+    (IOR_TEXT, r"^(write +\S+ +\S+ +)438\.53", r"\g<1>439.53"),
+    (IOR_TEXT, r"^(write .*)0\.07297 ", r"\g<1>0.08297 "),
+    (IOR_TEXT, r"^(write .*)   32\.0 ", r"\1   16.0 "),
+    (IOR_TEXT, r"^(write .*)   32\.0 ", r"\1   64.0 "),
+    (IOR_TEXT, r"^tasks   ", "tusks   "),
+    (IOR_TEXT, r"^(tasks .*: )2", r"\g<1>4"),
+    (IOR_TEXT, r"^(access +: )file-per-process", r"\1single-shared-file"),
+    (IOR_TEXT, r"^(api +: )POSIX", r"\1MPIIO"),
+    (IOR_TEXT, r"^(tasks .*\n)", r"\1\1"),
+    (IOR_TEXT, r"^IOR-.*\n", ""),
+    (IOR_TEXT, r"^Finished.*\n", ""),
+    (IOR_TEXT, r"^Options.*\n", ""),
+    (IOR_OLD, r"^(write .*) 1   $", r"\1 2   "),
+    (IOR_OLD, r"^(read +)3605", r"\g<1>3705"),
+    (IOR_STONEWALL, r"^(write .*) 531\.0 ", r"\1 1131.0 "),
+    (IOR_JSON, r'"Version"', '"Vorsion"'),
+    (IOR_JSON, r'^(.*"bwMeanMIB".*\n)(?=(?:.*\n)+.*"read")', ""),
+    (IOR_JSON, r'("operation": )"read"', r'\1"erase"'),
+    (IOR_JSON, r'("access": )"read"', r'\1"erase"'),
+    (IOR_JSON, r'("access": )"read"', r'\1"write"'),
+    (IOR_JSON, r'("tests": )\[', r"\1[{}, "),
+    (IOR_JSON, r'"Finished"', '"Finish"'),
+    (IOR_JSON, r'("keepFile": )0', r"\1false"),
+    (IOR_OLD_JSON, r'("bwMaxMIB": )1727\.3702', r"\g<1>1727.3802"),
 ]
 
 
 IOR_PROGRAM = Program(
     "ior",
     IOR_GOOD,
-    failed_of("ior", IOR_REFUSED),
+    IOR_FAILED,
     r"^(?:Finished +: .*\d|})$",
     ["mdtest/v400_mpich_files", "fio/write_end_fsync", "osu/osu_bw"],
-    r"lacks|missing",
+    reported=r"bad_api|bad_sizes|data_errors\w*|no_directory\w*|no_space\w*|read_missing|read_short",
     cells=IOR_CELLS,
     faults=IOR_FAULTS,
 )
@@ -1405,16 +1351,16 @@ IOR_PROGRAM = Program(
 
 # -- mdtest ----------------------------------------------------------------------------------------
 
-#: End of a capture's name -> what its refusal says.
-MDTEST_REFUSED = {
-    "bad_option|help": "first line of mdtest: found 0 times",
-    "killed": "last line of mdtest: found 0 times",
-    r"stonewall": "a stonewall",
-    "verbose": "not a row, or a repeated one: 'V-1: ",
-    r"no_directory|no_space|not_writable|(?:read|stat|remove)_missing": "mdtest reports|last line",
-    r"\w+_launcher_WRONG": "found 2 times|mdtest reports|found 0 times",
-}
-MDTEST_GOOD = good_of("mdtest", MDTEST_REFUSED)
+#: Ends of the names of captures of failed runs.
+MDTEST_FAILED = (
+    "bad_option|help"
+    "|killed"
+    "|stonewall"
+    "|verbose"
+    "|no_directory|no_space|not_writable|(?:read|stat|remove)_missing"
+    r"|\w+_launcher_WRONG"
+)
+MDTEST_GOOD = good_of("mdtest", MDTEST_FAILED)
 
 MDTEST_FILES = "mdtest/v400_mpich_files"
 MDTEST_BOTH = "mdtest/v400_mpich_files_and_dirs"
@@ -1519,13 +1465,13 @@ def mdtest_row(values: list[float]) -> str:
 def test_mdtest_rates_that_do_not_agree_with_their_times(row: str, numbers: str) -> None:
     phase = row.partition(" +")[0]
     text = changed(text_of(MDTEST_TIMES), rf"^   {row}\S+ +\S+ +\S+", f"   {phase} {numbers}")
-    with pytest.raises(ParseError, match=f"{phase}: .* contradict the times"):
+    with pytest.raises(ParseError, match=phase):
         read(MDTEST_TIMES, text)
 
 
 def test_mdtest_another_number_of_files() -> None:
-    with pytest.raises(ParseError, match="contradict the times"):
-        read(MDTEST_TIMES, changed(text_of(MDTEST_TIMES), "20 files", "30 files"))
+    text = changed(text_of(MDTEST_TIMES), "20 files", "30 files")
+    assert refusal(MDTEST_TIMES, text) == NOT_PARSED
 
 
 def test_mdtest_files_that_are_not_counted_have_no_time_to_agree_with() -> None:
@@ -1557,53 +1503,49 @@ MDTEST_CELLS = [
 
 #: What is changed in a capture, by what, and pattern of the refusal.
 MDTEST_FAULTS = [
-    (MDTEST_FILES, r"^   File stat .*\n", "", "rows are missing"),
-    (MDTEST_FILES, r"^(   File stat .*\n)", r"\1\1", "repeated one"),
-    (MDTEST_FILES, r"^(   File stat .*)$", r"\1 1.000", "not a row"),
-    (MDTEST_FILES, r"^(   File stat .*) \S+$", r"\1", "not a row"),
-    (MDTEST_FILES, r"^   File stat ", "   File unlink", "rows are missing"),
-    (MDTEST_FILES, r"^(   File stat .*\n)", r"\1Abort(1)\n", "not a row"),
-    (MDTEST_FILES, r"^(   File stat .*\n)", r"\1\n", "rows are missing"),
-    (MDTEST_FILES, r"Mean", "Median", "unknown header"),
-    (MDTEST_FILES, r"^   -----.*\n", "", "no line under its header"),
-    (MDTEST_FILES, r"^SUMMARY rate", "SUMMARY time", "table of rates is missing"),
-    (MDTEST_FILES, r"^SUMMARY.*$", "SUMMARY", "a row outside a table"),
-    (MDTEST_FILES, r"^(   File stat +\S+ +\S+ +)\S+", r"\g<1>1.000", "minimum, mean, maximum"),
-    (MDTEST_FILES, r"^(   File stat +\S+ +\S+ +)\S+", r"\g<1>900000.000", "minimum, mean, maximum"),
-    (MDTEST_FILES, r"^2 tasks", "1 tasks", "2 tasks were launched, 1 worked"),
-    (MDTEST_FILES, r"^(2 tasks.*\n)", r"\1\1", "tasks and items: found 2 times"),
-    (MDTEST_FILES, r"^mdtest-.*\n", "", "mdtest's tasks: found 0 times"),
-    (MDTEST_FILES, r"^-- started.*\n", "", "first line"),
-    (MDTEST_FILES, r"^-- finished.*\n", "", "last line"),
-    (MDTEST_FILES, r"(-- finished.*\n)", r"\1SUMMARY rate: (of 1 iterations)\n", "after the last"),
-    (MDTEST_FILES, r"'data/t'$", "'data/t", "command line is truncated"),
-    (
-        MDTEST_FILES,
-        r"^(2 tasks.*\n)",
-        r"\1WARNING: unable to create file x\n",
-        "mdtest reports: WARNING",
-    ),
-    (MDTEST_FILES, r"^(2 tasks.*\n)", r"\1ior ERROR: write failed\n", "mdtest reports: ior ERROR"),
+    (MDTEST_FILES, r"^   File stat .*\n", ""),
+    (MDTEST_FILES, r"^(   File stat .*\n)", r"\1\1"),
+    (MDTEST_FILES, r"^(   File stat .*)$", r"\1 1.000"),
+    (MDTEST_FILES, r"^(   File stat .*) \S+$", r"\1"),
+    (MDTEST_FILES, r"^   File stat ", "   File unlink"),
+    (MDTEST_FILES, r"^(   File stat .*\n)", r"\1Abort(1)\n"),
+    (MDTEST_FILES, r"^(   File stat .*\n)", r"\1\n"),
+    (MDTEST_FILES, r"Mean", "Median"),
+    (MDTEST_FILES, r"^   -----.*\n", ""),
+    (MDTEST_FILES, r"^SUMMARY rate", "SUMMARY time"),
+    (MDTEST_FILES, r"^SUMMARY.*$", "SUMMARY"),
+    (MDTEST_FILES, r"^(   File stat +\S+ +\S+ +)\S+", r"\g<1>1.000"),
+    (MDTEST_FILES, r"^(   File stat +\S+ +\S+ +)\S+", r"\g<1>900000.000"),
+    (MDTEST_FILES, r"^2 tasks", "1 tasks"),
+    (MDTEST_FILES, r"^(2 tasks.*\n)", r"\1\1"),
+    (MDTEST_FILES, r"^mdtest-.*\n", ""),
+    (MDTEST_FILES, r"^-- started.*\n", ""),
+    (MDTEST_FILES, r"^-- finished.*\n", ""),
+    (MDTEST_FILES, r"(-- finished.*\n)", r"\1SUMMARY rate: (of 1 iterations)\n"),
+    (MDTEST_FILES, r"'data/t'$", "'data/t"),
+    (MDTEST_FILES, r"^(2 tasks.*\n)", r"\1WARNING: unable to create file x\n", PROGRAM_ERROR),
+    (MDTEST_FILES, r"^(2 tasks.*\n)", r"\1ior ERROR: write failed\n", PROGRAM_ERROR),
     (
         MDTEST_FILES,
         r"^(-- finished)",
         r"\nERROR: verifying the data read! Take the performance values with care!\n\1",
-        "mdtest reports: ERROR: verifying",
+        PROGRAM_ERROR,
     ),
-    (MDTEST_TIMES, r"^SUMMARY time: \(of 1", "SUMMARY time: (of 3", "different rows or iterations"),
-    (MDTEST_TIMES, r"^SUMMARY time", "SUMMARY rate", "printed twice"),
-    (MDTEST_FILES, r"\(of 1 iterations", "(of 0 iterations", "no iterations"),
-    (MDTEST_BOTH, r"^   Directory stat .*\n", "", "rows are missing"),
+    (MDTEST_TIMES, r"^SUMMARY time: \(of 1", "SUMMARY time: (of 3"),
+    (MDTEST_TIMES, r"^SUMMARY time", "SUMMARY rate"),
+    (MDTEST_FILES, r"\(of 1 iterations", "(of 0 iterations"),
+    (MDTEST_BOTH, r"^   Directory stat .*\n", ""),
 ]
 
 
 MDTEST_PROGRAM = Program(
     "mdtest",
     MDTEST_GOOD,
-    failed_of("mdtest", MDTEST_REFUSED),
+    MDTEST_FAILED,
     r"^-- finished at .*",
     ["ior/v400_mpich_posix_fpp", "osu/osu_bw"],
-    "first line of mdtest",
+    reported=r"no_\w+|not_writable|(?:remove|stat)_missing|(?:v330_mpich|openmpi)_read_missing"
+    r"|v330_openmpi_mpich_launcher_WRONG|v400_\w+_WRONG",
     cells=MDTEST_CELLS,
     faults=MDTEST_FAULTS,
 )
@@ -1611,27 +1553,27 @@ MDTEST_PROGRAM = Program(
 
 # -- OSU Micro-Benchmarks --------------------------------------------------------------------------
 
-#: End of a capture's name -> what its refusal says.
-OSU_REFUSED = {
-    "osu_latency_1rank": "title of an OSU program: found 0 times",
-    "one_process|three_processes|missing_program|bad_option|m_unknown|help": "title of an OSU",
-    "latency_f|latency_G|put_latency_c|neighbor_alltoall|bw_fan_in|bw_fan_out": "title of an OSU",
+#: Ends of the names of captures of failed runs.
+OSU_FAILED = (
+    "osu_latency_1rank"
+    "|one_process|three_processes|missing_program|bad_option|m_unknown|help"
+    "|latency_f|latency_G|put_latency_c|neighbor_alltoall|bw_fan_in|bw_fan_out"
     # 5.3's osu_init prints neither title nor unit.
-    r"v53_\w+_(?:init|bad_value)": "title of an OSU program: found 0 times",
-    r"v74_\w+_bad_value|v53_openmpi_cas_latency": "the table has 0 rows",
+    r"|v53_\w+_(?:init|bad_value)"
+    r"|v74_\w+_bad_value|v53_openmpi_cas_latency"
     # Every rank that a foreign launcher starts is a world of its own.
-    r"\w+(?<!init)_(?:mpich|openmpi)_launcher_WRONG": "title of an OSU program: found 0 times",
-    r"init_(?:mpich|openmpi)_launcher_WRONG": "title of an OSU program: found [02] times",
-    "hello|latency_mt": "unknown program|title of an OSU program: found 0",
-    "mbw_mr_v": "unknown line before the table.*varied",
-    "types_all": "cells for .* columns: '# Datatype: MPI_INT.'",
-    "v74_mpich_graph_tty": "a line after the table",
-    r"v74_openmpi_allreduce_c": "DATA VALIDATION ERROR",
-    "cuda_(?:no_device|no_driver|no_memory|not_built|rocm)": "title of an OSU program: found 0",
-    "cuda_no_copy": "the table has 0 rows",
-    r"mpich_killed_rank": "a line after the table|cells for 2 columns",
-}
-OSU_GOOD = good_of("osu", OSU_REFUSED)
+    r"|\w+(?<!init)_(?:mpich|openmpi)_launcher_WRONG"
+    "|init_(?:mpich|openmpi)_launcher_WRONG"
+    "|hello|latency_mt"
+    "|mbw_mr_v"
+    "|types_all"
+    "|v74_mpich_graph_tty"
+    "|v74_openmpi_allreduce_c"
+    "|cuda_(?:no_device|no_driver|no_memory|not_built|rocm)"
+    "|cuda_no_copy"
+    "|mpich_killed_rank"
+)
+OSU_GOOD = good_of("osu", OSU_FAILED)
 
 OSU_LATENCY = "osu/v74_mpich_latency_full"
 OSU_FULL = "osu/v74_mpich_allreduce_f"
@@ -1781,12 +1723,12 @@ def test_osu_a_title_of_cuda_does_not_say_where_the_buffers_were(name: str) -> N
 
 
 def test_osu_aprun_says_something_after_the_run() -> None:
-    said = (
+    line = (
         "Application 2634 resources: utime ~0s, stime ~0s, Rss ~4284, inblocks ~0, outblocks ~0\n"
     )
-    assert figures(read(OSU_LATENCY, text_of(OSU_LATENCY) + said)) == figures(read(OSU_LATENCY))
-    with pytest.raises(ParseError, match="after the table"):
-        read(OSU_LATENCY, text_of(OSU_LATENCY) + "\nApplication 2634 exit codes: 139\n" + said)
+    assert figures(read(OSU_LATENCY, text_of(OSU_LATENCY) + line)) == figures(read(OSU_LATENCY))
+    text = text_of(OSU_LATENCY) + "\nApplication 2634 exit codes: 139\n" + line
+    assert refusal(OSU_LATENCY, text) == NOT_PARSED
 
 
 def test_osu_a_run_that_was_killed_has_fewer_sizes() -> None:
@@ -1799,8 +1741,7 @@ def test_osu_percentiles_stand_in_the_order_that_was_asked_for() -> None:
     """``-z99,90,50``: from right to left they rise."""
     rows = r"^(\d.* )(\S+)( +\S+ +)(\S+)$"
     text = re.sub(rows, r"\1\4\3\2", text_of(OSU_TAIL), flags=re.M)
-    with pytest.raises(ParseError, match="percentiles out of order"):
-        read(OSU_TAIL, text)
+    assert refusal(OSU_TAIL, text) == NOT_PARSED
     text = changed(text, r"P50( Tail.*)P99( Tail)", r"P99\1P50\2")
     assert figures(read(OSU_TAIL, text)) == figures(read(OSU_TAIL))
 
@@ -1829,59 +1770,67 @@ OSU_CELLS = [
 
 #: What is changed in a capture, by what, and pattern of the refusal.
 OSU_FAULTS = [
-    (OSU_LATENCY, r"^1024 .*\n", "", "missing or duplicated"),
-    (OSU_LATENCY, r"^1024( .*)\n", r"1024\1\n1024\1\n", "missing or duplicated"),
-    (OSU_LATENCY, r"^1024 ", "512  ", "missing or duplicated"),
-    (OSU_LATENCY, r"^1024 ", "1024.0 ", "not a whole number"),
-    (OSU_LATENCY, r"^(1024 .*)$", r"\1 1.00", "3 cells for 2 columns"),
-    (OSU_LATENCY, r"^(1024) .*$", r"\1", "1 cells for 2 columns"),
-    (OSU_LATENCY, r"^(1024 .*)\n", r"\1", "cells for 2 columns|two decimals"),
-    (OSU_LATENCY, r"^(1024 +\d+\.\d)\d$", r"\1", "two decimals"),
-    (OSU_LATENCY, r"^(1024 .*)\n", r"\1\n\n", "after the table"),
-    (OSU_LATENCY, r"Latency\(us\)", "Latency(ms)", "unknown"),
-    (OSU_LATENCY, r"^# Size.*\n", "", "unknown line before the table"),
-    (OSU_LATENCY, r"^(# Size)(.*)$", r"\1\2\2", "unknown header"),
-    (OSU_LATENCY, r"Avg Latency\(us\)", "Avg Latency(us)  Overlap(%)", "unknown header"),
-    (OSU_LATENCY, r"^# Datatype.*\n", r"\g<0>\g<0>", "printed twice"),
-    (OSU_LATENCY, r"^(# OSU.*\n)", r"\1mpirun: a warning\n", "unknown line before"),
-    (OSU_LATENCY, r"Latency Test", "Letency Test", "unknown program"),
-    (OSU_LATENCY, r" v7.4", "", "title"),
-    (OSU_LATENCY, r"^# OSU MPI Latency", "# OSU MPI Barrier Latency", "an unexpected header"),
-    ("osu/v74_mpich_barrier", r"Barrier Latency", "Allreduce Latency", "unexpected header"),
-    ("osu/v74_mpich_barrier", r"^( +\d.*\n)", r"\1\1", "the table has 2 rows"),
-    (OSU_FULL, r"^(16 +)\S+", r"\g<1>99.00", "minimum, mean, maximum"),
-    (OSU_FULL, r"^(16 +)\S+", r"\g<1>0.00", "minimum, mean, maximum"),
-    (OSU_OVERLAP, r"^(16 .* )\S+$", r"\g<1>100.01", "overlap"),
-    (OSU_RATE, r"^(16 +)\S+", r"\g<1>272.40", "contradict"),
-    (OSU_TAIL, r"^(16 .* )0\.58( +0\.72 +1\.00)$", r"\g<1>0.73\2", "percentiles out of order"),
-    (OSU_TAIL, r"^(16 .* 0\.72 +)1\.00$", r"\g<1>0.71", "percentiles out of order"),
-    (OSU_CHECKED, r"^(16 .* )Pass$", r"\g<1>Fail", "the validation reports 'Fail'"),
-    (OSU_CHECKED, r"^(16 .* )Pass$", r"\g<1>Psas", "the validation reports"),
-    ("osu/v74_mpich_init", r"avg: \d+", "avg: 5", "minimum, mean, maximum"),
-    ("osu/v74_mpich_init", r"avg: (\d+) ms", r"avg: \1 s", "unexpected times"),
+    (OSU_LATENCY, r"^1024 .*\n", ""),
+    (OSU_LATENCY, r"^1024( .*)\n", r"1024\1\n1024\1\n"),
+    (OSU_LATENCY, r"^1024 ", "512  "),
+    (OSU_LATENCY, r"^1024 ", "1024.0 "),
+    (OSU_LATENCY, r"^(1024 .*)$", r"\1 1.00"),
+    (OSU_LATENCY, r"^(1024) .*$", r"\1"),
+    (OSU_LATENCY, r"^(1024 .*)\n", r"\1"),
+    (OSU_LATENCY, r"^(1024 +\d+\.\d)\d$", r"\1"),
+    (OSU_LATENCY, r"^(1024 .*)\n", r"\1\n\n"),
+    (OSU_LATENCY, r"Latency\(us\)", "Latency(ms)"),
+    (OSU_LATENCY, r"^# Size.*\n", ""),
+    (OSU_LATENCY, r"^(# Size)(.*)$", r"\1\2\2"),
+    (OSU_LATENCY, r"Avg Latency\(us\)", "Avg Latency(us)  Overlap(%)"),
+    (OSU_LATENCY, r"^# Datatype.*\n", r"\g<0>\g<0>"),
+    (OSU_LATENCY, r"^(# OSU.*\n)", r"\1mpirun: a warning\n"),
+    (OSU_LATENCY, r"Latency Test", "Letency Test"),
+    (OSU_LATENCY, r" v7.4", ""),
+    (OSU_LATENCY, r"^# OSU MPI Latency", "# OSU MPI Barrier Latency"),
+    ("osu/v74_mpich_barrier", r"Barrier Latency", "Allreduce Latency"),
+    ("osu/v74_mpich_barrier", r"^( +\d.*\n)", r"\1\1"),
+    (OSU_FULL, r"^(16 +)\S+", r"\g<1>99.00"),
+    (OSU_FULL, r"^(16 +)\S+", r"\g<1>0.00"),
+    (OSU_OVERLAP, r"^(16 .* )\S+$", r"\g<1>100.01"),
+    (OSU_RATE, r"^(16 +)\S+", r"\g<1>272.40"),
+    (OSU_TAIL, r"^(16 .* )0\.58( +0\.72 +1\.00)$", r"\g<1>0.73\2"),
+    (OSU_TAIL, r"^(16 .* 0\.72 +)1\.00$", r"\g<1>0.71"),
+    (OSU_CHECKED, r"^(16 .* )Pass$", r"\g<1>Fail", PROGRAM_ERROR),
+    (OSU_CHECKED, r"^(16 .* )Pass$", r"\g<1>Psas", PROGRAM_ERROR),
+    ("osu/v74_mpich_init", r"avg: \d+", "avg: 5"),
+    ("osu/v74_mpich_init", r"avg: (\d+) ms", r"avg: \1 s"),
 ]
+
+
+def refusal_of_errors(benchmark: str, text: str) -> str | None:
+    """The reason code with which what a program wrote on standard error is refused."""
+    try:
+        parse.check_stderr(benchmark, text)
+    except ParseError as err:
+        return err.code
+    return None
 
 
 def test_osu_without_a_local_rank_every_process_takes_the_first_gpu() -> None:
     """What ``omb_get_local_rank()`` of 7.4 writes on standard error; the program exits 0."""
-    said = (
-        "plumbline-task 0 node1 0-1 0 - - 0 -\n"
+    report = "plumbline-task 0 node1 0-1 0 - - 0 -\n"
+    warning = (
         "Warning: OMB could not identify the local rank of the process.\n"
         "         This can lead to multiple processes using the same GPU.\n"
         "         Please use the get_local_rank script in the OMB repo for this.\n"
     )
-    with pytest.raises(ParseError, match="OMB could not identify the local rank"):
-        parse.check_stderr("osu", said)
-    parse.check_stderr("osu", said.splitlines()[0])
+    assert refusal_of_errors("osu", report + warning) == PROGRAM_ERROR
+    assert refusal_of_errors("osu", report) is None
 
 
 OSU_PROGRAM = Program(
     "osu",
     OSU_GOOD,
-    failed_of("osu", OSU_REFUSED),
+    OSU_FAILED,
     None,
     ["gpcnet/network_test_2fakenodes_2ranks", "imb/pingpong"],
-    "title",
+    reported="v74_openmpi_allreduce_c",
     cells=OSU_CELLS,
     faults=OSU_FAULTS,
 )
@@ -1915,14 +1864,18 @@ def test_tasks_and_version(name: str, tasks: int | None, version: str) -> None:
     assert (output.tasks, output.version) == (tasks, version)
 
 
+FAILED = [
+    pytest.param(name, PROGRAM_ERROR if ends(name, program.reported) else NOT_PARSED, id=name)
+    for program in PROGRAMS
+    for name in names_of(program.name)
+    if ends(name, program.failed) and path_of(name).exists()
+]
+
+
 @pytest.mark.holds("outputs")
-@pytest.mark.parametrize(
-    ("name", "says"), [failed for program in PROGRAMS for failed in program.failed.items()]
-)
-def test_failed_run_is_refused(name: str, says: str | None) -> None:
-    assert says, f"{name} is in no table"
-    with pytest.raises(ParseError, match=says):
-        read(name)
+@pytest.mark.parametrize(("name", "code"), FAILED)
+def test_failed_run_is_refused(name: str, code: str) -> None:
+    assert refusal(name) == code
 
 
 @pytest.mark.parametrize(("program", "name"), GOOD)
@@ -1960,22 +1913,20 @@ def test_no_finite_number(name: str, pattern: str) -> None:
 
 @pytest.mark.parametrize("fault", [fault for program in PROGRAMS for fault in program.faults])
 def test_fault_is_refused(fault: tuple[str, ...]) -> None:
-    name, pattern, replacement, *says = fault
+    name, pattern, replacement, *code = fault
     text = text_of(name)
     if replacement in FACTORS:
         number = re.search(pattern, text, re.M)[2]
         decimals = 2 if "." in number else 0
         replacement = rf"\g<1>{float(number) * FACTORS[replacement]:.{decimals}f}"
-    with pytest.raises(ParseError, match=says[0] if says else None):
-        read(name, changed(text, pattern, replacement))
+    assert [refusal(name, changed(text, pattern, replacement))] == (code or [NOT_PARSED])
 
 
 @pytest.mark.parametrize(
     ("program", "other"), [(program, other) for program in PROGRAMS for other in program.others]
 )
 def test_other_program(program: Program, other: str) -> None:
-    with pytest.raises(ParseError, match=program.other_refusal):
-        read(program.name, text_of(other))
+    assert refusal(other, benchmark=program.name) == NOT_PARSED
 
 
 def test_captures_name_no_path_of_a_machine() -> None:
@@ -2014,8 +1965,7 @@ def test_no_report(benchmark: str, text: str) -> None:
 
 @pytest.mark.parametrize("benchmark", ["fio", "ior", "commscope"])
 def test_deep_nesting_is_refused(benchmark: str) -> None:
-    with pytest.raises(ParseError, match="no complete JSON"):
-        parse.parse(benchmark, '{"tests" : ' + "[" * 100_000)
+    assert refusal(benchmark, '{"tests" : ' + "[" * 100_000) == NOT_PARSED
 
 
 @pytest.mark.parametrize("benchmark", parse.BENCHMARKS)
@@ -2023,7 +1973,7 @@ def test_bytes_that_are_no_text(benchmark: str, tmp_path: Path) -> None:
     path = tmp_path / "sample.out"
     capture = next(path for path in sorted((CAPTURES / benchmark).glob("*.out")))
     path.write_bytes(capture.read_bytes() + b"\xff\n")
-    with pytest.raises(ParseError, match="not text"):
+    with pytest.raises(ParseError, match="0xff"):
         parse.parse_file(benchmark, path)
 
 
@@ -2038,27 +1988,25 @@ def test_no_parser() -> None:
 
 
 @pytest.mark.parametrize(
-    ("foms", "says"),
+    ("foms", "name"),
     [
-        ((), "no figure"),
-        ((Fom("a", 1.0, "us"), Fom("a", 2.0, "us")), "a is printed twice"),
-        ((Fom("a", 1.0, "us", 8), Fom("a", 1.0, "us", 8)), "a_8 is printed twice"),
-        ((Fom("a", 1.0, "us", 8, "x"), Fom("a", 1.0, "us", 8, "x")), "a_8_x is printed twice"),
+        ((), "."),
+        ((Fom("a", 1.0, "us"), Fom("a", 2.0, "us")), "^a "),
+        ((Fom("a", 1.0, "us", 8), Fom("a", 1.0, "us", 8)), "^a_8 "),
+        ((Fom("a", 1.0, "us", 8, "x"), Fom("a", 1.0, "us", 8, "x")), "^a_8_x "),
     ],
 )
-def test_figures_are_there_once(foms: tuple, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_figures_are_there_once(foms: tuple, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("plumbline.parse.imb.parse", lambda text: Output(foms, 2, "1"))
-    with pytest.raises(ParseError, match=says):
+    with pytest.raises(ParseError, match=name):
         parse.parse("imb", "")
 
 
 def test_a_failed_validation_may_stand_on_standard_error_alone() -> None:
-    folder = CAPTURES / "babelstream"
-    failed = (folder / "v50_omp_float.err").read_text()
-    with pytest.raises(ParseError, match="Validation failed on"):
-        parse.check_stderr("babelstream", failed)
-    parse.check_stderr("babelstream", "plumbline-task 0 node1 0-1 0 - -\n")
-    parse.check_stderr("osu", failed)
+    failed = (CAPTURES / "babelstream" / "v50_omp_float.err").read_text()
+    assert refusal_of_errors("babelstream", failed) == PROGRAM_ERROR
+    assert refusal_of_errors("babelstream", "plumbline-task 0 node1 0-1 0 - -\n") is None
+    assert refusal_of_errors("osu", failed) is None
 
 
 def test_variable() -> None:

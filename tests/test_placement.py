@@ -414,9 +414,9 @@ def test_memory_goes_by_what_linux_calls_it() -> None:
         ("numa-1-1", ("numa8-numa8",), (2, 3), 8),
     ]
     (alone,) = lay_out("numa-1-0", node)
-    assert (alone.tasks[0].cpus, alone.tasks[0].memory, alone.location) == ((2, 3), 0, ())
+    assert (alone.tasks[0].cpus, alone.tasks[0].memory, alone.locations) == ((2, 3), 0, ())
     (one,) = lay_out("numa-matrix", node, one_process=True)
-    assert one.location == ("numa0-numa0", "numa0-numa8", "numa8-numa0", "numa8-numa8")
+    assert one.locations == ("numa0-numa0", "numa0-numa8", "numa8-numa0", "numa8-numa8")
     assert (one.placement, one.tasks[0].cpus, one.tasks[0].memory) == (
         "numa-matrix", (0, 1, 2, 3), None,
     )  # fmt: skip

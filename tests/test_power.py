@@ -185,7 +185,9 @@ def test_sessions_are_judged_as_real_ones_are(references):
             assert judged.bounds.decides == case.row.id
             if not case.rule.distribution:
                 assert judged.bounds == bounds
-            value, statistic, verdict = power.held(samples, case.rule, judged.bounds, case.ceiling)
+            value, statistic, verdict = power.evaluate(
+                samples, case.rule, judged.bounds, case.ceiling
+            )
             assert (judged.value, judged.statistic, judged.verdict) == (value, statistic, verdict)
             checked += 1
     assert checked > 1000

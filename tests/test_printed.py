@@ -13,9 +13,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from conftest import asked
 from plumbline.check import record
-from plumbline.cli import main
 from plumbline.core.text import printable_lines
 from plumbline.history.history import History
 from plumbline.session import summary
@@ -46,12 +45,6 @@ def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "results"
 
 
-def asked(*words: object) -> Result:
-    done = CliRunner().invoke(main, [*map(str, words)])
-    assert done.exception is None or isinstance(done.exception, SystemExit), done.output
-    return done
-
-
 ANSWERS = [
     ["history", "list"], ["history", "list", "--format=json"], ["history", "list", "--format=csv"],
     ["trend", "--suspects"], ["trend", "--format=json"], ["trend", "--format=csv"],
@@ -71,9 +64,9 @@ def test_names_of_records_steer_no_terminal(results: Path) -> None:
     store(results, "{", name=f"20261128T010000Z-00001b{STEERS}")
     for number, command in enumerate(ANSWERS):
         done = asked(*command)
-        assert number > 7 or re.search(r"name\\(x|u00)1b", done.stdout), command
-        for said in (done.stdout, done.stderr):
-            assert all(text.isprintable() for text in said.split("\n")), (command, said)
+        assert number > 7 or re.search(r"name\\(x|u00)1b", done.out), command
+        for output in (done.out, done.err):
+            assert all(text.isprintable() for text in output.split("\n")), (command, output)
 
 
 @pytest.mark.holds("terminal")
@@ -85,8 +78,8 @@ def test_what_is_left_in_scratch_steers_no_terminal(results, tmp_path, monkeypat
     monkeypatch.setattr(doctor.plan, "plan_cases", lambda *_: [])
     monkeypatch.setattr(doctor, "_programs", dict)
     done = asked("doctor", "--system=local")
-    assert "left over" in done.stdout
-    assert all(text.isprintable() for text in done.stdout.split("\n"))
+    assert "/plumbline-\\x1b" in done.out
+    assert all(text.isprintable() for text in done.out.split("\n"))
 
 
 @pytest.mark.holds("terminal")
@@ -96,7 +89,7 @@ def test_the_closing_table_steers_no_terminal() -> None:
                     warnings=[{"state": "warnings", "code": "c", "figure": "", "detail": STEERS,
                                "source": ""}])
                for result in ("pass", "error")]  # fmt: skip
-    told = printable_lines(summary.table([*map(record.checked, records)], 2))
+    told = printable_lines(summary.table([*map(record.validate, records)], 2))
     assert "why" in told and all(text.isprintable() for text in told.split("\n"))
     assert not re.search("^(plumbline: )?forged", told, re.M)
 
@@ -106,7 +99,7 @@ def test_no_cell_is_a_formula(results: Path) -> None:
     hostile(results, FORMULAS[0])
     for command in ANSWERS:
         if "--format=csv" in command:
-            text = asked(*command).stdout
+            text = asked(*command).out
             cells = [cell for row in csv.reader(io.StringIO(text)) for cell in row]
             assert "HYPERLINK" in text or command[0] == "screen"
             # A number is one, below zero too.
@@ -121,7 +114,7 @@ def test_an_exported_history_is_read_back_as_it_was(results: Path, tmp_path: Pat
                             check=name, environment=name, nodes=[name],
                             extras={name: name}))  # fmt: skip
     path = tmp_path / "history.csv"
-    assert asked("history", "export", "-o", path).exit_code == 0
+    assert asked("history", "export", "-o", path).code == 0
     with path.open(newline="") as file:
         rows = [*csv.DictReader(file)]
     assert [row["check"] for row in rows] == [
@@ -137,7 +130,7 @@ def test_an_exported_history_is_read_back_as_it_was(results: Path, tmp_path: Pat
 def test_an_exported_history_steers_no_terminal(results: Path) -> None:
     """A file has it as it is, to be read back; a person sees its code."""
     hostile(results, f"name{STEERS}", nights=2)
-    assert "\x1b" in asked("history", "export").stdout
+    assert "\x1b" in asked("history", "export").out
     leader, follower = os.openpty()
     command = [Path(sys.executable).with_name("plumbline"), "history", "export"]
     with subprocess.Popen(command, stdout=follower):
@@ -153,5 +146,5 @@ def test_an_exported_history_steers_no_terminal(results: Path) -> None:
 
 def test_json_of_names_is_read_back(results: Path) -> None:
     hostile(results, f"nüme{STEERS}", nights=1)
-    (row,) = json.loads(asked("history", "list", "--format=json").stdout)
+    (row,) = json.loads(asked("history", "list", "--format=json").out)
     assert row["extras"] == {f"nüme{STEERS}": f"nüme{STEERS}"}

@@ -6,6 +6,8 @@ import csv
 import math
 import re
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +21,9 @@ from plumbline.reference.row import Case, Row
 from plumbline.reference.tables import key_of, load
 
 SHIPPED = Path(__file__).parents[1] / "reference"
+
+#: A class of figures of which one run says little.
+DISTRIBUTED = {"floor": 0, "spreads": 3, "distribution": True, "samples": 3, "reason": "it varies"}
 
 #: Registers with round numbers, so that the tests' arithmetic is done by hand.
 REGISTERS = {
@@ -38,22 +43,8 @@ REGISTERS = {
         "classes": {
             "up": {"better": "higher", "floor": 0.05, "spreads": 3, "reason": "more is better"},
             "down": {"better": "lower", "floor": 0.10, "spreads": 3, "reason": "less is better"},
-            "noisy": {
-                "better": "lower",
-                "floor": 0,
-                "spreads": 3,
-                "distribution": True,
-                "samples": 3,
-                "reason": "one run says nothing",
-            },
-            "noisy-up": {
-                "better": "higher",
-                "floor": 0,
-                "spreads": 3,
-                "distribution": True,
-                "samples": 3,
-                "reason": "one run says nothing",
-            },
+            "noisy": DISTRIBUTED | {"better": "lower"},
+            "noisy-up": DISTRIBUTED | {"better": "higher"},
             "data": {"better": "neither", "floor": 0, "spreads": 0, "reason": "nothing to hold"},
         },
         "decides": ["median", "mean", "best", "single", "unstated"],
@@ -65,20 +56,10 @@ REGISTERS = {
     "foms.yaml": {
         "bench": [
             {"class": "up", "unit": "MB/s", "metrics": ["bandwidth", "peak_bandwidth"]},
-            {
-                "class": "up",
-                "unit": "MB/s",
-                "unstated_size": 4096,
-                "ceilings": ["bench/peak_bandwidth"],
-                "metrics": ["capped"],
-            },
-            {
-                "class": "down",
-                "unit": "us",
-                "resolution": 0.01,
-                "unstated_size": 8,
-                "metrics": ["latency"],
-            },
+            {"class": "up", "unit": "MB/s", "unstated_size": 4096, "metrics": ["capped"],
+             "ceilings": ["bench/peak_bandwidth"]},
+            {"class": "down", "unit": "us", "resolution": 0.01, "unstated_size": 8,
+             "metrics": ["latency"]},
             {"class": "noisy", "unit": "us", "metrics": ["ring"]},
             {"class": "noisy-up", "unit": "MB/s", "metrics": ["ring_bandwidth"]},
             {"class": "data", "unit": "percent", "metrics": ["share"]},
@@ -92,7 +73,7 @@ REGISTERS = {
             },
         ],
     },
-}
+}  # fmt: skip
 
 COLUMNS = [
     *("id", "source", "locator", "system", "toolchain", "benchmark", "metric", "placement"),
@@ -133,6 +114,15 @@ def registers(folder: Path) -> Path:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     return registers(tmp_path)
+
+
+@contextmanager
+def refused(*words: str, code: str = "reference.wrong-table") -> Iterator[None]:
+    """A refusal with this code, whose message has these words."""
+    with pytest.raises(Fault) as refusal:
+        yield
+    assert refusal.value.code == code
+    assert [word for word in words if word not in str(refusal.value)] == []
 
 
 def write(path: Path, *rows: dict, columns: list[str] = COLUMNS) -> None:
@@ -208,87 +198,67 @@ def test_shipped_tables_are_good(tmp_path: Path) -> None:
     assert len(tables.rows) == lines
 
 
-#: What is wrong in the second of two rows -> column that the fault names, and what it says.
+#: Column -> cells that cannot be in it.
+CELLS = {
+    "placement": ["on-moon", "numa-0"],
+    "value": ["", "fast", "1,000", "> 450", "12 MB/s", "nan", "inf", "-5", "0"],
+    "value_used": ["five"],
+    "spread": ["1001", "-1", "nan", "0.5 %"],
+    "unit": ["parrots/s", "us", "MB", ""],
+    "unit_used": ["us"],
+    "statistic": ["average", "Mean", ""],
+    "kind": ["guessed", ""],
+    "source": ["blog", ""],
+    "metric": ["bandwith", ""],
+    "benchmark": ["bunch"],
+    "system": [" "],
+    "locator": [""],
+    "id": [""],
+    "message_size": ["8 B", "-8"],
+    "nodes": ["two"],
+    "ppn": ["1.5"],
+    "conditions": ["port", "port=", "=0330", "port=1;port=2"],
+}
+
+#: What is wrong in the second of two rows -> the column that is named, and what of it is quoted.
 FAULTY = [
-    ({"placement": "on-moon"}, "placement", "no such placement; available: one-core"),
-    ({"placement": "numa-0"}, "placement", "no such placement"),
-    ({"value": ""}, "value", "number"),
-    ({"value": "fast"}, "value", "'fast'.*number"),
-    ({"value": "1,000"}, "value", "'1,000'.*number"),
-    ({"value": "> 450"}, "value", "'> 450'.*number"),
-    ({"value": "12 MB/s"}, "value", "number"),
-    ({"value": "nan"}, "value", "finite"),
-    ({"value": "inf"}, "value", "finite"),
-    ({"value": "-5"}, "value", "negative"),
-    ({"value": "0"}, "value", "gives no bounds"),
-    ({"value_used": "five"}, "value_used", "number"),
-    ({"value_used": "-5"}, "value", "negative"),
-    ({"spread": "1001"}, "spread", "larger than the value"),
-    ({"spread": "-1"}, "spread", "greater than or equal to 0"),
-    ({"spread": "nan"}, "spread", "'nan'"),
-    ({"spread": "0.5 %"}, "spread", "number"),
-    ({"unit": "parrots/s"}, "unit", "cannot convert 'parrots/s' to 'MB/s'"),
-    ({"unit": "us"}, "unit", "cannot convert 'us' to 'MB/s'"),
-    ({"unit": "MB"}, "unit", "cannot convert 'MB' to 'MB/s'"),
-    ({"unit": ""}, "unit", "cannot convert '' to 'MB/s'"),
-    ({"unit_used": "us"}, "unit_used", "cannot convert 'us' to 'MB/s'"),
-    ({"statistic": "average"}, "statistic", "'average'"),
-    ({"statistic": "Mean"}, "statistic", "'Mean'"),
-    ({"statistic": ""}, "statistic", "''"),
-    ({"kind": "guessed"}, "kind", "'guessed'"),
-    ({"kind": ""}, "kind", "''"),
-    ({"source": "blog"}, "source", "'blog' is not in sources.yaml"),
-    ({"source": ""}, "source", "''"),
-    ({"metric": "bandwith"}, "metric", "'bandwith' is not in foms.yaml"),
-    ({"metric": ""}, "metric", "''"),
-    ({"benchmark": "bunch"}, "benchmark", "'bunch' is not in foms.yaml"),
-    ({"system": " "}, "system", "at least 1 character"),
-    ({"locator": ""}, "locator", "at least 1 character"),
-    ({"id": ""}, "id", "at least 1 character"),
-    ({"id": "r1"}, "id", "'r1' is also in .*paper.csv:2"),
-    ({"id": "r9"}, "id", "the same key as r1"),
-    ({"message_size": "8 B"}, "message_size", "'8 B'.*integer"),
-    ({"message_size": "-8"}, "message_size", "greater than or equal to 0"),
-    ({"nodes": "two"}, "nodes", "integer"),
-    ({"ppn": "1.5"}, "ppn", "integer"),
-    ({"conditions": "port"}, "conditions", "'port' is not key=value"),
-    ({"conditions": "port="}, "conditions", "'port=' is not key=value"),
-    ({"conditions": "=0330"}, "conditions", "'=0330' is not key=value"),
-    ({"conditions": "port=1;port=2"}, "conditions", "'port' is repeated"),
-    ({"conditions": "weather=hot"}, "conditions", "key 'weather' is not in conditions.yaml"),
+    *(({column: cell}, column, cell) for column, cells in CELLS.items() for cell in cells),
+    ({"value_used": "-5"}, "value", "-5"),
+    ({"id": "r1"}, "id", "paper.csv:2"),
+    ({"id": "r9"}, "id", "paper.csv:2"),
+    ({"conditions": "weather=hot"}, "conditions", "'weather'"),
 ]
 
 
-@pytest.mark.parametrize(("cells", "column", "says"), FAULTY)
-def test_faulty_row(folder: Path, cells: dict, column: str, says: str) -> None:
+@pytest.mark.parametrize(("cells", "column", "quoted"), FAULTY)
+def test_faulty_row(folder: Path, cells: dict, column: str, quoted: str) -> None:
     # A repeated key is a fault of its own: only the row that tests it repeats one.
     other = {} if cells.get("id") == "r9" else {"placement": "one-core"}
     write(folder / "paper.csv", {}, other | cells)
-    with pytest.raises(Fault) as raised:
+    with pytest.raises(Fault) as refusal:
         load(folder)
-    (line,) = str(raised.value).splitlines()
+    (line,) = str(refusal.value).splitlines()
     name = cells.get("id", "r2")
-    row = f"row {name}: " if name else ""
-    assert line.startswith(f"{folder / 'paper.csv'}:3: {row}column {column}: ")
-    assert re.search(says, line)
+    place = f"{folder / 'paper.csv'}:3: {f'row {name}: ' if name else ''}column {column}: "
+    assert line.startswith(place) and quoted in line.removeprefix(place)
+    assert refusal.value.code == "reference.wrong-table"
 
 
 @pytest.mark.parametrize("statistic", ["best", "mean", "median", "single", "unstated"])
 def test_zero_is_no_bound_and_may_be_data(folder: Path, statistic: str) -> None:
     for row in ({"value": "0", "statistic": "std"}, {"value": "0", "kind": "target"}):
         references(folder, row)
-    with pytest.raises(Fault, match="gives no bounds"):
+    with refused("paper.csv:2: row r1: column value: "):
         references(folder, {"value": "0", "statistic": statistic})
 
 
-def test_all_faults_are_told(folder: Path) -> None:
+def test_all_faults_are_reported(folder: Path) -> None:
     write(folder / "a.csv", {"id": "a", "value": "x", "kind": "y"}, {"source": "z"})
     write(folder / "b.csv", {"id": "a", "system": "b"}, {"id": "r2", "system": "c"})
     with pytest.raises(Fault) as raised:
         load(folder)
     lines = str(raised.value).replace(f"{folder}/", "").splitlines()
-    told = [line.split(": ")[:3] for line in lines]
-    assert sorted(told) == [
+    assert sorted(line.split(": ")[:3] for line in lines) == [
         ["a.csv:2", "row a", "column kind"],
         ["a.csv:2", "row a", "column value"],
         ["a.csv:3", "row r2", "column source"],
@@ -299,23 +269,23 @@ def test_all_faults_are_told(folder: Path) -> None:
 @pytest.mark.parametrize("column", sorted(ROW))
 def test_missing_column(folder: Path, column: str) -> None:
     write(folder / "paper.csv", {}, columns=[name for name in COLUMNS if name != column])
-    with pytest.raises(Fault, match=rf"paper\.csv:1: .*missing {column}"):
+    with refused("paper.csv:1: ", f" {column}"):
         load(folder)
 
 
 @pytest.mark.parametrize(
-    ("columns", "says"),
+    ("columns", "quoted"),
     [
-        ([*COLUMNS, "comment"], "unknown 'comment', did you mean placement"),
+        ([*COLUMNS, "comment"], "'comment'"),
         ([*COLUMNS, "value"], "repeated"),
-        (["\ufeffid", *COLUMNS[1:]], "missing id"),
-        ([name.upper() for name in COLUMNS], "missing id.*unknown 'ID'"),
-        ([], "missing id"),
+        (["\ufeffid", *COLUMNS[1:]], "id"),
+        ([name.upper() for name in COLUMNS], "'ID'"),
+        ([], "id"),
     ],
 )
-def test_wrong_header(folder: Path, columns: list, says: str) -> None:
+def test_wrong_header(folder: Path, columns: list, quoted: str) -> None:
     write(folder / "paper.csv", {}, columns=columns)
-    with pytest.raises(Fault, match=rf"paper\.csv:1: columns: .*{says}"):
+    with refused("paper.csv:1: columns: ", quoted):
         load(folder)
 
 
@@ -325,61 +295,45 @@ def test_more_or_fewer_cells(folder: Path, change: object) -> None:
     write(path, {}, {"placement": "one-core"})
     lines = path.read_text().splitlines()
     path.write_text("\n".join([*lines[:2], change(lines[2])]) + "\n")
-    with pytest.raises(Fault, match=r"paper\.csv:3: row r2: column note: more or fewer cells"):
+    with refused("paper.csv:3: row r2: column note: "):
         load(folder)
 
 
 @pytest.mark.parametrize(
-    "damage",
-    [
-        lambda text: text + b'r3,"paper',
-        lambda text: text + b'r3,"pa"per,table 1\n',
-        lambda text: text + b"r3,paper\xff,table 1\n",
-    ],
+    ("damage", "line"),
+    [(b'r3,"paper', 3), (b'r3,"pa"per,table 1\n', 3), (b"r3,paper\xff,table 1\n", 1)],
     ids=["open quote", "text after a quote", "no UTF-8"],
 )
-def test_garbled_table(folder: Path, damage: object) -> None:
+def test_garbled_table(folder: Path, damage: bytes, line: int) -> None:
     path = folder / "paper.csv"
     write(path, {})
-    path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(Fault, match=r"paper\.csv:\d+: (not a valid table|column)"):
-        load(folder)
-
-
-def test_garbled_table_is_told_with_its_line(folder: Path) -> None:
-    path = folder / "paper.csv"
-    write(path, {})
-    path.write_text(path.read_text() + 'r3,"paper')
-    with pytest.raises(Fault, match=r"paper\.csv:3:"):
+    path.write_bytes(path.read_bytes() + damage)
+    with refused(f"paper.csv:{line}: "):
         load(folder)
 
 
 @pytest.mark.parametrize("name", REGISTERS)
 @pytest.mark.parametrize(
-    ("text", "where"),
+    ("text", "where", "code"),
     [
-        ("a: [1,\n", r":\d+:\d+: not valid YAML"),
-        ("a: 1\n b: 2\n", r":2:\d+: not valid YAML"),
-        ("\tx: 1\n", r":1:1: not valid YAML"),
-        ("a: !!python/none 1\n", r":1:\d+: not valid YAML"),
-        ("", ": file: "),
-        ("text\n", ": file: "),
-        ("- 1\n", ": file: "),
-        ("a: 1\n", ": "),
-        ("\0", ": cannot be read"),
+        ("a: [1,\n", r":\d+:\d+: ", "input.wrong-file"),
+        ("a: 1\n b: 2\n", r":2:\d+: ", "input.wrong-file"),
+        ("\tx: 1\n", r":1:1: ", "input.wrong-file"),
+        ("a: !!python/none 1\n", r":1:\d+: ", "input.wrong-file"),
+        ("", ": file: ", "input.wrong-file"),
+        ("text\n", ": file: ", "input.wrong-file"),
+        ("- 1\n", ": file: ", "input.wrong-file"),
+        ("a: 1\n", ": ", "input.wrong-file"),
+        ("\0", ": ", "input.unreadable-file"),
+        (None, ": ", "input.unreadable-file"),
     ],
 )
-def test_malformed_register(folder: Path, name: str, text: str, where: str) -> None:
-    (folder / name).write_text(text)
-    with pytest.raises(Fault, match=re.escape(str(folder / name)) + where):
+def test_malformed_register(folder: Path, name: str, text: str | None, where: str, code: str):
+    path = folder / name
+    path.unlink() if text is None else path.write_text(text)
+    with pytest.raises(Fault, match=re.escape(str(path)) + where) as refusal:
         load(folder)
-
-
-@pytest.mark.parametrize("name", REGISTERS)
-def test_missing_register(folder: Path, name: str) -> None:
-    (folder / name).unlink()
-    with pytest.raises(Fault, match=rf"{name}: cannot be read"):
-        load(folder)
+    assert refusal.value.code == code
 
 
 def changed(name: str, *keys: object) -> str:
@@ -392,7 +346,7 @@ def changed(name: str, *keys: object) -> str:
     return yaml.safe_dump(content, sort_keys=False)
 
 
-#: Register, keys to the entry that changes and what takes its place -> what the fault says.
+#: Register, keys to the entry that changes and what takes its place -> how the fault begins.
 FAULTY_REGISTERS = [
     ("tolerance.yaml", ("classes", "up", "flor", 0.05), "classes.up.flor: "),
     ("tolerance.yaml", ("classes", "up", "floor", 1.5), "classes.up.floor: "),
@@ -406,23 +360,23 @@ FAULTY_REGISTERS = [
     ("tolerance.yaml", ("warning", "share", 0), "warning.share: "),
     ("tolerance.yaml", ("warning", "reason", ""), "warning.reason: "),
     ("tolerance.yaml", ("classes", "up", "warning_share", 80), "classes.up.warning_share: "),
-    ("foms.yaml", ("bench", 0, "class", "sideways"), "bench bandwidth: class 'sideways' is not"),
-    ("foms.yaml", ("bench", 0, "unit", "parrots"), "bench bandwidth: unit: cannot convert"),
-    ("foms.yaml", ("bench", 0, "metrics", ["capped"]), "bench: capped is registered twice"),
+    ("foms.yaml", ("bench", 0, "class", "sideways"), "bench bandwidth: class 'sideways'"),
+    ("foms.yaml", ("bench", 0, "unit", "parrots"), "bench bandwidth: unit: "),
+    ("foms.yaml", ("bench", 0, "metrics", ["capped"]), "bench: capped "),
     ("foms.yaml", ("bench", 1, "ceilings", ["bench/no"]), "bench capped: ceiling 'bench/no'"),
     ("foms.yaml", ("bench", 1, "ceilings", ["no"]), "bench capped: ceiling 'no'"),
     ("foms.yaml", ("bench", 0, "klass", "up"), "bench.0.klass: "),
-    ("foms.yaml", ("other", 0, "same_as", ["bench/no"]), "other stream: same_as 'bench/no' is not"),
-    ("foms.yaml", ("other", 0, "same_as", ["no"]), "other stream: same_as 'no' is not registered"),
+    ("foms.yaml", ("other", 0, "same_as", ["bench/no"]), "other stream: same_as 'bench/no'"),
+    ("foms.yaml", ("other", 0, "same_as", ["no"]), "other stream: same_as 'no'"),
     (
         "foms.yaml",
         ("other", 0, "same_as", ["bench/latency"]),
-        "other stream: same_as 'bench/latency' is of class 'down', not 'up'",
+        "other stream: same_as 'bench/latency'",
     ),
     (
         "foms.yaml",
         ("other", 0, "unit", "flop/s"),
-        "other stream: same_as 'bench/bandwidth' has another unit",
+        "other stream: same_as 'bench/bandwidth'",
     ),
     ("tolerance.yaml", ("classes", "noisy", "samples", 0), "classes.noisy.samples: "),
     ("sources.yaml", ("paper", "title", ""), "paper.title: "),
@@ -432,24 +386,26 @@ FAULTY_REGISTERS = [
 ]
 
 
-@pytest.mark.parametrize(("name", "change", "says"), FAULTY_REGISTERS)
-def test_faulty_register(folder: Path, name: str, change: tuple, says: str) -> None:
+@pytest.mark.parametrize(("name", "change", "begins"), FAULTY_REGISTERS)
+def test_faulty_register(folder: Path, name: str, change: tuple, begins: str) -> None:
     (folder / name).write_text(changed(name, *change))
-    with pytest.raises(Fault, match=re.escape(f"{folder / name}: {says}")):
+    with pytest.raises(Fault) as refusal:
         load(folder)
+    assert str(refusal.value).startswith(f"{folder / name}: {begins}")
+    assert refusal.value.code in ("input.wrong-file", "reference.wrong-table")
 
 
 def test_site_baseline_keeps_the_published_unit(folder: Path) -> None:
     site = {"source": "site", "id": "s", "value": "1"}
     references(folder, {}, site | {"unit": "Mbytes/sec"})
-    with pytest.raises(Fault, match=r"site.sys\.csv:2: row s: column unit: 'GB/s': use .*, as r1"):
+    with refused("site/sys.csv:2: row s: column unit: 'GB/s'", "r1"):
         references(folder, {}, site | {"unit": "GB/s"})
 
 
 @pytest.mark.parametrize("runs", ["many", "0", "-1"])
 def test_number_of_runs_is_a_number(folder: Path, runs: str) -> None:
     """Judging by such a row would end in an exception."""
-    with pytest.raises(Fault, match="column conditions"):
+    with refused("column conditions: "):
         references(folder, {"metric": "ring", "unit": "us", "conditions": f"runs={runs}"})
 
 
@@ -566,7 +522,7 @@ def test_stated_size_is_more_specific(folder: Path) -> None:
 
 
 def test_metric_that_is_not_registered(folder: Path) -> None:
-    with pytest.raises(Fault, match=r"foms\.yaml: benchmark 'bench' has no metric 'speed'"):
+    with refused("foms.yaml", "'bench'", "'speed'", code="reference.unknown-metric"):
         references(folder, {}).judge(CASE, "speed", None, [1.0])
 
 
@@ -643,18 +599,18 @@ def test_an_exception_may_be_a_printed_variation_also_for_another_program(folder
 
 
 @pytest.mark.parametrize(
-    ("fields", "says"),
+    ("fields", "code", "words"),
     [
-        ({"floor": 0.1, "variation": "v"}, "exceptions.0: give either a floor"),
-        ({}, "exceptions.0: give either a floor"),
-        ({"variation": "w"}, "exceptions.0.variation: no reference 'w'"),
-        ({"variation": "r1"}, "exceptions.0.variation: r1 has the unit 'MB/s', not percent"),
-        ({"floor": 0.1, "rows": ["q*"]}, "exceptions.0.rows: no reference matches 'q*'"),
+        ({"floor": 0.1, "variation": "v"}, "input.wrong-file", ["exceptions.0: "]),
+        ({}, "input.wrong-file", ["exceptions.0: "]),
+        ({"variation": "w"}, "reference.wrong-table", ["exceptions.0.variation: ", "'w'"]),
+        ({"variation": "r1"}, "reference.wrong-table", ["exceptions.0.variation: r1 ", "'MB/s'"]),
+        ({"floor": 0.1, "rows": ["q*"]}, "reference.wrong-table", ["exceptions.0.rows: ", "'q*'"]),
     ],
 )
-def test_faulty_exception(folder: Path, fields: dict, says: str) -> None:
+def test_faulty_exception(folder: Path, fields: dict, code: str, words: list[str]) -> None:
     excepting(folder, reason="why not", **fields)
-    with pytest.raises(Fault, match=re.escape(says)):
+    with refused(*words, code=code):
         references(folder, {}, VARIATION)
 
 
@@ -663,7 +619,7 @@ def test_a_row_has_one_exception(folder: Path) -> None:
     content = yaml.safe_load((folder / "tolerance.yaml").read_text())
     content["exceptions"] *= 2
     (folder / "tolerance.yaml").write_text(yaml.safe_dump(content))
-    with pytest.raises(Fault, match="exceptions: r1 matches several"):
+    with refused("exceptions: r1 "):
         references(folder, {})
 
 
@@ -743,7 +699,7 @@ def test_a_distribution_is_asserted_from_some_samples_on(folder: Path) -> None:
     assert (few.verdict, few.bounds, few.statistic, few.value) == (
         *("not-asserted", None, "mean", 94.5),
     )
-    assert few.reason == ("r1 is the mean of a distribution: it needs 3 samples, not 2")
+    assert re.findall(r"r1|\d", few.reason) == ["r1", "3", "2"]
     enough = refs.judge(CASE, "ring", None, [99.0, 90.0, 90.0])
     assert (enough.verdict, enough.statistic, enough.value, enough.reason) == (
         "fail",
@@ -874,6 +830,8 @@ VERDICTS = [
     ([{}, PEAK], "bandwidth", [900.0], "fail"),
     ([PEAK], "bandwidth", [2000.1], "above-ceiling"),
     ([PEAK], "bandwidth", [1999.0], "not-asserted"),
+    ([LATENCY | {"kind": "peak"}], "latency", [10.0], "not-asserted"),
+    ([LATENCY | {"kind": "peak"}], "latency", [10.0, 9.9], "above-ceiling"),
     ([PEAK, PEAK | {"value": "1500", "source": "other"}], "bandwidth", [1600.0], "above-ceiling"),
     ([{}, PEAK | {"placement": "on-socket"}], "bandwidth", [3000.0], "pass"),
     ([{}, PEAK | {"conditions": "bound=lower"}], "bandwidth", [3000.0], "pass"),
@@ -1017,10 +975,10 @@ def test_no_published_value_is_above_its_ceiling() -> None:
         fom = refs.fom(row.benchmark, row.metric)
         if row.kind == "measured" and refs.may_decide(row) and refs.rule(fom).better == "higher":
             nodes = row.nodes or 10000
-            told = {"storage": "shared"} | row.conditions
+            conditions = {"storage": "shared"} | row.conditions
             placed = row.placement or "tasks-per-node"
             case = Case(row.system, "", row.toolchain, row.benchmark, placed, nodes,
-                        row.ppn or 1, told)  # fmt: skip
+                        row.ppn or 1, conditions)  # fmt: skip
             ceiling = refs.ceiling(case, row.metric, row.message_size)
             assert ceiling is None or row.used(fom.unit)[0] <= ceiling.value, row.id
 
@@ -1030,32 +988,28 @@ TRAFFIC = {"t": {"metrics": ["bench/bandwidth"]}}
 
 
 @pytest.mark.parametrize(
-    ("link", "traffic", "says"),
+    ("link", "traffic", "words"),
     [
-        ({"peaks": ["bench/peak"]}, {}, "no metric 'bench/peak'"),
-        ({}, {"metrics": ["bench/bandwith"]}, "no metric 'bench/bandwith'"),
-        ({}, {"where": {"prt": "1"}}, "no condition 'prt'"),
-        ({"count": "prts"}, {}, "no condition 'prts'"),
-        ({"carries": {"t": 1, "u": 1}}, {}, "no traffic 'u'"),
+        ({"peaks": ["bench/peak"]}, {}, "'bench/peak'"),
+        ({}, {"metrics": ["bench/bandwith"]}, "'bench/bandwith'"),
+        ({}, {"where": {"prt": "1"}}, "'prt'"),
+        ({"count": "prts"}, {}, "'prts'"),
+        ({"carries": {"t": 1, "u": 1}}, {}, "'u'"),
         ({"carries": {"t": 0}}, {}, "links.a.carries.t: "),
         ({"reason": ""}, {}, "links.a.reason: "),
-        ({"caps": 3}, {}, "links.a.caps: no such key"),
+        ({"caps": 3}, {}, "links.a.caps: "),
+        # Nothing carries the traffic.
+        (None, {}, "'t'"),
     ],
 )
-def test_faulty_links_are_refused(folder: Path, link: dict, traffic: dict, says: str) -> None:
-    content = {"links": {"a": LINK | link}, "traffic": {"t": TRAFFIC["t"] | traffic}}
+def test_faulty_links_are_refused(folder: Path, link: dict | None, traffic: dict, words: str):
+    links = {} if link is None else {"a": LINK | link}
+    content = {"links": links, "traffic": {"t": TRAFFIC["t"] | traffic}}
     (folder / "links.yaml").write_text(yaml.safe_dump(content))
     write(folder / "paper.csv", {})
-    with pytest.raises(Fault, match=re.escape(says)):
+    with pytest.raises(Fault, match=re.escape(words)) as refusal:
         load(folder)
-
-
-def test_traffic_that_no_link_carries_is_refused(folder: Path) -> None:
-    content = {"links": {}, "traffic": TRAFFIC}
-    (folder / "links.yaml").write_text(yaml.safe_dump(content))
-    write(folder / "paper.csv", {})
-    with pytest.raises(Fault, match="no link carries traffic 't'"):
-        load(folder)
+    assert refusal.value.code in ("input.wrong-file", "reference.wrong-table")
 
 
 #: Row, metric, single sample -> whether it passes near its bound, with four fifths allowed. The
@@ -1096,7 +1050,7 @@ def test_what_is_not_asserted_is_near_no_bound(folder: Path) -> None:
     assert (judged.verdict, judged.near_bound) == ("not-asserted", False)
 
 
-def test_judgement_tells_its_ceiling(folder: Path) -> None:
+def test_judgement_has_its_ceiling(folder: Path) -> None:
     judged = references(folder, PEAK | {"unit": "GB/s", "value": "2"}).judge(
         CASE, "bandwidth", None, [3.0, 1.0, 2.0]
     )

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import datetime
 import gzip
-import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 import records
-from conftest import records_of
+from conftest import Done, records_of
 from plumbline.check import record
 from plumbline.history import retention
-from test_history import line, run, store
+from test_history import line, rows_of, run, store
 
 
 def session(results: Path, days: float, **fields: object) -> Path:
@@ -44,6 +44,16 @@ def left(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()} if folder.exists() else set()
 
 
+def items(done: Done) -> list[str]:
+    """The files and folders that were removed or compressed, or would be."""
+    return re.findall(r": (\S+) \([\d.]+ [kM]B\)$", done.out, re.M)
+
+
+def counts(done: Done) -> list[int]:
+    """Of ``history recover``: how many records were stored, and how many were there."""
+    return [*map(int, re.findall(r"\d+", done.out.splitlines()[-1]))]
+
+
 WHOLE = {"plan.json", "records.jsonl", "stage", "output", "reframe.log", "report.json"}
 RULES = ["--keep-stage=14d", "--keep-output=90d", "--keep-logs=30d", "--keep-sessions=400d"]
 
@@ -51,14 +61,12 @@ RULES = ["--keep-stage=14d", "--keep-output=90d", "--keep-logs=30d", "--keep-ses
 def test_each_rule_has_its_age(results: Path):
     sessions = {days: session(results, days) for days in (1, 20, 40, 100, 500)}
     before = (sessions[100] / "records.jsonl").read_bytes()
-    asked = ["prune", "--from", results, *RULES]
-    code, out, err = run(*asked, "--dry-run")
-    assert code == 0 and not err
-    assert out.count("would be removed: ") == 5 and out.count("would be compressed: ") == 4
+    prune = ["prune", "--from", results, *RULES]
+    dry = run(*prune, "--dry-run")
+    assert (dry.code, dry.err, len(items(dry))) == (0, "", 9)
     assert all(left(folder) == WHOLE for folder in sessions.values())
-    code, out, err = run(*asked)
-    assert code == 0 and not err
-    assert out.count("removed: ") == 5 and out.count("compressed: ") == 4
+    done = run(*prune)
+    assert (done.code, done.err, items(done)) == (0, "", items(dry))
     assert left(sessions[1]) == WHOLE
     assert left(sessions[20]) == WHOLE - {"stage"}
     packed = {"plan.json", "records.jsonl", "reframe.log.gz", "report.json.gz"}
@@ -69,19 +77,17 @@ def test_each_rule_has_its_age(results: Path):
     with gzip.open(sessions[40] / "reframe.log.gz", "rt") as file:
         assert file.read() == "a line\n" * 20_000
     # The index has what there is, and nothing is left to do.
-    code, out, err = run("list", "--from", results, "--format=json")
-    assert code == 0 and len(json.loads(out)) == 4
-    code, out, err = run(*asked)
-    assert code == 0 and "0 items, 0.0 MB freed" in out
+    assert len(rows_of("--from", results)) == 4
+    again = run(*prune)
+    assert (again.code, items(again)) == (0, [])
 
 
 def test_records_go_only_when_that_is_asked_for(results: Path):
     folder = session(results, 4000)
-    code, _, _ = run("prune", "--from", results, *RULES[:3])
-    assert code == 0
+    assert run("prune", "--from", results, *RULES[:3]).code == 0
     assert {"plan.json", "records.jsonl"} <= left(folder)
-    code, _, err = run("prune", "--from", results)
-    assert code == 2 and "[input.wrong-option]" in err
+    done = run("prune", "--from", results)
+    assert (done.code, done.codes) == (2, ["input.wrong-option"])
 
 
 @contextlib.contextmanager
@@ -107,13 +113,13 @@ def test_running_sessions_and_links_are_kept(results: Path, tmp_path: Path):
         linked = session(results, 499)
         shutil.rmtree(linked / "stage")
         (linked / "stage").symlink_to(elsewhere / "stage")
-        code, _, err = run("prune", "--from", results, "--keep-stage=1d")
+        done = run("prune", "--from", results, "--keep-stage=1d")
         assert left(runs) == WHOLE | {"running"}
         assert left(elsewhere) == WHOLE and (elsewhere / "stage" / "a").is_dir()
-        # A folder that is a link is not followed, and that is told.
-        assert code == 2 and str(linked / "stage") in err
-    code, _, _ = run("prune", "--from", results, "--keep-sessions=1d")
-    assert code == 0 and not runs.exists()
+        # A folder that is a link is not followed, and that is reported.
+        assert done.code == 2 and str(linked / "stage") in done.err
+    assert run("prune", "--from", results, "--keep-sessions=1d").code == 0
+    assert not runs.exists()
 
 
 def test_a_session_that_goes_meanwhile_stops_nothing(
@@ -144,12 +150,13 @@ def test_only_sessions_are_removed(results: Path):
         os.utime(folder, (1, 1))
     (results / "sessions" / "a-file").touch()
     os.utime(results / "sessions" / "a-file", (1, 1))
-    code, _, err = run("prune", "--from", results, "--keep-sessions=1d", "--keep-stage=1d")
-    assert code == 0 and (theirs / "notes").exists() and not early.exists(), err
+    done = run("prune", "--from", results, "--keep-sessions=1d", "--keep-stage=1d")
+    assert done.code == 0, done.err
+    assert (theirs / "notes").exists() and not early.exists()
 
 
 def test_what_cannot_be_removed_is_reported(results: Path, monkeypatch: pytest.MonkeyPatch):
-    """With the place that stays, since what fails in it may be told without its folder."""
+    """With the place that stays, since what fails in it may be named without its folder."""
     folder = session(results, 20)
     monkeypatch.chdir(results)
     (folder / "stage" / "a").chmod(0o500)
@@ -167,8 +174,9 @@ def test_what_cannot_be_removed_is_reported(results: Path, monkeypatch: pytest.M
 def test_a_missing_folder_is_a_fault(option: list, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PLUMBLINE_RESULTS", str(tmp_path / "gone"))
-    code, out, err = run("prune", *option, "--keep-stage=1d")
-    assert (code, out) == (2, "") and "gone: " in err and "[history.not-found]" in err
+    done = run("prune", *option, "--keep-stage=1d")
+    assert (done.code, done.out, done.codes) == (2, "", ["history.not-found"])
+    assert "gone: " in done.err
 
 
 @contextlib.contextmanager
@@ -193,8 +201,9 @@ def test_a_session_whose_clock_was_wrong_has_no_age(results: Path, wrong: str):
     odd = store(results, line(session=wrong))
     (odd / "stage").mkdir()
     rules = ["--keep-stage=14d", "--keep-sessions=30d"]
-    code, out, _ = run("prune", "--from", results, *rules)
-    assert code == 0 and f"{odd}: skipped: " in out and "1 item" in out
+    done = run("prune", "--from", results, *rules)
+    assert (done.code, items(done)) == (0, [str(sessions[20] / "stage")])
+    assert f"{odd}: " in done.out
     assert (odd / "records.jsonl").exists() and (odd / "stage").exists()
     assert left(sessions[0]) == WHOLE and left(sessions[20]) == WHOLE - {"stage"}
 
@@ -221,25 +230,24 @@ def test_records_come_back_from_a_log(results: Path, tmp_path: Path):
         f'plumbline-record {{"schema": 3}}\n'
         f"plumbline-record {records.dumps(lost | {'session': '../../out'})}\n"
     )
-    code, out, err = run("recover", log, "--from", results)
-    assert code == 2 and "1 record stored, 1 existed" in out
-    assert [f"{log}:{number}: " in err for number in (4, 5, 6)] == [True] * 3
+    done = run("recover", log, "--from", results)
+    assert (done.code, counts(done), done.codes) == (2, [1, 1], ["history.damaged"] * 3)
+    assert [f"{log}:{number}: " in done.err for number in (4, 5, 6)] == [True] * 3
     assert records_of(folder) == [kept, lost]
     assert not (tmp_path / "out").exists()
-    code, out, _ = run("recover", log, "--from", results)
-    assert "0 records stored, 2 existed" in out
+    assert counts(run("recover", log, "--from", results)) == [0, 2]
     assert records_of(folder) == [kept, lost]
     (tmp_path / "none").write_text("nothing\n")
-    for name, expected in (("none", "no line with"), ("gone", "cannot be read")):
-        code, _, err = run("recover", tmp_path / name, "--from", results)
-        assert code == 2 and f"{tmp_path / name}: {expected}" in err and "Traceback" not in err
+    for name, code in (("none", "input.wrong-file"), ("gone", "input.unreadable-file")):
+        done = run("recover", tmp_path / name, "--from", results)
+        assert (done.code, done.codes) == (2, [code]) and str(tmp_path / name) in done.err
 
 
 @pytest.mark.parametrize("name", ["..", ".", "a/b", "../a"])
 def test_a_record_of_a_log_stays_among_the_sessions(results: Path, tmp_path: Path, name: str):
     log = logged(tmp_path, line(session=name))
-    taken, there, faults = retention.recover(results, log, print)
-    assert (taken, there) == (0, 0) and "not a session name" in faults[0]
+    stored, existing, (fault,) = retention.recover(results, log, print)
+    assert (stored, existing) == (0, 0) and fault.startswith(f"{log}:1: session: ")
     assert not [*results.glob("records.jsonl")]
 
 
@@ -249,12 +257,10 @@ def test_each_attempt_comes_back_once(results: Path, tmp_path: Path):
     again = line(case="b @alpha:cpu+gnu", second=5, attempt=1)
     folder = store(results, line(case="a @alpha:cpu+gnu"))
     log = logged(tmp_path, first, again, first, again)
-    code, out, _ = run("recover", log, "--from", results)
-    assert code == 0 and "2 records stored, 2 existed" in out
-    assert records_of(folder)[1:] == [first, again]
-    code, out, _ = run("recover", log, "--from", results)
-    assert code == 0 and "0 records stored, 4 existed" in out
-    assert records_of(folder)[1:] == [first, again]
+    for expected in ([2, 2], [0, 4]):
+        done = run("recover", log, "--from", results)
+        assert (done.code, counts(done)) == (0, expected)
+        assert records_of(folder)[1:] == [first, again]
 
 
 def test_a_record_of_an_older_plumbline_comes_back_as_what_it_stands_for(
@@ -267,8 +273,8 @@ def test_a_record_of_an_older_plumbline_comes_back_as_what_it_stands_for(
         for fom in now["foms"]
     ]
     log = logged(tmp_path, old)
-    code, _, err = run("recover", log, "--from", results)
-    assert code == 0, err
+    done = run("recover", log, "--from", results)
+    assert done.code == 0, done.err
     (folder,) = (results / "sessions").iterdir()
     (found,) = records_of(folder)
     assert found["schema"] == record.SCHEMA and found["foms"][0]["near_bound"] is False
@@ -280,8 +286,9 @@ def test_a_record_that_cannot_be_stored_is_reported(results: Path, tmp_path: Pat
     in_its_place = results / "sessions" / lost["session"]
     in_its_place.parent.mkdir(parents=True)
     in_its_place.touch()
-    code, _, err = run("recover", log, "--from", results)
-    assert code == 2 and f"{in_its_place / 'records.jsonl'}: cannot be written (" in err
+    done = run("recover", log, "--from", results)
+    assert (done.code, done.codes) == (2, ["files.not-writable"])
+    assert str(in_its_place / "records.jsonl") in done.err
 
 
 def test_nothing_is_stored_into_a_running_session(results: Path, tmp_path: Path):
@@ -289,10 +296,10 @@ def test_nothing_is_stored_into_a_running_session(results: Path, tmp_path: Path)
     (folder / "running").touch()
     log = logged(tmp_path, line(case="b @alpha:cpu+gnu"))
     with holding(folder / "running"):
-        code, _, err = run("recover", log, "--from", results)
-        assert code == 2 and "[history.not-ended]" in err
+        done = run("recover", log, "--from", results)
+        assert (done.code, done.codes) == (2, ["history.not-ended"])
         assert len(records_of(folder)) == 1
-    assert run("recover", log, "--from", results)[0] == 0
+    assert run("recover", log, "--from", results).code == 0
     assert len(records_of(folder)) == 2
 
 
@@ -301,8 +308,8 @@ def test_a_result_takes_the_place_of_never_finished(results: Path, tmp_path: Pat
     unfinished = lost | {"result": "unfinished", "foms": [], "reason": "killed"}
     folder = store(results, unfinished)
     log = logged(tmp_path, lost)
-    assert run("recover", log, "--from", results)[0] == 0
+    assert run("recover", log, "--from", results).code == 0
     assert records_of(folder) == [lost]
     # Never the other way round.
-    assert run("recover", logged(tmp_path, unfinished), "--from", results)[0] == 0
+    assert run("recover", logged(tmp_path, unfinished), "--from", results).code == 0
     assert records_of(folder) == [lost]

@@ -212,7 +212,7 @@ def controller(system: str, nodes: str, scripts: dict[str, str] | None = None) -
         configuration.write_text(general + nodes)
         munged = stack.enter_context(
             _running(
-                *(folder / "munged.said", "munged", "--foreground", "--force"),
+                *(folder / "munged.out", "munged", "--foreground", "--force"),
                 *(f"--key-file={key}", f"--socket={folder}/munge.socket"),
                 *(f"--seed-file={folder}/munge.seed", f"--pid-file={folder}/munge.pid"),
                 f"--log-file={folder}/munge.log",
@@ -220,7 +220,7 @@ def controller(system: str, nodes: str, scripts: dict[str, str] | None = None) -
         )
         _wait(munged, folder, (folder / "munge.socket").exists)
         slurmctld = stack.enter_context(
-            _running(folder / "slurmctld.said", "slurmctld", "-D", "-i", "-f", str(configuration))
+            _running(folder / "slurmctld.out", "slurmctld", "-D", "-i", "-f", str(configuration))
         )
         cluster = Cluster(system, configuration, scripts or {})
         _wait(slurmctld, folder, lambda: cluster.run("sinfo").returncode == 0)
@@ -231,7 +231,7 @@ def _wait(daemon: subprocess.Popen, folder: Path, ready) -> None:
     began = time.monotonic()
     while not ready():
         if daemon.poll() is not None or time.monotonic() - began > PATIENCE:
-            output = "\n".join(path.read_text() for path in sorted(folder.glob("*.said")))
+            output = "\n".join(path.read_text() for path in sorted(folder.glob("*.out")))
             pytest.fail(f"{daemon.args} did not come up:\n{output}")
         time.sleep(0.05)
 

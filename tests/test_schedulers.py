@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
-from plumbline.site import launchers, schedulers
+from plumbline.site import launchers, reframe_patches, schedulers
 from reframe.core.exceptions import JobError
 from reframe.core.schedulers import Job
 
@@ -70,6 +70,24 @@ def test_a_lost_job_has_the_reason_of_flux(flux, monkeypatch, state, reason):
     assert flux.finished(job)
     assert isinstance(job.exception, JobError)
     assert reason in str(job.exception)
+
+
+@pytest.mark.parametrize(
+    ("state", "limit", "late"),
+    [
+        ("SCHED|||", 1, True),
+        ("SCHED|||", 9999, False),
+        ("SCHED|||", None, False),
+        ("RUN||node7|", 1, False),
+    ],
+)
+def test_a_job_that_waits_too_long_is_cancelled(flux, monkeypatch, state, limit, late):
+    job = job_of(flux, "true")
+    job.max_pending_time = limit
+    reframe_patches.update_job(job, submit_time=job.submit_time - 60)
+    monkeypatch.setenv("STANDIN_STATE", state)
+    flux.poll(job)
+    assert (job.cancelled, isinstance(job.exception, JobError)) == (late, late)
 
 
 def test_jsrun_resource_sets(flux):

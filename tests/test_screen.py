@@ -9,7 +9,7 @@ import json
 import foreign
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from conftest import Done, asked
 from fleet import Fleet
 from plumbline.analysis.screen import (
     Group,
@@ -21,7 +21,6 @@ from plumbline.analysis.screen import (
     rounds,
     screen,
 )
-from plumbline.cli import main
 from plumbline.core.errors import Fault
 from plumbline.history.series import Key, Series
 from records import case, dumps, figure, plan
@@ -230,14 +229,14 @@ def test_a_link_has_its_whole_loss_and_its_pairs_none(loss):
     assert one.size == pytest.approx(loss, abs=0.015)
 
 
-@pytest.mark.parametrize(("count", "what"), [(1, "1 node"), (4, "4 nodes")])
-def test_too_few_peers_are_not_judged(count, what):
+@pytest.mark.parametrize("count", [1, 4])
+def test_too_few_peers_are_not_judged(count):
     fleet = Fleet(23, nodes=count, nights=10, slow={("n000",): (5, 0.5)})
     screening = found(fleet.values())
     assert screening.flagged == []
     assert screening.unsure
     (message,) = screening.messages
-    assert "night 9" in message and what in message
+    assert " 9" in message and f"{count} node" in message
 
 
 @pytest.mark.parametrize("nodes", [5, 6])
@@ -306,7 +305,7 @@ def test_when_half_of_the_nodes_fall_none_is_flagged():
     slow = {(f"n{i:03d}",): (6, 0.10) for i in range(0, 200, 2)}
     screening = found(Fleet(26, nodes=200, nights=12, noise=0.01, slow=slow).values())
     assert len(screening.flagged) <= 2
-    assert any("together" in message for message in screening.messages)
+    assert screening.messages
 
 
 def test_autocorrelated_levels_widen_the_limits():
@@ -455,15 +454,15 @@ def table(path, group: Group, switches: dict | None = None, **columns):
     return path
 
 
-def command(*arguments: object):
-    return CliRunner().invoke(main, ["screen", *map(str, arguments)])
+def command(*arguments: object) -> Done:
+    return asked("screen", *arguments)
 
 
 def test_a_file_gives_json(tmp_path):
     fleet = Fleet(50, nodes=60, nights=12, noise=0.01, slow={("n007",): (6, 0.08)})
     done = command("--input", table(tmp_path / "in.csv", fleet.values(), better="higher"))
-    assert done.exit_code == 1, done.output
-    (one,) = json.loads(done.stdout)
+    assert done.code == 1, done.output
+    (one,) = json.loads(done.out)
     assert (one["night"], one["node"], one["kind"], one["since"], one["until"]) == (
         6, "n007", "node", 6, None)  # fmt: skip
     assert one["drain"] is True
@@ -473,20 +472,20 @@ def test_a_file_gives_json(tmp_path):
 def test_a_file_of_gpus_and_one_of_pairs_with_their_switches(tmp_path):
     fleet = Fleet(51, nodes=60, nights=8, noise=0.01, slow={("n007", "gpu1"): (6, 0.1)})
     done = command("--input", table(tmp_path / "g.csv", fleet.values(gpus=4), better="higher"))
-    assert [(o["kind"], o["node"], o["gpu"]) for o in json.loads(done.stdout)] == [
+    assert [(o["kind"], o["node"], o["gpu"]) for o in json.loads(done.out)] == [
         ("gpu", "n007", "gpu1")]  # fmt: skip
     fleet = Fleet(52, nights=2, switches=25, slow={("link", "s03", "s07"): (1, 0.1)})
     file = table(tmp_path / "p.csv", fleet.pairs(), fleet.switch_of(), better="higher")
     done = command("--input", file)
-    assert [(o["kind"], o["link"]) for o in json.loads(done.stdout)] == [("link", ["s03", "s07"])]
+    assert [(o["kind"], o["link"]) for o in json.loads(done.out)] == [("link", ["s03", "s07"])]
 
 
 @pytest.mark.parametrize(("nodes", "code"), [(60, 0), (3, 2)])
 def test_a_healthy_file_is_an_empty_list_and_too_few_peers_are_exit_2(tmp_path, nodes, code):
     file = table(tmp_path / "in.csv", Fleet(53, nodes=nodes, nights=5).values(), better="higher")
     done = command("--input", file)
-    assert (done.exit_code, json.loads(done.stdout)) == (code, [])
-    assert ("3 nodes" in done.stderr) == (code == 2)
+    assert (done.code, json.loads(done.out)) == (code, [])
+    assert ("3 nodes" in done.err) == (code == 2)
 
 
 def test_text_and_csv(tmp_path):
@@ -495,11 +494,11 @@ def test_text_and_csv(tmp_path):
     file = table(tmp_path / "in.csv", fleet.values(), better="higher")
     done = command("--input", file, "--format", "text", "--drain", tmp_path / "drain",
                    "--retest", tmp_path / "again")  # fmt: skip
-    assert "scontrol update nodename='n[007-008]' state=drain" in done.stdout
+    assert "nodename='n[007-008]' state=drain" in done.out
     assert (tmp_path / "drain").read_text() == "n007\nn008\n"
     assert (tmp_path / "again").exists()
     done = command("--input", file, "--format", "csv", "-o", tmp_path / "out.csv")
-    assert done.exit_code == 1
+    assert done.code == 1
     with (tmp_path / "out.csv").open() as out:
         rows = [(row["kind"], row["name"], row["night"], row["drain"])
                 for row in csv.DictReader(out)]  # fmt: skip
@@ -537,8 +536,8 @@ HEAD = "night,node,value,better"
 def test_a_wrong_file_is_refused(tmp_path, text, code, where):
     (tmp_path / "in.csv").write_text(text)
     done = command("--input", tmp_path / "in.csv")
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert where in done.stderr and f"[{code or 'input.wrong-file'}]" in done.stderr
+    assert (done.code, done.out) == (2, "")
+    assert where in done.err and set(done.codes) == {code or "input.wrong-file"}
 
 
 def test_an_unreadable_file_and_one_with_a_session_are_refused(tmp_path):
@@ -551,8 +550,7 @@ def test_an_unreadable_file_and_one_with_a_session_are_refused(tmp_path):
         ("input.wrong-option", file, "--from", tmp_path),
     ]:
         done = command("--input", path, *more)
-        assert (done.exit_code, done.stdout) == (2, "")
-        assert f"[{code}]" in done.stderr
+        assert (done.code, done.out, done.codes) == (2, "", [code])
 
 
 def test_files_of_spreadsheets_and_of_several_figures(tmp_path):
@@ -591,13 +589,15 @@ def test_topology_of_slurm(tmp_path):
     assert of_topology(tmp_path / "topology.conf") == {
         "n0": "s0", "n1": "s0", "n2": "s0", "x7": "s0", "n3": "s1"}  # fmt: skip
     (tmp_path / "empty").write_text("SwitchName=top Switches=s0\n")
-    with pytest.raises(Fault, match=r"topology\.conf"):
-        of_topology(tmp_path / "empty")
     (tmp_path / "binary").write_bytes(b"\xff\xfe")
-    for name in ("gone", "binary"):
-        with pytest.raises(Fault, match=rf"{name}: .*topology\.conf") as fault:
+    for name, code in (
+        ("empty", "input.wrong-file"),
+        ("gone", "input.unreadable-file"),
+        ("binary", "input.unreadable-file"),
+    ):
+        with pytest.raises(Fault) as fault:
             of_topology(tmp_path / name)
-        assert fault.value.code == "input.unreadable-file"
+        assert fault.value.code == code and f"{name}: " in str(fault.value)
 
 
 def test_a_retest_belongs_to_the_night_of_the_session_before():
@@ -655,20 +655,20 @@ def test_sessions_of_the_history_are_screened_up_to_the_one_named(tmp_path):
     fleet = Fleet(60, nodes=20, nights=8, noise=0.01, slow={("n007",): (6, 0.15)})
     made = remember(tmp_path, fleet)
     done = command("--from", tmp_path)
-    assert done.exit_code == 1, done.output
-    assert "n007" in done.stdout
-    assert f"{made[6]}  active" in done.stdout
-    assert "bandwidth" in done.stdout
-    assert command(made[4], "--from", tmp_path).exit_code == 0
+    assert done.code == 1, done.output
+    assert "n007" in done.out
+    assert f"{made[6]}  active" in done.out
+    assert "bandwidth" in done.out
+    assert command(made[4], "--from", tmp_path).code == 0
     done = command(made[6], "--from", tmp_path, "--format", "json")
-    assert [(o["night"], o["node"]) for o in json.loads(done.stdout)] == [(made[6], "n007")]
+    assert [(o["night"], o["node"]) for o in json.loads(done.out)] == [(made[6], "n007")]
 
 
 def test_pairs_of_the_history_flag_the_node(tmp_path):
     fleet = Fleet(61, nodes=40, nights=2, noise=0.01, slow={("n007",): (1, 0.15)})
     remember(tmp_path, fleet, location="pairs")
     done = command("--from", tmp_path, "--format", "json")
-    assert [(o["kind"], o["node"]) for o in json.loads(done.stdout)] == [("node", "n007")]
+    assert [(o["kind"], o["node"]) for o in json.loads(done.out)] == [("node", "n007")]
 
 
 def test_pairs_and_nodes_that_a_run_measured_are_screened(tmp_path):
@@ -682,27 +682,26 @@ def test_pairs_and_nodes_that_a_run_measured_are_screened(tmp_path):
          "-J=--nodelist=nid[001000-001005]", *one],
     ):  # fmt: skip
         run = foreign.run("perlmutter", tmp_path, *arguments, fault=slow, noise=0.005)
-        assert run.records, run.said
+        assert run.records, run.output
     done = command("--from", tmp_path / "results", "--format", "json")
-    assert done.exit_code == 1, done.output
-    (named,) = json.loads(done.stdout)
+    assert done.code == 1, done.output
+    (named,) = json.loads(done.out)
     assert (named["kind"], named["node"], named["drain"]) == ("node", "nid001004", True)
     assert any("osu_node_pairs" in what for what in named["evidence"])
     # Of six peers in one night it is not sure; it is among those to measure again.
     again = tmp_path / "again"
     only = command("--from", tmp_path / "results", "--check", "osu_p2p*", "--retest", again)
-    assert (only.exit_code, "nid001004" in again.read_text()) == (0, True)
+    assert (only.code, "nid001004" in again.read_text()) == (0, True)
 
 
 def test_a_history_without_such_values_an_empty_one_and_a_session_that_is_not_there(tmp_path):
     remember(tmp_path, Fleet(62, nodes=10, nights=2))
     done = command("20200101T000000Z-000000", "--from", tmp_path)
-    assert done.exit_code == 2
-    assert "20200101T000000Z-000000" in done.stderr and "unknown-session" in done.stderr
+    assert (done.code, done.codes) == (2, ["history.unknown-session"])
+    assert "20200101T000000Z-000000" in done.err
     (tmp_path / "none").mkdir()
     done = command("--from", tmp_path / "none")
-    assert done.exit_code == 2
-    assert "Traceback" not in done.output
+    assert (done.code, done.codes) == (2, ["history.empty"])
 
 
 def test_a_unit_slow_in_several_figures_has_one_flag():

@@ -6,7 +6,7 @@ import ast
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,16 +17,17 @@ PAGE = paths.ROOT / "docs" / "security.md"
 SECRET = "sesame-7f3c9a"
 
 
-@pytest.fixture
-def session(testbed: Testbed) -> Path:
+@pytest.fixture(scope="module")
+def session(make_testbed: Callable[..., Testbed]) -> Path:
     """A session's folder: the account has the usual umask, and a secret in its environment."""
+    testbed = make_testbed()
     testbed.environment("mpich", "imb")
     before = os.umask(0o022)
     try:
         done = testbed.plumbline("run", "-n", "imb_p2p.*PingPong", SITE_API_TOKEN=SECRET)
     finally:
         os.umask(before)
-    assert done.code == 0, done.said
+    assert done.code == 0, done.output
     return done.session
 
 

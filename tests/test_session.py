@@ -14,7 +14,9 @@ from collections.abc import Callable
 import pytest
 from conftest import CHECKS, ROOT, STANDINS, Done, Testbed, plain_path, two_cores
 from plumbline.check import record
-from plumbline.session import summary
+from plumbline.core.errors import Fault
+from plumbline.session import plan, run, summary
+from plumbline.site import configuration
 
 OUTPUTS = STANDINS / "outputs"
 PINGPONG = ["-n", "imb_p2p.*PingPong", "-S", "num_samples=1", "-S", "num_warmups=0"]
@@ -41,24 +43,17 @@ def measured(make_testbed: Callable[..., Testbed]) -> Done:
     extras = ",".join(f"{key}={value}" for key, value in HOSTILE.items())
     samples = ["-S", "num_samples=3", "-S", "num_warmups=1"]
     done = testbed.plumbline("run", "-n", "PingPong", *samples, f"--session-extras={extras}")
-    assert done.code == 0, done.said
+    assert done.code == 0, done.output
     return done
-
-
-def test_extras_without_a_value_stop_a_session_before_it_starts(testbed: Testbed):
-    testbed.environment("disk", "fio")
-    done = testbed.plumbline("run", "-n", "fio", "--session-extras=maintenance")
-    assert (done.code, done.sessions) == (2, []) and "Traceback" not in done.err
-    assert "--session-extras maintenance: 'maintenance' is not KEY=VALUE" in done.err
 
 
 def test_a_session_leaves_one_record_for_its_case(measured: Done):
     (fields,) = measured.records
     cpus = [str(cpu) for cpu in two_cores()]
     host = socket.gethostname()
-    # Neither the launcher nor the binding says anything of GPUs.
+    # Neither the launcher nor the binding has GPUs.
     nothing = {"given": "", "gpus": "", "devices": ""}
-    told = {
+    expected = {
         "schema": 5,
         "warnings": [],
         "session": measured.session.name,
@@ -85,7 +80,7 @@ def test_a_session_leaves_one_record_for_its_case(measured: Done):
         "phase": None,
         "reason": None,
     }
-    assert {key: fields[key] for key in told} == told
+    assert {key: fields[key] for key in expected} == expected
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", fields["time"])
     assert int(fields["jobid"]) > 0
     assert len(fields["seconds"]["samples"]) == 4
@@ -120,18 +115,18 @@ def test_the_warm_up_is_kept_and_not_counted(measured: Done):
     assert shown == {("pingpong_latency", 8), ("pingpong_bandwidth", 4194304)}
 
 
-def test_every_figure_stands_in_every_sample_file(measured: Done):
+def test_every_figure_is_in_every_sample_file(measured: Done):
     (fields,) = measured.records
     folder = measured.session / fields["output"]
     texts = [(folder / f"sample-{sample}.out").read_text().split() for sample in range(1, 4)]
     words = [{float(word) for word in text if re.fullmatch(r"[\d.]+", word)} for text in texts]
     for fom in fields["foms"]:
         assert len(fom["samples"]) == 3
-        for value, there in zip(fom["samples"], words, strict=True):
-            assert value in there, fom
+        for value, printed in zip(fom["samples"], words, strict=True):
+            assert value in printed, fom
 
 
-def test_the_build_and_the_hosts_are_told(measured: Done):
+def test_the_build_and_the_hosts_are_recorded(measured: Done):
     (fields,) = measured.records
     program = STANDINS / "IMB-MPI1"
     assert fields["build"]["path"] == str(program)
@@ -143,7 +138,7 @@ def test_the_build_and_the_hosts_are_told(measured: Done):
     assert facts["memory"].endswith("kB")
 
 
-def test_the_plan_is_written_and_the_cost_is_said_before_the_first_job(measured: Done):
+def test_the_plan_is_written_and_the_cost_is_reported_before_the_first_job(measured: Done):
     (fields,) = measured.records
     path = measured.session / "plan.json"
     plan = json.loads(path.read_text())
@@ -154,19 +149,21 @@ def test_the_plan_is_written_and_the_cost_is_said_before_the_first_job(measured:
     assert planned["check"] == fields["check"] and planned["nodes"] == 1
     samples = (measured.session / fields["output"] / "samples.txt").read_text().splitlines()
     assert path.stat().st_mtime <= float(samples[0].split()[2])
-    cost = re.search(r"1 job, 1 queued at once; at most 0\.08 node-hours", measured.out)
-    assert cost and cost.start() < measured.out.index("[ RUN ")
+    before, _, _ = measured.out.partition("[ RUN ")
+    (cost,) = re.findall(rf"^plumbline: session {measured.session.name}: (.*)$", before, re.M)
+    # Jobs, jobs at once, node-hours.
+    assert re.findall(r"\d+(?:\.\d+)?", cost) == ["1", "1", "0.08"]
 
 
-def test_the_closing_table_tells_what_was_and_was_not_asserted(measured: Done):
+def test_the_closing_table_has_what_was_and_was_not_asserted(measured: Done):
     table = measured.out[measured.out.index("asserted\n") :]
     assert re.search(r"pingpong_latency_8 +7\.6 us +no reference", table)
-    assert "1 of 1 test case: 1 pass" in table
-    assert "0 asserted (0 failed), 47 without a reference" in table
+    (figures,) = re.findall(r"^plumbline: figures of merit: (.*)$", table, re.M)
+    assert re.findall(r"\d+", figures) == ["0", "0", "47"]
     assert str(measured.session / "records.jsonl") in table
-    # There is no inventory yet, which is said.
-    assert "testbed.json does not exist" in table and "plumbline lint" in table
-    assert "plain reframe" not in table
+    # There is no inventory yet.
+    (note,) = measured.end["notes"]
+    assert note in table and "testbed.json" in note and "plumbline lint" in note
 
 
 def test_two_sessions_share_no_stage_folder_and_both_are_in_reframes_store(testbed: Testbed):
@@ -174,7 +171,7 @@ def test_two_sessions_share_no_stage_folder_and_both_are_in_reframes_store(testb
     stages, names = [], []
     for _ in range(2):
         done = testbed.reframe("-c", CHECKS, "-r", *FIO)
-        assert done.code == 0, done.said
+        assert done.code == 0, done.output
         stages.append(re.search(r"stage directory: +'(.+)'", done.out)[1])
         names.append(re.search(r"stored with UUID: (\S+)", done.out)[1])
         assert stages[-1].startswith(str(done.session))
@@ -182,7 +179,7 @@ def test_two_sessions_share_no_stage_folder_and_both_are_in_reframes_store(testb
     assert stages[0] != stages[1]
     assert len(testbed.session_folders()) == 2
     stored = testbed.reframe("--list-stored-sessions")
-    assert stored.code == 0, stored.said
+    assert stored.code == 0, stored.output
     assert all(name in stored.out for name in names)
 
 
@@ -197,101 +194,57 @@ def test_the_plain_command_works_and_prints_the_table(testbed: Testbed, where: s
     else:
         command = f". '{ROOT}/env.sh' && reframe -c '{ROOT}/checks/' -r"
         done = testbed.run("bash", "-c", command, cwd=testbed.folder, **plain)
-    assert done.code == 0, done.said
+    assert done.code == 0, done.output
     assert [fields["result"] for fields in done.records] == ["pass", "pass"]
-    assert "2 of 2 test cases: 2 pass" in done.out
     assert re.search(r"write_bandwidth +1973\.79 MB/s +no reference", done.out)
-    # It says which rules of a session it cannot enforce.
-    last = done.out.strip().splitlines()[-1]
-    assert "nothing was compared with the inventory" in last and "plumbline run" in last
     assert str(done.session / "records.jsonl") in done.out
+    # It ends with the rules of a session that it cannot enforce.
+    last = done.end["notes"][-1]
+    assert done.out.strip().endswith(last) and "testbed.json" in last and "plumbline run" in last
 
 
-# -- skips and strictness ------------------------------------------------------------------------
+# -- skips and the inventory ---------------------------------------------------------------------
 
 
-@pytest.fixture
-def lacking(testbed: Testbed) -> Testbed:
-    """A system with one environment whose program is there, and one whose program is not."""
-    testbed.environment("there", "imb")
+def test_a_session_of_skips_alone_is_inconclusive(testbed: Testbed):
+    """From the plain command too, where strict rules fail it; what only looks is no session."""
     testbed.lacking()
-    return testbed
-
-
-def test_a_skip_is_recorded_with_its_reason_and_mend(lacking: Testbed):
-    done = lacking.plumbline("run", *PINGPONG)
-    assert done.code == 0
-    assert done.record("imb_p2p", "there")["result"] == "pass"
-    fields = done.record("imb_p2p", "lacks")
-    assert fields["result"] == "skip"
-    for part in ("mpich is not installed", str(lacking.folder / "no-tools"), "plumbline setup"):
-        assert part in fields["reason"]
-    assert f"skip: {fields['check']} @node+lacks: {fields['reason']}" in done.out
-    assert "1 pass, 1 skip" in done.out or "1 skip, 1 pass" in done.out
-
-
-def test_a_session_of_skips_alone_could_not_tell(lacking: Testbed):
-    """From the plain command too; what only looks is no session."""
-    wanted = [*PINGPONG, "-p", "lacks"]
-    plain = ["-c", CHECKS, *wanted]
-    for done in (lacking.plumbline("run", *wanted), lacking.reframe(*plain, "-r")):
+    plain = ["-c", CHECKS, *PINGPONG]
+    for done in (testbed.plumbline("run", *PINGPONG), testbed.reframe(*plain, "-r")):
         assert [fields["result"] for fields in done.records] == ["skip"]
-        assert done.code == 2
-        assert json.loads((done.session / "end.json").read_text())["code"] == 2
+        assert done.code == done.end["code"] == 2
         assert (done.session / "report.json").exists()
-    assert lacking.reframe(*plain, "--dry-run").code == 0
+    assert testbed.reframe(*plain, "--dry-run").code == 0
+    strict = testbed.reframe(*plain, "-r", PLUMBLINE_STRICT=1)
+    (fields,) = strict.records
+    assert (strict.code, fields["code"]) == (1, "build.wheel-not-installed")
 
 
-def test_strict_makes_a_skip_a_failure(lacking: Testbed):
-    done = lacking.plumbline("run", "--strict", *PINGPONG)
-    assert done.code == 1
-    assert done.record("imb_p2p", "there")["result"] == "pass"
-    fields = done.record("imb_p2p", "lacks")
-    assert fields["result"] == "error"
-    assert "mpich is not installed" in fields["reason"] and "strict" in fields["reason"]
-
-
-def test_strict_makes_the_plain_command_fail_it_too(lacking: Testbed):
-    done = lacking.reframe("-c", CHECKS, "-r", *PINGPONG, "-p", "lacks", PLUMBLINE_STRICT=1)
-    assert done.code == 1
-    assert "mpich is not installed" in done.record("imb_p2p")["reason"]
-
-
-# -- inventory -----------------------------------------------------------------------------------
-
-
-def test_a_check_that_vanished_fails_the_session(testbed: Testbed):
+def test_what_vanished_fails_the_session(testbed: Testbed):
     testbed.environment("disk", "fio")
     inventory = testbed.systems / "inventory" / "testbed.json"
-    linted = testbed.plumbline("lint")
-    assert linted.code == 0, linted.said
+    assert testbed.plumbline("lint").code == 0
     cases = [
         f"fio %placement=all-cores %direction={direction} @testbed:node+disk-io"
         for direction in ("read", "write")
     ]
     content = json.loads(inventory.read_text())
     assert content["cases"] == {case: {} for case in cases}
-    assert testbed.plumbline("run", *FIO).code == 0
-    # What a check that no longer loads, or no longer fits its system, looks like.
+    # As of a check that no longer loads. A selection of what is left does not hide it.
     content["cases"]["gone @testbed:node+disk-io"] = {}
     inventory.write_text(json.dumps(content))
-    # A selection of what is there does not hide it.
-    after = testbed.plumbline("run", "-n", "fio.*read", *FIO[2:])
-    assert after.code == 1
-    assert [fields["result"] for fields in after.records] == ["pass"]
-    assert "vanished: gone @testbed:node+disk-io" in after.out
-    assert "`plumbline lint --system testbed --accept`" in after.out
-
-
-def test_a_case_that_no_longer_fits_its_system_vanishes(testbed: Testbed):
-    testbed.environment("disk", "fio")
-    assert testbed.plumbline("lint").code == 0
+    done = testbed.plumbline("run", "-n", "fio.*read", *FIO[2:])
+    assert (done.code, [fields["result"] for fields in done.records]) == (1, ["pass"])
+    (fault,) = done.end["faults"]
+    assert "gone @testbed:node+disk-io" in fault
+    assert "`plumbline lint --system testbed --accept`" in fault and fault in done.out
+    # Cases that no longer fit their system.
     testbed.environments[0]["name"] = "renamed"
     testbed.write()
     done = testbed.plumbline("run", *FIO)
-    assert done.code == 1
-    assert len(done.records) == 2
-    assert done.out.count("vanished: fio ") == 2
+    assert (done.code, len(done.records)) == (1, 2)
+    assert len(done.end["faults"]) == 3
+    assert all(any(case in fault for fault in done.end["faults"]) for case in cases)
 
 
 # -- retries, modes, selection -------------------------------------------------------------------
@@ -313,106 +266,101 @@ def test_a_retry_never_replaces_the_first_verdict(testbed: Testbed):
 
 
 def _listed(done: Done) -> list[str]:
-    assert done.code == 0, done.said
+    assert done.code == 0, done.output
     return re.findall(r"^- (.+?) /\w+$", done.out, re.M)
 
 
-def test_cases_at_published_scale_run_only_when_asked_for(testbed: Testbed):
-    testbed.environment("mpich", "hpcc")
-    scales = {}
-    for asked in ("", "--mode=full", "--tag=full", "-tfull", "-t ^full$", "--mode=nightly",
-                  "-n hpcc", "-t hpcc", "--tag=maintenance"):  # fmt: skip
-        done = testbed.reframe("-c", CHECKS, "-l", *asked.split())
-        scales[asked] = {re.search(r"scale=(\w+)", case)[1] for case in _listed(done)}
-    assert scales == {
-        "": {"cache"},
-        "--mode=full": {"memory"},
-        "--tag=full": {"memory"},
-        "-tfull": {"memory"},
-        "-t ^full$": {"memory"},
-        "--mode=nightly": {"cache"},
-        "-n hpcc": {"cache"},
-        "-t hpcc": {"cache"},
-        "--tag=maintenance": {"cache"},
-    }
+#: Options -> whether they ask for cases at published scale.
+ASKED = {
+    "": False,
+    "--mode=full": True,
+    "--tag=full": True,
+    "-tfull": True,
+    "-t ^full$": True,
+    "--mode=nightly": False,
+    "-n hpcc": False,
+    "-t hpcc": False,
+    "--tag=maintenance": False,
+}
+
+
+@pytest.mark.parametrize("options", ASKED)
+def test_cases_at_published_scale_must_be_asked_for(options: str):
+    assert bool(configuration.asked_for("full", options.split())) == ASKED[options]
+
+
+def test_what_is_listed(testbed: Testbed):
+    """Cases at published scale when asked for; of a mode what has its tag, and no longer one."""
+    testbed.environment("mpich", "imb hpcc")
+    for option, scale in (("-nhpcc", "cache"), ("--tag=full", "memory")):
+        (case,) = _listed(testbed.reframe("-c", CHECKS / "hpcc.py", "-l", option))
+        assert f"scale={scale}" in case
+    quick = testbed.check_file("quick", tags={"smoke"})
+    slow = testbed.check_file("slow", tags={"nightly", "smoke-and-mirrors", "no-smoke"})
+    for mode, cases in {"smoke": ["quick"], "nightly": ["slow"]}.items():
+        assert _listed(testbed.reframe("-c", quick, "-c", slow, "-l", f"--mode={mode}")) == cases
     assert testbed.session_folders() == set()
 
 
-def test_a_mode_selects_its_tag_and_no_longer_one(testbed: Testbed):
-    testbed.environment("mpich", "imb")
-    quick = testbed.check_file("quick", tags={"smoke"})
-    slow = testbed.check_file("slow", tags={"nightly", "smoke-and-mirrors", "no-smoke"})
-    for mode, cases in {"smoke": ["quick"], "nightly": ["slow"], "screen": []}.items():
-        done = testbed.reframe("-c", quick, "-c", slow, "-l", f"--mode={mode}")
-        assert _listed(done) == cases
-
-
-@pytest.mark.parametrize("mode", [["--mode=smoke"], ["--mode", "smoke"]])
-def test_a_mode_leaves_the_environments_as_they_are_chosen(testbed: Testbed, mode: list[str]):
-    """ReFrame's own --mode makes -p choose all of them."""
+def test_a_mode_leaves_the_environments_as_they_are_chosen(testbed: Testbed):
+    """ReFrame's own --mode makes -p choose all of them. The command line may have variables of
+    checks without cases here, as one that serves several systems."""
+    for mode in (["--mode=smoke"], ["--mode", "smoke"]):
+        assert run._tagged([*mode, "-p", "one-io"]) == ["--tag=^smoke$", "-p", "one-io"]
     testbed.environment("one", "fio")
     testbed.environment("other", "fio")
-    done = testbed.plumbline("run", *mode, "-p", "one-io", *FIO)
-    assert {f["environment"] for f in done.records} == {"one-io"}, done.said
-
-
-def test_what_plumbline_run_refuses(testbed: Testbed):
-    testbed.environment("disk", "fio")
-    for option in ("--performance-report", "--skip-sanity-check", "--skip-performance-check"):
-        done = testbed.plumbline("run", *FIO, option)
-        assert done.code == 2
-        assert "plumbline: " in done.err and len(done.err.strip().splitlines()) <= 2
-        assert done.sessions == []
-
-
-def test_a_variable_of_a_check_without_cases_here_is_none_too_many(testbed: Testbed):
-    """A command line that serves several systems."""
-    testbed.environment("disk", "fio")
-    done = testbed.plumbline("run", *FIO, "-S", "gpcnet_load.num_samples=3")
-    assert len(done.records) == 2, done.said
+    of_another = ["-S", "gpcnet_load.num_samples=3"]
+    done = testbed.plumbline("run", "--mode=smoke", "-p", "one-io", *FIO, *of_another)
+    assert [f["environment"] for f in done.records] == ["one-io"] * 2, done.output
 
 
 @pytest.mark.parametrize(
-    ("variable", "says"),
+    ("variable", "code", "names"),
     [
-        ("num_sample=1", "no check here has a variable 'num_sample'"),
-        ("placement=one-core", "no check here has a variable 'placement'"),
-        ("fio.sizes=8", "check fio has no variable 'sizes'"),
-        ("fioo.size=8", "no check 'fioo'; near: fio"),
-        ("num_samples", "add its value: -S num_samples=VALUE"),
-        ("num_samples=two", "plumbline: -S: a value that its variable cannot have: invalid"),
+        ("num_sample=1", "input.unknown-name", ["num_sample"]),
+        ("placement=one-core", "input.unknown-name", ["placement"]),
+        ("fio.sizes=8", "input.unknown-name", ["check fio", "sizes"]),
+        ("fioo.size=8", "input.unknown-name", ["fioo", "fio"]),
+        ("num_samples", "input.wrong-option", ["num_samples=VALUE"]),
+        ("num_samples=two", "input.wrong-option", ["-S", "two"]),
     ],
 )
-def test_a_variable_that_cannot_be_set_is_refused(testbed: Testbed, variable: str, says: str):
+def test_a_variable_that_cannot_be_set_is_refused(
+    testbed: Testbed, monkeypatch: pytest.MonkeyPatch, variable: str, code: str, names: list[str]
+):
     """ReFrame warns of most at best, measures something else, and exits 0."""
     testbed.environment("disk", "fio")
-    done = testbed.plumbline("run", *FIO, "-S", variable)
-    assert done.code == 2
-    assert says in done.err
-    assert done.sessions == []
+    for name, value in testbed.env.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(Fault) as refused:
+        plan.list_cases(testbed.name, [str(CHECKS / "fio.py")], [variable])
+    assert refused.value.code == code
+    assert all(name in str(refused.value) for name in names)
 
 
-def test_what_a_build_would_add_is_told_to_who_asked_for_all(make_testbed) -> None:
+@pytest.mark.parametrize("narrowed", [["-n", "fio.*write"], ["-t", "^fio$"], ["--prgenv=disk-io"]])
+def test_a_selection_narrows(narrowed: list[str]) -> None:
+    assert any(run._values(narrowed, *option) for option in run._NARROWING)
+
+
+def test_what_a_build_would_add_is_noted_where_all_was_asked_for(make_testbed) -> None:
     testbed = make_testbed("local")
     testbed.environment("disk", "fio")
-    here = {"PLUMBLINE_SPACK_ENV": ROOT / "spack-env", "PLUMBLINE_TOOLS": testbed.folder / "none"}
-    quick = ["-S", "fio.size=8", "-S", "num_samples=1", "-S", "num_warmups=0"]
-    told = "not built; `make build` would add OSU"
-    for narrowed in (["-n", "fio.*write"], ["-t", "^fio$"], ["--prgenv=disk-io"]):
-        assert told not in testbed.plumbline("run", *narrowed, *quick, **here).said
-    done = testbed.plumbline("run", *quick, **here)
-    assert done.code == 0 and told in done.out
-    # It is no mend of what was asked for wrongly.
-    for wrong in (["--mode=nosuch"], ["-n", "nosuch"]):
-        done = testbed.plumbline("run", *wrong, **here)
-        assert done.code == 2 and told not in done.said
+    unbuilt = {
+        "PLUMBLINE_SPACK_ENV": ROOT / "spack-env",
+        "PLUMBLINE_TOOLS": testbed.folder / "none",
+    }
+    for selected, noted in ((FIO[2:], True), (FIO, False)):
+        done = testbed.plumbline("run", *selected, **unbuilt)
+        assert done.code == 0
+        assert any("`make build`" in note for note in done.end["notes"]) == noted
 
 
-def test_a_dry_run_says_that_it_measured_nothing(testbed: Testbed):
+def test_a_dry_run_reports_no_result(testbed: Testbed):
     testbed.environment("disk", "fio")
     done = testbed.reframe("-c", CHECKS, "--dry-run", *FIO)
-    assert "2 of 2 test cases: 2 would run" in done.out
-    assert "pass" not in done.out[done.out.index("plumbline: 2 of 2") :]
+    (counts,) = re.findall(r"^plumbline: (2 of 2 .*)$", done.out, re.M)
+    assert "2 would run" in counts and "pass" not in counts
 
 
 @pytest.mark.parametrize("phase", ["sanity", "performance"])
@@ -426,7 +374,7 @@ def test_the_plain_command_without_a_phase_trusts_nothing(testbed: Testbed, phas
     assert len(done.records) == 2
 
 
-def test_a_case_on_many_nodes_is_told_in_few_lines(measured: Done):
+def test_a_case_on_many_nodes_takes_few_lines(measured: Done):
     of = measured.record("imb_p2p")
     (fom,) = [fom for fom in of["foms"] if fom["headline"]][:1]
     cases = [
@@ -437,9 +385,9 @@ def test_a_case_on_many_nodes_is_told_in_few_lines(measured: Done):
     ]
     cases[7] |= {"result": "fail"}
     cases[7]["foms"][0] |= {"value": 1.0, "verdict": "fail"}
-    told = summary.table([record.checked(case) for case in cases], len(cases))
-    assert len(told.splitlines()) < 12
-    assert "499 cases" in told and "498 pass, 1 fail" in told
-    assert re.search(r"median of 499 .* 350 ", told)
-    assert re.search(r"worst, n8 .* 1 ", told)
-    assert re.search(r"^ *n8 .* FAIL", told, re.M)
+    table = summary.table([record.validate(case) for case in cases], len(cases))
+    assert len(table.splitlines()) < 12
+    assert "499 cases" in table and "498 pass, 1 fail" in table
+    assert re.search(r"median of 499 .* 350 ", table)
+    assert re.search(r"worst, n8 .* 1 ", table)
+    assert re.search(r"^ *n8 .* FAIL", table, re.M)

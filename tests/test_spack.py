@@ -72,7 +72,7 @@ class Machine:
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Machine:
     machine = Machine(tmp_path_factory.mktemp("machine"))
     used = machine.plumbline("mirror", "use", MIRROR)
-    assert used.code == 0, used.said
+    assert used.code == 0, used.output
     return machine
 
 
@@ -115,7 +115,7 @@ def test_checks_run_what_is_built(machine: Machine, seconds: float, toolchain: s
     (session,) = done.sessions
     records = records_of(session)
     failed = [(r["check"], r["reason"]) for r in records if r["result"] != "pass"]
-    assert failed == [], done.said
+    assert failed == [], done.output
     lock = environments.read_lock(
         machine.tools / "spack" / "environments" / "local" / toolchain / "spack.lock"
     )
@@ -137,7 +137,7 @@ def test_gpcnet_is_built_and_wants_nodes(machine: Machine, seconds: float):
         ["mpiexec.mpich", "-n", "2", view / "bin" / "network_test"], capture_output=True, text=True,
         check=False,
     )  # fmt: skip
-    assert "must be run on at least 2 nodes" in done.stdout + done.stderr
+    assert "2 nodes" in done.stdout + done.stderr
 
 
 def test_programs_are_linked_with_their_own_mpi(machine: Machine, seconds: float):

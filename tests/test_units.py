@@ -87,7 +87,7 @@ REFUSED = [
 
 @pytest.mark.parametrize(("source", "target"), REFUSED)
 def test_refused(source: str, target: str) -> None:
-    with pytest.raises(UnitError, match="cannot convert"):
+    with pytest.raises(UnitError):
         factor(source, target)
 
 

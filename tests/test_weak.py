@@ -18,7 +18,7 @@ def folder(tmp_path: Path) -> Path:
     return registers(tmp_path)
 
 
-def told(folder: Path, *rows: dict) -> list[tuple]:
+def weak_pairs(folder: Path, *rows: dict) -> list[tuple]:
     """Each pair of one check that asserts all rows: how it differs, and which rows do what."""
     found = references(folder, *rows)
     pairs = weak.pairs(found, {"check": {row.id for row in found.rows}})
@@ -31,17 +31,17 @@ TWO = [
     # Higher is better, 5 %: 960 is within 1000's, and 1000 is better than 960.
     ([A, B | {"value": "960"}], [("placement", "gpu-a", "gpu-b", [], ["r1"], []),
                                  ("placement", "gpu-b", "gpu-a", [], [], ["r2"])]),
-    # 900 is not within 1000's: r1 tells, r2 does not.
+    # 900 is not within 1000's: r1 distinguishes, r2 does not.
     ([A, B | {"value": "900"}], [("placement", "gpu-b", "gpu-a", [], [], ["r2"])]),
     # Lower is better, 10 %.
     ([A | LATENCY, B | LATENCY | {"value": "10.5"}],
      [("placement", "gpu-a", "gpu-b", [], ["r1"], []),
       ("placement", "gpu-b", "gpu-a", [], [], ["r2"])]),
-    # What is the same tells nothing, and is nothing to be told.
+    # What is the same cannot be distinguished.
     ([A, B], []),
     # What differs in two is not beside it; nor is another size, system or metric.
     ([A, B | {"value": "960", "toolchain": "gnu"}], []),
-    # How many tasks ran is proven, not told by a figure.
+    # How many tasks ran is proven, not by a figure.
     ([{"ppn": "1"}, {"ppn": "2", "value": "960"}], []),
     ([A, B | {"value": "960", "message_size": "8"}], []),
     ([A, B | {"value": "960", "system": "other"}], []),
@@ -56,13 +56,13 @@ TWO = [
 
 @pytest.mark.parametrize(("rows", "pairs"), TWO)
 def test_pairs(folder: Path, rows: list[dict], pairs: list[tuple]) -> None:
-    assert told(folder, *rows) == pairs
+    assert weak_pairs(folder, *rows) == pairs
 
 
-def test_a_value_that_tells_stands_beside_those_that_do_not(folder: Path) -> None:
+def test_a_value_that_distinguishes_is_listed_beside_those_that_do_not(folder: Path) -> None:
     other = {"metric": "latency", "unit": "us"}
     rows = [A, B | {"value": "960"}, A | other | {"value": "10"}, B | other | {"value": "20"}]
-    assert ("placement", "gpu-a", "gpu-b", ["r3"], ["r1"], []) in told(folder, *rows)
+    assert ("placement", "gpu-a", "gpu-b", ["r3"], ["r1"], []) in weak_pairs(folder, *rows)
 
 
 def test_only_rows_of_one_check_are_beside_each_other(folder: Path) -> None:
@@ -91,7 +91,7 @@ def test_a_pair_across_the_bus_measured_as_one_of_a_socket_fails(shipped, system
     assert not found[check, "gpu-b", "gpu-a"].within
 
 
-def test_tag_matching_tells_at_three_sizes_each(shipped: References) -> None:
+def test_tag_matching_is_distinguished_at_three_sizes_each(shipped: References) -> None:
     found = pairs_of(shipped, "summit")
     name = "summit-osu-latency-tm"
     on = found["osu_p2p_variant", "on", "off"]
@@ -109,15 +109,16 @@ def test_lint_counts_them_and_lists_them(testbed: Testbed) -> None:
         {"id": "one", "conditions": "size=1024MiB", "value": "300"} | read,
         {"id": "two", "conditions": "size=8MiB", "value": "310"} | read,
     )
-    assert testbed.plumbline("lint").code == 0
+    assert testbed.asked("lint").code == 0
     # Another case of the same check, as another variant of it would be.
     path = testbed.systems / "inventory" / "testbed.json"
     found = inventory.Inventory(**json.loads(path.read_text()))
     (case,) = [case for case, rows in found.cases.items() if rows]
     found.cases[case]["two"] = ["read_bandwidth"]
     path.write_text(found.text())
-    counted = testbed.plumbline("lint")
-    assert "2 references of testbed would also pass" in counted.out and "--weak" in counted.out
-    listed = testbed.plumbline("lint", "--weak")
-    assert "weak: fio, size 1024MiB measured as 8MiB: passes one (the other is better" in listed.out
-    assert "weak: fio, size 8MiB measured as 1024MiB: passes two (within" in listed.out
+    counted = testbed.asked("lint")
+    assert "--weak" in counted.out and " 2 references " in counted.out
+    listed = testbed.asked("lint", "--weak")
+    one, two = [line for line in listed.out.splitlines() if line.startswith("plumbline: weak: ")]
+    assert " 1024MiB " in one and ": passes one (the other is better" in one
+    assert " 8MiB " in two and ": passes two (within" in two

@@ -1,7 +1,7 @@
-"""The pages of the docs that are rendered: ``make docs`` writes them.
+"""The generated pages of the docs, which ``make docs`` writes.
 
-One for each paper (its numbers as printed, the reference ids, the known misprints), the tolerances
-with their reasons, the placements, the launchers, and the reason codes.
+There is a page for each paper (its numbers as printed, the reference ids, the known misprints), and
+one each for the tolerances with their reasons, the placements, the launchers, and the reason codes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 import jinja2
 from plumbline.check import states
 from plumbline.core import paths
-from plumbline.core.codes import REASONS
+from plumbline.core.codes import registered
 from plumbline.output import query
 from plumbline.placement import binding, placement
 from plumbline.placement.binding import LAUNCHERS, words
@@ -29,7 +29,7 @@ _HEAD = "Rendered by `make docs` from `reference/`; do not edit."
 
 
 def write(docs: Path) -> None:
-    """Writes the rendered pages into the folder of the docs.
+    """Write the rendered pages into the folder of the docs.
 
     :raises Fault: if the reference tables are faulty.
     """
@@ -40,7 +40,7 @@ def write(docs: Path) -> None:
 
 
 def rendered(references: References, folder: Path) -> dict[str, str]:
-    """Name in the docs -> text of every rendered page.
+    """Return name in the docs -> text of all rendered pages.
 
     :arg folder: the reference folder.
     """
@@ -54,13 +54,13 @@ def rendered(references: References, folder: Path) -> dict[str, str]:
 
 
 def codes(folder: Path) -> str:
-    """The page of the reason codes: a table for each part of the package that has some.
+    """Return the page of the reason codes, with a table for each part of the package that has some.
 
     :arg folder: the reference folder.
     """
     lines = [_CODES]
     part = ""
-    for code, reason in {**REASONS, **states.reasons(folder)}.items():
+    for code, reason in {**registered(), **states.reasons(folder)}.items():
         if code.partition(".")[0] != part:
             part = code.partition(".")[0]
             lines += ["", f"## {part}", "", "| code | cause | remedy |", "| --- | --- | --- |"]
@@ -84,7 +84,7 @@ The code is in brackets at the end of a message, in the field `code` of a record
 
 
 def tolerances(references: References) -> str:
-    """The page of the tolerances: each class with its rule and its reason, and the exceptions."""
+    """Return the page of the tolerances, with the rule and reason of each class and exception."""
     rules = references.tables.rules
     classes = [
         f"| `{name}` | {rule.better} | {_allowed(rule)} | {_cell(rule.reason)} |"
@@ -182,7 +182,7 @@ def _allowed(rule: Tolerance) -> str:
 
 
 def placements() -> str:
-    """The page of the placements."""
+    """Return the page of the placements."""
     described = placement.PLACEMENTS | {
         "numa-M-N": "one task on the cores of NUMA domain M, with the memory of domain N"
     }
@@ -208,7 +208,7 @@ GPUs.
 
 
 def launchers() -> str:
-    """The page of the launchers: what selects each, its options, and what it refuses."""
+    """Return the page of the launchers: what selects each, its options, and what it refuses."""
     template = Path(__file__).with_name("launchers.md.j2").read_text(encoding="utf-8")
     markdown = jinja2.Environment(undefined=jinja2.StrictUndefined)  # noqa: S701 no HTML
     page = markdown.from_string(template).render(
@@ -229,7 +229,7 @@ def _selection() -> str:
 
 
 def _options(section: str) -> str:
-    """The options of a section, from the table beside the bindings."""
+    """Return the options of a section, from the table of the bindings."""
     path = Path(binding.__file__).with_name("options.csv")
     with path.open(newline="", encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(file) if row["section"] == section]
@@ -238,7 +238,7 @@ def _options(section: str) -> str:
 
 
 def _refusals() -> str:
-    """Each refusal with the launchers that make it."""
+    """Return each refusal with its launchers."""
     refusing = {refusal: [*LAUNCHERS] for refusal in words.REFUSED_BY_ALL}
     for name, launcher in LAUNCHERS.items():
         for refusal in (*launcher.refusals, *(() if launcher.bind_pair else (NO_PAIRS,))):
@@ -257,7 +257,7 @@ def _table(heads: list[str], rows: list[list[str]]) -> str:
 
 
 def papers(references: References, folder: Path) -> dict[str, str]:
-    """File name -> text of each paper's page, and of their index.
+    """Return file name -> text of each paper's page, and of their index.
 
     :arg folder: the reference folder, for its list of known misprints.
     """
@@ -275,7 +275,7 @@ def papers(references: References, folder: Path) -> dict[str, str]:
 
 
 def read_derived(folder: Path) -> list[dict]:
-    """The sums, ratios and percentages that the papers print, as arithmetic over row ids."""
+    """Return the sums, ratios and percentages that the papers print, as arithmetic over row ids."""
     with (folder / "known" / "derived.csv").open(newline="", encoding="utf-8") as file:
         return list(csv.DictReader(file))
 
@@ -318,14 +318,14 @@ def _page(references: References, source: str, rows: list[Row], known, derived) 
         lines += ["", f"## {place}", "", "| where | system | figure | printed | id |",
                   "| --- | --- | --- | ---: | --- |"]  # fmt: skip
         lines += [_line(references, row, place) for row in group]
-    told = {}
+    misprints = {}
     for row in rows:
         for fields in query.misprints_of(row, known):
-            told.setdefault(tuple(fields.values()), fields)
-    if told:
+            misprints.setdefault(tuple(fields.values()), fields)
+    if misprints:
         lines += ["", "## Known misprints and readings", "", "| id | printed | used | arithmetic |",
                   "| --- | --- | --- | --- |"]  # fmt: skip
-        lines += ["| " + " | ".join(_cell(text) for text in fields) + " |" for fields in told]
+        lines += ["| " + " | ".join(_cell(text) for text in fields) + " |" for fields in misprints]
     ids = {row.id for row in rows}
     broken = [fields for fields in derived if fields["id"] in ids and fields["holds"] == "no"]
     if broken:
@@ -339,7 +339,7 @@ def _page(references: References, source: str, rows: list[Row], known, derived) 
 
 
 def _place(locator: str) -> str:
-    """The table, slide or section of a locator, without row and column."""
+    """Return the table, slide or section of a locator, without row and column."""
     return re.split(r",| \(", locator, maxsplit=1)[0].strip()
 
 
@@ -366,7 +366,7 @@ _USUAL = {("kind", "measured"), ("statistic", "unstated")}
 
 
 def _cell(text: str) -> str:
-    """Text for a cell of a Markdown table."""
+    """Return text for a cell of a Markdown table."""
     return re.sub(r"([|<>*_`\\])", r"\\\1", " ".join(str(text).split()))
 
 

@@ -1,7 +1,7 @@
-"""How often a healthy system fails, and which loss is found: simulated sessions of every row.
+"""How often a healthy system fails, and which loss is found, by simulated sessions of each row.
 
-Pure: knows nothing of ReFrame. The samples are drawn; what summarizes and judges them is the code
-that judges real ones (:mod:`plumbline.reference.lookup`), with the tables and tolerances in force.
+Pure: independent of ReFrame. The samples are random, but are summarized and judged by the code that
+judges real ones (:mod:`plumbline.reference.lookup`), with the tables and tolerances in force.
 
 The model of a healthy system
 -----------------------------
@@ -77,19 +77,19 @@ Law = Callable[[random.Random], float]
 
 
 def normal(chance: random.Random) -> float:
-    """Normal noise."""
+    """Return normal noise."""
     return chance.gauss(0, 1)
 
 
 def heavy_tailed(chance: random.Random) -> float:
-    """Student's t with three degrees of freedom, scaled to a standard deviation of 1."""
+    """Return noise of Student's t with three degrees of freedom and a standard deviation of 1."""
     # The squares of three normal values: an exponential draw is two of them.
     squares = chance.gauss(0, 1) ** 2 - 2 * math.log(1 - chance.random())
     return chance.gauss(0, 1) / math.sqrt(squares)
 
 
 def bootstrapped(pool: list[float]) -> Law:
-    """Noise drawn from the residuals of real runs."""
+    """Return a law that draws noise from the residuals of real runs."""
 
     def draw(chance: random.Random) -> float:
         return pool[int(chance.random() * len(pool))]
@@ -102,7 +102,7 @@ LEAST_RUNS = 10
 
 
 def residuals(path: Path) -> list[float]:
-    """Residuals of repeated runs, each in standard deviations of its series, more being worse.
+    """Return residuals of repeated runs, in standard deviations of their series; larger is worse.
 
     :arg path: a table with the columns program, metric, unit, run, value.
     """
@@ -131,10 +131,10 @@ def _is_time(unit: str) -> bool:
 
 @dataclass(frozen=True)
 class Asserted:
-    """A row that decides a figure of merit, and what a simulation needs of it.
+    """A row that decides a figure of merit, with the data for its simulation.
 
     :ivar value: in the figure's unit, as are the others.
-    :ivar spread: printed, or assumed where none is.
+    :ivar spread: as printed, or assumed if none is printed.
     :ivar half_value: half of the last digit of the printed value.
     :ivar half_spread: half of the last digit of the printed spread, 0 where none is printed.
     :ivar bounds: by the tolerances in force, to which a loss is relative.
@@ -159,16 +159,16 @@ class Asserted:
 
     @property
     def size(self) -> int | None:
-        """The message size that the row means."""
+        """The message size of the row."""
         return size_of(self.row, self.fom)
 
     @property
     def samples(self) -> int:
-        """Samples of a session."""
+        """Number of samples of a session."""
         return samples_of(self.rule)
 
     def shown(self, value: float) -> float:
-        """A value as the program prints it: physical, positive, to its last digit."""
+        """Return a value as the program would print it: possible, positive, rounded."""
         if self.ceiling is not None:
             value = (max if self.rule.better == "lower" else min)(value, self.ceiling)
         if self.fom.resolution:
@@ -177,18 +177,18 @@ class Asserted:
 
 
 def samples_of(rule: Tolerance) -> int:
-    """Samples of a session of a class."""
+    """Return the number of samples of a session for a class."""
     return SAMPLES_OF_DISTRIBUTION if rule.distribution else SAMPLES
 
 
 def rounded(value: float, digit: float) -> float:
-    """A value to its last digit."""
+    """Return a value rounded to a digit."""
     return round(value / digit) * digit
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the sessions of a row came to under one noise.
+    """The results of the sessions of a row under one noise.
 
     :ivar alarms: sessions of the healthy system that failed.
     :ivar found: sessions of a system with a loss beyond tolerance that failed.
@@ -202,7 +202,7 @@ class Outcome:
 
 
 def case_of(references: References, row: Row) -> Case:
-    """The test case that a row was measured under."""
+    """Return the test case of a row."""
     roles = references.tables.conditions
     conditions = {k: v for k, v in row.conditions.items() if roles[k].role == "condition"}
     return Case(
@@ -218,7 +218,7 @@ def case_of(references: References, row: Row) -> Case:
 
 
 def assumed(references: References) -> dict[str, float]:
-    """Class -> relative noise of its rows without a printed spread."""
+    """Return class -> relative noise to assume for its rows without a printed spread."""
     seen: dict[str, list[float]] = {name: [] for name in references.tables.rules.classes}
     for row in references.rows:
         if row.kind == "measured" and row.spread is not None and references.may_decide(row):
@@ -232,13 +232,13 @@ def assumed(references: References) -> dict[str, float]:
 
 
 def published(references: References) -> References:
-    """The references without a site's own: what is simulated does not depend on the site."""
+    """Return the references without a site's own, on which the simulation must not depend."""
     rows = {name: row for name, row in references.tables.rows.items() if row.source != SITE}
     return References(replace(references.tables, rows=rows))
 
 
 def asserted(references: References) -> list[Asserted]:
-    """The rows that decide a figure of merit of the case that they were measured under.
+    """Return the rows that decide a figure of merit of their own test case.
 
     A row is skipped if another one decides in its place.
     """
@@ -264,16 +264,16 @@ def asserted(references: References) -> list[Asserted]:
 
 
 def size_of(row: Row, fom: MetricEntry) -> int | None:
-    """The message size that a row means."""
+    """Return the message size of a row."""
     return fom.unstated_size if row.message_size is None else row.message_size
 
 
 def sessions_of(
     references: References, case: Asserted, law: Law, sessions: int, seed: str
 ) -> Iterator[tuple[list[float], Bounds | None]]:
-    """The samples of so many sessions of a healthy system, and the bounds each is compared with.
+    """Return the samples of sessions of a healthy system, each with its bounds.
 
-    :arg references: whose tolerances the bounds are by.
+    :arg references: with the tolerances for the bounds.
     """
     chance = random.Random(f"{seed} {case.row.id}")
     worse = 1 if case.rule.better == "lower" else -1
@@ -299,24 +299,24 @@ def sessions_of(
 
 
 def _printed_again(references: References, case: Asserted, runs: list[float]) -> Row:
-    """The row of a distribution if its paper had seen these runs, rounded as it is printed."""
+    """Return the row of a distribution if its paper had printed these runs, rounded likewise."""
     if len(runs) < 2:
         return case.row
     factor = units.factor(case.fom.unit, case.row.unit)
     cells = references.tables.printed[case.row.id]
-    anew = {"value": statistics.fmean(runs), "spread": statistics.stdev(runs)}
+    printed = {"value": statistics.fmean(runs), "spread": statistics.stdev(runs)}
     return case.row.model_copy(
         update={
             column: rounded(number * factor, 2 * half_digit(cells[column]))
-            for column, number in anew.items()
+            for column, number in printed.items()
         }
     )
 
 
 def outcome(references: References, case: Asserted, law: Law, sessions: int, seed: str) -> Outcome:
-    """What so many sessions of a row come to, healthy and with a loss beyond tolerance.
+    """Return the results of sessions of a row, healthy and with a loss beyond tolerance.
 
-    :arg references: whose tolerances judge.
+    :arg references: with the tolerances.
     """
     higher = case.rule.better == "higher"
     bound = case.bounds.lower if higher else case.bounds.upper
@@ -338,7 +338,7 @@ def outcome(references: References, case: Asserted, law: Law, sessions: int, see
 
 
 def laws(runs: Path) -> dict[str, Law]:
-    """The noises by name; the bootstrapped one only where the table of real runs is there."""
+    """Return the noises by name; the bootstrapped one only if the table of real runs exists."""
     found: dict[str, Law] = {"normal": normal, "heavy-tailed": heavy_tailed}
     if runs.exists():
         found["bootstrapped"] = bootstrapped(residuals(runs))
@@ -350,7 +350,7 @@ Simulated = list[tuple[Asserted, dict[str, Outcome]]]
 
 
 def simulate(references: References, noises: dict[str, Law], sessions: int) -> Simulated:
-    """The outcomes of all rows that decide, by the tolerances in force; the same in each run."""
+    """Return the outcomes of all rows that decide, by the present tolerances; reproducibly."""
     return [
         (
             case,
@@ -361,14 +361,14 @@ def simulate(references: References, noises: dict[str, Law], sessions: int) -> S
 
 
 def alarms(simulated: Simulated, noise: str) -> float:
-    """False alarms among the judged figures of merit."""
+    """Return the share of false alarms among the judged figures of merit."""
     outcomes = [by_noise[noise] for _, by_noise in simulated]
     return sum(o.alarms for o in outcomes) / sum(o.sessions for o in outcomes)
 
 
 def least_found(simulated: Simulated, noise: str) -> float | None:
-    """Share of the sessions that find a loss beyond tolerance, of the steady row that does worst;
-    ``None`` if none is steady."""
+    """Return the smallest share of sessions that find a loss beyond tolerance, of the steady rows;
+    ``None`` without steady rows."""
     steady = [by_noise[noise] for case, by_noise in simulated if case.noise <= STEADY]
     return min((o.found / o.sessions for o in steady), default=None)
 
@@ -403,10 +403,10 @@ relative to the reference, under normal noise; the range is over the rows."""
 
 
 def render(references: References, simulated: Simulated) -> str:
-    """The docs' page on false alarms and power."""
+    """Return the page on false alarms and power."""
     noises = list(simulated[0][1])
     sessions = simulated[0][1][noises[0]].sessions
-    said = _ABOUT.format(
+    about = _ABOUT.format(
         sessions=f"{sessions:,}",
         samples=SAMPLES,
         of_distribution=SAMPLES_OF_DISTRIBUTION,
@@ -415,7 +415,7 @@ def render(references: References, simulated: Simulated) -> str:
         steady=_percent(STEADY),
         found=_percent(FOUND),
     )
-    lines = ["# False alarms and power", "", _HEAD, "", said, "", "## By class", ""]
+    lines = ["# False alarms and power", "", _HEAD, "", about, "", "## By class", ""]
     of_alarms = [f"alarms in 1,000, {noise}" for noise in noises]
     lines += _head(["class"], ["floor", "spreads", "assumed noise", "rows", *of_alarms,
                                "loss beyond tolerance found"])  # fmt: skip

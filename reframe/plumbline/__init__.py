@@ -1,1 +1,1 @@
-"""Plumbline: holds a machine against what it is known to do, over ReFrame and Spack."""
+"""Plumbline: performance regression testing for HPC systems, on ReFrame and Spack."""

@@ -87,14 +87,14 @@ def by_hand(samples: int) -> float:
     env = {**os.environ, "LD_LIBRARY_PATH": str(providers.prefix_of("mpich") / "lib")}
     latencies = []
     for _ in range(samples + 1):
-        said = subprocess.run(
+        done = subprocess.run(
             [*command, "PingPong", "-npmin", "2", "-msglog", "0:22"],
             env=env,
             capture_output=True,
             text=True,
             check=True,
         )
-        foms = {fom.variable: fom.value for fom in parse.parse("imb", said.stdout).foms}
+        foms = {fom.variable: fom.value for fom in parse.parse("imb", done.stdout).foms}
         latencies.append(foms["pingpong_latency_8"])
     return statistics.median(latencies[1:])
 
@@ -159,24 +159,26 @@ def render(figures: dict) -> str:
     low, _, high = figures["latency_ratio_quartiles"]
     plans = figures["plans"]
     rows = [
-        ("harness seconds a test case beyond the program's own",
+        ("seconds that Plumbline adds to each test case",
          figures["overhead_seconds_per_case"], "≤ 1"),
-        ("seconds of `reframe -c checks/ -l`", figures["listing_seconds"], "≤ 3"),
-        *((f"CPU seconds until the plan of a {name} of {plans['nodes']} nodes is ready: "
-           f"{plan['jobs']} jobs, {plan['at_once']} queued at once, at most "
-           f"{plan['node_hours']:.0f} node-hours", round(plan["seconds"], 1), "≤ 10")
+        ("seconds to list all checks (`reframe -c checks/ -l`)", figures["listing_seconds"], "≤ 3"),
+        *((f"CPU seconds to plan a {name} of {plans['nodes']} nodes ({plan['jobs']} jobs, "
+           f"{plan['at_once']} queued at once, at most {plan['node_hours']:.0f} node-hours)",
+           round(plan["seconds"], 1), "≤ 10")
           for name, plan in plans.items() if name != "nodes"),
-        ("seconds of reading all reference tables", figures["tables_seconds"], "≤ 0.2"),
-        (f"IMB 8-byte latency, harness / by hand, median of {figures['latency_pairs']} pairs",
-         f"{figures['latency_ratio_median']} (quartiles {low} and {high})", "0.97 to 1.03"),
+        ("seconds to read all reference tables", figures["tables_seconds"], "≤ 0.2"),
+        (f"IMB 8-byte latency under Plumbline divided by that of the same command by hand: median "
+         f"of {figures['latency_pairs']} pairs (quartiles)",
+         f"{figures['latency_ratio_median']} ({low}, {high})", "median 0.97 to 1.03"),
     ]  # fmt: skip
     lines = [
-        "# What the harness costs",
+        "# The overhead of Plumbline",
         "",
-        "Rendered by `make bench ARGS=--write` from `bench.json`; do not edit.",
+        "This page is rendered by `make bench ARGS=--write` from `bench.json`: do not edit it.",
         "",
-        "The overhead of Plumbline: the time that it adds to a test case, to listing checks and to",
-        "planning a large session, and its effect on a measured latency. `make bench` prints it.",
+        "This page shows the time that Plumbline adds to a test case, to listing checks and to",
+        "planning a large session, and its effect on a measured latency. `make bench` measures and",
+        "prints these numbers.",
         "",
         f"Measured on {figures['date']}: {machine['cpus']} CPUs, Linux {machine['kernel']}, "
         f"Python {machine['python']}.",
@@ -185,12 +187,12 @@ def render(figures: dict) -> str:
         "| --- | --- | --- |",
         *(f"| {what} | {value} | {aim} |" for what, value, aim in rows),
         "",
-        "The harness' seconds are those of a whole session of IMB's collectives, with start and",
-        "closing table, minus those of the programs, divided by the number of test cases. A",
-        "sample's seconds are measured around the launcher's command, so starting the program",
-        "counts as the program's time. Both sides of a latency pair run MPICH and IMB from the",
-        "same prefixes, bound to the same two cores, with one warm-up and five samples each. The",
-        "order of the sides alternates from pair to pair.",
+        "The time added to a test case is that of a whole session of IMB's collectives, from its",
+        "start to its summary, minus the time of the programs, divided by the number of",
+        "test cases. The time of a program includes its launcher. In each latency pair, the run",
+        "under Plumbline and the run by hand use the same installation of MPICH and IMB and the",
+        "same two cores, with one warm-up and five samples each. The order of the two alternates",
+        "from pair to pair.",
         "",
     ]
     return "\n".join(lines)

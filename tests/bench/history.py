@@ -152,9 +152,9 @@ def write_year(
             with (folder / "records.jsonl").open("w") as file:
                 for number, shape in enumerate(shapes):
                     ended = begin + datetime.timedelta(seconds=10 * number)
-                    told = {str(n): value for n, value in enumerate(values[number])}
-                    told |= {"session": session, "time": f"{ended:%Y-%m-%dT%H:%M:%SZ}"}
-                    file.write(shape % told + "\n")
+                    fields = {str(n): value for n, value in enumerate(values[number])}
+                    fields |= {"session": session, "time": f"{ended:%Y-%m-%dT%H:%M:%SZ}"}
+                    file.write(shape % fields + "\n")
     return each * nights * systems
 
 

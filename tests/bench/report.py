@@ -53,8 +53,8 @@ def memory(session: int) -> int:
     for status in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):  # One that has just ended.
             if int(status.read_text().rpartition(")")[2].split()[3]) == session:
-                told = (status.parent / "smaps_rollup").read_text()
-                held += 1024 * int(re.search(r"^Pss: +(\d+)", told, re.M)[1])
+                rollup = (status.parent / "smaps_rollup").read_text()
+                held += 1024 * int(re.search(r"^Pss: +(\d+)", rollup, re.M)[1])
     return held
 
 

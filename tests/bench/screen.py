@@ -172,8 +172,8 @@ def page(nodes: dict, gpus: dict, links: dict, fleets: list[int]) -> str:
     aim = ["**aim**", "**≤ 0.02**", "", "**≥ 90 %**", "", "**≥ 95 %**", ""]
 
     def best(rows: int) -> list[str]:
-        said = f"best possible, {rows} value{'s' * (rows > 1)} a night"
-        return [said, "0.02", *(f"{best_possible(rows, *column):.1%}" for column in COLUMNS)]
+        name = f"best possible, {rows} value{'s' * (rows > 1)} a night"
+        return [name, "0.02", *(f"{best_possible(rows, *column):.1%}" for column in COLUMNS)]
 
     def table(rows: list[list[str]]) -> list[str]:
         lines = [head, ["---"] * len(head), *rows, aim]

@@ -177,9 +177,8 @@ def _run(request, machine, variables, number, folder) -> None:
             state = fault["state"] if fault else "TIMEOUT"
             _kill(process.pid)
             process.wait()
-    told = load(number)["state"]
-    if told == "CANCELLED":
-        state = told
+    if load(number)["state"] == "CANCELLED":
+        state = "CANCELLED"
     signaled = -code if code < 0 else 0
     if not state:
         state = "FAILED" if code else "COMPLETED"

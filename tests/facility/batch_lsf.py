@@ -8,90 +8,45 @@ import re
 import sys
 from pathlib import Path
 
-from .batch import (
-    Request,
-    cancel,
-    check_pins,
-    directives,
-    every_job,
-    load,
-    submit,
-)
+from .batch import Request, cancel, directives, load, submit
 from .machine import Machine
 from .options import Refused, read
 
-BSUB = """
--J= -o= -oo= -e= -eo= -n= -nnodes= -W= -q= -P= -R= -x -alloc_flags= -core_isolation= -m= -G= -U=
--env= -cwd= -L= -B -N -u= -stage= -w= -H -cn_cu= -cn_mem= -ln_slots= -ln_mem= -jsm= -step_cgroup=
--csm= -I -Is -K -sla= -app= -M= -a= -b= -E= -Ep= -ti -r -rn -V -XF -smt= -data= -gpu= -nohost -i=
-"""
+BSUB = "-J= -o= -e= -nnodes= -W= -q= -x -core_isolation= -alloc_flags="
 
 
 def bsub(words: list[str], machine: Machine) -> int:
-    options, rest = read(words, BSUB, "bsub", glued=False)
-    if rest:
-        script = Path(rest[0]).read_text() if Path(rest[0]).is_file() else f"#!/bin/sh\n{rest[0]}\n"
-    else:
-        script = sys.stdin.read()
-    inner, stray = read(directives(script, "#BSUB", anywhere=True), BSUB, "bsub", glued=False)
+    script = sys.stdin.read()
+    inner = directives(script, "#BSUB", anywhere=True)
+    options, stray = read([*inner, *words], BSUB, "bsub", glued=False)
     if stray:
         raise Refused(f"{stray[0]}: Bad argument. Job not submitted.", 255)
-    for name, value in options.given:
-        inner.add(name, value)
-    options = inner
     facts = machine.facts
     request = Request(str(options.get("J", "bsub")), script, str(Path.cwd()))
     request.queue = str(options.get("q", facts["queues"][0]))
     if request.queue not in facts["queues"]:
         raise Refused(f"{request.queue}: No such queue. Job not submitted.", 255)
-    expert = options.get("csm") == "y"
-    if expert and {"nnodes", "ln_slots", "cn_cu"} & set(options):
-        raise Refused("-nnodes cannot be used with -csm y. Job not submitted.", 255)
-    if not expert and "R" in options:
-        # Summit User Guide, "Easy Mode vs. Expert Mode".
-        raise Refused("-R cannot be used in easy mode: use -csm y. Job not submitted.", 255)
-    nodes = options.number("nnodes")
-    slots = options.number("n")
-    if nodes is None:
-        nodes = -(-slots // machine.num_cores) if slots else 1
-    if nodes < 1:
-        raise Refused(f"{nodes}: Bad argument for option -nnodes. Job not submitted.", 255)
-    if nodes > facts["count"]:
+    request.nodes = options.number("nnodes", 1)
+    if request.nodes > facts["count"]:
         raise Refused(
             "Too many processors requested: the number of nodes exceeds the queue's limit. "
             "Job not submitted.",
             255,
         )
-    request.nodes = nodes
-    if "m" in options:
-        request.pinned = str(options["m"]).split()
-    check_pins(request, machine, "{}: Bad host name, host group name. Job not submitted.")
     if "W" in options:
-        found = re.fullmatch(r"(?:(\d+):)?(\d+)", str(options["W"]).partition("/")[0])
+        found = re.fullmatch(r"(?:(\d+):)?(\d+)", str(options["W"]))
         minutes = int(found[1] or 0) * 60 + int(found[2]) if found else 0
         if not minutes:
             raise Refused(f"{options['W']}: Bad RUNLIMIT specification. Job not submitted.", 255)
         request.seconds = minutes * 60
-    isolation = options.number("core_isolation")
-    if isolation is not None and not 0 <= isolation <= 4:
-        raise Refused(f"{isolation}: Bad core_isolation specification. Job not submitted.", 255)
-    flags = str(options.get("alloc_flags", "")).lower().split()
-    known = {"gpumps", "gpudefault", "nvme", "smt1", "smt2", "smt4", "maximizegpfs", "isolategpfs"}
-    if set(flags) - known:
-        raise Refused(f"{flags}: Bad alloc_flags. Job not submitted.", 255)
-    request.output = str(options.get("o", options.get("oo", "")))
-    request.error = str(options.get("e", options.get("eo", "")))
+    request.output = str(options.get("o", ""))
+    request.error = str(options.get("e", ""))
     if request.output:
         request.ended = functools.partial(_report, request)
     request.output = request.output or os.devnull
-    isolated = machine.isolated_cores(isolation)
+    isolated = machine.isolated_cores(options.number("core_isolation"))
     cores = machine.num_cores - len(isolated)
-    request.record = {
-        "slots": cores,
-        "isolated": sorted(isolated),
-        "gpus": machine.num_gpus,
-        "flags": flags,
-    }
+    request.record = {"slots": cores, "isolated": sorted(isolated), "gpus": machine.num_gpus}
 
     def variables(number, granted, folder):
         hosts = [("batch1", 1), *((node, cores) for node in granted)]
@@ -124,52 +79,27 @@ _STATES = {"PENDING": "PEND", "RUNNING": "RUN", "COMPLETED": "DONE"}
 
 
 def bjobs(words: list[str], machine: Machine) -> int:
-    table = "-o= -noheader -json -a -w -l -d -p -r -s -u= -q= -J= -UF -X -W -x"
-    options, numbers = read(words, table, "bjobs", glued=False)
-    jobs = []
-    lost = []
+    options, numbers = read(words, "-o= -noheader", "bjobs", glued=False)
+    fields = []
+    for word in str(options["o"]).split():
+        name, _, width = word.partition(":")
+        fields.append((name, int(width or 0)))
+    lost = 0
     for number in numbers:
         job = load(number)
-        if job:
-            jobs.append(job)
-        else:
-            lost.append(number)
-    if not numbers:
-        jobs = [job for job in every_job() if job["state"] in ("PENDING", "RUNNING")]
-    text = str(options.get("o", "jobid:7 user:7 stat:5 queue:10 from_host:11 exec_host:11"))
-    delimiter = re.search(r"delimiter\s*=\s*'([^']*)'", text)
-    text = re.sub(r"delimiter\s*=\s*'[^']*'", "", text)
-    fields = []
-    for word in text.split():
-        name, _, width = word.partition(":")
-        fields.append((name.lower(), int(width.lstrip("-") or 0) if width else 0))
-    rows = [[name.upper() for name, _ in fields]] if "noheader" not in options else []
-    for job in jobs:
-        state = _STATES.get(job["state"], "EXIT")
+        if not job:
+            print(f"Job <{number}> is not found", file=sys.stderr)
+            lost += 1
+            continue
         cells = {
             "jobid": job["number"],
             "user": os.environ.get("USER", "user"),
-            "stat": state,
+            "stat": _STATES.get(job["state"], "EXIT"),
             "queue": job["queue"],
-            "job_name": job["name"],
-            "from_host": "login1",
-            "exec_host": ":".join(f"{machine.num_cores}*{node}" for node in job["nodes"]) or "-",
-            "first_host": job["nodes"][0] if job["nodes"] else "-",
-            "nexec_host": str(len(job["nodes"])),
-            "exit_code": str(job["code"]) if job.get("code") else "-",
-            "exit_reason": _reason(job),
-            "pend_reason": "-",
+            "exit_reason": _KILLED.get(job["state"], ("-",))[0],
         }
-        rows.append([cells.get(name, "-") for name, _ in fields])
-    for row in rows:
-        if delimiter:
-            print(delimiter[1].join(row))
-        else:
-            pairs = zip(row, fields, strict=True)
-            print(" ".join(f"{cell:<{width or 10}}" for cell, (_, width) in pairs))
-    for number in lost:
-        print(f"Job <{number}> is not found", file=sys.stderr)
-    return 255 if lost and not jobs else 0
+        print(" ".join(f"{cells[name]:<{width or 10}}" for name, width in fields))
+    return 255 if lost == len(numbers) else 0
 
 
 #: Termination reason and exit code, as reports of real jobs have them; of a node that crashed, by
@@ -179,10 +109,6 @@ _KILLED = {
     "CANCELLED": ("TERM_OWNER: job killed by owner", 130),
     "NODE_FAIL": ("TERM_ZOMBIE: job exited while LSF is not available", 143),
 }
-
-
-def _reason(job: dict) -> str:
-    return _KILLED.get(job["state"], ("-",))[0]
 
 
 def _report(request: Request, number: str, nodes, state: str, code: int, files: list) -> None:

@@ -9,29 +9,15 @@ import re
 import sys
 from pathlib import Path
 
-from .batch import (
-    Request,
-    cancel,
-    check_pins,
-    directives,
-    every_job,
-    jobs_folder,
-    load,
-    submit,
-)
+from .batch import Request, cancel, directives, jobs_folder, load, submit
 from .machine import Machine
 from .options import Refused, read
 
-QSUB = """
--N= -o= -e= -q= -A= -j= -k= -V -v= -W= -S= -M= -m= -r= -P= -I -J= -h -a= -c= -p= -u= -z -C= -l=
--R= -X -f -d= -w= -t= -T= -D= -n -x -G=
-"""
+QSUB = "-N= -o= -e= -q= -l="
 
 #: Resources of ``-l`` and of a chunk of ``select``.
-RESOURCES = {"walltime", "place", "select", "filesystems", "mem", "ncpus", "nodes", "cput", "pmem"}
-RESOURCES |= {"software", "singularity_fakeroot"}
-CHUNK = {"mpiprocs", "ncpus", "ngpus", "mem", "host", "vnode", "ompthreads", "system", "arch"}
-CHUNK |= {"accelerator_model"}
+RESOURCES = {"walltime", "place", "select", "filesystems", "nodes"}
+CHUNK = {"mpiprocs", "ncpus", "ngpus"}
 
 
 def _suffix(machine: Machine) -> str:
@@ -40,13 +26,8 @@ def _suffix(machine: Machine) -> str:
 
 def qsub(words: list[str], machine: Machine) -> int:
     options, rest = read(words, QSUB, "qsub")
-    if not rest:
-        raise Refused("qsub: this stand-in takes a script's file", 2)
     path = Path(rest[0])
-    try:
-        script = path.read_text()
-    except OSError:
-        raise Refused("qsub: script file::  No such file or directory") from None
+    script = path.read_text()
     inner, stray = read(directives(script, "#PBS"), QSUB, "qsub")
     if stray:
         raise Refused(f"qsub: directive error: {stray[0]} ", 2)
@@ -60,7 +41,7 @@ def qsub(words: list[str], machine: Machine) -> int:
     request.queue = str(options.get("q", facts["queues"][0]))
     if request.queue not in facts["queues"]:
         raise Refused("qsub: Unknown queue", 170)
-    told: dict[str, str] = {}
+    resources: dict[str, str] = {}
     for text in options.all("l"):
         # A value may hold commas only in a chunk's or a host's list; resources are separated by
         # them as well.
@@ -68,44 +49,34 @@ def qsub(words: list[str], machine: Machine) -> int:
             key, _, value = part.partition("=")
             if key not in RESOURCES:
                 raise Refused(f"qsub: Unknown resource: {key}", 188)
-            if key in told and key in ("select", "nodes"):
-                raise Refused(f"qsub: only one {key} may be given", 2)
-            told[key] = value
+            resources[key] = value
     torque = facts["batch"] == "torque"
-    if torque and "select" in told:
+    if torque and "select" in resources:
         raise Refused("qsub: Unknown resource type  select", 188)
-    if "select" in told and "nodes" in told:
+    if "select" in resources and "nodes" in resources:
         raise Refused('qsub: "-lnodes=" cannot be used with "-lselect"', 2)
     if "filesystems" in facts:
-        wanted = set(filter(None, told.get("filesystems", "").split(":")))
+        wanted = set(filter(None, resources.get("filesystems", "").split(":")))
         if not wanted:
             raise Refused("qsub: Resource: filesystems is required to be set.", 1)
         if wanted - set(facts["filesystems"]):
             raise Refused("qsub: Invalid filesystems resource", 1)
-    if "walltime" in told:
-        request.seconds = _seconds(told["walltime"])
+    if "walltime" in resources:
+        request.seconds = _seconds(resources["walltime"])
         if request.seconds < facts.get("least_time", 0):
             raise Refused("qsub: Job violates queue and/or server resource limits", 188)
-    _chunks(request, told, machine)
-    check_pins(request, machine, "qsub: Unknown node or host {}")
+    _chunks(request, resources, machine)
     request.output = str(options.get("o", f"{request.name}.o%J"))
     request.error = str(options.get("e", f"{request.name}.e%J"))
-    if "oe" in str(options.get("j", "")):
-        request.error = ""
-    request.fresh_login = "V" not in options
+    request.fresh_login = True
     request.ended = functools.partial(_killed, request)
-    passed = {}
-    for pair in re.split(r",(?=\w+(?:=|$))", str(options.get("v", ""))):
-        name, equals, value = pair.partition("=")
-        if name:
-            passed[name] = value if equals else os.environ.get(name, "")
     suffix = _suffix(machine)
 
     def variables(number, granted, folder):
         per_node = request.record["slots"]
         file = folder / "nodefile"
         file.write_text("".join(f"{node}\n" * per_node for node in granted))
-        found = passed | {
+        found = {
             "PBS_JOBID": f"{number}.{suffix}",
             "PBS_JOBNAME": request.name,
             "PBS_QUEUE": request.queue,
@@ -125,8 +96,8 @@ def qsub(words: list[str], machine: Machine) -> int:
             }
         else:
             # PBS Professional User's Guide, "Environment Variables": both are the chunk's ncpus.
-            threads = request.record.get("threads") or request.record["cpus"]
-            found |= {"NCPUS": str(request.record["cpus"]), "OMP_NUM_THREADS": str(threads)}
+            cpus = str(request.record["cpus"])
+            found |= {"NCPUS": cpus, "OMP_NUM_THREADS": cpus}
         return found
 
     print(f"{submit(request, machine, variables)}.{suffix}")
@@ -140,52 +111,31 @@ def _seconds(text: str) -> float:
     return float(sum(int(part) * 60**n for n, part in enumerate(reversed(parts))))
 
 
-def _chunks(request: Request, told: dict[str, str], machine: Machine) -> None:
+def _chunks(request: Request, resources: dict[str, str], machine: Machine) -> None:
     """Nodes of ``select`` (PBS Pro) or ``nodes`` (Torque)."""
-    never = Refused("qsub: Job exceeds queue and/or server resource limits", 188)
-    if "nodes" in told:
-        first, *settings = told["nodes"].split("+")[0].split(":")
-        request.nodes = int(first) if first.isdigit() else 1
-        if not first.isdigit():
-            request.pinned = [first]
-        values = dict(setting.partition("=")[::2] for setting in settings if "=" in setting)
-        if set(values) - {"ppn", "gpus"}:
-            raise Refused("qsub: Illegal attribute or resource value Resource_List.nodes", 1)
-        slots = int(values.get("ppn", "1"))
-        cpus = slots
+    kind = "nodes" if "nodes" in resources else "select"
+    first, *settings = resources.get(kind, "1").split(":")
+    values = dict(setting.partition("=")[::2] for setting in settings)
+    unknown = set(values) - ({"ppn"} if kind == "nodes" else CHUNK)
+    if unknown:
+        raise Refused(f"qsub: Unknown resource: {unknown.pop()}", 188)
+    request.nodes = int(first)
+    if kind == "nodes":
+        slots = cpus = int(values.get("ppn", "1"))
     else:
-        chunk = told.get("select", "1").split("+")
-        if len(chunk) > 1:
-            raise Refused("qsub: this stand-in takes one kind of chunk", 2)
-        first, *settings = chunk[0].split(":")
-        if not first.isdigit():
-            settings.insert(0, first)
-            first = "1"
-        values = {}
-        for setting in settings:
-            key, equals, value = setting.partition("=")
-            if not equals or key not in CHUNK:
-                raise Refused(f"qsub: Unknown resource: {key}", 188)
-            values[key] = value
-        request.nodes = int(first)
-        if "host" in values or "vnode" in values:
-            request.pinned = [values.get("host", values.get("vnode", ""))]
         slots, cpus = int(values.get("mpiprocs", "1")), int(values.get("ncpus", "1"))
-        if "ompthreads" in values:
-            request.record["threads"] = int(values["ompthreads"])
-        if int(values.get("ngpus", "0")) > machine.num_gpus:
-            raise never
-        placing = told.get("place", "free")
-        if not re.fullmatch(r"(free|pack|scatter|vscatter)?(:?(excl|exclhost|shared))?", placing):
-            raise Refused("qsub: Illegal attribute or resource value Resource_List.place", 1)
-        if not placing.startswith(("scatter", "vscatter")) and request.nodes > 1:
-            # Chunks that fit one host share it.
-            fits = max(1, machine.num_cpus // max(cpus, 1))
-            hosts = -(-request.nodes // fits)
-            slots *= -(-request.nodes // hosts)
-            request.nodes = hosts
-    if request.nodes > machine.facts["count"] or cpus > machine.num_cpus:
-        raise never
+    place = resources.get("place", "free")
+    if place not in ("free", "scatter:excl"):
+        raise Refused("qsub: Illegal attribute or resource value Resource_List.place", 1)
+    if kind == "select" and place == "free" and request.nodes > 1:
+        # Chunks that fit one host share it.
+        hosts = -(-request.nodes // max(1, machine.num_cpus // max(cpus, 1)))
+        slots *= -(-request.nodes // hosts)
+        request.nodes = hosts
+    gpus = int(values.get("ngpus", "0"))
+    count = machine.facts["count"]
+    if request.nodes > count or cpus > machine.num_cpus or gpus > machine.num_gpus:
+        raise Refused("qsub: Job exceeds queue and/or server resource limits", 188)
     few = machine.facts.get("few_cores")
     isolated = list(range(few, machine.num_cores)) if few and cpus <= few else []
     request.record |= {
@@ -249,7 +199,7 @@ def _killed(request: Request, number: str, nodes, state: str, code: int, files: 
 
 
 def qstat(words: list[str], machine: Machine) -> int:
-    options, numbers = read(words, "-f -x -F= -a -i -r -u= -n -s -T -w -H -t -q -B -Q -1", "qstat")
+    options, numbers = read(words, "-f -x -F=", "qstat")
     torque = machine.facts["batch"] == "torque"
     jobs, code = [], 0
     for text in numbers:
@@ -263,29 +213,21 @@ def qstat(words: list[str], machine: Machine) -> int:
                   "information", file=sys.stderr)  # fmt: skip
             code = 35
         else:
-            jobs.append(job)
-    if not numbers:
-        jobs = [job for job in every_job() if job["state"] in ("PENDING", "RUNNING")]
-    suffix = _suffix(machine)
+            jobs.append((f"{job['number']}.{_suffix(machine)}", _fields(job, machine)))
     if options.get("F") == "json" and not torque:
         content = {
             "timestamp": 0,
             "pbs_version": "2022.1.1",
-            "pbs_server": suffix,
-            "Jobs": {f"{job['number']}.{suffix}": _fields(job, machine) for job in jobs},
+            "pbs_server": _suffix(machine),
+            "Jobs": dict(jobs),
         }
         print(json.dumps(content, indent=4))
-    elif "f" in options:
-        for job in jobs:
-            print(f"Job Id: {job['number']}.{suffix}")
-            for key, value in _fields(job, machine).items():
-                print(_folded(f"    {key} = {value}"))
-            print()
-    else:
-        print("Job id            Name             User              Time Use S Queue")
-        for job in jobs:
-            state = _fields(job, machine)["job_state"]
-            print(f"{job['number']}.{suffix:<10} {job['name']:<16} user 0 {state} {job['queue']}")
+        return code
+    for name, fields in jobs:
+        print(f"Job Id: {name}")
+        for key, value in fields.items():
+            print(_folded(f"    {key} = {value}"))
+        print()
     return code
 
 

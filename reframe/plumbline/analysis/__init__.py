@@ -1,1 +1,1 @@
-"""What figures of merit say over sessions, nodes and maintenances; site baselines."""
+"""Figures of merit over sessions, over nodes, and before and after; site baselines."""

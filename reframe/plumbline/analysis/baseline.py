@@ -27,6 +27,23 @@ from plumbline.reference.tolerance import Baseline, Tolerance
 _FAR, _FAR_FROM = 5, 10
 #: Upper limit of the number of further sessions that is reported.
 _MOST = 100
+#: Why a test case or figure gets no row: reason code -> its message.
+REASONS = {
+    "baseline.waived": "waived: a known fault is no baseline",
+    "baseline.busy": "measured while other processes ran on the same cores",
+    "baseline.warnings": "measured with warnings on standard error",
+    "baseline.figure-failed": "a figure failed, although the case passed (ReFrame's strict_check)",
+    "baseline.figure-warnings": "measured with a warning about a figure",
+    "baseline.no-bounds": "no bounds can be derived",
+    "baseline.no-hosts": "its records do not have the hosts of its tasks",
+    "baseline.too-few-sessions": "too few sessions passed with the build, conditions and samples "
+    "of the newest",
+    "baseline.not-in-each-session": "not measured in every session",
+    "baseline.too-noisy": "its spread is too large for a bound",
+    "baseline.too-noisy-yet": "its spread, widened for so few sessions, is too large for a bound: "
+    "run more",
+    "baseline.measured-twice": "measured by another check too",
+}
 #: What records of the same measurement have in common.
 _SAME = ("build", "conditions", "samples", "warmups", "placement")
 
@@ -86,7 +103,7 @@ class Proposal:
 def propose(
     system: str, records: Iterable[Record], rules: Baseline, last: int
 ) -> tuple[list[Proposal], dict[str, list[str]]]:
-    """Return baseline rows, and what was skipped: reason -> cases or figures.
+    """Return baseline rows, and what was skipped: key of :data:`REASONS` -> cases or figures.
 
     A row is the median and the spread over sessions. Only sessions that passed count, with the
     build, conditions and samples of the newest of the case (on the system `local` also its host). A
@@ -114,14 +131,11 @@ def propose(
         same = [run for run in same if run.session in sessions]
         name = _name(newest)
         if not (newest.tasks or newest.plain):
-            skipped["its records do not have the hosts of its tasks"].append(name)
+            skipped["baseline.no-hosts"].append(name)
             continue
         if len(sessions) < rules.sessions:
-            reason = (
-                f"fewer than {rules.sessions} sessions that passed with the build, conditions and "
-                f"samples of the newest"
-            )
-            skipped[reason].append(f"{name}: {pluralize(len(sessions), 'session')}")
+            count = f"{len(sessions)} of {rules.sessions} sessions"
+            skipped["baseline.too-few-sessions"].append(f"{name}: {count}")
             continue
         measured = Counter(
             figure
@@ -134,35 +148,32 @@ def propose(
             }
         )
         missing = [f"{f} in {unit}" for (f, unit), n in measured.items() if n < len(sessions)]
-        skipped["not measured in every session"] += [f"{name}: {f}" for f in missing]
+        skipped["baseline.not-in-each-session"] += [f"{name}: {f}" for f in missing]
         unfit = _unfit(newest) if newest.plain else {}
         for metric, reason in unfit.items():
-            skipped[reason].append(f"{name}: {metric}")
+            skipped["baseline.no-bounds"].append(f"{name}: {metric}: {reason}")
         for proposal, reason in _proposals_of(system, newest, same, sessions, rules, {*unfit}):
             if reason:
-                more = f" ({proposal.more} more)" if reason.endswith("run more") else ""
-                skipped[reason].append(f"{proposal.row.id}{more}")
+                skipped[reason].append(f"{proposal.row.id} ({_noise(proposal, reason, rules)})")
             elif key_of(proposal.row) in found:
-                skipped["measured by another check too"].append(proposal.row.id)
+                skipped["baseline.measured-twice"].append(proposal.row.id)
             else:
                 found[key_of(proposal.row)] = proposal
     return list(found.values()), {reason: names for reason, names in skipped.items() if names}
 
 
 def _unusable(fields: Record) -> str:
-    """Return why a record that passed is not used for a baseline; empty if it is.
+    """Return the code of why a record that passed is not used for a baseline; empty if it is.
 
     Two warning states are accepted. An unstable sample does not change the median. A suspicious
     value may be of a machine that is better than its reference, which a baseline corrects.
     """
     if fields.busy:
-        return "measured while other processes ran on the same cores"
+        return "baseline.busy"
     if any(fom.verdict == "fail" for fom in fields.foms):
-        return "a figure failed, although the case passed (ReFrame's strict_check)"
+        return "baseline.figure-failed"
     if any(notice.state == WARNINGS for notice in fields.warnings):
-        if fields.plain:
-            return "measured with a warning about a figure"
-        return "measured with warnings on standard error"
+        return "baseline.figure-warnings" if fields.plain else "baseline.warnings"
     return ""
 
 
@@ -179,8 +190,8 @@ def spread_of(values: list[float]) -> tuple[float, float]:
     """Return the median and the standard deviation of sessions' values, outliers clipped."""
     middle = statistics.median(values)
     if len(values) >= _FAR_FROM:
-        far = _FAR * MAD_TO_STD * statistics.median(abs(value - middle) for value in values)
-        values = np.clip(values, middle - far, middle + far).tolist()
+        limit = _FAR * MAD_TO_STD * statistics.median(abs(value - middle) for value in values)
+        values = np.clip(values, middle - limit, middle + limit).tolist()
     return middle, statistics.stdev(values)
 
 
@@ -201,7 +212,9 @@ def widening(sessions: int, rule: Tolerance, rules: Baseline) -> float:
     return max(1.0, float(allowed) / rule.spreads)
 
 
-def _more(sessions: int, least: float, spread: float, rule: Tolerance, rules: Baseline) -> int:
+def _sessions_needed(
+    sessions: int, least: float, spread: float, rule: Tolerance, rules: Baseline
+) -> int:
     """Return how many more sessions would bring the bound to the least distance of its class, or
     within a quarter of its limit for very many sessions of the same spread."""
     enough = max(least, 1.25 * rule.spreads * spread)
@@ -308,17 +321,17 @@ def _row(
 ) -> tuple[Row, int]:
     """Return a figure's row, and how many more sessions it needs."""
     metric, size, location, unit = figure
-    here = {"partition": case.partition, **case.conditions}
+    case_conditions = {"partition": case.partition, **case.conditions}
     note, more, count = "", 0, len(by_session)
     statistic: Literal["mean", "median"]
     if rule.distribution:
         single = [sample for found in by_session.values() for sample in found]
         middle, spread = statistics.fmean(single), statistics.stdev(single)
-        statistic, here["runs"] = "mean", str(len(single))
+        statistic, case_conditions["runs"] = "mean", str(len(single))
     else:
         middle, spread = spread_of([statistics.median(found) for found in by_session.values()])
         statistic, factor = "median", widening(count, rule, rules)
-        more = _more(count, rule.floor * middle, spread, rule, rules)
+        more = _sessions_needed(count, rule.floor * middle, spread, rule, rules)
         if factor > 1 and spread:
             note = f"spread of {count} sessions {spread:.3g}, widened by {factor:.3g} for so few"
         spread *= factor
@@ -337,7 +350,7 @@ def _row(
         message_size=size,
         nodes=case.nodes,
         ppn=case.ppn,
-        conditions=here,
+        conditions=case_conditions,
         value=float(f"{middle:.6g}"),
         spread=float(f"{min(spread, middle):.3g}"),
         unit=unit,
@@ -351,9 +364,16 @@ def _row(
 
 
 def _skipped(row: Row, more: int, rule: Tolerance, rules: Baseline) -> str:
-    """Return why a row is skipped; empty if it is not."""
+    """Return the code of why a row is skipped; empty if it is not."""
     if rule.distribution or row.spread is None or row.spread <= rules.noise * row.value:
         return ""
     if rule.better != "neither" and row.note and more:
-        return f"spread above {rules.noise:.0%}, widened for so few sessions: run more"
-    return f"spread above {rules.noise:.0%}"
+        return "baseline.too-noisy-yet"
+    return "baseline.too-noisy"
+
+
+def _noise(proposal: Proposal, reason: str, rules: Baseline) -> str:
+    """Return how noisy a skipped row is, and how many more sessions it needs if that would help."""
+    spread = (proposal.row.spread or 0) / proposal.row.value
+    noise = f"spread {spread:.0%}, allowed {rules.noise:.0%}"
+    return f"{noise}; {proposal.more} more" if reason == "baseline.too-noisy-yet" else noise

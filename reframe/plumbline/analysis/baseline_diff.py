@@ -107,9 +107,9 @@ def changes(proposals: list[Proposal], references: References, path: Path) -> li
     :arg path: the site's table of the system.
     """
     tables = references.tables
-    mine = [row for row in tables.rows.values() if _file(tables, row) == path]
-    by_key = {_key(row, tables): row for row in mine}
-    by_id = {row.id: row for row in mine}
+    own_rows = [row for row in tables.rows.values() if _file(tables, row) == path]
+    by_key = {_key(row, tables): row for row in own_rows}
+    by_id = {row.id: row for row in own_rows}
     taken: set[str] = set()
     found = []
     for proposal in proposals:
@@ -117,7 +117,7 @@ def changes(proposals: list[Proposal], references: References, path: Path) -> li
         if same:
             taken.add(same.id)
         found.append(_change(proposal, same, references))
-    for row in mine:
+    for row in own_rows:
         if row.sessions and row.id not in taken:
             fom = references.fom(row.benchmark, row.metric)
             found.append(
@@ -131,7 +131,8 @@ def _file(tables: Tables, row: Row) -> Path:
 
 
 def _key(row: Row, tables: Tables) -> tuple[object, ...]:
-    """The figure of a row, without conditions that only describe it, such as the number of runs."""
+    """Return what identifies the figure of a row, without conditions that only describe it, such as
+    the number of runs."""
     roles = tables.conditions
     kept = {k: v for k, v in row.conditions.items() if roles[k].role != "describes"}
     return key_of(row.model_copy(update={"conditions": kept}))
@@ -251,7 +252,7 @@ def save(path: Path, content: str) -> None:
     partial = path.with_suffix(".partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Removed first, so that nothing is written through somebody else's link.
+        # Removed first, so that nothing is written through another user's link.
         partial.unlink(missing_ok=True)
         with partial.open("x", encoding="utf-8") as file:
             file.write(content)

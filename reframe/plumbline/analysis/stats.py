@@ -1,6 +1,6 @@
 """Robust statistics of a few or of many values, over numpy and scipy.
 
-Nothing here knows what a regression is. Pass logarithms where differences are to be relative.
+Independent of the rules for regressions. Pass logarithms if differences are to be relative.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What a test case is: the mixin of all checks, its samples, verdict, result and record."""
+"""Test cases: the mixin of all checks, and their samples, verdicts, results and records."""

@@ -52,13 +52,13 @@ class Benchmark(rfm.RunOnlyRegressionTest):
     A check declares ``placement`` as a parameter (or sets it), and ``variant`` if it runs under the
     system file's ``extras.variants``. It overrides :meth:`figures`; :meth:`prepare` if the program
     needs options, an input file or a folder; :meth:`verify` if its output has what it ran with; and
-    :meth:`derive` if a figure is made of several printed ones.
+    :meth:`derive` if a figure is computed from printed ones.
 
     In ``program``, ``environ_features``, ``conditions`` and ``headline``, the name of a parameter,
-    variable or property in braces stands for its value: ``program = "osu_{test}"``. A parameter
+    variable or property in braces is replaced by its value: ``program = "osu_{test}"``. A parameter
     ``scale`` of :func:`~plumbline.check.parameters.published_scales` sets nodes and tasks."""
 
-    # Of ReFrame's own, which has no types.
+    # An attribute of ReFrame's class, which has no types.
     prerun_cmds: list[str]
     postrun_cmds: list[str]
     executable_opts: list[str]
@@ -74,7 +74,7 @@ class Benchmark(rfm.RunOnlyRegressionTest):
     #: Conditions of the reference rows: ``{'api': 'POSIX'}``.
     conditions = builtins.variable(typ.Dict[str, str], value={})
 
-    #: Features that the environment must have beside the benchmark's name. Each entry is one
+    #: Features that the environment must have besides the benchmark's name. Each entry is one
     #: alternative: a feature, or several separated by spaces.
     environ_features = builtins.variable(typ.List[str], value=[""])
 
@@ -88,7 +88,7 @@ class Benchmark(rfm.RunOnlyRegressionTest):
     #: Whether one process uses the GPUs, their pairs or the NUMA domains one by one itself.
     one_process = builtins.variable(typ.Bool, value=False)
 
-    #: Whether each task of a run prints an output of its own.
+    #: Whether each task of a run prints its own output.
     output_per_task = builtins.variable(typ.Bool, value=False)
 
     #: Suffix of the file that has the figures of a run: ``sample-<run>.<suffix>``.
@@ -117,7 +117,7 @@ class Benchmark(rfm.RunOnlyRegressionTest):
     before_sample = builtins.variable(typ.List[str], value=[])
     after_sample = builtins.variable(typ.List[str], value=[])
 
-    #: Figures of this check in the closing table: names of performance variables.
+    #: Figures of this check in the summary: names of performance variables.
     headline = builtins.variable(typ.List[str], value=[])
 
     #: Placement, and names of the performance variables that :meth:`figures` declares, for
@@ -139,7 +139,7 @@ class Benchmark(rfm.RunOnlyRegressionTest):
         raise declaration.fault(self, "figures() is not declared")
 
     def figures_of(self, layout: placement.Layout) -> list[Figure]:
-        """Return the figures of one run: each declared one for each thing that the run measures."""
+        """Return the figures of one run: each declared figure at each location of the layout."""
         if not layout.locations:
             return self.figures()
         return [
@@ -159,7 +159,7 @@ class Benchmark(rfm.RunOnlyRegressionTest):
         """
 
     def derive(self, printed: dict[Figure, Fom]) -> Iterable[Fom]:
-        """Return figures made of printed ones, such as the mean of two directions."""
+        """Return figures computed from printed ones, such as the mean of two directions."""
         return ()
 
     def doubts(self) -> Iterable[states.Notice]:
@@ -167,7 +167,7 @@ class Benchmark(rfm.RunOnlyRegressionTest):
         return ()
 
     def conditions_at(self, location: str) -> dict[str, str]:
-        """Return the conditions of one of several things that a run measures."""
+        """Return the conditions at one location of a run, which may be empty."""
         gpu = re.fullmatch(r"gpu(\d+)", location)
         return {"location": location, **({"gpu": gpu[1]} if gpu else {})} if location else {}
 
@@ -362,7 +362,7 @@ class Benchmark(rfm.RunOnlyRegressionTest):
 
     @property
     def on_this_machine(self) -> bool:
-        """Whether the job runs here and now, beside other processes."""
+        """Whether the job runs on this machine now, next to other processes."""
         partition = self.current_partition
         here = partition is not None and load.is_here(partition)
         return here and configuration.ON_NODE not in os.environ and not self.is_dry_run()
@@ -482,7 +482,7 @@ class Benchmark(rfm.RunOnlyRegressionTest):
                 scratch.make(folder, needed, files, direct_io)
             except scratch.ScratchError as err:
                 self.skip_case(str(err), err.code)
-        # Another disk is another measurement, whatever its name.
+        # A measurement on another disk is not comparable, also if the name is the same.
         self.result.build["scratch"] = scratch.kind(folder.parent)
         if chosen.resource:
             self.extra_resources = {**self.extra_resources, chosen.resource: {}}
@@ -499,6 +499,8 @@ class Benchmark(rfm.RunOnlyRegressionTest):
     @builtins.sanity_function
     def trusted(self):
         """Check that every sample ended, ran where it was placed, and printed every figure."""
+        found = self.read_samples()
+        # Reading them may choose the figures that are shown, such as the worst pair.
         shown = {*self.headline}
         self.result.figures = {
             figure: Measurement(
@@ -507,7 +509,7 @@ class Benchmark(rfm.RunOnlyRegressionTest):
                 references().fom(self.benchmark, figure.metric).unit,
                 bool({figure.variable, figure._replace(location="").variable} & shown),
             )
-            for figure, values in self.read_samples().items()
+            for figure, values in found.items()
         }
         return True
 
@@ -529,7 +531,7 @@ class Benchmark(rfm.RunOnlyRegressionTest):
         for figure, values in figures.items():
             if len(values) != self.num_samples:
                 raise outcomes.Invalid(
-                    f"{figure.variable} is not printed by every sample",
+                    f"{figure.variable} is missing from the output of at least one sample",
                     code="output.figure-missing",
                 )
         return figures
@@ -545,7 +547,9 @@ class Benchmark(rfm.RunOnlyRegressionTest):
         """
         ended = reading.run_ends(Path(self.stagedir), self.submitted)
         if not ended:
-            raise outcomes.Invalid(f"no sample ended{self.job_message()}", code="output.no-sample")
+            raise outcomes.Invalid(
+                f"no sample finished{self.job_message()}", code="output.no-sample"
+            )
         self.result.seconds = [end.seconds for end in ended.values()]
         return ended
 
@@ -595,8 +599,7 @@ class Benchmark(rfm.RunOnlyRegressionTest):
         return {figure: reading.value_of(self.benchmark, printed, figure) for figure in wanted}
 
     def output_files(self, run: Run) -> list[tuple[Path, str]]:
-        """Return the outputs of a run, each with what it measures if the program does not print
-        that."""
+        """Return the outputs of a run, each with its location if the program does not print it."""
         stagedir, locations = Path(self.stagedir), run.layout.locations
         if self.output_per_task:
             return [(stagedir / run.out_of_rank(rank), name) for rank, name in enumerate(locations)]
@@ -645,7 +648,8 @@ class Benchmark(rfm.RunOnlyRegressionTest):
             return
         if not self.result.figures:
             raise outcomes.Invalid(
-                "ReFrame was started with an option that skips the sanity phase",
+                "ReFrame was started with an option that skips the sanity check, so the output "
+                "was not verified",
                 code="case.phase-skipped",
             )
         self.result.shared = self.shared
@@ -662,7 +666,7 @@ class Benchmark(rfm.RunOnlyRegressionTest):
         cover all of them, as a known fault."""
         if not self.is_dry_run():
             for name in verdict.waived_variables(self.result):
-                # ReFrame's own store has its verdict beside the value.
+                # ReFrame's own store has its verdict next to the value.
                 self.perfvalues[f"{self.current_partition.fullname}:{name}"][-1] = "xfail"
             verdict.raise_failures(self.result, self.subject)
 

@@ -23,7 +23,7 @@ def fill_in(check) -> None:
 
     A condition may contain any text. Braces around anything but a name are left as they are there.
 
-    :raises Fault: if the check has nothing of such a name, or other texts contain such braces.
+    :raises Fault: if the check has no such name, or other texts contain such braces.
     """
 
     def filled(text: str) -> str:

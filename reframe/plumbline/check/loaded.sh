@@ -1,10 +1,10 @@
 #!/bin/sh
-# Ends with 64 and the reason where a module is not loaded.
+# Exits with 64 and the reason if a module is not loaded.
 #   loaded.sh WHERE MODULE ...
-# ReFrame's job script goes on after a module load that failed, and an exit code does not show it
-# everywhere: Cray's Environment Modules 3.2 exits 0, also where a module conflicts with a loaded
-# version of itself, which 3.2 does not swap. Environment Modules and Lmod list what is loaded in
-# LOADEDMODULES (module(1), "ENVIRONMENT"). A module without a version matches any.
+# ReFrame's job script continues after a failed module load, and not all exit codes show the failure:
+# Cray's Environment Modules 3.2 exits with 0 even if a module conflicts with another loaded version,
+# which 3.2 does not swap. Environment Modules and Lmod list the loaded modules in LOADEDMODULES
+# (module(1), "ENVIRONMENT"). A module without a version matches any version.
 where=$1
 shift
 for module in "$@"; do

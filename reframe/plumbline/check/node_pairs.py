@@ -1,8 +1,8 @@
 """Checks between pairs of nodes: random pairs of all nodes of one job, round after round.
 
 The pairs are chosen before the job is submitted, as positions in the job's list of nodes; the job
-finds out which nodes these are. All pairs of a round run at once, each as a step of its own, with
-its own output and exit code.
+finds out which nodes these are. All pairs of a round run at once, each as a separate step with its
+own output and exit code.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ NODES_OF_JOB = {
 
 
 class NodePairs(Benchmark):
-    """The base class of checks between pairs of nodes. Each figure is measured `at` every pair,
-    such as ``nid000001:nid000007``; ``nodes`` is the number of nodes of the job."""
+    """The base class of checks between pairs of nodes. Each pair is a location of each figure, such
+    as ``nid000001:nid000007``; ``nodes`` is the number of nodes of the job."""
 
     placement = "node-pairs"
     nodes = 2
@@ -53,7 +53,7 @@ class NodePairs(Benchmark):
     sample_seconds = 20
     keep_files: ClassVar = [*Benchmark.keep_files, samples.NODES]
 
-    #: Another number gives other pairs; 0 means the date, ``20261121``.
+    #: Seed of the random pairs; 0 for the date, ``20261121``.
     pair_seed = builtins.variable(int, value=0)
 
     def rounds_of_sample(self) -> list[list[tuple[int, int]]]:
@@ -63,7 +63,7 @@ class NodePairs(Benchmark):
 
         names = [str(place) for place in range(self.nodes)]
         return [
-            [(int(one), int(other)) for one, other in pairs]
+            [(int(first), int(second)) for first, second in pairs]
             for pairs in pairing.rounds(names, self.seed)
         ]
 
@@ -89,7 +89,7 @@ class NodePairs(Benchmark):
         scheduler = self.current_partition.scheduler.registered_name
         if scheduler not in NODES_OF_JOB:
             raise binding.BindingError(
-                f"scheduler {scheduler!r}: no command is known that lists the nodes of its job "
+                f"scheduler {scheduler!r}: Plumbline cannot list the nodes of its jobs "
                 f"(supported, in plumbline/check/node_pairs.py: {', '.join(NODES_OF_JOB)})",
                 code="binding.scheduler-unknown",
             )
@@ -194,7 +194,7 @@ class NodePairs(Benchmark):
         return figures
 
     def worst(self, figures: dict[Figure, list[float]], metric: str) -> Figure:
-        """Return the worst pair by a metric, which is in the closing table."""
+        """Return the worst pair by a metric, which is in the summary."""
         rule = references().rule(references().fom(self.benchmark, metric))
         worst = max if rule.better == "lower" else min
         of_metric = [figure for figure in figures if figure.metric == metric]

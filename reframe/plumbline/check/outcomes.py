@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from reframe.core.exceptions import (
     ExpectedFailureError,
+    JobError,
     PerformanceError,
     ReframeError,
     RunSessionTimeout,
@@ -58,6 +59,10 @@ def code_of(task) -> str:
         return "case.budget-spent" if timeout else "case.stopped"
     if isinstance(error, Coded | Lost) and error.code:
         return error.code
+    job = getattr(task.check, "job", None)
+    if isinstance(error, JobError) and job and job.state == "TIMEOUT":
+        # Of ReFrame's local scheduler.
+        return "job.time-limit"
     if isinstance(error, ExpectedFailureError | UnexpectedSuccessError):
         return "case.xfail"
     if isinstance(error, PerformanceError):

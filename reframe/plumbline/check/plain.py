@@ -1,4 +1,4 @@
-"""The figures of plain ReFrame checks, which know nothing of Plumbline.
+"""The figures of plain ReFrame checks, which do not use Plumbline's mixin.
 
 ReFrame evaluates the performance variables of such a check and compares them with its own
 ``reference``. A site baseline applies as well: a figure must be within both.
@@ -27,7 +27,7 @@ from plumbline.parse import Figure
 from plumbline.reference.lookup import Bounds, Judgement
 from plumbline.reference.row import PLAIN, Case
 
-#: What a record has as the id of the reference: the check's own.
+#: Id of the reference in records: that of the check itself.
 REFERENCE = "check"
 
 #: How ReFrame marks a variable that was compared -> verdict. Its own ``xfail`` waives nothing, and
@@ -65,7 +65,7 @@ def judge(check) -> None:
 def measured(testcase, passed: bool, dry_run: bool = False) -> CaseResult:
     """Return what ReFrame measured in a plain check, and how it is judged.
 
-    Of a check without performance variables nothing but the program is known.
+    For a check without performance variables, the result has only the program.
 
     :arg passed: whether the test case passed. A variable that ReFrame could not evaluate is then a
         warning, since ReFrame passes the check without it.
@@ -133,7 +133,7 @@ def _bounds(check, ref: float, low: float | None, high: float | None) -> Bounds 
 
 
 def _better(bounds: Bounds | None, unit: str) -> str:
-    """Return the direction: away from the only bound, or else as the unit has it."""
+    """Return which values are better: those away from the only bound, or else by the unit."""
     if bounds and math.isinf(bounds.lower) != math.isinf(bounds.upper):
         return "higher" if math.isinf(bounds.upper) else "lower"
     return units.better(unit)
@@ -178,7 +178,7 @@ def _both(own: Judgement, baseline: Judgement | None) -> Judgement:
 
 
 def _not_evaluated(variable: str, value: object) -> Notice:
-    cause = "ReFrame could not evaluate it" if value is None else f"it is {value!r}, no number"
+    cause = "ReFrame could not evaluate it" if value is None else f"{value!r} is not a number"
     message = f"performance variable {variable} was not measured: {cause}; see reframe.log"
     return Notice(WARNINGS, "figure.not-evaluated", message, variable)
 

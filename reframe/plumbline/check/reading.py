@@ -21,6 +21,10 @@ from plumbline.parse import Figure, Fom, outputs
 from plumbline.placement import binding
 from plumbline.placement.placement import Layout
 
+#: Possible causes of another number of tasks than started, as messages have them.
+OTHER_RUN = "the output is that of another run"
+FEWER_TASKS = "the program takes fewer tasks than it is given"
+
 #: Characters of a line that a message quotes.
 _LONGEST = 300
 
@@ -87,7 +91,8 @@ def check_end(run: Run, ended: Mapping[str, samples.RunEnd], stderr: str) -> Non
     """
     if run.name not in ended:
         raise outcomes.Invalid(
-            f"sample {run.name} never ended{last_line(stderr)}", code="output.sample-unfinished"
+            f"sample {run.name} did not finish: it was killed or hung{last_line(stderr)}",
+            code="output.sample-unfinished",
         )
     if status := ended[run.name].status:
         raise outcomes.Invalid(
@@ -127,7 +132,7 @@ def parse_output(path: Path, layout: Layout, result: CaseResult) -> parse.Output
         if err.times != layout.num_tasks or err.times < 2:
             raise
         raise parse.ParseError(
-            f"{err}. {err.times} independent single ranks would print this; likely cause: "
+            f"{err}. {err.times} separate processes of one rank each print this; likely cause: "
             f"{binding.OTHER_MPI}",
             code="output.task-count",
         ) from None
@@ -142,10 +147,10 @@ def task_count_message(reported: int, layout: Layout, result: CaseResult) -> str
     """Return the message for a program that reports another number of tasks: possible causes,
     then the nodes, of which there may be many."""
     if reported > layout.num_tasks:
-        causes = ["the output is that of another run"]
+        causes = [OTHER_RUN]
     else:
-        causes = [f"each task runs alone: {binding.OTHER_MPI}"]
-        causes.insert(reported == 1, "the program takes fewer tasks than it is given")
+        causes = [binding.ALONE]
+        causes.insert(reported == 1, FEWER_TASKS)
     return (
         f"{result.program} reports {reported} tasks, {len(result.tasks)} of "
         f"{layout.num_tasks} started; possible causes, the likeliest first: "
@@ -156,11 +161,13 @@ def task_count_message(reported: int, layout: Layout, result: CaseResult) -> str
 def value_of(benchmark: str, printed: Mapping[Figure, Fom], figure: Figure) -> float:
     """Return a figure in its registered unit.
 
-    :raises ParseError: if it is not printed, not finite, or not positive.
+    :raises ParseError: if it is missing from the program's output, not finite, or not positive.
     """
     fom = printed.get(figure)
     if fom is None:
-        raise parse.ParseError(f"{figure.variable} is not printed", code="output.figure-missing")
+        raise parse.ParseError(
+            f"{figure.variable} is missing from the program's output", code="output.figure-missing"
+        )
     registered = references().fom(benchmark, fom.metric)
     try:
         factor = units.factor(fom.unit, registered.unit)
@@ -190,6 +197,7 @@ def confirm_nodes(result: CaseResult, system: str, partition, layout: Layout, st
             result.confirmed[host] = binding.compare_node(expected, host, node, bool(layout.vendor))
         except binding.TopologyMismatch as err:
             raise binding.TopologyMismatch(
-                f"{file}, partition {partition.name}: {err}: correct the entry, or the node",
+                f"{file}, partition {partition.name}: {err}: correct the entry in the file, or "
+                f"repair the node",
                 code="topology.mismatch",
             ) from None

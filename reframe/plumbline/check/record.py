@@ -1,11 +1,11 @@
-"""Records and plans: what a session writes, and what everything later reads.
+"""Records and plans, which sessions write and the rest of Plumbline reads.
 
-A record is one JSON line per finished test case (``schema: 5``), a plan is what a session meant to
-run. The types here are their schema: nothing is converted, so that a number in quotes or 8.7 bytes
-is no record. Older lines are read as what they stand for now: schema 1 had one figure of each
-metric and size, schema 2 knew neither waivers nor a warning band, schema 3 no warnings.
-``docs/record.schema.json`` is this schema as other programs read it; ``python -m
-plumbline.check.record`` prints it.
+A record is a JSON line for each finished test case (``schema: 5``). A plan lists the test cases of
+a session before it starts. The types here are their schema. Nothing is converted: a number in
+quotes or 8.7 bytes is refused. Older records are migrated: schema 1 had one figure for each metric
+and size, schema 2 had neither waivers nor a warning band, schema 3 had no warnings, and schema 4
+had other names for two fields of a figure. ``docs/record.schema.json`` is this schema for other
+programs; ``python -m plumbline.check.record`` prints it.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ SCHEMA = 5
 
 
 class RecordError(Exception):
-    """A record could not be written whole."""
+    """A record could not be written completely."""
 
 
 class Damaged(ValueError):
-    """A line is no record, or a file no plan; the text says which field, and why."""
+    """A line is not a record, or a file is not a plan; the text has the field and the reason."""
 
 
 # -- the schema ----------------------------------------------------------------------------------
 
 
-def _moment(text: str) -> str:
+def _check_date(text: str) -> str:
     # Raises ValueError on the 45th of a month.
     datetime.datetime.fromisoformat(text[:19])
     return text
@@ -62,18 +62,18 @@ def _about(text: str) -> Any:
     return Field(description=text)
 
 
-#: Neither databases nor XML can hold a NUL.
+#: Text without NUL, which neither databases nor XML accept.
 Text = Annotated[str, Field(pattern=r"^[^\x00]*$")]
-#: What becomes part of the name of a series, a file or a page.
+#: Text that becomes part of the name of a series, a file or a page.
 Name = Annotated[str, Field(pattern=r"^[^\x00]*$", max_length=4096)]
-Words = dict[Name, Text]
+Texts = dict[Name, Text]
 Count = Annotated[int, Field(ge=0, lt=2**31)]
-#: A reason code; before there were all, single words.
+#: A reason code. In older records it may be a single word.
 Code = Annotated[Name, Field(pattern=r"^[a-z0-9]+([.-][a-z0-9]+)*$")]
-Moment = Annotated[
+Time = Annotated[
     str,
     Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?Z$"),
-    AfterValidator(_moment),
+    AfterValidator(_check_date),
 ]
 
 _STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, cache_strings="keys")
@@ -85,7 +85,7 @@ class _Model(BaseModel):
 
 
 class Summary(_Model):
-    """A figure's distribution over its samples; ``std`` is 0 of a single one."""
+    """Distribution of a figure's samples; ``std`` is 0 if there is only one."""
 
     min: float
     median: float
@@ -95,7 +95,7 @@ class Summary(_Model):
 
     @classmethod
     def of(cls, samples: list[float]) -> Summary:
-        """The distribution of samples, of which there must be one."""
+        """Return the distribution of at least one sample."""
         return cls(
             min=min(samples),
             median=statistics.median(samples),
@@ -106,12 +106,14 @@ class Summary(_Model):
 
 
 class FigureRecord(_Model):
-    """A figure of merit: what was measured, and what it was compared with."""
+    """A figure of merit and the bounds that it was compared with."""
 
     metric: Name
     size: Annotated[Annotated[int, Field(ge=0, lt=2**63)] | None, _about("bytes")]
-    location: Annotated[Name, _about("which of several in one case: gpu0-gpu1; or empty")]
-    placement: Annotated[Name, _about("that references know it by")]
+    location: Annotated[
+        Name, _about("place within the test case, such as gpu0-gpu1; empty if there is one place")
+    ]
+    placement: Annotated[Name, _about("placement in the references")]
     value: float
     unit: Name
     samples: Annotated[list[float], Field(min_length=1)]
@@ -119,11 +121,11 @@ class FigureRecord(_Model):
     statistic: Name
     better: Literal["higher", "lower", "neither"]
     verdict: Literal["pass", "fail", "above-ceiling", "not-asserted", "waived"]
-    near_bound: Annotated[bool, _about("passed, within the warning band near its bound")]
-    waiver: Annotated[Name | None, _about("id of the one that covers it")]
-    reason: Annotated[Text, _about("why a row there is asserts nothing; or empty")]
-    lower: Annotated[float | None, _about("null where open")]
-    upper: Annotated[float | None, _about("null where open")]
+    near_bound: Annotated[bool, _about("whether it passed, but is within the warning band")]
+    waiver: Annotated[Name | None, _about("id of the waiver that covers it")]
+    reason: Annotated[Text, _about("why an existing row asserts nothing; or empty")]
+    lower: Annotated[float | None, _about("null if there is no lower bound")]
+    upper: Annotated[float | None, _about("null if there is no upper bound")]
     reference: Annotated[Name | None, _about("id of the row that decides")]
     others: list[Name]
     ceiling: float | None
@@ -131,45 +133,47 @@ class FigureRecord(_Model):
 
     @property
     def figure(self) -> Figure:
-        """What it is that was measured."""
+        """The identity of the figure."""
         return Figure(self.metric, self.size, self.location)
 
 
 class TaskRecord(_Model):
-    """Where a task really ran."""
+    """Node, CPUs and GPUs on which a task ran."""
 
     model_config = _OPEN
     rank: Count
     host: Name
     cpus: Text
-    given: Annotated[Text, _about("GPUs as the launcher named them, empty if it did not")]
-    gpus: Annotated[Text, _about("GPUs as the program saw them named")]
+    given: Annotated[Text, _about("names of the GPUs from the launcher; empty without any")]
+    gpus: Annotated[Text, _about("names of the GPUs in the program's environment")]
     local: Annotated[
         Annotated[int, Field(ge=-1)] | None,
-        _about("rank among the tasks of its node, as the program gets it; -1 where unknown"),
+        _about("rank among the tasks of its node, as the program gets it; -1 if unknown"),
     ] = None
     devices: Annotated[
         Text | None,
         _about(
-            "PCI bus ids of the GPUs that the program saw, in its order; empty where the node "
-            "does not show them"
+            "PCI bus ids of the program's GPUs, in its order; empty if the node does not show them"
         ),
     ] = None
 
 
 class NoticeRecord(_Model):
-    """What should be looked at, whatever the result; strict rules fail on it."""
+    """A warning state. It does not change the result, but fails under strict rules."""
 
     state: Literal["suspicious", "unstable", "warnings"]
     code: Annotated[Code, _about("stable id")]
     figure: Annotated[Name, _about("name of the figure that it is about; or empty")]
     detail: Text
-    source: Annotated[Text, _about("id of the reference, or where the pattern comes from")]
+    source: Annotated[Text, _about("id of the reference, or source of the pattern")]
 
 
 class Seconds(_Model):
-    """How long it took. ``total``: from set-up to verdict, without waiting for a turn or in a
-    queue; ``samples``: of the program, warm-ups first."""
+    """Durations in seconds.
+
+    ``total`` is from set-up to verdict, without waiting in a queue or for other cases. ``samples``
+    are those of the program's runs, warm-ups first.
+    """
 
     model_config = _OPEN
     total: float | None = None
@@ -182,7 +186,7 @@ class Record(_Model):
     # pydantic's models have a `schema` of their own.
     schema_version: Annotated[Literal[5], Field(alias="schema")]
     session: Annotated[Name, Field(min_length=1)]
-    time: Annotated[Moment, _about("end of the case, UTC")]
+    time: Annotated[Time, _about("end of the case, UTC")]
     system: Name
     partition: Name
     environment: Name
@@ -193,39 +197,39 @@ class Record(_Model):
     program: Name | None
     version: Annotated[Text | None, _about("as the program prints it")] = None
     placement: Name | None
-    conditions: Words
+    conditions: Texts
     tags: list[Name]
     nodes: list[Name]
     jobid: Name | None = None
     samples: Annotated[Count, Field(ge=1)] | None
     warmups: Count | None
-    build: Words
-    extras: Words
+    build: Texts
+    extras: Texts
     hosts: Annotated[
-        dict[Name, Words],
+        dict[Name, Texts],
         _about("facts of each node: kernel, firmware, driver, governor, memory ..."),
     ]
     tasks: list[TaskRecord]
     topology: Annotated[
         Literal["confirmed", "unconfirmed"] | None,
         _about(
-            "whether every node showed that its packages, cores, NUMA domains and GPUs are "
-            "those of the system file; a difference is invalid"
+            "whether every node showed the packages, cores, NUMA domains and GPUs of the system "
+            "file; a difference makes the case invalid"
         ),
     ] = None
     result: Literal["pass", "fail", "waived", "invalid", "error", "skip", "aborted", "unfinished"]
     phase: Annotated[Name | None, _about("ReFrame's phase in which it ended early")]
     reason: Text | None
-    code: Annotated[Name | None, _about("stable id of the reason, where it has one")] = None
-    waiver: Annotated[Name | None, _about("id of the one that covers it, or the first of them")]
+    code: Annotated[Name | None, _about("stable id of the reason, if it has one")] = None
+    waiver: Annotated[Name | None, _about("id of the first waiver that covers it")]
     warnings: list[NoticeRecord]
-    output: Annotated[Text | None, _about("folder of its files, within the session's")] = None
+    output: Annotated[Text | None, _about("folder of its files within the session's folder")] = None
     seconds: Seconds
     foms: list[FigureRecord]
 
     @property
     def name(self) -> str:
-        """The test case as ReFrame lists it, without the hash."""
+        """The name of the test case in ReFrame's listing, without the hash."""
         return case_name(self.check, self.system, self.partition, self.environment)
 
     @property
@@ -235,18 +239,18 @@ class Record(_Model):
 
     @property
     def why(self) -> str:
-        """Why the test case did not pass, with the code of the reason; empty where it passed."""
+        """Why the test case did not pass, with the reason code; empty if it passed."""
         return with_code(self.reason or "", self.code)
 
     @property
     def busy(self) -> bool:
-        """Whether other processes ran on its cores, so that nothing of it was compared."""
+        """Whether other processes used its cores, so that no figure was compared."""
         return self.conditions.get("busy") == "yes"
 
 
 @with_config(_STRICT)
 class Planned(TypedDict):
-    """A test case that a session meant to run; ``hours``: of the time limit."""
+    """A planned test case; ``hours`` is its time limit."""
 
     check: Name
     system: Name
@@ -259,11 +263,11 @@ class Planned(TypedDict):
 
 @with_config(_STRICT)
 class Plan(TypedDict):
-    """What a session meant to run."""
+    """The test cases that a session was going to run."""
 
     schema: Annotated[int, Field(ge=1, le=SCHEMA)]
     session: Annotated[Name, Field(min_length=1)]
-    extras: Words
+    extras: Texts
     system: Name
     schedulers: NotRequired[list[Name]]
     cases: dict[Name, Planned]
@@ -271,7 +275,7 @@ class Plan(TypedDict):
 
 @with_config(_STRICT)
 class SessionEnd(TypedDict):
-    """What the records do not contain of a session that has ended."""
+    """Exit code, notes and faults of a session that has ended."""
 
     code: Count
     notes: list[Text]
@@ -279,40 +283,40 @@ class SessionEnd(TypedDict):
 
 
 @functools.cache
-def _plans() -> TypeAdapter[Plan]:
+def _plan_type() -> TypeAdapter[Plan]:
     return TypeAdapter(Plan)
 
 
 @functools.cache
-def _ends() -> TypeAdapter[SessionEnd]:
+def _end_type() -> TypeAdapter[SessionEnd]:
     return TypeAdapter(SessionEnd)
 
 
 def schema() -> dict[str, Any]:
-    """The JSON Schema of a record."""
+    """Return the JSON Schema of a record."""
     dialect = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
     return dialect | Record.model_json_schema()
 
 
-def _why(err: ValidationError) -> str:
-    """The first of the reasons why something is not what it should be, and how many more."""
+def _reason(err: ValidationError) -> str:
+    """Return the first fault with its field, and the number of further faults."""
     first, *more = err.errors(include_url=False, include_context=False)
     rest = f" (and {pluralize(len(more), 'more fault')})" if more else ""
-    return f"{_place(first)}{_said(first)}{rest}"
+    return f"{_field(first)}{_message(first)}{rest}"
 
 
-def _place(error: ErrorDetails) -> str:
-    """The field that is at fault, as ``foms[0].size: ``."""
+def _field(error: ErrorDetails) -> str:
+    """Return the field with the fault, such as ``foms[0].size: ``."""
     steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in error["loc"])
-    place = printable("".join(steps).removeprefix("."))[:200]
-    return f"{place}: " if place else ""
+    field = printable("".join(steps).removeprefix("."))[:200]
+    return f"{field}: " if field else ""
 
 
-def _said(error: ErrorDetails) -> str:
-    given = error["input"]
-    instead = f", not {printable(repr(given)[:80])}" if _is_simple(given) else ""
+def _message(error: ErrorDetails) -> str:
+    value = error["input"]
+    found = f", not {printable(repr(value)[:80])}" if _is_simple(value) else ""
     missing = error["type"] in ("missing", "json_invalid")
-    return error["msg"] + ("" if missing else instead)
+    return error["msg"] + ("" if missing else found)
 
 
 def _is_simple(value: object) -> bool:
@@ -323,69 +327,69 @@ def _is_simple(value: object) -> bool:
 
 
 def parse(line: bytes) -> Record:
-    """A line as the record that it is.
+    """Parse a line, also of an older schema.
 
-    :raises Damaged: if it is none.
+    :raises Damaged: if it is not a record.
     """
     try:
         return Record.model_validate_json(line)
     except ValidationError as err:
-        today = err
+        error = err
     try:
         fields = json.loads(line)
     except (ValueError, RecursionError):
-        raise Damaged(f"no whole record: {_why(today)}") from None
+        raise Damaged(f"not a complete record: {_reason(error)}") from None
     if not isinstance(fields, dict) or "schema" not in fields:
-        raise Damaged("no record of Plumbline's: another tool's, or ReFrame's own?")
+        raise Damaged("not a record of Plumbline, but perhaps of another tool or of ReFrame")
     if type(fields["schema"]) is not int:
-        raise Damaged(_why(today))
+        raise Damaged(_reason(error))
     if fields["schema"] > SCHEMA:
-        raise Damaged(f"of schema {fields['schema']}: written by a newer Plumbline")
-    return checked(renewed(fields))
+        raise Damaged(f"schema {fields['schema']} is of a newer Plumbline: update this one")
+    return validate(migrate(fields))
 
 
-def checked(fields: object) -> Record:
-    """A record, once it is one of today's schema.
+def validate(fields: object) -> Record:
+    """Return a record of the current schema.
 
-    :raises Damaged: if it is none.
+    :raises Damaged: if the fields do not conform to it.
     """
     try:
         return Record.model_validate(fields)
     except ValidationError as err:
-        raise Damaged(_why(err)) from None
+        raise Damaged(_reason(err)) from None
 
 
-def plan(folder: Path) -> Plan:
-    """The plan of a session's folder.
+def read_plan(folder: Path) -> Plan:
+    """Read the plan in a session's folder.
 
     :raises OSError: if it cannot be read.
-    :raises Damaged: if it is none.
+    :raises Damaged: if it is not a plan.
     """
-    return _whole(folder / "plan.json", _plans())
+    return _read_json(folder / "plan.json", _plan_type())
 
 
-def end(folder: Path) -> SessionEnd:
-    """What a session's folder tells of its end.
+def read_end(folder: Path) -> SessionEnd:
+    """Read how a session ended, from its folder.
 
-    :raises OSError: if it cannot be read, or there was none yet.
-    :raises Damaged: if it is none.
+    :raises OSError: if the file cannot be read, or does not exist yet.
+    :raises Damaged: if it does not conform to the schema.
     """
-    return _whole(folder / "end.json", _ends())
+    return _read_json(folder / "end.json", _end_type())
 
 
-def _whole(path: Path, kind: TypeAdapter) -> Any:
+def _read_json(path: Path, kind: TypeAdapter) -> Any:
     with files.open_binary(path) as file:
         data = file.read()
     try:
         return kind.validator.validate_json(data)
     except ValidationError as err:
-        raise Damaged(_why(err)) from None
+        raise Damaged(_reason(err)) from None
 
 
 def read(path: Path, bad: Callable[[str], None] | None = None) -> Iterator[Record]:
-    """The records of a file, in the order they were written.
+    """Yield the records of a file, in the order in which they were written.
 
-    :arg bad: gets a message for each line that is not a record: file, line and reason.
+    :arg bad: is called with a message for each line that is not a record: file, line and reason.
     :raises Fault: if the file cannot be read; without ``bad``, also for such a line.
     """
     try:
@@ -403,35 +407,35 @@ def read(path: Path, bad: Callable[[str], None] | None = None) -> Iterator[Recor
         ) from None
 
 
-def renewed(fields: dict) -> dict:
-    """A record of an older schema with what newer ones added; any other as it is."""
-    renewals = {1: _with_several, 2: _with_waivers, 3: _with_warnings, 4: _with_plain_names}
+def migrate(fields: dict) -> dict:
+    """Return the fields of an older record in the current schema, and any others unchanged."""
+    migrations = {1: _to_schema_2, 2: _to_schema_3, 3: _to_schema_4, 4: _to_schema_5}
     try:
-        while (renew := renewals.get(fields["schema"])) is not None:
-            fields = renew(fields)
+        while (migration := migrations.get(fields["schema"])) is not None:
+            fields = migration(fields)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
-        # No record: whoever validates it says why.
+        # It is not a record. Its validation gives the reason.
         pass
     return fields
 
 
-def _with_several(fields: dict) -> dict:
-    """Schema 1 as 2: several figures of a metric and size, GPUs."""
+def _to_schema_2(fields: dict) -> dict:
+    """Add GPUs, and the location of figures."""
     tasks = [task | {"given": "", "gpus": ""} for task in fields["tasks"]]
-    more = {"at": "", "placement": fields["placement"] or "", "reason": ""}
+    added = {"at": "", "placement": fields["placement"] or "", "reason": ""}
     foms = [
-        fom | more | {"summary": Summary.of(fom["samples"]).model_dump()} for fom in fields["foms"]
+        fom | added | {"summary": Summary.of(fom["samples"]).model_dump()} for fom in fields["foms"]
     ]
     return fields | {"schema": 2, "tasks": tasks, "foms": foms}
 
 
-def _with_waivers(fields: dict) -> dict:
-    """Schema 2 as 3: waivers, the warning band, and which direction is better."""
-    known = tables.directions(paths.reference()) if fields["foms"] else {}
+def _to_schema_3(fields: dict) -> dict:
+    """Add waivers, the warning band, and which direction is better."""
+    directions = tables.directions(paths.reference()) if fields["foms"] else {}
     foms = [
         fom
         | {
-            "better": known.get((fields["benchmark"], fom["metric"]), "neither"),
+            "better": directions.get((fields["benchmark"], fom["metric"]), "neither"),
             "near": False,
             "waiver": None,
         }
@@ -440,13 +444,13 @@ def _with_waivers(fields: dict) -> dict:
     return fields | {"schema": 3, "waiver": None, "foms": foms}
 
 
-def _with_warnings(fields: dict) -> dict:
-    """Schema 3 as 4: warnings, of which it had none."""
+def _to_schema_4(fields: dict) -> dict:
+    """Add the list of warnings."""
     return fields | {"schema": 4, "warnings": []}
 
 
-def _with_plain_names(fields: dict) -> dict:
-    """Schema 4 as 5: two fields of a figure have other names."""
+def _to_schema_5(fields: dict) -> dict:
+    """Rename two fields of a figure."""
     names = {"at": "location", "near": "near_bound"}
     foms = [{names.get(name, name): value for name, value in fom.items()} for fom in fields["foms"]]
     return fields | {"schema": 5, "foms": foms}
@@ -455,17 +459,18 @@ def _with_plain_names(fields: dict) -> dict:
 # -- writing -------------------------------------------------------------------------------------
 
 
-def made(fields: dict[str, Any]) -> Record:
-    """A record of these fields. Infinite bounds are open, that is ``None``; what no reader takes in
-    a text, NUL and bytes that are no UTF-8, is spelled out.
+def create(fields: dict[str, Any]) -> Record:
+    """Return a record of fields that may contain infinite bounds and any text.
 
-    :raises Damaged: if it would be none.
+    An infinite bound becomes ``None``. NUL, and bytes that are not UTF-8, are escaped.
+
+    :raises Damaged: if the fields do not conform to the schema.
     """
-    return checked(_storable(fields))
+    return validate(_storable(fields))
 
 
 def dumps(record: Record) -> str:
-    """A record as one line, without the fields that it was made without."""
+    """Return a record as one line of JSON, with only the fields that were set."""
     return record.model_dump_json(by_alias=True, exclude_unset=True)
 
 
@@ -480,9 +485,9 @@ def _storable(value: object) -> object:
 
 
 def append(path: Path, line: str) -> None:
-    """Appends a line, whole or not at all, and waits until the disk has it.
+    """Append a line completely or not at all, and wait until it is on the disk.
 
-    :raises RecordError: if it cannot; a part that was written is taken back.
+    :raises RecordError: if that fails. A part that was written is removed again.
     """
     data = f"{line}\n".encode()
     try:
@@ -504,14 +509,14 @@ def append(path: Path, line: str) -> None:
 
 
 def case_name(check: str, system: str, partition: str, environment: str) -> str:
-    """A test case as ReFrame lists it, without the hash."""
+    """Return the name of a test case in ReFrame's listing, without the hash."""
     return f"{check} @{system}:{partition}+{environment}"
 
 
 def sessions(results: Path) -> list[Path]:
-    """The folders of all sessions, oldest first."""
-    found = (path.parent for path in results.glob("sessions/*/plan.json"))
-    return sorted(folder for folder in found if not folder.is_symlink())
+    """Return the folders of all sessions, oldest first."""
+    folders = (path.parent for path in results.glob("sessions/*/plan.json"))
+    return sorted(folder for folder in folders if not folder.is_symlink())
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The result of a test case, and the record that is made of it."""
+"""The result of a test case, and its record."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Measurement:
 
     :ivar samples: the value of each sample but the warm-ups, in ``unit``.
     :ivar case: its conditions, for the references.
-    :ivar headline: whether it is in the closing table.
+    :ivar headline: whether it is in the summary.
     """
 
     samples: list[float]
@@ -212,17 +212,18 @@ def _fields(session, case: str, result: str) -> dict:
 def of_task(session, task, result: str, measured: CaseResult) -> record.Record:
     """Return the record of a test case that ended.
 
-    A site's own check may put anything into its result. If it fits no record, the case is invalid.
+    A site's own check may put anything into its result. If that does not conform to the schema of a
+    record, the case is invalid.
     """
     fields = _of_task(session, task, result, measured)
     try:
-        return record.made(fields)
+        return record.create(fields)
     except record.Damaged as err:
         bare = _fields(session, fields["case"], "invalid")
         bare |= {name: fields[name] for name in _IDENTITY}
-        bare["reason"] = f"invalid: the result of the check fits no record: {err}"
+        bare["reason"] = f"invalid: the result of the check cannot be recorded: {err}"
         bare["code"] = "check.wrong-result"
-        return record.made(bare)
+        return record.create(bare)
 
 
 #: Fields that identify a test case, whatever its result.
@@ -330,7 +331,7 @@ def unfinished(
         "reason": reason,
         "code": "case.unfinished",
     }
-    return record.made(fields | ({"time": time} if time else {}))
+    return record.create(fields | ({"time": time} if time else {}))
 
 
 def _reason(task) -> str:

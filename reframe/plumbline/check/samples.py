@@ -147,7 +147,7 @@ def rounds_loop(
     :arg note: comment in the script about the rounds.
     """
     cases = [
-        f"{number}) pairs='{' '.join(f'{one}-{other}' for one, other in pairs)}' ;;"
+        f"{number}) pairs='{' '.join(f'{first}-{second}' for first, second in pairs)}' ;;"
         for number, pairs in enumerate(rounds)
     ]
     return Loop(

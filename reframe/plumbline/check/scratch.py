@@ -59,7 +59,7 @@ def file_system(extras: dict, name: str) -> FileSystem:
     except KeyError as err:
         raise ScratchError(
             f"file system {name}: its folder is in the variable {err.args[0]}, which is not set: "
-            f"set it to a folder of yours there",
+            f"set it to your own folder on that file system",
             code="scratch.variable-unset",
         ) from None
     except ValueError:
@@ -98,13 +98,13 @@ def make(folder: Path, needed: int, files: int, direct_io: bool) -> None:
     :arg direct_io: whether the file system must have direct I/O.
     :raises ScratchError: if it cannot be made, or is not suitable.
     """
-    made = False
+    created = False
     try:
         folder.mkdir(mode=0o700)
-        made = True
+        created = True
         _check(folder, needed, files, direct_io)
     except (OSError, ScratchError) as err:
-        if made:
+        if created:
             folder.rmdir()
         if isinstance(err, ScratchError):
             raise
@@ -116,7 +116,7 @@ def make(folder: Path, needed: int, files: int, direct_io: bool) -> None:
 #: Several tasks of a node may run this at once.
 _MAKE = (
     'mkdir -m 700 -p -- "$1" && [ -O "$1" ] && [ ! -h "$1" ] || '
-    '{ echo "$0: $1 is no folder that this job made" >&2; exit 1; }'
+    '{ echo "$0: $1 is not a folder of this job" >&2; exit 1; }'
 )
 
 
@@ -135,8 +135,8 @@ def commands(folder: Path, launch: str = "") -> list[str]:
     :arg launch: start of a command on every node, for a node-local folder, which the job makes too.
     """
     removal = f"{launch}rm -rf -- {shlex.quote(str(folder))}"
-    made = [f"{launch}{making(folder)} || exit"] if launch else []
-    return [f"trap {shlex.quote(removal)} EXIT", *made]
+    creation = [f"{launch}{making(folder)} || exit"] if launch else []
+    return [f"trap {shlex.quote(removal)} EXIT", *creation]
 
 
 def _check(folder: Path, needed: int, files: int, direct_io: bool) -> None:
@@ -144,21 +144,22 @@ def _check(folder: Path, needed: int, files: int, direct_io: bool) -> None:
     free = room.f_bavail * room.f_frsize
     if free < needed * 1.05:
         raise ScratchError(
-            f"{parent} has {free / 2**30:.2f} GiB free, {needed / 2**30:.2f} GiB are needed: free "
-            f"some, or {_REMEDY}",
+            f"{parent} has {free / 2**30:.2f} GiB free, {needed / 2**30:.2f} GiB are needed: "
+            f"delete files there, or {_REMEDY}",
             code="scratch.too-little-space",
         )
     # Some file systems make inodes when they are needed, and report 0.
     if room.f_files and room.f_favail < files * 1.05:
         raise ScratchError(
-            f"{parent} has {room.f_favail} inodes free, {files} are needed: free some, or "
+            f"{parent} has {room.f_favail} inodes free, {files} are needed: delete files there, or "
             f"{_REMEDY}",
             code="scratch.too-little-space",
         )
     if direct_io and not has_direct_io(folder):
         raise ScratchError(
-            f"{parent} has no direct I/O, so that the page cache would be measured: set the "
-            f"partition's scratch to a folder on a disk",
+            f"{parent} does not support direct I/O, so the page cache would be measured instead: "
+            f"set extras.scratch of the partition to a folder on a local disk or a parallel file "
+            f"system",
             code="scratch.no-direct-io",
         )
 

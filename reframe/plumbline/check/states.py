@@ -1,12 +1,12 @@
-"""Warning states: what should be looked at, whatever the result of a test case.
+"""Warning states: what a person should look at, also if the test case passed.
 
 ``suspicious``  a figure is far better than its reference: something else was probably measured
                 (a cache, an idle network)
 ``unstable``    a single sample is beyond a bound that their summary meets
 ``warnings``    the job's standard error reports a fault, although the program ended with 0
 
-None of them is a result: they are in the record, the closing table and the report, and strict
-rules fail on them. Output that cannot be trusted is no warning: it makes the case ``invalid``.
+None of them is a result: they are in the record, the summary and the report, and strict
+rules fail on them. Output that cannot be trusted is not a warning: it makes the case ``invalid``.
 Independent of ReFrame.
 """
 

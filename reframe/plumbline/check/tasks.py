@@ -48,13 +48,13 @@ def check_nodes(partition, layout: Layout, program: str) -> None:
     """
     if layout.num_nodes > 1 and "off-node" not in partition.features:
         raise PlacementError(
-            f"{program} needs {layout.num_nodes} nodes, and partition {partition.fullname} is one "
-            f"node: run it on a partition with more",
+            f"{program} needs {layout.num_nodes} nodes, and partition {partition.fullname} has "
+            f"only one node: run it on a partition with more",
             code="placement.too-few-nodes",
         )
     if layout.racks > 1 and not partition.extras.get("rack_pattern"):
         raise PlacementError(
-            "which rack a node is in is not known: set the partition's extras.rack_pattern",
+            "the racks of the nodes are unknown: set the partition's extras.rack_pattern",
             code="placement.racks-unknown",
         )
 
@@ -69,7 +69,8 @@ def check_stage_folder(partition, folder: str) -> None:
         if stage.is_relative_to(read_only):
             raise PlacementError(
                 f"the results folder is {stage}, and the compute nodes of {partition.fullname} "
-                f"can only read {read_only}: set PLUMBLINE_RESULTS to a folder that they can write",
+                f"cannot write to {read_only}: set PLUMBLINE_RESULTS to a folder that they can "
+                f"write",
                 code="scratch.read-only-on-nodes",
             )
 
@@ -102,7 +103,7 @@ def check_memory_policy(
 
 def cpus_per_task(partition, layout: Layout, topology: Topology) -> int | None:
     """Return the CPUs per task that the partition's scheduler is asked for; ``None`` for none."""
-    # In a job that has the node for a session of its own, the job's scheduler starts the steps.
+    # Within a job that runs a session on its node, the job's scheduler starts the steps.
     scheduler = partition.extras.get("x_within") or partition.scheduler.registered_name
     if scheduler in ("slurm", "squeue", "lsf"):
         # srun(1): --cpus-per-task implies --exact, and a CPU beyond the step's own is refused.
@@ -134,7 +135,7 @@ def find_program(program: str, partition, environ, system: str) -> providers.Pro
 def module_check(script: str, partition, environ) -> list[str]:
     """Return the command that fails if modules of partition or environment are not loaded.
 
-    It is empty where there are no modules.
+    It is empty if there are no modules.
 
     :arg script: path of ``loaded.sh``.
     """
@@ -163,7 +164,8 @@ def _which_loaded(load: str, program: str) -> str | None:
     if done.returncode == _NOT_LOADED:
         output = " ".join(done.stderr.split())
         raise NotLoaded(
-            f"its modules could not be loaded: {output or 'the module system printed nothing'}",
+            f"the modules of the partition or environment could not be loaded: "
+            f"{output or 'the module system printed nothing'}",
             code="build.modules-not-loaded",
         )
     path = done.stdout.strip().splitlines()[-1:]

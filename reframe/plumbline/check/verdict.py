@@ -62,7 +62,7 @@ def _waived(known: Iterable[Waiver], figure: Subject, judged: Judgement) -> Judg
 
 
 def _of_shared(judged: Judgement) -> Judgement:
-    """Return the judgement of a figure of shared cores: it is recorded but not compared."""
+    """Return the judgement of a figure on shared cores, which is recorded but not compared."""
     if judged.verdict not in ("pass", "fail"):
         return judged
     reason = "the cores were shared with other processes: measure again when the machine is idle"

@@ -8,8 +8,8 @@ import sys
 
 import click
 
-from plumbline.cli.common import echo, say, warn
-from plumbline.core.errors import Fault
+from plumbline.cli.common import echo, say, warn, warn_skipped
+from plumbline.core.errors import Fault, with_code
 from plumbline.core.text import format_table, pluralize, shorten
 
 
@@ -46,14 +46,15 @@ def baseline(system: str, accept: bool, by: str | None, last: int, dry_run: bool
         records = baselines.records_of(system, history, last)
         proposals, skipped = baselines.propose(system, records, rules, last)
         if waived := baselines.waived(system, history, last):
-            skipped["waived: a known fault is no baseline"] = waived
-    for fault in history.faults:
-        warn(f"skipped: {fault}")
+            skipped["baseline.waived"] = waived
+    code = warn_skipped(history)
     for reason, names in skipped.items():
-        warn(f"skipped: {reason}: {shorten(names)}")
+        message = f"skipped: {baselines.REASONS[reason]}: {shorten(names)}"
+        warn(with_code(message, reason))
     if not proposals:
+        why = [baselines.REASONS[reason] for reason in skipped]
         raise Fault(
-            f"no baseline for {system!r}: {', '.join(skipped) or 'no session passed'}",
+            f"no baseline for {system!r}: {', '.join(why) or 'no session passed'}",
             code="history.too-few-sessions",
         )
     path = paths.reference() / "site" / f"{system}.csv"
@@ -66,19 +67,19 @@ def baseline(system: str, accept: bool, by: str | None, last: int, dry_run: bool
         baseline_diff.save(path, content)
     if form == "json":
         result = {"system": system, "path": str(path), "written": write, "by": by,
-                "changes": [change.fields() for change in found], "left_out": skipped}  # fmt: skip
+                "changes": [change.fields() for change in found], "skipped": skipped}  # fmt: skip
         echo(json.dumps(result, indent=1))
     elif form == "csv":
         echo(content, nl=False)
     else:
         _print(found, path, write)
     if refused:
-        warn(f"{path}: not written: {baseline_diff.counts(found)}: check what is loosened or "
-             f"gone, then repeat with --accept")  # fmt: skip
+        warn(f"{path}: not written: {baseline_diff.counts(found)}: check which bounds are wider "
+             f"or were removed, then repeat with --accept")  # fmt: skip
         sys.exit(1)
     if dry_run:
         warn(f"{path}: not written: a dry run")
-    sys.exit(2 if history.faults else 0)
+    sys.exit(code)
 
 
 def _print(found: list, path, written: bool) -> None:

@@ -26,11 +26,12 @@ def bom(name: str):
         )
     (environment,) = environments
     built = builder.find_built(environment)
-    of = built.lock if built else environment.lock()
-    if of is None:
+    lock = built.lock if built else environment.lock()
+    if lock is None:
         raise Fault(
-            f"{environment.folder}: no lock: run `plumbline lock {name}`", code="spack.no-lock"
+            f"{environment.folder}: no spack.lock: create it with `plumbline lock {name}`",
+            code="spack.no-lock",
         )
     if built and (reason := builder.why_unusable(environment)):
-        warn(f"{reason}: this is the bill of what is installed")
-    echo(bill.render(environment, of, built.mark if built else builder.pin_labels()))
+        warn(f"{reason}: the list below has what is installed")
+    echo(bill.render(environment, lock, built.mark if built else builder.pin_labels()))

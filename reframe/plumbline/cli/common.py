@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from plumbline.core.errors import Fault
+from plumbline.core.errors import Fault, with_code
 from plumbline.core.text import printable_lines
 
 system_option = click.option(
@@ -192,10 +192,17 @@ def warn_lines(text: str) -> None:
 
 
 def warn_skipped(history) -> int:
-    """Print what of the history was skipped. Return 2 if anything was, else 0."""
-    for fault in history.faults:
-        warn(f"skipped: {fault}")
-    return 2 if history.faults else 0
+    """Print the skipped parts of the history. Return 2 if there are any, else 0."""
+    return warn_damaged(history.faults)
+
+
+def warn_damaged(faults: Iterable[str]) -> int:
+    """Print the places that could not be read. Return 2 if there are any, else 0."""
+    code = 0
+    for fault in faults:
+        warn(with_code(f"skipped: {fault}", "history.damaged"))
+        code = 2
+    return code
 
 
 def write(text: str, output: Path | None) -> None:

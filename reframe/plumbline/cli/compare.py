@@ -25,7 +25,7 @@ from plumbline.core.errors import Fault
               help="Share of the figures that may have too little data in a go.  "
                    "[default: none]")  # fmt: skip
 @click.option("--no-past", is_flag=True,
-              help="Use the two sides alone, and no earlier sessions.")  # fmt: skip
+              help="Use only the two sides, and no earlier sessions.")  # fmt: skip
 @click.option("--each-sample", is_flag=True,
               help="Count each sample as a session. The intervals then do not include the "
                    "variation between sessions.")  # fmt: skip

@@ -22,7 +22,7 @@ def explain(code: str | None, form: str):
     from plumbline.check import states
     from plumbline.core import codes, paths
 
-    known = {**codes.REASONS, **states.reasons(paths.reference())}
+    known = {**codes.registered(), **states.reasons(paths.reference())}
     if code is not None and code not in known:
         raise Fault(f"no reason code {code!r}; {suggest(code, known)}", "input.unknown-name")
     chosen = known if code is None else {code: known[code]}

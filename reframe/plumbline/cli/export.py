@@ -32,7 +32,7 @@ def export(
 
     Without SESSION, the newest session that has ended is written, of those that the options select.
 
-    Exit codes: 0 it is written, whatever the session found; 2 it cannot be read or written.
+    Exit codes: 0 the session is written, also one with faults; 2 it cannot be read or written.
     """
     if session and (last or select != type(select)()):
         raise Fault(
@@ -67,7 +67,7 @@ def _format_of(output: Path | None) -> str:
     if output.suffix not in _SUFFIXES:
         known = ", ".join(f"{form} ({suffix})" for suffix, form in _SUFFIXES.items())
         raise Fault(
-            f"{output}: unknown suffix: give --format; available: {known}",
+            f"{output}: unknown suffix: choose a format with --format; available: {known}",
             code="input.wrong-option",
         )
     return _SUFFIXES[output.suffix]

@@ -18,6 +18,7 @@ from plumbline.cli.common import (
     selection_options,
     table_format_option,
     warn,
+    warn_damaged,
     warn_skipped,
     write,
 )
@@ -146,7 +147,7 @@ def prune(keep, dry_run: bool, source: Path | None):
 
     if not keep:
         raise Fault(
-            "no rule: give at least one, such as --keep-stage 14d",
+            "no rule is given: add at least one, such as --keep-stage 14d",
             code="input.wrong-option",
         )
     folder = source or paths.results()
@@ -171,12 +172,13 @@ def recover(log: Path, source: Path | None):
     from plumbline.history import retention
 
     stored, existing, faults = retention.recover(source or paths.results(), log, say)
-    for fault in faults:
-        warn(f"skipped: {fault}")
+    code = warn_damaged(faults)
     say(f"{pluralize(stored, 'record')} stored, {existing} existed already")
     if not stored + existing and not faults:
-        raise Fault(f"{log}: no line with `plumbline-record`", code="input.wrong-file")
-    sys.exit(2 if faults else 0)
+        raise Fault(
+            f"{log}: contains no line that begins with `plumbline-record`", code="input.wrong-file"
+        )
+    sys.exit(code)
 
 
 def _cells(row, unended: bool) -> dict:

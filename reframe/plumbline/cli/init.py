@@ -74,18 +74,20 @@ def init(name, partitions, nodes, probe, output, dry_run, force):
             _submit(command)
             return node.read(file)
 
-    made = draft.draft(name, partitions, described, probe_node if probe else None)
-    drafted = [partition["name"] for partition in made.system["partitions"]]
+    result = draft.draft(name, partitions, described, probe_node if probe else None)
+    drafted = [partition["name"] for partition in result.system["partitions"]]
     if not drafted:
         raise Fault(
-            "no partition to draft: " + "; ".join(made.messages), code="scheduler.no-partition"
+            "no partition to draft: " + "; ".join(result.messages),
+            code="scheduler.no-partition",
         )
     if unknown := sorted(set(described) - set(drafted)):
         raise Fault(
-            f"--node {unknown[0]}: no such partition is drafted; {suggest(unknown[0], drafted)}",
+            f"--node {unknown[0]}: the scheduler has no partition of this name; "
+            f"{suggest(unknown[0], drafted)}",
             code="input.unknown-name",
         )
-    text = made.text()
+    text = result.text()
     if printed:
         echo(text, nl=False)
     else:
@@ -98,8 +100,8 @@ def init(name, partitions, nodes, probe, output, dry_run, force):
                 code="files.not-writable",
             ) from None
     for line in [
-        *made.messages,
-        *(f"open: {line}" for line in steps.open_items(name, made.content)),
+        *result.messages,
+        *(f"open: {line}" for line in steps.open_items(name, result.content)),
     ]:
         show(line)
     if not printed:

@@ -12,7 +12,7 @@ from plumbline.core.text import pluralize
 
 @click.command()
 @system_option
-@click.option("--accept", is_flag=True, help="Update the inventory to the system as it is now.")
+@click.option("--accept", is_flag=True, help="Update the inventory to the current system.")
 @click.option("--weak", is_flag=True, help="List the references that cannot distinguish two cases.")
 def lint(system: str | None, accept: bool, weak: bool):
     """Check systems, references, checks, Spack environments and waivers for consistency.

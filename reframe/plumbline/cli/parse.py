@@ -25,7 +25,7 @@ def parse(benchmark: str, file: Path):
 
     if benchmark not in parsers.BENCHMARKS:
         hint = suggest(benchmark, parsers.BENCHMARKS, ", ".join(parsers.BENCHMARKS))
-        raise Fault(f"no parser for {benchmark!r}; {hint}", code="input.unknown-name")
+        raise Fault(f"there is no parser for {benchmark!r}; {hint}", code="input.unknown-name")
     try:
         output = parsers.parse_file(benchmark, file)
     except parsers.ParseError as err:

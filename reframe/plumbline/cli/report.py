@@ -31,8 +31,8 @@ def report(out: Path, stale: int, latest: int, select, source: Path | None):  # 
     from plumbline.output import report as reports
 
     with History(source, warn) as history:
-        made = reports.write(history, out, select, stale=datetime.timedelta(hours=stale),
+        written = reports.write(history, out, select, stale=datetime.timedelta(hours=stale),
                              latest=latest, say=say)  # fmt: skip
         code = warn_skipped(history)
-    say(str(made))
+    say(str(written))
     sys.exit(code)

@@ -47,7 +47,8 @@ def screen(sessions, select, source, file, topology, form, output, drain, retest
     if file is not None:
         if sessions or source is not None:
             raise Fault(
-                "--input has its own nights: omit SESSION and --from", code="input.wrong-option"
+                "--input reads all nights from its file: omit SESSION and --from",
+                code="input.wrong-option",
             )
         groups, known = screening.of_file(file)
         if not groups:
@@ -118,18 +119,18 @@ def _text(found) -> str:
 
 
 def _evidence(flag) -> str:
-    """The figures in which it was slow, the worst first, and the note."""
+    """Return the figures in which it was slow, the worst first, and the note."""
     more = len(flag.evidence) - 1
     figures = [*flag.evidence[:1], f"and {more} more" if more > 0 else ""]
     return "; ".join(filter(None, [*figures, flag.note]))
 
 
 def _folded(nodes: list[str]) -> str:
-    """A list of nodes as schedulers write it: n[1-3,7]."""
+    """Return a list of nodes in the notation of schedulers: n[1-3,7]."""
     from reframe.utility import nodelist_abbrev
 
     try:
         return nodelist_abbrev(nodes)
     except Exception:
-        # Names that are no host names.
+        # Names that are not host names.
         return ",".join(nodes)

@@ -44,7 +44,8 @@ def trend(select, source: Path | None, file: Path | None, online: bool, suspects
     if file is not None:
         if source is not None or select != type(select)():
             raise Fault(
-                "--input reads its own file: omit --from and the selection",
+                "--input reads the series from its file: omit --from and the options that select "
+                "sessions",
                 code="input.wrong-option",
             )
         found, code = following.of_file(file, online), 0
@@ -66,7 +67,7 @@ def trend(select, source: Path | None, file: Path | None, online: bool, suspects
     if suspects:
         for name, first, last in found.outliers:
             nights = f"night {first}" if first == last else f"nights {first} to {last}"
-            warn(f"stood out and came back: {name}: {nights}")
+            warn(f"single outliers that came back: {name}: {nights}")
     if found.unjudged:
         warn(found.unjudged)
     if found.failing:

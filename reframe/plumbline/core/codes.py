@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,9 +25,8 @@ class Reason:
     remedy: str
 
 
-_LIST = Path(__file__).with_name("codes.yaml")
-
-#: Code -> its explanation, in the order of ``codes.yaml``.
-REASONS = {
-    code: Reason(**texts) for code, texts in yaml.safe_load(_LIST.read_text("utf-8")).items()
-}
+@functools.cache
+def registered() -> dict[str, Reason]:
+    """Return the explanation of each code, in the order of ``codes.yaml``."""
+    text = Path(__file__).with_name("codes.yaml").read_text(encoding="utf-8")
+    return {code: Reason(**texts) for code, texts in yaml.safe_load(text).items()}

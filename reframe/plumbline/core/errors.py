@@ -13,7 +13,7 @@ def with_code(message: str, code: str | None) -> str:
 class Coded(Exception):
     """An error with a reason code. Its message may change, the code may not.
 
-    :ivar code: a key of :data:`plumbline.core.codes.REASONS`; a class may set a default.
+    :ivar code: one of ``codes.yaml``; a class may set a default.
     """
 
     code = ""

@@ -70,7 +70,7 @@ def write_atomically(path: Path, text: str) -> None:
     """
     partial = path.with_name(f"{path.name}.partial")
     try:
-        # Created anew, so that nothing is written through somebody else's link.
+        # Always a new file, so that nothing is written through another user's link.
         partial.unlink(missing_ok=True)
         with partial.open("x", encoding="utf-8") as file:
             file.write(text)

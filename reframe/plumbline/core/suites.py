@@ -22,35 +22,35 @@ def case(
     :arg group: the class name in JUnit XML.
     :arg result: a failure, error or skip, if it did not pass.
     """
-    made = junitparser.TestCase(printable(name), printable(group), seconds)
-    made.result = [] if result is None else [result]
+    case = junitparser.TestCase(printable(name), printable(group), seconds)
+    case.result = [] if result is None else [result]
     if out:
-        made.system_out = printable_lines(out)
-    return made
+        case.system_out = printable_lines(out)
+    return case
 
 
 def suite(
     name: str, cases: Iterable[junitparser.TestCase], properties: Mapping[str, str] | None = None
 ) -> junitparser.TestSuite:
     """Return a suite of tests."""
-    made = junitparser.TestSuite(name)
+    suite = junitparser.TestSuite(name)
     for key, value in (properties or {}).items():
-        made.add_property(printable(key), printable(value))
+        suite.add_property(printable(key), printable(value))
     # In one call: junitparser counts all cases of a suite at each call.
-    made.add_testcases(cases)
+    suite.add_testcases(cases)
     # junitparser rounds its sums.
-    made.time = _seconds(made)
-    return made
+    suite.time = _seconds(suite)
+    return suite
 
 
 def as_junit(suites: Iterable[junitparser.TestSuite], name: str | None = None) -> str:
     """Return the JUnit XML of suites."""
-    made = junitparser.JUnitXml(name)
-    for one in suites:
-        made.add_testsuite(one)
-    made.time = _seconds(made)
-    return str(made.tostring().decode())
+    xml = junitparser.JUnitXml(name)
+    for test_suite in suites:
+        xml.add_testsuite(test_suite)
+    xml.time = _seconds(xml)
+    return str(xml.tostring().decode())
 
 
 def _seconds(timed: Iterable[junitparser.TestCase | junitparser.TestSuite]) -> float:
-    return math.fsum(one.time or 0.0 for one in timed)
+    return math.fsum(item.time or 0.0 for item in timed)

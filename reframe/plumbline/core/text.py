@@ -59,7 +59,7 @@ def pluralize(number: int, singular: str, plural: str = "") -> str:
     >>> pluralize(1, "session"), pluralize(2, "session"), pluralize(0, "entry", "entries")
     ('1 session', '2 sessions', '0 entries')
 
-    :arg plural: the plural, where it is not the singular with an s.
+    :arg plural: the plural, if it is not the singular with an s.
     """
     return f"{number} {singular if number == 1 else plural or f'{singular}s'}"
 
@@ -98,7 +98,7 @@ def suggest(name: str, known: Iterable[str], available: str = "") -> str:
     >>> suggest("sumit", ["summit", "sierra"]), suggest("gone", ["a", "b"])
     ('did you mean summit?', 'available: a, b')
 
-    :arg available: the text that lists the names, where it is not the names alone.
+    :arg available: the text that lists the names, if it is not only the names.
     """
     known = [*known]
     # A part of a long name is not similar to the whole name.

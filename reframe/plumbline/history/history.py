@@ -234,7 +234,7 @@ class History:
         :raises Fault: if none is selected.
         """
         return [
-            SessionRow(session, system, _second(start), _second(stop), *more)
+            SessionRow(session, system, _utc_second(start), _utc_second(stop), *more)
             for session, system, start, stop, *more in self._query(_SESSIONS, select)
         ]
 
@@ -254,7 +254,7 @@ class History:
         :raises Fault: if none is selected.
         """
         return [
-            CaseRow(session, _second(time), *cells)
+            CaseRow(session, _utc_second(time), *cells)
             for session, time, *cells in self._query(_CASES, select)
         ]
 
@@ -372,7 +372,8 @@ class History:
             if name not in known:
                 hint = f"{suggest(name, sorted(known, reverse=True))} (`plumbline history list`)"
                 raise Fault(
-                    f"{self.source}: no session {name!r}; {hint}", code="history.unknown-session"
+                    f"{self.source}: there is no session {name!r}; {hint}",
+                    code="history.unknown-session",
                 )
         lines = [f"skipped: {fault}" for fault in self.faults[:_MAX_MESSAGES]]
         chosen = ", ".join(f"{name}={value}" for name, value in vars(select).items() if value)
@@ -385,8 +386,10 @@ class History:
         """Yield the names of a selection that nothing has, each with suggestions."""
         for name, columns in _COLUMNS.items():
             pattern = getattr(select, name)
-            one = Selection(**{name: pattern})
-            if not pattern or self._fetch("SELECT 1 FROM flat WHERE WANTED LIMIT 1", one, True):
+            selection = Selection(**{name: pattern})
+            if not pattern or self._fetch(
+                "SELECT 1 FROM flat WHERE WANTED LIMIT 1", selection, True
+            ):
                 continue
             column = columns[-1] if " " in pattern else columns[0]
             names = f"SELECT DISTINCT {column} AS name FROM flat WHERE name != '' ORDER BY name"
@@ -430,7 +433,7 @@ def _add(messages: list[str], new: list[str]) -> None:
     messages += [line for line in new if line not in messages]
 
 
-def _second(time: datetime.datetime) -> np.datetime64:
+def _utc_second(time: datetime.datetime) -> np.datetime64:
     return np.datetime64(time, "s")
 
 

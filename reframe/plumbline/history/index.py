@@ -1,9 +1,9 @@
 """The index of the history: the records of all sessions as tables of DuckDB.
 
-It is only a cache. Whoever opens it updates it: only sessions whose files changed are read again,
+It is only a cache. Opening it updates it: only sessions whose files changed are read again,
 removed ones are dropped, and an index that is damaged or of another version is rebuilt. A new state
-is written beside the old one and then renamed, so readers never see an incomplete one, and nobody
-waits for readers.
+is written next to the old one and then renamed, so readers never see an incomplete one, and no
+writer waits for readers.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def _opened(
             return _updated(path, folder, wanted, say, rebuild), path
         except (OSError, duckdb.Error) as err:
             refused.append(f"{path} ({first_line(err)})")
-    say(f"no index can be written, so this command makes one in memory: {', '.join(refused)}")
+    say(f"no index can be stored, so this command builds one in memory: {', '.join(refused)}")
     try:
         db = empty()
         _update(db, folder, wanted, say)
@@ -126,7 +126,9 @@ def states(folder: Path) -> tuple[dict[str, str], list[str]]:
                 f"{file.st_size}:{file.st_mtime_ns}" if file else "0:0" for file in stats
             )
     if not found and not faults:
-        raise Fault(f"{folder}: no session yet: `plumbline run` makes one", code="history.empty")
+        raise Fault(
+            f"{folder}: no session yet: measure with `plumbline run` first", code="history.empty"
+        )
     return found, faults
 
 

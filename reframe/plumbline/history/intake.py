@@ -134,7 +134,7 @@ class _Session:
         self.first: record.Record | None = None
         self.stop, self.back, self.wrong = "", False, 0
         try:
-            self.plan = record.plan(folder)
+            self.plan = record.read_plan(folder)
         except FileNotFoundError:
             pass
         except record.Damaged as err:

@@ -22,7 +22,7 @@ from plumbline.core.text import pluralize
 from plumbline.history import running
 from plumbline.site import configuration
 
-#: There were no sessions before: the clock was not set.
+#: No session is older than this: the clock was wrong.
 _FIRST = datetime.datetime(2020, 1, 1, tzinfo=datetime.timezone.utc)
 
 #: How far the clocks of two hosts may differ.
@@ -202,7 +202,7 @@ def _add(folder: Path, records: list[record.Record]) -> int:
     path = folder / "records.jsonl"
     if running.is_running(folder):
         raise Fault(
-            f"{folder.name}: the session is still running: recover once it has ended",
+            f"{folder.name}: the session is still running: recover it after it has ended",
             code="history.not-ended",
         )
     kept = list(record.read(path)) if path.exists() else []
@@ -225,7 +225,8 @@ def _add(folder: Path, records: list[record.Record]) -> int:
             files.write_atomically(path, "".join(f"{record.dumps(fields)}\n" for fields in kept))
         except OSError as err:
             raise Fault(
-                f"{path}: cannot be written ({err.strerror}): free the disk, and recover again",
+                f"{path}: cannot be written ({err.strerror}): free disk space, and run the "
+                f"command again",
                 code="files.not-writable",
             ) from None
     return new

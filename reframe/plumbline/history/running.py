@@ -65,7 +65,7 @@ def claim(folder: Path) -> fasteners.InterProcessLock | None:
     for _ in range(_TRIES):
         # Before locking, since closing the file releases the lock.
         with open(path, "w", opener=files.open_regular) as file:
-            file.write(json.dumps(_here()))
+            file.write(json.dumps(_this_process()))
         lock = _lock(folder)
         # Whoever tests the lock holds it for a moment.
         acquired = _acquired(lock, _TIMEOUT)
@@ -105,7 +105,7 @@ def is_locked(folder: Path) -> bool:
     return True
 
 
-def _here() -> dict[str, str]:
+def _this_process() -> dict[str, str]:
     """Return the host of this process, its boot id, and its job in Slurm."""
     boot = ""
     with contextlib.suppress(OSError):
@@ -124,9 +124,9 @@ def other_host(folder: Path) -> str:
         host, boot, job, cluster = (content[name] for name in ("host", "boot", "job", "cluster"))
     except (OSError, ValueError, KeyError, TypeError):
         return ""
-    here = _here()
+    this = _this_process()
     # Containers on this host have the same boot id, but other host names.
-    if host == here["host"] or (boot and boot == here["boot"]):
+    if host == this["host"] or (boot and boot == this["boot"]):
         return ""
     if job and cluster == slurm.setting("ClusterName") and slurm.job_state(job) == "":
         return ""

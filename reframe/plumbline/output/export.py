@@ -44,7 +44,7 @@ class ExportedSession:
     """The content of one session.
 
     :ivar records: the first attempt of each planned case; a case without one is ``unfinished``.
-    :ivar faults: what the session found beside its records, such as a check that vanished.
+    :ivar faults: what the session found besides its records, such as a check that vanished.
     :ivar unread: lines of the records that were skipped.
     """
 
@@ -119,7 +119,7 @@ def _planned(folder: Path) -> dict[str, record.Planned]:
     :raises Fault: if its plan cannot be read.
     """
     try:
-        return record.plan(folder)["cases"]
+        return record.read_plan(folder)["cases"]
     except (OSError, record.Damaged) as err:
         path = folder / "plan.json"
         raise Fault(
@@ -139,14 +139,18 @@ def _newest(
     unended = history.unended(rows)
     for row in reversed(rows):
         if row.session in unended:
-            say(f"{row.session}: skipped, it has not ended: name it to export it anyway")
+            say(
+                f"{row.session}: skipped, as it has not ended: to export it, give its name as "
+                f"SESSION"
+            )
             continue
         try:
             return row, _planned(_folder(history, row))
         except Fault as err:
             say(f"skipped: {err}")
     raise Fault(
-        f"{history.source}: no session has ended: name one to export it anyway",
+        f"{history.source}: no session has ended: to export one that is still running, give its "
+        f"name as SESSION",
         code="history.not-ended",
     )
 
@@ -161,12 +165,13 @@ def _faults(folder: Path) -> list[str]:
     :raises Fault: if they cannot be read.
     """
     try:
-        return record.end(folder)["faults"]
+        return record.read_end(folder)["faults"]
     except FileNotFoundError:
         return []
     except (OSError, record.Damaged) as err:
         raise Fault(
-            f"{folder / 'end.json'}: {err}, so the session's faults are unknown",
+            f"{folder / 'end.json'}: {err}, so it is unknown which faults the session found; "
+            f"restore the file",
             code="history.damaged",
         ) from None
 

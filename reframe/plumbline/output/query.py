@@ -39,12 +39,12 @@ def select(
     for row in references.rows:
         cells = references.tables.printed[row.id]
         matches = all(fnmatch.fnmatchcase(cells.get(c, ""), p) for c, p in patterns.items())
-        if matches and all(_has(cells, word) for word in words):
+        if matches and all(_matches_word(cells, word) for word in words):
             found.append(row)
     return found
 
 
-def _has(cells: dict[str, str], word: str) -> bool:
+def _matches_word(cells: dict[str, str], word: str) -> bool:
     try:
         return float(word) == float(cells["value"])
     except ValueError:
@@ -97,7 +97,8 @@ def explain(references: References, name: str, known: dict[str, list[dict]]) -> 
     row = tables.rows.get(name)
     if row is None:
         raise Fault(
-            f"no reference {name!r}; {suggest(name, tables.rows)}", code="input.unknown-name"
+            f"there is no reference {name!r}; {suggest(name, tables.rows)}",
+            code="input.unknown-name",
         )
     source = tables.sources[row.source]
     cells = {column: cell for column, cell in tables.printed[name].items() if cell}
@@ -172,7 +173,7 @@ def _ceiling(references: References, row: Row) -> list[Part]:
 
 
 def _caps(references: References, row: Row) -> list[Part]:
-    """Return what a peak limits beside its own metric."""
+    """Return what a peak limits besides its own metric."""
     parts = []
     links = references.tables.links
     for link in links.links.values():

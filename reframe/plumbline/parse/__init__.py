@@ -54,7 +54,7 @@ class Figure(NamedTuple):
     """The identity of a figure of merit within a test case.
 
     :ivar metric: its registered name (``reference/foms.yaml``).
-    :ivar size: message size in bytes, ``None`` where the metric has none.
+    :ivar size: message size in bytes, ``None`` if the metric has none.
     :ivar location: where a test case measures the metric, if at several places: a pair of GPUs
         (``gpu0-gpu1``), a kind of traffic (``congested``).
     """

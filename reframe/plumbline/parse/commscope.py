@@ -173,7 +173,9 @@ def _values(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def _check_mean(name: str, entry: dict[str, Any], several: list[dict[str, Any]]) -> None:
     for key in ("real_time", "bytes_per_second"):
         if several and key in entry:
-            mean = math.fsum(json_report.number(one, key) for one in several) / len(several)
+            mean = math.fsum(json_report.number(repetition, key) for repetition in several) / len(
+                several
+            )
             if not math.isclose(mean, json_report.number(entry, key), rel_tol=1e-9):
                 raise ParseError(f"{name}: the mean of {key} is {entry[key]}, not {mean}")
 

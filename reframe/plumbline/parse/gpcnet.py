@@ -93,11 +93,11 @@ def parse(text: str) -> Output:
         inputs["test_nodes"] = single(_TESTED.findall(text), "the number of tested nodes")
         congestors, _ = single(_CONGESTORS.findall(text), "the number of congestors' nodes")
         inputs["congestor_nodes"] = congestors
-        tested, congesting, every = (
+        tested, congesting, total = (
             parse_count(count, "nodes") for count in (inputs["test_nodes"], congestors, nodes)
         )
-        if tested + congesting != every:
-            raise ParseError(f"{tested} and {congesting} nodes are not {every} nodes")
+        if tested + congesting != total:
+            raise ParseError(f"{tested} and {congesting} nodes are not {total} nodes")
     tables = _tables(text)
     if [title for title, _ in tables] != TABLES[program]:
         raise ParseError(f"the tables are {[title for title, _ in tables]}")

@@ -116,7 +116,7 @@ def _text(text: str, smaller: bool) -> Output:
 
 
 def _index(lines: list[str], mark: str) -> int:
-    found = [at for at, line in enumerate(lines) if line.strip() == mark]
+    found = [index for index, line in enumerate(lines) if line.strip() == mark]
     if len(found) != 1:
         raise ParseError(f"the line {mark!r}: found {len(found)} times, expected once")
     return found[0]
@@ -195,24 +195,24 @@ def _json(text: str, smaller: bool) -> Output:
     if len(tests) != 1:
         raise ParseError(f"{len(tests)} tests, expected one")
     json_report.string(report, "Finished")
-    given = json_report.field(tests[0], "Options")
-    if not isinstance(given, dict):
+    printed = json_report.field(tests[0], "Options")
+    if not isinstance(printed, dict):
         raise ParseError("the options are not an object")
     rates: dict[str, list[_Rate]] = {name: [] for name in _OPERATIONS}
     for result in json_report.objects(tests[0], "Results"):
         operation = json_report.string(result, "access")
         if operation in rates:
-            rates[operation].append(_four(result, "bwMiB"))
+            rates[operation].append(_four_decimals(result, "bwMiB"))
         elif operation != "remove":
             raise ParseError(f"an unknown operation {operation!r}")
     summaries = [_json_summary(fields) for fields in json_report.objects(report, "summary")]
     keep = json_report.count(json_report.field(tests[0], "Parameters"), "keepFile")
-    options = {key: str(value) for key, value in given.items()}
+    options = {key: str(value) for key, value in printed.items()}
     version = json_report.string(report, "Version")
     return _output(version, options, rates, summaries, bool(keep), smaller)
 
 
-def _four(fields: dict[str, Any], key: str) -> _Rate:
+def _four_decimals(fields: dict[str, Any], key: str) -> _Rate:
     """Return a number of IOR's JSON, which has four decimals."""
     return _Rate(json_report.number(fields, key), 0.5e-4)
 
@@ -227,11 +227,11 @@ def _json_summary(fields: dict[str, Any]) -> _Summary:
 
     return _Summary(
         operation=operation,
-        high=_four(fields, "bwMaxMIB"),
-        low=_four(fields, "bwMinMIB"),
-        mean=_four(fields, "bwMeanMIB"),
-        time=_four(fields, "MeanTime"),
-        moved=_four(fields, "xsizeMiB"),
+        high=_four_decimals(fields, "bwMaxMIB"),
+        low=_four_decimals(fields, "bwMinMIB"),
+        mean=_four_decimals(fields, "bwMeanMIB"),
+        time=_four_decimals(fields, "MeanTime"),
+        moved=_four_decimals(fields, "xsizeMiB"),
         tasks=count("numTasks"),
         repetitions=count("repetitions"),
         segments=count("segmentCount"),
@@ -315,8 +315,8 @@ def _check_summary(summary: _Summary, rates: list[_Rate], smaller: bool) -> None
         if abs(printed.value - computed) > printed.half + max(r.half for r in rates) + 1e-6:
             raise ParseError(f"{name}: the summary has {printed.value}, the results {values}")
     expected = summary.tasks * summary.segments * summary.block / 2**20
-    away = summary.moved.value - expected
-    if abs(away) > summary.moved.half + expected * 1e-6 and not (smaller and away < 0):
+    excess = summary.moved.value - expected
+    if abs(excess) > summary.moved.half + expected * 1e-6 and not (smaller and excess < 0):
         raise ParseError(f"{name}: moved {summary.moved.value} MiB, expected {expected:.1f}")
     if reps == 1:
         most, least = summary.time.value + summary.time.half, summary.time.value - summary.time.half

@@ -111,8 +111,8 @@ def objects(fields: Any, key: str) -> list[dict[str, Any]]:
         raise ParseError(f"{key}: {value!r} is not a list")
     found: list[dict[str, Any]] = []
     for entry in value:
-        for one in entry if isinstance(entry, list) else [entry]:
-            if not isinstance(one, dict):
-                raise ParseError(f"{key}: {one!r} is not an object")
-            found.append(one)
+        for item in entry if isinstance(entry, list) else [entry]:
+            if not isinstance(item, dict):
+                raise ParseError(f"{key}: {item!r} is not an object")
+            found.append(item)
     return found

@@ -115,29 +115,29 @@ def _command(line: str) -> dict[str, str]:
 def _tables(lines: list[str]) -> dict[str, tuple[str, dict[str, list[str]]]]:
     """Return the tables: ``rate`` or ``time`` -> iterations, and name -> cells of each row."""
     tables: dict[str, tuple[str, dict[str, list[str]]]] = {}
-    at = 0
-    while at < len(lines):
-        title = _TITLE.fullmatch(lines[at])
-        at += 1
+    position = 0
+    while position < len(lines):
+        title = _TITLE.fullmatch(lines[position])
+        position += 1
         if not title:
-            if _ROW.fullmatch(lines[at - 1]):
-                raise ParseError(f"a row outside a table: {lines[at - 1]!r}")
+            if _ROW.fullmatch(lines[position - 1]):
+                raise ParseError(f"a row outside a table: {lines[position - 1]!r}")
             continue
         if title[1] in tables:
             raise ParseError(f"the table of {title[1]} is printed twice")
-        if not _HEAD.fullmatch("".join(lines[at : at + 1])):
+        if not _HEAD.fullmatch("".join(lines[position : position + 1])):
             raise ParseError(f"the table of {title[1]} has an unknown header")
-        if not _RULE.fullmatch("".join(lines[at + 1 : at + 2])):
+        if not _RULE.fullmatch("".join(lines[position + 1 : position + 2])):
             raise ParseError(f"the table of {title[1]} has no line under its header")
-        at += 2
+        position += 2
         rows: dict[str, list[str]] = {}
-        while at < len(lines) and lines[at].strip():
-            row = _ROW.fullmatch(lines[at])
+        while position < len(lines) and lines[position].strip():
+            row = _ROW.fullmatch(lines[position])
             if not row or row[1] in rows:
-                message = f"not a row, or a repeated one: {lines[at]!r}"
+                message = f"not a row, or a repeated one: {lines[position]!r}"
                 raise ParseError(f"the table of {title[1]}: {message}")
             rows[row[1]] = row[2].split()
-            at += 1
+            position += 1
         if tuple(rows) not in ROWS:
             raise ParseError(f"the table of {title[1]}: rows are missing; it has {list(rows)}")
         tables[title[1]] = (title[2], rows)

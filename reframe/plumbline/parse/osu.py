@@ -178,12 +178,12 @@ def parse(text: str) -> Output:
     lines = text[title.end() :].splitlines()
     if program == "osu_init":
         return _init(lines, version, inputs)
-    at = _preamble(lines, inputs)
-    head = _head(lines[at])
+    index = _preamble(lines, inputs)
+    head = _head(lines[index])
     if ("barrier" in program) == (head[0] == "# Size"):
-        raise ParseError(f"{program}: an unexpected header: {lines[at]!r}")
+        raise ParseError(f"{program}: an unexpected header: {lines[index]!r}")
     inputs["validation"] = "pass" if "Validation" in head else "off"
-    rows = list(_rows(lines[at + 1 :], head))
+    rows = list(_rows(lines[index + 1 :], head))
     return Output(tuple(_figures(program, stem, head, rows)), None, version, inputs)
 
 
@@ -206,12 +206,12 @@ def _preamble(lines: list[str], inputs: dict[str, str]) -> int:
 
     :return: the index of the table's header.
     """
-    for at, line in enumerate(lines):
+    for index, line in enumerate(lines):
         bare = line.strip()
         if not bare:
             continue
         if re.split(r"\s{2,}", bare.removeprefix("# "))[0] in {"Size", *COLUMNS}:
-            return at
+            return index
         buffers = _BUFFERS.fullmatch(bare)
         facts = [(re.fullmatch(pattern, bare), names) for pattern, names in _FACTS.items()]
         found = next(((match, names) for match, names in facts if match), None)

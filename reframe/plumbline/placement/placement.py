@@ -1,6 +1,6 @@
 """Placements: from a node's topology to the exact CPUs, memory and GPUs of every task.
 
-Knows nothing of ReFrame or of launchers.
+Independent of ReFrame and of launchers.
 """
 
 from __future__ import annotations
@@ -108,7 +108,8 @@ def _full_node(topology: Topology, nodes: int) -> list[Task]:
 
 
 def _tasks_per_node(topology: Topology, nodes: int, tasks: int) -> list[Task]:
-    """Equal shares; of each socket if the tasks divide evenly among the sockets."""
+    """Give each task an equal share of the cores, within a socket if the tasks divide evenly among
+    the sockets."""
     if not 1 <= tasks <= len(topology.cores):
         raise PlacementError(
             f"{tasks} tasks per node requested; this node has {len(topology.cores)} usable cores, "
@@ -220,13 +221,13 @@ def _numa(topology: Topology, cores: int, memory: int) -> Layout:
 
 def _numa_matrix(topology: Topology, one_process: bool) -> list[Layout]:
     domains = sorted(topology.by_numa())
-    named = {
+    pairs = {
         f"numa{topology.os_number(cores)}-numa{topology.os_number(memory)}": (cores, memory)
         for cores, memory in itertools.product(domains, domains)
     }
     if one_process:
-        return [Layout("numa-matrix", (Task(0, topology.cores),), tuple(named))]
-    return [replace(_numa(topology, *pair), locations=(name,)) for name, pair in named.items()]
+        return [Layout("numa-matrix", (Task(0, topology.cores),), tuple(pairs))]
+    return [replace(_numa(topology, *pair), locations=(name,)) for name, pair in pairs.items()]
 
 
 #: Every placement except ``numa-M-N`` -> its meaning.

@@ -14,6 +14,10 @@ from plumbline.placement.topology import cpus_of_list, ranges_of_list
 #: Why each task may be the only one of its world.
 OTHER_MPI = "the launcher or its PMI (srun's --mpi) does not belong to the program's MPI"
 
+#: Possible causes of missing or single tasks, as messages have them.
+ALONE = f"each task runs alone: {OTHER_MPI}"
+TASK_ENDED = "a task ended before it reported itself"
+
 #: Characters of a line that a message quotes.
 QUOTED = 300
 
@@ -114,7 +118,7 @@ def prove(layout: Layout, tasks: list[TaskReport]) -> None:
         if nodes[task.host] != expected.node:
             raise BindingMismatch(
                 f"rank {task.rank} ran on {task.host}, which is node {nodes[task.host]} of "
-                f"the job; placement {layout.placement!r} puts it on node {expected.node}",
+                f"the job; placement {layout.placement!r} requires node {expected.node}",
                 code="proof.wrong-node",
             )
         allowed = cpus_of_list(task.cpus)
@@ -122,7 +126,7 @@ def prove(layout: Layout, tasks: list[TaskReport]) -> None:
         if missed or not allowed <= expected.hardware_threads:
             raise BindingMismatch(
                 f"rank {task.rank} on {task.host} may run on CPUs {task.cpus}; placement "
-                f"{layout.placement!r} puts it on {','.join(map(str, expected.cpus))}",
+                f"{layout.placement!r} requires {','.join(map(str, expected.cpus))}",
                 code="proof.wrong-cpus",
             )
     if layout.vendor:
@@ -162,10 +166,10 @@ def _wrong_ranks(layout: Layout, tasks: list[TaskReport]) -> str:
     """Return which ranks started, and the possible causes; the nodes, which may be many, last."""
     hosts = list(dict.fromkeys(task.host for task in tasks))
     missing = layout.num_nodes - len(hosts)
-    causes = ["a task ended before it reported itself", OTHER_MPI]
+    causes = [TASK_ENDED, OTHER_MPI]
     ranks = [task.rank for task in tasks]
     if len({*ranks}) < len(ranks):
-        causes = [f"each task runs alone: {OTHER_MPI}"]
+        causes = [ALONE]
     elif missing > 0:
         causes = [f"{missing} of {layout.num_nodes} nodes started no task", *causes]
     started = f"ranks {ranks}" if ranks else "no task"
@@ -179,7 +183,7 @@ def _wrong_ranks(layout: Layout, tasks: list[TaskReport]) -> str:
 
 
 def _prove_local_ranks(layout: Layout, tasks: list[TaskReport]) -> None:
-    """Programs choose their GPU by local rank."""
+    """Prove the local ranks, by which programs choose their GPU."""
     for task in tasks:
         local = task.rank % layout.num_tasks_per_node
         if task.local != local:
@@ -192,8 +196,10 @@ def _prove_local_ranks(layout: Layout, tasks: list[TaskReport]) -> None:
 
 
 def _prove_devices(layout: Layout, tasks: list[TaskReport]) -> None:
-    """By bus ids, no two tasks of a node may use one GPU: programs choose it by local rank among
-    those that they see."""
+    """Prove by bus ids that no two tasks of a node use the same GPU.
+
+    Programs choose their GPU by local rank among those that they see.
+    """
     owners: dict[tuple[str, str], int] = {}
     for task, expected in zip(tasks, layout.tasks, strict=True):
         if expected.gpus and task.devices:
@@ -242,7 +248,7 @@ def _hidden(given: str, gpus: tuple[int, ...]) -> bool:
     names = given.split(",")
     if all(name.isdigit() for name in names):
         return not set(map(str, gpus)) <= set(names)
-    # Names that are no numbers (GPU-4a1f...): the n-th of them is GPU n.
+    # Names that are not numbers (GPU-4a1f...): the n-th of them is GPU n.
     return given == "none" or len(names) <= max(gpus)
 
 
@@ -253,8 +259,8 @@ def _prove_own_gpus(layout: Layout, tasks: list[TaskReport]) -> None:
         # The launcher named it, or the task wrapper chose it among those that the launcher left.
         left = not task.given or wanted in task.given.split(",")
         chosen = task.gpus == wanted and left
-        named = task.gpus == task.given and "," not in task.given and not task.given.isdigit()
-        if not (chosen or named) or task.gpus in ("", "none"):
+        by_name = task.gpus == task.given and "," not in task.given and not task.given.isdigit()
+        if not (chosen or by_name) or task.gpus in ("", "none"):
             raise BindingMismatch(
                 f"rank {task.rank} on {task.host} was given GPUs {task.given or 'without a name'} "
                 f"by the launcher and sees {task.gpus or 'all'}; placement {layout.placement!r} "

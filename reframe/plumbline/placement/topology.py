@@ -1,7 +1,7 @@
 """The topology of a node: its cores, NUMA domains, caches and GPUs.
 
-Read from ReFrame's ``processor`` and ``devices`` and a partition's ``extras``. Knows nothing of
-ReFrame itself or of launchers.
+Read from ReFrame's ``processor`` and ``devices`` and a partition's ``extras``. Independent of
+ReFrame itself and of launchers.
 """
 
 from __future__ import annotations
@@ -175,7 +175,9 @@ def _gpu(number: int, affinity: dict[str, Any], cores: tuple[Core, ...], domains
             ) from None
         cores = tuple(core for core in cores if cpus.issuperset(core.cpus))
     if not cores:
-        raise PlacementError(f"no usable core is near GPU {number}", code="placement.too-few-cores")
+        raise PlacementError(
+            f"no usable core has affinity to GPU {number}", code="placement.too-few-cores"
+        )
     numa = affinity.get("numa", cores[0].numa)
     if numa not in range(domains):
         raise _wrong(f"gpu_affinity of GPU {number}: the node has no NUMA domain {numa}")

@@ -1,6 +1,6 @@
 """References: from the tables to the interval in which a figure of merit passes.
 
-Pure: knows nothing of ReFrame.
+Pure: independent of ReFrame.
 """
 
 from __future__ import annotations
@@ -376,7 +376,9 @@ class References:
         if verdict != "pass" or bounds is None:
             return judged
         rules, single = self.tables.rules, self._bounds_of_sample(bounds, case, metric)
-        outliers = (n for n, one in enumerate(samples, 1) if single and not single.contains(one))
+        outliers = (
+            n for n, sample in enumerate(samples, 1) if single and not single.contains(sample)
+        )
         return dataclasses.replace(
             judged,
             near_bound=bounds.near_bound(value, rules.band(rule)),

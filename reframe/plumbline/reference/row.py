@@ -1,4 +1,4 @@
-"""A row of a reference table, and the test case for which one is looked up.
+"""A row of a reference table, and the test case that rows are matched with.
 
 Pure: reads no file.
 """

@@ -171,8 +171,17 @@ def read_model(path: Path, model: type[_Model], entry: str = "") -> _Model:
     try:
         return model.model_validate(content)
     except pydantic.ValidationError as err:
-        faults = [f"{path}: {_describe(fault, content, model, entry)}" for fault in err.errors()]
-        raise Fault("\n".join(faults), code="input.wrong-file") from None
+        faults = err.errors()
+        # A list without its faulty items is too short for pydantic, but not for the user.
+        lists = {fault["loc"][:-1] for fault in faults}
+        raise Fault(
+            "\n".join(
+                f"{path}: {_describe(fault, content, model, entry)}"
+                for fault in faults
+                if fault["type"] != "too_short" or fault["loc"] not in lists
+            ),
+            code="input.wrong-file",
+        ) from None
 
 
 #: Type of pydantic's error -> the expected value in terms of YAML.
@@ -180,7 +189,9 @@ _MUST_BE = {
     "date_from_datetime_parsing": "a day, such as 2026-12-31",
     "int_type": "a whole number",
     "model_type": "keys with their values, such as {key: value}",
+    "string_too_short": "a text that is not empty",
     "string_type": "a text",
+    "too_short": "a list that is not empty",
     "tuple_type": "a list, such as [one, two]",
 }
 
@@ -200,6 +211,8 @@ def _describe(
         message = f"no such key; {suggest(str(key), _keys(model, fault['loc'][:-1]))}"
     elif fault["type"] == "missing":
         message = "is missing"
+    elif fault["type"] == "literal_error":
+        message = f"must be {fault['ctx']['expected']}"
     elif fault["type"] in _MUST_BE:
         message = f"must be {_MUST_BE[fault['type']]}"
     where = f"{'.'.join(map(str, place))}: " if place else "" if start else "file: "
@@ -209,15 +222,15 @@ def _describe(
 def _keys(model: type[pydantic.BaseModel], place: Sequence[str | int]) -> list[str]:
     """Return the valid keys at a place of a file."""
     schema = model.model_json_schema()
-    here = schema
+    part = schema
     for key in [*place, None]:
-        if "$ref" in here:
-            here = schema["$defs"][here["$ref"].rpartition("/")[2]]
+        if "$ref" in part:
+            part = schema["$defs"][part["$ref"].rpartition("/")[2]]
         if key is None:
             break
-        value = here.get("properties", {}).get(key) or here.get("additionalProperties")
-        here = value or here.get("items", {})
-    return list(here.get("properties", {}))
+        value = part.get("properties", {}).get(key) or part.get("additionalProperties")
+        part = value or part.get("items", {})
+    return list(part.get("properties", {}))
 
 
 def read_foms(path: Path) -> dict[str, dict[str, MetricEntry]]:
@@ -348,20 +361,20 @@ def load(folder: Path) -> Tables:
 def _faults_of_foms(path: Path, tables: Tables) -> Iterator[str]:
     for benchmark, metrics in tables.foms.items():
         for metric, fom in metrics.items():
-            at = f"{path}: {benchmark} {metric}"
+            where = f"{path}: {benchmark} {metric}"
             if fom.tolerance not in tables.rules.classes:
-                yield f"{at}: class {fom.tolerance!r} is not in tolerance.yaml"
+                yield f"{where}: class {fom.tolerance!r} is not in tolerance.yaml"
             try:
                 units.factor(fom.unit, fom.unit)
             except units.UnitError as err:
-                yield f"{at}: unit: {err}"
+                yield f"{where}: unit: {err}"
             for ceiling in fom.ceilings:
                 other, _, capped = ceiling.partition("/")
                 if capped not in tables.foms.get(other, {}):
-                    yield f"{at}: ceiling {ceiling!r} is not registered"
+                    yield f"{where}: ceiling {ceiling!r} is not registered"
             for same in fom.same_as:
                 if wrong := _fault_of_same(same, fom, tables):
-                    yield f"{at}: same_as {same!r} {wrong}"
+                    yield f"{where}: same_as {same!r} {wrong}"
 
 
 def _faults_of_links(path: Path, tables: Tables) -> Iterator[str]:
@@ -372,7 +385,9 @@ def _faults_of_links(path: Path, tables: Tables) -> Iterator[str]:
         keys |= {*link.seen_as.conditions, *([link.count] if link.count else [])}
     metrics = [name for traffic in links.traffic.values() for name in traffic.metrics]
     metrics += [name for link in links.links.values() for name in link.peaks]
-    registered = {f"{of}/{metric}" for of, known in tables.foms.items() for metric in known}
+    registered = {
+        f"{benchmark}/{metric}" for benchmark, known in tables.foms.items() for metric in known
+    }
     carried = {name for link in links.links.values() for name in link.carries}
     for what, names, known in (
         ("condition", keys, tables.conditions),

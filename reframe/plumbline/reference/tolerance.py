@@ -41,7 +41,7 @@ class Tolerance(pydantic.BaseModel):
     def decides(self, row: Row, statistics: list[Statistic]) -> bool:
         """Return whether a measured row of this class gives bounds.
 
-        :arg statistics: those that do in classes without a distribution.
+        :arg statistics: those that give bounds in classes without a distribution.
         """
         if self.better == "neither":
             return False
@@ -95,8 +95,8 @@ class Baseline(pydantic.BaseModel):
 class Band(pydantic.BaseModel):
     """The warning band inside the bounds.
 
-    :ivar share: that of the distance from the reference to the bound, beyond which a passing figure
-        is reported as near its bound.
+    :ivar share: of the distance from the reference to the bound; a passing figure beyond it is
+        reported as near its bound.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
@@ -106,7 +106,7 @@ class Band(pydantic.BaseModel):
 
 
 class Suspicious(pydantic.BaseModel):
-    """How much better than its reference a suspicious figure is, by both measures.
+    """How much better than its reference a suspicious figure is. Both measures must be exceeded.
 
     :ivar distances: multiple of the distance from the reference to its bound.
     :ivar times: factor between figure and reference.

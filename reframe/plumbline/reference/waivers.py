@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 
 import pydantic
 
-from plumbline.core.errors import Fault
+from plumbline.core.errors import Fault, with_code
 from plumbline.core.text import base_name, suggest
 from plumbline.placement import placement
 from plumbline.reference import tables
@@ -31,8 +31,8 @@ Result = Literal["fail", "invalid", "error"]
 LONGEST = datetime.timedelta(days=366)
 
 
-def _a_date(value: object) -> object:
-    """Refuse numbers, which pydantic reads as seconds since 1970, and suggest the right order."""
+def _check_date(value: object) -> object:
+    """Refuse numbers, which pydantic reads as seconds since 1970, and suggest ISO's order."""
     if type(value) is datetime.date:
         return value
     if not isinstance(value, str):
@@ -66,7 +66,7 @@ class Match(pydantic.BaseModel):
     results: Annotated[tuple[Result, ...], pydantic.Field(min_length=1)] = ("fail",)
 
     @pydantic.model_validator(mode="after")
-    def _of_figures_only_failures(self) -> Match:
+    def _only_failures_have_figures(self) -> Match:
         of_figures = [
             n for n in ("metric", "size", "location") if getattr(self, n) not in ("", None)
         ]
@@ -90,7 +90,7 @@ class Waiver(pydantic.BaseModel):
     id: Text
     reason: Text
     owner: Text
-    expires: Annotated[datetime.date, pydantic.BeforeValidator(_a_date)]
+    expires: Annotated[datetime.date, pydantic.BeforeValidator(_check_date)]
     match: Match
 
     def expired(self, day: datetime.date | None = None) -> bool:
@@ -104,7 +104,7 @@ class Waiver(pydantic.BaseModel):
 class _Waivers(pydantic.RootModel[list[Waiver]]):
     @pydantic.model_validator(mode="before")
     @classmethod
-    def _none_left(cls, content: object) -> object:
+    def _accept_empty_file(cls, content: object) -> object:
         """Accept a file without any waiver, which YAML reads as ``None``."""
         if isinstance(content, dict):
             raise ValueError(
@@ -231,7 +231,8 @@ def faults_of(
         where = f"{path}: {waiver.id}"
         match = waiver.match
         if waiver.expired():
-            yield f"{where}: expired waiver {waiver}: give it a new date, or remove it"
+            message = f"{where}: expired waiver {waiver}: give it a new date, or remove it"
+            yield with_code(message, "waiver.expired")
         contents = [content for name, content in systems.items() if matches(match.system, name)]
         names = {
             "system": list(systems),
@@ -242,12 +243,14 @@ def faults_of(
         for key, known in names.items():
             pattern = getattr(match, key)
             if not any(matches(pattern, name) for name in known):
-                yield f"{where}: match.{key}: no {key} {pattern!r}; {suggest(pattern, known)}"
+                message = f"{where}: match.{key}: no {key} {pattern!r}; {suggest(pattern, known)}"
+                yield with_code(message, "waiver.matches-nothing")
                 break
         literal = match.placement and not {"*", "?"} & {*match.placement}
         if literal and not placement.exists(match.placement):
             available = placement.suggestion(match.placement)
-            yield f"{where}: match.placement: no placement {match.placement!r}; {available}"
+            message = f"{where}: match.placement: no placement {match.placement!r}; {available}"
+            yield with_code(message, "waiver.matches-nothing")
 
 
 def about_no_case(waivers: Iterable[Waiver], path: Path, cases: Iterable[str]) -> Iterator[str]:
@@ -266,9 +269,10 @@ def about_no_case(waivers: Iterable[Waiver], path: Path, cases: Iterable[str]) -
         # A case's name does not contain where it runs and what it measures.
         blank = {"metric": "", "size": None, "placement": "", "location": "", "node": ""}
         known = match.model_copy(update=blank)
-        mine = any(matches(match.system, subject.system) for subject in subjects)
-        if mine and not any(applies_to(known, subject) for subject in subjects):
-            yield (
+        of_system = any(matches(match.system, subject.system) for subject in subjects)
+        if of_system and not any(applies_to(known, subject) for subject in subjects):
+            message = (
                 f"{path}: {waiver.id}: match: matches no test case of {subjects[0].system}: "
                 f"correct it, or remove it"
             )
+            yield with_code(message, "waiver.matches-nothing")

@@ -39,20 +39,20 @@ def reframe(arguments: list[str], system: str | None = None, **env: str) -> str:
         configuration.check_system(system)
     files = ":".join([str(paths.SETTINGS), *configuration.config_files()])
     settings = {"RFM_CONFIG_FILES": files, "RFM_COLORIZE": "0", **env}
-    named = [f"--system={system}"] if system else []
+    system_option = [f"--system={system}"] if system else []
     done = subprocess.run(
-        [str(Path(sys.executable).with_name("reframe")), *named, *arguments],
+        [str(Path(sys.executable).with_name("reframe")), *system_option, *arguments],
         env={**os.environ, **settings},
         capture_output=True,
         text=True,
         check=False,
     )
     output = done.stdout + done.stderr
-    skipped = [w for w in _WARNING.findall(output) if w.startswith(("skipping test", "check path"))]
+    marks = ("skipping test", "check path")
+    skipped = [" ".join(w.split()) for w in _WARNING.findall(output) if w.startswith(marks)]
     if skipped:
-        raise Fault(
-            "\n".join(" ".join(warning.split()) for warning in skipped), code="check.not-loaded"
-        )
+        # ReFrame warns once for each variant of a check.
+        raise Fault("\n".join(dict.fromkeys(skipped)), code="check.not-loaded")
     if done.returncode:
         raise _refusal(output)
     return output
@@ -73,9 +73,9 @@ def _refusal(output: str) -> Fault:
     text = "\n".join(lines or output.strip().splitlines()[-2:])
     text = text.replace("plumbline: ", "").replace("ERROR: ", "")
     # A message of Plumbline's own settings or session ends with its code.
-    ours = re.fullmatch(r"(.*) \[([a-z]+\.[a-z-]+)\]", text, re.S)
-    if ours:
-        return Fault(ours[1], code=ours[2])
+    coded = re.fullmatch(r"(.*) \[([a-z]+\.[a-z-]+)\]", text, re.S)
+    if coded:
+        return Fault(coded[1], code=coded[2])
     return Fault(text, code="session.refused-by-reframe")
 
 
@@ -87,10 +87,10 @@ def list_cases(
     :arg variables: values of ReFrame's ``-S``: ``[CHECK.]NAME=VALUE``.
     :arg selection: ReFrame's options that select cases, such as :data:`FULL`.
     :raises Fault: if a check file cannot be loaded, the system is unknown, or a check or variable
-        of ``-S`` does not exist, of which ReFrame at most warns before it measures something else.
+        of ``-S`` does not exist. ReFrame would at most warn, and measure something else.
     """
     options = [f"--setvar={variable}" for variable in variables]
-    output = reframe([*_from(checks), *options, *selection, "-lC"], system)
+    output = reframe([*_check_options(checks), *options, *selection, "-lC"], system)
     cases = {f"{case['check']} @{case['where']}" for case in _CASE.finditer(output)}
     names = {case.split()[0] for case in cases}
     # Also checks without a case on this system: one command line may serve several.
@@ -109,7 +109,7 @@ def list_cases(
         target, _, name = what.rpartition(".")
         if target and target.partition(".")[0] not in known:
             raise Fault(
-                f"-S {variable}: no check {target!r}; {suggest(target, sorted(known))}",
+                f"-S {variable}: there is no check {target!r}; {suggest(target, sorted(known))}",
                 code="input.unknown-name",
             )
         lacking = without.get(name, set())
@@ -146,9 +146,9 @@ def plan_cases(
             "PLUMBLINE_RESULTS": folder,
             "PLUMBLINE_STRICT": "0",
         }
-        reframe([*_from(checks), "--dry-run", *arguments], system, **settings, **env)
+        reframe([*_check_options(checks), "--dry-run", *arguments], system, **settings, **env)
         return [PlannedCase(**fields) for fields in json.loads(path.read_text())]
 
 
-def _from(checks: list[str]) -> list[str]:
+def _check_options(checks: list[str]) -> list[str]:
     return [option for check in checks for option in ("-c", check)]

@@ -134,8 +134,8 @@ def claim_machine(testcases, name: str) -> HostLock | None:
         return HostLock(f"{name} (process {os.getpid()}, results {paths.results()})")
     except Held as held:
         raise Fault(
-            f"session {held or 'of another user'} measures on this machine, and two at once would "
-            f"disturb each other: wait until it has ended ({paths.locks() / NAME})",
+            f"session {held or 'of another user'} is measuring on this machine, and two at once "
+            f"would disturb each other: wait until it ends (its lock file: {paths.locks() / NAME})",
             code="session.already-running",
         ) from None
 

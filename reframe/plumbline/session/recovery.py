@@ -26,6 +26,7 @@ from pathlib import Path
 from plumbline.check import record, result
 from plumbline.core import files
 from plumbline.core.errors import Fault
+from plumbline.core.text import shorten
 from plumbline.history import running
 from plumbline.session import summary
 from plumbline.site import configuration
@@ -37,6 +38,8 @@ ORPHANS = "PLUMBLINE_ORPHANS"
 CHOICES = ("cancel", "keep")
 #: Seconds from SIGTERM to SIGKILL, as of ReFrame's own local scheduler.
 _GRACE = 2
+#: Names in one message.
+_MOST_SHOWN = 8
 #: Seconds that a scheduler may take to answer.
 _PATIENCE = 60
 #: Schedulers whose jobs are Slurm's.
@@ -50,9 +53,9 @@ def unfinished(results: Path) -> list[str]:
         if running.is_locked(folder):
             continue
         try:
-            planned = record.plan(folder)["cases"]
+            planned = record.read_plan(folder)["cases"]
         except (OSError, record.Damaged) as err:
-            found.append(f"{folder.name}: {_unread(err)}")
+            found.append(f"{folder.name}: {_unreadable(err)}")
             continue
         path = folder / "records.jsonl"
         try:
@@ -70,19 +73,19 @@ def unfinished(results: Path) -> list[str]:
     return found
 
 
-def _unread(err: Exception) -> str:
+def _unreadable(err: Exception) -> str:
     return f"its plan cannot be read ({err}): which cases it had is not known"
 
 
 @contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[bool]:
+def _claimed(folder: Path) -> Iterator[bool]:
     """Claim a killed session, and yield whether that succeeded."""
     held = False
     with contextlib.suppress(OSError):
         lock = running._lock(folder)
         held = bool(running._acquired(lock))
     try:
-        # The previous holder may have settled it.
+        # The previous holder may have cleaned up already.
         yield held and (folder / running.FILE).exists()
     finally:
         if held:
@@ -117,28 +120,28 @@ def clean_up(results: Path, orphans: str, say: Callable[[str], None]) -> None:
             f"session {name} no longer runs, but its processes outside its folder do: "
             f"{_listed(left)}: not ended, as they are daemons; they may disturb the measurements"
         )
-    apart = []
+    others = []
     for path in sorted(results.glob(f"sessions/*/{running.FILE}")):
         folder = path.parent
         if folder.is_symlink() or path.is_symlink() or (path.exists() and not path.is_file()):
             say(
-                f"{path}: not a regular file, so that it is not known whether session "
-                f"{folder.name} was killed: find out what it is and remove it"
+                f"{path}: not a regular file, so it is unknown whether session {folder.name} was "
+                f"killed: inspect it and remove it"
             )
             continue
         if running.is_locked(folder):
             continue
         if host := running.other_host(folder):
-            apart.append(f"{folder.name} on {host}")
+            others.append(f"{folder.name} on {host}")
             continue
-        with _alone(folder) as ours:
-            if ours:
-                _settle(folder, orphans, say)
-    if apart:
+        with _claimed(folder) as claimed:
+            if claimed:
+                _clean_up_session(folder, orphans, say)
+    if others:
         say(
-            f"not known whether they were killed: session {_some(apart)}: the next session on the "
-            f"same host cleans up; if that host no longer exists, remove the session's file "
-            f"{running.FILE!r}"
+            f"it is unknown whether these sessions were killed: {shorten(others, _MOST_SHOWN)}: "
+            f"the next session on the same host cleans up; if that host no longer exists, remove "
+            f"the session's file {running.FILE!r}"
         )
 
 
@@ -230,12 +233,7 @@ def _ancestors() -> set[int]:
 
 
 def _listed(left: dict[int, str]) -> str:
-    return _some([f"{pid} ({name})" for pid, name in sorted(left.items())])
-
-
-def _some(names: list[str], most: int = 8) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+    return shorten([f"{pid} ({name})" for pid, name in sorted(left.items())], _MOST_SHOWN)
 
 
 def _end(results: Path, name: str) -> None:
@@ -260,7 +258,8 @@ def _end(results: Path, name: str) -> None:
         if not left:
             return
     raise Fault(
-        f"session {name}: its processes do not end: {_listed(left)}",
+        f"session {name}: these processes are still running after SIGTERM and SIGKILL: "
+        f"{_listed(left)}",
         code="session.leftover-processes",
     )
 
@@ -344,31 +343,31 @@ class _Killed:
     extras: dict[str, str] = field(default_factory=dict)
 
 
-def _settle(folder: Path, orphans: str, say: Callable[[str], None]) -> None:
+def _clean_up_session(folder: Path, orphans: str, say: Callable[[str], None]) -> None:
     """Clean up jobs and records of one session that was killed."""
     if (folder / "end.json").exists():
         # It had ended; testing its lock may have made the file again.
         (folder / running.FILE).unlink(missing_ok=True)
         return
     try:
-        plan = record.plan(folder)
+        plan = record.read_plan(folder)
         planned, killed = plan["cases"], _Killed(folder.name, plan["extras"])
     except FileNotFoundError:
         # Killed before its plan: nothing was submitted.
         (folder / running.FILE).unlink(missing_ok=True)
         return
     except OSError as err:
-        say(f"session {folder.name} was killed; {_unread(err)}")
+        say(f"session {folder.name} was killed; {_unreadable(err)}")
         return
     except record.Damaged as err:
         # Reported once: the plan will not be repaired, and without it the jobs are not known.
-        say(f"session {folder.name} was killed; {_unread(err)}, nor whether it left jobs")
+        say(f"session {folder.name} was killed; {_unreadable(err)}, nor whether it left jobs")
         (folder / running.FILE).unlink(missing_ok=True)
         return
     notes = ["it was killed: what it had not finished was recorded when the next one started"]
     jobs, unknown = _jobs(folder, plan)
     if jobs:
-        # A sweep's jobs are sessions of their own, which continue; the sweep reports them.
+        # A sweep's jobs run separate sessions, which continue; the sweep reports them.
         kept = orphans == "keep" or "sweep" in killed.extras
         message = f"its jobs are still in the queue: {' '.join(jobs)}"
         say(f"session {folder.name} was killed; {message}: {'kept' if kept else 'cancelling them'}")
@@ -378,7 +377,7 @@ def _settle(folder: Path, orphans: str, say: Callable[[str], None]) -> None:
         say(f"session {folder.name} was killed; {unknown}")
         notes.append(unknown)
     try:
-        results = _account(folder, killed, planned, say)
+        results = _record_missing(folder, killed, planned, say)
         end = {"code": summary.exit_code(results), "notes": notes, "faults": []}
         files.write_atomically(folder / "end.json", json.dumps(end, indent=1))
         (folder / running.FILE).unlink(missing_ok=True)
@@ -386,7 +385,7 @@ def _settle(folder: Path, orphans: str, say: Callable[[str], None]) -> None:
         say(f"session {folder.name} was killed, and its unfinished cases cannot be recorded: {err}")
 
 
-def _account(folder: Path, killed: _Killed, planned: dict, say: Callable) -> Counter:
+def _record_missing(folder: Path, killed: _Killed, planned: dict, say: Callable) -> Counter:
     """Record each planned case that has no record as never finished.
 
     :returns: the session's cases by result.

@@ -58,14 +58,16 @@ def run(
     own = not named_checks or any(Path(c).resolve() == paths.CHECKS for c in named_checks)
     variables = _values(arguments, "-S", "--setvar")
     everything = plan.FULL if own else ()
-    cases = plan.list_cases(system, named_checks or [str(paths.CHECKS)], variables, everything)
+    # Of all partitions, as in the inventory, although the command line may name one.
+    whole = system.partition(":")[0] if system else None
+    cases = plan.list_cases(whole, named_checks or [str(paths.CHECKS)], variables, everything)
     os.environ[recovery.ORPHANS] = orphans
     if budget:
         os.environ[session.BUDGET] = str(budget)
     os.environ["PLUMBLINE_STRICT"] = "1" if strict else os.environ.get("PLUMBLINE_STRICT", "0")
-    named = [f"--system={system}"] if system else []
+    system_option = [f"--system={system}"] if system else []
     given = [] if named_checks else ["-c", str(paths.CHECKS)]
-    sys.argv = ["reframe", *given, *named, "-r", *arguments]
+    sys.argv = ["reframe", *given, *system_option, "-r", *arguments]
     from reframe.frontend.cli import main
 
     try:

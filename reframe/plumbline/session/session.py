@@ -1,4 +1,4 @@
-"""One session, from its plan to its closing table.
+"""One session, from its plan to its summary.
 
 ReFrame notifies a session's listeners of every test case that ends. This module adds a listener
 that writes the records, and wraps the call that runs the cases: the plan is written before the
@@ -86,7 +86,7 @@ def configure(argv: list[str]) -> dict:
     if current is None:
         current = Session(name, dry_run="--dry-run" in argv, extras=preflight.extras(argv))
         current.announced = running
-        current.named = host.names_system(argv[1:])
+        current.system_named = host.names_system(argv[1:])
         watch(current)
         slurm_jobs.watch()
         lost.watch()
@@ -132,7 +132,7 @@ class Session(executors.TaskEventListener):
         #: Records that could not be stored.
         self.lost = 0
         #: Whether the system was named, and not found by the host's name.
-        self.named = False
+        self.system_named = False
         #: Whether the command line has an option that runs cases, so that there is a folder.
         self.announced = True
         #: Whether `plumbline run` compares this session with the inventory.
@@ -157,7 +157,7 @@ class Session(executors.TaskEventListener):
             session measures on this machine.
         """
         # First, as another system may have other cases.
-        if not self.dry_run and (message := preflight.check_host(self.named)):
+        if not self.dry_run and (message := preflight.check_host(self.system_named)):
             self._report(message)
         preflight.check_selection(testcases, self.announced)
         if not self.dry_run:
@@ -265,8 +265,8 @@ class Session(executors.TaskEventListener):
 
     def spent(self) -> bool:
         """Return whether the budget is spent; cases that have run get a minute to be judged."""
-        over = time.monotonic() - self._began - self.budget if self.budget else -1
-        return over >= (_LAST if self._to_judge else 0)
+        excess = time.monotonic() - self._began - self.budget if self.budget else -1
+        return excess >= (_LAST if self._to_judge else 0)
 
     def on_task_success(self, task):
         found = of_check(task.check)
@@ -331,7 +331,7 @@ class Session(executors.TaskEventListener):
     # -- at the end -------------------------------------------------------------------------
 
     def close(self) -> int:
-        """Record every planned case, print the closing table, and return the exit code."""
+        """Record every planned case, print the summary, and return the exit code."""
         if self._closed:
             return self.exit_code
         self._closed = True
@@ -360,7 +360,10 @@ class Session(executors.TaskEventListener):
         last = ""
         if plain:
             code = f"{self.exit_code}" if forced else "ReFrame's own"
-            last = f"plain reframe: {unchecked}; the exit code is {code}; `plumbline run` does both"
+            last = (
+                f"plain reframe: {unchecked}; the exit code is {code}; `plumbline run` checks this "
+                f"and exits with the session's code"
+            )
             self.notes.append(last)
         if not self.dry_run:
             self._write_end()

@@ -1,4 +1,4 @@
-"""The closing table of a session: what was asserted, what failed, and what was skipped."""
+"""The summary of a session: what was asserted, what failed, and what was skipped."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from dataclasses import replace
 from plumbline.check import states
 from plumbline.check.record import Record
 from plumbline.core import text
+from plumbline.core.errors import with_code
 from plumbline.core.text import base_name, pluralize, printable, shorten
 from plumbline.reference.waivers import Subject, Waiver, applies_to
 
-#: Results whose reason is in the closing table.
+#: Results whose reason is in the summary.
 _WITH_REASON = ("fail", "invalid", "error", "aborted", "unfinished", "waived", "skip")
 #: Warnings of a state in the table; the records have all of them.
 _MOST_WARNINGS = 10
@@ -42,7 +43,7 @@ def table(records: list[Record], planned: int, dry_run: bool = False) -> str:
     lines = [""]
     rows = [
         row
-        for cases in _together([f for f in records if f.result in _MEASURED and not dry_run])
+        for cases in _grouped([f for f in records if f.result in _MEASURED and not dry_run])
         for row in (_table_rows(cases[0]) if len(cases) == 1 else _rows_together(cases))
     ]
     if rows:
@@ -90,8 +91,8 @@ def table(records: list[Record], planned: int, dry_run: bool = False) -> str:
     )
 
 
-def _together(records: list[Record]) -> list[list[Record]]:
-    """Return the cases in groups of those that ``--distribute`` or ``--repeat`` made of one."""
+def _grouped(records: list[Record]) -> list[list[Record]]:
+    """Return the cases, grouped by the case that ``--distribute`` or ``--repeat`` multiplied."""
     found: dict[tuple, list[Record]] = {}
     for number, f in enumerate(records):
         name = base_name(f.check)
@@ -109,12 +110,12 @@ def _rows_together(cases: list[Record]) -> list[list[str]]:
     rows = []
     for shown in (fom for fom in first.foms if fom.headline):
         what = shown.figure
-        here = [(fom.value, _nodes(f)) for f, fom in foms if fom.figure == what]
-        worst, node = (max if shown.better == "lower" else min)(here)
-        middle = statistics.median(value for value, _ in here)
+        values = [(fom.value, _nodes(f)) for f, fom in foms if fom.figure == what]
+        worst, node = (max if shown.better == "lower" else min)(values)
+        middle = statistics.median(value for value, _ in values)
         unit = shown.unit
         rows += [
-            [f"median of {len(here)}", what.variable, f"{middle:.6g} {unit}", ""],
+            [f"median of {len(values)}", what.variable, f"{middle:.6g} {unit}", ""],
             [f"worst, {node}", what.variable, f"{worst:.6g} {unit}", ""],
         ]
     rows += [[_nodes(f), *row[3:6]] for f in cases for row in _table_rows(f, headlines=False)]
@@ -175,14 +176,16 @@ def waiver_notes(known: Iterable[Waiver], records: list[Record]) -> list[str]:
     for waiver in known:
         used, passed = _covered(waiver, records)
         if waiver.expired() and (used or passed):
-            lines.append(
+            message = (
                 f"expired waiver {waiver}: it no longer covers anything: renew it with a new date, "
                 f"or remove it"
             )
+            lines.append(with_code(message, "waiver.expired"))
         elif passed and not used:
-            lines.append(
+            message = (
                 f"waiver {waiver.id} is no longer needed: {passed}, and none failed: remove it"
             )
+            lines.append(with_code(message, "waiver.not-needed"))
     return lines
 
 

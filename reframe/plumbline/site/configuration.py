@@ -51,7 +51,11 @@ def system_files() -> list[Path]:
     folder = paths.systems()
     files = sorted(folder.glob("*.yaml"), key=lambda path: (path.stem == "local", path.stem))
     if not files:
-        raise Fault(f"{folder}: no system files; see systems/local.yaml", code="system.not-found")
+        raise Fault(
+            f"{folder}: has no system file (<name>.yaml): `plumbline init` drafts one, and "
+            f"systems/local.yaml of Plumbline is an example",
+            code="system.not-found",
+        )
     return files
 
 
@@ -286,12 +290,12 @@ def log_level(arguments: list[str]) -> str:
     It is low by default: for each line, ReFrame evaluates all attributes of the test case, and on
     Slurm it runs a command for the node list. This took two thirds of a case's overhead.
     """
-    asked = sum(
+    count = sum(
         argument.count("v") if re.fullmatch(r"-[a-zA-Z]*v[a-zA-Z]*", argument) else 1
         for argument in arguments
         if argument == "--verbose" or re.fullmatch(r"-[a-zA-Z]*v[a-zA-Z]*", argument)
     )
-    return ["verbose", "verbose", "debug", "debug2"][min(asked, 3)]
+    return ["verbose", "verbose", "debug", "debug2"][min(count, 3)]
 
 
 def _for_sweeps(found: dict, environments: list[dict]) -> None:
@@ -356,14 +360,14 @@ def gather(session: str, running: bool, full: bool, level: str = "verbose") -> d
         if len(str(folder).split()) != 1:
             raise Fault(
                 f"{folder}: ReFrame cannot start jobs in a folder with a space in its name: set "
-                f"PLUMBLINE_RESULTS to one without",
+                f"PLUMBLINE_RESULTS to a folder without a space",
                 code="files.space-in-name",
             )
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as err:
             raise Fault(
-                f"{folder}: cannot be made ({err.strerror}): free some space, or set "
+                f"{folder}: cannot be created ({err.strerror}): free disk space, or set "
                 f"PLUMBLINE_RESULTS to a writable folder",
                 code="files.not-writable",
             ) from None
@@ -382,7 +386,7 @@ def gather(session: str, running: bool, full: bool, level: str = "verbose") -> d
         "general": [{
             "check_search_path": [str(paths.CHECKS)],
             "report_file": str(folder / "report.json"),
-            # The closing table has the headline figures, the records have all.
+            # The summary has the headline figures, the records have all.
             "perf_info_level": "verbose",
             "colorize": sys.stdout.isatty() and not os.environ.get("NO_COLOR"),
             # So that another system can be listed without its module system, which resolves the

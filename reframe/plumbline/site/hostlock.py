@@ -44,7 +44,7 @@ class HostLock:
             os.close(self._file)
             raise Fault(
                 f"{self.path}: cannot be locked ({err.strerror}): set PLUMBLINE_LOCKS to a folder "
-                f"on a disk of this host",
+                f"on a local disk of this host",
                 code="files.no-locks",
             ) from None
         os.ftruncate(self._file, 0)

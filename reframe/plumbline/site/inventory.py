@@ -267,8 +267,8 @@ def compare(
 def elsewhere(references: References, name: str) -> bool:
     """Return whether a row is the baseline of another host."""
     row, _ = _row(references, name)
-    here = platform.node()
-    return row is not None and row.conditions.get("host", here) != here
+    host = platform.node()
+    return row is not None and row.conditions.get("host", host) != host
 
 
 def bounded_figures(

@@ -60,9 +60,11 @@ def _reporting(name: str, reason_of: Callable[[Job], str]) -> Callable:
             for job in jobs:
                 update_job(job, completed=job.completed or _never_ran(job))
         for job in jobs:
-            ended = scheduler.finished(job) and not (job.cancelled or getattr(job, "asked", False))
+            ended = scheduler.finished(job) and not (
+                job.cancelled or getattr(job, "reason_known", False)
+            )
             if ended and job.exception is None:
-                job.asked = True
+                job.reason_known = True
                 if reason := reason_of(job):
                     update_job(job, exception=Lost(f"{name} reports {reason}", job.jobid))
 

@@ -1,11 +1,11 @@
-"""All that replaces a part of ReFrame, or reaches for a name that it keeps to itself.
+"""Patches of ReFrame, and accesses to its private names, one function each.
 
-One function for each. Nothing else in the package or in ``checks/`` does either, so that a new
-version of ReFrame is read against this module alone. Each docstring says why it is needed, which
-versions of ReFrame it holds for, and when it can be removed; ``tests/test_reframe_patches.py`` has
-a test for each, which fails where ReFrame has changed.
+Nothing else in the package or in ``checks/`` does either, so that only this module depends on the
+version of ReFrame. Each docstring gives the reason, the versions for which it holds, and when it
+can be removed. ``tests/test_reframe_patches.py`` has a test for each, which fails if ReFrame has
+changed.
 
-The module is in ``site`` because the schedulers, the lowest of its users, are there.
+The module is in ``site``, as its lowest users, the schedulers, are there.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from reframe.frontend.executors import policies
 
 
 def warn_without_stack_walks() -> None:
-    """Has ReFrame look for the line that a deprecation is to be blamed on only where it prints it.
+    """Search the source line of a deprecation only if ReFrame prints it.
 
-    Why: it makes a deprecated variable of its own in each test case, suppresses the warning, and
-    walks the stack for it all the same: three quarters of the time that making a test case takes.
+    Why: each test case creates a deprecated variable of ReFrame itself. The warning is suppressed,
+    but still walks the stack: three quarters of the time that creating a test case takes.
     Holds for: 4.10.0 to 4.10.4.
-    Remove when: making a suppressed deprecation calls ``inspect.stack`` no more.
+    Remove when: a suppressed deprecation no longer calls ``inspect.stack``.
     """
     for module in (reframe.core.variables, reframe.core.fields):
         module.user_deprecation_warning = _warn_unless_suppressed
@@ -53,33 +53,33 @@ def _warn_unless_suppressed(message: str, from_version: str = "0.0.0") -> None:
 
 
 def select_without_copies() -> None:
-    """Has ReFrame copy only the part of the configuration that it selects.
+    """Copy only the part of the configuration that ReFrame selects.
 
-    Why: for each partition of a system it copies the whole configuration, so that its time grows
-    with the square of their number.
+    Why: ReFrame copies the whole configuration for each partition, so that its time grows with the
+    square of the number of partitions.
     Holds for: 4.10.0 to 4.10.4.
-    Remove when: ``select_subconfig`` copies no partition but the selected one.
+    Remove when: ``select_subconfig`` copies only the selected partition.
     """
     site = reframe.core.config._SiteConfig
     select = site.select_subconfig
 
     @functools.wraps(select)
-    def selected(self, system_fullname=None, *args, **options):
+    def select_small(self, system_fullname=None, *args, **options):
         whole = self._site_config
-        system, _, name = (system_fullname or "").partition(":")
+        system_name, _, name = (system_fullname or "").partition(":")
         if name:
-            of_system = [
-                found | {"partitions": [p for p in found["partitions"] if p["name"] == name]}
-                for found in whole["systems"]
-                if found["name"] == system
+            selected = [
+                system | {"partitions": [p for p in system["partitions"] if p["name"] == name]}
+                for system in whole["systems"]
+                if system["name"] == system_name
             ]
-            self._site_config = whole | {"systems": of_system}
+            self._site_config = whole | {"systems": selected}
         try:
             return select(self, system_fullname, *args, **options)
         finally:
             self._site_config = whole
 
-    site.select_subconfig = selected
+    site.select_subconfig = select_small
 
 
 def load_first(own: Path) -> None:
@@ -122,17 +122,17 @@ def watch_runs(
     listener: executors.TaskEventListener,
     expired: Callable[[], bool],
 ) -> None:
-    """Has ReFrame report all test cases of a session before the first starts, and each that ends.
+    """Add hooks before the first test case of a session, and for each that ends.
 
-    Why: ReFrame has no hook before the first case, none that adds a listener, and its own
+    Why: ReFrame has no hook before the first case, and none to add a listener. Its option
     ``--duration`` repeats the cases until the time is over.
     Holds for: 4.10.0 to 4.10.4.
     Remove when: ReFrame documents hooks of a session, and a limit that ends one.
 
-    :arg begin: takes the test cases and returns them in the order in which they are to run.
-    :arg listener: is called first of all: a case that ReFrame prints as ended is then in the
-        records already.
-    :arg expired: whether the session is to stop starting test cases.
+    :arg begin: takes the test cases, and returns them in the order in which they are to run.
+    :arg listener: is called before other listeners, so that a case is in the records when ReFrame
+        prints that it has ended.
+    :arg expired: returns whether to start no further test cases.
     """
     run_all = executors.Runner.runall
 
@@ -147,10 +147,10 @@ def watch_runs(
 
 
 def measure_by_monotonic_clock() -> None:
-    """Has ReFrame measure how long something takes by a clock that nobody sets.
+    """Measure ReFrame's durations by the monotonic clock.
 
-    Why: it sleeps as long as a clock that was set back is behind, and takes a job for timed out
-    by one that was set forward. These two modules ask the clock for nothing but durations.
+    Why: if the clock is set back, ReFrame sleeps for as long; if it is set forward, a job counts as
+    timed out. These two modules use the clock only for durations.
     Holds for: 4.10.0 to 4.10.4.
     Remove when: both modules call ``time.monotonic``.
     """
@@ -158,15 +158,15 @@ def measure_by_monotonic_clock() -> None:
 
 
 def expect_known_faults(known: Callable[[executors.RegressionTask, tuple], Exception | None]):
-    """Has ReFrame take a failure that is known for an expected one.
+    """Let ReFrame count known failures as expected ones.
 
-    Why: ReFrame's own ``xfail`` marks a check or a figure in its source, and has no owner and no
+    Why: ReFrame's own ``xfail`` marks a check or a figure in the source, without an owner or an
     end.
     Holds for: 4.10.0 to 4.10.4.
     Remove when: ReFrame lets a listener decide how a failure counts.
 
-    :arg known: takes a task and what it raised (as of :func:`sys.exc_info`), and returns the
-        expected failure, or nothing.
+    :arg known: takes a task and the exception that it raised (as :func:`sys.exc_info` has it), and
+        returns the expected failure, or ``None``.
     """
     fail, expect = executors.RegressionTask.fail, executors.RegressionTask.xfail
 
@@ -219,34 +219,35 @@ def judge_after_performance(judge: Callable[[RegressionTest], None]) -> None:
 
 
 def wrap_poll(
-    scheduler: type[JobScheduler], polled: Callable[[JobScheduler, list[Job], Callable], None]
+    scheduler: type[JobScheduler],
+    replacement: Callable[[JobScheduler, list[Job], Callable], None],
 ) -> None:
-    """Has something done around each poll of a scheduler's jobs.
+    """Replace the poll of a scheduler's jobs by a function that calls it.
 
-    Why: ReFrame keeps the state in which a job ended and not the scheduler's reason, so that one
-    that was cancelled reads as output that is missing.
+    Why: ReFrame keeps the final state of a job but not the scheduler's reason, so that a cancelled
+    job looks as if its output were missing.
     Holds for: 4.10.0 to 4.10.4.
     Remove when: ReFrame's schedulers raise the reason themselves.
 
-    :arg polled: takes the scheduler, its jobs, and a function that does ReFrame's own poll of them.
+    :arg replacement: takes the scheduler, its jobs, and ReFrame's own poll of them as a function.
     """
     poll = scheduler.poll
 
     @functools.wraps(poll)
     def wrapped(self, *jobs):
         jobs = [job for job in jobs if job is not None]
-        polled(self, jobs, lambda: poll(self, *jobs))
+        replacement(self, jobs, lambda: poll(self, *jobs))
 
     scheduler.poll = wrapped
 
 
 def update_job(job: Job, **found: object) -> None:
-    """Sets what a scheduler found out about a job: its ``jobid``, ``state``, ``exception`` ...
+    """Set fields of a job, such as ``jobid``, ``state`` or ``exception``.
 
-    Why: a scheduler's job has these as properties that only ReFrame's own schedulers set. What is
-    set as ``exception`` is raised when the job is next asked whether it has ended.
+    Why: these are properties, which only ReFrame's own schedulers can set. ReFrame raises the
+    ``exception`` when it next checks whether the job has ended.
     Holds for: 4.10.0 to 4.10.4.
-    Remove when: ``Job`` has setters, or an interface for schedulers of others.
+    Remove when: ``Job`` has setters, or a public interface for schedulers.
 
     :raises AttributeError: if the job has no such field.
     """
@@ -256,11 +257,11 @@ def update_job(job: Job, **found: object) -> None:
 
 
 def node_spec(job: Job) -> str:
-    """The nodes of a job of Slurm, as Slurm writes them; empty where it has none.
+    """Return the nodes of a Slurm job in Slurm's notation; empty if it has none yet.
 
-    Why: the job's ``nodelist`` is empty until it has ended, and asks Slurm to write it out.
+    Why: the job's ``nodelist`` is empty until it has ended, and calls Slurm to expand it.
     Holds for: 4.10.0 to 4.10.4.
-    Remove when: the job has it as a property.
+    Remove when: the job has a property for it.
     """
     return job._nodespec or ""
 
@@ -269,10 +270,10 @@ def node_spec(job: Job) -> str:
 
 
 class PinnedTo(NamedTuple):
-    """Where ReFrame's ``--distribute`` has a test case run.
+    """The node on which ReFrame's ``--distribute`` runs a test case.
 
-    :ivar partition: with the system's name before it.
-    :ivar others: all nodes that the session is distributed over.
+    :ivar partition: with the name of the system, ``system:partition``.
+    :ivar others: all nodes over which the session is distributed.
     """
 
     partition: str
@@ -281,11 +282,11 @@ class PinnedTo(NamedTuple):
 
 
 def pinned_to(check) -> PinnedTo | None:
-    """The node that a test case is for, where ReFrame's ``--distribute`` made it.
+    """Return the node of a test case, or ``None`` if ReFrame's ``--distribute`` did not create it.
 
-    Why: the node is in a parameter whose name is no identifier, and is in no documented one.
+    Why: the node is only in an undocumented parameter, whose name is not an identifier.
     Holds for: 4.10.0 to 4.10.4.
-    Remove when: a check that is distributed has its node as an attribute.
+    Remove when: a distributed check has its node as an attribute.
     """
     params = type(check).param_space.params
     if ".nid" not in params or ".part" not in params:
@@ -296,10 +297,10 @@ def pinned_to(check) -> PinnedTo | None:
 
 
 def parameter_values(check) -> Iterator[object]:
-    """The values that a test case has of each of its check's parameters.
+    """Yield the values of a test case's parameters.
 
-    Why: ReFrame has no list of the parameters of a check.
+    Why: ReFrame has no public list of a check's parameters.
     Holds for: 4.10.0 to 4.10.4.
-    Remove when: it has.
+    Remove when: ReFrame has one.
     """
     return (getattr(check, name) for name in type(check).param_space.params)

@@ -115,14 +115,14 @@ def partitions() -> dict[str, dict[str, str]] | None:
 
 def kinds(partition: str, nodes: Iterable[SlurmNode]) -> list[Kind]:
     """Return the kinds of nodes of a partition, the most numerous first."""
-    mine = [node for node in nodes if node.partition == partition]
+    members = [node for node in nodes if node.partition == partition]
     groups: dict[tuple, list[SlurmNode]] = {}
-    for node in mine:
+    for node in members:
         groups.setdefault(node.hardware, []).append(node)
     found = []
     for group in sorted(groups.values(), key=len, reverse=True):
         common = set.intersection(*(set(node.features) for node in group))
-        others = {f for node in mine if node not in group for f in node.features}
+        others = {f for node in members if node not in group for f in node.features}
         own = sorted(feature for feature in common - others if is_shell_safe(feature))
         constraint = "" if len(groups) == 1 else own[0] if own else None
         found.append(Kind(partition, tuple(group), constraint))

@@ -60,8 +60,8 @@ def _polled(scheduler, jobs: list[Job], poll: Callable[[], None]) -> None:
         if job.is_cancelling and job.exception is None:
             limit = f"still pending after max_pending_time, {job.max_pending_time:g} s"
             update_job(job, exception=JobError(f"{limit}: cancelled", job.jobid))
-        elif scheduler.finished(job) and not getattr(job, "asked", False):
-            job.asked = True
+        elif scheduler.finished(job) and not getattr(job, "reason_known", False):
+            job.reason_known = True
             if set(job.state.split(",")) & LOST:
                 update_job(job, exception=Lost(f"Slurm reports {end_of(job)}", job.jobid))
 
@@ -117,7 +117,7 @@ def _ask_controller(jobs: list) -> None:
             )
         elif "Invalid job id" in done.stderr:
             # The session would wait forever for a job that neither knows.
-            job.asked = True
+            job.reason_known = True
             message = (
                 "its end is not known: Slurm's accounting does not list it, and its controller "
                 "reports Invalid job id"

@@ -1,7 +1,7 @@
-"""System files: what may be wrong with one.
+"""Validation of system files.
 
-A system file is a ReFrame configuration in its own schema; beyond the schema it is held against
-what ReFrame and Plumbline know, and against its own topology.
+A system file is a ReFrame configuration in ReFrame's schema. Beyond the schema, it is compared with
+the names that ReFrame and Plumbline know, and with its own topology.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from plumbline.software import providers
 
 @functools.cache
 def _schema() -> jsonschema.Draft7Validator:
-    """ReFrame's own schema of what a system file may hold."""
+    """Return the validator of ReFrame's schema, for the sections that a system file may have."""
     whole = json.loads(Path(schemas.__path__[0], "config.json").read_text(encoding="utf-8"))
     parts = {key: whole["properties"][key] for key in ("systems", "environments")}
     return jsonschema.Draft7Validator({**whole, "properties": parts, "required": ["systems"]})
@@ -41,7 +41,7 @@ def _schema_of_extras() -> jsonschema.Draft7Validator:
 
 
 def faults(content: dict) -> Iterator[str]:
-    """What is wrong with a system file that could be read."""
+    """Yield the faults of a system file that could be read."""
     wrong = False
     for fault in _schema().iter_errors(content):
         wrong = True
@@ -53,8 +53,8 @@ def faults(content: dict) -> Iterator[str]:
                     if p.get("modules")]  # fmt: skip
     if with_modules and system.get("modules_system", "nomod") == "nomod":
         yield (
-            f"{', '.join(with_modules)}: modules are named, and no modules_system loads them: set "
-            f"lmod, tmod4 or envmod"
+            f"{', '.join(with_modules)}: modules are listed, but no module system loads them: set "
+            f"modules_system to lmod, tmod4 or envmod"
         )
     if system["name"] != "local" and ".*" in system["hostnames"]:
         yield "hostnames: '.*' matches every host and would hide the systems after it"
@@ -94,10 +94,12 @@ def _faults_of_partition(partition: dict, environments: dict) -> Iterator[str]:
         return
     pattern = extras.get("rack_pattern")
     if pattern is not None and not _has_group(pattern):
-        yield f"extras.rack_pattern: {pattern!r} is no pattern with a group, which is the rack"
+        yield (
+            f"extras.rack_pattern: {pattern!r} is not a regular expression with a group, the rack"
+        )
     placements = extras.get("placements", [])
     if not isinstance(placements, list):
-        yield f"extras.placements: {placements!r} is no list"
+        yield f"extras.placements: {placements!r} is not a list"
         return
     for name in placements:
         if not isinstance(name, str) or not placement.exists(name):
@@ -145,7 +147,7 @@ def _registered(find, name: str) -> bool:
     return True
 
 
-#: Features of an environment that are no benchmark: what it can build with.
+#: Features of an environment that are programming models, not benchmarks.
 _MODELS = {"mpi", "omp", "serial", "cuda", "hip", "kokkos", "sycl"}
 
 

@@ -16,7 +16,7 @@ from plumbline.reference.lookup import References
 from plumbline.reference.row import Row
 from plumbline.site.inventory import Inventory
 
-#: Cells that two cases of a check may differ in, beside conditions, which are compared one by one.
+#: Cells that two cases of a check may differ in, besides conditions, which are compared one by one.
 #: Where the tasks ran is proven for each run, so only the placement may differ unnoticed.
 _CELLS = ("toolchain", "nodes", "ppn", "placement")
 _PROVEN = ("toolchain", "nodes", "ppn")
@@ -71,31 +71,33 @@ def pairs(references: References, checks: Mapping[str, Iterable[str]]) -> list[P
                 row
             )
         for group in alike.values():
-            for row, beside in permutations(group, 2):
-                apart = [*_apart(references, row, beside)]
-                if len(apart) == 1 and apart[0][0] not in _PROVEN:
-                    key = (row.system, check, *apart[0])
-                    _compare(references, row, beside, found.setdefault(key, Pair(*key)))
+            for row, neighbour in permutations(group, 2):
+                differences = [*_differences(references, row, neighbour)]
+                if len(differences) == 1 and differences[0][0] not in _PROVEN:
+                    key = (row.system, check, *differences[0])
+                    _compare(references, row, neighbour, found.setdefault(key, Pair(*key)))
     return sorted(
         (pair for pair in found.values() if pair.weak),
         key=lambda pair: (pair.system, pair.check, pair.key, pair.own, pair.other),
     )
 
 
-def _apart(references: References, row: Row, beside: Row) -> Iterator[tuple[str, str, str]]:
+def _differences(
+    references: References, row: Row, neighbour: Row
+) -> Iterator[tuple[str, str, str]]:
     """Yield the cells and conditions in which two rows differ, with both values."""
     roles = references.tables.conditions
     for cell in _CELLS:
-        if getattr(row, cell) != getattr(beside, cell):
-            yield cell, str(getattr(row, cell)), str(getattr(beside, cell))
-    for key in sorted(row.conditions.keys() | beside.conditions.keys()):
-        own, other = row.conditions.get(key, ""), beside.conditions.get(key, "")
+        if getattr(row, cell) != getattr(neighbour, cell):
+            yield cell, str(getattr(row, cell)), str(getattr(neighbour, cell))
+    for key in sorted(row.conditions.keys() | neighbour.conditions.keys()):
+        own, other = row.conditions.get(key, ""), neighbour.conditions.get(key, "")
         if own != other and roles[key].role == "condition":
             yield key, own, other
 
 
-def _compare(references: References, row: Row, beside: Row, pair: Pair) -> None:
-    bounds, other = references.bounds_of(row), references.bounds_of(beside)
+def _compare(references: References, row: Row, neighbour: Row, pair: Pair) -> None:
+    bounds, other = references.bounds_of(row), references.bounds_of(neighbour)
     if bounds is None or other is None or bounds.value == other.value:
         return
     higher = references.rule_of(row).better == "higher"

@@ -359,7 +359,7 @@ def concretize(
     :raises Fault: if there is no solution.
     """
     (folder / LOCK).unlink(missing_ok=True)
-    # Spack caches that a compiler once did not run, whatever the reason.
+    # Spack caches that a compiler did not run once, for any reason.
     shutil.rmtree(spack.root() / "cache" / "cache" / "compilers", ignore_errors=True)
     words = ["concretize", "--force"]
     if environment.system != HERE and not _has_compilers(environment):
@@ -398,7 +398,7 @@ def _require_externals(environment: Environment, lock: Lock) -> None:
         remedy = f"list this machine's own in {site}, under packages and with `externals::`"
         raise Fault(
             "\n".join([*(f"{environment.name}: {fault}" for fault in found), remedy]),
-            code="build.changed",
+            code="build.no-external",
         )
 
 
@@ -475,12 +475,15 @@ def page(solutions: list[Solution], jobs: int) -> str:
          f"{s.seconds:.0f}"]
         for s in solutions
     ]  # fmt: skip
-    headers = ["system", "toolchain", "root specs", "packages", "of them external", "seconds"]
+    headers = ["system", "toolchain", "root specs", "packages", "external packages", "seconds"]
     pins = environments.pins()
     return (
-        "# Spack environments, concretized\n\n"
+        "# Concretized Spack environments\n\n"
+        "The exact versions of all packages of each environment were computed and stored in its "
+        "`spack.lock`; nothing was built.\n\n"
         f"Written by `make lock`: Spack {pins['spack']['tag']}, its packages "
-        f"{pins['packages']['tag']}, {jobs} at once on {os.cpu_count()} cores. Externals are taken "
-        "as given, targets are the systems' own.\n\n"
+        f"{pins['packages']['tag']}, {jobs} at once on {os.cpu_count()} cores. External packages "
+        "(such as the system's MPI) were assumed to be installed, and each environment was "
+        "concretized for the CPU of its own system.\n\n"
         f"{tabulate(rows, headers, tablefmt='github', disable_numparse=True)}\n"
     )

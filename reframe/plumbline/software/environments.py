@@ -130,7 +130,8 @@ class Environment:
             name = entry["path"] if isinstance(entry, dict) else entry
             if name.startswith("/") or re.search(r"[$~:]", name):
                 raise Fault(
-                    f"{self.manifest}: include {name!r} is not a path relative to this file",
+                    f"{self.manifest}: the path {name!r} in `include` must be relative to this "
+                    f"file",
                     code="spack.wrong-manifest",
                 )
             path = (self.folder / name).resolve()
@@ -138,7 +139,7 @@ class Environment:
                 found.append(path)
             elif not optional:
                 raise Fault(
-                    f"{self.manifest}: include {name}: {path} does not exist",
+                    f"{self.manifest}: the path {name} in `include`: {path} does not exist",
                     code="spack.wrong-manifest",
                 )
         return found
@@ -167,7 +168,7 @@ class Environment:
         return found
 
     def lock(self) -> Lock | None:
-        """Return the lock beside the manifest, or ``None`` if there is none.
+        """Return the lock of the manifest, or ``None`` if there is none.
 
         :raises Fault: if it cannot be read.
         """
@@ -259,7 +260,8 @@ def find(name: str) -> list[Environment]:
     if not found:
         toolchains = suggest(toolchain, [known.toolchain for known in of_system])
         raise Fault(
-            f"system {system}: no toolchain {toolchain!r}; {toolchains}", code="input.unknown-name"
+            f"system {system} has no toolchain {toolchain!r}; {toolchains}",
+            code="input.unknown-name",
         )
     return found
 
@@ -271,7 +273,7 @@ def _pins(path: Path) -> dict[str, dict[str, str]]:
         pin = content.get(name) if isinstance(content, dict) else None
         if not isinstance(pin, dict) or not re.fullmatch(r"[0-9a-f]{40}", str(pin.get("commit"))):
             raise Fault(
-                f"{path}: {name} needs git, tag and the commit's 40 digits",
+                f"{path}: {name} needs the keys git, tag and commit (40 hexadecimal digits)",
                 code="spack.wrong-manifest",
             )
     return content
@@ -303,7 +305,8 @@ def read_lock(path: Path) -> Lock:
         raise Fault(f"{path}: {err.strerror}", code="input.unreadable-file") from None
     except (ValueError, KeyError, TypeError, AttributeError) as err:
         raise Fault(
-            f"{path}: not a lock of Spack ({type(err).__name__}: {err}); `plumbline lock` makes it",
+            f"{path}: not a spack.lock ({type(err).__name__}: {err}); create it with `plumbline "
+            f"lock`",
             code="spack.no-lock",
         ) from None
     return Lock(

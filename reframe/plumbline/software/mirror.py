@@ -128,7 +128,8 @@ def use(folder: Path | None, report: Callable[[str], None]) -> None:
 def _require_mirror(folder: Path) -> None:
     if not (folder / CONTENTS).is_file():
         raise Fault(
-            f"{folder}: not a mirror, as it has no {CONTENTS}; `plumbline mirror create` makes one",
+            f"{folder}: not a mirror, as it has no {CONTENTS}; create one with `plumbline mirror "
+            f"create`",
             code="spack.wrong-mirror",
         )
     spack.verify_sources(folder)
@@ -136,6 +137,6 @@ def _require_mirror(folder: Path) -> None:
         if not spack.has_commit(folder / "git" / f"{name}.git", pin):
             raise Fault(
                 f"{folder}: does not have {name} {pin['tag']} ({pin['commit'][:12]}) of "
-                f"{paths.spack_env() / 'pins.yaml'}: make the mirror again with this checkout",
+                f"{paths.spack_env() / 'pins.yaml'}: create the mirror again from this checkout",
                 code="spack.wrong-mirror",
             )

@@ -225,14 +225,16 @@ def _sha256(path: str) -> str:
 def _from_pip(program: str, which: Callable[[str], str | None], environment: str) -> Program:
     if program not in _IN_WHEEL:
         raise NotProvided(
-            f"{program} is in no wheel: choose another environment with -p", code="build.no-wheel"
+            f"{program} is not in a Python wheel, so environment {environment} cannot have it: "
+            f"choose another environment with ReFrame's -p",
+            code="build.no-wheel",
         )
     versions = {}
     for name, (distribution, _) in WHEELS.items():
         fault, installed = _prefix_fault(name), _distribution(prefix_of(name), distribution)
         if fault or installed is None:
             raise NotProvided(
-                f"{fault or f'{distribution} is not installed'}: plumbline setup",
+                f"{fault or f'{distribution} is not installed'}: run `plumbline setup`",
                 code="build.wheel-not-installed",
             )
         versions[distribution] = installed.version
@@ -258,7 +260,7 @@ def _from_spack(program: str, which: Callable[[str], str | None], environment: s
     found = builds.find_built(known)
     if reason or found is None:
         raise NotProvided(
-            f"{program}: {reason or 'it is not built'}: plumbline build {known.name}",
+            f"{program}: {reason or 'it is not built'}: run `plumbline build {known.name}`",
             code="build.not-built",
         )
     path = builds.program_in(found.view, program)
@@ -276,7 +278,7 @@ def _from_spack(program: str, which: Callable[[str], str | None], environment: s
     if found.changed(program):
         raise NotProvided(
             f"{path.resolve()} is not the file that was built (its SHA-256 differs from "
-            f"{builds.MARK}): plumbline build {known.name}",
+            f"{builds.MARK}): run `plumbline build {known.name}`",
             code="build.changed",
         )
     # The installed package itself: a build during a session changes only the view.
@@ -295,8 +297,8 @@ def _from_spack(program: str, which: Callable[[str], str | None], environment: s
     running = f"{linked}@{program_.build['mpi'].split()[-1]}"
     if mpi and linked and mpi.name in ("openmpi", "mpich") and mpi.spec != running:
         raise NotProvided(
-            f"{path} was built with {mpi.spec}, but its launcher is of {program_.build['mpi']}: "
-            f"plumbline build {known.name}",
+            f"{path} was built with {mpi.spec}, but the launcher on PATH belongs to "
+            f"{program_.build['mpi']}: run `plumbline build {known.name}`",
             code="build.other-mpi",
         )
     compiler = found.lock.provided(node, "c") or found.lock.provided(node, "cxx")
@@ -405,7 +407,7 @@ def _install_wheel(name: str) -> None:
 def install_packages(report: Callable[[str], None]) -> None:
     """Install Debian's hpcc and fio if they are missing, the user is root, and there is apt.
 
-    If they cannot be installed, their checks are skipped: this is reported, and is no fault.
+    If they cannot be installed, their checks are skipped. This is reported, and is not a fault.
     """
     missing = [program for program in DEBIAN if shutil.which(program) is None]
     if not missing:

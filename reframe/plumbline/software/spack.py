@@ -49,7 +49,7 @@ _PROGRESS = (
 
 
 def root() -> Path:
-    """Return the folder of all that is Spack's."""
+    """Return the folder with Spack and all of its files."""
     return paths.tools() / "spack"
 
 
@@ -99,7 +99,7 @@ def contents(folder: Path) -> dict:
         return {part: dict(content[part]) for part in ("environments", "sources")}
     except (OSError, ValueError, KeyError, TypeError):
         raise Fault(
-            f"{file}: not a list of a mirror's contents: remove it and make the mirror again",
+            f"{file}: not a list of a mirror's contents: remove it and create the mirror again",
             code="spack.wrong-mirror",
         ) from None
 
@@ -315,8 +315,8 @@ def run(
     :arg what: what is being done, for messages.
     :raises Failure: if it fails, with Spack's error, the fix and the log's path.
     """
-    on = ["-e", str(folder)] if folder else []
-    command = [str(checkout("spack") / "bin" / "spack"), *_of_mirror(), *on, *words]
+    environment = ["-e", str(folder)] if folder else []
+    command = [str(checkout("spack") / "bin" / "spack"), *_of_mirror(), *environment, *words]
     began = log.stat().st_size if log.exists() else 0
     with log.open("a", encoding="utf-8") as file:
         print("$", *command, file=file, flush=True)
@@ -337,19 +337,20 @@ def run(
         raise Failure(output, what, log)
 
 
-#: Pattern of Spack's output -> the remedy. The first that matches is reported.
+#: Pattern of Spack's output -> reason code and remedy. The first that matches is reported.
 REMEDIES = (
-    (r"No space left on device|Disk quota exceeded",
-     "the disk is full: free space, or set PLUMBLINE_TOOLS to a folder on another disk"),
-    (r"ChecksumError|checksum failed",
+    (r"No space left on device|Disk quota exceeded", "build.too-little-space",
+     "the disk is full: delete files, or set PLUMBLINE_TOOLS to a folder on another disk"),
+    (r"ChecksumError|checksum failed", "spack.wrong-checksum",
      "a source differs from the checksum in its recipe; nothing was built from it: fetch it again"),
-    (r"All fetchers failed|FetchError|Could not resolve host|Failed downloads",
+    (r"All fetchers failed|FetchError|Could not resolve host|Failed downloads", "spack.not-fetched",
      "a source could not be fetched. " + WITHOUT_NETWORK),
-    (r"cannot concretize .* does not exist",
+    (r"cannot concretize .* does not exist", "spack.wrong-manifest",
      "a root spec names an unknown package: correct the manifest"),
-    (r"No such variant",
+    (r"No such variant", "spack.wrong-manifest",
      "a root spec names a variant that its recipe does not have: correct the manifest"),
     (r"[Ff]ailed to concretize|cannot satisfy a requirement|[Uu]nsatisfiable",
+     "spack.not-concretized",
      "the manifest, its externals and the pinned versions contradict each other"),
 )  # fmt: skip
 
@@ -361,7 +362,9 @@ class Failure(Fault):
     """
 
     def __init__(self, output: str, what: str, log: Path):
-        super().__init__(explain(output, what, log), "spack.failed")
+        known = [_known(text) for _, _, text in _failed(output) or [("", "", output)]]
+        code = next((code for code, _ in known if code), "spack.failed")
+        super().__init__(explain(output, what, log), code)
         self.reasons = {digest: f"{name}: {_error(text)}" for name, digest, text in _failed(output)}
         for name, digest, cause in _SKIPPED.findall(output):
             self.reasons.setdefault(digest, f"{name}: needs {cause}, which could not be built")
@@ -370,7 +373,7 @@ class Failure(Fault):
 #: Lines of a build's output that Spack marks as errors; it folds long ones.
 _MARKED = re.compile(r"^ +>> +\d+ +(.*(?:\n {11}(?! ).*)*)", re.M)
 
-#: Pattern of those that are errors indeed, and no warnings.
+#: Pattern of those lines that are errors, not warnings.
 _FATAL = re.compile(r"\berror: (?!in [`'])|undefined reference|cannot find|CMake Error|Error \d+$")
 
 _STOPPED = "Terminating after first install failure: "
@@ -441,9 +444,15 @@ def _build_error(output: str) -> str | None:
     return next(filter(_FATAL.search, marked), None)
 
 
+def _known(output: str) -> tuple[str, str]:
+    """Return reason code and remedy of an error; both are empty if it is not known."""
+    found = (row for row in REMEDIES if re.search(row[0], output))
+    return next(((code, remedy) for _, code, remedy in found), ("", ""))
+
+
 def _remedy(output: str) -> str:
     """Return what to do about an error; empty if that is not known."""
-    remedy = next((text for pattern, text in REMEDIES if re.search(pattern, output)), "")
+    _, remedy = _known(output)
     if WITHOUT_NETWORK in remedy:
         try:
             chosen = mirror()

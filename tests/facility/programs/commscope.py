@@ -1,4 +1,5 @@
-"""Comm|Scope 0.12.0 (src/*, and libscope's Google Benchmark 1.5.1)."""
+"""Comm|Scope 0.12.0 (src/*, and libscope's Google Benchmark 1.5.1): the benchmarks that the checks
+ask for, in a report of JSON."""
 
 from __future__ import annotations
 
@@ -37,24 +38,13 @@ AFTER = (
     "[warning] unable to restore CPU governor: unsupported operation. (use set-minimum tool if "
     "needed)",
 )
-KNOWN = (
-    "benchmark_filter", "benchmark_out", "benchmark_out_format", "benchmark_format",
-    "benchmark_list_tests", "benchmark_min_time", "benchmark_repetitions", "benchmark_color",
-    "benchmark_report_aggregates_only", "benchmark_display_aggregates_only",
-    "benchmark_counters_tabular", "v", "cuda", "hip", "numa",
-)  # fmt: skip
-
-ARGUMENTS = (0, 1, 4, 8, 32, 64, 96, 128, 256, 512, 1024, 2048, 4096)
+KNOWN = ("benchmark_filter", "benchmark_out", "benchmark_out_format")
 
 
 class Test:
-    """One benchmark.
+    """One benchmark, with its own counters by name, and its GPUs and memory domain."""
 
-    :ivar counters: its own, by name.
-    :ivar nanoseconds: of one iteration; taken when it runs.
-    """
-
-    def __init__(self, name: str, kind: str, size: int | None, counters: dict[str, int], where=()):
+    def __init__(self, name: str, kind: str, size: int | None, counters: dict[str, int], **where):
         self.name = name
         self.kind = kind
         self.size = size
@@ -63,101 +53,57 @@ class Test:
 
 
 def tests_of(run: Run, task: Task) -> Iterator[Test]:
-    """Every benchmark that the program registers for what it sees, in its order."""
-    machine = run.machine
-    domains = machine.numa_numbers
-    gpus = range(len(task.gpus))
-    for size in (0, *range(12, 31)):
-        name = f"Comm_libc_malloc_memset/0/log2(N):{size}/manual_time"
-        yield Test(name, "memset", 2**size, {"numa_id": 0})
-    for size in (0, *range(12, 31)):
-        yield Test(f"Comm_libc_malloc/0/log2(N):{size}", "malloc", 2**size, {"numa_id": 0})
-    for flush in ("", "_flush"):
-        for source in domains:
-            for target in domains:
-                for size in (0, *range(12, 31)):
-                    name = f"libc_memcpy_NUMAToNUMA{flush}/{source}/{target}/log2(N):{size}"
-                    told = {"src_id": source, "dst_id": target}
-                    yield Test(name, "memcpy", 2**size, told)
-    if machine.vendor == "cuda":
-        yield from _device_tests("cuda", "cudart", domains, gpus, 32)
-    elif machine.vendor == "rocm":
-        yield from _device_tests("hip", "hip", domains, gpus, 30)
+    """The benchmarks that the program registers for what it sees, in its order."""
+    domains = run.machine.numa_numbers
+    for source in domains:
+        for target in domains:
+            for size in (0, *range(12, 31)):
+                name = f"libc_memcpy_NUMAToNUMA/{source}/{target}/log2(N):{size}"
+                yield Test(name, "memcpy", 2**size, {"src_id": source, "dst_id": target})
+    if run.machine.vendor:
+        names = {"cuda": ("cuda", "cudart", 32), "rocm": ("hip", "hip", 30)}
+        yield from _device_tests(*names[run.machine.vendor], domains, range(len(task.gpus)))
 
 
-def _device_tests(api, kernel, domains, gpus, largest) -> Iterator[Test]:
-    host = "Host" if api == "cuda" else "Pageable"
+def _device_tests(api: str, kernel: str, largest: int, domains, gpus) -> Iterator[Test]:
+    def copies(name: str, kind: str, most: int, counters: dict, **where) -> Iterator[Test]:
+        for size in range(8, most + 1):
+            yield Test(f"{name}/log2(N):{size}/manual_time", kind, 2**size, counters, **where)
+
     for gpu in gpus:
         for domain in domains:
-            where = {"gpu": gpu, "domain": domain}
+            at, where = f"{domain}/{gpu}", {"gpu": gpu, "domain": domain}
+            end = "real_time/threads:1"
             yield Test(
-                f"Comm_{api}DeviceSynchronize/{domain}/{gpu}/real_time/threads:1",
-                "sync", None, {"gpu": gpu}, where,
-            )  # fmt: skip
-            for argument in ARGUMENTS:
-                yield Test(
-                    f"Comm_{kernel}_kernel/{domain}/{gpu}/{argument}/real_time/threads:1",
-                    "launch", None, {"gpu": gpu}, where,
-                )  # fmt: skip
-    for name in (f"PinnedToGPU GPUToPinned {host}ToGPU GPUTo{host}").split():
-        for gpu in gpus:
-            for domain in domains:
-                for flush in ("", "_flush"):
-                    for size in range(8, largest + 1):
-                        yield Test(
-                            f"Comm_{api}MemcpyAsync_{name}{flush}/{domain}/{gpu}/log2(N):{size}"
-                            "/manual_time",
-                            "pinned" if "Pinned" in name else "pageable",
-                            2**size,
-                            {f"{api}_id": gpu, "numa_id": domain},
-                            {"gpu": gpu, "domain": domain},
-                        )
-    for name in ("Pinned", host):
-        for gpu in gpus:
-            for domain in domains:
-                for flush in ("", "_flush"):
-                    for size in range(8, largest + 2):
-                        yield Test(
-                            f"Comm_{api}MemcpyAsync_Duplex_{name}{flush}/{domain}/{gpu}/log2(N):"
-                            f"{size}/manual_time",
-                            "duplex" if name == "Pinned" else "duplex_pageable",
-                            2**size,
-                            {},
-                            {"gpu": gpu, "domain": domain},
-                        )
+                f"Comm_{api}DeviceSynchronize/{at}/{end}", "sync", None, {"gpu": gpu}, **where
+            )
+            yield Test(f"Comm_{kernel}_kernel/{at}/0/{end}", "launch", None, {"gpu": gpu}, **where)
+            both = {f"{api}_id": gpu, "numa_id": domain}
+            for name in ("PinnedToGPU", "GPUToPinned"):
+                of_api = f"Comm_{api}MemcpyAsync_{name}/{at}"
+                yield from copies(of_api, "pinned", largest, both, **where)
+            duplex = f"Comm_{api}MemcpyAsync_Duplex_Pinned/{at}"
+            yield from copies(duplex, "duplex", largest + 1, {}, **where)
     for source in gpus:
         for target in gpus:
-            where = {"gpu": source, "other": target}
-            kinds: list[tuple[str, dict[str, int]]] = []
+            at, where = f"{source}/{target}", {"gpu": source, "other": target}
+            if api == "hip":
+                pair = {"src_id": source, "dst_id": target}
+                name = f"Comm_hipMemcpyAsync_GPUToGPU/{at}"
+                yield from copies(name, "d2d", largest, pair, **where)
+                continue
             pair = {"src_gpu": source, "dst_gpu": target}
+            # A GPU is no peer of its own.
+            if source != target:
+                name = f"Comm_cudaMemcpyAsync_GPUToGPUPeer/{at}"
+                yield from copies(name, "d2d", largest, pair, **where)
             both = {"gpu0": source, "gpu1": target, "wait_cycles": 2**20}
-            if api == "cuda":
-                kinds = [
-                    ("Comm_cudaMemcpyAsync_GPUToGPUPeer", pair),
-                    ("Comm_cudaMemcpyPeerAync_GPUToGPU", {"srcGpu": source, "dstGpu": target}),
-                    ("Comm_cudaMemcpyPeerAsync_GPUToGPUPeer", {"srcGpu": source, "dstGpu": target}),
-                    ("Comm_cudaMemcpyPeerAsync_Duplex_GPUGPU", both),
-                    ("Comm_cudaMemcpyPeerAsync_Duplex_GPUGPUPeer", both),
-                ]
-            else:
-                kinds = [("Comm_hipMemcpyAsync_GPUToGPU", {"src_id": source, "dst_id": target})]
-            for name, counters in kinds:
-                # A GPU is no peer of its own.
-                if source == target and name.endswith("GPUToGPUPeer"):
-                    continue
-                end = 27 if "Duplex" in name else largest + ("PeerA" in name)
-                for size in range(8, end + 1):
-                    yield Test(
-                        f"{name}/{source}/{target}/log2(N):{size}/manual_time",
-                        "d2d_duplex" if "Duplex" in name else "d2d", 2**size, counters, where,
-                    )  # fmt: skip
-            for domain in domains if api == "cuda" else ():
-                for size in range(8, largest + 1):
-                    yield Test(
-                        f"Comm_cudaMemcpyAsync_GPUToGPU/{domain}/{source}/{target}/log2(N):{size}"
-                        "/manual_time",
-                        "d2d", 2**size, {**pair, "numa_id": domain}, where,
-                    )  # fmt: skip
+            for peer in ("", "Peer"):
+                name = f"Comm_cudaMemcpyPeerAsync_Duplex_GPUGPU{peer}/{at}"
+                yield from copies(name, "d2d_duplex", 27, both, **where)
+            for domain in domains:
+                name = f"Comm_cudaMemcpyAsync_GPUToGPU/{domain}/{at}"
+                yield from copies(name, "d2d", largest, {**pair, "numa_id": domain}, **where)
 
 
 def play(run: Run) -> Iterator[tuple[int, str, int]]:
@@ -166,9 +112,9 @@ def play(run: Run) -> Iterator[tuple[int, str, int]]:
 
 
 def _one(run: Run, task: Task) -> tuple[str, int]:
-    told: dict[str, str] = {}
+    options: dict[str, str] = {}
     for word in run.words[1:]:
-        key, equals, value = word.lstrip("-").partition("=")
+        key, _, value = word.lstrip("-").partition("=")
         if not word.startswith("--") or key not in KNOWN:
             print(
                 f"Error in command line: Unrecognized token: {word}\n{USAGE}",
@@ -176,22 +122,14 @@ def _one(run: Run, task: Task) -> tuple[str, int]:
                 flush=True,
             )
             return BANNER, 1
-        told[key] = value if equals else "true"
+        options[key] = value
     stamp = time.strftime("[%Y-%m-%d %H:%M:%S.000] [scope] ")
     text = BANNER + "".join(f"{stamp}{line}\n" for line in BEFORE)
     end = "".join(f"{stamp}{line}\n" for line in AFTER)
-    try:
-        wanted = re.compile(told.get("benchmark_filter", "."))
-    except re.error:
-        print("Could not compile benchmark re", file=sys.stderr, flush=True)
-        return text + end, 1
+    wanted = re.compile(options["benchmark_filter"])
+    report = Path(options["benchmark_out"])
+    report.write_text("")
     chosen = [test for test in tests_of(run, task) if wanted.search(test.name)]
-    if "benchmark_out" in told:
-        try:
-            Path(told["benchmark_out"]).write_text("")
-        except OSError:
-            print(f"invalid file name: '{told['benchmark_out']}'", file=sys.stderr, flush=True)
-            return text, 1
     if not chosen:
         print(
             f"Failed to match any benchmarks against regex: {wanted.pattern}",
@@ -199,20 +137,14 @@ def _one(run: Run, task: Task) -> tuple[str, int]:
             flush=True,
         )
         return text + end, 0
-    if told.get("benchmark_list_tests", "false") != "false":
-        return text + "".join(f"{test.name}\n" for test in chosen) + end, 0
     values = Values(run)
-    rows = []
-    for index, test in enumerate(chosen):
-        nanoseconds = _nanoseconds(run, values, task, test)
-        rows.append(_row(test, nanoseconds, index))
-    content = _json(run, rows)
-    if "benchmark_out" in told:
-        Path(told["benchmark_out"]).write_text(run.faults.damaged(content))
+    rows = [
+        _row(test, _nanoseconds(run, values, task, test), index)
+        for index, test in enumerate(chosen)
+    ]
+    report.write_text(run.faults.damaged(_json(run, rows)))
     print(_context(run), file=sys.stderr, flush=True)
-    if told.get("benchmark_format", "console") == "json":
-        return text + content + end, 0
-    return text + _console(rows) + end, 0
+    return text + end, 0
 
 
 def _nanoseconds(run: Run, values: Values, task: Task, test: Test) -> float:
@@ -231,10 +163,9 @@ def _nanoseconds(run: Run, values: Values, task: Task, test: Test) -> float:
     elif test.kind == "sync":
         metric = "device_sync_latency"
         value = values.commscope(metric) * 1e3
-    elif test.kind in ("pinned", "pageable", "duplex", "duplex_pageable"):
+    elif test.kind in ("pinned", "duplex"):
         metric = "host_device"
-        slow = far() * (1.8 if "pageable" in test.kind else 1.0)
-        slow *= 1.1 if "duplex" in test.kind else 1.0
+        slow = far() * (1.1 if test.kind == "duplex" else 1.0)
         rate = values.commscope("host_device_bandwidth")
         value = _copy(values.commscope("host_device_latency") * 1e3, rate, test.size) * slow
     elif test.kind in ("d2d", "d2d_duplex"):
@@ -244,9 +175,9 @@ def _nanoseconds(run: Run, values: Values, task: Task, test: Test) -> float:
         rate = values.gpu_link(place)
         latency = values.commscope(metric, place if place != "same" else None) * 1e3
         value = _copy(latency, rate, test.size)
-    elif test.kind in ("memcpy", "memset"):
+    elif test.kind == "memcpy":
         value = 20 + test.size / 20.0
-    seen = [gpus[test.where[key]] for key in ("gpu", "other") if key in (test.where or {})]
+    seen = [gpus[test.where[key]] for key in ("gpu", "other") if key in test.where]
     return values.measured(value, True, metric=metric, size=test.size, gpus=seen, nodes=[task.node])
 
 
@@ -321,28 +252,3 @@ def _context(run: Run) -> str:
         f"  L2 Unified 512 KiB (x{smt})\n  L3 Unified 10240 KiB (x{smt})\n"
         "Load Average: 0.83, 0.97, 0.79"
     )
-
-
-def _console(rows: list[dict]) -> str:
-    width = max(len(str(row["name"])) for row in rows)
-    line = "-" * (width + 59)
-    heads = f"{'Benchmark':<{width}} {'Time':>13} {'CPU':>15} {'Iterations':>12} UserCounters..."
-    text = f"{line}\n{heads}\n{line}\n"
-    for row in rows:
-        extra = "".join(f" {key}={_short(key, value)}" for key, value in list(row.items())[12:])
-        text += f"{row['name']:<{width}} {row['real_time']:10.0f} ns {row['cpu_time']:12.0f} ns"
-        text += f" {row['iterations']:12d}{extra}\n"
-    return text
-
-
-def _short(key: str, value: float) -> str:
-    """A counter as the console has it: powers of 1000, of 1024 for bytes a second."""
-    if key.endswith("_per_second"):
-        base, end = (1024.0, "/s")
-    else:
-        base, end = (1000.0, "")
-    for letter in ("", "k", "M", "G", "T"):
-        if value < base or letter == "T":
-            return f"{value:g}{end}" if not letter else f"{value:.6g}{letter}{end}"
-        value /= base
-    return ""

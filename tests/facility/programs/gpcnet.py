@@ -51,9 +51,9 @@ class _Tables:
         bandwidth = "bandwidth" in metric
         found = []
         for tail, guess in zip((False, True), model, strict=True):
-            told = self.values.gpcnet(metric, congestion, tail)
-            value = guess if told is None else told
-            if told is not None and bandwidth:
+            printed_value = self.values.gpcnet(metric, congestion, tail)
+            value = guess if printed_value is None else printed_value
+            if printed_value is not None and bandwidth:
                 # The papers' MB/s are 10^6 bytes a second.
                 value /= 1.048576
             name = f"{metric}{'_p99' if tail else ''}"

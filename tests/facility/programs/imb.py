@@ -45,7 +45,7 @@ _VALUED += (
 
 def play(run: Run) -> Iterator[tuple[int, str, int]]:
     words = run.words[1:]
-    chosen, told = [], {}
+    chosen, options = [], {}
     while words:
         word = words.pop(0)
         if word.startswith("-"):
@@ -53,23 +53,23 @@ def play(run: Run) -> Iterator[tuple[int, str, int]]:
                 print(f"Invalid option {word}", file=sys.stderr, flush=True)
                 yield 0, "", 1
                 return
-            told[word] = words.pop(0)
+            options[word] = words.pop(0)
         else:
             chosen.append({name.lower(): name for name in ALL}.get(word.lower(), word))
     wrong = [name for name in chosen if name not in ALL]
     if wrong:
         yield 0, f"Invalid benchmark name {wrong[0]}\n", 1
         return
-    yield 0, _Report(run, chosen or list(ALL), told).text(), 0
+    yield 0, _Report(run, chosen or list(ALL), options).text(), 0
 
 
 class _Report:
-    def __init__(self, run: Run, chosen: list[str], told: dict[str, str]):
+    def __init__(self, run: Run, chosen: list[str], options: dict[str, str]):
         self.run = run
         self.chosen = chosen
-        self.told = told
+        self.options = options
         self.values = Values(run)
-        least, _, most = told.get("-msglog", "22").rpartition(":")
+        least, _, most = options.get("-msglog", "22").rpartition(":")
         self.sizes = [0, *(2**n for n in range(int(least or 0), int(most) + 1))]
 
     def text(self) -> str:
@@ -97,7 +97,7 @@ class _Report:
 
     def table(self, name: str) -> str:
         everyone = len(self.run.tasks)
-        least = min(int(self.told.get("-npmin", 2)), everyone)
+        least = min(int(self.options.get("-npmin", 2)), everyone)
         if name in PAIRS:
             counts = [min(2, everyone)]
         else:
@@ -150,11 +150,11 @@ class _Report:
         first, last = tasks[0], tasks[-1]
         us = values.latency(first, last, size)
         if len(self.run.nodes) > 1:
-            told = values.number(values.find("imb", "pingpong_latency", "off-node"))
-            if told is not None:
+            printed = values.number(values.find("imb", "pingpong_latency", "off-node"))
+            if printed is not None:
                 rate = values.number(values.find("imb", "pingpong_bandwidth", "off-node"))
                 rate = rate or values.links["network"]
-                us = max(told, size / (rate * 1e3)) * values.looseness([first, last])
+                us = max(printed, size / (rate * 1e3)) * values.looseness([first, last])
         return us * {"PingPong": 1.0, "PingPing": 1.2, "Sendrecv": 1.3, "Exchange": 2.2}[name]
 
     def _collective(self, name: str, size: int) -> float:
@@ -162,7 +162,7 @@ class _Report:
         metric = f"{name.lower()}_latency"
         library = values.variant["library"]
         rows = [row for row in values.find("imb", metric, library=library) if row["nodes"]]
-        told = values.number(rows)
-        if told is not None and nodes > 1:
-            return told * math.log2(nodes) / math.log2(int(rows[0]["nodes"]))
+        printed = values.number(rows)
+        if printed is not None and nodes > 1:
+            return printed * math.log2(nodes) / math.log2(int(rows[0]["nodes"]))
         return values.collective(name.lower(), size)

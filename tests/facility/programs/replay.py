@@ -46,16 +46,16 @@ def _hpcc(run: Run) -> Iterator[tuple[int, str, int]]:
 
 def _fio(run: Run) -> Iterator[tuple[int, str, int]]:
     """Leaves the job's file in ``--directory``, prints the report of ``--rw``."""
-    told = dict(word.lstrip("-").partition("=")[::2] for word in run.words[1:])
-    direction = told.get("rw", "read")
+    options = dict(word.lstrip("-").partition("=")[::2] for word in run.words[1:])
+    direction = options.get("rw", "read")
     capture = OUTPUTS / f"{direction}.out"
     if not capture.exists():
         print(f"fio: this stand-in has no report of --rw={direction}", file=sys.stderr, flush=True)
         yield 0, "", 1
         return
-    folder = Path(told.get("directory", "."))
+    folder = Path(options.get("directory", "."))
     try:
-        (folder / f"{told.get('name', 'job')}.0.0").write_bytes(b"data\n")
+        (folder / f"{options.get('name', 'job')}.0.0").write_bytes(b"data\n")
     except OSError as err:
         print(f"fio: {folder}: {err.strerror}", file=sys.stderr, flush=True)
         yield 0, "", 1
@@ -63,8 +63,8 @@ def _fio(run: Run) -> Iterator[tuple[int, str, int]]:
     report = json.loads(capture.read_text())
     values = Values(run)
     part = report["jobs"][0][direction]
-    told_bytes = part["bw_bytes"]
-    new = values.measured(told_bytes, False, metric=f"{direction}_bandwidth", size=None)
-    if new != told_bytes:
+    captured = part["bw_bytes"]
+    new = values.measured(captured, False, metric=f"{direction}_bandwidth", size=None)
+    if new != captured:
         part["bw_bytes"], part["bw"] = int(new), int(new / 1024)
     yield 0, json.dumps(report, indent=2) + "\n", 0

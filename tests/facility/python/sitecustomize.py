@@ -7,12 +7,12 @@ _statvfs = os.statvfs
 
 
 def _roomy(path):
-    told = _statvfs(path)
+    found = _statvfs(path)
     if "/file-systems/" not in os.fsdecode(path):
-        return told
-    blocks = 10**16 // told.f_frsize
+        return found
+    blocks = 10**16 // found.f_frsize
     files = 10**12
-    numbers = list(told)
+    numbers = list(found)
     numbers[2:8] = [blocks, blocks, blocks, files, files, files]
     return os.statvfs_result(numbers)
 

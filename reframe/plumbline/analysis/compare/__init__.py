@@ -264,7 +264,7 @@ def compare(
 
 
 def _row(key: Key, before: Series | None, after: Series | None, each_sample: bool) -> FigureRow:
-    """A figure with the numbers of each side; its reason says why it cannot be compared."""
+    """Return a figure with the numbers of each side, and the reason if it cannot be compared."""
     known = after or before
     assert known is not None
     row = FigureRow(key, known.benchmark, known.unit, known.better, "too little data")
@@ -356,15 +356,15 @@ def _judge(
 
 
 def _peers(rows: list[FigureRow]) -> np.ndarray:
-    """A number for each figure, equal for peers: the figures of one benchmark, or all figures of
-    benchmarks that have few."""
+    """Return a number for each figure, equal for peers: the figures of one benchmark, or all
+    figures of benchmarks that have few."""
     counts = Counter(row.benchmark for row in rows)
     names = [row.benchmark if counts[row.benchmark] >= judge.LEAST_PEERS else "" for row in rows]
     return np.unique(names, return_inverse=True)[1]
 
 
 def _logs(series: Series | None, each_sample: bool) -> dict[tuple[np.datetime64, str, int], float]:
-    """Logarithms of a figure's values, by time, session and number within it."""
+    """Return the logarithms of a figure's values, by time, session and number within it."""
     if series is None:
         return {}
     start = {str(name): time for name, time in zip(series.sessions[::-1], series.times[::-1],
@@ -379,8 +379,8 @@ def _logs(series: Series | None, each_sample: bool) -> dict[tuple[np.datetime64,
 def _matrix(
     logs: list[dict[tuple[np.datetime64, str, int], float]],
 ) -> tuple[np.ndarray, list[str]]:
-    """A row for each figure and a column for each session (or sample), oldest first, with the
-    names of the sessions; NaN where it is missing."""
+    """Return a row for each figure and a column for each session (or sample), oldest first, and the
+    names of the sessions. Missing values are NaN."""
     when: dict[tuple[str, int], np.datetime64] = {}
     for values in logs:
         for time, session, number in values:
@@ -395,7 +395,7 @@ def _matrix(
 
 
 def _comparable_past(past: Series, before: Series) -> Series | None:
-    """The part of a past that measured the same as BEFORE: same build and unit, since the last
+    """Return the part of a past that is comparable with BEFORE: same build and unit, since the last
     confirmed lasting change, without transients."""
     if not units.same(past.unit, before.unit) or not (past.values > 0).all():
         return None
@@ -415,7 +415,7 @@ def _comparable_past(past: Series, before: Series) -> Series | None:
 
 
 def _verdict(rows: list[FigureRow], whole: GroupChange, rules: Rules) -> tuple[str, list[str]]:
-    """The overall verdict, and the reasons for it."""
+    """Return the overall verdict, and the reasons for it."""
     counts = Counter(row.verdict for row in rows)
     total = counts.total()
     reasons = [text.format(counts[name], total) for name, text in _PROBLEMS.items() if counts[name]]

@@ -46,7 +46,7 @@ def _interval(low: float, high: float) -> str:
 
 
 def _cells(row: FigureRow) -> dict[str, str]:
-    """A figure's cells by column, printable."""
+    """Return the printable cells of a figure, by column."""
 
     def number(value: float) -> str:
         return "" if math.isnan(value) else f"{value:.6g} {row.unit}".strip()
@@ -69,7 +69,7 @@ def _cells(row: FigureRow) -> dict[str, str]:
 
 
 def _summary(row: FigureRow) -> str:
-    """A figure in one line, printable."""
+    """Return a figure as one printable line."""
     if math.isnan(row.difference):
         return printable(f"{row.verdict}: {row.reason}")
     cells = _cells(row)
@@ -85,8 +85,8 @@ def _headline(found: Comparison) -> str:
 
 
 def _effects(found: Comparison) -> list[str]:
-    """Effect, interval and smallest detectable loss of all figures as one, if they are enough, and
-    of the figure with the largest loss; printable."""
+    """Return printable lines with effect, interval and smallest detectable loss of all figures as
+    one, if there are enough, and of the figure with the largest loss."""
     lines = []
     whole, row = found.whole, found.worst
     if not math.isnan(whole.difference):
@@ -102,7 +102,7 @@ def _effects(found: Comparison) -> list[str]:
 
 
 def _details(found: Comparison) -> list[str]:
-    """What the table has no column for, one line each; printable."""
+    """Return what the table has no column for, as printable lines."""
     aside = []
     #: label, reason -> figures; and the sessions that each of them needs.
     figures: dict[tuple[str, str], list[str]] = defaultdict(list)
@@ -133,7 +133,7 @@ def _details(found: Comparison) -> list[str]:
 
 
 def _needed(sessions: list[int]) -> str:
-    """How many sessions a side figures with too little data need."""
+    """Return how many sessions per side the figures with too little data need."""
     if not sessions:
         return ""
     least, most = min(sessions), max(sessions)
@@ -154,7 +154,7 @@ def _counts(found: Comparison) -> str:
 
 
 def _change_tables(around: Surroundings | None) -> list[tuple[list[str], list[list[str]]]]:
-    """Header and rows of each table of changed facts."""
+    """Return header and rows of each table of changed facts."""
     if around is None:
         return []
     tables = {
@@ -175,11 +175,13 @@ def _change_cells(change: HostChange) -> list[str]:
 
 
 def _host_lines(around: Surroundings | None) -> list[str]:
-    """New and gone nodes, or that nothing changed; printable."""
+    """Return printable lines with new and gone nodes, or that nothing changed."""
     if around is None:
         return []
     nodes = {"new": around.new_nodes, "gone": around.gone_nodes}
-    lines = [f"nodes {word}: {len(of)}: {', '.join(of)}" for word, of in nodes.items() if of]
+    lines = [
+        f"nodes {word}: {len(names)}: {', '.join(names)}" for word, names in nodes.items() if names
+    ]
     if not around.any:
         lines.append(
             f"host facts of {pluralize(around.known, 'node')} and all builds are the same on both "
@@ -195,7 +197,10 @@ def _shown(found: Comparison, every: bool) -> list[FigureRow]:
 
 
 def text(found: Comparison, every: bool = False) -> str:
-    """For a terminal, the worst first; unchanged figures are only counted unless ``every``."""
+    """Return the comparison for a terminal, the worst first.
+
+    Unchanged figures are only counted, unless ``every`` is true.
+    """
     lines = [
         printable(f"before: {_side(found.before)}"),
         printable(f"after:  {_side(found.after)}"),
@@ -210,7 +215,7 @@ def text(found: Comparison, every: bool = False) -> str:
 
 
 def _by_check(rows: list[FigureRow]) -> list[str]:
-    """A table in which each check is a heading of its own, the worst first."""
+    """Return a table with a heading for each check, the worst first."""
     groups: dict[str, list[dict[str, str]]] = defaultdict(list)
     for row in rows:
         placement = "" if f"={row.key.placement}" in row.key.check else f", {row.key.placement}"
@@ -228,13 +233,13 @@ def _number(value: object) -> object:
 
 
 def _fields(row: FigureRow) -> dict[str, object]:
-    """A figure as a flat mapping; a number that is not known is ``None``."""
+    """Return a figure as a flat mapping; an unknown number is ``None``."""
     values = vars(row.key) | vars(row) | {"size": None if row.key.size < 0 else row.key.size}
     return {name: _number(values[name]) for name in _FIELDS}
 
 
 def as_json(found: Comparison, every: bool = True) -> str:
-    """All results, in stable fields (docs/compare.md)."""
+    """Return all results as JSON with stable fields (docs/compare.md)."""
     around = found.surroundings
     surroundings = around and {
         **{name: [vars(change) for change in getattr(around, name)]
@@ -250,8 +255,8 @@ def as_json(found: Comparison, every: bool = True) -> str:
             "reasons": found.reasons,
             "before": found.before,
             "after": found.after,
-            "within": found.rules.min_effect,
-            "loss": found.rules.equivalence_margin,
+            "min_effect": found.rules.min_effect,
+            "equivalence_margin": found.rules.equivalence_margin,
             "counts": {name: found.counts.get(name, 0) for name in ORDER},
             "whole": {name: _number(value) for name, value in vars(found.whole).items()},
             "worst": found.worst and _fields(found.worst),
@@ -264,14 +269,17 @@ def as_json(found: Comparison, every: bool = True) -> str:
 
 
 def as_csv(found: Comparison, every: bool = True) -> str:
-    """A row for each figure."""
+    """Return the comparison as CSV, with a row for each figure."""
     rows = ({**_fields(row), "aside": " ".join(row.aside)} for row in found.rows)
     return formats.as_csv(_FIELDS, rows)
 
 
 def suite_of(found: Comparison) -> junitparser.TestSuite:
-    """A JUnit test case for each figure, and one for the overall verdict. A figure that was not
-    compared never passes: too little data is skipped, and one that vanished is an error."""
+    """Return a JUnit test case for each figure, and one for the overall verdict.
+
+    A figure that was not compared never passes: with too little data it is skipped, and one that
+    vanished is an error.
+    """
     cases = []
     for row in found.rows:
         line = _summary(row)
@@ -286,13 +294,13 @@ def suite_of(found: Comparison) -> junitparser.TestSuite:
 
 
 def junit(found: Comparison, every: bool = True) -> str:
-    """JUnit XML."""
+    """Return the comparison as JUnit XML."""
     suite = suite_of(found)
     return suites.as_junit([suite], suite.name)
 
 
 def _result(verdict: str, line: str) -> junitparser.Result | None:
-    """The JUnit result of a verdict; none for a pass."""
+    """Return the JUnit result of a verdict, or ``None`` for a pass."""
     if verdict in ("regressed", "no-go"):
         return junitparser.Failure(line, verdict)
     if verdict in ("changed", "only before"):
@@ -301,7 +309,10 @@ def _result(verdict: str, line: str) -> junitparser.Result | None:
 
 
 def markdown(found: Comparison, every: bool = False) -> str:
-    """For a merge request or a chat; unchanged figures are only counted unless ``every``."""
+    """Return the comparison for a merge request or a chat.
+
+    Unchanged figures are only counted, unless ``every`` is true.
+    """
     lines = [
         f"### Before and after: {found.verdict}",
         "",

@@ -89,7 +89,7 @@ def differences(records: Iterable[Record], before: set[str], after: set[str]) ->
 
 
 def _on_both(facts: _Facts) -> Iterator[tuple[str, str, str, str]]:
-    """Fact, values before and after, and place, of all places with facts on both sides."""
+    """Yield fact, values before and after, and place, for all places with facts on both sides."""
     for prefix, place in facts[0].keys() & facts[1].keys():
         before, after = (side[prefix, place] for side in facts)
         for name in before.keys() | after.keys():
@@ -97,7 +97,7 @@ def _on_both(facts: _Facts) -> Iterator[tuple[str, str, str, str]]:
 
 
 def _changes(facts: Iterable[tuple[str, str, str, str]]) -> list[HostChange]:
-    """The facts that differ, each pair of values once, with all its places."""
+    """Return the facts that differ, each pair of values once, with all its places."""
     found = defaultdict(set)
     for what, before, after, where in facts:
         if before != after:

@@ -1,4 +1,4 @@
-"""The statistics of before and after. Pure: knows nothing of records; many figures at once.
+"""The statistics of before and after. Pure: independent of records; many figures at once.
 
 ``before``, ``after`` and ``past`` are matrices of natural logarithms, one row a figure, one column
 a session, NaN where the figure was not measured. Differences of logarithms are relative.
@@ -43,9 +43,9 @@ POWER = 0.95
 CONFIDENCE = 0.95
 #: Sessions a side below which nothing is judged.
 LEAST = 3
-#: Sessions from which on the past counts.
+#: Fewest sessions of the past that are used.
 LEAST_PAST = 10
-#: Figures of one benchmark from which on they are peers.
+#: Fewest figures of one benchmark that are peers.
 LEAST_PEERS = 12
 #: Figures of the smallest group.
 LEAST_GROUP = 3
@@ -53,7 +53,7 @@ LEAST_GROUP = 3
 FLOOR = 0.002
 #: Distance from its group, in standard deviations, at which a value is set aside.
 FAR = 5.0
-#: Degrees of freedom from which on the noise is known well enough for that.
+#: Fewest degrees of freedom with which the noise is known well enough for that.
 WELL_KNOWN = 20
 #: Share of a group that may be set aside.
 ASIDE = 0.2
@@ -67,9 +67,9 @@ MEAN_CLIP = 2.0
 PAST_CLIP = 3.5
 #: Probability of a peer's variance by chance below which it is noisier than the others.
 UNLIKE = 0.05
-#: Correlation with the night before, in units of chance, from which on it is autocorrelation.
+#: Smallest correlation with the night before, in units of chance, that is autocorrelation.
 AUTOCORRELATED = 2.0
-#: Autocorrelation from which on the past's level is not used.
+#: Smallest autocorrelation at which the level of the past is not used.
 UNSTABLE = 0.5
 #: Probability by chance of the distance of BEFORE from its past below which the levels differ.
 APART = 0.0005
@@ -127,7 +127,7 @@ def _estimate(
 
     # The noise as the past and the peers have it, then once more without outliers.
     first = _shrink(*_pool(before, after, past), before, after, peers, _pool(past))
-    far_before, far_after = (_far(side, *first) for side in (before, after))
+    far_before, far_after = (_far_off(side, *first) for side in (before, after))
     before, after = np.where(far_before, np.nan, before), np.where(far_after, np.nan, after)
     variance, df = _shrink(*_pool(before, after, past), before, after, peers, None)
     variance = np.maximum(variance, FLOOR**2)
@@ -249,7 +249,7 @@ def _clip_side(side: np.ndarray, variance: np.ndarray, df: np.ndarray) -> np.nda
     return np.clip(side, (median - reach)[:, None], (median + reach)[:, None])
 
 
-def _far(side: np.ndarray, variance: np.ndarray, df: np.ndarray) -> np.ndarray:
+def _far_off(side: np.ndarray, variance: np.ndarray, df: np.ndarray) -> np.ndarray:
     """Return where a value is so far off its group that it is set aside, one in five at most."""
     distance = np.abs(side - np.nanmedian(side, 1, keepdims=True))
     reach = FAR * np.sqrt(np.maximum(variance, FLOOR**2))
@@ -284,8 +284,8 @@ def _same_level(
     """Return where BEFORE has the level of its past."""
     count = _count(past)
     error = np.sqrt(variance * (1 / np.maximum(count, 1) + 1 / np.maximum(_count(before), 1)))
-    apart = np.abs(np.nanmean(before, 1) - np.nanmean(past, 1)) / error if past.size else np.inf
-    return (count >= LEAST_PAST) & (apart < stats.t.ppf(1 - APART, df))
+    shift = np.abs(np.nanmean(before, 1) - np.nanmean(past, 1)) / error if past.size else np.inf
+    return (count >= LEAST_PAST) & (shift < stats.t.ppf(1 - APART, df))
 
 
 def _share_beyond(found: Estimate, size: np.ndarray) -> np.ndarray:

@@ -153,7 +153,7 @@ def _by_id(text: str, known: list[SessionRow], side: str) -> list[SessionRow]:
 
 
 def _suggestion(name: str, known: list[SessionRow]) -> str:
-    """What an unknown id was perhaps meant for."""
+    """Return a suggestion for an unknown id."""
     if re.fullmatch(r"\d{4}-\d\d-\d\d", name):
         return f"write one day as {name}..{name}"
     word, colon, number = name.partition(":")
@@ -163,7 +163,7 @@ def _suggestion(name: str, known: list[SessionRow]) -> str:
 
 
 def _listed(known: list[SessionRow], most: int = 3) -> str:
-    """The newest sessions, with their extras, newest last."""
+    """Return lines with the newest sessions and their extras, newest last."""
     names = []
     for row in known[-most:]:
         extras = ", ".join(f"{key}={value}" for key, value in row.extras.items())
@@ -207,7 +207,7 @@ def load(history: History, select: Selection, before: str, after: str, past: boo
 
 
 def _overlap(first: list[SessionRow], second: list[SessionRow], both: set[str], before: str) -> str:
-    """The message for two sides that share sessions."""
+    """Return the message for two sides that share sessions."""
     message = (
         f"{pluralize(len(both), 'session')} on both sides, "
         f"BEFORE and AFTER ({shorten(sorted(both))}): "
@@ -225,7 +225,7 @@ def _execution(case: CaseRow) -> tuple[object, ...]:
 
 
 def _retried(series: Series, retries: set[tuple[object, ...]]) -> np.ndarray:
-    """Which values are of a later attempt."""
+    """Return which values are of a later attempt."""
     if not retries:
         return np.zeros(len(series.values), bool)
     key = series.key
@@ -255,7 +255,7 @@ def per_session(series: Series, each_sample: bool = False) -> dict[str, np.ndarr
 
 
 def _unmeasured(cases: list[CaseRow], before: set[str], after: set[str]) -> list[Unmeasured]:
-    """The cases that did not measure in some session of AFTER, first attempts only."""
+    """Return the cases whose first attempt did not measure in some session of AFTER."""
     failed: dict[str, list[CaseRow]] = defaultdict(list)
     for case in cases:
         if case.attempt == 0 and case.result not in MEASURED:

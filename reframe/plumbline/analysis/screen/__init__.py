@@ -113,18 +113,18 @@ def screen(
         for kind, values in ((units.UnitGroup, group.values), (units.PairGroup, group.pairs)):
             if not values:
                 continue
-            one = kind(group, values, ordered, switches or {}, rate, least)
-            one.run()
-            found.judged += one.judged
-            found.unsure &= not one.sure
-            found.messages += [line for line in one.messages if line not in found.messages]
-            for count in one.few:
+            screening = kind(group, values, ordered, switches or {}, rate, least)
+            screening.run()
+            found.judged += screening.judged
+            found.unsure &= not screening.sure
+            found.messages += [line for line in screening.messages if line not in found.messages]
+            for count in screening.few:
                 found.few.setdefault(count, []).append(group.label)
-            for flag in one.flagged:
+            for flag in screening.flagged:
                 if all_suspects:
                     suspects[flag.kind, flag.name, flag.night] = 0.0
                 _merge(flags[flag.kind, flag.name], flag, row)
-            for number, who, p in one.suspects:
+            for number, who, p in screening.suspects:
                 if all_suspects:
                     suspects[who[0], who[1], ordered[number]] = p
                 elif number == len(ordered) - 1:
@@ -156,7 +156,7 @@ def screen_history(
     :raises Fault: if such a session is not selected, or nothing has peers.
     """
     series = history.series(select)
-    known = {session for one in series for session in one.sessions.tolist()}
+    known = {session for item in series for session in item.sessions.tolist()}
     if unknown := [session for session in sessions if session not in known]:
         raise Fault(
             f"no session {unknown[0]!r} in the history, or none of it is selected; "
@@ -167,8 +167,10 @@ def screen_history(
     if not groups:
         raise Fault(NOTHING.format("the history"), code="history.no-peers")
     if switches is None:
-        nodes = {node for one in groups for _, unit in [*one.values, *one.pairs] for node in unit}
-        switches = by_name({one.key.system for one in series}, nodes)
+        nodes = {
+            node for peers in groups for _, unit in [*peers.values, *peers.pairs] for node in unit
+        }
+        switches = by_name({item.key.system for item in series}, nodes)
     found = screen(groups, switches)
     night_of = nights(known)
     shown = {night_of[session] for session in sessions or sorted(known)[-1:]}
@@ -177,7 +179,7 @@ def screen_history(
 
 
 def _nodes(kind: str, name: tuple[str, ...]) -> tuple[str, ...]:
-    """The nodes to measure for a unit; those of a link or switch are not known."""
+    """Return the nodes to measure for a unit; those of a link or switch are not known."""
     return {"node": name, "gpu": name[:1], "pair": name}.get(kind, ())
 
 

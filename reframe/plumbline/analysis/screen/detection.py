@@ -26,9 +26,9 @@ FEWEST = 5
 RATE = 7e-6
 #: Smallest loss that is flagged, relative.
 LEAST = 0.02
-#: Largest share of a fleet that is flagged; more are no outliers.
+#: Largest share of a fleet that is flagged; more units are not outliers.
 MOST = 0.25
-#: Nights that are looked back.
+#: Previous nights that are used.
 MEMORY = 60
 #: Length of a test in nights -> its share of the rate. 0 means all nights.
 SHARES = {1: 0.6, 2: 0.1, 3: 0.2} | dict.fromkeys((4, 6, 8, 12, 16, 24, 32, 48, 0), 0.1 / 9)
@@ -39,7 +39,7 @@ LEAST_NOISE = 1e-3
 MEDIAN = np.pi / 2
 _MAD_EFFICIENCY = 0.37
 #: Two means this many standard deviations apart (Ashman's D) are two groups.
-_APART = 4.0
+_DISTANCE = 4.0
 _FEW = 50
 #: Differences of which a tenth are several.
 _MANY = 20
@@ -202,7 +202,7 @@ def middle(rows: np.ndarray, scale: float | None = None) -> np.ndarray:
 
 
 def median(values: np.ndarray, axis: int) -> np.ndarray:
-    """The median without what is missing; NaN where all is."""
+    """Return the median of the values that are not missing; NaN if all are."""
     if not np.isnan(values).any():
         return np.median(values, axis=axis)
     # As NumPy's nanmedian, many times as fast: sorting puts what is missing last.
@@ -289,7 +289,8 @@ def _clipped(
     """Clip outliers by how rare they are in this fleet: if single outliers are usual, one flags no
     unit.
 
-    :arg own: without what is known to be slow. :arg residual: with it.
+    :arg own: without what is known to be slow.
+    :arg residual: with it.
     """
     nights, units = own.shape
     middle = np.zeros(units)
@@ -323,7 +324,7 @@ def _excess_width(z: np.ndarray) -> float:
 
 def two_groups(levels: np.ndarray, noise: float = LEAST_NOISE) -> np.ndarray | None:
     """Return which units are of the slower of two kinds, such as two generations of hardware, or
-    ``None`` if there is one kind. A quarter or less is no kind of its own, but slow.
+    ``None`` if there is one kind. A quarter or less is not a kind of its own, but slow.
 
     :arg noise: smallest standard deviation of a group.
     """
@@ -344,8 +345,8 @@ def two_groups(levels: np.ndarray, noise: float = LEAST_NOISE) -> np.ndarray | N
     if total < _FEW:
         # A few units form two groups by chance: use all of them for the width of the groups.
         scatter = max(scatter, np.sqrt(inside.min() / (total - 2)))
-    apart = (np.median(fast) - np.median(slow)) / scatter
-    if len(slow) <= MOST * total or len(fast) < max(FEWEST, 0.1 * total) or apart < _APART:
+    distance = (np.median(fast) - np.median(slow)) / scatter
+    if len(slow) <= MOST * total or len(fast) < max(FEWEST, 0.1 * total) or distance < _DISTANCE:
         return None
     # Few units are between two groups.
     between = (np.median(fast) + np.median(slow)) / 2

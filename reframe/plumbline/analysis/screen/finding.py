@@ -59,5 +59,5 @@ class Flag:
 
 
 def _number(text: str) -> int | str:
-    """A night as JSON has it: a number if the file had one."""
+    """Return a night for JSON: a number if the file had one."""
     return int(text) if re.fullmatch(r"0|[1-9]\d{0,14}", text) else text

@@ -236,7 +236,8 @@ def of_topology(path: Path) -> dict[str, str]:
                 nodes = nodelist_expand(fields["nodes"])
             except ValueError:
                 raise Fault(
-                    f"{path}: {fields['nodes']!r} is not a list of nodes", code="input.wrong-file"
+                    f"{path}: Nodes={fields['nodes']} is not a list of nodes such as n[1-4,7]",
+                    code="input.wrong-file",
                 ) from None
             found |= dict.fromkeys(nodes, fields["switchname"])
     if not found:
@@ -250,7 +251,7 @@ def of_topology(path: Path) -> dict[str, str]:
 def by_name(systems: Iterable[str], nodes: Iterable[str]) -> dict[str, str]:
     """Return the rack of each node, by the ``rack_pattern`` of the systems' partitions.
 
-    It stands for the switch at the top of the rack.
+    It is used as the switch, as a rack usually has one at its top.
     """
     patterns = []
     for system in sorted(set(systems)):

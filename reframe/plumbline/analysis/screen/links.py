@@ -117,7 +117,7 @@ def by_link(night: PairFit, switches: np.ndarray, count: int) -> tuple[np.ndarra
     """Return the mean residual of the pairs across each two switches (NaN without any), and their
     number.
 
-    :arg switches: number of each node's switch, -1 where it is not known.
+    :arg switches: number of each node's switch, -1 if it is not known.
     :return: an item for each ``one * count + other``, one < other.
     """
     one, other = switches[night.first], switches[night.second]
@@ -133,8 +133,8 @@ def by_link(night: PairFit, switches: np.ndarray, count: int) -> tuple[np.ndarra
 def _clipped(left: np.ndarray, link: np.ndarray, noise: float) -> np.ndarray:
     """Clip each residual about the median of its link, if that has three pairs or more."""
     middle = np.zeros(len(left))
-    for one in np.flatnonzero(np.bincount(link) >= 3):
-        middle[link == one] = np.median(left[link == one])
+    for number in np.flatnonzero(np.bincount(link) >= 3):
+        middle[link == number] = np.median(left[link == number])
     return np.clip(left, middle - 4 * noise, middle + 4 * noise)
 
 

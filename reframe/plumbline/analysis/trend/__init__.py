@@ -85,7 +85,7 @@ def judge(
 
     :arg values: positive, one a night; NaN is a missing night.
     :arg better: ``higher``, ``lower`` or ``neither``.
-    :arg second: second measurements of the same nights, NaN where there is none.
+    :arg second: second measurements of the same nights, NaN where there is no such value.
     :arg hindsight: start and size from the whole series, instead of from what was known when the
         finding was first certain. Which findings there are, and when, is the same.
     """
@@ -137,8 +137,8 @@ def _redate(logs: np.ndarray, episodes: list[Episode]) -> None:
 
 
 def _slowly_came_back(logs: np.ndarray, usual: np.ndarray, episode: Episode) -> bool:
-    """Whether the last nights are nearer to the level before a change than to the one after, though
-    no step back was detected."""
+    """Return whether the last nights are nearer to the level before a change than to the one after,
+    though no step back was detected."""
     since = logs[episode.start :][usual[episode.start :]][-RECENT:]
     if len(since) < RECENT:
         return False
@@ -157,7 +157,7 @@ def _size(
     transient, start = episode.kind == "pulse", episode.start
     early = slice(max(previous, start - WINDOW), start)
     before = logs[early][usual[early]]
-    for late in _late(episode, following):
+    for late in _nights_of_size(episode, following):
         after = logs[late][usual[late] | transient]
         if not len(before) or not len(after):
             continue
@@ -168,7 +168,7 @@ def _size(
     return episode.size, math.nan, math.nan
 
 
-def _late(episode: Episode, following: int | None) -> list[slice]:
+def _nights_of_size(episode: Episode, following: int | None) -> list[slice]:
     """Return the nights that a change's size is computed from, alternatives in order of preference.
 
     Of a lasting change these are the last before the next one, since a loss may go on slowly.

@@ -5,7 +5,7 @@ A value's logarithm is a level plus noise. The noise is white, or a share of it 
 of its correlation (generalised least squares). Row ``t`` of the factor's inverse needs only the
 values up to ``t``, so one product gives the evidence of every night.
 
-Nothing here knows what a regression is; the rules are in :mod:`plumbline.analysis.trend`.
+Independent of the rules for regressions, which are in :mod:`plumbline.analysis.trend`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ AFTER = 8
 MODELS = ((0.0, 0.0), *((m, s) for m in (0.6, 0.9, 0.98) for s in (0.5, 0.85)))
 #: Evidence (nats) by which an autocorrelated model must beat white noise.
 DOUBT = 1.0
-#: Weight of what the nights before a change say against a model, and its upper limit (nats).
+#: Weight of the evidence against a model before a change, and its upper limit (nats).
 TWICE, MOST = 1.5, 8.0
 #: A change of this size (share of the value; growing between the two) is less likely autocorrelated
 #: noise, which then needs so many nats more.
@@ -199,8 +199,8 @@ def evidence(values: np.ndarray, regime: int, first: int = 0) -> Evidence:
     dot_e = np.cumsum(since * _windows(e[:, low:], width), axis=2)
     dot_u = np.cumsum(since * _windows(u[:, low:], width), axis=2)
 
-    asked = t[first:]
-    end = np.broadcast_to(asked[:, None], (len(asked), len(LENGTHS)))
+    judged = t[first:]
+    end = np.broadcast_to(judged[:, None], (len(judged), len(LENGTHS)))
     start = end - LENGTHS[None] + 1
     valid = start > regime
     begin = np.where(valid, start, low)
@@ -210,7 +210,7 @@ def evidence(values: np.ndarray, regime: int, first: int = 0) -> Evidence:
     den = squares[:, begin - low, last] - cross * cross / uu_safe[:, end]
     den = np.maximum(den, 1e-9)
     found, size = ratio(num, den, end, begin)
-    spread = np.sqrt(rss[0] / np.maximum(t, 1))[asked, None]
+    spread = np.sqrt(rss[0] / np.maximum(t, 1))[judged, None]
     noisy = np.clip((spread - NOISY[0]) / (NOISY[1] - NOISY[0]), 0, 1)
     enough = (SMALL[0] + (SMALL[1] - SMALL[0]) * noisy) * spread
     small = (np.abs(size) < enough) * 1.0
@@ -284,9 +284,9 @@ def _pulses(
     ratio: _Ratio,
 ) -> tuple[np.ndarray, ...]:
     """Return the evidence of pulses that ended at least one night before."""
-    asked = np.arange(first, nights)
+    judged = np.arange(first, nights)
     after = np.arange(1, AFTER + 1)[None]
-    end = np.broadcast_to(asked[:, None], (len(asked), AFTER))
+    end = np.broadcast_to(judged[:, None], (len(judged), AFTER))
     tried = []
     for length in PULSES:
         start = end - after - length + 1
@@ -328,8 +328,9 @@ def _ramps(
 
     dot_e, dot_u = upto(ramps * e[:, :, None]), upto(ramps * u[:, :, None])
     squares = upto(ramps * ramps)
-    asked = ends >= first
-    ends, dot_e, dot_u, squares = ends[asked], dot_e[:, asked], dot_u[:, asked], squares[:, asked]
+    judged = ends >= first
+    ends, squares = ends[judged], squares[:, judged]
+    dot_e, dot_u = dot_e[:, judged], dot_u[:, judged]
     uu_at = uu[:, ends, None]
     num = dot_e - dot_u * (ue[:, ends, None] / uu_at)
     den = np.maximum(squares - dot_u * dot_u / uu_at, 1e-9)

@@ -15,7 +15,7 @@ from plumbline.analysis import trend
 from plumbline.analysis.trend import table, watch
 from plumbline.history.series import Series
 
-#: Number of series from which on they are judged in several processes.
+#: Fewest series that are judged in several processes.
 MANY = 40
 
 Night = int | str
@@ -102,22 +102,22 @@ def of_file(path: Path, online: bool) -> Found:
     :raises Fault: if the file is faulty.
     """
     series = table.read(path)
-    work = [(one.values, one.better, one.second, not online) for one in series]
+    work = [(item.values, item.better, item.second, not online) for item in series]
     found = Found()
-    for one, judgement in zip(series, _judge_all(work), strict=True):
-        found.add(one.name, one.nights, judgement)
+    for item, judgement in zip(series, _judge_all(work), strict=True):
+        found.add(item.name, item.nights, judgement)
     return found
 
 
 def of_history(every: list[Series], online: bool) -> Found:
     """Return the findings of series of the history, one value a date."""
     dated = [trend.nightly(series) for series in every]
-    work = [(one.values, series.better, None, not online)
-            for series, one in zip(every, dated, strict=True)]  # fmt: skip
+    work = [(nightly.values, series.better, None, not online)
+            for series, nightly in zip(every, dated, strict=True)]  # fmt: skip
     found = Found()
-    for series, one, judgement in zip(every, dated, _judge_all(work), strict=True):
-        nights: list[Night] = [str(date) for date in one.dates]
-        found.add(name_of(series), nights, judgement, functools.partial(_context, series, one))
+    for series, nightly, judgement in zip(every, dated, _judge_all(work), strict=True):
+        nights: list[Night] = [str(date) for date in nightly.dates]
+        found.add(name_of(series), nights, judgement, functools.partial(_context, series, nightly))
     return found
 
 
@@ -163,7 +163,7 @@ def _row(name: str, nights: list[Night], found: trend.Finding, context: dict[str
 
 
 def _context(series: Series, nights: trend.Nightly, found: trend.Finding) -> dict[str, str]:
-    """The sessions on both sides of the change, the nodes, and a change of the build."""
+    """Return the sessions on both sides of the change, the nodes, and a change of the build."""
     after = int(nights.first[found.start])
     context = {"after": str(series.sessions[after]), "nodes": str(series.nodes[after])}
     if found.start:

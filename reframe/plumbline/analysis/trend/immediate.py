@@ -74,7 +74,7 @@ class ImmediateRule:
         return int(night + inside[0] - 1) if len(inside) else len(walker.x) - 1
 
     def _known(self, night: int, off: float) -> bool:
-        """Whether the night belongs to an episode that began before."""
+        """Return whether the night belongs to an episode that began before."""
         return any(
             e.size * off > 0 and e.start + 1 < night <= max(e.detected, e.last)
             for e in self.walker.episodes
@@ -90,7 +90,7 @@ class ImmediateRule:
         return None
 
     def _confirmed(self, night: int, off: float) -> bool:
-        """Whether the second measurement of the night confirms it."""
+        """Return whether the second measurement of the night confirms it."""
         if np.isnan(self.second[night]):
             return False
         expected, sigma = self.walker.expected, self.walker.sigma[night]

@@ -68,7 +68,7 @@ def walk(
     """Judge each night after the first :data:`WARM_UP` from the nights up to it.
 
     :arg values: logarithms, one a night, as :func:`combine` makes them of the first and second
-        measurements (NaN where there is none).
+        measurements (NaN without one).
     :returns: the episodes, and first and last night of runs that came back unconfirmed.
     """
     walker = Walker(values)
@@ -91,11 +91,11 @@ def combine(first: np.ndarray, second: np.ndarray) -> np.ndarray:
         return first
     found = first.copy()
     before = stats.running_median(first, REFERENCE)
-    apart = np.abs(first - second)[both]
+    distance = np.abs(first - second)[both]
     usual = np.full(len(both), stats.noise(first[:WARM_UP]) * math.sqrt(2))
     if len(both) >= WARM_UP:
-        usual = expanding_scale(apart)
-    agree = apart <= 4 * np.maximum(usual, autocorrelation.FLOOR)
+        usual = expanding_scale(distance)
+    agree = distance <= 4 * np.maximum(usual, autocorrelation.FLOOR)
     nearer = np.where(np.abs(first - before) <= np.abs(second - before), first, second)[both]
     found[both] = np.where(agree, (first + second)[both] / 2, nearer)
     return found
@@ -225,11 +225,14 @@ class Walker:
         ramp = found.ramp >= RAMP
         run_start, run_size = _runs(view, found)
         for t in np.flatnonzero((step | pulse) & open_).tolist():
-            step[t] = step[t] and _most(view, int(found.step_start[t]), t, found.step_size[t],
-                                        found.sigma[t], found.step[t] - STEP)  # fmt: skip
-            pulse[t] = pulse[t] and _most(view, int(found.pulse_start[t]), int(found.pulse_end[t]),
-                                          found.pulse_size[t], found.sigma[t],
-                                          found.pulse[t] - PULSE)  # fmt: skip
+            step[t] = step[t] and _majority(
+                view, int(found.step_start[t]), t, found.step_size[t], found.sigma[t],
+                found.step[t] - STEP,
+            )  # fmt: skip
+            pulse[t] = pulse[t] and _majority(
+                view, int(found.pulse_start[t]), int(found.pulse_end[t]), found.pulse_size[t],
+                found.sigma[t], found.pulse[t] - PULSE,
+            )  # fmt: skip
         hits = np.flatnonzero((step | pulse | ramp | (run_start >= 0)) & open_)
         end = int(hits[0]) if len(hits) else upto - 1
         new = slice(first, end + 1)
@@ -271,7 +274,7 @@ class Walker:
         return int(kept[min(WARM_UP, len(kept)) - 1])
 
     def is_autocorrelated(self, view: _View, t: int, gain: float) -> bool:
-        """Whether autocorrelated noise explains all nights better than the changes found so far."""
+        """Return whether autocorrelated noise explains all nights better than the changes do."""
         lasting = sum(e.kind != "pulse" and e.start >= self.origin for e in self.episodes)
         if not lasting:
             return False
@@ -296,7 +299,9 @@ class Walker:
             episode.detected, episode.regime = last.detected, last.regime
             before = episode.before = last.before
         transient = self.episodes[-1] if self.episodes else None
-        if transient is not None and _went_on(transient, episode, self.x, int(nights[t])):
+        if transient is not None and _continues_transient(
+            transient, episode, self.x, int(nights[t])
+        ):
             # It only seemed to have come back.
             self.episodes.remove(transient)
             self.keep[transient.start : transient.last + 1] = True
@@ -362,8 +367,8 @@ class Walker:
         return int(nights[t - 4]), int(nights[t]), int(nights[t])
 
 
-def _went_on(transient: Episode, step: Episode, x: np.ndarray, now: int) -> bool:
-    """Whether the step is the transient before it, which had not ended."""
+def _continues_transient(transient: Episode, step: Episode, x: np.ndarray, now: int) -> bool:
+    """Return whether the step continues the transient before it, which had not ended."""
     if transient.kind != "pulse" or step.start - transient.last > SAME:
         return False
     was = float(np.median(x[transient.start : transient.last + 1])) - transient.before
@@ -371,8 +376,8 @@ def _went_on(transient: Episode, step: Episode, x: np.ndarray, now: int) -> bool
     return lasts * was > 0 and step.size * was > 0 and abs(lasts) > BACK * abs(was)
 
 
-def _most(view: _View, start: int, end: int, size: float, sigma: float, spare: float) -> bool:
-    """Whether most nights support the change, and not only a few outliers.
+def _majority(view: _View, start: int, end: int, size: float, sigma: float, spare: float) -> bool:
+    """Return whether most nights support the change, and not only a few outliers.
 
     :arg spare: evidence (nats) beyond what the change needs. A clipped night counts as one at the
         limit. Its evidence beyond that of an outlier must not decide.
@@ -455,7 +460,7 @@ def _merged(walker: Walker) -> list[Episode]:
 
 
 def _one_drift(x: np.ndarray, first: Episode, then: Episode) -> bool:
-    """Whether one ramp explains two changes as well as two steps do (Bayes' criterion)."""
+    """Return whether one ramp explains two changes as well as two steps do (Bayes' criterion)."""
     if first.size * then.size <= 0 or not (first.confirmed and then.confirmed):
         return False
     if "ramp" in (first.kind, then.kind) and then.start <= max(first.detected, first.last):

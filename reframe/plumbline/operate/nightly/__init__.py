@@ -124,7 +124,8 @@ def _locked(folder: Path, system: str) -> Iterator[int]:
         owner = os.pread(file, 4096, 0).decode(errors="replace").strip()
         os.close(file)
         raise Fault(
-            f"{path}: another nightly of {system} is running{_described(owner)}: wait for its end",
+            f"{path}: another nightly of {system} is running{_described(owner)}: wait until it "
+            f"ends",
             code="session.already-running",
         ) from None
     except OSError as err:

@@ -234,8 +234,8 @@ def report_site(folder: Path) -> Part:
     """Write the report."""
     part = Part("report")
     with _contained(part), History() as history:
-        made = report.write(history, folder, Selection())
-        part.message = _joined(str(made), _skipped_lines(history))
+        written = report.write(history, folder, Selection())
+        part.message = _joined(str(written), _skipped_lines(history))
         part.code = 2 if history.faults else 0
     return part
 

@@ -125,26 +125,28 @@ def draft(
         **({"modules_system": modules} if modules else {}),
         "partitions": [],
     }
-    made = Draft(name, {"systems": [system], "environments": []})
-    made.comment(text=f"Drafted by plumbline init. What it cannot detect is marked: {CONFIRM}.")
-    made.comment("systems", 0, "hostnames", text=f"From the name of this host: {CONFIRM}.")
-    made.messages.append(f"host: {one_line(', '.join(system['hostnames']))}")
+    drafted = Draft(name, {"systems": [system], "environments": []})
+    drafted.comment(text=f"Drafted by plumbline init. What it cannot detect is marked: {CONFIRM}.")
+    drafted.comment("systems", 0, "hostnames", text=f"From the name of this host: {CONFIRM}.")
+    drafted.messages.append(f"host: {one_line(', '.join(system['hostnames']))}")
     if modules:
-        made.messages.append(f"modules: {modules}, {len(listed)} listed")
+        drafted.messages.append(f"modules: {modules}, {len(listed)} listed")
     if unsafe:
-        made.messages.append(f"{unsafe} modules skipped: their names are not safe in a job script")
+        drafted.messages.append(
+            f"{unsafe} modules skipped: their names are not safe in a job script"
+        )
     nodes = slurm.nodes() if shutil.which("sinfo") else None
     if nodes is not None:
-        _of_slurm(made, nodes, list(wanted), described or {}, probe)
+        _draft_slurm(drafted, nodes, list(wanted), described or {}, probe)
     elif wanted:
         raise Fault(
             f"partition {one_line(', '.join(wanted))}: sinfo does not answer on this host",
             code="scheduler.no-answer",
         )
     else:
-        _of_this_machine(made)
-    _environments(made, listed, with_slurm=nodes is not None)
-    return made
+        _draft_this_machine(drafted)
+    _environments(drafted, listed, with_slurm=nodes is not None)
+    return drafted
 
 
 def _host_patterns() -> list[str]:
@@ -156,22 +158,22 @@ def _host_patterns() -> list[str]:
 # -- partitions ---------------------------------------------------------------------------------
 
 
-def _of_this_machine(made: Draft) -> None:
+def _draft_this_machine(drafted: Draft) -> None:
     """Draft this machine alone, for which no scheduler answers."""
     path = ("systems", 0, "partitions")
     for title in [title for command, title in OTHERS.items() if shutil.which(command)]:
-        made.messages.append(
+        drafted.messages.append(
             f"{title} is not probed: the draft has this node only. Add its queues as partitions, "
             f"see docs/systems.md; `python -m plumbline.operate.onboarding.node` describes the "
             f"node that it runs on"
         )
-        made.comment(*path, text=f"{title}'s queues: {CONFIRM}.")
+        drafted.comment(*path, text=f"{title}'s queues: {CONFIRM}.")
     if shutil.which("sinfo"):
-        made.messages.append("sinfo does not answer: the draft has this node only")
-        made.comment(*path, text=f"Slurm's partitions: {CONFIRM}.")
-    if path not in made.comments:
-        made.messages.append("no scheduler: the draft has this node only")
-    made.system["partitions"].append(
+        drafted.messages.append("sinfo does not answer: the draft has this node only")
+        drafted.comment(*path, text=f"Slurm's partitions: {CONFIRM}.")
+    if path not in drafted.comments:
+        drafted.messages.append("no scheduler: the draft has this node only")
+    drafted.system["partitions"].append(
         {
             "name": "node",
             "descr": "This machine alone, detected each time it is used",
@@ -182,11 +184,11 @@ def _of_this_machine(made: Draft) -> None:
             "extras": {"detect": True},
         }
     )
-    made.comment(*path, 0, "max_jobs", text="Two benchmarks at once would disturb each other.")
+    drafted.comment(*path, 0, "max_jobs", text="Two benchmarks at once would disturb each other.")
 
 
-def _of_slurm(
-    made: Draft,
+def _draft_slurm(
+    drafted: Draft,
     all_nodes: list[slurm.SlurmNode],
     wanted: list[str],
     described: dict[str, dict],
@@ -199,52 +201,52 @@ def _of_slurm(
     settings = slurm.partitions()
     if settings is None:
         raise Fault(
-            "scontrol does not answer, although sinfo does: draft again when both do",
+            "scontrol does not answer, although sinfo does: repeat the command when both answer",
             code="scheduler.no-answer",
         )
     scheduler = "squeue" if slurm.setting("AccountingStorageType").endswith("/none") else "slurm"
-    made.messages.append(
+    drafted.messages.append(
         f"{slurm.version()}: scheduler {scheduler}, {pluralize(len(settings), 'partition')}"
     )
     if not slurm.has_topology():
-        made.messages.append("Slurm knows no switches: `plumbline screen` cannot flag any")
+        drafted.messages.append("Slurm knows no switches: `plumbline screen` cannot flag any")
     if unknown := [name for name in wanted if name not in settings]:
-        made.messages.append(f"no partition {', '.join(map(one_line, unknown))}: skipped")
+        drafted.messages.append(f"no partition {', '.join(map(one_line, unknown))}: skipped")
     for name, fields in settings.items():
         if wanted and name not in wanted:
             continue
         if not is_shell_safe(name):
-            made.messages.append(
+            drafted.messages.append(
                 f"partition {one_line(name)}: skipped, its name is not safe in a job script"
             )
             continue
-        kinds = _draftable(made, name, slurm.kinds(name, all_nodes))
+        kinds = _draftable(drafted, name, slurm.kinds(name, all_nodes))
         for kind in kinds:
-            _partition(made, kind, fields, scheduler, described, probe)
+            _partition(drafted, kind, fields, scheduler, described, probe)
 
 
-def _draftable(made: Draft, partition: str, kinds: list[slurm.Kind]) -> list[slurm.Kind]:
+def _draftable(drafted: Draft, partition: str, kinds: list[slurm.Kind]) -> list[slurm.Kind]:
     """Return the kinds of a partition's nodes that a job can be sent to, the largest first.
 
     If no feature distinguishes them, only the first is drafted.
     """
     if not kinds:
-        made.messages.append(f"partition {partition}: skipped, it has no nodes")
+        drafted.messages.append(f"partition {partition}: skipped, it has no nodes")
     for number, kind in enumerate(kinds):
         if kind.constraint is None:
-            like = f"{pluralize(len(kind.nodes), 'node')} like {one_line(kind.node.name)}"
-            text = f"{like} skipped: no feature distinguishes them"
+            alike_nodes = f"{pluralize(len(kind.nodes), 'node')} like {one_line(kind.node.name)}"
+            text = f"{alike_nodes} skipped: no feature distinguishes them"
             if number == 0:
                 text = (
                     f"no feature distinguishes its {len(kinds)} kinds of nodes: drafted as the "
-                    f"{like}; select them in `access`"
+                    f"{alike_nodes}; select them in `access`"
                 )
-            made.messages.append(f"partition {partition}: {text}")
+            drafted.messages.append(f"partition {partition}: {text}")
     return [kind for number, kind in enumerate(kinds) if number == 0 or kind.constraint is not None]
 
 
 def _partition(
-    made: Draft,
+    drafted: Draft,
     kind: slurm.Kind,
     fields: dict[str, str],
     scheduler: str,
@@ -267,14 +269,14 @@ def _partition(
         try:
             inside = probe(access)
         except Exception as err:
-            made.messages.append(f"partition {name}: not probed: {one_line(str(err))}")
-    processor, devices, extras = _hardware(made, name, kind, inside)
+            drafted.messages.append(f"partition {name}: not probed: {one_line(str(err))}")
+    processor, devices, extras = _hardware(drafted, name, kind, inside)
     placements = _placements(node, inside, extras)
     if len(kind.nodes) > 1:
         placements += ["off-node", "one-task-per-node"]
     if os.environ.get("SCRATCH"):
         extras["file_systems"] = {"scratch": {"path_variable": "SCRATCH"}}
-    made.system["partitions"].append(
+    drafted.system["partitions"].append(
         {
             "name": name,
             "descr": one_line(
@@ -291,9 +293,9 @@ def _partition(
             "extras": {"placements": placements, **extras},
         }
     )
-    _comment_partition(made, node, inside, devices, extras)
+    _comment_partition(drafted, node, inside, devices, extras)
     limit = one_line(fields.get("MaxTime", "")) or "unknown"
-    made.messages.append(
+    drafted.messages.append(
         f"partition {name}: {pluralize(len(kind.nodes), 'node')} of {node.sockets} x {node.cores} "
         f"cores x {node.threads} threads, {node.gpus[1]} GPUs, {kind.memory} MiB; state "
         f"{one_line(fields.get('State', '?'))}, time limit {limit}"
@@ -301,7 +303,7 @@ def _partition(
 
 
 def _hardware(
-    made: Draft, name: str, kind: slurm.Kind, inside: dict | None
+    drafted: Draft, name: str, kind: slurm.Kind, inside: dict | None
 ) -> tuple[dict, list[dict], dict]:
     """Return the processor, devices and extras of a partition: as a node described them, or else
     as far as Slurm knows them."""
@@ -321,7 +323,7 @@ def _hardware(
         )
         return processor, [device] if gpus else [], extras
     if inside["processor"]["num_cpus"] != processor["num_cpus"]:
-        made.messages.append(
+        drafted.messages.append(
             f"partition {name}: Slurm reports {processor['num_cpus']} CPUs, "
             f"{one_line(str(inside.get('host')))} has {inside['processor']['num_cpus']}: "
             f"the latter is drafted"
@@ -330,28 +332,28 @@ def _hardware(
 
 
 def _comment_partition(
-    made: Draft, node: slurm.SlurmNode, inside: dict | None, devices: list[dict], extras: dict
+    drafted: Draft, node: slurm.SlurmNode, inside: dict | None, devices: list[dict], extras: dict
 ) -> None:
     """Add the comments of the partition that was drafted last."""
-    path = ("systems", 0, "partitions", len(made.system["partitions"]) - 1)
+    path = ("systems", 0, "partitions", len(drafted.system["partitions"]) - 1)
     access = f"Account and quality of service, if jobs need them: {CONFIRM}."
-    made.comment(*path, "access", text=access)
-    made.comment(*path, "max_jobs", text="How many jobs are queued at once, at most.")
+    drafted.comment(*path, "access", text=access)
+    drafted.comment(*path, "max_jobs", text="How many jobs are queued at once, at most.")
     if not inside:
-        made.comment(*path, "processor", text=f"Topology, as Linux numbers the CPUs: {CONFIRM}.")
+        drafted.comment(*path, "processor", text=f"Topology, as Linux numbers the CPUs: {CONFIRM}.")
     if reserved := slurm.reserved_cpus(node.name):
         text = f"usable_cpus: Slurm reserves some ({reserved}): {CONFIRM}."
-        made.comment(*path, "extras", text=text)
+        drafted.comment(*path, "extras", text=text)
     if devices and inside:
-        made.comment(*path, "devices", text=f"Classes of pairs (nvidia-smi topo -m): {CONFIRM}.")
+        drafted.comment(*path, "devices", text=f"Classes of pairs (nvidia-smi topo -m): {CONFIRM}.")
     elif devices:
         text = f"{node.gpus[1]} GPUs a node, by Slurm. Architecture, gpu_affinity, gpu_memory and "
-        made.comment(*path, "devices", text=f"{text}pair_classes: {CONFIRM}.")
+        drafted.comment(*path, "devices", text=f"{text}pair_classes: {CONFIRM}.")
     text = f"Ceilings of the machine (docs/systems.md): {CONFIRM}."
-    made.comment(*path, "extras", text=text)
+    drafted.comment(*path, "extras", text=text)
     if "file_systems" not in extras:
         text = f"scratch or file_systems, for I/O checks: {CONFIRM}."
-        made.comment(*path, "extras", text=text)
+        drafted.comment(*path, "extras", text=text)
 
 
 def _placements(node: slurm.SlurmNode, inside: dict | None, extras: dict) -> list[str]:
@@ -381,56 +383,56 @@ def _identifier(text: str) -> str:
 # -- environments -------------------------------------------------------------------------------
 
 
-def _environments(made: Draft, modules: list[str], with_slurm: bool) -> None:
+def _environments(drafted: Draft, modules: list[str], with_slurm: bool) -> None:
     """Draft the environments: the embedded MPICH and IMB if they are installed, the programs on
     PATH, and each MPI among the modules."""
     types = slurm.mpi_types() if with_slurm else []
     mpi, mpi_version = software.mpi_on_path()
     if with_slurm:
         listed = ", ".join(types[1:]) or "none"
-        made.messages.append(f"srun --mpi: available: {listed}; default: {types[0]}")
-    made.messages.append(f"MPI on PATH: {mpi_version or 'none'}")
+        drafted.messages.append(f"srun --mpi: available: {listed}; default: {types[0]}")
+    drafted.messages.append(f"MPI on PATH: {mpi_version or 'none'}")
     if software.has_wheels():
-        _environment(made, "pip", ["imb"], {"provider": "pip"} | (
+        _environment(drafted, "pip", ["imb"], {"provider": "pip"} | (
             {"launcher": "hydra"} if with_slurm else {}))  # fmt: skip
         text = "MPICH and IMB from their wheels: no root, no modules."
-        made.comment("environments", 0, "extras", text=text)
+        drafted.comment("environments", 0, "extras", text=text)
     on_path = software.benchmarks()
     # Without a scheduler the programs on PATH are detected at each run.
     extras = {"provider": "path"} | ({} if with_slurm else {"detect": True})
     features = ["mpi"] if mpi_version else []
     features += on_path if with_slurm else []
-    path: tuple = ("environments", len(made.content["environments"]))
-    _environment(made, "path", features, extras, mpi=mpi, types=types)
+    path: tuple = ("environments", len(drafted.content["environments"]))
+    _environment(drafted, "path", features, extras, mpi=mpi, types=types)
     text = f"On this node's PATH; on the compute nodes' PATH: {CONFIRM}."
-    made.comment(*path, "features", text=text)
-    made.messages.append(f"benchmarks on PATH: {', '.join(on_path) or 'none'}")
+    drafted.comment(*path, "features", text=text)
+    drafted.messages.append(f"benchmarks on PATH: {', '.join(on_path) or 'none'}")
     for name, module in software.mpi_modules(modules).items():
-        path = ("environments", len(made.content["environments"]))
-        _environment(made, _identifier(name), ["mpi"], {"provider": "path"}, mpi=name,
+        path = ("environments", len(drafted.content["environments"]))
+        _environment(drafted, _identifier(name), ["mpi"], {"provider": "path"}, mpi=name,
                      types=types, modules=[module])  # fmt: skip
         text = f"The newest module of this MPI; its compiler: {CONFIRM}."
-        made.comment(*path, "modules", text=text)
-        made.comment(*path, "features", text=f"Benchmarks that it provides: {CONFIRM}.")
-        made.messages.append(f"MPI among the modules: {module}")
+        drafted.comment(*path, "modules", text=text)
+        drafted.comment(*path, "features", text=f"Benchmarks that it provides: {CONFIRM}.")
+        drafted.messages.append(f"MPI among the modules: {module}")
 
 
-def _environment(made: Draft, name: str, features: list[str], extras: dict, mpi: str = "",
+def _environment(drafted: Draft, name: str, features: list[str], extras: dict, mpi: str = "",
                  types: Iterable[str] = (), modules: Iterable[str] = ()) -> None:  # fmt: skip
     types = list(types)
     plugin = software.plugin(mpi, types) if types else ""
-    made.content["environments"].append(
+    drafted.content["environments"].append(
         {
             "name": name,
             **({"modules": [*modules]} if modules else {}),
             "features": features,
             **({"env_vars": [["SLURM_MPI_TYPE", plugin]]} if plugin else {}),
             "extras": extras,
-            "target_systems": [made.name],
+            "target_systems": [drafted.name],
         }
     )
-    for partition in made.system["partitions"]:
+    for partition in drafted.system["partitions"]:
         partition["environs"].append(name)
     if mpi and types and not plugin:
-        path = ("environments", len(made.content["environments"]) - 1)
-        made.comment(*path, text=f"Value of srun --mpi for {mpi}: {CONFIRM}.")
+        path = ("environments", len(drafted.content["environments"]) - 1)
+        drafted.comment(*path, text=f"Value of srun --mpi for {mpi}: {CONFIRM}.")

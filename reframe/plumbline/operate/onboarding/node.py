@@ -59,7 +59,9 @@ def read(path: Path) -> dict:
     try:
         found = json.loads(outputs.read(path).strip().rpartition("\n")[2])
         Topology.of_partition(found["processor"], found["devices"], found["extras"])
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as err:
+    except OSError as err:
+        raise Fault(f"{path}: {err.strerror}", code="input.unreadable-file") from None
+    except (ValueError, KeyError, TypeError, AttributeError) as err:
         raise Fault(
             f"{path}: not an output of `python -m plumbline.operate.onboarding.node`: {err!r}",
             code="input.wrong-file",

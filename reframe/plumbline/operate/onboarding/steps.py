@@ -136,7 +136,7 @@ def next_step(name: str, content: dict) -> str | None:
 
 def _is_of(folder: Path, name: str) -> bool:
     try:
-        plan = record.plan(folder)
+        plan = record.read_plan(folder)
     except (OSError, record.Damaged):
         return False
     # The sessions of a sweep are of single nodes.

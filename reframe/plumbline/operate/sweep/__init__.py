@@ -108,7 +108,7 @@ class Sweep:
         except (OSError, ValueError, TypeError) as err:
             why = getattr(err, "strerror", None) or err
             raise Fault(
-                f"{path}: no sweep: {why}; {suggest(folder.name, names())}",
+                f"{path}: is not a sweep: {why}; {suggest(folder.name, names())}",
                 code="input.unknown-name",
             ) from None
 
@@ -157,8 +157,8 @@ class Sweep:
             if folder.name[:8] < self.name[:8]:
                 break
             extras = _plan(folder).get("extras", {})
-            ours = (extras.get("sweep"), extras.get("node")) == (self.name, node)
-            if ours and folder.name not in before:
+            is_of_node = (extras.get("sweep"), extras.get("node")) == (self.name, node)
+            if is_of_node and folder.name not in before:
                 return folder.name, (folder / "end.json").is_file()
         return "", False
 
@@ -188,7 +188,7 @@ class Sweep:
                 code="files.no-locks",
             ) from None
         raise Fault(
-            f"sweep {self.name}: another process runs it: wait for its end",
+            f"sweep {self.name}: another process is running it: wait until it ends",
             code="session.already-running",
         )
 
@@ -243,7 +243,7 @@ def create(
                             **{configuration.ON_NODE: f"{system}:{partition}"})  # fmt: skip
     # Ten seconds for ReFrame's own work on each case.
     limit = seconds or 300 + sum(case.seconds + 10 for case in cases)
-    made = Sweep(
+    sweep = Sweep(
         configuration.session_id(),
         system,
         partition,
@@ -256,8 +256,8 @@ def create(
         skipped,
         bool(nodes),
     )
-    made.write()
-    return made
+    sweep.write()
+    return sweep
 
 
 def resume(name: str, jobs: int | None) -> Sweep:
@@ -350,6 +350,6 @@ def _text(path: Path) -> str:
 
 def _plan(folder: Path) -> record.Plan | dict[str, Any]:
     try:
-        return record.plan(folder)
+        return record.read_plan(folder)
     except (OSError, record.Damaged):
         return {}

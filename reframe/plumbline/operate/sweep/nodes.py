@@ -29,13 +29,13 @@ def available(partition: dict, reservation: str = "") -> tuple[list[str], dict[s
     every = slurm.nodes()
     if every is None:
         raise Fault(
-            "sinfo does not answer, so the nodes are unknown: name them with --nodes",
+            "sinfo does not answer, so the nodes are unknown: give them with --nodes",
             code="scheduler.no-answer",
         )
     access = " ".join(partition.get("access", []))
     queue = _queue(access)
-    mine = {node.name: node for node in every if node.partition == queue}
-    if not mine:
+    selected = {node.name: node for node in every if node.partition == queue}
+    if not selected:
         raise Fault(
             f"partition {partition['name']}: Slurm's partition {queue!r} has no node",
             code="scheduler.no-node",
@@ -44,21 +44,25 @@ def available(partition: dict, reservation: str = "") -> tuple[list[str], dict[s
         features = re.split("[&,]", found.strip("'\""))
         if not all(map(is_shell_safe, features)):
             raise Fault(
-                f"partition {partition['name']}: --constraint={found} cannot be resolved: "
-                f"name the nodes with --nodes",
+                f"partition {partition['name']}: --constraint={found} cannot be resolved to "
+                f"nodes: give the nodes with --nodes",
                 code="scheduler.unsupported",
             )
-        mine = {name: node for name, node in mine.items() if set(features) <= {*node.features}}
+        selected = {
+            name: node for name, node in selected.items() if set(features) <= {*node.features}
+        }
     reserved = _under_maintenance(reservation)
     if reservation:
-        mine = {name: node for name, node in mine.items() if reserved.get(name) == reservation}
-        if not mine:
+        selected = {
+            name: node for name, node in selected.items() if reserved.get(name) == reservation
+        }
+        if not selected:
             raise Fault(
                 f"reservation {reservation} has no node of partition {partition['name']}",
                 code="scheduler.reservation",
             )
     up, down = [], {}
-    for name, node in sorted(mine.items(), key=lambda item: _natural(item[0])):
+    for name, node in sorted(selected.items(), key=lambda item: _natural(item[0])):
         reason = _why_not(node, reserved.get(name, ""), reservation)
         if reason:
             down[name] = one_line(reason)
@@ -80,7 +84,7 @@ def _queue(access: str) -> str:
     known = slurm.partitions()
     if known is None:
         raise Fault(
-            "scontrol does not answer, so partitions are unknown: name the nodes with --nodes",
+            "scontrol does not answer, so partitions are unknown: give the nodes with --nodes",
             code="scheduler.no-answer",
         )
     for name, fields in known.items():
@@ -98,7 +102,7 @@ def _under_maintenance(reservation: str) -> dict[str, str]:
     """
     known = slurm.reservations()
     if known is None:
-        raise Fault("scontrol does not answer, so nodes under maintenance are unknown: name the "
+        raise Fault("scontrol does not answer, so nodes under maintenance are unknown: give the "
                     "nodes to measure with --nodes", code="scheduler.no-answer")  # fmt: skip
     active = [found for found in known if found.maintenance and found.state in ("ACTIVE", "")]
     if reservation:

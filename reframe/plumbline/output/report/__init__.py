@@ -78,8 +78,8 @@ def write(
     now = now or datetime.datetime.now(datetime.timezone.utc)
     with site.replaced(out) as folder:
         report = _Report(history, select, now, stale, latest, say)
-        made = report.write(folder)
-    return dataclasses.replace(made, folder=out)
+        written = report.write(folder)
+    return dataclasses.replace(written, folder=out)
 
 
 class _Report:
@@ -96,12 +96,12 @@ class _Report:
     ):
         self.history, self.select, self.now, self.stale = history, select, now, stale
         self.sessions: list[SessionRow] = history.sessions(select)
-        self.measured = {(one.system, one.check): one for one in history.measured(select)}
-        self.series = sum(one.series for one in self.measured.values())
+        self.measured = {(check.system, check.check): check for check in history.measured(select)}
+        self.series = sum(check.series for check in self.measured.values())
         say(f"{pluralize(len(self.sessions), 'session')}, {self.series} series")
         self.systems = status.of_systems(history, self.sessions, select, now, stale)
         self.cases: dict[tuple[str, str], list[CaseState]] = {}
-        for case in (case for one in self.systems for case in one.cases):
+        for case in (case for system in self.systems for case in system.cases):
             self.cases.setdefault((case.system, case.check), []).append(case)
         say("searching for changes")
         self.nights = findings.NIGHTS
@@ -125,14 +125,14 @@ class _Report:
 
     def _of_many_nights(self) -> tuple[Iterator[Series], int]:
         """Return the series that may have enough nights to be judged, and their number."""
-        checks = [one for one in self.measured.values() if one.most >= findings.NIGHTS]
+        checks = [check for check in self.measured.values() if check.most >= findings.NIGHTS]
 
         def read() -> Iterator[Series]:
-            for one in itertools.chain.from_iterable(self.history.by_check(checks, self.select)):
-                self.judged = self.judged or findings.judged(one)
-                yield one
+            for series in itertools.chain.from_iterable(self.history.by_check(checks, self.select)):
+                self.judged = self.judged or findings.judged(series)
+                yield series
 
-        return read(), sum(one.series for one in checks)
+        return read(), sum(check.series for check in checks)
 
     def _figures(self) -> Iterator[tuple[str, str, list[Panel]]]:
         """Yield the system, the check and its figures, for each check."""
@@ -142,11 +142,11 @@ class _Report:
             listed = figures.grouped(series, self.changes)
             for figure in listed:
                 self.published.take(figure)
-                for one in figure.members:
-                    if one.key in self.changes:
-                        self._changed[one.key] = figure.glance(one)
-                    if _identity(one.key) in self._found:
-                        self._found[_identity(one.key)] = figure.glance(one)
+                for member in figure.members:
+                    if member.key in self.changes:
+                        self._changed[member.key] = figure.glance(member)
+                    if _identity(member.key) in self._found:
+                        self._found[_identity(member.key)] = figure.glance(member)
             yield check[0], check[1], listed
 
     def _paged(self, latest: int) -> set[str]:
@@ -198,7 +198,7 @@ class _Report:
 
     def write(self, folder: Path) -> Written:
         """Write all pages."""
-        made = site.Site(
+        writer = site.Site(
             folder,
             report=self,
             now=np.datetime64(self.now.replace(tzinfo=None), "s"),
@@ -208,62 +208,62 @@ class _Report:
             counted=pluralize,
             latest=figures.LATEST,
         )
-        made.assets()
-        self._systems(made)
+        writer.assets()
+        self._systems(writer)
         recent = [event for event in self.events if self._recent(event)]
-        made.page("index.html", "index.html.j2", systems=self.systems, recent=recent)
-        made.page("changes.html", "changes.html.j2", events=self.events)
+        writer.page("index.html", "index.html.j2", systems=self.systems, recent=recent)
+        writer.page("changes.html", "changes.html.j2", events=self.events)
         tables = self.published.tables()
-        made.page("published.html", "published.html.j2", tables=tables)
+        writer.page("published.html", "published.html.j2", tables=tables)
         for table in tables:
-            made.table(f"data/published/{table.anchor}.csv", table.columns, table.rows())
-        made.page("about.html", "about.html.j2")
-        self._sessions(made)
-        made.page("sessions.html", "sessions.html.j2")
+            writer.table(f"data/published/{table.anchor}.csv", table.columns, table.rows())
+        writer.page("about.html", "about.html.j2")
+        self._sessions(writer)
+        writer.page("sessions.html", "sessions.html.j2")
         for path, (title, lead, cards) in self.provenance.pages().items():
-            made.page(path, "references.html.j2", title=title, lead=lead, cards=cards)
-        made.file(site.MARK, json.dumps({"written": self.now.isoformat(), "sessions":
+            writer.page(path, "references.html.j2", title=title, lead=lead, cards=cards)
+        writer.file(site.MARK, json.dumps({"written": self.now.isoformat(), "sessions":
                   len(self.sessions), "series": self.series}) + "\n")  # fmt: skip
-        red = sum(len(one.red) for one in self.systems)
-        return Written(folder, made.pages, self.series, len(self.sessions), red, made.bytes)
+        red = sum(len(system.red) for system in self.systems)
+        return Written(folder, writer.pages, self.series, len(self.sessions), red, writer.bytes)
 
     def _recent(self, event: Event) -> bool:
-        latest = [one.latest for one in self.systems if one.system == event.first.key.system]
+        latest = [state.latest for state in self.systems if state.system == event.first.key.system]
         return bool(latest) and bool(event.detected >= latest[0].end - RECENT)
 
-    def _systems(self, made: site.Site) -> None:
+    def _systems(self, writer: site.Site) -> None:
         """Write the pages of systems. The page of a check is written when the page of its system
         needs its figures, so that only few figures are in memory at a time."""
-        systems = {one.system: one for one in self.systems}
+        systems = {state.system: state for state in self.systems}
         for system, of_system in itertools.groupby(self._figures(), key=lambda found: found[0]):
-            checks = self._checks(made, of_system)
+            checks = self._checks(writer, of_system)
             if system in systems:
-                made.page(self.system_path(system), "system.html.j2", one=systems.pop(system),
+                writer.page(self.system_path(system), "system.html.j2", one=systems.pop(system),
                           checks=checks)  # fmt: skip
             # Records may name a system without a session.
             collections.deque(checks, maxlen=0)
-        for one in systems.values():
-            made.page(self.system_path(one.system), "system.html.j2", one=one, checks=())
+        for state in systems.values():
+            writer.page(self.system_path(state.system), "system.html.j2", one=state, checks=())
 
     def _checks(
-        self, made: site.Site, of_system: Iterable[tuple[str, str, list[Panel]]]
+        self, writer: site.Site, of_system: Iterable[tuple[str, str, list[Panel]]]
     ) -> Iterator[tuple[str, list[Panel]]]:
         """Write the page of each check of a system, and yield its figures."""
         for system, check, listed in of_system:
-            self._check(made, system, check, listed)
+            self._check(writer, system, check, listed)
             yield check, listed
 
-    def _check(self, made: site.Site, system: str, check: str, listed: list[Panel]) -> None:
+    def _check(self, writer: site.Site, system: str, check: str, listed: list[Panel]) -> None:
         axes: dict[str, int] = {}
         charts = []
         folder = f"data/{text.slug(system, check)}"
         for figure in listed:
             charts.append(figure.data(axes, self._target(figure)))
             path = f"{folder}/{figure.anchor}.csv"
-            made.table(path, figures.CSV_COLUMNS, figures.csv_rows(figure))
+            writer.table(path, figures.CSV_COLUMNS, figures.csv_rows(figure))
         curves = figures.curves(listed)
         for curve in curves:
-            made.table(f"{folder}/{curve.anchor}.csv", figures.CURVE_COLUMNS, curve.rows())
+            writer.table(f"{folder}/{curve.anchor}.csv", figures.CURVE_COLUMNS, curve.rows())
         shared = [json.loads(axis) for axis in axes]
         ids = {session: None for axis in shared for session in axis["session"]}
         data = {
@@ -272,12 +272,14 @@ class _Report:
             "references": {
                 name: f"../{self.provenance.path(name)}"
                 for figure in listed
-                for name in sorted({str(n) for one in figure.members for n in one.references if n})
+                for name in sorted(
+                    {str(n) for series in figure.members for n in series.references if n}
+                )
             },
             "figures": charts,
             "curves": [curve.data() for curve in curves],
         }
-        made.page(self.check_path(system, check), "check.html.j2", system=system, name=check,
+        writer.page(self.check_path(system, check), "check.html.j2", system=system, name=check,
                   figures=listed, cases=self.cases.get((system, check), []), curves=curves,
                   data=site.script_data(data), folder=folder)  # fmt: skip
 
@@ -291,13 +293,13 @@ class _Report:
         except units.UnitError:
             return None
 
-    def _sessions(self, made: site.Site) -> None:
+    def _sessions(self, writer: site.Site) -> None:
         """Write the pages of sessions, from their records."""
-        macros = made.macros("record.html.j2", root="../")
+        macros = writer.macros("record.html.j2", root="../")
         for row in self.sessions:
             if row.session in self.paged:
                 records = sorted(self._records(row, macros), key=operator.itemgetter(0))
-                made.page(self.session_path(row.session), "session.html.j2", row=row,
+                writer.page(self.session_path(row.session), "session.html.j2", row=row,
                           records=[record for _, record in records])  # fmt: skip
 
     def _records(self, row: SessionRow, macros: Any) -> Iterator[tuple[tuple, str]]:
@@ -465,7 +467,7 @@ STATUSES = {
     "near-bound": ("△", "passed, but within the warning band near its bound"),
     "suspicious": ("◇", "a figure is far better than its reference: check what was measured"),
     "unstable": ("≈", "passed, but single samples are beyond the bound"),
-    "warnings": ("⚠", "a fault was found on its standard error, whatever the values are"),
+    "warnings": ("⚠", "its standard error reports a fault"),
     "skip": ("-", "it cannot run here; nothing was measured"),
     "not-asserted": ("○", "measured and recorded, but there is no reference"),
     "regression": ("↘", "a lasting change for the worse"),

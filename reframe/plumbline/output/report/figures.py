@@ -17,7 +17,7 @@ from plumbline.history.series import Key, Series
 from plumbline.output.report import text
 from plumbline.output.report.findings import SeriesChange
 
-#: Figures of one name share a chart if they have at least so many places (``at``).
+#: Figures of one name share a chart if they have at least so many places (``location``).
 PLACES = 13
 #: At most so many members of a chart have their own line.
 LINES = 5
@@ -72,16 +72,16 @@ class Panel:
 
     @property
     def name(self) -> str:
-        return text.figure(self.key.metric, self.key.size, self._at)
+        return text.figure(self.key.metric, self.key.size, self._location)
 
     @functools.cached_property
     def anchor(self) -> str:
         key = self.key
         names = (key.partition, key.environment, key.placement, key.conditions)
-        return text.slug(key.metric, str(key.size), self._at, *names)
+        return text.slug(key.metric, str(key.size), self._location, *names)
 
     @property
-    def _at(self) -> str:
+    def _location(self) -> str:
         return "" if self.several and not self.key.node else self.key.location
 
     def place_of(self, series: Series) -> str:
@@ -190,7 +190,7 @@ class Panel:
         :arg target: value of the reference, in the figure's unit.
         """
         sessions, times, values = self.history
-        data = self._many() if self.several else self._one()
+        data = self._data_of_several() if self.several else self._data_of_one()
         axis = {
             "session": [str(session) for session in sessions],
             "time": (times.astype("datetime64[s]").astype(int) // 60).tolist(),
@@ -209,7 +209,7 @@ class Panel:
             "nodes": self.over_nodes,
         }
 
-    def _one(self) -> dict:
+    def _data_of_one(self) -> dict:
         member = self.first
         return {
             "verdict": "".join(LETTERS.get(str(verdict), "?") for verdict in member.verdicts),
@@ -219,7 +219,7 @@ class Panel:
             "hosts": runs(member.nodes.tolist()),
         }
 
-    def _many(self) -> dict:
+    def _data_of_several(self) -> dict:
         """Return the range over the members, and lines for those that are red or changed."""
         _, _, _, by_session, which = self._over_members
         changed = {change.key for change in self.changes if change.worse}
@@ -336,7 +336,7 @@ def _number_runs(values: np.ndarray) -> list[list]:
 
 def grouped(series: list[Series], changes: dict[Key, list[SeriesChange]]) -> list[Panel]:
     """Return the figures of one check, sorted by name. All nodes of a figure are one panel, and all
-    its places (``at``) if they are many."""
+    its places (``location``) if they are many."""
     by_node: dict[tuple, list[Series]] = {}
     for member in series:
         key = member.key

@@ -59,26 +59,32 @@ class SeriesChange:
         return "above-ceiling" if self.above_ceiling else self.kind
 
     @property
-    def doubt(self) -> str:
-        """Why it is not confirmed, and what to do; empty if it is."""
+    def doubt_code(self) -> str:
+        """Why it is not confirmed, a key of :data:`DOUBTS`; empty if it is."""
         if self.above_ceiling:
-            return "Above its ceiling: the measurement is wrong, the machine is not better."
+            return "above-ceiling"
         if self.confirmed:
             return ""
         if self.sessions > 1:
-            return (
-                f"It has lasted for {self.sessions} sessions, but is within the outliers or the "
-                f"autocorrelated noise of this figure: measure it again."
-            )
-        if self.kind == "suspect":
-            return (
-                "Only the newest session has it, and this figure has had outliers before: measure "
-                "it again."
-            )
-        return (
-            "Only the newest session has it, and a single session may be an outlier: measure it "
-            "again, or wait for the next one."
-        )
+            return "within-noise"
+        return "outliers-before" if self.kind == "suspect" else "single-session"
+
+    @property
+    def doubt(self) -> str:
+        """Why it is not confirmed, and what to do; empty if it is."""
+        return DOUBTS[self.doubt_code].format(sessions=self.sessions) if self.doubt_code else ""
+
+
+#: Why a change is not confirmed, and what to do.
+DOUBTS = {
+    "above-ceiling": "Above its ceiling: the measurement is wrong, the machine is not better.",
+    "within-noise": "It has lasted for {sessions} sessions, but is within the outliers or the "
+    "autocorrelated noise of this figure: measure it again.",
+    "outliers-before": "Only the newest session has it, and this figure has had outliers before: "
+    "measure it again.",
+    "single-session": "Only the newest session has it, and a single session may be an outlier: "
+    "measure it again, or wait for the next one.",
+}
 
 
 @dataclass
@@ -161,10 +167,10 @@ def _in_processes(chunks: Iterable[list[Series]]) -> Iterator[dict[Key, list[Ser
 
 def _of_chunk(series: list[Series]) -> dict[Key, list[SeriesChange]]:
     found = {}
-    for one in series:
-        changes = [_change(one, finding) for finding in trend.findings(one)]
+    for item in series:
+        changes = [_change(item, finding) for finding in trend.findings(item)]
         if changes:
-            found[one.key] = sorted(changes, key=lambda change: change.start)
+            found[item.key] = sorted(changes, key=lambda change: change.start)
     return found
 
 
@@ -199,5 +205,5 @@ def events(changes: list[SeriesChange]) -> list[Event]:
         if not listed or change.began - listed[-1].first.began > np.timedelta64(3, "D"):
             listed.append(Event())
         listed[-1].changes.append(change)
-    made = [event for listed in found.values() for event in listed]
-    return sorted(made, key=lambda event: (event.first.began, event.detected), reverse=True)
+    events = [event for listed in found.values() for event in listed]
+    return sorted(events, key=lambda event: (event.first.began, event.detected), reverse=True)

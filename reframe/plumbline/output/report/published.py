@@ -16,7 +16,7 @@ from plumbline.reference.tables import SITE
 
 
 @dataclass
-class Measured:
+class MeasuredValue:
     """A system's value: the median of its last sessions, over all nodes and places."""
 
     system: str
@@ -49,7 +49,7 @@ class Table:
     placement: str
     unit: str
     better: str
-    measured: list[Measured] = field(default_factory=list)
+    measured: list[MeasuredValue] = field(default_factory=list)
     published: list[PublishedRow] = field(default_factory=list)
 
     @property
@@ -63,14 +63,18 @@ class Table:
 
     @property
     def columns(self) -> list[str]:
-        names = [text.cell(f"{one.system} {one.where} {self.unit}") for one in self.measured]
+        names = [
+            text.cell(f"{measured.system} {measured.where} {self.unit}")
+            for measured in self.measured
+        ]
         return ["reference", "system", "toolchain", "printed", self.unit, *names]
 
     def rows(self):
         """Yield the rows of its CSV file."""
-        values = [one.value for one in self.measured]
-        for one in self.published:
-            cells = (one.row.id, one.row.system, one.row.toolchain, one.printed, one.value)
+        values = [measured.value for measured in self.measured]
+        for published in self.published:
+            row = published.row
+            cells = (row.id, row.system, row.toolchain, published.printed, published.value)
             yield [text.cell(cell) for cell in (*cells, *values)]
 
 
@@ -124,7 +128,7 @@ class Published:
                     found.append(row)
         return found
 
-    def beside(self, figure: Panel) -> tuple[str, int] | None:
+    def table_of(self, figure: Panel) -> tuple[str, int] | None:
         """Return the anchor of a figure's table and its number of published rows, if it has any."""
         subject = _subject(figure)
         rows = self._rows_of(*subject)
@@ -139,8 +143,8 @@ class Published:
         taken = self._taken.setdefault(subject, {}).setdefault(
             place, _Taken(figure.first.unit, figure.anchor)
         )
-        for one in figure.members:
-            taken.values += one.values[-LATEST:].tolist()
+        for member in figure.members:
+            taken.values += member.values[-LATEST:].tolist()
 
     def tables(self) -> list[Table]:
         """Return a table for each figure that was taken."""
@@ -153,13 +157,13 @@ class Published:
         table = Table(benchmark, metric, size, placement, fom.unit, better)
         for (system, where, check), taken in sorted(places.items()):
             value = statistics.median(taken.values) * units.factor(taken.unit, fom.unit)
-            table.measured.append(Measured(system, where, value, check, taken.anchor))
+            table.measured.append(MeasuredValue(system, where, value, check, taken.anchor))
         for row in self._rows_of(*subject):
             value, _ = row.used(fom.unit)
             cells = self.references.tables.printed[row.id]
             spread = f" ± {cells['spread']}" if cells.get("spread") else ""
-            ratios = [one.value / value if value else float("nan") for one in table.measured]
+            ratios = [figure.value / value if value else float("nan") for figure in table.measured]
             printed = f"{cells['value']}{spread} {row.unit}"
             table.published.append(PublishedRow(row, printed, value, ratios))
-        table.published.sort(key=lambda one: one.value, reverse=better != "lower")
+        table.published.sort(key=lambda published: published.value, reverse=better != "lower")
         return table

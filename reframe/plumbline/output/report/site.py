@@ -58,9 +58,9 @@ class Site:
         :arg path: within the site.
         """
         root = "../" * path.count("/")
-        made = self._templates.get_template(template).generate(root=root, path=path, **context)
+        parts = self._templates.get_template(template).generate(root=root, path=path, **context)
         with self._open(path) as file:
-            file.writelines(made)
+            file.writelines(parts)
         self.pages += 1
 
     def macros(self, template: str, root: str) -> Any:
@@ -125,19 +125,19 @@ def replaced(out: Path) -> Iterator[Path]:
     """
     out = Path(os.path.realpath(out))
     _check_replaceable(out)
-    made = out.parent / f".{out.name}.{secrets.token_hex(4)}"
+    new = out.parent / f".{out.name}.{secrets.token_hex(4)}"
     try:
-        made.mkdir(parents=True)
+        new.mkdir(parents=True)
         try:
-            yield made
-            _swap(made, out)
+            yield new
+            _replace(out, new)
         finally:
-            shutil.rmtree(made, ignore_errors=True)
+            shutil.rmtree(new, ignore_errors=True)
     except OSError as err:
-        where = err.filename or made
+        where = err.filename or new
         raise Fault(
-            f"{where}: cannot be written: {err.strerror or err}: free the disk, or give --out a "
-            f"folder that is writable",
+            f"{where}: cannot be written: {err.strerror or err}: free disk space, or choose a "
+            f"writable folder with --out",
             code="files.not-writable",
         ) from None
 
@@ -146,25 +146,26 @@ def _check_replaceable(out: Path) -> None:
     if out.is_dir():
         if not (out / MARK).is_file() and any(out.iterdir()):
             raise Fault(
-                f"{out}: is not a report: give --out a new folder, or that of an earlier report",
+                f"{out}: is not a report: choose a new folder, or that of an earlier report, with "
+                f"--out",
                 code="files.exists",
             )
     elif out.exists():
-        raise Fault(f"{out}: is a file: give --out a folder", code="files.exists")
+        raise Fault(f"{out}: is a file: choose a folder with --out", code="files.exists")
 
 
-def _swap(made: Path, out: Path) -> None:
-    """Replace a folder by another; if that fails, the old one is restored."""
-    # Somebody may have created it while the pages were written.
+def _replace(out: Path, new: Path) -> None:
+    """Replace a folder by a new one; if that fails, restore the old one."""
+    # It may have been created while the pages were written.
     _check_replaceable(out)
-    old = made.with_name(f"{made.name}.old")
-    had = out.exists()
-    if had:
+    old = new.with_name(f"{new.name}.old")
+    existed = out.exists()
+    if existed:
         out.rename(old)
     try:
-        made.rename(out)
+        new.rename(out)
     except OSError:
-        if had:
+        if existed:
             old.rename(out)
         raise
     shutil.rmtree(old, ignore_errors=True)

@@ -166,7 +166,7 @@ def of_systems(
     found = [
         _of_system(history, system, rows, select, now, stale) for system, rows in by_system.items()
     ]
-    return sorted(found, key=lambda one: (not one.red, one.system))
+    return sorted(found, key=lambda state: (not state.red, state.system))
 
 
 def _of_system(
@@ -264,21 +264,21 @@ def _from_series(history: History, chosen: Selection) -> dict[tuple, list[Figure
         series = history.series(chosen, samples=False)
     except Fault:
         return found
-    for one in series:
-        key = one.key
+    for member in series:
+        key = member.key
         case = (key.system, key.partition, key.environment, key.check, key.node)
-        for index, session in enumerate(one.sessions):
+        for index, session in enumerate(member.sessions):
             session_and_case = (str(session), *case)
             row = cases[session_and_case]
             lower, upper, ceiling = (
                 None if np.isnan(bound) else float(bound)
-                for bound in (one.lower[index], one.upper[index], one.ceiling[index])
+                for bound in (member.lower[index], member.upper[index], member.ceiling[index])
             )
             fom = FigureRecord.model_construct(
                 metric=key.metric, size=None if key.size < 0 else key.size, location=key.location,
-                placement=key.placement, value=float(one.values[index]), unit=one.unit,
-                verdict=str(one.verdicts[index]), better=one.better, near_bound=False,
-                reference=str(one.references[index]), waiver=row.waiver, reason="",
+                placement=key.placement, value=float(member.values[index]), unit=member.unit,
+                verdict=str(member.verdicts[index]), better=member.better, near_bound=False,
+                reference=str(member.references[index]), waiver=row.waiver, reason="",
                 headline=False, lower=lower, upper=upper, ceiling=ceiling,
             )  # fmt: skip
             found.setdefault((row.session, row.case, row.attempt), []).append(fom)
@@ -336,8 +336,8 @@ def _finding(fom: FigureRecord) -> FigureState:
     else:
         low = fom.better == "higher" or fom.upper is None
         bound = fom.lower if low else fom.upper
-        away = 0.0 if bound is None else (value - bound if low else bound - value)
-        distance = away / abs(bound) if bound else 0.0
+        margin = 0.0 if bound is None else (value - bound if low else bound - value)
+        distance = margin / abs(bound) if bound else 0.0
     name = text.figure(fom.metric, fom.size, fom.location)
     return FigureState(name, value, fom.unit, fom.verdict, bound, distance,
                    fom.reference or "", fom.waiver or "", _identity_of(fom))  # fmt: skip

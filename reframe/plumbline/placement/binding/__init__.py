@@ -2,7 +2,7 @@
 
 options.csv lists each option with its purpose and manual; docs/launchers.md is rendered from it.
 
-Knows nothing of ReFrame. A launcher that cannot express a layout raises an error, so that the case
+Independent of ReFrame. A launcher that cannot express a layout raises an error, so that the case
 is skipped with that reason instead of measured somewhere else.
 
 A task is bound to the first hardware thread of each of its cores, or by a launcher that knows only
@@ -38,6 +38,7 @@ from plumbline.placement.binding.node import (
 from plumbline.placement.binding.words import per_node_word, task_words
 from plumbline.placement.placement import Layout
 from plumbline.placement.proof import (
+    ALONE,
     OTHER_MPI,
     BindingMismatch,
     TaskReport,
@@ -52,6 +53,7 @@ from plumbline.placement.topology import Topology
 WRAPPER = Path(__file__).parents[1] / "task.sh"
 
 __all__ = [
+    "ALONE",
     "LAUNCHERS",
     "OTHER_MPI",
     "Binding",

@@ -22,7 +22,7 @@ class Binding:
 
     :ivar options: the launcher's options.
     :ivar env_vars: environment variables of the job.
-    :ivar files: text of each file beside the job script, by name.
+    :ivar files: text of each file next to the job script, by name.
     :ivar task: words between the task wrapper and the program: ``NAME=VALUE``, ``numactl``.
     """
 
@@ -153,5 +153,5 @@ def mask(cpus: tuple[int, ...]) -> str:
 
 
 def file_name(name: str, layout: Layout) -> str:
-    """Return the name of a layout's file beside the job script."""
+    """Return the name of a layout's file next to the job script."""
     return f"{name}-{layout.locations[0]}" if layout.locations else name

@@ -126,7 +126,7 @@ def compare_node(described: NodeDescription, host: str, node: NodeReport, gpus: 
     differences += _compare_gpus(described, node) if gpus else ()
     if differences:
         raise TopologyMismatch(
-            f"{host} differs from its description: {'; '.join(differences)}",
+            f"{host} differs from its description in the system file: {'; '.join(differences)}",
             code="topology.mismatch",
         )
     if gpus and not node.gpus:

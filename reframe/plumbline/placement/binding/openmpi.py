@@ -50,8 +50,10 @@ def openmpi5(layout: Layout, topology: Topology | None) -> Binding:
 
 
 def _rank_file(layout: Layout, options: tuple[str, ...], last: str, slots: list[str]) -> Binding:
-    """Hosts are ``+n0``, ``+n1`` of the allocation; without a scheduler there is none, so a single
-    node is ``localhost``."""
+    """Return a rank file.
+
+    Its hosts are ``+n0``, ``+n1`` of the allocation, or ``localhost`` without a scheduler.
+    """
     refuse_own_gpus(layout)
     several = layout.num_nodes > 1
     hosts = [f"+n{node}" for node in range(layout.num_nodes)] if several else ["localhost"]
@@ -71,7 +73,7 @@ def _slot(task: Task) -> str:
 
 
 def _bind_pair(bound: Binding) -> PairBinding:
-    """Each pair has its own rank file, which names its two nodes."""
+    """Use a rank file for each pair, with the names of its two nodes."""
     *options, last = map(shlex.quote, bound.options)
     (name,) = bound.files
     edit = f'sed "s/=+n0 /=$first /; s/=+n1 /=$second /" {name} >{name}-$sample-$pair'

@@ -42,7 +42,7 @@ def srun(layout: Layout, topology: Topology | None) -> Binding:
 
 
 def _bind_pair(bound: Binding) -> PairBinding:
-    """Steps of one job on nodes of their own run beside each other."""
+    """Run the pairs as concurrent steps of one job, each on its own nodes."""
     return PairBinding((), (*map(shlex.quote, bound.options), '--nodelist="$first,$second"'))
 
 
