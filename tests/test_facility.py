@@ -132,8 +132,8 @@ class Sessions:
 
 
 def bounded(system: str, case: str) -> dict[str, str]:
-    """Figure -> the row that bounds it, by the system's inventory. A ceiling alone is none, and OSU 7
-    prints no latency of empty messages."""
+    """Figure -> the row that bounds it, by the system's inventory. A ceiling alone is none, and OSU
+    7 prints no latency of empty messages."""
     rows = references().tables.rows
     found = foreign.inventory(system)[case].items()
     measured = {
