@@ -58,16 +58,24 @@ def system_files() -> list[Path]:
 
 
 def check_system(name: str) -> None:
-    """Check that a system has a file.
+    """Check that a system has a file, and the partition if one is named.
 
     :arg name: of the system; that of a partition may follow, after a colon.
-    :raises Fault: with similar names.
+    :raises Fault: with similar names; or if the file is wrong.
     """
-    wanted = name.partition(":")[0]
-    known = [path.stem for path in system_files()]
+    wanted, _, partition = name.partition(":")
+    known = {path.stem: path for path in system_files()}
     if wanted not in known:
         message = f"{paths.systems() / wanted}.yaml: no such system; {suggest(wanted, known)}"
         raise Fault(message, code="system.not-found")
+    if partition:
+        (found,) = read_system(known[wanted])["systems"]
+        partitions = [str(listed.get("name")) for listed in found.get("partitions") or []]
+        if partition not in partitions:
+            raise Fault(
+                f"{known[wanted]}: no partition {partition!r}; {suggest(partition, partitions)}",
+                code="system.not-found",
+            )
 
 
 def check_mode(name: str) -> None:
