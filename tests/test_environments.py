@@ -353,17 +353,17 @@ def test_faulty_pins(tree: Path):
 
 
 @pytest.mark.parametrize(
-    ("name", "near"),
+    ("name", "suggested"),
     [
         ("sumit", " summit"),
         ("local:clang", " mpich, openmpi"),
         *(("../local", ""), ("", ""), (":openmpi", "")),
     ],
 )
-def test_unknown_names(name: str, near: str):
+def test_unknown_names(name: str, suggested: str):
     with pytest.raises(Fault) as refusal:
         environments.find(name)
-    assert refusal.value.code == "input.unknown-name" and near in str(refusal.value)
+    assert refusal.value.code == "input.unknown-name" and suggested in str(refusal.value)
 
 
 @pytest.mark.parametrize("required", ["@3:", "^mpich@4", "@4.0.0", "+hdf5"])

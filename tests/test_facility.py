@@ -170,7 +170,7 @@ def cases_of(system: str) -> list[str]:
     whose cases differ by their operation alone."""
     found, kinds = [], set()
     cases = foreign.inventory(system)
-    # Those that are run anyway come first: they stand for their kind.
+    # Those that are run anyway come first: each represents its kind.
     for case in sorted(cases, key=lambda case: not bounded(system, case)):
         operation, others, place = kind_of(case)
         kind = (operation.split()[0], *others, place)
