@@ -6,7 +6,7 @@ TWO := -n 2 --dist loadfile --no-loadscope-reorder
 BIN := $(VENV)/bin
 # The tests of the pure layers, which start no processes.
 QUICK := $(addprefix tests/test_,$(addsuffix .py,\
-    units text files printed devices placement binding binding_launchers transcription \
+    units text files printed devices placement proof binding binding_launchers transcription \
     papers parse reference weak))
 BENCH := cd tests && ../$(BIN)/python -m bench
 

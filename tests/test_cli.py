@@ -142,7 +142,7 @@ def test_doctor_prints_the_same_as_text(found: dict, monkeypatch: pytest.MonkeyP
 
 def test_doctor_suggests_a_build_only_of_what_it_would_bring(found: dict):
     for program in ("omp-stream", "serial-stream", "ior", "osu_latency"):
-        assert found["programs"][program].endswith("plumbline build local:openmpi"), program
+        assert "plumbline build local:openmpi" in found["programs"][program], program
     for program in ("cuda-stream", "hip-stream", "sycl-stream"):
         assert found["programs"][program].startswith("no: ")
         assert "plumbline build" not in found["programs"][program]

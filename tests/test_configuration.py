@@ -76,7 +76,7 @@ def test_what_is_not_there_is_refused_and_leaves_nothing(testbed: Testbed):
     testbed.environment("disk", "fio")
     for option, code, near in (
         ("--system=testbad", "system.not-found", "testbed"),
-        ("--system=testbed:nod", "session.refused-by-reframe", "testbed:nod"),
+        ("--system=testbed:nod", "system.not-found", "node"),
         ("--mode=smoek", "input.unknown-name", "smoke"),
         ("--mode=often", "input.unknown-name", "nightly"),
     ):

@@ -18,7 +18,7 @@ from plumbline.cli import main
 from plumbline.core import paths
 from plumbline.core.errors import Fault
 from plumbline.site import configuration
-from plumbline.software import bom, build, environments
+from plumbline.software import bom, build, environment_faults, environments
 from plumbline.software.environments import Environment
 from referencing import Registry, Resource
 
@@ -40,7 +40,7 @@ def systems() -> dict[str, dict]:
 
 def test_shipped_environments_are_good(systems: dict[str, dict]):
     """Lint finds nothing: manifests, features, modules, pins, paths, and every lock up to date."""
-    assert list(environments.faults(systems)) == []
+    assert list(environment_faults.faults(systems)) == []
 
 
 def test_every_current_system_has_its_environments(systems: dict[str, dict]):
@@ -52,7 +52,7 @@ def test_what_is_built_and_run_by_no_environment(systems: dict[str, dict]):
     content = json.loads(json.dumps(systems["sierra"]))
     for environment in content["environments"]:
         environment["features"] = [f for f in environment["features"] if f != "gpcnet"]
-    (fault,) = environments.faults(systems | {"sierra": content})
+    (fault,) = environment_faults.faults(systems | {"sierra": content})
     assert "sierra.yaml: " in fault and " gpcnet" in fault
     assert all(toolchain in fault for toolchain in ("spectrum-mpi", "xl-smpi", "pgi-smpi-cuda"))
 
@@ -302,7 +302,7 @@ FAULTS = [
 def test_fault(tree: Path, few: dict[str, dict], damage, file: str, words: str):
     """The file's name and what it lacks, and nothing of the other environments."""
     damage(tree)
-    found = list(environments.faults(few))
+    found = list(environment_faults.faults(few))
     assert [f for f in found if file in f.partition(": ")[0] and words in f], found
     assert all("/loc" in fault for fault in found), found
 
@@ -317,7 +317,7 @@ def test_feature_without_its_package(tree: Path, systems, package: str, feature:
         if environment["name"] == "openmpi":
             environment["features"] = ["mpi", feature]
     without(package)(tree)
-    faults = environments.faults({"local": systems})
+    faults = environment_faults.faults({"local": systems})
     assert [fault for fault in faults if f" {feature} " in fault and f" {package}" in fault]
 
 
@@ -326,7 +326,7 @@ def test_model_without_its_build_and_module_of_no_external(tree: Path, systems):
     (environment,) = content["environments"]
     environment["features"] += ["hip"]
     environment["modules"] += ["craype-hugepages2M"]
-    faults = environments.faults({"perlmutter": content})
+    faults = environment_faults.faults({"perlmutter": content})
     found = [fault for fault in faults if "perlmutter" in fault]
     assert len(found) == 2
     assert [fault for fault in found if " babelstream+hip" in fault]
@@ -353,24 +353,24 @@ def test_faulty_pins(tree: Path):
 
 
 @pytest.mark.parametrize(
-    ("name", "near"),
+    ("name", "suggested"),
     [
         ("sumit", " summit"),
         ("local:clang", " mpich, openmpi"),
         *(("../local", ""), ("", ""), (":openmpi", "")),
     ],
 )
-def test_unknown_names(name: str, near: str):
+def test_unknown_names(name: str, suggested: str):
     with pytest.raises(Fault) as refusal:
         environments.find(name)
-    assert refusal.value.code == "input.unknown-name" and near in str(refusal.value)
+    assert refusal.value.code == "input.unknown-name" and suggested in str(refusal.value)
 
 
 @pytest.mark.parametrize("required", ["@3:", "^mpich@4", "@4.0.0", "+hdf5"])
 def test_pin_that_pins_nothing(tree: Path, systems, required: str):
     edit(tree / "common" / "benchmarks.yaml",
          lambda c: c["packages"]["ior"].update(require=[required]))  # fmt: skip
-    found = list(environments.faults({"local": systems["local"]}))
+    found = list(environment_faults.faults({"local": systems["local"]}))
     assert [fault for fault in found if MANIFEST in fault and " ior " in fault]
 
 
@@ -389,7 +389,7 @@ def test_site_overrides_as_spack_merges(tree: Path, few):
     assert [e["spec"].split()[0] for e in packages["gcc"]["externals"]] == ["gcc@13", "gcc@11.2.0"]
     assert packages["gcc"]["buildable"] is False
     assert [e["spec"] for e in packages["cray-mpich"]["externals"]] == ["cray-mpich@9"]
-    found = [f for f in environments.faults(few) if "perlmutter" in f]
+    found = [f for f in environment_faults.faults(few) if "perlmutter" in f]
     assert [fault for fault in found if " cray-mpich/8.1.25 " in fault]
     assert not any("ior" in f or "gcc" in f for f in found)
 
@@ -400,6 +400,6 @@ def test_site_file_of_the_docs(tree: Path, few):
     (example,) = re.findall(r"```yaml\n(# spack-env/perlmutter/site\.yaml\n.*?)```", page, re.S)
     (tree / "perlmutter" / "site.yaml").write_text(example)
     content = json.loads(json.dumps(few["perlmutter"]).replace("8.1.25", "8.1.28"))
-    faults = environments.faults(few | {"perlmutter": content})
+    faults = environment_faults.faults(few | {"perlmutter": content})
     (fault,) = [fault for fault in faults if "perlmutter" in fault]
     assert "plumbline lock perlmutter:" in fault

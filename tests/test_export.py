@@ -285,7 +285,7 @@ def test_values_are_exact(testbed: Testbed) -> None:
 
 
 def test_sessions_as_they_ran(testbed: Testbed) -> None:
-    """One that failed, and lacks a case of the inventory: that fault stands in no record. And one
+    """One that failed, and lacks a case of the inventory: no record has that fault. And one
     that was waived."""
     testbed.environment("disk", "fio")
     refer(testbed, FAR)

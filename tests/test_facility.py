@@ -132,13 +132,19 @@ class Sessions:
 
 
 def bounded(system: str, case: str) -> dict[str, str]:
-    """Figure -> the row that bounds it, by the system's inventory; a ceiling alone is none."""
+    """Figure -> the row that bounds it, by the system's inventory. A ceiling alone is none, and OSU
+    7 prints no latency of empty messages."""
     rows = references().tables.rows
     found = foreign.inventory(system)[case].items()
     measured = {
         row: figures for row, figures in found if rows[row.partition(" x")[0]].kind != "peak"
     }
-    return {figure: row for row, figures in measured.items() for figure in figures}
+    return {
+        figure: row
+        for row, figures in measured.items()
+        for figure in figures
+        if figure != "latency_0"
+    }
 
 
 def kind_of(case: str) -> tuple[str, list[str], str]:
@@ -164,7 +170,7 @@ def cases_of(system: str) -> list[str]:
     whose cases differ by their operation alone."""
     found, kinds = [], set()
     cases = foreign.inventory(system)
-    # Those that are run anyway come first: they stand for their kind.
+    # Those that are run anyway come first: each represents its kind.
     for case in sorted(cases, key=lambda case: not bounded(system, case)):
         operation, others, place = kind_of(case)
         kind = (operation.split()[0], *others, place)

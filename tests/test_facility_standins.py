@@ -1131,7 +1131,7 @@ def _bits(mask: str) -> list[int]:
 
 
 def _described() -> list:
-    """Every partition of every system that the facility stands in for."""
+    """Every partition of every simulated system."""
     found = []
     for path in sorted((ROOT / "systems").glob("*.yaml")):
         (system,) = yaml.safe_load(path.read_text())["systems"]

@@ -353,7 +353,7 @@ def test_a_half_installed_prefix_provides_nothing(testbed: Testbed, monkeypatch,
     with pytest.raises(providers.NotProvided) as refusal:
         providers.find("pip", "IMB-MPI1")
     assert refusal.value.code == "build.wheel-not-installed"
-    assert str(tools) in str(refusal.value) and str(refusal.value).endswith("plumbline setup")
+    assert str(tools) in str(refusal.value) and "plumbline setup" in str(refusal.value)
 
 
 @pytest.fixture

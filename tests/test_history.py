@@ -765,7 +765,7 @@ def test_the_time_of_the_cases_is_listed_without_waiting(results: Path):
 def test_figures_above_their_ceiling_are_listed_as_failed(results: Path):
     verdicts = ["pass", "fail", "above-ceiling", "above-ceiling"]
     store(results, line(foms=[fom(metric=f"m{n}", verdict=v) for n, v in enumerate(verdicts)]))
-    head, row = run("list", "--from", results)[1].splitlines()[:2]
+    head, row = run("list", "--from", results).out.splitlines()[:2]
     assert row[head.index("failed") :][: len("failed")].strip() == "3"
 
 

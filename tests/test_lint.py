@@ -242,10 +242,10 @@ def test_names_that_no_table_has() -> None:
     assert "'babelstrem'" in feature and " babelstream, " in feature
 
 
-@pytest.mark.parametrize(("name", "near"), [("locl", " local?"), ("qqqq", ", local [")])
-def test_a_system_that_is_none(name: str, near: str) -> None:
+@pytest.mark.parametrize(("name", "suggested"), [("locl", " local?"), ("qqqq", ", local [")])
+def test_a_system_that_is_none(name: str, suggested: str) -> None:
     """Bad input, and not one fault among others."""
     done = CliRunner().invoke(main, ["lint", "--system", name])
     assert done.exit_code == 2 and done.stdout == ""
     assert done.stderr.strip().endswith("[system.not-found]")
-    assert f"{name}.yaml: " in done.stderr and near in done.stderr
+    assert f"{name}.yaml: " in done.stderr and suggested in done.stderr

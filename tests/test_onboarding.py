@@ -243,7 +243,7 @@ HOSTILE = [
 @pytest.mark.parametrize("odd", HOSTILE)
 def test_hostile_names_break_neither_file_nor_shell(monkeypatch, tmp_path: Path, odd: str):
     """A partition, features, a GPU, states and modules of any name: the file is read back as what
-    it is, and whatever stands in a job script is plain."""
+    it is, and whatever is in a job script is plain."""
     answers = {
         "sinfo": f"n1|{odd}|1|4|1|1000|gpu:{odd}:2|{odd},x|idle|{odd}\n"
         f"n2|ok|1|4|1|1000|gpu:{odd}:2|{odd}|idle|{odd}\n"

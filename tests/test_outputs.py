@@ -49,7 +49,7 @@ def test_what_is_no_file_of_a_job(kind: str, tmp_path: Path) -> None:
     assert asked("parse", "imb", path).codes == ["input.unreadable-file"]
     with pytest.raises(Fault) as fault:
         node.read(path)
-    assert fault.value.code == "input.wrong-file"
+    assert fault.value.code == "input.unreadable-file"
     for name, read in ((samples.ENDS, samples.ends), (samples.NODES, samples.nodes_of_job)):
         make(tmp_path / name)
         with pytest.raises(samples.SampleError) as error:

@@ -1,7 +1,7 @@
 """A simulated facility: stand-ins for batch systems, launchers and benchmark programs.
 
 Knows nothing of plumbline: what it says comes from ``machines.yaml``, from the manuals of the
-commands that it stands in for, and from the second transcription of the papers.
+commands that it simulates, and from the second transcription of the papers.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ def _suffix(machine: Machine) -> str:
     return "sdb" if machine.facts["batch"] == "torque" else "pbs01"
 
 
-def qsub(words: list[str], machine: Machine) -> int:
+def qsub(words: list[str], machine: Machine) -> int:  # noqa: C901 - refusals in PBS' order
     options, rest = read(words, QSUB, "qsub")
     path = Path(rest[0])
     script = path.read_text()

@@ -48,7 +48,7 @@ class Options(dict):
             raise Refused(f"invalid value for --{name}: {self[name]}") from None
 
 
-def read(
+def read(  # noqa: C901 - one branch for each form of an option
     words: list[str], table: str, command: str, glued: bool = True
 ) -> tuple[Options, list[str]]:
     """Return the options, and the words from the first one on that is no option.

@@ -11,7 +11,7 @@ from plumbline.reference import lookup, waivers
 from plumbline.session import plan
 from plumbline.site import configuration, host, inventory, weak
 from plumbline.site import system as of_systems
-from plumbline.software import environments
+from plumbline.software import environment_faults, environments
 
 
 def lint(system: str | None, accept: bool, list_weak: bool = False) -> tuple[list[str], list[str]]:
@@ -42,7 +42,7 @@ def lint(system: str | None, accept: bool, list_weak: bool = False) -> tuple[lis
         )
         faults += of_systems.faults_of_rows(tables.rows.values(), tables, systems)
         faults += of_systems.unknown_names(systems, tables)
-        faults += environments.faults(systems)
+        faults += environment_faults.faults(systems)
         metrics = {metric for known in tables.foms.values() for metric in known}
         path = waivers.path_of(paths.reference())
         faults += waivers.faults_of(waivers.loaded(paths.reference()), path, systems, metrics)

@@ -58,6 +58,8 @@ def run(
     own = not named_checks or any(Path(c).resolve() == paths.CHECKS for c in named_checks)
     variables = _values(arguments, "-S", "--setvar")
     everything = plan.FULL if own else ()
+    if system:
+        configuration.check_system(system)
     # Of all partitions, as in the inventory, although the command line may name one.
     whole = system.partition(":")[0] if system else None
     cases = plan.list_cases(whole, named_checks or [str(paths.CHECKS)], variables, everything)

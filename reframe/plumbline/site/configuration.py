@@ -100,18 +100,27 @@ def take_config_files(arguments: Sequence[str]) -> list[str]:
 
 
 def check_system(name: str) -> None:
-    """Check that a system has a file. One of the site's own configuration is left to ReFrame.
+    """Check that a system has a file, and the partition if one is named. A system of the site's
+    own configuration is left to ReFrame.
 
     :arg name: of the system; that of a partition may follow, after a colon.
-    :raises Fault: with similar names.
+    :raises Fault: with similar names; or if the file is wrong.
     """
-    if config_files():
+    wanted, _, partition = name.partition(":")
+    known = {path.stem: path for path in system_files()}
+    if wanted not in known and config_files():
         return
-    wanted = name.partition(":")[0]
-    known = [path.stem for path in system_files()]
     if wanted not in known:
         message = f"{paths.systems() / wanted}.yaml: no such system; {suggest(wanted, known)}"
         raise Fault(message, code="system.not-found")
+    if partition:
+        (found,) = read_system(known[wanted])["systems"]
+        partitions = [str(listed.get("name")) for listed in found.get("partitions") or []]
+        if partition not in partitions:
+            raise Fault(
+                f"{known[wanted]}: no partition {partition!r}; {suggest(partition, partitions)}",
+                code="system.not-found",
+            )
 
 
 def check_mode(name: str) -> None:

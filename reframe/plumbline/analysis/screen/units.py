@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import collections
 import math
 from collections.abc import Callable
@@ -24,7 +25,7 @@ _UNRESOLVED = (
 _PLURAL = {"node": "nodes", "gpu": "GPUs", "link": "links", "switch": "switches"}
 
 
-class PeerGroup:
+class PeerGroup(abc.ABC):
     """The screening of one group.
 
     :ivar flagged: the slow units. :ivar suspects: night, kind and name, and p-value of others.
@@ -56,9 +57,9 @@ class PeerGroup:
         self.judged = 0
         self.sure = False
 
+    @abc.abstractmethod
     def run(self) -> None:
         """Screen all nights."""
-        raise NotImplementedError
 
     def report(self, line: str) -> None:
         """Add a message."""
