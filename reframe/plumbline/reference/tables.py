@@ -436,19 +436,24 @@ def _faults_of_row(row: Row, tables: Tables) -> Iterator[tuple[str, str]]:
     elif row.conditions.get("better", "higher") not in ("higher", "lower", "neither"):
         yield "conditions", "better is none of higher, lower, neither"
     else:
-        try:
-            value, spread = row.used(fom.unit)
-        except units.UnitError as err:
-            yield "unit_used" if row.unit_used else "unit", str(err)
-            return
-        if spread > abs(value):
-            yield "spread", f"{row.spread:g} is larger than the value"
-        rule = tables.rules.classes[fom.tolerance]
-        if rule.better != "neither" and value < 0:
-            yield "value", f"{value:g} is negative"
-        bounding = row.kind == "measured" and rule.decides(row, tables.rules.decides)
-        if bounding and value == 0:
-            yield "value", "0 gives no bounds"
+        yield from _faults_of_value(row, fom, tables)
+
+
+def _faults_of_value(row: Row, fom: MetricEntry, tables: Tables) -> Iterator[tuple[str, str]]:
+    """Yield the faults of a row's value and spread in the unit of its metric."""
+    try:
+        value, spread = row.used(fom.unit)
+    except units.UnitError as err:
+        yield "unit_used" if row.unit_used else "unit", str(err)
+        return
+    if spread > abs(value):
+        yield "spread", f"{row.spread:g} is larger than the value"
+    rule = tables.rules.classes[fom.tolerance]
+    if rule.better != "neither" and value < 0:
+        yield "value", f"{value:g} is negative"
+    bounding = row.kind == "measured" and rule.decides(row, tables.rules.decides)
+    if bounding and value == 0:
+        yield "value", "0 gives no bounds"
 
 
 def _faults_of_exceptions(path: Path, tables: Tables) -> Iterator[str]:
