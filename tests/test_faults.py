@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import functools
 import json
 import os
 import re
@@ -20,7 +19,7 @@ from halfway import FILLING, PINGPONG, filling_disk_  # noqa: F401 - fixture
 from plumbline.check import record
 from plumbline.core.errors import Fault
 from plumbline.reference import lookup
-from plumbline.session import plan, preflight, run
+from plumbline.session import preflight, run
 from plumbline.session.session import Session
 from plumbline.site import configuration
 from plumbline.software import providers
@@ -130,17 +129,19 @@ CHECKS_AT_FAULT: dict[str, tuple[dict | str | None, str]] = {
 
 
 @pytest.mark.parametrize("fault", CHECKS_AT_FAULT)
-def test_a_check_at_fault(here: Testbed, fault: str):
+def test_a_check_at_fault(testbed: Testbed, fault: str):
     declared, name = CHECKS_AT_FAULT[fault]
-    path = here.folder / "odd.py"
+    testbed.environment("disk", "fio")
+    path = testbed.folder / "odd.py"
     if isinstance(declared, dict):
-        here.check_file("odd", **declared)
+        testbed.check_file("odd", **declared)
     elif declared:
         path.write_text(f"import reframe as rfm\n{declared}")
     # Not even the good one beside it is run: half a session would look whole.
-    checks = [str(here.check_file("good")), str(path)]
-    listing = functools.partial(plan.list_cases, "testbed", checks, [])
-    fault_of(listing, "check.not-loaded", "odd", name)
+    done = testbed.plumbline("run", "-c", testbed.check_file("good"), "-c", path)
+    assert done.code == 2 and done.records == [] and "Traceback" not in done.output
+    assert done.codes and {*done.codes} == {"check.not-loaded"}
+    assert "odd" in done.err and name in done.err
 
 
 def test_a_check_at_fault_starts_nothing(testbed: Testbed):

@@ -35,6 +35,7 @@ from reframe.core.warnings import (
     user_deprecation_warning,
 )
 from reframe.frontend.executors import policies
+from reframe.frontend.loader import RegressionCheckLoader
 
 MODULE = Path(reframe_patches.__file__)
 FUNCTIONS = {
@@ -375,6 +376,17 @@ def test_expect_known_faults(session: list[str]):
 
 
 # -- jobs ------------------------------------------------------------------------------------
+
+
+def test_wrap_load(plain, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    (tmp_path / "bad.py").write_text("import reframe\n@reframe.simple_test\nclass bad: pass\n")
+    for wrapped in (False, True):
+        monkeypatch.setattr(RegressionCheckLoader, "load_all", RegressionCheckLoader.load_all)
+        if wrapped:
+            reframe_patches.wrap_load(lambda loader, load: [loader.load_path, load()])
+        loader = RegressionCheckLoader([str(tmp_path)])
+        found = [[str(tmp_path)], []] if wrapped else []
+        assert loader.load_all(force=True) == found
 
 
 @pytest.mark.parametrize("scheduler", SCHEDULERS)

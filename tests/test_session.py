@@ -12,10 +12,9 @@ import statistics
 from collections.abc import Callable
 
 import pytest
-from conftest import CHECKS, ROOT, STANDINS, Done, Testbed, plain_path, two_cores
+from conftest import CHECKS, ROOT, STANDINS, Done, Testbed, plain_path, refused, two_cores
 from plumbline.check import record
-from plumbline.core.errors import Fault
-from plumbline.session import plan, run, summary
+from plumbline.session import run, summary
 from plumbline.site import configuration
 
 OUTPUTS = STANDINS / "outputs"
@@ -326,16 +325,11 @@ def test_a_mode_leaves_the_environments_as_they_are_chosen(testbed: Testbed):
     ],
 )
 def test_a_variable_that_cannot_be_set_is_refused(
-    testbed: Testbed, monkeypatch: pytest.MonkeyPatch, variable: str, code: str, names: list[str]
+    testbed: Testbed, variable: str, code: str, names: list[str]
 ):
     """ReFrame warns of most at best, measures something else, and exits 0."""
     testbed.environment("disk", "fio")
-    for name, value in testbed.env.items():
-        monkeypatch.setenv(name, value)
-    with pytest.raises(Fault) as refused:
-        plan.list_cases(testbed.name, [str(CHECKS / "fio.py")], [variable])
-    assert refused.value.code == code
-    assert all(name in str(refused.value) for name in names)
+    refused(testbed.plumbline("run", *FIO, "-S", variable), f"[{code}]", *names)
 
 
 @pytest.mark.parametrize("narrowed", [["-n", "fio.*write"], ["-t", "^fio$"], ["--prgenv=disk-io"]])

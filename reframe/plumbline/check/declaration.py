@@ -86,7 +86,7 @@ def systems(check) -> list[str]:
     if check.active_variant != DEFAULT:
         features.append(configuration.variant_feature(check.active_variant))
     if "full" in check.tags:
-        features.append("full")
+        features.append(configuration.FULL_SCALE)
     return [" ".join(f"+{feature}" for feature in features)]
 
 

@@ -1,20 +1,17 @@
-"""The test cases of a system, by ReFrame's listing and dry run."""
+"""The test cases of a system, by ReFrame's dry run."""
 
 from __future__ import annotations
 
-import ast
 import json
 import os
 import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from plumbline.core import paths
 from plumbline.core.errors import Fault
-from plumbline.core.text import suggest
 from plumbline.session import session
 from plumbline.site import configuration
 from plumbline.site.inventory import PlannedCase
@@ -22,10 +19,7 @@ from plumbline.site.inventory import PlannedCase
 #: Makes ReFrame select all cases, also those at published scale.
 FULL = ("--tag=.*",)
 
-_CASE = re.compile(r"^- (?P<check>\S.*?) /[0-9a-f]+ @(?P<where>\S+)$", re.M)
-_FIXTURE = re.compile(r"^ +\^(\S+)", re.M)
 _TRACEBACK = re.compile(r"^.*Traceback \(most recent call last\):\n((?: .*\n)+)(\S.*)$", re.M)
-_UNSET = re.compile(r"test '([^']+)': the following variables were not set: (.*)")
 _WARNING = re.compile(r"^WARNING: (.*(?:\n(?!\[|- |WARNING).+)*)", re.M)
 
 
@@ -77,58 +71,6 @@ def _refusal(output: str) -> Fault:
     if coded:
         return Fault(coded[1], code=coded[2])
     return Fault(text, code="session.refused-by-reframe")
-
-
-def list_cases(
-    system: str | None, checks: list[str], variables: list[str], selection: Sequence[str] = ()
-) -> set[str]:
-    """Return the names of all test cases of a system, by ReFrame's listing.
-
-    :arg variables: values of ReFrame's ``-S``: ``[CHECK.]NAME=VALUE``.
-    :arg selection: ReFrame's options that select cases, such as :data:`FULL`.
-    :raises Fault: if a check file cannot be loaded, the system is unknown, or a check or variable
-        of ``-S`` does not exist. ReFrame would at most warn, and measure something else.
-    """
-    options = [f"--setvar={variable}" for variable in variables]
-    output = reframe([*_check_options(checks), *options, *selection, "-lC"], system)
-    cases = {f"{case['check']} @{case['where']}" for case in _CASE.finditer(output)}
-    names = {case.split()[0] for case in cases}
-    # Also checks without a case on this system: one command line may serve several.
-    known = names | set(_FIXTURE.findall(output)) | set(_defined(checks))
-    without: dict[str, set[str]] = {}
-    for check, unset in _UNSET.findall(output):
-        for name in re.findall(r"'([^']+)'", unset):
-            without.setdefault(name, set()).add(check)
-    for variable in variables:
-        what, equals, _ = variable.partition("=")
-        if not equals:
-            raise Fault(
-                f"-S {variable}: add its value: -S {variable}=VALUE",
-                code="input.wrong-option",
-            )
-        target, _, name = what.rpartition(".")
-        if target and target.partition(".")[0] not in known:
-            raise Fault(
-                f"-S {variable}: there is no check {target!r}; {suggest(target, sorted(known))}",
-                code="input.unknown-name",
-            )
-        lacking = without.get(name, set())
-        if target in lacking if target else names and names <= lacking:
-            who = f"check {target}" if target else "no check here"
-            raise Fault(
-                f"-S {variable}: {who} has {'no' if target else 'a'} variable {name!r}",
-                code="input.unknown-name",
-            )
-    return cases
-
-
-def _defined(checks: list[str]) -> Iterator[str]:
-    """Yield the names of the tests in check files, or in folders of them."""
-    for check in map(Path, checks):
-        for file in sorted(check.glob("*.py")) if check.is_dir() else [check]:
-            for node in ast.parse(file.read_text(encoding="utf-8")).body:
-                if isinstance(node, ast.ClassDef) and node.decorator_list:
-                    yield node.name
 
 
 def plan_cases(

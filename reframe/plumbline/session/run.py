@@ -10,8 +10,8 @@ from plumbline.check import states
 from plumbline.core import paths
 from plumbline.core.errors import Fault
 from plumbline.reference import lookup, waivers
-from plumbline.session import inventory_check, plan, recovery, session
-from plumbline.site import configuration, host, inventory
+from plumbline.session import inventory_check, loading, recovery, session
+from plumbline.site import configuration, host, inventory, reframe_patches
 from plumbline.software import build, environments
 
 #: ReFrame's options that a session does not accept, and why.
@@ -57,12 +57,10 @@ def run(
     named_checks = _values(arguments, "-c", "--checkpath")
     own = not named_checks or any(Path(c).resolve() == paths.CHECKS for c in named_checks)
     variables = _values(arguments, "-S", "--setvar")
-    everything = plan.FULL if own else ()
     if system:
         configuration.check_system(system)
-    # Of all partitions, as in the inventory, although the command line may name one.
-    whole = system.partition(":")[0] if system else None
-    cases = plan.list_cases(whole, named_checks or [str(paths.CHECKS)], variables, everything)
+    loaded = loading.Loading(variables)
+    reframe_patches.wrap_load(loaded)
     os.environ[recovery.ORPHANS] = orphans
     if budget:
         os.environ[session.BUDGET] = str(budget)
@@ -84,13 +82,13 @@ def run(
         ended.notes.append("one node of a sweep: not compared with the inventory")
         faults = []
     elif own:
-        faults = _against_inventory(ended, cases, strict, bool(variables))
+        faults = _against_inventory(ended, loaded.cases, system, strict, bool(variables))
     else:
         ended.notes.append("other checks than checks/: not compared with the inventory")
         faults = []
     ended.supervised = True
     if not any(_values(arguments, *option) for option in _NARROWING):
-        ended.notes += _unbuilt(cases)
+        ended.notes += _unbuilt(loaded.cases)
     ended.faults = faults
     return ended.close() or (2 if code else 0)
 
@@ -141,10 +139,11 @@ def _unbuilt(cases: set[str]) -> list[str]:
 
 
 def _against_inventory(
-    ended: session.Session, cases: set[str], strict: bool, changed: bool
+    ended: session.Session, cases: set[str], named: str | None, strict: bool, changed: bool
 ) -> list[str]:
     """Return what is in the inventory and no longer exists or no longer has bounds, a line each.
 
+    :arg named: the system of the command line, with a partition if one is named.
     :arg changed: whether the command line sets variables of the checks. Then other bounds are
         faults only under strict rules.
     """
@@ -158,10 +157,14 @@ def _against_inventory(
             f"{path} does not exist: `{lint}` writes it, and the next session is compared with it"
         )
         return []
+    # ReFrame loads only the partition that is named, if any.
+    partition = (named or os.environ.get("RFM_SYSTEM", "")).partition(":")[2]
+    where = f" @{system}:{partition}+" if partition else " @"
     faults = [
         f"vanished: {case} is in {path} and no longer exists; fix the check or its system, or "
         f"`{lint} --accept`"
         for case in sorted(expected.all_cases.keys() - cases)
+        if where in case
     ]
     tables = lookup.loaded(paths.reference())
     edited, lost, new = inventory_check.differences(system, expected, ended.records, tables)

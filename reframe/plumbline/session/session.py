@@ -18,7 +18,7 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import reframe.core.runtime as rt
 from reframe.core.exceptions import what
@@ -101,17 +101,23 @@ def watch(session: Session) -> None:
         try:
             session.begin(testcases)
         except Fault as err:
-            session.withdraw()
-            # ReFrame would print a traceback, and exit as for a failed test case.
-            for line in err.coded().splitlines():
-                print(f"plumbline: {printable_lines(line)}", file=sys.stderr)
-            raise SystemExit(2) from None
+            refuse(err)
         return progress.in_order(testcases)
 
     reframe_patches.watch_runs(begin, session, session.spent)
     reframe_patches.measure_by_monotonic_clock()
     reframe_patches.expect_known_faults(waived_case)
     reframe_patches.judge_after_performance(plain.judge)
+
+
+def refuse(err: Fault) -> NoReturn:
+    """End ReFrame, without a session, where it would print a traceback and exit as for a failed
+    test case."""
+    if current:
+        current.withdraw()
+    for line in err.coded().splitlines():
+        print(f"plumbline: {printable_lines(line)}", file=sys.stderr)
+    raise SystemExit(2) from None
 
 
 class Session(executors.TaskEventListener):

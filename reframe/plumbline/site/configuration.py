@@ -29,6 +29,8 @@ from plumbline.software.providers import FEATURES
 
 #: Cost classes: what ReFrame's ``--mode`` can ask for.
 TAGS = ("smoke", "nightly", "maintenance", "screen", "full")
+#: Feature of all partitions in a session of test cases at published scale.
+FULL_SCALE = "full"
 
 #: Variable with the folder of the sweep whose jobs a session submits, and the environment of these
 #: jobs. It is empty, as the session on the node loads the toolchain.
@@ -361,7 +363,7 @@ def gather(session: str, running: bool, full: bool, level: str = "verbose") -> d
             ]
             features += [feature for feature in wanted if feature not in features]
             if full:
-                features.append("full")
+                features.append(FULL_SCALE)
         systems.append(found)
     handlers = [{"type": "file", "name": str(folder / "reframe.log"), "level": level,
                  "format": "[%(asctime)s] %(levelname)s: %(check_info)s: %(message)s"}]  # fmt: skip

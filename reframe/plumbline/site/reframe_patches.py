@@ -30,6 +30,7 @@ from reframe.core.schedulers import Job, JobScheduler, local
 from reframe.core.warnings import ReframeDeprecationWarning, user_deprecation_warning
 from reframe.frontend import executors
 from reframe.frontend.executors import policies
+from reframe.frontend.loader import RegressionCheckLoader
 
 # -- when the configuration loads ------------------------------------------------------------
 
@@ -112,6 +113,30 @@ def load_first(own: Path) -> None:
             setattr(self, name, getattr(first, name))
 
     site.update_config = updated
+
+
+def wrap_load(
+    replacement: Callable[
+        [RegressionCheckLoader, Callable[[], list[RegressionTest]]], list[RegressionTest]
+    ],
+) -> None:
+    """Replace the loading of all checks by a function that calls it.
+
+    Why: ReFrame warns of a check that it cannot load, and runs the others. No hook has all checks
+    before some are selected.
+    Holds for: 4.9.3 to 4.10.4.
+    Remove when: ReFrame has an option to refuse them, and a hook.
+
+    :arg replacement: takes ReFrame's loader, and its own ``load_all`` as a function; returns the
+        checks.
+    """
+    load_all = RegressionCheckLoader.load_all
+
+    @functools.wraps(load_all)
+    def wrapped(self, *args, **options):
+        return replacement(self, lambda: load_all(self, *args, **options))
+
+    RegressionCheckLoader.load_all = wrapped
 
 
 # -- a session -------------------------------------------------------------------------------
