@@ -1,8 +1,9 @@
 PYTHON ?= python3
 VENV := .venv
 # Tests of one file stay together, since they share slow fixtures. tests/conftest.py runs the slowest
-# files first, so that both workers are busy until the end.
-TWO := -n 2 --dist loadfile --no-loadscope-reorder
+# files first, so that all workers are busy until the end. Three of them keep two cores busy, since
+# sessions wait for jobs.
+WORKERS := -n 3 --dist loadfile --no-loadscope-reorder
 BIN := $(VENV)/bin
 # The tests of the pure layers, which start no processes.
 QUICK := $(addprefix tests/test_,$(addsuffix .py,\
@@ -27,16 +28,16 @@ check: setup ## check style, layers and types, and test the pure layers: two min
 	@$(BIN)/ruff format -q --check .
 	@$(BIN)/lint-imports --no-cache --no-logo
 	@$(BIN)/mypy
-	@$(BIN)/python -m pytest -q $(TWO) $(QUICK) $(ARGS)
+	@$(BIN)/python -m pytest -q $(WORKERS) $(QUICK) $(ARGS)
 
 test: setup packages ## run the tests
-	@$(BIN)/python -m pytest $(TWO) $(ARGS)
+	@$(BIN)/python -m pytest $(WORKERS) $(ARGS)
 
 test-cluster: setup cluster-packages ## run the tests on a Slurm cluster of virtual nodes; needs root
 	@$(BIN)/python -m pytest -m cluster $(ARGS)
 
 test-all: setup packages cluster-packages ## run all tests, as CI does
-	@$(BIN)/python -m pytest -m '' $(TWO) $(ARGS)
+	@$(BIN)/python -m pytest -m '' $(WORKERS) $(ARGS)
 
 packages:
 	@command -v slurmctld munged chromium promtool prometheus-node-exporter | wc -l | grep -qx 5 || { \
@@ -62,7 +63,7 @@ golden: setup ## rewrite the expected job scripts, inventories and coverage page
 	@ACCEPT_GOLDEN=1 $(BIN)/python -m pytest tests/test_golden.py tests/test_inventories.py tests/test_facility.py $(ARGS)
 
 inventories: setup ## rewrite only the inventories: two minutes on an idle machine
-	@ACCEPT_GOLDEN=1 $(BIN)/python -m pytest -q $(TWO) --dist load tests/test_inventories.py $(ARGS)
+	@ACCEPT_GOLDEN=1 $(BIN)/python -m pytest -q $(WORKERS) --dist load tests/test_inventories.py $(ARGS)
 
 docs: setup ## render the generated pages, and build the docs as a site: docs/_site
 	$(BIN)/python docs/_tools/pages.py docs
