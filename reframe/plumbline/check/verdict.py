@@ -147,7 +147,7 @@ def raise_failures(result: CaseResult, subject: Subject) -> None:
     more = len(shown) - MOST_SHOWN
     rest = [f"and {more} more: see the record"] if more > 0 else []
     # A list of nodes can be long: it comes last.
-    nodes = f"measured on {nodelist_abbrev(subject.nodes)}"
+    nodes = f"measured on {nodelist_abbrev(result.nodes or subject.nodes)}"
     where = f"{subject.system}:{subject.partition}"
     message = f"{where}: " + "; ".join([*shown[:MOST_SHOWN], *rest, nodes])
     above = any(judged.verdict == "above-ceiling" for judged in (result.judgements or {}).values())

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
+
+import reframe.core.runtime as rt
 
 from plumbline.check import states
 from plumbline.core import paths
@@ -157,14 +160,15 @@ def _against_inventory(
             f"{path} does not exist: `{lint}` writes it, and the next session is compared with it"
         )
         return []
-    # ReFrame loads only the partition that is named, if any.
+    # ReFrame loads no other partition or environment than those that are named.
     partition = (named or os.environ.get("RFM_SYSTEM", "")).partition(":")[2]
-    where = f" @{system}:{partition}+" if partition else " @"
+    prgenvs = rt.runtime().get_option("general/0/valid_env_names") or [".*"]
+    loaded = f" @{system}:{re.escape(partition) or '[^+]*'}\\+({'|'.join(prgenvs)})"
     faults = [
         f"vanished: {case} is in {path} and no longer exists; fix the check or its system, or "
         f"`{lint} --accept`"
         for case in sorted(expected.all_cases.keys() - cases)
-        if where in case
+        if re.search(loaded, case)
     ]
     tables = lookup.loaded(paths.reference())
     edited, lost, new = inventory_check.differences(system, expected, ended.records, tables)
