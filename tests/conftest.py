@@ -52,9 +52,10 @@ COLUMNS = [
 
 #: The slowest test files, the slowest first.
 SLOWEST = [
-    *("facility", "facility_faults", "pairs", "commands", "sweep", "faults", "inventories"),
-    *("checks", "session", "screen", "nightly", "kill", "cluster", "leftovers", "waivers"),
-    *("launchers_page", "report_browser", "job_scripts", "host", "build", "docs", "environments"),
+    *("cluster", "facility", "facility_faults", "pairs", "commands", "sweep", "faults"),
+    *("inventories", "checks", "session", "screen", "nightly", "kill", "recovery", "waivers"),
+    *("plain", "foreign_checks", "site_configuration", "launchers_page", "report_browser"),
+    *("job_scripts", "host", "build", "docs", "environments"),
 ]
 
 
