@@ -73,6 +73,8 @@ def configure(argv: list[str]) -> dict:
     :raises Fault: if a system file or a reference table is faulty.
     """
     global current
+    reframe_patches.accept_later_names()
+    reframe_patches.ask_why_jobs_wait()
     reframe_patches.warn_without_stack_walks()
     reframe_patches.select_without_copies()
     reframe_patches.load_first(paths.SETTINGS)

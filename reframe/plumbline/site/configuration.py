@@ -23,7 +23,7 @@ from plumbline.core.text import suggest
 from plumbline.placement import devices, placement
 from plumbline.placement.topology import PlacementError, Topology
 from plumbline.reference.tables import read_yaml
-from plumbline.site import system
+from plumbline.site import reframe_patches, system
 from plumbline.software import providers
 from plumbline.software.providers import FEATURES
 
@@ -350,7 +350,7 @@ def gather(session: str, running: bool, full: bool, level: str = "verbose") -> d
         for partition in found["partitions"]:
             if partition["scheduler"] in ("slurm", "squeue"):
                 partition["sched_options"] = {
-                    "slurm_job_cancel_reasons": [*NEVER],
+                    **reframe_patches.cancel_options(NEVER),
                     **partition.get("sched_options", {}),
                 }
             features = partition.setdefault("features", [])
