@@ -15,7 +15,6 @@ from pathlib import Path
 from plumbline.core import paths
 from plumbline.core.errors import Fault
 from plumbline.core.text import suggest
-from plumbline.session import session
 from plumbline.site import configuration
 from plumbline.site.inventory import PlannedCase
 
@@ -142,7 +141,7 @@ def plan_cases(
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "plan.json"
         settings = {
-            session.PLAN_FILE: str(path),
+            configuration.PLAN_FILE: str(path),
             "PLUMBLINE_RESULTS": folder,
             "PLUMBLINE_STRICT": "0",
         }

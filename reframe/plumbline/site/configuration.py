@@ -35,6 +35,11 @@ TAGS = ("smoke", "nightly", "maintenance", "screen", "full")
 SWEEP = "PLUMBLINE_SWEEP"
 SWEEP_ENVIRONMENT = "sweep"
 
+#: Variable with the file that a dry run writes its cases to. It then plans a session, for
+#: `plumbline doctor` and `lint`, and skips what cannot run now. Without it, a dry run shows job
+#: scripts, whatever is built.
+PLAN_FILE = "PLUMBLINE_PLAN_FILE"
+
 #: Variable of a session in a job that has the node for itself: ``system:partition``.
 ON_NODE = "PLUMBLINE_ON_NODE"
 
