@@ -14,7 +14,8 @@ from pathlib import Path
 import fasteners
 import foreign
 import yaml
-from plumbline.session import plan, session
+from plumbline.session import plan
+from plumbline.site import configuration
 from plumbline.site.inventory import PlannedCase
 
 #: Files of a stage folder that are no part of the job's script; ReFrame's own begin with a dot.
@@ -79,7 +80,7 @@ def _made(system: str, folder: Path) -> DryRun:
             *("-S", "osu_node_pairs.nodes=4", "-S", "imb_node_pairs.nodes=5"),
         ],
         env=foreign.variables(system, folder)
-        | {"PLUMBLINE_STRICT": "0", session.PLAN_FILE: str(plan_file)},
+        | {"PLUMBLINE_STRICT": "0", configuration.PLAN_FILE: str(plan_file)},
         cwd=folder,
         capture_output=True,
         text=True,

@@ -19,8 +19,12 @@ from plumbline.reference.tables import read_yaml
 from plumbline.site import lost
 
 PACKAGE = ROOT / "reframe" / "plumbline"
-#: Where codes are raised: the package and the checks.
-SOURCES = [*sorted(PACKAGE.rglob("*.py")), *sorted((ROOT / "checks").glob("*.py"))]
+#: Where codes are raised: the package, the checks and ReFrame's configuration.
+SOURCES = [
+    *sorted(PACKAGE.rglob("*.py")),
+    *sorted((ROOT / "checks").glob("*.py")),
+    ROOT / "reframe" / "settings.py",
+]
 
 
 def trees() -> Iterator[tuple[str, ast.Module]]:

@@ -33,6 +33,7 @@ ELSEWHERE = {
     "does so where a mirror is given",
     r"plumbline mirror|PIP_NO_INDEX": "needs Spack's sources, and a folder beyond this one",
     r"apt-get": "installs packages",
+    r".* -c /site/checks": "checks of a site: tests/test_plain.py",
     r".*--distribute=idle": "measures each of 1,536 nodes here: tests/test_pairs.py has few",
     r".*(/site/|mysystem)": "a site's own checks: tests/test_plain.py",
     r"plumbline (init|sweep)|.*mycluster": "on a real Slurm: tests/test_onboarding.py and "
@@ -74,6 +75,7 @@ INCONCLUSIVE = {
     r"plumbline compare maintenance": "not enough data",
     r"ci/post-maintenance": "not enough data",
     r"plumbline history list --system frontier": "[history.nothing-selected]",
+    r"plumbline baseline mysystem": "[history.nothing-selected]",
 }
 
 

@@ -5,6 +5,7 @@ does what it is for, and that ReFrame does not do so by itself. A test for each 
 from __future__ import annotations
 
 import ast
+import contextlib
 import copy
 import inspect
 import json
@@ -19,15 +20,16 @@ from types import SimpleNamespace
 
 import pytest
 import reframe
+import reframe.utility.osext as osext
 from conftest import ROOT
-from plumbline.site import reframe_patches
-from reframe.core import config, fields, variables
-from reframe.core.backends import getlauncher
-from reframe.core.exceptions import JobError, PerformanceError
+from plumbline.site import reframe_patches, reframe_version
+from reframe.core import config, fields, modules, variables
+from reframe.core.backends import getlauncher, getscheduler
+from reframe.core.exceptions import ConfigError, JobError, PerformanceError
 from reframe.core.pipeline import RegressionTest
-from reframe.core.schedulers import Job, local
+from reframe.core.schedulers import Job, local, pbs
 from reframe.core.schedulers.lsf import LsfJobScheduler
-from reframe.core.schedulers.pbs import PbsJobScheduler, PbsProJobScheduler
+from reframe.core.schedulers.pbs import PbsJobScheduler
 from reframe.core.schedulers.slurm import SlurmJobScheduler
 from reframe.core.warnings import (
     ReframeDeprecationWarning,
@@ -44,7 +46,7 @@ FUNCTIONS = {
     if inspect.isfunction(found) and found.__module__ == reframe_patches.__name__
 }
 PUBLIC = sorted(name for name in FUNCTIONS if not name.startswith("_"))
-SCHEDULERS = [SlurmJobScheduler, LsfJobScheduler, PbsJobScheduler, PbsProJobScheduler]
+SCHEDULERS = [SlurmJobScheduler, LsfJobScheduler, *reframe_patches.pbs_schedulers()]
 
 #: Checks of one session: what each test case does is its name.
 CHECKS = """\
@@ -154,7 +156,6 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (variables, fields):
         monkeypatch.setattr(module, "user_deprecation_warning", user_deprecation_warning)
     for scheduler in SCHEDULERS:
-        assert "poll" in vars(scheduler)
         monkeypatch.setattr(scheduler, "poll", inspect.unwrap(scheduler.poll))
         monkeypatch.setattr(scheduler, "get_option", lambda *_: ())
 
@@ -171,12 +172,11 @@ def test_says_why_for_which_versions_and_until_when(name: str):
     found = dict(
         line.strip().split(": ", 1)
         for line in inspect.getdoc(FUNCTIONS[name]).splitlines()
-        if line.startswith(("Why: ", "Holds for: ", "Remove when: "))
+        if line.startswith(("Why: ", "Holds for: ", "Differs: ", "Remove when: "))
     )
-    assert [*found] == ["Why", "Holds for", "Remove when"]
-    first, last = found["Holds for"].rstrip(".").split(" to ")
-    numbers = [tuple(map(int, v.split("."))) for v in (first, reframe.VERSION, last)]
-    assert numbers == sorted(numbers), f"not known to hold for ReFrame {reframe.VERSION}"
+    assert [name for name in found if name != "Differs"] == ["Why", "Holds for", "Remove when"]
+    first, *_, last = reframe_version.VERSIONS
+    assert found["Holds for"] == f"{first} to {last}."
 
 
 @pytest.mark.parametrize("position", [0, 1, 2])
@@ -289,6 +289,45 @@ def test_nothing_else_reaches_into_reframe():
 # -- when the configuration loads ------------------------------------------------------------
 
 
+def test_accept_later_names(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """Only the two versions that refuse them need it."""
+    partition = {"name": "cpu", "scheduler": "local", "launcher": "local", "environs": ["gnu"],
+                 "features": ["one-core"]}  # fmt: skip
+    system = {"name": "one", "hostnames": ["one"], "modules_system": "envmod",
+              "partitions": [partition]}  # fmt: skip
+    site = {"systems": [system], "environments": [{"name": "gnu", "features": ["off-node"]}]}
+    path = tmp_path / "site.json"
+    path.write_text(json.dumps(site))
+    monkeypatch.setattr(config._SiteConfig, "validate", config._SiteConfig.validate)
+    monkeypatch.setattr(modules.ModulesSystem, "create", modules.ModulesSystem.create)
+    loaded = config.load_config(str(path))
+    refused = reframe.VERSION in ("4.9.3", "4.10.1")
+    with pytest.raises(ConfigError) if refused else contextlib.nullcontext():
+        loaded.validate()
+    reframe_patches.accept_later_names()
+    for _ in range(2):
+        loaded.validate()
+    created = modules.ModulesSystem.create("envmod", validate=False)
+    assert created.name == ("tmod4" if reframe.VERSION == "4.9.3" else "envmod")
+
+
+@pytest.mark.parametrize("changed", [{"name": "gcc-13.2"}, {"features": ["1_node"]}])
+def test_which_versions_refuse_names(tmp_path: Path, changed: dict):
+    """As docs/own-configuration.md has it."""
+    path = tmp_path / "site.json"
+    path.write_text(json.dumps({"systems": [], "environments": [{"name": "gnu"} | changed]}))
+    accepted = reframe.VERSION in ("4.9.3", "4.10.0")
+    with contextlib.nullcontext() if accepted else pytest.raises(ConfigError):
+        config.load_config(str(path)).validate()
+
+
+def test_schema_with_later_names():
+    """For the versions that need no change, none."""
+    text = Path(reframe.__file__).with_name("schemas").joinpath("config.json").read_text()
+    same = reframe_patches.schema_with_later_names(json.loads(text)) == json.loads(text)
+    assert same == (reframe.VERSION not in ("4.9.3", "4.10.1"))
+
+
 def test_warn_without_stack_walks(plain, monkeypatch: pytest.MonkeyPatch):
     class Holder:
         old = fields.DeprecatedField(fields.TypedField(int), "old")
@@ -387,6 +426,49 @@ def test_wrap_load(plain, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
         loader = RegressionCheckLoader([str(tmp_path)])
         found = [[str(tmp_path)], []] if wrapped else []
         assert loader.load_all(force=True) == found
+
+
+def test_cancel_options():
+    schema = Path(reframe.__file__).with_name("schemas").joinpath("config.json").read_text()
+    options = reframe_patches.cancel_options(["PartitionConfig"])
+    assert options == (
+        {"slurm_job_cancel_reasons": ["PartitionConfig"]}
+        if "slurm_job_cancel_reasons" in schema
+        else {}
+    )
+
+
+@pytest.mark.parametrize("listed", [None, {"7": ["ReqNodeNotAvail, and more"]}])
+def test_ask_why_jobs_wait(plain, monkeypatch: pytest.MonkeyPatch, listed: dict | None):
+    """A job that waits is cancelled for its reason, and no version of ReFrame fails on it."""
+    if reframe.VERSION == "4.9.3":
+        pytest.skip("it asks for each job alone")
+    own = SlurmJobScheduler._cancel_if_blocked
+    monkeypatch.setattr(SlurmJobScheduler, "_cancel_if_blocked", own)
+    done = SimpleNamespace(stdout="7|ReqNodeNotAvail, and more\n8|Priority\n")
+    monkeypatch.setattr(osext, "run_command", lambda *_, **__: done)
+    monkeypatch.setattr(SlurmJobScheduler, "cancel_many", lambda self, jobs: cancelled.extend(jobs))
+    cancelled: list = []
+    jobs = [job_of(SlurmJobScheduler) for _ in range(2)]
+    for number, job in enumerate(jobs):
+        job.scheduler._cancel_reasons = ["ReqNodeNotAvail"]
+        job.scheduler._squeue = "squeue"
+        reframe_patches.update_job(job, jobid=str(7 + number), state="PENDING")
+    fails = reframe.VERSION in (["4.10.1"] if listed is None else ["4.10.0"])
+    with pytest.raises((KeyError, AttributeError)) if fails else contextlib.nullcontext():
+        jobs[0].scheduler._cancel_if_blocked(jobs, listed)
+    cancelled.clear()
+    reframe_patches.ask_why_jobs_wait()
+    jobs[0].scheduler._cancel_if_blocked(jobs, listed)
+    assert [job.jobid for job in cancelled] == ["7"]
+    assert "ReqNodeNotAvail" in str(jobs[0].exception) and jobs[1].exception is None
+
+
+def test_pbs_schedulers():
+    """ReFrame's own if it has both, each registered under its name."""
+    own = [getattr(pbs, name, None) for name in ("PbsJobScheduler", "PbsProJobScheduler")]
+    assert [*reframe_patches.pbs_schedulers()] == own
+    assert [getscheduler(name) for name in ("pbs", "pbspro")] == own
 
 
 @pytest.mark.parametrize("scheduler", SCHEDULERS)

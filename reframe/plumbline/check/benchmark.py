@@ -274,12 +274,11 @@ class Benchmark(rfm.RunOnlyRegressionTest):
             self.topology = tasks.topology_of(partition)
             self.layouts = self.lay_out(partition, self.topology)
             tasks.check_nodes(partition, self.layout, self.program)
-            tasks.check_stage_folder(partition, self.stagedir)
-            self.found = tasks.find_program(
-                self.program, partition, self.current_environ, self.current_system.name
-            )
+            if not self.only_shown:
+                tasks.check_stage_folder(partition, self.stagedir)
+            self.found = self.find_program()
             bindings = self.bind_tasks(self.choose_launcher())
-            if partition.scheduler.is_local:
+            if partition.scheduler.is_local and not self.only_shown:
                 tasks.check_memory_policy(bindings, self.topology, self.one_process)
         except (PlacementError, providers.NotProvided, binding.BindingError) as err:
             if isinstance(err, tasks.NotLoaded) and not self.is_dry_run():
@@ -307,6 +306,31 @@ class Benchmark(rfm.RunOnlyRegressionTest):
         self.prerun_cmds = [*(f"{command} || exit" for command in check), *self.prerun_cmds]
         self.prepare()
         self.sample_command(self.found.path, bindings)
+
+    @property
+    def only_shown(self) -> bool:
+        """Whether the job script is wanted to look at, also if it could not run."""
+        return self.is_dry_run() and configuration.PLAN_FILE not in os.environ
+
+    def find_program(self) -> providers.Program:
+        """Return the program, or a placeholder for a script that is only looked at.
+
+        :raises NotProvided: if there is neither.
+        """
+        partition, environ = self.current_partition, self.current_environ
+        try:
+            return tasks.find_program(self.program, partition, environ, self.current_system.name)
+        except providers.NotProvided as err:
+            where = f"{self.current_system.name}:{environ.name}"
+            provider = environ.extras.get("provider", "path")
+            found = providers.placeholder(provider, self.program, where)
+            launchers = (self.job.launcher.registered_name, found.launcher)
+            known = environ.extras.get("launcher") or launchers != ("local", "local")
+            # Only the program itself would show which MPI starts it.
+            if not (self.only_shown and known):
+                raise
+            self.result.placeholder = err.coded().removeprefix(f"{self.program}: ")
+            return found
 
     def lay_out(self, partition, topology: Topology) -> tuple[placement.Layout, ...]:
         """Return the layouts that the job measures one after the other.
@@ -456,7 +480,8 @@ class Benchmark(rfm.RunOnlyRegressionTest):
     def storage(self, file_system: str) -> scratch.FileSystem:
         """Return a file system of the partition; skip the case if the partition has none."""
         try:
-            return scratch.file_system(self.current_partition.extras, file_system)
+            variables = scratch.WithUnset(os.environ) if self.only_shown else os.environ
+            return scratch.file_system(self.current_partition.extras, file_system, variables)
         except scratch.ScratchError as err:
             self.skip_case(str(err), err.code)
 
@@ -476,7 +501,7 @@ class Benchmark(rfm.RunOnlyRegressionTest):
         launch = f"{self.job.launcher.run_command(self.job)} ./task.sh - "
         commands = scratch.commands(folder, launch if chosen.node_local else "")
         self.prerun_cmds = [*self.prerun_cmds, *commands]
-        if not chosen.node_local:
+        if not chosen.node_local and not self.only_shown:
             self.result.scratch = folder
             try:
                 scratch.make(folder, needed, files, direct_io)

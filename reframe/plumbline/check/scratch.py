@@ -9,6 +9,7 @@ import os
 import secrets
 import shlex
 import string
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,7 +37,15 @@ class FileSystem:
     conditions: dict[str, str]
 
 
-def file_system(extras: dict, name: str) -> FileSystem:
+class WithUnset(dict[str, str]):
+    """Variables of the environment, in which one that is not set has a visible value, for a job
+    script that is only looked at."""
+
+    def __missing__(self, name: str) -> str:
+        return f"/not-set/{name}"
+
+
+def file_system(extras: dict, name: str, variables: Mapping[str, str] = os.environ) -> FileSystem:
     """Return a file system of a partition, with the variables in its path replaced.
 
     :arg name: one of ``extras.file_systems``, or ``scratch``.
@@ -55,7 +64,7 @@ def file_system(extras: dict, name: str) -> FileSystem:
             code="scratch.none",
         )
     try:
-        folder = string.Template(folder).substitute(os.environ)
+        folder = string.Template(folder).substitute(variables)
     except KeyError as err:
         raise ScratchError(
             f"file system {name}: its folder is in the variable {err.args[0]}, which is not set: "

@@ -141,7 +141,7 @@ def module_check(script: str, partition, environ) -> list[str]:
     """
     modules = [*partition.local_env.modules_detailed, *environ.modules_detailed]
     names = [module["name"] for module in modules if not module["collection"]]
-    if not names or runtime().modules_system.name not in ("envmod", "lmod"):
+    if not names or runtime().modules_system.name not in ("envmod", "tmod4", "lmod"):
         return []
     where = f"environment {environ.name} of {partition.fullname}"
     return [shlex.join([script, where, *names])]

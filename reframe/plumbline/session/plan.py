@@ -12,7 +12,6 @@ from pathlib import Path
 
 from plumbline.core import paths
 from plumbline.core.errors import Fault
-from plumbline.session import session
 from plumbline.site import configuration
 from plumbline.site.inventory import PlannedCase
 
@@ -84,7 +83,7 @@ def plan_cases(
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "plan.json"
         settings = {
-            session.PLAN_FILE: str(path),
+            configuration.PLAN_FILE: str(path),
             "PLUMBLINE_RESULTS": folder,
             "PLUMBLINE_STRICT": "0",
         }

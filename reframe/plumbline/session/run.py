@@ -24,7 +24,7 @@ REFUSED = {
     "--skip-sanity-check": "a session without it trusts any output",
     "--skip-performance-check": "a session without it asserts nothing",
     **dict.fromkeys(
-        ("-l", "-L", "--list", "--list-detailed", "--describe", "--dry-run"),
+        ("-l", "-L", "--list", "--list-detailed", "--describe"),
         "it runs nothing: use `plumbline doctor`, or reframe itself after `. ./env.sh`",
     ),
 }
@@ -40,9 +40,10 @@ def run(
     budget: float = 0,
     orphans: str = "cancel",
 ) -> int:
-    """Run the checks, and return the session's exit code.
+    """Run the checks, or show their job scripts, and return the session's exit code.
 
     :arg arguments: ReFrame's own, without ``-r``; ``-c`` only for other checks than ours.
+        ``--dry-run`` only shows the scripts.
     :arg budget: seconds that the session may take; no limit if 0.
     :arg orphans: what to do with the jobs of a killed session: ``cancel`` or ``keep``.
     :raises Fault: if a check cannot be loaded, the system or mode does not exist, it is uncertain
@@ -52,7 +53,8 @@ def run(
         if option in arguments:
             raise Fault(f"{option}: {why}", code="session.refused-option")
     arguments = _tagged(configuration.take_config_files(arguments))
-    if not configuration.config_files():
+    dry_run = "--dry-run" in arguments
+    if not (dry_run or configuration.config_files()):
         host.current_system(system)
     lookup.loaded(paths.reference())
     waivers.loaded(paths.reference())
@@ -70,7 +72,8 @@ def run(
     os.environ["PLUMBLINE_STRICT"] = "1" if strict else os.environ.get("PLUMBLINE_STRICT", "0")
     system_option = [f"--system={system}"] if system else []
     given = [] if named_checks else ["-c", str(paths.CHECKS)]
-    sys.argv = ["reframe", *given, *system_option, "-r", *arguments]
+    run_option = [] if dry_run else ["-r"]
+    sys.argv = ["reframe", *given, *system_option, *run_option, *arguments]
     from reframe.frontend.cli import main
 
     try:
@@ -81,6 +84,9 @@ def run(
     ended = session.current
     if ended is None or not ended.planned:
         return 2
+    ended.supervised = True
+    if dry_run:
+        return ended.close()
     if configuration.ON_NODE in os.environ:
         ended.notes.append("one node of a sweep: not compared with the inventory")
         faults = []
@@ -89,7 +95,6 @@ def run(
     else:
         ended.notes.append("other checks than checks/: not compared with the inventory")
         faults = []
-    ended.supervised = True
     if not any(_values(arguments, *option) for option in _NARROWING):
         ended.notes += _unbuilt(loaded.cases)
     ended.faults = faults

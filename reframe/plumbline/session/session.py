@@ -52,6 +52,7 @@ from plumbline.site import (
     reframe_patches,
     slurm_jobs,
 )
+from plumbline.software import providers
 
 #: Variable with the seconds that a session may take.
 BUDGET = "PLUMBLINE_BUDGET"
@@ -59,9 +60,6 @@ BUDGET = "PLUMBLINE_BUDGET"
 _LAST = 60
 #: Seconds that the clock may be corrected by without a note.
 _JUMP = 5
-
-#: Variable with the file that a dry run's cases are written to.
-PLAN_FILE = "PLUMBLINE_PLAN_FILE"
 
 #: The session of this process, once ReFrame's configuration is loaded.
 current: Session | None = None
@@ -73,6 +71,8 @@ def configure(argv: list[str]) -> dict:
     :raises Fault: if a system file or a reference table is faulty.
     """
     global current
+    reframe_patches.accept_later_names()
+    reframe_patches.ask_why_jobs_wait()
     reframe_patches.warn_without_stack_walks()
     reframe_patches.select_without_copies()
     reframe_patches.load_first(paths.SETTINGS)
@@ -126,6 +126,10 @@ class Session(executors.TaskEventListener):
     def __init__(self, name: str, dry_run: bool, extras: dict[str, str]):
         self.name = name
         self.dry_run = dry_run
+        #: Whether it only shows job scripts.
+        self.shows = dry_run and configuration.PLAN_FILE not in os.environ
+        #: Why scripts have a placeholder -> how many have.
+        self.placeholders: Counter[str] = Counter()
         self.extras = extras
         self.folder = paths.results() / "sessions" / name
         self.planned: dict[str, record.Planned] = {}
@@ -321,6 +325,8 @@ class Session(executors.TaskEventListener):
         self.records.append(fields)
         if self.dry_run:
             self.planned_cases.append(_planned_case(task, fields, measured))
+            if measured.placeholder and result == "pass":
+                self.placeholders[measured.placeholder] += 1
         else:
             self.write(fields)
 
@@ -347,14 +353,13 @@ class Session(executors.TaskEventListener):
             with contextlib.suppress(OSError):
                 self.folder.rmdir()
             return self.exit_code
-        if self.dry_run and PLAN_FILE in os.environ:
-            Path(os.environ[PLAN_FILE]).write_text(json.dumps(self.planned_cases))
-        if not self.dry_run:
-            self._record_unfinished()
-        plain = not (self.supervised or self.dry_run)
+        if self.dry_run:
+            return self._close_dry_run()
+        self._record_unfinished()
+        plain = not self.supervised
         unchecked = self.compare_plain() if plain else ""
         warned = self._note_warnings()
-        print(printable_lines(summary.table(self.records, len(self.planned), self.dry_run)))
+        print(printable_lines(summary.table(self.records, len(self.planned))))
         skipped = bool(self.records) and all(f.result == "skip" for f in self.records)
         if skipped:
             self.notes.append("nothing was measured: every test case was skipped")
@@ -371,15 +376,33 @@ class Session(executors.TaskEventListener):
                 f"and exits with the session's code"
             )
             self.notes.append(last)
-        if not self.dry_run:
-            self._write_end()
-        if self.records and not self.dry_run:
+        self._write_end()
+        if self.records:
             print(f"plumbline: records: {self.folder / 'records.jsonl'}", flush=True)
         if last:
             print(f"plumbline: {last}", flush=True)
         self._release()
         if forced:
             sys.stdout.flush()
+            os._exit(self.exit_code)
+        return self.exit_code
+
+    def _close_dry_run(self) -> int:
+        """Write the plan, or print where the job scripts are, and return the exit code."""
+        would = "rendered" if self.shows else "would run"
+        print(printable_lines(summary.table(self.records, len(self.planned), would)))
+        if not self.shows:
+            plan_file = Path(os.environ[configuration.PLAN_FILE])
+            plan_file.write_text(json.dumps(self.planned_cases))
+            return self.exit_code
+        for reason, count in self.placeholders.items():
+            print(
+                f"plumbline: {pluralize(count, 'job script')} with a placeholder for the program, "
+                f"{providers.NOT_BUILT}/ENVIRONMENT/bin/PROGRAM: {printable_lines(reason)}"
+            )
+        where = self.folder / "stage" / "SYSTEM" / "PARTITION" / "ENVIRONMENT" / "CHECK"
+        print(f"plumbline: nothing was run; job scripts: {where / 'rfm_job.sh'}", flush=True)
+        if self.exit_code and not self.supervised:
             os._exit(self.exit_code)
         return self.exit_code
 
@@ -397,8 +420,6 @@ class Session(executors.TaskEventListener):
         :returns: whether there are such warnings.
         """
         self.notes += slurm_jobs.notes
-        if self.dry_run:
-            return False
         self.notes += summary.waiver_notes(waivers.loaded(paths.reference()), self.records)
         jumped = time.time() - time.monotonic() - self._clock
         if abs(jumped) > _JUMP:
@@ -452,6 +473,8 @@ class Session(executors.TaskEventListener):
             return 1
         if self.lost:
             return 2
+        if self.shows:
+            return 0 if {fields.result for fields in self.records} == {"pass"} else 2
         return 0 if self.dry_run and self.records else code
 
 

@@ -34,11 +34,11 @@ def exit_code(results: Counter) -> int:
     return 0 if results["pass"] or results["waived"] else 2
 
 
-def table(records: list[Record], planned: int, dry_run: bool = False) -> str:
+def table(records: list[Record], planned: int, dry_run: str = "") -> str:
     """Return the table as text.
 
     :arg planned: the number of test cases in the session's plan.
-    :arg dry_run: whether nothing was measured, so that cases that passed would run.
+    :arg dry_run: if nothing was measured, what a case that passed counts as.
     """
     lines = [""]
     rows = [
@@ -69,7 +69,7 @@ def table(records: list[Record], planned: int, dry_run: bool = False) -> str:
         f"no reference: {pluralize(count, 'figure')}: {reason}"
         for reason, count in unasserted.items()
     ]
-    would = {"pass": "would run"} if dry_run else {}
+    would = {"pass": dry_run} if dry_run else {}
     results = Counter(would.get(fields.result, fields.result) for fields in records)
     verdicts = Counter(fom.verdict for fields in records for fom in fields.foms)
     failed = verdicts["fail"] + verdicts["above-ceiling"]
@@ -80,12 +80,15 @@ def table(records: list[Record], planned: int, dry_run: bool = False) -> str:
     counts = ", ".join(f"{count} {result}" for result, count in results.items()) or "none"
     warnings = states.summed(notice.state for fields in records for notice in fields.warnings)
     ended = len({fields.case for fields in records})
+    figures = (
+        f"plumbline: figures of merit: {asserted} asserted ({details}), "
+        f"{verdicts['not-asserted']} without a reference"
+    )
     return "\n".join(
         [
             *lines,
             f"plumbline: {ended} of {pluralize(max(planned, ended), 'test case')}: {counts}",
-            f"plumbline: figures of merit: {asserted} asserted ({details}), "
-            f"{verdicts['not-asserted']} without a reference",
+            *([] if dry_run else [figures]),
             *([f"plumbline: warning states: {warnings}"] if warnings else []),
         ]
     )

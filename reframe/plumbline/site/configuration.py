@@ -23,7 +23,7 @@ from plumbline.core.text import suggest
 from plumbline.placement import devices, placement
 from plumbline.placement.topology import PlacementError, Topology
 from plumbline.reference.tables import read_yaml
-from plumbline.site import system
+from plumbline.site import reframe_patches, system
 from plumbline.software import providers
 from plumbline.software.providers import FEATURES
 
@@ -36,6 +36,11 @@ FULL_SCALE = "full"
 #: jobs. It is empty, as the session on the node loads the toolchain.
 SWEEP = "PLUMBLINE_SWEEP"
 SWEEP_ENVIRONMENT = "sweep"
+
+#: Variable with the file that a dry run writes its cases to. It then plans a session, for
+#: `plumbline doctor` and `lint`, and skips what cannot run now. Without it, a dry run shows job
+#: scripts, whatever is built.
+PLAN_FILE = "PLUMBLINE_PLAN_FILE"
 
 #: Variable of a session in a job that has the node for itself: ``system:partition``.
 ON_NODE = "PLUMBLINE_ON_NODE"
@@ -352,7 +357,7 @@ def gather(session: str, running: bool, full: bool, level: str = "verbose") -> d
         for partition in found["partitions"]:
             if partition["scheduler"] in ("slurm", "squeue"):
                 partition["sched_options"] = {
-                    "slurm_job_cancel_reasons": [*NEVER],
+                    **reframe_patches.cancel_options(NEVER),
                     **partition.get("sched_options", {}),
                 }
             features = partition.setdefault("features", [])

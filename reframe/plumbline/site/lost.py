@@ -17,11 +17,13 @@ import reframe.utility.osext as osext
 from reframe.core.exceptions import JobError
 from reframe.core.schedulers import Job
 from reframe.core.schedulers.lsf import LsfJobScheduler
-from reframe.core.schedulers.pbs import PbsJobScheduler, PbsProJobScheduler
 
 from plumbline.parse import outputs
 from plumbline.reference.tables import read_yaml
-from plumbline.site.reframe_patches import update_job, wrap_poll
+from plumbline.site.reframe_patches import pbs_schedulers, update_job, wrap_poll
+
+#: Registered when system files are validated.
+_PBS = pbs_schedulers()
 
 
 class Lost(JobError):
@@ -45,7 +47,7 @@ def _reasons() -> list[dict[str, str]]:
 def watch() -> None:
     """Make ReFrame's schedulers of LSF, PBS and Torque report why a job was lost."""
     wrap_poll(LsfJobScheduler, _reporting("LSF", _reason_of_lsf))
-    for scheduler in (PbsJobScheduler, PbsProJobScheduler):
+    for scheduler in _PBS:
         wrap_poll(scheduler, _reporting("PBS", _reason_of_pbs))
 
 

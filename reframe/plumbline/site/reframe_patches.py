@@ -1,9 +1,9 @@
 """Patches of ReFrame, and accesses to its private names, one function each.
 
 Nothing else in the package or in ``checks/`` does either, so that only this module depends on the
-version of ReFrame. Each docstring gives the reason, the versions for which it holds, and when it
-can be removed. ``tests/test_reframe_patches.py`` has a test for each, which fails if ReFrame has
-changed.
+version of ReFrame. Each docstring gives the reason, the versions for which it holds and how these
+differ, and when it can be removed. ``tests/test_reframe_patches.py`` has a test for each, which
+fails if ReFrame has changed; ``tests/test_reframe_versions.py`` runs it with each version.
 
 The module is in ``site``, as its lowest users, the schedulers, are there.
 """
@@ -15,18 +15,22 @@ import functools
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import NamedTuple
 
+import reframe
 import reframe.core.config
 import reframe.core.fields
+import reframe.core.modules
 import reframe.core.settings
 import reframe.core.variables
+import reframe.utility.osext as osext
+from reframe.core.backends import register_scheduler
 from reframe.core.exceptions import JobNotStartedError, PerformanceError
 from reframe.core.pipeline import RegressionTest
-from reframe.core.schedulers import Job, JobScheduler, local
+from reframe.core.schedulers import Job, JobScheduler, local, pbs, slurm
 from reframe.core.warnings import ReframeDeprecationWarning, user_deprecation_warning
 from reframe.frontend import executors
 from reframe.frontend.executors import policies
@@ -35,12 +39,54 @@ from reframe.frontend.loader import RegressionCheckLoader
 # -- when the configuration loads ------------------------------------------------------------
 
 
+def accept_later_names() -> None:
+    """Have ReFrame accept the names that system files may use with other versions.
+
+    Why: 4.9.3 knows the module system ``envmod`` by its old name only, ``tmod4``. 4.10.1 refuses a
+    feature with a hyphen, such as ``one-core``.
+    Holds for: 4.9.3 to 4.10.4.
+    Differs: the other versions need no change.
+    Remove when: neither version is in use.
+    """
+    site, modules = reframe.core.config._SiteConfig, reframe.core.modules.ModulesSystem
+    validate, create = site.validate, modules.create
+
+    @functools.wraps(validate)
+    def validated(self):
+        self._schema = schema_with_later_names(self._schema)
+        validate(self)
+
+    def created(cls, modules_kind=None, validate=True):
+        return create("tmod4" if modules_kind == "envmod" else modules_kind, validate)
+
+    site.validate = validated
+    if reframe.VERSION == "4.9.3":
+        modules.create = classmethod(created)
+
+
+def schema_with_later_names(schema: dict) -> dict:
+    """Return the schema of ReFrame's configuration as :func:`accept_later_names` needs it.
+
+    Why: system files are also validated without ReFrame.
+    Holds for: 4.9.3 to 4.10.4.
+    Differs: the schemas of the other versions are as they were.
+    Remove when: neither version is in use.
+    """
+    defs, properties = schema["defs"], schema["properties"]["systems"]["items"]["properties"]
+    if reframe.VERSION == "4.9.3":
+        properties["modules_system"] = {"enum": [*properties["modules_system"]["enum"], "envmod"]}
+    if reframe.VERSION == "4.10.1":
+        # In that version only features are of this type.
+        defs["alphanum_string"] = defs["alphanum_ext_string"]
+    return schema
+
+
 def warn_without_stack_walks() -> None:
     """Search the source line of a deprecation only if ReFrame prints it.
 
     Why: each test case creates a deprecated variable of ReFrame itself. The warning is suppressed,
     but still walks the stack: three quarters of the time that creating a test case takes.
-    Holds for: 4.10.0 to 4.10.4.
+    Holds for: 4.9.3 to 4.10.4.
     Remove when: a suppressed deprecation no longer calls ``inspect.stack``.
     """
     for module in (reframe.core.variables, reframe.core.fields):
@@ -58,7 +104,7 @@ def select_without_copies() -> None:
 
     Why: ReFrame copies the whole configuration for each partition, so that its time grows with the
     square of the number of partitions.
-    Holds for: 4.10.0 to 4.10.4.
+    Holds for: 4.9.3 to 4.10.4.
     Remove when: ``select_subconfig`` copies only the selected partition.
     """
     site = reframe.core.config._SiteConfig
@@ -151,7 +197,7 @@ def watch_runs(
 
     Why: ReFrame has no hook before the first case, and none to add a listener. Its option
     ``--duration`` repeats the cases until the time is over.
-    Holds for: 4.10.0 to 4.10.4.
+    Holds for: 4.9.3 to 4.10.4.
     Remove when: ReFrame documents hooks of a session, and a limit that ends one.
 
     :arg begin: takes the test cases, and returns them in the order in which they are to run.
@@ -176,7 +222,7 @@ def measure_by_monotonic_clock() -> None:
 
     Why: if the clock is set back, ReFrame sleeps for as long; if it is set forward, a job counts as
     timed out. These two modules use the clock only for durations.
-    Holds for: 4.10.0 to 4.10.4.
+    Holds for: 4.9.3 to 4.10.4.
     Remove when: both modules call ``time.monotonic``.
     """
     policies.time = local.time = SimpleNamespace(time=time.monotonic, sleep=time.sleep)
@@ -187,7 +233,7 @@ def expect_known_faults(known: Callable[[executors.RegressionTask, tuple], Excep
 
     Why: ReFrame's own ``xfail`` marks a check or a figure in the source, without an owner or an
     end.
-    Holds for: 4.10.0 to 4.10.4.
+    Holds for: 4.9.3 to 4.10.4.
     Remove when: ReFrame lets a listener decide how a failure counts.
 
     :arg known: takes a task and the exception that it raised (as :func:`sys.exc_info` has it), and
@@ -243,6 +289,60 @@ def judge_after_performance(judge: Callable[[RegressionTest], None]) -> None:
 # -- jobs ------------------------------------------------------------------------------------
 
 
+def cancel_options(reasons: Sequence[str]) -> dict[str, list[str]]:
+    """Return the options of a Slurm partition that have ReFrame cancel jobs that wait for one of
+    these reasons.
+
+    Why: a job that Slurm never starts would wait for ever.
+    Holds for: 4.9.3 to 4.10.4.
+    Differs: 4.9.3 has no such option. It cancels for ``ReqNodeNotAvail`` if Slurm lists the nodes.
+    Remove when: 4.9.3 is not in use.
+    """
+    return {} if reframe.VERSION == "4.9.3" else {"slurm_job_cancel_reasons": [*reasons]}
+
+
+def ask_why_jobs_wait() -> None:
+    """Give ReFrame the reasons for which jobs of Slurm wait in the form that it expects.
+
+    Why: 4.10.0 fails on a job that waits in its scheduler ``squeue``, and 4.10.1 in ``slurm``.
+    Holds for: 4.9.3 to 4.10.4.
+    Differs: the other versions need no change.
+    Remove when: neither version is in use.
+    """
+    if reframe.VERSION not in ("4.10.0", "4.10.1"):
+        return
+    scheduler = slurm.SlurmJobScheduler
+    cancel = scheduler._cancel_if_blocked
+
+    @functools.wraps(cancel)
+    def cancel_blocked(self, jobs, reasons=None):
+        waiting = [job.jobid for job in jobs if slurm.slurm_state_pending(job.state)]
+        if reasons is None and waiting:
+            listed = osext.run_command(f'{self._squeue} -h -j {",".join(waiting)} -o "%A|%r"')
+            pairs = (line.partition("|") for line in listed.stdout.splitlines())
+            reasons = {jobid: [reason] for jobid, _, reason in pairs}
+        if reasons and reframe.VERSION == "4.10.0":
+            reasons = {jobid: reason for jobid, (reason, *_) in reasons.items()}
+        if reasons:
+            cancel(self, jobs, reasons)
+
+    scheduler._cancel_if_blocked = cancel_blocked
+
+
+def pbs_schedulers() -> tuple[type[JobScheduler], ...]:
+    """Return ReFrame's schedulers of PBS, and register ``pbspro`` if ReFrame has none.
+
+    Why: 4.9.3 has only ``pbs``, which also reads the output of PBS Professional.
+    Holds for: 4.9.3 to 4.10.4.
+    Remove when: 4.9.3 is not in use.
+    """
+    professional = getattr(pbs, "PbsProJobScheduler", None)
+    if professional is None:
+        professional = type("PbsProJobScheduler", (pbs.PbsJobScheduler,), {})
+        pbs.PbsProJobScheduler = register_scheduler("pbspro")(professional)
+    return pbs.PbsJobScheduler, professional
+
+
 def wrap_poll(
     scheduler: type[JobScheduler],
     replacement: Callable[[JobScheduler, list[Job], Callable], None],
@@ -251,7 +351,7 @@ def wrap_poll(
 
     Why: ReFrame keeps the final state of a job but not the scheduler's reason, so that a cancelled
     job looks as if its output were missing.
-    Holds for: 4.10.0 to 4.10.4.
+    Holds for: 4.9.3 to 4.10.4.
     Remove when: ReFrame's schedulers raise the reason themselves.
 
     :arg replacement: takes the scheduler, its jobs, and ReFrame's own poll of them as a function.
@@ -271,7 +371,7 @@ def update_job(job: Job, **found: object) -> None:
 
     Why: these are properties, which only ReFrame's own schedulers can set. ReFrame raises the
     ``exception`` when it next checks whether the job has ended.
-    Holds for: 4.10.0 to 4.10.4.
+    Holds for: 4.9.3 to 4.10.4.
     Remove when: ``Job`` has setters, or a public interface for schedulers.
 
     :raises AttributeError: if the job has no such field.
@@ -285,7 +385,7 @@ def node_spec(job: Job) -> str:
     """Return the nodes of a Slurm job in Slurm's notation; empty if it has none yet.
 
     Why: the job's ``nodelist`` is empty until it has ended, and calls Slurm to expand it.
-    Holds for: 4.10.0 to 4.10.4.
+    Holds for: 4.9.3 to 4.10.4.
     Remove when: the job has a property for it.
     """
     return job._nodespec or ""
@@ -310,7 +410,7 @@ def pinned_to(check) -> PinnedTo | None:
     """Return the node of a test case, or ``None`` if ReFrame's ``--distribute`` did not create it.
 
     Why: the node is only in an undocumented parameter, whose name is not an identifier.
-    Holds for: 4.10.0 to 4.10.4.
+    Holds for: 4.9.3 to 4.10.4.
     Remove when: a distributed check has its node as an attribute.
     """
     params = type(check).param_space.params
@@ -325,7 +425,7 @@ def parameter_values(check) -> Iterator[object]:
     """Yield the values of a test case's parameters.
 
     Why: ReFrame has no public list of a check's parameters.
-    Holds for: 4.10.0 to 4.10.4.
+    Holds for: 4.9.3 to 4.10.4.
     Remove when: ReFrame has one.
     """
     return (getattr(check, name) for name in type(check).param_space.params)

@@ -23,6 +23,7 @@ from plumbline.placement.topology import PlacementError, Topology, cpus_of_mask
 from plumbline.reference.row import Row
 from plumbline.reference.tables import Tables
 from plumbline.site import launchers, schedulers  # noqa: F401  registers ours
+from plumbline.site.reframe_patches import schema_with_later_names
 from plumbline.software import providers
 
 
@@ -30,6 +31,7 @@ from plumbline.software import providers
 def _schema() -> jsonschema.Draft7Validator:
     """Return the validator of ReFrame's schema, for the sections that a system file may have."""
     whole = json.loads(Path(schemas.__path__[0], "config.json").read_text(encoding="utf-8"))
+    whole = schema_with_later_names(whole)
     parts = {key: whole["properties"][key] for key in ("systems", "environments")}
     return jsonschema.Draft7Validator({**whole, "properties": parts, "required": ["systems"]})
 
@@ -45,7 +47,10 @@ def faults(content: dict) -> Iterator[str]:
     wrong = False
     for fault in _schema().iter_errors(content):
         wrong = True
-        yield f"{fault.json_path}: {fault.message}"
+        # Versions of ReFrame differ: docs/own-configuration.md.
+        hint = "; use letters, digits, _ and, in names and features, -; no digit first"
+        pattern = fault.validator == "pattern"
+        yield f"{fault.json_path}: {fault.message}{hint if pattern else ''}"
     if wrong:
         return
     (system,) = content["systems"]

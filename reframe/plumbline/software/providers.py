@@ -109,6 +109,19 @@ def find(
     return PROVIDERS[provider](program, which, environment)
 
 
+#: Where a program would be, in job scripts that are only looked at.
+NOT_BUILT = "/not-built"
+
+
+def placeholder(provider: str, program: str, environment: str) -> Program:
+    """Return a program that is not there, for a job script that is only looked at.
+
+    :arg environment: ``system:toolchain``.
+    """
+    launcher = "hydra" if provider == "pip" else "local"
+    return Program(f"{NOT_BUILT}/{environment.partition(':')[2]}/bin/{program}", launcher)
+
+
 def installed_programs(provider: str, environment: str) -> list[str]:
     """Return the programs that an environment of this machine has.
 

@@ -1,0 +1,84 @@
+"""A dry run shows the job scripts, also of a system that is elsewhere or has nothing built."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from conftest import CHECKS, Done, Testbed, codes_in
+from halfway import PINGPONG
+
+
+def scripts(done: Done) -> dict[str, str]:
+    """The scripts at the place that it prints: environment and check -> text."""
+    (place,) = re.findall(r"job scripts: (\S+)$", done.out, re.M)
+    folder, *names = place.rsplit("/", 5)
+    assert names == ["SYSTEM", "PARTITION", "ENVIRONMENT", "CHECK", "rfm_job.sh"]
+    found = Path(folder).glob("*/*/*/*/rfm_job.sh")
+    return {"/".join(path.parts[-3:-1]): path.read_text() for path in found}
+
+
+def nothing_recorded(done: Done, testbed: Testbed) -> None:
+    assert not done.records and not list(testbed.results.rglob("end.json"))
+    assert testbed.asked("history", "list").codes == ["history.empty"]
+
+
+@pytest.fixture
+def elsewhere(testbed: Testbed) -> Testbed:
+    """A facility with the shipped systems."""
+    del testbed.env["PLUMBLINE_SYSTEMS"]
+    return testbed
+
+
+@pytest.mark.parametrize("plain", [False, True], ids=["plumbline run", "reframe"])
+def test_a_system_elsewhere(elsewhere: Testbed, plain: bool):
+    """Nothing of it is here: no build, modules, scheduler or file system."""
+    wanted = (
+        "--system=perlmutter",
+        "-n",
+        "^ior%|^osu_p2p.*=latency.*off-node|^osu_p2p.*off-node.*=latency",
+        "--dry-run",
+    )
+    elsewhere.env.pop("SCRATCH", None)
+    if plain:
+        done = elsewhere.reframe("-c", CHECKS, *wanted)
+    else:
+        done = elsewhere.plumbline("run", *wanted)
+    assert done.code == 0, done.output
+    found = scripts(done)
+    number = len(found)
+    assert number == 5 and f"{number} of {number} test cases: {number} rendered" in done.out
+    for name, text in found.items():
+        program = "ior" if "/ior_" in name else "osu_latency"
+        (launched,) = re.findall(r"^srun .*$", text, re.M)
+        assert f" /not-built/cray-mpich/bin/{program} " in launched
+        assert "module load cray-mpich" in text and "#SBATCH --constraint=gpu&hbm40g" in text
+        assert ("/not-set/SCRATCH/plumbline-" in launched) == (program == "ior")
+    assert codes_in(done.out) == ["build.not-built"] and f"{number} job scripts" in done.out
+    nothing_recorded(done, elsewhere)
+
+
+def test_what_is_not_installed_here(testbed: Testbed):
+    testbed.lacking()
+    done = testbed.plumbline("run", *PINGPONG, "--dry-run")
+    assert (done.code, codes_in(done.out)) == (0, ["build.wheel-not-installed"])
+    (text,) = scripts(done).values()
+    assert "/not-built/lacks/bin/IMB-MPI1" in text
+    nothing_recorded(done, testbed)
+
+
+@pytest.mark.parametrize("plain", [False, True], ids=["plumbline run", "reframe"])
+def test_not_all_is_rendered(testbed: Testbed, plain: bool):
+    """Only the program would show which MPI starts it."""
+    testbed.environments.append({"name": "bare", "features": ["imb"], "extras": {
+        "provider": "path"}, "target_systems": [testbed.name]})  # fmt: skip
+    testbed.write()
+    if plain:
+        done = testbed.reframe("-c", CHECKS, *PINGPONG, "--dry-run")
+    else:
+        done = testbed.plumbline("run", *PINGPONG, "--dry-run")
+    assert (done.code, scripts(done)) == (2, {}), done.output
+    (skipped,) = re.findall(r"^skip: .*$", done.out, re.M)
+    assert codes_in(skipped) == ["build.not-on-path"]
+    nothing_recorded(done, testbed)
