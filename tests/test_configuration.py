@@ -60,10 +60,10 @@ def test_what_ends_a_job_that_would_wait_for_ever(
 
 
 def test_a_machine_whose_topology_cannot_be_detected_is_refused(monkeypatch: pytest.MonkeyPatch):
-    def nvidia(usable: list[int]):
+    def lost(usable: list[int]):
         raise PlacementError("GPU 3 is lost")
 
-    monkeypatch.setattr(devices, "nvidia", nvidia)
+    monkeypatch.setattr(devices, "detect", lost)
     with pytest.raises(Fault, match=r"GPU 3 is lost$") as refusal:
         configuration.this_machine()
     assert refusal.value.code == "system.topology-undetected"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,72 @@ from plumbline.placement.topology import Topology
 OUTPUT = """\
 00000000:18:00.0, 9.0, 143771, NVIDIA H200
 00000000:2A:00.0, 9.0, 143771, NVIDIA H200
+"""
+
+#: nvidia-smi topo -m: of two GPUs.
+TWO = """\
+\t\x1b[4mGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\x1b[0m
+GPU0\t X \tPHB\t0-1\t0\t\tN/A
+GPU1\tPHB\t X \t2-3\t0\t\tN/A
+
+Legend:
+
+  X    = Self
+"""
+
+#: Of the four A100 of a node of two sockets, bridged in pairs, with a network card.
+BRIDGED = """\
+\tGPU0\tGPU1\tGPU2\tGPU3\tNIC0\tCPU Affinity\tNUMA Affinity
+GPU0\t X \tNV12\tNODE\tSYS\tPXB\t0-1\t0
+GPU1\tNV12\t X \tSYS\tSYS\tSYS\t0-1\t0
+GPU2\tNODE\tSYS\t X \tNV12\tSYS\t2-3\t1
+GPU3\tSYS\tSYS\tNV12\t X \tSYS\t2-3\t1
+NIC0\tPXB\tSYS\tSYS\tSYS\t X \t\t
+"""
+
+#: Of the eight V100 of a DGX-1: two, one, or no NVLinks.
+DGX1 = """\
+\tGPU0\tGPU1\tGPU2\tGPU3\tGPU4\tGPU5\tGPU6\tGPU7\tCPU Affinity
+GPU0\t X \tNV1\tNV1\tNV2\tNV2\tSYS\tSYS\tSYS\t0-19
+GPU1\tNV1\t X \tNV2\tNV1\tSYS\tNV2\tSYS\tSYS\t0-19
+GPU2\tNV1\tNV2\t X \tNV2\tSYS\tSYS\tNV1\tSYS\t0-19
+GPU3\tNV2\tNV1\tNV2\t X \tSYS\tSYS\tSYS\tNV1\t0-19
+GPU4\tNV2\tSYS\tSYS\tSYS\t X \tNV1\tNV1\tNV2\t20-39
+GPU5\tSYS\tNV2\tSYS\tSYS\tNV1\t X \tNV2\tNV1\t20-39
+GPU6\tSYS\tSYS\tNV1\tSYS\tNV1\tNV2\t X \tNV2\t20-39
+GPU7\tSYS\tSYS\tSYS\tNV1\tNV2\tNV1\tNV2\t X \t20-39
+"""
+
+#: rocm-smi --showtopo, of four dies of which two share a socket.
+ROCM = """\
+
+
+============================ ROCm System Management Interface ============================
+================================ Weight between two GPUs =================================
+       GPU0         GPU1         GPU2         GPU3
+GPU0   0            15           30           72
+GPU1   15           0            72           30
+GPU2   30           72           0            15
+GPU3   72           30           15           0
+
+================================= Hops between two GPUs ==================================
+       GPU0         GPU1         GPU2         GPU3
+GPU0   0            1            1            3
+GPU1   1            0            3            1
+GPU2   1            3            0            1
+GPU3   3            1            1            0
+
+=============================== Link Type between two GPUs ===============================
+       GPU0         GPU1         GPU2         GPU3
+GPU0   0            XGMI         XGMI         PCIE
+GPU1   XGMI         0            PCIE         XGMI
+GPU2   XGMI         PCIE         0            XGMI
+GPU3   PCIE         XGMI         XGMI         0
+
+======================================= Numa Nodes =======================================
+GPU[0]\t\t: (Topology) Numa Node: 0
+GPU[0]\t\t: (Topology) Numa Affinity: 0
+================================== End of ROCm SMI Log ===================================
 """
 
 PROCESSOR = {
@@ -35,17 +102,20 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def prints(machine: Path, text: str, code: int = 0) -> None:
-    program = machine / "nvidia-smi"
+def prints(machine: Path, text: str, code: int = 0, topo: str = TWO, name="nvidia-smi") -> None:
+    """A command prints a text, and another one when it is asked for the links."""
+    program = machine / name
+    loop = 'while IFS= read -r line; do echo "$line"; done'
     program.write_text(
-        f"#!/bin/sh\nwhile read -r line; do echo \"$line\"; done <<'E'\n{text}E\nexit {code}\n"
+        f"#!/bin/sh\ncase $1 in topo|--showtopo) {loop} <<'E'\n{topo}E\n;;\n"
+        f"*) {loop} <<'E'\n{text}E\n;;\nesac\nexit {code}\n"
     )
     program.chmod(0o755)
 
 
 def test_two_gpus(machine: Path) -> None:
     prints(machine, OUTPUT)
-    found, extras = devices.nvidia(range(4))
+    found, extras, _ = devices.detect(range(4))
     assert found == [{"type": "gpu", "arch": "sm_90", "model": "NVIDIA H200", "num_devices": 2}]
     assert extras == {
         "gpu_affinity": [{"cpus": "0-1"}, {"cpus": "2-3"}],
@@ -60,7 +130,7 @@ def test_two_gpus(machine: Path) -> None:
 
 def test_cores_that_may_not_be_used_are_near_to_nothing(machine: Path) -> None:
     prints(machine, OUTPUT)
-    found, extras = devices.nvidia([0])
+    found, extras, _ = devices.detect([0])
     assert extras["gpu_affinity"] == [{"cpus": "0-1"}, {}]
     topology = Topology.of_partition(PROCESSOR, found, extras | {"usable_cpus": [0, 1]})
     assert [[core.cpus for core in gpu.cores] for gpu in topology.gpus] == [[(0,), (1,)]] * 2
@@ -69,7 +139,7 @@ def test_cores_that_may_not_be_used_are_near_to_nothing(machine: Path) -> None:
 @pytest.mark.parametrize("memory", ["[N/A]", "[Not Supported]", "[Unknown Error]"])
 def test_memory_that_is_unknown(memory: str, machine: Path) -> None:
     prints(machine, f"00000000:18:00.0, 12.1, {memory}, NVIDIA GB10\n")
-    found, extras = devices.nvidia(range(4))
+    found, extras, _ = devices.detect(range(4))
     assert found[0]["arch"] == "sm_121"
     assert "gpu_memory" not in extras
     assert Topology.of_partition(PROCESSOR, found, extras).vendor == "cuda"
@@ -81,8 +151,68 @@ def test_memory_that_is_unknown(memory: str, machine: Path) -> None:
 )
 def test_no_gpu(text: str, code: int, machine: Path) -> None:
     prints(machine, text, code)
-    assert devices.nvidia(range(4)) == ([], {})
+    assert devices.detect(range(4)) == ([], {}, {})
 
 
 def test_no_command(machine: Path) -> None:
-    assert devices.nvidia(range(4)) == ([], {})
+    assert devices.detect(range(4)) == ([], {}, {})
+
+
+@pytest.mark.parametrize(
+    ("count", "table", "classes", "links"),
+    [
+        (4, BRIDGED, {"gpu-a": ["01", "23"], "gpu-b": ["02"], "gpu-c": ["03", "12", "13"]},
+         ["NV12", "NODE", "SYS"]),
+        (8, DGX1, {"gpu-a": ["03", "04", "12", "15", "23", "47", "56", "67"],
+                   "gpu-b": ["01", "02", "13", "26", "37", "45", "46", "57"],
+                   "gpu-c": ["05", "06", "07", "14", "16", "17", "24", "25", "27", "34",
+                             "35", "36"]},
+         ["NV2", "NV1", "SYS"]),
+        # A link that is not known, and a table that ends early: no pair is in a wrong class.
+        (2, TWO.replace("PHB", "???"), None, []),
+        (4, BRIDGED[:60], None, []),
+    ],
+)  # fmt: skip
+def test_classes_of_pairs(machine: Path, count: int, table: str, classes, links: list[str]) -> None:
+    """Pairs with the same link are of one class, the nearest first."""
+    prints(machine, OUTPUT.splitlines()[0].join(["", "\n"]) * count, topo=table)
+    found = devices.detect(range(4))
+    expected = classes and {k: [[int(a), int(b)] for a, b in v] for k, v in classes.items()}
+    assert found.extras.get("pair_classes") == expected
+    assert list(found.links.values()) == [f"{link} (nvidia-smi topo -m)" for link in links]
+
+
+def test_more_than_four_links(machine: Path) -> None:
+    """The pairs of the fifth kind are in no class."""
+    cells = ["NV2", "NV1", "PIX", "PXB", "SYS"]
+    rows = ["\t" + "\t".join(f"GPU{n}" for n in range(6))]
+    rows += [f"GPU{r}\t" + "\t".join(["X"] * (r + 1) + cells[: 5 - r]) for r in range(6)]
+    prints(machine, OUTPUT.splitlines()[0].join(["", "\n"]) * 6, topo="\n".join(rows) + "\n")
+    assert [*devices.detect(range(4)).links] == ["gpu-a", "gpu-b", "gpu-c", "gpu-d"]
+
+
+def test_amd(machine: Path) -> None:
+    """Of AMD's GPUs the weight says how near they are, and the kernel which CPUs are."""
+    cards = {
+        f"card{n}": {
+            "PCI Bus": f"0000:{'182A'[n % 2 * 2 : n % 2 * 2 + 2]}:00.0",
+            "Card series": "AMD Instinct MI250X",
+            "VRAM Total Memory (B)": "68702699520",
+        }
+        for n in range(4)
+    }
+    prints(machine, json.dumps(cards) + "\n", topo=ROCM, name="rocm-smi")
+    prints(machine, "gfx000\n" + "gfx90a\n" * 4, name="rocm_agent_enumerator")
+    found = devices.detect(range(4))
+    assert found.devices == [
+        {"type": "gpu", "arch": "gfx90a", "model": "AMD Instinct MI250X", "num_devices": 4}
+    ]
+    assert found.extras == {
+        "gpu_affinity": [{"cpus": "0-1"}, {"cpus": "2-3"}] * 2,
+        "gpu_memory": 68702699520,
+        "pair_classes": {
+            "gpu-a": [[0, 1], [2, 3]], "gpu-b": [[0, 2], [1, 3]], "gpu-c": [[0, 3], [1, 2]],
+        },
+    }  # fmt: skip
+    assert found.links["gpu-c"] == "PCIE, weight 72 (rocm-smi --showtopo)"
+    assert Topology.of_partition(PROCESSOR, *found[:2]).vendor == "rocm"

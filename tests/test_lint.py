@@ -96,6 +96,8 @@ SYSTEM_FAULTS = [
     (lambda c: environment(c)["extras"].pop("provider"), f"{GCC}.provider None", ""),
     (lambda c: environment(c)["extras"].update(launcher="mpirum"), f"{GCC}.launcher 'mpirum'", ""),
     (lambda c: partition(c).update(launcher="jsrum"), f"{BATCH} launcher 'jsrum'", ""),
+    (lambda c: partition(c).update(launcher="mpirun"), f"{BATCH} launcher 'mpirun'", "openmpi, "),
+    (lambda c: environment(c)["extras"].update(launcher="ssh"), f"{BATCH} launcher 'ssh'", "gcc"),
     (lambda c: partition(c).update(scheduler="slurn"), f"{BATCH} scheduler 'slurn'", ""),
     (lambda c: partition(c)["environs"].append("icc"), f"{BATCH} environs", "'icc'"),
     (lambda c: topology(c)["cores"].pop(), f"{BATCH} processor", "topology.cores "),
@@ -150,6 +152,14 @@ SYSTEM_FAULTS = [
 def test_good_system():
     """Nothing is found where nothing is wrong."""
     assert list(system.faults(somewhere())) == []
+
+
+def test_a_process_manager_decides_over_the_launchers_name():
+    """`mpirun` alone shows no MPI; with the environment's process manager it is bound."""
+    content = somewhere()
+    partition(content)["launcher"] = "mpirun"
+    environment(content)["extras"]["process_manager"] = "openmpi"
+    assert list(system.faults(content)) == []
 
 
 @pytest.mark.parametrize(("damage", "place", "words"), SYSTEM_FAULTS)

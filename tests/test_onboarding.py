@@ -16,7 +16,7 @@ from cluster import brought_up
 from conftest import BIN, ROOT, Done, Testbed
 from login_node import LoginNode
 from plumbline.core import process
-from plumbline.operate.onboarding import draft, software, steps
+from plumbline.operate.onboarding import draft, modules, probing, queues, software, toolchains
 from plumbline.placement import placement
 from plumbline.placement.topology import Topology
 from plumbline.site import slurm
@@ -164,7 +164,7 @@ def test_a_machine_without_a_scheduler(testbed: Testbed):
     folder = testbed.folder / "bin"
     folder.mkdir()
     for program in Path(testbed.env["PATH"].split(":")[1]).iterdir():
-        if program.name not in ("sinfo", "scontrol", "srun", *draft.OTHERS):
+        if program.name not in ("sinfo", "scontrol", "srun"):
             (folder / program.name).symlink_to(program)
     testbed.env["PATH"] = f"{BIN}:{folder}"
     assert testbed.asked("init", "bench").code == 0
@@ -254,10 +254,11 @@ def test_hostile_names_break_neither_file_nor_shell(monkeypatch, tmp_path: Path,
     asked = []
 
     def capture(*words, stderr=False):
+        words = words[1:] if words[0] == "env" else words
         asked.append(words)
         return answers.get(words[0])
 
-    for module in (slurm, software):
+    for module in (slurm, modules):
         monkeypatch.setattr(module, "capture", capture)
     only(monkeypatch, "sinfo")
     monkeypatch.setattr(draft.socket, "gethostname", lambda: odd)
@@ -271,8 +272,8 @@ def test_hostile_names_break_neither_file_nor_shell(monkeypatch, tmp_path: Path,
         assert all(
             process.is_shell_safe(option.replace("=", "", 1)) for option in partition["access"]
         ), output
-    modules = [m for e in content["environments"] for m in e.get("modules", [])]
-    assert modules == ["mpich/4.1"]
+    loaded = [m for e in content["environments"] for m in e.get("modules", [])]
+    assert loaded == ["mpich/4.1"]
     assert all(line.isprintable() for line in made.messages)
     assert any("skipped" in line and "script" in line for line in made.messages)
 
@@ -312,10 +313,10 @@ def test_modules_of_lmod(monkeypatch, tmp_path: Path):
         path.write_text("")
     monkeypatch.setenv("LMOD_CMD", str(lmod))
     monkeypatch.setenv("MODULEPATH", str(tmp_path))
-    system, listed, odd = software.modules()
-    assert (system, odd) == ("lmod", 1)
-    assert listed == ["gcc/13", "openmpi/4.1.10", "openmpi/4.1.6"]
-    assert software.mpi_modules(listed) == {"openmpi": "openmpi/4.1.10"}
+    found = modules.available()
+    assert (found.system, found.unsafe) == ("lmod", 1)
+    assert found.names == ["gcc/13", "openmpi/4.1.10", "openmpi/4.1.6"]
+    assert toolchains.mpi_modules(found.names) == {"openmpi": "openmpi/4.1.10"}
 
 
 @pytest.mark.parametrize(
@@ -336,7 +337,7 @@ def test_plugin_of_srun(mpi: str, types: list[str], option: str):
 
 def test_probe_command_asks_as_a_job_does():
     partition = {"scheduler": "slurm", "access": ["--no-requeue", "--partition=a", "--qos=b"]}
-    assert steps.probe_command(partition, "x.json", ("show", "a b")) == [
+    assert probing.command(partition, "x.json", ("show", "a b")) == [
         "sbatch", "--wait", "--quiet", "--no-requeue", "--partition=a", "--qos=b", "--nodes=1",
         "--ntasks=1", "--time=5", "--output=x.json", "--wrap=show 'a b'",
     ]  # fmt: skip
@@ -344,7 +345,7 @@ def test_probe_command_asks_as_a_job_does():
 
 def test_placements_need_no_numbering():
     """Those that the counts of a node give are those that its topology gives."""
-    node = slurm.SlurmNode("n", "p", 2, 4, 1, 1, ("", 0), (), "idle", "")
+    node = queues.Hardware(8, 2, 4, 1)
     topology = {"cores": [hex(1 << cpu) for cpu in range(8)], "sockets": ["0x55", "0xaa"]}
     real = placement.of_one_node(Topology.from_processor({"topology": topology}))
     assert draft._placements(node, None, {}) == [n for n in real if n != "numa-matrix"]

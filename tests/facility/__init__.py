@@ -29,7 +29,7 @@ def environment(
     :arg base: the environment to start from; the process' own without.
     :raises KeyError: if no such machine is known.
     """
-    from . import machine
+    from . import login, machine
 
     machine.prepare(system, state)
     found = {
@@ -49,6 +49,10 @@ def environment(
         "FACILITY_MODULES": modules.get("release", "lmod"),
         "FACILITY_MODULES_LOADED": ":".join(modules.get("loaded", [])),
     }
+    login.lay_out(modules, state / "apps")
+    if "trees" in modules:
+        variable = "LMOD_CMD" if modules.get("release", "lmod") == "lmod" else "MODULES_CMD"
+        found |= {variable: str(BIN / "modulecmd"), "MODULEPATH": str(state / "apps" / "core")}
     if fault is not None:
         path = Path(state) / "faults.json"
         path.write_text(json.dumps(fault))

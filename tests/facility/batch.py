@@ -90,6 +90,13 @@ def put(folder: Path, **status: object) -> None:
     new.rename(path)
 
 
+def wait(number: str) -> int:
+    """Wait for a job's end; its exit code."""
+    while (job := load(number)) and job["state"] in ("PENDING", "RUNNING"):
+        time.sleep(PAUSE)
+    return job.get("code", 1) if job else 1
+
+
 def every_job() -> list[dict]:
     numbers = sorted((path.name for path in jobs_folder().iterdir() if path.is_dir()), key=int)
     return [job for number in numbers if (job := load(number))]
@@ -149,7 +156,7 @@ def _run(request, machine, variables, number, folder) -> None:
     env = dict(os.environ)
     if request.fresh_login:
         env = {k: v for k, v in env.items() if k in LOGIN or k.startswith(KEPT)}
-    env |= variables(number, nodes, folder) | {"FACILITY_JOB": number}
+    env |= variables(number, nodes, folder) | {"FACILITY_JOB": number} | _of_node(machine)
     output, error = (
         Path(request.folder, _named(name, number)) for name in (request.output, request.error)
     )
@@ -189,6 +196,15 @@ def _run(request, machine, variables, number, folder) -> None:
             if not merged or wanted is output:
                 wanted.write_bytes(made.read_bytes() if made.exists() else b"")
     put(folder, state=state, code=max(code, 0), signal=signaled, ended=time.time())
+
+
+def _of_node(machine: Machine) -> dict[str, str]:
+    """Variables of a node whose Python sees the node, not this machine."""
+    return (
+        {"PYTHONPATH": str(Path(__file__).parent / "python")}
+        if (machine.facts.get("described"))
+        else {}
+    )
 
 
 def _named(name: str, number: str) -> str:
@@ -315,5 +331,7 @@ def main(name: str, words: list[str], machine: Machine) -> int:
         "torque": "batch_pbs",
         "flux": "batch_flux",
     }[machine.facts["batch"]]
+    if name in ("sinfo", "pbsnodes", "bqueues", "lshosts", "lsid"):
+        module = "login"
     function = getattr(importlib.import_module(f".{module}", __package__), name)
     return function(words, machine) or 0

@@ -6,6 +6,7 @@ import re
 import sys
 from pathlib import Path
 
+from . import login
 from .batch import (
     Request,
     abbreviated,
@@ -60,7 +61,11 @@ def own(text: str) -> str:
 
 def flux(words: list[str], machine: Machine) -> int:
     command, *rest = words or [""]
-    known = {"batch": batch, "job": job, "jobs": jobs, "cancel": cancel_jobs}
+    if command == "--version":
+        print("commands:    \t0.66.0\nlibflux-core:\t0.66.0")
+        return 0
+    known = {"batch": batch, "job": job, "jobs": jobs, "cancel": cancel_jobs,
+             "queue": login.flux_queue, "resource": login.flux_resource}  # fmt: skip
     if command not in known:
         raise Refused(f"flux: `{command}' is not a flux command.  See 'flux --help'")
     return known[command](rest, machine) or 0

@@ -6,14 +6,16 @@ import functools
 import json
 import os
 import re
+import shlex
 import sys
 from pathlib import Path
 
-from .batch import Request, cancel, directives, jobs_folder, load, submit
+from . import login
+from .batch import Request, cancel, directives, jobs_folder, load, submit, wait
 from .machine import Machine
 from .options import Refused, read
 
-QSUB = "-N= -o= -e= -q= -l="
+QSUB = "-N= -o= -e= -q= -l= -j= -W="
 
 #: Resources of ``-l`` and of a chunk of ``select``.
 RESOURCES = {"walltime", "place", "select", "filesystems", "nodes"}
@@ -26,8 +28,8 @@ def _suffix(machine: Machine) -> str:
 
 def qsub(words: list[str], machine: Machine) -> int:  # noqa: C901 - refusals in PBS' order
     options, rest = read(words, QSUB, "qsub")
-    path = Path(rest[0])
-    script = path.read_text()
+    path = Path("STDIN" if "--" in words else rest[0])
+    script = f"#!/bin/sh\nexec {shlex.join(rest)}\n" if "--" in words else path.read_text()
     inner, stray = read(directives(script, "#PBS"), QSUB, "qsub")
     if stray:
         raise Refused(f"qsub: directive error: {stray[0]} ", 2)
@@ -67,7 +69,7 @@ def qsub(words: list[str], machine: Machine) -> int:  # noqa: C901 - refusals in
             raise Refused("qsub: Job violates queue and/or server resource limits", 188)
     _chunks(request, resources, machine)
     request.output = str(options.get("o", f"{request.name}.o%J"))
-    request.error = str(options.get("e", f"{request.name}.e%J"))
+    request.error = str(options.get("e", "" if "j" in options else f"{request.name}.e%J"))
     request.fresh_login = True
     request.ended = functools.partial(_killed, request)
     suffix = _suffix(machine)
@@ -100,8 +102,11 @@ def qsub(words: list[str], machine: Machine) -> int:  # noqa: C901 - refusals in
             found |= {"NCPUS": cpus, "OMP_NUM_THREADS": cpus}
         return found
 
-    print(f"{submit(request, machine, variables)}.{suffix}")
-    return 0
+    number = submit(request, machine, variables)
+    print(f"{number}.{suffix}")
+    if options.get("W", "block=true") != "block=true":
+        raise Refused("qsub: illegal -W value")
+    return wait(number) if "W" in options else 0
 
 
 def _seconds(text: str) -> float:
@@ -199,7 +204,14 @@ def _killed(request: Request, number: str, nodes, state: str, code: int, files: 
 
 
 def qstat(words: list[str], machine: Machine) -> int:
-    options, numbers = read(words, "-f -x -F=", "qstat")
+    options, numbers = read(words, "-f -x -F= -Qf --version", "qstat")
+    if "version" in options:
+        of_torque = "Version: 6.1.2\nCommit: 661e092552de43a785c15d39a3634a541d86898e"
+        print(of_torque if _suffix(machine) == "sdb" else "pbs_version = 22.05.11", file=sys.stderr)
+        return 0
+    if "Qf" in options:
+        login.qstat_queues(machine)
+        return 0
     torque = machine.facts["batch"] == "torque"
     jobs, code = [], 0
     for text in numbers:

@@ -7,6 +7,7 @@ import re
 import time
 from pathlib import Path
 
+from . import login
 from .batch import (
     Request,
     abbreviated,
@@ -17,6 +18,7 @@ from .batch import (
     every_job,
     load,
     submit,
+    wait,
 )
 from .faults import drained
 from .launch import expand_nodes
@@ -26,6 +28,7 @@ from .options import Refused, read
 SBATCH = """
 -J|--job-name= -n|--ntasks= -N|--nodes= --ntasks-per-node= -o|--output= -e|--error= -t|--time=
 --exclusive -w|--nodelist= -C|--constraint= -p|--partition= -q|--qos= --gpus-per-node= --no-requeue
+--wait --quiet --wrap=
 """
 
 _FAILED = "sbatch: error: Batch job submission failed: {}"
@@ -33,8 +36,8 @@ _FAILED = "sbatch: error: Batch job submission failed: {}"
 
 def sbatch(words: list[str], machine: Machine) -> int:
     options, rest = read(words, SBATCH, "sbatch")
-    path = Path(rest[0])
-    script = path.read_text()
+    path = Path(rest[0] if rest else "wrap")
+    script = f"#!/bin/sh\n{options['wrap']}\n" if "wrap" in options else path.read_text()
     inner, stray = read(directives(script, "#SBATCH"), SBATCH, "sbatch")
     if stray:
         raise Refused(f"sbatch: error: Invalid directive found in batch script: {stray[0]}")
@@ -44,8 +47,9 @@ def sbatch(words: list[str], machine: Machine) -> int:
     request = Request(str(options.get("job-name", path.name)), script, str(Path.cwd()))
     _judge(request, options, machine)
     number = submit(request, machine, lambda *of: _variables(options, request, machine, *of))
-    print(f"Submitted batch job {number}")
-    return 0
+    if "quiet" not in options:
+        print(f"Submitted batch job {number}")
+    return wait(number) if "wait" in options else 0
 
 
 def _judge(request: Request, options, machine: Machine) -> None:
@@ -237,6 +241,8 @@ def scontrol(words: list[str], machine: Machine) -> int:
     if kind in ("hostname", "hostnames"):
         text = names[0] if names else os.environ.get("SLURM_JOB_NODELIST", "")
         print("\n".join(expand_nodes(text)))
+    elif kind in ("partition", "config", "topology"):
+        login.scontrol(kind, machine)
     elif kind == "partitions":
         for number, name in enumerate(machine.facts["queues"]):
             print(f"PartitionName={name} Default={'NO' if number else 'YES'}")

@@ -6,16 +6,17 @@ import os
 import sys
 from collections.abc import Callable
 
+from . import login
 from .job import current
 from .machine import Machine, here
 from .options import Refused
 
 #: Commands of each batch system.
 COMMANDS = {
-    "slurm": {"sbatch", "squeue", "sacct", "scontrol", "scancel"},
-    "lsf": {"bsub", "bjobs", "bkill"},
-    "pbspro": {"qsub", "qstat", "qdel"},
-    "torque": {"qsub", "qstat", "qdel"},
+    "slurm": {"sbatch", "squeue", "sacct", "scontrol", "scancel", "sinfo"},
+    "lsf": {"bsub", "bjobs", "bkill", "bqueues", "lshosts", "lsid"},
+    "pbspro": {"qsub", "qstat", "qdel", "pbsnodes"},
+    "torque": {"qsub", "qstat", "qdel", "pbsnodes"},
     "flux": {"flux"},
     "none": set(),
 }
@@ -75,6 +76,12 @@ def main(name: str, words: list[str]) -> int:
     """Runs a stand-in; its exit code."""
     try:
         machine = here()
+        if name in ("modulecmd", "nvidia-smi"):
+            return {"modulecmd": login.modulecmd, "nvidia-smi": login.nvidia_smi}[name](
+                words, machine
+            )
+        if name == "srun" and words == ["--mpi=list"]:
+            return login.mpi_types() or 0
         if name in BATCH and not (name == "flux" and words[:1] == ["run"]):
             if name not in COMMANDS[machine.facts["batch"]]:
                 raise Refused(f"bash: {name}: command not found", 127)

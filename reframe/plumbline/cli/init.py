@@ -1,19 +1,15 @@
-"""``plumbline init``: drafts the system file of a new machine."""
+"""``plumbline init``: drafts the files of a new machine."""
 
 from __future__ import annotations
 
 import re
-import shlex
-import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import click
 
 from plumbline.cli.common import echo, say, warn
 from plumbline.core.errors import Fault
-from plumbline.core.text import suggest
 
 
 def _of_node(ctx, param, values: tuple[str, ...]) -> dict[str, Path]:
@@ -21,7 +17,7 @@ def _of_node(ctx, param, values: tuple[str, ...]) -> dict[str, Path]:
     for value in values:
         partition, equals, path = value.partition("=")
         if not (partition and equals and path):
-            raise click.BadParameter(f"{value!r} is not PARTITION=FILE")
+            raise click.BadParameter(f"{value!r} is not QUEUE=FILE")
         found[partition] = Path(path)
     return found
 
@@ -29,22 +25,23 @@ def _of_node(ctx, param, values: tuple[str, ...]) -> dict[str, Path]:
 @click.command()
 @click.argument("name")
 @click.option("-p", "--partition", "partitions", multiple=True, metavar="PARTITION",
-              help="Draft only this partition of the scheduler; may be repeated.")  # fmt: skip
-@click.option("--node", "nodes", multiple=True, callback=_of_node, metavar="PARTITION=FILE",
-              help="What a node of a drafted partition printed about itself.")  # fmt: skip
-@click.option("--probe", is_flag=True, help="Submit a job to each partition that "
-              "describes its nodes.")  # fmt: skip
+              help="Draft only this queue, or Slurm partition; may be repeated.")  # fmt: skip
+@click.option("--node", "nodes", multiple=True, callback=_of_node, metavar="QUEUE=FILE",
+              help="What a node of a queue or partition printed about itself.")  # fmt: skip
+@click.option("--probe", is_flag=True, help="Submit a job to each queue that "
+              "describes a node.")  # fmt: skip
 @click.option("-o", "--output", metavar="FILE", help="Write to FILE, or - for standard "
               "output, instead of systems/NAME.yaml.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Same as -o -.")
 @click.option("--force", is_flag=True, help="Overwrite an existing file.")
 def init(name, partitions, nodes, probe, output, dry_run, force):
-    """Draft systems/NAME.yaml on a login node, from what can be detected there.
+    """Draft systems/NAME.yaml on a login node, from what can be detected there, and the Spack
+    environments of the toolchains among the modules in spack-env/NAME/.
 
     Prints what was found, what is unknown, and the next step. No job is submitted without --probe.
     """
     from plumbline.core import paths
-    from plumbline.operate.onboarding import draft, node, steps
+    from plumbline.operate.onboarding import draft, node, probing, steps
 
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]*", name):
         raise Fault(
@@ -54,6 +51,7 @@ def init(name, partitions, nodes, probe, output, dry_run, force):
     printed = dry_run or output == "-"
     path = Path(output) if output and not printed else paths.systems() / f"{name}.yaml"
     if not printed and path.exists() and not force:
+        # Before any job is submitted.
         raise Fault(
             f"{path}: exists already: --force overwrites it, -o - prints the draft",
             code="files.exists",
@@ -62,35 +60,39 @@ def init(name, partitions, nodes, probe, output, dry_run, force):
     # Standard output may be the draft.
     show = warn if printed else say
 
-    def probe_node(access: list[str]) -> dict:
-        partition = {"scheduler": "slurm", "access": access}
-        # In a folder that the node can write.
-        paths.results().mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix="init-", dir=paths.results()) as folder:
-            file = Path(folder, "node.json")
-            python = (sys.executable, *steps.DESCRIBE[1:])
-            command = steps.probe_command(partition, str(file), python)
-            show(f"submitting: {shlex.join(command)}")
-            _submit(command)
-            return node.read(file)
+    def probed(partition: dict) -> dict:
+        return probing.describe(partition, sys.executable, show)
 
-    result = draft.draft(name, partitions, described, probe_node if probe else None)
-    drafted = [partition["name"] for partition in result.system["partitions"]]
-    if not drafted:
-        raise Fault(
-            "no partition to draft: " + "; ".join(result.messages),
-            code="scheduler.no-partition",
-        )
-    if unknown := sorted(set(described) - set(drafted)):
-        raise Fault(
-            f"--node {unknown[0]}: the scheduler has no partition of this name; "
-            f"{suggest(unknown[0], drafted)}",
-            code="input.unknown-name",
-        )
-    text = result.text()
+    result = draft.draft(name, partitions, described, probed if probe else None)
+    files = {path: result.text(), **result.files}
     if printed:
-        echo(text, nl=False)
+        echo(files[path], nl=False)
     else:
+        _write(files, force)
+    for line in [
+        *result.messages,
+        *(f"open: {line}" for line in steps.open_items(name, result.content)),
+    ]:
+        show(line)
+    if printed:
+        return
+    for file in files:
+        show(f"{file}: drafted")
+    locking = f"`plumbline lock {name}`, then " if result.files else ""
+    show(f"next: read {path}; {locking}`plumbline lint --system {name}`")
+
+
+def _write(files: dict[Path, str], force: bool) -> None:
+    """Write all files, or none.
+
+    :raises Fault: if one exists already, and not ``force``; or if one cannot be written.
+    """
+    if existing := [path for path in files if path.exists() and not force]:
+        raise Fault(
+            f"{existing[0]}: exists already: --force overwrites it, -o - prints the draft",
+            code="files.exists",
+        )
+    for path, text in files.items():
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
@@ -99,29 +101,3 @@ def init(name, partitions, nodes, probe, output, dry_run, force):
                 f"{path}: cannot be written: {err.strerror}: name another file with -o",
                 code="files.not-writable",
             ) from None
-    for line in [
-        *result.messages,
-        *(f"open: {line}" for line in steps.open_items(name, result.content)),
-    ]:
-        show(line)
-    if not printed:
-        show(f"{path}: drafted; next: `plumbline lint --system {name}`")
-
-
-def _submit(command: list[str]) -> None:
-    """Submit a job and wait for its end.
-
-    :raises Fault: if it fails or does not end in ten minutes.
-    """
-    try:
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600,
-            check=False, errors="replace",
-        )  # fmt: skip
-    except (OSError, subprocess.TimeoutExpired) as err:
-        raise Fault(f"{command[0]}: {err}", code="scheduler.no-answer") from None
-    if done.returncode:
-        raise Fault(
-            (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1],
-            code="scheduler.no-answer",
-        )

@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-import itertools
-import shutil
-import subprocess
+import json
+import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from plumbline.core.process import capture
 from plumbline.placement.topology import cpus_of_list
 
 #: nvidia-smi(1), "--query-gpu".
@@ -17,39 +17,142 @@ _QUERY = ["--query-gpu=pci.bus_id,compute_cap,memory.total,name", "--format=csv,
 
 _PCI = Path("/sys/bus/pci/devices")
 
+#: Links between two GPUs, the nearest first: legend of ``nvidia-smi topo -m``. Before them come
+#: NVLinks, ``NV#``, the more the nearer.
+_LINKS = ("PIX", "PXB", "PHB", "NODE", "SYS")
 
-def nvidia(usable: Iterable[int]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Return devices and extras of NVIDIA's GPUs; both are empty if there are none.
+#: Placements of pairs of GPUs, the nearest first.
+_CLASSES = ("gpu-a", "gpu-b", "gpu-c", "gpu-d")
 
-    All pairs are of one class: how near two GPUs are to each other is not detected.
+
+class _Pair(NamedTuple):
+    """Two GPUs and their link; pairs sort by nearness."""
+
+    rank: int
+    link: str
+    gpus: list[int]
+
+
+class Found(NamedTuple):
+    """The GPUs of a node.
+
+    :ivar devices: ReFrame's ``devices``.
+    :ivar extras: ``gpu_affinity``, ``gpu_memory`` and ``pair_classes`` as far as they are known.
+    :ivar links: class of pairs -> the link of its pairs, and the command that printed it.
+    """
+
+    devices: list[dict[str, Any]]
+    extras: dict[str, Any]
+    links: dict[str, str]
+
+
+def detect(usable: Iterable[int]) -> Found:
+    """Return this node's GPUs; all is empty if there are none.
 
     :arg usable: the usable CPUs.
     """
-    command = shutil.which("nvidia-smi")
-    if not command:
-        return [], {}
-    done = subprocess.run([command, *_QUERY], capture_output=True, text=True, check=False)
-    rows = [line.split(", ", 3) for line in done.stdout.splitlines() if line.count(", ") >= 3]
-    if done.returncode or not rows:
-        return [], {}
-    numbers = range(len(rows))
+    cpus = set(usable)
+    return _nvidia(cpus) or _amd(cpus) or Found([], {}, {})
+
+
+def _nvidia(usable: set[int]) -> Found | None:
+    printed = capture("nvidia-smi", *_QUERY) or ""
+    rows = [line.split(", ", 3) for line in printed.splitlines() if line.count(", ") >= 3]
+    if not rows:
+        return None
     _, capability, memory, model = rows[0]
-    devices: list[dict[str, Any]] = [
-        {
-            "type": "gpu",
-            "arch": f"sm_{capability.replace('.', '')}",
-            "model": model,
-            "num_devices": len(rows),
-        }
-    ]
-    extras: dict[str, Any] = {
-        "gpu_affinity": [_affinity(bus, set(usable)) for bus, *_ in rows],
-        "pair_classes": {"gpu-a": [list(pair) for pair in itertools.combinations(numbers, 2)]},
-    }
+    extras: dict[str, Any] = {"gpu_affinity": [_affinity(bus, usable) for bus, *_ in rows]}
     # "[N/A]" for a GPU without its own memory. The unit is MiB.
     if memory.strip().isdecimal():
         extras["gpu_memory"] = int(memory) * 2**20
-    return devices, extras
+    pairs = []
+    if len(rows) > 1:
+        for one, other, link in _cells(capture("nvidia-smi", "topo", "-m") or ""):
+            if link in _LINKS:
+                pairs.append(_Pair(_LINKS.index(link), link, [one, other]))
+            elif re.fullmatch(r"NV\d+", link):
+                pairs.append(_Pair(-int(link[2:]), link, [one, other]))
+    return _found(f"sm_{capability.replace('.', '')}", model, len(rows), extras, pairs,
+                  "nvidia-smi topo -m")  # fmt: skip
+
+
+def _amd(usable: set[int]) -> Found | None:
+    words = ("--showbus", "--showproductname", "--showmeminfo", "vram", "--json")
+    try:
+        printed = json.loads(capture("rocm-smi", *words) or "{}")
+    except ValueError:
+        return None
+    cards = [fields for name, fields in sorted(printed.items(), key=_number) if "card" in name]
+    # The CPUs are listed too, as gfx000.
+    listed = re.findall(r"^gfx(?!000)\w+$", capture("rocm_agent_enumerator") or "", re.M)
+    if not cards or not listed:
+        return None
+    extras: dict[str, Any] = {
+        "gpu_affinity": [_affinity(str(card.get("PCI Bus", "")), usable) for card in cards]
+    }
+    memory = str(cards[0].get("VRAM Total Memory (B)", ""))
+    if memory.isdecimal():
+        extras["gpu_memory"] = int(memory)
+    # Releases of ROCm differ in the second word's case.
+    names = {key.lower(): str(value) for key, value in cards[0].items()}
+    pairs = []
+    if len(cards) > 1:
+        tables = dict(re.findall(
+            r"(\w+) between two GPUs =*\n(.*?)(?=\n=|\Z)",
+            capture("rocm-smi", "--showtopo") or "", re.S,
+        ))  # fmt: skip
+        weights, kinds = (
+            {(one, other): cell for one, other, cell in _cells(tables.get(name, ""))}
+            for name in ("Weight", "Type")
+        )
+        pairs = [
+            _Pair(int(weight), f"{kinds[pair]}, weight {weight}", list(pair))
+            for pair, weight in weights.items()
+            if weight.isdecimal() and pair in kinds
+        ]
+    return _found(listed[0], names.get("card series", ""), len(cards), extras, pairs,
+                  "rocm-smi --showtopo")  # fmt: skip
+
+
+def _number(card: tuple[str, Any]) -> int:
+    """Return the number of rocm-smi's ``card10``."""
+    digits = re.sub(r"\D", "", card[0])
+    return int(digits) if digits else -1
+
+
+def _found(arch: str, model: str, count: int, extras: dict[str, Any], pairs: list[_Pair],
+           command: str) -> Found:  # fmt: skip
+    """Return GPUs with their pairs in classes. A pair whose link was not printed would be measured
+    in a wrong class, so there are no classes then; links beyond the fourth have none."""
+    device: dict[str, Any] = {"type": "gpu", "arch": arch}
+    device |= {"model": model} if model else {}
+    links = {}
+    if len(pairs) == count * (count - 1) // 2 > 0:
+        kinds = list(dict.fromkeys(pair.link for pair in sorted(pairs)))
+        named = dict(zip(_CLASSES, kinds, strict=False))
+        links = {name: f"{link} ({command})" for name, link in named.items()}
+        extras["pair_classes"] = {
+            name: [pair.gpus for pair in pairs if pair.link == link] for name, link in named.items()
+        }
+    return Found([device | {"num_devices": count}], extras, links)
+
+
+def _cells(text: str) -> list[tuple[int, int, str]]:
+    """Return the cells above the diagonal of the first table of GPUs with GPUs in a text."""
+    found = []
+    columns: list[int] = []
+    for line in text.splitlines():
+        # nvidia-smi underlines its header on a terminal.
+        first, *words = re.sub(r"\x1b\[\d*m", "", line).split() or [""]
+        if not columns:
+            columns = [int(word[3:]) for word in (first, *words) if re.fullmatch(r"GPU\d+", word)]
+        elif re.fullmatch(r"GPU\d+", first):
+            row = int(first[3:])
+            found += [(row, column, word) for column, word in zip(columns, words, strict=False)
+                      if row < column]  # fmt: skip
+        elif found:
+            break
+    return found
 
 
 def _affinity(bus: str, usable: set[int]) -> dict[str, Any]:

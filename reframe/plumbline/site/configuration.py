@@ -191,7 +191,7 @@ def _detect(path: Path, partition: dict, environments: list[dict]) -> None:
     partition["processor"] = cpuinfo()
     usable = sorted(os.sched_getaffinity(0))
     try:
-        partition["devices"], of_gpus = devices.nvidia(usable)
+        partition["devices"], of_gpus, _ = devices.detect(usable)
         extras |= {"usable_cpus": usable, **of_gpus}
         topology = Topology.of_partition(partition["processor"], partition["devices"], extras)
     except PlacementError as err:

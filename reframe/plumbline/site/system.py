@@ -19,6 +19,7 @@ import reframe.schemas as schemas
 from plumbline.core import paths
 from plumbline.core.text import pluralize, suggest
 from plumbline.placement import placement
+from plumbline.placement.binding import LAUNCHERS
 from plumbline.placement.topology import PlacementError, Topology, cpus_of_mask
 from plumbline.reference.row import Row
 from plumbline.reference.tables import Tables
@@ -89,6 +90,8 @@ def _faults_of_partition(partition: dict, environments: dict) -> Iterator[str]:
             yield f"environs: {name!r} is not among the file's environments; {hint}"
     if not _registered(backends.getlauncher, partition["launcher"]):
         yield f"launcher {partition['launcher']!r} is not known to ReFrame or Plumbline"
+    else:
+        yield from _unbound(partition, environments)
     if not _registered(backends.getscheduler, partition["scheduler"]):
         yield f"scheduler {partition['scheduler']!r} is not known to ReFrame or Plumbline"
     processor, extras = partition.get("processor", {}), partition.get("extras", {})
@@ -112,6 +115,23 @@ def _faults_of_partition(partition: dict, environments: dict) -> Iterator[str]:
             return
     if processor.get("topology"):
         yield from _faults_of_topology(processor, partition.get("devices", []), extras)
+
+
+def _unbound(partition: dict, environments: dict) -> Iterator[str]:
+    """Yield the launchers whose tasks could not be placed: each of their cases would be skipped. A
+    process manager without a binding is declared as such, on purpose."""
+    used: dict[str, list[str]] = {}
+    for name in partition.get("environs", []):
+        extras = environments.get(name, {}).get("extras", {})
+        if "process_manager" not in extras:
+            used.setdefault(extras.get("launcher", partition["launcher"]), []).append(name)
+    for launcher, names in used.items():
+        if launcher not in LAUNCHERS and _registered(backends.getlauncher, launcher):
+            yield (
+                f"launcher {launcher!r} of {', '.join(names)}: Plumbline has no binding for it, so "
+                f"it can place no task. Use one of {', '.join(LAUNCHERS)} in the partition or in "
+                f"the environment's extras.launcher (docs/launchers.md)"
+            )
 
 
 def _faults_of_topology(processor: dict, devices: list, extras: dict) -> Iterator[str]:

@@ -10,40 +10,39 @@ import os
 import re
 import shutil
 import socket
-import textwrap
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeAlias
 
-import yaml
-
+from plumbline.core import paths
 from plumbline.core.errors import Fault
-from plumbline.core.process import is_shell_safe, one_line
-from plumbline.core.text import pluralize
-from plumbline.operate.onboarding import software
+from plumbline.core.process import one_line
+from plumbline.core.text import pluralize, suggest
+from plumbline.operate.onboarding import manifest, software, toolchains
+from plumbline.operate.onboarding.commented import commented
+from plumbline.operate.onboarding.modules import Modules, available
+from plumbline.operate.onboarding.queues import Batch, Hardware, Queue, flux, identifier, lsf, pbs
+from plumbline.operate.onboarding.queues import slurm as of_slurm
 from plumbline.placement import placement
 from plumbline.placement.topology import Topology
 from plumbline.site import slurm
 
 CONFIRM = "to be confirmed on the machine"
 
-#: Command of a scheduler on login nodes -> its name. These are not probed.
-OTHERS = {
-    "bqueues": "LSF",
-    "qstat": "PBS",
-    "flux": "Flux",
-    "cobalt": "Cobalt",
-}
+#: Batch systems, in the order in which they are asked: Slurm has stand-ins for PBS' commands, and
+#: Flux may run inside of another one's job.
+BATCH = (of_slurm, lsf, pbs, flux)
 
-#: Maximum length of a line in the file.
-_WIDTH = 96
+#: Command of a batch system on login nodes -> its name. These are not asked.
+OTHERS = {"cobalt": "Cobalt"}
 
 #: ``max_jobs`` of a drafted partition.
 MAX_JOBS = 8
 
 #: Returns a node's description, as :func:`plumbline.operate.onboarding.node.described` does, from a
-#: job with these options.
-Probe: TypeAlias = Callable[[list[str]], dict]
+#: job in a drafted partition.
+Probe: TypeAlias = Callable[[dict], dict]
 
 
 @dataclass
@@ -53,12 +52,14 @@ class Draft:
     :ivar content: in ReFrame's schema.
     :ivar comments: path in ``content`` -> comments before that item.
     :ivar messages: what was found, and what was skipped or not probed.
+    :ivar files: further files: path -> text.
     """
 
     name: str
     content: dict
     comments: dict[tuple, list[str]] = field(default_factory=dict)
     messages: list[str] = field(default_factory=list)
+    files: dict[Path, str] = field(default_factory=dict)
 
     def comment(self, *path: object, text: str) -> None:
         """Add a comment before the item at a path."""
@@ -73,36 +74,6 @@ class Draft:
         return commented(self.content, self.comments)
 
 
-def commented(content: dict, comments: dict[tuple, list[str]]) -> str:
-    """Return content as YAML, with comments before the items at their paths."""
-    text = yaml.safe_dump(content, sort_keys=False, default_flow_style=None, width=_WIDTH)
-    lines = text.splitlines()
-    tree = yaml.compose(text)
-    by_line = sorted(((_line_of(tree, path), path) for path in comments), reverse=True,
-                     key=lambda item: item[0])  # fmt: skip
-    for number, path in by_line:
-        indent = lines[number][: -len(lines[number].lstrip())] + "# "
-        lines[number:number] = [
-            line
-            for comment in comments[path]
-            for line in textwrap.wrap(
-                comment, _WIDTH, initial_indent=indent, subsequent_indent=indent
-            )
-        ]
-    return "\n".join(lines) + "\n"
-
-
-def _line_of(node: Any, path: tuple) -> int:
-    """Return the number of the line that the item at a path of a YAML node begins on."""
-    start = node
-    for step in path:
-        if isinstance(node, yaml.MappingNode):
-            start, node = next(pair for pair in node.value if pair[0].value == step)
-        else:
-            start = node = node.value[step]
-    return int(start.start_mark.line)
-
-
 def draft(
     name: str,
     wanted: Iterable[str] = (),
@@ -111,41 +82,44 @@ def draft(
 ) -> Draft:
     """Draft the system file of the machine that this host is a login node of.
 
-    :arg wanted: the scheduler's partitions to draft; by default all.
-    :arg described: drafted partition -> description of a node of it, see
+    :arg wanted: the batch system's queues to draft; by default all.
+    :arg described: queue, or drafted partition -> description of a node of it, see
         :func:`plumbline.operate.onboarding.node.described`.
     :arg probe: gets such a description for a partition without one.
-    :raises Fault: if partitions are wanted, and no scheduler answers.
+    :raises Fault: if queues are wanted or described and no batch system answers, or a described one
+        is not drafted.
     """
-    modules, listed, unsafe = software.modules()
+    modules = available()
     system = {
         "name": name,
         "descr": name,
         "hostnames": _host_patterns(),
-        **({"modules_system": modules} if modules else {}),
+        **({"modules_system": modules.system} if modules.system else {}),
         "partitions": [],
     }
     drafted = Draft(name, {"systems": [system], "environments": []})
     drafted.comment(text=f"Drafted by plumbline init. What it cannot detect is marked: {CONFIRM}.")
     drafted.comment("systems", 0, "hostnames", text=f"From the name of this host: {CONFIRM}.")
     drafted.messages.append(f"host: {one_line(', '.join(system['hostnames']))}")
-    if modules:
-        drafted.messages.append(f"modules: {modules}, {len(listed)} listed")
-    if unsafe:
+    if modules.system:
+        drafted.messages.append(f"modules: {modules.system}, {len(modules.names)} listed")
+    if modules.unsafe:
         drafted.messages.append(
-            f"{unsafe} modules skipped: their names are not safe in a job script"
+            f"{modules.unsafe} modules skipped: their names are not safe in a job script"
         )
-    nodes = slurm.nodes() if shutil.which("sinfo") else None
-    if nodes is not None:
-        _draft_slurm(drafted, nodes, list(wanted), described or {}, probe)
-    elif wanted:
+    batch = _batch(drafted, list(wanted))
+    if batch is not None:
+        _draft_queues(drafted, batch, described or {}, probe)
+    elif named := [*wanted, *(described or {})]:
         raise Fault(
-            f"partition {one_line(', '.join(wanted))}: sinfo does not answer on this host",
+            f"{one_line(', '.join(named))}: no batch system answers on this host, so there are no "
+            f"queues: without one, the draft describes this host itself, and takes neither "
+            f"--partition nor --node",
             code="scheduler.no-answer",
         )
     else:
         _draft_this_machine(drafted)
-    _environments(drafted, listed, with_slurm=nodes is not None)
+    _environments(drafted, modules, batch)
     return drafted
 
 
@@ -158,19 +132,29 @@ def _host_patterns() -> list[str]:
 # -- partitions ---------------------------------------------------------------------------------
 
 
+def _batch(drafted: Draft, wanted: list[str]) -> Batch | None:
+    """Return the first batch system that answers."""
+    for module in BATCH:
+        if shutil.which(module.COMMAND) and (batch := module.find(wanted)):
+            drafted.messages.append(f"{batch.title}: scheduler {batch.scheduler}")
+            drafted.messages += batch.messages
+            return batch
+    return None
+
+
 def _draft_this_machine(drafted: Draft) -> None:
-    """Draft this machine alone, for which no scheduler answers."""
+    """Draft this machine alone, for which no batch system answers."""
     path = ("systems", 0, "partitions")
     for title in [title for command, title in OTHERS.items() if shutil.which(command)]:
         drafted.messages.append(
-            f"{title} is not probed: the draft has this node only. Add its queues as partitions, "
+            f"{title} is not asked: the draft has this node only. Add its queues as partitions, "
             f"see docs/systems.md; `python -m plumbline.operate.onboarding.node` describes the "
             f"node that it runs on"
         )
         drafted.comment(*path, text=f"{title}'s queues: {CONFIRM}.")
-    if shutil.which("sinfo"):
-        drafted.messages.append("sinfo does not answer: the draft has this node only")
-        drafted.comment(*path, text=f"Slurm's partitions: {CONFIRM}.")
+    for command in [module.COMMAND for module in BATCH if shutil.which(module.COMMAND)]:
+        drafted.messages.append(f"{command} does not answer: the draft has this node only")
+        drafted.comment(*path, text=f"The queues that {command} lists: {CONFIRM}.")
     if path not in drafted.comments:
         drafted.messages.append("no scheduler: the draft has this node only")
     drafted.system["partitions"].append(
@@ -187,144 +171,101 @@ def _draft_this_machine(drafted: Draft) -> None:
     drafted.comment(*path, 0, "max_jobs", text="Two benchmarks at once would disturb each other.")
 
 
-def _draft_slurm(
-    drafted: Draft,
-    all_nodes: list[slurm.SlurmNode],
-    wanted: list[str],
-    described: dict[str, dict],
-    probe: Probe | None,
+def _draft_queues(
+    drafted: Draft, batch: Batch, described: dict[str, dict], probe: Probe | None
 ) -> None:
-    """Draft Slurm's partitions, one for each kind of node.
+    """Draft the queues of a batch system.
 
-    :raises Fault: if scontrol does not answer.
+    :raises Fault: if none is drafted, or not one that is described.
     """
-    settings = slurm.partitions()
-    if settings is None:
+    if not batch.queues:
         raise Fault(
-            "scontrol does not answer, although sinfo does: repeat the command when both answer",
-            code="scheduler.no-answer",
+            "no partition to draft: " + "; ".join(drafted.messages), code="scheduler.no-partition"
         )
-    scheduler = "squeue" if slurm.setting("AccountingStorageType").endswith("/none") else "slurm"
-    drafted.messages.append(
-        f"{slurm.version()}: scheduler {scheduler}, {pluralize(len(settings), 'partition')}"
-    )
-    if not slurm.has_topology():
-        drafted.messages.append("Slurm knows no switches: `plumbline screen` cannot flag any")
-    if unknown := [name for name in wanted if name not in settings]:
-        drafted.messages.append(f"no partition {', '.join(map(one_line, unknown))}: skipped")
-    for name, fields in settings.items():
-        if wanted and name not in wanted:
-            continue
-        if not is_shell_safe(name):
-            drafted.messages.append(
-                f"partition {one_line(name)}: skipped, its name is not safe in a job script"
-            )
-            continue
-        kinds = _draftable(drafted, name, slurm.kinds(name, all_nodes))
-        for kind in kinds:
-            _partition(drafted, kind, fields, scheduler, described, probe)
-
-
-def _draftable(drafted: Draft, partition: str, kinds: list[slurm.Kind]) -> list[slurm.Kind]:
-    """Return the kinds of a partition's nodes that a job can be sent to, the largest first.
-
-    If no feature distinguishes them, only the first is drafted.
-    """
-    if not kinds:
-        drafted.messages.append(f"partition {partition}: skipped, it has no nodes")
-    for number, kind in enumerate(kinds):
-        if kind.constraint is None:
-            alike_nodes = f"{pluralize(len(kind.nodes), 'node')} like {one_line(kind.node.name)}"
-            text = f"{alike_nodes} skipped: no feature distinguishes them"
-            if number == 0:
-                text = (
-                    f"no feature distinguishes its {len(kinds)} kinds of nodes: drafted as the "
-                    f"{alike_nodes}; select them in `access`"
-                )
-            drafted.messages.append(f"partition {partition}: {text}")
-    return [kind for number, kind in enumerate(kinds) if number == 0 or kind.constraint is not None]
+    # A queue of several kinds of nodes is several partitions.
+    queues = [queue.queue for queue in batch.queues]
+    known = {queue.name: queue.name for queue in batch.queues}
+    known |= {queue.queue: queue.name for queue in batch.queues if queues.count(queue.queue) == 1}
+    if unknown := sorted(set(described) - set(known)):
+        raise Fault(
+            f"--node {one_line(unknown[0])}: no queue of this name is drafted; "
+            f"{suggest(unknown[0], known)}",
+            code="input.unknown-name",
+        )
+    inside = {known[name]: found for name, found in described.items()}
+    for queue in batch.queues:
+        _partition(drafted, batch, queue, inside.get(queue.name), probe)
 
 
 def _partition(
-    drafted: Draft,
-    kind: slurm.Kind,
-    fields: dict[str, str],
-    scheduler: str,
-    described: dict[str, dict],
-    probe: Probe | None,
+    drafted: Draft, batch: Batch, queue: Queue, inside: dict | None, probe: Probe | None
 ) -> None:
-    """Draft the partition of one kind of node.
+    """Draft the partition of a queue.
 
-    :arg fields: of Slurm's partition.
+    :arg inside: the description of a node.
     """
-    node = kind.node
-    name = _identifier(f"{kind.partition}-{kind.constraint}" if kind.constraint else kind.partition)
-    access = ["--no-requeue", f"--partition={kind.partition}", "--exclusive"]
-    if kind.constraint:
-        access.insert(2, f"--constraint={kind.constraint}")
-    if node.gpus[1]:
-        access.append(f"--gpus-per-node={node.gpus[1]}")
-    inside = described.get(name)
+    partition: dict[str, Any] = {
+        "name": queue.name,
+        "descr": one_line(f"{pluralize(len(queue.nodes), 'node')} of queue {queue.queue}"),
+        "scheduler": batch.scheduler,
+        "launcher": batch.launcher,
+        "access": list(queue.access),
+        **({"sched_options": batch.options} if batch.options else {}),
+        "environs": [],
+        "max_jobs": MAX_JOBS,
+        "processor": _processor(queue.hardware),
+    }
     if inside is None and probe:
         try:
-            inside = probe(access)
+            inside = probe(partition)
         except Exception as err:
-            drafted.messages.append(f"partition {name}: not probed: {one_line(str(err))}")
-    processor, devices, extras = _hardware(drafted, name, kind, inside)
-    placements = _placements(node, inside, extras)
-    if len(kind.nodes) > 1:
+            drafted.messages.append(f"partition {queue.name}: not probed: {one_line(str(err))}")
+    processor, devices, extras = _hardware(drafted, queue, inside)
+    placements = _placements(queue.hardware, inside, extras)
+    if len(queue.nodes) > 1:
         placements += ["off-node", "one-task-per-node"]
     if os.environ.get("SCRATCH"):
         extras["file_systems"] = {"scratch": {"path_variable": "SCRATCH"}}
-    drafted.system["partitions"].append(
-        {
-            "name": name,
-            "descr": one_line(
-                f"{pluralize(len(kind.nodes), 'node')} of Slurm's partition {kind.partition}"
-            ),
-            "scheduler": scheduler,
-            "launcher": "srun",
-            "access": access,
-            "sched_options": {"use_nodes_option": True},
-            "environs": [],
-            "max_jobs": MAX_JOBS,
-            "processor": processor,
-            **({"devices": devices} if devices else {}),
-            "extras": {"placements": placements, **extras},
-        }
-    )
-    _comment_partition(drafted, node, inside, devices, extras)
-    limit = one_line(fields.get("MaxTime", "")) or "unknown"
+    partition |= {
+        "processor": processor,
+        **({"devices": devices} if devices else {}),
+        "extras": {"placements": placements, **queue.extras, **extras},
+    }
+    drafted.system["partitions"].append(partition)
+    _comment_partition(drafted, queue, inside, devices, extras)
     drafted.messages.append(
-        f"partition {name}: {pluralize(len(kind.nodes), 'node')} of {node.sockets} x {node.cores} "
-        f"cores x {node.threads} threads, {node.gpus[1]} GPUs, {kind.memory} MiB; state "
-        f"{one_line(fields.get('State', '?'))}, time limit {limit}"
+        f"partition {queue.name}: {pluralize(len(queue.nodes), 'node')} of {queue.hardware}, "
+        f"{queue.memory or 'unknown'} MiB; {queue.limits}"
     )
+
+
+def _processor(hardware: Hardware) -> dict[str, int]:
+    """Return what is known of a node's processor, in ReFrame's form."""
+    threads = hardware.cores * hardware.threads
+    found = {
+        "num_cpus": hardware.cpus,
+        "num_cpus_per_core": hardware.threads,
+        "num_cpus_per_socket": threads,
+        "num_sockets": hardware.sockets,
+    }
+    return {key: number for key, number in found.items() if number}
 
 
 def _hardware(
-    drafted: Draft, name: str, kind: slurm.Kind, inside: dict | None
-) -> tuple[dict, list[dict], dict]:
+    drafted: Draft, queue: Queue, inside: dict | None
+) -> tuple[dict, list[dict], dict[str, Any]]:
     """Return the processor, devices and extras of a partition: as a node described them, or else
-    as far as Slurm knows them."""
-    node = kind.node
-    threads = node.cores * node.threads
-    processor = {
-        "num_cpus": node.sockets * threads,
-        "num_cpus_per_core": node.threads,
-        "num_cpus_per_socket": threads,
-        "num_sockets": node.sockets,
-    }
-    extras: dict[str, Any] = {"memory": kind.memory * 2**20} if kind.memory > 1 else {}
-    model, gpus = node.gpus
+    as far as the batch system knows them."""
+    extras: dict[str, Any] = {"memory": queue.memory * 2**20} if queue.memory > 1 else {}
+    model, gpus = queue.hardware.gpus
     if inside is None:
         device = {"type": "gpu", "num_devices": gpus} | (
             {"model": one_line(model)} if model else {}
         )
-        return processor, [device] if gpus else [], extras
-    if inside["processor"]["num_cpus"] != processor["num_cpus"]:
+        return _processor(queue.hardware), [device] if gpus else [], extras
+    if inside["processor"]["num_cpus"] != queue.hardware.cpus > 0:
         drafted.messages.append(
-            f"partition {name}: Slurm reports {processor['num_cpus']} CPUs, "
+            f"partition {queue.name}: the batch system reports {queue.hardware.cpus} CPUs, "
             f"{one_line(str(inside.get('host')))} has {inside['processor']['num_cpus']}: "
             f"the latter is drafted"
         )
@@ -332,7 +273,7 @@ def _hardware(
 
 
 def _comment_partition(
-    drafted: Draft, node: slurm.SlurmNode, inside: dict | None, devices: list[dict], extras: dict
+    drafted: Draft, queue: Queue, inside: dict | None, devices: list[dict], extras: dict
 ) -> None:
     """Add the comments of the partition that was drafted last."""
     path = ("systems", 0, "partitions", len(drafted.system["partitions"]) - 1)
@@ -341,13 +282,16 @@ def _comment_partition(
     drafted.comment(*path, "max_jobs", text="How many jobs are queued at once, at most.")
     if not inside:
         drafted.comment(*path, "processor", text=f"Topology, as Linux numbers the CPUs: {CONFIRM}.")
-    if reserved := slurm.reserved_cpus(node.name):
-        text = f"usable_cpus: Slurm reserves some ({reserved}): {CONFIRM}."
+    if queue.reserved:
+        text = f"usable_cpus: Slurm reserves some ({queue.reserved}): {CONFIRM}."
         drafted.comment(*path, "extras", text=text)
     if devices and inside:
-        drafted.comment(*path, "devices", text=f"Classes of pairs (nvidia-smi topo -m): {CONFIRM}.")
+        links = inside.get("gpu_links") or {}
+        listed = "; ".join(f"{name}: {one_line(str(link))}" for name, link in links.items())
+        text = f"Classes of pairs, by their links: {listed or 'not known'}: {CONFIRM}."
+        drafted.comment(*path, "devices", text=text)
     elif devices:
-        text = f"{node.gpus[1]} GPUs a node, by Slurm. Architecture, gpu_affinity, gpu_memory and "
+        text = f"{queue.hardware.gpus[1]} GPUs a node. Architecture, gpu_affinity, gpu_memory and "
         drafted.comment(*path, "devices", text=f"{text}pair_classes: {CONFIRM}.")
     text = f"Ceilings of the machine (docs/systems.md): {CONFIRM}."
     drafted.comment(*path, "extras", text=text)
@@ -356,69 +300,124 @@ def _comment_partition(
         drafted.comment(*path, "extras", text=text)
 
 
-def _placements(node: slurm.SlurmNode, inside: dict | None, extras: dict) -> list[str]:
+def _placements(hardware: Hardware, inside: dict | None, extras: dict) -> list[str]:
     """Return the placements within one node. The numbers of its cores and sockets determine them,
     however its CPUs are numbered."""
     if inside:
         return placement.of_one_node(
             Topology.of_partition(inside["processor"], inside["devices"], extras)
         )
-    cores = range(node.sockets * node.cores)
-    sockets = [
-        hex(sum(1 << core for core in cores[number * node.cores : (number + 1) * node.cores]))
-        for number in range(node.sockets)
+    sockets, in_each = hardware.sockets or 1, hardware.cores or max(hardware.cpus, 2)
+    cores = range(sockets * in_each)
+    masks = [
+        hex(sum(1 << core for core in cores[number * in_each : (number + 1) * in_each]))
+        for number in range(sockets)
     ]
-    topology = {"cores": [hex(1 << core) for core in cores], "sockets": sockets}
+    topology = {"cores": [hex(1 << core) for core in cores], "sockets": masks}
     found = placement.of_one_node(Topology.from_processor({"topology": topology}))
-    # Slurm does not know the number of NUMA domains.
+    # The batch system does not know the number of NUMA domains.
     return [name for name in found if name != "numa-matrix"]
-
-
-def _identifier(text: str) -> str:
-    """Return a name that ReFrame accepts for a partition or an environment."""
-    name = re.sub(r"[^A-Za-z0-9_-]", "-", text)
-    return name if re.match(r"[A-Za-z_]", name) else f"p{name}"
 
 
 # -- environments -------------------------------------------------------------------------------
 
 
-def _environments(drafted: Draft, modules: list[str], with_slurm: bool) -> None:
+def _environments(drafted: Draft, modules: Modules, batch: Batch | None) -> None:
     """Draft the environments: the embedded MPICH and IMB if they are installed, the programs on
-    PATH, and each MPI among the modules."""
-    types = slurm.mpi_types() if with_slurm else []
+    PATH, and the toolchains among the modules."""
+    is_slurm = batch is not None and batch.launcher == "srun"
+    types = slurm.mpi_types() if is_slurm else []
     mpi, mpi_version = software.mpi_on_path()
-    if with_slurm:
+    if is_slurm:
         listed = ", ".join(types[1:]) or "none"
         drafted.messages.append(f"srun --mpi: available: {listed}; default: {types[0]}")
     drafted.messages.append(f"MPI on PATH: {mpi_version or 'none'}")
     if software.has_wheels():
         _environment(drafted, "pip", ["imb"], {"provider": "pip"} | (
-            {"launcher": "hydra"} if with_slurm else {}))  # fmt: skip
+            {"launcher": "hydra"} if batch else {}))  # fmt: skip
         text = "MPICH and IMB from their wheels: no root, no modules."
         drafted.comment("environments", 0, "extras", text=text)
     on_path = software.benchmarks()
-    # Without a scheduler the programs on PATH are detected at each run.
-    extras = {"provider": "path"} | ({} if with_slurm else {"detect": True})
+    # Without a batch system the programs on PATH are detected at each run.
+    extras = {"provider": "path"} | ({} if batch else {"detect": True})
     features = ["mpi"] if mpi_version else []
-    features += on_path if with_slurm else []
+    features += on_path if batch else []
     path: tuple = ("environments", len(drafted.content["environments"]))
-    _environment(drafted, "path", features, extras, mpi=mpi, types=types)
+    own = software.launcher(mpi, mpi_version.rpartition(" ")[2]) if batch and batch.of_mpi else {}
+    _environment(drafted, "path", features, extras | own, mpi=mpi, types=types)
     text = f"On this node's PATH; on the compute nodes' PATH: {CONFIRM}."
     drafted.comment(*path, "features", text=text)
     drafted.messages.append(f"benchmarks on PATH: {', '.join(on_path) or 'none'}")
-    for name, module in software.mpi_modules(modules).items():
+    _toolchains(drafted, modules, batch, types)
+
+
+def _toolchains(
+    drafted: Draft, modules: Modules, batch: Batch | None, types: Iterable[str]
+) -> None:
+    """Draft an environment for each toolchain, and its Spack environment if Spack can build for
+    it."""
+    partitions = drafted.system["partitions"]
+    built: list[toolchains.Toolchain] = []
+    known = list(toolchains.find(modules, filter(None, map(_gpu, partitions))))
+    for found in known:
+        members = [
+            partition for partition in partitions
+            if _gpu(partition) == found.gpu
+            or (not found.gpu and not any(other.gpu == _gpu(partition) for other in known))
+        ]  # fmt: skip
+        if not members:
+            continue
+        target = manifest.target(p.get("processor", {}).get("arch", "") for p in members)
+        why_not = found.why_not or manifest.why_not(target)
+        extras: dict[str, Any] = {"provider": "path" if why_not else "spack"}
+        if batch and batch.of_mpi:
+            extras |= software.launcher(found.mpi, _version(found))
         path = ("environments", len(drafted.content["environments"]))
-        _environment(drafted, _identifier(name), ["mpi"], {"provider": "path"}, mpi=name,
-                     types=types, modules=[module])  # fmt: skip
-        text = f"The newest module of this MPI; its compiler: {CONFIRM}."
-        drafted.comment(*path, "modules", text=text)
-        drafted.comment(*path, "features", text=f"Benchmarks that it provides: {CONFIRM}.")
-        drafted.messages.append(f"MPI among the modules: {module}")
+        _environment(drafted, identifier(found.name),
+                     ["mpi"] if why_not else manifest.features(found), extras, mpi=found.mpi,
+                     types=types, modules=found.modules, partitions=members)  # fmt: skip
+        for doubt in found.doubts:
+            drafted.comment(*path, "modules", text=f"{doubt}: {CONFIRM}.")
+        modules_text = f"toolchain {identifier(found.name)}: {', '.join(found.modules)}"
+        if why_not:
+            drafted.comment(*path, "features", text=f"Benchmarks that it provides: {CONFIRM}.")
+            drafted.messages.append(
+                f"{modules_text}: no Spack environment: {why_not}: see docs/spack.md"
+            )
+            continue
+        drafted.messages.append(f"{modules_text}: Spack builds its benchmarks")
+        for partition in members if found.gpu_aware else []:
+            partition["extras"].setdefault("variants", {})["gpu-aware"] = _gpu_aware(found.mpi)
+        compiler = found.externals[0]
+        target = manifest.supported(target, compiler.package, _version(found, 0))
+        folder = paths.spack_env() / drafted.name
+        file = folder / identifier(found.name) / "spack.yaml"
+        drafted.files[file] = manifest.environment(found, target)
+        built.append(found)
+        drafted.files[folder / "externals.yaml"] = manifest.externals(built, target)
+
+
+def _gpu(partition: dict) -> str:
+    """Return the architecture of a partition's GPUs; empty without, or if it is not known."""
+    return next((device.get("arch", "") for device in partition.get("devices", [])), "")
+
+
+def _gpu_aware(mpi: str) -> dict[str, Any]:
+    """Return the variant with which an MPI takes messages in GPU memory."""
+    env_vars = {"env_vars": {"MPICH_GPU_SUPPORT_ENABLED": "1"}} if mpi == "cray-mpich" else {}
+    return {**env_vars, "conditions": {"buffer": "device"}}
+
+
+def _version(found: toolchains.Toolchain, number: int = 1) -> str:
+    """Return the version of a toolchain's compiler (0) or MPI (1); empty if it is not known."""
+    spec = found.externals[number].spec if found.externals else ""
+    return spec.partition("@=")[2].partition(" ")[0].partition("+")[0]
 
 
 def _environment(drafted: Draft, name: str, features: list[str], extras: dict, mpi: str = "",
-                 types: Iterable[str] = (), modules: Iterable[str] = ()) -> None:  # fmt: skip
+                 types: Iterable[str] = (), modules: Iterable[str] = (),
+                 partitions: list[dict] | None = None) -> None:  # fmt: skip
+    """Draft an environment of partitions, by default of all."""
     types = list(types)
     plugin = software.plugin(mpi, types) if types else ""
     drafted.content["environments"].append(
@@ -431,7 +430,7 @@ def _environment(drafted: Draft, name: str, features: list[str], extras: dict, m
             "target_systems": [drafted.name],
         }
     )
-    for partition in drafted.system["partitions"]:
+    for partition in drafted.system["partitions"] if partitions is None else partitions:
         partition["environs"].append(name)
     if mpi and types and not plugin:
         path = ("environments", len(drafted.content["environments"]) - 1)

@@ -13,7 +13,6 @@ from pathlib import Path
 from reframe.utility.cpuinfo import cpuinfo
 
 from plumbline.core.errors import Fault
-from plumbline.core.process import capture
 from plumbline.parse import outputs
 from plumbline.placement import devices
 from plumbline.placement.topology import PlacementError, Topology
@@ -22,14 +21,14 @@ from plumbline.placement.topology import PlacementError, Topology
 def described() -> dict:
     """Return a partition's ``processor``, ``devices``, and those ``extras`` that can be detected.
 
-    ``host`` and ``gpu_links`` (the table of ``nvidia-smi topo -m``) are for the reader.
+    ``host`` and ``gpu_links`` (class of pairs of GPUs -> their link) are for the reader.
 
     :raises Fault: if this node's topology cannot be detected.
     """
     usable = sorted(os.sched_getaffinity(0))
     processor = cpuinfo()
     try:
-        found, of_gpus = devices.nvidia(usable)
+        found, of_gpus, links = devices.detect(usable)
         Topology.of_partition(processor, found, of_gpus)
     except PlacementError as err:
         raise Fault(
@@ -39,13 +38,12 @@ def described() -> dict:
     extras = {**of_gpus, "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")}
     if len(usable) < processor["num_cpus"]:
         extras["usable_cpus"] = usable
-    links = capture("nvidia-smi", "topo", "-m") if found else None
     return {
         "host": platform.node(),
         "processor": processor,
         "devices": found,
         "extras": extras,
-        "gpu_links": links or "",
+        "gpu_links": links,
     }
 
 

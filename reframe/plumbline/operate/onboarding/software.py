@@ -1,21 +1,13 @@
-"""Detects the software of this machine: MPI, modules, and benchmarks on PATH."""
+"""Detects the software of this machine: MPI and benchmarks on PATH."""
 
 from __future__ import annotations
 
-import os
 import platform
-import re
 import shutil
+from typing import Any
 
-from plumbline.core.process import capture, is_shell_safe, one_line
+from plumbline.core.process import one_line
 from plumbline.software import providers
-
-#: Name of an MPI's module.
-_MPI_MODULE = re.compile(
-    r"(?P<name>openmpi|mpich|cray-mpich|mvapich2?|impi|intel-mpi|intel-oneapi-mpi|hpcx|spectrum-mpi"
-    r"|mpt|parastationmpi|psmpi)(?:/.+)?",
-    re.I,
-)
 
 #: MPI -> values of srun(1) ``--mpi`` that it works with, the best first. Sources: MPICH, "Using the
 #: Slurm PMI-2"; Open MPI, "Launching with Slurm". HPE Cray MPICH has its own plugin.
@@ -27,43 +19,6 @@ _PLUGINS = {
     "mvapich2": ("pmi2",),
     "cray-mpich": ("cray_shasta",),
 }
-
-
-def modules() -> tuple[str, list[str], int]:
-    """Return ReFrame's name of the modules system (or an empty text), the modules that it lists,
-    and the number of others, whose names are not safe in a job script."""
-    for system, variable, words in (
-        ("lmod", "LMOD_CMD", ("bash", "-t", "avail")),
-        ("envmod", "MODULES_CMD", ("bash", "avail", "-t")),
-    ):
-        command = os.environ.get(variable)
-        if not command:
-            continue
-        # Both print the list on standard error, and shell commands on standard output.
-        lines = [
-            line.strip() for line in (capture(command, *words, stderr=True) or "").splitlines()
-        ]
-        names = [
-            re.sub(r"\s*(?:\(default\)|<[\w:]+>)$", "", line)
-            for line in lines
-            if line and not line.endswith((":", "/", ";")) and "=" not in line
-        ]
-        safe = {name for name in names if is_shell_safe(name)}
-        return system, sorted(safe), len({*names} - safe)
-    return "", [], 0
-
-
-def mpi_modules(listed: list[str]) -> dict[str, str]:
-    """Return MPI -> its newest module."""
-    found: dict[str, str] = {}
-    for name in sorted(listed, key=_natural):
-        if match := _MPI_MODULE.fullmatch(name):
-            found[match["name"].lower()] = name
-    return found
-
-
-def _natural(name: str) -> list:
-    return [(int(p), "") if p.isdigit() else (-1, p) for p in re.split(r"(\d+)", name)]
 
 
 #: Name of an MPI in :func:`plumbline.software.providers.mpi_version` -> name here.
@@ -88,6 +43,30 @@ def plugin(mpi: str, types: list[str]) -> str:
     if default.startswith(wanted or "\0"):
         return ""
     return next((name for name in wanted if name in listed), "")
+
+
+#: MPI -> the environment's ``extras`` with which its own launcher is used.
+_LAUNCHERS = {
+    "openmpi": {"launcher": "openmpi"},
+    "hpcx": {"launcher": "openmpi"},
+    "mpich": {"launcher": "hydra"},
+    "mvapich": {"process_manager": "mvapich"},
+    "mvapich2": {"process_manager": "mvapich"},
+    "impi": {"launcher": "mpirun-intelmpi"},
+    "intel-mpi": {"launcher": "mpirun-intelmpi"},
+    "intel-oneapi-mpi": {"launcher": "mpirun-intelmpi"},
+    "mpt": {"launcher": "mpt"},
+    "cray-mpich": {"process_manager": "pals"},
+}
+
+
+def launcher(mpi: str, version: str) -> dict[str, Any]:
+    """Return the extras by which an environment uses its MPI's own launcher; empty if that is not
+    known."""
+    found = dict(_LAUNCHERS.get(mpi, {}))
+    if found.get("launcher") == "openmpi" and version.partition(".")[0] == "5":
+        found["process_manager"] = "openmpi5"
+    return found
 
 
 def benchmarks() -> list[str]:

@@ -12,10 +12,8 @@ from pathlib import Path
 from plumbline.check import record
 from plumbline.core import paths
 from plumbline.core.text import pluralize
+from plumbline.operate.onboarding import probing
 from plumbline.software import providers
-
-#: Command that describes a node.
-DESCRIBE = (".venv/bin/python", "-m", "plumbline.operate.onboarding.node")
 
 #: Minimum number of sessions for a baseline.
 SESSIONS = 3
@@ -31,23 +29,6 @@ def has_checks(content: dict) -> bool:
         and any(features.get(name, set()) & _BENCHMARKS for name in partition.get("environs", []))
         for partition in content["systems"][0]["partitions"]
     )
-
-
-def probe_command(partition: dict, output: str, python: tuple[str, ...] = DESCRIBE) -> list[str]:
-    """Return the command that describes a node of a partition.
-
-    It uses sbatch(1), since a task of srun(1) does not have all CPUs of the node.
-
-    :arg output: file for the description.
-    """
-    if partition["scheduler"] not in ("slurm", "squeue"):
-        return [*python]
-    options = [word for option in partition.get("access", []) for word in shlex.split(option)
-               if not option.startswith("#")]  # fmt: skip
-    return [
-        "sbatch", "--wait", "--quiet", *options, "--nodes=1", "--ntasks=1", "--time=5",
-        f"--output={output}", f"--wrap={shlex.join(python)}",
-    ]  # fmt: skip
 
 
 def open_items(name: str, content: dict) -> Iterator[str]:
@@ -84,12 +65,13 @@ def open_items(name: str, content: dict) -> Iterator[str]:
 def _describing(name: str, partition: dict) -> str:
     """Return how to get the description of a node."""
     file = f"{partition['name']}.json"
-    command = shlex.join(probe_command(partition, file))
-    run = f"`{command}`" if command.startswith("sbatch") else f"on a node `{command} > {file}`"
-    return (
-        f"`plumbline init {name} --probe -o -` submits a job that detects it; or run {run}, then "
-        f"`plumbline init {name} --node {partition['name']}={file} -o -`"
-    )
+    command = probing.command(partition, file)
+    run = f"on a node `{shlex.join(probing.DESCRIBE)} > {file}`"
+    job = ""
+    if command:
+        job = f"`plumbline init {name} --probe -o -` submits a job that detects it; or "
+        run = f"`{shlex.join(command)}`"
+    return f"{job}run {run}, then `plumbline init {name} --node {partition['name']}={file} -o -`"
 
 
 def _of_gpus(partition: dict) -> Iterator[str]:

@@ -1,0 +1,252 @@
+"""Toolchains among the modules: an MPI with its compiler and, for GPUs, CUDA or ROCm."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from plumbline.core.process import capture
+from plumbline.operate.onboarding.modules import Module, Modules
+from plumbline.software import externals
+
+#: Folders in a module's name before that of the program: ``mpi/openmpi/4.1.6``.
+_IN = r"(?:[\w.+-]+/)*"
+
+#: Name of an MPI's module.
+_MPI = re.compile(
+    _IN + r"(?P<name>openmpi|mpich|cray-mpich|mvapich2?|impi|intel-mpi|intel-oneapi-mpi|hpcx"
+    r"|spectrum-mpi|mpt|parastationmpi|psmpi)(?:/.+)?",
+    re.I,
+)
+_GCC = re.compile(_IN + r"(?:gcc|gcc-native|gnu|GCCcore)\d*/.+", re.I)
+_CUDA = re.compile(_IN + r"(?:cuda|cudatoolkit|cudatoolkit-standalone)/.+", re.I)
+_ROCM = re.compile(_IN + r"(?:rocm|amd|amd-mixed)/.+", re.I)
+
+#: MPI -> Spack's package, where that is one of a plain prefix with ``bin/mpicc``.
+_PACKAGES = {
+    "openmpi": "openmpi", "hpcx": "openmpi", "mpich": "mpich", "mvapich": "mvapich",
+    "mvapich2": "mvapich2", "cray-mpich": "cray-mpich", "spectrum-mpi": "spectrum-mpi",
+}  # fmt: skip
+
+
+#: Programming model -> Cray's module for its GPUs, and the variants of Cray MPICH.
+_ACCELERATED = {"": "", "cuda": "craype-accel-nvidia{}", "hip": "craype-accel-amd-{}"}
+_CRAY = {"cuda": "+cuda cuda_arch={}", "hip": "+rocm amdgpu_target={}"}
+
+
+@dataclass(frozen=True)
+class External:
+    """An installed package that Spack uses and does not build.
+
+    :ivar spec: name, version and variants.
+    :ivar modules: to be loaded for it.
+    :ivar compilers: Spack's name of a language -> path of the compiler.
+    """
+
+    package: str
+    spec: str
+    prefix: str
+    modules: tuple[str, ...] = ()
+    compilers: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """A compiler, an MPI and, for GPUs, their stack.
+
+    :ivar mpi: name of the MPI.
+    :ivar gpu: architecture of its GPUs in ReFrame's form (``sm_80``, ``gfx90a``); empty without.
+    :ivar gpu_aware: whether the MPI is known to take GPU memory.
+    :ivar modules: in the order in which they are loaded.
+    :ivar externals: compiler and MPI come first; empty if Spack cannot take the MPI as it is.
+    :ivar doubts: what is to be confirmed.
+    :ivar why_not: why there are no externals.
+    """
+
+    name: str
+    mpi: str
+    gpu: str
+    modules: tuple[str, ...]
+    externals: tuple[External, ...] = ()
+    doubts: tuple[str, ...] = ()
+    why_not: str = ""
+    gpu_aware: bool = False
+
+    @property
+    def model(self) -> str:
+        """The programming model of its GPUs: ``cuda``, ``hip``, or empty without."""
+        return model_of(self.gpu)
+
+
+def model_of(gpu: str) -> str:
+    """Return the programming model of GPUs of an architecture; empty if there is none."""
+    return "cuda" if gpu.startswith("sm_") else "hip" if gpu.startswith("gfx") else ""
+
+
+def natural(name: str) -> list[tuple[int, str]]:
+    """Return a key that sorts names by the numbers in them."""
+    return [(int(p), "") if p.isdigit() else (-1, p) for p in re.split(r"(\d+)", name)]
+
+
+def mpi_modules(listed: list[str]) -> dict[str, str]:
+    """Return MPI -> its newest module."""
+    found: dict[str, str] = {}
+    for name in sorted(listed, key=natural):
+        if match := _MPI.fullmatch(name):
+            found[match["name"].lower()] = name
+    return found
+
+
+def find(modules: Modules, gpus: Iterable[str]) -> Iterator[Toolchain]:
+    """Yield the toolchains of the newest module of each MPI: one without GPUs, and one for those of
+    each architecture.
+
+    :arg gpus: architectures of the partitions' GPUs.
+    """
+    compilers = [modules.show(name) for name in _newest_first(modules.names, _GCC)]
+    listed: dict[str, Module | None] = dict.fromkeys(modules.names)
+    # In a hierarchy, the newest compiler that has an MPI decides.
+    for compiler in compilers:
+        within = modules.within(compiler)
+        if mpi_modules(within):
+            listed |= dict.fromkeys(within, compiler)
+            break
+    wanted = sorted(set(gpus))
+    several = {gpu for gpu in wanted if sum(model_of(gpu) == model_of(o) for o in wanted) > 1}
+    for mpi, name in mpi_modules([*listed]).items():
+        module = modules.show(name, listed[name])
+        gcc, doubts = _compiler_of(module, listed[name], compilers)
+        for gpu in ("", *wanted):
+            stack = {"": (), "cuda": _cuda(modules), "hip": _rocm(modules)}[model_of(gpu)]
+            if gpu and not stack:
+                continue
+            label = "-".join(filter(None, [mpi, model_of(gpu), gpu if gpu in several else ""]))
+            # ROCm has its own compiler.
+            own = None if model_of(gpu) == "hip" else gcc
+            yield _toolchain(
+                Toolchain(label, mpi, gpu, (), doubts=doubts if own else ()),
+                module, own, stack, modules.names,
+            )  # fmt: skip
+
+
+def _newest_first(names: list[str], pattern: re.Pattern[str]) -> list[str]:
+    return [name for name in sorted(names, key=natural, reverse=True) if pattern.fullmatch(name)]
+
+
+def _compiler_of(
+    mpi: Module, within: Module | None, compilers: list[Module]
+) -> tuple[External | None, tuple[str, ...]]:
+    """Return the GCC that an MPI belongs to, and what is uncertain about it: the one that makes the
+    MPI's module available, that it loads, or that its name has; or else the newest."""
+    named = re.search(r"gcc(?:core)?[-/]?(\d+(?:\.\d+)*)", mpi.name, re.I)
+    certain = [
+        module
+        for module in compilers
+        if module is within
+        or module.name in mpi.needs
+        or (named and f"{module.version}.".startswith(f"{named[1]}."))
+    ]
+    for module in certain or compilers:
+        if found := _gcc(module):
+            doubt = f"Its compiler, {module.name}, is the newest GCC among the modules"
+            return found, () if certain else (doubt,)
+    if within is None and (version := externals.version_at("gcc", "/usr")):
+        return _gcc_at("/usr", version), ("Its compiler is the system's GCC",)
+    return None, ()
+
+
+def _gcc(module: Module) -> External | None:
+    """Return the GCC of a module, if its programs exist."""
+    prefix = module.prefix("gcc")
+    version = externals.version_at("gcc", prefix) if prefix else None
+    return _gcc_at(prefix, version, (module.name,)) if version else None
+
+
+def _gcc_at(prefix: str, version: str, modules: tuple[str, ...] = ()) -> External:
+    programs = {"c": ("c", "gcc"), "cxx": ("c++", "g++"), "fortran": ("fortran", "gfortran")}
+    found = {
+        key: (language, f"{prefix}/bin/{program}")
+        for key, (language, program) in programs.items()
+        if os.access(f"{prefix}/bin/{program}", os.X_OK)
+    }
+    languages = ",".join(language for language, _ in found.values())
+    compilers = tuple((key, path) for key, (_, path) in found.items())
+    spec = f"gcc@={version} languages:='{languages}'"
+    return External("gcc", spec, prefix, modules, compilers)
+
+
+def _cuda(modules: Modules) -> tuple[External, ...]:
+    """Return the CUDA of the newest module that has a compiler."""
+    for name in _newest_first(modules.names, _CUDA):
+        prefix = modules.show(name).prefix("nvcc")
+        printed = capture(f"{prefix}/bin/nvcc", "--version") if prefix else None
+        if found := re.search(r"\bV(\d[\d.]*)", printed or ""):
+            return (External("cuda", f"cuda@={found[1]}", prefix, (name,)),)
+    return ()
+
+
+def _rocm(modules: Modules) -> tuple[External, ...]:
+    """Return the parts of the ROCm of the newest module that has a compiler."""
+    for name in _newest_first(modules.names, _ROCM):
+        prefix = modules.show(name).prefix("hipcc")
+        try:
+            version = (Path(prefix) / ".info" / "version").read_text().partition("-")[0].strip()
+        except OSError:
+            continue
+        llvm = f"{prefix}/llvm"
+        compilers = (("c", f"{llvm}/bin/amdclang"), ("cxx", f"{llvm}/bin/amdclang++"))
+        return (
+            External("llvm-amdgpu", f"llvm-amdgpu@={version}", llvm, (name,), compilers),
+            External("hip", f"hip@={version}+rocm", prefix, (name,)),
+            External("hsa-rocr-dev", f"hsa-rocr-dev@={version}", prefix, (name,)),
+        )
+    return ()
+
+
+def _toolchain(
+    bare: Toolchain,
+    module: Module,
+    compiler: External | None,
+    stack: tuple[External, ...],
+    names: list[str],
+) -> Toolchain:
+    """Return a toolchain with its modules and externals.
+
+    :arg module: of the MPI.
+    :arg stack: of the GPUs; if there is no other compiler, its first part is it.
+    :arg names: of all modules.
+    """
+    mpi, gpu = bare.mpi, bare.gpu
+    package, prefix = _PACKAGES.get(mpi, ""), module.prefix("mpicc")
+    why_not = ""
+    if not package:
+        why_not = f"Spack takes no {mpi} from a plain prefix"
+    elif not prefix:
+        why_not = f"no folder that module {module.name} sets has bin/mpicc"
+    elif compiler is None and not stack:
+        why_not = "no GCC was found among the modules, or in /usr"
+    accelerated = [name for name in (_ACCELERATED[bare.model].format(gpu.removeprefix("sm_")),)
+                   if mpi == "cray-mpich" and gpu and name in names]  # fmt: skip
+    of_mpi = (*accelerated, module.name)
+    before = [*(compiler.modules if compiler else ()), *(name for e in stack for name in e.modules)]
+    bare = replace(bare, modules=tuple(dict.fromkeys([*module.within, *before, *of_mpi])))
+    if why_not:
+        return replace(bare, why_not=why_not)
+    version = externals.version_at(package, prefix) if package in externals.TOOLS else None
+    spec = f"{package}@={version or module.version}"
+    if package == "cray-mpich":
+        spec += "+wrappers" + (_CRAY[bare.model].format(gpu.removeprefix("sm_")) if gpu else "")
+    library = External(package, spec, prefix, of_mpi)
+    info = f"{prefix}/bin/ompi_info"
+    aware = mpi == "cray-mpich" or "mpi_built_with_cuda_support:value:true" in (
+        capture(info, "--parsable", "--level", "9", "--all") or "" if package == "openmpi" else ""
+    )
+    rest = (library, *stack) if compiler else (stack[0], library, *stack[1:])
+    return replace(
+        bare,
+        externals=(compiler, *rest) if compiler else rest,
+        gpu_aware=bool(gpu) and aware,
+    )
