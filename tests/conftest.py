@@ -54,7 +54,8 @@ COLUMNS = [
 SLOWEST = [
     *("facility", "facility_faults", "pairs", "commands", "sweep", "faults", "inventories"),
     *("checks", "session", "screen", "nightly", "kill", "cluster", "leftovers", "waivers"),
-    *("launchers_page", "report_browser", "job_scripts", "host", "build", "docs", "environments"),
+    *("launchers_page", "report_browser", "job_scripts", "host", "reframe_versions", "build"),
+    *("docs", "environments"),
 ]
 
 
