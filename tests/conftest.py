@@ -54,8 +54,8 @@ COLUMNS = [
 SLOWEST = [
     *("cluster", "facility", "facility_faults", "pairs", "commands", "sweep", "faults"),
     *("inventories", "checks", "session", "screen", "nightly", "kill", "recovery", "waivers"),
-    *("plain", "foreign_checks", "site_configuration", "launchers_page", "report_browser"),
-    *("job_scripts", "host", "build", "docs", "environments"),
+    *("plain", "foreign_checks", "site_configuration", "reframe_versions", "launchers_page"),
+    *("report_browser", "job_scripts", "host", "build", "docs", "environments"),
 ]
 
 

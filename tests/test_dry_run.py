@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from conftest import CHECKS, Done, Testbed, codes_in
+from conftest import CHECKS, Done, Testbed, codes_in, refused
 from halfway import PINGPONG
 
 
@@ -66,6 +66,12 @@ def test_what_is_not_installed_here(testbed: Testbed):
     (text,) = scripts(done).values()
     assert "/not-built/lacks/bin/IMB-MPI1" in text
     nothing_recorded(done, testbed)
+
+
+@pytest.mark.parametrize("command", [("nightly",), ("sweep", "node")])
+def test_what_has_to_measure_refuses_it(testbed: Testbed, command: tuple[str, ...]):
+    testbed.lacking()
+    refused(testbed.asked(*command, "--dry-run"), "plumbline run --dry-run")
 
 
 @pytest.mark.parametrize("plain", [False, True], ids=["plumbline run", "reframe"])

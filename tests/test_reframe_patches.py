@@ -402,9 +402,16 @@ def test_watch_runs(session: list[str]):
     assert "self.timeout_expired()" in inspect.getsource(policies.AsynchronousExecutionPolicy)
 
 
-def test_measure_by_monotonic_clock(session: list[str], tmp_path: Path):
+def test_measure_by_monotonic_clock(
+    session: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     assert not any("job timed out" in line for line in session)
     assert all("time.time()" in inspect.getsource(module) for module in (policies, local))
+    for module in (policies, local):
+        monkeypatch.setattr(module, "time", time)
+    reframe_patches.measure_by_monotonic_clock()
+    for module in (policies, local):
+        assert abs(module.time.time() - time.time()) < 60, "perf logs have the time of submission"
     alone = run(tmp_path, "watch", "-r", "-n", "%does=pass", seconds=60)
     assert any("job timed out" in line for line in alone), "ReFrame takes no jump of the clock"
 

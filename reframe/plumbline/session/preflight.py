@@ -9,7 +9,7 @@ import contextlib
 import os
 import threading
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import reframe.core.runtime as rt
@@ -79,6 +79,18 @@ def extras(argv: list[str]) -> dict[str, str]:
                 name, _, text = part.partition("=")
                 pairs[name] = text
     return pairs
+
+
+def refuse_dry_run(arguments: Iterable[str]) -> None:
+    """Refuse ReFrame's option where sessions have to measure.
+
+    :raises Fault: if it is among the arguments.
+    """
+    if "--dry-run" in arguments:
+        raise Fault(
+            "--dry-run: it measures nothing: use `plumbline run --dry-run`",
+            code="session.refused-option",
+        )
 
 
 def check_selection(testcases, announced: bool) -> None:

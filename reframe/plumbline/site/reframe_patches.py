@@ -221,11 +221,14 @@ def measure_by_monotonic_clock() -> None:
     """Measure ReFrame's durations by the monotonic clock.
 
     Why: if the clock is set back, ReFrame sleeps for as long; if it is set forward, a job counts as
-    timed out. These two modules use the clock only for durations.
+    timed out. These two modules use the clock for durations, and for the time of a local job's
+    submission, which perf logs show.
     Holds for: 4.9.3 to 4.10.4.
     Remove when: both modules call ``time.monotonic``.
     """
-    policies.time = local.time = SimpleNamespace(time=time.monotonic, sleep=time.sleep)
+    began = time.time() - time.monotonic()
+    clock = SimpleNamespace(time=lambda: began + time.monotonic(), sleep=time.sleep)
+    policies.time = local.time = clock
 
 
 def expect_known_faults(known: Callable[[executors.RegressionTask, tuple], Exception | None]):

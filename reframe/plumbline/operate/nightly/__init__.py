@@ -74,6 +74,7 @@ def run(options: NightlyOptions, say: Callable[[str], None]) -> int:
     :raises Fault: if another nightly of the system runs, the configuration is faulty, or the
         system, the mode or an option is unknown.
     """
+    preflight.refuse_dry_run(options.arguments)
     arguments = configuration.take_config_files(options.arguments)
     options = replace(options, arguments=tuple(arguments))
     if not configuration.config_files():

@@ -223,6 +223,7 @@ def create(
     from plumbline.operate.sweep.nodes import available
     from plumbline.session import plan
 
+    preflight.refuse_dry_run(arguments)
     if reservation and not is_shell_safe(reservation):
         raise Fault(
             f"--reservation {one_line(reservation)}: not a name of a reservation",
