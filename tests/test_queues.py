@@ -376,6 +376,7 @@ def test_targets():
     assert manifest.target(["zen3", "skylake_avx512"]) == "x86_64_v3"
     assert manifest.target(["zen3", "neoverse_v2"]) == ""
     assert manifest.supported("zen3", "gcc", "9.5.0") == "zen2"
+    assert manifest.supported("zen3", "llvm-amdgpu", "5.6.0") == "zen3"
 
 
 @pytest.mark.parametrize(("mpi", "version", "extras"), [

@@ -21,7 +21,7 @@ from plumbline.core.process import one_line
 from plumbline.core.text import pluralize, suggest
 from plumbline.operate.onboarding import manifest, software, toolchains
 from plumbline.operate.onboarding.commented import commented
-from plumbline.operate.onboarding.modules import Modules, available
+from plumbline.operate.onboarding.modules import Module, Modules, available
 from plumbline.operate.onboarding.queues import Batch, Hardware, Queue, flux, identifier, lsf, pbs
 from plumbline.operate.onboarding.queues import slurm as of_slurm
 from plumbline.placement import placement
@@ -411,9 +411,11 @@ def _gpu_aware(mpi: str) -> dict[str, Any]:
 
 
 def _version(found: toolchains.Toolchain, number: int = 1) -> str:
-    """Return the version of a toolchain's compiler (0) or MPI (1); empty if it is not known."""
-    spec = found.externals[number].spec if found.externals else ""
-    return spec.partition("@=")[2].partition(" ")[0].partition("+")[0]
+    """Return the version of a toolchain's compiler (0) or MPI (1); of an MPI that is no external,
+    that in its module's name."""
+    if not found.externals:
+        return Module(found.modules[-1]).version
+    return found.externals[number].spec.partition("@=")[2].partition(" ")[0].partition("+")[0]
 
 
 def _environment(drafted: Draft, name: str, features: list[str], extras: dict, mpi: str = "",
