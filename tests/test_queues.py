@@ -313,6 +313,20 @@ def test_toolchains(shown: dict[str, str], tmp_path: Path):
     assert found["impi"].why_not and not found["impi"].externals
 
 
+def test_a_distributions_mpi_has_its_compiler(shown: dict[str, str], monkeypatch):
+    """RHEL's module of its own Open MPI: its prefix is in /usr, as the system's GCC is."""
+    shown["gcc/13.2.0"], shown["mpi/openmpi-x86_64"] = "", ""
+    monkeypatch.setattr(modules.Module, "prefix", lambda self, program: (
+        "/usr/lib64/openmpi" if "mpi" in self.name and program == "mpicc" else ""))  # fmt: skip
+    versions = {("openmpi", "/usr/lib64/openmpi"): "4.1.1", ("gcc", "/usr"): "11.4.1"}
+    monkeypatch.setattr(toolchains.externals, "version_at", lambda *of: versions.get(of))
+    (found,) = toolchains.find(modules.Modules("envmod", [*shown]), [])
+    assert found.modules == ("mpi/openmpi-x86_64",) and not found.doubts
+    gcc, mpi = found.externals
+    assert gcc.spec.startswith("gcc@=11.4.1 ") and gcc.prefix == "/usr"
+    assert (mpi.spec, mpi.prefix) == ("openmpi@=4.1.1", "/usr/lib64/openmpi")
+
+
 def test_cray_and_rocm(shown: dict[str, str], tmp_path: Path):
     """Cray MPICH with the module of the GPUs and its variants; ROCm has its own compiler."""
     of_gcc(shown, tmp_path, "gcc/12.2.0", "12.2.0")
@@ -362,6 +376,7 @@ def test_targets():
     assert manifest.target(["zen3", "skylake_avx512"]) == "x86_64_v3"
     assert manifest.target(["zen3", "neoverse_v2"]) == ""
     assert manifest.supported("zen3", "gcc", "9.5.0") == "zen2"
+    assert manifest.supported("zen3", "llvm-amdgpu", "5.6.0") == "zen3"
 
 
 @pytest.mark.parametrize(("mpi", "version", "extras"), [

@@ -21,7 +21,7 @@ from plumbline.core.process import one_line
 from plumbline.core.text import pluralize, suggest
 from plumbline.operate.onboarding import manifest, software, toolchains
 from plumbline.operate.onboarding.commented import commented
-from plumbline.operate.onboarding.modules import Modules, available
+from plumbline.operate.onboarding.modules import Module, Modules, available
 from plumbline.operate.onboarding.queues import Batch, Hardware, Queue, flux, identifier, lsf, pbs
 from plumbline.operate.onboarding.queues import slurm as of_slurm
 from plumbline.placement import placement
@@ -338,6 +338,11 @@ def _environments(drafted: Draft, modules: Modules, batch: Batch | None) -> None
         text = "MPICH and IMB from their wheels: no root, no modules."
         drafted.comment("environments", 0, "extras", text=text)
     on_path = software.benchmarks()
+    drafted.messages.append(f"benchmarks on PATH: {', '.join(on_path) or 'none'}")
+    known = list(toolchains.find(modules, filter(None, map(_gpu, drafted.system["partitions"]))))
+    _toolchains(drafted, known, batch, types)
+    if batch and known and not on_path:
+        return
     # Without a batch system the programs on PATH are detected at each run.
     extras = {"provider": "path"} | ({} if batch else {"detect": True})
     features = ["mpi"] if mpi_version else []
@@ -347,18 +352,15 @@ def _environments(drafted: Draft, modules: Modules, batch: Batch | None) -> None
     _environment(drafted, "path", features, extras | own, mpi=mpi, types=types)
     text = f"On this node's PATH; on the compute nodes' PATH: {CONFIRM}."
     drafted.comment(*path, "features", text=text)
-    drafted.messages.append(f"benchmarks on PATH: {', '.join(on_path) or 'none'}")
-    _toolchains(drafted, modules, batch, types)
 
 
 def _toolchains(
-    drafted: Draft, modules: Modules, batch: Batch | None, types: Iterable[str]
+    drafted: Draft, known: list[toolchains.Toolchain], batch: Batch | None, types: Iterable[str]
 ) -> None:
     """Draft an environment for each toolchain, and its Spack environment if Spack can build for
     it."""
     partitions = drafted.system["partitions"]
     built: list[toolchains.Toolchain] = []
-    known = list(toolchains.find(modules, filter(None, map(_gpu, partitions))))
     for found in known:
         members = [
             partition for partition in partitions
@@ -409,9 +411,11 @@ def _gpu_aware(mpi: str) -> dict[str, Any]:
 
 
 def _version(found: toolchains.Toolchain, number: int = 1) -> str:
-    """Return the version of a toolchain's compiler (0) or MPI (1); empty if it is not known."""
-    spec = found.externals[number].spec if found.externals else ""
-    return spec.partition("@=")[2].partition(" ")[0].partition("+")[0]
+    """Return the version of a toolchain's compiler (0) or MPI (1); of an MPI that is no external,
+    that in its module's name."""
+    if not found.externals:
+        return Module(found.modules[-1]).version
+    return found.externals[number].spec.partition("@=")[2].partition(" ")[0].partition("+")[0]
 
 
 def _environment(drafted: Draft, name: str, features: list[str], extras: dict, mpi: str = "",

@@ -57,12 +57,13 @@ def target(architectures: Iterable[str]) -> str:
 
 
 def supported(name: str, compiler: str, version: str) -> str:
-    """Return a target, or its newest ancestor that a compiler has options for."""
+    """Return a target, or its newest ancestor that a compiler supports. Of a compiler that archspec
+    does not know, such as ROCm's, any target is taken to be supported."""
     wanted = archspec.cpu.TARGETS[name]
     for candidate in (wanted, *wanted.ancestors):
         with contextlib.suppress(archspec.cpu.UnsupportedMicroarchitecture):
-            if candidate.optimization_flags(compiler, version):
-                return str(candidate.name)
+            candidate.optimization_flags(compiler, version)
+            return str(candidate.name)
     return str(wanted.family.name)
 
 

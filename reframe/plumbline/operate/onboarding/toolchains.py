@@ -18,7 +18,7 @@ _IN = r"(?:[\w.+-]+/)*"
 #: Name of an MPI's module.
 _MPI = re.compile(
     _IN + r"(?P<name>openmpi|mpich|cray-mpich|mvapich2?|impi|intel-mpi|intel-oneapi-mpi|hpcx"
-    r"|spectrum-mpi|mpt|parastationmpi|psmpi)(?:/.+)?",
+    r"|spectrum-mpi|mpt|parastationmpi|psmpi)(?:-x86_64|-aarch64)?(?:/.+)?",
     re.I,
 )
 _GCC = re.compile(_IN + r"(?:gcc|gcc-native|gnu|GCCcore)\d*/.+", re.I)
@@ -106,19 +106,13 @@ def find(modules: Modules, gpus: Iterable[str]) -> Iterator[Toolchain]:
 
     :arg gpus: architectures of the partitions' GPUs.
     """
-    compilers = [modules.show(name) for name in _newest_first(modules.names, _GCC)]
-    listed: dict[str, Module | None] = dict.fromkeys(modules.names)
-    # In a hierarchy, the newest compiler that has an MPI decides.
-    for compiler in compilers:
-        within = modules.within(compiler)
-        if mpi_modules(within):
-            listed |= dict.fromkeys(within, compiler)
-            break
+    compilers = _newest_first(modules.names, _GCC)
+    found = {mpi: modules.show(name) for mpi, name in mpi_modules(modules.names).items()}
+    found = found or _hierarchy(modules, compilers)
     wanted = sorted(set(gpus))
     several = {gpu for gpu in wanted if sum(model_of(gpu) == model_of(o) for o in wanted) > 1}
-    for mpi, name in mpi_modules([*listed]).items():
-        module = modules.show(name, listed[name])
-        gcc, doubts = _compiler_of(module, listed[name], compilers)
+    for mpi, module in found.items():
+        gcc, doubts = _compiler_of(module, modules, compilers)
         for gpu in ("", *wanted):
             stack = {"": (), "cuda": _cuda(modules), "hip": _rocm(modules)}[model_of(gpu)]
             if gpu and not stack:
@@ -132,29 +126,40 @@ def find(modules: Modules, gpus: Iterable[str]) -> Iterator[Toolchain]:
             )  # fmt: skip
 
 
+def _hierarchy(modules: Modules, compilers: list[str]) -> dict[str, Module]:
+    """Return MPI -> module, of the newest compiler whose module makes one available."""
+    for name in compilers:
+        compiler = modules.show(name)
+        if listed := mpi_modules(modules.within(compiler)):
+            return {mpi: modules.show(inner, compiler) for mpi, inner in listed.items()}
+    return {}
+
+
 def _newest_first(names: list[str], pattern: re.Pattern[str]) -> list[str]:
     return [name for name in sorted(names, key=natural, reverse=True) if pattern.fullmatch(name)]
 
 
 def _compiler_of(
-    mpi: Module, within: Module | None, compilers: list[Module]
+    mpi: Module, modules: Modules, compilers: list[str]
 ) -> tuple[External | None, tuple[str, ...]]:
     """Return the GCC that an MPI belongs to, and what is uncertain about it: the one that makes the
-    MPI's module available, that it loads, or that its name has; or else the newest."""
+    MPI's module available, that it loads, or that its name has; the system's for the system's MPI;
+    or else the newest."""
     named = re.search(r"gcc(?:core)?[-/]?(\d+(?:\.\d+)*)", mpi.name, re.I)
     certain = [
-        module
-        for module in compilers
-        if module is within
-        or module.name in mpi.needs
-        or (named and f"{module.version}.".startswith(f"{named[1]}."))
+        name
+        for name in compilers
+        if name in (*mpi.within, *mpi.needs)
+        or (named and f"{Module(name).version}.".startswith(f"{named[1]}."))
     ]
-    for module in certain or compilers:
-        if found := _gcc(module):
-            doubt = f"Its compiler, {module.name}, is the newest GCC among the modules"
+    of_system = mpi.prefix("mpicc").startswith("/usr/") or mpi.prefix("mpicc") == "/usr"
+    for name in certain or ([] if of_system else compilers):
+        if found := _gcc(modules.show(name)):
+            doubt = f"Its compiler, {name}, is the newest GCC among the modules"
             return found, () if certain else (doubt,)
-    if within is None and (version := externals.version_at("gcc", "/usr")):
-        return _gcc_at("/usr", version), ("Its compiler is the system's GCC",)
+    if not mpi.within and (version := externals.version_at("gcc", "/usr")):
+        doubt = "Its compiler is taken to be the system's GCC"
+        return _gcc_at("/usr", version), () if of_system else (doubt,)
     return None, ()
 
 
@@ -179,31 +184,43 @@ def _gcc_at(prefix: str, version: str, modules: tuple[str, ...] = ()) -> Externa
 
 
 def _cuda(modules: Modules) -> tuple[External, ...]:
-    """Return the CUDA of the newest module that has a compiler."""
-    for name in _newest_first(modules.names, _CUDA):
-        prefix = modules.show(name).prefix("nvcc")
+    """Return the CUDA of the newest module that has a compiler, or that in its usual folder."""
+    for module in _with_default(modules, _CUDA, "/usr/local/cuda"):
+        prefix = module.prefix("nvcc")
         printed = capture(f"{prefix}/bin/nvcc", "--version") if prefix else None
         if found := re.search(r"\bV(\d[\d.]*)", printed or ""):
-            return (External("cuda", f"cuda@={found[1]}", prefix, (name,)),)
+            return (External("cuda", f"cuda@={found[1]}", prefix, _names(module)),)
     return ()
 
 
 def _rocm(modules: Modules) -> tuple[External, ...]:
-    """Return the parts of the ROCm of the newest module that has a compiler."""
-    for name in _newest_first(modules.names, _ROCM):
-        prefix = modules.show(name).prefix("hipcc")
+    """Return the parts of the ROCm of the newest module that has a compiler, or of that in its
+    usual folder."""
+    for module in _with_default(modules, _ROCM, "/opt/rocm"):
+        prefix = module.prefix("hipcc")
         try:
             version = (Path(prefix) / ".info" / "version").read_text().partition("-")[0].strip()
         except OSError:
             continue
-        llvm = f"{prefix}/llvm"
+        llvm, names = f"{prefix}/llvm", _names(module)
         compilers = (("c", f"{llvm}/bin/amdclang"), ("cxx", f"{llvm}/bin/amdclang++"))
         return (
-            External("llvm-amdgpu", f"llvm-amdgpu@={version}", llvm, (name,), compilers),
-            External("hip", f"hip@={version}+rocm", prefix, (name,)),
-            External("hsa-rocr-dev", f"hsa-rocr-dev@={version}", prefix, (name,)),
+            External("llvm-amdgpu", f"llvm-amdgpu@={version}", llvm, names, compilers),
+            External("hip", f"hip@={version}+rocm", prefix, names),
+            External("hsa-rocr-dev", f"hsa-rocr-dev@={version}", prefix, names),
         )
     return ()
+
+
+def _with_default(modules: Modules, pattern: re.Pattern[str], folder: str) -> Iterator[Module]:
+    """Yield the matching modules, the newest first, and a folder as a module without a name."""
+    yield from map(modules.show, _newest_first(modules.names, pattern))
+    yield Module("", folders=(folder,))
+
+
+def _names(*modules: Module) -> tuple[str, ...]:
+    """Return the names of those modules that have one."""
+    return tuple(module.name for module in modules if module.name)
 
 
 def _toolchain(
@@ -225,7 +242,7 @@ def _toolchain(
     if not package:
         why_not = f"Spack takes no {mpi} from a plain prefix"
     elif not prefix:
-        why_not = f"no folder that module {module.name} sets has bin/mpicc"
+        why_not = f"no folder that {module.name} sets has bin/mpicc"
     elif compiler is None and not stack:
         why_not = "no GCC was found among the modules, or in /usr"
     accelerated = [name for name in (_ACCELERATED[bare.model].format(gpu.removeprefix("sm_")),)

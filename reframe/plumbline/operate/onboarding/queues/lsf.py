@@ -52,7 +52,7 @@ def find(wanted: list[str]) -> Batch | None:
             hardware=hardware,
             access=(f"-q {name}",) if csm else (f"-q {name}", "-x"),
             memory=memory,
-            limits=f"status {state}, time limit {limit[1] if limit else 'unknown'}",
+            limits=f"status {one_line(state)}, time limit {limit[1] if limit else 'unknown'}",
         ))  # fmt: skip
     return batch
 
