@@ -82,7 +82,7 @@ def test_numpy(testbed: Testbed, library: Path):
     printed.write_text(PRINTED)
     options = (*ANYWHERE, "-S", "executable=cat", "-S", f"executable_opts={printed}")
     done = testbed.plumbline("run", "-c", numpy, *options)
-    assert done.code == 0, done.said
+    assert done.code == 0, done.output
     (fields,) = done.records
     assert (fields["check"], fields["result"]) == ("numpy_ops_check", "pass")
     assert {fom["metric"]: fom["value"] for fom in fields["foms"]} == {
@@ -105,9 +105,9 @@ def test_what_cannot_run_is_dry_run(testbed: Testbed, library: Path, file: str):
     done = testbed.reframe(
         "-c", library / file, *ANYWHERE, *DRY[file], "--dry-run", PLUMBLINE_PLAN_FILE=plan
     )
-    assert "Traceback" not in done.said, done.said
-    planned = json.loads(plan.read_text())
-    assert planned and all(case["runs"] and case["figures"] for case in planned), done.said
+    assert "Traceback" not in done.output, done.output
+    planned = json.loads(plan.read_text())["cases"]
+    assert planned and all(case["runs"] and case["figures"] for case in planned), done.output
 
 
 # -- the EESSI test suite ------------------------------------------------------------------------
@@ -145,7 +145,7 @@ def test_eessi_is_dry_run(testbed: Testbed, eessi: Path):
         PYTHONPATH=eessi, LMOD_CMD=lmod, PLUMBLINE_PLAN_FILE=plan,
         RFM_CONFIG_FILES=f"{testbed.env['RFM_CONFIG_FILES']}:{testbed.folder / 'site.py'}",
     )  # fmt: skip
-    assert done.code == 0, done.said
-    planned = json.loads(plan.read_text())
+    assert done.code == 0, done.output
+    planned = json.loads(plan.read_text())["cases"]
     assert len(planned) == 4 and all(case["runs"] and case["figures"] for case in planned)
     assert all("@theirs:cpu+default" in case["case"] for case in planned)

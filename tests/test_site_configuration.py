@@ -72,19 +72,19 @@ def test_the_sites_system_is_measured_and_recorded(site: Testbed, name: str):
     perflog = site.folder / "perflogs" / "theirs" / "bare.log"
     perflog.unlink(missing_ok=True)
     done: Done = getattr(site, command)(*words, *ONLY, **variables)
-    assert done.code == 0, done.said
+    assert done.code == 0, done.output
     fields = done.record("bare")
     assert (fields["system"], fields["environment"], fields["result"]) == ("theirs", "gnu", "pass")
     assert {fom["metric"]: fom["value"] for fom in fields["foms"]} == {"rate": 12.5, "seconds": 3}
     # Handlers of both: the site's performance log, and the session's own log.
     assert "12.5" in perflog.read_text()
     assert (done.session / "reframe.log").exists() and (site.folder / "their.log").exists()
-    assert "redefinition" not in done.said
+    assert "redefinition" not in done.output
 
 
 def test_without_the_sites_file_it_is_local(site: Testbed):
     done = site.plumbline("run", *ONLY)
-    assert done.record("bare")["system"] == "local", done.said
+    assert done.record("bare")["system"] == "local", done.output
 
 
 def test_a_file_that_is_not_there_is_refused(site: Testbed):
@@ -193,7 +193,7 @@ def test_without_a_formatter_reframes_own_record_arrives(
 ):
     server = collect()
     done = push(site, HTTPJSON.replace('"json_formatter": as_json,', ""), server.address)
-    assert done.code == 0, done.said
+    assert done.code == 0, done.output
     ((_, _, sent),) = server.bodies
     assert (sent["check_perf_rate_value"], sent["check_result"]) == (12.5, "pass")
 
@@ -206,8 +206,8 @@ def test_a_collector_that_fails_changes_no_result(
     if status is None:
         server.server_close()
     done = push(site, HTTPJSON, server.address)
-    assert done.code == 0 and done.record("bare")["result"] == "pass", done.said
-    assert "WARNING" in done.said
+    assert done.code == 0 and done.record("bare")["result"] == "pass", done.output
+    assert "WARNING" in done.output
 
 
 def test_syslog_gets_a_line(site: Testbed):
@@ -215,7 +215,7 @@ def test_syslog_gets_a_line(site: Testbed):
         server.bind(("127.0.0.1", 0))
         server.settimeout(10)
         done = push(site, SYSLOG, f"127.0.0.1:{server.getsockname()[1]}")
-        assert done.code == 0, done.said
+        assert done.code == 0, done.output
         line = server.recv(65536).decode()
     assert "reframe: local bare pass rate=12.5 GB/s;seconds=3.0 s" in line
 
@@ -223,8 +223,8 @@ def test_syslog_gets_a_line(site: Testbed):
 def test_graylogs_example_is_accepted(site: Testbed):
     """Its package is not installed here: ReFrame says so, and measures."""
     done = push(site, GRAYLOG, "127.0.0.1:1")
-    assert done.code == 0 and done.record("bare")["result"] == "pass", done.said
-    assert "pygelf" in done.said or "Graylog" in done.said
+    assert done.code == 0 and done.record("bare")["result"] == "pass", done.output
+    assert "pygelf" in done.output or "Graylog" in done.output
 
 
 # -- its baseline --------------------------------------------------------------------------------
@@ -234,8 +234,8 @@ def test_the_sites_system_has_a_baseline(site: Testbed):
     for _ in range(3):
         assert site.plumbline("run", "-C", "site.py", *ONLY).code == 0
     done = site.plumbline("baseline", "theirs")
-    assert done.code == 0, done.said
+    assert done.code == 0, done.output
     done = site.plumbline("run", "-C", "site.py", *ONLY, RATE=10)
-    assert done.code == 1 and done.record("bare")["code"] == "figure.outside-bounds", done.said
+    assert done.code == 1 and done.record("bare")["code"] == "figure.outside-bounds", done.output
     # Sessions of other systems are not disturbed by it.
     assert site.plumbline("run", *ONLY).code == 0
