@@ -384,7 +384,7 @@ def test_a_baseline_has_what_identifies_the_figure(baselined: Baselined):
     assert row.note == "class bandwidth, by its unit GB/s"
     row = SimpleNamespace(**rows["based-node-base-patterns-size=8-done"])
     assert (row.benchmark, row.unit) == ("check:patterns %size=8", "items")
-    assert row.conditions == "better=higher;partition=node"
+    assert row.conditions == "class=rate;partition=node"
     assert "class rate" in row.note
 
 
@@ -475,8 +475,8 @@ def test_a_dry_run_says_what_it_would_compare(baselined: Baselined):
     done = baselined.testbed.reframe(
         "-c", baselined.checks, "--dry-run", "-n", "^(bare|patterns)", PLUMBLINE_PLAN_FILE=plan
     )
-    assert done.code == 0 and "figure.not-evaluated" not in done.said, done.said
-    planned = {case["case"].split(" @")[0]: case for case in json.loads(plan.read_text())}
+    assert done.code == 0 and "figure.not-evaluated" not in done.output, done.output
+    planned = {case["case"].split(" @")[0]: case for case in json.loads(plan.read_text())["cases"]}
     assert planned["bare"]["rows"][RATE_OF_BARE] == ["rate"]
     assert (planned["bare"]["figures"], planned["bare"]["asserted"]) == (2, 2)
     assert [planned["patterns %size=8"][key] for key in ("figures", "asserted")] == [2, 1]

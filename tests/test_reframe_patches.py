@@ -34,6 +34,7 @@ from reframe.core.warnings import (
     suppress_deprecations,
     user_deprecation_warning,
 )
+from reframe.frontend import cli
 from reframe.frontend.executors import policies
 
 MODULE = Path(reframe_patches.__file__)
@@ -199,6 +200,13 @@ def test_load_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, position: i
     monkeypatch.setattr(config._SiteConfig, "update_config", config._SiteConfig.update_config)
     reframe_patches.load_first(tmp_path / "own.yaml")
     assert loaded() == (["b", "a", "own", "generic"], 1)
+
+
+def test_watch_loading(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(cli, "generate_testcases", lambda checks: [f"{c} @node" for c in checks])
+    reframe_patches.watch_loading(lambda checks, generate: [*checks, *generate(checks)])
+    assert cli.generate_testcases(["one"]) == ["one", "one @node"]
+    assert inspect.getsource(cli).count("= generate_testcases(checks_found)") == 1
 
 
 def test_reference_of():

@@ -25,7 +25,7 @@ from reframe.core.exceptions import what
 from reframe.core.logging import getlogger
 from reframe.frontend import executors
 
-from plumbline.check import plain, record, states
+from plumbline.check import needs, plain, record, states
 from plumbline.check.result import (
     CaseResult,
     key_of,
@@ -87,6 +87,7 @@ def configure(argv: list[str]) -> dict:
         current = Session(name, dry_run="--dry-run" in argv, extras=preflight.extras(argv))
         current.announced = running
         current.system_named = host.names_system(argv[1:])
+        current.narrowing = configuration.narrowing(argv[1:])
         watch(current)
         slurm_jobs.watch()
         lost.watch()
@@ -108,6 +109,7 @@ def watch(session: Session) -> None:
             raise SystemExit(2) from None
         return progress.in_order(testcases)
 
+    reframe_patches.watch_loading(session.select)
     reframe_patches.watch_runs(begin, session, session.spent)
     reframe_patches.measure_by_monotonic_clock()
     reframe_patches.expect_known_faults(waived_case)
@@ -135,6 +137,12 @@ class Session(executors.TaskEventListener):
         self.system_named = False
         #: Whether the command line has an option that runs cases, so that there is a folder.
         self.announced = True
+        #: Values of the options that select test cases.
+        self.narrowing: dict[str, list[str]] = {}
+        #: Loaded checks of which the system has no test case, and what the loaded checks need.
+        self.misfits: list[needs.Misfit] = []
+        self.programs: dict[str, list[str]] = {}
+        self.features: set[str] = set()
         #: Whether `plumbline run` compares this session with the inventory.
         self.supervised = False
         #: Seconds until it ends, finished or not; no limit if 0.
@@ -150,6 +158,20 @@ class Session(executors.TaskEventListener):
 
     # -- before the first job ---------------------------------------------------------------
 
+    def select(self, checks, generate) -> list:
+        """Return the test cases that ReFrame makes of the loaded checks, and remember which checks
+        have none."""
+        needs.detect(checks)
+        testcases = generate(checks)
+        self.programs, self.features = needs.programs(checks), needs.features(checks)
+        # With -p, ReFrame has no other environments.
+        misfits = [] if "environment" in self.narrowing else needs.misfits(checks, testcases)
+        if names := self.narrowing.get("name"):
+            self.misfits = [m for m in misfits if needs.is_named(m.check, names)]
+        else:
+            self.misfits = [m for m in misfits if m.wanted or not testcases]
+        return testcases
+
     def begin(self, testcases) -> None:
         """Write the plan and report its cost, before anything is submitted.
 
@@ -159,7 +181,7 @@ class Session(executors.TaskEventListener):
         # First, as another system may have other cases.
         if not self.dry_run and (message := preflight.check_host(self.system_named)):
             self._report(message)
-        preflight.check_selection(testcases, self.announced)
+        preflight.check_selection(testcases, self.announced, self.misfits)
         if not self.dry_run:
             self._claim(testcases)
         self.planned = {key_of(testcase): _planned(testcase) for testcase in testcases}
@@ -341,8 +363,9 @@ class Session(executors.TaskEventListener):
             with contextlib.suppress(OSError):
                 self.folder.rmdir()
             return self.exit_code
+        self._note_misfits()
         if self.dry_run and PLAN_FILE in os.environ:
-            Path(os.environ[PLAN_FILE]).write_text(json.dumps(self.planned_cases))
+            self._write_dry_run(Path(os.environ[PLAN_FILE]))
         if not self.dry_run:
             self._record_unfinished()
         plain = not (self.supervised or self.dry_run)
@@ -376,6 +399,25 @@ class Session(executors.TaskEventListener):
             sys.stdout.flush()
             os._exit(self.exit_code)
         return self.exit_code
+
+    def _note_misfits(self) -> None:
+        """Report checks of the site that the system has no test case of: as faults, if a session
+        is not restricted to some cases or environments."""
+        lines = [str(misfit) for misfit in self.misfits if misfit.wanted]
+        if lines and (self.narrowing or self.dry_run or configuration.ON_NODE in os.environ):
+            self.notes += lines
+        else:
+            self.faults += lines
+
+    def _write_dry_run(self, path: Path) -> None:
+        plan = {
+            "cases": self.planned_cases,
+            "misfits": self.misfits,
+            "programs": self.programs,
+            "features": sorted(self.features),
+            "undeclared": lookup.loaded(paths.reference()).tables.undeclared(),
+        }
+        path.write_text(json.dumps(plan))
 
     def _record_unfinished(self) -> None:
         ended = {fields.case for fields in self.records}

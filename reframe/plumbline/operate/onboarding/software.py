@@ -8,6 +8,7 @@ import re
 import shutil
 
 from plumbline.core.process import capture, is_shell_safe, one_line
+from plumbline.session import plan
 from plumbline.software import providers
 
 #: Name of an MPI's module.
@@ -92,9 +93,9 @@ def plugin(mpi: str, types: list[str]) -> str:
 
 def benchmarks() -> list[str]:
     """Return the features of an environment with the programs on this machine's PATH."""
-    programs = providers.installed_programs("path", "")
-    found = [feature for program in programs for feature in providers.FEATURES[program]]
-    return list(dict.fromkeys(found))
+    needed = plan.programs()
+    found = [needed[program] for program in providers.installed("path", "", needed)]
+    return list(dict.fromkeys(feature for features in found for feature in features))
 
 
 def has_wheels() -> bool:
