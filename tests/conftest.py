@@ -27,7 +27,6 @@ import yaml
 from click.testing import CliRunner
 from plumbline.check.scratch import has_direct_io
 from plumbline.cli import main
-from plumbline.software.providers import FEATURES
 
 ROOT = Path(__file__).resolve().parents[1]
 BIN = Path(sys.executable).parent
@@ -88,6 +87,12 @@ def two_cores() -> tuple[int, int]:
     pytest.skip("needs two usable cores on one socket")
 
 
+#: Names of the benchmarks' programs.
+PROGRAM = re.compile(
+    r"IMB-MPI1|comm_scope|fio|hpcc|ior|mdtest|network_(load_)?test|osu_\w+|\w+-stream"
+)
+
+
 @functools.cache
 def plain_path() -> str:
     """Return a PATH without the benchmarks' programs, which a test adds itself."""
@@ -97,7 +102,7 @@ def plain_path() -> str:
         with contextlib.suppress(OSError):
             for program in os.scandir(listed):
                 with contextlib.suppress(FileExistsError):
-                    if program.name not in FEATURES and Path(listed) != BIN:
+                    if not PROGRAM.fullmatch(program.name) and Path(listed) != BIN:
                         Path(folder.name, program.name).symlink_to(Path(listed, program.name))
     return folder.name
 

@@ -95,7 +95,7 @@ def _made(system: str, folder: Path) -> DryRun:
     scripts = [_script(case, folder) for case in cases if case["result"] == "pass"]
     assert len(scripts) == len(list(folder.glob("results/sessions/*/stage/**/rfm_job.sh")))
     return DryRun(
-        [PlannedCase(**fields) for fields in json.loads(plan_file.read_text())],
+        [PlannedCase(**fields) for fields in json.loads(plan_file.read_text())["cases"]],
         sorted(scripts, key=lambda script: script.case),
     )
 

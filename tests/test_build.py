@@ -364,7 +364,7 @@ def test_one_package_that_fails_takes_nothing_from_the_others(site: Site):
     assert "fio@3.37" not in done.err
     assert site.refusal() == ""
     # Its checks are there, so that they are seen to be skipped.
-    assert "network_test" in providers.installed_programs("spack", site.name)
+    assert providers.installed("spack", site.name, ["network_test"]) == ["network_test"]
     assert site.refusal("network_test") == "build.not-in-environment"
     again = site.build()
     assert "network_test.c:17:10" in again.out
@@ -413,7 +413,7 @@ def test_program_lost_after_the_build(site: Site, lost: str):
         shutil.rmtree(site.program.parents[1])
     assert site.refusal() == "build.not-in-environment"
     # `local` has the features of what was built, not of what is left of it.
-    assert providers.installed_programs("spack", site.name) == ["fio"]
+    assert providers.installed("spack", site.name, ["fio", "ior"]) == ["fio"]
     assert site.build().code == 0
     assert site.refusal() == ""
 
@@ -421,9 +421,9 @@ def test_program_lost_after_the_build(site: Site, lost: str):
 def test_a_manifest_that_cannot_be_read_stops_no_session_of_anything_else(site: Site):
     assert site.build().code == 0
     (site.folder / "spack.yaml").write_text("spack: [")
-    assert providers.installed_programs("spack", site.name) == ["fio"]
+    assert providers.installed("spack", site.name, ["fio", "ior"]) == ["fio"]
     assert site.refusal() == "build.not-built"
-    assert providers.installed_programs("spack", "testbed:elsewhere") == []
+    assert providers.installed("spack", "testbed:elsewhere", ["fio"]) == []
 
 
 def test_tool_changed_after_the_build(site: Site):

@@ -132,7 +132,7 @@ def test_doctor_shows_what_would_run_and_what_would_not(examined: Testbed, found
 
 
 def test_doctor_prints_the_same_as_text(found: dict, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(doctor, "examine", lambda system: found)
+    monkeypatch.setattr(doctor, "examine", lambda *_: found)
     done = asked("doctor")
     assert done.code == 0
     assert f"runs: {CASE}+mpich: 47 figures, 0 asserted" in done.out

@@ -9,11 +9,11 @@ from collections.abc import Callable
 import coverage_page
 import facility
 import pytest
+from conftest import PROGRAM
 from coverage_page import CURRENT, PROGRAMS, WITHOUT
 from dry_runs import DryRun
 from plumbline.core import paths
 from plumbline.session import plan
-from plumbline.software import providers
 
 PAGE = paths.ROOT / "docs" / "coverage.md"
 OTHERS = [system for system in CURRENT if system != "local"]
@@ -47,9 +47,9 @@ def test_each_program_has_a_case(system: str, dry_run: Callable[[str], DryRun]):
 def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The environment of a machine where the six programs are on PATH."""
     folder = tmp_path_factory.mktemp("programs")
-    for program in providers.FEATURES:
-        if (facility.BIN / program).exists() and not program.startswith(("cuda", "hip")):
-            (folder / program).symlink_to(facility.BIN / program)
+    for path in facility.BIN.iterdir():
+        if PROGRAM.fullmatch(path.name) and not path.name.startswith(("cuda", "hip")):
+            (folder / path.name).symlink_to(path)
     return {"PATH": f"{folder}:{os.environ['PATH']}", "PLUMBLINE_SCRATCH": str(folder)}
 
 

@@ -59,20 +59,6 @@ def test_commands_are_there(page: Path):
             assert option in known or name == "run", f"{page}: plumbline {line}"
 
 
-def test_worked_example_is_a_check(tmp_path):
-    """The check of docs/checks.md loads and is listed."""
-    (example,) = re.findall(r"```python\n(.*?)```", (DOCS / "checks.md").read_text(), re.S)
-    assert len(example.splitlines()) < 60
-    check = tmp_path / "fio_read.py"
-    check.write_text(example)
-    reframe = Path(sys.executable).with_name("reframe")
-    done = subprocess.run(
-        [reframe, "-C", paths.SETTINGS, "--system=local", "-c", check, "-l"],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    assert "fio_read %placement=all-cores" in done.stdout
-
-
 @pytest.fixture(scope="module")
 def site(tmp_path_factory) -> Path:
     """The docs as a site, built as `make docs` does, warnings as errors."""

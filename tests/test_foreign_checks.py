@@ -106,7 +106,7 @@ def test_what_cannot_run_is_dry_run(testbed: Testbed, library: Path, file: str):
         "-c", library / file, *ANYWHERE, *DRY[file], "--dry-run", PLUMBLINE_PLAN_FILE=plan
     )
     assert "Traceback" not in done.output, done.output
-    planned = json.loads(plan.read_text())
+    planned = json.loads(plan.read_text())["cases"]
     assert planned and all(case["runs"] and case["figures"] for case in planned), done.output
 
 
@@ -146,6 +146,6 @@ def test_eessi_is_dry_run(testbed: Testbed, eessi: Path):
         RFM_CONFIG_FILES=f"{testbed.env['RFM_CONFIG_FILES']}:{testbed.folder / 'site.py'}",
     )  # fmt: skip
     assert done.code == 0, done.output
-    planned = json.loads(plan.read_text())
+    planned = json.loads(plan.read_text())["cases"]
     assert len(planned) == 4 and all(case["runs"] and case["figures"] for case in planned)
     assert all("@theirs:cpu+default" in case["case"] for case in planned)

@@ -247,8 +247,9 @@ def test_names_that_no_table_has() -> None:
     assert not list(system.unknown_names({"somewhere": content}, tables))
     extras(content)["variants"] = {"on": {"conditions": {"tag_matchin": "on"}}}
     content["environments"][0]["features"] = ["mpi", "babelstrem"]
-    condition, feature = system.unknown_names({"somewhere": content}, tables)
+    (condition,) = system.unknown_names({"somewhere": content}, tables)
     assert "'tag_matchin'" in condition and condition.endswith(" tag_matching?")
+    (feature,) = system.unknown_features({"somewhere": content}, [*tables.foms])
     assert "'babelstrem'" in feature and " babelstream, " in feature
 
 

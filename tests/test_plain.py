@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +16,11 @@ import pytest
 import records
 from click.testing import CliRunner
 from conftest import Done, Testbed
+from plumbline.analysis import baseline
+from plumbline.check import record
 from plumbline.cli import main
+from plumbline.core import paths
+from plumbline.reference.tables import load
 from test_waivers import waive, waiver
 
 CHECKS = '''
@@ -75,6 +80,36 @@ class unmarked(Printed):
 @rfm.simple_test
 class required(Printed):
     require_reference = True
+
+
+class Unmeasured(Printed):
+    """Its rate is no number; a reference with an open side lets ReFrame pass it."""
+
+    found = float("inf")
+    reference = {"*": {"rate": (12.0, -0.1, None, "GB/s")}}
+
+    @performance_function("GB/s")
+    def rate(self):
+        return self.found
+
+
+@rfm.simple_test
+class infinite(Unmeasured):
+    pass
+
+
+@rfm.simple_test
+class raising(Unmeasured):
+    @performance_function("GB/s")
+    def rate(self):
+        raise ValueError("no rate")
+
+
+@rfm.simple_test
+class indexed(raising):
+    """Its reference is found by an index of its own."""
+
+    reference = {"$index": ("$environ",), "base": {"rate": (12.0, -0.1, None, "GB/s")}}
 
 
 @rfm.simple_test
@@ -185,7 +220,10 @@ RESULTS = {
     "bare": ("pass", None),
     "marked": ("fail", "case.xfail"),
     "unmarked": ("error", "case.xfail"),
-    "required": ("fail", "figure.outside-bounds"),
+    "required": ("fail", "figure.no-reference"),
+    "infinite": ("invalid", "figure.not-evaluated"),
+    "raising": ("invalid", "figure.not-evaluated"),
+    "indexed": ("invalid", "figure.not-evaluated"),
     "mixed": ("fail", "figure.outside-bounds"),
     "named": ("pass", None),
     "unread": ("pass", None),
@@ -351,7 +389,7 @@ def test_a_baseline_has_what_identifies_the_figure(baselined: Baselined):
     assert row.note == "class bandwidth, by its unit GB/s"
     row = SimpleNamespace(**rows["based-node-base-patterns-size=8-done"])
     assert (row.benchmark, row.unit) == ("check:patterns %size=8", "items")
-    assert row.conditions == "better=higher;partition=node"
+    assert row.conditions == "class=rate;partition=node"
     assert "class rate" in row.note
 
 
@@ -443,7 +481,7 @@ def test_a_dry_run_says_what_it_would_compare(baselined: Baselined):
         "-c", baselined.checks, "--dry-run", "-n", "^(bare|patterns)", PLUMBLINE_PLAN_FILE=plan
     )
     assert done.code == 0 and "figure.not-evaluated" not in done.output, done.output
-    planned = {case["case"].split(" @")[0]: case for case in json.loads(plan.read_text())}
+    planned = {case["case"].split(" @")[0]: case for case in json.loads(plan.read_text())["cases"]}
     assert planned["bare"]["rows"][RATE_OF_BARE] == ["rate"]
     assert (planned["bare"]["figures"], planned["bare"]["asserted"]) == (2, 2)
     assert [planned["patterns %size=8"][key] for key in ("figures", "asserted")] == [2, 1]
@@ -475,6 +513,24 @@ def test_junit_gets_its_results(session: Done):
     results = {case.name: [type(result).__name__ for result in case.result] for case in suite}
     assert results["within"] == [] and results["bare"] == ["Skipped"]
     assert results["beyond"] == ["Failure"] and results["unmarked"] == ["Error"]
+
+
+def test_a_distributed_check_has_one_baseline(tmp_path: Path):
+    """Of all nodes: the median of a session's nodes counts, not the node whose case comes first."""
+    found = []
+    for night in range(1, 4):
+        for node, value in (("n1", 80.0 + night), ("n2", 100.0 + night), ("n3", 101.0 + night)):
+            figure = records.figure(value, metric="rate", unit="GB/s", placement="")
+            line = records.case(
+                f"202611{night:02}T000000Z-{night:06x}", f"2026-11-{night:02}T00:00:00Z",
+                check=f"bare %.nid={node}", case=f"{node} @hill:cpu+gnu", benchmark="bare",
+                placement=None, nodes=[node], foms=[figure],
+            )  # fmt: skip
+            found.append(record.validate(line))
+    rules = load(paths.reference()).rules.baseline
+    (proposal,), skipped = baseline.propose("hill", found, rules, last=10)
+    assert (proposal.row.id, proposal.row.value) == ("hill-cpu-gnu-bare-rate", 102.0)
+    assert (len(proposal.row.sessions.split()), skipped) == (3, {})
 
 
 #: A healthy value, nights, nodes, and the node that is slow from the last night but one on.
@@ -510,3 +566,98 @@ def test_screening_flags_a_slow_node(tmp_path: Path):
     (flag,) = json.loads(screened.stdout)
     assert (flag["kind"], flag["node"], flag["drain"]) == ("node", SLOW, True)
     assert flag["size"] == pytest.approx(0.2, abs=0.02)
+
+
+# -- the check of ReFrame's tutorial ---------------------------------------------------------------
+
+#: As in ReFrame's tutorial, "Run-only tests", with a reference.
+TUTORIAL = """
+import reframe as rfm
+import reframe.utility.sanity as sn
+
+
+@rfm.simple_test
+class stream_test(rfm.RunOnlyRegressionTest):
+    valid_systems = ["*"]
+    valid_prog_environs = ["*"]
+    executable = "stream.x"
+    reference = {"tutorial:node": {"copy_bw": (23000, -0.10, None, "MB/s")}}
+
+    @sanity_function
+    def validate(self):
+        return sn.assert_found(r"Solution Validates", self.stdout)
+
+    @performance_function("MB/s")
+    def copy_bw(self):
+        return sn.extractsingle(r"Copy:\\s+(\\S+)", self.stdout, 1, float)
+
+    @performance_function("MB/s")
+    def triad_bw(self):
+        return sn.extractsingle(r"Triad:\\s+(\\S+)", self.stdout, 1, float)
+"""
+
+STREAM = """#!/bin/sh
+echo "Function    Best Rate MB/s  Avg time     Min time     Max time"
+echo "Copy:           24939.4     0.021905     0.021527     0.022382"
+echo "Triad:          17064.9     0.018867     0.018755     0.019159"
+echo "Solution Validates: avg error less than 1.000000e-13 on all three arrays"
+"""
+
+
+def as_of(night: int, session: Path, factor: float) -> None:
+    """Store a session once more, as of another night, with its values times a factor."""
+    name = f"202611{night:02}T010000Z-{night:06x}"
+    folder = session.with_name(name)
+    folder.mkdir()
+    for path in (session / "plan.json", session / "end.json", session / "records.jsonl"):
+        text = path.read_text().replace(session.name, name)
+        if path.name == "records.jsonl":
+            fields = json.loads(text)
+            fields["time"] = f"2026-11-{night:02}T01:05:00Z"
+            for fom in fields["foms"]:
+                fom["value"] *= factor
+                fom["samples"] = [fom["value"]]
+                if fom["lower"] and fom["value"] < fom["lower"]:
+                    fom["verdict"] = fields["result"] = "fail"
+            text = json.dumps(fields) + "\n"
+        (folder / path.name).write_text(text)
+
+
+def test_the_check_of_the_tutorial(make_testbed: Callable[..., Testbed], tmp_path: Path):
+    """Its values and verdict are recorded; after 21 nights it has a trend and a report."""
+    testbed = make_testbed("tutorial")
+    testbed.environment("base", "imb")
+    program = testbed.folder / "bin" / "stream.x"
+    checks = testbed.folder / "checks" / "stream.py"
+    for path, text in ((program, STREAM), (checks, TUTORIAL)):
+        path.parent.mkdir()
+        path.write_text(text)
+    program.chmod(0o755)
+    testbed.env["PATH"] = f"{program.parent}:{testbed.env['PATH']}"
+    done = testbed.plumbline("run", "-c", checks.parent)
+    assert done.code == 0, done.output
+    found = {fom["metric"]: (fom["value"], fom["unit"], fom["verdict"], fom["lower"])
+             for fom in done.record("stream_test")["foms"]}  # fmt: skip
+    assert found == {
+        "copy_bw": (24939.4, "MB/s", "pass", 20700.0),
+        "triad_bw": (17064.9, "MB/s", "not-asserted", None),
+    }
+    random = np.random.default_rng(1)
+    for night in range(1, 22):
+        level = 0.8 if night > 14 else 1.0
+        as_of(night, done.session, level * random.normal(1, 0.003))
+    shutil.rmtree(done.session)
+    trend = testbed.asked("trend", "--format=json")
+    assert trend.code == 1, trend.output
+    changes = {change["series"].split()[-1]: change for change in json.loads(trend.out)}
+    assert changes.keys() == {"copy_bw", "triad_bw"}
+    for change in changes.values():
+        assert (change["kind"], change["start"]) == ("regression", "2026-11-15")
+        assert change["size"] == pytest.approx(-0.2, abs=0.01)
+    report = testbed.asked("report", "--out", tmp_path / "report")
+    assert report.code == 0, report.output
+    start = (tmp_path / "report" / "index.html").read_text()
+    assert re.findall(r'<span class="b-(\w+)" style="flex-grow:(\d+)">', start) == [("fail", "1")]
+    (page,) = (tmp_path / "report").glob("**/*stream-test*.html")
+    for name in ("copy_bw", "triad_bw"):
+        assert name in page.read_text()

@@ -202,6 +202,22 @@ def test_load_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, position: i
     assert loaded() == (["b", "a", "own", "generic"], 1)
 
 
+def test_reference_of():
+    """By the index that the check declares, which ReFrame resolves from 4.10 on; before, it has
+    none. tests/test_plain.py has checks of both kinds."""
+    bounds, mark = (1, -0.1, None, "s"), SimpleNamespace(data=(2, 0, 0), message="known")
+    found = {"sys:part:rate": bounds, "sys:part:time": mark}
+    check = SimpleNamespace(current_partition=SimpleNamespace(fullname="sys:part"))
+    for name, value in (("reference", found), ("_resolve_reference", lambda: found)):
+        vars(check).pop("reference", None)
+        setattr(check, name, value)
+        assert reframe_patches.reference_of(check, "rate") == bounds
+        assert reframe_patches.reference_of(check, "time") == mark.data
+        assert reframe_patches.reference_of(check, "size") is None
+    known = tuple(map(int, reframe.VERSION.split("."))) >= (4, 10)
+    assert hasattr(RegressionTest, "_resolve_reference") == known
+
+
 @pytest.mark.parametrize("fails", [False, True])
 def test_judge_after_performance(monkeypatch: pytest.MonkeyPatch, fails: bool):
     """Whether or not the check's own reference failed; what the judge raises takes its place."""

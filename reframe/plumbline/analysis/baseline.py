@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from plumbline.analysis.stats import MAD_TO_STD
-from plumbline.check.record import Record
+from plumbline.check.record import Record, case_name
 from plumbline.check.states import WARNINGS
 from plumbline.core import paths, units
 from plumbline.core.text import base_name, pluralize
@@ -21,7 +21,7 @@ from plumbline.history.series import Selection
 from plumbline.reference import lookup
 from plumbline.reference.row import PLAIN, Case, Row
 from plumbline.reference.tables import SITE, key_of
-from plumbline.reference.tolerance import Baseline, Tolerance
+from plumbline.reference.tolerance import Baseline, Tolerance, Tolerances
 
 #: Sessions are clipped at so many robust standard deviations, from so many sessions on.
 _FAR, _FAR_FROM = 5, 10
@@ -119,7 +119,11 @@ def propose(
             if reason := _unusable(fields):
                 unusable[reason, _name(fields)].add(fields.session)
             else:
-                cases[fields.case].append(fields)
+                # The same on all nodes of --distribute, and each time of --repeat.
+                name = case_name(
+                    base_name(fields.check), system, fields.partition, fields.environment
+                )
+                cases[name].append(fields)
     found: dict[tuple[object, ...], Proposal] = {}
     skipped: dict[str, list[str]] = defaultdict(list)
     for (reason, name), of_case in unusable.items():
@@ -149,7 +153,7 @@ def propose(
         )
         missing = [f"{f} in {unit}" for (f, unit), n in measured.items() if n < len(sessions)]
         skipped["baseline.not-in-each-session"] += [f"{name}: {f}" for f in missing]
-        unfit = _unfit(newest) if newest.plain else {}
+        unfit = _unfit(newest)
         for metric, reason in unfit.items():
             skipped["baseline.no-bounds"].append(f"{name}: {metric}: {reason}")
         for proposal, reason in _proposals_of(system, newest, same, sessions, rules, {*unfit}):
@@ -263,9 +267,10 @@ def _proposals_of(
         entry = tables.fom(case.benchmark, metric)
         rule = tables.rule(entry)
         row, more = _row(newest, case, (metric, size, location, unit), by_session, rule, rules)
+        if (case.benchmark, metric) in tables.tables.derived:
+            row = _with_class(row, entry.tolerance, tables.tables.rules)
         if newest.plain:
-            better = next(fom.better for fom in newest.foms if fom.metric == metric)
-            row = _of_plain(row, newest, better, entry.tolerance)
+            row = _of_plain(row, newest, entry.tolerance)
         yield Proposal(row, case, more), _skipped(row, more, rule, rules)
 
 
@@ -275,11 +280,15 @@ def _benchmark(fields: Record) -> str:
 
 
 def _unfit(newest: Record) -> dict[str, str]:
-    """Register the figures of a plain check by their units. Return why some cannot be: metric ->
-    reason."""
+    """Register the figures of a site's own check as its record has them: a plain check's by their
+    units. Return why some of a plain check cannot be: metric -> reason."""
     tables, found = lookup.loaded(paths.reference()).tables, {}
+    tables.allow(newest.conditions)
     for fom in newest.foms:
-        entry = tables.register(_benchmark(newest), fom.metric, fom.unit, fom.better)
+        tolerance = fom.tolerance or tables.rules.of_unit(fom.unit, fom.better)
+        entry = tables.register(_benchmark(newest), fom.metric, fom.unit, tolerance)
+        if not newest.plain:
+            continue
         if fom.better == "neither":
             found[fom.metric] = (
                 "neither the unit shows which values are better, nor a reference of the check with "
@@ -294,18 +303,24 @@ def _unfit(newest: Record) -> dict[str, str]:
     return found
 
 
-def _of_plain(row: Row, newest: Record, better: str, tolerance: str) -> Row:
+def _with_class(row: Row, tolerance: str, rules: Tolerances) -> Row:
+    """Return the row with the class of its figure, if its unit does not show it: later sessions may
+    be without the check that declares it."""
+    if rules.of_unit(row.unit, units.better(row.unit)) == tolerance:
+        return row
+    return row.model_copy(update={"conditions": {**row.conditions, "class": tolerance}})
+
+
+def _of_plain(row: Row, newest: Record, tolerance: str) -> Row:
     """Return the row of a plain check: known by its name, in any number of nodes and tasks."""
-    shown = units.better(row.unit) == better
-    by = f"its unit {row.unit}" if shown else f"its direction, {better}"
-    conditions = row.conditions if shown else {**row.conditions, "better": better}
+    by = "the check's own reference" if "class" in row.conditions else f"its unit {row.unit}"
     name = base_name(newest.check).replace(" %", "-")
+    partition = row.conditions["partition"]
     return row.model_copy(
         update={
-            "id": "-".join([row.system, conditions["partition"], row.toolchain, name, row.metric]),
+            "id": "-".join([row.system, partition, row.toolchain, name, row.metric]),
             "nodes": None,
             "ppn": None,
-            "conditions": conditions,
             "note": "; ".join(filter(None, [f"class {tolerance}, by {by}", row.note])),
         }
     )

@@ -29,12 +29,12 @@ import reframe.utility.typecheck as typ
 from reframe.core.backends import getlauncher
 from reframe.core.runtime import emit_loadenv_commands
 
-from plumbline import parse
+from plumbline import parse as parsers
 from plumbline.check import declaration, outcomes, reading, samples, scratch, states, tasks, verdict
 from plumbline.check.parameters import DEFAULT, references
 from plumbline.check.result import CaseResult, Measurement, subject_of
 from plumbline.check.samples import Run
-from plumbline.parse import Figure, Fom, outputs
+from plumbline.parse import Figure, Fom, Output, outputs
 from plumbline.placement import binding, placement
 from plumbline.placement.topology import PlacementError, Topology
 from plumbline.reference import waivers
@@ -52,7 +52,8 @@ class Benchmark(rfm.RunOnlyRegressionTest):
     A check declares ``placement`` as a parameter (or sets it), and ``variant`` if it runs under the
     system file's ``extras.variants``. It overrides :meth:`figures`; :meth:`prepare` if the program
     needs options, an input file or a folder; :meth:`verify` if its output has what it ran with; and
-    :meth:`derive` if a figure is computed from printed ones.
+    :meth:`derive` if a figure is computed from printed ones. A check of a benchmark that Plumbline
+    does not know has its :attr:`foms` and :meth:`parse`, too.
 
     In ``program``, ``environ_features``, ``conditions`` and ``headline``, the name of a parameter,
     variable or property in braces is replaced by its value: ``program = "osu_{test}"``. A parameter
@@ -65,8 +66,12 @@ class Benchmark(rfm.RunOnlyRegressionTest):
     extra_resources: dict[str, dict[str, str]]
     num_cpus_per_task: int | None
 
-    #: Key of the parser and of ``reference/foms.yaml``.
+    #: Name of the benchmark in records and references, and the feature of its environments.
     benchmark = builtins.variable(str)
+
+    #: Metrics of a benchmark that ``reference/foms.yaml`` does not have, with the same keys:
+    #: ``{'updates': {'unit': 'update/s', 'class': 'rate'}}``.
+    foms: ClassVar[dict[str, dict]] = {}
 
     #: Name of the executable, which the environment's provider finds.
     program = builtins.variable(str)
@@ -120,6 +125,9 @@ class Benchmark(rfm.RunOnlyRegressionTest):
     #: Figures of this check in the summary: names of performance variables.
     headline = builtins.variable(typ.List[str], value=[])
 
+    #: Whether ``valid_systems`` names other systems only.
+    elsewhere = builtins.variable(typ.Bool, value=False)
+
     #: Placement, and names of the performance variables that :meth:`figures` declares, for
     #: `plumbline refs`.
     placed = builtins.variable(str, value="")
@@ -135,8 +143,18 @@ class Benchmark(rfm.RunOnlyRegressionTest):
     strict_check = False
 
     def figures(self) -> list[Figure]:
-        """Return the figures of merit that every sample must print; others are ignored."""
-        raise declaration.fault(self, "figures() is not declared")
+        """Return the figures of merit that every sample must print; others are ignored. By default
+        these are :attr:`foms`."""
+        if not self.foms:
+            raise declaration.fault(self, "figures() is not declared")
+        return [*map(Figure, self.foms)]
+
+    def parse(self, text: str) -> Output:
+        """Return what the program printed.
+
+        :raises ParseError: if that cannot be trusted.
+        """
+        return parsers.parse(self.benchmark, text)
 
     def figures_of(self, layout: placement.Layout) -> list[Figure]:
         """Return the figures of one run: each declared figure at each location of the layout."""
@@ -152,7 +170,7 @@ class Benchmark(rfm.RunOnlyRegressionTest):
         """Return figures that only some versions of the program print."""
         return []
 
-    def verify(self, output: parse.Output) -> None:
+    def verify(self, output: Output) -> None:
         """Compare what the program reports it ran with, with what was requested.
 
         :raises ParseError: on a difference.
@@ -180,7 +198,7 @@ class Benchmark(rfm.RunOnlyRegressionTest):
     def declare(self):
         """Validate the declaration, and select systems and environments by it."""
         declaration.fill_in(self)
-        declaration.validate(self)
+        declaration.validate(self, own_parser=type(self).parse is not Benchmark.parse)
         self.declared = [figure.variable for figure in self.figures()]
         self.placed = self.placement
         self.tags |= {self.benchmark}
@@ -608,10 +626,10 @@ class Benchmark(rfm.RunOnlyRegressionTest):
         reading.confirm_nodes(result, system, self.current_partition, layout, stderr)
         for host, facts in binding.host_facts(stderr).items():
             result.hosts.setdefault(host, {}).update(facts)
-        parse.check_stderr(self.benchmark, stderr)
+        parsers.check_stderr(self.benchmark, stderr)
         printed: dict[Figure, Fom] = {}
         for path, location in self.output_files(run):
-            output = reading.parse_output(path, layout, result)
+            output = reading.parse_output(path, self.parse, layout, result)
             self.verify(output)
             result.version = output.version
             foms = [

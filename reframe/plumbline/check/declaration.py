@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from reframe.core import runtime
+
 from plumbline import parse
 from plumbline.check.parameters import DEFAULT, NONE, references
 from plumbline.core.errors import Fault
 from plumbline.core.text import suggest
 from plumbline.placement import placement
+from plumbline.reference.tables import MetricEntry, validated
 from plumbline.site import configuration, reframe_patches
 
 
@@ -48,35 +51,48 @@ def fill_in(check) -> None:
         check.nodes, check.tasks_per_node = scale
 
 
-def validate(check) -> None:
-    """Compare a declaration with what Plumbline knows.
+def validate(check, own_parser: bool) -> None:
+    """Compare a declaration with what Plumbline knows, and register the check's own metrics.
 
+    :arg own_parser: whether the check has a ``parse`` of its own.
     :raises Fault: with the first error.
     """
-    for message in _errors(check):
+    for message in _errors(check, own_parser):
         raise fault(check, message)
+    where = f"check {type(check).__name__}: foms"
+    code = "check.wrong-declaration"
+    for metric, fields in check.foms.items():
+        entry = validated(fields, MetricEntry, f"{where}: {metric}", code=code)
+        for message in references().tables.declare(check.benchmark, metric, entry):
+            raise Fault(f"{where}: {message}", code=code)
     for figure in check.figures():
         references().fom(check.benchmark, figure.metric)
 
 
-def _errors(check) -> Iterator[str]:
+def _errors(check, own_parser: bool) -> Iterator[str]:
     if not placement.exists(check.placement):
         yield f"no placement {check.placement!r}; {placement.suggestion(check.placement)}"
-    if check.benchmark not in parse.BENCHMARKS:
+    if check.benchmark not in parse.BENCHMARKS and not own_parser:
         candidates = suggest(check.benchmark, parse.BENCHMARKS)
-        yield f"no parser for benchmark {check.benchmark!r}; {candidates}"
+        yield (
+            f"no parser for benchmark {check.benchmark!r}: write parse(self, text) in the check "
+            f"(docs/checks.md), or correct the name; {candidates}"
+        )
     if not check.tags & set(configuration.TAGS):
         yield f"no cost class; tag it with one of {', '.join(configuration.TAGS)}"
     if check.nodes < 0 or check.tasks_per_node < 1:
         yield "nodes must be at least 0, tasks_per_node at least 1"
     if check.num_samples < 1 or check.num_warmups < 0:
         yield "num_samples must be at least 1, num_warmups at least 0"
+    if check.benchmark not in parse.BENCHMARKS:
+        references().tables.allow(check.conditions)
     for key in set(check.conditions) - set(references().tables.conditions):
         yield f"condition {key!r} is not in reference/conditions.yaml"
 
 
 def systems(check) -> list[str]:
-    """Return ReFrame's ``valid_systems``: the partitions that have placement and variant."""
+    """Return ReFrame's ``valid_systems``: the partitions that have placement and variant, of those
+    that the check names itself."""
     if pinned_to := reframe_patches.pinned_to(check):
         fits = placement.fits_one_node(check.placement, check.nodes)
         return [pinned_to.partition] if fits else []
@@ -87,12 +103,22 @@ def systems(check) -> list[str]:
         features.append(configuration.variant_feature(check.active_variant))
     if "full" in check.tags:
         features.append(configuration.FULL_SCALE)
-    return [" ".join(f"+{feature}" for feature in features)]
+    wanted = " ".join(f"+{feature}" for feature in features)
+    named = getattr(check, "valid_systems", None)
+    if named is None:
+        return [wanted]
+    # ReFrame before 4.10 cannot combine a name with features.
+    partitions = [part.fullname for part in runtime.valid_sysenv_comb(named, ["*"])]
+    check.elsewhere = not partitions
+    fitting = runtime.valid_sysenv_comb([wanted], ["*"])
+    return [part.fullname for part in fitting if part.fullname in partitions]
 
 
 def environments(check) -> list[str]:
-    """Return ReFrame's ``valid_prog_environs``: those that have the benchmark and one choice of
-    ``environ_features``."""
+    """Return ReFrame's ``valid_prog_environs``: those that the check names itself, or else those
+    that have the benchmark and one choice of ``environ_features``."""
+    if (named := getattr(check, "valid_prog_environs", None)) is not None:
+        return named
     return [
         " ".join(f"+{feature}" for feature in [check.benchmark, *features.split()])
         for features in check.environ_features

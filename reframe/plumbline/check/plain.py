@@ -26,6 +26,7 @@ from plumbline.core.text import base_name
 from plumbline.parse import Figure
 from plumbline.reference.lookup import Bounds, Judgement
 from plumbline.reference.row import PLAIN, Case
+from plumbline.site import reframe_patches
 
 #: Id of the reference in records: that of the check itself.
 REFERENCE = "check"
@@ -50,16 +51,47 @@ def judge(check) -> None:
 
     :raises Failed: if a figure is outside its own reference or its baseline.
     :raises Waived: if waivers cover all of these figures.
-    :raises Invalid: if the unit of a figure is not that of its baseline.
+    :raises Invalid: if a figure with a reference or a baseline was not measured, or its unit is not
+        that of its baseline.
     """
     testcase = TestCase(check, check.current_partition, check.current_environ)
     if of_check(check) or check.is_dry_run() or not check.strict_check:
         return
+    _check_references(check)
     result = measured(testcase, passed=True)
+    for notice in result.notices:
+        if notice.code == "figure.not-evaluated" and (by := _reference(testcase, notice.figure)):
+            raise outcomes.Invalid(f"{notice.detail}; it has {by}", code=notice.code)
     for figure, judged in (result.judgements or {}).items():
         if judged.reason:
             raise outcomes.Invalid(f"{figure.variable}: {judged.reason}", code="output.unit")
     verdict.raise_failures(result, subject_of(testcase))
+
+
+def _check_references(check) -> None:
+    """Check that no reference is missing that the check requires.
+
+    :raises Failed: with the variables, in place of ReFrame's error for the first one.
+    """
+    variables = {**check.perf_variables, **(getattr(check, "perf_patterns", None) or {})}
+    missing = [name for name in variables if reframe_patches.reference_of(check, name) is None]
+    if check.require_reference and missing:
+        file = inspect.getfile(type(check))
+        raise outcomes.Failed(
+            f"{file}: no reference of {', '.join(missing)} for {check.current_partition.fullname}: "
+            f"the check has require_reference, so add it to its reference",
+            code="figure.no-reference",
+        )
+
+
+def _reference(testcase, variable: str) -> str:
+    """Return what a figure would be compared with; empty if with nothing."""
+    case = _case(testcase)
+    registered = variable in references().tables.foms.get(case.benchmark, {})
+    if registered and (bounds := references().bounds(case, variable, None)):
+        return f"the baseline {bounds.decides}"
+    own = reframe_patches.reference_of(testcase.check, variable)
+    return "a reference in the check" if own and own[1:3] != (None, None) else ""
 
 
 def measured(testcase, passed: bool, dry_run: bool = False) -> CaseResult:
@@ -71,7 +103,7 @@ def measured(testcase, passed: bool, dry_run: bool = False) -> CaseResult:
         warning, since ReFrame passes the check without it.
     :arg dry_run: whether nothing ran, so that the figures are only expected.
     """
-    check, partition, _ = testcase
+    check, *_ = testcase
     result = CaseResult(program=Path(str(check.executable or "")).name or None)
     expected = [*check.perf_variables]
     if not expected:
@@ -92,7 +124,7 @@ def measured(testcase, passed: bool, dry_run: bool = False) -> CaseResult:
         figure = Figure(variable)
         own = _of_reframe(check, float(value), *reference)
         unit = reference[3] or ""
-        if own.bounds and (notice := _other_unit(check, partition.fullname, variable, unit)):
+        if own.bounds and (notice := _other_unit(check, variable, unit)):
             result.notices.append(notice)
         result.figures[figure] = Measurement([float(value)], case, unit, headline=True)
         result.judgements[figure] = _both(own, _of_baseline(case, variable, float(value), unit))
@@ -183,13 +215,9 @@ def _not_evaluated(variable: str, value: object) -> Notice:
     return Notice(WARNINGS, "figure.not-evaluated", message, variable)
 
 
-def _other_unit(check, partition: str, variable: str, unit: str) -> Notice | None:
+def _other_unit(check, variable: str, unit: str) -> Notice | None:
     """Return a warning if a figure's own reference is in another unit: ReFrame does not convert."""
-    try:
-        found = check.reference[f"{partition}:{variable}"]
-    except KeyError:
-        return None
-    _, _, _, *other = getattr(found, "data", found)
+    other = (reframe_patches.reference_of(check, variable) or ())[3:]
     if not other or other[0] is None or units.same(other[0], unit):
         return None
     message = (

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import math
+import numbers
 import re
 import time
-from collections.abc import Iterator, Mapping
+import traceback
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from reframe.utility import nodelist_abbrev
@@ -17,7 +19,7 @@ from plumbline.check.parameters import references
 from plumbline.check.result import CaseResult
 from plumbline.check.samples import Run
 from plumbline.core import paths, units
-from plumbline.parse import Figure, Fom, outputs
+from plumbline.parse import Figure, Fom, Output, outputs
 from plumbline.placement import binding
 from plumbline.placement.placement import Layout
 
@@ -121,13 +123,17 @@ def invalid_if_unreadable(folder: Path, run: Run) -> Iterator[None]:
         raise outcomes.Invalid(f"{run.out}: {err}", code=err.code) from None
 
 
-def parse_output(path: Path, layout: Layout, result: CaseResult) -> parse.Output:
+#: A parser of a program's output, which raises :class:`~plumbline.parse.ParseError`.
+Parser = Callable[[str], Output]
+
+
+def parse_output(path: Path, parser: Parser, layout: Layout, result: CaseResult) -> Output:
     """Parse an output, and check that it is of as many tasks as the layout has.
 
     :raises ParseError: if it cannot be trusted.
     """
     try:
-        found = parse.parse_file(str(result.benchmark), path)
+        found = _parsed(parser, parse.read_file(path))
     except parse.ParseError as err:
         if err.times != layout.num_tasks or err.times < 2:
             raise
@@ -141,6 +147,31 @@ def parse_output(path: Path, layout: Layout, result: CaseResult) -> parse.Output
             task_count_message(found.tasks, layout, result), code="output.task-count"
         )
     return found
+
+
+def _parsed(parser: Parser, text: str) -> Output:
+    """Return what a parser finds, which may be a site's own.
+
+    :raises ParseError: if it cannot be trusted; also if the parser is wrong, with its line.
+    """
+    try:
+        output = parser(text)
+    except parse.ParseError:
+        raise
+    except Exception as err:
+        at = traceback.extract_tb(err.__traceback__)[-1]
+        raise parse.ParseError(
+            f"parse() of the check raised {type(err).__name__}: {err} ({at.filename}:{at.lineno})",
+            code="check.parser-failed",
+        ) from None
+    for found in output.foms if isinstance(output, Output) else [output]:
+        if not (isinstance(found, Fom) and isinstance(found.value, numbers.Real)):
+            raise parse.ParseError(
+                f"parse() of the check must return an Output of Foms, whose values are numbers; "
+                f"it returned {found!r}",
+                code="check.parser-failed",
+            )
+    return parse.checked(output)
 
 
 def task_count_message(reported: int, layout: Layout, result: CaseResult) -> str:
@@ -170,7 +201,7 @@ def value_of(benchmark: str, printed: Mapping[Figure, Fom], figure: Figure) -> f
         )
     registered = references().fom(benchmark, fom.metric)
     try:
-        factor = units.factor(fom.unit, registered.unit)
+        factor = units.conversion(fom.unit, registered.unit)
     except units.UnitError as err:
         raise parse.ParseError(f"{fom.variable}: {err}", code="output.unit") from None
     # A share that overlaps nothing is a valid zero, a bandwidth is not.

@@ -130,6 +130,10 @@ class FigureRecord(_Model):
     others: list[Name]
     ceiling: float | None
     headline: bool
+    tolerance: Annotated[
+        Name | None,
+        _about("class of its tolerance; null if neither a register nor its check has it"),
+    ] = None
 
     @property
     def figure(self) -> Figure:

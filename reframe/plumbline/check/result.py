@@ -289,6 +289,8 @@ def _seconds(task) -> dict:
 
 def _fom(figure: parse.Figure, measured: Measurement, judged: lookup.Judgement) -> dict:
     bounds = judged.bounds
+    foms = lookup.loaded(paths.reference()).tables.foms
+    entry = foms.get(measured.case.benchmark, {}).get(figure.metric)
     return {
         "metric": figure.metric,
         "size": figure.size,
@@ -310,6 +312,7 @@ def _fom(figure: parse.Figure, measured: Measurement, judged: lookup.Judgement) 
         "others": list(bounds.others) if bounds else [],
         "ceiling": judged.ceiling,
         "headline": measured.headline,
+        "tolerance": entry and entry.tolerance,
     }
 
 

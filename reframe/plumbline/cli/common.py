@@ -12,6 +12,11 @@ import click
 from plumbline.core.errors import Fault, with_code
 from plumbline.core.text import printable_lines
 
+checks_option = click.option(
+    "-c", "--checkpath", "checks", multiple=True, metavar="PATH",
+    type=click.Path(exists=True, resolve_path=True),
+    help="A folder or file of your own checks, beside the shipped ones; repeatable.",
+)  # fmt: skip
 system_option = click.option(
     "--system", metavar="NAME", help="The system; by host name if not given."
 )

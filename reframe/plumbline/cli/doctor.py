@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from plumbline.cli.common import echo, format_option, say, system_option, warn
+from plumbline.cli.common import checks_option, echo, format_option, say, system_option, warn
 from plumbline.core import formats
 from plumbline.core.errors import with_code
 from plumbline.core.text import format_table, pluralize
@@ -12,15 +12,16 @@ from plumbline.core.text import format_table, pluralize
 
 @click.command()
 @system_option
+@checks_option
 @format_option
-def doctor(system: str | None, form: str):
+def doctor(system: str | None, checks: tuple[str, ...], form: str):
     """Show what this machine has, and what would run.
 
     For each case that would be skipped: the reason, and how to fix it.
     """
     from plumbline.operate import doctor as examiner
 
-    found = examiner.examine(system)
+    found = examiner.examine(system, checks)
     if form == "json":
         echo(formats.as_json(found))
         return
@@ -33,6 +34,8 @@ def doctor(system: str | None, form: str):
         echo(f"cut off: session {line}")
     for path in found["left over"]:
         echo(f"scratch folder of a killed or running session: {path}")
+    for line in found["misfits"]:
+        echo(line)
     cases = found["cases"]
     for case in sorted(cases, key=lambda case: not case["runs"]):
         result = "runs" if case["runs"] else case["result"]

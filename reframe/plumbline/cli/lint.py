@@ -6,15 +6,16 @@ import sys
 
 import click
 
-from plumbline.cli.common import say, system_option, warn
+from plumbline.cli.common import checks_option, say, system_option, warn
 from plumbline.core.text import pluralize
 
 
 @click.command()
 @system_option
+@checks_option
 @click.option("--accept", is_flag=True, help="Update the inventory to the current system.")
 @click.option("--weak", is_flag=True, help="List the references that cannot distinguish two cases.")
-def lint(system: str | None, accept: bool, weak: bool):
+def lint(system: str | None, checks: tuple[str, ...], accept: bool, weak: bool):
     """Check systems, references, checks, Spack environments and waivers for consistency.
 
     Writes the system's inventory if there is none. A reference that was removed or edited since is
@@ -24,7 +25,7 @@ def lint(system: str | None, accept: bool, weak: bool):
     """
     from plumbline.operate import lint as linter
 
-    faults, messages = linter.lint(system, accept, weak)
+    faults, messages = linter.lint(system, accept, weak, checks)
     for message in messages:
         say(message)
     for fault in faults:

@@ -80,7 +80,7 @@ _SHAPE = json.dumps(
 #: Other fields, which DuckDB need not parse.
 _UNUSED: Any = {
     **dict.fromkeys(("hosts", "tasks", "tags", "extras", "warnings"), True),
-    "foms": {"__all__": {"summary", "others", "statistic", "reason", "headline"}},
+    "foms": {"__all__": {"summary", "others", "statistic", "reason", "headline", "tolerance"}},
 }
 
 _STAGE = """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import shutil
+from collections.abc import Sequence
 
 from plumbline.core import paths
 from plumbline.core.errors import Fault
@@ -15,20 +16,23 @@ from plumbline.site import configuration, host
 from plumbline.software import build, environments, providers, spack
 
 
-def examine(system: str | None) -> dict:
+def examine(system: str | None, checks: Sequence[str] = ()) -> dict:
     """Return the report as plain data.
 
+    :arg checks: folders of further checks, or their files.
     :raises Fault: if the configuration is faulty.
     """
-    cases = plan.plan_cases(system, [str(paths.CHECKS)], [])
+    planned = plan.make(system, [str(paths.CHECKS), *checks], [])
+    cases = planned.cases
     name = cases[0].case.rpartition("@")[2].partition(":")[0] if cases else system or build.HERE
     return {
         "uncertain": _uncertain(system),
         "machine": _machine(),
-        "programs": _programs(),
+        "programs": _programs(planned.programs),
         "environments": _environments(name),
         "cut off": recovery.unfinished(paths.results()),
         "left over": [str(path) for path in sorted(paths.scratch().glob("plumbline-*"))],
+        "misfits": planned.misfits,
         "cases": [vars(case) for case in cases],
     }
 
@@ -61,10 +65,14 @@ def _machine() -> dict[str, str]:
     }
 
 
-def _programs() -> dict[str, str]:
-    """Return program -> its path from each provider that has it, or why none has it."""
+def _programs(needed: dict[str, list[str]]) -> dict[str, str]:
+    """Return program -> its path from each provider that has it, or why none has it.
+
+    :arg needed: the programs of the checks, with their features; one is shown for the same ones.
+    """
     found: dict[str, str] = {}
-    for name in providers.FEATURES:
+    first = {tuple(features): name for name, features in reversed(needed.items())}
+    for name in sorted(first.values()):
         reason, available = "", False
         for source, environment in _sources():
             try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from plumbline.check import states
 from plumbline.core import paths
 from plumbline.core.errors import Fault
@@ -14,9 +16,12 @@ from plumbline.site import system as of_systems
 from plumbline.software import environment_faults, environments
 
 
-def lint(system: str | None, accept: bool, list_weak: bool = False) -> tuple[list[str], list[str]]:
+def lint(
+    system: str | None, accept: bool, list_weak: bool = False, checks: Sequence[str] = ()
+) -> tuple[list[str], list[str]]:
     """Return all faults, and messages about the rest.
 
+    :arg checks: folders of further checks, or their files.
     :arg system: the system whose checks are compared with its inventory; by default this host's.
     :arg accept: whether the system's inventory is updated.
     :arg list_weak: whether the system's weak assertions are listed, not only counted.
@@ -60,7 +65,7 @@ def lint(system: str | None, accept: bool, list_weak: bool = False) -> tuple[lis
     content = systems.get(name)
     if content is None or steps.has_checks(content):
         # ReFrame itself reports a host that matches no system.
-        faults += _inventory(system, accept, list_weak, messages)
+        faults += _checks(system, checks, systems, accept, list_weak, messages)
     if content is not None:
         messages += [f"open: {line}" for line in steps.open_items(name, content)]
         if step := steps.next_step(name, content):
@@ -68,10 +73,33 @@ def lint(system: str | None, accept: bool, list_weak: bool = False) -> tuple[lis
     return faults, messages
 
 
-def _inventory(system: str | None, accept: bool, list_weak: bool, messages: list[str]) -> list[str]:
+def _checks(
+    system: str | None,
+    checks: Sequence[str],
+    systems: dict[str, dict],
+    accept: bool,
+    list_weak: bool,
+    messages: list[str],
+) -> list[str]:
+    """Compare the checks with the systems, and with the system's inventory. Return the faults."""
+    known = lookup.loaded(paths.reference()).tables.foms.keys()
+    try:
+        found = plan.make(system, [str(paths.CHECKS), *checks], [*plan.FULL])
+    except Fault as err:
+        return [*err.coded().splitlines(), *of_systems.unknown_features(systems, known)]
+    return [
+        *found.misfits,
+        *found.undeclared,
+        *of_systems.unknown_features(systems, known | {*found.features}),
+        *_inventory(found.cases, accept, list_weak, messages),
+    ]
+
+
+def _inventory(
+    cases: list[inventory.PlannedCase], accept: bool, list_weak: bool, messages: list[str]
+) -> list[str]:
     """Compare the system's test cases with its inventory, or write it. Return the faults."""
     try:
-        cases = plan.plan_cases(system, [str(paths.CHECKS)], [*plan.FULL])
         name = cases[0].case.rpartition("@")[2].partition(":")[0]
         before = inventory.read(name)
     except Fault as err:

@@ -99,13 +99,13 @@ class Output:
 
     :ivar foms: figures of merit, in printed order.
     :ivar tasks: MPI world size, ``None`` if the program does not print it.
-    :ivar version: the program's version.
+    :ivar version: the program's version, empty if it does not print it.
     :ivar inputs: the printed inputs that a check compares with the requested ones.
     """
 
     foms: tuple[Fom, ...]
-    tasks: int | None
-    version: str
+    tasks: int | None = None
+    version: str = ""
     inputs: dict[str, str] = field(default_factory=dict)
 
 
@@ -117,7 +117,14 @@ def parse(benchmark: str, text: str) -> Output:
     """
     if benchmark not in BENCHMARKS:
         raise KeyError(benchmark)
-    output: Output = importlib.import_module(f"plumbline.parse.{benchmark}").parse(text)
+    return checked(importlib.import_module(f"plumbline.parse.{benchmark}").parse(text))
+
+
+def checked(output: Output) -> Output:
+    """Return what a parser found.
+
+    :raises ParseError: if it is nothing, or has a figure twice.
+    """
     seen: set[str] = set()
     for fom in output.foms:
         if fom.variable in seen:
@@ -135,6 +142,8 @@ def check_stderr(benchmark: str, errors: str) -> None:
 
     :raises ParseError: if there is such a message.
     """
+    if benchmark not in BENCHMARKS:
+        return
     failed = getattr(importlib.import_module(f"plumbline.parse.{benchmark}"), "FAILED", None)
     found = failed.search(errors) if failed else None
     if found:
@@ -147,11 +156,19 @@ def parse_file(benchmark: str, path: Path) -> Output:
     :raises ParseError: if the output cannot be trusted.
     :raises OSError: if the file cannot be read, is not a regular file, or is too large.
     """
+    return parse(benchmark, read_file(path))
+
+
+def read_file(path: Path) -> str:
+    """Return a sample's output.
+
+    :raises ParseError: if it has bytes that are not UTF-8.
+    :raises OSError: if the file cannot be read, is not a regular file, or is too large.
+    """
     try:
-        text = outputs.read(path)
+        return outputs.read(path)
     except UnicodeDecodeError as err:
         raise ParseError(f"the output is not text: {err}") from None
-    return parse(benchmark, text)
 
 
 # Finite numbers as printf(3) prints them. No program measures negative ones, or prints more digits:

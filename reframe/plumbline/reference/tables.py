@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import fnmatch
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
@@ -87,7 +87,10 @@ class Condition(pydantic.BaseModel):
 
 @dataclass(frozen=True)
 class Tables:
-    """All rows by id, with their file, line and printed cells, and the registers and rules."""
+    """All rows by id, with their file, line and printed cells, and the registers and rules.
+
+    :ivar derived: benchmark and metric of figures that only rows have, see :meth:`register`.
+    """
 
     rules: Tolerances
     rows: dict[str, Row] = field(default_factory=dict)
@@ -97,21 +100,62 @@ class Tables:
     sources: dict[str, Source] = field(default_factory=dict)
     conditions: dict[str, Condition] = field(default_factory=dict)
     links: Links = field(default_factory=Links)
+    derived: set[tuple[str, str]] = field(default_factory=set)
 
     def fault(self, row: Row, column: str, message: str) -> str:
         """Return a message about a cell, with file, line, the row's id and the column."""
         return _fault_of_cell(self.where[row.id], row.id, column, message)
 
-    def register(self, benchmark: str, metric: str, unit: str, better: str) -> MetricEntry:
-        """Register a figure of a plain check, by its unit, and return its entry.
+    def allow(self, conditions: Iterable[str]) -> None:
+        """Register the keys of conditions of a site's own benchmark."""
+        for key in conditions:
+            self.conditions.setdefault(key, Condition(meaning="of a site's own benchmark"))
 
-        The first registration counts; other rows of the figure are converted to its unit.
+    def register(self, benchmark: str, metric: str, unit: str, tolerance: str) -> MetricEntry:
+        """Register a figure that neither ``foms.yaml`` nor a loaded check declares, and return its
+        entry. The first registration counts; other rows of the figure are converted to its unit.
 
-        :arg better: ``higher``, ``lower`` or ``neither``.
+        :arg tolerance: its class.
         """
-        fields = {"unit": unit, "class": self.rules.of_unit(unit, better)}
-        of_check = self.foms.setdefault(benchmark, {})
-        return of_check.setdefault(metric, MetricEntry.model_validate(fields))
+        known = self.foms.setdefault(benchmark, {})
+        if metric not in known:
+            known[metric] = MetricEntry.model_validate({"unit": unit, "class": tolerance})
+            self.derived.add((benchmark, metric))
+        return known[metric]
+
+    def declare(self, benchmark: str, metric: str, entry: MetricEntry) -> list[str]:
+        """Register a figure as a check declares it, and return what is wrong."""
+        known, key = self.foms.setdefault(benchmark, {}), (benchmark, metric)
+        if metric in known and key not in self.derived:
+            if known[metric] == entry:
+                return []
+            return [f"{benchmark} {metric} is declared differently in foms.yaml or another check"]
+        self.derived.discard(key)
+        known[metric] = entry
+        return [
+            *_faults_of_fom(f"{benchmark} {metric}", entry, self),
+            *(
+                self.fault(row, column, message)
+                for row in self.rows.values()
+                if (row.benchmark, row.metric) == key
+                for column, message in _faults_of_row(row, self)
+            ),
+        ]
+
+    def undeclared(self) -> list[str]:
+        """Return the rows of figures that no register and no loaded check has: they assert nothing.
+        A message each."""
+        derived = {benchmark for benchmark, _ in self.derived}
+        return [
+            self.fault(
+                row,
+                "metric",
+                f"no loaded check has {row.benchmark} {row.metric}: load its folder with -c, or "
+                f"correct the name; {suggest(row.benchmark, self.foms.keys() - derived)}",
+            )
+            for row in self.rows.values()
+            if (row.benchmark, row.metric) in self.derived and not row.plain
+        ]
 
     def half_digits(self, row: Row, unit: str) -> tuple[float, float]:
         """Return half of the last printed digit of a row's value and of its spread, in the given
@@ -167,7 +211,21 @@ def read_model(path: Path, model: type[_Model], entry: str = "") -> _Model:
     :arg entry: the name of an entry in messages, if the file is a list; each entry has an ``id``.
     :raises Fault: with all faults of the file, one per line.
     """
-    content = read_yaml(path)
+    return validated(read_yaml(path), model, str(path), entry)
+
+
+def validated(
+    content: object,
+    model: type[_Model],
+    where: str,
+    entry: str = "",
+    code: str = "input.wrong-file",
+) -> _Model:
+    """Return validated content.
+
+    :arg where: the beginning of each message.
+    :raises Fault: with all faults, one per line.
+    """
     try:
         return model.model_validate(content)
     except pydantic.ValidationError as err:
@@ -176,11 +234,11 @@ def read_model(path: Path, model: type[_Model], entry: str = "") -> _Model:
         lists = {fault["loc"][:-1] for fault in faults}
         raise Fault(
             "\n".join(
-                f"{path}: {_describe(fault, content, model, entry)}"
+                f"{where}: {_describe(fault, content, model, entry)}"
                 for fault in faults
                 if fault["type"] != "too_short" or fault["loc"] not in lists
             ),
-            code="input.wrong-file",
+            code=code,
         ) from None
 
 
@@ -324,6 +382,7 @@ def load(folder: Path) -> Tables:
     :raises Fault: with all faults of all tables, one per line.
     """
     foms = read_foms(folder / "foms.yaml")
+    registered = {*foms}
     tables = Tables(
         foms=foms,
         rules=read_rules(folder),
@@ -346,9 +405,12 @@ def load(folder: Path) -> Tables:
                 continue
             tables.rows[row.id], tables.where[row.id] = row, where
             tables.printed[row.id] = cells
-            if row.plain:
-                better = row.conditions.get("better") or units.better(row.unit)
-                tables.register(row.benchmark, row.metric, row.unit, better)
+            if row.source == SITE and row.benchmark not in registered:
+                # Of a site's own check, which need not be loaded now.
+                by_unit = tables.rules.of_unit(row.unit, units.better(row.unit))
+                tolerance = row.conditions.get("class", by_unit)
+                tables.register(row.benchmark, row.metric, row.unit, tolerance)
+                tables.allow(row.conditions)
     for row in tables.rows.values():
         faults += [tables.fault(row, *fault) for fault in _faults_of_row(row, tables)]
     faults += _faults_between(tables)
@@ -362,19 +424,24 @@ def _faults_of_foms(path: Path, tables: Tables) -> Iterator[str]:
     for benchmark, metrics in tables.foms.items():
         for metric, fom in metrics.items():
             where = f"{path}: {benchmark} {metric}"
-            if fom.tolerance not in tables.rules.classes:
-                yield f"{where}: class {fom.tolerance!r} is not in tolerance.yaml"
+            yield from _faults_of_fom(where, fom, tables)
             try:
                 units.factor(fom.unit, fom.unit)
             except units.UnitError as err:
                 yield f"{where}: unit: {err}"
-            for ceiling in fom.ceilings:
-                other, _, capped = ceiling.partition("/")
-                if capped not in tables.foms.get(other, {}):
-                    yield f"{where}: ceiling {ceiling!r} is not registered"
-            for same in fom.same_as:
-                if wrong := _fault_of_same(same, fom, tables):
-                    yield f"{where}: same_as {same!r} {wrong}"
+
+
+def _faults_of_fom(where: str, fom: MetricEntry, tables: Tables) -> Iterator[str]:
+    if fom.tolerance not in tables.rules.classes:
+        hint = suggest(fom.tolerance, tables.rules.classes)
+        yield f"{where}: class {fom.tolerance!r} is not in tolerance.yaml; {hint}"
+    for ceiling in fom.ceilings:
+        other, _, capped = ceiling.partition("/")
+        if capped not in tables.foms.get(other, {}):
+            yield f"{where}: ceiling {ceiling!r} is not registered"
+    for same in fom.same_as:
+        if wrong := _fault_of_same(same, fom, tables):
+            yield f"{where}: same_as {same!r} {wrong}"
 
 
 def _faults_of_links(path: Path, tables: Tables) -> Iterator[str]:
@@ -433,8 +500,6 @@ def _faults_of_row(row: Row, tables: Tables) -> Iterator[tuple[str, str]]:
         yield "metric", f"{row.benchmark} {row.metric!r} is not in foms.yaml"
     elif fom.tolerance not in tables.rules.classes:
         yield "unit", f"{row.unit!r}: its class {fom.tolerance!r} is not in tolerance.yaml"
-    elif row.conditions.get("better", "higher") not in ("higher", "lower", "neither"):
-        yield "conditions", "better is none of higher, lower, neither"
     else:
         yield from _faults_of_value(row, fom, tables)
 

@@ -1,101 +1,118 @@
-"""What ReFrame loads for ``plumbline run``: all test cases. What it only reports is refused."""
+"""What ReFrame loads for a session: all its test cases, and the checks without one."""
 
 from __future__ import annotations
 
 import logging
 import re
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-import reframe.core.runtime as rt
 from reframe.core.logging import WARNING, getlogger
 from reframe.core.pipeline import RegressionTest
 from reframe.frontend.loader import RegressionCheckLoader
 
+from plumbline.check import needs
 from plumbline.core.errors import Fault
 from plumbline.core.text import suggest
-from plumbline.session import session
-from plumbline.site.configuration import FULL_SCALE
+from plumbline.site import configuration
 
 #: ReFrame's warnings about a check that it does not load.
 _NOT_LOADED = re.compile(r"skipping test |check path .* does not exist|is not copyable")
 
 
 class Loading:
-    """Replaces ReFrame's loading of checks (:func:`reframe_patches.wrap_load`). A session is
-    refused if a check cannot be loaded, or a check or variable of ``-S`` does not exist: ReFrame
-    would at most warn, and measure something else.
+    """What ReFrame loads for a command line.
 
     :ivar cases: the names of all test cases of the system, also of those at published scale.
-
-    :arg variables: values of ReFrame's ``-S``: ``[CHECK.]NAME=VALUE``.
+    :ivar misfits: loaded checks of which the system has no test case, as far as they are selected.
+    :ivar programs: of the loaded checks -> the features of an environment that has it.
+    :ivar features: of environments that the loaded checks need.
     """
 
-    def __init__(self, variables: list[str]):
+    def __init__(self, arguments: Sequence[str]):
         self.cases: set[str] = set()
-        self._variables = variables
-        self._not_loaded: list[str] = []
+        self.misfits: list[needs.Misfit] = []
+        self.programs: dict[str, list[str]] = {}
+        self.features: set[str] = set()
+        self._variables = configuration.option_values(arguments, "-S", "--setvar")
+        self._narrowing = configuration.narrowing(arguments)
 
-    def _keep(self, logged: logging.LogRecord) -> bool:
-        """Keep a warning about a check; a filter of ReFrame's log that all messages pass."""
-        message = " ".join(logged.getMessage().split())
-        if logged.levelno == WARNING and re.search(_NOT_LOADED, message):
-            self._not_loaded.append(message)
-        return True
-
-    def __call__(
-        self, loader: RegressionCheckLoader, load: Callable[[], list[RegressionTest]]
+    def load(
+        self,
+        loader: RegressionCheckLoader,
+        load: Callable[[], list[RegressionTest]],
+        complete: bool,
     ) -> list[RegressionTest]:
-        try:
-            checks = self._load(load)
-            of_class = {case: type(check).__name__ for check in checks for case in _cases(check)}
-            known = {type(check).__name__ for check in checks}
-            lacking = {name: set(loader.unset_vars(name)) for name in known}
+        """Load the checks, and remember what they are and need.
+
+        :arg load: ReFrame's ``load_all`` of the loader.
+        :arg complete: whether to refuse what ReFrame at most warns of: it would measure something
+            else than what was asked for.
+        :raises Fault: if so, and a check cannot be loaded, or a check or variable of ``-S`` does
+            not exist.
+        """
+        checks = _load_all(load) if complete else load()
+        needs.detect(checks)
+        self.programs, self.features = needs.programs(checks), needs.features(checks)
+        of_class = {name: type(check).__name__ for check in checks for name in needs.cases(check)}
+        self.cases = set(of_class)
+        self.misfits = self._selected_misfits(checks)
+        if complete:
+            lacking = {name: set(loader.unset_vars(name)) for name in map(_class_name, checks)}
             for variable in self._variables:
                 _check_variable(variable, lacking, set(of_class.values()))
-        except Fault as refusal:
-            session.refuse(refusal)
-        self.cases = set(of_class)
         return checks
 
-    def _load(self, load: Callable[[], list[RegressionTest]]) -> list[RegressionTest]:
-        logger = getlogger().logger
-        logger.addFilter(self._keep)
-        try:
-            checks = load()
-        except Exception as error:
-            places = traceback.extract_tb(error.__traceback__)
-            if any(place.name == "setvars" for place in places):
-                message = f"-S: a value that its variable cannot have: {error}"
-                raise Fault(message, code="input.wrong-option") from None
-            message = f"{places[-1].filename}:{places[-1].lineno}: {type(error).__name__}: {error}"
-            raise Fault(message, code="check.not-loaded") from None
-        finally:
-            logger.removeFilter(self._keep)
-        if self._not_loaded:
+    def _selected_misfits(self, checks: list[RegressionTest]) -> list[needs.Misfit]:
+        if "environment" in self._narrowing:
+            # With -p, ReFrame has no other environments.
+            return []
+        misfits, fitting = needs.misfits(checks)
+        if names := self._narrowing.get("name"):
+            return [misfit for misfit in misfits if needs.is_named(misfit.check, names)]
+        return [misfit for misfit in misfits if misfit.wanted or not fitting]
+
+
+def _class_name(check: RegressionTest) -> str:
+    return type(check).__name__
+
+
+def _load_all(load: Callable[[], list[RegressionTest]]) -> list[RegressionTest]:
+    """Return all checks.
+
+    :raises Fault: if ReFrame cannot load one.
+    """
+    not_loaded: dict[str, None] = {}
+
+    def keep(logged: logging.LogRecord) -> bool:
+        message = " ".join(logged.getMessage().split())
+        if logged.levelno == WARNING and _NOT_LOADED.search(message):
             # ReFrame warns once for each variant of a check.
-            message = "\n".join(dict.fromkeys(self._not_loaded))
-            raise Fault(message, code="check.not-loaded")
-        return checks
+            not_loaded[message] = None
+        return True
 
-
-def _cases(check: RegressionTest) -> list[str]:
-    """Return the names of a check's test cases, also if the session is not at published scale."""
-    if check.is_fixture():
-        return []
-    systems = [valid.replace(f" +{FULL_SCALE}", "") for valid in check.valid_systems]
-    return [
-        f"{check.display_name} @{partition.fullname}+{environment.name}"
-        for partition, environments in rt.valid_sysenv_comb(
-            systems, check.valid_prog_environs
-        ).items()
-        for environment in environments
-    ]
+    logger = getlogger().logger
+    logger.addFilter(keep)
+    try:
+        checks = load()
+    except Exception as error:
+        places = traceback.extract_tb(error.__traceback__)
+        if any(place.name == "setvars" for place in places):
+            message = f"-S: a value that its variable cannot have: {error}"
+            raise Fault(message, code="input.wrong-option") from None
+        message = f"{places[-1].filename}:{places[-1].lineno}: {type(error).__name__}: {error}"
+        raise Fault(message, code="check.not-loaded") from None
+    finally:
+        logger.removeFilter(keep)
+    if not_loaded:
+        raise Fault("\n".join(not_loaded), code="check.not-loaded")
+    return checks
 
 
 def _check_variable(variable: str, lacking: dict[str, set[str]], with_cases: set[str]) -> None:
     """Check that a variable of ``-S`` exists.
 
+    :arg variable: ``[CHECK.]NAME=VALUE``.
     :arg lacking: class of each check -> variables that it does not have. Also of checks without a
         case on this system: one command line may serve several.
     :arg with_cases: classes of the checks that have a case.

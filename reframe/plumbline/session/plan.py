@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
 import subprocess
 import sys
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
+from plumbline.check import needs
 from plumbline.core import paths
 from plumbline.core.errors import Fault
 from plumbline.site import configuration
 from plumbline.site.inventory import PlannedCase
+from plumbline.software import build
 
 #: Makes ReFrame select all cases, also those at published scale.
 FULL = ("--tag=.*",)
+
+#: Folders of Plumbline that a site may replace by its own.
+_SHIPPED = ("systems", "reference")
 
 _TRACEBACK = re.compile(r"^.*Traceback \(most recent call last\):\n((?: .*\n)+)(\S.*)$", re.M)
 _WARNING = re.compile(r"^WARNING: (.*(?:\n(?!\[|- |WARNING).+)*)", re.M)
@@ -72,9 +79,40 @@ def _refusal(output: str) -> Fault:
     return Fault(text, code="session.refused-by-reframe")
 
 
+@dataclass(frozen=True)
+class Plan:
+    """What ReFrame would run on a system.
+
+    :ivar misfits: checks of the site that it has no test case of: a message each.
+    :ivar programs: those of the loaded checks -> the features of an environment that has it.
+    :ivar features: those of environments that loaded checks need.
+    :ivar undeclared: reference rows of figures that no loaded check has: a message each.
+    """
+
+    cases: list[PlannedCase]
+    misfits: list[str]
+    programs: dict[str, list[str]]
+    features: list[str]
+    undeclared: list[str]
+
+
 def plan_cases(
     system: str | None, checks: list[str], arguments: list[str], **env: str
 ) -> list[PlannedCase]:
+    """Return the test cases of a system, see :func:`make`."""
+    return make(system, checks, arguments, **env).cases
+
+
+@functools.cache
+def programs() -> dict[str, list[str]]:
+    """Return the programs of the shipped checks -> the features of an environment that has it."""
+    # Also where a site has other systems: by those that are shipped.
+    shipped = {f"PLUMBLINE_{name.upper()}": str(paths.ROOT / name) for name in _SHIPPED}
+    here = f"--system={build.HERE}"
+    return make(None, [str(paths.CHECKS)], [here, *FULL], **shipped).programs
+
+
+def make(system: str | None, checks: list[str], arguments: list[str], **env: str) -> Plan:
     """Return the test cases of a system, by ReFrame's dry run.
 
     :arg env: additional variables of its environment.
@@ -88,7 +126,10 @@ def plan_cases(
             "PLUMBLINE_STRICT": "0",
         }
         reframe([*_check_options(checks), "--dry-run", *arguments], system, **settings, **env)
-        return [PlannedCase(**fields) for fields in json.loads(path.read_text())]
+        found = json.loads(path.read_text())
+    cases = [PlannedCase(**fields) for fields in found.pop("cases")]
+    misfits = [str(needs.Misfit(*fields)) for fields in found.pop("misfits")]
+    return Plan(cases, misfits, **found)
 
 
 def _check_options(checks: list[str]) -> list[str]:

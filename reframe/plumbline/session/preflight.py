@@ -9,12 +9,12 @@ import contextlib
 import os
 import threading
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import reframe.core.runtime as rt
 
-from plumbline.check import states
+from plumbline.check import needs, states
 from plumbline.core import paths
 from plumbline.core.errors import Fault
 from plumbline.reference import lookup, waivers
@@ -93,10 +93,15 @@ def refuse_dry_run(arguments: Iterable[str]) -> None:
         )
 
 
-def check_selection(testcases, announced: bool) -> None:
+#: Checks without a test case that a message lists.
+_MOST = 5
+
+
+def check_selection(testcases, announced: bool, misfits: Sequence[needs.Misfit]) -> None:
     """Check that there are cases, and that the command line was understood.
 
     :arg announced: whether the command line has an option that runs cases.
+    :arg misfits: selected checks of which the system has no test case.
     :raises Fault: if not.
     """
     if not announced:
@@ -104,12 +109,19 @@ def check_selection(testcases, announced: bool) -> None:
             "an abbreviated option is ambiguous: write --run or --dry-run in full",
             code="input.wrong-option",
         )
-    if not testcases:
+    if testcases:
+        return
+    if not misfits:
         raise Fault(
             "no test case is selected: check the names, tags, system and environments of the "
             "command line (`plumbline doctor` lists the test cases)",
             code="session.nothing-selected",
         )
+    more = len(misfits) - _MOST
+    lines = [f"no test case of {len(misfits)} checks, such as:"] if more > 0 else []
+    lines += map(str, misfits[:_MOST])
+    code = misfits[:_MOST][-1].code
+    raise Fault("\n".join(lines).removesuffix(f" [{code}]"), code=code)
 
 
 def check_host(named: bool) -> str:

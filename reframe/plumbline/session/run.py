@@ -13,8 +13,8 @@ from plumbline.check import states
 from plumbline.core import paths
 from plumbline.core.errors import Fault
 from plumbline.reference import lookup, waivers
-from plumbline.session import inventory_check, loading, recovery, session
-from plumbline.site import configuration, host, inventory, reframe_patches
+from plumbline.session import inventory_check, recovery, session
+from plumbline.site import configuration, host, inventory
 from plumbline.software import build, environments
 
 #: ReFrame's options that a session does not accept, and why.
@@ -28,9 +28,6 @@ REFUSED = {
         "it runs nothing: use `plumbline doctor`, or reframe itself after `. ./env.sh`",
     ),
 }
-
-#: ReFrame's options that select checks or environments, so that others are not missed.
-_NARROWING = (("-n", "--name"), ("-t", "--tag"), ("-p", "--prgenv"), ("-E", "--filter-expr"))
 
 
 def run(
@@ -59,13 +56,12 @@ def run(
     lookup.loaded(paths.reference())
     waivers.loaded(paths.reference())
     states.patterns(paths.reference())
-    named_checks = _values(arguments, "-c", "--checkpath")
+    named_checks = configuration.option_values(arguments, "-c", "--checkpath")
     own = not named_checks or any(Path(c).resolve() == paths.CHECKS for c in named_checks)
-    variables = _values(arguments, "-S", "--setvar")
+    variables = configuration.option_values(arguments, "-S", "--setvar")
     if system:
         configuration.check_system(system)
-    loaded = loading.Loading(variables)
-    reframe_patches.wrap_load(loaded)
+    session.complete = True
     os.environ[recovery.ORPHANS] = orphans
     if budget:
         os.environ[session.BUDGET] = str(budget)
@@ -91,12 +87,12 @@ def run(
         ended.notes.append("one node of a sweep: not compared with the inventory")
         faults = []
     elif own:
-        faults = _against_inventory(ended, loaded.cases, system, strict, bool(variables))
+        faults = _against_inventory(ended, ended.loading.cases, system, strict, bool(variables))
     else:
         ended.notes.append("other checks than checks/: not compared with the inventory")
         faults = []
-    if not any(_values(arguments, *option) for option in _NARROWING):
-        ended.notes += _unbuilt(loaded.cases)
+    if not ended.narrowing:
+        ended.notes += _unbuilt(ended.loading.cases)
     ended.faults = faults
     return ended.close() or (2 if code else 0)
 
@@ -115,20 +111,6 @@ def _tagged(arguments: list[str]) -> list[str]:
             configuration.check_mode(value)
             word = f"--tag=^{value}$"
         found.append(word)
-    return found
-
-
-def _values(arguments: list[str], short: str, long: str) -> list[str]:
-    """Return the values of an option on a command line."""
-    found = []
-    for index, argument in enumerate(arguments):
-        option, equals, value = argument.partition("=")
-        if option == long and equals:
-            found.append(value)
-        elif argument in (short, long):
-            found += arguments[index + 1 : index + 2]
-        elif argument.startswith(short) and not argument.startswith("--"):
-            found.append(argument[len(short) :])
     return found
 
 

@@ -41,7 +41,7 @@ from plumbline.core.text import pluralize, printable_lines
 from plumbline.history import running
 from plumbline.placement.topology import PlacementError
 from plumbline.reference import lookup, waivers
-from plumbline.session import inventory_check, preflight, progress, recovery, summary
+from plumbline.session import inventory_check, loading, preflight, progress, recovery, summary
 from plumbline.site import (
     configuration,
     host,
@@ -60,6 +60,9 @@ BUDGET = "PLUMBLINE_BUDGET"
 _LAST = 60
 #: Seconds that the clock may be corrected by without a note.
 _JUMP = 5
+
+#: Whether a check that ReFrame cannot load is refused; otherwise ReFrame warns of it.
+complete = False
 
 #: The session of this process, once ReFrame's configuration is loaded.
 current: Session | None = None
@@ -87,6 +90,8 @@ def configure(argv: list[str]) -> dict:
         current = Session(name, dry_run="--dry-run" in argv, extras=preflight.extras(argv))
         current.announced = running
         current.system_named = host.names_system(argv[1:])
+        current.narrowing = configuration.narrowing(argv[1:])
+        current.loading = loading.Loading(argv[1:])
         watch(current)
         slurm_jobs.watch()
         lost.watch()
@@ -97,6 +102,12 @@ def configure(argv: list[str]) -> dict:
 def watch(session: Session) -> None:
     """Make ReFrame report its cases to the session, and treat known faults as expected ones."""
 
+    def load(loader, load_all):
+        try:
+            return session.loading.load(loader, load_all, complete=complete)
+        except Fault as err:
+            refuse(err)
+
     def begin(testcases):
         try:
             session.begin(testcases)
@@ -104,6 +115,7 @@ def watch(session: Session) -> None:
             refuse(err)
         return progress.in_order(testcases)
 
+    reframe_patches.wrap_load(load)
     reframe_patches.watch_runs(begin, session, session.spent)
     reframe_patches.measure_by_monotonic_clock()
     reframe_patches.expect_known_faults(waived_case)
@@ -145,6 +157,9 @@ class Session(executors.TaskEventListener):
         self.system_named = False
         #: Whether the command line has an option that runs cases, so that there is a folder.
         self.announced = True
+        #: Values of the options that select test cases.
+        self.narrowing: dict[str, list[str]] = {}
+        self.loading = loading.Loading([])
         #: Whether `plumbline run` compares this session with the inventory.
         self.supervised = False
         #: Seconds until it ends, finished or not; no limit if 0.
@@ -169,7 +184,7 @@ class Session(executors.TaskEventListener):
         # First, as another system may have other cases.
         if not self.dry_run and (message := preflight.check_host(self.system_named)):
             self._report(message)
-        preflight.check_selection(testcases, self.announced)
+        preflight.check_selection(testcases, self.announced, self.loading.misfits)
         if not self.dry_run:
             self._claim(testcases)
         self.planned = {key_of(testcase): _planned(testcase) for testcase in testcases}
@@ -356,6 +371,7 @@ class Session(executors.TaskEventListener):
         if self.dry_run:
             return self._close_dry_run()
         self._record_unfinished()
+        self._note_misfits()
         plain = not self.supervised
         unchecked = self.compare_plain() if plain else ""
         warned = self._note_warnings()
@@ -392,9 +408,10 @@ class Session(executors.TaskEventListener):
         would = "rendered" if self.shows else "would run"
         print(printable_lines(summary.table(self.records, len(self.planned), would)))
         if not self.shows:
-            plan_file = Path(os.environ[configuration.PLAN_FILE])
-            plan_file.write_text(json.dumps(self.planned_cases))
+            self._write_dry_run(Path(os.environ[configuration.PLAN_FILE]))
             return self.exit_code
+        for misfit in self.loading.misfits:
+            print(f"plumbline: {printable_lines(str(misfit))}")
         for reason, count in self.placeholders.items():
             print(
                 f"plumbline: {pluralize(count, 'job script')} with a placeholder for the program, "
@@ -405,6 +422,25 @@ class Session(executors.TaskEventListener):
         if self.exit_code and not self.supervised:
             os._exit(self.exit_code)
         return self.exit_code
+
+    def _note_misfits(self) -> None:
+        """Report checks of the site that the system has no test case of: as faults, if a session
+        is not restricted to some cases or environments."""
+        lines = [str(misfit) for misfit in self.loading.misfits if misfit.wanted]
+        if lines and (self.narrowing or configuration.ON_NODE in os.environ):
+            self.notes += lines
+        else:
+            self.faults += lines
+
+    def _write_dry_run(self, path: Path) -> None:
+        plan = {
+            "cases": self.planned_cases,
+            "misfits": self.loading.misfits,
+            "programs": self.loading.programs,
+            "features": sorted(self.loading.features),
+            "undeclared": lookup.loaded(paths.reference()).tables.undeclared(),
+        }
+        path.write_text(json.dumps(plan))
 
     def _record_unfinished(self) -> None:
         ended = {fields.case for fields in self.records}

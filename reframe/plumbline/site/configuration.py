@@ -24,8 +24,6 @@ from plumbline.placement import devices, placement
 from plumbline.placement.topology import PlacementError, Topology
 from plumbline.reference.tables import read_yaml
 from plumbline.site import reframe_patches, system
-from plumbline.software import providers
-from plumbline.software.providers import FEATURES
 
 #: Cost classes: what ReFrame's ``--mode`` can ask for.
 TAGS = ("smoke", "nightly", "maintenance", "screen", "full")
@@ -176,14 +174,14 @@ def read_system(path: Path) -> dict:
             )
     for partition in content["systems"][0].get("partitions") or []:
         if isinstance(partition, dict) and (partition.get("extras") or {}).get("detect"):
-            _detect(path, partition, environments)
+            _detect(path, partition)
     found = list(system.faults({"environments": [], **content}))
     if found:
         raise Fault("\n".join(f"{path}: {fault}" for fault in found), code="system.wrong-file")
     return content
 
 
-def _detect(path: Path, partition: dict, environments: list[dict]) -> None:
+def _detect(path: Path, partition: dict) -> None:
     """Detect this machine, without ReFrame's cache, as a shared home may have another machine's."""
     from reframe.utility.cpuinfo import cpuinfo
 
@@ -214,15 +212,6 @@ def _detect(path: Path, partition: dict, environments: list[dict]) -> None:
         # Variables in a scratch folder's name are replaced, but a $ here is not one.
         "scratch": str(scratch).replace("$", "$$"),
     }
-    for environment in environments:
-        if (environment.get("extras") or {}).get("detect"):
-            name = f"{path.stem}:{environment.get('name')}"
-            programs = providers.installed_programs(
-                environment["extras"].get("provider", "path"), name
-            )
-            found = [feature for program in programs for feature in FEATURES[program]]
-            features = [*environment.get("features", []), *found]
-            environment["features"] = list(dict.fromkeys(features))
 
 
 def _numa_numbers(processor: dict) -> list[int]:
@@ -242,7 +231,7 @@ def this_machine() -> dict:
     :raises Fault: if they cannot be detected, or there is no scratch folder.
     """
     partition: dict[str, Any] = {"extras": {}}
-    _detect(paths.systems(), partition, [])
+    _detect(paths.systems(), partition)
     return partition
 
 
@@ -298,6 +287,40 @@ def asked_for(tag: str, arguments: list[str]) -> bool:
         return any(re.search(pattern, tag) for pattern in patterns)
     except re.error:
         return False
+
+
+def option_values(arguments: Sequence[str], *options: str) -> list[str]:
+    """Return the values of an option of a ReFrame command line.
+
+    :arg options: its names, such as ``-c`` and ``--checkpath``.
+    """
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument(*options, dest="values", action="append", default=[])
+    return parser.parse_known_args([*arguments])[0].values
+
+
+#: ReFrame's options that select test cases: their names here, and as ReFrame has them.
+_NARROWING = {
+    "name": ("-n", "--name"),
+    "exclude": ("-x", "--exclude"),
+    "tag": ("-t", "--tag", "--mode"),
+    "exclude_tag": ("-T", "--exclude-tag"),
+    "environment": ("-p", "--prgenv"),
+    "expression": ("-E", "--filter-expr"),
+}
+
+
+def narrowing(arguments: Sequence[str]) -> dict[str, list[str]]:
+    """Return the values of those options of a ReFrame command line that select test cases, and of
+    ``--system`` if it names a partition. Without any, the dictionary is empty."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    for name, options in _NARROWING.items():
+        parser.add_argument(*options, dest=name, action="append")
+    parser.add_argument("--system", default=os.environ.get("RFM_SYSTEM", ""))
+    found = vars(parser.parse_known_args([*arguments])[0])
+    if ":" not in found["system"]:
+        del found["system"]
+    return {name: values for name, values in found.items() if values}
 
 
 def log_level(arguments: list[str]) -> str:

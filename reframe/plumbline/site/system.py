@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 import jsonschema
@@ -173,12 +173,11 @@ def _registered(find, name: str) -> bool:
 
 
 #: Features of an environment that are programming models, not benchmarks.
-_MODELS = {"mpi", "omp", "serial", "cuda", "hip", "kokkos", "sycl"}
+MODELS = {"mpi", "omp", "serial", "cuda", "hip", "kokkos", "sycl"}
 
 
 def unknown_names(systems: dict[str, dict], tables: Tables) -> Iterator[str]:
-    """Yield conditions and features of the systems that no table and no check has: they would never
-    match, without a message.
+    """Yield conditions of the systems that no table has: they would never match, without a message.
 
     :arg systems: name -> content of the system's file.
     """
@@ -198,15 +197,22 @@ def unknown_names(systems: dict[str, dict], tables: Tables) -> Iterator[str]:
                         f"{file}: partition {partition['name']}: {where}: condition {key!r} is not "
                         f"in reference/conditions.yaml; {suggest(key, tables.conditions)}"
                     )
+
+
+def unknown_features(systems: dict[str, dict], known: Collection[str]) -> Iterator[str]:
+    """Yield features of environments that nothing needs: they would never match.
+
+    :arg known: benchmarks, and the features that the loaded checks need.
+    """
+    for name, content in systems.items():
+        file = paths.systems() / f"{name}.yaml"
         for environment in content.get("environments", []):
-            for feature in environment.get("features", []):
-                if feature not in _MODELS and feature not in tables.foms:
-                    yield (
-                        f"{file}: environment {environment['name']}: feature {feature!r} is no "
-                        f"benchmark of reference/foms.yaml, nor one of "
-                        f"{', '.join(sorted(_MODELS))}; "
-                        f"{suggest(feature, [*tables.foms, *_MODELS])}"
-                    )
+            for feature in {*environment.get("features", [])} - {*known} - MODELS:
+                yield (
+                    f"{file}: environment {environment['name']}: no loaded check needs feature "
+                    f"{feature!r}: load the folder of its check with -c, or correct the name; "
+                    f"{suggest(feature, [*known, *MODELS])}"
+                )
 
 
 def faults_of_rows(rows: Iterable[Row], tables: Tables, systems: dict[str, dict]) -> Iterator[str]:

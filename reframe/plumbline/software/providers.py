@@ -21,7 +21,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -35,24 +35,6 @@ from plumbline.software import debian, environments
 
 #: Program -> the Debian packages that contain it.
 DEBIAN = {"hpcc": ("hpcc", "libopenblas0-serial"), "fio": ("fio",)}
-
-#: Program -> the features of an environment that has it.
-FEATURES = {
-    "IMB-MPI1": ("imb",),
-    "comm_scope": ("commscope",),
-    "cuda-stream": ("babelstream", "cuda"),
-    "fio": ("fio",),
-    "hip-stream": ("babelstream", "hip"),
-    "hpcc": ("hpcc",),
-    "ior": ("ior",),
-    "kokkos-stream": ("babelstream", "kokkos"),
-    "mdtest": ("mdtest",),
-    "network_test": ("gpcnet",),
-    "omp-stream": ("babelstream", "omp"),
-    "osu_latency": ("osu",),
-    "serial-stream": ("babelstream", "serial"),
-    "sycl-stream": ("babelstream", "sycl"),
-}
 
 #: Wheels of the provider ``pip``: prefix -> distribution and files that must exist.
 WHEELS = {
@@ -122,19 +104,21 @@ def placeholder(provider: str, program: str, environment: str) -> Program:
     return Program(f"{NOT_BUILT}/{environment.partition(':')[2]}/bin/{program}", launcher)
 
 
-def installed_programs(provider: str, environment: str) -> list[str]:
-    """Return the programs that an environment of this machine has.
+def installed(provider: str, environment: str, programs: Iterable[str]) -> list[str]:
+    """Return those of the programs that an environment of this machine has.
 
     :arg environment: ``system:toolchain``.
     """
     if provider == "path":
-        return [program for program in FEATURES if shutil.which(program)]
-    if provider != "spack":
+        return [program for program in programs if shutil.which(program)]
+    found = None
+    if provider == "spack":
+        found = builds.find_built(environments.Environment(*environment.split(":")))
+    if found is None:
         return []
-    found = builds.find_built(environments.Environment(*environment.split(":")))
     # Also what is lost or out of date: its case is then skipped with a reason, and does not vanish.
-    wanted = [program for program, _ in builds.programs_of(found.lock)] if found else []
-    return [program for program in FEATURES if program in wanted]
+    known = {program for program, _ in builds.programs_of(found.lock)}
+    return [p for p in programs if p in known or builds.program_in(found.view, p)]
 
 
 def _from_path(program: str, which: Callable[[str], str | None], environment: str) -> Program:

@@ -7,6 +7,7 @@ import shutil
 from typing import Any
 
 from plumbline.core.process import one_line
+from plumbline.session import plan
 from plumbline.software import providers
 
 #: MPI -> values of srun(1) ``--mpi`` that it works with, the best first. Sources: MPICH, "Using the
@@ -71,9 +72,9 @@ def launcher(mpi: str, version: str) -> dict[str, Any]:
 
 def benchmarks() -> list[str]:
     """Return the features of an environment with the programs on this machine's PATH."""
-    programs = providers.installed_programs("path", "")
-    found = [feature for program in programs for feature in providers.FEATURES[program]]
-    return list(dict.fromkeys(found))
+    needed = plan.programs()
+    found = [needed[program] for program in providers.installed("path", "", needed)]
+    return list(dict.fromkeys(feature for features in found for feature in features))
 
 
 def has_wheels() -> bool:

@@ -9,26 +9,37 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
+from plumbline import parse
 from plumbline.check import record
 from plumbline.core import paths
 from plumbline.core.text import pluralize
 from plumbline.operate.onboarding import probing
+from plumbline.session import plan
+from plumbline.site.system import MODELS
 from plumbline.software import providers
 
 #: Minimum number of sessions for a baseline.
 SESSIONS = 3
 
-_BENCHMARKS = {feature for found in providers.FEATURES.values() for feature in found[:1]}
-
 
 def has_checks(content: dict) -> bool:
     """Return whether any partition has a placement and an environment with a benchmark."""
-    features = {e["name"]: {*e.get("features", [])} for e in content["environments"]}
+    known = {environment["name"]: environment for environment in content["environments"]}
     return any(
         partition.get("extras", {}).get("placements")
-        and any(features.get(name, set()) & _BENCHMARKS for name in partition.get("environs", []))
+        and any(_has_benchmark(content, known.get(n, {})) for n in partition.get("environs", []))
         for partition in content["systems"][0]["partitions"]
     )
+
+
+def _has_benchmark(content: dict, environment: dict) -> bool:
+    extras = environment.get("extras", {})
+    if {*environment.get("features", [])} - MODELS:
+        return True
+    if not extras.get("detect"):
+        return False
+    name = f"{content['systems'][0]['name']}:{environment['name']}"
+    return bool(providers.installed(extras["provider"], name, plan.programs()))
 
 
 def open_items(name: str, content: dict) -> Iterator[str]:
@@ -54,11 +65,11 @@ def open_items(name: str, content: dict) -> Iterator[str]:
             )
     for environment in content["environments"]:
         features = {*environment.get("features", [])}
-        if not features & _BENCHMARKS and not environment.get("extras", {}).get("detect"):
+        if not features - MODELS and not environment.get("extras", {}).get("detect"):
             yield (
                 f"environment {environment['name']}: no benchmark among its features, so no check "
                 f"runs in it: put programs on PATH (or build them: docs/spack.md) and add their "
-                f"features; available: {', '.join(sorted(_BENCHMARKS))}"
+                f"features; available: {', '.join(parse.BENCHMARKS)}, and those of your own checks"
             )
 
 

@@ -1,0 +1,359 @@
+"""Benchmarks that Plumbline does not know: a site's own check, with its parser and its metrics."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import Done, Testbed
+from plumbline.check import needs
+from plumbline.reference.tables import MetricEntry, load
+
+CHECKS = """
+import os
+import re
+
+import reframe as rfm
+from plumbline.check.benchmark import Benchmark, Figure
+from plumbline.parse import Fom, Output, ParseError
+from reframe.core.builtins import parameter
+
+
+class Own(Benchmark):
+    benchmark = "mybench"
+    program = "mybench"
+    placement = parameter(["all-cores"])
+    tags = {"smoke"}
+    num_samples = 2
+    conditions = {"kind": "random"}  # which no register has
+    foms = {
+        "updates": {"unit": "Mupdate/s", "class": "rate"},
+        "score": {"unit": "points", "class": "rate"},
+        "delay": {"unit": "us", "class": "time"},
+    }
+
+    def prepare(self):
+        self.executable_opts = [os.environ.get("UPDATES", "2.5"), "812"]
+
+    def parse(self, text):
+        found = re.search(r"updates (\\S+) G/s, score (\\S+), delay (\\S+)", text)
+        if not found:
+            raise ParseError("no line of updates")
+        updates, score, delay = map(float, found.groups())
+        return Output((
+            Fom("updates", updates, "Gupdate/s"), Fom("score", score, "points"),
+            Fom("delay", delay, "us"), Fom("beside", 1, "one"),
+        ))
+"""
+
+#: Checks whose output or parser is wrong.
+WRONG = """
+
+@rfm.simple_test
+class raises(Own):
+    def parse(self, text):
+        return text.no_such_method()
+
+
+@rfm.simple_test
+class returns(Own):
+    def parse(self, text):
+        return {"updates": 1}
+
+
+@rfm.simple_test
+class texts(Own):
+    def parse(self, text):
+        return Output((Fom("updates", "2.5", "Gupdate/s"),))
+
+
+@rfm.simple_test
+class nothing(Own):
+    def parse(self, text):
+        return Output(())
+
+
+@rfm.simple_test
+class refuses(Own):
+    def parse(self, text):
+        raise ParseError("it is garbled", code="output.other-inputs")
+
+
+@rfm.simple_test
+class misses(Own):
+    def figures(self):
+        return [*super().figures(), Figure("updates", 8)]
+
+
+@rfm.simple_test
+class units(Own):
+    def parse(self, text):
+        return Output((Fom("updates", 2.5, "MB/s"),))
+"""
+
+GOOD = "\n\n@rfm.simple_test\nclass mybench(Own):\n    pass\n"
+
+PROGRAM = '#!/bin/sh\necho "updates $1 G/s, score $2, delay 3.5"\n'
+
+
+class Own:
+    """A test system with a program that no shipped check runs, and a folder of checks for it."""
+
+    def __init__(self, testbed: Testbed, text: str, feature: str = "mybench"):
+        self.testbed, self.checks = testbed, testbed.folder / "checks"
+        self.checks.mkdir()
+        (self.checks / "own.py").write_text(text)
+        program = testbed.folder / "bin" / "mybench"
+        program.parent.mkdir()
+        program.write_text(PROGRAM)
+        program.chmod(0o755)
+        testbed.env["PATH"] = f"{program.parent}:{testbed.env['PATH']}"
+        testbed.environments.append(
+            {"name": "base", "features": [feature], "extras": {"provider": "path"},
+             "target_systems": [testbed.name]}
+        )  # fmt: skip
+        testbed.write()
+
+    def run(self, *options: object, **env: object) -> Done:
+        return self.testbed.plumbline("run", "-c", self.checks, *options, **env)
+
+
+@pytest.fixture(scope="module")
+def own(make_testbed: Callable[..., Testbed]) -> Own:
+    return Own(make_testbed("own"), CHECKS + GOOD)
+
+
+@pytest.fixture(scope="module")
+def history(own: Own) -> list[Done]:
+    """Three sessions, and a baseline of them."""
+    done = [own.run() for _ in range(3)]
+    assert [each.code for each in done] == [0, 0, 0], done[0].output
+    made = own.testbed.asked("baseline", "own")
+    assert made.code == 0, made.output
+    return done
+
+
+def test_its_figures_are_recorded(history: list[Done]):
+    """In the unit of its declaration, with the direction of their class."""
+    fields = history[0].record("mybench")
+    assert history[0].code == 0, history[0].output
+    assert (fields["result"], fields["benchmark"]) == ("pass", "mybench")
+    assert len(fields["tasks"]) == 1 and len(fields["seconds"]["samples"]) == 3
+    found = {
+        fom["metric"]: (fom["samples"], fom["unit"], fom["better"], fom["tolerance"])
+        for fom in fields["foms"]
+    }
+    assert found == {
+        "updates": ([2500.0] * 2, "Mupdate/s", "higher", "rate"),
+        "score": ([812.0] * 2, "points", "higher", "rate"),
+        "delay": ([3.5] * 2, "us", "lower", "time"),
+    }
+
+
+def test_its_baseline_needs_no_check(own: Own, history: list[Done]):
+    """Its rows have the class where their unit does not show it, so that commands which load no
+    check, or other checks, can read them."""
+    with (own.testbed.reference / "site" / "own.csv").open(newline="") as file:
+        rows = {row["metric"]: row for row in csv.DictReader(file)}
+    assert {metric: row["conditions"] for metric, row in rows.items()} == {
+        "updates": "kind=random;partition=node",
+        "score": "class=rate;kind=random;partition=node",
+        "delay": "class=time;kind=random;partition=node",
+    }
+    why = own.testbed.asked("refs", "--why", rows["score"]["id"])
+    assert why.code == 0 and "class rate" in why.out, why.output
+
+
+@pytest.mark.parametrize(("updates", "code"), [(2.5, 0), (2.3, 1)])
+def test_its_baseline_decides(own: Own, history: list[Done], updates: float, code: int):
+    done = own.run(UPDATES=updates)
+    assert done.code == code, done.output
+    fom = next(fom for fom in done.record("mybench")["foms"] if fom["metric"] == "updates")
+    assert (fom["lower"], fom["verdict"]) == (2375, "fail" if code else "pass")
+
+
+def test_lint_knows_its_rows_once_its_check_is_loaded(own: Own, history: list[Done]):
+    """Without it, a row may have a misspelt name: it asserts nothing."""
+    (own.testbed.systems / "inventory").mkdir(exist_ok=True)
+    done = own.testbed.plumbline("lint", "--accept", "-c", own.checks)
+    assert done.code == 0, done.output
+    path = own.testbed.reference / "site" / "own.csv"
+    before = path.read_text()
+    path.write_text(before.replace(",mybench,score,", ",mybench,scoer,"))
+    done = own.testbed.plumbline("lint", "-c", own.checks)
+    path.write_text(before)
+    assert done.code == 1 and "'mybench'" not in done.err
+    assert "no loaded check has mybench scoer" in done.err
+
+
+@pytest.fixture(scope="module")
+def wrong(make_testbed: Callable[..., Testbed]) -> Done:
+    return Own(make_testbed("wrong"), CHECKS + WRONG).run()
+
+
+#: Check -> reason code of its case, which is invalid.
+CODES = {
+    "raises": "check.parser-failed",
+    "returns": "check.parser-failed",
+    "texts": "check.parser-failed",
+    "nothing": "output.not-parsed",
+    "refuses": "output.other-inputs",
+    "misses": "output.figure-missing",
+    "units": "output.unit",
+}
+
+
+@pytest.mark.parametrize("check", CODES)
+def test_an_output_that_is_not_read_is_invalid(wrong: Done, check: str):
+    fields = wrong.record(check)
+    assert (fields["result"], fields["code"], fields["foms"]) == ("invalid", CODES[check], [])
+
+
+def test_the_line_of_a_wrong_parser_is_named(wrong: Done):
+    line = CHECKS.count("\n") + WRONG[: WRONG.index("no_such_method")].count("\n") + 1
+    assert f"own.py:{line})" in wrong.record("raises")["reason"]
+
+
+# -- what fits no environment --------------------------------------------------------------------
+
+#: Checks of which the system has no test case, and one that is meant for another system.
+MISFITS = (
+    GOOD
+    + """
+
+@rfm.simple_test
+class lacking(Own):
+    environ_features = ["cuda", "hip gpu"]
+
+
+@rfm.simple_test
+class nowhere(Own):
+    placement = parameter(["off-node"])
+
+
+@rfm.simple_test
+class elsewhere(Own):
+    valid_systems = ["frontier"]
+
+
+@rfm.simple_test
+class here(Own):
+    valid_systems, valid_prog_environs = ["misfit:node"], ["base"]
+
+
+@rfm.simple_test
+class plain(rfm.RunOnlyRegressionTest):
+    valid_systems, valid_prog_environs = ["*"], ["nosuch"]
+"""
+)
+
+#: What each check lacks, with its code.
+LACKING = {
+    "lacking": ("cuda:", "check.no-environment"),
+    "nowhere": ("off-node", "check.no-partition"),
+}
+
+
+@pytest.fixture(scope="module")
+def misfit(make_testbed: Callable[..., Testbed]) -> Own:
+    return Own(make_testbed("misfit"), CHECKS + MISFITS)
+
+
+def lacks(text: str) -> dict[str, str]:
+    """Check -> reason code of each line about a check without a test case."""
+    return dict(re.findall(r"check (\w+): .* \[([a-z.-]+)\]$", text, re.M))
+
+
+def test_what_fits_nowhere_fails_a_session(misfit: Own):
+    done = misfit.run()
+    assert done.code == 1
+    assert {fields["check"].split()[0] for fields in done.records} == {"mybench", "here"}
+    assert all(fields["result"] == "pass" for fields in done.records)
+    faults = lacks("\n".join(done.end["faults"]))
+    assert faults == {check: code for check, (_, code) in LACKING.items()}
+    for fault in done.end["faults"]:
+        assert LACKING[fault.split()[1].rstrip(":")][0] in fault
+
+
+def test_what_is_not_asked_for_does_not(misfit: Own):
+    assert misfit.run("-n", "mybench").code == 0
+
+
+@pytest.mark.parametrize("check", ["lacking", "plain", "elsewhere"])
+def test_nothing_selected(misfit: Own, check: str):
+    """ReFrame reports 0 checks, and exits with 0."""
+    done = misfit.run("-n", check)
+    assert (done.code, done.records) == (2, [])
+    assert [*lacks(done.err)] == [check]
+
+
+def test_doctor_lists_it(misfit: Own):
+    found = misfit.testbed.plumbline("doctor", "-c", misfit.checks, "--format=json")
+    assert found.code == 0
+    doctor = json.loads(found.out)
+    assert lacks("\n".join(doctor["misfits"])).keys() == LACKING.keys()
+    assert doctor["programs"]["mybench (path)"].endswith("/bin/mybench")
+
+
+def test_lint_has_it_as_faults(misfit: Own):
+    done = misfit.testbed.plumbline("lint", "-c", misfit.checks)
+    assert done.code == 1
+    assert lacks(done.err) == {check: code for check, (_, code) in LACKING.items()}
+    # Without the folder, no check needs the feature, and the system has no case of another one.
+    done = misfit.testbed.plumbline("lint")
+    assert done.code == 1 and "'mybench'" in done.err and "check.no-environment" in done.codes
+
+
+def test_a_pattern_of_names():
+    assert needs.is_named("imb_p2p", ["imb_p2p%operation=PingPong"])
+    assert not needs.is_named("imb_p2p", ["p2p", "imb_p2px", "imb(_"])
+
+
+# -- what is declared ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fields", "part"),
+    [
+        ({"class": "rate"}, "foms: updates: unit: is missing"),
+        ({"unit": "s", "class": "raet"}, "rate"),
+        ({"unit": "s", "class": "time", "worse": 1}, "worse"),
+        ({"unit": "s", "class": "time", "same_as": ["osu/nosuch"]}, "osu/nosuch"),
+    ],
+)
+def test_a_wrong_declaration(testbed: Testbed, fields: dict, part: str):
+    checks = Own(
+        testbed, CHECKS.replace('{"unit": "Mupdate/s", "class": "rate"}', repr(fields)) + GOOD
+    )
+    done = checks.run()
+    assert done.code == 2 and part in done.err
+    assert {"check.not-loaded"} == {*done.codes}
+
+
+def test_two_checks_declare_the_same():
+    tables = load(Path(__file__).parents[1] / "reference")
+    rate = MetricEntry.model_validate({"unit": "Mupdate/s", "class": "rate"})
+    assert tables.declare("mybench", "updates", rate) == []
+    assert tables.declare("mybench", "updates", rate) == []
+    assert len(tables.declare("mybench", "updates", rate.model_copy(update={"unit": "s"}))) == 1
+    assert len(tables.declare("osu", "latency", rate)) == 1
+
+
+def test_a_row_in_another_unit_than_declared(tmp_path: Path):
+    """It is found when the check is loaded; before that, its own unit counts."""
+    tables = load(Path(__file__).parents[1] / "reference")
+    row = next(iter(tables.rows.values())).model_copy(
+        update={"id": "own", "source": "site", "benchmark": "mybench", "metric": "updates",
+                "unit": "MB/s"}
+    )  # fmt: skip
+    tables.rows["own"], tables.where["own"] = row, "own.csv:2"
+    tables.register("mybench", "updates", "MB/s", "bandwidth")
+    assert [fault.split(":")[0] for fault in tables.undeclared()] == ["own.csv"]
+    rate = MetricEntry.model_validate({"unit": "Mupdate/s", "class": "rate"})
+    (fault, *_) = tables.declare("mybench", "updates", rate)
+    assert fault.startswith("own.csv:2: row own: column unit:")
+    assert tables.undeclared() == []

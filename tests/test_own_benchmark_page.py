@@ -1,0 +1,66 @@
+"""docs/checks.md, followed literally: its files are written, and its commands run."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable, Iterator
+
+import pytest
+from conftest import ROOT, Testbed
+
+PAGE = ROOT / "docs" / "checks.md"
+
+#: A block, and the path of the file that it is, if the text before it ends with one.
+BLOCK = re.compile(r"(?:`([\w./]+)`:\n\n)?^```(\w+)\n(.*?)^```", re.M | re.S)
+
+
+def steps() -> Iterator[tuple[str, str, str]]:
+    """Yield the files of the page as (path, text), and its commands as (command, output), in order:
+    kind, then these two."""
+    for path, language, text in BLOCK.findall(PAGE.read_text()):
+        if path and "NAME" not in path:
+            yield "file", path, text
+        elif language == "console":
+            for command, output in re.findall(r"^\$ (.*)\n((?:[^$\n].*\n)*)", text, re.M):
+                yield "command", command, output
+
+
+@pytest.fixture
+def local(make_testbed: Callable[..., Testbed]) -> Testbed:
+    """A new user's checkout: the system `local`, no results, no references of its own."""
+    testbed = make_testbed("local")
+    shutil.copy(ROOT / "systems" / "local.yaml", testbed.systems)
+    (testbed.folder / "checks").symlink_to(ROOT / "checks")
+    (testbed.folder / "spack-env").mkdir()
+    for path in (ROOT / "spack-env").iterdir():
+        if path.is_file() or path.name in ("local", "common", "config", "repo"):
+            (testbed.folder / "spack-env" / path.name).symlink_to(path)
+    return testbed
+
+
+def words(text: str) -> str:
+    return " ".join(text.split())
+
+
+def test_the_page(local: Testbed):
+    exports, done = [], []
+    for kind, what, text in steps():
+        if kind == "file":
+            path = local.folder / what
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+            continue
+        ran = local.run("bash", "-c", "\n".join([*exports, what]), cwd=local.folder)
+        assert ran.code == int("FAIL " in text), f"$ {what}\n{ran.output}"
+        for line in text.splitlines():
+            assert words(line) in words(ran.output), f"$ {what}\n{ran.output}"
+        exports += [what] if what.startswith("export ") else []
+        done += [ran]
+    assert sum(len(ran.sessions) for ran in done) == 4
+    fields = [fields for ran in done for fields in ran.records]
+    assert [each["result"] for each in fields] == ["pass", "pass", "fail", "pass"]
+    assert {(each["version"], *each["conditions"].items()) for each in fields} == {
+        ("1.2", ("table", "64MiB"))
+    }
+    assert '"benchmark":"gups"' in done[-3].out
