@@ -411,7 +411,8 @@ class Session(executors.TaskEventListener):
             self._write_dry_run(Path(os.environ[configuration.PLAN_FILE]))
             return self.exit_code
         for misfit in self.loading.misfits:
-            print(f"plumbline: {printable_lines(str(misfit))}")
+            if misfit.wanted:
+                print(f"plumbline: {printable_lines(str(misfit))}")
         for reason, count in self.placeholders.items():
             print(
                 f"plumbline: {pluralize(count, 'job script')} with a placeholder for the program, "
