@@ -279,6 +279,46 @@ def test_module_show(shown: dict[str, str], tmp_path: Path, text: str, needs: st
     assert found.version == "4.1.6"
 
 
+#: Module files in a hierarchy, as EasyBuild writes them; {} is the test's folder.
+GCC_LUA = """\
+local root = "{}/GCCcore-13.2.0"
+conflict("GCC")
+prepend_path("MODULEPATH", "{}/of-gcc")
+prepend_path("PATH", pathJoin(root, "bin"))
+setenv("EBROOTGCC", root)
+"""
+MPI_LUA = """\
+help([[Open MPI's own]])
+if not ( isloaded("GCC/13.2.0") ) then
+    load("GCC/13.2.0")
+end
+setenv("EBROOTOPENMPI", "{}/openmpi-4.1.6")
+"""
+
+
+def test_a_hierarchy_of_the_real_lmod(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """A compiler makes the MPI available; both are loaded, in this order."""
+    lmod = Path("/usr/share/lmod/lmod/libexec/lmod")
+    if not lmod.exists():
+        pytest.skip("not installed: lmod")
+    for name, text in (("core/GCC/13.2.0", GCC_LUA), ("of-gcc/OpenMPI/4.1.6", MPI_LUA)):
+        path = tmp_path / f"{name}.lua"
+        path.parent.mkdir(parents=True)
+        path.write_text(text.replace("{}", str(tmp_path)))
+    programs(tmp_path / "GCCcore-13.2.0", gcc="13.2.0")
+    programs(tmp_path / "openmpi-4.1.6", mpicc="", mpirun="mpirun (Open MPI) 4.1.6")
+    monkeypatch.setenv("LMOD_CMD", str(lmod))
+    monkeypatch.setenv("MODULEPATH", str(tmp_path / "core"))
+    found = modules.available()
+    assert (found.system, found.names) == ("lmod", ["GCC/13.2.0"])
+    (one,) = toolchains.find(found, [])
+    assert one.modules == ("GCC/13.2.0", "OpenMPI/4.1.6") and not one.doubts
+    assert [(external.spec.partition(" ")[0], external.prefix) for external in one.externals] == [
+        ("gcc@=13.2.0", f"{tmp_path}/GCCcore-13.2.0"),
+        ("openmpi@=4.1.6", f"{tmp_path}/openmpi-4.1.6"),
+    ]
+
+
 def of_gcc(shown: dict[str, str], folder: Path, name: str, version: str) -> None:
     prefix = programs(folder / f"gcc-{version}", gcc=version, gxx=version)
     shown[name] = f"prepend-path PATH {prefix}/bin\n"
