@@ -12,7 +12,7 @@ import pytest
 import yaml
 from conftest import Testbed
 from plumbline.operate.onboarding import manifest, modules, node, probing, software, toolchains
-from plumbline.operate.onboarding.queues import mebibytes, pbs
+from plumbline.operate.onboarding.queues import flux, lsf, mebibytes, pbs
 from plumbline.site import configuration
 
 GIB = 2**30
@@ -191,6 +191,45 @@ def test_queues_and_nodes_of_pbs(monkeypatch: pytest.MonkeyPatch):
     assert [q.queue for q in pbs.find(["own", "lost"]).queues] == ["own"]
     monkeypatch.setattr(pbs, "capture", lambda *words, **_: None)
     assert pbs.find([]) is None
+
+
+LSF = {
+    "bqueues -w": "QUEUE_NAME PRIO STATUS MAX\nnormal 30 Open:Active -\nnight 30 Open:Inact -\n"
+    "own 30 Open:Active -\nshut 30 Closed:Active -\n$(touch 30 Open:Active -\n",
+    "bqueues -l normal": "QUEUE: normal\n RUNLIMIT\n 60.0 min\n\nHOSTS:  all ~b1\n",
+    "bqueues -l night": "HOSTS:  gpus/ b1+2\n",
+    "bqueues -l own": "HOSTS:  none\n",
+    "bmgroup -r -w gpus": "GROUP_NAME HOSTS\ngpus a1 a2\n",
+    f"lshosts -o {lsf.FIELDS}": f"{lsf.FIELDS}\na1 Yes 251.5G 2 32 2\na2 Yes 251.5G 2 32 2\n"
+    "b1 Yes - - - -\nlog No 1G 1 1 1\n",
+    "lsid -V": "IBM Spectrum LSF Standard 10.1.0.13, Apr 15 2022\n",
+}
+
+
+def test_queues_and_hosts_of_lsf(monkeypatch: pytest.MonkeyPatch):
+    """All hosts but some, groups, and hosts with a preference; hosts without jobs do not count."""
+    monkeypatch.setattr(lsf, "capture", lambda *words, **_: LSF.get(" ".join(words)))
+    monkeypatch.setattr(lsf.shutil, "which", lambda _: None)
+    batch = lsf.find([])
+    assert batch is not None and (batch.launcher, batch.of_mpi) == ("mpiexec", True)
+    normal, night = batch.queues
+    assert normal.nodes == ("a1", "a2") and normal.hardware.cpus == 128
+    assert normal.access == ("-q normal", "-x") and "60.0 min" in normal.limits
+    # The third host is of another kind, as LSF does not know it yet.
+    assert night.nodes == ("a1", "a2")
+    skipped = [line.partition(":")[0] for line in batch.messages if "skipped" in line]
+    assert skipped == [f"partition {name}" for name in ("own", "shut", "$(touch")]
+
+
+def test_flux_without_named_queues(monkeypatch: pytest.MonkeyPatch):
+    """The one queue needs no option. Drained nodes count, as they come back."""
+    answers = {"queue": "|enabled|inf\n", "resource": "|4|16|n[1-4]\n", "--version": ""}
+    monkeypatch.setattr(flux, "capture", lambda *words, **_: answers[words[1]])
+    (queue,) = flux.find([]).queues
+    assert (queue.name, queue.access, len(queue.nodes)) == ("batch", ("--exclusive",), 4)
+    assert queue.hardware.gpus[1] == 4
+    answers["queue"] = "a|disabled|inf\nb|enabled|1h\n"
+    assert flux.find([]).queues == []
 
 
 def test_sizes():
