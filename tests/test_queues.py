@@ -12,7 +12,7 @@ import pytest
 import yaml
 from conftest import Testbed
 from plumbline.operate.onboarding import manifest, modules, node, probing, software, toolchains
-from plumbline.operate.onboarding.queues import mebibytes, pbs
+from plumbline.operate.onboarding.queues import flux, lsf, mebibytes, pbs
 from plumbline.site import configuration
 
 GIB = 2**30
@@ -193,6 +193,45 @@ def test_queues_and_nodes_of_pbs(monkeypatch: pytest.MonkeyPatch):
     assert pbs.find([]) is None
 
 
+LSF = {
+    "bqueues -w": "QUEUE_NAME PRIO STATUS MAX\nnormal 30 Open:Active -\nnight 30 Open:Inact -\n"
+    "own 30 Open:Active -\nshut 30 Closed:Active -\n$(touch 30 Open:Active -\n",
+    "bqueues -l normal": "QUEUE: normal\n RUNLIMIT\n 60.0 min\n\nHOSTS:  all ~b1\n",
+    "bqueues -l night": "HOSTS:  gpus/ b1+2\n",
+    "bqueues -l own": "HOSTS:  none\n",
+    "bmgroup -r -w gpus": "GROUP_NAME HOSTS\ngpus a1 a2\n",
+    f"lshosts -o {lsf.FIELDS}": f"{lsf.FIELDS}\na1 Yes 251.5G 2 32 2\na2 Yes 251.5G 2 32 2\n"
+    "b1 Yes - - - -\nlog No 1G 1 1 1\n",
+    "lsid -V": "IBM Spectrum LSF Standard 10.1.0.13, Apr 15 2022\n",
+}
+
+
+def test_queues_and_hosts_of_lsf(monkeypatch: pytest.MonkeyPatch):
+    """All hosts but some, groups, and hosts with a preference; hosts without jobs do not count."""
+    monkeypatch.setattr(lsf, "capture", lambda *words, **_: LSF.get(" ".join(words)))
+    monkeypatch.setattr(lsf.shutil, "which", lambda _: None)
+    batch = lsf.find([])
+    assert batch is not None and (batch.launcher, batch.of_mpi) == ("mpiexec", True)
+    normal, night = batch.queues
+    assert normal.nodes == ("a1", "a2") and normal.hardware.cpus == 128
+    assert normal.access == ("-q normal", "-x") and "60.0 min" in normal.limits
+    # The third host is of another kind, as LSF does not know it yet.
+    assert night.nodes == ("a1", "a2")
+    skipped = [line.partition(":")[0] for line in batch.messages if "skipped" in line]
+    assert skipped == [f"partition {name}" for name in ("own", "shut", "$(touch")]
+
+
+def test_flux_without_named_queues(monkeypatch: pytest.MonkeyPatch):
+    """The one queue needs no option. Drained nodes count, as they come back."""
+    answers = {"queue": "|enabled|inf\n", "resource": "|4|16|n[1-4]\n", "--version": ""}
+    monkeypatch.setattr(flux, "capture", lambda *words, **_: answers[words[1]])
+    (queue,) = flux.find([]).queues
+    assert (queue.name, queue.access, len(queue.nodes)) == ("batch", ("--exclusive",), 4)
+    assert queue.hardware.gpus[1] == 4
+    answers["queue"] = "a|disabled|inf\nb|enabled|1h\n"
+    assert flux.find([]).queues == []
+
+
 def test_sizes():
     texts = ["527950832kb", "251.5G", "607.6G", "1T", "-", "16777216", ""]
     assert [*map(mebibytes, texts)] == [515576, 257536, 622182, 2**20, 0, 16, 0]
@@ -277,6 +316,46 @@ def test_module_show(shown: dict[str, str], tmp_path: Path, text: str, needs: st
     found = modules.Modules("lmod").show("openmpi/4.1.6")
     assert (found.prefix("mpicc"), found.prefix("gcc"), found.needs) == (prefix, "", (needs,))
     assert found.version == "4.1.6"
+
+
+#: Module files in a hierarchy, as EasyBuild writes them; {} is the test's folder.
+GCC_LUA = """\
+local root = "{}/GCCcore-13.2.0"
+conflict("GCC")
+prepend_path("MODULEPATH", "{}/of-gcc")
+prepend_path("PATH", pathJoin(root, "bin"))
+setenv("EBROOTGCC", root)
+"""
+MPI_LUA = """\
+help([[Open MPI's own]])
+if not ( isloaded("GCC/13.2.0") ) then
+    load("GCC/13.2.0")
+end
+setenv("EBROOTOPENMPI", "{}/openmpi-4.1.6")
+"""
+
+
+def test_a_hierarchy_of_the_real_lmod(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """A compiler makes the MPI available; both are loaded, in this order."""
+    lmod = Path("/usr/share/lmod/lmod/libexec/lmod")
+    if not lmod.exists():
+        pytest.skip("not installed: lmod")
+    for name, text in (("core/GCC/13.2.0", GCC_LUA), ("of-gcc/OpenMPI/4.1.6", MPI_LUA)):
+        path = tmp_path / f"{name}.lua"
+        path.parent.mkdir(parents=True)
+        path.write_text(text.replace("{}", str(tmp_path)))
+    programs(tmp_path / "GCCcore-13.2.0", gcc="13.2.0")
+    programs(tmp_path / "openmpi-4.1.6", mpicc="", mpirun="mpirun (Open MPI) 4.1.6")
+    monkeypatch.setenv("LMOD_CMD", str(lmod))
+    monkeypatch.setenv("MODULEPATH", str(tmp_path / "core"))
+    found = modules.available()
+    assert (found.system, found.names) == ("lmod", ["GCC/13.2.0"])
+    (one,) = toolchains.find(found, [])
+    assert one.modules == ("GCC/13.2.0", "OpenMPI/4.1.6") and not one.doubts
+    assert [(external.spec.partition(" ")[0], external.prefix) for external in one.externals] == [
+        ("gcc@=13.2.0", f"{tmp_path}/GCCcore-13.2.0"),
+        ("openmpi@=4.1.6", f"{tmp_path}/openmpi-4.1.6"),
+    ]
 
 
 def of_gcc(shown: dict[str, str], folder: Path, name: str, version: str) -> None:

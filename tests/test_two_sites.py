@@ -97,6 +97,8 @@ def test_from_nothing_to_a_plan(login_node: Testbed):
     assert {code for _, code in planned} == {"build.not-built"}
     assert not [name for name in SIX if not any(check.startswith(name) for check, _ in planned)]
     assert f" of {len(planned)} test cases would run" in done.out
+    again = login_node.asked("init", site)
+    assert (again.code, again.codes) == (2, ["files.exists"])
     inventory = json.loads((login_node.systems / "inventory" / f"{site}.json").read_text())
     assert len(inventory["cases"]) == len(planned)
     check_files(login_node, site)

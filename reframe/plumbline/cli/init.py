@@ -75,6 +75,8 @@ def init(name, partitions, nodes, probe, output, dry_run, force):
     ]:
         show(line)
     if printed:
+        for file in result.files:
+            show(f"{file}: not written, only the system file is printed")
         return
     for file in files:
         show(f"{file}: drafted")

@@ -205,7 +205,7 @@ def _detect(path: Path, partition: dict) -> None:
             f"set PLUMBLINE_SCRATCH to one that is",
             code="scratch.not-writable",
         )
-    if (numbers := _numa_numbers(partition["processor"])) != [*range(len(numbers))]:
+    if (numbers := numa_numbers(partition["processor"])) != [*range(len(numbers))]:
         extras["numa_os_numbers"] = numbers
     extras |= {
         "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
@@ -214,7 +214,7 @@ def _detect(path: Path, partition: dict) -> None:
     }
 
 
-def _numa_numbers(processor: dict) -> list[int]:
+def numa_numbers(processor: dict) -> list[int]:
     """Return Linux' number of each NUMA domain of this machine. ReFrame sorts them by their CPUs,
     those without CPUs first."""
     known: dict[int, int] = {}

@@ -16,6 +16,7 @@ from plumbline.core.errors import Fault
 from plumbline.parse import outputs
 from plumbline.placement import devices
 from plumbline.placement.topology import PlacementError, Topology
+from plumbline.site import configuration
 
 
 def described() -> dict:
@@ -36,6 +37,8 @@ def described() -> dict:
             code="system.topology-undetected",
         ) from None
     extras = {**of_gpus, "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")}
+    if (numbers := configuration.numa_numbers(processor)) != [*range(len(numbers))]:
+        extras["numa_os_numbers"] = numbers
     if len(usable) < processor["num_cpus"]:
         extras["usable_cpus"] = usable
     return {

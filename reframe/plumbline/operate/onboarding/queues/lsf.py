@@ -11,7 +11,7 @@ from plumbline.operate.onboarding.queues import Batch, Hardware, Queue, identifi
 COMMAND = "bqueues"
 
 #: Fields of lshosts(1), "-o": sockets, cores of each, threads of each come last.
-_FIELDS = "HOST_NAME server maxmem nprocs ncores nthreads"
+FIELDS = "HOST_NAME server maxmem nprocs ncores nthreads"
 
 
 def find(wanted: list[str]) -> Batch | None:
@@ -60,9 +60,9 @@ def find(wanted: list[str]) -> Batch | None:
 def _hosts() -> dict[str, tuple[Hardware, int]]:
     """Return the hosts that run jobs: name -> hardware and MiB."""
     found = {}
-    for line in (capture("lshosts", "-o", _FIELDS) or "").splitlines()[1:]:
+    for line in (capture("lshosts", "-o", FIELDS) or "").splitlines()[1:]:
         words = line.split()
-        if len(words) != len(_FIELDS.split()) or words[1] != "Yes":
+        if len(words) != len(FIELDS.split()) or words[1] != "Yes":
             continue
         numbers = [int(word) if word.isdecimal() else 0 for word in words[3:]]
         sockets, cores, threads = numbers if all(numbers) else (0, 0, 0)
