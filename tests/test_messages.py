@@ -92,7 +92,7 @@ def test_a_failed_figure_names_its_statistic_and_its_nodes_last():
     result.figures[figure] = SimpleNamespace(unit="us", case=SimpleNamespace(placement="on-node"))
     result.judgements = {figure: Judgement(1.5, "median", "fail", bounds, None, None)}
     with pytest.raises(outcomes.Failed) as failed:
-        verdict.raise_failures(result, Subject("alpha", "cpu", "gnu", "osu"))
+        verdict.raise_failures(result, Subject("alpha", "cpu", "gnu", "osu", nodes=("n7",)))
     message = str(failed.value)
     assert "median" in message and "unstated" not in message
     assert message.endswith("n7")

@@ -93,13 +93,14 @@ def misfits(checks: Iterable, testcases: Iterable) -> list[Misfit]:
     variants = defaultdict(list)
     for check in checks:
         if not check.is_fixture():
-            variants[check.display_name.split()[0]].append(check)
-    fitting = {testcase.check.display_name.split()[0] for testcase in testcases}
-    return [_misfit(name, found) for name, found in variants.items() if name not in fitting]
+            variants[type(check)].append(check)
+    fitting = {type(testcase.check) for testcase in testcases}
+    return [_misfit(found) for kind, found in variants.items() if kind not in fitting]
 
 
-def _misfit(name: str, variants: list) -> Misfit:
+def _misfit(variants: list) -> Misfit:
     system, first = rt.runtime().system.name, variants[0]
+    name = first.display_name.split()[0]
     of_plumbline = of_check(first) is not None
     shipped = paths.CHECKS in Path(inspect.getfile(type(first))).resolve().parents
     partitions = [part for check in variants for part in _partitions(check)]
