@@ -7,10 +7,12 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
-from conftest import Done, Testbed
-from plumbline.check import needs
+from conftest import Done, Testbed, empty_caches
+from plumbline.check import declaration, needs
+from plumbline.core.errors import Fault
 from plumbline.reference.tables import MetricEntry, load
 
 CHECKS = """
@@ -129,8 +131,8 @@ def own(make_testbed: Callable[..., Testbed]) -> Own:
 
 @pytest.fixture(scope="module")
 def history(own: Own) -> list[Done]:
-    """Three sessions, and a baseline of them."""
-    done = [own.run() for _ in range(3)]
+    """Three sessions, two of plain ReFrame, and a baseline of them."""
+    done = [own.run(), *(own.testbed.reframe("-c", own.checks, "-r") for _ in range(2))]
     assert [each.code for each in done] == [0, 0, 0], done[0].output
     made = own.testbed.asked("baseline", "own")
     assert made.code == 0, made.output
@@ -178,16 +180,13 @@ def test_its_baseline_decides(own: Own, history: list[Done], updates: float, cod
 
 def test_lint_knows_its_rows_once_its_check_is_loaded(own: Own, history: list[Done]):
     """Without it, a row may have a misspelt name: it asserts nothing."""
-    (own.testbed.systems / "inventory").mkdir(exist_ok=True)
-    done = own.testbed.plumbline("lint", "--accept", "-c", own.checks)
-    assert done.code == 0, done.output
     path = own.testbed.reference / "site" / "own.csv"
     before = path.read_text()
     path.write_text(before.replace(",mybench,score,", ",mybench,scoer,"))
-    done = own.testbed.plumbline("lint", "-c", own.checks)
+    done = own.testbed.asked("lint", "-c", own.checks)
     path.write_text(before)
-    assert done.code == 1 and "'mybench'" not in done.err
-    assert "no loaded check has mybench scoer" in done.err
+    (fault,) = done.err.splitlines()
+    assert done.code == 1 and "no loaded check has mybench scoer" in fault
 
 
 @pytest.fixture(scope="module")
@@ -292,7 +291,7 @@ def test_nothing_selected(misfit: Own, check: str):
 
 
 def test_doctor_lists_it(misfit: Own):
-    found = misfit.testbed.plumbline("doctor", "-c", misfit.checks, "--format=json")
+    found = misfit.testbed.asked("doctor", "-c", misfit.checks, "--format=json")
     assert found.code == 0
     doctor = json.loads(found.out)
     assert lacks("\n".join(doctor["misfits"])).keys() == LACKING.keys()
@@ -300,11 +299,11 @@ def test_doctor_lists_it(misfit: Own):
 
 
 def test_lint_has_it_as_faults(misfit: Own):
-    done = misfit.testbed.plumbline("lint", "-c", misfit.checks)
+    done = misfit.testbed.asked("lint", "-c", misfit.checks)
     assert done.code == 1
     assert lacks(done.err) == {check: code for check, (_, code) in LACKING.items()}
     # Without the folder, no check needs the feature, and the system has no case of another one.
-    done = misfit.testbed.plumbline("lint")
+    done = misfit.testbed.asked("lint")
     assert done.code == 1 and "'mybench'" in done.err and "check.no-environment" in done.codes
 
 
@@ -317,21 +316,34 @@ def test_a_pattern_of_names():
 
 
 @pytest.mark.parametrize(
-    ("fields", "part"),
+    ("foms", "part"),
     [
         ({"class": "rate"}, "foms: updates: unit: is missing"),
-        ({"unit": "s", "class": "raet"}, "rate"),
+        ({"unit": "s", "class": "raet"}, " rate"),
         ({"unit": "s", "class": "time", "worse": 1}, "worse"),
         ({"unit": "s", "class": "time", "same_as": ["osu/nosuch"]}, "osu/nosuch"),
     ],
 )
-def test_a_wrong_declaration(testbed: Testbed, fields: dict, part: str):
-    checks = Own(
-        testbed, CHECKS.replace('{"unit": "Mupdate/s", "class": "rate"}', repr(fields)) + GOOD
-    )
-    done = checks.run()
-    assert done.code == 2 and part in done.err
-    assert {"check.not-loaded"} == {*done.codes}
+def test_a_wrong_declaration(foms: dict, part: str):
+    class check:
+        """What is declared, and nothing else."""
+
+        benchmark, placement, tags = "mybench", "all-cores", frozenset(["smoke"])
+        nodes = tasks_per_node = num_samples = num_warmups = 1
+        conditions: ClassVar = {}
+
+    check.foms = {"updates": foms}
+    empty_caches()
+    with pytest.raises(Fault) as refusal:
+        declaration.validate(check(), own_parser=True)
+    empty_caches()
+    assert refusal.value.code == "check.wrong-declaration" and part in str(refusal.value)
+
+
+def test_a_check_without_a_parser(testbed: Testbed):
+    done = Own(testbed, CHECKS.replace("def parse(", "def prase(") + GOOD).run()
+    assert (done.code, done.records) == (2, []) and "parse(self, text)" in done.err
+    assert {*done.codes} == {"check.not-loaded"}
 
 
 def test_two_checks_declare_the_same():

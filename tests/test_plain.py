@@ -465,6 +465,14 @@ def test_another_unit(baselined: Baselined, unit: str, rate: float, result: str,
     assert (fom["lower"], fom["reference"]) == expected
 
 
+@pytest.mark.parametrize("rate", ["inf", "nan", "lost"])
+def test_a_figure_with_a_baseline_that_was_not_measured(baselined: Baselined, rate: str):
+    done = baselined.session("-n", "^bare$", RATE=rate)
+    fields = done.record("bare")
+    assert (fields["result"], fields["code"], done.code) == ("invalid", "figure.not-evaluated", 1)
+    assert RATE_OF_BARE in fields["reason"]
+
+
 @pytest.mark.parametrize(("match", "code"), [({"metric": "rate"}, 0), ({"metric": "seconds"}, 1)])
 def test_a_waiver_covers_a_figure_that_misses_it(baselined: Baselined, match: dict, code: int):
     path = waive(baselined.testbed, waiver("known", check="bare", system="based", **match))

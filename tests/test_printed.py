@@ -75,8 +75,8 @@ def test_what_is_left_in_scratch_steers_no_terminal(results, tmp_path, monkeypat
 
     (tmp_path / f"plumbline-{STEERS}").mkdir()
     store(results, line())
-    nothing = doctor.plan.Plan([], [], {}, [], [])
-    monkeypatch.setattr(doctor.plan, "make", lambda *_: nothing)
+    nothing = doctor.plan.Preview([], [], {}, [], [])
+    monkeypatch.setattr(doctor.plan, "preview", lambda *_: nothing)
     done = asked("doctor", "--system=local")
     assert "/plumbline-\\x1b" in done.out
     assert all(text.isprintable() for text in done.out.split("\n"))

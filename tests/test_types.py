@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections import Counter
 from pathlib import Path
@@ -59,7 +60,7 @@ def test_a_result_outside_its_bounds_fails_and_names_its_nodes() -> None:
     result.judgements = {LATENCY: judged}
     assert result.nodes == ["n1", "n2"] and result.topology == "unconfirmed"
     with pytest.raises(PerformanceError) as failed:
-        verdict.raise_failures(result, SUBJECT)
+        verdict.raise_failures(result, dataclasses.replace(SUBJECT, nodes=("n1", "n2")))
     assert failed.value.code == "figure.outside-bounds"
     assert all(name in str(failed.value) for name in ("hill:cpu", " row,", "paper", "n[1-2]"))
 

@@ -103,8 +103,8 @@ def misfits(checks: Iterable) -> tuple[list[Misfit], bool]:
     variants = defaultdict(list)
     for check in checks:
         if not check.is_fixture():
-            variants[check.display_name.split()[0]].append(check)
-    found = [_misfit(name, same) for name, same in variants.items() if not any(map(_fits, same))]
+            variants[type(check)].append(check)
+    found = [_misfit(same) for same in variants.values() if not any(map(_fits, same))]
     return found, len(found) < len(variants)
 
 
@@ -113,8 +113,9 @@ def _fits(check) -> bool:
     return any(rt.valid_sysenv_comb(check.valid_systems, check.valid_prog_environs).values())
 
 
-def _misfit(name: str, variants: list) -> Misfit:
+def _misfit(variants: list) -> Misfit:
     system, first = rt.runtime().system.name, variants[0]
+    name = first.display_name.split()[0]
     of_plumbline = of_check(first) is not None
     shipped = paths.CHECKS in Path(inspect.getfile(type(first))).resolve().parents
     partitions = [part for check in variants for part in _partitions(check)]

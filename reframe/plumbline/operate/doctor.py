@@ -22,7 +22,7 @@ def examine(system: str | None, checks: Sequence[str] = ()) -> dict:
     :arg checks: folders of further checks, or their files.
     :raises Fault: if the configuration is faulty.
     """
-    planned = plan.make(system, [str(paths.CHECKS), *checks], [])
+    planned = plan.preview(system, [str(paths.CHECKS), *checks], [])
     cases = planned.cases
     name = cases[0].case.rpartition("@")[2].partition(":")[0] if cases else system or build.HERE
     return {

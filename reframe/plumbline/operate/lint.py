@@ -84,7 +84,7 @@ def _checks(
     """Compare the checks with the systems, and with the system's inventory. Return the faults."""
     known = lookup.loaded(paths.reference()).tables.foms.keys()
     try:
-        found = plan.make(system, [str(paths.CHECKS), *checks], [*plan.FULL])
+        found = plan.preview(system, [str(paths.CHECKS), *checks], [*plan.FULL])
     except Fault as err:
         return [*err.coded().splitlines(), *of_systems.unknown_features(systems, known)]
     return [

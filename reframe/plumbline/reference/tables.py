@@ -151,7 +151,7 @@ class Tables:
                 row,
                 "metric",
                 f"no loaded check has {row.benchmark} {row.metric}: load its folder with -c, or "
-                f"correct the name; {suggest(row.benchmark, self.foms.keys() - derived)}",
+                f"correct the name; {suggest(row.benchmark, sorted(self.foms.keys() - derived))}",
             )
             for row in self.rows.values()
             if (row.benchmark, row.metric) in self.derived and not row.plain

@@ -80,7 +80,7 @@ def _refusal(output: str) -> Fault:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Preview:
     """What ReFrame would run on a system.
 
     :ivar misfits: checks of the site that it has no test case of: a message each.
@@ -99,8 +99,8 @@ class Plan:
 def plan_cases(
     system: str | None, checks: list[str], arguments: list[str], **env: str
 ) -> list[PlannedCase]:
-    """Return the test cases of a system, see :func:`make`."""
-    return make(system, checks, arguments, **env).cases
+    """Return the test cases of a system, see :func:`preview`."""
+    return preview(system, checks, arguments, **env).cases
 
 
 @functools.cache
@@ -109,10 +109,10 @@ def programs() -> dict[str, list[str]]:
     # Also where a site has other systems: by those that are shipped.
     shipped = {f"PLUMBLINE_{name.upper()}": str(paths.ROOT / name) for name in _SHIPPED}
     here = f"--system={build.HERE}"
-    return make(None, [str(paths.CHECKS)], [here, *FULL], **shipped).programs
+    return preview(None, [str(paths.CHECKS)], [here, *FULL], **shipped).programs
 
 
-def make(system: str | None, checks: list[str], arguments: list[str], **env: str) -> Plan:
+def preview(system: str | None, checks: list[str], arguments: list[str], **env: str) -> Preview:
     """Return the test cases of a system, by ReFrame's dry run.
 
     :arg env: additional variables of its environment.
@@ -129,7 +129,7 @@ def make(system: str | None, checks: list[str], arguments: list[str], **env: str
         found = json.loads(path.read_text())
     cases = [PlannedCase(**fields) for fields in found.pop("cases")]
     misfits = [str(needs.Misfit(*fields)) for fields in found.pop("misfits")]
-    return Plan(cases, misfits, **found)
+    return Preview(cases, misfits, **found)
 
 
 def _check_options(checks: list[str]) -> list[str]:
