@@ -29,6 +29,9 @@ def doctor(system: str | None, form: str):
     for part in ("machine", "programs", "environments"):
         if found[part]:
             echo(format_table(found[part].items()) + "\n")
+    echo(f"the site's own files: {found['site']['folder']}")
+    for line in found["site"]["overrides"]:
+        echo(line)
     for line in found["cut off"]:
         echo(f"cut off: session {line}")
     for path in found["left over"]:

@@ -20,11 +20,12 @@ def examine(system: str | None) -> dict:
 
     :raises Fault: if the configuration is faulty.
     """
-    cases = plan.plan_cases(system, [str(paths.CHECKS)], [])
+    cases = plan.plan_cases(system, paths.checks(), [])
     name = cases[0].case.rpartition("@")[2].partition(":")[0] if cases else system or build.HERE
     return {
         "uncertain": _uncertain(system),
         "machine": _machine(),
+        "site": {"folder": str(paths.site()), "overrides": paths.overrides()},
         "programs": _programs(),
         "environments": _environments(name),
         "cut off": recovery.unfinished(paths.results()),

@@ -17,7 +17,7 @@ from plumbline.software import environment_faults, environments
 def lint(system: str | None, accept: bool, list_weak: bool = False) -> tuple[list[str], list[str]]:
     """Return all faults, and messages about the rest.
 
-    :arg system: the system whose checks are compared with its inventory; by default this host's.
+    :arg system: the only system to look at; by default all, and the inventory of this host's.
     :arg accept: whether the system's inventory is updated.
     :arg list_weak: whether the system's weak assertions are listed, not only counted.
     :raises Fault: if there is no such system, or an inventory is to be written and it is not
@@ -28,7 +28,10 @@ def lint(system: str | None, accept: bool, list_weak: bool = False) -> tuple[lis
     faults: list[str] = []
     messages: list[str] = []
     systems: dict[str, dict] = {}
+    only = (system or "").partition(":")[0]
     for path in configuration.system_files():
+        if only not in ("", path.stem):
+            continue
         try:
             systems[path.stem] = configuration.read_system(path)
         except Fault as err:
@@ -37,18 +40,21 @@ def lint(system: str | None, accept: bool, list_weak: bool = False) -> tuple[lis
         tables = lookup.loaded(paths.reference()).tables
         messages.append(
             f"{pluralize(len(systems), 'system')}, "
-            f"{pluralize(len(environments.list_environments()), 'Spack environment')}, "
+            f"{pluralize(len(environments.list_environments(only)), 'Spack environment')}, "
             f"{pluralize(len(tables.rows), 'reference')}"
         )
         faults += of_systems.faults_of_rows(tables.rows.values(), tables, systems)
         faults += of_systems.unknown_names(systems, tables)
-        faults += environment_faults.faults(systems)
+        faults += environment_faults.faults(systems, bool(only))
         metrics = {metric for known in tables.foms.values() for metric in known}
         path = waivers.path_of(paths.reference())
-        faults += waivers.faults_of(waivers.loaded(paths.reference()), path, systems, metrics)
+        known = waivers.loaded(paths.reference())
+        of_systems_here = [w for w in known if not only or waivers.matches(w.match.system, only)]
+        faults += waivers.faults_of(of_systems_here, path, systems, metrics)
         states.patterns(paths.reference())
     except Fault as err:
         faults += str(err).splitlines()
+    messages += paths.overrides()
     if faults:
         return faults, messages
     try:
@@ -71,7 +77,7 @@ def lint(system: str | None, accept: bool, list_weak: bool = False) -> tuple[lis
 def _inventory(system: str | None, accept: bool, list_weak: bool, messages: list[str]) -> list[str]:
     """Compare the system's test cases with its inventory, or write it. Return the faults."""
     try:
-        cases = plan.plan_cases(system, [str(paths.CHECKS)], [*plan.FULL])
+        cases = plan.plan_cases(system, paths.checks(), [*plan.FULL])
         name = cases[0].case.rpartition("@")[2].partition(":")[0]
         before = inventory.read(name)
     except Fault as err:

@@ -7,12 +7,11 @@ import json
 import os
 import re
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from plumbline.core import paths
+from plumbline.core import paths, process
 from plumbline.core.errors import Fault
 from plumbline.core.text import suggest
 from plumbline.session import session
@@ -41,7 +40,7 @@ def reframe(arguments: list[str], system: str | None = None, **env: str) -> str:
     settings = {"RFM_CONFIG_FILES": files, "RFM_COLORIZE": "0", **env}
     system_option = [f"--system={system}"] if system else []
     done = subprocess.run(
-        [str(Path(sys.executable).with_name("reframe")), *system_option, *arguments],
+        [process.command("reframe"), *system_option, *arguments],
         env={**os.environ, **settings},
         capture_output=True,
         text=True,
@@ -90,7 +89,7 @@ def list_cases(
         of ``-S`` does not exist. ReFrame would at most warn, and measure something else.
     """
     options = [f"--setvar={variable}" for variable in variables]
-    output = reframe([*_check_options(checks), *options, *selection, "-lC"], system)
+    output = reframe([*check_options(checks), *options, *selection, "-lC"], system)
     cases = {f"{case['check']} @{case['where']}" for case in _CASE.finditer(output)}
     names = {case.split()[0] for case in cases}
     # Also checks without a case on this system: one command line may serve several.
@@ -146,9 +145,10 @@ def plan_cases(
             "PLUMBLINE_RESULTS": folder,
             "PLUMBLINE_STRICT": "0",
         }
-        reframe([*_check_options(checks), "--dry-run", *arguments], system, **settings, **env)
+        reframe([*check_options(checks), "--dry-run", *arguments], system, **settings, **env)
         return [PlannedCase(**fields) for fields in json.loads(path.read_text())]
 
 
-def _check_options(checks: list[str]) -> list[str]:
+def check_options(checks: list[str]) -> list[str]:
+    """Return ReFrame's options for files or folders of checks."""
     return [option for check in checks for option in ("-c", check)]

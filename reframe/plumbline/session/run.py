@@ -12,7 +12,7 @@ from plumbline.core.errors import Fault
 from plumbline.reference import lookup, waivers
 from plumbline.session import inventory_check, plan, recovery, session
 from plumbline.site import configuration, host, inventory
-from plumbline.software import build, environments
+from plumbline.software import build, environments, providers
 
 #: ReFrame's options that a session does not accept, and why.
 REFUSED = {
@@ -22,7 +22,7 @@ REFUSED = {
     "--skip-performance-check": "a session without it asserts nothing",
     **dict.fromkeys(
         ("-l", "-L", "--list", "--list-detailed", "--describe", "--dry-run"),
-        "it runs nothing: use `plumbline doctor`, or reframe itself after `. ./env.sh`",
+        "it runs nothing: use `plumbline doctor`, or reframe itself (docs/using.md)",
     ),
 }
 
@@ -49,26 +49,26 @@ def run(
         if option in arguments:
             raise Fault(f"{option}: {why}", code="session.refused-option")
     arguments = _tagged(configuration.take_config_files(arguments))
-    if not configuration.config_files():
-        host.current_system(system)
+    if not configuration.config_files() and host.current_system(system) == host.LOCAL:
+        providers.prepare()
     lookup.loaded(paths.reference())
     waivers.loaded(paths.reference())
     states.patterns(paths.reference())
     named_checks = _values(arguments, "-c", "--checkpath")
-    own = not named_checks or any(Path(c).resolve() == paths.CHECKS for c in named_checks)
+    own = has_all(named_checks)
     variables = _values(arguments, "-S", "--setvar")
     everything = plan.FULL if own else ()
     if system:
         configuration.check_system(system)
     # Of all partitions, as in the inventory, although the command line may name one.
     whole = system.partition(":")[0] if system else None
-    cases = plan.list_cases(whole, named_checks or [str(paths.CHECKS)], variables, everything)
+    cases = plan.list_cases(whole, named_checks or paths.checks(), variables, everything)
     os.environ[recovery.ORPHANS] = orphans
     if budget:
         os.environ[session.BUDGET] = str(budget)
     os.environ["PLUMBLINE_STRICT"] = "1" if strict else os.environ.get("PLUMBLINE_STRICT", "0")
     system_option = [f"--system={system}"] if system else []
-    given = [] if named_checks else ["-c", str(paths.CHECKS)]
+    given = [] if named_checks else plan.check_options(paths.checks())
     sys.argv = ["reframe", *given, *system_option, "-r", *arguments]
     from reframe.frontend.cli import main
 
@@ -93,6 +93,12 @@ def run(
         ended.notes += _unbuilt(cases)
     ended.faults = faults
     return ended.close() or (2 if code else 0)
+
+
+def has_all(checks: list[str]) -> bool:
+    """Return whether ``-c`` names all checks, the shipped and the site's; so if it names none."""
+    named = {str(Path(check).resolve()) for check in checks}
+    return not checks or all(str(Path(check).resolve()) in named for check in paths.checks())
 
 
 def _tagged(arguments: list[str]) -> list[str]:
@@ -135,8 +141,8 @@ def _unbuilt(cases: set[str]) -> list[str]:
     if not names:
         return []
     return [
-        f"{' and '.join(names)}: not built; `make build` would add OSU Micro-Benchmarks, "
-        f"BabelStream, IOR, mdtest, Comm|Scope and GPCNeT"
+        f"{' and '.join(names)}: not built; `plumbline build {build.HERE}` would add OSU "
+        f"Micro-Benchmarks, BabelStream, IOR, mdtest, Comm|Scope and GPCNeT"
     ]
 
 
