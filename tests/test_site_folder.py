@@ -13,6 +13,7 @@ import yaml
 from conftest import BIN, CHECKS, ROOT, Testbed, asked, refused
 from plumbline.core import paths
 from plumbline.core.errors import Fault
+from plumbline.output.report import site as report_site
 from plumbline.reference import lookup, tables
 from plumbline.session import preflight, run
 from plumbline.site import configuration, host, inventory
@@ -291,3 +292,26 @@ def test_the_shell_has_reframe_after_plumbline_env(tmp_path: Path):
     words = [f"{BIN}:/usr/bin:/bin", f"{ROOT / 'reframe'}:/etc/reframe", str(tmp_path)]
     assert done[0] == " ".join(words)
     assert not any(line.startswith("RFM_CONFIG_FILES") for line in done)
+
+
+def test_a_report_never_replaces_the_sites_files(site: Path):
+    """Not even where an earlier report was."""
+    for folder in (site, site.parent):
+        with pytest.raises(Fault, match=f"^{folder}: ") as refusal, report_site.replaced(folder):
+            pass
+        assert refusal.value.code == "files.exists"
+    with report_site.replaced(site / "report"):
+        pass
+    assert (site / "report").is_dir()
+
+
+def test_a_sites_own_configuration_may_detect_any_system(
+    site: Path, monkeypatch: pytest.MonkeyPatch
+):
+    own = put(site / "settings.py", "")
+    summit = ROOT / "systems" / "summit.yaml"
+    monkeypatch.setattr(socket, "gethostname", lambda: "some-laptop")
+    assert summit not in host.meant(["-r"])
+    assert summit in host.meant(["-r", "-C", str(own)])
+    assert host.meant(["-r", "-C", str(own), "--system=summit"]) == [summit]
+    assert host.meant(["-r", "-C", str(own), "--system=theirs"]) == []

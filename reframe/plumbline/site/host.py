@@ -49,7 +49,8 @@ def meant(argv: list[str]) -> list[Path]:
     if named := named_system(argv):
         # One of the site's own configuration of ReFrame has no file.
         return [files[named]] if named in files else []
-    if _own_detection():
+    if _own_detection() or configuration.config_files(argv):
+        # The site's own configuration of ReFrame may have methods, too.
         return [path for path in files.values() if not _shipped_with_fault(path)]
     return [files[name] for name in matching_systems(patterns()) or [LOCAL]]
 
