@@ -70,6 +70,7 @@ def test_registers_of_the_site_are_merged_and_its_tables_added(site: Path):
     before = tables.load(paths.reference())
     latency = before.rules.classes["latency"]
     put(site / "reference" / "tolerance.yaml", {"classes": {"latency": {"floor": 0.3}}})
+    put(site / "reference" / "links.yaml", "# none of our own yet\n")
     fan = [{"metrics": ["speed"], "unit": "MB/s", "class": "data"}]
     put(site / "reference" / "foms.yaml", {"fans": fan})
     text = (ROOT / "reference" / "reedbush-2016.csv").read_text().splitlines()

@@ -30,6 +30,7 @@ def doctor(system: str | None, form: str):
         if found[part]:
             echo(format_table(found[part].items()) + "\n")
     echo(f"the site's own files: {found['site']['folder']}")
+    echo(f"the shipped files: {found['site']['shipped']}")
     for line in found["site"]["overrides"]:
         echo(line)
     for line in found["cut off"]:

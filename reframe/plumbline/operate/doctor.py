@@ -25,7 +25,11 @@ def examine(system: str | None) -> dict:
     return {
         "uncertain": _uncertain(system),
         "machine": _machine(),
-        "site": {"folder": str(paths.site()), "overrides": paths.overrides()},
+        "site": {
+            "folder": str(paths.site()),
+            "shipped": str(paths.ROOT),
+            "overrides": paths.overrides(),
+        },
         "programs": _programs(),
         "environments": _environments(name),
         "cut off": recovery.unfinished(paths.results()),

@@ -32,7 +32,7 @@ def lay_out(folder: Path) -> None:
     :raises Fault: if it is not empty, or cannot be written.
     """
     template = jinja2.Template(_README.read_text(encoding="utf-8"), keep_trailing_newline=True)
-    text = template.render(folder=folder, export=export(folder), shipped=paths.ROOT)
+    text = template.render(export=export(folder))
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):

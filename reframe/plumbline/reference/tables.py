@@ -173,6 +173,9 @@ def read_register(folder: Folder, name: str, model: type[_Model]) -> _Model:
 
 
 def _merged(higher: Any, lower: Any) -> Any:
+    if higher is None:
+        # A file of the site may have comments only.
+        return lower
     if isinstance(higher, dict) and isinstance(lower, dict):
         common = {key: _merged(higher[key], lower[key]) for key in higher.keys() & lower.keys()}
         return {**lower, **higher, **common}

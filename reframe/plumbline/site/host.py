@@ -78,7 +78,11 @@ def patterns() -> dict[str, list[str]]:
             if path.parent == paths.systems().own:
                 faults.append(err)
     if faults and not matching_systems(found):
-        raise faults[0]
+        raise Fault(
+            f"{faults[0]}\nno other system matches this host, which may be this file's: correct "
+            f"the file, or name the system with --system",
+            code=faults[0].code,
+        )
     return found
 
 

@@ -49,11 +49,9 @@ def faults(systems: dict[str, dict], only: bool = False) -> Iterator[str]:
         if only and environment.system not in systems:
             continue
         if environment not in wanted:
-            # A site's system need not use all that is shipped.
-            own_systems, own = paths.systems().own, paths.spack_env().own
-            if _system_file(environment.system).is_relative_to(own_systems) and not (
-                environment.manifest.is_relative_to(own)
-            ):
+            own = paths.systems().own / f"{environment.system}.yaml"
+            if own.is_file() and not environment.manifest.is_relative_to(paths.spack_env().own):
+                # A site's system need not use all that is shipped.
                 continue
             yield (
                 f"{environment.manifest}: no environment {environment.toolchain} with "
