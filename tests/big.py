@@ -6,7 +6,6 @@ import json
 import os
 import re
 import resource
-import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from pathlib import Path
 import yaml
 from plumbline.core import paths
 from plumbline.operate import sweep
+from plumbline.session import plan
 from plumbline.site import configuration
 
 REFRAME = Path(sys.executable).with_name("reframe")
@@ -38,10 +38,8 @@ class Plan:
 
 def write(folder: Path) -> dict[str, str]:
     """Writes the system's file; what the environment of a command there has beside ours."""
-    for name in ("systems", "results", "reference/site"):
+    for name in ("systems", "results"):
         (folder / name).mkdir(parents=True)
-    for path in (paths.ROOT / "reference").glob("*.yaml"):
-        shutil.copy(path, folder / "reference")
     half = (1 << 32) - 1
     sockets = [hex(half), hex(half << 32)]
     cpu = {
@@ -68,10 +66,8 @@ def write(folder: Path) -> dict[str, str]:
     content = {"systems": [system], "environments": [gcc]}
     (folder / "systems" / "big.yaml").write_text(yaml.safe_dump(content))
     return {
-        "PLUMBLINE_SYSTEMS": str(folder / "systems"),
+        "PLUMBLINE_SITE": str(folder),
         "PLUMBLINE_RESULTS": str(folder / "results"),
-        "PLUMBLINE_REFERENCE": str(folder / "reference"),
-        "PLUMBLINE_SPACK_ENV": str(folder / "spack-env"),
         "RFM_CONFIG_FILES": str(paths.SETTINGS),
         "RFM_COLORIZE": "0",
     }
@@ -92,7 +88,7 @@ def planned(env: dict[str, str], *arguments: str) -> Plan:
 
 def nightly(env: dict[str, str]) -> Plan:
     """Of the nightly."""
-    return planned(env, "-c", str(paths.CHECKS), "--mode=nightly")
+    return planned(env, *plan.check_options(paths.checks()), "--mode=nightly")
 
 
 def swept(folder: Path, env: dict[str, str], nodes: int) -> Plan:

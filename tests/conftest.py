@@ -37,6 +37,8 @@ MPICH = ROOT / ".tools" / "mpich" / "bin"
 # Commands outside a test system consider this machine idle, and have their own lock.
 os.environ["PLUMBLINE_OTHERS"] = "0"
 os.environ["PLUMBLINE_LOCKS"] = tempfile.mkdtemp(prefix="plumbline-locks-")
+# Nor do they see what a developer keeps in site/.
+os.environ["PLUMBLINE_SITE"] = f"{os.environ['PLUMBLINE_LOCKS']}/site"
 atexit.register(shutil.rmtree, os.environ["PLUMBLINE_LOCKS"], ignore_errors=True)
 
 #: Seconds after which a command of a test system is stopped, and its test fails.
@@ -239,12 +241,8 @@ class Testbed:
         self.results = folder / "results"
         self.scratch = scratch
         self.home = folder / "home"
-        for path in (self.systems, self.results, self.home):
+        for path in (self.systems, self.reference, self.results, self.home):
             path.mkdir()
-        shutil.copytree(
-            ROOT / "reference", self.reference, ignore=shutil.ignore_patterns("*.csv", "README*")
-        )
-        (self.reference / "site").mkdir(exist_ok=True)
         self.environments: list[dict] = []
         self.patience = PATIENCE
         kept = {
@@ -255,14 +253,12 @@ class Testbed:
         self.env = kept | {
             "HOME": str(self.home),
             "PATH": f"{BIN}:{plain_path()}",
-            "PLUMBLINE_SYSTEMS": str(self.systems),
-            "PLUMBLINE_REFERENCE": str(self.reference),
+            "PLUMBLINE_SITE": str(self.folder),
             "PLUMBLINE_RESULTS": str(self.results),
             "PLUMBLINE_SCRATCH": str(self.scratch),
             # Each test system counts as a separate host, which is idle.
             "PLUMBLINE_LOCKS": str(self.home),
             "PLUMBLINE_OTHERS": "0",
-            "PLUMBLINE_SPACK_ENV": str(self.folder / "spack-env"),
             "RFM_CONFIG_FILES": str(ROOT / "reframe" / "settings.py"),
             "RFM_COLORIZE": "0",
         }
@@ -344,7 +340,7 @@ class Testbed:
         path.write_text(yaml.safe_dump(content, sort_keys=False))
         return path
 
-    def refer(self, *rows: dict, name: str = "site/testbed.csv") -> Path:
+    def refer(self, *rows: dict, name: str = "testbed.csv") -> Path:
         """Write a reference table. Missing cells of a row are those of a site's baseline."""
         path = self.reference / name
         usual = {

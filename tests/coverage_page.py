@@ -62,7 +62,7 @@ def benchmark_of(check: str) -> str:
 
 def listed(system: str, **env: str) -> Counter:
     """Benchmark -> how many test cases a plain run would run, by ReFrame's own listing."""
-    said = plan.reframe(["-c", str(paths.CHECKS), "-lC"], system, **env)
+    said = plan.reframe(["-c", str(paths.ROOT / "checks"), "-lC"], system, **env)
     return Counter(map(benchmark_of, re.findall(r"^- (\w+) .*@\w", said, re.M)))
 
 

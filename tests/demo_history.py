@@ -19,7 +19,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from conftest import COLUMNS, ROOT
+from conftest import COLUMNS
 
 SIZES = [8, 64, 512, 4096, 32768, 262144, 1048576]
 NODES = [f"nid{number:04d}" for number in range(1, 13)]
@@ -309,9 +309,8 @@ def write(folder: Path, nights: int = 120, end: datetime.datetime | None = None,
 
 
 def references(folder: Path, demo: Demo, now: datetime.datetime) -> None:
-    """The tables of the project, a site's own rows for the made-up systems, and a waiver."""
-    shutil.copytree(ROOT / "reference", folder)
-    (folder / "site").mkdir(exist_ok=True)
+    """A site's own rows for the made-up systems, and a waiver."""
+    folder.mkdir()
     rows: dict[str, list[dict]] = {}
     for (system, benchmark, metric, size, placement, name), held in demo.references.items():
         value, unit = held
@@ -322,12 +321,12 @@ def references(folder: Path, demo: Demo, now: datetime.datetime) -> None:
              "unit": unit, "statistic": "median", "kind": "measured"}
         )  # fmt: skip
     for system, listed in rows.items():
-        with (folder / "site" / f"{system}.csv").open("w", newline="") as file:
+        with (folder / f"{system}.csv").open("w", newline="") as file:
             writer = csv.DictWriter(file, COLUMNS, restval="")
             writer.writeheader()
             writer.writerows(listed)
     expires = (now + datetime.timedelta(days=11)).date()
-    (folder / "site" / "waivers.yaml").write_text(
+    (folder / "waivers.yaml").write_text(
         f"- id: {WAIVER}\n"
         "  reason: two storage targets are rebuilt after a disk failure, ticket 4711\n"
         "  owner: storage team\n"
@@ -342,7 +341,7 @@ def picture(folder: Path, path: Path) -> None:
     """Makes a report of a made-up history, beside it, and a picture of its start page."""
     from playwright.sync_api import sync_playwright
 
-    env = os.environ | {"PLUMBLINE_REFERENCE": str(folder / "reference")}
+    env = os.environ | {"PLUMBLINE_SITE": str(folder)}
     out = folder / "report"
     made = ["plumbline", "report", "--from", str(folder), "--out", str(out)]
     subprocess.run(made, env=env, check=True)

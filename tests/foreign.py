@@ -77,7 +77,7 @@ def variables(system: str, folder: Path, **of_facility) -> dict[str, str]:
     }
     env |= {
         "HOME": str(folder / "home"),
-        "PLUMBLINE_SYSTEMS": str(folder / "systems"),
+        "PLUMBLINE_SITE": str(folder),
         "PLUMBLINE_RESULTS": str(folder / "results"),
         # Each simulated system is a host of its own.
         "PLUMBLINE_LOCKS": str(folder),

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-from conftest import BIN, ROOT, records_of
+from conftest import BIN, records_of
 
 
 class LoginNode:
@@ -15,16 +14,12 @@ class LoginNode:
 
     def __init__(self, folder: Path, there):
         self.there, self.folder, self.results = there, folder, folder / "results"
-        for name in ("systems", "reference/site", "results"):
+        for name in ("systems", "reference", "results"):
             (folder / name).mkdir(parents=True)
-        for path in (ROOT / "reference").glob("*.yaml"):
-            shutil.copy(path, folder / "reference")
         self.env = {
             "PATH": f"{BIN}:{there.env['PATH']}",
-            "PLUMBLINE_SYSTEMS": str(folder / "systems"),
-            "PLUMBLINE_REFERENCE": str(folder / "reference"),
+            "PLUMBLINE_SITE": str(folder),
             "PLUMBLINE_RESULTS": str(self.results),
-            "PLUMBLINE_SPACK_ENV": str(folder / "spack-env"),
             "RFM_COLORIZE": "0",
         }
 

@@ -36,8 +36,7 @@ def demo_(tmp_path_factory) -> Path:
 def write(folder: Path, out: Path, *, select: Selection | None = None, source=None, **options):
     """Writes a report of a folder's sessions and references."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PLUMBLINE_REFERENCE", str(folder / "reference"))
-        patch.setenv("PLUMBLINE_SYSTEMS", str(folder / "systems"))
+        patch.setenv("PLUMBLINE_SITE", str(folder))
         with History(source or folder) as history:
             return report.write(history, out, select or Selection(), **options)
 
@@ -194,7 +193,6 @@ def assert_links_resolve(folder: Path) -> int:
 
 def sessions_of(folder: Path, *listed: list[dict], planned: int = 0) -> Path:
     """A history of sessions, each a list of changes to a usual record; one hour apart."""
-    shutil.copytree(demo_history.ROOT / "reference", folder / "reference")
     demo = demo_history.Demo(1, datetime.datetime(2026, 11, 20, tzinfo=UTC), 1)
     figure = {"metric": "triad", "value": 300.0, "unit": "GB/s", "better": "higher",
               "reference": 290.0}  # fmt: skip

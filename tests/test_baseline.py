@@ -75,7 +75,7 @@ def remember_all(testbed: Testbed, numbers: tuple[int, ...], value: float | None
 
 def path_of(testbed: Testbed) -> Path:
     """The table of a baseline."""
-    return testbed.reference / "site" / f"{testbed.name}.csv"
+    return testbed.reference / f"{testbed.name}.csv"
 
 
 def table(testbed: Testbed) -> list[dict]:
@@ -294,7 +294,7 @@ def test_bounds_of_a_latency(tmp_path: Path, value: float, kind: str):
     (old,) = references.tables.rows.values()
     new = old.model_copy(update={"id": "own", "value": value})
     proposals = [baseline.Proposal(new, CASE, 0)]
-    (change,) = baseline_diff.changes(proposals, references, tmp_path / "site" / "sys.csv")
+    (change,) = baseline_diff.changes(proposals, references, tmp_path / "sys.csv")
     assert change.kind == kind
 
 

@@ -85,8 +85,6 @@ class Site:
         self.tree = testbed.folder / "spack-env"
         self.folder = self.tree / "testbed" / self.toolchain
         self.folder.mkdir(parents=True)
-        shutil.copy(ROOT / "spack-env" / "pins.yaml", self.tree)
-        shutil.copytree(ROOT / "spack-env" / "config", self.tree / "config")
         self.write(["fio"])
         self.tools = testbed.folder / "tools"
         self.root = self.tools / "spack"
@@ -175,7 +173,7 @@ class Site:
 @pytest.fixture
 def site(testbed: Testbed, monkeypatch: pytest.MonkeyPatch) -> Site:
     site = Site(testbed)
-    for variable in ("PLUMBLINE_TOOLS", "PLUMBLINE_SPACK_ENV"):
+    for variable in ("PLUMBLINE_TOOLS", "PLUMBLINE_SITE"):
         monkeypatch.setenv(variable, testbed.env[variable])
     return site
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, STANDINS, Testbed, asked, refused
+from conftest import STANDINS, Testbed, asked, refused
 from halfway import PINGPONG
 from plumbline.operate import doctor
 
@@ -100,7 +100,6 @@ def examined(make_testbed: Callable[..., Testbed]) -> Testbed:
     testbed = make_testbed("local")
     testbed.environment("mpich", "imb")
     testbed.lacking()
-    testbed.env["PLUMBLINE_SPACK_ENV"] = str(ROOT / "spack-env")
     return testbed
 
 

@@ -16,7 +16,6 @@ import cluster as virtual
 import pytest
 import yaml
 from conftest import BIN, ROOT, Done, Testbed, codes_in, plain_path, records_of, stop, valid
-from plumbline.core import paths
 from plumbline.placement.binding import OTHER_MPI
 from plumbline.software import build, environments, spack
 
@@ -109,7 +108,6 @@ class Virtual(Testbed):
         library = self.folder / "library"
         links = {
             manifests / self.name: BUILT.folder.parent,
-            **{manifests / n: paths.spack_env() / n for n in ("config", "pins.yaml", "repo")},
             tools / "environments" / self.name: spack.folder_of(BUILT).parent,
             tools / "cache": spack.root() / "cache",
             library / "libmpich.so.12": TOOLS / "mpich" / "lib" / "libmpi.so.12",

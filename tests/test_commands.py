@@ -9,7 +9,6 @@ from __future__ import annotations
 import datetime
 import os
 import re
-import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +37,7 @@ ELSEWHERE = {
     r".*--distribute=idle": "measures each of 1,536 nodes here: tests/test_pairs.py has few",
     r".*(/site/|mysystem)": "a site's own checks: tests/test_plain.py",
     r".*(larch|birch)": "at made-up sites: tests/test_two_sites.py",
+    r"plumbline site": "in a home folder: tests/test_site_folder.py",
     r"plumbline (init|sweep)|.*mycluster": "on a real Slurm: tests/test_onboarding.py and "
     "tests/test_sweep.py",
 }
@@ -131,9 +131,8 @@ def checkout(tmp_path_factory) -> Checkout:
     place = folder / "checkout"
     place.mkdir()
     for entry in ROOT.iterdir():
-        if entry.name not in (".git", "results", "reference", "report", "site", "pages"):
+        if entry.name not in (".git", "results", "report", "site", "pages"):
             (place / entry.name).symlink_to(entry)
-    shutil.copytree(ROOT / "reference", place / "reference")
     foreign.prepare("perlmutter", folder)
     demo_history.write(folder / "demo")
     newest = max((folder / "demo" / "sessions").iterdir()) / "records.jsonl"
@@ -146,13 +145,12 @@ def checkout(tmp_path_factory) -> Checkout:
         foreign.variables("perlmutter", folder)
         | {
             "RFM_SYSTEM": "perlmutter",
-            "PLUMBLINE_REFERENCE": str(place / "reference"),
             "PLUMBLINE_RESULTS": str(folder / "results"),
         },
         plain
         | {
             "PLUMBLINE_RESULTS": str(folder / "demo"),
-            "PLUMBLINE_REFERENCE": str(folder / "demo" / "reference"),
+            "PLUMBLINE_SITE": str(folder / "demo"),
         },
     )
     for _ in range(3):

@@ -45,8 +45,8 @@ def test_what_ends_a_job_that_would_wait_for_ever(
     """ReFrame's own reasons and one more; the site's where its file names any."""
     testbed.environment("disk", "fio")
     testbed.write(scheduler=scheduler, sched_options=chosen | {"use_nodes_option": True})
-    monkeypatch.setenv("PLUMBLINE_SYSTEMS", str(testbed.systems))
-    (found,) = configuration.gather("name", False, False)["systems"]
+    files = [testbed.systems / "testbed.yaml"]
+    (found,) = configuration.gather(files, "name", False, False)["systems"]
     (partition,) = found["partitions"]
     options = partition["sched_options"]
     assert options["use_nodes_option"]

@@ -24,15 +24,8 @@ def nothing_recorded(done: Done, testbed: Testbed) -> None:
     assert testbed.asked("history", "list").codes == ["history.empty"]
 
 
-@pytest.fixture
-def elsewhere(testbed: Testbed) -> Testbed:
-    """A facility with the shipped systems."""
-    del testbed.env["PLUMBLINE_SYSTEMS"]
-    return testbed
-
-
 @pytest.mark.parametrize("plain", [False, True], ids=["plumbline run", "reframe"])
-def test_a_system_elsewhere(elsewhere: Testbed, plain: bool):
+def test_a_system_elsewhere(testbed: Testbed, plain: bool):
     """Nothing of it is here: no build, modules, scheduler or file system."""
     wanted = (
         "--system=perlmutter",
@@ -40,11 +33,8 @@ def test_a_system_elsewhere(elsewhere: Testbed, plain: bool):
         "^ior%|^osu_p2p.*=latency.*off-node|^osu_p2p.*off-node.*=latency",
         "--dry-run",
     )
-    elsewhere.env.pop("SCRATCH", None)
-    if plain:
-        done = elsewhere.reframe("-c", CHECKS, *wanted)
-    else:
-        done = elsewhere.plumbline("run", *wanted)
+    testbed.env.pop("SCRATCH", None)
+    done = testbed.reframe("-c", CHECKS, *wanted) if plain else testbed.plumbline("run", *wanted)
     assert done.code == 0, done.output
     found = scripts(done)
     number = len(found)
@@ -56,7 +46,7 @@ def test_a_system_elsewhere(elsewhere: Testbed, plain: bool):
         assert "module load cray-mpich" in text and "#SBATCH --constraint=gpu&hbm40g" in text
         assert ("/not-set/SCRATCH/plumbline-" in launched) == (program == "ior")
     assert codes_in(done.out) == ["build.not-built"] and f"{number} job scripts" in done.out
-    nothing_recorded(done, elsewhere)
+    nothing_recorded(done, testbed)
 
 
 def test_what_is_not_installed_here(testbed: Testbed):

@@ -141,7 +141,7 @@ def few(systems: dict[str, dict]) -> dict[str, dict]:
 
 def copy_of(folder: Path, without: Iterable[str] = ()) -> Path:
     ignored = shutil.ignore_patterns(".spack-env", "view", *without)
-    shutil.copytree(paths.spack_env(), folder, ignore=ignored)
+    shutil.copytree(paths.ROOT / "spack-env", folder, ignore=ignored)
     return folder
 
 
@@ -149,7 +149,7 @@ def copy_of(folder: Path, without: Iterable[str] = ()) -> Path:
 def tree(tmp_path: Path, systems: dict[str, dict], monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of the shipped folder of few systems that a test may spoil."""
     folder = copy_of(tmp_path / "spack-env", without=set(systems) - {*FEW})
-    monkeypatch.setenv("PLUMBLINE_SPACK_ENV", str(folder))
+    monkeypatch.setattr(paths, "ROOT", tmp_path)
     return folder
 
 
@@ -335,7 +335,9 @@ def test_model_without_its_build_and_module_of_no_external(tree: Path, systems):
 
 def test_lint_exits_with_1_on_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     folder = copy_of(tmp_path / "spack-env")
-    monkeypatch.setenv("PLUMBLINE_SPACK_ENV", str(folder))
+    for name in ("systems", "reference"):
+        (tmp_path / name).symlink_to(paths.ROOT / name)
+    monkeypatch.setattr(paths, "ROOT", tmp_path)
     lock_of(folder).unlink()
     done = CliRunner().invoke(main, ["lint"])
     assert done.exit_code == 1
@@ -396,7 +398,7 @@ def test_site_overrides_as_spack_merges(tree: Path, few):
 
 def test_site_file_of_the_docs(tree: Path, few):
     """With the system file's module changed as the docs say, only the lock is left to be made."""
-    page = (paths.ROOT / "docs" / "spack.md").read_text()
+    page = (Path(__file__).parents[1] / "docs" / "spack.md").read_text()
     (example,) = re.findall(r"```yaml\n(# spack-env/perlmutter/site\.yaml\n.*?)```", page, re.S)
     (tree / "perlmutter" / "site.yaml").write_text(example)
     content = json.loads(json.dumps(few["perlmutter"]).replace("8.1.25", "8.1.28"))

@@ -21,7 +21,7 @@ from plumbline.core.errors import Fault
 from plumbline.reference import lookup
 from plumbline.session import preflight, run
 from plumbline.session.session import Session
-from plumbline.site import configuration
+from plumbline.site import configuration, host
 from plumbline.software import providers
 
 TOOLS = ROOT / ".tools"
@@ -81,7 +81,7 @@ def fault_of(call: Callable[[], object], code: str, *parts: str) -> None:
 
 def gathered() -> dict:
     """The configuration of a session that runs, once its references are checked."""
-    found = configuration.gather("name", running=True, full=False)
+    found = configuration.gather(host.meant([]), "name", running=True, full=False)
     preflight.check_references(found)
     return found
 
@@ -105,12 +105,6 @@ def test_a_faulty_system_file_starts_nothing(testbed: Testbed):
     path.write_text("systems: [\n")
     for done in (testbed.plumbline("run", *FIO), testbed.reframe("-c", CHECKS, "-r", *FIO)):
         refused(done, f"{path}:2:1", "[input.wrong-file]")
-
-
-def test_no_system_file(testbed: Testbed):
-    refused(
-        testbed.plumbline("run", *FIO), str(testbed.systems), "local.yaml", "[system.not-found]"
-    )
 
 
 # -- checks --------------------------------------------------------------------------------------
@@ -204,14 +198,14 @@ def test_every_faulty_reference_row_is_named(testbed: Testbed):
 def test_a_faulty_reference_file(here: Testbed):
     for name in ("tolerance.yaml", "foms.yaml", "sources.yaml"):
         path = here.reference / name
-        good = path.read_text()
         path.write_text("fio: [\n")
         lookup.loaded.cache_clear()
         fault_of(gathered, "input.wrong-file", f"{path}:2:1")
         path.unlink()
+        path.mkdir()
         lookup.loaded.cache_clear()
         fault_of(gathered, "input.unreadable-file", str(path))
-        path.write_text(good)
+        path.rmdir()
 
 
 def test_a_table_of_other_columns_or_with_an_id_twice(here: Testbed):

@@ -158,13 +158,14 @@ def test_a_sites_own_detection_is_believed_but_for_local(bare):
 def test_which_command_lines_name_the_system(bare, arguments: str, variables: dict, named: bool):
     for name, value in variables.items():
         bare.setenv(name, value)
-    assert host.names_system(arguments.split()) is named
+    assert bool(host.named_system(arguments.split())) is named
 
 
 @pytest.mark.parametrize("content", ["systems: [{name: odd}]", "systems: [{hostnames: ['[']}]"])
 def test_a_faulty_system_file_is_named(bare, tmp_path: Path, content: str):
-    (tmp_path / "odd.yaml").write_text(content)
-    bare.setenv("PLUMBLINE_SYSTEMS", str(tmp_path))
+    (tmp_path / "systems").mkdir()
+    (tmp_path / "systems" / "odd.yaml").write_text(content)
+    bare.setenv("PLUMBLINE_SITE", str(tmp_path))
     with pytest.raises(Fault, match=r"odd\.yaml: .*hostnames") as refusal:
         host.current_system(None)
     assert refusal.value.code == "system.wrong-file"

@@ -72,7 +72,7 @@ MEASURED = (("latency", 8, "slow", None), ("bandwidth", None, "fast", 2000.0))
 
 def test_written_and_read(tables: References, monkeypatch, tmp_path: Path) -> None:
     """Each row and its bounds, each case and what bounds it, sorted, a line each."""
-    monkeypatch.setenv("PLUMBLINE_SYSTEMS", str(tmp_path / "systems"))
+    monkeypatch.setenv("PLUMBLINE_SITE", str(tmp_path))
     cases = [planned(BOUNDED), planned({}, "zero @sys:batch+gnu"),
              planned({"fast": ["b", "a"]}, "all @sys:batch+gnu", tags=["full"])]  # fmt: skip
     found = inventory.from_plan(cases, tables)
@@ -92,10 +92,10 @@ def test_written_and_read(tables: References, monkeypatch, tmp_path: Path) -> No
 
 
 def test_no_inventory(monkeypatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("PLUMBLINE_SYSTEMS", str(tmp_path))
+    monkeypatch.setenv("PLUMBLINE_SITE", str(tmp_path))
     assert inventory.read("sys") is None
     path = inventory.path_of("sys")
-    path.parent.mkdir()
+    path.parent.mkdir(parents=True)
     for text in (
         *("[]", "{", '{"c": "many"}', '{"cases": [], "x": {}}'),
         *('{"cases": {"c": ["r"]}}', '{"cases": {"c": {"r": 1}}}'),

@@ -200,7 +200,7 @@ def test_the_pages_lead_to_a_baseline_and_a_sweep(tmp_path: Path):
         there.run("scontrol", "create", "reservation", "ReservationName=maint-1121", "Nodes=n1",
                   "StartTime=now", "Duration=60", "Users=root", "Flags=MAINT")  # fmt: skip
         site = LoginNode(tmp_path, there)
-        site_table = tmp_path / "reference" / "site" / "mycluster.csv"
+        site_table = tmp_path / "reference" / "mycluster.csv"
         output = []
         for page in ("onboarding", "sweep"):
             text = (ROOT / "docs" / f"{page}.md").read_text()

@@ -10,7 +10,7 @@ import pytest
 from plumbline.core import paths
 from plumbline.reference import lookup
 
-FOLDER = paths.reference()
+FOLDER = paths.ROOT / "reference"
 
 
 @pytest.fixture(scope="module")

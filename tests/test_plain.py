@@ -364,7 +364,7 @@ class Baselined:
         return self.testbed.reframe("-c", self.checks, "-r", *options, **env)
 
     def rows(self) -> dict[str, dict]:
-        with (self.testbed.reference / "site" / "based.csv").open(newline="") as file:
+        with (self.testbed.reference / "based.csv").open(newline="") as file:
             return {row["id"]: row for row in csv.DictReader(file)}
 
 

@@ -107,7 +107,6 @@ def registers(folder: Path) -> Path:
     """Writes what tables need beside them into a folder."""
     for name, content in REGISTERS.items():
         (folder / name).write_text(yaml.safe_dump(content, sort_keys=False))
-    (folder / "site").mkdir()
     return folder
 
 
@@ -137,7 +136,7 @@ def references(folder: Path, *rows: dict) -> References:
     """The references of published rows, and of a site's own where a row says so."""
     named = [{"id": f"r{n}"} | row for n, row in enumerate(rows, start=1)]
     write(folder / "paper.csv", *(row for row in named if row.get("source") != "site"))
-    write(folder / "site" / "sys.csv", *(row for row in named if row.get("source") == "site"))
+    write(folder / "sys.csv", *(row for row in named if row.get("source") == "site"))
     return References(load(folder))
 
 
@@ -179,7 +178,7 @@ def test_good_rows(folder: Path) -> None:
 def test_every_table_is_read(folder: Path) -> None:
     write(folder / "b.csv", {"id": "b"})
     write(folder / "a.csv", {"id": "a", "system": "a"})
-    write(folder / "site" / "c.csv", {"id": "c", "source": "site"})
+    write(folder / "c.csv", {"id": "c", "source": "site"})
     assert list(load(folder).rows) == ["a", "b", "c"]
 
 
@@ -398,7 +397,7 @@ def test_faulty_register(folder: Path, name: str, change: tuple, begins: str) ->
 def test_site_baseline_keeps_the_published_unit(folder: Path) -> None:
     site = {"source": "site", "id": "s", "value": "1"}
     references(folder, {}, site | {"unit": "Mbytes/sec"})
-    with refused("site/sys.csv:2: row s: column unit: 'GB/s'", "r1"):
+    with refused("sys.csv:2: row s: column unit: 'GB/s'", "r1"):
         references(folder, {}, site | {"unit": "GB/s"})
 
 

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 from bench import history as bench_history
 from bench import report as bench_report
-from conftest import Done, asked
+from conftest import ROOT, Done, asked
 from plumbline.core.errors import Fault
 from plumbline.history import history
 from plumbline.history.history import History
@@ -97,7 +97,7 @@ def test_what_passed_and_asserts_nothing_is_no_pass(demo):
 
 def _standings(history, folder: Path, now: datetime.datetime | None = None):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PLUMBLINE_SYSTEMS", str(folder / "systems"))
+        patch.setenv("PLUMBLINE_SITE", str(folder))
         now = now or datetime.datetime.now(UTC)
         found = status.of_systems(
             history, history.sessions(), Selection(), now, datetime.timedelta(hours=48)
@@ -348,8 +348,7 @@ def test_a_clock_that_jumped_back_over_midnight_makes_all_pages(tmp_path):
 
 def run(folder: Path, *arguments: object) -> Done:
     env = {
-        "PLUMBLINE_REFERENCE": folder / "reference",
-        "PLUMBLINE_SYSTEMS": folder / "systems",
+        "PLUMBLINE_SITE": folder,
         "PLUMBLINE_RESULTS": folder,
     }
     return asked("report", *arguments, **env)
@@ -586,7 +585,7 @@ def test_a_waiver_that_is_gone_or_expired():
 
 
 def test_the_page_of_the_speed_is_rendered_from_its_figures():
-    docs = demo_history.ROOT / "docs"
+    docs = ROOT / "docs"
     speed = json.loads((docs / "report-speed.json").read_text())
     assert bench_report.render(speed) == (docs / "report-speed.md").read_text()
 

@@ -230,7 +230,7 @@ def test_provenance_is_one_click_away(pages, window):
     assert "alder-osu-latency-8-on-socket" in card
     assert "baseline of 2026-07-30" in card
     assert "median" in card
-    assert "reference/site/alder.csv:" in card
+    assert "reference/alder.csv:" in card
     assert "10%" in card
 
 

@@ -340,14 +340,11 @@ def test_a_selection_narrows(narrowed: list[str]) -> None:
 def test_what_a_build_would_add_is_noted_where_all_was_asked_for(make_testbed) -> None:
     testbed = make_testbed("local")
     testbed.environment("disk", "fio")
-    unbuilt = {
-        "PLUMBLINE_SPACK_ENV": ROOT / "spack-env",
-        "PLUMBLINE_TOOLS": testbed.folder / "none",
-    }
+    unbuilt = {"PLUMBLINE_TOOLS": testbed.folder / "none"}
     for selected, noted in ((FIO[2:], True), (FIO, False)):
         done = testbed.plumbline("run", *selected, **unbuilt)
         assert done.code == 0
-        assert any("`make build`" in note for note in done.end["notes"]) == noted
+        assert any("`plumbline build local`" in note for note in done.end["notes"]) == noted
 
 
 def test_a_dry_run_reports_no_result(testbed: Testbed):

@@ -231,12 +231,12 @@ def test_no_capture_of_a_healthy_run_has_a_warning() -> None:
             assert states.of_stderr([(path.name, text)], known) == [], path
 
 
-def test_a_facility_adds_patterns_of_its_own(tmp_path: Path) -> None:
-    (tmp_path / "site").mkdir()
-    (tmp_path / "stderr.yaml").write_text("[]")
-    own = tmp_path / "site" / "stderr.yaml"
+def test_a_facility_adds_patterns_of_its_own(tmp_path: Path, monkeypatch) -> None:
+    own = tmp_path / "reference" / "stderr.yaml"
+    own.parent.mkdir()
     own.write_text("- {id: fan, regex: 'fan \\d+ stopped', meaning: a fan, source: us}\n")
-    (notice,) = states.of_stderr([("a", "FAN 3 stopped")], states.patterns(tmp_path))
+    monkeypatch.setenv("PLUMBLINE_SITE", str(tmp_path))
+    (notice,) = states.of_stderr([("a", "FAN 3 stopped")], states.patterns(paths.reference()))
     assert (notice.state, notice.code, notice.source) == ("warnings", "stderr.fan", "us")
 
 

@@ -48,7 +48,15 @@ for system in systems:
 def listings(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder with what `reframe --system=NAME -c checks/ -l` prints for each system."""
     folder = tmp_path_factory.mktemp("listings")
-    command = [sys.executable, "-c", LISTINGS, paths.SETTINGS, paths.CHECKS, folder, *SYSTEMS]
+    command = [
+        sys.executable,
+        "-c",
+        LISTINGS,
+        paths.SETTINGS,
+        paths.ROOT / "checks",
+        folder,
+        *SYSTEMS,
+    ]
     subprocess.run(command, check=True, cwd=paths.ROOT)
     return folder
 
@@ -72,7 +80,9 @@ def test_no_shipped_file_writes_to_the_root_of_a_shared_file_system(path: Path):
 
 def test_cases_of_another_system_are_planned():
     """A dry run lays out the tasks of another machine, and reports what is missing."""
-    cases = plan.plan_cases("reedbush-u", [str(paths.CHECKS)], ["-n", "imb_p2p%.*PingPong"])
+    cases = plan.plan_cases(
+        "reedbush-u", [str(paths.ROOT / "checks")], ["-n", "imb_p2p%.*PingPong"]
+    )
     assert {case.case.rpartition("@")[2].partition("+")[0] for case in cases} == {
         "reedbush-u:u-regular"
     }

@@ -38,7 +38,7 @@ def waiver(name: str = "slow-disk", expires: int = 30, **match: object) -> dict:
 
 
 def waive(testbed: Testbed, *listed: dict) -> Path:
-    path = testbed.reference / "site" / "waivers.yaml"
+    path = testbed.reference / "waivers.yaml"
     path.write_text(yaml.safe_dump([*listed]))
     return path
 
@@ -305,7 +305,6 @@ def test_a_faulty_file_stops_the_session(slow: Testbed) -> None:
 def written(folder: Path, text: str | bytes) -> Path:
     """The file of the waivers, with this text."""
     path = waivers.path_of(folder)
-    path.parent.mkdir()
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     return path
 

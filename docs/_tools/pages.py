@@ -25,6 +25,8 @@ from plumbline.reference.row import Row
 from plumbline.reference.tables import SITE
 from plumbline.reference.tolerance import Exceptional, Tolerance
 
+SHIPPED = paths.ROOT / "reference"
+
 _HEAD = "Rendered by `make docs` from `reference/`; do not edit."
 
 
@@ -33,7 +35,7 @@ def write(docs: Path) -> None:
 
     :raises Fault: if the reference tables are faulty.
     """
-    for name, text in rendered(lookup.loaded(paths.reference()), paths.reference()).items():
+    for name, text in rendered(lookup.loaded(SHIPPED), SHIPPED).items():
         page = docs / name
         page.parent.mkdir(parents=True, exist_ok=True)
         page.write_text(text, encoding="utf-8")

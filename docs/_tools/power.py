@@ -491,6 +491,6 @@ SESSIONS = 1000
 
 
 if __name__ == "__main__":
-    tables = published(loaded(paths.reference()))
+    tables = published(loaded(paths.ROOT / "reference"))
     page = render(tables, simulate(tables, laws(RUNS), SESSIONS))
     Path(sys.argv[1]).write_text(page, encoding="utf-8")

@@ -46,13 +46,13 @@ def last_records(results: str) -> list[record.Record]:
 
 def session(results: str, *arguments: str) -> tuple[float, list[record.Record]]:
     """One session's wall-clock seconds and records."""
-    command = [str(BIN / "reframe"), "-c", str(paths.CHECKS), "-r", *arguments]
+    command = [str(BIN / "reframe"), "-c", str(paths.ROOT / "checks"), "-r", *arguments]
     return timed(command, results), last_records(results)
 
 
 def listing(results: str, repeats: int) -> list[float]:
     """Seconds of ``reframe -c checks/ -l``."""
-    command = [str(BIN / "reframe"), "-c", str(paths.CHECKS), "-l"]
+    command = [str(BIN / "reframe"), "-c", str(paths.ROOT / "checks"), "-l"]
     return [timed(command, results) for _ in range(repeats)]
 
 

@@ -87,10 +87,10 @@ def detect(checks: Iterable) -> None:
 
 
 def cases(check) -> list[str]:
-    """Return the names of a check's test cases, whether or not published scale is selected."""
+    """Return the names of a check's test cases."""
     if check.is_fixture():
         return []
-    found = rt.valid_sysenv_comb(_specs(check), check.valid_prog_environs)
+    found = rt.valid_sysenv_comb(check.valid_systems, check.valid_prog_environs)
     return [
         f"{check.display_name} @{part.fullname}+{environ.name}"
         for part, environs in found.items()
@@ -104,20 +104,15 @@ def misfits(checks: Iterable) -> tuple[list[Misfit], bool]:
     for check in checks:
         if not check.is_fixture():
             variants[type(check)].append(check)
-    found = [_misfit(same) for same in variants.values() if not any(map(_fits, same))]
+    found = [_misfit(same) for same in variants.values() if not any(map(cases, same))]
     return found, len(found) < len(variants)
-
-
-def _fits(check) -> bool:
-    """Return whether a check has a test case in this session."""
-    return any(rt.valid_sysenv_comb(check.valid_systems, check.valid_prog_environs).values())
 
 
 def _misfit(variants: list) -> Misfit:
     system, first = rt.runtime().system.name, variants[0]
     name = first.display_name.split()[0]
     of_plumbline = of_check(first) is not None
-    shipped = paths.CHECKS in Path(inspect.getfile(type(first))).resolve().parents
+    shipped = paths.ROOT / "checks" in Path(inspect.getfile(type(first))).resolve().parents
     partitions = [part for check in variants for part in _partitions(check)]
     elsewhere = first.elsewhere if of_plumbline else not partitions
     wanted = of_plumbline and not shipped and not elsewhere
@@ -137,12 +132,8 @@ def _misfit(variants: list) -> Misfit:
 
 def _partitions(check) -> list:
     """Return the partitions that a check may run on, whether or not published scale is selected."""
-    return [*rt.valid_sysenv_comb(_specs(check), ["*"])]
-
-
-def _specs(check) -> list[str]:
-    """Return a check's ``valid_systems``, whether or not published scale is selected."""
-    return [spec.replace(f" +{configuration.FULL_SCALE}", "") for spec in check.valid_systems]
+    specs = [spec.replace(f" +{configuration.FULL_SCALE}", "") for spec in check.valid_systems]
+    return [*rt.valid_sysenv_comb(specs, ["*"])]
 
 
 def _no_environment(variants: list, partitions: list) -> str:

@@ -222,7 +222,7 @@ def confirm_nodes(result: CaseResult, system: str, partition, layout: Layout, st
     """
     devices = [device.info for device in partition.devices]
     expected = binding.NodeDescription(partition.processor.info, devices, partition.extras)
-    file = paths.systems() / f"{system}.yaml"
+    file = paths.systems().find(f"{system}.yaml")
     for host, node in binding.read_nodes(stderr):
         try:
             result.confirmed[host] = binding.compare_node(expected, host, node, bool(layout.vendor))

@@ -17,13 +17,13 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated
 
 import pydantic
 
 from plumbline.core.codes import Reason
 from plumbline.core.errors import Fault
+from plumbline.core.paths import Folder, layers_of
 from plumbline.core.text import pluralize, printable
 from plumbline.reference import tables
 from plumbline.reference.row import Text
@@ -76,14 +76,14 @@ class _Patterns(pydantic.RootModel[list[Pattern]]):
 
 
 @functools.cache
-def patterns(folder: Path) -> tuple[Pattern, ...]:
-    """Return the patterns of ``stderr.yaml`` and of a facility's own ``site/stderr.yaml``.
+def patterns(folder: Folder) -> tuple[Pattern, ...]:
+    """Return the patterns of ``stderr.yaml``: the shipped ones and a site's own.
 
     :arg folder: of the references.
     :raises Fault: if a file is faulty, or an id is used twice.
     """
-    site = folder / "site" / "stderr.yaml"
-    files = [folder / "stderr.yaml", *([site] if site.exists() else [])]
+    layers = layers_of(folder)
+    files = layers.all("stderr.yaml")[::-1] or [layers.find("stderr.yaml")]
     found = [
         pattern for path in files for pattern in tables.read_model(path, _Patterns, "pattern").root
     ]
@@ -93,7 +93,7 @@ def patterns(folder: Path) -> tuple[Pattern, ...]:
     return tuple(found)
 
 
-def reasons(folder: Path) -> dict[str, Reason]:
+def reasons(folder: Folder) -> dict[str, Reason]:
     """Return the reason of each pattern's warning, by code.
 
     :raises Fault: as :func:`patterns`.

@@ -27,7 +27,8 @@ from plumbline.core.text import format_table, pluralize, shorten
 def baseline(system: str, accept: bool, by: str | None, last: int, dry_run: bool, form: str):
     """Make a system's site references from its stored sessions.
 
-    Writes reference/site/SYSTEM.csv, which the next run asserts, and shows the changes.
+    Writes reference/SYSTEM.csv of the site's folder, which the next run asserts, and shows the
+    changes.
 
     Each row is the median over the sessions that passed with the build, conditions and samples of
     the newest. Test cases with fewer than three sessions, and figures that vary too much, are
@@ -57,7 +58,7 @@ def baseline(system: str, accept: bool, by: str | None, last: int, dry_run: bool
             f"no baseline for {system!r}: {', '.join(why) or 'no session passed'}",
             code="history.too-few-sessions",
         )
-    path = paths.reference() / "site" / f"{system}.csv"
+    path = paths.reference().own / f"{system}.csv"
     found = baseline_diff.changes(proposals, references, path)
     refused = not accept and any(change.kind in baseline_diff.TO_ACCEPT for change in found)
     write = not (dry_run or refused) and any(change.kind != baseline_diff.SAME for change in found)

@@ -30,6 +30,10 @@ def doctor(system: str | None, checks: tuple[str, ...], form: str):
     for part in ("machine", "programs", "environments"):
         if found[part]:
             echo(format_table(found[part].items()) + "\n")
+    echo(f"the site's own files: {found['site']['folder']}")
+    echo(f"the shipped files: {found['site']['shipped']}")
+    for line in found["site"]["overrides"]:
+        echo(line)
     for line in found["cut off"]:
         echo(f"cut off: session {line}")
     for path in found["left over"]:

@@ -49,7 +49,7 @@ def init(name, partitions, nodes, probe, output, dry_run, force):
             code="input.wrong-option",
         )
     printed = dry_run or output == "-"
-    path = Path(output) if output and not printed else paths.systems() / f"{name}.yaml"
+    path = Path(output) if output and not printed else paths.systems().own / f"{name}.yaml"
     if not printed and path.exists() and not force:
         # Before any job is submitted.
         raise Fault(

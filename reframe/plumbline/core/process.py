@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
+import sys
+from pathlib import Path
 
 #: Seconds after which a command is ended, such as one whose controller does not answer.
 TIMEOUT = 30
@@ -42,3 +45,10 @@ def is_shell_safe(name: str) -> bool:
 def one_line(text: str) -> str:
     """Return another program's text as one printable line of at most 200 characters."""
     return "".join(c if c.isprintable() else "?" for c in " ".join(text.split()))[:200]
+
+
+def command(name: str) -> str:
+    """Return the path of a command of this Python environment: beside its interpreter, or on PATH
+    where packages have prefixes of their own, as Spack's."""
+    beside = Path(sys.executable).with_name(name)
+    return str(beside) if beside.exists() else shutil.which(name) or name

@@ -22,12 +22,17 @@ def examine(system: str | None, checks: Sequence[str] = ()) -> dict:
     :arg checks: folders of further checks, or their files.
     :raises Fault: if the configuration is faulty.
     """
-    planned = plan.preview(system, [str(paths.CHECKS), *checks], [])
+    planned = plan.preview(system, [*paths.checks(), *checks], [])
     cases = planned.cases
     name = cases[0].case.rpartition("@")[2].partition(":")[0] if cases else system or build.HERE
     return {
         "uncertain": _uncertain(system),
         "machine": _machine(),
+        "site": {
+            "folder": str(paths.site()),
+            "shipped": str(paths.ROOT),
+            "overrides": paths.overrides(),
+        },
         "programs": _programs(planned.programs),
         "environments": _environments(name),
         "cut off": recovery.unfinished(paths.results()),

@@ -21,8 +21,8 @@ def lint(
 ) -> tuple[list[str], list[str]]:
     """Return all faults, and messages about the rest.
 
+    :arg system: the only system to look at; by default all, and the inventory of this host's.
     :arg checks: folders of further checks, or their files.
-    :arg system: the system whose checks are compared with its inventory; by default this host's.
     :arg accept: whether the system's inventory is updated.
     :arg list_weak: whether the system's weak assertions are listed, not only counted.
     :raises Fault: if there is no such system, or an inventory is to be written and it is not
@@ -33,7 +33,10 @@ def lint(
     faults: list[str] = []
     messages: list[str] = []
     systems: dict[str, dict] = {}
+    only = (system or "").partition(":")[0]
     for path in configuration.system_files():
+        if only not in ("", path.stem):
+            continue
         try:
             systems[path.stem] = configuration.read_system(path)
         except Fault as err:
@@ -42,18 +45,21 @@ def lint(
         tables = lookup.loaded(paths.reference()).tables
         messages.append(
             f"{pluralize(len(systems), 'system')}, "
-            f"{pluralize(len(environments.list_environments()), 'Spack environment')}, "
+            f"{pluralize(len(environments.list_environments(only)), 'Spack environment')}, "
             f"{pluralize(len(tables.rows), 'reference')}"
         )
         faults += of_systems.faults_of_rows(tables.rows.values(), tables, systems)
         faults += of_systems.unknown_names(systems, tables)
-        faults += environment_faults.faults(systems)
+        faults += environment_faults.faults(systems, bool(only))
         metrics = {metric for known in tables.foms.values() for metric in known}
         path = waivers.path_of(paths.reference())
-        faults += waivers.faults_of(waivers.loaded(paths.reference()), path, systems, metrics)
+        known = waivers.loaded(paths.reference())
+        of_systems_here = [w for w in known if not only or waivers.matches(w.match.system, only)]
+        faults += waivers.faults_of(of_systems_here, path, systems, metrics)
         states.patterns(paths.reference())
     except Fault as err:
         faults += str(err).splitlines()
+    messages += paths.overrides()
     if faults:
         return faults, messages
     try:
@@ -84,7 +90,7 @@ def _checks(
     """Compare the checks with the systems, and with the system's inventory. Return the faults."""
     known = lookup.loaded(paths.reference()).tables.foms.keys()
     try:
-        found = plan.preview(system, [str(paths.CHECKS), *checks], [*plan.FULL])
+        found = plan.preview(system, [*paths.checks(), *checks], [*plan.FULL])
     except Fault as err:
         return [*err.coded().splitlines(), *of_systems.unknown_features(systems, known)]
     return [

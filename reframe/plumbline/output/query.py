@@ -6,11 +6,11 @@ import csv
 import fnmatch
 import json
 from collections.abc import Iterable
-from pathlib import Path
 from typing import TypeAlias
 
 from plumbline.core import paths
 from plumbline.core.errors import Fault
+from plumbline.core.paths import Folder, layers_of
 from plumbline.core.text import suggest
 from plumbline.parse import Figure
 from plumbline.reference import lookup
@@ -51,13 +51,13 @@ def _matches_word(cells: dict[str, str], word: str) -> bool:
         return any(word.lower() in cell.lower() for cell in cells.values())
 
 
-def misprints(folder: Path) -> dict[str, list[dict]]:
+def misprints(folder: Folder) -> dict[str, list[dict]]:
     """Return the known misprints by row id: what is printed, what is used, and the arithmetic.
 
     The list is optional, since a site's own folder has no papers.
     """
     found: dict[str, list[dict]] = {}
-    path = folder / "known" / "misprints.csv"
+    path = layers_of(folder).find("known/misprints.csv")
     if not path.exists():
         return found
     with path.open(newline="", encoding="utf-8") as file:
@@ -209,7 +209,7 @@ def unused(rows: Iterable[Row]) -> list[Row]:
     from plumbline.session import plan
 
     everywhere = ["--skip-system-check", "--skip-prgenv-check"]
-    output = plan.reframe(["-c", str(paths.CHECKS), "--describe", *everywhere], "local")
+    output = plan.reframe([*plan.check_options(paths.checks()), "--describe", *everywhere], "local")
     checks = json.loads(output[output.index("[\n") : output.rindex("]") + 1])
     declared = {
         (check["benchmark"], check["placed"], figure)

@@ -11,10 +11,10 @@ import math
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from plumbline.core import units
 from plumbline.core.errors import Fault
+from plumbline.core.paths import Folder
 from plumbline.core.text import suggest
 from plumbline.reference import links
 from plumbline.reference.links import Link
@@ -442,7 +442,7 @@ def statistic_for(printed: str, rule: Tolerance) -> str:
 
 
 @functools.cache
-def loaded(folder: Path) -> References:
+def loaded(folder: Folder) -> References:
     """Return the references of a folder, read once.
 
     :raises Fault: with all faults of all tables, one per line.

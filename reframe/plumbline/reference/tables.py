@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import fnmatch
 import functools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
@@ -21,6 +21,7 @@ from pydantic_core import ErrorDetails
 
 from plumbline.core import units
 from plumbline.core.errors import Fault
+from plumbline.core.paths import Folder, layers_of
 from plumbline.core.text import suggest
 from plumbline.reference.links import Links
 from plumbline.reference.row import Row, Text
@@ -205,25 +206,61 @@ def read_yaml(path: Path) -> Any:
 _Model = TypeVar("_Model", bound=pydantic.BaseModel)
 
 
-def read_model(path: Path, model: type[_Model], entry: str = "") -> _Model:
-    """Return the validated content of a YAML file.
+def read_register(folder: Folder, name: str, model: type[_Model]) -> _Model:
+    """Return the validated content of a register. A site's file adds to the shipped one: mappings
+    are merged by their keys, and any other value replaces the shipped one.
 
-    :arg entry: the name of an entry in messages, if the file is a list; each entry has an ``id``.
-    :raises Fault: with all faults of the file, one per line.
+    :raises Fault: with all faults, each with its file.
     """
-    return validated(read_yaml(path), model, str(path), entry)
+    layers = layers_of(folder)
+    return read_model(layers.all(name) or [layers.find(name)], model)
+
+
+def _merged(higher: Any, lower: Any) -> Any:
+    if higher is None:
+        # A file of the site may have comments only.
+        return lower
+    if isinstance(higher, dict) and isinstance(lower, dict):
+        common = {key: _merged(higher[key], lower[key]) for key in higher.keys() & lower.keys()}
+        return {**lower, **higher, **common}
+    return higher
+
+
+def _has(content: Any, place: Sequence[str | int]) -> bool:
+    for key in place[:2]:
+        if not isinstance(content, dict) or key not in content:
+            return False
+        content = content[key]
+    return True
+
+
+def read_model(path: Path | Sequence[Path], model: type[_Model], entry: str = "") -> _Model:
+    """Return the validated content of a YAML file, or of several mappings merged.
+
+    :arg path: a file, or several, of which the first ones override.
+    :arg entry: the name of an entry in messages, if the file is a list; each entry has an ``id``.
+    :raises Fault: with all faults, one per line, each with its file.
+    """
+    contents = {file: read_yaml(file) for file in ([path] if isinstance(path, Path) else path)}
+    content = functools.reduce(_merged, contents.values())
+
+    def file_of(place: Sequence[str | int]) -> Path:
+        first, *_ = contents
+        return next((file for file, own in contents.items() if _has(own, place)), first)
+
+    return validated(content, model, file_of, entry)
 
 
 def validated(
     content: object,
     model: type[_Model],
-    where: str,
+    where: str | Callable[[Sequence[str | int]], object],
     entry: str = "",
     code: str = "input.wrong-file",
 ) -> _Model:
     """Return validated content.
 
-    :arg where: the beginning of each message.
+    :arg where: the beginning of each message; or returns that of one about a value, by its keys.
     :raises Fault: with all faults, one per line.
     """
     try:
@@ -232,9 +269,10 @@ def validated(
         faults = err.errors()
         # A list without its faulty items is too short for pydantic, but not for the user.
         lists = {fault["loc"][:-1] for fault in faults}
+        of = (lambda _: where) if isinstance(where, str) else where
         raise Fault(
             "\n".join(
-                f"{where}: {_describe(fault, content, model, entry)}"
+                f"{of(fault['loc'])}: {_describe(fault, content, model, entry)}"
                 for fault in faults
                 if fault["type"] != "too_short" or fault["loc"] not in lists
             ),
@@ -291,13 +329,14 @@ def _keys(model: type[pydantic.BaseModel], place: Sequence[str | int]) -> list[s
     return list(part.get("properties", {}))
 
 
-def read_foms(path: Path) -> dict[str, dict[str, MetricEntry]]:
+def read_foms(folder: Folder) -> dict[str, dict[str, MetricEntry]]:
     """Return the register of figures of merit: benchmark -> metric -> registration.
 
     :raises Fault: if the file is invalid or registers a metric twice.
     """
     foms: dict[str, dict[str, MetricEntry]] = {}
-    for benchmark, groups in read_model(path, _Foms).root.items():
+    path = layers_of(folder).find("foms.yaml")
+    for benchmark, groups in read_register(folder, "foms.yaml", _Foms).root.items():
         metrics = foms.setdefault(benchmark, {})
         for group in groups:
             for metric in group.metrics:
@@ -353,16 +392,16 @@ def read_rows(path: Path) -> tuple[list[tuple[int, dict[str, str], Row]], list[s
     return rows, faults
 
 
-def read_rules(folder: Path) -> Tolerances:
+def read_rules(folder: Folder) -> Tolerances:
     """Return the content of ``tolerance.yaml``.
 
     :raises Fault: if it is invalid.
     """
-    return read_model(folder / "tolerance.yaml", Tolerances)
+    return read_register(folder, "tolerance.yaml", Tolerances)
 
 
 @functools.cache
-def directions(folder: Path) -> dict[tuple[str, str], str]:
+def directions(folder: Folder) -> dict[tuple[str, str], str]:
     """Return benchmark and metric of each registered figure -> ``higher``, ``lower``, ``neither``.
 
     :raises Fault: if a register is invalid.
@@ -370,31 +409,32 @@ def directions(folder: Path) -> dict[tuple[str, str], str]:
     classes = read_rules(folder).classes
     return {
         (benchmark, metric): classes[fom.tolerance].better
-        for benchmark, metrics in read_foms(folder / "foms.yaml").items()
+        for benchmark, metrics in read_foms(folder).items()
         for metric, fom in metrics.items()
         if fom.tolerance in classes
     }
 
 
-def load(folder: Path) -> Tables:
-    """Read all tables of a folder and of its ``site/``, and validate them.
+def load(folder: Folder) -> Tables:
+    """Read all tables of a folder, and validate them.
 
     :raises Fault: with all faults of all tables, one per line.
     """
-    foms = read_foms(folder / "foms.yaml")
+    layers = layers_of(folder)
+    foms = read_foms(folder)
     registered = {*foms}
     tables = Tables(
         foms=foms,
         rules=read_rules(folder),
-        sources=read_model(folder / "sources.yaml", _Sources).root,
-        conditions=read_model(folder / "conditions.yaml", _Conditions).root,
-        links=read_model(folder / "links.yaml", Links),
+        sources=read_register(folder, "sources.yaml", _Sources).root,
+        conditions=read_register(folder, "conditions.yaml", _Conditions).root,
+        links=read_register(folder, "links.yaml", Links),
     )
     faults = [
-        *_faults_of_foms(folder / "foms.yaml", tables),
-        *_faults_of_links(folder / "links.yaml", tables),
+        *_faults_of_foms(layers.find("foms.yaml"), tables),
+        *_faults_of_links(layers.find("links.yaml"), tables),
     ]
-    for path in sorted([*folder.glob("*.csv"), *folder.glob("site/*.csv")]):
+    for path in layers.files("*.csv"):
         rows, wrong = read_rows(path)
         faults += wrong
         for line, cells, row in rows:
@@ -414,7 +454,7 @@ def load(folder: Path) -> Tables:
     for row in tables.rows.values():
         faults += [tables.fault(row, *fault) for fault in _faults_of_row(row, tables)]
     faults += _faults_between(tables)
-    faults += _faults_of_exceptions(folder / "tolerance.yaml", tables)
+    faults += _faults_of_exceptions(layers.find("tolerance.yaml"), tables)
     if faults:
         raise Fault("\n".join(faults), code="reference.wrong-table")
     return tables

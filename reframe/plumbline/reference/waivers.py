@@ -1,7 +1,7 @@
 """Waivers: known faults that a site accepts for a limited time, each with reason, owner and expiry.
 
-Pure: independent of ReFrame. They are in ``reference/site/waivers.yaml``. A covered failure is
-shown as waived, never as passed, and an expired waiver covers nothing.
+Pure: independent of ReFrame. They are in ``reference/waivers.yaml`` of the site. A covered failure
+is shown as waived, never as passed, and an expired waiver covers nothing.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Annotated, Any, Literal
 import pydantic
 
 from plumbline.core.errors import Fault, with_code
+from plumbline.core.paths import Folder, layers_of
 from plumbline.core.text import base_name, suggest
 from plumbline.placement import placement
 from plumbline.reference import tables
@@ -135,12 +136,12 @@ def today() -> datetime.date:
     return datetime.datetime.now(datetime.timezone.utc).date()
 
 
-def path_of(folder: Path) -> Path:
+def path_of(folder: Folder) -> Path:
     """Return the path of the waivers in the folder of the reference tables."""
-    return folder / "site" / "waivers.yaml"
+    return layers_of(folder).find("waivers.yaml")
 
 
-def load(folder: Path) -> list[Waiver]:
+def load(folder: Folder) -> list[Waiver]:
     """Return the waivers of a site, also expired ones; none if there is no file.
 
     :arg folder: of the reference tables.
@@ -169,7 +170,7 @@ def load(folder: Path) -> list[Waiver]:
 
 
 @functools.cache
-def loaded(folder: Path) -> tuple[Waiver, ...]:
+def loaded(folder: Folder) -> tuple[Waiver, ...]:
     """Return the waivers of a folder, read once.
 
     :raises Fault: as :func:`load`.

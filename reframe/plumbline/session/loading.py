@@ -23,7 +23,7 @@ _NOT_LOADED = re.compile(r"skipping test |check path .* does not exist|is not co
 class Loading:
     """What ReFrame loads for a command line.
 
-    :ivar cases: the names of all test cases of the system, also of those at published scale.
+    :ivar cases: the names of all test cases of the system, selected or not.
     :ivar misfits: loaded checks of which the system has no test case, as far as they are selected.
     :ivar programs: of the loaded checks -> the features of an environment that has it.
     :ivar features: of environments that the loaded checks need.

@@ -7,13 +7,12 @@ import json
 import os
 import re
 import subprocess
-import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 from plumbline.check import needs
-from plumbline.core import paths
+from plumbline.core import paths, process
 from plumbline.core.errors import Fault
 from plumbline.site import configuration
 from plumbline.site.inventory import PlannedCase
@@ -21,9 +20,6 @@ from plumbline.software import build
 
 #: Makes ReFrame select all cases, also those at published scale.
 FULL = ("--tag=.*",)
-
-#: Folders of Plumbline that a site may replace by its own.
-_SHIPPED = ("systems", "reference")
 
 _TRACEBACK = re.compile(r"^.*Traceback \(most recent call last\):\n((?: .*\n)+)(\S.*)$", re.M)
 _WARNING = re.compile(r"^WARNING: (.*(?:\n(?!\[|- |WARNING).+)*)", re.M)
@@ -41,7 +37,7 @@ def reframe(arguments: list[str], system: str | None = None, **env: str) -> str:
     settings = {"RFM_CONFIG_FILES": files, "RFM_COLORIZE": "0", **env}
     system_option = [f"--system={system}"] if system else []
     done = subprocess.run(
-        [str(Path(sys.executable).with_name("reframe")), *system_option, *arguments],
+        [process.command("reframe"), *system_option, *arguments],
         env={**os.environ, **settings},
         capture_output=True,
         text=True,
@@ -106,10 +102,9 @@ def plan_cases(
 @functools.cache
 def programs() -> dict[str, list[str]]:
     """Return the programs of the shipped checks -> the features of an environment that has it."""
-    # Also where a site has other systems: by those that are shipped.
-    shipped = {f"PLUMBLINE_{name.upper()}": str(paths.ROOT / name) for name in _SHIPPED}
     here = f"--system={build.HERE}"
-    return preview(None, [str(paths.CHECKS)], [here, *FULL], **shipped).programs
+    shipped = str(paths.ROOT / "checks")
+    return preview(None, [shipped], [here, *FULL], PLUMBLINE_SITE=str(paths.ROOT)).programs
 
 
 def preview(system: str | None, checks: list[str], arguments: list[str], **env: str) -> Preview:
@@ -125,12 +120,13 @@ def preview(system: str | None, checks: list[str], arguments: list[str], **env: 
             "PLUMBLINE_RESULTS": folder,
             "PLUMBLINE_STRICT": "0",
         }
-        reframe([*_check_options(checks), "--dry-run", *arguments], system, **settings, **env)
+        reframe([*check_options(checks), "--dry-run", *arguments], system, **settings, **env)
         found = json.loads(path.read_text())
     cases = [PlannedCase(**fields) for fields in found.pop("cases")]
     misfits = [str(needs.Misfit(*fields)) for fields in found.pop("misfits")]
     return Preview(cases, misfits, **found)
 
 
-def _check_options(checks: list[str]) -> list[str]:
+def check_options(checks: list[str]) -> list[str]:
+    """Return ReFrame's options for files or folders of checks."""
     return [option for check in checks for option in ("-c", check)]

@@ -18,7 +18,6 @@ from plumbline.check import needs, states
 from plumbline.core import paths
 from plumbline.core.errors import Fault
 from plumbline.reference import lookup, waivers
-from plumbline.reference.tables import SITE
 from plumbline.site import configuration, host, system
 from plumbline.site.hostlock import NAME, Held, HostLock
 
@@ -26,16 +25,12 @@ from plumbline.site.hostlock import NAME, Held, HostLock
 def check_references(site: dict) -> None:
     """Check that every row of the tables can match a case; otherwise it would assert nothing.
 
-    A facility that keeps its systems elsewhere need not have those of the papers.
-
     :arg site: ReFrame's configuration.
     :raises Fault: with a line a row.
     """
     tables = lookup.loaded(paths.reference()).tables
     waivers.loaded(paths.reference())
     states.patterns(paths.reference())
-    elsewhere = "PLUMBLINE_SYSTEMS" in os.environ
-    rows = [row for row in tables.rows.values() if row.source == SITE or not elsewhere]
     systems = {
         found["name"]: {
             "systems": [found],
@@ -47,7 +42,7 @@ def check_references(site: dict) -> None:
         }
         for found in site["systems"]
     }
-    faults = list(system.faults_of_rows(rows, tables, systems))
+    faults = list(system.faults_of_rows(tables.rows.values(), tables, systems))
     if faults:
         raise Fault("\n".join(faults), code="reference.wrong-table")
 

@@ -13,9 +13,9 @@ from plumbline.check import states
 from plumbline.core import paths
 from plumbline.core.errors import Fault
 from plumbline.reference import lookup, waivers
-from plumbline.session import inventory_check, recovery, session
+from plumbline.session import inventory_check, plan, recovery, session
 from plumbline.site import configuration, host, inventory
-from plumbline.software import build, environments
+from plumbline.software import build, environments, providers
 
 #: ReFrame's options that a session does not accept, and why.
 REFUSED = {
@@ -25,7 +25,7 @@ REFUSED = {
     "--skip-performance-check": "a session without it asserts nothing",
     **dict.fromkeys(
         ("-l", "-L", "--list", "--list-detailed", "--describe"),
-        "it runs nothing: use `plumbline doctor`, or reframe itself after `. ./env.sh`",
+        "it runs nothing: use `plumbline doctor`, or reframe itself (docs/using.md)",
     ),
 }
 
@@ -51,14 +51,13 @@ def run(
             raise Fault(f"{option}: {why}", code="session.refused-option")
     arguments = _tagged(configuration.take_config_files(arguments))
     dry_run = "--dry-run" in arguments
-    if not (dry_run or configuration.config_files()):
-        host.current_system(system)
+    elsewhere = dry_run or configuration.config_files()
+    if not elsewhere and host.current_system(system) == host.LOCAL:
+        providers.prepare()
     lookup.loaded(paths.reference())
     waivers.loaded(paths.reference())
     states.patterns(paths.reference())
     named_checks = configuration.option_values(arguments, "-c", "--checkpath")
-    own = not named_checks or any(Path(c).resolve() == paths.CHECKS for c in named_checks)
-    variables = configuration.option_values(arguments, "-S", "--setvar")
     if system:
         configuration.check_system(system)
     session.complete = True
@@ -67,7 +66,7 @@ def run(
         os.environ[session.BUDGET] = str(budget)
     os.environ["PLUMBLINE_STRICT"] = "1" if strict else os.environ.get("PLUMBLINE_STRICT", "0")
     system_option = [f"--system={system}"] if system else []
-    given = [] if named_checks else ["-c", str(paths.CHECKS)]
+    given = [] if named_checks else plan.check_options(paths.checks())
     run_option = [] if dry_run else ["-r"]
     sys.argv = ["reframe", *given, *system_option, *run_option, *arguments]
     from reframe.frontend.cli import main
@@ -83,18 +82,16 @@ def run(
     ended.supervised = True
     if dry_run:
         return ended.close()
-    if configuration.ON_NODE in os.environ:
-        ended.notes.append("one node of a sweep: not compared with the inventory")
-        faults = []
-    elif own:
-        faults = _against_inventory(ended, ended.loading.cases, system, strict, bool(variables))
-    else:
-        ended.notes.append("other checks than checks/: not compared with the inventory")
-        faults = []
+    ended.faults = _against_inventory(ended, system, arguments, strict)
     if not ended.narrowing:
         ended.notes += _unbuilt(ended.loading.cases)
-    ended.faults = faults
     return ended.close() or (2 if code else 0)
+
+
+def has_all(checks: list[str]) -> bool:
+    """Return whether ``-c`` names all checks, the shipped and the site's; so if it names none."""
+    named = {str(Path(check).resolve()) for check in checks}
+    return not checks or all(str(Path(check).resolve()) in named for check in paths.checks())
 
 
 def _tagged(arguments: list[str]) -> list[str]:
@@ -123,20 +120,28 @@ def _unbuilt(cases: set[str]) -> list[str]:
     if not names:
         return []
     return [
-        f"{' and '.join(names)}: not built; `make build` would add OSU Micro-Benchmarks, "
-        f"BabelStream, IOR, mdtest, Comm|Scope and GPCNeT"
+        f"{' and '.join(names)}: not built; `plumbline build {build.HERE}` would add OSU "
+        f"Micro-Benchmarks, BabelStream, IOR, mdtest, Comm|Scope and GPCNeT"
     ]
 
 
 def _against_inventory(
-    ended: session.Session, cases: set[str], named: str | None, strict: bool, changed: bool
+    ended: session.Session, named: str | None, arguments: list[str], strict: bool
 ) -> list[str]:
     """Return what is in the inventory and no longer exists or no longer has bounds, a line each.
 
+    If the command line sets variables of the checks, other bounds are faults only under strict
+    rules.
+
     :arg named: the system of the command line, with a partition if one is named.
-    :arg changed: whether the command line sets variables of the checks. Then other bounds are
-        faults only under strict rules.
+    :arg arguments: the other arguments.
     """
+    if configuration.ON_NODE in os.environ:
+        ended.notes.append("one node of a sweep: not compared with the inventory")
+        return []
+    if not has_all(configuration.option_values(arguments, "-c", "--checkpath")):
+        ended.notes.append("other checks than checks/: not compared with the inventory")
+        return []
     system = next(iter(ended.planned.values()))["system"]
     expected = inventory.read(system)
     path, lint = inventory.path_of(system), f"plumbline lint --system {system}"
@@ -151,15 +156,18 @@ def _against_inventory(
     partition = (named or os.environ.get("RFM_SYSTEM", "")).partition(":")[2]
     prgenvs = rt.runtime().get_option("general/0/valid_env_names") or [".*"]
     loaded = f" @{system}:{re.escape(partition) or '[^+]*'}\\+({'|'.join(prgenvs)})"
+    full = configuration.asked_for(configuration.FULL_SCALE, arguments)
+    known = expected.all_cases if full else expected.cases
     faults = [
         f"vanished: {case} is in {path} and no longer exists; fix the check or its system, or "
         f"`{lint} --accept`"
-        for case in sorted(expected.all_cases.keys() - cases)
+        for case in sorted(known.keys() - ended.loading.cases)
         if re.search(loaded, case)
     ]
     tables = lookup.loaded(paths.reference())
     edited, lost, new = inventory_check.differences(system, expected, ended.records, tables)
     faults += edited
+    changed = configuration.option_values(arguments, "-S", "--setvar")
     (ended.notes if changed and not strict else faults).extend(lost)
     ended.notes += new
     if strict:

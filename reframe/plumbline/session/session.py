@@ -82,14 +82,14 @@ def configure(argv: list[str]) -> dict:
     running = any(a in ("--run", "--dry-run") or re.match(r"-[a-zA-Z]*r", a) for a in argv[1:])
     name = configuration.session_id()
     full, level = configuration.asked_for("full", argv[1:]), configuration.log_level(argv[1:])
-    site = configuration.gather(name, running, full, level)
+    site = configuration.gather(host.meant(argv[1:]), name, running, full, level)
     preflight.check_references(site)
     # A log that cannot be written (a full disk) must not hide the verdicts among tracebacks.
     logging.raiseExceptions = False
     if current is None:
         current = Session(name, dry_run="--dry-run" in argv, extras=preflight.extras(argv))
         current.announced = running
-        current.system_named = host.names_system(argv[1:])
+        current.system_named = bool(host.named_system(argv[1:]))
         current.narrowing = configuration.narrowing(argv[1:])
         current.loading = loading.Loading(argv[1:])
         watch(current)

@@ -13,7 +13,7 @@ import re
 import secrets
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,9 @@ from plumbline.placement import devices, placement
 from plumbline.placement.topology import PlacementError, Topology
 from plumbline.reference.tables import read_yaml
 from plumbline.site import reframe_patches, system
+
+#: The system for any other machine.
+LOCAL = "local"
 
 #: Cost classes: what ReFrame's ``--mode`` can ask for.
 TAGS = ("smoke", "nightly", "maintenance", "screen", "full")
@@ -49,19 +52,9 @@ NEVER = ("ReqNodeNotAvail", "PartitionConfig")
 
 
 def system_files() -> list[Path]:
-    """Return the system files, with ``local`` last, as it matches any host name.
-
-    :raises Fault: if there are none.
-    """
-    folder = paths.systems()
-    files = sorted(folder.glob("*.yaml"), key=lambda path: (path.stem == "local", path.stem))
-    if not files:
-        raise Fault(
-            f"{folder}: has no system file (<name>.yaml): `plumbline init` drafts one, and "
-            f"systems/local.yaml of Plumbline is an example",
-            code="system.not-found",
-        )
-    return files
+    """Return the system files of the site and the shipped ones, with ``local`` last, as it matches
+    any host name."""
+    return sorted(paths.systems().files("*.yaml"), key=lambda path: (path.stem == LOCAL, path.stem))
 
 
 def config_files(arguments: Sequence[str] = ()) -> list[str]:
@@ -116,7 +109,8 @@ def check_system(name: str) -> None:
     if wanted not in known and config_files():
         return
     if wanted not in known:
-        message = f"{paths.systems() / wanted}.yaml: no such system; {suggest(wanted, known)}"
+        file = paths.systems().find(f"{wanted}.yaml")
+        message = f"{file}: no such system; {suggest(wanted, known)}"
         raise Fault(message, code="system.not-found")
     if partition:
         (found,) = read_system(known[wanted])["systems"]
@@ -231,7 +225,7 @@ def this_machine() -> dict:
     :raises Fault: if they cannot be detected, or there is no scratch folder.
     """
     partition: dict[str, Any] = {"extras": {}}
-    _detect(paths.systems(), partition)
+    _detect(paths.systems().find(f"{LOCAL}.yaml"), partition)
     return partition
 
 
@@ -360,9 +354,12 @@ def _for_sweeps(found: dict, environments: list[dict]) -> None:
         partition |= {"scheduler": "local", "access": [], "sched_options": {}, "max_jobs": 1}
 
 
-def gather(session: str, running: bool, full: bool, level: str = "verbose") -> dict:
+def gather(
+    files: Iterable[Path], session: str, running: bool, full: bool, level: str = "verbose"
+) -> dict:
     """Return ReFrame's whole configuration.
 
+    :arg files: the system files that it has.
     :arg session: the session's name; its folder has stage, output, report and log.
     :arg running: whether test cases are run, so that the session's folder is needed.
     :arg full: whether cases at published scale may be selected.
@@ -371,7 +368,7 @@ def gather(session: str, running: bool, full: bool, level: str = "verbose") -> d
     """
     folder = paths.results() / "sessions" / session
     systems, environments = [], []
-    for path in system_files():
+    for path in files:
         content = read_system(path)
         (found,) = content["systems"]
         found["prefix"] = str(folder)
@@ -423,7 +420,7 @@ def gather(session: str, running: bool, full: bool, level: str = "verbose") -> d
             "handlers_perflog": [],
         }],
         "general": [{
-            "check_search_path": [str(paths.CHECKS)],
+            "check_search_path": paths.checks(),
             "report_file": str(folder / "report.json"),
             # The summary has the headline figures, the records have all.
             "perf_info_level": "verbose",

@@ -25,44 +25,84 @@ from plumbline.core.errors import Fault
 from plumbline.core.text import shorten
 from plumbline.reference.tables import read_yaml
 from plumbline.site import configuration
-
-#: The system for any other machine.
-LOCAL = "local"
+from plumbline.site.configuration import LOCAL
 
 #: Seconds that a scheduler's command may take to answer.
 PATIENCE = 10
 
 
-def names_system(argv: list[str]) -> bool:
-    """Return whether ReFrame's command line or variable names the system."""
+def named_system(argv: list[str]) -> str:
+    """Return the system that ReFrame's command line or variable names, without a partition; empty
+    if they name none."""
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("--system", default=os.environ.get("RFM_SYSTEM"))
-    return bool(parser.parse_known_args(argv)[0].system)
+    return (parser.parse_known_args(argv)[0].system or "").partition(":")[0]
+
+
+def meant(argv: list[str]) -> list[Path]:
+    """Return the system files that a command line of ReFrame needs: that of the system that it
+    names, or those that may be this host's. A fault in any other one does not matter.
+
+    :raises Fault: if a file of the site cannot be read and may be this host's.
+    """
+    files = {path.stem: path for path in configuration.system_files()}
+    if named := named_system(argv):
+        # One of the site's own configuration of ReFrame has no file.
+        return [files[named]] if named in files else []
+    if _own_detection() or configuration.config_files(argv):
+        # The site's own configuration of ReFrame may have methods, too.
+        return [path for path in files.values() if not _shipped_with_fault(path)]
+    return [files[name] for name in matching_systems(patterns()) or [LOCAL]]
+
+
+def _shipped_with_fault(path: Path) -> bool:
+    if path.parent == paths.systems().own:
+        return False
+    try:
+        configuration.read_system(path)
+    except Fault:
+        return True
+    return False
 
 
 def patterns() -> dict[str, list[str]]:
     """Return the ``hostnames`` of each system file, in ReFrame's order.
 
-    :raises Fault: if a file cannot be read.
+    :raises Fault: if a file of the site cannot be read, and no other system matches this host.
     """
-    found = {}
+    found, faults = {}, []
     for path in configuration.system_files():
-        content = read_yaml(path)
         try:
-            found[path.stem] = content["systems"][0]["hostnames"]
-            for pattern in found[path.stem]:
-                re.compile(pattern)
-        except (KeyError, IndexError, TypeError):
-            # This has a better message if the file as a whole is wrong.
-            configuration.read_system(path)
-            raise Fault(
-                f"{path}: its system needs a list `hostnames` of patterns", code="system.wrong-file"
-            ) from None
-        except re.error as err:
-            raise Fault(
-                f"{path}: hostnames: {pattern!r} is not a regular expression: {err}",
-                code="system.wrong-file",
-            ) from None
+            found[path.stem] = _patterns_of(path)
+        except Fault as err:
+            if path.parent == paths.systems().own:
+                faults.append(err)
+    if faults and not matching_systems(found):
+        raise Fault(
+            f"{faults[0]}\nno other system matches this host, which may be this file's: correct "
+            f"the file, or name the system with --system",
+            code=faults[0].code,
+        )
+    return found
+
+
+def _patterns_of(path: Path) -> list[str]:
+    content = read_yaml(path)
+    try:
+        found = content["systems"][0]["hostnames"]
+        for pattern in found:
+            re.compile(pattern)
+    except (KeyError, IndexError, TypeError):
+        # This has a better message if the file as a whole is wrong.
+        configuration.read_system(path)
+        raise Fault(
+            f"{path}: its system needs a list `hostnames` of patterns", code="system.wrong-file"
+        ) from None
+    except re.error as err:
+        raise Fault(
+            f"{path}: hostnames: {pattern!r} is not a regular expression: {err}",
+            code="system.wrong-file",
+        ) from None
     return found
 
 

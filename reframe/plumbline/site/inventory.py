@@ -1,7 +1,8 @@
 """Inventories: the test cases that a system has, and the references of their figures of merit. A
 session and ``plumbline lint`` report the difference when one of them disappears or changes.
 
-``plumbline lint --accept`` writes ``systems/inventory/<system>.json``, to be reviewed like code:
+``plumbline lint --accept`` writes ``systems/inventory/<system>.json`` of the site's folder, to be
+reviewed like code:
 
 - ``references``: the rows that bound a figure, by id, each with its value and bounds, or its
   ceiling, in the registered unit. The bounds of a distribution are those for the least number of
@@ -116,8 +117,11 @@ def _block(lines: list[str], margin: str) -> str:
 
 
 def path_of(system: str) -> Path:
-    """Return the path of a system's inventory."""
-    return paths.systems() / "inventory" / f"{system}.json"
+    """Return the path of a system's inventory: the site's, or the shipped one of a shipped
+    system."""
+    systems, name = paths.systems(), f"inventory/{system}.json"
+    shipped = systems.find(f"{system}.yaml").parent != systems.own
+    return systems.find(name) if shipped else systems.own / name
 
 
 def accepting(system: str) -> str:
@@ -152,8 +156,8 @@ def read(system: str) -> Inventory | None:
 
 
 def write(system: str, found: Inventory) -> Path:
-    """Write a system's inventory and return its path."""
-    path = path_of(system)
+    """Write a system's inventory into the site's folder, and return its path."""
+    path = paths.systems().own / "inventory" / f"{system}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(found.text(), encoding="utf-8")
     return path

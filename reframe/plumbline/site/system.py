@@ -182,7 +182,7 @@ def unknown_names(systems: dict[str, dict], tables: Tables) -> Iterator[str]:
     :arg systems: name -> content of the system's file.
     """
     for name, content in systems.items():
-        file = paths.systems() / f"{name}.yaml"
+        file = paths.systems().find(f"{name}.yaml")
         for partition in content["systems"][0]["partitions"]:
             extras = partition.get("extras", {})
             groups = {"extras": extras.get("conditions", {})}
@@ -205,7 +205,7 @@ def unknown_features(systems: dict[str, dict], known: Collection[str]) -> Iterat
     :arg known: benchmarks, and the features that the loaded checks need.
     """
     for name, content in systems.items():
-        file = paths.systems() / f"{name}.yaml"
+        file = paths.systems().find(f"{name}.yaml")
         for environment in content.get("environments", []):
             for feature in {*environment.get("features", [])} - {*known} - MODELS:
                 yield (
@@ -218,13 +218,14 @@ def unknown_features(systems: dict[str, dict], known: Collection[str]) -> Iterat
 def faults_of_rows(rows: Iterable[Row], tables: Tables, systems: dict[str, dict]) -> Iterator[str]:
     """Yield the contradictions between reference rows and systems, with file, line and column.
 
-    :arg systems: name -> content of the system's file.
+    :arg systems: name -> content of the system's file. Rows of others only need to have a file.
     """
     homeless: dict[str, list[Row]] = {}
+    known = {path.stem for path in paths.systems().files("*.yaml")}
     for row in rows:
         content = systems.get(row.system)
-        if content is None and row.plain:
-            # Of a system that only the site's own configuration of ReFrame has.
+        if content is None and (row.plain or row.system in known):
+            # A plain check's may be of a system that only the site's configuration of ReFrame has.
             continue
         if content is None:
             homeless.setdefault(row.system, []).append(row)
@@ -240,5 +241,5 @@ def faults_of_rows(rows: Iterable[Row], tables: Tables, systems: dict[str, dict]
             yield tables.fault(row, "conditions", fault)
     for system, (first, *others) in homeless.items():
         more = f" (and {pluralize(len(others), 'more row')})" if others else ""
-        file = paths.systems() / f"{system}.yaml"
+        file = paths.systems().find(f"{system}.yaml")
         yield tables.fault(first, "system", f"{system!r} has no {file}{more}")

@@ -363,7 +363,7 @@ def concretize(
     shutil.rmtree(spack.root() / "cache" / "cache" / "compilers", ignore_errors=True)
     words = ["concretize", "--force"]
     if environment.system != HERE and not _has_compilers(environment):
-        words = ["python", str(paths.spack_env() / "as_given.py")]
+        words = ["python", str(paths.spack_env().find("as_given.py"))]
     spack.run(words, folder, log, report, environment.name)
     content = json.loads((folder / LOCK).read_text(encoding="utf-8"))
     names = {fields["name"] for fields in content["concrete_specs"].values()}
@@ -394,7 +394,7 @@ def _require_externals(environment: Environment, lock: Lock) -> None:
     """
     found = list(externals.faults(lock))
     if found:
-        site = environment.folder.parent / environments.SITE
+        site = paths.spack_env().own / environment.system / environments.SITE
         remedy = f"list this machine's own in {site}, under packages and with `externals::`"
         raise Fault(
             "\n".join([*(f"{environment.name}: {fault}" for fault in found), remedy]),
@@ -437,7 +437,9 @@ def index(report: Callable[[str], None]) -> None:
 
 
 def lock(environment: Environment, report: Callable[[str], None]) -> Solution:
-    """Concretize an environment and write its lock into the tree. Several may run in parallel.
+    """Concretize an environment and write its lock into the site's folder.
+
+    Several may run in parallel.
 
     :raises Fault: if there is no solution.
     """
@@ -451,7 +453,9 @@ def lock(environment: Environment, report: Callable[[str], None]) -> Solution:
         began = time.monotonic()
         solved = concretize(environment, folder, log, report)
         seconds = time.monotonic() - began
-        shutil.copy(folder / LOCK, environment.folder / LOCK)
+        kept = paths.spack_env().own / environment.system / environment.toolchain / LOCK
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(folder / LOCK, kept)
     externals_ = sum(bool(node.prefix) for node in solved.nodes.values())
     report(f"{environment.name}: {len(solved.nodes)} packages in {seconds:.0f} s")
     return Solution(environment, len(solved.roots), len(solved.nodes), externals_, seconds)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 from plumbline.core import paths
 from plumbline.core.errors import Fault
@@ -20,10 +21,15 @@ from plumbline.software.environments import (
 )
 
 
-def faults(systems: dict[str, dict]) -> Iterator[str]:
+def _system_file(system: str) -> Path:
+    return paths.systems().find(f"{system}.yaml")
+
+
+def faults(systems: dict[str, dict], only: bool = False) -> Iterator[str]:
     """Yield the contradictions between systems and their Spack environments, a line each.
 
     :arg systems: name -> content of the system's file.
+    :arg only: whether these are not all systems, and the environments of others are skipped.
     """
     wanted = {
         Environment(system, environment["name"]): environment
@@ -35,19 +41,21 @@ def faults(systems: dict[str, dict]) -> Iterator[str]:
     for environment in wanted:
         if environment not in existing:
             yield (
-                f"{paths.systems() / environment.system}.yaml: environment "
+                f"{_system_file(environment.system)}: environment "
                 f"{environment.toolchain}: its provider is spack, but "
                 f"{environment.manifest} does not exist"
             )
     for environment in existing:
-        # A site may have its system files elsewhere, and only some of ours.
-        elsewhere = paths.systems() != paths.ROOT / "systems"
-        if environment.system not in systems and elsewhere:
+        if only and environment.system not in systems:
             continue
         if environment not in wanted:
+            own = paths.systems().own / f"{environment.system}.yaml"
+            if own.is_file() and not environment.manifest.is_relative_to(paths.spack_env().own):
+                # A site's system need not use all that is shipped.
+                continue
             yield (
                 f"{environment.manifest}: no environment {environment.toolchain} with "
-                f"extras.provider spack in {paths.systems() / environment.system}.yaml"
+                f"extras.provider spack in {_system_file(environment.system)}"
             )
             continue
         try:
@@ -75,7 +83,7 @@ def _not_run(wanted: dict[Environment, dict], existing: list[Environment]) -> It
         for feature in (feature for feature, name in PACKAGES.items() if name == package):
             if feature not in features[system]:
                 yield (
-                    f"{paths.systems() / system}.yaml: no environment has the feature {feature}, "
+                    f"{_system_file(system)}: no environment has the feature {feature}, "
                     f"so no check runs {package}, which Spack builds for {', '.join(toolchains)}: "
                     f"add the feature to one of them"
                 )

@@ -10,6 +10,7 @@ import functools
 import hashlib
 import itertools
 import json
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -99,12 +100,18 @@ class Environment:
     @property
     def folder(self) -> Path:
         """The folder of its manifest and its lock."""
-        return paths.spack_env() / self.system / self.toolchain
+        return self.manifest.parent
 
     @property
     def manifest(self) -> Path:
         """Its ``spack.yaml``."""
-        return self.folder / MANIFEST
+        return self._file(MANIFEST)
+
+    def _file(self, name: str) -> Path:
+        """Return the file of a path relative to that of the manifest: a site's file overrides the
+        shipped one, also of what a manifest includes."""
+        path = os.path.normpath(f"{self.system}/{self.toolchain}/{name}")
+        return paths.spack_env().find(path)
 
     def content(self) -> dict:
         """Return the manifest's section ``spack``.
@@ -133,7 +140,7 @@ class Environment:
                     f"file",
                     code="spack.wrong-manifest",
                 )
-            path = (self.folder / name).resolve()
+            path = self._file(name).resolve()
             if path.is_file():
                 found.append(path)
             elif not optional:
@@ -171,7 +178,7 @@ class Environment:
 
         :raises Fault: if it cannot be read.
         """
-        path = self.folder / LOCK
+        path = self._file(LOCK)
         return read_lock(path) if path.is_file() else None
 
     def digest(self, packages: set[str], *detected: Path) -> str:
@@ -183,9 +190,15 @@ class Environment:
         :raises Fault: if a file cannot be read.
         """
         included = [*self.included(), *detected]
-        recipes = paths.spack_env() / "repo" / "spack_repo" / "plumbline"
-        settings = sorted((paths.spack_env() / "config").glob("*.yaml"))
-        folders = [recipes / "packages" / re.sub(r"\W", "_", name) for name in sorted(packages)]
+        settings = [path for folder in config_folders() for path in sorted(folder.glob("*.yaml"))]
+        repos = [repo for found in paths.spack_env().folders[::-1]
+                 for repo in sorted(found.glob("repo/spack_repo/*"))]  # fmt: skip
+        modules = [re.sub(r"\W", "_", name) for name in sorted(packages)]
+        recipes = [
+            folder
+            for repo in repos
+            for folder in [repo, *(repo / "packages" / module for module in modules)]
+        ]
         parts = {
             "manifest": self.content(),
             "included": [read_yaml(path) for path in included],
@@ -193,7 +206,7 @@ class Environment:
             "settings": [read_yaml(path) for path in settings],
             "recipes": [
                 [f"{folder.name}/{path.name}", path.read_text(encoding="utf-8")]
-                for folder in [recipes, *folders]
+                for folder in recipes
                 for path in sorted(folder.glob("*"))
                 if path.is_file()
             ],
@@ -235,10 +248,15 @@ def _valid(content, part: str, path: Path):
     return content
 
 
+def config_folders() -> list[Path]:
+    """Return the folders with Spack's settings: the shipped one, and the site's, which overrides
+    it."""
+    return paths.spack_env().all("config")[::-1]
+
+
 def list_environments(system: str | None = None) -> list[Environment]:
     """Return all environments, or those of one system."""
-    pattern = f"{system or '*'}/*/{MANIFEST}"
-    found = sorted(paths.spack_env().glob(pattern))
+    found = paths.spack_env().files(f"{system or '*'}/*/{MANIFEST}")
     return [Environment(path.parent.parent.name, path.parent.name) for path in found]
 
 
@@ -283,7 +301,7 @@ def pins() -> dict[str, dict[str, str]]:
 
     :raises Fault: if they cannot be read.
     """
-    return _pins(paths.spack_env() / "pins.yaml")
+    return _pins(paths.spack_env().find("pins.yaml"))
 
 
 def read_lock(path: Path) -> Lock:

@@ -119,7 +119,7 @@ def use(folder: Path | None, report: Callable[[str], None]) -> None:
         if environment.name in complete:
             kept = environment.lock()
             other = kept is None or kept.stamp.get("digest") != complete[environment.name]
-            note = ": made for another lock than that of this checkout; sources may be missing"
+            note = ": made for another lock than that of this machine; sources may be missing"
             report(f"{environment.name}{note if other else ''}")
     digest = spack.sha256(folder / CONTENTS)
     report(f"builds use {folder}, whose {CONTENTS} has the SHA-256 {digest}")
@@ -137,6 +137,6 @@ def _require_mirror(folder: Path) -> None:
         if not spack.has_commit(folder / "git" / f"{name}.git", pin):
             raise Fault(
                 f"{folder}: does not have {name} {pin['tag']} ({pin['commit'][:12]}) of "
-                f"{paths.spack_env() / 'pins.yaml'}: create the mirror again from this checkout",
+                f"{paths.spack_env().find('pins.yaml')}: create the mirror again here",
                 code="spack.wrong-mirror",
             )

@@ -378,6 +378,20 @@ def install(report: Callable[[str], None]) -> None:
         ) from None
 
 
+def prepare() -> None:
+    """Install what the provider ``pip`` needs, where there is no checkout, in which `make` does it.
+
+    If that fails, the cases that need it are skipped.
+    """
+    if paths.IS_CHECKOUT:
+        return
+    try:
+        install(print)
+    except Fault as err:
+        for line in err.coded().splitlines():
+            print(f"plumbline: {line}", file=sys.stderr)
+
+
 def _install_wheel(name: str) -> None:
     prefix, log = prefix_of(name), paths.tools() / f"{name}.log"
     partial = prefix.with_name(f"{name}.partial")
@@ -394,7 +408,8 @@ def _install_wheel(name: str) -> None:
         last = log.read_text().strip().splitlines()[-1:]
         raise Fault(
             f"{prefix}: pip could not install {WHEELS[name][0]} ({' '.join(last)}); see {log}. "
-            f"Run `make run` again, or copy the wheel here and set PIP_FIND_LINKS to its folder",
+            f"Run `plumbline setup` again, or copy the wheel here and set PIP_FIND_LINKS to its "
+            f"folder",
             code="spack.not-fetched",
         )
     shutil.rmtree(prefix, ignore_errors=True)

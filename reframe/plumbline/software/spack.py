@@ -278,28 +278,31 @@ def _last(log: Path) -> str:
 def settings() -> dict[str, str]:
     """Return Spack's environment variables."""
     own = {key: value for key, value in os.environ.items() if not key.startswith("SPACK_")}
+    shipped, *_ = environments.config_folders()
     return {
         **own,
         "SPACK_PYTHON": sys.executable,
         # Ours replace the user's; what an environment includes may override them.
-        "SPACK_USER_CONFIG_PATH": str(paths.spack_env() / "config"),
+        "SPACK_USER_CONFIG_PATH": str(shipped),
         "SPACK_SYSTEM_CONFIG_PATH": os.devnull,
         "SPACK_USER_CACHE_PATH": str(root() / "cache"),
         "PYTHONNOUSERSITE": "1",
     }
 
 
-def _of_mirror() -> list[str]:
-    """Return Spack's option for the settings of the mirror in use."""
+def _scopes() -> list[str]:
+    """Return Spack's options for the settings of the site, and of the mirror in use."""
+    _, *sites = environments.config_folders()
+    own = [word for folder in sites for word in ("-C", str(folder))]
     chosen = mirror()
     if chosen is None:
-        return []
+        return own
     folder = root() / "config"
     folder.mkdir(parents=True, exist_ok=True)
     entry = {"url": chosen.as_uri(), "source": True, "binary": False}
     text = yaml.safe_dump({"mirrors:": {"plumbline": entry}})
     (folder / "mirrors.yaml").write_text(text, encoding="utf-8")
-    return ["-C", str(folder)]
+    return [*own, "-C", str(folder)]
 
 
 def run(
@@ -316,7 +319,7 @@ def run(
     :raises Failure: if it fails, with Spack's error, the fix and the log's path.
     """
     environment = ["-e", str(folder)] if folder else []
-    command = [str(checkout("spack") / "bin" / "spack"), *_of_mirror(), *environment, *words]
+    command = [str(checkout("spack") / "bin" / "spack"), *_scopes(), *environment, *words]
     began = log.stat().st_size if log.exists() else 0
     with log.open("a", encoding="utf-8") as file:
         print("$", *command, file=file, flush=True)
@@ -459,9 +462,7 @@ def _remedy(output: str) -> str:
         except Fault as err:
             return str(err)
         if chosen:
-            return (
-                f"the mirror in use, {chosen}, does not have it: make it again with this checkout"
-            )
+            return f"the mirror in use, {chosen}, does not have it: make it again here"
     return remedy
 
 

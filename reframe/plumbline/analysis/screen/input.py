@@ -255,7 +255,7 @@ def by_name(systems: Iterable[str], nodes: Iterable[str]) -> dict[str, str]:
     """
     patterns = []
     for system in sorted(set(systems)):
-        path = paths.systems() / f"{system}.yaml"
+        path = paths.systems().find(f"{system}.yaml")
         if path.exists():
             for partition in read_yaml(path)["systems"][0].get("partitions", []):
                 if pattern := partition.get("extras", {}).get("rack_pattern"):

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from plumbline.core import files, paths
+from plumbline.core import files, paths, process
 from plumbline.core.errors import Fault
 from plumbline.core.text import printable
 from plumbline.history import retention
@@ -211,7 +211,7 @@ def _run_session(
     extras = f"run={'maintenance' if options.maintenance else 'nightly'}"
     extras += f",maintenance={options.maintenance}" if options.maintenance else ""
     command = [
-        str(Path(sys.executable).with_name("plumbline")),
+        process.command("plumbline"),
         "run",
         *(["--strict"] if options.strict else []),
         *([f"--budget={max(1, round(left))}s"] if options.budget else []),

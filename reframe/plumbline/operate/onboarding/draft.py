@@ -392,7 +392,7 @@ def _toolchains(
             partition["extras"].setdefault("variants", {})["gpu-aware"] = _gpu_aware(found.mpi)
         compiler = found.externals[0]
         target = manifest.supported(target, compiler.package, _version(found, 0))
-        folder = paths.spack_env() / drafted.name
+        folder = paths.spack_env().own / drafted.name
         file = folder / identifier(found.name) / "spack.yaml"
         drafted.files[file] = manifest.environment(found, target)
         built.append(found)

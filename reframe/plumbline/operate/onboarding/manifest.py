@@ -69,11 +69,8 @@ def supported(name: str, compiler: str, version: str) -> str:
 
 def build_tools(target_name: str) -> Path:
     """Return the file of this operating system's build tools, which may not exist."""
-    return (
-        paths.spack_env()
-        / "common"
-        / f"{operating_system()}-{environments.family(target_name)}.yaml"
-    )
+    name = f"{operating_system()}-{environments.family(target_name)}.yaml"
+    return paths.spack_env().find(f"common/{name}")
 
 
 def why_not(target_name: str) -> str:

@@ -111,7 +111,7 @@ def next_step(name: str, content: dict) -> str | None:
     """Return the next step of a system, ``None`` once it has a baseline."""
     if not has_checks(content):
         return "add a benchmark to an environment's features, then run `plumbline lint` again"
-    if (paths.reference() / "site" / f"{name}.csv").exists():
+    if (paths.reference().own / f"{name}.csv").exists():
         return None
     sessions = sum(_is_of(folder, name) for folder in record.sessions(paths.results()))
     if not sessions:

@@ -240,7 +240,7 @@ def create(
         reasons = "; ".join(f"{node}: {why}" for node, why in skipped.items())
         raise Fault(f"partition {partition}: no node is available: {reasons}",
                     code="scheduler.no-node")  # fmt: skip
-    cases = plan.plan_cases(system, [str(paths.CHECKS)], arguments,
+    cases = plan.plan_cases(system, paths.checks(), arguments,
                             **{configuration.ON_NODE: f"{system}:{partition}"})  # fmt: skip
     # Ten seconds for ReFrame's own work on each case.
     limit = seconds or 300 + sum(case.seconds + 10 for case in cases)
@@ -286,7 +286,7 @@ def resume(name: str, jobs: int | None) -> Sweep:
 
 def _partition(system: str, name: str) -> dict:
     configuration.check_system(system)
-    content = configuration.read_system(paths.systems() / f"{system}.yaml")
+    content = configuration.read_system(paths.systems().find(f"{system}.yaml"))
     partitions = {found["name"]: found for found in content["systems"][0]["partitions"]}
     if name not in partitions:
         raise Fault(

@@ -6,7 +6,6 @@ It is not in ``checks/`` since it measures nothing itself. The environment varia
 
 import os
 import shlex
-import sys
 from pathlib import Path
 
 import reframe as rfm
@@ -14,7 +13,7 @@ import reframe.core.builtins as builtins
 import reframe.utility.sanity as sn
 from reframe.core.backends import getlauncher
 
-from plumbline.core import paths
+from plumbline.core import paths, process
 from plumbline.operate import sweep
 from plumbline.site import configuration
 
@@ -42,10 +41,8 @@ class node_sweep(rfm.RunOnlyRegressionTest):
         # The session starts its own job steps.
         self.job.launcher = getlauncher("local")()
         variables = {
-            "PLUMBLINE_SYSTEMS": paths.systems(),
-            "PLUMBLINE_REFERENCE": paths.reference(),
+            "PLUMBLINE_SITE": paths.site(),
             "PLUMBLINE_RESULTS": paths.results(),
-            "PLUMBLINE_SPACK_ENV": paths.spack_env(),
             "PLUMBLINE_TOOLS": paths.tools(),
             configuration.ON_NODE: f"{_SWEEP.system}:{_SWEEP.partition}",
         }
@@ -61,7 +58,7 @@ class node_sweep(rfm.RunOnlyRegressionTest):
             f'echo "${{SLURM_JOB_ID:-}}" > {claim}/job',
         ]
         command = [
-            str(Path(sys.executable).with_name("plumbline")), "run", "--system", _SWEEP.system,
+            process.command("plumbline"), "run", "--system", _SWEEP.system,
             *_SWEEP.arguments, "--session-extras", f"sweep={_SWEEP.name},node={self.node}",
         ]  # fmt: skip
         self.executable = shlex.quote(command[0])

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
-from pathlib import Path
 
+from plumbline.core.paths import Folder, layers_of
 from plumbline.output import query
 from plumbline.output.report import text
 from plumbline.reference.lookup import References
@@ -26,13 +27,13 @@ class Card:
 class Provenance:
     """Collects the references that pages name, and puts each on the page of its source."""
 
-    def __init__(self, references: References, known: dict[str, list[dict]], folder: Path):
+    def __init__(self, references: References, known: dict[str, list[dict]], folder: Folder):
         """
         :arg known: misprints by row id.
         :arg folder: of the reference tables.
         """
         self.references = references
-        self._above = f"{folder.parent}/"
+        self._above = [f"{layer.parent}/" for layer in layers_of(folder).folders]
         self._known = known
         self._named: dict[str, str] = {}
 
@@ -66,7 +67,7 @@ class Provenance:
             cited = (source.authors, source.venue, str(source.year or ""),
                      f"doi:{source.doi}" if source.doi else "")  # fmt: skip
             lead = ", ".join(filter(None, cited))
-            table = tables.where[name].removeprefix(self._above)
+            table = functools.reduce(str.removeprefix, self._above, tables.where[name])
             parts = [("table", [table]), *query.explain(self.references, name, self._known)]
             found.setdefault(path, (title, lead, []))[2].append(Card(name, anchor, parts))
         return found

@@ -16,6 +16,7 @@ from typing import Any, TextIO
 import jinja2
 from jinja2.utils import htmlsafe_json_dumps
 
+from plumbline.core import paths
 from plumbline.core.errors import Fault
 from plumbline.output.report import text
 
@@ -143,6 +144,12 @@ def replaced(out: Path) -> Iterator[Path]:
 
 
 def _check_replaceable(out: Path) -> None:
+    if paths.site().resolve().is_relative_to(out):
+        raise Fault(
+            f"{out}: has the site's own files (PLUMBLINE_SITE), which the report would replace: "
+            f"choose another folder with --out",
+            code="files.exists",
+        )
     if out.is_dir():
         if not (out / MARK).is_file() and any(out.iterdir()):
             raise Fault(
