@@ -287,7 +287,7 @@ def test_nothing_selected(misfit: Own, check: str):
     """ReFrame reports 0 checks, and exits with 0."""
     done = misfit.run("-n", check)
     assert (done.code, done.records) == (2, [])
-    assert [*lacks(done.err)] == [check]
+    assert [*lacks(done.err)] == [check] and done.codes[-1] == "session.nothing-selected"
 
 
 def test_doctor_lists_it(misfit: Own):

@@ -17,6 +17,7 @@ import reframe.core.runtime as rt
 from plumbline.check import needs, states
 from plumbline.core import paths
 from plumbline.core.errors import Fault
+from plumbline.core.text import pluralize
 from plumbline.reference import lookup, waivers
 from plumbline.site import configuration, host, system
 from plumbline.site.hostlock import NAME, Held, HostLock
@@ -106,17 +107,14 @@ def check_selection(testcases, announced: bool, misfits: Sequence[needs.Misfit])
         )
     if testcases:
         return
-    if not misfits:
-        raise Fault(
-            "no test case is selected: check the names, tags, system and environments of the "
-            "command line (`plumbline doctor` lists the test cases)",
-            code="session.nothing-selected",
-        )
-    more = len(misfits) - _MOST
-    lines = [f"no test case of {len(misfits)} checks, such as:"] if more > 0 else []
-    lines += map(str, misfits[:_MOST])
-    code = misfits[:_MOST][-1].code
-    raise Fault("\n".join(lines).removesuffix(f" [{code}]"), code=code)
+    lines = [*map(str, misfits[:_MOST])]
+    if more := len(misfits[_MOST:]):
+        lines.append(f"and {pluralize(more, 'more check')} without a test case")
+    lines.append(
+        "no test case is selected: check the names, tags, system and environments of the command "
+        "line (`plumbline doctor` lists the test cases)"
+    )
+    raise Fault("\n".join(lines), code="session.nothing-selected")
 
 
 def check_host(named: bool) -> str:
