@@ -50,6 +50,8 @@ def environment(
         "FACILITY_MODULES_LOADED": ":".join(modules.get("loaded", [])),
     }
     login.lay_out(modules, state / "apps")
+    if machine.machines()[system].get("described"):
+        login.lay_out_kernel(machine.build(system), state / "sys")
     if "trees" in modules:
         variable = "LMOD_CMD" if modules.get("release", "lmod") == "lmod" else "MODULES_CMD"
         found |= {variable: str(BIN / "modulecmd"), "MODULEPATH": str(state / "apps" / "core")}

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 from .batch import abbreviated
-from .machine import Machine
+from .machine import Machine, list_of
 from .options import Refused, read
 
 
@@ -248,6 +248,40 @@ def modulecmd(words: list[str], machine: Machine) -> int:
 
 
 # -- a node ---------------------------------------------------------------------------------------
+
+
+def lay_out_kernel(machine: Machine, sysfs: Path) -> None:
+    """Write what Linux shows of a node in /sys, as far as it is read."""
+    everything = range(machine.num_cores)
+    domains = [[core for core in everything if machine.numa_of(core) == number]
+               for number in range(len(machine.numa_numbers))]  # fmt: skip
+
+    def mask(cores) -> str:
+        text = f"{sum(1 << cpu for cpu in machine.cpus_of_cores(cores)):x}"
+        return ",".join(re.findall("[0-9a-f]{1,8}", text.zfill(-(-len(text) // 8) * 8))) + "\n"
+
+    files = {}
+    for core in everything:
+        socket = machine.cores_of_socket(machine.socket_of(core))
+        for cpu in machine.cpus_of_core(core):
+            topology = f"devices/system/cpu/cpu{cpu}/topology"
+            files |= {
+                f"{topology}/core_cpus": mask([core]),
+                f"{topology}/package_cpus": mask(socket),
+            }
+    for number, cores in zip(machine.numa_numbers, domains, strict=True):
+        files[f"devices/system/node/node{number}/cpumap"] = mask(cores)
+        cache = f"devices/system/cpu/cpu{cores[0]}/cache/index3"
+        facts = {"level": "3", "type": "Unified", "size": "32768K", "coherency_line_size": "64",
+                 "number_of_sets": "32768", "shared_cpu_map": mask(cores)}  # fmt: skip
+        files |= {f"{cache}/{name}": text for name, text in facts.items()}
+    for gpu, bus in enumerate(machine.facts.get("pci", [])):
+        cpus = machine.cpus_of_cores(machine.cores_of_gpu(gpu))
+        files[f"bus/pci/devices/{bus}/local_cpulist"] = list_of(cpus) + "\n"
+    for name, text in files.items():
+        path = sysfs / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
 
 
 def nvidia_smi(words: list[str], machine: Machine) -> int:

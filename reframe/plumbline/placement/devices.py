@@ -25,7 +25,7 @@ _LINKS = ("PIX", "PXB", "PHB", "NODE", "SYS")
 _CLASSES = ("gpu-a", "gpu-b", "gpu-c", "gpu-d")
 
 
-class _Pair(NamedTuple):
+class _LinkedPair(NamedTuple):
     """Two GPUs and their link; pairs sort by nearness."""
 
     rank: int
@@ -33,7 +33,7 @@ class _Pair(NamedTuple):
     gpus: list[int]
 
 
-class Found(NamedTuple):
+class Gpus(NamedTuple):
     """The GPUs of a node.
 
     :ivar devices: ReFrame's ``devices``.
@@ -46,16 +46,16 @@ class Found(NamedTuple):
     links: dict[str, str]
 
 
-def detect(usable: Iterable[int]) -> Found:
+def detect(usable: Iterable[int]) -> Gpus:
     """Return this node's GPUs; all is empty if there are none.
 
     :arg usable: the usable CPUs.
     """
     cpus = set(usable)
-    return _nvidia(cpus) or _amd(cpus) or Found([], {}, {})
+    return _nvidia(cpus) or _amd(cpus) or Gpus([], {}, {})
 
 
-def _nvidia(usable: set[int]) -> Found | None:
+def _nvidia(usable: set[int]) -> Gpus | None:
     printed = capture("nvidia-smi", *_QUERY) or ""
     rows = [line.split(", ", 3) for line in printed.splitlines() if line.count(", ") >= 3]
     if not rows:
@@ -69,14 +69,14 @@ def _nvidia(usable: set[int]) -> Found | None:
     if len(rows) > 1:
         for one, other, link in _cells(capture("nvidia-smi", "topo", "-m") or ""):
             if link in _LINKS:
-                pairs.append(_Pair(_LINKS.index(link), link, [one, other]))
+                pairs.append(_LinkedPair(_LINKS.index(link), link, [one, other]))
             elif re.fullmatch(r"NV\d+", link):
-                pairs.append(_Pair(-int(link[2:]), link, [one, other]))
+                pairs.append(_LinkedPair(-int(link[2:]), link, [one, other]))
     return _found(f"sm_{capability.replace('.', '')}", model, len(rows), extras, pairs,
                   "nvidia-smi topo -m")  # fmt: skip
 
 
-def _amd(usable: set[int]) -> Found | None:
+def _amd(usable: set[int]) -> Gpus | None:
     words = ("--showbus", "--showproductname", "--showmeminfo", "vram", "--json")
     try:
         printed = json.loads(capture("rocm-smi", *words) or "{}")
@@ -106,7 +106,7 @@ def _amd(usable: set[int]) -> Found | None:
             for name in ("Weight", "Type")
         )
         pairs = [
-            _Pair(int(weight), f"{kinds[pair]}, weight {weight}", list(pair))
+            _LinkedPair(int(weight), f"{kinds[pair]}, weight {weight}", list(pair))
             for pair, weight in weights.items()
             if weight.isdecimal() and pair in kinds
         ]
@@ -120,8 +120,8 @@ def _number(card: tuple[str, Any]) -> int:
     return int(digits) if digits else -1
 
 
-def _found(arch: str, model: str, count: int, extras: dict[str, Any], pairs: list[_Pair],
-           command: str) -> Found:  # fmt: skip
+def _found(arch: str, model: str, count: int, extras: dict[str, Any], pairs: list[_LinkedPair],
+           command: str) -> Gpus:  # fmt: skip
     """Return GPUs with their pairs in classes. A pair whose link was not printed would be measured
     in a wrong class, so there are no classes then; links beyond the fourth have none."""
     device: dict[str, Any] = {"type": "gpu", "arch": arch}
@@ -134,7 +134,7 @@ def _found(arch: str, model: str, count: int, extras: dict[str, Any], pairs: lis
         extras["pair_classes"] = {
             name: [pair.gpus for pair in pairs if pair.link == link] for name, link in named.items()
         }
-    return Found([device | {"num_devices": count}], extras, links)
+    return Gpus([device | {"num_devices": count}], extras, links)
 
 
 def _cells(text: str) -> list[tuple[int, int, str]]:
