@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -30,12 +29,8 @@ def steps() -> Iterator[tuple[str, str, str]]:
 def local(make_testbed: Callable[..., Testbed]) -> Testbed:
     """A new user's checkout: the system `local`, no results, no references of its own."""
     testbed = make_testbed("local")
-    shutil.copy(ROOT / "systems" / "local.yaml", testbed.systems)
+    testbed.env["PLUMBLINE_SITE"] = str(testbed.folder / "site")
     (testbed.folder / "checks").symlink_to(ROOT / "checks")
-    (testbed.folder / "spack-env").mkdir()
-    for path in (ROOT / "spack-env").iterdir():
-        if path.is_file() or path.name in ("local", "common", "config", "repo"):
-            (testbed.folder / "spack-env" / path.name).symlink_to(path)
     return testbed
 
 

@@ -83,7 +83,7 @@ def test_from_nothing_to_a_plan(login_node: Testbed):
     commands, edited = story(site)
     # With `git clone` and `cd`, ten at most; one file is edited by hand.
     assert len(commands) <= 8 and [c for c in commands if "$EDITOR" in c] == [
-        f"$EDITOR systems/{site}.yaml"
+        f"$EDITOR site/systems/{site}.yaml"
     ]
     assert commands[:2] == ["make setup", ". ./env.sh"]
     for command in commands[2:]:
