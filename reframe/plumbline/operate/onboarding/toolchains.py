@@ -111,10 +111,14 @@ def find(modules: Modules, gpus: Iterable[str]) -> Iterator[Toolchain]:
     found = found or _hierarchy(modules, compilers)
     wanted = sorted(set(gpus))
     several = {gpu for gpu in wanted if sum(model_of(gpu) == model_of(o) for o in wanted) > 1}
+    stacks = {
+        "": (),
+        **{model: _STACKS[model](modules) for model in map(model_of, wanted) if model},
+    }
     for mpi, module in found.items():
         gcc, doubts = _compiler_of(module, modules, compilers)
         for gpu in ("", *wanted):
-            stack = {"": (), "cuda": _cuda(modules), "hip": _rocm(modules)}[model_of(gpu)]
+            stack = stacks[model_of(gpu)]
             if gpu and not stack:
                 continue
             label = "-".join(filter(None, [mpi, model_of(gpu), gpu if gpu in several else ""]))
@@ -210,6 +214,10 @@ def _rocm(modules: Modules) -> tuple[External, ...]:
             External("hsa-rocr-dev", f"hsa-rocr-dev@={version}", prefix, names),
         )
     return ()
+
+
+#: Programming model -> the function that finds its stack.
+_STACKS = {"cuda": _cuda, "hip": _rocm}
 
 
 def _with_default(modules: Modules, pattern: re.Pattern[str], folder: str) -> Iterator[Module]:
