@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from conftest import BIN, ROOT, records_of
+from conftest import BIN, MPICH, ROOT, records_of
 from setuptools import build_meta
 
 try:
@@ -103,6 +103,8 @@ def test_a_wheel_has_what_is_shipped_and_no_more(wheel: Path):
 
 def test_an_installed_plumbline_measures(installed: Installed):
     """In an empty folder with a new home; all that it writes is in the site's folder."""
+    if not (MPICH / "mpiexec").is_file():
+        pytest.skip(f"{MPICH / 'mpiexec'} does not exist: run make setup")
     done = installed.plumbline("run", "--mode=smoke", "-n", "imb_collective%operation=Barrier")
     assert done.returncode == 0, done.stdout + done.stderr
     site = installed.folder / "home" / "plumbline"

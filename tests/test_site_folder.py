@@ -140,6 +140,7 @@ def test_a_manifest_includes_the_file_that_counts(site: Path, monkeypatch: pytes
     assert spack._scopes() == []
     config = put(own / "config" / "config.yaml", {"config": {"build_jobs": 4}})
     assert spack._scopes() == ["-C", str(config.parent)]
+    assert f"{config}: is merged into {shipped / 'config' / 'config.yaml'}" in paths.overrides()
 
 
 def test_a_lock_depends_on_the_sites_recipes(site: Path):

@@ -132,7 +132,8 @@ def overrides() -> list[str]:
     lines = []
     for name in OF_SITE:
         for own, shipped in _layers(name).overriding():
-            merged = name == "reference" and own.suffix == ".yaml"
+            registers = name == "reference" and own.suffix == ".yaml"
+            merged = registers or own.parent == site() / "spack-env" / "config"
             lines.append(f"{own}: {'is merged into' if merged else 'overrides'} {shipped}")
     return lines
 
