@@ -70,6 +70,7 @@ def write(folder: Path) -> dict[str, str]:
         "PLUMBLINE_RESULTS": str(folder / "results"),
         "RFM_CONFIG_FILES": str(paths.SETTINGS),
         "RFM_COLORIZE": "0",
+        configuration.PLAN_FILE: str(folder / "plan.json"),
     }
 
 
