@@ -106,7 +106,7 @@ class Own:
     """A test system with a program that no shipped check runs, and a folder of checks for it."""
 
     def __init__(self, testbed: Testbed, text: str, feature: str = "mybench"):
-        self.testbed, self.checks = testbed, testbed.folder / "checks"
+        self.testbed, self.checks = testbed, testbed.folder / "mychecks"
         self.checks.mkdir()
         (self.checks / "own.py").write_text(text)
         program = testbed.folder / "bin" / "mybench"
@@ -159,7 +159,7 @@ def test_its_figures_are_recorded(history: list[Done]):
 def test_its_baseline_needs_no_check(own: Own, history: list[Done]):
     """Its rows have the class where their unit does not show it, so that commands which load no
     check, or other checks, can read them."""
-    with (own.testbed.reference / "site" / "own.csv").open(newline="") as file:
+    with (own.testbed.reference / "own.csv").open(newline="") as file:
         rows = {row["metric"]: row for row in csv.DictReader(file)}
     assert {metric: row["conditions"] for metric, row in rows.items()} == {
         "updates": "kind=random;partition=node",
@@ -180,7 +180,7 @@ def test_its_baseline_decides(own: Own, history: list[Done], updates: float, cod
 
 def test_lint_knows_its_rows_once_its_check_is_loaded(own: Own, history: list[Done]):
     """Without it, a row may have a misspelt name: it asserts nothing."""
-    path = own.testbed.reference / "site" / "own.csv"
+    path = own.testbed.reference / "own.csv"
     before = path.read_text()
     path.write_text(before.replace(",mybench,score,", ",mybench,scoer,"))
     done = own.testbed.asked("lint", "-c", own.checks)

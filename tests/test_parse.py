@@ -35,7 +35,7 @@ ARABIC_ONE = "\N{ARABIC-INDIC DIGIT ONE}"
 NOT_PARSED, PROGRAM_ERROR = "output.not-parsed", "output.program-error"
 
 CAPTURES = Path(__file__).with_name("captures")
-FOMS = read_foms(Path(__file__).parents[1] / "reference" / "foms.yaml")
+FOMS = read_foms(Path(__file__).parents[1] / "reference")
 
 
 @dataclass(frozen=True)
