@@ -53,10 +53,10 @@ COLUMNS = [
 
 #: The slowest test files, the slowest first.
 SLOWEST = [
-    *("cluster", "facility", "facility_faults", "pairs", "commands", "sweep", "faults"),
-    *("inventories", "checks", "session", "screen", "nightly", "kill", "recovery", "waivers"),
-    *("plain", "foreign_checks", "site_configuration", "reframe_versions", "launchers_page"),
-    *("report_browser", "job_scripts", "host", "build", "docs", "environments"),
+    *("facility", "cluster", "commands", "sweep", "nightly", "onboarding", "facility_faults"),
+    *("pairs", "kill", "checks", "queues", "site_configuration", "fuzz", "screen", "plain"),
+    *("reframe_versions", "trend", "faults", "report_browser", "session", "inventory", "host"),
+    *("inventories", "report", "own_benchmark", "compare", "power", "history", "interrupted"),
 ]
 
 
