@@ -116,7 +116,7 @@ CHECKS_AT_FAULT: dict[str, tuple[dict | str | None, str]] = {
     "benchmark": ({"benchmark": "oso"}, "osu"),
     "samples": ({"num_samples": 0}, "num_samples"),
     "import": ("import nosuch\n", "nosuch"),
-    "syntax": ("def broken(:\n", ""),
+    "syntax": ("def broken(:\n", "odd.py:2"),
     "run": ("1 / 0\n", ""),
     "missing": (None, ""),
 }

@@ -242,6 +242,15 @@ def test_graylog_gets_a_message(site: Testbed, collect: Callable[..., Collector]
     assert (sent["_check_name"], sent["_check_result"]) == ("bare", "pass")
 
 
+@pytest.mark.parametrize(
+    ("text", "place"), [("x = = 1", "bad.py:1"), ("import os\n1 / 0", "bad.py:2")]
+)
+def test_a_configuration_that_cannot_be_executed(site: Testbed, text: str, place: str):
+    path = site.folder / "bad.py"
+    path.write_text(f"{text}\nsite_configuration = {{}}\n")
+    refused(site.plumbline("run", "-C", path, "-n", "bare"), place, "[input.wrong-file]")
+
+
 # -- its baseline --------------------------------------------------------------------------------
 
 

@@ -1,5 +1,11 @@
 """Errors with a stable reason code."""
 
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterable
+from pathlib import Path
+
 
 def with_code(message: str, code: str | None) -> str:
     """Return a message with its reason code, if any, in brackets at the end.
@@ -32,3 +38,18 @@ class Fault(Coded):
 
     The command line prints the message with its code and exits with 2.
     """
+
+
+def origin(error: Exception, folders: Iterable[Path]) -> str:
+    """Return where an exception comes from, and what it is: ``FILE:LINE: TYPE: MESSAGE``.
+
+    :arg folders: files or folders of the user. The place is the last one in them, and the last of
+        all if there is none.
+    """
+    if isinstance(error, SyntaxError):
+        return f"{error.filename}:{error.lineno}: {type(error).__name__}: {error.msg}"
+    roots = [folder.resolve() for folder in folders]
+    places = traceback.extract_tb(error.__traceback__)
+    of_user = [p for p in places if any(Path(p.filename).is_relative_to(root) for root in roots)]
+    place = (of_user or places)[-1]
+    return f"{place.filename}:{place.lineno}: {type(error).__name__}: {error}"

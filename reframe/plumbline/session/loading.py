@@ -6,13 +6,14 @@ import logging
 import re
 import traceback
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from reframe.core.logging import WARNING, getlogger
 from reframe.core.pipeline import RegressionTest
 from reframe.frontend.loader import RegressionCheckLoader
 
 from plumbline.check import needs
-from plumbline.core.errors import Fault
+from plumbline.core.errors import Fault, origin
 from plumbline.core.text import suggest
 from plumbline.site import configuration
 
@@ -51,7 +52,7 @@ class Loading:
         :raises Fault: if so, and a check cannot be loaded, or a check or variable of ``-S`` does
             not exist.
         """
-        checks = _load_all(load) if complete else load()
+        checks = _load_all(load, loader.load_path) if complete else load()
         needs.detect(checks)
         self.programs, self.features = needs.programs(checks), needs.features(checks)
         of_class = {name: type(check).__name__ for check in checks for name in needs.cases(check)}
@@ -77,8 +78,12 @@ def _class_name(check: RegressionTest) -> str:
     return type(check).__name__
 
 
-def _load_all(load: Callable[[], list[RegressionTest]]) -> list[RegressionTest]:
+def _load_all(
+    load: Callable[[], list[RegressionTest]], folders: Sequence[str]
+) -> list[RegressionTest]:
     """Return all checks.
+
+    :arg folders: those that they are in, or their files.
 
     :raises Fault: if ReFrame cannot load one.
     """
@@ -100,8 +105,7 @@ def _load_all(load: Callable[[], list[RegressionTest]]) -> list[RegressionTest]:
         if any(place.name == "setvars" for place in places):
             message = f"-S: a value that its variable cannot have: {error}"
             raise Fault(message, code="input.wrong-option") from None
-        message = f"{places[-1].filename}:{places[-1].lineno}: {type(error).__name__}: {error}"
-        raise Fault(message, code="check.not-loaded") from None
+        raise Fault(origin(error, map(Path, folders)), code="check.not-loaded") from None
     finally:
         logger.removeFilter(keep)
     if not_loaded:

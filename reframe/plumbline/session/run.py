@@ -11,7 +11,7 @@ import reframe.core.runtime as rt
 
 from plumbline.check import states
 from plumbline.core import paths
-from plumbline.core.errors import Fault
+from plumbline.core.errors import Fault, origin
 from plumbline.reference import lookup, waivers
 from plumbline.session import inventory_check, plan, recovery, session
 from plumbline.site import configuration, host, inventory
@@ -76,6 +76,12 @@ def run(
         code = 0
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 2
+    except Exception as error:
+        if session.current and session.current.planned:
+            raise
+        # ReFrame executes the site's configuration files, and lets their errors through.
+        files = map(Path, configuration.config_files())
+        session.refuse(Fault(origin(error, files), code="input.wrong-file"))
     ended = session.current
     if ended is None or not ended.planned:
         return 2
