@@ -15,7 +15,7 @@ from halfway import PINGPONG
 from plumbline.check import states
 from plumbline.cli import main
 from plumbline.core import codes, paths
-from plumbline.reference.tables import read_yaml
+from plumbline.core.yamlfile import read_yaml
 from plumbline.site import lost
 
 PACKAGE = ROOT / "reframe" / "plumbline"

@@ -17,8 +17,8 @@ from plumbline.core import paths
 from plumbline.core.errors import Fault
 from plumbline.reference import lookup
 from plumbline.reference.lookup import References, summarize
-from plumbline.reference.row import Case, Row
-from plumbline.reference.tables import key_of, load
+from plumbline.reference.row import Case, Row, key_of
+from plumbline.reference.tables import load
 
 SHIPPED = Path(__file__).parents[1] / "reference"
 

@@ -21,8 +21,7 @@ from plumbline.placement.binding import LAUNCHERS, words
 from plumbline.placement.binding.common import NO_PAIRS
 from plumbline.reference import lookup
 from plumbline.reference.lookup import References
-from plumbline.reference.row import Row
-from plumbline.reference.tables import SITE
+from plumbline.reference.row import SITE, Row
 from plumbline.reference.tolerance import Exceptional, Tolerance
 
 SHIPPED = paths.ROOT / "reference"

@@ -19,8 +19,7 @@ from plumbline.core.text import base_name, pluralize
 from plumbline.history.history import History
 from plumbline.history.series import Selection
 from plumbline.reference import lookup
-from plumbline.reference.row import PLAIN, Case, Row
-from plumbline.reference.tables import SITE, key_of
+from plumbline.reference.row import PLAIN, SITE, Case, Row, key_of
 from plumbline.reference.tolerance import Baseline, Tolerance, Tolerances
 
 #: Sessions are clipped at so many robust standard deviations, from so many sessions on.

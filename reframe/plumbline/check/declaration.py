@@ -11,8 +11,9 @@ from plumbline import parse
 from plumbline.check.parameters import DEFAULT, NONE, references
 from plumbline.core.errors import Fault
 from plumbline.core.text import suggest
+from plumbline.core.yamlfile import validated
 from plumbline.placement import placement
-from plumbline.reference.tables import MetricEntry, validated
+from plumbline.reference.tables import MetricEntry
 from plumbline.site import configuration, reframe_patches
 
 

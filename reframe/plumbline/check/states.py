@@ -25,7 +25,7 @@ from plumbline.core.codes import Reason
 from plumbline.core.errors import Fault
 from plumbline.core.paths import Folder, layers_of
 from plumbline.core.text import pluralize, printable
-from plumbline.reference import tables
+from plumbline.core.yamlfile import read_model
 from plumbline.reference.row import Text
 
 SUSPICIOUS, UNSTABLE, WARNINGS = STATES = ("suspicious", "unstable", "warnings")
@@ -84,9 +84,7 @@ def patterns(folder: Folder) -> tuple[Pattern, ...]:
     """
     layers = layers_of(folder)
     files = layers.all("stderr.yaml")[::-1] or [layers.find("stderr.yaml")]
-    found = [
-        pattern for path in files for pattern in tables.read_model(path, _Patterns, "pattern").root
-    ]
+    found = [pattern for path in files for pattern in read_model(path, _Patterns, "pattern").root]
     twice = [name for name, count in Counter(pattern.id for pattern in found).items() if count > 1]
     if twice:
         raise Fault(f"{files[-1]}: the id {twice[0]!r} is used twice", code="reference.wrong-table")

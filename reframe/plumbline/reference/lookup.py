@@ -18,8 +18,8 @@ from plumbline.core.paths import Folder
 from plumbline.core.text import suggest
 from plumbline.reference import links
 from plumbline.reference.links import Link
-from plumbline.reference.row import Case, Row
-from plumbline.reference.tables import SITE, MetricEntry, Tables, load
+from plumbline.reference.row import SITE, Case, Row
+from plumbline.reference.tables import MetricEntry, Tables, load
 from plumbline.reference.tolerance import Suspicious, Tolerance
 from plumbline.reference.waivers import Waiver
 

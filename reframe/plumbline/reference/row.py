@@ -18,7 +18,8 @@ Statistic = Literal["best", "mean", "median", "min", "max", "std", "p99", "singl
 Text = Annotated[str, pydantic.Field(min_length=1)]
 Kind = Literal["measured", "peak", "target", "derived"]
 
-
+#: Source of a site's own rows.
+SITE = "site"
 #: What the benchmark of a plain ReFrame check begins with; its name with parameters follows.
 PLAIN = "check:"
 
@@ -122,3 +123,10 @@ class Row(pydantic.BaseModel):
         value = self.value if self.value_used is None else self.value_used
         factor = units.conversion(self.unit_used or self.unit, unit)
         return value * factor, (self.spread or 0.0) * factor
+
+
+def key_of(row: Row) -> tuple[object, ...]:
+    """Return what a row describes; rows of one source with the same key are duplicates."""
+    conditions = tuple(sorted(row.conditions.items()))
+    cells = (row.system, row.toolchain, row.benchmark, row.metric, row.placement)
+    return (*cells, row.message_size, row.nodes, row.ppn, conditions, row.statistic, row.kind)

@@ -20,8 +20,8 @@ import pydantic
 from plumbline.core.errors import Fault, with_code
 from plumbline.core.paths import Folder, layers_of
 from plumbline.core.text import base_name, suggest
+from plumbline.core.yamlfile import read_model
 from plumbline.placement import placement
-from plumbline.reference import tables
 from plumbline.reference.row import Text
 
 #: Results of a test case that a waiver may cover. ``above-ceiling`` cannot be waived: such a
@@ -150,7 +150,7 @@ def load(folder: Folder) -> list[Waiver]:
     path = path_of(folder)
     if not path.exists():
         return []
-    found = tables.read_model(path, _Waivers, "waiver").root
+    found = read_model(path, _Waivers, "waiver").root
     counts = Counter(waiver.id for waiver in found)
     faults = [
         f"{path}: id {name!r} is used {n} times: give each waiver its own id"

@@ -20,9 +20,9 @@ from typing import Any
 from plumbline.core import paths
 from plumbline.core.errors import Fault
 from plumbline.core.text import suggest
+from plumbline.core.yamlfile import read_yaml
 from plumbline.placement import devices, placement
 from plumbline.placement.topology import PlacementError, Topology
-from plumbline.reference.tables import read_yaml
 from plumbline.site import reframe_patches, system
 
 #: The system for any other machine.

@@ -23,7 +23,7 @@ from pathlib import Path
 from plumbline.core import paths
 from plumbline.core.errors import Fault
 from plumbline.core.text import shorten
-from plumbline.reference.tables import read_yaml
+from plumbline.core.yamlfile import read_yaml
 from plumbline.site import configuration
 from plumbline.site.configuration import LOCAL
 

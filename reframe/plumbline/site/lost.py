@@ -18,8 +18,8 @@ from reframe.core.exceptions import JobError
 from reframe.core.schedulers import Job
 from reframe.core.schedulers.lsf import LsfJobScheduler
 
+from plumbline.core.yamlfile import read_yaml
 from plumbline.parse import outputs
-from plumbline.reference.tables import read_yaml
 from plumbline.site.reframe_patches import pbs_schedulers, update_job, wrap_poll
 
 #: Registered when system files are validated.

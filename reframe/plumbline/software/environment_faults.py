@@ -10,7 +10,7 @@ from pathlib import Path
 from plumbline.core import paths
 from plumbline.core.errors import Fault
 from plumbline.core.text import suggest
-from plumbline.reference.tables import read_yaml
+from plumbline.core.yamlfile import read_yaml
 from plumbline.software.environments import (
     LOCK,
     MODELS,

@@ -22,7 +22,7 @@ import jsonschema
 from plumbline.core import paths
 from plumbline.core.errors import Fault
 from plumbline.core.text import suggest
-from plumbline.reference.tables import read_yaml
+from plumbline.core.yamlfile import read_yaml
 
 MANIFEST, LOCK, SITE = "spack.yaml", "spack.lock", "site.yaml"
 

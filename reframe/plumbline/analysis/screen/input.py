@@ -14,8 +14,8 @@ import numpy as np
 from plumbline.analysis.screen.detection import MEMORY
 from plumbline.core import csvfile, paths
 from plumbline.core.errors import Fault
+from plumbline.core.yamlfile import read_yaml
 from plumbline.history.series import Series
-from plumbline.reference.tables import read_yaml
 
 #: Hours within which sessions belong to one night, such as a retest.
 NIGHT_HOURS = 12

@@ -9,7 +9,7 @@ from plumbline.core.paths import Folder, layers_of
 from plumbline.output import query
 from plumbline.output.report import text
 from plumbline.reference.lookup import References
-from plumbline.reference.tables import SITE
+from plumbline.reference.row import SITE
 
 
 @dataclass(frozen=True)

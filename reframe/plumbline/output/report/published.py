@@ -11,8 +11,7 @@ from plumbline.core.errors import Fault
 from plumbline.output.report import text
 from plumbline.output.report.figures import LATEST, Panel
 from plumbline.reference.lookup import References
-from plumbline.reference.row import Row
-from plumbline.reference.tables import SITE
+from plumbline.reference.row import SITE, Row
 
 
 @dataclass
