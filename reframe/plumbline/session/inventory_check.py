@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 
 from plumbline.check import plain
 from plumbline.check.record import FigureRecord, Planned, Record, case_name
+from plumbline.core import paths
+from plumbline.core.errors import Fault
 from plumbline.core.text import base_name, pluralize
+from plumbline.reference import lookup
 from plumbline.reference.lookup import References
+from plumbline.site import inventory
 from plumbline.site.inventory import Inventory, accepting, changed_references, compare, restoring
 
 #: Lines of a kind that a session reports; `plumbline lint` lists all.
@@ -27,6 +32,28 @@ def differences(
         _first(lost, system, restoring(system)),
         _first(new, system, f"{accepting(system)}, so that their loss is noticed"),
     )
+
+
+def of_plain(
+    planned: Mapping[str, Planned], records: list[Record]
+) -> tuple[list[str], list[str], str]:
+    """Compare a session of the plain command, which need not have all cases, with the inventory.
+
+    :returns: differences that are faults, other differences, and what was not compared.
+    """
+    system = next(iter(planned.values()))["system"]
+    path = inventory.path_of(system)
+    try:
+        expected = inventory.read(system)
+    except Fault as err:
+        return [], [], f"nothing was compared with the inventory: {err}"
+    if expected is None:
+        return [], [], f"nothing was compared with the inventory: {path} does not exist"
+    tables = lookup.loaded(paths.reference())
+    changed, lost, new = differences(system, expected, records, tables)
+    cases = map(planned_case, planned.values())
+    others = pluralize(len(expected.cases.keys() - set(cases)), "other test case")
+    return changed + lost, new, f"not checked: whether {others} of {path} still exist"
 
 
 def _first(lines: list[str], system: str, what_to_do: str) -> list[str]:

@@ -17,7 +17,6 @@ import shutil
 import sys
 import time
 from collections import Counter
-from pathlib import Path
 from typing import Any, NoReturn
 
 import reframe.core.runtime as rt
@@ -40,19 +39,18 @@ from plumbline.core.errors import Fault
 from plumbline.core.text import pluralize, printable_lines
 from plumbline.history import running
 from plumbline.placement.topology import PlacementError
-from plumbline.reference import lookup, waivers
+from plumbline.reference import waivers
 from plumbline.session import inventory_check, loading, preflight, progress, recovery, summary
+from plumbline.session.dry_run import Preview
 from plumbline.site import (
     configuration,
     host,
     hostlock,
-    inventory,
     load,
     lost,
     reframe_patches,
     slurm_jobs,
 )
-from plumbline.software import providers
 
 #: Variable with the seconds that a session may take.
 BUDGET = "PLUMBLINE_BUDGET"
@@ -138,16 +136,11 @@ class Session(executors.TaskEventListener):
     def __init__(self, name: str, dry_run: bool, extras: dict[str, str]):
         self.name = name
         self.dry_run = dry_run
-        #: Whether it only shows job scripts.
-        self.shows = dry_run and configuration.PLAN_FILE not in os.environ
-        #: Why scripts have a placeholder -> how many have.
-        self.placeholders: Counter[str] = Counter()
         self.extras = extras
         self.folder = paths.results() / "sessions" / name
         self.planned: dict[str, record.Planned] = {}
         self.records: list[record.Record] = []
-        #: Cases of a dry run.
-        self.planned_cases: list[dict] = []
+        self.preview = Preview()
         self.notes: list[str] = []
         #: Differences from the inventory and, under strict rules, warnings.
         self.faults: list[str] = []
@@ -196,7 +189,7 @@ class Session(executors.TaskEventListener):
             }
         )
         if not self.dry_run:
-            self.notes += _skipped_nodes(testcases)
+            self.notes += slurm_jobs.skipped_nodes(testcases)
             self._note_load(testcases)
         of_partition: Counter[Any] = Counter(testcase.partition for testcase in testcases)
         queued = sum(min(count, part.max_jobs) for part, count in of_partition.items())
@@ -339,9 +332,7 @@ class Session(executors.TaskEventListener):
             shutil.rmtree(measured.scratch, ignore_errors=True)
         self.records.append(fields)
         if self.dry_run:
-            self.planned_cases.append(_planned_case(task, fields, measured))
-            if measured.placeholder and result == "pass":
-                self.placeholders[measured.placeholder] += 1
+            self.preview.add(fields, measured, self.planned[fields.case]["hours"] * 3600)
         else:
             self.write(fields)
 
@@ -369,11 +360,14 @@ class Session(executors.TaskEventListener):
                 self.folder.rmdir()
             return self.exit_code
         if self.dry_run:
-            return self._close_dry_run()
+            self.preview.close(self.records, len(self.planned), self.loading, self.folder)
+            if self.exit_code and not self.supervised and self.preview.of_scripts:
+                os._exit(self.exit_code)
+            return self.exit_code
         self._record_unfinished()
         self._note_misfits()
         plain = not self.supervised
-        unchecked = self.compare_plain() if plain else ""
+        unchecked = self._compare_plain() if plain else ""
         warned = self._note_warnings()
         print(printable_lines(summary.table(self.records, len(self.planned))))
         skipped = bool(self.records) and all(f.result == "skip" for f in self.records)
@@ -403,27 +397,6 @@ class Session(executors.TaskEventListener):
             os._exit(self.exit_code)
         return self.exit_code
 
-    def _close_dry_run(self) -> int:
-        """Write the plan, or print where the job scripts are, and return the exit code."""
-        would = "rendered" if self.shows else "would run"
-        print(printable_lines(summary.table(self.records, len(self.planned), would)))
-        if not self.shows:
-            self._write_dry_run(Path(os.environ[configuration.PLAN_FILE]))
-            return self.exit_code
-        for misfit in self.loading.misfits:
-            if misfit.wanted:
-                print(f"plumbline: {printable_lines(str(misfit))}")
-        for reason, count in self.placeholders.items():
-            print(
-                f"plumbline: {pluralize(count, 'job script')} with a placeholder for the program, "
-                f"{providers.NOT_BUILT}/ENVIRONMENT/bin/PROGRAM: {printable_lines(reason)}"
-            )
-        where = self.folder / "stage" / "SYSTEM" / "PARTITION" / "ENVIRONMENT" / "CHECK"
-        print(f"plumbline: nothing was run; job scripts: {where / 'rfm_job.sh'}", flush=True)
-        if self.exit_code and not self.supervised:
-            os._exit(self.exit_code)
-        return self.exit_code
-
     def _note_misfits(self) -> None:
         """Report checks of the site that the system has no test case of: as faults, if a session
         is not restricted to some cases or environments."""
@@ -432,16 +405,6 @@ class Session(executors.TaskEventListener):
             self.notes += lines
         else:
             self.faults += lines
-
-    def _write_dry_run(self, path: Path) -> None:
-        plan = {
-            "cases": self.planned_cases,
-            "misfits": self.loading.misfits,
-            "programs": self.loading.programs,
-            "features": sorted(self.loading.features),
-            "undeclared": lookup.loaded(paths.reference()).tables.undeclared(),
-        }
-        path.write_text(json.dumps(plan))
 
     def _record_unfinished(self) -> None:
         ended = {fields.case for fields in self.records}
@@ -470,26 +433,15 @@ class Session(executors.TaskEventListener):
             self.faults.append(f"strict: {warnings}: see the table")
         return strict
 
-    def compare_plain(self) -> str:
-        """Compare the cases of a session of the plain command with the inventory.
+    def _compare_plain(self) -> str:
+        """Compare a session of the plain command with the inventory.
 
         :returns: what was not compared.
         """
-        system = next(iter(self.planned.values()))["system"]
-        path = inventory.path_of(system)
-        try:
-            expected = inventory.read(system)
-        except Fault as err:
-            return f"nothing was compared with the inventory: {err}"
-        if expected is None:
-            return f"nothing was compared with the inventory: {path} does not exist"
-        tables = lookup.loaded(paths.reference())
-        changed, lost, new = inventory_check.differences(system, expected, self.records, tables)
-        self.faults += changed + lost
+        changed, new, unchecked = inventory_check.of_plain(self.planned, self.records)
+        self.faults += changed
         self.notes += new
-        planned = map(inventory_check.planned_case, self.planned.values())
-        others = pluralize(len(expected.cases.keys() - set(planned)), "other test case")
-        return f"not checked: whether {others} of {path} still exist"
+        return unchecked
 
     def _write_end(self) -> None:
         """Write what the records do not have."""
@@ -510,7 +462,7 @@ class Session(executors.TaskEventListener):
             return 1
         if self.lost:
             return 2
-        if self.shows:
+        if self.dry_run and self.preview.of_scripts:
             return 0 if {fields.result for fields in self.records} == {"pass"} else 2
         return 0 if self.dry_run and self.records else code
 
@@ -536,51 +488,6 @@ def _cost(check, partition) -> tuple[int, float]:
     except (AttributeError, PlacementError):
         nodes, seconds = 1, check.time_limit or 0
     return nodes, max(seconds, partition.extras.get("least_time", 0)) / 3600
-
-
-def _planned_case(task, fields: record.Record, measured: CaseResult) -> dict:
-    """Return a case of a dry run: whether it would run, and what would be asserted."""
-    tables = lookup.loaded(paths.reference())
-    asserted = []
-    rows: dict[str, list[str]] = {}
-    expected = measured.expected if fields.result == "pass" else []
-    for figure, case in expected:
-        if figure.metric not in tables.tables.foms.get(case.benchmark, {}):
-            # Of a plain check, without a baseline.
-            continue
-        bounds = tables.bounds(case, figure.metric, figure.size, measured.samples or 0)
-        ceiling = tables.ceiling(case, figure.metric, figure.size)
-        if bounds:
-            asserted.append([bounds.decides, *bounds.others])
-            rows.setdefault(bounds.decides, []).append(figure.variable)
-        if ceiling:
-            rows.setdefault(ceiling.key, []).append(figure.variable)
-    return {
-        "case": fields.name,
-        "tags": fields.tags,
-        "runs": fields.result == "pass",
-        "result": fields.result,
-        "reason": fields.reason,
-        "code": fields.code,
-        "seconds": _cost(task.check, task.testcase.partition)[1] * 3600,
-        "figures": len(expected),
-        "asserted": len(asserted),
-        "references": sorted({name for ids in asserted for name in ids}),
-        "rows": rows,
-    }
-
-
-def _skipped_nodes(testcases) -> list[str]:
-    """Return the nodes that take no jobs, so that ``--distribute`` skips them: a line a
-    partition."""
-    partitions = {
-        case.partition.fullname: case.partition
-        for case in testcases
-        if reframe_patches.pinned_to(case.check)
-        and case.partition.scheduler.registered_name in ("slurm", "squeue")
-    }
-    found = {name: slurm_jobs.unavailable(partition) for name, partition in partitions.items()}
-    return [f"{name}: not measured: {'; '.join(nodes)}" for name, nodes in found.items() if nodes]
 
 
 def _close_logs() -> None:

@@ -15,7 +15,7 @@ from reframe.core.schedulers import Job
 from reframe.core.schedulers.slurm import SlurmJobScheduler
 
 from plumbline.site.lost import Lost, command_output
-from plumbline.site.reframe_patches import node_spec, update_job, wrap_poll
+from plumbline.site.reframe_patches import node_spec, pinned_to, update_job, wrap_poll
 
 #: States of sacct(1), "JOB STATE CODES", of a job that did not end with its script.
 LOST = frozenset(
@@ -136,7 +136,7 @@ def _last(output: str) -> str:
     return "".join(output.strip().splitlines()[-1:])
 
 
-def unavailable(partition) -> list[str]:
+def _unavailable(partition) -> list[str]:
     """Return the nodes of a ReFrame partition on Slurm that take no jobs now, with the reasons."""
     access = re.search(r"(?:--partition[= ]|-p ?)(\S+)", " ".join(partition.access))
     nodes = [
@@ -145,3 +145,15 @@ def unavailable(partition) -> list[str]:
         if access is None or access[1] in fields.get("Partitions", "").split(",")
     ]
     return _not_up(",".join(nodes)) if nodes else []
+
+
+def skipped_nodes(testcases) -> list[str]:
+    """Return the nodes that take no jobs, so that ``--distribute`` skips them: a line a
+    partition."""
+    partitions = {
+        case.partition.fullname: case.partition
+        for case in testcases
+        if pinned_to(case.check) and case.partition.scheduler.registered_name in ("slurm", "squeue")
+    }
+    found = {name: _unavailable(partition) for name, partition in partitions.items()}
+    return [f"{name}: not measured: {'; '.join(nodes)}" for name, nodes in found.items() if nodes]

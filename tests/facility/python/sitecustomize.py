@@ -4,6 +4,7 @@ the disk below them has not. In a job, what describes a node sees the machine's,
 import builtins
 import glob
 import io
+import json
 import os
 import sys
 from pathlib import Path
@@ -29,12 +30,9 @@ def _hardware():
     """Show this process the kernel and the processor of a node of the machine."""
     import archspec.cpu
 
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-    from facility.machine import here
-
-    sys.path.pop(0)
-    machine = here()
-    sysfs = Path(os.environ["FACILITY_STATE"], "sys")
+    state = Path(os.environ["FACILITY_STATE"])
+    facts = json.loads((state / "machine.json").read_text())["facts"]
+    sysfs = state / "sys"
 
     def there(path):
         text = os.fspath(path) if isinstance(path, str | os.PathLike) else ""
@@ -49,11 +47,13 @@ def _hardware():
     ]
     builtins.open = io.open = on_node(builtins.open)
     os.scandir = on_node(os.scandir)
-    os.sched_getaffinity = lambda process: set(range(machine.num_cpus))
+    os.sched_getaffinity = lambda process: set(
+        range(facts["sockets"] * facts["cores"] * facts["smt"])
+    )
     sysconf = os.sysconf
-    pages = machine.facts["memory"] * 2**30 // sysconf("SC_PAGE_SIZE")
+    pages = facts["memory"] * 2**30 // sysconf("SC_PAGE_SIZE")
     os.sysconf = lambda name: pages if name == "SC_PHYS_PAGES" else sysconf(name)
-    archspec.cpu.host = lambda: archspec.cpu.TARGETS[machine.facts["arch"]]
+    archspec.cpu.host = lambda: archspec.cpu.TARGETS[facts["arch"]]
 
 
 if "FACILITY_JOB" in os.environ and "plumbline.operate.onboarding.node" in sys.orig_argv:

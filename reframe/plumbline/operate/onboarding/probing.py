@@ -88,7 +88,7 @@ def describe(partition: dict, python: str, show: Callable[[str], None]) -> dict:
     """Return the description of a node of a partition, from a job.
 
     :arg python: the interpreter.
-    :arg show: is told of the job.
+    :arg show: called with a line that has the job's command.
     :raises Fault: if there is no such job, it fails, or does not end in ten minutes.
     """
     # In a folder that the node can write.

@@ -1,0 +1,104 @@
+"""A dry run: the job scripts to look at, or the plan that another command asked for."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from pathlib import Path
+
+from plumbline.check.record import Record
+from plumbline.check.result import CaseResult
+from plumbline.core import paths
+from plumbline.core.text import pluralize, printable_lines
+from plumbline.reference import lookup
+from plumbline.session import summary
+from plumbline.session.loading import Loading
+from plumbline.site import configuration
+from plumbline.software import providers
+
+
+class Preview:
+    """What a dry run shows.
+
+    :ivar of_scripts: whether the job scripts are wanted, and not a plan.
+    :ivar cases: the test cases of the plan.
+    :ivar placeholders: why scripts have a placeholder for the program -> how many have.
+    """
+
+    def __init__(self) -> None:
+        self.of_scripts = configuration.PLAN_FILE not in os.environ
+        self.cases: list[dict] = []
+        self.placeholders: Counter[str] = Counter()
+
+    def add(self, fields: Record, measured: CaseResult, seconds: float) -> None:
+        """Add a test case.
+
+        :arg seconds: its time limit.
+        """
+        self.cases.append(_case(fields, measured, seconds))
+        if measured.placeholder and fields.result == "pass":
+            self.placeholders[measured.placeholder] += 1
+
+    def close(self, records: list[Record], planned: int, loading: Loading, folder: Path) -> None:
+        """Print the summary, and where the job scripts are, or write the plan.
+
+        :arg folder: the session's.
+        """
+        would = "rendered" if self.of_scripts else "would run"
+        print(printable_lines(summary.table(records, planned, would)))
+        if not self.of_scripts:
+            self._write(Path(os.environ[configuration.PLAN_FILE]), loading)
+            return
+        for misfit in loading.misfits:
+            if misfit.wanted:
+                print(f"plumbline: {printable_lines(str(misfit))}")
+        for reason, count in self.placeholders.items():
+            print(
+                f"plumbline: {pluralize(count, 'job script')} with a placeholder for the program, "
+                f"{providers.NOT_BUILT}/ENVIRONMENT/bin/PROGRAM: {printable_lines(reason)}"
+            )
+        where = folder / "stage" / "SYSTEM" / "PARTITION" / "ENVIRONMENT" / "CHECK"
+        print(f"plumbline: nothing was run; job scripts: {where / 'rfm_job.sh'}", flush=True)
+
+    def _write(self, path: Path, loading: Loading) -> None:
+        plan = {
+            "cases": self.cases,
+            "misfits": loading.misfits,
+            "programs": loading.programs,
+            "features": sorted(loading.features),
+            "undeclared": lookup.loaded(paths.reference()).tables.undeclared(),
+        }
+        path.write_text(json.dumps(plan))
+
+
+def _case(fields: Record, measured: CaseResult, seconds: float) -> dict:
+    """Return a test case of the plan: whether it would run, and what would be asserted."""
+    tables = lookup.loaded(paths.reference())
+    asserted = []
+    rows: dict[str, list[str]] = {}
+    expected = measured.expected if fields.result == "pass" else []
+    for figure, case in expected:
+        if figure.metric not in tables.tables.foms.get(case.benchmark, {}):
+            # Of a plain check, without a baseline.
+            continue
+        bounds = tables.bounds(case, figure.metric, figure.size, measured.samples or 0)
+        ceiling = tables.ceiling(case, figure.metric, figure.size)
+        if bounds:
+            asserted.append([bounds.decides, *bounds.others])
+            rows.setdefault(bounds.decides, []).append(figure.variable)
+        if ceiling:
+            rows.setdefault(ceiling.key, []).append(figure.variable)
+    return {
+        "case": fields.name,
+        "tags": fields.tags,
+        "runs": fields.result == "pass",
+        "result": fields.result,
+        "reason": fields.reason,
+        "code": fields.code,
+        "seconds": seconds,
+        "figures": len(expected),
+        "asserted": len(asserted),
+        "references": sorted({name for ids in asserted for name in ids}),
+        "rows": rows,
+    }
