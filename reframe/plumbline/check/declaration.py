@@ -1,17 +1,23 @@
-"""The declaration of a check: names in braces replaced, values checked, test cases selected."""
+"""The declaration of a check: what a check may set and override, and how that is read."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import ClassVar
 
+import reframe as rfm
+import reframe.core.builtins as builtins
+import reframe.utility.typecheck as typ
 from reframe.core import runtime
 
-from plumbline import parse
+from plumbline import parse as parsers
+from plumbline.check import states
 from plumbline.check.parameters import DEFAULT, NONE, references
 from plumbline.core.errors import Fault
 from plumbline.core.text import suggest
 from plumbline.core.yamlfile import validated
+from plumbline.parse import Figure, Fom, Output
 from plumbline.placement import placement
 from plumbline.reference.tables import MetricEntry
 from plumbline.site import configuration, reframe_patches
@@ -73,8 +79,8 @@ def validate(check, own_parser: bool) -> None:
 def _errors(check, own_parser: bool) -> Iterator[str]:
     if not placement.exists(check.placement):
         yield f"no placement {check.placement!r}; {placement.suggestion(check.placement)}"
-    if check.benchmark not in parse.BENCHMARKS and not own_parser:
-        candidates = suggest(check.benchmark, parse.BENCHMARKS)
+    if check.benchmark not in parsers.BENCHMARKS and not own_parser:
+        candidates = suggest(check.benchmark, parsers.BENCHMARKS)
         yield (
             f"no parser for benchmark {check.benchmark!r}: write parse(self, text) in the check "
             f"(docs/checks.md), or correct the name; {candidates}"
@@ -85,7 +91,7 @@ def _errors(check, own_parser: bool) -> Iterator[str]:
         yield "nodes must be at least 0, tasks_per_node at least 1"
     if check.num_samples < 1 or check.num_warmups < 0:
         yield "num_samples must be at least 1, num_warmups at least 0"
-    if check.benchmark not in parse.BENCHMARKS:
+    if check.benchmark not in parsers.BENCHMARKS:
         references().tables.allow(check.conditions)
     for key in set(check.conditions) - set(references().tables.conditions):
         yield f"condition {key!r} is not in reference/conditions.yaml"
@@ -124,3 +130,134 @@ def environments(check) -> list[str]:
         " ".join(f"+{feature}" for feature in [check.benchmark, *features.split()])
         for features in check.environ_features
     ]
+
+
+class Declaration(rfm.RunOnlyRegressionTest):
+    """The variables that a check sets, and the methods that it overrides."""
+
+    # An attribute of ReFrame's class, which has no types.
+    prerun_cmds: list[str]
+    postrun_cmds: list[str]
+    executable_opts: list[str]
+    extra_resources: dict[str, dict[str, str]]
+    num_cpus_per_task: int | None
+
+    #: Name of the benchmark in records and references, and the feature of its environments.
+    benchmark = builtins.variable(str)
+
+    #: Metrics of a benchmark that ``reference/foms.yaml`` does not have, with the same keys:
+    #: ``{'updates': {'unit': 'update/s', 'class': 'rate'}}``.
+    foms: ClassVar[dict[str, dict]] = {}
+
+    #: Name of the executable, which the environment's provider finds.
+    program = builtins.variable(str)
+
+    #: Conditions of the reference rows: ``{'api': 'POSIX'}``.
+    conditions = builtins.variable(typ.Dict[str, str], value={})
+
+    #: Features that the environment must have besides the benchmark's name. Each entry is one
+    #: alternative: a feature, or several separated by spaces.
+    environ_features = builtins.variable(typ.List[str], value=[""])
+
+    #: Nodes of the job, in placements that do not determine them; 0 means two if the partition has
+    #: them, and one otherwise.
+    nodes = builtins.variable(int, value=1)
+
+    #: Tasks on each node, in the placement ``tasks-per-node``.
+    tasks_per_node = builtins.variable(int, value=1)
+
+    #: Whether one process uses the GPUs, their pairs or the NUMA domains one by one itself.
+    one_process = builtins.variable(typ.Bool, value=False)
+
+    #: Whether each task of a run prints its own output.
+    output_per_task = builtins.variable(typ.Bool, value=False)
+
+    #: Suffix of the file that has the figures of a run: ``sample-<run>.<suffix>``.
+    output_suffix = builtins.variable(str, value="out")
+
+    #: Additional options of the first sample.
+    first_sample_opts = builtins.variable(typ.List[str], value=[])
+
+    #: Complete runs of the program that are judged, all in one job.
+    num_samples = builtins.variable(int, value=5)
+
+    #: Complete runs before them, which are checked and kept but not judged.
+    num_warmups = builtins.variable(int, value=1)
+
+    #: Seconds that one sample may take; the job's time limit grows with the samples.
+    sample_seconds = builtins.variable(int, value=60)
+
+    #: Estimate of the seconds that all samples together take on an idle machine.
+    usual_seconds = builtins.variable(int, value=4)
+
+    #: Additional seconds that the first sample may take (a validation).
+    first_sample_seconds = builtins.variable(int, value=0)
+
+    #: Shell commands before and after the program in each run, on the job's first node; ``$run``
+    #: is the run's name.
+    before_sample = builtins.variable(typ.List[str], value=[])
+    after_sample = builtins.variable(typ.List[str], value=[])
+
+    #: Figures of this check in the summary: names of performance variables.
+    headline = builtins.variable(typ.List[str], value=[])
+
+    #: Whether ``valid_systems`` names other systems only.
+    elsewhere = builtins.variable(typ.Bool, value=False)
+
+    #: Placement, and names of the performance variables that :meth:`figures` declares, for
+    #: `plumbline refs`.
+    placed = builtins.variable(str, value="")
+    declared = builtins.variable(typ.List[str], value=[])
+
+    #: Tags of some test cases only: tag -> parameter -> the values with which a case has it.
+    tags_where = builtins.variable(typ.Dict[str, typ.Dict[str, typ.List[str]]], value={})
+
+    def figures(self) -> list[Figure]:
+        """Return the figures of merit that every sample must print; others are ignored. By default
+        these are :attr:`foms`."""
+        if not self.foms:
+            raise fault(self, "figures() is not declared")
+        return [*map(Figure, self.foms)]
+
+    def parse(self, text: str) -> Output:
+        """Return what the program printed.
+
+        :raises ParseError: if that cannot be trusted.
+        """
+        return parsers.parse(self.benchmark, text)
+
+    def figures_of(self, layout: placement.Layout) -> list[Figure]:
+        """Return the figures of one run: each declared figure at each location of the layout."""
+        if not layout.locations:
+            return self.figures()
+        return [
+            figure._replace(location=location)
+            for location in layout.locations
+            for figure in self.figures()
+        ]
+
+    def optional(self) -> list[Figure]:
+        """Return figures that only some versions of the program print."""
+        return []
+
+    def verify(self, output: Output) -> None:
+        """Compare what the program reports it ran with, with what was requested.
+
+        :raises ParseError: on a difference.
+        """
+
+    def derive(self, printed: dict[Figure, Fom]) -> Iterable[Fom]:
+        """Return figures computed from printed ones, such as the mean of two directions."""
+        return ()
+
+    def doubts(self) -> Iterable[states.Notice]:
+        """Return warnings about figures that are plausible one by one, but not together."""
+        return ()
+
+    def conditions_at(self, location: str) -> dict[str, str]:
+        """Return the conditions at one location of a run, which may be empty."""
+        gpu = re.fullmatch(r"gpu(\d+)", location)
+        return {"location": location, **({"gpu": gpu[1]} if gpu else {})} if location else {}
+
+    def prepare(self) -> None:
+        """Set options, input files and folders of the program, once the layout is known."""

@@ -19,10 +19,14 @@ if TYPE_CHECKING:
     from plumbline.reference.tables import MetricEntry, Tables
 
 
-def of_tables(tables: Tables, layers: Layers) -> Iterator[str]:
-    """Yield all faults of tables that were read from a folder and its site's."""
+def of_registers(tables: Tables, layers: Layers) -> Iterator[str]:
+    """Yield the faults of ``foms.yaml`` and ``links.yaml``."""
     yield from _of_foms(layers.find("foms.yaml"), tables)
     yield from _of_links(layers.find("links.yaml"), tables)
+
+
+def of_rows(tables: Tables, layers: Layers) -> Iterator[str]:
+    """Yield the faults of all rows, and of what ``tolerance.yaml`` has about them."""
     for row in tables.rows.values():
         yield from (tables.fault(row, *fault) for fault in of_row(row, tables))
     yield from _of_pairs(tables)

@@ -281,7 +281,8 @@ def load(folder: Folder) -> Tables:
         conditions=read_layers(folder, "conditions.yaml", _Conditions).root,
         links=read_layers(folder, "links.yaml", Links),
     )
-    faults: list[str] = []
+    # Before the rows, which register what only they have.
+    faults = [*table_faults.of_registers(tables, layers)]
     for path in layers.files("*.csv"):
         rows, wrong = read_rows(path)
         faults += wrong
@@ -299,7 +300,7 @@ def load(folder: Folder) -> Tables:
                 tolerance = row.conditions.get("class", by_unit)
                 tables.register(row.benchmark, row.metric, row.unit, tolerance)
                 tables.allow(row.conditions)
-    faults += table_faults.of_tables(tables, layers)
+    faults += table_faults.of_rows(tables, layers)
     if faults:
         raise Fault("\n".join(faults), code="reference.wrong-table")
     return tables
