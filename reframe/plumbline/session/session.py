@@ -119,7 +119,7 @@ def watch(session: Session) -> None:
     reframe_patches.watch_runs(begin, session, session.spent)
     reframe_patches.measure_by_monotonic_clock()
     reframe_patches.expect_known_faults(waived_case)
-    reframe_patches.judge_after_performance(plain.judge)
+    reframe_patches.judge_after_performance(plain.judge, plain.is_compared)
 
 
 def refuse(err: Fault) -> NoReturn:
@@ -263,8 +263,8 @@ class Session(executors.TaskEventListener):
     def _note_load(self, testcases) -> None:
         """Report that other processes use this machine."""
         cores = len(os.sched_getaffinity(0))
-        here = any(load.is_here(testcase.partition) for testcase in testcases)
-        if here and configuration.ON_NODE not in os.environ and load.shared(cores, cores):
+        here = any(load.matters(testcase.partition) for testcase in testcases)
+        if here and load.shared(cores, cores):
             self._report(
                 f"this machine is busy: {load.description(cores)}. Cases that share cores with "
                 f"them run once instead of several times and take longer. Their figures are marked "
