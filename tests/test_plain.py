@@ -621,6 +621,38 @@ def test_a_distributed_check_has_one_baseline(tmp_path: Path):
     assert (len(proposal.row.sessions.split()), skipped) == (3, {})
 
 
+def test_a_warning_keeps_only_its_figure_from_the_baseline():
+    """One figure was not evaluated in any session, and another one is in a wrong unit in one."""
+    found = []
+    for night in range(1, 4):
+        foms = [
+            records.figure(value + night / 100, metric=metric, unit="GB/s", placement="")
+            for metric, value in (("rate", 100.0), ("copy", 80.0))
+        ]
+        doubted = [
+            ("more", "figure.not-evaluated"),
+            *([("copy", "figure.other-unit")] * (night == 2)),
+        ]
+        warnings = [
+            {"state": "warnings", "code": code, "detail": "", "figure": figure, "source": ""}
+            for figure, code in doubted
+        ]
+        line = records.case(
+            f"202611{night:02}T000000Z-{night:06x}", f"2026-11-{night:02}T00:00:00Z", check="bare",
+            benchmark="bare", placement=None, foms=foms, warnings=warnings,
+        )  # fmt: skip
+        found.append(record.validate(line))
+    rules = tables.load(paths.reference()).rules.baseline
+    (proposal,), skipped = baseline.propose("hill", found, rules, last=10)
+    assert (proposal.row.metric, proposal.row.value) == ("rate", 100.02)
+    (names,) = skipped.values()
+    assert [*skipped] == ["baseline.figure-warnings"]
+    assert [re.findall(r": (\w+): (\d) session", name) for name in names] == [
+        [("more", "3")],
+        [("copy", "1")],
+    ]
+
+
 #: A healthy value, nights, nodes, and the node that is slow from the last night but one on.
 HEALTHY, NIGHTS, NODES, SLOW = 100.0, 6, 24, "n7"
 
