@@ -23,6 +23,7 @@ from plumbline.check.verdict import BUSY
 from plumbline.cli import main
 from plumbline.core import paths
 from plumbline.reference import tables
+from plumbline.session import session as sessions
 from plumbline.site import configuration, load
 from test_waivers import waive, waiver
 
@@ -325,6 +326,43 @@ def test_which_share_their_cores(monkeypatch, others: int, tasks: int, cpus: int
     # A node of a sweep is allocated to its job.
     monkeypatch.setenv(configuration.ON_NODE, "plain:node")
     assert plain.is_compared(check)
+
+
+# -- what a session costs at most ----------------------------------------------------------------
+
+
+def test_a_job_without_a_time_limit_is_no_job_of_zero_hours(session: Done):
+    (cost,) = re.findall(r"^plumbline: session .*; (.*)$", session.out, re.M)
+    assert cost == f"{len(RESULTS)} jobs without a time limit"
+
+
+#: Of a check: tasks, tasks per node, time limit; whether it runs here, time limit of its partition.
+#: Then its nodes and hours.
+COSTS = [
+    ((1, None, 7200.0), (True, None), (1, 2.0)),
+    ((4, None, None), (True, "1h"), (1, 1.0)),
+    ((4, None, 3600.0), (False, None), (0, 1.0)),
+    ((5, 2, 3600.0), (False, "9h"), (3, 1.0)),
+    ((-2, 2, None), (False, None), (0, 0)),
+    ((1, None, None), (True, "an hour"), (1, 0)),
+]
+
+
+@pytest.mark.parametrize(("check", "partition", "cost"), COSTS)
+def test_what_it_costs(check: tuple, partition: tuple, cost: tuple):
+    tasks, per_node, limit = check
+    here, partition_limit = partition
+    of_check = SimpleNamespace(num_tasks=tasks, num_tasks_per_node=per_node, time_limit=limit)
+    on = SimpleNamespace(
+        scheduler=SimpleNamespace(is_local=here), time_limit=partition_limit, extras={}
+    )
+    assert sessions._cost(of_check, on) == cost
+
+
+def test_the_costs_that_are_known():
+    planned = [{"nodes": nodes, "hours": hours} for *_, (nodes, hours) in COSTS]
+    found = sessions._total_cost(planned)
+    assert re.findall(r"[\d.]+", found) == ["6.00", "2", "2"]
 
 
 def test_one_without_figures_has_none(session: Done):

@@ -160,6 +160,14 @@ def measured(testcase, passed: bool, dry_run: bool = False) -> CaseResult:
     return result
 
 
+def nodes_of(check, partition) -> int:
+    """Return the number of nodes of a plain check before it runs; 0 if its scheduler decides it."""
+    tasks = getattr(check, "num_tasks", 0)
+    if partition.scheduler.is_local or tasks == 1:
+        return 1
+    return math.ceil(max(tasks, 0) / check.num_tasks_per_node) if check.num_tasks_per_node else 0
+
+
 def _case(testcase) -> Case:
     """Return what a baseline of a plain check identifies it by."""
     check, partition, environ = testcase

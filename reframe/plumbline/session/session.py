@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import reframe.core.runtime as rt
+import reframe.utility.typecheck as typ
 from reframe.core.exceptions import what
 from reframe.core.logging import getlogger
 from reframe.frontend import executors
@@ -200,10 +201,9 @@ class Session(executors.TaskEventListener):
             self._note_load(testcases)
         of_partition: Counter[Any] = Counter(testcase.partition for testcase in testcases)
         queued = sum(min(count, part.max_jobs) for part, count in of_partition.items())
-        node_hours = sum(case["nodes"] * case["hours"] for case in self.planned.values())
         print(
             f"plumbline: session {self.name}: {pluralize(len(testcases), 'job')}, {queued} queued "
-            f"at once; at most {node_hours:.2f} node-hours by their time limits",
+            f"at once; {_total_cost([*self.planned.values()])}",
             flush=True,
         )
         if not self.dry_run:
@@ -530,12 +530,28 @@ def _planned(testcase) -> record.Planned:
 
 
 def _cost(check, partition) -> tuple[int, float]:
-    """Return the nodes of a case and the hours of its time limit."""
+    """Return the nodes of a case and the hours of its time limit, each 0 if it is not known."""
     try:
         nodes, seconds = check.cost_on(partition)
     except (AttributeError, PlacementError):
-        nodes, seconds = 1, check.time_limit or 0
-    return nodes, max(seconds, partition.extras.get("least_time", 0)) / 3600
+        nodes, seconds = plain.nodes_of(check, partition), 0
+        # ReFrame reports a wrong one when the case runs.
+        with contextlib.suppress(ValueError):
+            seconds = typ.Duration(check.time_limit or partition.time_limit or 0)
+    return nodes, (seconds and max(seconds, partition.extras.get("least_time", 0))) / 3600
+
+
+def _total_cost(planned: list[record.Planned]) -> str:
+    """Return the node-hours of cases, and how many cases have no known ones."""
+    known = [case["nodes"] * case["hours"] for case in planned if case["nodes"] and case["hours"]]
+    unknown = {
+        "without a time limit": sum(not case["hours"] for case in planned),
+        "on an unknown number of nodes": sum(not case["nodes"] for case in planned),
+    }
+    found = [f"at most {sum(known):.2f} node-hours by their time limits"] if known else []
+    return "; ".join(
+        found + [f"{pluralize(count, 'job')} {what}" for what, count in unknown.items() if count]
+    )
 
 
 def _planned_case(task, fields: record.Record, measured: CaseResult) -> dict:
