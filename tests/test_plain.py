@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import re
 import shutil
 from collections.abc import Callable
@@ -17,10 +18,13 @@ import records
 from click.testing import CliRunner
 from conftest import Done, Testbed
 from plumbline.analysis import baseline
-from plumbline.check import record
+from plumbline.check import plain, record
+from plumbline.check.verdict import BUSY
 from plumbline.cli import main
 from plumbline.core import paths
-from plumbline.reference.tables import load
+from plumbline.reference import tables
+from plumbline.session import session as sessions
+from plumbline.site import configuration, load
 from test_waivers import waive, waiver
 
 CHECKS = '''
@@ -173,13 +177,16 @@ class functional(rfm.RunOnlyRegressionTest):
 
 
 @pytest.fixture(scope="module")
-def session(make_testbed: Callable[..., Testbed]) -> Done:
+def printed(make_testbed: Callable[..., Testbed]) -> Testbed:
     testbed = make_testbed("plain")
     testbed.environment("base", "imb")
-    checks = testbed.folder / "checks" / "printed.py"
-    checks.parent.mkdir()
-    checks.write_text(CHECKS)
-    return testbed.reframe("-c", checks, "-r")
+    (testbed.folder / "printed.py").write_text(CHECKS)
+    return testbed
+
+
+@pytest.fixture(scope="module")
+def session(printed: Testbed) -> Done:
+    return printed.reframe("-c", printed.folder / "printed.py", "-r")
 
 
 def fom_of(session: Done, check: str, metric: str) -> dict:
@@ -255,6 +262,107 @@ def test_a_reference_in_another_unit_is_a_warning(session: Done):
 def test_the_summary_counts_them(session: Done):
     assert session.code == 1
     assert "11 asserted (3 failed)" in session.out
+
+
+# -- a busy machine ------------------------------------------------------------------------------
+
+#: Checks whose figures have a reference, and no other fault; and these figures.
+COMPARED = {"within", "beyond", "marked", "unmarked", "mixed", "named", "patterns"}
+BOUNDED = {(check, metric) for check, metric, *_, bounds in FOMS if bounds != (None, None)}
+
+
+@pytest.fixture(scope="module")
+def busy(printed: Testbed) -> Done:
+    return printed.plumbline(
+        "run", "--strict", "-c", printed.folder / "printed.py", PLUMBLINE_OTHERS=10
+    )
+
+
+@pytest.mark.parametrize("check", RESULTS)
+def test_on_a_busy_machine_nothing_is_compared(busy: Done, check: str):
+    """What was not measured, or is not declared, is as invalid as on an idle one."""
+    fields = busy.record(check)
+    result, code = ("pass", None) if check in COMPARED else RESULTS[check]
+    assert (fields["result"], fields["code"]) == (result, code)
+    assert fields["conditions"] == ({} if check == "functional" else {"busy": "yes"})
+    for fom in fields["foms"]:
+        assert (fom["verdict"], fom["lower"], fom["reference"]) == ("not-asserted", None, None)
+        assert fom["reason"] == BUSY or (check, fom["metric"]) not in BOUNDED
+
+
+def test_a_busy_machine_is_shown(busy: Done):
+    line = next(line for line in busy.out.splitlines() if line.startswith("beyond"))
+    assert "not compared (busy)" in line
+    assert re.search(r"^ .* seconds +3 s +no reference \(busy\)", busy.out, re.M)
+    assert {*busy.codes} >= {"figure.busy"}
+    strict = {fault.split()[1] for fault in busy.end["faults"] if fault.endswith("[figure.busy]")}
+    assert strict == COMPARED
+    (suite,) = junitparser.JUnitXml.fromstring(exported(busy, "junit"))
+    (skipped,) = next(case.result for case in suite if case.name == "beyond")
+    assert "figure.busy" in skipped.message
+    # ReFrame's own report has a figure without a reference.
+    report = json.loads((busy.session / "report.json").read_text())
+    found = {case["name"]: case["perfvalues"] for case in report["runs"][0]["testcases"]}
+    assert found["beyond"]["plain:node:rate"] == [12.5, 0, None, None, "GB/s", "pass"]
+
+
+@pytest.mark.parametrize(
+    ("others", "tasks", "cpus", "shared"),
+    [(0, 1, None, False), (0, 99, 1, False), (1, 1, None, True), (1, 1, 1, False), (1, 2, 1, True),
+     (1, 0, 1, True), (1, -2, None, True)],
+)  # fmt: skip
+def test_which_share_their_cores(monkeypatch, others: int, tasks: int, cpus: int, shared: bool):
+    """On two cores. One that does not declare its CPUs may use all of them."""
+    monkeypatch.setattr(load, "others", lambda: others)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1})
+    here = SimpleNamespace(
+        scheduler=SimpleNamespace(is_local=True),
+        launcher_type=SimpleNamespace(registered_name="local"),
+    )
+    check = SimpleNamespace(
+        num_tasks=tasks, num_cpus_per_task=cpus, is_dry_run=lambda: False, current_partition=here
+    )
+    assert plain.is_compared(check) is not shared
+    # A node of a sweep is allocated to its job.
+    monkeypatch.setenv(configuration.ON_NODE, "plain:node")
+    assert plain.is_compared(check)
+
+
+# -- what a session costs at most ----------------------------------------------------------------
+
+
+def test_a_job_without_a_time_limit_is_no_job_of_zero_hours(session: Done):
+    (cost,) = re.findall(r"^plumbline: session .*; (.*)$", session.out, re.M)
+    assert cost == f"{len(RESULTS)} jobs without a time limit"
+
+
+#: Of a check: tasks, tasks per node, time limit; whether it runs here, time limit of its partition.
+#: Then its nodes and hours.
+COSTS = [
+    ((1, None, 7200.0), (True, None), (1, 2.0)),
+    ((4, None, None), (True, "1h"), (1, 1.0)),
+    ((4, None, 3600.0), (False, None), (0, 1.0)),
+    ((5, 2, 3600.0), (False, "9h"), (3, 1.0)),
+    ((-2, 2, None), (False, None), (0, 0)),
+    ((1, None, None), (True, "an hour"), (1, 0)),
+]
+
+
+@pytest.mark.parametrize(("check", "partition", "cost"), COSTS)
+def test_what_it_costs(check: tuple, partition: tuple, cost: tuple):
+    tasks, per_node, limit = check
+    here, partition_limit = partition
+    of_check = SimpleNamespace(num_tasks=tasks, num_tasks_per_node=per_node, time_limit=limit)
+    on = SimpleNamespace(
+        scheduler=SimpleNamespace(is_local=here), time_limit=partition_limit, extras={}
+    )
+    assert sessions._cost(of_check, on) == cost
+
+
+def test_the_costs_that_are_known():
+    planned = [{"nodes": nodes, "hours": hours} for *_, (nodes, hours) in COSTS]
+    found = sessions._total_cost(planned)
+    assert re.findall(r"[\d.]+", found) == ["6.00", "2", "2"]
 
 
 def test_one_without_figures_has_none(session: Done):
@@ -416,6 +524,16 @@ def test_the_next_session_is_compared_with_it(baselined: Baselined):
     assert "10 asserted (0 failed), 0 without" in done.out
 
 
+def test_a_baseline_does_not_fail_a_busy_machine(baselined: Baselined):
+    done = baselined.session("-n", "^(bare|own)$", RATE=10, PLUMBLINE_OTHERS=10)
+    assert done.code == 0, done.output
+    for check in ("bare", "own"):
+        fom = fom_of(done, check, "rate")
+        assert (fom["verdict"], fom["reason"]) == ("not-asserted", BUSY)
+    made = baselined.testbed.asked("baseline", "based", "--dry-run")
+    assert (made.code, made.codes[0]) == (0, "baseline.busy"), made.output
+
+
 @pytest.mark.parametrize("command", ["reframe", "plumbline run"])
 def test_a_figure_that_misses_it_fails_the_session(baselined: Baselined, command: str):
     only = ("-n", "^(bare|own)$")
@@ -535,10 +653,42 @@ def test_a_distributed_check_has_one_baseline(tmp_path: Path):
                 placement=None, nodes=[node], foms=[figure],
             )  # fmt: skip
             found.append(record.validate(line))
-    rules = load(paths.reference()).rules.baseline
+    rules = tables.load(paths.reference()).rules.baseline
     (proposal,), skipped = baseline.propose("hill", found, rules, last=10)
     assert (proposal.row.id, proposal.row.value) == ("hill-cpu-gnu-bare-rate", 102.0)
     assert (len(proposal.row.sessions.split()), skipped) == (3, {})
+
+
+def test_a_warning_keeps_only_its_figure_from_the_baseline():
+    """One figure was not evaluated in any session, and another one is in a wrong unit in one."""
+    found = []
+    for night in range(1, 4):
+        foms = [
+            records.figure(value + night / 100, metric=metric, unit="GB/s", placement="")
+            for metric, value in (("rate", 100.0), ("copy", 80.0))
+        ]
+        doubted = [
+            ("more", "figure.not-evaluated"),
+            *([("copy", "figure.other-unit")] * (night == 2)),
+        ]
+        warnings = [
+            {"state": "warnings", "code": code, "detail": "", "figure": figure, "source": ""}
+            for figure, code in doubted
+        ]
+        line = records.case(
+            f"202611{night:02}T000000Z-{night:06x}", f"2026-11-{night:02}T00:00:00Z", check="bare",
+            benchmark="bare", placement=None, foms=foms, warnings=warnings,
+        )  # fmt: skip
+        found.append(record.validate(line))
+    rules = tables.load(paths.reference()).rules.baseline
+    (proposal,), skipped = baseline.propose("hill", found, rules, last=10)
+    assert (proposal.row.metric, proposal.row.value) == ("rate", 100.02)
+    (names,) = skipped.values()
+    assert [*skipped] == ["baseline.figure-warnings"]
+    assert [re.findall(r": (\w+): (\d) session", name) for name in names] == [
+        [("more", "3")],
+        [("copy", "1")],
+    ]
 
 
 #: A healthy value, nights, nodes, and the node that is slow from the last night but one on.

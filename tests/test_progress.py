@@ -149,7 +149,9 @@ def test_a_busy_machine_is_marked_and_not_red(bed: Testbed) -> None:
     assert (fields["samples"], fields["warmups"]) == (1, 0)
     assert {fom["verdict"] for fom in fields["foms"]} == {"not-asserted"}
     (fom,) = [f for f in fields["foms"] if (f["metric"], f["size"]) == ("pingpong_latency", 8)]
-    assert fom["reason"]
+    assert "figure.busy" in fom["reason"]
+    assert re.search(r"pingpong_latency_8 .* not compared \(busy\) +0 of", done.out)
+    assert re.search(r"0 asserted \(0 failed\), 1 not compared, \d+ without", done.out)
     # IMB prints hundredths of MB/s.
     measured = {(fom["metric"], fom["size"]) for fom in fields["foms"]}
     assert ("pingpong_latency", 1) in measured and ("pingpong_bandwidth", 1) not in measured

@@ -25,7 +25,13 @@ from conftest import ROOT
 from plumbline.site import reframe_patches, reframe_version
 from reframe.core import config, fields, modules, variables
 from reframe.core.backends import getlauncher, getscheduler
-from reframe.core.exceptions import ConfigError, JobError, PerformanceError
+from reframe.core.exceptions import (
+    ConfigError,
+    ExpectedFailureError,
+    JobError,
+    PerformanceError,
+    UnexpectedSuccessError,
+)
 from reframe.core.pipeline import RegressionTest
 from reframe.core.schedulers import Job, local, pbs
 from reframe.core.schedulers.lsf import LsfJobScheduler
@@ -218,21 +224,32 @@ def test_reference_of():
     assert hasattr(RegressionTest, "_resolve_reference") == known
 
 
-@pytest.mark.parametrize("fails", [False, True])
-def test_judge_after_performance(monkeypatch: pytest.MonkeyPatch, fails: bool):
+#: What ReFrame raises, whether its comparison counts, and what then becomes of the case.
+OWN, MARKED, MET = PerformanceError("own"), ExpectedFailureError("x"), UnexpectedSuccessError("x")
+ENDS = [
+    (None, True, LookupError),
+    (OWN, True, LookupError),
+    (MARKED, True, ExpectedFailureError),
+    (MET, True, UnexpectedSuccessError),
+    *((raised, False, LookupError) for raised in (None, OWN, MARKED, MET)),
+]
+
+
+@pytest.mark.parametrize(("raised", "compared", "ends"), ENDS)
+def test_judge_after_performance(monkeypatch: pytest.MonkeyPatch, raised, compared, ends):
     """Whether or not the check's own reference failed; what the judge raises takes its place."""
 
     def compare():
-        if fails:
-            raise PerformanceError("own")
+        if raised:
+            raise raised
 
     def judge(judged: object):
         raise LookupError(judged is check)
 
     check = SimpleNamespace(check_performance=compare, strict_check=True)
     monkeypatch.setattr(RegressionTest, "performance", RegressionTest.performance)
-    reframe_patches.judge_after_performance(judge)
-    with pytest.raises(LookupError, match="True"):
+    reframe_patches.judge_after_performance(judge, lambda judged: compared)
+    with pytest.raises(ends, match="True" if ends is LookupError else "x"):
         RegressionTest.performance(check)
 
 

@@ -18,6 +18,7 @@ from plumbline.core import paths, units
 from plumbline.core.text import base_name, pluralize
 from plumbline.history.history import History
 from plumbline.history.series import Selection
+from plumbline.parse import Figure
 from plumbline.reference import lookup
 from plumbline.reference.row import PLAIN, SITE, Case, Row, key_of
 from plumbline.reference.tolerance import Baseline, Tolerance, Tolerances
@@ -32,7 +33,7 @@ REASONS = {
     "baseline.busy": "measured while other processes ran on the same cores",
     "baseline.warnings": "measured with warnings on standard error",
     "baseline.figure-failed": "a figure failed, although the case passed (ReFrame's strict_check)",
-    "baseline.figure-warnings": "measured with a warning about a figure",
+    "baseline.figure-warnings": "not measured, or with a warning about the figure",
     "baseline.no-bounds": "no bounds can be derived",
     "baseline.no-hosts": "its records do not have the hosts of its tasks",
     "baseline.too-few-sessions": "too few sessions passed with the build, conditions and samples "
@@ -107,7 +108,8 @@ def propose(
     A row is the median and the spread over sessions. Only sessions that passed count, with the
     build, conditions and samples of the newest of the case (on the system `local` also its host). A
     session counts once, with the median of its cases. Measurements on a busy machine, or with
-    warnings on standard error, are skipped: a fault would become its own reference.
+    warnings on standard error, are skipped, and so are figures that a warning is about: a fault
+    would become its own reference.
 
     :arg last: how many of the newest sessions of a case count.
     """
@@ -150,12 +152,22 @@ def propose(
                 for fom in run.foms
             }
         )
-        missing = [f"{f} in {unit}" for (f, unit), n in measured.items() if n < len(sessions)]
+        doubted = _doubted(same)
+        skipped["baseline.figure-warnings"] += [
+            f"{name}: {figure}: {pluralize(len(found_in), 'session')}"
+            for figure, found_in in doubted.items()
+        ]
+        missing = [
+            f"{figure} in {unit}"
+            for (figure, unit), count in measured.items()
+            if count < len(sessions) and figure not in doubted
+        ]
         skipped["baseline.not-in-each-session"] += [f"{name}: {f}" for f in missing]
         unfit = _unfit(newest)
         for metric, reason in unfit.items():
             skipped["baseline.no-bounds"].append(f"{name}: {metric}: {reason}")
-        for proposal, reason in _proposals_of(system, newest, same, sessions, rules, {*unfit}):
+        without = {*unfit, *doubted}
+        for proposal, reason in _proposals_of(system, newest, same, sessions, rules, without):
             if reason:
                 skipped[reason].append(f"{proposal.row.id} ({_noise(proposal, reason, rules)})")
             elif key_of(proposal.row) in found:
@@ -175,9 +187,19 @@ def _unusable(fields: Record) -> str:
         return "baseline.busy"
     if any(fom.verdict == "fail" for fom in fields.foms):
         return "baseline.figure-failed"
-    if any(notice.state == WARNINGS for notice in fields.warnings):
-        return "baseline.figure-warnings" if fields.plain else "baseline.warnings"
+    if any(notice.state == WARNINGS and not notice.figure for notice in fields.warnings):
+        return "baseline.warnings"
     return ""
+
+
+def _doubted(runs: Iterable[Record]) -> dict[str, set[str]]:
+    """Return the figures that warnings are about, each with the sessions."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for run in runs:
+        for notice in run.warnings:
+            if notice.state == WARNINGS and notice.figure:
+                found[notice.figure].add(run.session)
+    return found
 
 
 def _name(fields: Record) -> str:
@@ -233,11 +255,11 @@ def _proposals_of(
     runs: list[Record],
     sessions: list[str],
     rules: Baseline,
-    unfit: set[str],
+    without: set[str],
 ) -> Iterator[tuple[Proposal, str]]:
     """Yield the rows of a test case, each with the reason why it is skipped, or an empty one.
 
-    :arg unfit: metrics that give no row.
+    :arg without: names of figures that give no row.
     """
     tables = lookup.loaded(paths.reference())
     values: dict[tuple[Any, ...], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
@@ -250,7 +272,8 @@ def _proposals_of(
     if system == "local":
         conditions["host"] = newest.nodes[0]
     for (metric, size, location, placement, unit), by_session in values.items():
-        if len(by_session) < len(sessions) or metric in unfit:
+        name = Figure(metric, size, location).variable
+        if len(by_session) < len(sessions) or name in without:
             continue
         here = {**conditions, **({"location": location} if location else {})}
         case = Case(

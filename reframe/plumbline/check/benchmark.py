@@ -276,8 +276,7 @@ class Benchmark(declaration.Declaration):
     def on_this_machine(self) -> bool:
         """Whether the job runs on this machine now, next to other processes."""
         partition = self.current_partition
-        here = partition is not None and load.is_here(partition)
-        return here and configuration.ON_NODE not in os.environ and not self.is_dry_run()
+        return partition is not None and load.matters(partition) and not self.is_dry_run()
 
     @property
     def shared(self) -> bool:

@@ -10,6 +10,7 @@ import dataclasses
 import inspect
 import math
 import numbers
+import os
 import platform
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,7 +27,7 @@ from plumbline.core.text import base_name
 from plumbline.parse import Figure
 from plumbline.reference.lookup import Bounds, Judgement
 from plumbline.reference.row import PLAIN, Case
-from plumbline.site import reframe_patches
+from plumbline.site import load, reframe_patches
 
 #: Id of the reference in records: that of the check itself.
 REFERENCE = "check"
@@ -55,6 +56,10 @@ def judge(check) -> None:
         that of its baseline.
     """
     testcase = TestCase(check, check.current_partition, check.current_environ)
+    if not is_compared(check):
+        # As ReFrame records a figure without a reference.
+        for values in check.perfvalues.values():
+            values[1:] = [0, None, None, values[4], "pass"]
     if of_check(check) or check.is_dry_run() or not check.strict_check:
         return
     _check_references(check)
@@ -63,9 +68,27 @@ def judge(check) -> None:
         if notice.code == "figure.not-evaluated" and (by := _reference(testcase, notice.figure)):
             raise outcomes.Invalid(f"{notice.detail}; it has {by}", code=notice.code)
     for figure, judged in (result.judgements or {}).items():
-        if judged.reason:
+        if judged.reason not in ("", verdict.BUSY):
             raise outcomes.Invalid(f"{figure.variable}: {judged.reason}", code="output.unit")
     verdict.raise_failures(result, subject_of(testcase))
+
+
+def is_compared(check) -> bool:
+    """Return whether the figures of a check are compared by its own reference: not those of a plain
+    check that shares its cores with other processes."""
+    return of_check(check) is not None or not _is_shared(check, check.current_partition)
+
+
+def _is_shared(check, partition) -> bool:
+    """Return whether other processes use the cores of a plain check too.
+
+    One that does not declare its CPUs may use all of them: nothing binds it.
+    """
+    if check.is_dry_run() or not load.matters(partition):
+        return False
+    cores = len(os.sched_getaffinity(0))
+    declared = max(check.num_tasks, 0) * (check.num_cpus_per_task or 0)
+    return load.shared(min(declared or cores, cores), cores)
 
 
 def _check_references(check) -> None:
@@ -103,34 +126,46 @@ def measured(testcase, passed: bool, dry_run: bool = False) -> CaseResult:
         warning, since ReFrame passes the check without it.
     :arg dry_run: whether nothing ran, so that the figures are only expected.
     """
-    check, *_ = testcase
+    check, partition, _ = testcase
     result = CaseResult(program=Path(str(check.executable or "")).name or None)
     expected = [*check.perf_variables]
     if not expected:
         return result
     result.benchmark = check.display_name.split()[0]
     result.samples, result.warmups, result.judgements = 1, 0, {}
+    result.shared = _is_shared(check, partition)
+    result.conditions = {"busy": "yes"} if result.shared else {}
     case = _case(testcase)
     if dry_run:
         result.expected = [(Figure(variable), case) for variable in expected]
         return result
     found = {key.rpartition(":")[2]: values for key, values in check.perfvalues.items()}
     for variable in expected:
-        value, *reference = found.get(variable, (None,))
+        value, *_, unit, status = found.get(variable, (None, "", None))
         if not isinstance(value, numbers.Real) or not math.isfinite(value):
             if passed:
                 result.notices.append(_not_evaluated(variable, value))
             continue
         figure = Figure(variable)
-        own = _of_reframe(check, float(value), *reference)
-        unit = reference[3] or ""
+        own = _of_reframe(check, variable, float(value), unit, status)
         if own.bounds and (notice := _other_unit(check, variable, unit)):
             result.notices.append(notice)
         result.figures[figure] = Measurement([float(value)], case, unit, headline=True)
-        result.judgements[figure] = _both(own, _of_baseline(case, variable, float(value), unit))
+        judged = _both(own, _of_baseline(case, variable, float(value), unit))
+        if result.shared and not judged.reason:
+            judged = verdict.of_shared(judged)
+        result.judgements[figure] = judged
     result.judgements = verdict.waived(result, subject_of(testcase), result.judgements)
     result.notices += verdict.notices(result)
     return result
+
+
+def nodes_of(check, partition) -> int:
+    """Return the number of nodes of a plain check before it runs; 0 if its scheduler decides it."""
+    tasks = getattr(check, "num_tasks", 0)
+    if partition.scheduler.is_local or tasks == 1:
+        return 1
+    return math.ceil(max(tasks, 0) / check.num_tasks_per_node) if check.num_tasks_per_node else 0
 
 
 def _case(testcase) -> Case:
@@ -147,11 +182,11 @@ def _case(testcase) -> Case:
     )  # fmt: skip
 
 
-def _of_reframe(check, value: float, ref, low, high, unit: str | None, status) -> Judgement:
+def _of_reframe(check, variable: str, value: float, unit: str, status: str | None) -> Judgement:
     """Return the verdict by the check's own reference."""
-    bounds = _bounds(check, ref, low, high)
+    bounds = _bounds(check, *(reframe_patches.reference_of(check, variable) or (0, None, None))[:3])
     found = _VERDICTS[status or "pass"] if bounds else "not-asserted"
-    better = _better(bounds, unit or "")
+    better = _better(bounds, unit)
     return Judgement(value, "single", found, bounds, ceiling=None, ceiling_id=None, better=better)
 
 

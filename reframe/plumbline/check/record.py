@@ -254,7 +254,7 @@ class Record(_Model):
 
 @with_config(_STRICT)
 class Planned(TypedDict):
-    """A planned test case; ``hours`` is its time limit."""
+    """A planned test case; ``hours`` is its time limit. Nodes and hours are 0 if not known."""
 
     check: Name
     system: Name

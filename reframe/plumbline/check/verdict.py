@@ -13,10 +13,16 @@ from plumbline.check.parameters import references
 from plumbline.check.result import CaseResult, Waived
 from plumbline.check.states import SUSPICIOUS, UNSTABLE, Notice
 from plumbline.core import paths
+from plumbline.core.errors import with_code
 from plumbline.parse import Figure
 from plumbline.reference import lookup, waivers
 from plumbline.reference.lookup import Bounds, Judgement
 from plumbline.reference.waivers import Subject, Waiver
+
+#: Why a figure of a busy machine is not compared.
+BUSY = with_code(
+    "other processes ran on this machine's cores: measure again when it is idle", "figure.busy"
+)
 
 #: Failed figures in a message; the table and the record have all of them.
 MOST_SHOWN = 5
@@ -32,7 +38,7 @@ def judge(result: CaseResult, subject: Subject) -> dict[Figure, Judgement]:
         for figure, found in result.figures.items()
     }
     if result.shared:
-        return {figure: _of_shared(judged) for figure, judged in judgements.items()}
+        return {figure: of_shared(judged) for figure, judged in judgements.items()}
     return waived(result, subject, judgements)
 
 
@@ -61,11 +67,10 @@ def _waived(known: Iterable[Waiver], figure: Subject, judged: Judgement) -> Judg
     return dataclasses.replace(judged, verdict="waived", waiver=waiver) if waiver else judged
 
 
-def _of_shared(judged: Judgement) -> Judgement:
+def of_shared(judged: Judgement) -> Judgement:
     """Return the judgement of a figure on shared cores, which is recorded but not compared."""
     if judged.verdict not in ("pass", "fail"):
         return judged
-    reason = "the cores were shared with other processes: measure again when the machine is idle"
     return dataclasses.replace(
         judged,
         verdict="not-asserted",
@@ -73,7 +78,7 @@ def _of_shared(judged: Judgement) -> Judgement:
         near_bound=False,
         suspicious=False,
         beyond=(),
-        reason=reason,
+        reason=BUSY,
     )
 
 

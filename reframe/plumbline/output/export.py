@@ -329,7 +329,11 @@ def _outcome(fields: Record) -> junitparser.junitparser.FinalResult | None:
         return junitparser.Error(reason, result)
     if _is_unasserted(fields):
         figures = pluralize(len(fields.foms), "figure")
-        return junitparser.Skipped(f"measured, but nothing asserted: {figures}", "not-asserted")
+        reasons = "".join(
+            f"; {reason}" for reason in dict.fromkeys(f.reason for f in fields.foms if f.reason)
+        )
+        message = printable(f"measured, but nothing asserted: {figures}{reasons}")
+        return junitparser.Skipped(message, "not-asserted")
     return None
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from plumbline.check import plain
 from plumbline.check.record import FigureRecord, Planned, Record, case_name
 from plumbline.core import paths
-from plumbline.core.errors import Fault
+from plumbline.core.errors import Fault, with_code
 from plumbline.core.text import base_name, pluralize
 from plumbline.reference import lookup
 from plumbline.reference.lookup import References
@@ -104,14 +104,23 @@ def planned_case(planned: Planned) -> str:
     return case_name(base_name(planned["check"]), *names)
 
 
-def uncompared(expected: Inventory, records: list[Record]) -> list[str]:
-    """Return the cases with references that were measured on a busy machine, a line each."""
+def uncompared(expected: Inventory | None, records: list[Record]) -> list[str]:
+    """Return the cases with references that were measured on a busy machine, a line each.
+
+    :arg expected: ``None`` if the session is not compared with an inventory.
+    """
+    found: dict[str, set[str]] = defaultdict(set)
+    for fields in records:
+        if fields.foms and fields.busy:
+            case = case_of(fields)
+            found[case] |= {fom.figure.variable for fom in fields.foms if fom.reason}
+            found[case] |= {figure for figure, _ in expected.bounded(case)} if expected else set()
     return [
-        f"{case}: {pluralize(len(bounded), 'figure')} not compared, as other processes ran on the "
-        f"same cores: measure again when the machine is idle"
-        for case, bounded in (
-            (case, expected.bounded(case))
-            for case in dict.fromkeys(case_of(f) for f in records if f.foms and f.busy)
+        with_code(
+            f"{case}: {pluralize(len(figures), 'figure')} not compared, as other processes ran on "
+            f"the same cores: measure again when the machine is idle",
+            "figure.busy",
         )
-        if bounded
+        for case, figures in found.items()
+        if figures
     ]

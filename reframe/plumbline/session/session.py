@@ -20,6 +20,7 @@ from collections import Counter
 from typing import Any, NoReturn
 
 import reframe.core.runtime as rt
+import reframe.utility.typecheck as typ
 from reframe.core.exceptions import what
 from reframe.core.logging import getlogger
 from reframe.frontend import executors
@@ -117,7 +118,7 @@ def watch(session: Session) -> None:
     reframe_patches.watch_runs(begin, session, session.spent)
     reframe_patches.measure_by_monotonic_clock()
     reframe_patches.expect_known_faults(waived_case)
-    reframe_patches.judge_after_performance(plain.judge)
+    reframe_patches.judge_after_performance(plain.judge, plain.is_compared)
 
 
 def refuse(err: Fault) -> NoReturn:
@@ -193,10 +194,9 @@ class Session(executors.TaskEventListener):
             self._note_load(testcases)
         of_partition: Counter[Any] = Counter(testcase.partition for testcase in testcases)
         queued = sum(min(count, part.max_jobs) for part, count in of_partition.items())
-        node_hours = sum(case["nodes"] * case["hours"] for case in self.planned.values())
         print(
             f"plumbline: session {self.name}: {pluralize(len(testcases), 'job')}, {queued} queued "
-            f"at once; at most {node_hours:.2f} node-hours by their time limits",
+            f"at once; {_total_cost([*self.planned.values()])}",
             flush=True,
         )
         if not self.dry_run:
@@ -256,8 +256,8 @@ class Session(executors.TaskEventListener):
     def _note_load(self, testcases) -> None:
         """Report that other processes use this machine."""
         cores = len(os.sched_getaffinity(0))
-        here = any(load.is_here(testcase.partition) for testcase in testcases)
-        if here and configuration.ON_NODE not in os.environ and load.shared(cores, cores):
+        here = any(load.matters(testcase.partition) for testcase in testcases)
+        if here and load.shared(cores, cores):
             self._report(
                 f"this machine is busy: {load.description(cores)}. Cases that share cores with "
                 f"them run once instead of several times and take longer. Their figures are marked "
@@ -482,12 +482,28 @@ def _planned(testcase) -> record.Planned:
 
 
 def _cost(check, partition) -> tuple[int, float]:
-    """Return the nodes of a case and the hours of its time limit."""
+    """Return the nodes of a case and the hours of its time limit, each 0 if it is not known."""
     try:
         nodes, seconds = check.cost_on(partition)
     except (AttributeError, PlacementError):
-        nodes, seconds = 1, check.time_limit or 0
-    return nodes, max(seconds, partition.extras.get("least_time", 0)) / 3600
+        nodes, seconds = plain.nodes_of(check, partition), 0
+        # ReFrame reports a wrong one when the case runs.
+        with contextlib.suppress(ValueError):
+            seconds = typ.Duration(check.time_limit or partition.time_limit or 0)
+    return nodes, (seconds and max(seconds, partition.extras.get("least_time", 0))) / 3600
+
+
+def _total_cost(planned: list[record.Planned]) -> str:
+    """Return the node-hours of cases, and how many cases have no known ones."""
+    known = [case["nodes"] * case["hours"] for case in planned if case["nodes"] and case["hours"]]
+    unknown = {
+        "without a time limit": sum(not case["hours"] for case in planned),
+        "on an unknown number of nodes": sum(not case["nodes"] for case in planned),
+    }
+    found = [f"at most {sum(known):.2f} node-hours by their time limits"] if known else []
+    return "; ".join(
+        found + [f"{pluralize(count, 'job')} {what}" for what, count in unknown.items() if count]
+    )
 
 
 def _close_logs() -> None:

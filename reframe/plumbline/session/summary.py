@@ -64,25 +64,27 @@ def table(records: list[Record], planned: int, dry_run: str = "") -> str:
         more = len(found) - _MOST_WARNINGS
         lines += found[:_MOST_WARNINGS]
         lines += [f"{state}: {more} more: see `warnings` in the records"] if more > 0 else []
-    unasserted = Counter(fom.reason for fields in records for fom in fields.foms if fom.reason)
+    foms = [fom for fields in records for fom in fields.foms]
+    uncompared = Counter(f.reason for f in foms if f.reason and f.verdict == "not-asserted")
     lines += [
-        f"no reference: {pluralize(count, 'figure')}: {reason}"
-        for reason, count in unasserted.items()
+        f"not compared: {pluralize(count, 'figure')}: {reason}"
+        for reason, count in uncompared.items()
     ]
     would = {"pass": dry_run} if dry_run else {}
     results = Counter(would.get(fields.result, fields.result) for fields in records)
-    verdicts = Counter(fom.verdict for fields in records for fom in fields.foms)
+    verdicts = Counter(fom.verdict for fom in foms)
     failed = verdicts["fail"] + verdicts["above-ceiling"]
-    near_bound = sum(fom.near_bound for fields in records for fom in fields.foms)
+    near_bound = sum(fom.near_bound for fom in foms)
     notable = {"failed": failed, "waived": verdicts["waived"], "near their bound": near_bound}
     details = ", ".join(f"{n} {what}" for what, n in notable.items() if n or what == "failed")
     asserted = verdicts["pass"] + failed + verdicts["waived"]
     counts = ", ".join(f"{count} {result}" for result, count in results.items()) or "none"
     warnings = states.summed(notice.state for fields in records for notice in fields.warnings)
     ended = len({fields.case for fields in records})
+    not_compared = f"{uncompared.total()} not compared, " if uncompared else ""
     figures = (
         f"plumbline: figures of merit: {asserted} asserted ({details}), "
-        f"{verdicts['not-asserted']} without a reference"
+        f"{not_compared}{verdicts['not-asserted'] - uncompared.total()} without a reference"
     )
     return "\n".join(
         [
@@ -152,7 +154,10 @@ def _table_rows(fields: Record, headlines: bool = True) -> list[list[str]]:
         name = fom.figure.variable
         notes = [*(["near its bound"] if fom.near_bound else []), *noticed.get(name, [])]
         if (headlines and fom.headline) or bad or notes:
-            verdict = "no reference" if fom.verdict == "not-asserted" else fom.verdict
+            verdict: str = fom.verdict
+            if verdict == "not-asserted":
+                verdict = "not compared" if fom.reason else "no reference"
+                notes = [*(["busy"] if fields.busy else []), *notes]
             noted = f"{verdict} ({', '.join(notes)})" if notes else verdict
             rows.append(
                 [

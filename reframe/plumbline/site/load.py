@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 from plumbline.core.errors import Fault
+from plumbline.site import configuration
 
 #: Variable with the number of other processes to assume, instead of counting them.
 OTHERS = "PLUMBLINE_OTHERS"
@@ -44,6 +45,12 @@ _HERE = ("local", "mpiexec", "mpirun", "mpirun-intelmpi", "mpirun-openmpi")
 def is_here(partition) -> bool:
     """Return whether the jobs of a ReFrame partition run on this machine."""
     return partition.scheduler.is_local and partition.launcher_type.registered_name in _HERE
+
+
+def matters(partition) -> bool:
+    """Return whether other processes may use the cores of a partition's jobs: if they run on this
+    machine, and it is no node that is allocated to a job."""
+    return is_here(partition) and configuration.ON_NODE not in os.environ
 
 
 @functools.cache

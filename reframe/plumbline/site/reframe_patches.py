@@ -28,7 +28,12 @@ import reframe.core.settings
 import reframe.core.variables
 import reframe.utility.osext as osext
 from reframe.core.backends import register_scheduler
-from reframe.core.exceptions import JobNotStartedError, PerformanceError
+from reframe.core.exceptions import (
+    ExpectedFailureError,
+    JobNotStartedError,
+    PerformanceError,
+    UnexpectedSuccessError,
+)
 from reframe.core.pipeline import RegressionTest
 from reframe.core.schedulers import Job, JobScheduler, local, pbs, slurm
 from reframe.core.warnings import ReframeDeprecationWarning, user_deprecation_warning
@@ -266,7 +271,9 @@ def expect_known_faults(known: Callable[[executors.RegressionTask, tuple], Excep
     executors.RegressionTask.xfail = xfailed
 
 
-def judge_after_performance(judge: Callable[[RegressionTest], None]) -> None:
+def judge_after_performance(
+    judge: Callable[[RegressionTest], None], is_compared: Callable[[RegressionTest], bool]
+) -> None:
     """Have ReFrame call a function when it has evaluated a check's performance variables.
 
     Why: it compares them with the check's own ``reference`` only, and has no hook for all checks.
@@ -274,6 +281,7 @@ def judge_after_performance(judge: Callable[[RegressionTest], None]) -> None:
     Remove when: a listener is notified of the performance phase and may fail it.
 
     :arg judge: takes the check, and raises what fails it, in place of ReFrame's own error.
+    :arg is_compared: takes the check, and returns whether its own ``reference`` and marks count.
     """
     performance = RegressionTest.performance
 
@@ -281,9 +289,11 @@ def judge_after_performance(judge: Callable[[RegressionTest], None]) -> None:
     def judged(self):
         try:
             performance(self)
-        except PerformanceError:
-            judge(self)
-            raise
+        except (PerformanceError, ExpectedFailureError, UnexpectedSuccessError) as err:
+            if is_compared(self):
+                if isinstance(err, PerformanceError):
+                    judge(self)
+                raise
         judge(self)
 
     RegressionTest.performance = judged

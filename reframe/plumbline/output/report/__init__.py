@@ -384,7 +384,7 @@ class _Report:
 
     @staticmethod
     def unasserted(cases: list[CaseState]) -> int:
-        """Return the number of figures without a reference."""
+        """Return the number of figures that were compared with no reference."""
         return sum(case.unasserted.total() for case in cases)
 
     def by_status(self, system: str, check: str) -> Counter:
@@ -469,7 +469,7 @@ STATUSES = {
     "unstable": ("≈", "passed, but single samples are beyond the bound"),
     "warnings": ("⚠", "its standard error reports a fault"),
     "skip": ("-", "it cannot run here; nothing was measured"),
-    "not-asserted": ("○", "measured and recorded, but there is no reference"),
+    "not-asserted": ("○", "measured and recorded, but compared with no reference"),
     "regression": ("↘", "a lasting change for the worse"),
     "improvement": ("↗", "a lasting change for the better"),
     "transient": ("↕", "a change that came back after a few sessions"),
