@@ -17,8 +17,11 @@ from plumbline.core.errors import Fault, origin
 from plumbline.core.text import suggest
 from plumbline.site import configuration
 
-#: ReFrame's warnings about a check that it does not load.
-_NOT_LOADED = re.compile(r"skipping test |check path .* does not exist|is not copyable")
+#: What ReFrame's warnings report of a check that it does not load, without its marks and hints.
+_NOT_LOADED = re.compile(
+    r"(?<=skipping )test .+?(?= \| \^| \(?rerun with|\x1b|$)"
+    r"|check path .+ does not exist|\S+: \S+ is not copyable"
+)
 
 
 class Loading:
@@ -85,16 +88,17 @@ def _load_all(
 
     :arg folders: those that they are in, or their files.
 
-    :raises Fault: if ReFrame cannot load one.
+    :raises Fault: if ReFrame cannot load one. Its warnings are in it, and not printed.
     """
     not_loaded: dict[str, None] = {}
 
     def keep(logged: logging.LogRecord) -> bool:
-        message = " ".join(logged.getMessage().split())
-        if logged.levelno == WARNING and _NOT_LOADED.search(message):
-            # ReFrame warns once for each variant of a check.
-            not_loaded[message] = None
-        return True
+        found = _NOT_LOADED.search(" ".join(logged.getMessage().split()))
+        if logged.levelno != WARNING or not found:
+            return True
+        # ReFrame warns once for each variant of a check.
+        not_loaded[f"not loaded: {found[0]}"] = None
+        return False
 
     logger = getlogger().logger
     logger.addFilter(keep)
@@ -105,7 +109,8 @@ def _load_all(
         if any(place.name == "setvars" for place in places):
             message = f"-S: a value that its variable cannot have: {error}"
             raise Fault(message, code="input.wrong-option") from None
-        raise Fault(origin(error, map(Path, folders)), code="check.not-loaded") from None
+        lines = [*not_loaded, origin(error, map(Path, folders))]
+        raise Fault("\n".join(lines), code="check.not-loaded") from None
     finally:
         logger.removeFilter(keep)
     if not_loaded:

@@ -62,7 +62,7 @@ _LAST = 60
 _JUMP = 5
 
 #: Whether a check that ReFrame cannot load is refused; otherwise ReFrame warns of it.
-complete = False
+complete = configuration.COMPLETE in os.environ
 
 #: The session of this process, once ReFrame's configuration is loaded.
 current: Session | None = None

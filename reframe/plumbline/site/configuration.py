@@ -43,6 +43,9 @@ SWEEP_ENVIRONMENT = "sweep"
 #: scripts, whatever is built.
 PLAN_FILE = "PLUMBLINE_PLAN_FILE"
 
+#: Variable of a ReFrame that refuses a check that cannot be loaded, where it would only warn.
+COMPLETE = "PLUMBLINE_COMPLETE"
+
 #: Variable of a session in a job that has the node for itself: ``system:partition``.
 ON_NODE = "PLUMBLINE_ON_NODE"
 
