@@ -31,7 +31,7 @@ def lint(
     if system:
         configuration.check_system(system)
     faults: list[str] = []
-    messages: list[str] = []
+    messages = paths.missing_site()
     systems: dict[str, dict] = {}
     only = (system or "").partition(":")[0]
     for path in configuration.system_files():

@@ -182,8 +182,10 @@ class Session(executors.TaskEventListener):
             session measures on this machine.
         """
         # First, as another system may have other cases.
-        if not self.dry_run and (message := preflight.check_host(self.system_named)):
-            self._report(message)
+        if not self.dry_run:
+            notes = [*paths.missing_site(), preflight.check_host(self.system_named)]
+            for note in filter(None, notes):
+                self._report(note)
         preflight.check_selection(testcases, self.announced, self.loading.misfits)
         if not self.dry_run:
             self._claim(testcases)
