@@ -64,9 +64,17 @@ def test_parse_of_what_is_not_there(benchmark: str, file: str, code: str, part: 
     assert part in done.err
 
 
-@pytest.mark.parametrize("words", [["nosuch"], ["doctor", "--nosuch"]])
-def test_an_unknown_command_or_option(words: list[str]):
-    assert asked(*words).code == 2
+@pytest.mark.parametrize(
+    ("words", "codes", "near"),
+    [
+        (["rum"], ["input.unknown-name"], "run?"),
+        (["nosuch"], ["input.unknown-name"], "doctor"),
+        (["doctor", "--nosuch"], [], ""),
+    ],
+)
+def test_an_unknown_command_or_option(words: list[str], codes: list[str], near: str):
+    done = asked(*words)
+    assert (done.code, done.codes) == (2, codes) and near in done.err
 
 
 @pytest.mark.parametrize("unread", [["stdout"], ["stdout", "stderr"]])

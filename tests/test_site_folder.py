@@ -137,6 +137,14 @@ def test_a_fault_in_a_merged_register_has_the_path_of_its_file(site: Path, name:
     assert all(line.startswith(f"{path}: ") for line in str(refusal.value).splitlines())
 
 
+def test_a_misspelt_entry_of_a_merged_register_has_a_suggestion(site: Path):
+    put(site / "reference" / "tolerance.yaml", {"classes": {"bandwith": {"floor": 0.08}}})
+    with pytest.raises(Fault) as refusal:
+        tables.load(paths.reference())
+    lines = str(refusal.value).splitlines()
+    assert lines and all("classes.bandwith." in line and "bandwidth?" in line for line in lines)
+
+
 def test_checks_of_the_site_are_added_and_override_by_name(site: Path):
     assert paths.checks() == [str(CHECKS)]
     put(site / "checks" / "mine.py", "")

@@ -28,8 +28,7 @@ def lint(
     :raises Fault: if there is no such system, or an inventory is to be written and it is not
         certain which system this host is.
     """
-    if system:
-        configuration.check_system(system)
+    configuration.check_system(system)
     faults: list[str] = []
     messages = paths.missing_site()
     systems: dict[str, dict] = {}

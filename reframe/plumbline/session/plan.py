@@ -30,8 +30,7 @@ def reframe(arguments: list[str], system: str | None = None, **env: str) -> str:
     :raises Fault: if the system does not exist, or ReFrame fails or cannot load a check; the
         message is then ReFrame's.
     """
-    if system:
-        configuration.check_system(system)
+    configuration.check_system(system)
     files = ":".join([str(paths.SETTINGS), *configuration.config_files()])
     settings = {"RFM_CONFIG_FILES": files, "RFM_COLORIZE": "0", configuration.COMPLETE: "1", **env}
     system_option = [f"--system={system}"] if system else []
@@ -93,9 +92,8 @@ def plan_cases(
 @functools.cache
 def programs() -> dict[str, list[str]]:
     """Return the programs of the shipped checks -> the features of an environment that has it."""
-    here = f"--system={build.HERE}"
     shipped = str(paths.ROOT / "checks")
-    return preview(None, [shipped], [here, *FULL], PLUMBLINE_SITE=str(paths.ROOT)).programs
+    return preview(build.HERE, [shipped], [*FULL], PLUMBLINE_SITE=str(paths.ROOT)).programs
 
 
 def preview(system: str | None, checks: list[str], arguments: list[str], **env: str) -> Preview:

@@ -184,9 +184,9 @@ class Session(executors.TaskEventListener):
         # First, as another system may have other cases.
         if not self.dry_run:
             notes = [*paths.missing_site(), preflight.check_host(self.system_named)]
-            for note in filter(None, notes):
+            for note in filter(None, [*notes, *(self.loading.unmatched if testcases else [])]):
                 self._report(note)
-        preflight.check_selection(testcases, self.announced, self.loading.misfits)
+        preflight.check_selection(testcases, self.announced, self.loading)
         if not self.dry_run:
             self._claim(testcases)
         self.planned = {key_of(testcase): _planned(testcase) for testcase in testcases}
