@@ -64,9 +64,17 @@ def test_parse_of_what_is_not_there(benchmark: str, file: str, code: str, part: 
     assert part in done.err
 
 
-@pytest.mark.parametrize("words", [["nosuch"], ["doctor", "--nosuch"]])
-def test_an_unknown_command_or_option(words: list[str]):
-    assert asked(*words).code == 2
+@pytest.mark.parametrize(
+    ("words", "codes", "near"),
+    [
+        (["rum"], ["input.unknown-name"], "run?"),
+        (["nosuch"], ["input.unknown-name"], "doctor"),
+        (["doctor", "--nosuch"], [], ""),
+    ],
+)
+def test_an_unknown_command_or_option(words: list[str], codes: list[str], near: str):
+    done = asked(*words)
+    assert (done.code, done.codes) == (2, codes) and near in done.err
 
 
 @pytest.mark.parametrize("unread", [["stdout"], ["stdout", "stderr"]])
@@ -151,6 +159,20 @@ def test_doctor_of_a_system_that_is_not_there(testbed: Testbed):
     testbed.environment("disk", "fio")
     done = testbed.asked("doctor", "--system=testbad")
     refused(done, "testbed", "[system.not-found]")
+
+
+def test_doctor_of_checks_that_are_broken(testbed: Testbed):
+    """A line each, with the file, and nothing of ReFrame's own output."""
+    testbed.environment("disk", "fio")
+    files = {name: testbed.folder / "broken" / f"{name}.py" for name in ("one", "two")}
+    files["one"].parent.mkdir()
+    for name, path in files.items():
+        path.write_text(f"import reframe as rfm\nimport no{name}\n")
+    done = testbed.asked("doctor", "-c", files["one"].parent)
+    assert (done.code, done.codes, done.out) == (2, ["check.not-loaded"], "")
+    found = sorted(done.err.splitlines(), key=lambda line: "two" in line)
+    for name, line in zip(files, found, strict=True):
+        assert f"{files[name]}:2" in line and "session" not in line.partition(name)[2]
 
 
 # -- lint ----------------------------------------------------------------------------------------

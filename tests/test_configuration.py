@@ -82,9 +82,14 @@ def test_what_is_not_there_is_refused_and_leaves_nothing(testbed: Testbed):
     ):
         refused(testbed.asked("run", *FIO, option), f"[{code}]", near)
     nothing = "[session.nothing-selected]"
-    refused(testbed.plumbline("run", *FIO, "--prgenv=nosuch"), nothing)
+    unknown = "[input.unknown-name]"
+    refused(testbed.plumbline("run", *FIO, "--prgenv=disk-oi"), "disk-io?", unknown, nothing)
     # The plain command, too; a mode is ReFrame's own matter there.
-    refused(testbed.reframe("-c", CHECKS, "-r", "-n", "nosuch"), nothing)
+    refused(testbed.reframe("-c", CHECKS, "-r", "-n", "foi%op"), "fio", unknown, nothing)
+    refused(testbed.reframe("-c", CHECKS, "-r", "-n", "imb_p2q"), "imb_p2p?", unknown, nothing)
+    for command in ("run", "lint", "doctor"):
+        done = testbed.asked(command, RFM_SYSTEM="testbad")
+        refused(done, "RFM_SYSTEM", "mean testbed", "[system.not-found]")
     assert "smoek" in testbed.reframe("-c", CHECKS, "-r", "--mode=smoek").output
     assert list(testbed.results.glob("sessions/*")) == []
 

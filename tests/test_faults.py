@@ -144,6 +144,7 @@ def test_a_check_at_fault_starts_nothing(testbed: Testbed):
     good = testbed.check_file("good")
     done = testbed.plumbline("run", "-c", good, "-c", missing, *ONE)
     refused(done, str(missing), "[check.not-loaded]")
+    assert done.output.count("does not exist") == 1
 
 
 def test_a_selection_of_nothing(testbed: Testbed):

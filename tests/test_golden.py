@@ -17,6 +17,7 @@ from pathlib import Path
 import dry_runs
 import foreign
 import pytest
+import yaml
 from dry_runs import DryRun, Script
 from plumbline.core import codes
 
@@ -174,6 +175,21 @@ def test_every_script_has_what_its_system_declares(runs: dict[str, DryRun]) -> N
                 assert option.removeprefix("#flux: ") in directives, (script.case, option)
             for module in environments[environment].get("modules", []):
                 assert f"module load {module}" in lines, (script.case, module)
+
+
+def test_no_script_asks_for_more_than_its_queue_takes(runs: dict[str, DryRun]) -> None:
+    machines = yaml.safe_load((GOLDEN.parent / "facility" / "machines.yaml").read_text())
+    asked = r"--qos=(\S+)|^#PBS -q (\S+)", r"--nodes=(\d+)|select=(\d+)", r"time=(\d+):(\d+):"
+    for system in ("perlmutter", "polaris"):
+        assert runs[system].scripts
+        for script in runs[system].scripts:
+            queue, nodes, (hours, minutes) = (
+                [found for found in re.search(pattern, script.text, re.M).groups() if found]
+                for pattern in asked
+            )
+            limit = machines[system]["limits"][queue[0]]
+            assert int(nodes[0]) <= limit["nodes"], script.case
+            assert int(hours) * 60 + int(minutes) < limit["minutes"], script.case
 
 
 def test_every_case_has_a_script_or_a_reason(runs: dict[str, DryRun]) -> None:

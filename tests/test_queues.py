@@ -50,7 +50,7 @@ def drafted(testbed: Testbed, *words: object) -> dict:
          {"memory": 256 * GIB}),
         ("tioga", ["pdebug", "pbatch"], "flux-batch", "flux-run", ["--queue=pdebug", "--exclusive"],
          {}, {}),
-        ("polaris", ["debug", "prod", "preemptable"], "pbspro", "mpiexec",
+        ("polaris", ["debug", "debug-scaling", "prod", "preemptable"], "pbspro", "mpiexec",
          ["-q debug", "-l place=scatter:excl", "ngpus=4"], {"num_cpus": 64},
          {"memory": 256 * GIB, "least_time": 300}),
         ("xt4", ["batch"], "torque", "mpiexec", ["-q batch"], {"num_cpus": 4},

@@ -309,17 +309,20 @@ def test_a_mode_leaves_the_environments_as_they_are_chosen(testbed: Testbed):
     testbed.environment("one", "fio")
     testbed.environment("other", "fio")
     of_another = ["-S", "gpcnet_load.num_samples=3"]
-    done = testbed.plumbline("run", "--mode=smoke", "-p", "one-io", *FIO, *of_another)
+    done = testbed.plumbline("run", "--mode=smoke", "-p", "one-io", *FIO, "-n", "foi", *of_another)
     assert [f["environment"] for f in done.records] == ["one-io"] * 2, done.output
+    # A name that selects nothing beside one that does.
+    assert any("-n foi: " in note and "fio?" in note for note in done.end["notes"])
 
 
 @pytest.mark.parametrize(
     ("variable", "code", "names"),
     [
-        ("num_sample=1", "input.unknown-name", ["num_sample"]),
+        ("num_sample=1", "input.unknown-name", ["num_sample", "mean num_samples"]),
         ("placement=one-core", "input.unknown-name", ["placement"]),
-        ("fio.sizes=8", "input.unknown-name", ["check fio", "sizes"]),
+        ("fio.sizes=8", "input.unknown-name", ["check fio", "sizes", "mean size"]),
         ("fioo.size=8", "input.unknown-name", ["fioo", "fio"]),
+        ("nosuch.size=8", "input.unknown-name", ["nosuch", "more; `plumbline doctor`"]),
         ("num_samples", "input.wrong-option", ["num_samples=VALUE"]),
         ("num_samples=two", "input.wrong-option", ["-S", "two"]),
     ],

@@ -60,6 +60,34 @@ def test_a_file_of_the_site_counts_before_the_shipped_one_of_its_name(site: Path
     assert paths.overrides() == [f"{own[1]}: overrides {shipped / 'summit.yaml'}"]
 
 
+def test_a_file_in_place_of_a_folder_is_refused(testbed: Testbed):
+    file = put(testbed.folder / "file", "")
+    for variable, command in [
+        ("PLUMBLINE_SITE", "lint"),
+        ("PLUMBLINE_SITE", "doctor"),
+        ("PLUMBLINE_RESULTS", "trend"),
+    ]:
+        done = testbed.asked(command, **{variable: file})
+        refused(done, f"{variable}={file}: ", "[files.not-a-folder]")
+    for variable in ("PLUMBLINE_SITE", "PLUMBLINE_RESULTS"):
+        done = testbed.plumbline("run", "-n", "fio", **{variable: file})
+        refused(done, f"{variable}={file}: ", "[files.not-a-folder]")
+
+
+def test_a_folder_that_does_not_exist_is_reported(testbed: Testbed, monkeypatch):
+    missing = testbed.folder / "missing"
+    run = testbed.plumbline("run", "--system=local", "-n", "nosuch", PLUMBLINE_SITE=missing)
+    assert run.codes == ["input.no-site-folder", "session.nothing-selected"]
+    lint = testbed.asked("lint", "--system=xt3", PLUMBLINE_SITE=missing)
+    assert (lint.code, lint.codes) == (0, ["input.no-site-folder"])
+    doctor = testbed.asked("doctor", "--system=theta", PLUMBLINE_SITE=missing)
+    assert doctor.err.count("[input.no-site-folder]") == 1
+    assert f"{missing} (does not exist)" in doctor.out
+    monkeypatch.setenv("PLUMBLINE_SITE", str(missing))
+    monkeypatch.setattr(paths, "_usual_site", lambda: missing)
+    assert paths.missing_site() == []
+
+
 def test_the_checkout_may_be_its_own_site(site: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("PLUMBLINE_SITE", str(ROOT))
     assert paths.systems().folders == (ROOT / "systems",)
@@ -107,6 +135,14 @@ def test_a_fault_in_a_merged_register_has_the_path_of_its_file(site: Path, name:
         tables.load(paths.reference())
     assert refusal.value.code == "input.wrong-file"
     assert all(line.startswith(f"{path}: ") for line in str(refusal.value).splitlines())
+
+
+def test_a_misspelt_entry_of_a_merged_register_has_a_suggestion(site: Path):
+    put(site / "reference" / "tolerance.yaml", {"classes": {"bandwith": {"floor": 0.08}}})
+    with pytest.raises(Fault) as refusal:
+        tables.load(paths.reference())
+    lines = str(refusal.value).splitlines()
+    assert lines and all("classes.bandwith." in line and "bandwidth?" in line for line in lines)
 
 
 def test_checks_of_the_site_are_added_and_override_by_name(site: Path):

@@ -16,6 +16,7 @@ import click
 
 from plumbline.cli.common import warn, warn_lines
 from plumbline.core.errors import Fault
+from plumbline.core.text import suggest
 
 
 class _Group(click.Group):
@@ -26,6 +27,12 @@ class _Group(click.Group):
         return sorted(
             found.name for found in pkgutil.iter_modules(__path__) if found.name != "common"
         )
+
+    def resolve_command(self, ctx: click.Context, args: list[str]):
+        known = self.list_commands(ctx)
+        if args[0] not in known and not args[0].startswith("-"):
+            raise Fault(f"no command {args[0]!r}; {suggest(args[0], known)}", "input.unknown-name")
+        return super().resolve_command(ctx, args)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.list_commands(ctx):

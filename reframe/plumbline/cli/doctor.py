@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from plumbline.cli.common import checks_option, echo, format_option, say, system_option, warn
-from plumbline.core import formats
+from plumbline.core import formats, paths
 from plumbline.core.errors import with_code
 from plumbline.core.text import format_table, pluralize
 
@@ -21,6 +21,8 @@ def doctor(system: str | None, checks: tuple[str, ...], form: str):
     """
     from plumbline.operate import doctor as examiner
 
+    for line in paths.missing_site():
+        warn(line)
     found = examiner.examine(system, checks)
     if form == "json":
         echo(formats.as_json(found))
@@ -30,7 +32,8 @@ def doctor(system: str | None, checks: tuple[str, ...], form: str):
     for part in ("machine", "programs", "environments"):
         if found[part]:
             echo(format_table(found[part].items()) + "\n")
-    echo(f"the site's own files: {found['site']['folder']}")
+    missing = "" if found["site"]["exists"] else " (does not exist)"
+    echo(f"the site's own files: {found['site']['folder']}{missing}")
     echo(f"the shipped files: {found['site']['shipped']}")
     for line in found["site"]["overrides"]:
         echo(line)

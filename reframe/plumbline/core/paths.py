@@ -20,6 +20,8 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
+from plumbline.core.errors import Fault, with_code
+
 _PACKAGE = Path(__file__).resolve().parents[1]
 #: Whether this is a checkout of the project, and not an installed package.
 IS_CHECKOUT = not (_PACKAGE / "shipped").is_dir()
@@ -87,13 +89,37 @@ def layers_of(folder: Folder) -> Layers:
     return folder if isinstance(folder, Layers) else Layers((folder,))
 
 
-def _folder(variable: str, default: str | Path) -> Path:
-    return Path(os.environ.get(variable) or default).expanduser().absolute()
+def _folder(variable: str, default: Path) -> Path:
+    path = Path(os.environ.get(variable) or default).expanduser().absolute()
+    if path.exists() and not path.is_dir():
+        raise Fault(
+            f"{variable}={path}: this is a file: set the variable to a folder",
+            code="files.not-a-folder",
+        )
+    return path
+
+
+def _usual_site() -> Path:
+    return ROOT / "site" if IS_CHECKOUT else Path("~/plumbline").expanduser()
 
 
 def site() -> Path:
-    """Return the folder of the site's own files, which need not exist."""
-    return _folder("PLUMBLINE_SITE", ROOT / "site" if IS_CHECKOUT else "~/plumbline")
+    """Return the folder of the site's own files, which need not exist.
+
+    :raises Fault: if it is a file, as with each folder that a variable sets.
+    """
+    return _folder("PLUMBLINE_SITE", _usual_site())
+
+
+def missing_site() -> list[str]:
+    """Return a line if the site's folder is another than by default and does not exist."""
+    if site().exists() or site() == _usual_site().absolute():
+        return []
+    message = (
+        f"PLUMBLINE_SITE={site()}: this folder does not exist, so nothing of the site is used: "
+        f"correct the variable, or create the folder with `plumbline site {site()}`"
+    )
+    return [with_code(message, "input.no-site-folder")]
 
 
 def _layers(name: str) -> Layers:
@@ -154,7 +180,7 @@ def _home() -> Path:
 
 def scratch() -> Path:
     """Return the scratch folder of the system ``local``."""
-    return _folder("PLUMBLINE_SCRATCH", "/var/tmp")
+    return _folder("PLUMBLINE_SCRATCH", Path("/var/tmp"))
 
 
 def locks() -> Path:

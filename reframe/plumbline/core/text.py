@@ -101,11 +101,17 @@ def suggest(name: str, known: Iterable[str], available: str = "") -> str:
     :arg available: the text that lists the names, if it is not only the names.
     """
     known = [*known]
+    listed = f"available: {available or shorten(known, 50) or 'none'}"
+    return did_you_mean(name, known) or listed
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return the question whether a similar name was meant; empty if there is none."""
+    known = [*known]
     # A part of a long name is not similar to the whole name.
     containing = [other for other in known if len(name) > 2 and name in other]
-    if similar := containing[:3] or difflib.get_close_matches(name, known, 3):
-        return f"did you mean {', '.join(similar)}?"
-    return f"available: {available or shorten(known, 50) or 'none'}"
+    similar = containing[:3] or difflib.get_close_matches(name, known, 3)
+    return f"did you mean {', '.join(similar)}?" if similar else ""
 
 
 def base_name(check: str) -> str:

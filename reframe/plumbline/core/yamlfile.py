@@ -16,7 +16,7 @@ from pydantic_core import ErrorDetails
 
 from plumbline.core.errors import Fault
 from plumbline.core.paths import Folder, layers_of
-from plumbline.core.text import suggest
+from plumbline.core.text import did_you_mean, suggest
 
 _Model = TypeVar("_Model", bound=pydantic.BaseModel)
 
@@ -130,13 +130,23 @@ def _describe(
     if fault["type"] == "extra_forbidden":
         message = f"no such key; {suggest(str(key), _keys(model, fault['loc'][:-1]))}"
     elif fault["type"] == "missing":
-        message = "is missing"
+        message = "; ".join(["is missing", *_misspelt(content, fault["loc"])])
     elif fault["type"] == "literal_error":
         message = f"must be {fault['ctx']['expected']}"
     elif fault["type"] in _MUST_BE:
         message = f"must be {_MUST_BE[fault['type']]}"
     where = f"{'.'.join(map(str, place))}: " if place else "" if start else "file: "
     return f"{start}{where}{message}"
+
+
+def _misspelt(content: Any, place: Sequence[str | int]) -> list[str]:
+    """Return the question whether the entry in which a key is missing is another one's, misspelt:
+    a site's entry that is to change a shipped one."""
+    *outer, name = map(str, place[:-1] or [""])
+    for key in outer:
+        content = content.get(key) if isinstance(content, dict) else None
+    others = {*content} - {name} if isinstance(content, dict) else {}
+    return [hint] if (hint := did_you_mean(name, map(str, others))) else []
 
 
 def _keys(model: type[pydantic.BaseModel], place: Sequence[str | int]) -> list[str]:

@@ -30,6 +30,7 @@ def examine(system: str | None, checks: Sequence[str] = ()) -> dict:
         "machine": _machine(),
         "site": {
             "folder": str(paths.site()),
+            "exists": paths.site().exists(),
             "shipped": str(paths.ROOT),
             "overrides": paths.overrides(),
         },

@@ -28,10 +28,9 @@ def lint(
     :raises Fault: if there is no such system, or an inventory is to be written and it is not
         certain which system this host is.
     """
-    if system:
-        configuration.check_system(system)
+    configuration.check_system(system)
     faults: list[str] = []
-    messages: list[str] = []
+    messages = paths.missing_site()
     systems: dict[str, dict] = {}
     only = (system or "").partition(":")[0]
     for path in configuration.system_files():

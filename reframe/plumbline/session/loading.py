@@ -5,20 +5,24 @@ from __future__ import annotations
 import logging
 import re
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+import reframe.core.runtime as rt
 from reframe.core.logging import WARNING, getlogger
 from reframe.core.pipeline import RegressionTest
 from reframe.frontend.loader import RegressionCheckLoader
 
 from plumbline.check import needs
-from plumbline.core.errors import Fault, origin
-from plumbline.core.text import suggest
+from plumbline.core.errors import Fault, origin, with_code
+from plumbline.core.text import did_you_mean, shorten, suggest
 from plumbline.site import configuration
 
-#: ReFrame's warnings about a check that it does not load.
-_NOT_LOADED = re.compile(r"skipping test |check path .* does not exist|is not copyable")
+#: What ReFrame's warnings report of a check that it does not load, without its marks and hints.
+_NOT_LOADED = re.compile(
+    r"(?<=skipping )test .+?(?= \| \^| \(?rerun with|\x1b|$)"
+    r"|check path .+ does not exist|\S+: \S+ is not copyable"
+)
 
 
 class Loading:
@@ -26,6 +30,7 @@ class Loading:
 
     :ivar cases: the names of all test cases of the system, selected or not.
     :ivar misfits: loaded checks of which the system has no test case, as far as they are selected.
+    :ivar unmatched: names of ``-n`` and ``-p`` that nothing has, a line each.
     :ivar programs: of the loaded checks -> the features of an environment that has it.
     :ivar features: of environments that the loaded checks need.
     """
@@ -33,6 +38,7 @@ class Loading:
     def __init__(self, arguments: Sequence[str]):
         self.cases: set[str] = set()
         self.misfits: list[needs.Misfit] = []
+        self.unmatched: list[str] = []
         self.programs: dict[str, list[str]] = {}
         self.features: set[str] = set()
         self._variables = configuration.option_values(arguments, "-S", "--setvar")
@@ -59,9 +65,11 @@ class Loading:
         self.cases = set(of_class)
         self.misfits = self._selected_misfits(checks)
         if complete:
-            lacking = {name: set(loader.unset_vars(name)) for name in map(_class_name, checks)}
+            known = {_class_name(check): {*type(check).var_space} for check in checks}
+            lacking = {name: set(loader.unset_vars(name)) for name in known}
             for variable in self._variables:
-                _check_variable(variable, lacking, set(of_class.values()))
+                _check_variable(variable, known, lacking, set(of_class.values()))
+        self.unmatched = _unmatched(self._narrowing, checks, self.cases)
         return checks
 
     def _selected_misfits(self, checks: list[RegressionTest]) -> list[needs.Misfit]:
@@ -85,16 +93,17 @@ def _load_all(
 
     :arg folders: those that they are in, or their files.
 
-    :raises Fault: if ReFrame cannot load one.
+    :raises Fault: if ReFrame cannot load one. Its warnings are in it, and not printed.
     """
     not_loaded: dict[str, None] = {}
 
     def keep(logged: logging.LogRecord) -> bool:
-        message = " ".join(logged.getMessage().split())
-        if logged.levelno == WARNING and _NOT_LOADED.search(message):
-            # ReFrame warns once for each variant of a check.
-            not_loaded[message] = None
-        return True
+        found = _NOT_LOADED.search(" ".join(logged.getMessage().split()))
+        if logged.levelno != WARNING or not found:
+            return True
+        # ReFrame warns once for each variant of a check.
+        not_loaded[f"not loaded: {found[0]}"] = None
+        return False
 
     logger = getlogger().logger
     logger.addFilter(keep)
@@ -105,7 +114,8 @@ def _load_all(
         if any(place.name == "setvars" for place in places):
             message = f"-S: a value that its variable cannot have: {error}"
             raise Fault(message, code="input.wrong-option") from None
-        raise Fault(origin(error, map(Path, folders)), code="check.not-loaded") from None
+        lines = [*not_loaded, origin(error, map(Path, folders))]
+        raise Fault("\n".join(lines), code="check.not-loaded") from None
     finally:
         logger.removeFilter(keep)
     if not_loaded:
@@ -113,12 +123,51 @@ def _load_all(
     return checks
 
 
-def _check_variable(variable: str, lacking: dict[str, set[str]], with_cases: set[str]) -> None:
+def _unmatched(
+    narrowing: dict[str, list[str]], checks: list[RegressionTest], cases: set[str]
+) -> list[str]:
+    """Return the names of ``-n`` and ``-p`` that no check or environment has, a line each.
+
+    :arg narrowing: as of :func:`configuration.narrowing`.
+    :arg checks: all that are loaded, also those without a test case.
+    :arg cases: names of the system's test cases.
+    """
+    tests = {check.display_name.replace(" ", "") for check in checks if not check.is_fixture()}
+    classes = sorted({test.partition("%")[0] for test in tests})
+    partitions = rt.runtime().get_option("systems/0/partitions")
+    environments = {name: None for part in partitions for name in part.get("environs", [])}
+    found = []
+    for name in narrowing.get("name", []):
+        # ReFrame's numbers of variants and hashes are not compared.
+        if "@" not in name and name[0] != "/" and not _any(re.search, name, tests):
+            of_cases = {case.partition(" @")[0].replace(" ", "") for case in cases}
+            known = sorted(of_cases or tests) if "%" in name else classes
+            hint = suggest(name, known, shorten(known, 5))
+            found.append(with_code(f"-n {name}: no such check; {hint}", "input.unknown-name"))
+    for name in narrowing.get("environment", []):
+        if not _any(re.match, name, environments):
+            hint = suggest(name, environments)
+            found.append(with_code(f"-p {name}: no such environment; {hint}", "input.unknown-name"))
+    return found
+
+
+def _any(match: Callable, pattern: str, names: Iterable[str]) -> bool:
+    """Return whether a pattern matches a name. ReFrame itself reports an invalid one."""
+    try:
+        return any(match(pattern, name) for name in names)
+    except re.error:
+        return True
+
+
+def _check_variable(
+    variable: str, known: dict[str, set[str]], lacking: dict[str, set[str]], with_cases: set[str]
+) -> None:
     """Check that a variable of ``-S`` exists.
 
     :arg variable: ``[CHECK.]NAME=VALUE``.
-    :arg lacking: class of each check -> variables that it does not have. Also of checks without a
-        case on this system: one command line may serve several.
+    :arg known: class of each check -> its variables. Also of checks without a case on this system:
+        one command line may serve several.
+    :arg lacking: class of each check -> variables of ``-S`` that it does not have.
     :arg with_cases: classes of the checks that have a case.
     :raises Fault: if not, or if it has no value.
     """
@@ -127,14 +176,15 @@ def _check_variable(variable: str, lacking: dict[str, set[str]], with_cases: set
         raise Fault(f"-S {variable}: add its value: -S {variable}=VALUE", code="input.wrong-option")
     # As ReFrame splits it; the rest may have the name of a fixture.
     target, name = what.split(".", 1) if "." in what else ("", what)
-    if target and target not in lacking:
+    if target and target not in known:
+        some = f"{shorten(sorted(known), 5)}; `plumbline doctor` lists the test cases"
         raise Fault(
-            f"-S {variable}: there is no check {target!r}; {suggest(target, sorted(lacking))}",
+            f"-S {variable}: there is no check {target!r}; {suggest(target, sorted(known), some)}",
             code="input.unknown-name",
         )
     checks = {target} if target else with_cases
     if checks and all(name in lacking[check] for check in checks):
         who, article = (f"check {target}", "no") if target else ("no check here", "a")
-        raise Fault(
-            f"-S {variable}: {who} has {article} variable {name!r}", code="input.unknown-name"
-        )
+        hint = did_you_mean(name, sorted(set().union(*(known[check] for check in checks))))
+        message = f"-S {variable}: {who} has {article} variable {name!r}"
+        raise Fault("; ".join(filter(None, [message, hint])), code="input.unknown-name")

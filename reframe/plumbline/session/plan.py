@@ -22,19 +22,17 @@ from plumbline.software import build
 FULL = ("--tag=.*",)
 
 _TRACEBACK = re.compile(r"^.*Traceback \(most recent call last\):\n((?: .*\n)+)(\S.*)$", re.M)
-_WARNING = re.compile(r"^WARNING: (.*(?:\n(?!\[|- |WARNING).+)*)", re.M)
 
 
 def reframe(arguments: list[str], system: str | None = None, **env: str) -> str:
     """Run ReFrame with Plumbline's configuration, and return its output.
 
-    :raises Fault: if the system does not exist, or ReFrame fails or skips a check that it cannot
-        load; the message is then ReFrame's.
+    :raises Fault: if the system does not exist, or ReFrame fails or cannot load a check; the
+        message is then ReFrame's.
     """
-    if system:
-        configuration.check_system(system)
+    configuration.check_system(system)
     files = ":".join([str(paths.SETTINGS), *configuration.config_files()])
-    settings = {"RFM_CONFIG_FILES": files, "RFM_COLORIZE": "0", **env}
+    settings = {"RFM_CONFIG_FILES": files, "RFM_COLORIZE": "0", configuration.COMPLETE: "1", **env}
     system_option = [f"--system={system}"] if system else []
     done = subprocess.run(
         [process.command("reframe"), *system_option, *arguments],
@@ -44,11 +42,6 @@ def reframe(arguments: list[str], system: str | None = None, **env: str) -> str:
         check=False,
     )
     output = done.stdout + done.stderr
-    marks = ("skipping test", "check path")
-    skipped = [" ".join(w.split()) for w in _WARNING.findall(output) if w.startswith(marks)]
-    if skipped:
-        # ReFrame warns once for each variant of a check.
-        raise Fault("\n".join(dict.fromkeys(skipped)), code="check.not-loaded")
     if done.returncode:
         raise _refusal(output)
     return output
@@ -59,9 +52,6 @@ def _refusal(output: str) -> Fault:
     raised = _TRACEBACK.findall(output)
     if raised:
         places, error = raised[-1]
-        if ", in setvars\n" in places:
-            message = f"-S: a value that its variable cannot have: {error.partition(': ')[2]}"
-            return Fault(message, code="input.wrong-option")
         path, line = re.findall(r'^  File "(.+)", line (\d+)', places, re.M)[-1]
         return Fault(f"{path}:{line}: {error}", code="check.not-loaded")
     marks = ("plumbline:", "ERROR", "reframe: error:")
@@ -102,9 +92,8 @@ def plan_cases(
 @functools.cache
 def programs() -> dict[str, list[str]]:
     """Return the programs of the shipped checks -> the features of an environment that has it."""
-    here = f"--system={build.HERE}"
     shipped = str(paths.ROOT / "checks")
-    return preview(None, [shipped], [here, *FULL], PLUMBLINE_SITE=str(paths.ROOT)).programs
+    return preview(build.HERE, [shipped], [*FULL], PLUMBLINE_SITE=str(paths.ROOT)).programs
 
 
 def preview(system: str | None, checks: list[str], arguments: list[str], **env: str) -> Preview:

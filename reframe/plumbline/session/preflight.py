@@ -9,16 +9,17 @@ import contextlib
 import os
 import threading
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import reframe.core.runtime as rt
 
-from plumbline.check import needs, states
+from plumbline.check import states
 from plumbline.core import paths
 from plumbline.core.errors import Fault
 from plumbline.core.text import pluralize
 from plumbline.reference import lookup, waivers
+from plumbline.session.loading import Loading
 from plumbline.site import configuration, host, system
 from plumbline.site.hostlock import NAME, Held, HostLock
 
@@ -93,11 +94,11 @@ def refuse_dry_run(arguments: Iterable[str]) -> None:
 _MOST = 5
 
 
-def check_selection(testcases, announced: bool, misfits: Sequence[needs.Misfit]) -> None:
+def check_selection(testcases, announced: bool, found: Loading) -> None:
     """Check that there are cases, and that the command line was understood.
 
     :arg announced: whether the command line has an option that runs cases.
-    :arg misfits: selected checks of which the system has no test case.
+    :arg found: what is loaded for it.
     :raises Fault: if not.
     """
     if not announced:
@@ -107,8 +108,8 @@ def check_selection(testcases, announced: bool, misfits: Sequence[needs.Misfit])
         )
     if testcases:
         return
-    lines = [*map(str, misfits[:_MOST])]
-    if more := len(misfits[_MOST:]):
+    lines = [*found.unmatched, *map(str, found.misfits[:_MOST])]
+    if more := len(found.misfits[_MOST:]):
         lines.append(f"and {pluralize(more, 'more check')} without a test case")
     lines.append(
         "no test case is selected: check the names, tags, system and environments of the command "

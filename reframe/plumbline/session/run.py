@@ -58,8 +58,7 @@ def run(
     waivers.loaded(paths.reference())
     states.patterns(paths.reference())
     named_checks = configuration.option_values(arguments, "-c", "--checkpath")
-    if system:
-        configuration.check_system(system)
+    configuration.check_system(system)
     session.complete = True
     os.environ[recovery.ORPHANS] = orphans
     if budget:

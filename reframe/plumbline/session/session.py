@@ -61,7 +61,7 @@ _LAST = 60
 _JUMP = 5
 
 #: Whether a check that ReFrame cannot load is refused; otherwise ReFrame warns of it.
-complete = False
+complete = configuration.COMPLETE in os.environ
 
 #: The session of this process, once ReFrame's configuration is loaded.
 current: Session | None = None
@@ -176,9 +176,11 @@ class Session(executors.TaskEventListener):
             session measures on this machine.
         """
         # First, as another system may have other cases.
-        if not self.dry_run and (message := preflight.check_host(self.system_named)):
-            self._report(message)
-        preflight.check_selection(testcases, self.announced, self.loading.misfits)
+        if not self.dry_run:
+            notes = [*paths.missing_site(), preflight.check_host(self.system_named)]
+            for note in filter(None, [*notes, *(self.loading.unmatched if testcases else [])]):
+                self._report(note)
+        preflight.check_selection(testcases, self.announced, self.loading)
         if not self.dry_run:
             self._claim(testcases)
         self.planned = {key_of(testcase): _planned(testcase) for testcase in testcases}

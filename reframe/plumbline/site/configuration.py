@@ -43,6 +43,9 @@ SWEEP_ENVIRONMENT = "sweep"
 #: scripts, whatever is built.
 PLAN_FILE = "PLUMBLINE_PLAN_FILE"
 
+#: Variable of a ReFrame that refuses a check that cannot be loaded, where it would only warn.
+COMPLETE = "PLUMBLINE_COMPLETE"
+
 #: Variable of a session in a job that has the node for itself: ``system:partition``.
 ON_NODE = "PLUMBLINE_ON_NODE"
 
@@ -97,20 +100,21 @@ def take_config_files(arguments: Sequence[str]) -> list[str]:
     return _without_config_files(arguments)[1]
 
 
-def check_system(name: str) -> None:
-    """Check that a system has a file, and the partition if one is named. A system of the site's
-    own configuration is left to ReFrame.
+def check_system(name: str | None) -> None:
+    """Check that the system that is named, or else that of ``RFM_SYSTEM``, has a file, and the
+    partition if one is named. A system of the site's own configuration is left to ReFrame.
 
     :arg name: of the system; that of a partition may follow, after a colon.
     :raises Fault: with similar names; or if the file is wrong.
     """
-    wanted, _, partition = name.partition(":")
+    wanted, _, partition = (name or os.environ.get("RFM_SYSTEM", "")).partition(":")
     known = {path.stem: path for path in system_files()}
-    if wanted not in known and config_files():
+    if not wanted or (wanted not in known and config_files()):
         return
     if wanted not in known:
+        origin = "" if name else "RFM_SYSTEM: "
         file = paths.systems().find(f"{wanted}.yaml")
-        message = f"{file}: no such system; {suggest(wanted, known)}"
+        message = f"{origin}{file}: no such system; {suggest(wanted, known)}"
         raise Fault(message, code="system.not-found")
     if partition:
         (found,) = read_system(known[wanted])["systems"]
