@@ -23,7 +23,7 @@ from plumbline.check.verdict import BUSY
 from plumbline.cli import main
 from plumbline.core import paths
 from plumbline.reference import tables
-from plumbline.session import session as sessions
+from plumbline.session import cost as costs
 from plumbline.site import configuration, load
 from test_waivers import waive, waiver
 
@@ -356,12 +356,12 @@ def test_what_it_costs(check: tuple, partition: tuple, cost: tuple):
     on = SimpleNamespace(
         scheduler=SimpleNamespace(is_local=here), time_limit=partition_limit, extras={}
     )
-    assert sessions._cost(of_check, on) == cost
+    assert costs.of_case(of_check, on) == cost
 
 
 def test_the_costs_that_are_known():
     planned = [{"nodes": nodes, "hours": hours} for *_, (nodes, hours) in COSTS]
-    found = sessions._total_cost(planned)
+    found = costs.total(planned)
     assert re.findall(r"[\d.]+", found) == ["6.00", "2", "2"]
 
 

@@ -20,7 +20,6 @@ from collections import Counter
 from typing import Any, NoReturn
 
 import reframe.core.runtime as rt
-import reframe.utility.typecheck as typ
 from reframe.core.exceptions import what
 from reframe.core.logging import getlogger
 from reframe.frontend import executors
@@ -39,9 +38,8 @@ from plumbline.core import files, paths
 from plumbline.core.errors import Fault
 from plumbline.core.text import pluralize, printable_lines
 from plumbline.history import running
-from plumbline.placement.topology import PlacementError
 from plumbline.reference import waivers
-from plumbline.session import inventory_check, loading, preflight, progress, recovery, summary
+from plumbline.session import cost, inventory_check, loading, preflight, progress, recovery, summary
 from plumbline.session.dry_run import Preview
 from plumbline.site import (
     configuration,
@@ -183,7 +181,7 @@ class Session(executors.TaskEventListener):
         preflight.check_selection(testcases, self.announced, self.loading)
         if not self.dry_run:
             self._claim(testcases)
-        self.planned = {key_of(testcase): _planned(testcase) for testcase in testcases}
+        self.planned = {key_of(testcase): cost.planned_case(testcase) for testcase in testcases}
         self._progress = progress.Progress(
             {
                 key_of(testcase): (of_check(testcase.check) or CaseResult()).usual_seconds
@@ -198,7 +196,7 @@ class Session(executors.TaskEventListener):
         queued = sum(min(count, part.max_jobs) for part, count in of_partition.items())
         print(
             f"plumbline: session {self.name}: {pluralize(len(testcases), 'job')}, {queued} queued "
-            f"at once; {_total_cost([*self.planned.values()])}",
+            f"at once; {cost.total([*self.planned.values()])}",
             flush=True,
         )
         if not self.dry_run:
@@ -467,45 +465,6 @@ class Session(executors.TaskEventListener):
         if self.dry_run and self.preview.of_scripts:
             return 0 if {fields.result for fields in self.records} == {"pass"} else 2
         return 0 if self.dry_run and self.records else code
-
-
-def _planned(testcase) -> record.Planned:
-    check, partition, environ = testcase
-    nodes, hours = _cost(check, partition)
-    return {
-        "check": check.display_name,
-        "system": rt.runtime().system.name,
-        "partition": partition.name,
-        "environment": environ.name,
-        "tags": sorted(check.tags),
-        "nodes": nodes,
-        "hours": hours,
-    }
-
-
-def _cost(check, partition) -> tuple[int, float]:
-    """Return the nodes of a case and the hours of its time limit, each 0 if it is not known."""
-    try:
-        nodes, seconds = check.cost_on(partition)
-    except (AttributeError, PlacementError):
-        nodes, seconds = plain.nodes_of(check, partition), 0
-        # ReFrame reports a wrong one when the case runs.
-        with contextlib.suppress(ValueError):
-            seconds = typ.Duration(check.time_limit or partition.time_limit or 0)
-    return nodes, (seconds and max(seconds, partition.extras.get("least_time", 0))) / 3600
-
-
-def _total_cost(planned: list[record.Planned]) -> str:
-    """Return the node-hours of cases, and how many cases have no known ones."""
-    known = [case["nodes"] * case["hours"] for case in planned if case["nodes"] and case["hours"]]
-    unknown = {
-        "without a time limit": sum(not case["hours"] for case in planned),
-        "on an unknown number of nodes": sum(not case["nodes"] for case in planned),
-    }
-    found = [f"at most {sum(known):.2f} node-hours by their time limits"] if known else []
-    return "; ".join(
-        found + [f"{pluralize(count, 'job')} {what}" for what, count in unknown.items() if count]
-    )
 
 
 def _close_logs() -> None:
