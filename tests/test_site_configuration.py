@@ -25,7 +25,7 @@ OURS = ROOT / "reframe" / "settings.py"
 #: A site's own configuration: a system for this host alone.
 SITE = """
 site_configuration = {
-    "systems": [{"name": "theirs", "hostnames": [HOST], "prefix": PREFIX, "partitions": [
+    "systems": [{"name": "theirs", "hostnames": [HOST], "partitions": [
         {"name": "node", "scheduler": "local", "launcher": "local", "environs": ["gnu"]}]}],
     "environments": [{"name": "gnu", "target_systems": ["theirs"]}],
     "logging": [{"handlers": [{"type": "file", "name": PREFIX + "/their.log"}],
@@ -83,6 +83,8 @@ def test_the_sites_system_is_measured_and_recorded(site: Testbed, name: str):
     assert "12.5" in perflog.read_text()
     assert (done.session / "reframe.log").exists() and (site.folder / "their.log").exists()
     assert "redefinition" not in done.output
+    # What ran is kept with its session, not overwritten by the next one.
+    assert (done.session / "output" / "theirs" / "node" / "gnu" / "bare" / "rfm_job.sh").exists()
 
 
 def test_without_the_sites_file_it_is_local(site: Testbed):

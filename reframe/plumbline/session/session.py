@@ -88,6 +88,7 @@ def configure(argv: list[str]) -> dict:
     logging.raiseExceptions = False
     if current is None:
         current = Session(name, dry_run="--dry-run" in argv, extras=preflight.extras(argv))
+        reframe_patches.keep_in(current.folder)
         current.announced = running
         current.system_named = bool(host.named_system(argv[1:]))
         current.narrowing = configuration.narrowing(argv[1:])
@@ -418,7 +419,7 @@ class Session(executors.TaskEventListener):
                 f"plumbline: {pluralize(count, 'job script')} with a placeholder for the program, "
                 f"{providers.NOT_BUILT}/ENVIRONMENT/bin/PROGRAM: {printable_lines(reason)}"
             )
-        where = self.folder / "stage" / "SYSTEM" / "PARTITION" / "ENVIRONMENT" / "CHECK"
+        where = Path(rt.runtime().stage_prefix, "SYSTEM", "PARTITION", "ENVIRONMENT", "CHECK")
         print(f"plumbline: nothing was run; job scripts: {where / 'rfm_job.sh'}", flush=True)
         if self.exit_code and not self.supervised:
             os._exit(self.exit_code)
