@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import platform
 import re
@@ -230,9 +231,14 @@ def test_a_session_reports_the_first_of_many(expected: Inventory, folder: Path) 
 
 
 def test_what_is_skipped_here_keeps_its_rows(folder: Path, expected: Inventory) -> None:
-    """A site that has not built all: what is accepted there forgets nothing of the rest."""
+    """A site that cannot tell all figures: what is accepted there forgets nothing of the rest. Of
+    a program that is not built, they are known."""
+    unbuilt = dataclasses.replace(planned({}, runs=False), figures=0)
+    known = planned({"fast": ["bandwidth"]}, runs=False)
     now = references(folder, *ROWS[:2])
-    skipped = [planned({}, runs=False), planned({"fast": ["b"]}, "new @sys:batch+gnu")]
+    assert inventory.from_plan([known], now, expected).cases[CASE] == {"fast": ["bandwidth"]}
+    assert inventory.bounded_figures([known], now)[CASE] == {("bandwidth", "fast")}
+    skipped = [unbuilt, planned({"fast": ["b"]}, "new @sys:batch+gnu")]
     found = inventory.from_plan(skipped, now, expected)
     assert found.cases[CASE] == {"slow": ["latency_8"], "fast": ["bandwidth"]}
     assert found.cases["new @sys:batch+gnu"] == {"fast": ["b"]}

@@ -118,7 +118,7 @@ def _inventory(
     if before is None or accept:
         now = inventory.from_plan(cases, tables, before)
         messages.append(f"{inventory.write(name, now)}: {_counts(now)}")
-        if skipped := [case for case in cases if not case.runs]:
+        if skipped := [case for case in cases if not case.known]:
             messages.append(
                 f"{pluralize(len(skipped), 'test case')} skipped here; the bounds of their figures "
                 f"are {'kept' if before else 'unknown'}: {shorten(case.case for case in skipped)}"

@@ -342,7 +342,8 @@ class Session(executors.TaskEventListener):
         if self.dry_run:
             self.planned_cases.append(_planned_case(task, fields, measured))
             if measured.placeholder and result == "pass":
-                self.placeholders[measured.placeholder] += 1
+                why = measured.placeholder.coded().removeprefix(f"{measured.program}: ")
+                self.placeholders[why] += 1
         else:
             self.write(fields)
 
@@ -545,6 +546,10 @@ def _planned_case(task, fields: record.Record, measured: CaseResult) -> dict:
     asserted = []
     rows: dict[str, list[str]] = {}
     expected = measured.expected if fields.result == "pass" else []
+    result, reason, code = fields.result, fields.reason, fields.code
+    if measured.placeholder and result == "pass":
+        # It would be skipped; its figures and their bounds are known nevertheless.
+        result, reason, code = "skip", str(measured.placeholder), measured.placeholder.code
     for figure, case in expected:
         if figure.metric not in tables.tables.foms.get(case.benchmark, {}):
             # Of a plain check, without a baseline.
@@ -559,10 +564,10 @@ def _planned_case(task, fields: record.Record, measured: CaseResult) -> dict:
     return {
         "case": fields.name,
         "tags": fields.tags,
-        "runs": fields.result == "pass",
-        "result": fields.result,
-        "reason": fields.reason,
-        "code": fields.code,
+        "runs": result == "pass",
+        "result": result,
+        "reason": reason,
+        "code": code,
         "seconds": _cost(task.check, task.testcase.partition)[1] * 3600,
         "figures": len(expected),
         "asserted": len(asserted),

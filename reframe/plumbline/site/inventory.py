@@ -41,7 +41,8 @@ class PlannedCase:
     :ivar runs: whether it would run; if not, ``reason`` is the cause and the fix, and ``code`` the
         reason code.
     :ivar seconds: time limit of its job.
-    :ivar figures: number of its figures of merit; ``asserted`` of them have a reference.
+    :ivar figures: number of its figures of merit, 0 if they are not known; ``asserted`` of them
+        have a reference.
     :ivar references: ids of the rows that bound them.
     :ivar rows: row that decides, or is the ceiling -> the figures that it bounds.
     """
@@ -57,6 +58,11 @@ class PlannedCase:
     references: list[str]
     rows: dict[str, list[str]]
     code: str | None = None
+
+    @property
+    def known(self) -> bool:
+        """Whether its figures are known: also those of a program that is not built."""
+        return self.runs or self.figures > 0
 
 
 @dataclass(frozen=True)
@@ -168,15 +174,15 @@ def from_plan(
 ) -> Inventory:
     """Return the inventory of planned test cases.
 
-    :arg before: the earlier inventory: a case that is skipped here, as its programs are not built,
-        keeps its rows that still bound a figure.
+    :arg before: the earlier inventory: a case whose figures are not known here keeps its rows that
+        still bound a figure.
     """
     cases: dict[str, Rows] = {}
     full: dict[str, Rows] = {}
     limits: dict[str, dict] = {}
     for case in planned:
         rows = case.rows
-        if not case.runs and before:
+        if not case.known and before:
             rows = before.all_cases.get(case.case, {})
         limits |= {name: row for name in rows if (row := _limits(references, name))}
         of_case = {name: sorted(rows[name]) for name in rows if name in limits}
@@ -278,7 +284,7 @@ def elsewhere(references: References, name: str) -> bool:
 def bounded_figures(
     planned: Iterable[PlannedCase], references: References
 ) -> dict[str, set[tuple[str, str]]]:
-    """Return the figures with a reference, and its row, of each case that would run."""
-    running = [case for case in planned if case.runs]
-    now = from_plan(running, references)
-    return {case.case: now.bounded(case.case) for case in running}
+    """Return the figures with a reference, and its row, of each case whose figures are known."""
+    known = [case for case in planned if case.known]
+    now = from_plan(known, references)
+    return {case.case: now.bounded(case.case) for case in known}
