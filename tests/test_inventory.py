@@ -245,6 +245,23 @@ def test_what_is_skipped_here_keeps_its_rows(folder: Path, expected: Inventory) 
     assert inventory.bounded_figures(skipped, now).keys() == {"new @sys:batch+gnu"}
 
 
+def test_what_is_gone_has_the_folder_to_load(
+    tables: References, monkeypatch, tmp_path: Path
+) -> None:
+    """A line for a case of a loaded check, and one for a check that is not loaded."""
+    monkeypatch.setenv("PLUMBLINE_SITE", str(tmp_path))
+    names = [f"{check} {case} @sys:batch+gnu" for check in ("own", "bench") for case in "ab"]
+    cases = [planned({}, name) for name in names]
+    inventory.write("sys", inventory.from_plan(cases, tables, folders=["/a b", "/site/loaded"]))
+    found = inventory.read("sys")
+    assert found and found.folders == ["/a b", "/site/loaded"]
+    *loaded, lost = inventory.gone(names, "sys", found, {"bench"}, ["/site/loaded"])
+    assert [line.partition(": ")[0] for line in loaded] == names[2:]
+    assert lost.startswith("check own: ") and " 2 test cases " in lost and "-c '/a b', " in lost
+    accept = "`plumbline lint --system sys -c /site/loaded --accept`"
+    assert all(line.endswith(accept) for line in (*loaded, lost))
+
+
 # -- the commands --------------------------------------------------------------------------------
 
 FIO = ["-n", "fio", "-S", "fio.size=8", "-S", "num_samples=1", "-S", "num_warmups=0"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 import click
 
 from plumbline.cli.common import checks_option, echo, format_option, say, system_option, warn
@@ -27,6 +29,11 @@ def doctor(system: str | None, checks: tuple[str, ...], form: str):
         return
     for line in found["uncertain"]:
         warn(line)
+    if not found["machine"]:
+        echo(
+            f"the configuration of {found['system']} describes its nodes, so this host is not "
+            f"examined: `plumbline doctor --system local` does that\n"
+        )
     for part in ("machine", "programs", "environments"):
         if found[part]:
             echo(format_table(found[part].items()) + "\n")
@@ -36,8 +43,12 @@ def doctor(system: str | None, checks: tuple[str, ...], form: str):
         echo(line)
     for line in found["cut off"]:
         echo(f"cut off: session {line}")
-    for path in found["left over"]:
-        echo(f"scratch folder of a killed or running session: {path}")
+    for left in found["left over"]:
+        echo(
+            f"{left['path']}: scratch folder of {left['owner']}, of a running session or of one "
+            f"that was killed: if none of {left['owner']} runs, remove it: "
+            f"rm -r {shlex.quote(left['path'])}"
+        )
     for line in found["misfits"]:
         echo(line)
     cases = found["cases"]

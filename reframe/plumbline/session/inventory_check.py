@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 
 from plumbline.check import plain
 from plumbline.check.record import FigureRecord, Planned, Record, case_name
 from plumbline.core.text import base_name, pluralize
 from plumbline.reference.lookup import References
-from plumbline.site.inventory import Inventory, accepting, changed_references, compare, restoring
+from plumbline.site.inventory import (
+    Inventory,
+    accepting,
+    changed_references,
+    compare,
+    linting,
+    restoring,
+)
 
 #: Lines of a kind that a session reports; `plumbline lint` lists all.
 _MOST_SHOWN = 5
@@ -17,23 +25,31 @@ _CEILING = "a ceiling"
 
 
 def differences(
-    system: str, expected: Inventory, records: list[Record], references: References
+    system: str,
+    expected: Inventory,
+    records: list[Record],
+    references: References,
+    folders: Sequence[str] = (),
 ) -> tuple[list[str], list[str], list[str]]:
     """Return how a session differs from its inventory, a line each with the fix: the rows that
-    changed or were removed, the cases that lost one, and those with an unexpected one."""
+    changed or were removed, the cases that lost one, and those with an unexpected one.
+
+    :arg folders: of checks, which ``plumbline lint`` loads with ``-c``.
+    """
+    restore, accept = restoring(system, folders), accepting(system, folders)
     lost, new = compare(expected, of_records(expected, records), references)
     return (
-        _first(changed_references(expected, references), system, restoring(system)),
-        _first(lost, system, restoring(system)),
-        _first(new, system, f"{accepting(system)}, so that their loss is noticed"),
+        _first(changed_references(expected, references), linting(system, folders), restore),
+        _first(lost, linting(system, folders), restore),
+        _first(new, linting(system, folders), f"{accept}, so that their loss is noticed"),
     )
 
 
-def _first(lines: list[str], system: str, what_to_do: str) -> list[str]:
+def _first(lines: list[str], command: str, what_to_do: str) -> list[str]:
     """Return the first lines, each with the fix, and the number of the others."""
     more = len(lines) - _MOST_SHOWN
     return [f"{line}; {what_to_do}" for line in lines[:_MOST_SHOWN]] + (
-        [f"and {more} more: `plumbline lint --system {system}` lists them"] if more > 0 else []
+        [f"and {more} more: `{command}` lists them"] if more > 0 else []
     )
 
 

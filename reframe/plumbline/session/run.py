@@ -166,7 +166,8 @@ def _against_inventory(
         return []
     system = next(iter(ended.planned.values()))["system"]
     expected = inventory.read(system)
-    path, lint = inventory.path_of(system), f"plumbline lint --system {system}"
+    folders = ended.loading.folders
+    path, lint = inventory.path_of(system), inventory.linting(system, folders)
     if expected is None and strict:
         return [f"strict: {path} does not exist, so it is not known what should run: `{lint}`"]
     if expected is None:
@@ -180,14 +181,13 @@ def _against_inventory(
     loaded = f" @{system}:{re.escape(partition) or '[^+]*'}\\+({'|'.join(prgenvs)})"
     full = configuration.asked_for(configuration.FULL_SCALE, arguments)
     known = expected.all_cases if full else expected.cases
-    faults = [
-        f"vanished: {case} is in {path} and no longer exists; fix the check or its system, or "
-        f"`{lint} --accept`"
-        for case in sorted(known.keys() - ended.loading.cases)
-        if re.search(loaded, case)
-    ]
+    missing = filter(re.compile(loaded).search, sorted(known.keys() - ended.loading.cases))
+    gone = inventory.gone(missing, system, expected, ended.loading.checks, folders)
+    faults = [f"vanished: {line}" for line in gone]
     tables = lookup.loaded(paths.reference())
-    edited, lost, new = inventory_check.differences(system, expected, ended.records, tables)
+    edited, lost, new = inventory_check.differences(
+        system, expected, ended.records, tables, folders
+    )
     faults += edited
     changed = configuration.option_values(arguments, "-S", "--setvar")
     (ended.notes if changed and not strict else faults).extend(lost)

@@ -81,7 +81,8 @@ def configure(argv: list[str]) -> dict:
     reframe_patches.load_first(paths.SETTINGS)
     running = any(a in ("--run", "--dry-run") or re.match(r"-[a-zA-Z]*r", a) for a in argv[1:])
     name = configuration.session_id()
-    full, level = configuration.asked_for("full", argv[1:]), configuration.log_level(argv[1:])
+    level = configuration.log_level(argv[1:])
+    full = configuration.ALL_SCALES in os.environ or configuration.asked_for("full", argv[1:])
     site = configuration.gather(host.meant(argv[1:]), name, running, full, level)
     preflight.check_references(site)
     # A log that cannot be written (a full disk) must not hide the verdicts among tracebacks.
@@ -436,8 +437,12 @@ class Session(executors.TaskEventListener):
             self.faults += lines
 
     def _write_dry_run(self, path: Path) -> None:
+        system = rt.runtime().system
         plan = {
+            "system": system.name,
+            "detected": any(part.extras.get("detect") for part in system.partitions),
             "cases": self.planned_cases,
+            "checks": sorted(self.loading.checks),
             "misfits": self.loading.misfits,
             "programs": self.loading.programs,
             "features": sorted(self.loading.features),
@@ -486,7 +491,9 @@ class Session(executors.TaskEventListener):
         if expected is None:
             return f"nothing was compared with the inventory: {path} does not exist"
         tables = lookup.loaded(paths.reference())
-        changed, lost, new = inventory_check.differences(system, expected, self.records, tables)
+        changed, lost, new = inventory_check.differences(
+            system, expected, self.records, tables, self.loading.folders
+        )
         self.faults += changed + lost
         self.notes += new
         planned = map(inventory_check.planned_case, self.planned.values())

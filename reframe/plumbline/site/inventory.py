@@ -9,6 +9,7 @@ reviewed like code:
   samples that its class requires.
 - ``cases``: test case -> row -> the figures that it bounds.
 - ``full``: the same for the cases at published scale, which only ``--tag=full`` runs.
+- ``folders``: of checks that were loaded with ``-c``, if any.
 
 ReFrame alone does not report a check that no longer loads or no longer fits its system, nor a
 reference that was removed or changed.
@@ -19,7 +20,9 @@ from __future__ import annotations
 import json
 import math
 import platform
-from collections.abc import Iterable
+import shlex
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -73,11 +76,13 @@ class Inventory:
         ``row x2`` where figures may reach twice the peak that it prints.
     :ivar cases: test case -> its rows.
     :ivar full: the same for cases at published scale.
+    :ivar folders: of checks that were loaded with ``-c``.
     """
 
     references: dict[str, dict] = field(default_factory=dict)
     cases: dict[str, Rows] = field(default_factory=dict)
     full: dict[str, Rows] = field(default_factory=dict)
+    folders: list[str] = field(default_factory=list)
 
     @property
     def all_cases(self) -> dict[str, Rows]:
@@ -111,6 +116,8 @@ class Inventory:
                 listed = [f"   {_json(row)}: {_json(of_case[row])}" for row in sorted(of_case)]
                 lines.append(f"  {_json(case)}: {_block(listed, '  ')}")
             parts.append(f' "{key}": {_block(lines, " ")}')
+        if self.folders:
+            parts.append(f' "folders": {_json(self.folders)}')
         return _block(parts, "") + "\n"
 
 
@@ -130,14 +137,60 @@ def path_of(system: str) -> Path:
     return systems.find(name) if shipped else systems.own / name
 
 
-def accepting(system: str) -> str:
+def linting(system: str, folders: Iterable[str] = ()) -> str:
+    """Return the command that compares a system with its inventory.
+
+    :arg folders: of checks, which it loads with ``-c``.
+    """
+    options = [word for folder in folders for word in ("-c", folder)]
+    return shlex.join(["plumbline", "lint", "--system", system, *options])
+
+
+def accepting(system: str, folders: Iterable[str] = ()) -> str:
     """Return the command that writes a system's inventory."""
-    return f"`plumbline lint --system {system} --accept`"
+    return f"`{linting(system, folders)} --accept`"
 
 
-def restoring(system: str) -> str:
+def restoring(system: str, folders: Iterable[str] = ()) -> str:
     """Return the remedy for a difference from the inventory."""
-    return f"restore it, or if it is intended: {accepting(system)}"
+    return f"restore it, or if it is intended: {accepting(system, folders)}"
+
+
+def gone(
+    cases: Iterable[str],
+    system: str,
+    expected: Inventory,
+    checks: Collection[str],
+    folders: Sequence[str],
+) -> list[str]:
+    """Return the cases of an inventory that do not exist, with the remedy: a line for each, or for
+    each check that is not loaded.
+
+    :arg checks: those that are loaded.
+    :arg folders: of ``-c``.
+    """
+    path, accept = path_of(system), accepting(system, folders)
+    loaded = [str(Path(folder).resolve()) for folder in folders]
+    load = loading([folder for folder in expected.folders if folder not in loaded])
+    lines, lost = [], Counter[str]()
+    for case in cases:
+        check = case.split()[0]
+        if check in checks:
+            remedy = f"correct the check or its system, or if it is intended: {accept}"
+            lines.append(f"{case}: in {path}, but no longer found: {remedy}")
+        else:
+            lost[check] += 1
+    return lines + [
+        f"check {check}: not loaded, but {path} has {pluralize(count, 'test case')} of it: load "
+        f"its folder, {load}; or, if it was removed on purpose: {accept}"
+        for check, count in lost.items()
+    ]
+
+
+def loading(folders: Sequence[str]) -> str:
+    """Return how folders of checks are loaded, which an inventory may know."""
+    options = shlex.join(word for folder in folders for word in ("-c", folder)) or "-c FOLDER"
+    return f"{options}, or move its files to {paths.site() / 'checks'}, which is always loaded"
 
 
 def read(system: str) -> Inventory | None:
@@ -170,12 +223,16 @@ def write(system: str, found: Inventory) -> Path:
 
 
 def from_plan(
-    planned: Iterable[PlannedCase], references: References, before: Inventory | None = None
+    planned: Iterable[PlannedCase],
+    references: References,
+    before: Inventory | None = None,
+    folders: Iterable[str] = (),
 ) -> Inventory:
     """Return the inventory of planned test cases.
 
     :arg before: the earlier inventory: a case whose figures are not known here keeps its rows that
         still bound a figure.
+    :arg folders: of checks that were loaded with ``-c``.
     """
     cases: dict[str, Rows] = {}
     full: dict[str, Rows] = {}
@@ -187,7 +244,7 @@ def from_plan(
         limits |= {name: row for name in rows if (row := _limits(references, name))}
         of_case = {name: sorted(rows[name]) for name in rows if name in limits}
         (full if "full" in case.tags else cases)[case.case] = of_case
-    return Inventory(limits, cases, full)
+    return Inventory(limits, cases, full, [str(Path(folder).resolve()) for folder in folders])
 
 
 def _limits(references: References, name: str) -> dict | None:
