@@ -21,7 +21,6 @@ import json
 import math
 import platform
 import shlex
-from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -172,18 +171,19 @@ def gone(
     path, accept = path_of(system), accepting(system, folders)
     loaded = [str(Path(folder).resolve()) for folder in folders]
     load = loading([folder for folder in expected.folders if folder not in loaded])
-    lines, lost = [], Counter[str]()
+    lines: list[str] = []
+    lost: dict[str, list[str]] = {}
     for case in cases:
         check = case.split()[0]
         if check in checks:
             remedy = f"correct the check or its system, or if it is intended: {accept}"
             lines.append(f"{case}: in {path}, but no longer found: {remedy}")
         else:
-            lost[check] += 1
+            lost.setdefault(check, []).append(case)
     return lines + [
-        f"check {check}: not loaded, but {path} has {pluralize(count, 'test case')} of it: load "
-        f"its folder, {load}; or, if it was removed on purpose: {accept}"
-        for check, count in lost.items()
+        f"check {check}: not loaded, but {path} has its {shorten(found)}: load "
+        f"its folder with {load}; or, if it was removed on purpose: {accept}"
+        for check, found in lost.items()
     ]
 
 
