@@ -32,7 +32,7 @@ ELSEWHERE = {
     "does so where a mirror is given",
     r"plumbline mirror|PIP_NO_INDEX": "needs Spack's sources, and a folder beyond this one",
     r"apt-get": "installs packages",
-    r".*mychecks": "one after the other: tests/test_own_benchmark_page.py",
+    r".*(mychecks|gups)": "one after the other: tests/test_own_benchmark_page.py",
     r".*-c /site/checks": "has a site's checks: tests/test_plain.py",
     r".*--distribute=idle": "measures each of 1,536 nodes here: tests/test_pairs.py has few",
     r".*(/site/|mysystem)": "a site's own checks: tests/test_plain.py",

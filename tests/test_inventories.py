@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -36,13 +37,20 @@ def test_shipped_inventory(system: str, dry_run: Callable[[str], DryRun]) -> Non
     assert text == path.read_text(encoding="utf-8"), "look at the change, then: make inventories"
 
 
-def test_a_site_that_has_built_nothing_yet_has_no_fault(tmp_path: Path, monkeypatch) -> None:
-    """Its environments are skipped, and the shipped inventory is not wrong of them."""
-    for variable in ("PLUMBLINE_TOOLS", "PLUMBLINE_RESULTS"):
+def test_a_site_that_has_built_nothing_yet_knows_its_bounds(tmp_path: Path, monkeypatch) -> None:
+    """Its cases are skipped, but no figure or bound depends on a build: the inventory of its own
+    file is as the shipped one, and neither has a fault."""
+    for variable in ("PLUMBLINE_TOOLS", "PLUMBLINE_RESULTS", "PLUMBLINE_SITE"):
         monkeypatch.setenv(variable, str(tmp_path))
-    done = CliRunner().invoke(main, ["lint", "--system=tioga"])
-    assert (done.exit_code, codes_in(done.output)) == (0, []), done.output
-    assert str(SHIPPED / "tioga.json") not in done.output
+    written = tmp_path / "systems" / "inventory" / "tioga.json"
+    for own in (False, True):
+        if own:
+            written.parent.mkdir(parents=True)
+            shutil.copy(foreign.ROOT / "systems" / "tioga.yaml", tmp_path / "systems")
+        done = CliRunner().invoke(main, ["lint", "--system=tioga"])
+        assert (done.exit_code, codes_in(done.output)) == (0, []), done.output
+        assert written.exists() == own
+    assert written.read_text() == (SHIPPED / "tioga.json").read_text()
 
 
 def test_a_session_of_a_site_is_as_its_shipped_inventory_has_it(tmp_path: Path) -> None:

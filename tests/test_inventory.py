@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import platform
 import re
@@ -230,13 +231,35 @@ def test_a_session_reports_the_first_of_many(expected: Inventory, folder: Path) 
 
 
 def test_what_is_skipped_here_keeps_its_rows(folder: Path, expected: Inventory) -> None:
-    """A site that has not built all: what is accepted there forgets nothing of the rest."""
+    """A site that cannot tell all figures: what is accepted there forgets nothing of the rest. Of
+    a program that is not built, they are known."""
+    unbuilt = dataclasses.replace(planned({}, runs=False), figures=0)
+    known = planned({"fast": ["bandwidth"]}, runs=False)
     now = references(folder, *ROWS[:2])
-    skipped = [planned({}, runs=False), planned({"fast": ["b"]}, "new @sys:batch+gnu")]
+    assert inventory.from_plan([known], now, expected).cases[CASE] == {"fast": ["bandwidth"]}
+    assert inventory.bounded_figures([known], now)[CASE] == {("bandwidth", "fast")}
+    skipped = [unbuilt, planned({"fast": ["b"]}, "new @sys:batch+gnu")]
     found = inventory.from_plan(skipped, now, expected)
     assert found.cases[CASE] == {"slow": ["latency_8"], "fast": ["bandwidth"]}
     assert found.cases["new @sys:batch+gnu"] == {"fast": ["b"]}
     assert inventory.bounded_figures(skipped, now).keys() == {"new @sys:batch+gnu"}
+
+
+def test_what_is_gone_has_the_folder_to_load(
+    tables: References, monkeypatch, tmp_path: Path
+) -> None:
+    """A line for a case of a loaded check, and one for a check that is not loaded."""
+    monkeypatch.setenv("PLUMBLINE_SITE", str(tmp_path))
+    names = [f"{check} {case} @sys:batch+gnu" for check in ("own", "bench") for case in "ab"]
+    cases = [planned({}, name) for name in names]
+    inventory.write("sys", inventory.from_plan(cases, tables, folders=["/a b", "/site/loaded"]))
+    found = inventory.read("sys")
+    assert found and found.folders == ["/a b", "/site/loaded"]
+    *loaded, lost = inventory.gone(names, "sys", found, {"bench"}, ["/site/loaded"])
+    assert [line.partition(": ")[0] for line in loaded] == names[2:]
+    assert lost.startswith("check own: ") and ", ".join(names[:2]) in lost and "-c '/a b', " in lost
+    accept = "`plumbline lint --system sys -c /site/loaded --accept`"
+    assert all(line.endswith(accept) for line in (*loaded, lost))
 
 
 # -- the commands --------------------------------------------------------------------------------

@@ -302,6 +302,10 @@ def test_lint_has_it_as_faults(misfit: Own):
     done = misfit.testbed.asked("lint", "-c", misfit.checks)
     assert done.code == 1
     assert lacks(done.err) == {check: code for check, (_, code) in LACKING.items()}
+    # An inventory would lack these cases, and nobody would notice.
+    assert done.codes[0] == "system.inventory-not-written"
+    assert f"`plumbline lint --system misfit -c {misfit.checks} --accept`" in done.out
+    assert not (misfit.testbed.systems / "inventory").exists()
     # Without the folder, no check needs the feature, and the system has no case of another one.
     done = misfit.testbed.asked("lint")
     assert done.code == 1 and "'mybench'" in done.err and "check.no-environment" in done.codes

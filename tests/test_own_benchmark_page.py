@@ -58,4 +58,4 @@ def test_the_page(local: Testbed):
     assert {(each["version"], *each["conditions"].items()) for each in fields} == {
         ("1.2", ("table", "64MiB"))
     }
-    assert '"benchmark":"gups"' in done[-3].out
+    assert any('"benchmark":"gups"' in ran.out for ran in done)

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import records
 from click.testing import CliRunner
-from conftest import Done, Testbed
+from conftest import ROOT, Done, Testbed
 from plumbline.analysis import baseline
 from plumbline.check import plain, record
 from plumbline.check.verdict import BUSY
@@ -368,6 +368,35 @@ def test_the_costs_that_are_known():
 def test_one_without_figures_has_none(session: Done):
     fields = session.record("functional")
     assert (fields["benchmark"], fields["foms"], fields["program"]) == (None, [], "true")
+
+
+def test_what_ran_where_nothing_is_built_is_reported(testbed: Testbed):
+    """It needs no program of the environment, whose compilers and libraries are not those of the
+    build. What needs one is skipped."""
+    for name in ("base", "gcc"):
+        testbed.environment(name, "imb", provider="spack")
+    manifest = testbed.folder / "spack-env" / "testbed" / "gcc" / "spack.yaml"
+    manifest.parent.mkdir(parents=True)
+    manifest.write_text("spack: {specs: [ior]}\n")
+    (testbed.folder / "varying.py").write_text(VARYING)
+    both = (
+        "-c",
+        "varying.py",
+        "-c",
+        ROOT / "checks",
+        "-p",
+        "gcc",
+        "-n",
+        "^bare$",
+        "-n",
+        "PingPong",
+    )
+    done = testbed.plumbline("run", *both)
+    assert {f["check"].split()[0]: f["result"] for f in done.records} == {
+        "bare": "pass", "imb_p2p": "skip",
+    }, done.output  # fmt: skip
+    (note,) = [note for note in done.end["notes"] if "testbed:gcc" in note]
+    assert " 1 test case " in note and "`plumbline build testbed`" in note
 
 
 def test_a_waiver_covers_its_figures(make_testbed: Callable[..., Testbed]):

@@ -208,6 +208,27 @@ def test_load_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, position: i
     assert loaded() == (["b", "a", "own", "generic"], 1)
 
 
+@pytest.mark.parametrize(
+    ("own", "expected"), [("", "session"), ("prefix: mine,", "mine"), ("stagedir: x,", "session")]
+)
+def test_keep_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, own: str, expected: str):
+    """Of any file's systems; a site that chose a folder keeps it."""
+    file, folder = tmp_path / "site.yaml", tmp_path / "session"
+    file.write_text(
+        f"systems: [{{name: mine, {own} hostnames: ['.*'], partitions: [{{name: node, "
+        f"scheduler: local, launcher: local, environs: [builtin]}}]}}]\n"
+    )
+    monkeypatch.setattr(config._SiteConfig, "validate", config._SiteConfig.validate)
+    reframe_patches.keep_in(folder)
+    found = config.load_config(str(file))
+    found.validate()
+    found.select_subconfig("mine")
+    assert Path(found.get("systems/0/prefix")).name == expected
+    # As the command line and its variables do.
+    found.add_sticky_option("systems/prefix", "asked")
+    assert found.get("systems/0/prefix") == "asked"
+
+
 def test_reference_of():
     """By the index that the check declares, which ReFrame resolves from 4.10 on; before, it has
     none. tests/test_plain.py has checks of both kinds."""

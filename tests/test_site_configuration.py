@@ -25,7 +25,7 @@ OURS = ROOT / "reframe" / "settings.py"
 #: A site's own configuration: a system for this host alone.
 SITE = """
 site_configuration = {
-    "systems": [{"name": "theirs", "hostnames": [HOST], "prefix": PREFIX, "partitions": [
+    "systems": [{"name": "theirs", "hostnames": [HOST], "partitions": [
         {"name": "node", "scheduler": "local", "launcher": "local", "environs": ["gnu"]}]}],
     "environments": [{"name": "gnu", "target_systems": ["theirs"]}],
     "logging": [{"handlers": [{"type": "file", "name": PREFIX + "/their.log"}],
@@ -83,6 +83,30 @@ def test_the_sites_system_is_measured_and_recorded(site: Testbed, name: str):
     assert "12.5" in perflog.read_text()
     assert (done.session / "reframe.log").exists() and (site.folder / "their.log").exists()
     assert "redefinition" not in done.output
+    # What ran is kept with its session, not overwritten by the next one.
+    assert (done.session / "output" / "theirs" / "node" / "gnu" / "bare" / "rfm_job.sh").exists()
+
+
+def test_lint_and_doctor_look_at_it_as_a_run_does(site: Testbed):
+    """Also at checks without a tag; it is the site's, named or not."""
+    path = site.systems / "inventory" / "theirs.json"
+    checks = site.folder / "untagged.py"
+    checks.write_text(VARYING.replace('tags = {"nightly"}', "tags = set()"))
+    mine = {"RFM_CONFIG_FILES": "site.py"}
+    doctor = json.loads(site.asked("doctor", "-c", checks, "--format=json", **mine).out)
+    assert (doctor["system"], doctor["machine"], doctor["programs"]) == ("theirs", {}, {})
+    assert "bare @theirs:node+gnu" in {case["case"] for case in doctor["cases"]}
+    done = site.asked("lint", "-c", checks, **mine)
+    assert done.code == 0, done.output
+    found = json.loads(path.read_text())
+    assert found["cases"].keys() == {case["case"] for case in doctor["cases"]}
+    assert found["folders"] == [str(checks)]
+    # Nothing is there for Plumbline's own checks: one line, with the checks of the inventory.
+    done = site.asked("lint", "--system=theirs", **mine)
+    (line,) = done.err.splitlines()
+    assert (done.code, done.codes) == (1, ["session.nothing-selected"])
+    assert f" -c {checks}, " in line
+    path.unlink()
 
 
 def test_without_the_sites_file_it_is_local(site: Testbed):
@@ -257,8 +281,14 @@ def test_a_configuration_that_cannot_be_executed(site: Testbed, text: str, place
 def test_the_sites_system_has_a_baseline(site: Testbed):
     for _ in range(3):
         assert site.plumbline("run", "-C", "site.py", *ONLY).code == 0
+    path = site.systems / "inventory" / "theirs.json"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text('{"folders": ["/site/checks"]}')
     done = site.plumbline("baseline", "theirs")
+    path.unlink()
     assert done.code == 0, done.output
+    # Without these checks, their cases would be lost.
+    assert "`plumbline lint --system theirs -c /site/checks --accept`" in done.out
     done = site.plumbline("run", "-C", "site.py", *ONLY, RATE=10)
     assert done.code == 1 and done.record("bare")["code"] == "figure.outside-bounds", done.output
     # Sessions of other systems are not disturbed by it.

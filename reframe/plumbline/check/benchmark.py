@@ -197,11 +197,13 @@ class Benchmark(declaration.Declaration):
 
     @property
     def only_shown(self) -> bool:
-        """Whether the job script is wanted to look at, also if it could not run."""
-        return self.is_dry_run() and configuration.PLAN_FILE not in os.environ
+        """Whether the job script is wanted to look at, also if it could not run; or, in a plan, it
+        could not run anyway."""
+        plans = configuration.PLAN_FILE in os.environ
+        return self.is_dry_run() and (not plans or self.result.placeholder is not None)
 
     def find_program(self) -> providers.Program:
-        """Return the program, or a placeholder for a script that is only looked at.
+        """Return the program, or in a dry run a placeholder.
 
         :raises NotProvided: if there is neither.
         """
@@ -215,9 +217,9 @@ class Benchmark(declaration.Declaration):
             launchers = (self.job.launcher.registered_name, found.launcher)
             known = environ.extras.get("launcher") or launchers != ("local", "local")
             # Only the program itself would show which MPI starts it.
-            if not (self.only_shown and known):
+            if not (self.is_dry_run() and known):
                 raise
-            self.result.placeholder = err.coded().removeprefix(f"{self.program}: ")
+            self.result.placeholder = err
             return found
 
     def lay_out(self, partition, topology: Topology) -> tuple[placement.Layout, ...]:

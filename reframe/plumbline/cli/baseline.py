@@ -97,6 +97,7 @@ def _print(found: list, path, written: bool) -> None:
         say(message)
     if written:
         say(f"the next run asserts {baseline_diff.asserted(found)} of them")
-        if inventory.path_of(path.stem).exists():
-            say(f"next: {inventory.accepting(path.stem)}; until then, sessions report that these "
+        if known := inventory.read(path.stem):
+            accept = inventory.accepting(path.stem, known.folders)
+            say(f"next: {accept}; until then, sessions report that these "
                 f"references differ from the inventory")  # fmt: skip

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 import click
 
 from plumbline.cli.common import checks_option, echo, format_option, say, system_option, warn
@@ -29,6 +31,11 @@ def doctor(system: str | None, checks: tuple[str, ...], form: str):
         return
     for line in found["uncertain"]:
         warn(line)
+    if not found["machine"]:
+        echo(
+            f"the configuration of {found['system']} describes its nodes, so this host is not "
+            f"examined: `plumbline doctor --system local` does that\n"
+        )
     for part in ("machine", "programs", "environments"):
         if found[part]:
             echo(format_table(found[part].items()) + "\n")
@@ -39,17 +46,25 @@ def doctor(system: str | None, checks: tuple[str, ...], form: str):
         echo(line)
     for line in found["cut off"]:
         echo(f"cut off: session {line}")
-    for path in found["left over"]:
-        echo(f"scratch folder of a killed or running session: {path}")
+    for left in found["left over"]:
+        echo(
+            f"{left['path']}: scratch folder of {left['owner']}, of a running session or of one "
+            f"that was killed: if none of {left['owner']} runs, remove it: "
+            f"rm -r {shlex.quote(left['path'])}"
+        )
     for line in found["misfits"]:
         echo(line)
-    cases = found["cases"]
-    for case in sorted(cases, key=lambda case: not case["runs"]):
-        result = "runs" if case["runs"] else case["result"]
-        if case["runs"]:
-            text = f"{pluralize(case['figures'], 'figure')}, {case['asserted']} asserted"
-        else:
-            text = with_code(case["reason"] or "", case["code"])
-        echo(f"{result}: {case['case']}: {text}")
+    cases = sorted(found["cases"], key=lambda case: not case["runs"])
+    for case in cases:
+        echo(_line(case))
     runs = sum(case["runs"] for case in cases)
     say(f"{runs} of {pluralize(len(cases), 'test case')} would run")
+
+
+def _line(case: dict) -> str:
+    """Return whether a case would run, what it would measure, or why it would not."""
+    if case["runs"]:
+        figures = pluralize(case["figures"], "figure")
+        return f"runs: {case['case']}: {figures}, {case['asserted']} asserted"
+    reason = with_code(case["reason"] or "", case["code"])
+    return f"{case['result']}: {case['case']}: {reason}"

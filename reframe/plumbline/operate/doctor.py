@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import shutil
 from collections.abc import Sequence
+from pathlib import Path
 
 from plumbline.core import paths
 from plumbline.core.errors import Fault
 from plumbline.core.text import pluralize
 from plumbline.placement.topology import Topology
 from plumbline.session import plan, recovery
-from plumbline.site import configuration, host
+from plumbline.site import configuration
 from plumbline.software import build, environments, providers, spack
 
 
@@ -23,33 +25,40 @@ def examine(system: str | None, checks: Sequence[str] = ()) -> dict:
     :raises Fault: if the configuration is faulty.
     """
     planned = plan.preview(system, [*paths.checks(), *checks], [])
-    cases = planned.cases
-    name = cases[0].case.rpartition("@")[2].partition(":")[0] if cases else system or build.HERE
+    name = planned.system
     return {
         "uncertain": _uncertain(system),
-        "machine": _machine(),
+        "system": name,
+        "machine": _machine() if planned.detected else {},
         "site": {
             "folder": str(paths.site()),
             "exists": paths.site().exists(),
             "shipped": str(paths.ROOT),
             "overrides": paths.overrides(),
         },
-        "programs": _programs(planned.programs),
+        "programs": _programs(name, planned.programs) if planned.detected else {},
         "environments": _environments(name),
         "cut off": recovery.unfinished(paths.results()),
-        "left over": [str(path) for path in sorted(paths.scratch().glob("plumbline-*"))],
+        "left over": [_left_over(path) for path in sorted(paths.scratch().glob("plumbline-*"))],
         "misfits": planned.misfits,
-        "cases": [vars(case) for case in cases],
+        "cases": [vars(case) for case in planned.cases],
     }
 
 
 def _uncertain(system: str | None) -> list[str]:
     """Return why it is not certain which system this host is."""
     try:
-        host.current_system(system)
+        plan.current_system(system)
     except Fault as err:
         return str(err).splitlines()
     return []
+
+
+def _left_over(path: Path) -> dict[str, str]:
+    """Return a scratch folder and its owner, of a session of any results folder."""
+    with contextlib.suppress(OSError, KeyError):
+        return {"path": str(path), "owner": path.owner()}
+    return {"path": str(path), "owner": "unknown"}
 
 
 def _machine() -> dict[str, str]:
@@ -71,7 +80,7 @@ def _machine() -> dict[str, str]:
     }
 
 
-def _programs(needed: dict[str, list[str]]) -> dict[str, str]:
+def _programs(system: str, needed: dict[str, list[str]]) -> dict[str, str]:
     """Return program -> its path from each provider that has it, or why none has it.
 
     :arg needed: the programs of the checks, with their features; one is shown for the same ones.
@@ -80,7 +89,7 @@ def _programs(needed: dict[str, list[str]]) -> dict[str, str]:
     first = {tuple(features): name for name, features in reversed(needed.items())}
     for name in sorted(first.values()):
         reason, available = "", False
-        for source, environment in _sources():
+        for source, environment in _sources(system):
             try:
                 program = providers.find(source, name, environment=environment)
             except (providers.NotProvided, Fault) as err:
@@ -103,10 +112,10 @@ def _provides(environment: str, program: str) -> bool:
     return lock is not None and program in dict(build.programs_of(lock))
 
 
-def _sources() -> list[tuple[str, str]]:
+def _sources(system: str) -> list[tuple[str, str]]:
     """Return the providers of this machine's programs, each with its Spack environment."""
     with_spack = [
-        ("spack", environment.name) for environment in environments.list_environments(build.HERE)
+        ("spack", environment.name) for environment in environments.list_environments(system)
     ]
     return [("path", ""), ("pip", ""), *with_spack]
 

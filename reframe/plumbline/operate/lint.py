@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from plumbline.check import states
 from plumbline.core import paths
-from plumbline.core.errors import Fault
+from plumbline.core.errors import Fault, with_code
 from plumbline.core.text import pluralize, shorten
 from plumbline.operate.onboarding import steps
 from plumbline.reference import lookup, waivers
 from plumbline.session import plan
-from plumbline.site import configuration, host, inventory, weak
+from plumbline.site import configuration, inventory, weak
 from plumbline.site import system as of_systems
 from plumbline.software import environment_faults, environments
 
@@ -62,23 +62,29 @@ def lint(
     if faults:
         return faults, messages
     try:
-        name = host.current_system(system)
+        name = plan.current_system(system)
     except Fault as err:
         if accept:
             raise
         return [], [*messages, *f"no inventory was checked: {err}".splitlines()]
     content = systems.get(name)
-    if content is None or steps.has_checks(content):
+    if content is None or _has_own(checks) or steps.has_checks(content):
         # ReFrame itself reports a host that matches no system.
-        faults += _checks(system, checks, systems, accept, list_weak, messages)
+        faults += _checks(name, system, checks, systems, accept, list_weak, messages)
     if content is not None:
         messages += [f"open: {line}" for line in steps.open_items(name, content)]
-        if step := steps.next_step(name, content):
+        if step := steps.next_step(name, content, checks):
             messages.append(f"next: {step}")
     return faults, messages
 
 
+def _has_own(checks: Sequence[str]) -> bool:
+    """Return whether there are further checks than the shipped ones."""
+    return bool(checks) or paths.checks() != [str(paths.ROOT / "checks")]
+
+
 def _checks(
+    name: str,
     system: str | None,
     checks: Sequence[str],
     systems: dict[str, dict],
@@ -86,59 +92,84 @@ def _checks(
     list_weak: bool,
     messages: list[str],
 ) -> list[str]:
-    """Compare the checks with the systems, and with the system's inventory. Return the faults."""
+    """Compare the checks with the systems, and with the system's inventory. Return the faults.
+
+    :arg name: of the system that ``system`` or this host's name means.
+    """
     known = lookup.loaded(paths.reference()).tables.foms.keys()
     try:
-        found = plan.preview(system, [*paths.checks(), *checks], [*plan.FULL])
+        everything = {configuration.ALL_SCALES: "1"}
+        found = plan.preview(system, [*paths.checks(), *checks], [], **everything)
     except Fault as err:
+        if err.code == "session.nothing-selected" and name not in systems:
+            return [_no_case(name)]
         return [*err.coded().splitlines(), *of_systems.unknown_features(systems, known)]
-    return [
+    path, names = waivers.path_of(paths.reference()), [case.case for case in found.cases]
+    faults = [
         *found.misfits,
         *found.undeclared,
         *of_systems.unknown_features(systems, known | {*found.features}),
-        *_inventory(found.cases, accept, list_weak, messages),
+        *waivers.about_no_case(waivers.loaded(paths.reference()), path, names),
     ]
-
-
-def _inventory(
-    cases: list[inventory.PlannedCase], accept: bool, list_weak: bool, messages: list[str]
-) -> list[str]:
-    """Compare the system's test cases with its inventory, or write it. Return the faults."""
     try:
-        name = cases[0].case.rpartition("@")[2].partition(":")[0]
-        before = inventory.read(name)
+        before = inventory.read(found.system)
     except Fault as err:
-        return str(err).splitlines()
+        return [*faults, *str(err).splitlines()]
     tables = lookup.loaded(paths.reference())
-    names = dict.fromkeys(case.case for case in cases)
-    path = waivers.path_of(paths.reference())
-    faults = [*waivers.about_no_case(waivers.loaded(paths.reference()), path, names)]
-    path, command = inventory.path_of(name), inventory.accepting(name)
-    if before is None or accept:
-        now = inventory.from_plan(cases, tables, before)
-        messages.append(f"{inventory.write(name, now)}: {_counts(now)}")
-        if skipped := [case for case in cases if not case.runs]:
-            messages.append(
-                f"{pluralize(len(skipped), 'test case')} skipped here; the bounds of their figures "
-                f"are {'kept' if before else 'unknown'}: {shorten(case.case for case in skipped)}"
+    if before and not accept:
+        faults += _differences(found, before, tables, checks)
+        messages.append(f"{found.system}: {_counts(before)}")
+        messages += _weak(found.system, before, tables, list_weak)
+    elif faults:
+        messages.append(
+            with_code(
+                f"{inventory.path_of(found.system)}: not written, as there are faults: correct "
+                f"them, then {inventory.accepting(found.system, checks)}",
+                "system.inventory-not-written",
             )
+        )
     else:
-        now = before
-        faults += [
-            f"{case}: in {path}, but no longer found"
-            for case in before.all_cases
-            if case not in names
-        ]
-        faults += [
-            f"{case}: not in {path}: {command}" for case in names if case not in before.all_cases
-        ]
-        lost, new = inventory.compare(before, inventory.bounded_figures(cases, tables), tables)
-        changed = inventory.changed_references(before, tables) + lost
-        faults += [f"{line}; {inventory.restoring(name)}" for line in changed]
-        faults += [f"{line}; {command}" for line in new]
-        messages.append(f"{name}: {_counts(before)}")
-    messages += _weak(name, now, tables, list_weak)
+        now = inventory.from_plan(found.cases, tables, before, checks)
+        messages.append(f"{inventory.write(found.system, now)}: {_counts(now)}")
+        if unknown := [case.case for case in found.cases if not case.known]:
+            messages.append(
+                f"{pluralize(len(unknown), 'test case')} skipped here; the bounds of their figures "
+                f"are {'kept' if before else 'unknown'}: {shorten(unknown)}"
+            )
+        messages += _weak(found.system, now, tables, list_weak)
     return faults
+
+
+def _no_case(system: str) -> str:
+    """Return the fault of a system that only the site's own configuration has, without a case."""
+    before = inventory.read(system)
+    folders = before.folders if before else []
+    return with_code(
+        f"{system}: no loaded check has a test case there: load the folder of yours with "
+        f"{inventory.loading(folders)}; Plumbline's own checks need a system file "
+        f"(docs/onboarding.md)",
+        "session.nothing-selected",
+    )
+
+
+def _differences(
+    found: plan.Preview,
+    before: inventory.Inventory,
+    tables: lookup.References,
+    checks: Sequence[str],
+) -> list[str]:
+    """Return how the system's test cases differ from its inventory, a line each."""
+    name, names = found.system, dict.fromkeys(case.case for case in found.cases)
+    missing = [case for case in before.all_cases if case not in names]
+    path, command = inventory.path_of(name), inventory.accepting(name, checks)
+    lost, new = inventory.compare(before, inventory.bounded_figures(found.cases, tables), tables)
+    changed = inventory.changed_references(before, tables) + lost
+    return [
+        *inventory.gone(missing, name, before, found.checks, checks),
+        *(f"{case}: not in {path}: {command}" for case in names if case not in before.all_cases),
+        *(f"{line}; {inventory.restoring(name, checks)}" for line in changed),
+        *(f"{line}; {command}" for line in new),
+    ]
 
 
 def _weak(
@@ -160,7 +191,8 @@ def _weak(
 
 def _counts(found: inventory.Inventory) -> str:
     figures = {pair for case in found.all_cases for pair in found.bounded(case)}
+    full = f" and {len(found.full)} at published scale" if found.full else ""
     return (
-        f"{pluralize(len(found.all_cases), 'test case')}, "
+        f"{pluralize(len(found.cases), 'test case')}{full}, "
         f"{pluralize(len(found.references), 'reference')} bound {pluralize(len(figures), 'figure')}"
     )

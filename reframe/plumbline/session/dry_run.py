@@ -7,6 +7,8 @@ import os
 from collections import Counter
 from pathlib import Path
 
+import reframe.core.runtime as rt
+
 from plumbline.check.record import Record
 from plumbline.check.result import CaseResult
 from plumbline.core import paths
@@ -38,13 +40,11 @@ class Preview:
         """
         self.cases.append(_case(fields, measured, seconds))
         if measured.placeholder and fields.result == "pass":
-            self.placeholders[measured.placeholder] += 1
+            why = measured.placeholder.coded().removeprefix(f"{measured.program}: ")
+            self.placeholders[why] += 1
 
-    def close(self, records: list[Record], planned: int, loading: Loading, folder: Path) -> None:
-        """Print the summary, and where the job scripts are, or write the plan.
-
-        :arg folder: the session's.
-        """
+    def close(self, records: list[Record], planned: int, loading: Loading) -> None:
+        """Print the summary, and where the job scripts are, or write the plan."""
         would = "rendered" if self.of_scripts else "would run"
         print(printable_lines(summary.table(records, planned, would)))
         if not self.of_scripts:
@@ -58,12 +58,16 @@ class Preview:
                 f"plumbline: {pluralize(count, 'job script')} with a placeholder for the program, "
                 f"{providers.NOT_BUILT}/ENVIRONMENT/bin/PROGRAM: {printable_lines(reason)}"
             )
-        where = folder / "stage" / "SYSTEM" / "PARTITION" / "ENVIRONMENT" / "CHECK"
+        where = Path(rt.runtime().stage_prefix, "SYSTEM", "PARTITION", "ENVIRONMENT", "CHECK")
         print(f"plumbline: nothing was run; job scripts: {where / 'rfm_job.sh'}", flush=True)
 
     def _write(self, path: Path, loading: Loading) -> None:
+        system = rt.runtime().system
         plan = {
+            "system": system.name,
+            "detected": any(part.extras.get("detect") for part in system.partitions),
             "cases": self.cases,
+            "checks": sorted(loading.checks),
             "misfits": loading.misfits,
             "programs": loading.programs,
             "features": sorted(loading.features),
@@ -78,6 +82,10 @@ def _case(fields: Record, measured: CaseResult, seconds: float) -> dict:
     asserted = []
     rows: dict[str, list[str]] = {}
     expected = measured.expected if fields.result == "pass" else []
+    result, reason, code = fields.result, fields.reason, fields.code
+    if measured.placeholder and result == "pass":
+        # It would be skipped; its figures and their bounds are known nevertheless.
+        result, reason, code = "skip", str(measured.placeholder), measured.placeholder.code
     for figure, case in expected:
         if figure.metric not in tables.tables.foms.get(case.benchmark, {}):
             # Of a plain check, without a baseline.
@@ -92,10 +100,10 @@ def _case(fields: Record, measured: CaseResult, seconds: float) -> dict:
     return {
         "case": fields.name,
         "tags": fields.tags,
-        "runs": fields.result == "pass",
-        "result": fields.result,
-        "reason": fields.reason,
-        "code": fields.code,
+        "runs": result == "pass",
+        "result": result,
+        "reason": reason,
+        "code": code,
         "seconds": seconds,
         "figures": len(expected),
         "asserted": len(asserted),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from plumbline.check import plain
 from plumbline.check.record import FigureRecord, Planned, Record, case_name
@@ -13,7 +13,14 @@ from plumbline.core.text import base_name, pluralize
 from plumbline.reference import lookup
 from plumbline.reference.lookup import References
 from plumbline.site import inventory
-from plumbline.site.inventory import Inventory, accepting, changed_references, compare, restoring
+from plumbline.site.inventory import (
+    Inventory,
+    accepting,
+    changed_references,
+    compare,
+    linting,
+    restoring,
+)
 
 #: Lines of a kind that a session reports; `plumbline lint` lists all.
 _MOST_SHOWN = 5
@@ -22,23 +29,32 @@ _CEILING = "a ceiling"
 
 
 def differences(
-    system: str, expected: Inventory, records: list[Record], references: References
+    system: str,
+    expected: Inventory,
+    records: list[Record],
+    references: References,
+    folders: Sequence[str] = (),
 ) -> tuple[list[str], list[str], list[str]]:
     """Return how a session differs from its inventory, a line each with the fix: the rows that
-    changed or were removed, the cases that lost one, and those with an unexpected one."""
+    changed or were removed, the cases that lost one, and those with an unexpected one.
+
+    :arg folders: of checks, which ``plumbline lint`` loads with ``-c``.
+    """
+    restore, accept = restoring(system, folders), accepting(system, folders)
     lost, new = compare(expected, of_records(expected, records), references)
     return (
-        _first(changed_references(expected, references), system, restoring(system)),
-        _first(lost, system, restoring(system)),
-        _first(new, system, f"{accepting(system)}, so that their loss is noticed"),
+        _first(changed_references(expected, references), linting(system, folders), restore),
+        _first(lost, linting(system, folders), restore),
+        _first(new, linting(system, folders), f"{accept}, so that their loss is noticed"),
     )
 
 
 def of_plain(
-    planned: Mapping[str, Planned], records: list[Record]
+    planned: Mapping[str, Planned], records: list[Record], folders: Sequence[str]
 ) -> tuple[list[str], list[str], str]:
     """Compare a session of the plain command, which need not have all cases, with the inventory.
 
+    :arg folders: of ``-c``.
     :returns: differences that are faults, other differences, and what was not compared.
     """
     system = next(iter(planned.values()))["system"]
@@ -50,17 +66,17 @@ def of_plain(
     if expected is None:
         return [], [], f"nothing was compared with the inventory: {path} does not exist"
     tables = lookup.loaded(paths.reference())
-    changed, lost, new = differences(system, expected, records, tables)
+    changed, lost, new = differences(system, expected, records, tables, folders)
     cases = map(planned_case, planned.values())
     others = pluralize(len(expected.cases.keys() - set(cases)), "other test case")
     return changed + lost, new, f"not checked: whether {others} of {path} still exist"
 
 
-def _first(lines: list[str], system: str, what_to_do: str) -> list[str]:
+def _first(lines: list[str], command: str, what_to_do: str) -> list[str]:
     """Return the first lines, each with the fix, and the number of the others."""
     more = len(lines) - _MOST_SHOWN
     return [f"{line}; {what_to_do}" for line in lines[:_MOST_SHOWN]] + (
-        [f"and {more} more: `plumbline lint --system {system}` lists them"] if more > 0 else []
+        [f"and {more} more: `{command}` lists them"] if more > 0 else []
     )
 
 

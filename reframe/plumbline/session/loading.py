@@ -14,6 +14,7 @@ from reframe.core.pipeline import RegressionTest
 from reframe.frontend.loader import RegressionCheckLoader
 
 from plumbline.check import needs
+from plumbline.core import paths
 from plumbline.core.errors import Fault, origin, with_code
 from plumbline.core.text import did_you_mean, shorten, suggest
 from plumbline.site import configuration
@@ -28,6 +29,8 @@ _NOT_LOADED = re.compile(
 class Loading:
     """What ReFrame loads for a command line.
 
+    :ivar folders: those of ``-c`` that are not loaded without it.
+    :ivar checks: the names of all loaded checks.
     :ivar cases: the names of all test cases of the system, selected or not.
     :ivar misfits: loaded checks of which the system has no test case, as far as they are selected.
     :ivar unmatched: names of ``-n`` and ``-p`` that nothing has, a line each.
@@ -36,6 +39,9 @@ class Loading:
     """
 
     def __init__(self, arguments: Sequence[str]):
+        named = configuration.option_values(arguments, "-c", "--checkpath")
+        self.folders = [name for name in named if str(Path(name).resolve()) not in _always()]
+        self.checks: set[str] = set()
         self.cases: set[str] = set()
         self.misfits: list[needs.Misfit] = []
         self.unmatched: list[str] = []
@@ -63,6 +69,7 @@ class Loading:
         self.programs, self.features = needs.programs(checks), needs.features(checks)
         of_class = {name: type(check).__name__ for check in checks for name in needs.cases(check)}
         self.cases = set(of_class)
+        self.checks = {check.display_name.split()[0] for check in checks}
         self.misfits = self._selected_misfits(checks)
         if complete:
             known = {_class_name(check): {*type(check).var_space} for check in checks}
@@ -80,6 +87,11 @@ class Loading:
         if names := self._narrowing.get("name"):
             return [misfit for misfit in misfits if needs.is_named(misfit.check, names)]
         return [misfit for misfit in misfits if misfit.wanted or not fitting]
+
+
+def _always() -> set[str]:
+    """Return the paths of the checks that are loaded without ``-c``."""
+    return {str(Path(check).resolve()) for check in paths.checks()}
 
 
 def _class_name(check: RegressionTest) -> str:

@@ -14,12 +14,9 @@ from pathlib import Path
 from plumbline.check import needs
 from plumbline.core import paths, process
 from plumbline.core.errors import Fault
-from plumbline.site import configuration
+from plumbline.site import configuration, host
 from plumbline.site.inventory import PlannedCase
 from plumbline.software import build
-
-#: Makes ReFrame select all cases, also those at published scale.
-FULL = ("--tag=.*",)
 
 _TRACEBACK = re.compile(r"^.*Traceback \(most recent call last\):\n((?: .*\n)+)(\S.*)$", re.M)
 
@@ -65,17 +62,37 @@ def _refusal(output: str) -> Fault:
     return Fault(text, code="session.refused-by-reframe")
 
 
+def current_system(system: str | None) -> str:
+    """Return the system that a session would measure: with a configuration of the site's own, the
+    one that ReFrame chooses.
+
+    :arg system: of the command line.
+    :raises Fault: if none is named and it is uncertain which system this host is.
+    """
+    if system or os.environ.get("RFM_SYSTEM") or not configuration.config_files():
+        return host.current_system(system)
+    found = json.loads(reframe(["--show-config=systems/0/name"]).splitlines()[-1])
+    if found in (known := host.patterns()):
+        host.check(found, known)
+    return found
+
+
 @dataclass(frozen=True)
 class Preview:
     """What ReFrame would run on a system.
 
+    :ivar detected: whether this machine is a partition of the system.
+    :ivar checks: names of the loaded ones.
     :ivar misfits: checks of the site that it has no test case of: a message each.
     :ivar programs: those of the loaded checks -> the features of an environment that has it.
     :ivar features: those of environments that loaded checks need.
     :ivar undeclared: reference rows of figures that no loaded check has: a message each.
     """
 
+    system: str
+    detected: bool
     cases: list[PlannedCase]
+    checks: list[str]
     misfits: list[str]
     programs: dict[str, list[str]]
     features: list[str]
@@ -93,7 +110,7 @@ def plan_cases(
 def programs() -> dict[str, list[str]]:
     """Return the programs of the shipped checks -> the features of an environment that has it."""
     shipped = str(paths.ROOT / "checks")
-    return preview(build.HERE, [shipped], [*FULL], PLUMBLINE_SITE=str(paths.ROOT)).programs
+    return preview(build.HERE, [shipped], [], PLUMBLINE_SITE=str(paths.ROOT)).programs
 
 
 def preview(system: str | None, checks: list[str], arguments: list[str], **env: str) -> Preview:
@@ -113,7 +130,7 @@ def preview(system: str | None, checks: list[str], arguments: list[str], **env: 
         found = json.loads(path.read_text())
     cases = [PlannedCase(**fields) for fields in found.pop("cases")]
     misfits = [str(needs.Misfit(*fields)) for fields in found.pop("misfits")]
-    return Preview(cases, misfits, **found)
+    return Preview(cases=cases, misfits=misfits, **found)
 
 
 def check_options(checks: list[str]) -> list[str]:

@@ -12,6 +12,7 @@ import reframe.core.runtime as rt
 from plumbline.check import states
 from plumbline.core import paths
 from plumbline.core.errors import Fault, origin
+from plumbline.core.text import pluralize
 from plumbline.reference import lookup, waivers
 from plumbline.session import inventory_check, plan, recovery, session
 from plumbline.site import configuration, host, inventory
@@ -88,8 +89,7 @@ def run(
     if dry_run:
         return ended.close()
     ended.faults = _against_inventory(ended, system, arguments, strict)
-    if not ended.narrowing:
-        ended.notes += _unbuilt(ended.loading.cases)
+    ended.notes += _unbuilt(ended)
     return ended.close() or (2 if code else 0)
 
 
@@ -116,16 +116,32 @@ def _tagged(arguments: list[str]) -> list[str]:
     return found
 
 
-def _unbuilt(cases: set[str]) -> list[str]:
-    """Return a line about the Spack environments of this machine that are not built, as they have
-    no cases that could be skipped."""
-    if not any(f"@{build.HERE}:" in case for case in cases):
-        return []
-    names = [e.name for e in environments.list_environments(build.HERE) if not build.find_built(e)]
-    if not names:
+def _unbuilt(ended: session.Session) -> list[str]:
+    """Return a line about the Spack environments of the system that are not built: the cases that
+    ran in them nevertheless, or what a build on this machine would add."""
+    system = rt.runtime().system
+    of_spack = {
+        environ.name
+        for partition in system.partitions
+        for environ in partition.environs
+        if environ.extras.get("provider") == "spack"
+    }
+    left = {
+        known.toolchain: known.name
+        for known in environments.list_environments(system.name)
+        if known.toolchain in of_spack and not build.find_built(known)
+    }
+    ran = [f.environment for f in ended.records if f.environment in left and f.result != "skip"]
+    if ran:
+        names = " and ".join(left[name] for name in sorted(set(ran)))
+        return [
+            f"{names}: not built; {pluralize(len(ran), 'test case')} ran there nevertheless, with "
+            f"the compilers and libraries that the job found: `plumbline build {system.name}`"
+        ]
+    if not left or system.name != build.HERE or ended.narrowing:
         return []
     return [
-        f"{' and '.join(names)}: not built; `plumbline build {build.HERE}` would add OSU "
+        f"{' and '.join(left.values())}: not built; `plumbline build {build.HERE}` would add OSU "
         f"Micro-Benchmarks, BabelStream, IOR, mdtest, Comm|Scope and GPCNeT"
     ]
 
@@ -149,7 +165,8 @@ def _against_inventory(
         return _uncompared(None, ended) if strict else []
     system = next(iter(ended.planned.values()))["system"]
     expected = inventory.read(system)
-    path, lint = inventory.path_of(system), f"plumbline lint --system {system}"
+    folders = ended.loading.folders
+    path, lint = inventory.path_of(system), inventory.linting(system, folders)
     if expected is None and strict:
         return [f"strict: {path} does not exist, so it is not known what should run: `{lint}`"]
     if expected is None:
@@ -163,14 +180,13 @@ def _against_inventory(
     loaded = f" @{system}:{re.escape(partition) or '[^+]*'}\\+({'|'.join(prgenvs)})"
     full = configuration.asked_for(configuration.FULL_SCALE, arguments)
     known = expected.all_cases if full else expected.cases
-    faults = [
-        f"vanished: {case} is in {path} and no longer exists; fix the check or its system, or "
-        f"`{lint} --accept`"
-        for case in sorted(known.keys() - ended.loading.cases)
-        if re.search(loaded, case)
-    ]
+    missing = filter(re.compile(loaded).search, sorted(known.keys() - ended.loading.cases))
+    gone = inventory.gone(missing, system, expected, ended.loading.checks, folders)
+    faults = [f"vanished: {line}" for line in gone]
     tables = lookup.loaded(paths.reference())
-    edited, lost, new = inventory_check.differences(system, expected, ended.records, tables)
+    edited, lost, new = inventory_check.differences(
+        system, expected, ended.records, tables, folders
+    )
     faults += edited
     changed = configuration.option_values(arguments, "-S", "--setvar")
     (ended.notes if changed and not strict else faults).extend(lost)

@@ -78,13 +78,15 @@ def configure(argv: list[str]) -> dict:
     reframe_patches.load_first(paths.SETTINGS)
     running = any(a in ("--run", "--dry-run") or re.match(r"-[a-zA-Z]*r", a) for a in argv[1:])
     name = configuration.session_id()
-    full, level = configuration.asked_for("full", argv[1:]), configuration.log_level(argv[1:])
+    level = configuration.log_level(argv[1:])
+    full = configuration.ALL_SCALES in os.environ or configuration.asked_for("full", argv[1:])
     site = configuration.gather(host.meant(argv[1:]), name, running, full, level)
     preflight.check_references(site)
     # A log that cannot be written (a full disk) must not hide the verdicts among tracebacks.
     logging.raiseExceptions = False
     if current is None:
         current = Session(name, dry_run="--dry-run" in argv, extras=preflight.extras(argv))
+        reframe_patches.keep_in(current.folder)
         current.announced = running
         current.system_named = bool(host.named_system(argv[1:]))
         current.narrowing = configuration.narrowing(argv[1:])
@@ -360,7 +362,7 @@ class Session(executors.TaskEventListener):
                 self.folder.rmdir()
             return self.exit_code
         if self.dry_run:
-            self.preview.close(self.records, len(self.planned), self.loading, self.folder)
+            self.preview.close(self.records, len(self.planned), self.loading)
             if self.exit_code and not self.supervised and self.preview.of_scripts:
                 os._exit(self.exit_code)
             return self.exit_code
@@ -438,7 +440,9 @@ class Session(executors.TaskEventListener):
 
         :returns: what was not compared.
         """
-        changed, new, unchecked = inventory_check.of_plain(self.planned, self.records)
+        changed, new, unchecked = inventory_check.of_plain(
+            self.planned, self.records, self.loading.folders
+        )
         self.faults += changed
         self.notes += new
         return unchecked

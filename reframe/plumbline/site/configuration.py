@@ -45,6 +45,9 @@ PLAN_FILE = "PLUMBLINE_PLAN_FILE"
 
 #: Variable of a ReFrame that refuses a check that cannot be loaded, where it would only warn.
 COMPLETE = "PLUMBLINE_COMPLETE"
+#: Variable of a plan that has the cases at published scale, too. ``--tag`` would select them as
+#: well, and none of a check without a tag.
+ALL_SCALES = "PLUMBLINE_ALL_SCALES"
 
 #: Variable of a session in a job that has the node for itself: ``system:partition``.
 ON_NODE = "PLUMBLINE_ON_NODE"

@@ -9,6 +9,7 @@ reviewed like code:
   samples that its class requires.
 - ``cases``: test case -> row -> the figures that it bounds.
 - ``full``: the same for the cases at published scale, which only ``--tag=full`` runs.
+- ``folders``: of checks that were loaded with ``-c``, if any.
 
 ReFrame alone does not report a check that no longer loads or no longer fits its system, nor a
 reference that was removed or changed.
@@ -19,7 +20,8 @@ from __future__ import annotations
 import json
 import math
 import platform
-from collections.abc import Iterable
+import shlex
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -41,7 +43,8 @@ class PlannedCase:
     :ivar runs: whether it would run; if not, ``reason`` is the cause and the fix, and ``code`` the
         reason code.
     :ivar seconds: time limit of its job.
-    :ivar figures: number of its figures of merit; ``asserted`` of them have a reference.
+    :ivar figures: number of its figures of merit, 0 if they are not known; ``asserted`` of them
+        have a reference.
     :ivar references: ids of the rows that bound them.
     :ivar rows: row that decides, or is the ceiling -> the figures that it bounds.
     """
@@ -58,6 +61,11 @@ class PlannedCase:
     rows: dict[str, list[str]]
     code: str | None = None
 
+    @property
+    def known(self) -> bool:
+        """Whether its figures are known: also those of a program that is not built."""
+        return self.runs or self.figures > 0
+
 
 @dataclass(frozen=True)
 class Inventory:
@@ -67,11 +75,13 @@ class Inventory:
         ``row x2`` where figures may reach twice the peak that it prints.
     :ivar cases: test case -> its rows.
     :ivar full: the same for cases at published scale.
+    :ivar folders: of checks that were loaded with ``-c``.
     """
 
     references: dict[str, dict] = field(default_factory=dict)
     cases: dict[str, Rows] = field(default_factory=dict)
     full: dict[str, Rows] = field(default_factory=dict)
+    folders: list[str] = field(default_factory=list)
 
     @property
     def all_cases(self) -> dict[str, Rows]:
@@ -105,6 +115,8 @@ class Inventory:
                 listed = [f"   {_json(row)}: {_json(of_case[row])}" for row in sorted(of_case)]
                 lines.append(f"  {_json(case)}: {_block(listed, '  ')}")
             parts.append(f' "{key}": {_block(lines, " ")}')
+        if self.folders:
+            parts.append(f' "folders": {_json(self.folders)}')
         return _block(parts, "") + "\n"
 
 
@@ -124,14 +136,61 @@ def path_of(system: str) -> Path:
     return systems.find(name) if shipped else systems.own / name
 
 
-def accepting(system: str) -> str:
+def linting(system: str, folders: Iterable[str] = ()) -> str:
+    """Return the command that compares a system with its inventory.
+
+    :arg folders: of checks, which it loads with ``-c``.
+    """
+    options = [word for folder in folders for word in ("-c", folder)]
+    return shlex.join(["plumbline", "lint", "--system", system, *options])
+
+
+def accepting(system: str, folders: Iterable[str] = ()) -> str:
     """Return the command that writes a system's inventory."""
-    return f"`plumbline lint --system {system} --accept`"
+    return f"`{linting(system, folders)} --accept`"
 
 
-def restoring(system: str) -> str:
+def restoring(system: str, folders: Iterable[str] = ()) -> str:
     """Return the remedy for a difference from the inventory."""
-    return f"restore it, or if it is intended: {accepting(system)}"
+    return f"restore it, or if it is intended: {accepting(system, folders)}"
+
+
+def gone(
+    cases: Iterable[str],
+    system: str,
+    expected: Inventory,
+    checks: Collection[str],
+    folders: Sequence[str],
+) -> list[str]:
+    """Return the cases of an inventory that do not exist, with the remedy: a line for each, or for
+    each check that is not loaded.
+
+    :arg checks: those that are loaded.
+    :arg folders: of ``-c``.
+    """
+    path, accept = path_of(system), accepting(system, folders)
+    loaded = [str(Path(folder).resolve()) for folder in folders]
+    load = loading([folder for folder in expected.folders if folder not in loaded])
+    lines: list[str] = []
+    lost: dict[str, list[str]] = {}
+    for case in cases:
+        check = case.split()[0]
+        if check in checks:
+            remedy = f"correct the check or its system, or if it is intended: {accept}"
+            lines.append(f"{case}: in {path}, but no longer found: {remedy}")
+        else:
+            lost.setdefault(check, []).append(case)
+    return lines + [
+        f"check {check}: not loaded, but {path} has its {shorten(found)}: load "
+        f"its folder with {load}; or, if it was removed on purpose: {accept}"
+        for check, found in lost.items()
+    ]
+
+
+def loading(folders: Sequence[str]) -> str:
+    """Return how folders of checks are loaded, which an inventory may know."""
+    options = shlex.join(word for folder in folders for word in ("-c", folder)) or "-c FOLDER"
+    return f"{options}, or move its files to {paths.site() / 'checks'}, which is always loaded"
 
 
 def read(system: str) -> Inventory | None:
@@ -164,24 +223,28 @@ def write(system: str, found: Inventory) -> Path:
 
 
 def from_plan(
-    planned: Iterable[PlannedCase], references: References, before: Inventory | None = None
+    planned: Iterable[PlannedCase],
+    references: References,
+    before: Inventory | None = None,
+    folders: Iterable[str] = (),
 ) -> Inventory:
     """Return the inventory of planned test cases.
 
-    :arg before: the earlier inventory: a case that is skipped here, as its programs are not built,
-        keeps its rows that still bound a figure.
+    :arg before: the earlier inventory: a case whose figures are not known here keeps its rows that
+        still bound a figure.
+    :arg folders: of checks that were loaded with ``-c``.
     """
     cases: dict[str, Rows] = {}
     full: dict[str, Rows] = {}
     limits: dict[str, dict] = {}
     for case in planned:
         rows = case.rows
-        if not case.runs and before:
+        if not case.known and before:
             rows = before.all_cases.get(case.case, {})
         limits |= {name: row for name in rows if (row := _limits(references, name))}
         of_case = {name: sorted(rows[name]) for name in rows if name in limits}
         (full if "full" in case.tags else cases)[case.case] = of_case
-    return Inventory(limits, cases, full)
+    return Inventory(limits, cases, full, [str(Path(folder).resolve()) for folder in folders])
 
 
 def _limits(references: References, name: str) -> dict | None:
@@ -278,7 +341,7 @@ def elsewhere(references: References, name: str) -> bool:
 def bounded_figures(
     planned: Iterable[PlannedCase], references: References
 ) -> dict[str, set[tuple[str, str]]]:
-    """Return the figures with a reference, and its row, of each case that would run."""
-    running = [case for case in planned if case.runs]
-    now = from_plan(running, references)
-    return {case.case: now.bounded(case.case) for case in running}
+    """Return the figures with a reference, and its row, of each case whose figures are known."""
+    known = [case for case in planned if case.known]
+    now = from_plan(known, references)
+    return {case.case: now.bounded(case.case) for case in known}

@@ -166,6 +166,26 @@ def load_first(own: Path) -> None:
     site.update_config = updated
 
 
+def keep_in(folder: Path) -> None:
+    """Have ReFrame keep stage and output folders in a folder, unless the system, the command line
+    or a variable names another one.
+
+    Why: ReFrame's default is the current folder, where the next session overwrites them. A
+    configuration can only set it for its own systems, not for those of the site's other files.
+    Holds for: 4.9.3 to 4.10.4.
+    Remove when: the section ``general`` may have a ``prefix`` for all systems.
+    """
+    site = reframe.core.config._SiteConfig
+    validate = site.validate
+
+    @functools.wraps(validate)
+    def validated(self):
+        validate(self)
+        self.schema["defaults"]["systems/prefix"] = str(folder)
+
+    site.validate = validated
+
+
 def wrap_load(
     replacement: Callable[
         [RegressionCheckLoader, Callable[[], list[RegressionTest]]], list[RegressionTest]

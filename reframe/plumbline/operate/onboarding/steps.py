@@ -6,7 +6,7 @@ None of it is a fault: checks that need it are skipped with a reason.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from plumbline import parse
@@ -15,6 +15,7 @@ from plumbline.core import paths
 from plumbline.core.text import pluralize
 from plumbline.operate.onboarding import probing
 from plumbline.session import plan
+from plumbline.site import inventory
 from plumbline.site.system import MODELS
 from plumbline.software import providers
 
@@ -107,15 +108,21 @@ def _of_gpus(partition: dict) -> Iterator[str]:
         )
 
 
-def next_step(name: str, content: dict) -> str | None:
-    """Return the next step of a system, ``None`` once it has a baseline."""
+def next_step(name: str, content: dict, folders: Sequence[str] = ()) -> str | None:
+    """Return the next step of a system, ``None`` once it has a baseline.
+
+    :arg folders: of checks that are loaded with ``-c``.
+    """
     if not has_checks(content):
         return "add a benchmark to an environment's features, then run `plumbline lint` again"
     if (paths.reference().own / f"{name}.csv").exists():
         return None
     sessions = sum(_is_of(folder, name) for folder in record.sessions(paths.results()))
     if not sessions:
-        return f"the first run: `plumbline run --system {name} --mode=smoke`"
+        # With -c, a session has only the checks that it names.
+        named = plan.check_options([*paths.checks(), *folders]) if folders else []
+        command = shlex.join(["plumbline", "run", "--system", name, *named, "--mode=smoke"])
+        return f"the first run: `{command}`"
     if sessions < SESSIONS:
         return (
             f"{pluralize(sessions, 'session')} of {name} so far: after at least "
@@ -123,7 +130,7 @@ def next_step(name: str, content: dict) -> str | None:
         )
     return (
         f"{sessions} sessions of {name}: `plumbline baseline {name}` makes its first baseline, or "
-        f"reports how many more it needs; then `plumbline lint --system {name} --accept`"
+        f"reports how many more it needs; then {inventory.accepting(name, folders)}"
     )
 
 
