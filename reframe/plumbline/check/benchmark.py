@@ -34,6 +34,7 @@ from plumbline.check import declaration, outcomes, reading, samples, scratch, st
 from plumbline.check.parameters import DEFAULT, references
 from plumbline.check.result import CaseResult, Measurement, subject_of
 from plumbline.check.samples import Run
+from plumbline.core import paths
 from plumbline.parse import Figure, Fom, Output, outputs
 from plumbline.placement import binding, placement
 from plumbline.placement.topology import PlacementError, Topology
@@ -347,7 +348,10 @@ class Benchmark(rfm.RunOnlyRegressionTest):
             # Only the program itself would show which MPI starts it.
             if not (self.only_shown and known):
                 raise
-            self.result.placeholder = err.coded().removeprefix(f"{self.program}: ")
+            reason = err.coded().removeprefix(f"{self.program}: ")
+            self.result.placeholders.append(
+                f"{providers.NOT_BUILT}/ENVIRONMENT/bin/PROGRAM: {reason}"
+            )
             return found
 
     def lay_out(self, partition, topology: Topology) -> tuple[placement.Layout, ...]:
@@ -497,11 +501,15 @@ class Benchmark(rfm.RunOnlyRegressionTest):
 
     def storage(self, file_system: str) -> scratch.FileSystem:
         """Return a file system of the partition; skip the case if the partition has none."""
+        extras = self.current_partition.extras
         try:
-            variables = scratch.WithUnset(os.environ) if self.only_shown else os.environ
-            return scratch.file_system(self.current_partition.extras, file_system, variables)
+            return scratch.file_system(extras, file_system)
         except scratch.ScratchError as err:
-            self.skip_case(str(err), err.code)
+            if not self.only_shown or err.code != "scratch.variable-unset":
+                self.skip_case(str(err), err.code)
+            file = paths.systems().find(f"{self.current_system.name}.yaml")
+            self.result.placeholders.append(f"{scratch.NOT_SET}/VARIABLE: {file}: {err.coded()}")
+            return scratch.file_system(extras, file_system, scratch.WithUnset(os.environ))
 
     def make_scratch(
         self, needed: int, files: int = 1, direct_io: bool = False, file_system: str = "scratch"

@@ -61,8 +61,7 @@ class CaseResult:
     :ivar usual_seconds: estimate of what all samples take on an idle machine.
     :ivar scratch: folder that the session removes when the case has ended.
     :ivar expected: figures that a dry run would measure, with their conditions.
-    :ivar placeholder: why the job script has a placeholder for the program, with its code; empty if
-        it has none.
+    :ivar placeholders: those of a job script that is only looked at, each with why it is there.
     """
 
     benchmark: str | None = None
@@ -84,7 +83,7 @@ class CaseResult:
     usual_seconds: float = 0
     scratch: Path | None = None
     expected: list[tuple[parse.Figure, Case]] = field(default_factory=list)
-    placeholder: str = ""
+    placeholders: list[str] = field(default_factory=list)
 
     @property
     def nodes(self) -> list[str]:

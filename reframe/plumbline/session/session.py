@@ -52,7 +52,6 @@ from plumbline.site import (
     reframe_patches,
     slurm_jobs,
 )
-from plumbline.software import providers
 
 #: Variable with the seconds that a session may take.
 BUDGET = "PLUMBLINE_BUDGET"
@@ -140,7 +139,7 @@ class Session(executors.TaskEventListener):
         self.dry_run = dry_run
         #: Whether it only shows job scripts.
         self.shows = dry_run and configuration.PLAN_FILE not in os.environ
-        #: Why scripts have a placeholder -> how many have.
+        #: Placeholder of job scripts, and why it is there -> how many have it.
         self.placeholders: Counter[str] = Counter()
         self.extras = extras
         self.folder = paths.results() / "sessions" / name
@@ -342,8 +341,8 @@ class Session(executors.TaskEventListener):
         self.records.append(fields)
         if self.dry_run:
             self.planned_cases.append(_planned_case(task, fields, measured))
-            if measured.placeholder and result == "pass":
-                self.placeholders[measured.placeholder] += 1
+            if result == "pass":
+                self.placeholders.update({*measured.placeholders})
         else:
             self.write(fields)
 
@@ -415,11 +414,9 @@ class Session(executors.TaskEventListener):
         for misfit in self.loading.misfits:
             if misfit.wanted:
                 print(f"plumbline: {printable_lines(str(misfit))}")
-        for reason, count in self.placeholders.items():
-            print(
-                f"plumbline: {pluralize(count, 'job script')} with a placeholder for the program, "
-                f"{providers.NOT_BUILT}/ENVIRONMENT/bin/PROGRAM: {printable_lines(reason)}"
-            )
+        for placeholder, count in self.placeholders.items():
+            scripts = pluralize(count, "job script")
+            print(f"plumbline: {scripts} with the placeholder {printable_lines(placeholder)}")
         where = self.folder / "stage" / "SYSTEM" / "PARTITION" / "ENVIRONMENT" / "CHECK"
         print(f"plumbline: nothing was run; job scripts: {where / 'rfm_job.sh'}", flush=True)
         if self.exit_code and not self.supervised:
