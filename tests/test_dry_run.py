@@ -41,6 +41,8 @@ def test_a_system_elsewhere(testbed: Testbed, plain: bool):
     assert number == 5 and f"{number} of {number} test cases: {number} rendered" in done.out
     for name, text in found.items():
         program = "ior" if "/ior_" in name else "osu_latency"
+        (title,) = re.findall(r"^# (\w+ %.*) /(\w+) @perlmutter:gpu\+cray-mpich$", text, re.M)
+        assert name.endswith(f"{title[0].split()[0]}_{title[1]}")
         (launched,) = re.findall(r"^srun .*$", text, re.M)
         assert f" /not-built/cray-mpich/bin/{program} " in launched
         assert "module load cray-mpich" in text and "#SBATCH --constraint=gpu&hbm40g" in text
