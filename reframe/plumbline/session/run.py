@@ -125,7 +125,9 @@ def _restoring(arguments: list[str]) -> list[str]:
     found = [*arguments]
     for index, word in enumerate(arguments):
         if word == "--restore-session" and "".join(arguments[index + 1 : index + 2])[:1] in "-":
-            reports = sorted(paths.results().glob("sessions/*/report.json"))
+            # A dry run has a report, too.
+            planned = sorted(paths.results().glob("sessions/*/plan.json"))
+            reports = [p for each in planned if (p := each.with_name("report.json")).exists()]
             if not reports:
                 raise Fault(
                     f"{word}: no session in {paths.results()} has a report: give one: "
