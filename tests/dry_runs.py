@@ -127,7 +127,8 @@ def _steady(text: str, folder: Path) -> str:
     text = text.replace(str(foreign.facility.BIN), "PROGRAMS").replace(str(folder), "FOLDER")
     text = re.sub(r"(plumbline-\w+?)-[0-9a-f]{8}\b", r"\1-RANDOM", text)
     text = re.sub(r"/sessions/\d{8}T\d{6}Z-[0-9a-f]+/", "/sessions/SESSION/", text)
-    return re.sub(r"^export FACILITY_.*\n", "", text, flags=re.M)
+    # The case's name, which a golden file has before each script.
+    return re.sub(r"^(export FACILITY_.*|# \w+ .*@\S+)\n", "", text, flags=re.M)
 
 
 def _cut(text: str, most: int = 4) -> str:

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from conftest import CHECKS, Done, Testbed, codes_in, refused
+from conftest import CHECKS, ROOT, Done, Testbed, codes_in, refused
 from halfway import PINGPONG
 
 
@@ -41,11 +41,18 @@ def test_a_system_elsewhere(testbed: Testbed, plain: bool):
     assert number == 5 and f"{number} of {number} test cases: {number} rendered" in done.out
     for name, text in found.items():
         program = "ior" if "/ior_" in name else "osu_latency"
+        (title,) = re.findall(r"^# (\w+ %.*) /(\w+) @perlmutter:gpu\+cray-mpich$", text, re.M)
+        assert name.endswith(f"{title[0].split()[0]}_{title[1]}")
         (launched,) = re.findall(r"^srun .*$", text, re.M)
         assert f" /not-built/cray-mpich/bin/{program} " in launched
         assert "module load cray-mpich" in text and "#SBATCH --constraint=gpu&hbm40g" in text
         assert ("/not-set/SCRATCH/plumbline-" in launched) == (program == "ior")
-    assert codes_in(done.out) == ["build.not-built"] and f"{number} job scripts" in done.out
+    lines = [line for line in done.out.splitlines() if "placeholder" in line]
+    programs, folders = sorted(lines, key=lambda line: "/not-set/" in line)
+    assert codes_in(programs) == ["build.not-built"] and f"{number} job scripts" in programs
+    of_ior = sum("/not-set/" in text for text in found.values())
+    assert codes_in(folders) == ["scratch.variable-unset"] and f" {of_ior} job scr" in folders
+    assert of_ior == number - 1 and f"{ROOT}/systems/perlmutter.yaml" in folders
     nothing_recorded(done, testbed)
 
 

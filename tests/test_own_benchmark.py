@@ -294,6 +294,10 @@ def test_doctor_lists_it(misfit: Own):
     found = misfit.testbed.asked("doctor", "-c", misfit.checks, "--format=json")
     assert found.code == 0
     doctor = json.loads(found.out)
+    # What is missing where, what there is, and which file to edit.
+    (nowhere,) = [line for line in doctor["misfits"] if "check nowhere: " in line]
+    for part in ("node lacks off-node)", "all-cores", "systems/misfit.yaml", "`valid_systems`"):
+        assert part in nowhere
     assert lacks("\n".join(doctor["misfits"])).keys() == LACKING.keys()
     assert doctor["programs"]["mybench (path)"].endswith("/bin/mybench")
 

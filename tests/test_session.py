@@ -335,6 +335,41 @@ def test_a_variable_that_cannot_be_set_is_refused(
     refused(testbed.plumbline("run", *FIO, "-S", variable), f"[{code}]", *names)
 
 
+FLAKY = """\
+import os
+import reframe as rfm
+import reframe.utility.sanity as sn
+from reframe.core.builtins import parameter, sanity_function
+
+
+@rfm.simple_test
+class flaky(rfm.RunOnlyRegressionTest):
+    valid_systems = valid_prog_environs = ["*"]
+    executable = "true"
+    which = parameter(["good", "bad"])
+
+    @sanity_function
+    def fine(self):
+        return sn.assert_true(self.which == "good" or "REPAIRED" in os.environ)
+"""
+
+
+def test_what_failed_is_repeated(testbed: Testbed):
+    testbed.environment("disk", "fio")
+    path = testbed.folder / "flaky.py"
+    path.write_text(FLAKY)
+    again = ["run", "-c", path, "--restore-session", "--failed"]
+    refused(testbed.asked(*again), "[history.empty]")
+    first = testbed.plumbline("run", "-c", path)
+    assert (first.code, len(first.records)) == (1, 2), first.output
+    dry_run = testbed.results / "sessions" / f"2{first.session.name}" / "report.json"
+    dry_run.parent.mkdir()
+    dry_run.write_text("{}")
+    second = testbed.plumbline(*again, REPAIRED=1)
+    (fields,) = second.records
+    assert (second.code, fields["check"], fields["result"]) == (0, "flaky %which=bad", "pass")
+
+
 @pytest.mark.parametrize("narrowed", [["-n", "fio.*write"], ["-t", "^fio$"], ["--prgenv=disk-io"]])
 def test_a_selection_narrows(narrowed: list[str]) -> None:
     assert configuration.narrowing(narrowed)

@@ -26,9 +26,9 @@ from .machine import Machine
 from .options import Refused, read
 
 SBATCH = """
--J|--job-name= -n|--ntasks= -N|--nodes= --ntasks-per-node= -o|--output= -e|--error= -t|--time=
---exclusive -w|--nodelist= -C|--constraint= -p|--partition= -q|--qos= --gpus-per-node= --no-requeue
---wait --quiet --wrap=
+-A|--account= -J|--job-name= -n|--ntasks= -N|--nodes= --ntasks-per-node= -o|--output= -e|--error=
+-t|--time= --exclusive -w|--nodelist= -C|--constraint= -p|--partition= -q|--qos= --gpus-per-node=
+--no-requeue --wait --quiet --wrap=
 """
 
 _FAILED = "sbatch: error: Batch job submission failed: {}"

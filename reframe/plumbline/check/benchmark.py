@@ -31,6 +31,7 @@ from plumbline.check import declaration, outcomes, reading, samples, scratch, ta
 from plumbline.check.parameters import DEFAULT, references
 from plumbline.check.result import CaseResult, Measurement, subject_of
 from plumbline.check.samples import Run
+from plumbline.core import paths
 from plumbline.parse import Figure, Fom, outputs
 from plumbline.placement import binding, placement
 from plumbline.placement.topology import PlacementError, Topology
@@ -200,7 +201,7 @@ class Benchmark(declaration.Declaration):
         """Whether the job script is wanted to look at, also if it could not run; or, in a plan, it
         could not run anyway."""
         plans = configuration.PLAN_FILE in os.environ
-        return self.is_dry_run() and (not plans or self.result.placeholder is not None)
+        return self.is_dry_run() and (not plans or bool(self.result.placeholders))
 
     def find_program(self) -> providers.Program:
         """Return the program, or in a dry run a placeholder.
@@ -219,7 +220,7 @@ class Benchmark(declaration.Declaration):
             # Only the program itself would show which MPI starts it.
             if not (self.is_dry_run() and known):
                 raise
-            self.result.placeholder = err
+            self.result.placeholders[f"{providers.NOT_BUILT}/ENVIRONMENT/bin/PROGRAM"] = err
             return found
 
     def lay_out(self, partition, topology: Topology) -> tuple[placement.Layout, ...]:
@@ -368,11 +369,16 @@ class Benchmark(declaration.Declaration):
 
     def storage(self, file_system: str) -> scratch.FileSystem:
         """Return a file system of the partition; skip the case if the partition has none."""
+        extras = self.current_partition.extras
         try:
-            variables = scratch.WithUnset(os.environ) if self.only_shown else os.environ
-            return scratch.file_system(self.current_partition.extras, file_system, variables)
+            return scratch.file_system(extras, file_system)
         except scratch.ScratchError as err:
-            self.skip_case(str(err), err.code)
+            if not self.only_shown or err.code != "scratch.variable-unset":
+                self.skip_case(str(err), err.code)
+            file = paths.systems().find(f"{self.current_system.name}.yaml")
+            unset = scratch.ScratchError(f"{file}: {err}", err.code)
+            self.result.placeholders[f"{scratch.NOT_SET}/VARIABLE"] = unset
+            return scratch.file_system(extras, file_system, scratch.WithUnset(os.environ))
 
     def make_scratch(
         self, needed: int, files: int = 1, direct_io: bool = False, file_system: str = "scratch"

@@ -97,6 +97,14 @@ def _errors(check, own_parser: bool) -> Iterator[str]:
         yield f"condition {key!r} is not in reference/conditions.yaml"
 
 
+def features(check) -> list[str]:
+    """Return the features that a partition needs for a check: its placement, and its variant."""
+    found = [placement.feature(check.placement)]
+    if check.active_variant != DEFAULT:
+        found.append(configuration.variant_feature(check.active_variant))
+    return found
+
+
 def systems(check) -> list[str]:
     """Return ReFrame's ``valid_systems``: the partitions that have placement and variant, of those
     that the check names itself."""
@@ -105,12 +113,8 @@ def systems(check) -> list[str]:
         return [pinned_to.partition] if fits else []
     if NONE in reframe_patches.parameter_values(check):
         return []
-    features = [placement.feature(check.placement)]
-    if check.active_variant != DEFAULT:
-        features.append(configuration.variant_feature(check.active_variant))
-    if "full" in check.tags:
-        features.append(configuration.FULL_SCALE)
-    wanted = " ".join(f"+{feature}" for feature in features)
+    full = [configuration.FULL_SCALE] if "full" in check.tags else []
+    wanted = " ".join(f"+{feature}" for feature in [*features(check), *full])
     named = getattr(check, "valid_systems", None)
     if named is None:
         return [wanted]

@@ -14,9 +14,11 @@ from typing import NamedTuple
 
 import reframe.core.runtime as rt
 
+from plumbline.check import declaration
 from plumbline.check.result import of_check
 from plumbline.core import paths
 from plumbline.core.errors import with_code
+from plumbline.core.text import shorten
 from plumbline.site import configuration
 from plumbline.software import providers
 
@@ -117,14 +119,12 @@ def _misfit(variants: list) -> Misfit:
     elsewhere = first.elsewhere if of_plumbline else not partitions
     wanted = of_plumbline and not shipped and not elsewhere
     if elsewhere:
-        reason = f"its valid_systems match no partition of {system}"
-    elif not partitions:
-        places = " or ".join(dict.fromkeys(check.placement for check in variants))
         reason = (
-            f"no partition of {system} has the placement {places}, and the variant, if any: add it "
-            f"to systems/{system}.yaml, choose another placement, or list the systems that the "
-            f"check is meant for in its valid_systems"
+            f"it is meant for other systems: its valid_systems match no partition of {system}; if "
+            f"it should run there too, add {system} to them"
         )
+    elif not partitions:
+        reason = _no_partition(variants)
     else:
         return Misfit(name, _no_environment(variants, partitions), "check.no-environment", wanted)
     return Misfit(name, reason, "check.no-partition", wanted)
@@ -134,6 +134,27 @@ def _partitions(check) -> list:
     """Return the partitions that a check may run on, whether or not published scale is selected."""
     specs = [spec.replace(f" +{configuration.FULL_SCALE}", "") for spec in check.valid_systems]
     return [*rt.valid_sysenv_comb(specs, ["*"])]
+
+
+def _no_partition(variants: list) -> str:
+    """Return what each partition lacks for a check, and the remedy."""
+    system = rt.runtime().system
+    wanted = [{*declaration.features(check)} for check in variants]
+    lacking = {
+        part.name: min((features - {*part.features} for features in wanted), key=len)
+        for part in system.partitions
+    }
+    lines = [f"{name} lacks {' and '.join(sorted(of))}" for name, of in lacking.items() if of]
+    known = dict.fromkeys(
+        p for part in system.partitions for p in part.extras.get("placements", [])
+    )
+    return (
+        f"no partition of {system.name} can run it ({shorten(lines)}): use another placement in "
+        f"the check ({system.name} has {', '.join(known) or 'none'}), or add what is missing to "
+        f"`extras.placements` (a variant: to `extras.variants`) of the partition in "
+        f"{paths.systems().find(f'{system.name}.yaml')}, or, if the check is meant for other "
+        f"systems, list them in its `valid_systems`"
+    )
 
 
 def _no_environment(variants: list, partitions: list) -> str:

@@ -61,7 +61,7 @@ class CaseResult:
     :ivar usual_seconds: estimate of what all samples take on an idle machine.
     :ivar scratch: folder that the session removes when the case has ended.
     :ivar expected: figures that a dry run would measure, with their conditions.
-    :ivar placeholder: why the job script of a dry run has a placeholder for the program, if it has.
+    :ivar placeholders: those of the job script of a dry run -> why they are there.
     """
 
     benchmark: str | None = None
@@ -83,7 +83,7 @@ class CaseResult:
     usual_seconds: float = 0
     scratch: Path | None = None
     expected: list[tuple[parse.Figure, Case]] = field(default_factory=list)
-    placeholder: Coded | None = None
+    placeholders: dict[str, Coded] = field(default_factory=dict)
 
     @property
     def nodes(self) -> list[str]:

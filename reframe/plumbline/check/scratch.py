@@ -37,12 +37,16 @@ class FileSystem:
     conditions: dict[str, str]
 
 
+#: Where a script has a folder of which the variable is not set.
+NOT_SET = "/not-set"
+
+
 class WithUnset(dict[str, str]):
     """Variables of the environment, in which one that is not set has a visible value, for a job
     script that is only looked at."""
 
     def __missing__(self, name: str) -> str:
-        return f"/not-set/{name}"
+        return f"{NOT_SET}/{name}"
 
 
 def file_system(extras: dict, name: str, variables: Mapping[str, str] = os.environ) -> FileSystem:

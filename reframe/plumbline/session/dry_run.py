@@ -17,7 +17,6 @@ from plumbline.reference import lookup
 from plumbline.session import summary
 from plumbline.session.loading import Loading
 from plumbline.site import configuration
-from plumbline.software import providers
 
 
 class Preview:
@@ -25,7 +24,7 @@ class Preview:
 
     :ivar of_scripts: whether the job scripts are wanted, and not a plan.
     :ivar cases: the test cases of the plan.
-    :ivar placeholders: why scripts have a placeholder for the program -> how many have.
+    :ivar placeholders: those of job scripts, each with why it is there -> how many have it.
     """
 
     def __init__(self) -> None:
@@ -39,9 +38,11 @@ class Preview:
         :arg seconds: its time limit.
         """
         self.cases.append(_case(fields, measured, seconds))
-        if measured.placeholder and fields.result == "pass":
-            why = measured.placeholder.coded().removeprefix(f"{measured.program}: ")
-            self.placeholders[why] += 1
+        if fields.result == "pass":
+            self.placeholders.update(
+                f"{placeholder}: {why.coded().removeprefix(f'{measured.program}: ')}"
+                for placeholder, why in measured.placeholders.items()
+            )
 
     def close(self, records: list[Record], planned: int, loading: Loading) -> None:
         """Print the summary, and where the job scripts are, or write the plan."""
@@ -53,11 +54,9 @@ class Preview:
         for misfit in loading.misfits:
             if misfit.wanted:
                 print(f"plumbline: {printable_lines(str(misfit))}")
-        for reason, count in self.placeholders.items():
-            print(
-                f"plumbline: {pluralize(count, 'job script')} with a placeholder for the program, "
-                f"{providers.NOT_BUILT}/ENVIRONMENT/bin/PROGRAM: {printable_lines(reason)}"
-            )
+        for placeholder, count in self.placeholders.items():
+            scripts = pluralize(count, "job script")
+            print(f"plumbline: {scripts} with the placeholder {printable_lines(placeholder)}")
         where = Path(rt.runtime().stage_prefix, "SYSTEM", "PARTITION", "ENVIRONMENT", "CHECK")
         print(f"plumbline: nothing was run; job scripts: {where / 'rfm_job.sh'}", flush=True)
 
@@ -83,9 +82,10 @@ def _case(fields: Record, measured: CaseResult, seconds: float) -> dict:
     rows: dict[str, list[str]] = {}
     expected = measured.expected if fields.result == "pass" else []
     result, reason, code = fields.result, fields.reason, fields.code
-    if measured.placeholder and result == "pass":
+    if measured.placeholders and result == "pass":
         # It would be skipped; its figures and their bounds are known nevertheless.
-        result, reason, code = "skip", str(measured.placeholder), measured.placeholder.code
+        why = next(iter(measured.placeholders.values()))
+        result, reason, code = "skip", str(why), why.code
     for figure, case in expected:
         if figure.metric not in tables.tables.foms.get(case.benchmark, {}):
             # Of a plain check, without a baseline.

@@ -50,7 +50,7 @@ def run(
     for option, why in REFUSED.items():
         if option in arguments:
             raise Fault(f"{option}: {why}", code="session.refused-option")
-    arguments = _tagged(configuration.take_config_files(arguments))
+    arguments = _restoring(_tagged(configuration.take_config_files(arguments)))
     dry_run = "--dry-run" in arguments
     elsewhere = dry_run or configuration.config_files()
     if not elsewhere and host.current_system(system) == host.LOCAL:
@@ -113,6 +113,28 @@ def _tagged(arguments: list[str]) -> list[str]:
             configuration.check_mode(value)
             word = f"--tag=^{value}$"
         found.append(word)
+    return found
+
+
+def _restoring(arguments: list[str]) -> list[str]:
+    """Return a command line in which ``--restore-session`` has a file: by default the report of the
+    newest session. ReFrame would take the file that it is going to write, the new session's own.
+
+    :raises Fault: if there is none.
+    """
+    found = [*arguments]
+    for index, word in enumerate(arguments):
+        if word == "--restore-session" and "".join(arguments[index + 1 : index + 2])[:1] in "-":
+            # A dry run has a report, too.
+            planned = sorted(paths.results().glob("sessions/*/plan.json"))
+            reports = [p for each in planned if (p := each.with_name("report.json")).exists()]
+            if not reports:
+                raise Fault(
+                    f"{word}: no session in {paths.results()} has a report: give one: "
+                    f"{word}=SESSION/report.json",
+                    code="history.empty",
+                )
+            found[index] = f"{word}={reports[-1]}"
     return found
 
 

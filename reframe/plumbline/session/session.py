@@ -36,7 +36,7 @@ from plumbline.check.result import (
 )
 from plumbline.core import files, paths
 from plumbline.core.errors import Fault
-from plumbline.core.text import pluralize, printable_lines
+from plumbline.core.text import pluralize, printable, printable_lines
 from plumbline.history import running
 from plumbline.reference import waivers
 from plumbline.session import cost, inventory_check, loading, preflight, progress, recovery, summary
@@ -269,9 +269,14 @@ class Session(executors.TaskEventListener):
     # -- as each case ends ------------------------------------------------------------------
 
     def on_task_setup(self, task):
+        """Name the case in its job script, whose folder has only a hash of its parameters."""
+        title = f"# {printable(task.info())}"
+        task.check.prerun_cmds = [title, *task.check.prerun_cmds]
+
+    def on_task_compile(self, task):
         """Do nothing."""
 
-    on_task_compile = on_task_compile_exit = on_task_setup
+    on_task_compile_exit = on_task_compile
 
     def on_task_run(self, task):
         """Report that a case starts."""
