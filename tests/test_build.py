@@ -530,7 +530,7 @@ def test_install_root_that_cannot_be_written(site: Site):
     file.write_text("")
     for command in (["build", site.name], ["mirror", "use", "mirror"]):
         done = site.plumbline(*command, PLUMBLINE_TOOLS=str(file))
-        assert (done.code, done.codes[0]) == (2, "files.not-writable")
+        assert (done.code, done.codes[0]) == (2, "files.not-a-folder")
 
 
 def test_locks_at_once_find_the_index_made(site: Site):

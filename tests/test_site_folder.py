@@ -77,7 +77,9 @@ def test_a_file_in_place_of_a_folder_is_refused(testbed: Testbed):
 def test_a_folder_that_does_not_exist_is_reported(testbed: Testbed, monkeypatch):
     missing = testbed.folder / "missing"
     run = testbed.plumbline("run", "--system=local", "-n", "nosuch", PLUMBLINE_SITE=missing)
-    assert run.codes == ["input.no-site-folder", "session.nothing-selected"]
+    assert run.codes == [
+        "input.no-site-folder", "input.unknown-name", "session.nothing-selected"
+    ]  # fmt: skip
     lint = testbed.asked("lint", "--system=xt3", PLUMBLINE_SITE=missing)
     assert (lint.code, lint.codes) == (0, ["input.no-site-folder"])
     doctor = testbed.asked("doctor", "--system=theta", PLUMBLINE_SITE=missing)

@@ -19,7 +19,7 @@ from plumbline.session.loading import Loading
 from plumbline.site import configuration
 
 
-class Preview:
+class DryRun:
     """What a dry run shows.
 
     :ivar of_scripts: whether the job scripts are wanted, and not a plan.

@@ -40,7 +40,7 @@ from plumbline.core.text import pluralize, printable, printable_lines
 from plumbline.history import running
 from plumbline.reference import waivers
 from plumbline.session import cost, inventory_check, loading, preflight, progress, recovery, summary
-from plumbline.session.dry_run import Preview
+from plumbline.session.dry_run import DryRun
 from plumbline.site import (
     configuration,
     host,
@@ -141,7 +141,7 @@ class Session(executors.TaskEventListener):
         self.folder = paths.results() / "sessions" / name
         self.planned: dict[str, record.Planned] = {}
         self.records: list[record.Record] = []
-        self.preview = Preview()
+        self.preview = DryRun()
         self.notes: list[str] = []
         #: Differences from the inventory and, under strict rules, warnings.
         self.faults: list[str] = []
