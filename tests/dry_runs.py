@@ -14,7 +14,6 @@ from pathlib import Path
 import fasteners
 import foreign
 import yaml
-from plumbline.session import plan
 from plumbline.site import configuration
 from plumbline.site.inventory import PlannedCase
 
@@ -75,7 +74,7 @@ def _made(system: str, folder: Path) -> DryRun:
     plan_file = folder / "plan.json"
     done = subprocess.run(
         [
-            *(str(foreign.BIN / "reframe"), f"--system={system}", "--dry-run", *plan.FULL),
+            *(str(foreign.BIN / "reframe"), f"--system={system}", "--dry-run", "--tag=.*"),
             *("-c", str(foreign.ROOT / "checks"), "-S", "pair_seed=1"),
             *("-S", "osu_node_pairs.nodes=4", "-S", "imb_node_pairs.nodes=5"),
         ],

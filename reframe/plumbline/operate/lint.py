@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 
 from plumbline.check import states
 from plumbline.core import paths
-from plumbline.core.errors import Fault
-from plumbline.core.text import pluralize, shorten
+from plumbline.core.errors import Fault, with_code
+from plumbline.core.text import base_name, pluralize, shorten
 from plumbline.operate.onboarding import steps
 from plumbline.reference import lookup, waivers
+from plumbline.reference.row import PLAIN
+from plumbline.reference.tables import Tables
 from plumbline.session import plan
 from plumbline.site import configuration, host, inventory, weak
 from plumbline.site import system as of_systems
@@ -88,16 +91,42 @@ def _checks(
     messages: list[str],
 ) -> list[str]:
     """Compare the checks with the systems, and with the system's inventory. Return the faults."""
-    known = lookup.loaded(paths.reference()).tables.foms.keys()
+    tables = lookup.loaded(paths.reference()).tables
+    known = tables.foms.keys()
     try:
-        found = plan.preview(system, [*paths.checks(), *checks], [*plan.FULL])
+        found = plan.preview(system, [*paths.checks(), *checks], [], **plan.FULL)
     except Fault as err:
         return [*err.coded().splitlines(), *of_systems.unknown_features(systems, known)]
+    messages += unloaded(found, tables)
     return [
         *found.misfits,
         *found.undeclared,
         *of_systems.unknown_features(systems, known | {*found.features}),
         *_inventory(found.cases, accept, list_weak, messages),
+    ]
+
+
+def unloaded(found: plan.Preview, tables: Tables) -> list[str]:
+    """Return messages about rows of a baseline that assert nothing, as their check is not loaded.
+
+    Of plain checks, these are rows of the system that was looked at.
+    """
+    loaded = {PLAIN + base_name(case.case.partition(" @")[0]) for case in found.cases}
+    here = {case.case.rpartition("@")[2].partition(":")[0] for case in found.cases}
+    rows: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for row in tables.rows.values():
+        is_lost = row.plain and row.system in here and row.benchmark not in loaded
+        if is_lost or row.id in found.unloaded:
+            file = tables.where[row.id].rpartition(":")[0]
+            rows[file, row.benchmark.removeprefix(PLAIN)].append(row.id)
+    return [
+        with_code(
+            f"{file}: no loaded check has {check}, so {pluralize(len(ids), 'reference')} of it "
+            f"assert nothing: add its folder with -c, or move it to {paths.site() / 'checks'}: "
+            f"{shorten(ids)}",
+            "reference.not-loaded",
+        )
+        for (file, check), ids in rows.items()
     ]
 
 

@@ -18,8 +18,8 @@ from plumbline.site import configuration
 from plumbline.site.inventory import PlannedCase
 from plumbline.software import build
 
-#: Makes ReFrame select all cases, also those at published scale.
-FULL = ("--tag=.*",)
+#: Environment of a dry run of all cases, also those at published scale.
+FULL = {configuration.PLAN_ALL: "1"}
 
 _TRACEBACK = re.compile(r"^.*Traceback \(most recent call last\):\n((?: .*\n)+)(\S.*)$", re.M)
 _WARNING = re.compile(r"^WARNING: (.*(?:\n(?!\[|- |WARNING).+)*)", re.M)
@@ -83,6 +83,7 @@ class Preview:
     :ivar programs: those of the loaded checks -> the features of an environment that has it.
     :ivar features: those of environments that loaded checks need.
     :ivar undeclared: reference rows of figures that no loaded check has: a message each.
+    :ivar unloaded: ids of the rows of a baseline whose benchmark no loaded check has.
     """
 
     cases: list[PlannedCase]
@@ -90,6 +91,7 @@ class Preview:
     programs: dict[str, list[str]]
     features: list[str]
     undeclared: list[str]
+    unloaded: list[str]
 
 
 def plan_cases(
@@ -104,7 +106,7 @@ def programs() -> dict[str, list[str]]:
     """Return the programs of the shipped checks -> the features of an environment that has it."""
     here = f"--system={build.HERE}"
     shipped = str(paths.ROOT / "checks")
-    return preview(None, [shipped], [here, *FULL], PLUMBLINE_SITE=str(paths.ROOT)).programs
+    return preview(None, [shipped], [here], PLUMBLINE_SITE=str(paths.ROOT), **FULL).programs
 
 
 def preview(system: str | None, checks: list[str], arguments: list[str], **env: str) -> Preview:

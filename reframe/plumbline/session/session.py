@@ -82,7 +82,8 @@ def configure(argv: list[str]) -> dict:
     reframe_patches.load_first(paths.SETTINGS)
     running = any(a in ("--run", "--dry-run") or re.match(r"-[a-zA-Z]*r", a) for a in argv[1:])
     name = configuration.session_id()
-    full, level = configuration.asked_for("full", argv[1:]), configuration.log_level(argv[1:])
+    full = configuration.PLAN_ALL in os.environ or configuration.asked_for("full", argv[1:])
+    level = configuration.log_level(argv[1:])
     site = configuration.gather(host.meant(argv[1:]), name, running, full, level)
     preflight.check_references(site)
     # A log that cannot be written (a full disk) must not hide the verdicts among tracebacks.
@@ -434,12 +435,14 @@ class Session(executors.TaskEventListener):
             self.faults += lines
 
     def _write_dry_run(self, path: Path) -> None:
+        tables = lookup.loaded(paths.reference()).tables
         plan = {
             "cases": self.planned_cases,
             "misfits": self.loading.misfits,
             "programs": self.loading.programs,
             "features": sorted(self.loading.features),
-            "undeclared": lookup.loaded(paths.reference()).tables.undeclared(),
+            "undeclared": tables.undeclared(),
+            "unloaded": tables.unloaded(),
         }
         path.write_text(json.dumps(plan))
 

@@ -42,6 +42,9 @@ SWEEP_ENVIRONMENT = "sweep"
 #: `plumbline doctor` and `lint`, and skips what cannot run now. Without it, a dry run shows job
 #: scripts, whatever is built.
 PLAN_FILE = "PLUMBLINE_PLAN_FILE"
+#: Variable of a dry run of all cases, also those at published scale. ReFrame's ``--tag=.*`` would
+#: leave out checks without tags.
+PLAN_ALL = "PLUMBLINE_PLAN_ALL"
 
 #: Variable of a session in a job that has the node for itself: ``system:partition``.
 ON_NODE = "PLUMBLINE_ON_NODE"
