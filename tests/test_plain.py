@@ -304,6 +304,9 @@ def test_a_busy_machine_is_shown(busy: Done):
     (suite,) = junitparser.JUnitXml.fromstring(exported(busy, "junit"))
     (skipped,) = next(case.result for case in suite if case.name == "beyond")
     assert "figure.busy" in skipped.message
+    _, _, unasserted = exported(busy, "markdown").partition("nothing asserted")
+    (line,) = re.findall(r"^- beyond .*", unasserted, re.M)
+    assert "figure.busy" in line
     # ReFrame's own report has a figure without a reference.
     report = json.loads((busy.session / "report.json").read_text())
     found = {case["name"]: case["perfvalues"] for case in report["runs"][0]["testcases"]}

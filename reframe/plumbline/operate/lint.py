@@ -102,7 +102,7 @@ def _checks(
         *found.misfits,
         *found.undeclared,
         *of_systems.unknown_features(systems, known | {*found.features}),
-        *_inventory(found.cases, accept, list_weak, messages),
+        *_inventory(found.cases, checks, accept, list_weak, messages),
     ]
 
 
@@ -131,7 +131,11 @@ def unloaded(found: plan.Preview, tables: Tables) -> list[str]:
 
 
 def _inventory(
-    cases: list[inventory.PlannedCase], accept: bool, list_weak: bool, messages: list[str]
+    cases: list[inventory.PlannedCase],
+    checks: Sequence[str],
+    accept: bool,
+    list_weak: bool,
+    messages: list[str],
 ) -> list[str]:
     """Compare the system's test cases with its inventory, or write it. Return the faults."""
     try:
@@ -143,7 +147,7 @@ def _inventory(
     names = dict.fromkeys(case.case for case in cases)
     path = waivers.path_of(paths.reference())
     faults = [*waivers.about_no_case(waivers.loaded(paths.reference()), path, names)]
-    path, command = inventory.path_of(name), inventory.accepting(name)
+    path, command = inventory.path_of(name), inventory.accepting(name, checks)
     if before is None or accept:
         now = inventory.from_plan(cases, tables, before)
         messages.append(f"{inventory.write(name, now)}: {_counts(now)}")
@@ -164,7 +168,7 @@ def _inventory(
         ]
         lost, new = inventory.compare(before, inventory.bounded_figures(cases, tables), tables)
         changed = inventory.changed_references(before, tables) + lost
-        faults += [f"{line}; {inventory.restoring(name)}" for line in changed]
+        faults += [f"{line}; {inventory.restoring(name, checks)}" for line in changed]
         faults += [f"{line}; {command}" for line in new]
         messages.append(f"{name}: {_counts(before)}")
     messages += _weak(name, now, tables, list_weak)

@@ -19,7 +19,8 @@ from __future__ import annotations
 import json
 import math
 import platform
-from collections.abc import Iterable
+import shlex
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -124,14 +125,18 @@ def path_of(system: str) -> Path:
     return systems.find(name) if shipped else systems.own / name
 
 
-def accepting(system: str) -> str:
-    """Return the command that writes a system's inventory."""
-    return f"`plumbline lint --system {system} --accept`"
+def accepting(system: str, checks: Sequence[str] = ()) -> str:
+    """Return the command that writes a system's inventory.
+
+    :arg checks: folders of further checks, or their files.
+    """
+    options = "".join(f" -c {shlex.quote(check)}" for check in checks)
+    return f"`plumbline lint --system {system}{options} --accept`"
 
 
-def restoring(system: str) -> str:
+def restoring(system: str, checks: Sequence[str] = ()) -> str:
     """Return the remedy for a difference from the inventory."""
-    return f"restore it, or if it is intended: {accepting(system)}"
+    return f"restore it, or if it is intended: {accepting(system, checks)}"
 
 
 def read(system: str) -> Inventory | None:
