@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import json
 import os
 import re
@@ -22,9 +23,12 @@ from plumbline.check import plain, record
 from plumbline.check.verdict import BUSY
 from plumbline.cli import main
 from plumbline.core import paths
+from plumbline.operate import lint
 from plumbline.reference import tables
 from plumbline.session import cost as costs
+from plumbline.session.plan import Preview
 from plumbline.site import configuration, load
+from plumbline.site.inventory import PlannedCase
 from test_waivers import waive, waiver
 
 CHECKS = '''
@@ -300,6 +304,9 @@ def test_a_busy_machine_is_shown(busy: Done):
     (suite,) = junitparser.JUnitXml.fromstring(exported(busy, "junit"))
     (skipped,) = next(case.result for case in suite if case.name == "beyond")
     assert "figure.busy" in skipped.message
+    _, _, unasserted = exported(busy, "markdown").partition("nothing asserted")
+    (line,) = re.findall(r"^- beyond .*", unasserted, re.M)
+    assert "figure.busy" in line
     # ReFrame's own report has a figure without a reference.
     report = json.loads((busy.session / "report.json").read_text())
     found = {case["name"]: case["perfvalues"] for case in report["runs"][0]["testcases"]}
@@ -628,6 +635,20 @@ def test_a_waiver_covers_a_figure_that_misses_it(baselined: Baselined, match: di
     assert done.code == code, done.output
     fom = fom_of(done, "bare", "rate")
     assert (fom["verdict"], fom["waiver"]) == (("fail", None) if code else ("waived", "known"))
+
+
+def test_lint_lists_rows_of_a_check_that_is_not_loaded(baselined: Baselined):
+    found = tables.load(paths.Layers((baselined.testbed.reference, paths.ROOT / "reference")))
+    names = ["lenient", "own", "patterns %size=8"]
+    cases = [PlannedCase(f"{name} @based:node+base", [], True, "pass", None, 60, 1, 0, [], {})
+             for name in names]  # fmt: skip
+    lines = lint.unloaded(Preview("based", False, cases, [], [], {}, [], [], []), found)
+    assert [re.findall(r"check has (.*), so (\d)", line) for line in lines] == [
+        [("bare", "2")],
+        [("patterns %size=16", "1")],
+    ]
+    cases = [dataclasses.replace(case, case="other @other:node+base") for case in cases]
+    assert lint.unloaded(Preview("based", False, cases, [], [], {}, [], [], []), found) == []
 
 
 def test_a_dry_run_says_what_it_would_compare(baselined: Baselined):

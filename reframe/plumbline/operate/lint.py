@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 
 from plumbline.check import states
 from plumbline.core import paths
 from plumbline.core.errors import Fault, with_code
-from plumbline.core.text import pluralize, shorten
+from plumbline.core.text import base_name, pluralize, shorten
 from plumbline.operate.onboarding import steps
 from plumbline.reference import lookup, waivers
+from plumbline.reference.row import PLAIN
+from plumbline.reference.tables import Tables
 from plumbline.session import plan
 from plumbline.site import configuration, inventory, weak
 from plumbline.site import system as of_systems
@@ -104,6 +107,7 @@ def _checks(
         if err.code == "session.nothing-selected" and name not in systems:
             return [_no_case(name)]
         return [*err.coded().splitlines(), *of_systems.unknown_features(systems, known)]
+    messages += unloaded(found, lookup.loaded(paths.reference()).tables)
     path, names = waivers.path_of(paths.reference()), [case.case for case in found.cases]
     faults = [
         *found.misfits,
@@ -138,6 +142,30 @@ def _checks(
             )
         messages += _weak(found.system, now, tables, list_weak)
     return faults
+
+
+def unloaded(found: plan.Preview, tables: Tables) -> list[str]:
+    """Return messages about rows of a baseline that assert nothing, as their check is not loaded.
+
+    Of plain checks, these are rows of the system that was looked at.
+    """
+    loaded = {PLAIN + base_name(case.case.partition(" @")[0]) for case in found.cases}
+    here = {case.case.rpartition("@")[2].partition(":")[0] for case in found.cases}
+    rows: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for row in tables.rows.values():
+        is_lost = row.plain and row.system in here and row.benchmark not in loaded
+        if is_lost or row.id in found.unloaded:
+            file = tables.where[row.id].rpartition(":")[0]
+            rows[file, row.benchmark.removeprefix(PLAIN)].append(row.id)
+    return [
+        with_code(
+            f"{file}: no loaded check has {check}, so {pluralize(len(ids), 'reference')} of it "
+            f"assert nothing: add its folder with -c, or move it to {paths.site() / 'checks'}: "
+            f"{shorten(ids)}",
+            "reference.not-loaded",
+        )
+        for (file, check), ids in rows.items()
+    ]
 
 
 def _no_case(system: str) -> str:

@@ -329,12 +329,15 @@ def _outcome(fields: Record) -> junitparser.junitparser.FinalResult | None:
         return junitparser.Error(reason, result)
     if _is_unasserted(fields):
         figures = pluralize(len(fields.foms), "figure")
-        reasons = "".join(
-            f"; {reason}" for reason in dict.fromkeys(f.reason for f in fields.foms if f.reason)
-        )
-        message = printable(f"measured, but nothing asserted: {figures}{reasons}")
-        return junitparser.Skipped(message, "not-asserted")
+        message = f"measured, but nothing asserted: {figures}{_why_unasserted(fields)}"
+        return junitparser.Skipped(printable(message), "not-asserted")
     return None
+
+
+def _why_unasserted(fields: Record) -> str:
+    """Return why figures with a reference were not compared; empty if none has one."""
+    reasons = dict.fromkeys(fom.reason for fom in fields.foms)
+    return "".join(f"; {reason}" for reason in reasons if reason)
 
 
 def _verdict(fom: FigureRecord) -> str:
@@ -400,7 +403,11 @@ def _parts(session: ExportedSession) -> Iterator[tuple[str, list[str]]]:
         for notice in fields.warnings
     ]
     yield "Warnings", warnings
-    unasserted = [_case(fields) for fields in session.records if _is_unasserted(fields)]
+    unasserted = [
+        _case(fields) + escape_markdown(_why_unasserted(fields))
+        for fields in session.records
+        if _is_unasserted(fields)
+    ]
     yield "Measured, but nothing asserted", unasserted
     yield "Skipped", _reasons(cases("skip"))
 

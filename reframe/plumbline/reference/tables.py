@@ -139,19 +139,33 @@ class Tables:
             ),
         ]
 
+    def _declared(self) -> set[str]:
+        """Return the benchmarks that a register or a loaded check has."""
+        figures = {(name, metric) for name, known in self.foms.items() for metric in known}
+        return {benchmark for benchmark, _ in figures - self.derived}
+
+    def unloaded(self) -> list[str]:
+        """Return the ids of rows that a baseline made of benchmarks that no register and no loaded
+        check has: their check is not loaded."""
+        known = self._declared()
+        rows = (row for row in self.rows.values() if row.sessions and not row.plain)
+        return [row.id for row in rows if row.benchmark not in known]
+
     def undeclared(self) -> list[str]:
-        """Return the rows of figures that no register and no loaded check has: they assert nothing.
-        A message each."""
-        derived = {benchmark for benchmark, _ in self.derived}
+        """Return the other rows of figures that no register and no loaded check has: they assert
+        nothing, as if a name were misspelt. A message each."""
+        unloaded = {*self.unloaded()}
         return [
             self.fault(
                 row,
                 "metric",
                 f"no loaded check has {row.benchmark} {row.metric}: load its folder with -c, or "
-                f"correct the name; {suggest(row.benchmark, sorted(self.foms.keys() - derived))}",
+                f"correct the name; {suggest(row.benchmark, sorted(self._declared()))}",
             )
             for row in self.rows.values()
-            if (row.benchmark, row.metric) in self.derived and not row.plain
+            if (row.benchmark, row.metric) in self.derived
+            and not row.plain
+            and row.id not in unloaded
         ]
 
     def half_digits(self, row: Row, unit: str) -> tuple[float, float]:

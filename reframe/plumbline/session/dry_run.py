@@ -61,7 +61,7 @@ class DryRun:
         print(f"plumbline: nothing was run; job scripts: {where / 'rfm_job.sh'}", flush=True)
 
     def _write(self, path: Path, loading: Loading) -> None:
-        system = rt.runtime().system
+        system, tables = rt.runtime().system, lookup.loaded(paths.reference()).tables
         plan = {
             "system": system.name,
             "detected": any(part.extras.get("detect") for part in system.partitions),
@@ -70,7 +70,8 @@ class DryRun:
             "misfits": loading.misfits,
             "programs": loading.programs,
             "features": sorted(loading.features),
-            "undeclared": lookup.loaded(paths.reference()).tables.undeclared(),
+            "undeclared": tables.undeclared(),
+            "unloaded": tables.unloaded(),
         }
         path.write_text(json.dumps(plan))
 

@@ -87,6 +87,7 @@ class Preview:
     :ivar programs: those of the loaded checks -> the features of an environment that has it.
     :ivar features: those of environments that loaded checks need.
     :ivar undeclared: reference rows of figures that no loaded check has: a message each.
+    :ivar unloaded: ids of the rows of a baseline whose benchmark no loaded check has.
     """
 
     system: str
@@ -97,6 +98,7 @@ class Preview:
     programs: dict[str, list[str]]
     features: list[str]
     undeclared: list[str]
+    unloaded: list[str]
 
 
 def plan_cases(
