@@ -378,7 +378,7 @@ def test_a_selection_narrows(narrowed: list[str]) -> None:
 def test_what_a_build_would_add_is_noted_where_all_was_asked_for(make_testbed) -> None:
     testbed = make_testbed("local")
     testbed.environment("disk", "fio")
-    testbed.environment("openmpi", "", provider="spack")
+    testbed.environment("openmpi", "gpcnet", provider="spack")
     unbuilt = {"PLUMBLINE_TOOLS": testbed.folder / "none"}
     for selected, noted in ((FIO[2:], True), (FIO, False)):
         done = testbed.plumbline("run", *selected, **unbuilt)
