@@ -27,7 +27,6 @@ import yaml
 from click.testing import CliRunner
 from plumbline.check.scratch import has_direct_io
 from plumbline.cli import main
-from plumbline.site.load import YIELDING
 
 ROOT = Path(__file__).resolve().parents[1]
 BIN = Path(sys.executable).parent
@@ -38,9 +37,6 @@ MPICH = ROOT / ".tools" / "mpich" / "bin"
 # Commands outside a test system consider this machine idle, and have their own lock.
 os.environ["PLUMBLINE_OTHERS"] = "0"
 os.environ["PLUMBLINE_LOCKS"] = tempfile.mkdtemp(prefix="plumbline-locks-")
-# But other tests run at the same time: a rank that waits must let them run, or a message takes as
-# long as a time slice.
-os.environ |= YIELDING
 # Nor do they see what a developer keeps in site/.
 os.environ["PLUMBLINE_SITE"] = f"{os.environ['PLUMBLINE_LOCKS']}/site"
 atexit.register(shutil.rmtree, os.environ["PLUMBLINE_LOCKS"], ignore_errors=True)
