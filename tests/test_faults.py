@@ -229,9 +229,13 @@ def test_a_site_row_that_no_case_can_meet(here: Testbed) -> None:
 
 def test_a_scratch_folder_that_is_none(testbed: Testbed):
     testbed.environment("disk", "fio")
-    for scratch in (testbed.folder / "missing", testbed.write()):
+    wrong = {
+        testbed.folder / "missing": "[scratch.not-writable]",
+        testbed.write(): "[files.not-a-folder]",
+    }
+    for scratch, code in wrong.items():
         done = testbed.plumbline("run", *FIO, PLUMBLINE_SCRATCH=scratch)
-        refused(done, str(scratch), "PLUMBLINE_SCRATCH", "[scratch.not-writable]")
+        refused(done, str(scratch), "PLUMBLINE_SCRATCH", code)
 
 
 def test_too_little_scratch_space(testbed: Testbed, small_disk: Callable[[str], Path]):

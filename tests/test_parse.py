@@ -520,6 +520,17 @@ def test_zero_is_left_to_the_check() -> None:
     assert figures(read("imb", text))["barrier_latency"] == (0.0, "us")
 
 
+@pytest.mark.parametrize(
+    ("name", "columns", "bandwidth"),
+    [("imb/pingpong", "400.00", 1 / 400), ("imb/sendrecv", "390.00 400.00 395.00", 2 / 400),
+     ("imb/exchange", "900.00 950.00 925.00", 4 / 950)],
+)  # fmt: skip
+def test_a_bandwidth_below_imbs_two_decimals(name: str, columns: str, bandwidth: float) -> None:
+    text = changed(text_of(name), r"^( +1 +1000 +).*$", rf"\g<1>{columns} 0.00")
+    found = figures(read(name, text))
+    assert found[f"{name.removeprefix('imb/')}_bandwidth_1"] == (bandwidth, "MB/s")
+
+
 def test_every_bandwidth_of_imb_contradicts_another_time() -> None:
     """Decimal megabytes taken for binary ones contradict the time at every size."""
     for name in ("imb/pingpong", "imb/pingping", "imb/sendrecv", "imb/exchange"):

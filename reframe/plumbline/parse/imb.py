@@ -129,6 +129,9 @@ def _figures(table: _Table, expected: Callable[[str], list[int] | None]) -> Iter
             raise ParseError(f"{name}: a row without repetitions: {row}")
         values = {column: parse_number(cell, f"{name}: {column}") for column, cell in cells.items()}
         _check_row(name, size, values)
+        if values.get("Mbytes/sec") == 0 and size and name in MESSAGES:
+            # Below 0.005 MB/s, which two decimals cannot show; the time has more digits.
+            values["Mbytes/sec"] = MESSAGES[name] * size / _time(values)
         for column, value in values.items():
             suffix, unit = COLUMNS[column]
             # IMB prints the bandwidth of an empty message as zero.
@@ -175,7 +178,7 @@ def _check_row(name: str, size: int | None, value: dict[str, float]) -> None:
         if not low <= mean <= high:
             raise ParseError(f"{name}: t_min, t_avg, t_max are {low}, {mean}, {high}")
     if name in MESSAGES and size and "Mbytes/sec" in value:
-        time = value["t[usec]"] if "t[usec]" in value else value["t_max[usec]"]
+        time = _time(value)
         volume, printed, half = MESSAGES[name] * size, value["Mbytes/sec"], 0.005
         lowest = volume / (time + half)
         highest = volume / (time - half) if time > half else float("inf")
@@ -183,3 +186,8 @@ def _check_row(name: str, size: int | None, value: dict[str, float]) -> None:
             raise ParseError(
                 f"{name}: {size} bytes in {time} us contradict {printed} MB/s (10^6 bytes)"
             )
+
+
+def _time(value: dict[str, float]) -> float:
+    """Return the time of a row that its bandwidth is derived from."""
+    return value["t[usec]"] if "t[usec]" in value else value["t_max[usec]"]
