@@ -65,16 +65,16 @@ def test_parse_of_what_is_not_there(benchmark: str, file: str, code: str, part: 
 
 
 @pytest.mark.parametrize(
-    ("words", "codes", "near"),
+    ("words", "codes", "suggested"),
     [
         (["rum"], ["input.unknown-name"], "run?"),
         (["nosuch"], ["input.unknown-name"], "doctor"),
         (["doctor", "--nosuch"], [], ""),
     ],
 )
-def test_an_unknown_command_or_option(words: list[str], codes: list[str], near: str):
+def test_an_unknown_command_or_option(words: list[str], codes: list[str], suggested: str):
     done = asked(*words)
-    assert (done.code, done.codes) == (2, codes) and near in done.err
+    assert (done.code, done.codes) == (2, codes) and suggested in done.err
 
 
 @pytest.mark.parametrize("unread", [["stdout"], ["stdout", "stderr"]])

@@ -94,6 +94,14 @@ def test_what_is_not_there_is_refused_and_leaves_nothing(testbed: Testbed):
     assert list(testbed.results.glob("sessions/*")) == []
 
 
+def test_an_empty_name_selects_all_as_in_reframe(testbed: Testbed):
+    """Of a variable of a script that is not set."""
+    testbed.environment("disk", "fio")
+    done = testbed.plumbline("run", "--dry-run", *FIO[2:], "-n", "")
+    assert done.code == 0, done.output
+    assert "2 rendered" in done.out
+
+
 def test_a_system_that_is_named_is_measured_whatever_the_hosts_name(testbed: Testbed):
     """By an option and by the variable; one note reports it."""
     testbed.environment("disk", "fio")

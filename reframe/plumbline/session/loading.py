@@ -151,7 +151,7 @@ def _unmatched(
     found = []
     for name in narrowing.get("name", []):
         # ReFrame's numbers of variants and hashes are not compared.
-        if "@" not in name and name[0] != "/" and not _any(re.search, name, tests):
+        if "@" not in name and not name.startswith("/") and not _any(re.search, name, tests):
             of_cases = {case.partition(" @")[0].replace(" ", "") for case in cases}
             known = sorted(of_cases or tests) if "%" in name else classes
             hint = suggest(name, known, shorten(known, 5))
