@@ -67,6 +67,8 @@ class _Pair(click.ParamType):
 
 #: A duration.
 SPAN = _Time("span")
+#: A date, a time or an age.
+MOMENT = _Time("moment")
 
 budget_option = click.option(
     "--budget",
@@ -124,7 +126,7 @@ _SELECTION = {
         ]
     },
     "since": click.option(
-        "--since", type=_Time("moment"), metavar="TIME",
+        "--since", type=MOMENT, metavar="TIME",
         help="Only sessions since a date, a time (UTC), or an age: 30d, 2w, 12h."),
     "until": click.option(
         "--until", type=_Time("moment", end=True), metavar="TIME",
@@ -170,6 +172,9 @@ def _selecting(names: Iterable[str], where: Callable) -> Callable:
 #: Options that select a part of the history. The command gets them as ``select``, a
 #: :class:`plumbline.history.series.Selection`, and ``source``, an existing path or ``None``.
 selection_options = _selecting(tuple(_SELECTION), _SOURCE)
+
+#: The same without the first time, for a command that needs all nights.
+long_selection_options = _selecting([name for name in _SELECTION if name != "since"], _SOURCE)
 
 #: Options that select whole sessions.
 session_options = _selecting(("system", "since", "until", "extras"), _RESULTS)

@@ -2,21 +2,40 @@
 
 from __future__ import annotations
 
-import itertools
+import datetime
 import sys
 from dataclasses import asdict
 from pathlib import Path
 
 import click
 
-from plumbline.cli.common import output_option, selection_options, warn, warn_skipped, write
+from plumbline.cli.common import (
+    MOMENT,
+    long_selection_options,
+    output_option,
+    warn,
+    warn_skipped,
+    write,
+)
 from plumbline.core import formats
 from plumbline.core.errors import Fault
-from plumbline.core.text import format_table, pluralize, printable
+from plumbline.core.text import fill, pluralize, shorten, table_lines
+
+_HEADS = ("kind", "since", "found", "state", "size", "95 % interval")
+#: A cause lists at most so many of its figures, and of its nodes.
+_MAX_FIGURES, _MAX_NODES = 12, 8
 
 
 @click.command()
-@selection_options
+@long_selection_options
+@click.option("--since", type=MOMENT, metavar="TIME",
+              help="Only findings that began on this day or later: a date, or an age (30d, 2w). "
+                   "All nights are judged nevertheless.")  # fmt: skip
+@click.option("--new", type=MOMENT, is_flag=False, flag_value="7d", metavar="[TIME]",
+              help="Only what is new: findings that were first reported, or confirmed, on this day "
+                   "or later.  [default: 7d]")  # fmt: skip
+@click.option("--active", is_flag=True,
+              help="Only what is wrong now: changes for the worse that last.")  # fmt: skip
 @click.option("--input", "file", type=click.Path(path_type=Path), metavar="FILE",
               help="Read a CSV file of nights (series, night, value, better and optionally "
                    "retest) instead of the history.")  # fmt: skip
@@ -29,80 +48,118 @@ from plumbline.core.text import format_table, pluralize, printable
 @click.option("--format", "form", type=click.Choice(["text", "json", "csv"]),
               help="[default: json with --input, else text]")  # fmt: skip
 @output_option
-def trend(select, source: Path | None, file: Path | None, online: bool, suspects: bool,
-          form: str | None, output: Path | None):  # fmt: skip
+def trend(select, source: Path | None, since, new, active: bool, file: Path | None, online: bool,
+          suspects: bool, form: str | None, output: Path | None):  # fmt: skip
     """Find lasting changes, transients that came back, and slow drifts, series by series.
 
     Each night is judged from the nights up to it, from the 21st measured night on. A finding's
-    night is that of its first report.
+    night is that of its first report. Findings of one check that began together have one cause;
+    the most important cause is first.
 
-    Exits with 1 if a regression or a drift to the worse is active, with 2 if no series had enough
-    nights.
+    Exits with 1 if a regression or a drift to the worse, of those that are printed, is active, with
+    2 if no series had enough nights.
     """
+    from plumbline.analysis import causes
     from plumbline.analysis.trend import following
 
     if file is not None:
-        if source is not None or select != type(select)():
+        if source is not None or since or new or select != type(select)():
             raise Fault(
-                "--input reads the series from its file: omit --from and the options that select "
-                "sessions",
+                "--input reads the series from its file: omit --from, --since, --new and the "
+                "options that select sessions",
                 code="input.wrong-option",
             )
-        found, code = following.of_file(file, online), 0
+        found, series, code = following.of_file(file, online), {}, 0
     else:
         from plumbline.history.history import History
 
         with History(source, say=warn) as history:
-            found = following.of_history(history.series(select), online)
+            listed = history.series(select, samples=False)
             code = warn_skipped(history)
-    form = form or ("json" if file is not None else "text")
-    if form == "json":
-        text = formats.as_json([asdict(row) for row in found.rows])
-    elif form == "csv":
-        columns = list(following.FoundRow.__dataclass_fields__)
-        text = formats.as_csv(columns, map(asdict, found.rows))
-    else:
-        text = _text(found)
-    write(text, output)
+        found = following.of_history(listed, online)
+        series = {following.name_of(item): item for item in listed}
+    rows = [
+        row
+        for row in found.rows
+        if (not active or (row.worse and row.active))
+        and (not since or str(row.start) >= str(_day(since)))
+    ]
+    if new:
+        rows = causes.new(rows, series, _day(new))
+    grouped = causes.of(rows, found.failing, series)
+    write(_FORMATS[form or ("json" if file else "text")](grouped, found.judged), output)
     if suspects:
         for name, first, last in found.outliers:
             nights = f"night {first}" if first == last else f"nights {first} to {last}"
             warn(f"single outliers that came back: {name}: {nights}")
     if found.unjudged:
         warn(found.unjudged)
-    if found.failing:
+    if any(cause.marked for cause in grouped):
         sys.exit(1)
     sys.exit(code if found.judged else 2)
 
 
-def _text(found) -> str:
-    rows = [
-        {
-            "kind": row.kind + ("" if row.confirmed else " (unconfirmed)"),
-            "since": row.start,
-            "until": row.until or "",
-            "found": row.night,
-            "size": f"{row.size:+.1%}",
-            "95 %": f"{row.low:+.1%} to {row.high:+.1%}" if row.low is not None else "",
-            "active": "yes" if row.active else "",
-            "before": row.before,
-            "after": row.after,
-            "nodes": row.nodes,
-            "build": row.build,
-        }
-        for row in found.rows
+def _day(time: datetime.datetime):
+    """Return the date in UTC."""
+    import numpy as np
+
+    return np.datetime64(time.astimezone(datetime.timezone.utc).date())
+
+
+def _entries(causes: list) -> list[dict]:
+    """Return the findings; those with the same number ``cause`` have one cause."""
+    return [
+        asdict(row) | {"cause": number}
+        for number, cause in enumerate(causes, 1)
+        for row in cause.rows
     ]
-    lines = []
-    if rows:
-        # Empty columns, such as those of the sessions for an --input, are skipped.
-        heads = [name for name in rows[0] if any(row[name] for row in rows)]
-        head, *body = format_table(
-            ([row[name] for name in heads] for row in rows), heads
-        ).splitlines()
-        lines.append(f"  {head}")
-        series = zip((row.series for row in found.rows), body, strict=True)
-        # A series' name is longer than all columns, so it has a line of its own.
-        for name, group in itertools.groupby(series, key=lambda pair: pair[0]):
-            lines += [printable(name), *(f"  {line.rstrip()}" for _, line in group)]
-    lines.append(f"plumbline: {pluralize(len(rows), 'finding')} in {found.judged} series judged")
-    return "\n".join(lines)
+
+
+def _json(causes: list, judged: int) -> str:
+    return formats.as_json(_entries(causes))
+
+
+def _csv(causes: list, judged: int) -> str:
+    from plumbline.analysis.trend.following import FoundRow
+
+    return formats.as_csv([*FoundRow.__dataclass_fields__, "cause"], _entries(causes))
+
+
+def _text(causes: list, judged: int) -> str:
+    head, body = table_lines(map(_cells, causes), _HEADS)
+    lines = head if causes else []
+    for cause, row in zip(causes, body, strict=True):
+        lines += ["", fill(cause.title), *row, *_details(cause)]
+    count = pluralize(sum(len(cause.rows) for cause in causes), "finding")
+    return "\n".join([*lines, "", f"plumbline: {count} of {pluralize(len(causes), 'cause')} in "
+                       f"{judged} series judged"])  # fmt: skip
+
+
+def _cells(cause) -> list[str]:
+    first = cause.first
+    interval = f"{first.low:+.1%} to {first.high:+.1%}" if first.low is not None else ""
+    return [
+        first.kind,
+        min(row.start for row in cause.rows),
+        min(row.night for row in cause.rows),
+        cause.state,
+        f"{first.size:+.1%}",
+        interval,
+    ]
+
+
+def _details(cause) -> list[str]:
+    """Return lines with the figures of a cause, the nodes that explain it, the sessions on both
+    sides of it, and the builds, if they differ."""
+    first = min(cause.rows, key=lambda row: row.start)
+    more = cause.rows[1:] and [f"{cause.figure(row)} {row.size:+.1%}" for row in cause.rows]
+    details = {
+        "": shorten(more or [cause.figure(cause.first)], _MAX_FIGURES),
+        "on ": shorten(cause.nodes, _MAX_NODES),
+        "between ": f"{first.before} and {first.after}" if first.before else "",
+        "build ": first.build,
+    }
+    return [fill(f"{word}{detail}", "  ", "  ") for word, detail in details.items() if detail]
+
+
+_FORMATS = {"text": _text, "json": _json, "csv": _csv}

@@ -10,7 +10,9 @@ import io
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from plumbline.core.text import csv_cell, escape_markdown
+from tabulate import tabulate
+
+from plumbline.core.text import csv_cell, quote_markdown
 
 
 def as_json(content: object) -> str:
@@ -38,10 +40,6 @@ def as_csv(
 
 
 def as_markdown(heads: Sequence[str], rows: Iterable[Iterable[str]]) -> str:
-    """Return a Markdown table with escaped cells."""
-    lines = [
-        heads,
-        ["---"] * len(heads),
-        *([escape_markdown(cell) for cell in row] for row in rows),
-    ]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+    """Return a Markdown table with quoted cells, which is aligned as text too."""
+    cells = [[quote_markdown(cell).replace("|", r"\|") for cell in row] for row in rows]
+    return tabulate(cells, heads, "github", disable_numparse=True)

@@ -6,17 +6,25 @@ Names come from check files, schedulers and site files, and may contain any char
 from __future__ import annotations
 
 import difflib
+import itertools
 import json
 import re
-from collections.abc import Iterable
+import textwrap
+from collections.abc import Iterable, Sequence
 
 from tabulate import tabulate
+
+#: Columns of a terminal that every table and message fits.
+WIDTH = 100
 
 #: Characters with a meaning in Markdown, GitLab or GitHub, such as users, milestones and links.
 #: An underscore within a word emphasizes nothing; a colon makes addresses and emojis.
 _MARKDOWN = re.compile(
     r"[\\`*\[\]<>|~@&#$!{}]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|%(?=\S)|:(?=/|\S+:)|(?<=www)\."
 )
+#: Between the columns of a table, and the width below which none is wrapped.
+_SEPARATOR = "  "
+_NARROWEST = 10
 #: How a cell begins that spreadsheets take for a formula (OWASP, "CSV Injection"), with any
 #: apostrophes before it, so that escaping can be undone.
 _FORMULA = re.compile(r"'*[=+\-@\t\r\n]")
@@ -38,19 +46,78 @@ def printable_lines(text: str) -> str:
 
 
 def format_table(
-    rows: Iterable[Iterable[object]], heads: Iterable[str] = (), form: str = "plain"
+    rows: Iterable[Iterable[object]], heads: Iterable[str] = (), form: str = "plain", width: int = 0
 ) -> str:
     """Return a table as text, with printable cells; ``None`` gives an empty cell.
 
     :arg form: the table format of tabulate.
+    :arg width: columns that no line exceeds: the widest columns are wrapped. 0: as wide as needed.
     """
+    head, body = table_lines(rows, heads, form, width)
+    return "\n".join([*head, *itertools.chain.from_iterable(body)])
+
+
+def table_lines(
+    rows: Iterable[Iterable[object]],
+    heads: Iterable[str] = (),
+    form: str = "simple",
+    width: int = WIDTH,
+) -> tuple[list[str], list[list[str]]]:
+    """Return the lines of a table's head, and the lines of each row.
+
+    The arguments are those of :func:`format_table`; the format has no line between rows.
+    """
+    heads = [*heads]
     cells = [["" if cell is None else printable(str(cell)) for cell in row] for row in rows]
-    return tabulate(cells, tuple(heads), tablefmt=form, disable_numparse=True)
+    widths = _widths([heads, *cells], width)
+    lines = [
+        [*itertools.zip_longest(*map(_wrap, row, widths), fillvalue="")]  # One for each line of it.
+        for row in cells
+    ]
+    text = tabulate([*itertools.chain.from_iterable(lines)], heads, form, disable_numparse=True)
+    found = [line.rstrip() if width else line for line in text.splitlines()]
+    body = iter(found[len(found) - sum(map(len, lines)) :])
+    return found[: len(found) - sum(map(len, lines))], [[next(body) for _ in row] for row in lines]
 
 
-def escape_markdown(text: str) -> str:
-    """Return a printable text in which nothing is Markdown or mentions a user or an issue."""
-    return _MARKDOWN.sub(lambda match: f"&#{ord(match[0])};", printable(text))
+def _widths(rows: Sequence[Sequence[str]], width: int) -> list[int]:
+    """Return the width of each column, the widest ones reduced so that all fit, if possible."""
+    columns = [*itertools.zip_longest(*rows, fillvalue="")]
+    widths = [max(map(len, column)) for column in columns]
+    left = width - len(_SEPARATOR) * (len(widths) - 1)
+    most = max(widths, default=0)
+    while width and most > _NARROWEST and sum(min(wide, most) for wide in widths) > left:
+        most -= 1
+    return [min(wide, most) for wide in widths]
+
+
+def _wrap(text: str, width: int) -> list[str]:
+    return textwrap.wrap(text, width, break_on_hyphens=False) if len(text) > width else [text]
+
+
+def fill(text: str, first: str = "", rest: str = "  ") -> str:
+    """Return a text in lines of at most :data:`WIDTH` columns, between its words only, so that a
+    name or path that is longer stays whole.
+
+    :arg first: begins the first line. :arg rest: begins the others.
+    """
+    return textwrap.fill(text, WIDTH, initial_indent=first, subsequent_indent=rest,
+                         break_long_words=False, break_on_hyphens=False)  # fmt: skip
+
+
+def quote_markdown(text: str) -> str:
+    """Return a printable text in which nothing is Markdown or mentions a user or an issue: as it
+    is, or else as a code span.
+
+    >>> quote_markdown("triad on n1"), quote_markdown("stream %placement=all-cores")
+    ('triad on n1', '`stream %placement=all-cores`')
+    """
+    text = printable(text)
+    if not _MARKDOWN.search(text):
+        return text
+    mark = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
+    pad = " " if text[0] in "` " or text[-1] in "` " else ""
+    return f"{mark}{pad}{text}{pad}{mark}"
 
 
 def pluralize(number: int, singular: str, plural: str = "") -> str:

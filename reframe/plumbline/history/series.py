@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import datetime
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
 from plumbline.core.errors import Fault
+from plumbline.parse import Figure
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
@@ -32,6 +34,23 @@ class Key:
     conditions: str
     #: The node, if ReFrame distributed the case over nodes; else empty.
     node: str = ""
+
+    @property
+    def figure(self) -> str:
+        """The figure's name: metric, size and which of several."""
+        return Figure(self.metric, None if self.size < 0 else self.size, self.location).variable
+
+    @property
+    def place(self) -> str:
+        """System, partition, environment, and the node if it is of one node."""
+        node = f" on {self.node}" if self.node else ""
+        return f"{self.system}:{self.partition}+{self.environment}{node}"
+
+    @property
+    def heading(self) -> str:
+        """The test case, as the heading of its figures: check, place, placement, conditions."""
+        placement = "" if f"={self.placement}" in self.check else self.placement
+        return ", ".join(filter(None, [f"{self.check} @{self.place}", placement, self.conditions]))
 
 
 @dataclass
@@ -60,6 +79,17 @@ class Series:
     nodes: np.ndarray
     #: The single samples of each value.
     samples: list[list[float]]
+
+    def before(self, time: np.datetime64) -> Series:
+        """Return the values that were measured before a time."""
+        early = np.flatnonzero(self.times < time)
+        arrays: dict[str, Any] = {
+            name: column[early]
+            for name, column in vars(self).items()
+            if isinstance(column, np.ndarray)
+        }
+        samples = [self.samples[index] for index in early] if self.samples else []
+        return replace(self, **arrays, samples=samples)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from plumbline.check import record
 from plumbline.check.record import FigureRecord, Record, Seconds
 from plumbline.core import files, suites
 from plumbline.core.errors import Fault
-from plumbline.core.text import escape_markdown, pluralize, printable, shorten
+from plumbline.core.text import pluralize, printable, quote_markdown, shorten
 from plumbline.history.history import History, SessionRow
 from plumbline.history.series import ALL, Selection
 from plumbline.reference.lookup import format_bound
@@ -364,12 +364,12 @@ def markdown(session: ExportedSession) -> str:
         figures += f" ({session.near_bound} near their bound)"
     outcome = OUTCOMES[session.code] + (UNASSERTED if session.unasserted else "")
     extras = "".join(
-        f", {escape_markdown(k)}={escape_markdown(v)}" for k, v in session.extras.items()
+        f", {quote_markdown(k)}={quote_markdown(v)}" for k, v in session.extras.items()
     )
     lines = [
-        f"### {escape_markdown(session.system)}: {outcome}",
+        f"### {quote_markdown(session.system)}: {outcome}",
         "",
-        f"- session {escape_markdown(session.name)}{extras}",
+        f"- session {quote_markdown(session.name)}{extras}",
         f"- {pluralize(len(session.records), 'test case')}: {counts}",
         f"- figures of merit: {figures}",
     ]
@@ -387,8 +387,8 @@ def _parts(session: ExportedSession) -> Iterator[tuple[str, list[str]]]:
     def cases(result: str) -> list[Record]:
         return [fields for fields in session.records if fields.result == result]
 
-    yield "Faults of the session", [escape_markdown(line) for line in session.faults]
-    yield "Lines that cannot be read", [escape_markdown(line) for line in session.unread]
+    yield "Faults of the session", [quote_markdown(line) for line in session.faults]
+    yield "Lines that cannot be read", [quote_markdown(line) for line in session.unread]
     yield "Failed", _figures(session, lambda fom: fom.verdict == "fail")
     yield "Above a ceiling", _figures(session, lambda fom: fom.verdict == "above-ceiling")
     # The cases that failed by a figure are listed above.
@@ -397,14 +397,14 @@ def _parts(session: ExportedSession) -> Iterator[tuple[str, list[str]]]:
         yield result.capitalize(), _reasons(cases(result))
     yield "Near a bound", _figures(session, lambda fom: fom.near_bound)
     warnings = [
-        f"{_case(fields)} on {escape_markdown(shorten(fields.nodes, most=4))}: {notice.state}: "
-        f"{escape_markdown(notice.detail)}"
+        f"{_case(fields)} on {quote_markdown(shorten(fields.nodes, most=4))}: {notice.state}: "
+        f"{quote_markdown(notice.detail)}"
         for fields in session.records
         for notice in fields.warnings
     ]
     yield "Warnings", warnings
     unasserted = [
-        _case(fields) + escape_markdown(_why_unasserted(fields))
+        _case(fields) + quote_markdown(_why_unasserted(fields))
         for fields in session.records
         if _is_unasserted(fields)
     ]
@@ -413,7 +413,7 @@ def _parts(session: ExportedSession) -> Iterator[tuple[str, list[str]]]:
 
 
 def _case(fields: Record) -> str:
-    return escape_markdown(f"{fields.check} @{fields.partition}+{fields.environment}")
+    return quote_markdown(f"{fields.check} @{fields.partition}+{fields.environment}")
 
 
 def _figures(session: ExportedSession, wanted: Callable[[FigureRecord], bool]) -> list[str]:
@@ -425,7 +425,7 @@ def _figures(session: ExportedSession, wanted: Callable[[FigureRecord], bool]) -
             if fom.verdict == "above-ceiling" and fom.ceiling is not None:
                 bound = f"ceiling {format_bound(fom.ceiling)}"
             value = f"{fom.figure.variable} = {fom.value:.6g} {fom.unit}, {bound}"
-            lines.append(f"{_case(fields)} on {escape_markdown(nodes)}: {escape_markdown(value)}")
+            lines.append(f"{_case(fields)} on {quote_markdown(nodes)}: {quote_markdown(value)}")
     return lines
 
 
@@ -435,7 +435,7 @@ def _reasons(records: list[Record]) -> list[str]:
     for fields in records:
         cases.setdefault(fields.why, []).append(_case(fields))
     return [
-        f"{shorten(names, most=1)}: {escape_markdown(reason)}" for reason, names in cases.items()
+        f"{shorten(names, most=1)}: {quote_markdown(reason)}" for reason, names in cases.items()
     ]
 
 

@@ -24,7 +24,6 @@ from plumbline.core import units
 from plumbline.core.text import pluralize, shorten
 from plumbline.history.history import History
 from plumbline.history.series import Key, Selection, Series
-from plumbline.parse import Figure
 
 #: Verdicts of a figure, in the order of the output.
 ORDER = ("regressed", "changed", "only before", "too little data", "improved", "only after",
@@ -108,14 +107,12 @@ class FigureRow:
     @property
     def figure(self) -> str:
         """The figure's name: metric, size and which of several."""
-        size = None if self.key.size < 0 else self.key.size
-        return Figure(self.key.metric, size, self.key.location).variable
+        return self.key.figure
 
     @property
     def place(self) -> str:
         """System, partition, environment, and the node if it is of one node."""
-        node = f" on {self.key.node}" if self.key.node else ""
-        return f"{self.key.system}:{self.key.partition}+{self.key.environment}{node}"
+        return self.key.place
 
     @property
     def gain(self) -> float:

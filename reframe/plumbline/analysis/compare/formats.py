@@ -15,7 +15,7 @@ import junitparser
 from plumbline.analysis.compare import ORDER, Comparison, FigureRow
 from plumbline.analysis.compare.hostfacts import HostChange, Surroundings
 from plumbline.core import formats, suites
-from plumbline.core.text import escape_markdown, format_table, pluralize, printable, shorten
+from plumbline.core.text import format_table, pluralize, printable, quote_markdown, shorten
 
 #: Verdicts that the text shows only on request.
 COLLAPSED = ("unchanged", "only after")
@@ -316,17 +316,17 @@ def markdown(found: Comparison, every: bool = False) -> str:
     lines = [
         f"### Before and after: {found.verdict}",
         "",
-        escape_markdown("; ".join(found.reasons)),
+        quote_markdown("; ".join(found.reasons)),
         "",
-        f"- before: {escape_markdown(_side(found.before))}",
-        f"- after: {escape_markdown(_side(found.after))}",
+        f"- before: {quote_markdown(_side(found.before))}",
+        f"- after: {quote_markdown(_side(found.after))}",
         f"- {_counts(found)}",
-        *(f"- {escape_markdown(line)}" for line in _effects(found)),
+        *(f"- {quote_markdown(line)}" for line in _effects(found)),
     ]
     if shown := _shown(found, every):
         lines += ["", formats.as_markdown(_HEADS, (_cells(row).values() for row in shown))]
     if details := [*_details(found), *_host_lines(found.surroundings)]:
-        lines += ["", *(f"- {escape_markdown(line)}" for line in details)]
+        lines += ["", *(f"- {quote_markdown(line)}" for line in details)]
     for heads, rows in _change_tables(found.surroundings):
         lines += ["", formats.as_markdown(heads, rows)]
     return "\n".join([*lines, ""])

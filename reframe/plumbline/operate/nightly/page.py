@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import junitparser
 
 from plumbline.core import formats, paths, suites
-from plumbline.core.text import escape_markdown, printable
+from plumbline.core.text import printable, quote_markdown
 from plumbline.operate.nightly.parts import MAINTENANCE, NIGHT, Part, worst
 from plumbline.output.export import UNASSERTED
 
@@ -61,7 +61,7 @@ def write(
 def _markdown(title: str, outcome: str, parts: list[Part]) -> str:
     now = f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d %H:%M} UTC"
     rows = [(part.title, str(part.code), part.message) for part in parts]
-    lines = [f"# {escape_markdown(title)}", "", f"{now}, {platform.node()}, {outcome}", ""]
+    lines = [f"# {quote_markdown(title)}", "", f"{now}, {platform.node()}, {outcome}", ""]
     lines.append(formats.as_markdown(("part", "exit code", "result"), rows))
     for part in parts:
         if part.page:

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import traceback
-from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import junitparser
+import numpy as np
 
-from plumbline.analysis import compare, screen
+from plumbline.analysis import causes, compare, screen
 from plumbline.analysis.compare import formats
 from plumbline.analysis.trend import following
 from plumbline.core import paths, suites
 from plumbline.core.errors import Fault
-from plumbline.core.text import escape_markdown, pluralize, printable
+from plumbline.core.text import pluralize, printable, quote_markdown, shorten
 from plumbline.history import retention
 from plumbline.history.history import History, SessionRow
 from plumbline.history.series import Selection
@@ -115,51 +115,60 @@ def session(title: str, name: str, code: int, errors: list[str]) -> Part:
 
 
 def trend(system: str, name: str) -> Part:
-    """Return the changes that are found tonight, which are faults, and those known before.
+    """Return the changes for the worse that are active: the new ones, which are faults, and those
+    that the last night has reported.
 
     :arg name: the session of tonight.
     """
-    part = Part("trend", command=f"plumbline trend --system={system}")
+    part = Part("trend", command=f"plumbline trend --system={system} --active")
     with _contained(part), History() as history:
         select = Selection(system=system)
-        found = following.of_history(history.series(select), online=False)
-        new = _new_rows(history, select, found, name) if found.failing else []
+        listed = history.series(select, samples=False)
+        found = following.of_history(listed, online=False)
+        series = {following.name_of(item): item for item in listed}
+        new = causes.new(found.failing, series, _reported(history, select, name))
+        shown = causes.of(found.failing, new, series)
         lines, cases = [], []
-        for row in sorted(found.failing, key=lambda row: row not in new):
-            change = f"{row.kind} of {row.size:+.1%} since {row.start}, found {row.night}"
-            if row in new:
-                mark, outcome = "**new** ", junitparser.Failure(change, row.kind)
-            else:
-                mark, outcome = "", junitparser.Skipped(f"known: {change}", "known")
-            lines.append(f"- {mark}{escape_markdown(row.series)}: {change}")
-            cases.append(suites.case(row.series, part.title, outcome))
+        for cause in shown:
+            lines.append(f"- {_described(cause)}")
+            for row in cause.rows:
+                change = f"{row.kind} of {row.size:+.1%} since {row.start}, found {row.night}"
+                outcome = junitparser.Skipped(f"known: {change}", "known")
+                if row in new:
+                    outcome = junitparser.Failure(change, row.kind)
+                case = f"{row.series}, found {row.night}"
+                cases.append(suites.case(case, part.title, outcome))
         part.page, part.suites = "\n".join(lines), [suites.suite(part.title, cases)]
-        counts = f"{len(new)} new, {len(found.failing) - len(new)} known and active"
+        fresh = sum(cause.marked for cause in shown)
+        counts = f"{fresh} new, {len(shown) - fresh} known and active"
         part.message = _joined(counts, found.unjudged, _skipped_lines(history))
         part.code = 1 if new else 2 if history.faults else 0
         part.skipped = not found.judged and not part.code
     return part
 
 
-def _new_rows(
-    history: History, select: Selection, found: following.Found, name: str
-) -> list[following.FoundRow]:
-    """Return the bad findings that the history up to yesterday does not have.
-
-    Where a series has more findings than yesterday, the newest of them are new.
-    """
+def _reported(history: History, select: Selection, name: str) -> np.datetime64:
+    """Return the time up to which the last night has reported what it found: the end of the newest
+    nightly before tonight that has ended. Without one, it is the beginning of today."""
     tonight = configuration.began(paths.results() / "sessions" / name)
-    midnight = tonight.replace(hour=0, minute=0, second=0, microsecond=0)
-    names = {row.series for row in found.failing}
-    earlier = history.series(replace(select, until=midnight))
-    before = [series for series in earlier if following.name_of(series) in names]
-    known = Counter(row.series for row in following.of_history(before, online=False).failing)
-    new = []
-    for row in sorted(found.failing, key=lambda row: str(row.start)):
-        known[row.series] -= 1
-        if known[row.series] < 0:
-            new.append(row)
-    return new
+    midnight = np.datetime64(tonight.date(), "s")
+    rows = [row for row in history.sessions(select) if row.start < midnight]
+    unended = history.unended(rows)
+    ends = [row.end for row in rows
+            if row.extras.get("run") == "nightly" and row.session not in unended]  # fmt: skip
+    return max(ends) + np.timedelta64(1, "s") if ends else midnight
+
+
+def _described(cause: causes.Cause) -> str:
+    """Return a cause in one line of Markdown."""
+    first = cause.first
+    mark = "**new** " if cause.marked else ""
+    figures = shorten(filter(None, map(cause.figure, cause.rows)), _MAX_LISTED)
+    nodes = f" on {shorten(cause.nodes, _MAX_LISTED)}" if cause.nodes else ""
+    return (
+        f"{mark}{first.kind} of {first.size:+.1%} since {min(row.start for row in cause.rows)}: "
+        f"{quote_markdown(cause.title)}: {quote_markdown(figures)}{quote_markdown(nodes)}"
+    )
 
 
 def _sides(options: NightlyOptions, rows: list[SessionRow]) -> tuple[list[str], list[str]]:
@@ -213,7 +222,7 @@ def screening(system: str, names: list[str]) -> Part:
         for finding in found.flagged:
             name = ":".join(finding.name)
             message = f"{finding.kind} {name}: slower by {finding.size:.1%} since {finding.since}"
-            lines.append(f"- {escape_markdown(message)}")
+            lines.append(f"- {quote_markdown(message)}")
             failure = junitparser.Failure(printable(message), "slow")
             cases.append(suites.case(name, f"slow {finding.kind}", failure))
         part.page, part.suites = "\n".join(lines), [suites.suite(part.title, cases)]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from plumbline.analysis import trend
+from plumbline.analysis import causes, trend
 from plumbline.analysis.trend.watch import NIGHTS
 from plumbline.history.series import Key, Series
 
@@ -196,14 +196,16 @@ def _change(series: Series, finding) -> SeriesChange:
 
 
 def events(changes: list[SeriesChange]) -> list[Event]:
-    """Group changes of one kind and check that began within three days; newest first."""
-    found: dict[tuple, list[Event]] = {}
-    for change in sorted(changes, key=lambda change: change.began):
-        key = change.key
-        group = (key.system, key.partition, key.environment, key.check, change.kind, change.worse)
-        listed = found.setdefault(group, [])
-        if not listed or change.began - listed[-1].first.began > np.timedelta64(3, "D"):
-            listed.append(Event())
-        listed[-1].changes.append(change)
-    events = [event for listed in found.values() for event in listed]
+    """Group changes of one cause; newest first."""
+    groups = causes.grouped(
+        changes,
+        about=lambda change: (*_case(change.key), change.kind, change.worse),
+        series=lambda change: change.key,
+        began=lambda change: change.began,
+    )
+    events = [Event(group) for group in groups]
     return sorted(events, key=lambda event: (event.first.began, event.detected), reverse=True)
+
+
+def _case(key: Key) -> tuple[str, ...]:
+    return key.system, key.partition, key.environment, key.check
