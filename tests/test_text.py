@@ -5,16 +5,20 @@ from __future__ import annotations
 import re
 
 import pytest
+from markdown_it import MarkdownIt
 from plumbline.core.text import (
     ESCAPED_FORMULA,
+    WIDTH,
     csv_cell,
     escape_formula,
-    escape_markdown,
+    fill,
     format_table,
     printable,
     printable_lines,
+    quote_markdown,
     shorten,
     suggest,
+    table_lines,
 )
 
 
@@ -23,28 +27,26 @@ def test_printable():
 
 
 @pytest.mark.parametrize(
-    ("text", "left"),
+    "text",
     [
-        ("a|b", "|"),
-        ("*bold* `code` <b> [x](y) @all #1 !2 $x$ {x} ~x~ & \\", "*`<>[]@!$~|\\{}"),
-        ("%1.0", "%"),
-        ("_emphasis_", "_"),
-        ("http://there", ":"),
-        ("www.there", "."),
-        ("line\nbreak", "\n"),
+        "a|b", "*bold* <b> [x](y) @all #1 !2 $x$ {x} ~x~ & \\", "%1.0", "_emphasis_", ":smile:",
+        "http://there", "www.there", "`code`", "a ``b`` c`", " < ", "x" * 9 + "`" * 5 + "<",
     ],
-)
-def test_nothing_has_a_meaning_in_markdown(text: str, left: str):
-    assert not set(left) & set(escape_markdown(text))
+)  # fmt: skip
+def test_nothing_has_a_meaning_in_markdown(text: str):
+    """A parser of Markdown reads one code span with exactly that text."""
+    (paragraph,) = MarkdownIt().parse(f"a {quote_markdown(text)} b")[1:2]
+    inline = [(token.type, token.content) for token in paragraph.children]
+    assert inline == [("text", "a "), ("code_inline", text), ("text", " b")]
+
+
+def test_a_line_break_is_none_in_markdown():
+    assert quote_markdown("line\nbreak") == "`line\\nbreak`"
 
 
 def test_names_stay_readable_in_markdown():
     text = "write_bandwidth_8 +2.5 % of 3.1 GB/s, 12:30"
-    assert escape_markdown(text) == text
-
-
-def test_no_emoji():
-    assert escape_markdown(":smile:") == "&#58;smile:"
+    assert quote_markdown(text) == text
 
 
 def test_printable_lines():
@@ -56,6 +58,30 @@ def test_cells_cannot_add_lines_to_a_table():
     assert format_table(rows, ["one", "two"]).splitlines() == [
         "one        two", "a\\nforged", "1e5        2",
     ]  # fmt: skip
+
+
+def test_the_widest_columns_of_a_table_are_wrapped_at_the_width():
+    name = "random_ring_latency_between_all_pairs_of_nodes_with_congestion_by_many_other_jobs"
+    rows = [[f"{name} and a sentence of many words " * 3, "1.5", name], ["b", "2", "c"]]
+    head, body = table_lines(rows, ["what", "number", "figure"])
+    lines = [*head, *body[0], *body[1]]
+    assert WIDTH - 10 < max(map(len, lines)) <= WIDTH and len(body[1]) == 1
+    start = head[1].rindex("  ") + 2
+    assert "".join(line[start:] for line in body[0]).replace(" ", "") == name
+    # A name is divided after its punctuation.
+    assert all(line[start:].strip()[-1:] in ("_", "", "s") for line in body[0])
+    assert format_table(rows, ["what", "number", "figure"], "simple", WIDTH).splitlines() == lines
+
+
+def test_a_table_without_a_width_is_as_wide_as_its_cells():
+    assert len(format_table([["a" * 200, "b"]])) == 203
+
+
+def test_lines_are_divided_between_words():
+    name = "n" * 60
+    lines = fill(f"{name} {name} c", "- ", "  ").splitlines()
+    assert lines == [f"- {name}", f"  {name} c"]
+    assert max(map(len, fill("x" * 250).splitlines())) == WIDTH
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ import click
 from plumbline.cli.common import output_option, selection_options, warn, warn_skipped, write
 from plumbline.core import formats
 from plumbline.core.errors import Fault
-from plumbline.core.text import format_table, pluralize
+from plumbline.core.text import fill, pluralize, table_lines
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _COLUMNS = ("night", "kind", "name", "size", "confidence", "since", "until", "drain", "evidence",
@@ -94,11 +95,15 @@ def _text(found) -> str:
     if found.flagged:
         rows = [
             [flag.kind, ":".join(flag.name), f"{flag.size:.1%}", f"{flag.confidence:.3f}",
-             flag.since, flag.until or "active", flag.night, _evidence(flag)]
+             _date(flag.since), _date(flag.until or "active"), _date(flag.night)]
             for flag in found.flagged
         ]  # fmt: skip
-        heads = ["kind", "name", "slower by", "confidence", "since", "until", "flagged", "figure"]
-        lines += [format_table(rows, heads, "simple"), ""]
+        heads = ["kind", "name", "slower by", "confidence", "since", "until", "flagged"]
+        head, body = table_lines(rows, heads)
+        lines += head
+        for flag, row in zip(found.flagged, body, strict=True):
+            lines += [*row, fill(_evidence(flag), "  ", "  ")]
+        lines.append("")
     if nodes := found.drain():
         lines += [
             "to drain them:",
@@ -108,14 +113,19 @@ def _text(found) -> str:
     if nodes := found.retest():
         pairs = sum(kind == "pair" for kind, _ in found.suspects)
         lines += [
-            f"plumbline: measure these again tonight, three times each ("
-            f"{pluralize(len(found.suspects), 'suspect')}, of them "
-            f"{pluralize(pairs, 'pair')}; and the newly flagged):",
+            fill(f"plumbline: measure these again tonight, three times each ("
+                 f"{pluralize(len(found.suspects), 'suspect')}, of them "
+                 f"{pluralize(pairs, 'pair')}; and the newly flagged):"),
             f"  {_folded(nodes)}",
-        ]
+        ]  # fmt: skip
     lines.append(f"plumbline: {len(found.flagged)} flagged, {found.judged} values compared in "
                  f"{pluralize(len(found.nights), 'night')}")  # fmt: skip
     return "\n".join(lines) + "\n"
+
+
+def _date(night) -> str:
+    """Return the date of a night that is a session; other nights are as they are."""
+    return re.sub(r"^(\d{4})(\d\d)(\d\d)T\d{6}Z-.*", r"\1-\2-\3", str(night))
 
 
 def _evidence(flag) -> str:

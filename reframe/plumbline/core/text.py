@@ -12,7 +12,7 @@ import re
 import textwrap
 from collections.abc import Iterable, Sequence
 
-from tabulate import tabulate
+import tabulate
 
 #: Columns of a terminal that every table and message fits.
 WIDTH = 100
@@ -70,20 +70,21 @@ def table_lines(
     heads = [*heads]
     cells = [["" if cell is None else printable(str(cell)) for cell in row] for row in rows]
     widths = _widths([heads, *cells], width)
-    lines = [
-        [*itertools.zip_longest(*map(_wrap, row, widths), fillvalue="")]  # One for each line of it.
-        for row in cells
-    ]
-    text = tabulate([*itertools.chain.from_iterable(lines)], heads, form, disable_numparse=True)
-    found = [line.rstrip() if width else line for line in text.splitlines()]
-    body = iter(found[len(found) - sum(map(len, lines)) :])
-    return found[: len(found) - sum(map(len, lines))], [[next(body) for _ in row] for row in lines]
+    blocks = [[*itertools.zip_longest(*map(_wrap, row, widths), fillvalue="")] for row in cells]
+    wrapped = [*itertools.chain.from_iterable(blocks)]
+    lines = tabulate.tabulate(wrapped, heads, form, disable_numparse=True).splitlines()
+    if width:
+        lines = [line.rstrip() for line in lines]
+    first = len(lines) - len(wrapped)
+    body = iter(lines[first:])
+    return lines[:first], [[next(body) for _ in block] for block in blocks]
 
 
 def _widths(rows: Sequence[Sequence[str]], width: int) -> list[int]:
     """Return the width of each column, the widest ones reduced so that all fit, if possible."""
-    columns = [*itertools.zip_longest(*rows, fillvalue="")]
-    widths = [max(map(len, column)) for column in columns]
+    heads, *cells = ([*map(len, row)] for row in rows)
+    heads = [length + tabulate.MIN_PADDING for length in heads]
+    widths = [max(column) for column in itertools.zip_longest(heads, *cells, fillvalue=0)]
     left = width - len(_SEPARATOR) * (len(widths) - 1)
     most = max(widths, default=0)
     while width and most > _NARROWEST and sum(min(wide, most) for wide in widths) > left:
@@ -91,18 +92,25 @@ def _widths(rows: Sequence[Sequence[str]], width: int) -> list[int]:
     return [min(wide, most) for wide in widths]
 
 
+class _Wrapper(textwrap.TextWrapper):
+    """Wraps between words, and after the punctuation in a name."""
+
+    wordsep_simple_re = re.compile(r"(\s+|(?<=[-_/=;,:])(?=[^\s\d]))")
+
+
 def _wrap(text: str, width: int) -> list[str]:
-    return textwrap.wrap(text, width, break_on_hyphens=False) if len(text) > width else [text]
+    if len(text) <= width:
+        return [text]
+    return _Wrapper(width, break_on_hyphens=False).wrap(text)
 
 
 def fill(text: str, first: str = "", rest: str = "  ") -> str:
-    """Return a text in lines of at most :data:`WIDTH` columns, between its words only, so that a
-    name or path that is longer stays whole.
+    """Return a text in lines of at most :data:`WIDTH` columns. Names stay whole, if they fit.
 
     :arg first: begins the first line. :arg rest: begins the others.
     """
     return textwrap.fill(text, WIDTH, initial_indent=first, subsequent_indent=rest,
-                         break_long_words=False, break_on_hyphens=False)  # fmt: skip
+                         break_on_hyphens=False)  # fmt: skip
 
 
 def quote_markdown(text: str) -> str:

@@ -50,7 +50,8 @@ class Key:
     def heading(self) -> str:
         """The test case, as the heading of its figures: check, place, placement, conditions."""
         placement = "" if f"={self.placement}" in self.check else self.placement
-        return ", ".join(filter(None, [f"{self.check} @{self.place}", placement, self.conditions]))
+        parts = [f"{self.check} @{self.place}", placement, self.conditions.replace(";", "; ")]
+        return ", ".join(filter(None, parts))
 
 
 @dataclass

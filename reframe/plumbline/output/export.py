@@ -421,12 +421,21 @@ def _figures(session: ExportedSession, wanted: Callable[[FigureRecord], bool]) -
     for fields in session.records:
         for fom in filter(wanted, fields.foms):
             nodes = shorten(fields.nodes, most=4)
-            bound = f"{_interval(fom)} by {fom.reference}"
+            value = f"{fom.figure.variable} = {fom.value:.6g} {fom.unit}"
+            bound = f"{_limits(fom)} by {fom.reference}"
             if fom.verdict == "above-ceiling" and fom.ceiling is not None:
-                bound = f"ceiling {format_bound(fom.ceiling)}"
-            value = f"{fom.figure.variable} = {fom.value:.6g} {fom.unit}, {bound}"
-            lines.append(f"{_case(fields)} on {quote_markdown(nodes)}: {quote_markdown(value)}")
+                bound = f"at most {format_bound(fom.ceiling)} by its ceiling"
+            about = f"{_case(fields)} on {quote_markdown(nodes)}"
+            lines.append(f"{about}: {quote_markdown(value)}, expected {quote_markdown(bound)}")
     return lines
+
+
+def _limits(fom: FigureRecord) -> str:
+    """Return the bounds in words, which need no quotes in Markdown."""
+    lower, upper = (None if b is None else format_bound(b) for b in (fom.lower, fom.upper))
+    if lower and upper:
+        return f"{lower} to {upper}"
+    return f"at least {lower}" if lower else f"at most {upper}" if upper else "any value"
 
 
 def _reasons(records: list[Record]) -> list[str]:

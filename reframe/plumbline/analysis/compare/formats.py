@@ -7,6 +7,7 @@ not printable are written as their codes, and what has a meaning in Markdown as 
 from __future__ import annotations
 
 import math
+import re
 from collections import defaultdict
 from collections.abc import Callable
 
@@ -15,7 +16,16 @@ import junitparser
 from plumbline.analysis.compare import ORDER, Comparison, FigureRow
 from plumbline.analysis.compare.hostfacts import HostChange, Surroundings
 from plumbline.core import formats, suites
-from plumbline.core.text import format_table, pluralize, printable, quote_markdown, shorten
+from plumbline.core.text import (
+    WIDTH,
+    fill,
+    format_table,
+    pluralize,
+    printable,
+    quote_markdown,
+    shorten,
+    table_lines,
+)
 
 #: Verdicts that the text shows only on request.
 COLLAPSED = ("unchanged", "only after")
@@ -23,8 +33,12 @@ COLLAPSED = ("unchanged", "only after")
 FEASIBLE = 100
 _HEADS = ["verdict", "check", "figure", "placement", "n", "before", "after", "difference",
           "95 % interval", "p", "detectable loss"]  # fmt: skip
-#: Columns of the text; the other formats have all.
-_TEXT_HEADS = [head for head in _HEADS if head not in ("check", "placement", "p")]
+#: Columns of the text, whose headings have verdict and check; the other formats have all.
+_TEXT_HEADS = ["figure", "n", "before", "after", "difference", "95 % interval", "detectable"]
+#: A hash of a build; the text has its first digits.
+_HASH = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{20,}\b")
+#: The text lists at most so many nodes of one kind.
+_MAX_NODES = 12
 #: Columns of the CSV, and fields of a figure in the JSON.
 _FIELDS = ["verdict", "system", "partition", "environment", "check", "node", "benchmark", "metric",
            "size", "location", "placement", "conditions", "unit", "better", "n_before", "n_after",
@@ -171,7 +185,8 @@ def _change_tables(around: Surroundings | None) -> list[tuple[list[str], list[li
 
 def _change_cells(change: HostChange) -> list[str]:
     where = f"{len(change.where)}: {shorten(change.where, 4)}"
-    return [change.what, change.before or "-", change.after or "-", where]
+    values = (_HASH.sub(r"\1", value) or "-" for value in (change.before, change.after))
+    return [change.what, *values, where]
 
 
 def _host_lines(around: Surroundings | None) -> list[str]:
@@ -180,7 +195,9 @@ def _host_lines(around: Surroundings | None) -> list[str]:
         return []
     nodes = {"new": around.new_nodes, "gone": around.gone_nodes}
     lines = [
-        f"nodes {word}: {len(names)}: {', '.join(names)}" for word, names in nodes.items() if names
+        f"nodes {word}: {len(names)}: {shorten(names, _MAX_NODES)}"
+        for word, names in nodes.items()
+        if names
     ]
     if not around.any:
         lines.append(
@@ -201,31 +218,39 @@ def text(found: Comparison, every: bool = False) -> str:
 
     Unchanged figures are only counted, unless ``every`` is true.
     """
-    lines = [
-        printable(f"before: {_side(found.before)}"),
-        printable(f"after:  {_side(found.after)}"),
-    ]
+    lines = [f"before: {_side(found.before)}", f"after:  {_side(found.after)}"]
+    lines = [fill(printable(line)) for line in lines]
     if shown := _shown(found, every):
-        lines += ["", *_by_check(shown)]
-    lines += ["", _counts(found), *_effects(found), *_details(found)]
+        lines += ["", *_by_check(shown), ""]
+    lines += map(fill, [_counts(found), *_effects(found), *_details(found)])
     for heads, rows in _change_tables(found.surroundings):
-        lines += ["", format_table(rows, heads, "simple")]
-    lines += _host_lines(found.surroundings)
-    return "\n".join([*lines, "", f"plumbline: {_headline(found)}", ""])
+        lines += ["", format_table(rows, heads, "simple", WIDTH)]
+    lines += map(fill, _host_lines(found.surroundings))
+    return "\n".join([*lines, "", fill(f"plumbline: {_headline(found)}"), ""])
 
 
 def _by_check(rows: list[FigureRow]) -> list[str]:
-    """Return a table with a heading for each check, the worst first."""
-    groups: dict[str, list[dict[str, str]]] = defaultdict(list)
+    """Return a table with a heading for each verdict and check, the worst first."""
+    groups: dict[str, list[list[str]]] = defaultdict(list)
     for row in rows:
-        placement = "" if f"={row.key.placement}" in row.key.check else f", {row.key.placement}"
-        groups[f"{_check(row)}{printable(placement)}"].append(_cells(row))
-    cells = ([row[head] for head in _TEXT_HEADS] for group in groups.values() for row in group)
-    lines = format_table(cells, _TEXT_HEADS, "simple").splitlines()
-    found, body = lines[:2], iter(lines[2:])
-    for name, group in groups.items():
-        found += ["", name, *(next(body) for _ in group)]
-    return found
+        groups[printable(f"{row.verdict}: {row.key.heading}")].append(_text_cells(row))
+    head, body = table_lines((cells for group in groups.values() for cells in group), _TEXT_HEADS)
+    lines, blocks = head, iter(body)
+    for heading, group in groups.items():
+        lines += ["", fill(heading), *(line for _ in group for line in next(blocks))]
+    return lines
+
+
+def _text_cells(row: FigureRow) -> list[str]:
+    """Return the cells of a figure that the text has, with fewer digits."""
+    cells = _cells(row)
+    if not math.isnan(row.difference):
+        cells["before"] = cells["before"].removesuffix(f" {row.unit}")
+        cells["difference"] = f"{100 * row.difference:+.1f} %"
+    if not math.isnan(row.p):
+        cells["95 % interval"] = f"{100 * row.low:+.1f} to {100 * row.high:+.1f} %"
+    cells["detectable"] = cells["detectable loss"]
+    return [cells[head] for head in _TEXT_HEADS]
 
 
 def _number(value: object) -> object:

@@ -16,6 +16,7 @@ import numpy as np
 from plumbline.history.series import Key, Series
 from plumbline.output.report import text
 from plumbline.output.report.findings import SeriesChange
+from plumbline.output.usual import usual_values
 
 #: Figures of one name share a chart if they have at least so many places (``location``).
 PLACES = 13
@@ -25,8 +26,6 @@ LINES = 5
 LATEST = 10
 #: The value of a job with at most so many nodes is shown at each of them.
 SHARED = 8
-#: The usual value is the median of so many values.
-USUAL = 30
 #: Number of values in a small chart.
 SPARK = 120
 #: Arrays of a series with limits.
@@ -122,9 +121,9 @@ class Panel:
 
     @functools.cached_property
     def usual(self) -> float:
-        """The median of the values before the latest."""
-        before = self.history[2][:-1]
-        return statistics.median(before[-USUAL:].tolist()) if len(before) else math.nan
+        """The median of the values before the latest, of one series before a loss that lasts."""
+        before = usual_values(self.history[2], [] if self.several else self.changes)
+        return statistics.median(before.tolist()) if len(before) else math.nan
 
     @property
     def difference(self) -> float:
