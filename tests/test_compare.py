@@ -18,9 +18,11 @@ import numpy as np
 import pytest
 from bench.compare import Family, Noise, alone, family, gaussian, lognormal, outliers
 from conftest import ROOT, Done, asked
+from markdown_it import MarkdownIt
 from plumbline.analysis import compare
 from plumbline.analysis.compare import formats, hostfacts, judge, sides
 from plumbline.core.errors import Fault
+from plumbline.core.text import WIDTH
 from records import case, figure, plan
 
 NOISE = 0.002
@@ -38,6 +40,11 @@ def fom(value: float, **fields: object) -> dict:
 def wild(day: int) -> float:
     """A figure so noisy that nothing can be said of it."""
     return 130.0 if day % 2 else 70.0
+
+
+def unwrapped(text: str) -> str:
+    """A text with each message in one line."""
+    return text.replace("\n  ", " ")
 
 
 class Lab:
@@ -175,11 +182,12 @@ def test_figures_that_need_more_sessions_are_one_line(lab: Lab):
         lab.session(day, {"foms": foms})
     needed = [row["needed"] for row in lab.json()["figures"] if row["needed"]]
     assert min(needed) < formats.FEASIBLE < max(needed)
-    (line,) = [line for line in lab.compare().out.splitlines() if f"; {min(needed)} " in line]
+    lines = unwrapped(lab.compare().out).splitlines()
+    (line,) = [line for line in lines if f"; {min(needed)} " in line]
     assert f" {formats.FEASIBLE} " in line
     row = lab.figure("--metric=m2")
     assert 5 < row["needed"] < formats.FEASIBLE
-    assert f"; {row['needed']} " in lab.compare("--metric=m2").out
+    assert f"; {row['needed']} " in unwrapped(lab.compare("--metric=m2").out)
 
 
 def test_allow_inconclusive_is_a_share_of_the_figures(lab: Lab):
@@ -503,20 +511,48 @@ def hostile(lab: Lab) -> Lab:
 
 
 def test_text_shows_what_needs_a_look_first(hostile: Lab):
-    out = hostile.compare().out
+    out = unwrapped(hostile.compare().out)
     assert "\x1b" not in out and "\x00" not in out
-    verdicts = re.findall(r"^(regressed|only before|too little data|unchanged) ", out, re.M)
+    verdicts = re.findall(r"^(regressed|only before|too little data|unchanged): p2p", out, re.M)
     assert verdicts[0] == "regressed" and "unchanged" not in verdicts
     assert "1 unchanged" in out and out.splitlines()[-1].startswith("plumbline: no-go: 1 of 5")
-    assert re.search("^unchanged ", hostile.compare("--all").out, re.M)
+    assert re.search("^unchanged: p2p", hostile.compare("--all").out, re.M)
+
+
+def test_text_fits_a_terminal(lab: Lab):
+    """Long names, many figures and nodes, and hashes of builds, which are shortened."""
+    check = f"p2p %operation={'latency_' * 9}all %of={'pairs,' * 20}"
+    names = [f"random_ring_latency_between_many_pairs_of_nodes_{n}" for n in range(5)]
+    for day in range(1, 11):
+        level = 1234567.8 if day < 6 else 1034567.8
+        foms = [fom(lab.noisy(level), metric=name, unit="operation/s") for name in names]
+        build = {"path": f"/opt/{'spack/' * 30}{day > 5}", "sha256": f"{int(day > 5)}a" * 32}
+        nodes = [f"nid{n:05}" for n in range(40 if day < 6 else 80)]
+        hosts = {node: {"kernel": "5.14"} for node in nodes}
+        lab.session(day, {"check": check, "foms": foms, "build": build, "nodes": nodes,
+                          "hosts": hosts})  # fmt: skip
+    for options in ((), ("--all",)):
+        out = lab.compare(*options).out
+        assert max(map(len, out.splitlines())) <= WIDTH
+        assert "1a1a1a1a1a1a" in out and not re.search("[0-9a-f]{20}", out)
+        assert re.search(r"1\.23\d+e\+06", out)
+    assert "1a" * 32 in lab.compare("--format=json").out
 
 
 @pytest.mark.holds("pages")
 def test_markdown_escapes_what_names_hold(hostile: Lab):
     out = hostile.compare("--format=markdown").out
-    assert "<" not in out and "`" not in out and "@" not in out and "\x1b" not in out
-    rows = [line for line in out.splitlines() if line.startswith("|")]
-    assert {line.count("|") for line in rows if "MB/s" in line} == {12}
+    assert "\x1b" not in out
+    parsed = MarkdownIt().enable("table").parse(out)
+    inline = [token for block in parsed for token in block.children or ()]
+    assert {token.type for token in inline} == {"text", "code_inline"}
+    assert any("<script>" in token.content for token in inline if token.type == "code_inline")
+    assert not any("<" in token.content for token in inline if token.type == "text")
+    rows = [block for block in parsed if block.type == "tr_open"]
+    cells = [block for block in parsed if block.type == "td_open"]
+    assert (
+        len(cells) % len(formats._HEADS) == 0 and len(rows) == len(cells) / len(formats._HEADS) + 1
+    )
     assert "### Before and after: no-go" in out
 
 

@@ -374,37 +374,75 @@ def test_a_clock_that_jumps_back(make_testbed: Callable[..., Testbed]):
 # -- trends --------------------------------------------------------------------------------------
 
 
-def _series(testbed: Testbed, last: int, since: int) -> str:
-    """Nights until the last one, which lose a tenth from one of them on; the last one's name."""
+def _night(testbed: Testbed, day: int, level: float, hour: int = 1, **fields: object) -> str:
+    """A session of a day from September on, with a little noise; its name."""
     from test_history import fom, line, store
 
-    for day in range(last):
-        end = datetime.datetime(2026, 9, 1, 1) + datetime.timedelta(days=day)
-        value = (10.0 + 0.01 * (day % 5)) * (1.1 if day >= since else 1.0)
-        name = f"{end:%Y%m%dT%H%M%SZ}-{day:06x}"
-        when = {"session": name, "time": f"{end:%Y-%m-%dT%H:%M:%SZ}"}
-        store(testbed.results, line(foms=[fom(value)], **when))
+    end = datetime.datetime(2026, 9, 1, hour) + datetime.timedelta(days=day)
+    name = f"{end:%Y%m%dT%H%M%SZ}-{day:06x}"
+    about = {"session": name, "time": f"{end:%Y-%m-%dT%H:%M:%SZ}", **fields}
+    store(testbed.results, line(foms=[fom((10.0 + 0.01 * (day % 5)) * level)], **about))
     return name
+
+
+def _series(testbed: Testbed, last: int, since: int) -> str:
+    """Nights until the last one, which lose a tenth from one of them on; the last one's name."""
+    return [_night(testbed, day, 1.1 if day >= since else 1.0) for day in range(last)][-1]
+
+
+def _found(testbed: Testbed, first: int, level: float) -> int:
+    """Nights of a level from one of them on, up to that which finds it; the number of the next."""
+    for day in range(first, first + 10):
+        part = nightly.parts.trend("alpha", _night(testbed, day, level))
+        if part.code:
+            break
+    assert part.code == 1 and "1 new" in part.message and "**new**" in part.page
+    outcomes = [outcome_of(case) for case in part.suites[0]]
+    assert outcomes.count([junitparser.Failure]) == 1
+    return day + 1
 
 
 def test_a_change_is_a_fault_on_the_night_it_is_found(
     testbed: Testbed, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("PLUMBLINE_RESULTS", str(testbed.results))
-    # The night on which it is found first; nothing is known of the nights after it.
-    for last in range(41, 50):
-        name = _series(testbed, last, since=40)
-        part = nightly.parts.trend("alpha", name)
-        if part.code:
-            break
-    assert part.code == 1 and "1 new" in part.message and "**new**" in part.page
-    (case,) = part.suites[0]
-    assert outcome_of(case) == [junitparser.Failure]
-    # On the next it is known, and still there.
-    part = nightly.parts.trend("alpha", _series(testbed, last + 1, since=40))
+    _series(testbed, 40, since=40)
+    # On the next night it is known, and still there.
+    part = nightly.parts.trend("alpha", _night(testbed, _found(testbed, 40, 1.1), 1.1))
     assert part.code == 0 and "0 new, 1 known" in part.message and "regression" in part.page
     (case,) = part.suites[0]
     assert outcome_of(case) == [junitparser.Skipped]
+
+
+def test_a_second_loss_of_a_figure_is_a_new_fault(
+    testbed: Testbed, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("PLUMBLINE_RESULTS", str(testbed.results))
+    _series(testbed, 65, since=40)
+    after = _found(testbed, 65, 1.25)
+    part = nightly.parts.trend("alpha", _night(testbed, after, 1.25))
+    assert part.code == 0 and "0 new, 2 known" in part.message
+    assert len({case.name for case in part.suites[0]}) == 2
+
+
+def test_what_no_night_has_reported_is_new(testbed: Testbed, monkeypatch: pytest.MonkeyPatch):
+    """Sessions by hand have lost a tenth for days; no nightly ran, or the last was cut off."""
+    monkeypatch.setenv("PLUMBLINE_RESULTS", str(testbed.results))
+    run = {"extras": {"run": "nightly"}}
+    for day in range(40):
+        _night(testbed, day, 1.0, **run)
+    for day in range(40, 46):
+        _night(testbed, day, 1.1, hour=14)
+    cut_off = _night(testbed, 46, 1.1, **run)
+    plan = testbed.results / "sessions" / cut_off / "plan.json"
+    cases = json.loads(plan.read_text())
+    cases["cases"]["lost"] = next(iter(cases["cases"].values()))
+    plan.write_text(json.dumps(cases))
+    tonight = _night(testbed, 47, 1.1, **run)
+    part = nightly.parts.trend("alpha", tonight)
+    assert part.code == 1 and "1 new" in part.message
+    part = nightly.parts.trend("alpha", _night(testbed, 48, 1.1, **run))
+    assert part.code == 0 and "0 new, 1 known" in part.message
 
 
 # -- parts, in this process ----------------------------------------------------------------------

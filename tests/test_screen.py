@@ -22,6 +22,7 @@ from plumbline.analysis.screen import (
     screen,
 )
 from plumbline.core.errors import Fault
+from plumbline.core.text import WIDTH
 from plumbline.history.series import Key, Series
 from records import case, dumps, figure, plan
 
@@ -657,7 +658,8 @@ def test_sessions_of_the_history_are_screened_up_to_the_one_named(tmp_path):
     done = command("--from", tmp_path)
     assert done.code == 1, done.output
     assert "n007" in done.out
-    assert f"{made[6]}  active" in done.out
+    assert f"2026-11-{made[6][6:8]}  active" in done.out
+    assert max(map(len, done.out.splitlines())) <= WIDTH
     assert "bandwidth" in done.out
     assert command(made[4], "--from", tmp_path).code == 0
     done = command(made[6], "--from", tmp_path, "--format", "json")

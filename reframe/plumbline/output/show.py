@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import math
 from collections import Counter
 from dataclasses import asdict, dataclass, fields, replace
@@ -12,8 +13,7 @@ from plumbline.core import formats
 from plumbline.core.text import fill, pluralize, shorten, table_lines
 from plumbline.history.history import MEASURED, CaseRow, History, SessionRow
 from plumbline.history.series import Key, Selection, Series
-from plumbline.output import usual
-from plumbline.output.report import findings
+from plumbline.output.report import findings, usual
 from plumbline.output.report.findings import SeriesChange
 from plumbline.reference.lookup import format_bound
 
@@ -28,7 +28,7 @@ class ShownFigure:
     """A figure of a session. Numbers that are not known are ``None``.
 
     :ivar nodes: that its test case used.
-    :ivar usual: median of ``earlier`` values of its own history (:mod:`plumbline.output.usual`).
+    :ivar usual: median of ``earlier`` values of its own history: those of ``usual_values``.
     :ivar change: of the value from the usual one, relative.
     :ivar worse: it has lost lastingly, or it stands out from the usual values.
     :ivar since: the day on which a loss that lasts began, or empty.
@@ -85,7 +85,7 @@ def load(history: History, select: Selection, failed: bool = False) -> ShownSess
     chosen = replace(select, sessions=(row.session,), since=None, until=None, extras={})
     cases = history.cases(chosen) if row.results else []
     if any(case.result in MEASURED for case in cases):
-        until = (row.start + np.timedelta64(1, "s")).item()
+        until = (row.start + np.timedelta64(1, "s")).astype(datetime.datetime)
         earlier = replace(chosen, sessions=(), until=until)
         series = [
             series.before(series.times[index[0]] + np.timedelta64(1, "s"))

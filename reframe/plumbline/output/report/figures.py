@@ -16,7 +16,7 @@ import numpy as np
 from plumbline.history.series import Key, Series
 from plumbline.output.report import text
 from plumbline.output.report.findings import SeriesChange
-from plumbline.output.usual import usual_values
+from plumbline.output.report.usual import usual_values
 
 #: Figures of one name share a chart if they have at least so many places (``location``).
 PLACES = 13
