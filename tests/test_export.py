@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import stat
 from xml.etree import ElementTree
 
 import pytest
 from conftest import Done, Testbed
+from markdown_it import MarkdownIt
 from plumbline.site.inventory import Inventory
 from prometheus_client.parser import text_string_to_metric_families
 from test_baseline import figure, remember
@@ -165,19 +167,33 @@ def test_markdown_shows_what_is_red_first(every_end: Testbed) -> None:
                       "Waived", "Near a bound", "Warnings", "Measured, but nothing asserted",
                       "Skipped"]  # fmt: skip
     at = {title: lines[lines.index(f"**{title}**") + 2] for title in titles}
-    failed = "- fails &#64;node+disk-io on n1: write_bandwidth = 90 MB/s, &#91;95, open&#93; by row"
+    failed = "- `fails @node+disk-io` on n1: write_bandwidth = 90 MB/s, expected at least 95 by row"
     assert at["Failed"] == failed
-    assert "ceiling 1e+06" in at["Above a ceiling"]
-    assert at["Warnings"] == "- near &#64;node+disk-io on n1: warnings: Xid 48"
-    assert at["Waived"] == "- waives &#64;node+disk-io: why waives"
+    assert at["Above a ceiling"].endswith("expected at most 1e+06 by its ceiling")
+    assert at["Warnings"] == "- `near @node+disk-io` on n1: warnings: Xid 48"
+    assert at["Waived"] == "- `waives @node+disk-io`: why waives"
 
 
 @pytest.mark.holds("pages")
 def test_hostile_text_has_no_meaning_in_markdown(every_end: Testbed) -> None:
-    (line,) = [line for line in exported(every_end, "markdown").splitlines() if "script" in line]
-    assert line.isprintable()
-    assert not set('<>`[]|@$"\\') & set(line) - set('"')
-    assert "http://" not in line
+    text = exported(every_end, "markdown")
+    assert all(line.isprintable() for line in text.splitlines())
+    inline = [token for block in MarkdownIt().parse(text) for token in block.children or ()]
+    assert {token.type for token in inline} == {
+        "text", "code_inline", "strong_open", "strong_close",
+    }  # fmt: skip
+    hostile = [token for token in inline if "script" in token.content]
+    assert hostile and {token.type for token in hostile} == {"code_inline"}
+    # What is not quoted mentions nobody, and links to nothing.
+    plain = "".join(token.content for token in inline if token.type == "text")
+    assert not re.search(r"[@#<>`|]|://", plain)
+
+
+@pytest.mark.holds("pages")
+def test_markdown_is_readable_as_text(every_end: Testbed) -> None:
+    """Names are as they are, without references to characters."""
+    text = exported(every_end, "markdown")
+    assert not re.search(r"&#?\w+;", text)
 
 
 # -- which session, and how it ended -------------------------------------------------------------
@@ -262,7 +278,7 @@ def test_no_session_and_a_damaged_one(testbed: Testbed) -> None:
         file.write('{"half": ')
     done = export(testbed, "--format=markdown")
     assert done.out.startswith("### testbed: inconclusive")
-    assert "records.jsonl&#58;2" in done.out and "records.jsonl:2" in done.err
+    assert "records.jsonl:2" in done.out and "records.jsonl:2" in done.err
     assert samples(exported(testbed, "prometheus"))["plumbline_session_exit_code"][0][1] == 2
     (folder / "plan.json").write_text("{")
     done = export(testbed, session)
@@ -299,7 +315,7 @@ def test_sessions_as_they_ran(testbed: Testbed) -> None:
     (vanished,) = [fault for fault in end["faults"] if "gone @" in fault]
     text = exported(testbed, "markdown")
     assert text.startswith("### testbed: faults found")
-    assert "**Failed**" in text and "gone &#64;testbed" in text
+    assert "**Failed**" in text and "gone @testbed" in text
     assert "gone @" in vanished and "gone @" in exported(testbed, "junit")
     assert samples(exported(testbed, "prometheus"))["plumbline_session_exit_code"][0][1] == 1
     path.unlink()

@@ -131,8 +131,10 @@ def _text(causes: list, judged: int) -> str:
     for cause, row in zip(causes, body, strict=True):
         lines += ["", fill(cause.title), *row, *_details(cause)]
     count = pluralize(sum(len(cause.rows) for cause in causes), "finding")
-    return "\n".join([*lines, "", f"plumbline: {count} of {pluralize(len(causes), 'cause')} in "
-                       f"{judged} series judged"])  # fmt: skip
+    if causes:
+        lines.append("")
+        count += f" of {pluralize(len(causes), 'cause')}"
+    return "\n".join([*lines, f"plumbline: {count} in {judged} series judged"])
 
 
 def _cells(cause) -> list[str]:

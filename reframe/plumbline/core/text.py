@@ -12,7 +12,7 @@ import re
 import textwrap
 from collections.abc import Iterable, Sequence
 
-import tabulate
+from tabulate import tabulate
 
 #: Columns of a terminal that every table and message fits.
 WIDTH = 100
@@ -46,50 +46,38 @@ def printable_lines(text: str) -> str:
 
 
 def format_table(
-    rows: Iterable[Iterable[object]], heads: Iterable[str] = (), form: str = "plain", width: int = 0
+    rows: Iterable[Iterable[object]], heads: Iterable[str] = (), form: str = "plain"
 ) -> str:
     """Return a table as text, with printable cells; ``None`` gives an empty cell.
 
     :arg form: the table format of tabulate.
-    :arg width: columns that no line exceeds: the widest columns are wrapped. 0: as wide as needed.
     """
-    head, body = table_lines(rows, heads, form, width)
-    return "\n".join([*head, *itertools.chain.from_iterable(body)])
+    return tabulate(_printable(rows), tuple(heads), tablefmt=form, disable_numparse=True)
 
 
 def table_lines(
-    rows: Iterable[Iterable[object]],
-    heads: Iterable[str] = (),
-    form: str = "simple",
-    width: int = WIDTH,
+    rows: Iterable[Iterable[object]], heads: Sequence[str]
 ) -> tuple[list[str], list[list[str]]]:
-    """Return the lines of a table's head, and the lines of each row.
-
-    The arguments are those of :func:`format_table`; the format has no line between rows.
-    """
-    heads = [*heads]
-    cells = [["" if cell is None else printable(str(cell)) for cell in row] for row in rows]
-    widths = _widths([heads, *cells], width)
-    blocks = [[*itertools.zip_longest(*map(_wrap, row, widths), fillvalue="")] for row in cells]
-    wrapped = [*itertools.chain.from_iterable(blocks)]
-    lines = tabulate.tabulate(wrapped, heads, form, disable_numparse=True).splitlines()
-    if width:
-        lines = [line.rstrip() for line in lines]
-    first = len(lines) - len(wrapped)
-    body = iter(lines[first:])
-    return lines[:first], [[next(body) for _ in block] for block in blocks]
-
-
-def _widths(rows: Sequence[Sequence[str]], width: int) -> list[int]:
-    """Return the width of each column, the widest ones reduced so that all fit, if possible."""
-    heads, *cells = ([*map(len, row)] for row in rows)
-    heads = [length + tabulate.MIN_PADDING for length in heads]
-    widths = [max(column) for column in itertools.zip_longest(heads, *cells, fillvalue=0)]
-    left = width - len(_SEPARATOR) * (len(widths) - 1)
-    most = max(widths, default=0)
-    while width and most > _NARROWEST and sum(min(wide, most) for wide in widths) > left:
+    """Return a table of at most :data:`WIDTH` columns, whose widest columns are wrapped for that:
+    the lines of its head, and the lines of each row."""
+    cells = _printable(rows)
+    columns = [*zip(heads, *cells, strict=True)]
+    widths = [max(map(len, column)) for column in columns]
+    left, most = WIDTH - len(_SEPARATOR) * (len(widths) - 1), max(widths)
+    while most > _NARROWEST and sum(min(wide, most) for wide in widths) > left:
         most -= 1
-    return [min(wide, most) for wide in widths]
+    widths = [min(wide, most) for wide in widths]
+
+    def line(row: Iterable[str]) -> str:
+        return _SEPARATOR.join(map(str.ljust, row, widths)).rstrip()
+
+    blocks = (itertools.zip_longest(*map(_wrap, row, widths), fillvalue="") for row in cells)
+    rule = ["-" * wide for wide in widths]
+    return [line(heads), line(rule)], [[*map(line, block)] for block in blocks]
+
+
+def _printable(rows: Iterable[Iterable[object]]) -> list[list[str]]:
+    return [["" if cell is None else printable(str(cell)) for cell in row] for row in rows]
 
 
 class _Wrapper(textwrap.TextWrapper):

@@ -6,6 +6,7 @@ not printable are written as their codes, and what has a meaning in Markdown as 
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections import defaultdict
@@ -17,9 +18,7 @@ from plumbline.analysis.compare import ORDER, Comparison, FigureRow
 from plumbline.analysis.compare.hostfacts import HostChange, Surroundings
 from plumbline.core import formats, suites
 from plumbline.core.text import (
-    WIDTH,
     fill,
-    format_table,
     pluralize,
     printable,
     quote_markdown,
@@ -34,7 +33,8 @@ FEASIBLE = 100
 _HEADS = ["verdict", "check", "figure", "placement", "n", "before", "after", "difference",
           "95 % interval", "p", "detectable loss"]  # fmt: skip
 #: Columns of the text, whose headings have verdict and check; the other formats have all.
-_TEXT_HEADS = ["figure", "n", "before", "after", "difference", "95 % interval", "detectable"]
+_TEXT_HEADS = ["figure", "n", "before", "after", "unit", "difference", "95 % interval",
+               "detectable"]  # fmt: skip
 #: A hash of a build; the text has its first digits.
 _HASH = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{20,}\b")
 #: The text lists at most so many nodes of one kind.
@@ -224,7 +224,8 @@ def text(found: Comparison, every: bool = False) -> str:
         lines += ["", *_by_check(shown), ""]
     lines += map(fill, [_counts(found), *_effects(found), *_details(found)])
     for heads, rows in _change_tables(found.surroundings):
-        lines += ["", format_table(rows, heads, "simple", WIDTH)]
+        head, body = table_lines(rows, heads)
+        lines += ["", *head, *itertools.chain.from_iterable(body)]
     lines += map(fill, _host_lines(found.surroundings))
     return "\n".join([*lines, "", fill(f"plumbline: {_headline(found)}"), ""])
 
@@ -243,9 +244,10 @@ def _by_check(rows: list[FigureRow]) -> list[str]:
 
 def _text_cells(row: FigureRow) -> list[str]:
     """Return the cells of a figure that the text has, with fewer digits."""
-    cells = _cells(row)
+    cells = _cells(row) | {"unit": printable(row.unit)}
+    for side in ("before", "after"):
+        cells[side] = cells[side].removesuffix(f" {cells['unit']}")
     if not math.isnan(row.difference):
-        cells["before"] = cells["before"].removesuffix(f" {row.unit}")
         cells["difference"] = f"{100 * row.difference:+.1f} %"
     if not math.isnan(row.p):
         cells["95 % interval"] = f"{100 * row.low:+.1f} to {100 * row.high:+.1f} %"
