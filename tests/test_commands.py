@@ -44,7 +44,7 @@ ELSEWHERE = {
 
 #: Commands that read the made-up history. The others run at the facility.
 READS_HISTORY = re.compile(
-    r"plumbline (trend|compare|screen|report|export|history)(?! maintenance=)"
+    r"plumbline (show|trend|compare|screen|report|export|history)(?! maintenance=)"
 )
 
 #: Commands that read the checkout only.
@@ -67,6 +67,7 @@ REPLACEMENTS = {
     "lint --system NAME": "lint --system local",
     "imb OUTPUT": f"imb {ROOT}/tests/captures/imb/allgather.out",
     "-n imb_p2p": "-n babelstream",
+    "20261124T021059Z-4bebf4": "",
     "2026-11-14": f"{datetime.date.today() - datetime.timedelta(days=7)}",
     "2026-01-01": f"{datetime.date.today() - datetime.timedelta(days=180)}",
     "2026-06-30": f"{datetime.date.today()}",

@@ -54,6 +54,7 @@ ANSWERS = [
     ["screen"], ["screen", "--format=csv"], ["export"], ["export", "--format=junit"],
     ["export", "--format=prometheus"], ["baseline", STEERS], ["history", "list", "--system=x\x1b"],
     ["parse", "osu", f"no{STEERS}"], ["refs", "--why", STEERS],
+    ["show"], ["show", "20261126T010000Z-00001a"], ["show", "--format=csv"], ["trend", "--new"],
 ]  # fmt: skip
 
 

@@ -93,11 +93,12 @@ def _wrap(text: str, width: int) -> list[str]:
 
 
 def fill(text: str, first: str = "", rest: str = "  ") -> str:
-    """Return a text in lines of at most :data:`WIDTH` columns. Names stay whole, if they fit.
+    """Return a printable text in lines of at most :data:`WIDTH` columns. Names stay whole, if they
+    fit.
 
     :arg first: begins the first line. :arg rest: begins the others.
     """
-    return textwrap.fill(text, WIDTH, initial_indent=first, subsequent_indent=rest,
+    return textwrap.fill(printable(text), WIDTH, initial_indent=first, subsequent_indent=rest,
                          break_on_hyphens=False)  # fmt: skip
 
 

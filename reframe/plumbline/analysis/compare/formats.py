@@ -218,8 +218,7 @@ def text(found: Comparison, every: bool = False) -> str:
 
     Unchanged figures are only counted, unless ``every`` is true.
     """
-    lines = [f"before: {_side(found.before)}", f"after:  {_side(found.after)}"]
-    lines = [fill(printable(line)) for line in lines]
+    lines = [*map(fill, (f"before: {_side(found.before)}", f"after:  {_side(found.after)}"))]
     if shown := _shown(found, every):
         lines += ["", *_by_check(shown), ""]
     lines += map(fill, [_counts(found), *_effects(found), *_details(found)])
@@ -234,7 +233,7 @@ def _by_check(rows: list[FigureRow]) -> list[str]:
     """Return a table with a heading for each verdict and check, the worst first."""
     groups: dict[str, list[list[str]]] = defaultdict(list)
     for row in rows:
-        groups[printable(f"{row.verdict}: {row.key.heading}")].append(_text_cells(row))
+        groups[f"{row.verdict}: {row.key.heading}"].append(_text_cells(row))
     head, body = table_lines((cells for group in groups.values() for cells in group), _TEXT_HEADS)
     lines, blocks = head, iter(body)
     for heading, group in groups.items():
