@@ -279,8 +279,7 @@ def test_what_is_wrong_now(history: Path):
 def test_the_table_fits_a_terminal(history: Path):
     done = asked("trend", "--from", history)
     lines = done.out.splitlines()
-    # Only the name that has no space to wrap at is longer.
-    assert [line for line in lines if len(line) > WIDTH] == [LONG.split()[0]]
+    assert max(map(len, lines)) <= WIDTH
     assert sum(line.startswith("regression ") for line in lines) == 2
     assert "  on n99" in lines and not [line for line in lines if "n3" in line.split()]
 

@@ -42,7 +42,7 @@ def show(session: str | None, select, source: Path | None, failed: bool, form: s
     if session:
         select = replace(select, sessions=(session,))
     with History(source, say=warn) as history:
-        found = showing.load(history, select, failed)
+        found = showing.load(history, select, failed, warn)
         code = warn_skipped(history)
     if not found.figures:
         code = 2

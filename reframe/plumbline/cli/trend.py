@@ -33,7 +33,7 @@ _MAX_FIGURES, _MAX_NODES = 12, 8
                    "All nights are judged nevertheless.")  # fmt: skip
 @click.option("--new", type=MOMENT, is_flag=False, flag_value="7d", metavar="[TIME]",
               help="Only what is new: findings that were first reported, or confirmed, on this day "
-                   "or later.  [default: 7d]")  # fmt: skip
+                   "or later; without TIME, in the last seven days.")  # fmt: skip
 @click.option("--active", is_flag=True,
               help="Only what is wrong now: changes for the worse that last.")  # fmt: skip
 @click.option("--input", "file", type=click.Path(path_type=Path), metavar="FILE",

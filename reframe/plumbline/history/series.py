@@ -83,13 +83,16 @@ class Series:
 
     def before(self, time: np.datetime64) -> Series:
         """Return the values that were measured before a time."""
-        early = np.flatnonzero(self.times < time)
+        return self.at(np.flatnonzero(self.times < time))
+
+    def at(self, indices: np.ndarray) -> Series:
+        """Return some of the values."""
         arrays: dict[str, Any] = {
-            name: column[early]
+            name: column[indices]
             for name, column in vars(self).items()
             if isinstance(column, np.ndarray)
         }
-        samples = [self.samples[index] for index in early] if self.samples else []
+        samples = [self.samples[index] for index in indices] if self.samples else []
         return replace(self, **arrays, samples=samples)
 
 

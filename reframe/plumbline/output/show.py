@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import math
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields, replace
 
 import numpy as np
@@ -75,10 +76,16 @@ class ShownSession:
     unmeasured: list[CaseRow]
 
 
-def load(history: History, select: Selection, failed: bool = False) -> ShownSession:
+def load(
+    history: History,
+    select: Selection,
+    failed: bool = False,
+    say: Callable[[str], None] = lambda line: None,
+) -> ShownSession:
     """Read the session that a selection names, or the newest one of it.
 
     :arg failed: whether only figures that failed or are worse than usual are printed.
+    :arg say: receives a message if this takes long.
     :raises Fault: if there is none.
     """
     row = history.sessions(select)[-1]
@@ -88,12 +95,14 @@ def load(history: History, select: Selection, failed: bool = False) -> ShownSess
         until = (row.start + np.timedelta64(1, "s")).astype(datetime.datetime)
         earlier = replace(chosen, sessions=(), until=until)
         series = [
-            series.before(series.times[index[0]] + np.timedelta64(1, "s"))
+            series.at(np.arange(index[0] + 1))
             for series in history.series(earlier, samples=False)
             if len(index := np.flatnonzero(series.sessions == row.session))
         ]
     else:
         series = []
+    if len(series) >= findings.MANY:
+        say(f"searching {len(series)} series for losses that last")
     changes = findings.of_all(filter(findings.judged, series), len(series))
     figures = [_figure(item, changes.get(item.key, [])) for item in series]
     return ShownSession(
