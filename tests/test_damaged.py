@@ -157,6 +157,7 @@ def drawn(number: int) -> list[str]:
 COMMANDS = {
     "list": ["history", "list", "--format=json", "--system"],
     "history export": ["history", "export", "--system"],
+    "show": ["show", "--format=json", "--system"],
     "trend": ["trend", "--format=json", "--system"],
     "compare": [
         "compare",
