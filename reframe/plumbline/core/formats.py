@@ -10,8 +10,6 @@ import io
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from tabulate import tabulate
-
 from plumbline.core.text import csv_cell, quote_markdown
 
 
@@ -40,6 +38,6 @@ def as_csv(
 
 
 def as_markdown(heads: Sequence[str], rows: Iterable[Iterable[str]]) -> str:
-    """Return a Markdown table with quoted cells, which is aligned as text too."""
+    """Return a Markdown table with quoted cells."""
     cells = [[quote_markdown(cell).replace("|", r"\|") for cell in row] for row in rows]
-    return tabulate(cells, heads, "github", disable_numparse=True)
+    return "\n".join(f"| {' | '.join(row)} |" for row in [heads, ["---"] * len(heads), *cells])
