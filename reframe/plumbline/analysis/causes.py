@@ -30,14 +30,15 @@ def grouped(
     A series is in a group once: its second finding, though of the next night, has another cause.
     """
     found: dict[Hashable, list[list[T]]] = {}
+    newest: dict[Hashable, set[Hashable]] = {}  # The series of each newest group.
     for finding in sorted(findings, key=began):
-        groups = found.setdefault(about(finding), [])
-        if not groups or (
-            began(finding) - began(groups[-1][0]) > TOGETHER
-            or series(finding) in map(series, groups[-1])
-        ):
+        case, name = about(finding), series(finding)
+        groups = found.setdefault(case, [])
+        if not groups or began(finding) - began(groups[-1][0]) > TOGETHER or name in newest[case]:
             groups.append([])
+            newest[case] = set()
         groups[-1].append(finding)
+        newest[case].add(name)
     return [group for groups in found.values() for group in groups]
 
 
@@ -94,9 +95,11 @@ def of(rows: list[FoundRow], marked: list[FoundRow], series: dict[str, Series]) 
 
     The ``nodes`` of the findings become those of :func:`nodes_of`.
 
+    :arg marked: some of the findings themselves.
     :arg series: by name, of the history; without them each finding has its own cause.
     """
     keys = {name: item.key for name, item in series.items()}
+    marks = {*map(id, marked)}
     groups = [[row] for row in rows]
     if keys:
 
@@ -111,7 +114,7 @@ def of(rows: list[FoundRow], marked: list[FoundRow], series: dict[str, Series]) 
         Cause(
             sorted(group, key=certain_size, reverse=True),
             keys,
-            any(row in marked for row in group),
+            any(id(row) in marks for row in group),
         )
         for group in groups
     ]
