@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from conftest import Done, asked
 from plumbline.core.text import WIDTH
+from plumbline.output import show as show_
 from plumbline.output.report import usual
 from test_history import fom, line, store
 
@@ -62,6 +63,18 @@ def test_a_value_stands_out_on_the_worse_side_only(value, better, out):
     nights = np.tile([99.0, 100.0, 101.0], 10)
     assert usual.stands_out(value, nights, better) == out
     assert not usual.stands_out(value, nights[: usual.KNOWN - 1], better)
+
+
+def test_a_value_above_the_level_before_a_loss_is_not_worse(monkeypatch, history: Path):
+    """It came back, but a single night does not end the loss."""
+    lost = change(NIGHTS - 10, key=None, began=np.datetime64("2026-10-01"))
+    monkeypatch.setattr(
+        show_.findings, "of_all", lambda series, _: {item.key: [lost] for item in series}
+    )
+    found = figures(history)
+    assert (found["copy"]["worse"], found["copy"]["since"]) == (False, "2026-10-01")
+    assert found["triad"]["worse"] and not found["peak"]["worse"]
+    assert found["peak"]["earlier"] == usual.USUAL
 
 
 def test_a_last_digit_does_not_stand_out():

@@ -31,7 +31,7 @@ class ShownFigure:
     :ivar nodes: that its test case used.
     :ivar usual: median of ``earlier`` values of its own history: those of ``usual_values``.
     :ivar change: of the value from the usual one, relative.
-    :ivar worse: it has lost lastingly, or it stands out from the usual values.
+    :ivar worse: it stands out from the usual values, or is below them since a loss that lasts.
     :ivar since: the day on which a loss that lasts began, or empty.
     """
 
@@ -120,6 +120,7 @@ def _figure(series: Series, changes: list[SeriesChange]) -> ShownFigure:
     earlier = usual.usual_values(series.values, changes)
     median = float(np.median(earlier)) if len(earlier) else math.nan
     lost = [change for change in changes if usual.is_lost(change)]
+    loss = usual.loss_of(value, earlier, series.better)
     lower, upper, ceiling = (
         _number(column[-1]) for column in (series.lower, series.upper, series.ceiling)
     )
@@ -132,7 +133,7 @@ def _figure(series: Series, changes: list[SeriesChange]) -> ShownFigure:
         usual=_number(median),
         earlier=len(earlier),
         change=_number((value - median) / abs(median) if median else math.nan),
-        worse=bool(lost) or usual.stands_out(value, earlier, series.better),
+        worse=bool(lost and loss > 0) or usual.stands_out(value, earlier, series.better),
         since=str(lost[0].began.astype("datetime64[D]")) if lost else "",
         verdict=str(series.verdicts[-1]),
         lower=lower,

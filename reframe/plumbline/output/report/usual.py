@@ -38,16 +38,22 @@ def is_lost(change: SeriesChange) -> bool:
     return change.worse and change.active and change.confirmed
 
 
-def stands_out(value: float, usual: np.ndarray, better: str) -> bool:
-    """Return whether a value is worse than the usual ones by more than they scatter.
+def loss_of(value: float, usual: np.ndarray, better: str) -> float:
+    """Return how much worse a value is than the median of the usual ones, as a logarithm; negative
+    if it is better, 0 if that is unknown.
 
     :arg better: ``higher``, ``lower`` or ``neither``, of which none is worse.
     """
-    good = usual[usual > 0]
-    if better == "neither" or len(good) < KNOWN or value <= 0:
+    median = float(np.median(usual)) if len(usual) else 0.0
+    if better == "neither" or value <= 0 or median <= 0:
+        return 0.0
+    return math.log(median / value) * (1 if better == "higher" else -1)
+
+
+def stands_out(value: float, usual: np.ndarray, better: str) -> bool:
+    """Return whether a value is worse than the usual ones by more than they scatter."""
+    logs = np.log(usual[usual > 0])
+    if len(logs) < KNOWN:
         return False
-    logs = np.log(good)
-    median = float(np.median(logs))
-    loss = (median - math.log(value)) * (1 if better == "higher" else -1)
-    scatter = stats.MAD_TO_STD * float(np.median(np.abs(logs - median)))
-    return loss > max(SIGMAS * scatter, LEAST)
+    scatter = stats.MAD_TO_STD * float(np.median(np.abs(logs - np.median(logs))))
+    return loss_of(value, usual, better) > max(SIGMAS * scatter, LEAST)
