@@ -231,6 +231,15 @@ def test_a_list_of_nodes_has_the_worst_exit_code(fleet: Fleet):
     assert (done.code, [one["verdict"] for one in found]) == (1, ["go", "no-go"])
 
 
+def test_nodes_that_are_judged_together_are_no_peers(fleet: Fleet):
+    """Six of twelve, repaired alike and slow alike, in one night."""
+    fleet.weeks(8)
+    for node in fleet.nodes[:6]:
+        fleet.measure(51, node, 0.06, repeats=5)
+    done, found = fleet.clear("n[000-005]")
+    assert {one["verdict"] for one in found} == {"no-go"}, done.output
+
+
 def test_the_table_and_csv(fleet: Fleet):
     fleet.weeks(8)
     fleet.measure(51, "n003", 0.06, repeats=5)
@@ -439,10 +448,10 @@ def test_a_node_is_measured_again_in_a_reservation_and_judged(site: LoginNode):
     site.there.run("scontrol", "update", "nodename=n1", "state=drain", "reason=test")
     refused = site.plumbline("clear", "n1", *SET)
     assert refused.returncode == 2 and "[scheduler.no-node]" in refused.stderr, refused.stderr
-    lines = [line.split() for line in refused.stderr.splitlines() if "  scontrol " in line]
+    lines = [line.split()[1:] for line in refused.stderr.splitlines() if "  scontrol " in line]
+    assert len(lines) == 2
     for words in lines:
-        site.there.run(*(word.replace("$USER", "root").partition("  [")[0] for word in words
-                         if not word.startswith("[")))  # fmt: skip
+        site.there.run(*(word.replace("$USER", "root") for word in words))
     cluster.wait_for(lambda: site.there.state("n1") in ("maint", "idle"))
     done = site.plumbline("clear", "n1", "--reservation", "clear-n1", "--repeat", "3", *SET,
                           "--format=json")  # fmt: skip

@@ -225,7 +225,6 @@ def _fleet(figure: Figure) -> _Fleet | None:
                  .any(axis=0).sum())  # fmt: skip
     error = detection.MEDIAN * noise * float(np.median(figure.factors))
     if figure.tonight >= 0 and enough[figure.tonight]:
-        # Each peer's own level is uncertain too: that of one without earlier nights by all spread.
         # Each peer's own level is uncertain too.
         usual = 1 + 1 / max(int(enough.sum()) - 1, 1)
         shift = error * usual / count[figure.tonight, 0]
@@ -418,11 +417,13 @@ def clear_node(
     sessions: Collection[str],
     select: Selection,
     before: str = "",
+    aside: Collection[str] = (),
     rules: Rules | None = None,
 ) -> Clearance:
     """Judge a node by sessions of the history.
 
     :arg sessions: those in which it was measured now.
+    :arg aside: nodes that are no peers, as they are judged too: they may be slow alike.
     :arg before: name of a session, or the beginning of one; the node's own nights are those before
         it. By default all on which screening does not flag it.
     """
@@ -437,10 +438,10 @@ def clear_node(
     groups = of_series(_marked(found, node, wanted))
     tonight = _night_of(found, first)
     cutoff = _days_before(first, rules.days)
-    peers_only = [_few(group, node) for group in groups]
-    slow = _slow_nights(peers_only, node)
+    groups = [_few(group, node, {*aside} - {node}) for group in groups]
+    slow = _slow_nights(groups, node)
     rows, figures = [], []
-    for group in peers_only:
+    for group in groups:
         for unit in sorted({u for night, u in group.values if night == NOW and u[0] == node}):
             figures.append(_figure(group, unit, tonight, cutoff, slow, before))
             rows.append(_row(group, unit, figures[-1]))
@@ -489,7 +490,7 @@ def _days_before(session: str, days: float) -> str:
     return f"{start - datetime.timedelta(days=days):%Y%m%dT%H%M%S}"
 
 
-def _few(group: Group, node: str) -> Group:
+def _few(group: Group, node: str, aside: Collection[str]) -> Group:
     """Return a group with the node and :data:`PEERS` others: those measured on most of the node's
     nights, and those measured last. In sweeps of a part of the nodes each day these differ."""
     own = {night for night, unit in group.values if unit[0] == node}
@@ -498,8 +499,7 @@ def _few(group: Group, node: str) -> Group:
     for night, (name, *_) in group.values:
         last[name] = max(night, last.get(name, ""))
         shared[name] += night in own
-    last.pop(node, None)
-    ordered = sorted(last, key=natural)
+    ordered = sorted(last.keys() - {node, *aside}, key=natural)
     kept = {node, *sorted(ordered, key=lambda name: -shared[name])[: PEERS // 2]}
     for name in sorted(ordered, key=lambda name: last[name], reverse=True):
         if len(kept) > PEERS:

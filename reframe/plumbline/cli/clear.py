@@ -108,7 +108,7 @@ def clear(system, partition, repeat, with_peers, reservation, minutes, no_measur
             select = Selection(system=place[0], partition=place[1])
             sessions = (operating.sessions_of(sweep, node) if sweep
                         else clearing.latest(history, node, select))  # fmt: skip
-            found.append(clearing.clear_node(history, node, sessions, select, usual, rules))
+            found.append(clearing.clear_node(history, node, sessions, select, usual, names, rules))
             code = warn_skipped(history) or code
     for one in found:
         operating.publish(one)

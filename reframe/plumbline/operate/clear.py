@@ -77,12 +77,14 @@ def sweep_of(
     up, down = available(sweeps.partition_of(*place), reservation)
     if out := [node for node in nodes if node not in up]:
         why = down.get(out[0], "not among its nodes")
+        name = f"clear-{out[0]}"
         raise Fault(
-            f"{place[0]}:{place[1]}: {out[0]}: {why}: Slurm starts no job on it. Reserve it, "
-            f"resume it there, and add --reservation clear-{out[0]}:\n"
-            f"  scontrol create reservation reservationname=clear-{out[0]} nodes={out[0]} "
-            f"users=$USER starttime=now duration=120 flags=maint,ignore_jobs\n"
-            f"  scontrol update nodename={out[0]} state=resume",
+            f"{place[0]}:{place[1]}: {out[0]}: {why}: Slurm starts no job on it. Reserve it, and "
+            f"resume it there:\n"
+            f"  scontrol create reservation reservationname={name} nodes={out[0]} users=$USER "
+            f"starttime=now duration=120 flags=maint,ignore_jobs\n"
+            f"  scontrol update nodename={out[0]} state=resume\n"
+            f"then repeat this command with --reservation {name}",
             code="scheduler.no-node",
         )
     return sweep
