@@ -9,11 +9,13 @@ import json
 import stat
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import cluster
 import numpy as np
 import pytest
+from bench import sweep as bench_sweep
 from bench.clear import Site, outcomes
 from conftest import ROOT, Done, asked
 from login_node import LoginNode
@@ -295,10 +297,10 @@ def test_repeats_that_vary_together_do_not_count_as_independent():
 
 def test_healthy_nodes_are_hardly_ever_no_go_and_slow_ones_are():
     """Other seeds than the page's (docs/clearing-power.md)."""
-    assert outcomes(Site(), 0, 0, 60, seed=5)["no-go"] <= 2
-    assert outcomes(Site(), 0.05, 12, 30, seed=6)["no-go"] >= 28
+    found = outcomes(Site(), {0: 60, 12: 30}, seed=5)
+    assert found[0]["no-go"] <= 2 and found[12]["no-go"] >= 28
     # What is not shown is not passed either.
-    assert outcomes(Site(noise=0.02), 0.05, 1, 30, seed=6)["go"] <= 2
+    assert outcomes(Site(noise=0.02), {1: 30}, seed=6)[1]["go"] <= 3
 
 
 # -- what is published ----------------------------------------------------------------------------
@@ -420,6 +422,32 @@ def test_as_many_nodes_as_fit_in_the_budget(monkeypatch, budget, jobs, durations
     monkeypatch.setattr(due, "_history", lambda sweep: (recent, durations))
     found = due.select(sweep, datetime.timedelta(days=7), budget)
     assert len(found.nodes) == nodes and len(found.nodes) + len(found.later) + found.recent == 10
+
+
+def test_the_partition_is_that_of_the_last_measurement():
+    rows = [row("n1", "2026-11-10"), row("n1", "2026-11-12", "new"), row("n2", "2026-11-10")]
+    assert operating.place_of(["n1"], rows, "", "") == ("s", "new")
+    assert operating.place_of(["n1", "n2"], rows, "", "p") == ("s", "p")
+    assert operating.place_of(["n3"], rows, "s", "p") == ("s", "p")
+    for names, code in ((["n1", "n2"], "input.wrong-option"), (["n3"], "history.unknown-node")):
+        with pytest.raises(Fault) as refusal:
+            operating.place_of(names, rows, "", "")
+        assert refusal.value.code == code
+
+
+def test_an_enforced_weekly_screen_covers_all_and_takes_what_its_jobs_take(monkeypatch):
+    """The simulation of docs/sweep-cost.md, of a small machine."""
+    small = {"NODES": 200, "DAYS": 14, "BINS": [(1, 100, 12, 1.0)], "QUEUE": 10}
+    for name, value in small.items():
+        monkeypatch.setattr(bench_sweep, name, value)
+    ways = {way.name: way for way in bench_sweep.WAYS}
+    found = bench_sweep.simulate(ways["enforced weekly"], 10, 3)
+    assert found.oldest <= 7 and found.covered == 1
+    # One job of ten minutes a node, every six and a half days to seven.
+    assert 200 / 6 <= found.hours <= 200 / 6 * 7 / 6.5
+    scavenged = bench_sweep.simulate(replace(ways["all idle nodes, again and again"], most=200),
+                                     10, 3)  # fmt: skip
+    assert scavenged.hours > 3 * found.hours
 
 
 # -- on a real Slurm ------------------------------------------------------------------------------

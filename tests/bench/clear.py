@@ -51,8 +51,8 @@ class Site:
     heavy: bool = False
 
 
-def figures(site: Site, chance: np.random.Generator, loss: float, slow: int) -> list[clear.Figure]:
-    """The figures of one node, of which the first ``slow`` lost ``loss``."""
+def figures(site: Site, chance: np.random.Generator) -> list[clear.Figure]:
+    """The figures of one healthy node."""
     found = []
     columns, rows = site.peers + 1, site.nights + (site.tonight > 0)
     for number in range(site.figures):
@@ -73,7 +73,6 @@ def figures(site: Site, chance: np.random.Generator, loss: float, slow: int) -> 
         now = np.sqrt(site.common) * noisy(1, (1,)) + np.sqrt(1 - site.common) * noisy(
             2, (site.repeats,))  # fmt: skip
         now += levels[0] + drift[rows - 1 if site.tonight else rows]
-        now += np.log1p(-loss) if number < slow else 0.0
         inside = float(np.sum((now - now.mean()) ** 2)), site.repeats - 1
         recent = np.arange(rows) >= rows - 2
         found.append(
@@ -91,20 +90,28 @@ def _noise(site: Site, chance: np.random.Generator, shape: tuple[int, ...]) -> n
     return chance.normal(0, site.noise, shape)
 
 
-def outcomes(site: Site, loss: float, slow: int, count: int = SLOW, seed: int = SEED) -> Counter:
-    """The verdicts on so many nodes."""
-    found: Counter = Counter()
-    for number in range(count):
-        chance = np.random.default_rng((seed, number))
-        made = figures(site, chance, loss, slow)
-        names, _ = clear.verdicts(clear.judge(made), ["higher"] * len(made))
-        if "regressed" in names:
-            found["no-go"] += 1
-        elif "too little data" in names:
-            found["not enough data"] += 1
-        else:
-            found["go"] += 1
+def outcomes(site: Site, slow: dict[int, int], seed: int = SEED) -> dict[int, Counter]:
+    """The verdicts on nodes.
+
+    :arg slow: number of their figures that lost :data:`LOSS` -> how many nodes are judged.
+    """
+    found: dict[int, Counter] = {lost: Counter() for lost in slow}
+    for number in range(max(slow.values())):
+        made = figures(site, np.random.default_rng((seed, number)))
+        fleets = [clear.fleet_of(figure) for figure in made]
+        for lost, count in slow.items():
+            if number < count:
+                now = [replace(figure, now=figure.now + np.log1p(-LOSS) * (n < lost))
+                       for n, figure in enumerate(made)]  # fmt: skip
+                names, _ = clear.verdicts(clear.judge(now, fleets), ["higher"] * len(now))
+                found[lost][_whole(names)] += 1
     return found
+
+
+def _whole(names: list[str]) -> str:
+    if "regressed" in names:
+        return "no-go"
+    return "not enough data" if "too little data" in names else "go"
 
 
 USUAL = Site()
@@ -158,11 +165,10 @@ def page() -> str:
     """The page's text."""
     rows = []
     for name, site in SITES.items():
-        cells = [name]
-        for loss, slow, count in ((0, 0, HEALTHY), (LOSS, 1, SLOW), (LOSS, site.figures, SLOW)):
-            found = outcomes(site, loss, slow, count)
-            cells += [f"{found[verdict] / count:.1%}" for verdict in _VERDICTS]
-        rows.append(cells)
+        found = outcomes(site, {0: HEALTHY, 1: SLOW, site.figures: SLOW})
+        shares = [f"{of[verdict] / of.total():.1%}" for of in found.values()
+                  for verdict in _VERDICTS]  # fmt: skip
+        rows.append([name, *shares])
     return f"{HEAD}{table(HEADS, rows)}\n{TAIL}"
 
 

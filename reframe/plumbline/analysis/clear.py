@@ -176,7 +176,7 @@ class Figure:
 
 
 @dataclass
-class _Fleet:
+class Fleet:
     """What the peers of a figure show.
 
     :ivar own: the unit's values relative to its peers, and their variance factors.
@@ -197,16 +197,18 @@ class _Fleet:
 
 
 def judge(
-    figures: list[Figure], rules: Rules | None = None
+    figures: list[Figure], fleets: list[Fleet | None] | None = None
 ) -> list[tuple[Expected | None, Expected | None]]:
-    """Return the comparisons of each figure: with the unit's own nights, and with its peers."""
-    rules = rules or Rules()
-    fleets = [_fleet(figure) for figure in figures]
+    """Return the comparisons of each figure: with the unit's own nights, and with its peers.
+
+    :arg fleets: what the peers of each show, if :func:`fleet_of` was called already.
+    """
+    fleets = fleets or [fleet_of(figure) for figure in figures]
     common = _common_part(figures, fleets)
     return [_expectations(f, fleet, common) for f, fleet in zip(figures, fleets, strict=True)]
 
 
-def _fleet(figure: Figure) -> _Fleet | None:
+def fleet_of(figure: Figure) -> Fleet | None:
     """Return what the peers show; ``None`` if they are too few, or their level now is unknown."""
     peers = figure.values[:, 1:]
     if not peers.size:
@@ -218,7 +220,7 @@ def _fleet(figure: Figure) -> _Fleet | None:
     faster = _kind(figure, residual, level, enough)
     if faster is not None:
         rest = figure.values[:, [True, *faster]], figure.factors[:, [True, *faster]]
-        return _fleet(replace(figure, values=rest[0], factors=rest[1]))
+        return fleet_of(replace(figure, values=rest[0], factors=rest[1]))
     noise, df = _noise(residual, figure.factors[:, 1:], figure.floor)
     spread = _spread(residual, figure.factors[:, 1:], noise)
     number = int(np.isfinite(residual[figure.recent | (np.arange(len(level)) == figure.tonight)])
@@ -240,7 +242,7 @@ def _fleet(figure: Figure) -> _Fleet | None:
         shift = float(np.mean(steps**2) / 2) * (1 + 1 / len(recent)) + error
         shift_df = _SUCCESSIVE * len(steps)
     own = np.where(enough, figure.values[:, 0] - level, np.nan)
-    return _Fleet(
+    return Fleet(
         number, own, figure.factors[:, 0], noise, df, spread, float(present), shift, shift_df
     )
 
@@ -288,7 +290,7 @@ def _spread(residual: np.ndarray, factors: np.ndarray, noise: float) -> float:
     return max(wide**2 - noise * float(np.median(1 / weight[known])), 0.0) if known.any() else 0.0
 
 
-def _common_part(figures: list[Figure], fleets: list[_Fleet | None]) -> float:
+def _common_part(figures: list[Figure], fleets: list[Fleet | None]) -> float:
     """Return the share of a value's variance that repeats in one job have in common.
 
     The variance within repeats is compared with that between nights, over all figures; one
@@ -310,7 +312,7 @@ def _common_part(figures: list[Figure], fleets: list[_Fleet | None]) -> float:
 
 
 def _expectations(
-    figure: Figure, fleet: _Fleet | None, common: float
+    figure: Figure, fleet: Fleet | None, common: float
 ) -> tuple[Expected | None, Expected | None]:
     count = len(figure.now)
     if fleet is None:
@@ -445,7 +447,7 @@ def clear_node(
         for unit in sorted({u for night, u in group.values if night == NOW and u[0] == node}):
             figures.append(_figure(group, unit, tonight, cutoff, slow, before))
             rows.append(_row(group, unit, figures[-1]))
-    compared = judge(figures, rules)
+    compared = judge(figures)
     names, adjusted = verdicts(compared, [row.better for row in rows], rules)
     for row, pair, name, p in zip(rows, compared, names, adjusted, strict=True):
         _fill(row, pair, name, p, rules)

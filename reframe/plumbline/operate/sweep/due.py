@@ -21,7 +21,7 @@ SWEEPS = 10
 #: Quantile of the durations that is planned for each node.
 MOST = 0.9
 #: Seconds of a job before its session's name is made and after its last case ends: Python and
-#: ReFrame start, and the summary; 6 to 15 s measured on two busy cores.
+#: ReFrame start, and the summary. Twice the 7 to 9 s that it took on two busy cores.
 AROUND = 15
 
 
