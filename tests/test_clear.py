@@ -155,6 +155,18 @@ def test_of_sweeps_of_a_seventh_of_the_nodes_a_day_its_own_nights_count(fleet: F
     assert (done.code, {row["nights"] for row in found["figures"]}) == (0, {8}), found
 
 
+@pytest.mark.parametrize("minutes", [-10, 10])
+def test_peers_of_the_same_night_cancel_what_moves_all(fleet: Fleet, minutes: int):
+    """A night on which all are slow, whichever is measured first."""
+    fleet.weeks(8)
+    fleet.measure(51, "n003", 0.06, repeats=5)
+    assert fleet.clear("n003")[0].code == 1
+    for node in fleet.nodes[4:10]:
+        fleet.measure(51 + minutes / 1440, node, 0.06)
+    done, (found,) = fleet.clear("n003")
+    assert (done.code, {row["number"] for row in found["figures"]}) == (0, {11}), found
+
+
 def test_before_limits_its_usual_nights(fleet: Fleet):
     """Its drain is known, although screening did not flag it."""
     fleet.weeks(8)

@@ -27,7 +27,7 @@ from scipy import stats
 
 from plumbline.analysis import screen
 from plumbline.analysis.screen import detection
-from plumbline.analysis.screen.input import Group, natural, of_series
+from plumbline.analysis.screen.input import NIGHT_HOURS, Group, natural, of_series
 from plumbline.analysis.stats import MAD_TO_STD
 from plumbline.core.errors import Fault
 from plumbline.core.text import pluralize
@@ -144,7 +144,6 @@ class Clearance:
     reasons: list[str]
     rows: list[FigureRow]
     sessions: list[str]
-    time: str = ""
 
     @property
     def exit_code(self) -> int:
@@ -424,7 +423,7 @@ def clear_node(
 ) -> Clearance:
     """Judge a node by sessions of the history.
 
-    :arg sessions: those in which it was measured now.
+    :arg sessions: those in which it was measured now, one at least.
     :arg aside: nodes that are no peers, as they are judged too: they may be slow alike.
     :arg before: name of a session, or the beginning of one; the node's own nights are those before
         it. By default all on which screening does not flag it.
@@ -436,9 +435,10 @@ def clear_node(
                 for s in found if _of_node(s, node, wanted).any()}  # fmt: skip
     found = [s for s in found if (s.key.system, s.key.partition, s.key.environment, s.key.check)
              in measured]  # fmt: skip
-    first = min(wanted, default="")
-    groups = of_series(_marked(found, node, wanted))
-    tonight = _night_of(found, first)
+    first = min(wanted)
+    marked = _marked(found, node, wanted)
+    groups = of_series(marked)
+    tonight = _night_of(marked, first)
     cutoff = _days_before(first, rules.days)
     groups = [_few(group, node, {*aside} - {node}) for group in groups]
     slow = _slow_nights(groups, node)
@@ -452,14 +452,10 @@ def clear_node(
     for row, pair, name, p in zip(rows, compared, names, adjusted, strict=True):
         _fill(row, pair, name, p, rules)
     rows.sort(key=lambda row: (ORDER.index(row.verdict), row.difference, row.label, row.unit))
-    ended = (
-        Counter(
-            case.result
-            for case in history.cases(Selection(sessions=tuple(wanted)))
-            if node in case.nodes or case.node == node
-        )
-        if wanted
-        else Counter()
+    ended = Counter(
+        case.result
+        for case in history.cases(Selection(sessions=tuple(wanted)))
+        if node in case.nodes or case.node == node
     )
     verdict, reasons = _verdict(rows, ended, rules)
     return Clearance(node, verdict, reasons, rows, sorted(wanted))
@@ -481,15 +477,25 @@ def _marked(found: Iterable[Series], node: str, sessions: Collection[str]) -> li
     return marked
 
 
-def _night_of(found: Iterable[Series], session: str) -> str:
-    names = {name for series in found for name in series.sessions.tolist()}
-    return screen.nights(names | {session}).get(session, "")
+def _night_of(marked: Iterable[Series], first: str) -> str:
+    """Return the night of the peers that is nearest to a session, if it is the same night."""
+    names = {name for series in marked if series.better != "neither"
+             for name in series.sessions.tolist()}  # fmt: skip
+    start = _start(first)
+    away = {name: abs(_start(name) - start) for name in names - {NOW}}
+    nearest = min(away, key=lambda name: (away[name], name), default="")
+    if not nearest or away[nearest] > datetime.timedelta(hours=NIGHT_HOURS):
+        return ""
+    return screen.nights(names)[nearest]
+
+
+def _start(session: str) -> datetime.datetime:
+    return datetime.datetime.strptime(session[:15], "%Y%m%dT%H%M%S")
 
 
 def _days_before(session: str, days: float) -> str:
     """Return the earliest name of a session at most so many days before one."""
-    start = datetime.datetime.strptime(session[:15], "%Y%m%dT%H%M%S")
-    return f"{start - datetime.timedelta(days=days):%Y%m%dT%H%M%S}"
+    return f"{_start(session) - datetime.timedelta(days=days):%Y%m%dT%H%M%S}"
 
 
 def _few(group: Group, node: str, aside: Collection[str]) -> Group:
