@@ -154,8 +154,9 @@ node. *Not enough data* is what neither shows nor excludes a loss of 5 %: measur
 repetitions or with peers. At 2 % noise that is the usual answer from five repeats, since all 12
 figures have to exclude the loss. Repeats in one job cannot show what differs from night to night:
 this is why more of them help less than more nights. A new node without nights of its own is
-compared with its peers alone. Peers that are measured now cancel what moves all nodes from night
-to night, and with it most of what is not known.
+compared with its peers alone, so a loss of one that would be faster than they are may pass: more
+than 5 % do. Peers that are measured now cancel what moves all nodes from night to night, and with
+it most of what is not known.
 """
 _VERDICTS = ["no-go", "not enough data", "go"]
 HEADS = ["what", *(f"{of}: {name}" for of in ("healthy", "one of 12", "all") for name in _VERDICTS)]
