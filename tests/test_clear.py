@@ -298,7 +298,7 @@ def test_repeats_that_vary_together_do_not_count_as_independent():
     def error(now: np.ndarray) -> float:
         inside = float(np.sum((now - now.mean()) ** 2)), len(now) - 1
         recent = np.arange(20) >= 18
-        made = [clear.Figure(values, np.ones(values.shape), recent, -1, now, inside=inside,
+        made = [clear.NodeFigure(values, np.ones(values.shape), recent, -1, now, inside=inside,
                              family=f"{family}") for family in range(20)]  # fmt: skip
         own, _ = clear.judge(made)[0]
         assert own is not None

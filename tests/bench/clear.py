@@ -51,7 +51,7 @@ class Site:
     heavy: bool = False
 
 
-def figures(site: Site, chance: np.random.Generator) -> list[clear.Figure]:
+def figures(site: Site, chance: np.random.Generator) -> list[clear.NodeFigure]:
     """The figures of one healthy node."""
     found = []
     columns, rows = site.peers + 1, site.nights + (site.tonight > 0)
@@ -76,7 +76,7 @@ def figures(site: Site, chance: np.random.Generator) -> list[clear.Figure]:
         inside = float(np.sum((now - now.mean()) ** 2)), site.repeats - 1
         recent = np.arange(rows) >= rows - 2
         found.append(
-            clear.Figure(
+            clear.NodeFigure(
                 values, np.ones(values.shape), recent, rows - 1 if site.tonight else -1, now,
                 inside=inside, family=f"{number // 3}",
             )

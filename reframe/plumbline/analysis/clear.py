@@ -58,7 +58,7 @@ _SUCCESSIVE = 2 / 3
 
 
 @dataclass(frozen=True)
-class Rules:
+class ClearRules:
     """What is a loss, and what a ``go`` needs.
 
     :ivar rate: probability that some figure of a healthy node is a no-go: half of the 1 % that is
@@ -105,7 +105,7 @@ class Expected:
 
 
 @dataclass
-class FigureRow:
+class ClearedFigure:
     """One figure of the node. Numbers that are not known are NaN.
 
     :ivar unit: the node, or node and GPU. :ivar measure: unit of measurement.
@@ -142,7 +142,7 @@ class Clearance:
     node: str
     verdict: str
     reasons: list[str]
-    rows: list[FigureRow]
+    rows: list[ClearedFigure]
     sessions: list[str]
 
     @property
@@ -151,7 +151,7 @@ class Clearance:
 
 
 @dataclass
-class Figure:
+class NodeFigure:
     """The values of one figure for the judgement of one unit; signed logarithms, more is better.
 
     :ivar values: nights x units; the unit itself is the first column. :ivar factors: the variance
@@ -196,7 +196,7 @@ class Fleet:
 
 
 def judge(
-    figures: list[Figure], fleets: list[Fleet | None] | None = None
+    figures: list[NodeFigure], fleets: list[Fleet | None] | None = None
 ) -> list[tuple[Expected | None, Expected | None]]:
     """Return the comparisons of each figure: with the unit's own nights, and with its peers.
 
@@ -207,7 +207,7 @@ def judge(
     return [_expectations(f, fleet, common) for f, fleet in zip(figures, fleets, strict=True)]
 
 
-def fleet_of(figure: Figure) -> Fleet | None:
+def fleet_of(figure: NodeFigure) -> Fleet | None:
     """Return what the peers show; ``None`` if they are too few, or their level now is unknown."""
     peers = figure.values[:, 1:]
     if not peers.size:
@@ -247,7 +247,7 @@ def fleet_of(figure: Figure) -> Fleet | None:
 
 
 def _kind(
-    figure: Figure, residual: np.ndarray, level: np.ndarray, enough: np.ndarray
+    figure: NodeFigure, residual: np.ndarray, level: np.ndarray, enough: np.ndarray
 ) -> np.ndarray | None:
     """Return which peers are of the unit's own kind of hardware, if there are two kinds and its
     own nights show which it is."""
@@ -289,7 +289,7 @@ def _spread(residual: np.ndarray, factors: np.ndarray, noise: float) -> float:
     return max(wide**2 - noise * float(np.median(1 / weight[known])), 0.0) if known.any() else 0.0
 
 
-def _common_part(figures: list[Figure], fleets: list[Fleet | None]) -> float:
+def _common_part(figures: list[NodeFigure], fleets: list[Fleet | None]) -> float:
     """Return the share of a value's variance that repeats in one job have in common.
 
     The variance within repeats is compared with that between nights, over all figures; one
@@ -311,7 +311,7 @@ def _common_part(figures: list[Figure], fleets: list[Fleet | None]) -> float:
 
 
 def _expectations(
-    figure: Figure, fleet: Fleet | None, common: float
+    figure: NodeFigure, fleet: Fleet | None, common: float
 ) -> tuple[Expected | None, Expected | None]:
     count = len(figure.now)
     if fleet is None:
@@ -339,7 +339,7 @@ def _expectations(
     return _expected(fleet.level + usual, nights, distance - usual, parts), peers
 
 
-def _alone(figure: Figure) -> Expected | None:
+def _alone(figure: NodeFigure) -> Expected | None:
     """Return the comparison with the unit's own nights without any peers: a prediction interval
     from their variance, which contains the common-mode variation."""
     own = figure.values[:, 0]
@@ -378,17 +378,17 @@ def holm(p: np.ndarray) -> np.ndarray:
 def verdicts(
     compared: list[tuple[Expected | None, Expected | None]],
     better: list[str],
-    rules: Rules | None = None,
+    rules: ClearRules | None = None,
 ) -> tuple[list[str], list[float]]:
     """Return each figure's verdict and its corrected p-value (NaN if nothing could be compared).
 
-    * ``regressed`` if it is slower than either expectation, by :attr:`Rules.least` at least and
-      significantly;
-    * else ``unchanged`` if a loss of :attr:`Rules.margin` is excluded, compared with its own
+    * ``regressed`` if it is slower than either expectation, significantly and by
+      :attr:`ClearRules.least` at least;
+    * else ``unchanged`` if a loss of :attr:`ClearRules.margin` is excluded, compared with its own
       nights, or with its peers if these are too few;
     * else ``too little data``.
     """
-    rules = rules or Rules()
+    rules = rules or ClearRules()
     tests = [(n, one) for n, pair in enumerate(compared) for one in pair if one is not None]
     adjusted = holm(np.array([one.p for _, one in tests])) if tests else np.zeros(0)
     found, smallest = ["too little data"] * len(compared), [math.nan] * len(compared)
@@ -419,7 +419,7 @@ def clear_node(
     select: Selection,
     before: str = "",
     aside: Collection[str] = (),
-    rules: Rules | None = None,
+    rules: ClearRules | None = None,
 ) -> Clearance:
     """Judge a node by sessions of the history.
 
@@ -428,7 +428,7 @@ def clear_node(
     :arg before: name of a session, or the beginning of one; the node's own nights are those before
         it. By default all on which screening does not flag it.
     """
-    rules = rules or Rules()
+    rules = rules or ClearRules()
     wanted = set(sessions)
     found = history.series(select, samples=False)
     measured = {(s.key.system, s.key.partition, s.key.environment, s.key.check)
@@ -540,7 +540,7 @@ def _figure(
     cutoff: str,
     slow: tuple[str, str],
     before: str,
-) -> Figure:
+) -> NodeFigure:
     sign = -1.0 if group.better == "lower" else 1.0
     now = sign * np.log(group.values[NOW, unit])
     place = unit[1:]
@@ -561,7 +561,7 @@ def _figure(
         logs = np.array(listed[1:])
         if len(logs) > 1:
             squares, df = squares + float(np.sum((logs - logs.mean()) ** 2)), df + len(logs) - 1
-    return Figure(
+    return NodeFigure(
         values,
         factors,
         np.array([night[:15] >= cutoff for night in ordered], bool),
@@ -573,18 +573,18 @@ def _figure(
     )
 
 
-def _row(group: Group, unit: tuple[str, ...], figure: Figure) -> FigureRow:
+def _row(group: Group, unit: tuple[str, ...], figure: NodeFigure) -> ClearedFigure:
     sign = -1.0 if group.better == "lower" else 1.0
     level = float(np.exp(sign * np.median(figure.now)))
-    return FigureRow(group.label, unit, group.better, group.unit, len(figure.now), level)
+    return ClearedFigure(group.label, unit, group.better, group.unit, len(figure.now), level)
 
 
 def _fill(
-    row: FigureRow,
+    row: ClearedFigure,
     pair: tuple[Expected | None, Expected | None],
     verdict: str,
     adjusted: float,
-    rules: Rules,
+    rules: ClearRules,
 ) -> None:
     sign = -1.0 if row.better == "lower" else 1.0
     row.verdict, row.adjusted = verdict, adjusted
@@ -612,14 +612,16 @@ def _fill(
         row.reason = "; ".join(slower)
 
 
-def short_name(row: FigureRow, width: int) -> str:
+def short_name(row: ClearedFigure, width: int) -> str:
     """Return the name of a figure without the place, shortened in its middle."""
     name = " ".join([*row.label.split()[1:], *row.unit[1:]])
     half = (width - 3) // 2
     return name if len(name) <= width else f"{name[:half]}...{name[-half:]}"
 
 
-def _verdict(rows: list[FigureRow], ended: Counter[str], rules: Rules) -> tuple[str, list[str]]:
+def _verdict(
+    rows: list[ClearedFigure], ended: Counter[str], rules: ClearRules
+) -> tuple[str, list[str]]:
     """Return the verdict on the node, and the reasons for it."""
     counts, total = Counter(row.verdict for row in rows), len(rows)
     reasons = [f"{row.label}: {row.reason}" for row in rows if row.verdict == "regressed"][:1]

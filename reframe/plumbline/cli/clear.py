@@ -98,7 +98,7 @@ def clear(system, partition, repeat, with_peers, reservation, minutes, no_measur
     if not no_measure:
         sweep = _measured(names, place, known, list(arguments) or ["--mode=smoke"], repeat,
                           reservation, minutes, with_peers)  # fmt: skip
-    rules = clearing.Rules(margin=margin / 100, allow_inconclusive=allow_inconclusive / 100)
+    rules = clearing.ClearRules(margin=margin / 100, allow_inconclusive=allow_inconclusive / 100)
     found, code = [], 0
     for node in names:
         if sweep and (lost := operating.unmeasured(sweep, node)):
