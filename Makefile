@@ -82,10 +82,12 @@ bench: setup ## measure Plumbline itself: overhead, history, report, parsing, ki
 	@$(BENCH).fuzz $(ARGS)
 	@PLUMBLINE_KILLS=100 $(BIN)/python -m pytest -q -s tests/test_kill.py
 
-detection: setup ## measure detection and false alarms of trend, compare and screen: half an hour
+detection: setup ## measure detection and false alarms of trend, compare, screen and clear: an hour
 	@$(BENCH).detection --write
 	@$(BENCH).compare --write
 	@$(BENCH).screen --write
+	@$(BENCH).clear --write
+	@$(BENCH).sweep --write
 
 setup: $(VENV)/complete ## create .venv with all dependencies
 	@$(BIN)/plumbline setup

@@ -38,6 +38,7 @@ ELSEWHERE = {
     r".*(/site/|mysystem)": "a site's own checks: tests/test_plain.py",
     r".*(larch|birch)": "at made-up sites: tests/test_two_sites.py",
     r"plumbline site": "in a home folder: tests/test_site_folder.py",
+    r"plumbline clear|.*NODE_HOOK": "on a real Slurm: tests/test_clear.py",
     r"plumbline (init|sweep)|.*mycluster": "on a real Slurm: tests/test_onboarding.py and "
     "tests/test_sweep.py",
 }

@@ -19,7 +19,7 @@ from click.testing import CliRunner, Result
 from conftest import BIN, CHECKS, ROOT, Testbed, codes_in, records_of, stop
 from login_node import LoginNode
 from plumbline.cli import main
-from plumbline.cli.sweep import _expanded
+from plumbline.cli.sweep import expanded
 from plumbline.core import paths
 from plumbline.core.errors import Fault
 from plumbline.operate import sweep
@@ -369,7 +369,7 @@ def test_the_jobs_script_quotes_its_words(testbed: Testbed, tmp_path: Path, monk
 def test_a_node_is_named_as_a_file_may_be(monkeypatch, name: str):
     """Its folder is made, and moved aside."""
     with pytest.raises(Fault) as refusal:
-        _expanded(name)
+        expanded(name, "--nodes")
     assert refusal.value.code == "input.wrong-option"
     monkeypatch.setattr(
         slurm, "capture", ask({"sinfo": of_sinfo("idle", name=name), "scontrol": ""})

@@ -9,6 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import click
+import numpy as np
 
 from plumbline.cli.common import (
     echo,
@@ -68,6 +69,65 @@ def list_(select, source: Path | None, form: str, output: Path | None):
         text += f"\nplumbline: {pluralize(len(rows), 'session')}"
     write(text, output)
     sys.exit(code)
+
+
+_OF_NODES = ("node", "system", "partition", "last", "days", "result", "flagged", "sessions",
+             "session")  # fmt: skip
+
+
+@history.command()
+@selection_options
+@click.option("--flags", is_flag=True,
+              help="Screen them too, and show since when each is flagged as slow.")  # fmt: skip
+@table_format_option
+@output_option
+def nodes(select, source: Path | None, flags: bool, form: str, output: Path | None):
+    """List the nodes that were measured by themselves, the longest ago first.
+
+    That is by `plumbline sweep` or `clear`, or by --distribute. `result` is the worst one of the
+    node's last session.
+    """
+    from plumbline.history.history import History
+
+    with History(source, say=warn) as found:
+        flagged = _flagged(found, select) if flags else {}
+        rows = [_node_cells(row, flagged) for row in found.nodes(select)]
+        code = warn_skipped(found)
+    rows.sort(key=lambda row: row["last"])
+    if form == "json":
+        text = formats.as_json(rows)
+    elif form == "csv":
+        text = formats.as_csv(_OF_NODES, rows)
+    else:
+        shown = _OF_NODES[:-2] if flags else [*_OF_NODES[:6], "session"]
+        text = format_table(([row[name] for name in shown] for row in rows), shown)
+        text += f"\nplumbline: {pluralize(len(rows), 'node')}"
+    write(text, output)
+    sys.exit(code)
+
+
+def _flagged(found, select) -> dict[str, str]:
+    """Return node -> since when screening flags it, or a GPU of it."""
+    from plumbline.analysis import screen
+
+    try:
+        flags = screen.screen_history(found, select).now
+    except Fault as err:
+        if err.code != "history.no-peers":
+            raise
+        return {}
+    return {flag.name[0]: flag.since for flag in reversed(flags) if flag.drained}
+
+
+def _node_cells(row, flagged: dict[str, str]) -> dict:
+    """Return a node as JSON shows it."""
+    age = (np.datetime64("now", "s") - row.time) / np.timedelta64(1, "D")
+    return {
+        **{name: getattr(row, name) for name in _OF_NODES if hasattr(row, name)},
+        "last": f"{row.time}Z",
+        "days": round(float(age), 1),
+        "flagged": flagged.get(row.node, ""),
+    }
 
 
 @history.command()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
+from datetime import timedelta
 
 import click
 
-from plumbline.cli.common import say, system_option
+from plumbline.cli.common import SPAN, say, system_option
 from plumbline.core.errors import Fault
 from plumbline.core.text import pluralize
 
@@ -21,12 +22,19 @@ from plumbline.core.text import pluralize
               help="Time limit of each job.  [default: from its test cases]")  # fmt: skip
 @click.option("--nodes", metavar="LIST", help="Only these nodes: n[1-4,7] or n1,n2.  "
               "[default: all nodes of the partition that are up]")  # fmt: skip
+@click.option("--older-than", type=SPAN, metavar="AGE",
+              help="Only nodes that were last measured longer ago than this, or never, the oldest "
+                   "first: 7d.")  # fmt: skip
+@click.option("--budget", type=SPAN, metavar="TIME",
+              help="Wall time of the sweep: as many nodes are planned as fit in it, the oldest "
+                   "first, and what still runs then is cancelled: 2h.")  # fmt: skip
 @click.option("--resume", is_flag=True, help="PARTITION is a sweep that was cut off: measure its "
               "remaining nodes.")  # fmt: skip
 @click.option("--show", is_flag=True, help="PARTITION is a sweep: only show its progress.")
 @click.argument("partition")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-def sweep(system, reservation, jobs, minutes, nodes, resume, show, partition, arguments):
+def sweep(system, reservation, jobs, minutes, nodes, older_than, budget, resume, show, partition,
+          arguments):  # fmt: skip
     """Measure every node of PARTITION, with one job for each node.
 
     ARGUMENTS are ReFrame's own, for the session of each node.  [default: --mode=smoke]
@@ -37,9 +45,11 @@ def sweep(system, reservation, jobs, minutes, nodes, resume, show, partition, ar
     from plumbline.site import host
 
     if resume or show:
-        if system or reservation or nodes or minutes or arguments:
+        if system or reservation or nodes or minutes or older_than or arguments or (
+                show and budget):  # fmt: skip
             raise Fault(
-                "--resume and --show take no system, nodes, reservation, time limit or arguments",
+                "--resume and --show take no system, nodes, age, reservation, time limit or "
+                "arguments",
                 code="input.wrong-option",
             )
         found = sweeps.Sweep.read(sweeps.folder_of(partition))
@@ -48,8 +58,12 @@ def sweep(system, reservation, jobs, minutes, nodes, resume, show, partition, ar
     else:
         found = sweeps.create(
             host.current_system(system), partition, list(arguments) or ["--mode=smoke"],
-            reservation, jobs, minutes and minutes * 60, _expanded(nodes) if nodes else [],
+            reservation, jobs, minutes and minutes * 60,
+            expanded(nodes, "--nodes") if nodes else [],
         )  # fmt: skip
+        if older_than or budget:
+            _select(found, older_than, budget)
+        found.write()
     if not show:
         hours = len(found.nodes) * found.seconds / 3600
         nodes = pluralize(len(found.nodes), "node")
@@ -60,7 +74,7 @@ def sweep(system, reservation, jobs, minutes, nodes, resume, show, partition, ar
         )
         for node, why in found.skipped.items():
             say(f"{node}: skipped: {why}")
-        if (code := sweeps.run(found)) == 2:
+        if (code := sweeps.run(found, budget.total_seconds() if budget else 0)) == 2:
             say("ReFrame did not run all jobs: see above")
     else:
         code = 0
@@ -73,9 +87,45 @@ def sweep(system, reservation, jobs, minutes, nodes, resume, show, partition, ar
     sys.exit(own or code)
 
 
-def _expanded(text: str) -> list[str]:
+def _select(found, older_than: timedelta | None, budget: timedelta | None) -> None:
+    """Select the nodes of a sweep by age and budget, and print how; exit if there are none."""
+    from plumbline.operate.sweep import due
+
+    chosen = due.select(found, older_than or timedelta(0), budget.total_seconds() if budget else 0)
+    total = len(chosen.nodes) + len(chosen.later)
+    message = f"{pluralize(total, 'node')} due, of them {chosen.never} never measured"
+    if older_than:
+        message += f"; {chosen.recent} measured recently enough"
+    say(message)
+    if budget and total:
+        by = (f"by {pluralize(chosen.known, 'job')} of earlier sweeps" if chosen.known
+              else "the time limit of a job, as no earlier sweep is known")  # fmt: skip
+        say(f"planned: {pluralize(len(chosen.nodes), 'node')} within the budget, "
+            f"{chosen.seconds / 60:.1f} minutes each, {by}")  # fmt: skip
+    if chosen.later:
+        say(f"left for a later sweep: {pluralize(len(chosen.later), 'node')}: "
+            f"{folded(chosen.later)}")  # fmt: skip
+    if not total:
+        sys.exit(0)
+    if not chosen.nodes:
+        raise Fault(
+            f"--budget: not even one node fits: {chosen.seconds / 60:.1f} minutes each",
+            code="input.wrong-option",
+        )
+    found.nodes, found.named = chosen.nodes, True
+
+
+def folded(nodes: list[str]) -> str:
+    """Return a list of nodes in the notation of schedulers: n[1-3,7]."""
+    from reframe.utility import nodelist_abbrev
+
+    return nodelist_abbrev(nodes)
+
+
+def expanded(text: str, what: str) -> list[str]:
     """Return the nodes of a list such as ``n[1-4,7]``.
 
+    :arg what: the option or argument, for the message.
     :raises Fault: if it is not a list of nodes, or a name is not safe in a job script.
     """
     from reframe.utility import nodelist_expand
@@ -86,10 +136,10 @@ def _expanded(text: str) -> list[str]:
         names = [*dict.fromkeys(nodelist_expand(text))]
     except Exception as err:
         raise Fault(
-            f"--nodes {text}: not a list of nodes: {err}", code="input.wrong-option"
+            f"{what} {text}: not a list of nodes: {err}", code="input.wrong-option"
         ) from None
     if not names or not all(map(is_valid_name, names)):
         raise Fault(
-            f"--nodes {text}: not a list of nodes such as n[1-4,7]", code="input.wrong-option"
+            f"{what} {text}: not a list of nodes such as n[1-4,7]", code="input.wrong-option"
         )
     return names

@@ -32,6 +32,8 @@ _AT_ONCE = 50_000
 
 #: Results of cases with measurements.
 MEASURED = ("pass", "fail", "waived")
+#: All results, the worst first.
+WORST_FIRST = ("invalid", "error", "fail", "waived", "skip", "pass")
 
 #: Field of a selection -> columns of ``flat`` that it may match. A check may be named with or
 #: without its parameters, as in a waiver.
@@ -97,6 +99,21 @@ SELECT session, any_value(session_system), start, any_value(stop), any_value(ext
     coalesce(any_value(planned), count(DISTINCT "case")), coalesce(histogram(result), MAP {}),
     coalesce(any_value(verdicts), MAP {}), count(DISTINCT "case"), sum(seconds)
 FROM chosen LEFT JOIN judged USING (file) GROUP BY start, session ORDER BY start, session
+"""
+#: The nodes that were measured by themselves: by a sweep, or by --distribute.
+_NODES = f"""
+WITH alone AS (
+    SELECT *, coalesce(system, session_system) AS of, CASE
+        WHEN node != '' THEN node
+        WHEN extras['sweep'] IS NOT NULL AND extras['node'] = nodes THEN nodes END AS name
+    FROM files JOIN cases USING (file) WHERE WANTED),
+ended AS (
+    SELECT of, partition, name, start, session, max(time) AS stop, histogram(result) AS results
+    FROM alone WHERE name IS NOT NULL GROUP BY ALL
+    HAVING count(*) FILTER (result IN {MEASURED}) > 0)
+SELECT of, partition, name, count(*), arg_max(session, (start, session)), max(stop),
+    arg_max(results, (start, session))
+FROM ended GROUP BY of, partition, name ORDER BY of, partition, name
 """
 _FAULTS = """
 SELECT session, place, why FROM faults JOIN files USING (file) WHERE WANTED
@@ -174,6 +191,29 @@ class CaseRow:
     node: str
     build: str
     output: str
+
+
+@dataclass
+class NodeRow:
+    """A node that was measured by itself, by a sweep or ``--distribute``.
+
+    :ivar sessions: number of sessions that measured it.
+    :ivar session: the last one. :ivar time: when its last case ended, UTC.
+    :ivar results: number of that session's cases by result.
+    """
+
+    system: str
+    partition: str
+    node: str
+    sessions: int
+    session: str
+    time: np.datetime64
+    results: dict[str, int]
+
+    @property
+    def result(self) -> str:
+        """The worst result of the last session."""
+        return next((r for r in WORST_FIRST if r in self.results), "")
 
 
 @dataclass(frozen=True)
@@ -256,6 +296,15 @@ class History:
         return [
             CaseRow(session, _utc_second(time), *cells)
             for session, time, *cells in self._query(_CASES, select)
+        ]
+
+    def nodes(self, select: Selection = ALL) -> list[NodeRow]:
+        """Return the nodes that were measured by themselves, each with its last session."""
+        return [
+            NodeRow(system, partition, node, count, session, _utc_second(time), results)
+            for system, partition, node, count, session, time, results in self._fetch(
+                _NODES, select
+            )
         ]
 
     def series(self, select: Selection = ALL, samples: bool = True) -> list[Series]:

@@ -32,12 +32,14 @@ class Group:
     :ivar better: ``higher`` or ``lower``.
     :ivar values: (night, unit) -> measured values in their order. A unit is a node ``(node,)``, a
         GPU ``(node, gpu)``, or, in ``pairs``, two nodes.
+    :ivar unit: of the values; not known of a file.
     """
 
     label: str
     better: str
     values: dict[tuple[str, tuple[str, ...]], list[float]] = field(default_factory=dict)
     pairs: dict[tuple[str, tuple[str, ...]], list[float]] = field(default_factory=dict)
+    unit: str = ""
 
     @property
     def widest(self) -> int:
@@ -179,7 +181,9 @@ def _add(groups: dict[_Key, Group], figure: _Key, series: Series, night_of: dict
         if session not in night_of or not value > 0:
             continue
         node = key.node or ("" if "," in nodes else nodes)
-        group = groups.setdefault((*figure, location), Group(label, series.better))
+        group = groups.setdefault(
+            (*figure, location), Group(label, series.better, unit=series.unit)
+        )
         if pair:
             unit = tuple(sorted(pair, key=natural))
             group.pairs.setdefault((night_of[session], unit), []).append(value)

@@ -212,7 +212,7 @@ def create(
     seconds: int | None,
     nodes: list[str],
 ) -> Sweep:
-    """Create a sweep.
+    """Return a new sweep, which is not stored yet.
 
     :arg jobs: how many jobs are queued at once, at most; by default the partition's ``max_jobs``.
     :arg seconds: time limit of a job; by default the sum of its test cases' limits.
@@ -229,7 +229,7 @@ def create(
             f"--reservation {one_line(reservation)}: not a name of a reservation",
             code="input.wrong-option",
         )
-    found = _partition(system, partition)
+    found = partition_of(system, partition)
     if found["scheduler"] not in ("slurm", "squeue"):
         raise Fault(
             f"partition {partition}: its scheduler is {found['scheduler']}: a sweep needs Slurm",
@@ -244,7 +244,7 @@ def create(
                             **{configuration.ON_NODE: f"{system}:{partition}"})  # fmt: skip
     # Ten seconds for ReFrame's own work on each case.
     limit = seconds or 300 + sum(case.seconds + 10 for case in cases)
-    sweep = Sweep(
+    return Sweep(
         configuration.session_id(),
         system,
         partition,
@@ -257,8 +257,6 @@ def create(
         skipped,
         bool(nodes),
     )
-    sweep.write()
-    return sweep
 
 
 def resume(name: str, jobs: int | None) -> Sweep:
@@ -270,8 +268,7 @@ def resume(name: str, jobs: int | None) -> Sweep:
 
     found = Sweep.read(folder_of(name))
     if not found.named:
-        partition = _partition(found.system, found.partition)
-        up, down = available(partition, found.reservation)
+        up, down = available(partition_of(found.system, found.partition), found.reservation)
         known = {*found.nodes, *found.skipped}
         gone = dict.fromkeys(known - {*up, *down}, "no longer in the partition")
         found.skipped = {
@@ -284,7 +281,11 @@ def resume(name: str, jobs: int | None) -> Sweep:
     return found
 
 
-def _partition(system: str, name: str) -> dict:
+def partition_of(system: str, name: str) -> dict:
+    """Return a partition of a system file.
+
+    :raises Fault: if there is none.
+    """
     configuration.check_system(system)
     content = configuration.read_system(paths.systems().find(f"{system}.yaml"))
     partitions = {found["name"]: found for found in content["systems"][0]["partitions"]}
@@ -296,8 +297,11 @@ def _partition(system: str, name: str) -> dict:
     return partitions[name]
 
 
-def run(sweep: Sweep) -> int:
-    """Measure the nodes that are not measured yet. Return ReFrame's exit code."""
+def run(sweep: Sweep, budget: float = 0) -> int:
+    """Measure the nodes that are not measured yet. Return ReFrame's exit code.
+
+    :arg budget: seconds after which no job starts and running ones are cancelled; no limit if 0.
+    """
     from plumbline.session import run as supervisor
 
     lock = sweep.lock()
@@ -313,7 +317,7 @@ def run(sweep: Sweep) -> int:
         os.environ[configuration.SWEEP] = str(sweep.folder)
         options = ["-J", f"reservation={sweep.reservation}"] if sweep.reservation else []
         arguments = ["-c", str(CHECK), "--session-extras", f"sweep={sweep.name}", *options]
-        return supervisor.run(sweep.system, arguments, strict=False)
+        return supervisor.run(sweep.system, arguments, strict=False, budget=budget)
     finally:
         lock.release()
 

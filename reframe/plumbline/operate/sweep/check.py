@@ -15,6 +15,7 @@ from reframe.core.backends import getlauncher
 
 from plumbline.core import paths, process
 from plumbline.operate import sweep
+from plumbline.session import session
 from plumbline.site import configuration
 
 _SWEEP = sweep.Sweep.read(Path(os.environ[configuration.SWEEP]))
@@ -49,8 +50,10 @@ class node_sweep(rfm.RunOnlyRegressionTest):
         self.env_vars = {name: shlex.quote(str(value)) for name, value in variables.items()}
         claim = shlex.quote(str(_SWEEP.claim(self.node)))
         self.prerun_cmds = [
-            # The session's job steps have other numbers of tasks than this job.
-            f"unset {configuration.SWEEP} SLURM_NTASKS SLURM_NPROCS SLURM_NTASKS_PER_NODE",
+            # The session's job steps have other numbers of tasks than this job, and the budget is
+            # that of all nodes.
+            f"unset {configuration.SWEEP} {session.BUDGET}",
+            "unset SLURM_NTASKS SLURM_NPROCS SLURM_NTASKS_PER_NODE",
             f'[ "${{SLURMD_NODENAME:-}}" = {shlex.quote(self.node)} ] || '
             f'{{ echo "{sweep.WRONG_NODE}: ${{SLURMD_NODENAME:-?}}"; exit 1; }}',
             # Another job may be left by a sweep that was killed: the first one measures the node.

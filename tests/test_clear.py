@@ -1,0 +1,550 @@
+"""`plumbline clear` and the nodes of the history: verdicts, exit codes, and what is published."""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import io
+import json
+import stat
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import cluster
+import numpy as np
+import pytest
+from bench import sweep as bench_sweep
+from bench.clear import Site, outcomes
+from conftest import ROOT, Done, asked
+from login_node import LoginNode
+from plumbline.analysis import clear
+from plumbline.analysis.clear import Clearance
+from plumbline.core.errors import Fault
+from plumbline.history.history import NodeRow
+from plumbline.operate import clear as operating
+from plumbline.operate import sweep as sweeps
+from plumbline.operate.sweep import due
+from records import case, dumps, figure, plan
+
+SCRIPT = ROOT / "ci" / "node-verdict"
+#: Figures of each node: name, level, which way is better.
+FIGURES = [("copy", 200.0, "higher"), ("triad", 210.0, "higher"), ("latency", 1.5, "lower")]
+
+
+class Fleet:
+    """A results folder with weekly sweeps of some nodes.
+
+    :ivar levels: what each node usually has above the others, in logarithms.
+    """
+
+    def __init__(self, results: Path, nodes: int = 12, noise: float = 0.005):
+        self.results, self.noise = results, noise
+        self.chance = np.random.default_rng(20261124)
+        self.nodes = [f"n{number:03d}" for number in range(nodes)]
+        self.levels = dict(zip(self.nodes, self.chance.normal(0, 0.01, nodes), strict=True))
+        self.start = datetime.datetime(2026, 9, 1, 22)
+
+    def measure(self, day: float, node: str, loss: float = 0.0, repeats: int = 1, **more) -> str:
+        """Writes a session of one node, all of whose figures lost so much."""
+        began = self.start + datetime.timedelta(days=day)
+        session = f"{began:%Y%m%dT%H%M%SZ}-{int(node[1:]):06x}"
+        folder = self.results / "sessions" / session
+        folder.mkdir(parents=True)
+        extras = {"sweep": f"day{day}", "node": node}
+        about = {"system": "big", "environment": "gcc", "check": "stream"}
+        names = [f"stream %.repeatno={number} @big:cpu+gcc" for number in range(repeats)]
+        (folder / "plan.json").write_text(plan(session, names, extras=extras, **about))
+        lines = []
+        for number, name_of_case in enumerate(names):
+            foms = []
+            for name, level, better in FIGURES:
+                sign = 1 if better == "higher" else -1
+                log = self.levels[node] + self.chance.normal(0, self.noise) + np.log1p(-loss)
+                foms.append(figure(float(level * np.exp(sign * log)), metric=name, better=better))
+            end = began + datetime.timedelta(minutes=number + 1)
+            fields = {**about, "check": name_of_case.partition(" @")[0], "case": name_of_case,
+                      "nodes": [node], "foms": foms, "extras": extras, **more}  # fmt: skip
+            lines.append(dumps(case(session, f"{end:%Y-%m-%dT%H:%M:%SZ}", **fields)))
+        (folder / "records.jsonl").write_text("".join(f"{line}\n" for line in lines))
+        (folder / "end.json").write_text("{}")
+        return session
+
+    def weeks(self, count: int, **slow: tuple[int, float]) -> None:
+        """Sweeps of all nodes; of each slow one, the week from which it is, and its loss."""
+        for week in range(count):
+            for node in self.nodes:
+                since, loss = slow.get(node, (count, 0.0))
+                self.measure(7 * week, node, loss if week >= since else 0.0)
+
+    def plumbline(self, *words: object, **env: object) -> Done:
+        return asked(*words, PLUMBLINE_RESULTS=self.results, **env)
+
+    def clear(self, node: str, *words: object, **env: object) -> tuple[Done, list[dict]]:
+        """Judges a node by its last night."""
+        done = self.plumbline("clear", node, "--no-measure", "--format=json", *words, **env)
+        return done, json.loads(done.out) if done.out.startswith("[") else []
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Fleet:
+    return Fleet(tmp_path / "results")
+
+
+# -- the verdict ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("loss", "verdict", "code"), [(0, "go", 0), (0.05, "no-go", 1)])
+def test_a_node_alone_is_judged_by_its_own_nights_and_its_peers(fleet: Fleet, loss, verdict, code):
+    """Two days after its peers, and by itself, for which `screen` has too few peers."""
+    fleet.weeks(8)
+    session = fleet.measure(51, "n003", loss, repeats=5)
+    done, (found,) = fleet.clear("n003")
+    assert (done.code, found["verdict"], found["exit_code"]) == (code, verdict, code), done.output
+    assert found["sessions"] == [session]
+    assert {row["verdict"] for row in found["figures"]} == {"regressed" if loss else "unchanged"}
+    for row in found["figures"]:
+        assert (row["values"], row["nights"], row["number"]) == (5, 8, 11)
+        # Relative to what is better, whichever way that is.
+        assert row["difference"] == pytest.approx(-loss, abs=0.01)
+        assert row["low"] < row["difference"] < row["high"]
+        ((name, level, _),) = (one for one in FIGURES if one[0] in row["label"].split())
+        assert row["usual"] == pytest.approx(level, rel=0.05), name
+
+
+def test_a_node_that_is_faster_than_it_was_is_a_go(fleet: Fleet):
+    fleet.weeks(8)
+    fleet.measure(51, "n003", -0.08, repeats=5)
+    assert fleet.clear("n003")[0].code == 0
+
+
+def test_what_all_nodes_gained_since_is_expected_of_it_too(fleet: Fleet):
+    """An upgrade made all faster by 6 % while the node was away: as it was, it is slow now."""
+    fleet.weeks(6)
+    for week in (6, 7, 8, 9):
+        for node in fleet.nodes:
+            if node != "n003":
+                fleet.measure(7 * week, node, -0.06)
+    fleet.measure(63, "n003", 0.0, repeats=5)
+    done, (found,) = fleet.clear("n003")
+    assert (done.code, found["verdict"]) == (1, "no-go"), found
+    assert found["figures"][0]["difference"] == pytest.approx(-0.06, abs=0.015)
+
+
+def test_its_slow_nights_are_not_its_usual_ones(fleet: Fleet):
+    """Flagged by screening for its last four weeks, and as slow as then: no-go; repaired: go."""
+    fleet.weeks(10, n003=(6, 0.08))
+    fleet.measure(65, "n003", 0.08, repeats=5)
+    done, (found,) = fleet.clear("n003")
+    assert (done.code, {row["nights"] for row in found["figures"]}) == (1, {6})
+    fleet.measure(67, "n003", 0.0, repeats=5)
+    done, (found,) = fleet.clear("n003")
+    assert done.code == 0, found
+
+
+def test_of_sweeps_of_a_seventh_of_the_nodes_a_day_its_own_nights_count(fleet: Fleet, monkeypatch):
+    """The peers that were measured last were never measured on its nights."""
+    monkeypatch.setattr(clear, "PEERS", 12)
+    fleet = Fleet(fleet.results, nodes=42)
+    for week in range(8):
+        for number, node in enumerate(fleet.nodes):
+            fleet.measure(7 * week + number % 3, node)
+    fleet.measure(55, "n003", repeats=5)
+    done, (found,) = fleet.clear("n003")
+    assert (done.code, {row["nights"] for row in found["figures"]}) == (0, {8}), found
+
+
+@pytest.mark.parametrize("minutes", [-10, 10])
+def test_peers_of_the_same_night_cancel_what_moves_all(fleet: Fleet, minutes: int):
+    """A night on which all are slow, whichever is measured first."""
+    fleet.weeks(8)
+    fleet.measure(51, "n003", 0.06, repeats=5)
+    assert fleet.clear("n003")[0].code == 1
+    for node in fleet.nodes[4:10]:
+        fleet.measure(51 + minutes / 1440, node, 0.06)
+    done, (found,) = fleet.clear("n003")
+    assert (done.code, {row["number"] for row in found["figures"]}) == (0, {11}), found
+
+
+def test_before_limits_its_usual_nights(fleet: Fleet):
+    """Its drain is known, although screening did not flag it."""
+    fleet.weeks(8)
+    fleet.measure(51, "n003", repeats=5)
+    date = f"{fleet.start + datetime.timedelta(days=20):%Y-%m-%d}"
+    _, (found,) = fleet.clear("n003", "--before", date)
+    assert {row["nights"] for row in found["figures"]} == {3}
+    done, _ = fleet.clear("n003", "--before", "yesterday")
+    assert (done.code, done.codes) == (2, ["input.wrong-option"])
+
+
+@pytest.mark.parametrize(("loss", "code"), [(0, 0), (0.12, 1)])
+def test_a_new_node_is_compared_with_its_peers_alone(fleet: Fleet, loss: float, code: int):
+    fleet.nodes.remove("n003")
+    fleet.weeks(8)
+    fleet.levels["n003"] = 0.0
+    fleet.measure(51, "n003", loss, repeats=5)
+    done, (found,) = fleet.clear("n003")
+    assert done.code == code, found
+    assert {(row["nights"], row["usual"]) for row in found["figures"]} == {(0, None)}
+
+
+def test_a_node_without_peers_is_compared_with_its_own_nights(tmp_path: Path):
+    fleet = Fleet(tmp_path / "results", nodes=1)
+    fleet.weeks(12)
+    fleet.measure(80, "n000", 0.0, repeats=5)
+    done, (found,) = fleet.clear("n000")
+    assert (done.code, {row["number"] for row in found["figures"]}) == (0, {0}), found
+    fleet.measure(82, "n000", 0.08, repeats=5)
+    assert fleet.clear("n000")[0].code == 1
+
+
+def test_too_little_is_known(tmp_path: Path):
+    """One earlier night, no peers."""
+    fleet = Fleet(tmp_path / "results", nodes=1)
+    fleet.measure(0, "n000")
+    fleet.measure(7, "n000", repeats=5)
+    done, (found,) = fleet.clear("n000")
+    assert (done.code, found["verdict"]) == (2, "not enough data")
+    assert all(row["reason"] and row["difference"] is None for row in found["figures"])
+    assert not (fleet.results / "verdicts" / "n000").exists()
+
+
+@pytest.mark.parametrize(
+    ("result", "verdict"), [("fail", "no-go"), ("error", "not enough data"), ("pass", "go")]
+)
+def test_a_case_that_did_not_pass_is_no_go_or_inconclusive(fleet: Fleet, result, verdict):
+    """However fast the others are."""
+    fleet.weeks(8)
+    session = fleet.measure(51, "n003", repeats=5)
+    path = fleet.results / "sessions" / session / "records.jsonl"
+    about = {"system": "big", "environment": "gcc", "check": "other", "nodes": ["n003"]}
+    fields = {"reason": "broken"} if result == "error" else {}
+    line = case(session, "2026-10-22T22:30:00Z", result=result, **about, **fields)
+    path.write_text(path.read_text() + dumps(line) + "\n")
+    _, (found,) = fleet.clear("n003")
+    assert found["verdict"] == verdict, found["reasons"]
+
+
+def test_noise_that_hides_a_loss_is_too_little_data(tmp_path: Path):
+    fleet = Fleet(tmp_path / "results", noise=0.05)
+    fleet.weeks(8)
+    fleet.measure(51, "n003", repeats=5)
+    done, (found,) = fleet.clear("n003")
+    assert (done.code, found["verdict"]) == (2, "not enough data")
+    assert fleet.clear("n003", "--margin", "45")[0].code == 0
+    count = len(found["figures"])
+    assert 0 < sum(row["verdict"] == "too little data" for row in found["figures"]) <= count
+
+
+def test_a_list_of_nodes_has_the_worst_exit_code(fleet: Fleet):
+    fleet.weeks(8)
+    fleet.measure(51, "n003", 0.0, repeats=5)
+    fleet.measure(51, "n004", 0.06, repeats=5)
+    done, found = fleet.clear("n[003-004]")
+    assert (done.code, [one["verdict"] for one in found]) == (1, ["go", "no-go"])
+
+
+def test_nodes_that_are_judged_together_are_no_peers(fleet: Fleet):
+    """Six of twelve, repaired alike and slow alike, in one night."""
+    fleet.weeks(8)
+    for node in fleet.nodes[:6]:
+        fleet.measure(51, node, 0.06, repeats=5)
+    done, found = fleet.clear("n[000-005]")
+    assert {one["verdict"] for one in found} == {"no-go"}, done.output
+
+
+def test_the_table_and_csv(fleet: Fleet):
+    fleet.weeks(8)
+    fleet.measure(51, "n003", 0.06, repeats=5)
+    text = fleet.plumbline("clear", "n003", "--no-measure").out
+    assert max(map(len, text.splitlines()[:5])) <= 100
+    assert "scontrol update nodename=n003 state=drain" in text
+    done = fleet.plumbline("clear", "n003", "--no-measure", "--format=csv")
+    rows = list(csv.DictReader(io.StringIO(done.out)))
+    assert {(row["node"], row["verdict"]) for row in rows} == {("n003", "regressed")}
+    assert len(rows) == len(FIGURES)
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["n777", "--no-measure"], "history.unknown-node"),
+        (["n777", "--no-measure", "--system=big", "--partition=cpu"], "history.unknown-node"),
+        (["n003", "--no-measure", "--with-peers", "5"], "input.wrong-option"),
+        (["n003;id", "--no-measure"], "input.wrong-option"),
+        (["n003", "--hook", "/dev/null/none"], ""),
+    ],
+)
+def test_what_cannot_be_judged_is_refused(fleet: Fleet, words: list[str], code: str):
+    fleet.weeks(2)
+    done = fleet.plumbline("clear", *words)
+    assert (done.code, done.codes) == (2, [code] if code else [])
+
+
+# -- the statistics -------------------------------------------------------------------------------
+
+
+def test_holm_corrects_for_the_number_of_tests():
+    assert clear.holm(np.array([0.01, 0.04, 0.03])) == pytest.approx([0.03, 0.06, 0.06])
+    assert clear.holm(np.array([0.5, 0.9])) == pytest.approx([1.0, 1.0])
+
+
+def test_repeats_that_vary_together_do_not_count_as_independent():
+    """The same values, once within a night that is as wide as all nights, once all alike."""
+    chance = np.random.default_rng(3)
+    values = chance.normal(0, 0.02, (20, 30))
+
+    def error(now: np.ndarray) -> float:
+        inside = float(np.sum((now - now.mean()) ** 2)), len(now) - 1
+        recent = np.arange(20) >= 18
+        made = [clear.NodeFigure(values, np.ones(values.shape), recent, -1, now, inside=inside,
+                             family=f"{family}") for family in range(20)]  # fmt: skip
+        own, _ = clear.judge(made)[0]
+        assert own is not None
+        return own.error
+
+    assert error(np.full(9, 0.01)) > 1.2 * error(chance.normal(0, 0.02, 9))
+
+
+def test_healthy_nodes_are_hardly_ever_no_go_and_slow_ones_are():
+    """Other seeds than the page's (docs/clearing-power.md)."""
+    found = outcomes(Site(), {0: 60, 12: 30}, seed=5)
+    assert found[0]["no-go"] <= 2 and found[12]["no-go"] >= 28
+    # What is not shown is not passed either.
+    assert outcomes(Site(noise=0.02), {1: 30}, seed=6)[1]["go"] <= 3
+
+
+# -- what is published ----------------------------------------------------------------------------
+
+
+def hook(folder: Path, code: int = 0) -> Path:
+    path = folder / "hook"
+    path.write_text(f'#!/bin/sh\nprintf "%s|" "$@" >> "{folder}/called"\nexit {code}\n')
+    path.chmod(0o755)
+    return path
+
+
+def test_the_verdict_is_published_and_the_hook_called(fleet: Fleet, tmp_path: Path):
+    fleet.weeks(8)
+    fleet.measure(51, "n003", 0.06, repeats=5)
+    program, called = hook(tmp_path), tmp_path / "called"
+    verdict = fleet.results / "verdicts" / "n003"
+    # Off by default.
+    assert fleet.clear("n003")[0].code == 1 and not called.exists()
+    assert verdict.read_text().split()[0] == "no-go"
+    assert stat.S_IMODE(verdict.stat().st_mode) == 0o644
+    assert fleet.clear("n003", "--hook", program)[0].code == 1
+    assert called.read_text().split("|")[:2] == ["drain", "n003"]
+    fleet.measure(53, "n003", repeats=5)
+    assert fleet.clear("n003", PLUMBLINE_NODE_HOOK=program)[0].code == 0
+    assert called.read_text().split("|")[3:5] == ["resume", "n003"]
+    assert verdict.read_text().split()[0] == "go"
+    done, _ = fleet.clear("n003", "--hook", hook(tmp_path, code=3))
+    assert (done.code, done.codes) == (2, ["scheduler.hook-failed"])
+
+
+def test_not_enough_data_leaves_the_last_verdict_and_calls_no_hook(tmp_path: Path, monkeypatch):
+    monkeypatch.setenv("PLUMBLINE_RESULTS", str(tmp_path))
+    for name in ("no-go", "not enough data"):
+        found = Clearance("n1", name, ["slow; $(id)\n"], [], [])
+        operating.publish(found)
+        assert operating.call(hook(tmp_path), found) == ""
+    assert (tmp_path / "verdicts" / "n1").read_text().splitlines()[0].startswith("no-go ")
+    assert (tmp_path / "called").read_text().count("drain|") == 1
+    with pytest.raises(Fault):
+        operating.publish(Clearance("../n1", "go", [], [], []))
+
+
+def verdict_script(folder: Path, *words: str, **env: str) -> subprocess.CompletedProcess:
+    """Runs the script in the bare environment that slurmd gives it."""
+    bare = {"SLURMD_NODENAME": "n1", "PLUMBLINE_VERDICTS": str(folder), **env}
+    return subprocess.run([SCRIPT, *words], env=bare, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [("no-go 2026-11-24T18:00:00Z 3 figures regressed\n", 1), ("go 2026-11-24T18:00:00Z fine\n", 0),
+     ("", 0), ("no-goods\n", 0), (None, 0)],
+)  # fmt: skip
+def test_the_prologs_script_reads_the_last_verdict(tmp_path: Path, line: str | None, code: int):
+    if line is not None:
+        (tmp_path / "n1").write_text(line)
+    done = verdict_script(tmp_path, SLURM_SCRIPT_CONTEXT="prolog_slurmd")
+    assert done.returncode == code, done.stderr
+    assert ("3 figures regressed" in done.stderr) == bool(code)
+    assert verdict_script(tmp_path, SLURMD_NODENAME="../n1").returncode == 0
+
+
+# -- which nodes are due --------------------------------------------------------------------------
+
+
+def test_the_nodes_of_the_history(fleet: Fleet):
+    fleet.weeks(2)
+    fleet.measure(10, "n003", result="fail")
+    fleet.measure(3, "n004", result="error", reason="broken", foms=[])
+    done = fleet.plumbline("history", "nodes", "--format=json")
+    rows = json.loads(done.out)
+    assert (done.code, len(rows)) == (0, 12)
+    assert (rows[-1]["node"], rows[-1]["result"], rows[-1]["sessions"]) == ("n003", "fail", 3)
+    # Without any measurement it was not measured.
+    assert {row["sessions"] for row in rows[:-1]} == {2}
+    assert all(row["days"] > 0 for row in rows)
+    done = fleet.plumbline("history", "nodes", "--format=csv", "--flags")
+    assert len(list(csv.DictReader(io.StringIO(done.out)))) == 12
+    text = fleet.plumbline("history", "nodes").out
+    assert max(map(len, text.splitlines())) <= 100
+
+
+def test_flags_are_those_of_screening(fleet: Fleet):
+    fleet.weeks(8, n003=(5, 0.1))
+    rows = json.loads(fleet.plumbline("history", "nodes", "--flags", "--format=json").out)
+    assert {row["node"]: row["flagged"][:8] for row in rows if row["flagged"]} == {
+        "n003": f"{fleet.start + datetime.timedelta(days=35):%Y%m%d}"
+    }
+
+
+_TODAY = f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d}"
+
+
+def row(node: str, day: str, partition: str = "p") -> NodeRow:
+    return NodeRow("s", partition, node, 1, "", np.datetime64(day, "s"), {})
+
+
+def test_the_oldest_come_first_and_before_them_what_was_never_measured():
+    rows = [
+        row("n1", "2026-11-10"),
+        row("n2", "2026-11-05"),
+        row("n3", "2026-11-20"),
+        row("n4", "2026-11-01", "other"),
+    ]
+    found = due.oldest_first(["n1", "n2", "n3", "n4"], rows, np.datetime64("2026-11-15", "s"), "p")
+    assert (found.nodes, found.never, found.recent) == (["n4", "n2", "n1"], 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("budget", "jobs", "durations", "nodes"),
+    [(0, 2, [], 5), (3600, 2, [], 2), (3599, 2, [], 0), (3600, 2, [885] * 9 + [5000], 8),
+     (3600, 1, [885] * 20, 4)],
+)  # fmt: skip
+def test_as_many_nodes_as_fit_in_the_budget(monkeypatch, budget, jobs, durations, nodes):
+    """By the durations of earlier sweeps, or else by the time limit, an hour here."""
+    sweep = sweeps.Sweep("x", "s", "p", [], "", jobs, [], 3600, [f"n{k}" for k in range(10)], {})
+    recent = [row(f"n{k}", _TODAY) for k in range(5)] if budget == 0 else []
+    monkeypatch.setattr(due, "_history", lambda sweep: (recent, durations))
+    found = due.select(sweep, datetime.timedelta(days=7), budget)
+    assert len(found.nodes) == nodes and len(found.nodes) + len(found.later) + found.recent == 10
+
+
+def test_the_partition_is_that_of_the_last_measurement():
+    rows = [row("n1", "2026-11-10"), row("n1", "2026-11-12", "new"), row("n2", "2026-11-10")]
+    assert operating.place_of(["n1"], rows, "", "") == ("s", "new")
+    assert operating.place_of(["n1", "n2"], rows, "", "p") == ("s", "p")
+    assert operating.place_of(["n3"], rows, "s", "p") == ("s", "p")
+    for names, code in ((["n1", "n2"], "input.wrong-option"), (["n3"], "history.unknown-node")):
+        with pytest.raises(Fault) as refusal:
+            operating.place_of(names, rows, "", "")
+        assert refusal.value.code == code
+
+
+def test_an_enforced_weekly_screen_covers_all_and_takes_what_its_jobs_take(monkeypatch):
+    """The simulation of docs/sweep-cost.md, of a small machine."""
+    small = {"NODES": 200, "DAYS": 14, "BINS": [(1, 100, 12, 1.0)], "QUEUE": 10}
+    for name, value in small.items():
+        monkeypatch.setattr(bench_sweep, name, value)
+    ways = {way.name: way for way in bench_sweep.WAYS}
+    found = bench_sweep.simulate(ways["enforced weekly"], 10, 3)
+    assert found.oldest <= 7 and found.covered == 1
+    # One job of ten minutes a node, every six and a half days to seven.
+    assert 200 / 6 <= found.hours <= 200 / 6 * 7 / 6.5
+    scavenged = bench_sweep.simulate(replace(ways["all idle nodes, again and again"], most=200),
+                                     10, 3)  # fmt: skip
+    assert scavenged.hours > 3 * found.hours
+
+
+# -- on a real Slurm ------------------------------------------------------------------------------
+
+SET = ("-n", "imb_p2p%operation=PingPong.*on-socket", "-S", "num_samples=1")
+
+
+@pytest.fixture(scope="module")
+def virtual() -> Iterator[cluster.Cluster]:
+    with cluster.brought_up() as found:
+        yield found
+
+
+@pytest.fixture
+def site(tmp_path: Path, virtual: cluster.Cluster) -> Iterator[LoginNode]:
+    found = LoginNode(tmp_path, virtual)
+    found.draft()
+    yield found
+    virtual.repair()
+
+
+@pytest.mark.cluster
+def test_a_node_is_measured_again_in_a_reservation_and_judged(site: LoginNode):
+    """A drained node is refused with the commands; these are run, and it is measured."""
+    assert site.sweep("cpu", "--nodes", "n[0-1]", *SET).returncode == 0
+    site.there.run("scontrol", "update", "nodename=n1", "state=drain", "reason=test")
+    refused = site.plumbline("clear", "n1", *SET)
+    assert refused.returncode == 2 and "[scheduler.no-node]" in refused.stderr, refused.stderr
+    lines = [line.split()[1:] for line in refused.stderr.splitlines() if "  scontrol " in line]
+    assert len(lines) == 2
+    for words in lines:
+        site.there.run(*(word.replace("$USER", "root") for word in words))
+    cluster.wait_for(lambda: site.there.state("n1") in ("maint", "idle"))
+    done = site.plumbline("clear", "n1", "--reservation", "clear-n1", "--repeat", "3", *SET,
+                          "--format=json")  # fmt: skip
+    site.there.run("scontrol", "delete", "reservationname=clear-n1")
+    assert done.returncode == 2, done.stdout + done.stderr
+    (found,) = json.loads(done.stdout[done.stdout.index("[\n") :])
+    assert found["verdict"] == "not enough data"
+    assert {row["values"] for row in found["figures"]} == {3}
+    nodes = json.loads(site.plumbline("history", "nodes", "--format=json").stdout)
+    assert [(one["node"], one["sessions"]) for one in nodes] == [("n0", 1), ("n1", 2)]
+    # A sweep by age has the two that were never measured, and then none.
+    done = site.sweep("cpu", "--older-than", "7d", "--budget", "30m", "--jobs", "4", *SET)
+    assert done.returncode == 0 and "2 nodes due, of them 2 never" in done.stdout, done.stdout
+    assert [node for node, _ in site.measured()].count("n2") == 1
+    done = site.sweep("cpu", "--older-than", "7d", "--budget", "30m", *SET)
+    assert done.returncode == 0 and "0 nodes due" in done.stdout, done.stdout
+
+
+@pytest.mark.cluster
+def test_a_health_check_drains_by_the_last_verdict_and_a_prolog_stops_a_job(
+    virtual: cluster.Cluster,
+):
+    """As slurm.conf names the script; slurmd runs it without PATH."""
+    folder = virtual.folder / "results" / "verdicts"
+    folder.mkdir(parents=True)
+    program = virtual.folder / "ci" / "node-verdict"
+    program.parent.mkdir()
+    # A site's is in /etc/slurm.
+    found = f"export SLURM_CONF={virtual.folder}/slurm.conf\nPATH="
+    program.write_text(SCRIPT.read_text().replace("PATH=", found, 1))
+    program.chmod(0o755)
+    (folder / "n2").write_text("no-go 2026-11-24T18:00:00Z 3 figures regressed\n")
+    conf = virtual.folder / "slurm.conf"
+    usual = conf.read_text()
+    try:
+        conf.write_text(
+            f"{usual}HealthCheckProgram={program}\nHealthCheckInterval=2\n"
+            f"HealthCheckNodeState=ANY\n"
+        )
+        virtual.run("scontrol", "reconfigure")
+        cluster.wait_for(lambda: virtual.state("n2") == "drained", 60)
+        reason = virtual.run("scontrol", "show", "node", "n2").stdout
+        assert "3 figures regressed" in reason
+        assert virtual.state("n1") == "idle"
+        # As a prolog: the job is requeued, and Slurm drains the node.
+        conf.write_text(f"{usual}Prolog={program}\nPrologFlags=Alloc\n")
+        virtual.run("scontrol", "reconfigure")
+        virtual.run("scontrol", "update", "nodename=n2", "state=resume")
+        virtual.run("sbatch", "--nodelist=n2", "--wrap=true", "--output=/dev/null")
+        cluster.wait_for(lambda: "drain" in virtual.state("n2"), 60)
+        virtual.run("sbatch", "--wait", "--nodelist=n1", "--wrap=true", "--output=/dev/null")
+    finally:
+        conf.write_text(usual)
+        virtual.run("scontrol", "reconfigure")
+        (folder / "n2").unlink()
+        virtual.repair()
