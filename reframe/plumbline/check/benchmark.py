@@ -27,7 +27,7 @@ from reframe.core.backends import getlauncher
 from reframe.core.runtime import emit_loadenv_commands
 
 from plumbline import parse as parsers
-from plumbline.check import declaration, outcomes, reading, samples, scratch, tasks, verdict
+from plumbline.check import declaration, duet, outcomes, reading, samples, scratch, tasks, verdict
 from plumbline.check.parameters import DEFAULT, references
 from plumbline.check.result import CaseResult, Measurement, subject_of
 from plumbline.check.samples import Run
@@ -58,7 +58,7 @@ class Benchmark(declaration.Declaration):
     ``scale`` of :func:`~plumbline.check.parameters.published_scales` sets nodes and tasks."""
 
     # The output of the samples is kept, so that a verdict can be checked.
-    keep_files: ClassVar = ["sample-*", "samples.txt"]
+    keep_files: ClassVar = ["sample-*", "samples.txt", "side-*.sh"]
 
     # ReFrame records its own comparison; :meth:`judge` decides.
     strict_check = False
@@ -176,8 +176,9 @@ class Benchmark(declaration.Declaration):
             self.skip_case(str(err), err.code)
         self.result.build = {**self.found.build}
         if self.shared:
-            # More samples would not make these figures better, and others need the machine.
-            self.num_samples, self.num_warmups = 1, 0
+            if not self.duet_side:
+                # More samples would not make these figures better, and others need the machine.
+                self.num_samples, self.num_warmups = 1, 0
             self.env_vars.update(load.YIELDING)
             self.conditions = {"busy": "yes", **self.conditions}
         self.limit_time(len(self.layouts))
@@ -210,7 +211,9 @@ class Benchmark(declaration.Declaration):
         """
         partition, environ = self.current_partition, self.current_environ
         try:
-            return tasks.find_program(self.program, partition, environ, self.current_system.name)
+            return duet.program_of(self) or tasks.find_program(
+                self.program, partition, environ, self.current_system.name
+            )
         except providers.NotProvided as err:
             where = f"{self.current_system.name}:{environ.name}"
             provider = environ.extras.get("provider", "path")
@@ -322,8 +325,8 @@ class Benchmark(declaration.Declaration):
             bindings,
             self.num_warmups + self.num_samples,
             self.num_warmups,
-            self.before_sample,
-            self.after_sample,
+            [*duet.waiting(self.duet_side), *self.before_sample],
+            [*self.after_sample, *duet.passing(self.duet_side)],
             self.output_per_task,
         )
         self.put_command("./task.sh", path, loop)
@@ -413,6 +416,12 @@ class Benchmark(declaration.Declaration):
     def note_start(self):
         """Keep the time of submission by two clocks, of which one may be set meanwhile."""
         self.submitted = time.time(), time.monotonic()
+
+    @builtins.run_before("run", always_last=True)
+    def set_up_other_side(self):
+        """Set up side B of a duet, when this is side A."""
+        if duet.current and self.duet_side == "a":
+            duet.current.set_up(self)
 
     # -- the output -----------------------------------------------------------------------------
 

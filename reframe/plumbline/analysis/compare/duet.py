@@ -1,0 +1,2 @@
+def compare_duets(*a):
+    raise SystemExit(3)

@@ -1,0 +1,299 @@
+"""A duet: two sides of one test case, measured run by run in one job.
+
+ReFrame runs the case of side A. This module makes a second case of the same check for side B, which
+is set up beside it and never submitted: each side has its own job script, as if it ran alone, and
+the one job starts both and lets them take turns, A B B A. Each side has its own environment,
+launcher, outputs and exit codes, and becomes a record of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import shlex
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from reframe.core.exceptions import TaskExit
+from reframe.core.runtime import runtime
+from reframe.frontend.executors import RegressionTask, TaskEventListener, TestCase
+
+from plumbline.check import outcomes
+from plumbline.check.record import DUET, SIDES
+from plumbline.check.result import key_of, of_check
+from plumbline.core.errors import Fault
+from plumbline.core.text import suggest
+from plumbline.site import reframe_patches
+from plumbline.software import providers
+
+#: Script of side A next to the job script, which starts both sides.
+SCRIPT = "side-a.sh"
+#: Exit code of a side that is not given its next turn, as the other side has ended early.
+STOPPED = 75
+
+
+@dataclass(frozen=True)
+class Side:
+    """What one side runs in: ``ENVIRONMENT`` or ``ENVIRONMENT@FOLDER``.
+
+    :ivar folder: where its programs are, instead of the environment's provider: a Spack view, or
+        an install prefix.
+    """
+
+    environment: str
+    folder: Path | None = None
+
+    @classmethod
+    def of(cls, text: str) -> Side:
+        """Return a side of the command line.
+
+        :raises Fault: if it has no environment, the folder does not exist, or the text cannot be
+            among a session's extras.
+        """
+        environment, at, folder = text.partition("@")
+        if not environment or "," in text or (at and not folder):
+            raise Fault(
+                f"--duet {text!r}: write ENVIRONMENT or ENVIRONMENT@FOLDER, without commas",
+                code="input.wrong-option",
+            )
+        if at and not Path(folder).is_dir():
+            raise Fault(
+                f"--duet {text}: there is no folder {folder}: name one that has the programs, such "
+                f"as a Spack view or an install prefix",
+                code="input.wrong-option",
+            )
+        return cls(environment, Path(folder).resolve() if at else None)
+
+    def __str__(self) -> str:
+        return f"{self.environment}@{self.folder}" if self.folder else self.environment
+
+
+def waiting(side: str) -> list[str]:
+    """Return the shell command with which a side waits for its turn; none without a side."""
+    wait = f'read -r plumbline_turn <"$PLUMBLINE_DUET/{side}"'
+    return [f"{wait}; [ $plumbline_turn = go ] || exit {STOPPED}"] if side else []
+
+
+def passing(side: str) -> list[str]:
+    """Return the shell command with which a side ends its turn; none without a side."""
+    return [f'echo "ran {side}" >"$PLUMBLINE_DUET/ended"'] if side else []
+
+
+def order(samples: int, layouts: int) -> str:
+    """Return the sides in the order of their turns: A B B A for each layout, so that a drift which
+    is linear in time adds as much to one side as to the other.
+
+    >>> order(4, 1)
+    'abbaabba'
+    """
+    pairs = ("ab", "ba")
+    return "".join(pairs[(n + at) % 2] for n in range(samples) for at in range(layouts))
+
+
+def script(header: Iterable[str], turns: str, folder: Path) -> str:
+    """Return the job script, which starts both sides and gives each its turns.
+
+    A side that ends before it has had all of its turns ends the job. The job's exit code is that of
+    the side that failed.
+
+    :arg header: lines of the scheduler's options.
+    :arg folder: stage folder of side B; the job starts in that of side A.
+    """
+    return "\n".join(
+        [
+            *header,
+            "# Each side runs in the environment of its own script. Turns pass through FIFOs.",
+            "export PLUMBLINE_DUET=$(mktemp -d) || exit",
+            "trap 'rm -rf \"$PLUMBLINE_DUET\"' EXIT",
+            'mkfifo "$PLUMBLINE_DUET"/{a,b,ended} || exit',
+            'exec 3<>"$PLUMBLINE_DUET/a" 4<>"$PLUMBLINE_DUET/b" 5<>"$PLUMBLINE_DUET/ended"',
+            "side() {  # side folder script",
+            '    cd "$2" && "./$3" 3>&- 4>&- 5>&-',
+            "    local status=$?",
+            '    echo "over $1" >&5',
+            "    return $status",
+            "}",
+            f"side a . {SCRIPT} & a=$!",
+            f"side b {shlex.quote(str(folder))} rfm_job.sh "
+            f">{shlex.quote(str(folder))}/rfm_job.out 2>{shlex.quote(str(folder))}/rfm_job.err "
+            f"& b=$!",
+            "over=",
+            f"for side in {' '.join(turns)}; do",
+            "    [[ $over != *$side* ]] || break",
+            '    echo go >"$PLUMBLINE_DUET/$side"',
+            "    while read -r what who <&5; do",
+            "        [ $what = ran ] || over+=$who",
+            "        [ $who != $side ] || break",
+            "    done",
+            "    [ $what = ran ] || break",
+            "done",
+            "echo stop >&3; echo stop >&4",
+            "wait $a; status=$?",
+            "wait $b; other=$?",
+            "exit $((status ? status : other))",
+            "",
+        ]
+    )
+
+
+class Duet:
+    """The two sides of a session, and its pairs of test cases.
+
+    :ivar sides: side of the record -> what it runs in.
+    :ivar others: name of each case of side A -> the case of side B, to be cloned for each attempt.
+    """
+
+    def __init__(self, first: str, second: str):
+        self.sides = dict(zip(SIDES, (Side.of(first), Side.of(second)), strict=True))
+        self.others: dict[str, TestCase] = {}
+        self._tasks: dict[str, RegressionTask] = {}
+        self._listeners: list[TaskEventListener] = []
+
+    @property
+    def extras(self) -> dict[str, str]:
+        """What a session's extras have about both sides."""
+        return {f"{DUET}-{name}": str(side) for name, side in self.sides.items()}
+
+    def pair(self, testcases: list[TestCase], listener: TaskEventListener) -> list[TestCase]:
+        """Return the cases of side A, and keep the case of side B of each.
+
+        :arg listener: is notified of the cases of side B.
+        :raises Fault: if a case is not one of Plumbline's, or a side has no case of a check.
+        """
+        self._listeners = [listener]
+        found: dict[tuple[str, str], dict[str, TestCase]] = {}
+        for case in testcases:
+            place = case.check.display_name, case.partition.fullname
+            found.setdefault(place, {})[case.environ.name] = case
+        first, second = (side.environment for side in self.sides.values())
+        chosen = []
+        for (name, partition), of_environment in found.items():
+            for environment in (first, second):
+                if environment not in of_environment:
+                    raise Fault(
+                        f"--duet: {name} does not run in environment {environment!r} of "
+                        f"{partition}; {suggest(environment, of_environment)}",
+                        code="duet.no-case",
+                    )
+            case = of_environment[first]
+            if of_check(case.check) is None:
+                raise Fault(
+                    f"--duet: {name} is a plain ReFrame check, whose runs cannot take turns: "
+                    f"derive it from plumbline's Benchmark (docs/checks.md)",
+                    code="duet.not-possible",
+                )
+            other = copy.deepcopy(of_environment[second].check)
+            reframe_patches.rename(other, f"{other.hashcode}b")
+            case.check.duet_side, other.duet_side = SIDES
+            self.others[key_of(case)] = TestCase(
+                other, case.partition, of_environment[second].environ
+            )
+            chosen.append(case)
+        return chosen
+
+    def set_up(self, check) -> None:
+        """Set up the case of side B, write its script, and have the job of side A start both.
+
+        :arg check: of side A, when its own script is about to be written.
+        :raises Skip: if side B cannot run.
+        """
+        key = key_of((check, check.current_partition, check.current_environ))
+        task = self._tasks[key] = self._new_task(key)
+        with self._ended(task):
+            task.setup(
+                task.testcase.partition,
+                task.testcase.environ,
+                sched_flex_alloc_nodes=check.job.sched_flex_alloc_nodes,
+                sched_options=check.job.cli_options,
+            )
+            other = task.check
+            turns = [
+                order(of.num_warmups + of.num_samples, len(of.layouts)) for of in (check, other)
+            ]
+            if turns[0] != turns[1]:
+                raise outcomes.Skip(
+                    f"the sides do not have the same runs: {len(turns[0]) // 2} and "
+                    f"{len(turns[1]) // 2}",
+                    code="duet.not-possible",
+                )
+            reframe_patches.at_submission(other.job, lambda: False)
+            task.run()
+        check.time_limit += other.time_limit
+
+        def start_both() -> bool:
+            own = Path(check.stagedir, check.job.script_filename)
+            lines = own.read_text().splitlines()
+            end = next(n for n, line in enumerate(lines) if line and not line.startswith("#"))
+            own.rename(own.with_name(SCRIPT))
+            own.write_text(script(lines[:end], turns[0], Path(other.stagedir)))
+            own.chmod(0o755)
+            return True
+
+        reframe_patches.at_submission(check.job, start_both)
+
+    def _new_task(self, key: str) -> RegressionTask:
+        """Return a task for the case of side B of another attempt."""
+        task = RegressionTask(self.others[key].clone(), self._listeners)
+        task.testcase.prepare()
+        return task
+
+    @contextlib.contextmanager
+    def _ended(self, task: RegressionTask):
+        """Skip side A where side B has ended early.
+
+        :raises Skip: with its reason.
+        """
+        try:
+            yield
+        except TaskExit:
+            raise outcomes.Skip(
+                f"side b, {self.sides['b']}: {task.exc_info[1]}", outcomes.code_of(task)
+            ) from None
+
+    def finish(self, task: RegressionTask) -> None:
+        """Judge side B when side A has ended, or end it as side A did before it ran."""
+        key = key_of(task.testcase)
+        if key not in self.others:
+            return
+        other = self._tasks.pop(key, None)
+        if other and (other.skipped or other.failed or other.aborted or other.xfailed):
+            return
+        other = other or self._new_task(key)
+        if task.aborted:
+            other.abort(task.exc_info[1].__cause__)
+        elif task.check.job is None or task.check.job.jobid is None:
+            why = outcomes.Skip(
+                f"side a, {self.sides['a']}: {task.exc_info[1]}", outcomes.code_of(task)
+            )
+            other.skip((type(why), why, None))
+        else:
+            reframe_patches.share_job(other.check, task.check)
+            with contextlib.suppress(TaskExit):
+                for phase in (other.run_wait, other.sanity, other.performance):
+                    phase()
+                other.finalize()
+                other.cleanup(not runtime().get_option("general/0/keep_stage_files"))
+
+
+#: The duet of this process, if it runs one.
+current: Duet | None = None
+
+
+def begin(first: str, second: str) -> Duet:
+    """Have the session of this process measure two sides.
+
+    :raises Fault: if one is not a side.
+    """
+    global current
+    current = Duet(first, second)
+    return current
+
+
+def program_of(check) -> providers.Program | None:
+    """Return the program of a check's side, if the side names the folder that it is in.
+
+    :raises NotProvided: if the folder does not have it.
+    """
+    side = current.sides[check.duet_side] if current and check.duet_side else None
+    return side and side.folder and providers.find_in(side.folder, check.program)
