@@ -104,7 +104,8 @@ def script(header: Iterable[str], turns: str, folder: Path) -> str:
         [
             *header,
             "# Each side runs in the environment of its own script. Turns pass through FIFOs.",
-            "export PLUMBLINE_DUET=$(mktemp -d) || exit",
+            "PLUMBLINE_DUET=$(mktemp -d) || exit",
+            "export PLUMBLINE_DUET",
             "trap 'rm -rf \"$PLUMBLINE_DUET\"' EXIT",
             'mkfifo "$PLUMBLINE_DUET"/{a,b,ended} || exit',
             'exec 3<>"$PLUMBLINE_DUET/a" 4<>"$PLUMBLINE_DUET/b" 5<>"$PLUMBLINE_DUET/ended"',
@@ -295,5 +296,7 @@ def program_of(check) -> providers.Program | None:
 
     :raises NotProvided: if the folder does not have it.
     """
-    side = current.sides[check.duet_side] if current and check.duet_side else None
-    return side and side.folder and providers.find_in(side.folder, check.program)
+    if not (current and check.duet_side):
+        return None
+    folder = current.sides[check.duet_side].folder
+    return providers.find_in(folder, check.program) if folder else None

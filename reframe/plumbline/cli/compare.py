@@ -12,7 +12,6 @@ import click
 from plumbline.cli.common import output_option, selection_options, warn, warn_skipped, write
 from plumbline.core.errors import Fault
 
-
 _WRONG = "input.wrong-option"
 
 
@@ -50,9 +49,10 @@ _WRONG = "input.wrong-option"
               default="text", show_default=True)  # fmt: skip
 @output_option
 def compare(before: str, after: str, arguments: tuple[str, ...], duet: bool,
-            names: tuple[str, ...], repeat: int | None, samples: int | None, select, source: Path | None, min_effect: float,
-            equivalence_margin: float | None, allow_inconclusive: float, no_past: bool,
-            each_sample: bool, every: bool, form: str, output: Path | None):  # fmt: skip
+            names: tuple[str, ...], repeat: int | None, samples: int | None, select,
+            source: Path | None, min_effect: float, equivalence_margin: float | None,
+            allow_inconclusive: float, no_past: bool, each_sample: bool, every: bool, form: str,
+            output: Path | None):  # fmt: skip
     """Compare the sessions AFTER with the sessions BEFORE, figure by figure: go or no-go.
 
     Each is a session's id, several with commas, a pattern (2026110*), a time span
