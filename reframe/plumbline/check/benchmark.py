@@ -312,11 +312,12 @@ class Benchmark(declaration.Declaration):
     def prepare_launcher(self, bindings: list[binding.Binding], options: list[str]) -> None:
         """Set the launcher's options, those of a variant first."""
         bound = samples.options(bindings)
+        own_nodes = duet.launcher_options(self)
         if self.job.launcher.registered_name == "local":
             # ReFrame's local launcher ignores its options, but not a modifier before the program.
             self.job.launcher.modifier, *self.job.launcher.modifier_options = bound
         else:
-            self.job.launcher.options = [*options, *bound]
+            self.job.launcher.options = [*options, *bound, *own_nodes]
 
     def sample_command(self, path: str, bindings: list[binding.Binding]) -> None:
         """Write the loop over the samples around the launcher's command."""
@@ -507,6 +508,7 @@ class Benchmark(declaration.Declaration):
         binding.prove(layout, seen)
         if self.pinned_to:
             binding.prove_nodes([self.pinned_to.node], seen, self.pinned_to.others)
+        duet.prove(self, seen)
         result.tasks = seen
         system = self.current_system.name
         reading.confirm_nodes(result, system, self.current_partition, layout, stderr)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import re
 import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -18,12 +19,14 @@ from pathlib import Path
 from reframe.core.exceptions import TaskExit
 from reframe.core.runtime import runtime
 from reframe.frontend.executors import RegressionTask, TaskEventListener, TestCase
+from reframe.utility import nodelist_abbrev, nodelist_expand
 
 from plumbline.check import outcomes
 from plumbline.check.record import DUET, SIDES
 from plumbline.check.result import key_of, of_check
 from plumbline.core.errors import Fault
 from plumbline.core.text import suggest
+from plumbline.placement import binding
 from plumbline.site import reframe_patches
 from plumbline.software import providers
 
@@ -35,26 +38,31 @@ STOPPED = 75
 
 @dataclass(frozen=True)
 class Side:
-    """What one side runs in: ``ENVIRONMENT`` or ``ENVIRONMENT@FOLDER``.
+    """What one side runs in: ``ENVIRONMENT[@FOLDER][:NODES]``.
 
+    :ivar text: as on the command line.
     :ivar folder: where its programs are, instead of the environment's provider: a Spack view, or
         an install prefix.
+    :ivar nodes: names of its nodes in the job; without them, those that the scheduler gives.
     """
 
+    text: str
     environment: str
     folder: Path | None = None
+    nodes: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, text: str) -> Side:
         """Return a side of the command line.
 
-        :raises Fault: if it has no environment, the folder does not exist, or the text cannot be
-            among a session's extras.
+        :raises Fault: if it has no environment, the folder does not exist, or the nodes are not a
+            list of nodes.
         """
-        environment, at, folder = text.partition("@")
-        if not environment or "," in text or (at and not folder):
+        rest, colon, listed = text.partition(":")
+        environment, at, folder = rest.partition("@")
+        if not environment or (at and not folder) or (colon and not listed):
             raise Fault(
-                f"--duet {text!r}: write ENVIRONMENT or ENVIRONMENT@FOLDER, without commas",
+                f"--duet {text!r}: write ENVIRONMENT, ENVIRONMENT@FOLDER or ENVIRONMENT:NODES",
                 code="input.wrong-option",
             )
         if at and not Path(folder).is_dir():
@@ -63,10 +71,19 @@ class Side:
                 f"as a Spack view or an install prefix",
                 code="input.wrong-option",
             )
-        return cls(environment, Path(folder).resolve() if at else None)
+        try:
+            nodes = tuple(dict.fromkeys(nodelist_expand(listed))) if listed else ()
+        except ValueError:
+            nodes = ("",)
+        if not all(re.fullmatch(r"[A-Za-z0-9][\w.-]*", node, re.ASCII) for node in nodes):
+            raise Fault(
+                f"--duet {text}: {listed} is not a list of nodes such as n[1-4,7]",
+                code="input.wrong-option",
+            )
+        return cls(text, environment, Path(folder).resolve() if at else None, nodes)
 
     def __str__(self) -> str:
-        return f"{self.environment}@{self.folder}" if self.folder else self.environment
+        return self.text
 
 
 def waiting(side: str) -> list[str]:
@@ -227,11 +244,51 @@ class Duet:
             lines = own.read_text().splitlines()
             end = next(n for n, line in enumerate(lines) if line and not line.startswith("#"))
             own.rename(own.with_name(SCRIPT))
-            own.write_text(script(lines[:end], turns[0], Path(other.stagedir)))
+            header = [*lines[:end], *self._request(check)]
+            own.write_text(script(header, turns[0], Path(other.stagedir)))
             own.chmod(0o755)
             return True
 
         reframe_patches.at_submission(check.job, start_both)
+
+    def nodes_of(self, check) -> tuple[str, ...]:
+        """Return the nodes that a check's side has to itself; nothing if it has none.
+
+        :raises Skip: if they are not as many as it needs, or cannot be had.
+        """
+        side = self.sides[check.duet_side]
+        if not side.nodes:
+            return ()
+        scheduler = check.current_partition.scheduler.registered_name
+        launcher = check.job.launcher.registered_name
+        if scheduler not in ("slurm", "squeue") or launcher != "srun":
+            raise outcomes.Skip(
+                f"side {check.duet_side}, {side}: nodes of a side need Slurm and srun; this is "
+                f"{scheduler} and {launcher}",
+                code="duet.not-possible",
+            )
+        if len(side.nodes) != check.layout.num_nodes:
+            raise outcomes.Skip(
+                f"side {check.duet_side}, {side}: the test case takes {check.layout.num_nodes} "
+                f"nodes: list as many, or set -S nodes={len(side.nodes)} if its placement allows "
+                f"that",
+                code="duet.not-possible",
+            )
+        return side.nodes
+
+    @property
+    def all_nodes(self) -> list[str]:
+        """The nodes of both sides."""
+        return [*dict.fromkeys(node for side in self.sides.values() for node in side.nodes)]
+
+    def _request(self, check) -> list[str]:
+        """Return the options of a Slurm job with the nodes of both sides; the last ones count."""
+        if not (nodes := self.all_nodes):
+            return []
+        tasks = len(nodes) * check.layout.num_tasks_per_node
+        listed = nodelist_abbrev(nodes)
+        options = f"--nodes={len(nodes)}", f"--ntasks={tasks}", f"--nodelist={listed}"
+        return [f"#SBATCH {option}" for option in options]
 
     def _new_task(self, key: str) -> RegressionTask:
         """Return a task for the case of side B of another attempt."""
@@ -300,3 +357,21 @@ def program_of(check) -> providers.Program | None:
         return None
     folder = current.sides[check.duet_side].folder
     return providers.find_in(folder, check.program) if folder else None
+
+
+def launcher_options(check) -> list[str]:
+    """Return the launcher's options that keep a check's side to its own nodes.
+
+    :raises Skip: if it cannot have them.
+    """
+    nodes = current.nodes_of(check) if current and check.duet_side else ()
+    return [f"--nodelist={','.join(nodes)}"] if nodes else []
+
+
+def prove(check, seen: list[binding.TaskReport]) -> None:
+    """Check that the tasks of a side ran on its own nodes.
+
+    :raises BindingMismatch: if one did not.
+    """
+    if current and check.duet_side and (nodes := current.sides[check.duet_side].nodes):
+        binding.prove_nodes(nodes, seen, current.all_nodes)

@@ -21,7 +21,8 @@ _WRONG = "input.wrong-option"
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.option("--duet", is_flag=True,
               help="BEFORE and AFTER are two sides that one job measures in turns, each "
-                   "ENVIRONMENT or ENVIRONMENT@FOLDER (of its programs).")  # fmt: skip
+                   "ENVIRONMENT, ENVIRONMENT@FOLDER (of its programs) or "
+                   "ENVIRONMENT:NODES.")  # fmt: skip
 @click.option("-n", "--name", "names", multiple=True, metavar="CHECK",
               help="Measure the duet of this check now, as ReFrame's -n; repeatable. Without it, "
                    "compare the duets of these sides in the history.")  # fmt: skip
@@ -59,8 +60,8 @@ def compare(before: str, after: str, arguments: tuple[str, ...], duet: bool,
     (2026-11-01..2026-11-14, either end may be missing), last:N, or extras of --session-extras
     (maintenance=2026-11).
 
-    With --duet they are two environments or builds of this system. ARGUMENTS, after --, are
-    ReFrame's own for the session that measures them.
+    With --duet they are two environments, builds or sets of nodes of this system, which one job
+    measures in turns. ARGUMENTS, after --, are ReFrame's own for the session that does so.
 
     Exits with 0 for go, 1 for no-go (a regression was found), 2 for not enough data.
     """

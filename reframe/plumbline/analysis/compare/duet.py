@@ -201,7 +201,10 @@ def of_records(records: list[Record], rules: Rules) -> Comparison:
     sessions = sorted({record.session for record in records})
     result = compare.conclude(rows, whole, sessions, sessions, rules)
     result.unmeasured = _unmeasured(records)
-    of_sides = [record.model_copy(update={"session": record.extras[DUET]}) for record in records]
+    of_sides = [
+        record.model_copy(update={"session": record.extras[DUET], "check": base_name(record.check)})
+        for record in records
+    ]
     result.surroundings = hostfacts.differences(of_sides, {SIDES[0]}, {SIDES[1]})
     return result
 
