@@ -149,6 +149,7 @@ def script(header: Iterable[str], turns: str, folder: Path) -> str:
             "echo stop >&3; echo stop >&4",
             "wait $a; status=$?",
             "wait $b; other=$?",
+            f"[ $status != {STOPPED} ] || [ $other = 0 ] || status=$other",
             "exit $((status ? status : other))",
             "",
         ]
