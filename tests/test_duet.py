@@ -288,13 +288,15 @@ def test_a_build_without_the_program_is_not_measured(bench: Bench, tmp_path: Pat
     ] * 6
 
 
-def test_a_side_that_fails_is_invalid_and_no_go_follows(bench: Bench):
+def test_a_side_that_fails_makes_both_invalid(bench: Bench):
     bench.bed.environment("broken", "imb", OUTPUTS, STANDIN_STATUS=3)
     done = bench.measure("good", "broken")
     assert done.code == 2, done.output
     found = {(f["environment"], f["result"], f["code"]) for f in done.records}
-    assert ("broken", "invalid", "output.exit-code") in found
-    assert {result for _, result, _ in found} == {"invalid"}
+    assert found == {
+        ("broken", "invalid", "output.exit-code"),
+        ("good", "invalid", "duet.other-side-failed"),
+    }
 
 
 @pytest.mark.parametrize(
@@ -303,6 +305,7 @@ def test_a_side_that_fails_is_invalid_and_no_go_follows(bench: Bench):
         (["--duet", "good", "none", *PINGPONG], "duet.no-case"),
         (["--duet", "good", "same", "--repeat=2"], "input.wrong-option"),
         (["--duet", "good", "same", "--each-sample"], "input.wrong-option"),
+        (["--duet", "good", "same", *PINGPONG, "--", "--dry-run"], "input.wrong-option"),
         (["last:1", "last:2", *PINGPONG], "input.wrong-option"),
         (["last:1", "last:2", "last:3"], "input.wrong-option"),
     ],

@@ -134,7 +134,8 @@ class Benchmark(declaration.Declaration):
         """
         layouts = self.lay_out(partition, tasks.topology_of(partition))
         runs = (self.num_samples + self.num_warmups) * len(layouts)
-        return layouts[0].num_nodes, self.seconds_of(runs)
+        nodes = len(duet.current.all_nodes) if duet.current and self.duet_side else 0
+        return nodes or layouts[0].num_nodes, self.seconds_of(runs)
 
     def skip_case(self, reason: str, code: str) -> NoReturn:
         """Skip the test case, or fail it under strict rules.
@@ -476,6 +477,7 @@ class Benchmark(declaration.Declaration):
         :raises Invalid: if none did, or the file that has this is garbled.
         """
         ended = reading.run_ends(Path(self.stagedir), self.submitted)
+        duet.check_ends(self, ended)
         if not ended:
             raise outcomes.Invalid(
                 f"no sample finished{self.job_message()}", code="output.no-sample"

@@ -12,7 +12,7 @@ import contextlib
 import copy
 import re
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,11 +21,11 @@ from reframe.core.runtime import runtime
 from reframe.frontend.executors import RegressionTask, TaskEventListener, TestCase
 from reframe.utility import nodelist_abbrev, nodelist_expand
 
-from plumbline.check import outcomes
+from plumbline.check import outcomes, samples
 from plumbline.check.record import DUET, SIDES
 from plumbline.check.result import key_of, of_check
 from plumbline.core.errors import Fault
-from plumbline.core.text import suggest
+from plumbline.core.text import pluralize, suggest
 from plumbline.placement import binding
 from plumbline.site import reframe_patches
 from plumbline.software import providers
@@ -168,6 +168,8 @@ class Duet:
         self.others: dict[str, TestCase] = {}
         self._tasks: dict[str, RegressionTask] = {}
         self._listeners: list[TaskEventListener] = []
+        #: Stage folder of a side -> name and stage folder of the other side.
+        self._opposite: dict[str, tuple[str, str]] = {}
 
     @property
     def extras(self) -> dict[str, str]:
@@ -239,6 +241,8 @@ class Duet:
             reframe_patches.at_submission(other.job, lambda: False)
             task.run()
         check.time_limit += other.time_limit
+        self._opposite[check.stagedir] = SIDES[1], other.stagedir
+        self._opposite[other.stagedir] = SIDES[0], check.stagedir
 
         def start_both() -> bool:
             own = Path(check.stagedir, check.job.script_filename)
@@ -251,6 +255,15 @@ class Duet:
             return True
 
         reframe_patches.at_submission(check.job, start_both)
+
+    def failure(self, check) -> str:
+        """Return how the other side failed, or an empty text."""
+        side, folder = self._opposite[check.stagedir]
+        with contextlib.suppress(samples.SampleError):
+            for run, end in samples.ends(Path(folder)).items():
+                if end.status:
+                    return f"side {side}, {self.sides[side]}, failed in run {run}"
+        return ""
 
     def nodes_of(self, check) -> tuple[str, ...]:
         """Return the nodes that a check's side has to itself; nothing if it has none.
@@ -367,6 +380,20 @@ def launcher_options(check) -> list[str]:
     """
     nodes = current.nodes_of(check) if current and check.duet_side else ()
     return [f"--nodelist={','.join(nodes)}"] if nodes else []
+
+
+def check_ends(check, ended: Mapping[str, samples.RunEnd]) -> None:
+    """Check that a side was not stopped because the other one failed.
+
+    :raises Invalid: if it was.
+    """
+    stopped = len(ended) < sum(1 for _ in check.runs()) and not any(
+        e.status for e in ended.values()
+    )
+    if current and check.duet_side and stopped and (why := current.failure(check)):
+        raise outcomes.Invalid(
+            f"stopped after {pluralize(len(ended), 'run')}: {why}", code="duet.other-side-failed"
+        )
 
 
 def prove(check, seen: list[binding.TaskReport]) -> None:

@@ -118,6 +118,8 @@ def _measured(
 
     if source is not None and source != paths.results():
         raise Fault("--from is of what was measured before: set PLUMBLINE_RESULTS", _WRONG)
+    if "--dry-run" in arguments:
+        raise Fault("--dry-run: a duet has none; `plumbline run --dry-run` has one side's", _WRONG)
     sides = duet.begin(first, second).sides.values()
     environments = dict.fromkeys(side.environment for side in sides)
     run.run(
