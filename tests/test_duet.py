@@ -304,6 +304,9 @@ def test_a_side_that_fails_makes_both_invalid(bench: Bench):
     [
         (["--duet", "good", "none", *PINGPONG], "duet.no-case"),
         (["--duet", "good", "same", "--repeat=2"], "input.wrong-option"),
+        (["--duet", "good:n1", "same", *PINGPONG], "input.wrong-option"),
+        (["--duet", "good", "good@nowhere", *PINGPONG], "input.wrong-option"),
+        (["--duet", "good", "good@nowhere"], "history.nothing-selected"),
         (["--duet", "good", "same", "--each-sample"], "input.wrong-option"),
         (["--duet", "good", "same", *PINGPONG, "--", "--dry-run"], "input.wrong-option"),
         (["last:1", "last:2", *PINGPONG], "input.wrong-option"),

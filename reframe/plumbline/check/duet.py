@@ -40,7 +40,7 @@ STOPPED = 75
 class Side:
     """What one side runs in: ``ENVIRONMENT[@FOLDER][:NODES]``.
 
-    :ivar text: as on the command line.
+    :ivar text: as on the command line, with the whole path of the folder.
     :ivar folder: where its programs are, instead of the environment's provider: a Spack view, or
         an install prefix.
     :ivar nodes: names of its nodes in the job; without them, those that the scheduler gives.
@@ -52,9 +52,10 @@ class Side:
     nodes: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, text: str) -> Side:
+    def of(cls, text: str, to_run: bool = True) -> Side:
         """Return a side of the command line.
 
+        :arg to_run: whether its folder must exist.
         :raises Fault: if it has no environment, the folder does not exist, or the nodes are not a
             list of nodes.
         """
@@ -65,7 +66,7 @@ class Side:
                 f"--duet {text!r}: write ENVIRONMENT, ENVIRONMENT@FOLDER or ENVIRONMENT:NODES",
                 code="input.wrong-option",
             )
-        if at and not Path(folder).is_dir():
+        if at and to_run and not Path(folder).is_dir():
             raise Fault(
                 f"--duet {text}: there is no folder {folder}: name one that has the programs, such "
                 f"as a Spack view or an install prefix",
@@ -80,7 +81,8 @@ class Side:
                 f"--duet {text}: {listed} is not a list of nodes such as n[1-4,7]",
                 code="input.wrong-option",
             )
-        return cls(text, environment, Path(folder).resolve() if at else None, nodes)
+        path = Path(folder).resolve() if at else None
+        return cls(f"{environment}{at}{path or ''}{colon}{listed}", environment, path, nodes)
 
     def __str__(self) -> str:
         return self.text
@@ -355,10 +357,16 @@ current: Duet | None = None
 def begin(first: str, second: str) -> Duet:
     """Have the session of this process measure two sides.
 
-    :raises Fault: if one is not a side.
+    :raises Fault: if one is not a side, or only one has nodes of its own.
     """
     global current
-    current = Duet(first, second)
+    made = Duet(first, second)
+    if len({bool(side.nodes) for side in made.sides.values()}) > 1:
+        raise Fault(
+            f"--duet {first} {second}: name the nodes of both sides, or of none",
+            code="input.wrong-option",
+        )
+    current = made
     return current
 
 

@@ -78,12 +78,14 @@ def compare(before: str, after: str, arguments: tuple[str, ...], duet: bool,
         )
     rules = comparing.Rules(min_effect / 100, margin / 100, allow_inconclusive / 100, each_sample)
     if duet:
+        from plumbline.check.duet import Side
+
         if no_past or each_sample:
             raise Fault("--duet: --no-past and --each-sample are of sessions", _WRONG)
+        before, after = (str(Side.of(side, to_run=bool(names))) for side in (before, after))
         if names:
-            select = _measured(
-                before, after, names, repeat or 5, samples or 6, arguments, select, source
-            )
+            often = [f"--repeat={repeat or 5}", f"--setvar=num_samples={samples or 6}"]
+            select = _measured(before, after, names, [*often, *arguments], select, source)
         elif arguments or repeat or samples:
             raise Fault("--duet: name the check to measure with -n", _WRONG)
     elif names or arguments or repeat or samples:
@@ -105,8 +107,8 @@ def compare(before: str, after: str, arguments: tuple[str, ...], duet: bool,
 
 
 def _measured(
-    first: str, second: str, names: tuple[str, ...], repeat: int, samples: int,
-    arguments: tuple[str, ...], select, source: Path | None,
+    first: str, second: str, names: tuple[str, ...], arguments: list[str], select,
+    source: Path | None,
 ):  # fmt: skip
     """Measure two sides in turns, and return the selection of that session.
 
@@ -127,8 +129,6 @@ def _measured(
         [
             *(word for name in names for word in ("-n", name)),
             *(word for name in environments for word in ("-p", f"^{re.escape(name)}$")),
-            f"--repeat={repeat}",
-            f"--setvar=num_samples={samples}",
             *arguments,
         ],
         strict=False,
