@@ -538,3 +538,25 @@ def test_the_clock(bed: Virtual, clock: str):
         return
     assert done.code == 0, done.output
     assert [fields["result"] for fields in done.records] == ["pass"] * 2
+
+
+def test_two_sets_of_nodes_take_turns_in_one_job(bed: Virtual):
+    done = bed.plumbline(
+        *("compare", "--duet", "lmod:n[0-1]", "lmod:n[2-3]", "-n", "imb_p2p.*PingPong.*off-node"),
+        *("--system=virtual", "--repeat=1", "--samples=2", "--", "-S", "num_warmups=0"),
+    )
+    # One job is too little data.
+    assert done.code == 2, done.output
+    nodes = {fields["extras"]["duet"]: fields["nodes"] for fields in done.records}
+    assert nodes == {"a": ["n0", "n1"], "b": ["n2", "n3"]}, done.output
+    assert {fields["result"] for fields in done.records} == {"pass"}
+    assert len({fields["jobid"] for fields in done.records}) == 1
+
+
+def test_a_side_with_the_wrong_number_of_nodes_is_not_measured(bed: Virtual):
+    done = bed.plumbline(
+        *("compare", "--duet", "lmod:n[0-1]", "lmod:n2", "-n", "imb_p2p.*PingPong.*off-node"),
+        *("--system=virtual", "--repeat=1", "--samples=2"),
+    )
+    assert done.code == 2, done.output
+    assert [fields["code"] for fields in done.records] == ["duet.not-possible"] * 2, done.output

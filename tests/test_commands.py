@@ -37,6 +37,8 @@ ELSEWHERE = {
     r".*--distribute=idle": "measures each of 1,536 nodes here: tests/test_pairs.py has few",
     r".*(/site/|mysystem)": "a site's own checks: tests/test_plain.py",
     r".*(larch|birch)": "at made-up sites: tests/test_two_sites.py",
+    r"plumbline compare --duet": "measures a system with two sides: tests/test_duet.py and "
+    "tests/test_cluster.py",
     r"plumbline site": "in a home folder: tests/test_site_folder.py",
     r"plumbline clear|.*NODE_HOOK": "on a real Slurm: tests/test_clear.py",
     r"plumbline (init|sweep)|.*mycluster": "on a real Slurm: tests/test_onboarding.py and "

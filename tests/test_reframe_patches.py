@@ -564,7 +564,36 @@ def test_node_spec(plain):
     assert reframe_patches.node_spec(job) == "n[1-2]" and job.nodelist == []
 
 
+@pytest.mark.parametrize("wanted", [True, False])
+def test_at_submission(plain, monkeypatch: pytest.MonkeyPatch, wanted: bool):
+    submitted, called = [], []
+    monkeypatch.setattr(SlurmJobScheduler, "submit", lambda self, job: submitted.append(job))
+    job = job_of(SlurmJobScheduler)
+    fields = {*vars(job)}
+    reframe_patches.at_submission(job, lambda: called.append(1) or wanted)
+    job.submit()
+    assert called == [1] and submitted == [job] * wanted
+    # Once: nothing of it is left in what ReFrame stores of the job.
+    assert {*vars(job)} == fields
+    job.submit()
+    assert called == [1]
+
+
+def test_share_job(plain):
+    first, second = (RegressionTest.__new__(RegressionTest) for _ in range(2))
+    first._job, second._job = job_of(SlurmJobScheduler), None
+    assert second.job is None
+    reframe_patches.share_job(second, first)
+    assert second.job is first.job is not None
+
+
 # -- checks ----------------------------------------------------------------------------------
+
+
+def test_rename(plain):
+    check = RegressionTest.__new__(RegressionTest)
+    reframe_patches.rename(check, "1234abcdb")
+    assert check.hashcode == "1234abcdb"
 
 
 @pytest.fixture(scope="module")

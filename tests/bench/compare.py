@@ -12,7 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from plumbline.analysis.compare import judge
+from plumbline.analysis.compare import duet, judge
+from plumbline.check.duet import order
 from plumbline.core import paths
 from scipy import stats
 
@@ -168,6 +169,95 @@ def family(which: Family, loss: float, comparisons: int, seed: int) -> tuple[np.
     return np.array(shares(np.concatenate(found))), alarms / comparisons
 
 
+@dataclass(frozen=True)
+class Jobs:
+    """Duets of five jobs, of which each side's value varies by 2 % from job to job.
+
+    :ivar common: share of the variance that both sides of a job have in common; ``memory``: its
+        correlation from one run to the next (1 is a job's constant).
+    :ivar apart: share of the rest that is of a side of a job, and not of its single runs.
+    :ivar samples: runs of each side in a job. :ivar noise: of the runs.
+    """
+
+    name: str
+    common: float = 0.5
+    memory: float = 1.0
+    apart: float = 0.0
+    samples: int = 6
+    noise: Noise = lognormal
+
+    def pairs(self, chance: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """Logarithms of the values of both sides: figures by jobs by samples."""
+        shape, runs = (count, 5), 2 * self.samples
+        shared = np.empty((*shape, runs))
+        shared[..., 0] = chance.normal(0, 1, shape)
+        for run in range(1, runs):
+            fresh = chance.normal(0, 1, shape)
+            shared[..., run] = (
+                self.memory * shared[..., run - 1] + (1 - self.memory**2) ** 0.5 * fresh
+            )
+        own = 0.02 * (1 - self.common) ** 0.5
+        size = own * ((1 - self.apart) * self.samples) ** 0.5
+        single = self.noise(chance, (count * 5, runs), size).reshape(*shape, runs)
+        turns = np.array([*order(self.samples, 1)])
+        sides = [
+            (0.02 * self.common**0.5 * shared + single)[..., turns == side]
+            + chance.normal(0, own * self.apart**0.5, (*shape, 1))
+            for side in "ab"
+        ]
+        return sides[0], sides[1]
+
+    def best(self) -> float:
+        """The best that any rule could do that knows the noise, which is normal."""
+        error = 0.02 * (2 * (1 - self.common) / 5) ** 0.5
+        if error == 0 or self.noise is not lognormal or self.memory < 1:
+            return np.nan
+        return float(stats.norm.cdf(-np.log1p(-LOSS) / error - stats.norm.isf(FALSE)))
+
+
+DUETS = [
+    Jobs("half is common"),
+    Jobs("half is common", samples=4),
+    Jobs("half is common", samples=10),
+    Jobs("none is common", common=0.0),
+    Jobs("90 % is common", common=0.9),
+    Jobs("half is common, outliers", noise=outliers),
+    Jobs("half is common, heavy tails", noise=heavy),
+    Jobs("half is common, skewed", noise=skewed),
+    Jobs("half is common, autocorrelated (0.9 from run to run)", memory=0.9),
+    Jobs("half is common, autocorrelated (0.5 from run to run)", memory=0.5),
+    Jobs("half is common, a quarter of the rest is of the job", apart=0.25),
+    Jobs("half is common, half of the rest is of the job", apart=0.5),
+]
+
+
+def duets(which: Jobs, loss: float, count: int, seed: int, peers: int = 1):
+    """Verdicts of figures in duets, and of the same values as those of two sets of sessions.
+
+    :arg peers: figures that are compared together, of which the first loses.
+    """
+    chance = np.random.default_rng(seed)
+    found, separate = [], []
+    for part in range(0, count, 4_000):
+        rows = min(4_000, count - part)
+        first, second = which.pairs(chance, rows)
+        lossy = np.arange(rows) % peers == 0
+        second[lossy] += np.log1p(-loss)
+        size = rows if peers == 1 else peers
+        groups = np.arange(rows) if peers == 1 else np.zeros(peers)
+        for start in range(0, rows, size):
+            sides = [side[start : start + size] for side in (first, second)]
+            as_sessions = judge.estimate(
+                *(side.mean(2) for side in sides), np.empty((size, 0)), groups
+            )
+            paired = duet.estimate(sides[1] - sides[0], groups)
+            for estimated, kept in ((paired, found), (as_sessions, separate)):
+                ones = np.ones(size)
+                adjusted = estimated.p if peers == 1 else None
+                kept.append(judge.verdicts(estimated, ones, 0 * ones, WITHIN, LOSS, adjusted))
+    return np.concatenate(found), np.concatenate(separate)
+
+
 def student(size: float, sessions: int) -> float:
     """The same for the best rule that has to learn the noise from the same sessions (Student's)."""
     df = 2 * sessions - 2
@@ -214,6 +304,31 @@ regressed.
 
 """
 _VERDICTS = ["no-go", "inconclusive", "go"]
+DUET_TEXT = """
+
+## Duets
+
+Five jobs, in each of which both sides of a duet (`plumbline compare --duet`) ran in turns. The
+value of a side varies by 2 % from job to job, as that of a session in the first table. A part of
+that variance is *common* to both sides of a job: its nodes, its hour and its neighbours. The rest
+is of the single runs. It is set to be as large in the mean of a job whatever the number of samples:
+more samples only show better how large it is. *As sessions* is the same values judged without the
+pairing, as by `plumbline compare`. *Best possible* knows the noise of the differences.
+
+"""
+DUET_END = """
+
+If part of the rest is *of the job*, a side is faster in one job and slower in the next by more than
+its runs explain, as when the two sides react differently to a node. The pairs do not show this, and
+with five jobs it is found only if it is large; the false alarms rise to the last rows' values.
+*Autocorrelated* common noise changes between the two runs of a pair, and does not cancel as far.
+
+Twenty figures of one check, whose jobs vary as their peers' (one of them loses):
+
+"""
+DUET_HEADS = ["noise", "samples", *(f"healthy: {name}" for name in _VERDICTS),
+              *(f"5 % lost: {name}" for name in _VERDICTS), "as sessions: healthy no-go",
+              "as sessions: 5 % lost no-go", "best possible no-go"]  # fmt: skip
 HEADS = ["noise", "sessions a side", "past", *(f"healthy: {name}" for name in _VERDICTS),
          *(f"5 % lost: {name}" for name in _VERDICTS), "best possible no-go"]  # fmt: skip
 FAMILY_HEADS = ["what", *(f"lost: {name}" for name in _VERDICTS), "any false",
@@ -254,7 +369,29 @@ def page(count: int) -> str:
         cells = [which.name, *(f"{share:.1%}" for share in found), some, f"{healthy[0]:.3%}"]
         cells += [f"{share:.1%}" for share in healthy[1:]]
         many.append([*cells, f"{quiet:.2%}"])
-    return f"{HEAD}{table(HEADS, single)}{MIDDLE}{table(FAMILY_HEADS, many)}\n"
+    return f"{HEAD}{table(HEADS, single)}{MIDDLE}{table(FAMILY_HEADS, many)}{duet_section(count)}\n"
+
+
+def duet_section(count: int) -> str:
+    """The page's text about duets.
+
+    :arg count: figures for each number.
+    """
+    paired = [_duet_row(which, count, seed) for seed, which in enumerate(DUETS, 200)]
+    peers = [which for which in DUETS if which.noise is lognormal and which.samples == 6]
+    of_peers = [_duet_row(which, count, seed, 20) for seed, which in enumerate(peers, 300)]
+    return f"{DUET_TEXT}{table(DUET_HEADS, paired)}{DUET_END}{table(DUET_HEADS, of_peers)}"
+
+
+def _duet_row(which: Jobs, count: int, seed: int, peers: int = 1) -> list[str]:
+    """A row of a table of duets."""
+    healthy, sound = duets(which, 0.0, count, seed, peers)
+    lost, seen = (verdicts[::peers] for verdicts in duets(which, LOSS, count, seed, peers))
+    cells = [which.name, str(which.samples), f"{shares(healthy)[0]:.3%}"]
+    cells += [f"{share:.1%}" for share in (*shares(healthy)[1:], *shares(lost))]
+    best = which.best()
+    cells += [f"{shares(sound)[0]:.3%}", f"{shares(seen)[0]:.1%}"]
+    return [*cells, "—" if np.isnan(best) or peers > 1 else f"{best:.1%}"]
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from reframe.core.backends import getlauncher
 from reframe.core.runtime import emit_loadenv_commands
 
 from plumbline import parse as parsers
-from plumbline.check import declaration, outcomes, reading, samples, scratch, tasks, verdict
+from plumbline.check import declaration, duet, outcomes, reading, samples, scratch, tasks, verdict
 from plumbline.check.parameters import DEFAULT, references
 from plumbline.check.result import CaseResult, Measurement, subject_of
 from plumbline.check.samples import Run
@@ -58,7 +58,7 @@ class Benchmark(declaration.Declaration):
     ``scale`` of :func:`~plumbline.check.parameters.published_scales` sets nodes and tasks."""
 
     # The output of the samples is kept, so that a verdict can be checked.
-    keep_files: ClassVar = ["sample-*", "samples.txt"]
+    keep_files: ClassVar = ["sample-*", "samples.txt", "side-*.sh"]
 
     # ReFrame records its own comparison; :meth:`judge` decides.
     strict_check = False
@@ -134,7 +134,8 @@ class Benchmark(declaration.Declaration):
         """
         layouts = self.lay_out(partition, tasks.topology_of(partition))
         runs = (self.num_samples + self.num_warmups) * len(layouts)
-        return layouts[0].num_nodes, self.seconds_of(runs)
+        nodes = len(duet.current.all_nodes) if duet.current and self.duet_side else 0
+        return nodes or layouts[0].num_nodes, self.seconds_of(runs)
 
     def skip_case(self, reason: str, code: str) -> NoReturn:
         """Skip the test case, or fail it under strict rules.
@@ -176,8 +177,9 @@ class Benchmark(declaration.Declaration):
             self.skip_case(str(err), err.code)
         self.result.build = {**self.found.build}
         if self.shared:
-            # More samples would not make these figures better, and others need the machine.
-            self.num_samples, self.num_warmups = 1, 0
+            if not self.duet_side:
+                # More samples would not make these figures better, and others need the machine.
+                self.num_samples, self.num_warmups = 1, 0
             self.env_vars.update(load.YIELDING)
             self.conditions = {"busy": "yes", **self.conditions}
         self.limit_time(len(self.layouts))
@@ -210,7 +212,9 @@ class Benchmark(declaration.Declaration):
         """
         partition, environ = self.current_partition, self.current_environ
         try:
-            return tasks.find_program(self.program, partition, environ, self.current_system.name)
+            return duet.program_of(self) or tasks.find_program(
+                self.program, partition, environ, self.current_system.name
+            )
         except providers.NotProvided as err:
             where = f"{self.current_system.name}:{environ.name}"
             provider = environ.extras.get("provider", "path")
@@ -309,11 +313,12 @@ class Benchmark(declaration.Declaration):
     def prepare_launcher(self, bindings: list[binding.Binding], options: list[str]) -> None:
         """Set the launcher's options, those of a variant first."""
         bound = samples.options(bindings)
+        own_nodes = duet.launcher_options(self)
         if self.job.launcher.registered_name == "local":
             # ReFrame's local launcher ignores its options, but not a modifier before the program.
             self.job.launcher.modifier, *self.job.launcher.modifier_options = bound
         else:
-            self.job.launcher.options = [*options, *bound]
+            self.job.launcher.options = [*options, *bound, *own_nodes]
 
     def sample_command(self, path: str, bindings: list[binding.Binding]) -> None:
         """Write the loop over the samples around the launcher's command."""
@@ -322,8 +327,8 @@ class Benchmark(declaration.Declaration):
             bindings,
             self.num_warmups + self.num_samples,
             self.num_warmups,
-            self.before_sample,
-            self.after_sample,
+            [*duet.waiting(self.duet_side), *self.before_sample],
+            [*self.after_sample, *duet.passing(self.duet_side)],
             self.output_per_task,
         )
         self.put_command("./task.sh", path, loop)
@@ -414,6 +419,12 @@ class Benchmark(declaration.Declaration):
         """Keep the time of submission by two clocks, of which one may be set meanwhile."""
         self.submitted = time.time(), time.monotonic()
 
+    @builtins.run_before("run", always_last=True)
+    def set_up_other_side(self):
+        """Set up side B of a duet, when this is side A."""
+        if duet.current and self.duet_side == "a":
+            duet.current.set_up(self)
+
     # -- the output -----------------------------------------------------------------------------
 
     @builtins.sanity_function
@@ -466,6 +477,7 @@ class Benchmark(declaration.Declaration):
         :raises Invalid: if none did, or the file that has this is garbled.
         """
         ended = reading.run_ends(Path(self.stagedir), self.submitted)
+        duet.check_ends(self, ended)
         if not ended:
             raise outcomes.Invalid(
                 f"no sample finished{self.job_message()}", code="output.no-sample"
@@ -498,6 +510,7 @@ class Benchmark(declaration.Declaration):
         binding.prove(layout, seen)
         if self.pinned_to:
             binding.prove_nodes([self.pinned_to.node], seen, self.pinned_to.others)
+        duet.prove(self, seen)
         result.tasks = seen
         system = self.current_system.name
         reading.confirm_nodes(result, system, self.current_partition, layout, stderr)

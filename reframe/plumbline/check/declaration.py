@@ -205,6 +205,9 @@ class Declaration(rfm.RunOnlyRegressionTest):
     #: Figures of this check in the summary: names of performance variables.
     headline = builtins.variable(typ.List[str], value=[])
 
+    #: Side in a duet (``a`` or ``b``), or empty.
+    duet_side = builtins.variable(str, value="")
+
     #: Whether ``valid_systems`` names other systems only.
     elsewhere = builtins.variable(typ.Bool, value=False)
 

@@ -114,6 +114,8 @@ class NodePairs(Benchmark):
         self.job.launcher.options = [*options, *self.on_pair.words]
 
     def sample_command(self, path: str, bindings: list[binding.Binding]) -> None:
+        if self.duet_side:
+            self.skip_case("pairs of nodes run at once, and not in turns", "duet.not-possible")
         loop = samples.rounds_loop(
             self.rounds,
             self.nodes,

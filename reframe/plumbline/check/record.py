@@ -40,6 +40,11 @@ from plumbline.reference import tables
 
 SCHEMA = 5
 
+#: The extra of a record that has its side in a duet. The session has both sides in ``duet-a`` and
+#: ``duet-b``.
+DUET = "duet"
+SIDES = ("a", "b")
+
 
 class RecordError(Exception):
     """A record could not be written completely."""

@@ -229,12 +229,13 @@ def of_task(session, task, result: str, measured: CaseResult) -> record.Record:
 
 
 #: Fields that identify a test case, whatever its result.
-_IDENTITY = ("system", "partition", "environment", "check", "attempt", "tags")
+_IDENTITY = ("system", "partition", "environment", "check", "attempt", "tags", "extras")
 
 
 def _of_task(session, task, result: str, measured: CaseResult) -> dict:
     check, partition, environ = task.testcase
     fields = _fields(session, key_of(task.testcase), result)
+    side = getattr(check, "duet_side", "")
     fields |= {
         "system": rt.runtime().system.name,
         "partition": partition.name,
@@ -242,6 +243,7 @@ def _of_task(session, task, result: str, measured: CaseResult) -> dict:
         "check": check.display_name,
         "attempt": rt.runtime().current_run,
         "tags": sorted(check.tags),
+        "extras": session.extras | ({record.DUET: side} if side else {}),
         "nodes": _nodes_of(check),
         "jobid": str(check.job.jobid) if check.job and check.job.jobid else None,
         "seconds": _seconds(task),

@@ -55,17 +55,22 @@ _KEY = (
 #: The order of sessions, and of the cases within each.
 _ORDER = "start, session, line"
 
+#: Of the measurements that are in series. Those of a duet were made beside another side's, and two
+#: builds of one night are not two values of one series; `plumbline compare --duet` reads them.
+_MEASUREMENTS = f"""result IN {MEASURED} AND metric IS NOT NULL
+    AND NOT coalesce(map_contains(extras, '{record.DUET}-a'), false)"""
+
 _KEYS = f"""
 SELECT {_KEY}, count(*) AS number, count(DISTINCT unit) AS units,
     arg_max(struct_pack(benchmark, unit, better), (start, session, line)) AS newest
-FROM flat WHERE result IN {MEASURED} AND metric IS NOT NULL AND WANTED
+FROM flat WHERE {_MEASUREMENTS} AND WANTED
 GROUP BY ALL ORDER BY {_KEY}
 """
 #: The number of series and values of each check.
 _MEASURED = f"""
 SELECT system, "check", count(*), sum(number)::BIGINT, max(number) FROM (
     SELECT {_KEY}, count(*) AS number
-    FROM flat WHERE result IN {MEASURED} AND metric IS NOT NULL AND WANTED GROUP BY ALL)
+    FROM flat WHERE {_MEASUREMENTS} AND WANTED GROUP BY ALL)
 GROUP BY ALL ORDER BY ALL
 """
 _OF_CHECKS = """
@@ -75,7 +80,7 @@ _VALUES = f"""
 SELECT session AS sessions, time AS times, value AS "values", coalesce(lower, 'nan') AS lower,
     coalesce(upper, 'nan') AS upper, coalesce(ceiling, 'nan') AS ceiling, verdict AS verdicts,
     reference AS "references", build AS builds, nodes, SAMPLES unit
-FROM flat WHERE result IN {MEASURED} AND metric IS NOT NULL AND WANTED
+FROM flat WHERE {_MEASUREMENTS} AND WANTED
 ORDER BY {_KEY}, {_ORDER}
 """
 #: Its columns with few different texts.

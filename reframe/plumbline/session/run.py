@@ -9,7 +9,7 @@ from pathlib import Path
 
 import reframe.core.runtime as rt
 
-from plumbline.check import states
+from plumbline.check import duet, states
 from plumbline.core import paths
 from plumbline.core.errors import Fault, origin
 from plumbline.core.text import pluralize
@@ -179,6 +179,9 @@ def _against_inventory(
     :arg named: the system of the command line, with a partition if one is named.
     :arg arguments: the other arguments.
     """
+    if duet.current:
+        ended.notes.append("a duet: not compared with the inventory")
+        return []
     if configuration.ON_NODE in os.environ:
         ended.notes.append("one node of a sweep: not compared with the inventory")
         return []

@@ -24,7 +24,7 @@ from reframe.core.exceptions import what
 from reframe.core.logging import getlogger
 from reframe.frontend import executors
 
-from plumbline.check import plain, record, states
+from plumbline.check import duet, plain, record, states
 from plumbline.check.result import (
     CaseResult,
     key_of,
@@ -85,7 +85,8 @@ def configure(argv: list[str]) -> dict:
     # A log that cannot be written (a full disk) must not hide the verdicts among tracebacks.
     logging.raiseExceptions = False
     if current is None:
-        current = Session(name, dry_run="--dry-run" in argv, extras=preflight.extras(argv))
+        extras = preflight.extras(argv) | (duet.current.extras if duet.current else {})
+        current = Session(name, dry_run="--dry-run" in argv, extras=extras)
         reframe_patches.keep_in(current.folder)
         current.announced = running
         current.system_named = bool(host.named_system(argv[1:]))
@@ -109,6 +110,8 @@ def watch(session: Session) -> None:
 
     def begin(testcases):
         try:
+            if duet.current:
+                testcases = duet.current.pair(testcases, session)
             session.begin(testcases)
         except Fault as err:
             refuse(err)
@@ -183,7 +186,10 @@ class Session(executors.TaskEventListener):
         preflight.check_selection(testcases, self.announced, self.loading)
         if not self.dry_run:
             self._claim(testcases)
-        self.planned = {key_of(testcase): cost.planned_case(testcase) for testcase in testcases}
+        others = duet.current.others.values() if duet.current else ()
+        self.planned = {
+            key_of(testcase): cost.planned_case(testcase) for testcase in [*testcases, *others]
+        }
         self._progress = progress.Progress(
             {
                 key_of(testcase): (of_check(testcase.check) or CaseResult()).usual_seconds
@@ -342,6 +348,8 @@ class Session(executors.TaskEventListener):
             self.preview.add(fields, measured, self.planned[fields.case]["hours"] * 3600)
         else:
             self.write(fields)
+        if duet.current:
+            duet.current.finish(task)
 
     def write(self, fields: record.Record) -> None:
         """Append a record to the file, or print it if the disk refuses it."""

@@ -424,7 +424,45 @@ def node_spec(job: Job) -> str:
     return job._nodespec or ""
 
 
+def at_submission(job: Job, call: Callable[[], bool]) -> None:
+    """Have ReFrame call a function when it is about to submit a job, whose script is written.
+
+    Why: a duet starts two scripts in one job, and ReFrame writes and submits a script in one step.
+    Holds for: 4.9.3 to 4.10.4.
+    Remove when: ReFrame has a hook between the two.
+
+    :arg call: returns whether to submit the job.
+    """
+
+    def submit() -> None:
+        del job.submit
+        if call():
+            job.submit()
+
+    job.submit = submit
+
+
+def share_job(check, other) -> None:
+    """Make a check's job that of another check.
+
+    Why: both sides of a duet run in one job, and ReFrame submits only that of the first.
+    Holds for: 4.9.3 to 4.10.4.
+    Remove when: a check's job can be set.
+    """
+    check._job = other.job
+
+
 # -- checks ----------------------------------------------------------------------------------
+
+
+def rename(check, hashcode: str) -> None:
+    """Give a check another hash, which is in the names of its case and its folders.
+
+    Why: the sides of a duet may be the same check in the same environment.
+    Holds for: 4.9.3 to 4.10.4.
+    Remove when: a test case can be given a name of its own.
+    """
+    check._rfm_hashcode = hashcode
 
 
 class PinnedTo(NamedTuple):

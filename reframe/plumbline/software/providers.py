@@ -121,6 +121,21 @@ def installed(provider: str, environment: str, programs: Iterable[str]) -> list[
     return [p for p in programs if p in known or builds.program_in(found.view, p)]
 
 
+def find_in(folder: Path, program: str) -> Program:
+    """Return a program of a Spack view, an install prefix or a folder of programs.
+
+    :raises NotProvided: if it is not there, or no launcher of its MPI is.
+    """
+    path = builds.program_in(folder, program) or shutil.which(program, path=folder)
+    if path is None:
+        raise NotProvided(f"{program} is not in {folder}", code="build.not-in-folder")
+
+    def beside(name: str) -> str | None:
+        return shutil.which(name, path=folder / "bin") or shutil.which(name)
+
+    return _program_at(str(path), "folder", beside)
+
+
 def _from_path(program: str, which: Callable[[str], str | None], environment: str) -> Program:
     path = which(program)
     if path is None:

@@ -9,7 +9,7 @@ its nodes and its hour, so they are not independent evidence.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -244,11 +244,22 @@ def compare(
             if row.key in known_past
         }
         whole = _judge(comparable, known_before, known_after, earlier, rules)
-    rows.sort(key=lambda row: (ORDER.index(row.verdict), row.gain, row.key))
     names_before, names_after = (
         sorted({str(name) for series in side for name in series.sessions})
         for side in (before, after)
     )
+    return conclude(rows, whole, names_before, names_after, rules)
+
+
+def conclude(
+    rows: list[FigureRow], whole: GroupChange, before: list[str], after: list[str], rules: Rules
+) -> Comparison:
+    """Return the comparison of figures that have their verdicts.
+
+    :arg whole: the change of all as one.
+    :arg before: names of the sessions; ``after`` likewise.
+    """
+    rows.sort(key=lambda row: (ORDER.index(row.verdict), row.gain, row.key))
     verdict, reasons = _verdict(rows, whole, rules)
     as_one = Whole(
         difference=float(np.expm1(whole.difference)),
@@ -257,7 +268,7 @@ def compare(
         p=whole.p,
         detectable=float(-np.expm1(-whole.detectable)),
     )
-    return Comparison(rows, names_before, names_after, verdict, reasons, as_one, rules)
+    return Comparison(rows, before, after, verdict, reasons, as_one, rules)
 
 
 def _row(key: Key, before: Series | None, after: Series | None, each_sample: bool) -> FigureRow:
@@ -298,21 +309,42 @@ def _judge(
         _matrix([_logs(side.get(row.key), rules.each_sample) for row in rows])
         for side in (before, after, past)
     )
+    found = judge.estimate(y, z, earlier, peers_of(rows))
+
+    def change(members: np.ndarray, signs: np.ndarray) -> GroupChange:
+        noise, difference = found.noise[members], found.difference[members]
+        return judge.group_change(y[members], z[members], signs, noise, difference)
+
+    whole = decide(rows, found, change, rules, "samples" if rules.each_sample else "sessions")
+    for row, *aside in zip(rows, *found.aside, strict=True):
+        for far, names in zip(aside, (y_sessions, z_sessions), strict=True):
+            row.aside += sorted({name for name, out in zip(names, far, strict=True) if out})
+    return whole
+
+
+def decide(
+    rows: list[FigureRow],
+    found: judge.Estimate,
+    change: Callable[[np.ndarray, np.ndarray], GroupChange],
+    rules: Rules,
+    what: str,
+) -> GroupChange:
+    """Fill in the verdict of each row from its estimate, and return the change of all as one.
+
+    :arg change: takes the numbers and signs of the figures of a group, and returns its change.
+    :arg what: what a side has several of, for messages.
+    """
     signs = np.array([row.sign for row in rows])
-    found = judge.estimate(y, z, earlier, _peers(rows))
-    whole = judge.group_change(y, z, signs, found.noise, found.difference)
+    whole = change(np.arange(len(rows)), signs)
     direction = np.full(len(rows), whole.direction)
     groups = defaultdict(list)
     for number, row in enumerate(rows):
         key = row.key
         groups[key.system, key.partition, key.environment, key.check].append(number)
-    for members in groups.values():
-        group = judge.group_change(
-            y[members], z[members], signs[members], found.noise[members],
-            found.difference[members],
-        )  # fmt: skip
-        if group.direction:
-            direction[members] = group.direction
+    for numbers in groups.values():
+        members = np.array(numbers)
+        if sign := change(members, signs[members]).direction:
+            direction[members] = sign
     adjusted = judge.corrected(found.p)
     effect, margin = rules.min_effect, rules.equivalence_margin
     verdicts = judge.verdicts(found, signs, direction, effect, margin, adjusted)
@@ -326,7 +358,6 @@ def _judge(
         row.verdict = str(verdicts[n])
         row.together = row.verdict in ("regressed", "improved") and verdicts[n] != alone[n]
         if np.isnan(found.difference[n]):
-            what = "samples" if rules.each_sample else "sessions"
             row.reason = f"fewer than {judge.LEAST} {what} on a side"
             continue
         row.n_past = int(found.past[n])
@@ -337,14 +368,12 @@ def _judge(
         row.p, row.adjusted = float(found.p[n]), float(adjusted[n])
         size = detectable[n]
         row.detectable = float(np.expm1(size) if row.better == "lower" else -np.expm1(-size))
-        for far, names in zip(found.aside, (y_sessions, z_sessions), strict=True):
-            row.aside += sorted({name for name, out in zip(names, far[n], strict=True) if out})
         if row.verdict == "too little data":
             row.needed = int(needed[n])
             if row.low < 0 < row.high:
                 row.reason = f"a loss of {100 * margin:g} % can neither be shown nor excluded"
             elif judge.certain(found.p[n], adjusted[n]):
-                row.reason = "it moved, but not in most of the sessions after"
+                row.reason = f"it moved, but not in most of the {what} after"
                 row.needed = 0
             else:
                 figures = pluralize(compared, "figure")
@@ -352,7 +381,7 @@ def _judge(
     return whole
 
 
-def _peers(rows: list[FigureRow]) -> np.ndarray:
+def peers_of(rows: list[FigureRow]) -> np.ndarray:
     """Return a number for each figure, equal for peers: the figures of one benchmark, or all
     figures of benchmarks that have few."""
     counts = Counter(row.benchmark for row in rows)
