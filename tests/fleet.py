@@ -6,6 +6,7 @@ gaussian; common-mode variation moves a whole night.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -20,6 +21,7 @@ class Fleet:
     :ivar noise: of one measurement.
     :ivar common_mode: standard deviation of the nights' levels.
     :ivar levels: standard deviation of what each node always has above or below the others.
+    :ivar parts: by how much the fastest and the slowest of its GPUs differ, always.
     :ivar slow: unit -> first slow night, loss. A unit is ``("n7",)``, ``("n7", "gpu2")``, two
         nodes, or with ``link`` before two switches.
     """
@@ -30,6 +32,7 @@ class Fleet:
     noise: float = 0.02
     common_mode: float = 0.02
     levels: float = 0.0
+    parts: float = 0.0
     switches: int = 25
     slow: dict[tuple[str, ...], tuple[int, float]] = field(default_factory=dict)
 
@@ -38,6 +41,9 @@ class Fleet:
         self.names = [f"n{i:03d}" for i in range(self.nodes)]
         self.of_nights = 100 * np.exp(self.random.normal(0, self.common_mode, self.nights))
         self.of_nodes = np.exp(self.random.normal(0, self.levels, self.nodes))
+        self.of_parts = 1 - np.random.default_rng([self.seed, 1]).uniform(
+            0, self.parts, (self.nodes, 8)
+        )
 
     def switch_of(self) -> dict[str, str]:
         """Node -> switch, in order of their names."""
@@ -59,10 +65,41 @@ class Fleet:
         group = Group("", "higher")
         for night in range(self.nights):
             for i, name in enumerate(self.names):
-                for unit in [(name, f"gpu{g}") for g in range(gpus)] or [(name,)]:
+                for g, unit in enumerate([(name, f"gpu{g}") for g in range(gpus)] or [(name,)]):
                     above = {(name,), unit, ("switch", self.switch_of_node(i))}
-                    group.values[f"{night}", unit] = self.measured(night, i, rows, *above)
+                    values = self.measured(night, i, rows, *above)
+                    group.values[f"{night}", unit] = [v * self.of_parts[i, g] for v in values]
         return group
+
+    def figures(
+        self,
+        count: int,
+        correlation: float = 0.0,
+        tails: float = np.inf,
+        outliers: float = 0.0,
+        only: Iterable[tuple[str, ...]] = (),
+    ) -> list[Group]:
+        """Several figures of every node.
+
+        :arg correlation: of the noise of each two. :arg tails: degrees of freedom of Student's t.
+        :arg outliers: share of values, of each figure for itself, that are 10 to 40 % lower.
+        :arg only: nodes that are slow in the first figure only.
+        """
+        shape = self.nights, self.nodes, count
+        noise = np.sqrt(correlation) * self.random.standard_normal((*shape[:2], 1))
+        noise = noise + np.sqrt(1 - correlation) * self.random.standard_normal(shape)
+        if tails < np.inf:
+            noise /= np.sqrt(self.random.chisquare(tails, shape) / tails)
+        out = self.random.random(shape) < outliers
+        values = (1 + self.noise * noise) * (1 - out * self.random.uniform(0.1, 0.4, shape))
+        values *= (self.of_nights[:, None] * self.of_nodes)[..., None]
+        groups = [Group(f"figure {k}", "higher") for k in range(count)]
+        for night, (i, name), (k, group) in itertools.product(
+            range(self.nights), enumerate(self.names), enumerate(groups)
+        ):
+            left = 1.0 if k and (name,) in only else self.loss(night, (name,))
+            group.values[f"{night}", (name,)] = [float(values[night, i, k]) * left]
+        return groups
 
     def switch_of_node(self, node: int) -> str:
         return f"s{node // -(-self.nodes // self.switches):02d}"

@@ -425,6 +425,14 @@ def test_pairs_of_healthy_machines_flag_nothing():
         assert found(fleet.pairs(), fleet).flagged == []
 
 
+def test_of_unequal_gpus_a_slow_one_is_flagged_and_not_its_node():
+    """Healthy ones differ by 8 %: the middle of a node's GPUs would fall if one of them does."""
+    for seed in range(95, 101):
+        slow = {(f"n{n:03d}", "gpu1"): (8, 0.08) for n in (10, 20, 30)}
+        fleet = Fleet(seed, nodes=60, nights=12, noise=0.005, parts=0.08, slow=slow)
+        assert who(found(fleet.values(gpus=4))) == {("gpu", name) for name in slow}
+
+
 # -- the mathematics ------------------------------------------------------------------------
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 import numpy as np
-from scipy import stats
+from scipy import special, stats
 
 from plumbline.analysis.stats import MAD_TO_STD
 
@@ -36,8 +36,8 @@ SHARES = {1: 0.6, 2: 0.1, 3: 0.2} | dict.fromkeys((4, 6, 8, 12, 16, 24, 32, 48, 
 #: Smallest noise that is assumed, relative.
 LEAST_NOISE = 1e-3
 #: Noise that is expected before anything is measured, relative; it counts as one value. It matters
-#: for fewer than seven peers: without it, the noise of four is so uncertain that among five nodes of
-#: 0.6 % a loss of 36 % is the smallest that keeps to the rate on a first night, with it 19 %.
+#: for fewer than seven peers: among five nodes of 0.6 % on a first night, it lowers the smallest
+#: loss that keeps to the rate from 36 % to 19 %.
 USUAL_NOISE = 0.01
 #: Variance of a median over that of a mean; its inverse, nearly, for a standard deviation by MAD.
 MEDIAN = np.pi / 2
@@ -91,8 +91,8 @@ class Night:
 class Model:
     """The parts of the values of a window: the nights' levels, the units' own, and noise.
 
-    :ivar residual: values above the night's level, nights x units; ``clipped``: without outliers, if
-        these are usual.
+    :ivar residual: values above the night's level, nights x units; ``clipped``: without outliers,
+        if these are usual.
     :ivar count: number of peers behind each night's level, nights x groups.
     :ivar noise: standard deviation of a value of variance factor 1.
     :ivar scale: the same from the values of all other units, of each unit; ``freedom``: its degrees
@@ -221,7 +221,7 @@ def _test(
             z = (level - mean) / (fitted.scale * np.sqrt(doubt))
         z = np.where(judged & (weight > 0), z, np.nan)
         z = z / _excess_width(z)
-        chance = np.nan_to_num(stats.t.sf(z, fitted.freedom), nan=1.0)
+        chance = np.nan_to_num(special.stdtr(fitted.freedom, -z), nan=1.0)
         suspect |= chance < _SUSPECT.get(nights - first, SUSPECT_LONG)
         p.append(chance / share)
         starts.append(np.full(units, first))
@@ -305,7 +305,7 @@ def floor_of(values: list[float]) -> float:
 
 
 def _steps(residual: np.ndarray, factors: np.ndarray) -> tuple[np.ndarray, float]:
-    """Return differences that are as wide as the noise, and how many independent ones each is worth.
+    """Return differences as wide as the noise, and how many independent ones each is worth.
 
     They are of successive nights, which do not contain the units' levels; of a single night they
     are the values, whose noise includes them.
@@ -349,7 +349,7 @@ def _by_others(
     squares = np.nan_to_num(np.clip(steps, -most, most)) ** 2
     measured = np.isfinite(steps).sum(axis=0)
     # A level of each night and group was fitted.
-    number = measured.sum() - measured - np.count_nonzero(count[-len(steps):])
+    number = measured.sum() - measured - np.count_nonzero(count[-len(steps) :])
     number = np.maximum(number, 1)
     variance = np.maximum((squares.sum() - squares.sum(axis=0)) / number, floor**2)
     freedoms = worth * number

@@ -178,43 +178,47 @@ class Tracker:
                 spell.since = self._start(spell, first, end, residual)
 
 
-def parent_values(
-    values: np.ndarray, factors: np.ndarray, parents: np.ndarray, kinds: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return values, factors and kinds of the parents (a node of its GPUs, a switch of its nodes).
+def _parent_values(part: Tracker, of: np.ndarray, window: slice) -> tuple[np.ndarray, np.ndarray]:
+    """Return values and factors of the parents (a node of its GPUs, a switch of its nodes).
 
-    A parent's value is the median of its units above the night's level of their kind; one slow unit
-    hardly changes it.
+    A parent's value is the median of its units, each above what its peers and its own earlier
+    nights let expect: one slow unit hardly changes it, also where healthy units differ.
 
-    :arg parents: number of each unit's parent; -1 without one.
+    :arg of: number of each unit's parent; -1 without one.
     """
-    common, _ = detection.common_mode(values, kinds)
-    centred = values - common[:, kinds]
-    count = parents.max() + 1
-    out = np.full((len(values), count), np.nan)
-    out_factors = np.ones((len(values), count))
-    of_parents = np.zeros(count, int)
-    for parent in range(count):
-        mine = np.flatnonzero(parents == parent)
-        ordered = np.sort(centred[:, mine], axis=1)
-        measured = np.isfinite(ordered).sum(axis=1)
-        enough = measured >= max(2, len(mine) / 2)
-        rows = np.flatnonzero(enough)
-        out[rows, parent] = ordered[rows, measured[rows] // 2]
-        out_factors[rows, parent] = detection.MEDIAN * np.median(factors[:, mine]) / measured[rows]
-        if not enough.any() or len(mine) < 2:
-            out[:, parent] = np.nan
-    return out, out_factors, of_parents
+    values, factors, known = part.values[window], part.factors[window], part.known[window]
+    fitted = detection.fit(values, factors, part.kinds, known, known, part.floor)
+    above = fitted.residual - fitted.level(-2)
+    order = np.argsort(of, kind="stable")
+    order = order[of[order] >= 0]
+    sizes = np.bincount(of[order])
+    place = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    # Parents x their units; the last column of the values is empty.
+    units = np.full((len(sizes), sizes.max()), -1)
+    units[of[order], place] = order
+    filled = np.hstack([above, np.full((len(above), 1), np.nan)])
+    ordered = np.sort(filled[:, units], axis=-1)
+    measured = np.isfinite(ordered).sum(axis=-1)
+    middle = np.take_along_axis(ordered, measured[..., None] // 2 % units.shape[1], axis=-1)[..., 0]
+    enough = measured >= np.maximum(2, sizes / 2)
+    return (
+        np.where(enough, middle, np.nan),
+        detection.MEDIAN * np.median(factors) / np.maximum(measured, 1),
+    )
 
 
 def track(chain: list[Tracker], parents: list[np.ndarray]) -> None:
     """Track several kinds of units together, the largest first (switches, nodes, GPUs): a loss that
     a larger one explains is not attributed to its parts.
 
+    :arg chain: the values of all but the last are those of its units (:func:`_parent_values`).
     :arg parents: of each tracker but the first, the number of each unit's parent; -1 without one.
     """
     settled = [np.zeros(tracker.values.shape) for tracker in chain]
     for row in range(len(chain[0].values)):
+        window = slice(max(0, row - MEMORY + 1), row + 1)
+        for whole, part, of in zip(chain[-2::-1], chain[:0:-1], parents[::-1], strict=True):
+            whole.values[window], whole.factors[window] = _parent_values(part, of, window)
         found: list[Night] = []
         for depth, tracker in enumerate(chain):
             if depth:

@@ -13,7 +13,7 @@ from plumbline.analysis.screen import detection, links
 from plumbline.analysis.screen.finding import Flag
 from plumbline.analysis.screen.input import Group, natural
 from plumbline.analysis.screen.links import PairFit
-from plumbline.analysis.screen.tracking import Tracker, parent_values, track
+from plumbline.analysis.screen.tracking import Tracker, track
 from plumbline.core.text import pluralize
 
 Values = dict[tuple[str, tuple[str, ...]], list[float]]
@@ -99,6 +99,11 @@ class PeerGroup(abc.ABC):
     ) -> Tracker:
         return Tracker(values, factors, kinds, rate or self.rate, self.least, self.floor)
 
+    def parent_tracker(self, count: int, rate: float = 0.0) -> Tracker:
+        """Return a tracker of so many parents, whose values are not known yet."""
+        shape = len(self.nights), count
+        return self.tracker(np.full(shape, np.nan), np.ones(shape), np.zeros(count, int), rate)
+
     def take(self, kind: str, names: list[Name], tracker: Tracker) -> None:
         """Add what a tracker found, with names for numbers."""
         for spell in tracker.spells:
@@ -133,9 +138,7 @@ class PeerGroup(abc.ABC):
         :arg parents: of each tracker but the first, the number of each unit's parent.
         """
         if len(switches) >= detection.FEWEST:
-            top = chain[0][2]
-            above = parent_values(top.values, top.factors, of_switch, top.kinds)
-            chain = [("switch", switches, self.tracker(*above)), *chain]
+            chain = [("switch", switches, self.parent_tracker(len(switches))), *chain]
             parents = [of_switch, *parents]
         track([tracker for _, _, tracker in chain], parents)
         self.judged += chain[-1][2].judged
@@ -196,12 +199,11 @@ class UnitGroup(PeerGroup):
         if of_gpus:
             place = {node: i for i, node in enumerate(nodes)}
             of_node = np.array([place[unit[0]] for unit in units])
-            above = parent_values(values, factors, of_node, kinds)
             # The rate is of a node: one half for the node itself, one for all of its GPUs.
             half = self.rate / 2
             each = half * len(nodes) / len(units)
             chain = [
-                ("node", [(node,) for node in nodes], self.tracker(*above, rate=half)),
+                ("node", [(node,) for node in nodes], self.parent_tracker(len(nodes), half)),
                 ("gpu", units, self.tracker(values, factors, kinds, each)),
             ]
             parents = [of_node]
