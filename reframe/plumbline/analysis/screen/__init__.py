@@ -6,11 +6,11 @@ peers. :func:`screen` judges each group night by night, and decides which unit e
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
-from plumbline.analysis.screen import detection, units
+from plumbline.analysis.screen import combination, detection, units
 from plumbline.analysis.screen.finding import Flag
 from plumbline.analysis.screen.input import (
     Group,
@@ -105,30 +105,45 @@ def screen(
     ordered = sorted(every, key=natural)
     row = {night: number for number, night in enumerate(ordered)}
     found = Screening(ordered)
-    # Groups with too few peers cannot flag anything, and use up no rate.
-    rate /= max(sum(group.widest >= detection.FEWEST for group in groups), 1)
+    together = _combinable(groups)
+    # Figures that are combined count as one more. Groups with too few peers cannot flag anything,
+    # and use up no rate.
+    judged = sum(group.widest >= detection.FEWEST for group in groups) + len(together)
+    rate /= max(judged, 1)
     flags: dict[tuple[str, tuple[str, ...]], list[Flag]] = defaultdict(list)
     suspects: dict[tuple, float] = {}  # type: ignore[type-arg]
-    for group in groups:
-        for kind, values in ((units.UnitGroup, group.values), (units.PairGroup, group.pairs)):
-            if not values:
-                continue
-            screening = kind(group, values, ordered, switches or {}, rate, least)
-            screening.run()
+    alone = [
+        units.UnitGroup(group, group.values, ordered, switches or {}, rate, least)
+        for group in groups
+        if group.values
+    ]
+    pairs = [
+        units.PairGroup(group, group.pairs, ordered, switches or {}, rate, least)
+        for group in groups
+        if group.pairs
+    ]
+    combined = [
+        units.CombinedGroup([part for part in alone if id(part.group) in listed], rate)
+        for listed in together
+    ]
+    screenings: list[units.PeerGroup] = [*alone, *pairs, *combined]
+    for screening in screenings:
+        screening.run()
+        if screening not in combined:
             found.judged += screening.judged
             found.unsure &= not screening.sure
-            found.messages += [line for line in screening.messages if line not in found.messages]
-            for count in screening.few:
-                found.few.setdefault(count, []).append(group.label)
-            for flag in screening.flagged:
-                if all_suspects:
-                    suspects[flag.kind, flag.name, flag.night] = 0.0
-                _merge(flags[flag.kind, flag.name], flag, row)
-            for number, who, p in screening.suspects:
-                if all_suspects:
-                    suspects[who[0], who[1], ordered[number]] = p
-                elif number == len(ordered) - 1:
-                    suspects[who] = min(p, suspects.get(who, 1.0))
+        found.messages += [line for line in screening.messages if line not in found.messages]
+        for count in screening.few:
+            found.few.setdefault(count, []).append(screening.group.label)
+        for flag in screening.flagged:
+            if all_suspects:
+                suspects[flag.kind, flag.name, flag.night] = 0.0
+            _merge(flags[flag.kind, flag.name], flag, row)
+        for number, who, p in screening.suspects:
+            if all_suspects:
+                suspects[who[0], who[1], ordered[number]] = p
+            elif number == len(ordered) - 1:
+                suspects[who] = min(p, suspects.get(who, 1.0))
     found.messages += [_too_few(ordered[-1], count, labels) for count, labels in found.few.items()]
     found.flagged = sorted(
         (flag for listed in flags.values() for flag in listed),
@@ -178,6 +193,24 @@ def screen_history(
     return found
 
 
+def _combinable(groups: list[Group]) -> list[set[int]]:
+    """Return the identities of figures to combine: those of nodes, and those of GPUs, if enough of
+    them have several."""
+    found: dict[bool, set[int]] = defaultdict(set)
+    numbers: dict[bool, Counter[tuple[str, ...]]] = defaultdict(Counter)
+    for group in groups:
+        of = {unit for _, unit in group.values}
+        if len(of) >= combination.PEERS:
+            of_gpus = any(len(unit) > 1 for unit in of)
+            found[of_gpus].add(id(group))
+            numbers[of_gpus].update(of)
+    return [
+        listed
+        for kind, listed in found.items()
+        if sum(number > 1 for number in numbers[kind].values()) >= combination.PEERS
+    ]
+
+
 def _nodes(kind: str, name: tuple[str, ...]) -> tuple[str, ...]:
     """Return the nodes to measure for a unit; those of a link or switch are not known."""
     return {"node": name, "gpu": name[:1], "pair": name}.get(kind, ())
@@ -204,7 +237,7 @@ def _merge(flags: list[Flag], new: Flag, row: dict[str, int]) -> None:
             flag.night = min(flag.night, new.night, key=row.__getitem__)
             flag.since = min(flag.since, new.since, key=row.__getitem__)
             larger, smaller = (new, flag) if new.size > flag.size else (flag, new)
-            flag.evidence = larger.evidence + smaller.evidence
+            flag.evidence = list(dict.fromkeys(larger.evidence + smaller.evidence))
             flag.size = larger.size
             flag.confidence = max(flag.confidence, new.confidence)
             return

@@ -5,6 +5,7 @@ Pure: builds on :mod:`plumbline.analysis.screen.detection`, which judges a singl
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -207,15 +208,23 @@ def _parent_values(part: Tracker, of: np.ndarray, window: slice) -> tuple[np.nda
     )
 
 
-def track(chain: list[Tracker], parents: list[np.ndarray]) -> None:
+def track(
+    chain: list[Tracker],
+    parents: list[np.ndarray],
+    values_of: Callable[[int, Tracker], None] | None = None,
+) -> None:
     """Track several kinds of units together, the largest first (switches, nodes, GPUs): a loss that
     a larger one explains is not attributed to its parts.
 
     :arg chain: the values of all but the last are those of its units (:func:`_parent_values`).
     :arg parents: of each tracker but the first, the number of each unit's parent; -1 without one.
+    :arg values_of: sets the last tracker's values of a row, and of those before it, if they depend
+        on what was known in that night.
     """
     settled = [np.zeros(tracker.values.shape) for tracker in chain]
     for row in range(len(chain[0].values)):
+        if values_of is not None:
+            values_of(row, chain[-1])
         window = slice(max(0, row - MEMORY + 1), row + 1)
         for whole, part, of in zip(chain[-2::-1], chain[:0:-1], parents[::-1], strict=True):
             whole.values[window], whole.factors[window] = _parent_values(part, of, window)

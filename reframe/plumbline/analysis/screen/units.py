@@ -5,11 +5,13 @@ from __future__ import annotations
 import abc
 import collections
 import math
+import warnings
 from collections.abc import Callable
 
 import numpy as np
 
 from plumbline.analysis.screen import detection, links
+from plumbline.analysis.screen.combination import Figure, combine
 from plumbline.analysis.screen.finding import Flag
 from plumbline.analysis.screen.input import Group, natural
 from plumbline.analysis.screen.links import PairFit
@@ -22,6 +24,8 @@ Name = tuple[str, ...]
 _UNRESOLVED = (
     f"either of the two may be the slow one: each has fewer than {links.PARTNERS} partners"
 )
+#: Note of a unit that no figure alone shows.
+_TOGETHER = "not certain from any figure alone"
 _PLURAL = {"node": "nodes", "gpu": "GPUs", "link": "links", "switch": "switches"}
 
 
@@ -132,15 +136,17 @@ class PeerGroup(abc.ABC):
         parents: list[np.ndarray],
         of_switch: np.ndarray,
         switches: list[Name],
+        values_of: Callable[[int, Tracker], None] | None = None,
     ) -> None:
         """Track units, the largest kind first, below their switches if these are enough.
 
         :arg parents: of each tracker but the first, the number of each unit's parent.
+        :arg values_of: sets the units' values of a row and of those before it.
         """
         if len(switches) >= detection.FEWEST:
             chain = [("switch", switches, self.parent_tracker(len(switches))), *chain]
             parents = [of_switch, *parents]
-        track([tracker for _, _, tracker in chain], parents)
+        track([tracker for _, _, tracker in chain], parents, values_of)
         self.judged += chain[-1][2].judged
         for kind, names, tracker in chain:
             self.take(kind, names, tracker)
@@ -176,47 +182,143 @@ class PeerGroup(abc.ABC):
 
 
 class UnitGroup(PeerGroup):
-    """Nodes and GPUs."""
+    """Nodes and GPUs.
+
+    :ivar units: their names. :ivar table: their values. :ivar repeated: whether some were measured
+        more often than others. All are known once it has run.
+    """
+
+    units: list[Name]
+    table: Figure
+    repeated: bool
 
     def run(self) -> None:
-        units = sorted({unit for _, unit in self.values}, key=lambda unit: [*map(natural, unit)])
-        number = {unit: i for i, unit in enumerate(units)}
+        self.units = sorted(
+            {unit for _, unit in self.values}, key=lambda unit: [*map(natural, unit)]
+        )
+        number = {unit: i for i, unit in enumerate(self.units)}
         cells = {
             (self.row[night], number[unit]): [self.sign * math.log(v) for v in rows]
             for (night, unit), rows in self.values.items()
         }
-        if len({len(rows) for rows in cells.values()}) > 1:
-            # A repeated unit is tested twice. And it was chosen by its first value, so that the
-            # remaining single values have less spread than the noise.
-            self.rate /= 4
-        values, factors = detection.repeats(cells, len(self.nights), len(units))
-        kinds = self.kinds(units, values)
+        self.repeated = len({len(rows) for rows in cells.values()}) > 1
+        values, factors = detection.repeats(cells, len(self.nights), len(self.units))
+        kinds = self.kinds(self.units, values)
         values = detection.relative(values, kinds, self.group.better)
-        nodes = list(dict.fromkeys(unit[0] for unit in units))
-        of_gpus = any(len(unit) > 1 for unit in units)
-        chain: list[tuple[str, list[Name], Tracker]]
-        parents = []
-        if of_gpus:
-            place = {node: i for i, node in enumerate(nodes)}
-            of_node = np.array([place[unit[0]] for unit in units])
-            # The rate is of a node: one half for the node itself, one for all of its GPUs.
-            half = self.rate / 2
-            each = half * len(nodes) / len(units)
-            chain = [
-                ("node", [(node,) for node in nodes], self.parent_tracker(len(nodes), half)),
-                ("gpu", units, self.tracker(values, factors, kinds, each)),
-            ]
-            parents = [of_node]
-        else:
-            chain = [("node", units, self.tracker(values, factors, kinds))]
-        switches, of_switch = self.switch_of(nodes)
+        self.table = Figure(values, factors, kinds, self.floor)
+        of_gpus = any(len(unit) > 1 for unit in self.units)
         for row in np.flatnonzero(np.isfinite(values).any(axis=1)):
             measured = np.isfinite(values[row])
             for kind in np.unique(kinds[measured]):
                 count = int((measured & (kinds == kind)).sum())
                 if count < detection.FEWEST:
                     self.too_few(int(row), count, "GPU" if of_gpus else "node")
-        self.track_all(chain, parents, of_switch, switches)
+        self.track_units(values, factors, kinds)
+
+    def track_units(
+        self,
+        values: np.ndarray,
+        factors: np.ndarray,
+        kinds: np.ndarray,
+        values_of: Callable[[int, Tracker], None] | None = None,
+    ) -> None:
+        """Track the units, and the nodes of GPUs and switches of nodes."""
+        if self.repeated:
+            # A repeated unit is tested twice. And it was chosen by its first value, so that the
+            # remaining single values have less spread than the noise.
+            self.rate /= 4
+        nodes = list(dict.fromkeys(unit[0] for unit in self.units))
+        chain: list[tuple[str, list[Name], Tracker]]
+        parents = []
+        if any(len(unit) > 1 for unit in self.units):
+            place = {node: i for i, node in enumerate(nodes)}
+            of_node = np.array([place[unit[0]] for unit in self.units])
+            # The rate is of a node: one half for the node itself, one for all of its GPUs.
+            half = self.rate / 2
+            each = half * len(nodes) / len(self.units)
+            chain = [
+                ("node", [(node,) for node in nodes], self.parent_tracker(len(nodes), half)),
+                ("gpu", self.units, self.tracker(values, factors, kinds, each)),
+            ]
+            parents = [of_node]
+        else:
+            chain = [("node", self.units, self.tracker(values, factors, kinds))]
+        switches, of_switch = self.switch_of(nodes)
+        self.track_all(chain, parents, of_switch, switches, values_of)
+
+
+class CombinedGroup(UnitGroup):
+    """Several figures of the same nodes or GPUs, as one (:mod:`.combination`).
+
+    :ivar scores: of each night, figures x units.
+    """
+
+    def __init__(self, parts: list[UnitGroup], rate: float):
+        one = parts[0]
+        group = Group(f"{len(parts)} figures together", "higher")
+        super().__init__(group, one.values, one.nights, one.switches, rate, one.least)
+        self.parts = parts
+        self.floor = detection.LEAST_NOISE
+        self.scores: dict[int, np.ndarray] = {}
+
+    def run(self) -> None:
+        self.units = sorted(
+            {unit for part in self.parts for unit in part.units},
+            key=lambda unit: [*map(natural, unit)],
+        )
+        self.repeated = any(part.repeated for part in self.parts)
+        figures = [self.widened(part) for part in self.parts]
+        empty = np.full((len(self.nights), len(self.units)), np.nan)
+
+        def values_of(row: int, tracker: Tracker) -> None:
+            window = slice(max(0, row - detection.MEMORY + 1), row + 1)
+            tables = [
+                Figure(one.values[window], one.factors[window], one.kinds, one.floor)
+                for one in figures
+            ]
+            values, factors, scores = combine(tables, tracker.known[window])
+            tracker.values[window], tracker.factors[window] = values, factors
+            self.scores[row] = scores[:, -1]
+
+        kinds = np.zeros(len(self.units), int)
+        self.track_units(empty, np.ones(empty.shape), kinds, values_of)
+
+    def widened(self, part: UnitGroup) -> Figure:
+        """Return a figure's table with a column for each unit of all figures."""
+        place = {unit: i for i, unit in enumerate(self.units)}
+        columns = [place[unit] for unit in part.units]
+        shape = len(self.nights), len(self.units)
+        values, factors = np.full(shape, np.nan), np.ones(shape)
+        kinds = np.zeros(len(self.units), int)
+        values[:, columns], factors[:, columns] = part.table.values, part.table.factors
+        kinds[columns] = part.table.kinds
+        return Figure(values, factors, kinds, part.floor)
+
+    def flag(
+        self,
+        kind: str,
+        name: Name,
+        night: int,
+        size: float,
+        confidence: float,
+        since: int,
+        until: int | None,
+        note: str = "",
+    ) -> Flag:
+        flag = super().flag(kind, name, night, size, confidence, since, until, _TOGETHER)
+        mine = [
+            unit[: len(name)] == name or (self.switches.get(unit[0]),) == name
+            for unit in self.units
+        ]
+        slow = np.array([self.scores[row][:, mine] for row in range(since, night + 1)])
+        with warnings.catch_warnings():
+            # A figure that was not measured on these nights.
+            warnings.simplefilter("ignore", RuntimeWarning)
+            mean = np.nan_to_num(np.nanmean(slow, axis=(0, 2)) * math.sqrt(len(slow)))
+        flag.evidence = [
+            self.parts[figure].group.label for figure in np.argsort(mean) if mean[figure] < -1
+        ]
+        return flag
 
 
 class PairGroup(PeerGroup):
