@@ -72,8 +72,9 @@ def validate(check, own_parser: bool) -> None:
         entry = validated(fields, MetricEntry, f"{where}: {metric}", code=code)
         for message in references().tables.declare(check.benchmark, metric, entry):
             raise Fault(f"{where}: {message}", code=code)
+    known = references()
     for figure in check.figures():
-        references().fom(check.benchmark, figure.metric)
+        known.fom(check.benchmark, figure.metric)
 
 
 def _errors(check, own_parser: bool) -> Iterator[str]:
