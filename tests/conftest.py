@@ -34,6 +34,8 @@ CHECKS = ROOT / "checks"
 STANDINS = ROOT / "tests" / "standins"
 MPICH = ROOT / ".tools" / "mpich" / "bin"
 
+# Containers often set it, and then each of some thousand processes would compile all that it loads.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # Commands outside a test system consider this machine idle, and have their own lock.
 os.environ["PLUMBLINE_OTHERS"] = "0"
 os.environ["PLUMBLINE_LOCKS"] = tempfile.mkdtemp(prefix="plumbline-locks-")
