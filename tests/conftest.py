@@ -21,6 +21,7 @@ from pathlib import Path
 from unittest import mock
 
 import dry_runs
+import forked
 import jsonschema
 import pytest
 import yaml
@@ -34,6 +35,8 @@ CHECKS = ROOT / "checks"
 STANDINS = ROOT / "tests" / "standins"
 MPICH = ROOT / ".tools" / "mpich" / "bin"
 
+# Containers often set it, and then each of some thousand processes would compile all that it loads.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # Commands outside a test system consider this machine idle, and have their own lock.
 os.environ["PLUMBLINE_OTHERS"] = "0"
 os.environ["PLUMBLINE_LOCKS"] = tempfile.mkdtemp(prefix="plumbline-locks-")
@@ -404,7 +407,14 @@ class Testbed:
     def run(self, *command: object, cwd: Path | None = None, **env: object) -> Done:
         """Run a command to its end."""
         before = self.session_folders()
-        return self.ended(self.start(*command, cwd=cwd, **env), before)
+        if str(command[0]) not in forked.COMMANDS:
+            return self.ended(self.start(*command, cwd=cwd, **env), before)
+        variables = {**self.env, **{key: str(value) for key, value in env.items()}}
+        words = [str(word) for word in command]
+        code, out, err = forked.run(
+            words, variables, cwd or self.folder, self.patience, two_cores()
+        )
+        return Done(code, out, err, sorted(self.session_folders() - before))
 
     def plumbline(self, *arguments: object, **env: object) -> Done:
         return self.run(BIN / "plumbline", *arguments, **env)

@@ -7,12 +7,12 @@ import functools
 import json
 import re
 import shutil
-import subprocess
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import fasteners
 import foreign
+import forked
 import yaml
 from plumbline.site import configuration
 from plumbline.site.inventory import PlannedCase
@@ -72,27 +72,24 @@ def of(system: str, folder: Path) -> DryRun:
 def _made(system: str, folder: Path) -> DryRun:
     foreign.prepare(system, folder)
     plan_file = folder / "plan.json"
-    done = subprocess.run(
+    code, out, err = forked.run(
         [
             *(str(foreign.BIN / "reframe"), f"--system={system}", "--dry-run"),
             *("-c", str(foreign.ROOT / "checks"), "-S", "pair_seed=1"),
             *("-S", "osu_node_pairs.nodes=4", "-S", "imb_node_pairs.nodes=5"),
         ],
-        env=foreign.variables(system, folder)
+        foreign.variables(system, folder)
         | {
             "PLUMBLINE_STRICT": "0",
             configuration.PLAN_FILE: str(plan_file),
             configuration.ALL_SCALES: "1",
         },
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
+        folder,
+        patience=300,
     )
-    if "[session.nothing-selected]" in done.stderr:
+    if "[session.nothing-selected]" in err:
         return DryRun([], [])
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert code == 0, out + err
     (report,) = folder.glob("results/sessions/*/report.json")
     cases = json.loads(report.read_text())["runs"][0]["testcases"]
     scripts = [_script(case, folder) for case in cases if case["result"] == "pass"]

@@ -10,12 +10,12 @@ import os
 import re
 import shutil
 import socket
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import facility
+import forked
 import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -94,20 +94,17 @@ def run(system: str, folder: Path, *arguments: str, patience: int = 600, **of_fa
     """``plumbline run`` on a system of the facility."""
     sessions = folder / "results" / "sessions"
     before = set(sessions.glob("*/records.jsonl"))
-    done = subprocess.run(
+    code, out, err = forked.run(
         [str(BIN / "plumbline"), "run", f"--system={system}", *arguments],
-        env=variables(system, folder, **of_facility),
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=patience,
+        variables(system, folder, **of_facility),
+        folder,
+        patience,
     )
     new = set(sessions.glob("*/records.jsonl")) - before
     assert len(new) <= 1, new
     records = [json.loads(line) for path in new for line in path.read_text().splitlines()]
     folders = [path.parent for path in new]
-    return Session(done.returncode, done.stdout + done.stderr, *(folders or [None]), records)
+    return Session(code, out + err, *(folders or [None]), records)
 
 
 def session(folder: Path, *arguments: str, fault: object, system: str = "perlmutter") -> Session:

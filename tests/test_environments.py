@@ -179,7 +179,8 @@ HERE = Environment("local", "openmpi")
 def stale(kept: environments.Lock) -> bool:
     environments._pins.cache_clear()
     try:
-        return HERE.outdated(kept) is not None
+        # A new one, which reads its manifest anew.
+        return Environment(HERE.system, HERE.toolchain).outdated(kept) is not None
     finally:
         environments._pins.cache_clear()
 

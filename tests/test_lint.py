@@ -8,8 +8,9 @@ from click.testing import CliRunner
 from plumbline.cli import main
 from plumbline.core import paths
 from plumbline.core.errors import Fault
+from plumbline.reference.registers import Tables
 from plumbline.reference.row import Row
-from plumbline.reference.tables import Tables, load
+from plumbline.reference.tables import load
 from plumbline.site import configuration, system
 
 

@@ -13,7 +13,8 @@ import pytest
 from conftest import Done, Testbed, empty_caches
 from plumbline.check import declaration, needs
 from plumbline.core.errors import Fault
-from plumbline.reference.tables import MetricEntry, load
+from plumbline.reference.registers import MetricEntry
+from plumbline.reference.tables import declare, load
 
 CHECKS = """
 import os
@@ -389,10 +390,10 @@ def test_a_check_without_a_parser(testbed: Testbed):
 def test_two_checks_declare_the_same():
     tables = load(Path(__file__).parents[1] / "reference")
     rate = MetricEntry.model_validate({"unit": "Mupdate/s", "class": "rate"})
-    assert tables.declare("mybench", "updates", rate) == []
-    assert tables.declare("mybench", "updates", rate) == []
-    assert len(tables.declare("mybench", "updates", rate.model_copy(update={"unit": "s"}))) == 1
-    assert len(tables.declare("osu", "latency", rate)) == 1
+    assert declare(tables, "mybench", "updates", rate) == []
+    assert declare(tables, "mybench", "updates", rate) == []
+    assert len(declare(tables, "mybench", "updates", rate.model_copy(update={"unit": "s"}))) == 1
+    assert len(declare(tables, "osu", "latency", rate)) == 1
 
 
 def test_a_row_in_another_unit_than_declared(tmp_path: Path):
@@ -406,6 +407,6 @@ def test_a_row_in_another_unit_than_declared(tmp_path: Path):
     tables.register("mybench", "updates", "MB/s", "bandwidth")
     assert [fault.split(":")[0] for fault in tables.undeclared()] == ["own.csv"]
     rate = MetricEntry.model_validate({"unit": "Mupdate/s", "class": "rate"})
-    (fault, *_) = tables.declare("mybench", "updates", rate)
+    (fault, *_) = declare(tables, "mybench", "updates", rate)
     assert fault.startswith("own.csv:2: row own: column unit:")
     assert tables.undeclared() == []

@@ -16,7 +16,8 @@ import power
 import pytest
 from plumbline.core import paths
 from plumbline.reference.lookup import References
-from plumbline.reference.tables import half_digit, load
+from plumbline.reference.registers import half_digit
+from plumbline.reference.tables import load
 
 #: At most so many of the judged figures of a healthy system fail, in each class.
 ALARMS = 1e-3

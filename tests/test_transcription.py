@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 from plumbline.core import paths, units
-from plumbline.reference.tables import Tables, load
+from plumbline.reference.registers import Tables
+from plumbline.reference.tables import load
 
 SECOND = Path(__file__).with_name("second")
 DOCUMENTS = {

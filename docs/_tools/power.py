@@ -49,8 +49,8 @@ from pathlib import Path
 
 from plumbline.core import paths, units
 from plumbline.reference.lookup import Bounds, References, evaluate, loaded, summarize
+from plumbline.reference.registers import MetricEntry, half_digit
 from plumbline.reference.row import SITE, Case, Row
-from plumbline.reference.tables import MetricEntry, half_digit
 from plumbline.reference.tolerance import Tolerance
 
 #: Share of the variance of single runs that all samples of a session have in common.

@@ -12,7 +12,6 @@ import json
 import os
 import re
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -166,6 +165,8 @@ def _run(request, machine, variables, number, folder) -> None:
     fault = Faults(request.name).one("state")
     limit = request.seconds
     other = Path(os.devnull) if merged else spool[1]
+    import subprocess
+
     with spool[0].open("wb") as out, other.open("wb") as err:
         process = subprocess.Popen(
             [str(folder / "script")],

@@ -6,7 +6,6 @@ launcher starts without PyYAML.
 
 from __future__ import annotations
 
-import csv
 import functools
 import itertools
 import json
@@ -179,6 +178,8 @@ def machines() -> dict[str, dict]:
 @functools.cache
 def second_rows() -> list[dict]:
     """Every row of the second transcription; conditions as a dictionary."""
+    import csv
+
     rows = []
     for path in sorted(SECOND.glob("[0-9]*.csv")):
         with path.open(newline="") as file:

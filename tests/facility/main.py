@@ -1,4 +1,8 @@
-"""What a stand-in does when it is called: by the name it is called by."""
+"""What a stand-in does when it is called: by the name it is called by.
+
+Some thousand are started in a run of the tests, most for a moment: modules of Python that take long
+to load are imported where they are needed.
+"""
 
 from __future__ import annotations
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -136,6 +134,8 @@ def find(name: str) -> Path | None:
 def _foreign(run: Run, path: Path, words: list[str], output: str | None) -> int:
     """Run a program that the facility does not stand in for: once, as rank 0."""
     env = run.env | {"PMI_RANK": "0", "PMI_SIZE": str(len(run.tasks))}
+    import subprocess
+
     done = subprocess.run([str(path), *words], env=env, stdout=subprocess.PIPE if output else None)
     if output:
         Path(f"{output}.0.out").write_bytes(done.stdout)
@@ -201,12 +201,14 @@ def _wrap(run: Run, script: str, words: list[str]) -> dict[int, str]:
     words on GPUs, with the bus ids of the machine."""
     if not run.machine.vendor or len(run.tasks) > _MOST_WITH_GPUS:
         return {}
+    import subprocess
+
     buses = ",".join(run.machine.facts["pci"])
     words = [word for word in words if not word.startswith("PLUMBLINE_OUTPUT=")]
     reports = {}
     for task in run.tasks:
         done = subprocess.run(
-            [script, "-", *words, shutil.which("env"), "-0"],
+            [script, "-", *words, str(find("env")), "-0"],
             env=run.env_of(task),
             capture_output=True,
             text=True,

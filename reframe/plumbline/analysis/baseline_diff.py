@@ -12,8 +12,9 @@ from plumbline.core import formats
 from plumbline.core.errors import Fault
 from plumbline.reference import lookup
 from plumbline.reference.lookup import Bounds, References
+from plumbline.reference.registers import Tables
 from plumbline.reference.row import Row, key_of
-from plumbline.reference.tables import Tables, read_rows
+from plumbline.reference.tables import read_rows
 
 #: Kinds of a change, in the order of the output; the first two need --accept.
 LOOSENED, GONE = TO_ACCEPT = ("loosened", "gone")

@@ -19,7 +19,8 @@ from plumbline.core.text import suggest
 from plumbline.core.yamlfile import validated
 from plumbline.parse import Figure, Fom, Output
 from plumbline.placement import placement
-from plumbline.reference.tables import MetricEntry
+from plumbline.reference import tables
+from plumbline.reference.registers import MetricEntry
 from plumbline.site import configuration, reframe_patches
 
 
@@ -70,10 +71,11 @@ def validate(check, own_parser: bool) -> None:
     code = "check.wrong-declaration"
     for metric, fields in check.foms.items():
         entry = validated(fields, MetricEntry, f"{where}: {metric}", code=code)
-        for message in references().tables.declare(check.benchmark, metric, entry):
+        for message in tables.declare(references().tables, check.benchmark, metric, entry):
             raise Fault(f"{where}: {message}", code=code)
+    known = references()
     for figure in check.figures():
-        references().fom(check.benchmark, figure.metric)
+        known.fom(check.benchmark, figure.metric)
 
 
 def _errors(check, own_parser: bool) -> Iterator[str]:

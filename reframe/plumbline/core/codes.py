@@ -10,7 +10,7 @@ import functools
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
+from plumbline.core.yamlfile import read_yaml
 
 
 @dataclass(frozen=True)
@@ -28,5 +28,5 @@ class Reason:
 @functools.cache
 def registered() -> dict[str, Reason]:
     """Return the explanation of each code, in the order of ``codes.yaml``."""
-    text = Path(__file__).with_name("codes.yaml").read_text(encoding="utf-8")
-    return {code: Reason(**texts) for code, texts in yaml.safe_load(text).items()}
+    known = read_yaml(Path(__file__).with_name("codes.yaml"))
+    return {code: Reason(**texts) for code, texts in known.items()}

@@ -11,8 +11,8 @@ from plumbline.core.errors import Fault, with_code
 from plumbline.core.text import base_name, pluralize, shorten
 from plumbline.operate.onboarding import steps
 from plumbline.reference import lookup, waivers
+from plumbline.reference.registers import Tables
 from plumbline.reference.row import PLAIN
-from plumbline.reference.tables import Tables
 from plumbline.session import plan
 from plumbline.site import configuration, inventory, weak
 from plumbline.site import system as of_systems

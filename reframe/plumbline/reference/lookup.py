@@ -18,8 +18,9 @@ from plumbline.core.paths import Folder
 from plumbline.core.text import suggest
 from plumbline.reference import links
 from plumbline.reference.links import Link
+from plumbline.reference.registers import MetricEntry, Tables
 from plumbline.reference.row import SITE, Case, Row
-from plumbline.reference.tables import MetricEntry, Tables, load
+from plumbline.reference.tables import load
 from plumbline.reference.tolerance import Suspicious, Tolerance
 from plumbline.reference.waivers import Waiver
 

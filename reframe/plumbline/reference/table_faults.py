@@ -8,15 +8,12 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from plumbline.core import units
 from plumbline.core.paths import Layers
 from plumbline.core.text import suggest
+from plumbline.reference.registers import MetricEntry, Tables
 from plumbline.reference.row import SITE, Row, key_of
-
-if TYPE_CHECKING:
-    from plumbline.reference.tables import MetricEntry, Tables
 
 
 def of_registers(tables: Tables, layers: Layers) -> Iterator[str]:

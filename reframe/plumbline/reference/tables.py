@@ -8,11 +8,7 @@ from __future__ import annotations
 
 import csv
 import functools
-from collections.abc import Iterable
-from dataclasses import dataclass, field
-from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Literal
 
 import pydantic
 
@@ -23,158 +19,13 @@ from plumbline.core.text import suggest
 from plumbline.core.yamlfile import read_layers
 from plumbline.reference import table_faults
 from plumbline.reference.links import Links
-from plumbline.reference.row import SITE, Row, Text
+from plumbline.reference.registers import Condition, MetricEntry, Source, Tables, fault_of_cell
+from plumbline.reference.row import SITE, Row
 from plumbline.reference.tolerance import Tolerances
-
-
-class MetricEntry(pydantic.BaseModel):
-    """The registration of a metric in ``foms.yaml``.
-
-    :ivar resolution: the last digit that the program prints, in ``unit``.
-    :ivar unstated_size: message size in bytes of rows that state none.
-    :ivar ceilings: metrics, as ``benchmark/metric``, whose peaks also cap this one.
-    :ivar same_as: metrics, as ``benchmark/metric``, of other programs for the same quantity. Their
-        rows apply if this one has none of its own.
-    """
-
-    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
-
-    unit: str
-    tolerance: Annotated[str, pydantic.Field(alias="class")]
-    resolution: float = 0.0
-    unstated_size: int | None = None
-    ceilings: tuple[str, ...] = ()
-    same_as: tuple[str, ...] = ()
 
 
 class _MetricGroup(MetricEntry):
     metrics: list[str]
-
-
-class Source(pydantic.BaseModel):
-    """The source of rows: an entry of ``sources.yaml``."""
-
-    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
-
-    title: Text
-    authors: str = ""
-    venue: str = ""
-    year: int | None = None
-    doi: str = ""
-    document: str = ""
-
-    @property
-    def short(self) -> str:
-        """The citation in messages."""
-        return ", ".join(filter(None, (self.title, self.venue, str(self.year or ""))))
-
-
-class Condition(pydantic.BaseModel):
-    """A key of the column ``conditions``: an entry of ``conditions.yaml``.
-
-    :ivar role: ``condition``, which a case must meet; ``describes``, which it need not meet;
-        ``data``, with which a row gives neither bounds nor a ceiling.
-    """
-
-    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
-
-    meaning: Text
-    role: Literal["condition", "describes", "data"] = "condition"
-
-
-@dataclass(frozen=True)
-class Tables:
-    """All rows by id, with their file, line and printed cells, and the registers and rules.
-
-    :ivar derived: benchmark and metric of figures that only rows have, see :meth:`register`.
-    """
-
-    rules: Tolerances
-    rows: dict[str, Row] = field(default_factory=dict)
-    where: dict[str, str] = field(default_factory=dict)
-    printed: dict[str, dict[str, str]] = field(default_factory=dict)
-    foms: dict[str, dict[str, MetricEntry]] = field(default_factory=dict)
-    sources: dict[str, Source] = field(default_factory=dict)
-    conditions: dict[str, Condition] = field(default_factory=dict)
-    links: Links = field(default_factory=Links)
-    derived: set[tuple[str, str]] = field(default_factory=set)
-
-    def fault(self, row: Row, column: str, message: str) -> str:
-        """Return a message about a cell, with file, line, the row's id and the column."""
-        return _fault_of_cell(self.where[row.id], row.id, column, message)
-
-    def allow(self, conditions: Iterable[str]) -> None:
-        """Register the keys of conditions of a site's own benchmark."""
-        for key in conditions:
-            self.conditions.setdefault(key, Condition(meaning="of a site's own benchmark"))
-
-    def register(self, benchmark: str, metric: str, unit: str, tolerance: str) -> MetricEntry:
-        """Register a figure that neither ``foms.yaml`` nor a loaded check declares, and return its
-        entry. The first registration counts; other rows of the figure are converted to its unit.
-
-        :arg tolerance: its class.
-        """
-        known = self.foms.setdefault(benchmark, {})
-        if metric not in known:
-            known[metric] = MetricEntry.model_validate({"unit": unit, "class": tolerance})
-            self.derived.add((benchmark, metric))
-        return known[metric]
-
-    def declare(self, benchmark: str, metric: str, entry: MetricEntry) -> list[str]:
-        """Register a figure as a check declares it, and return what is wrong."""
-        known, key = self.foms.setdefault(benchmark, {}), (benchmark, metric)
-        if metric in known and key not in self.derived:
-            if known[metric] == entry:
-                return []
-            return [f"{benchmark} {metric} is declared differently in foms.yaml or another check"]
-        self.derived.discard(key)
-        known[metric] = entry
-        return [
-            *table_faults.of_fom(f"{benchmark} {metric}", entry, self),
-            *(
-                self.fault(row, column, message)
-                for row in self.rows.values()
-                if (row.benchmark, row.metric) == key
-                for column, message in table_faults.of_row(row, self)
-            ),
-        ]
-
-    def _declared(self) -> set[str]:
-        """Return the benchmarks that a register or a loaded check has."""
-        figures = {(name, metric) for name, known in self.foms.items() for metric in known}
-        return {benchmark for benchmark, _ in figures - self.derived}
-
-    def unloaded(self) -> list[str]:
-        """Return the ids of rows that a baseline made of benchmarks that no register and no loaded
-        check has: their check is not loaded."""
-        known = self._declared()
-        rows = (row for row in self.rows.values() if row.sessions and not row.plain)
-        return [row.id for row in rows if row.benchmark not in known]
-
-    def undeclared(self) -> list[str]:
-        """Return the other rows of figures that no register and no loaded check has: they assert
-        nothing, as if a name were misspelt. A message each."""
-        unloaded = {*self.unloaded()}
-        return [
-            self.fault(
-                row,
-                "metric",
-                f"no loaded check has {row.benchmark} {row.metric}: load its folder with -c, or "
-                f"correct the name; {suggest(row.benchmark, sorted(self._declared()))}",
-            )
-            for row in self.rows.values()
-            if (row.benchmark, row.metric) in self.derived
-            and not row.plain
-            and row.id not in unloaded
-        ]
-
-    def half_digits(self, row: Row, unit: str) -> tuple[float, float]:
-        """Return half of the last printed digit of a row's value and of its spread, in the given
-        unit: the possible error by rounding."""
-        cells = self.printed[row.id]
-        factor = units.conversion(row.unit_used or row.unit, unit)
-        value = cells.get("value_used") or cells["value"]
-        return half_digit(value) * factor, half_digit(cells.get("spread") or "") * factor
 
 
 class _Foms(pydantic.RootModel[dict[str, list[_MetricGroup]]]):
@@ -187,11 +38,6 @@ class _Sources(pydantic.RootModel[dict[str, Source]]):
 
 class _Conditions(pydantic.RootModel[dict[str, Condition]]):
     pass
-
-
-def half_digit(cell: str) -> float:
-    """Return half of the last digit of a cell, 0 if it is empty."""
-    return float(Decimal(5).scaleb(int(Decimal(cell).as_tuple().exponent) - 1)) if cell else 0.0
 
 
 def read_foms(folder: Folder) -> dict[str, dict[str, MetricEntry]]:
@@ -212,11 +58,6 @@ def read_foms(folder: Folder) -> dict[str, dict[str, MetricEntry]]:
                     )
                 metrics[metric] = group
     return foms
-
-
-def _fault_of_cell(where: str, name: str | None, column: str, message: str) -> str:
-    row = f"row {name}: " if name else ""
-    return f"{where}: {row}column {column}: {message}"
 
 
 def read_rows(path: Path) -> tuple[list[tuple[int, dict[str, str], Row]], list[str]]:
@@ -241,7 +82,7 @@ def read_rows(path: Path) -> tuple[list[tuple[int, dict[str, str], Row]], list[s
                 name = cells.get("id")
                 if None in cells or None in cells.values():
                     why = "more or fewer cells than columns"
-                    faults.append(_fault_of_cell(where, name, columns[-1], why))
+                    faults.append(fault_of_cell(where, name, columns[-1], why))
                     continue
                 try:
                     rows.append((line, cells, Row.model_validate(cells)))
@@ -249,7 +90,7 @@ def read_rows(path: Path) -> tuple[list[tuple[int, dict[str, str], Row]], list[s
                     for fault in err.errors():
                         column = str(fault["loc"][0]) if fault["loc"] else "row"
                         why = f"{cells.get(column)!r}: {fault['msg']}"
-                        faults.append(_fault_of_cell(where, name, column, why))
+                        faults.append(fault_of_cell(where, name, column, why))
     except (csv.Error, UnicodeDecodeError) as err:
         faults.append(f"{path}:{line + 1}: not a valid table from here on: {err}")
     except OSError as err:
@@ -263,6 +104,26 @@ def read_rules(folder: Folder) -> Tolerances:
     :raises Fault: if it is invalid.
     """
     return read_layers(folder, "tolerance.yaml", Tolerances)
+
+
+def declare(tables: Tables, benchmark: str, metric: str, entry: MetricEntry) -> list[str]:
+    """Register a figure as a check declares it, and return what is wrong."""
+    known, key = tables.foms.setdefault(benchmark, {}), (benchmark, metric)
+    if metric in known and key not in tables.derived:
+        if known[metric] == entry:
+            return []
+        return [f"{benchmark} {metric} is declared differently in foms.yaml or another check"]
+    tables.derived.discard(key)
+    known[metric] = entry
+    return [
+        *table_faults.of_fom(f"{benchmark} {metric}", entry, tables),
+        *(
+            tables.fault(row, column, message)
+            for row in tables.rows.values()
+            if (row.benchmark, row.metric) == key
+            for column, message in table_faults.of_row(row, tables)
+        ),
+    ]
 
 
 @functools.cache
@@ -304,7 +165,7 @@ def load(folder: Folder) -> Tables:
             where = f"{path}:{line}"
             if row.id in tables.rows:
                 message = f"{row.id!r} is also in {tables.where[row.id]}"
-                faults.append(_fault_of_cell(where, row.id, "id", message))
+                faults.append(fault_of_cell(where, row.id, "id", message))
                 continue
             tables.rows[row.id], tables.where[row.id] = row, where
             tables.printed[row.id] = cells

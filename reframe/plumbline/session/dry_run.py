@@ -67,7 +67,7 @@ class DryRun:
             "detected": any(part.extras.get("detect") for part in system.partitions),
             "cases": self.cases,
             "checks": sorted(loading.checks),
-            "misfits": loading.misfits,
+            "misfits": [*map(str, loading.misfits)],
             "programs": loading.programs,
             "features": sorted(loading.features),
             "undeclared": tables.undeclared(),

@@ -11,7 +11,6 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from plumbline.check import needs
 from plumbline.core import paths, process
 from plumbline.core.errors import Fault
 from plumbline.site import configuration, host
@@ -131,8 +130,7 @@ def preview(system: str | None, checks: list[str], arguments: list[str], **env: 
         reframe([*check_options(checks), "--dry-run", *arguments], system, **settings, **env)
         found = json.loads(path.read_text())
     cases = [PlannedCase(**fields) for fields in found.pop("cases")]
-    misfits = [str(needs.Misfit(*fields)) for fields in found.pop("misfits")]
-    return Preview(cases=cases, misfits=misfits, **found)
+    return Preview(cases=cases, **found)
 
 
 def check_options(checks: list[str]) -> list[str]:

@@ -86,6 +86,7 @@ def patterns() -> dict[str, list[str]]:
     return found
 
 
+@functools.cache
 def _patterns_of(path: Path) -> list[str]:
     content = read_yaml(path)
     try:

@@ -21,8 +21,8 @@ from plumbline.core.text import pluralize, suggest
 from plumbline.placement import placement
 from plumbline.placement.binding import LAUNCHERS
 from plumbline.placement.topology import PlacementError, Topology, cpus_of_mask
+from plumbline.reference.registers import Tables
 from plumbline.reference.row import Row
-from plumbline.reference.tables import Tables
 from plumbline.site import launchers, schedulers  # noqa: F401  registers ours
 from plumbline.site.reframe_patches import schema_with_later_names
 from plumbline.software import providers

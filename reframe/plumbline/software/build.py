@@ -321,7 +321,7 @@ def _detect(environment: Environment, folder: Path, report: Callable[[str], None
 
 def _copy(environment: Environment, folder: Path, detected: list[Path]) -> None:
     """Write the manifest with absolute paths of the included files."""
-    content = dict(environment.content())
+    content = dict(environment.content)
     included = environment.included()
     # The site's file comes first, and overrides what is detected.
     first = sum(path.name == environments.SITE for path in included[:1])

@@ -140,7 +140,7 @@ def _not_pinned(environment: Environment, packages: dict) -> Iterator[str]:
 def _wrong_roots(environment: Environment, packages: dict) -> Iterator[str]:
     """Yield the roots with unknown toolchains, or without what a foreign target needs."""
     toolchains = environment.configuration("toolchains")
-    targets = environment.content().get("concretizer", {}).get("targets", {})
+    targets = environment.content.get("concretizer", {}).get("targets", {})
     foreign = not targets.get("host_compatible", True)
     for root in environment.roots():
         for used in re.findall(r" %([\w-]+)", root):

@@ -87,7 +87,7 @@ class Lock:
 
 @dataclass(frozen=True)
 class Environment:
-    """The Spack environment of one system's toolchain."""
+    """The Spack environment of one system's toolchain, which reads its manifest once."""
 
     system: str
     toolchain: str
@@ -113,8 +113,9 @@ class Environment:
         path = os.path.normpath(f"{self.system}/{self.toolchain}/{name}")
         return paths.spack_env().find(path)
 
+    @functools.cached_property
     def content(self) -> dict:
-        """Return the manifest's section ``spack``.
+        """The manifest's section ``spack``.
 
         :raises Fault: if it cannot be read.
         """
@@ -131,7 +132,7 @@ class Environment:
         :raises Fault: if one does not exist and is not optional, or its path is not relative.
         """
         found = []
-        for entry in self.content().get("include", []):
+        for entry in self.content.get("include", []):
             optional = isinstance(entry, dict) and entry.get("optional")
             name = entry["path"] if isinstance(entry, dict) else entry
             if name.startswith("/") or re.search(r"[$~:]", name):
@@ -168,7 +169,7 @@ class Environment:
         :raises Fault: if the manifest cannot be read.
         """
         found: list[str] = []
-        for entry in self.content()["specs"]:
+        for entry in self.content["specs"]:
             columns = [[entry]] if isinstance(entry, str) else entry["matrix"]
             found += [" ".join(cells) for cells in itertools.product(*columns)]
         return found
@@ -200,7 +201,7 @@ class Environment:
             for folder in [repo, *(repo / "packages" / module for module in modules)]
         ]
         parts = {
-            "manifest": self.content(),
+            "manifest": self.content,
             "included": [read_yaml(path) for path in included],
             "pins": {name: pin["commit"] for name, pin in pins().items()},
             "settings": [read_yaml(path) for path in settings],

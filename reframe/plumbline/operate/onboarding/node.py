@@ -10,8 +10,6 @@ import os
 import platform
 from pathlib import Path
 
-from reframe.utility.cpuinfo import cpuinfo
-
 from plumbline.core.errors import Fault
 from plumbline.parse import outputs
 from plumbline.placement import devices
@@ -26,6 +24,9 @@ def described() -> dict:
 
     :raises Fault: if this node's topology cannot be detected.
     """
+    # All of ReFrame, which none needs who reads a description.
+    from reframe.utility.cpuinfo import cpuinfo
+
     usable = sorted(os.sched_getaffinity(0))
     processor = cpuinfo()
     try:
