@@ -3,49 +3,44 @@
 from __future__ import annotations
 
 import functools
-import re
-from collections import Counter
-from fractions import Fraction
+from typing import Any
+
+import pint
 
 
 class UnitError(Exception):
     """A unit is unknown, or two units have different dimensions."""
 
 
-#: Numbers before units. There is no milli, as MB and mB would be too similar.
-_PREFIXES = {
-    "": Fraction(1),
-    "P": Fraction(10**15),
-    "T": Fraction(10**12),
-    "G": Fraction(10**9),
-    "M": Fraction(10**6),
-    "k": Fraction(10**3),
-    "u": Fraction(1, 10**6),
-    "n": Fraction(1, 10**9),
-    "Ti": Fraction(2**40),
-    "Gi": Fraction(2**30),
-    "Mi": Fraction(2**20),
-    "Ki": Fraction(2**10),
-}
-
-#: All known units: the number of base units, and of what. A library of physical units reads PF as a
-#: farad, and takes as long to load as ReFrame.
-_UNITS: dict[str, tuple[Fraction | int, str]] = {
-    **dict.fromkeys(["s", "second"], (1, "time")),
-    "ms": (Fraction(1, 1000), "time"),
-    **dict.fromkeys(["min", "minute"], (60, "time")),
-    **dict.fromkeys(["h", "hour"], (3600, "time")),
-    "day": (86400, "time"),
-    **dict.fromkeys(["B", "byte"], (1, "information")),
-    **dict.fromkeys(["b", "bit"], (Fraction(1, 8), "information")),
-    **dict.fromkeys(["W", "watt"], (1, "power")),
-    "flop": (1, "flop"),
-    "update": (1, "update"),
-    "message": (1, "message"),
-    "operation": (1, "operation"),
-    **dict.fromkeys(["one", "1"], (1, "")),
-    "percent": (Fraction(1, 100), ""),
-}
+#: All known units. pint's own thousand definitions would read PF as a farad, and take longer to
+#: load than all reference tables.
+_DEFINITIONS = """
+peta- = 1e15 = P-
+tera- = 1e12 = T-
+giga- = 1e9 = G-
+mega- = 1e6 = M-
+kilo- = 1e3 = k-
+micro- = 1e-6 = u-
+nano- = 1e-9 = n-
+tebi- = 2**40 = Ti-
+gibi- = 2**30 = Gi-
+mebi- = 2**20 = Mi-
+kibi- = 2**10 = Ki-
+second = [time] = s
+millisecond = 1e-3 * second = ms
+minute = 60 * second = min
+hour = 60 * minute = h
+day = 24 * hour
+byte = [information] = B
+bit = byte / 8 = b
+watt = [power] = W
+flop = [work]
+update = [update]
+message = [message]
+operation = [operation]
+one = []
+percent = 0.01 * one
+"""
 
 #: Spelling in programs and papers -> spelling above. Upstream's ``M`` and ``G`` are decimal; a
 #: binary unit always has an ``i``.
@@ -92,29 +87,10 @@ SPELLINGS = {
 
 
 @functools.cache
-def _parsed(unit: str) -> tuple[Fraction, Counter[str]]:
-    """Return the number of base units in a unit, and its dimension: base unit -> power.
-
-    :raises UnitError: if a part of it is unknown.
-    """
-    size, dimension = Fraction(1), Counter[str]()
-    first, *others = re.split(r"([*/])", SPELLINGS.get(unit, unit))
-    for operator, word in [("*", first), *zip(others[::2], others[1::2], strict=True)]:
-        number, of = _known(word.strip())
-        power = 1 if operator == "*" else -1
-        size *= number**power
-        dimension[of] += power
-    return size, Counter({of: power for of, power in dimension.items() if of and power})
-
-
-def _known(word: str) -> tuple[Fraction, str]:
-    """Return a prefixed unit as :data:`_UNITS` has it."""
-    for name in (word, word.removesuffix("s")):
-        for prefix, number in _PREFIXES.items():
-            size, of = _UNITS.get(name.removeprefix(prefix), (0, ""))
-            if size and name.startswith(prefix):
-                return number * size, of
-    raise UnitError(f"{word!r} is not a known unit")
+def _registry() -> pint.UnitRegistry[Any]:
+    registry: pint.UnitRegistry[Any] = pint.UnitRegistry(None)
+    registry.load_definitions(_DEFINITIONS.strip().splitlines())
+    return registry
 
 
 def same(left: str, right: str) -> bool:
@@ -135,13 +111,16 @@ def factor(source: str, target: str) -> float:
 
     :raises UnitError: if a unit is unknown, or the dimensions differ.
     """
+    registry = _registry()
     try:
-        (size, of), (unit, wanted) = _parsed(source), _parsed(target)
-        if of != wanted:
-            raise UnitError("they do not measure the same thing")
-    except UnitError as err:
+        if "//" in source + target:
+            raise ValueError("'//' is not a division of units")
+        units = [registry.parse_units(SPELLINGS.get(u, u)) for u in (source, target)]
+        if same(source, target):
+            return 1.0
+        return float(registry.Quantity(1.0, units[0]).to(units[1]).magnitude)
+    except Exception as err:
         raise UnitError(f"cannot convert {source!r} to {target!r}: {err}") from None
-    return float(size / unit)
 
 
 def conversion(source: str, target: str) -> float:
@@ -170,12 +149,12 @@ def quantity(unit: str) -> str:
     """
     unit = SPELLINGS.get(unit, unit)
     what, slash, per = unit.rpartition("/")
-    if slash and _dimension(per) == {"time": 1}:
-        return "bandwidth" if _dimension(what) == {"information": 1} else "rate"
+    if slash and _dimension(per) == {"[time]": 1}:
+        return "bandwidth" if _dimension(what) == {"[information]": 1} else "rate"
     found = _dimension(unit)
-    if found == {"time": 1}:
+    if found == {"[time]": 1}:
         return "time" if factor(unit, "s") >= 1 else "latency"
-    return "rate" if found["time"] == -1 else ""
+    return "rate" if found.get("[time]", 0) == -1 else ""
 
 
 def better(unit: str) -> str:
@@ -189,9 +168,9 @@ def better(unit: str) -> str:
     return "neither" if not found else "lower" if found in ("time", "latency") else "higher"
 
 
-def _dimension(unit: str) -> Counter[str]:
+def _dimension(unit: str) -> dict[str, Any]:
     """Return the dimension of a unit; empty if it has none, or is unknown."""
     try:
-        return _parsed(unit)[1]
-    except UnitError:
-        return Counter()
+        return dict(_registry().parse_units(SPELLINGS.get(unit, unit)).dimensionality)
+    except Exception:
+        return {}
