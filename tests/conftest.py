@@ -235,6 +235,8 @@ class Testbed:
     """A system in its own folder, with the environment variables of its commands."""
 
     __test__ = False
+    #: Whether commands may be forked: not if :meth:`start` puts others before them.
+    forks = True
 
     def __init__(self, folder: Path, scratch: Path, name: str = "testbed"):
         self.name = name
@@ -407,7 +409,7 @@ class Testbed:
     def run(self, *command: object, cwd: Path | None = None, **env: object) -> Done:
         """Run a command to its end."""
         before = self.session_folders()
-        if str(command[0]) not in forked.COMMANDS:
+        if not self.forks or str(command[0]) not in forked.COMMANDS:
             return self.ended(self.start(*command, cwd=cwd, **env), before)
         variables = {**self.env, **{key: str(value) for key, value in env.items()}}
         words = [str(word) for word in command]

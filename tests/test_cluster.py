@@ -40,6 +40,8 @@ QUICK = [
 class Virtual(Testbed):
     """The virtual cluster as a test system; its commands run within the cluster."""
 
+    forks = False
+
     def __init__(self, cluster: virtual.Cluster, folder: Path, scratch: Path):
         super().__init__(folder, scratch, "virtual")
         self.cluster = cluster
