@@ -395,10 +395,10 @@ def check_ends(check, ended: Mapping[str, samples.RunEnd]) -> None:
 
     :raises Invalid: if it was.
     """
-    stopped = len(ended) < sum(1 for _ in check.runs()) and not any(
-        e.status for e in ended.values()
-    )
-    if current and check.duet_side and stopped and (why := current.failure(check)):
+    if not current or not check.duet_side or any(end.status for end in ended.values()):
+        return
+    stopped = len(ended) < sum(1 for _ in check.runs())
+    if stopped and (why := current.failure(check)):
         raise outcomes.Invalid(
             f"stopped after {pluralize(len(ended), 'run')}: {why}", code="duet.other-side-failed"
         )
