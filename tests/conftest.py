@@ -409,7 +409,9 @@ class Testbed:
     def run(self, *command: object, cwd: Path | None = None, **env: object) -> Done:
         """Run a command to its end."""
         before = self.session_folders()
-        if not self.forks or str(command[0]) not in forked.COMMANDS:
+        # What PYTHONPATH brings is loaded when Python starts.
+        forks = self.forks and "PYTHONPATH" not in env
+        if not forks or str(command[0]) not in forked.COMMANDS:
             return self.ended(self.start(*command, cwd=cwd, **env), before)
         variables = {**self.env, **{key: str(value) for key, value in env.items()}}
         words = [str(word) for word in command]
