@@ -33,6 +33,9 @@ class Plan:
         (``sine``).
     :ivar gaps: share of the nights that are missing.
     :ivar retest: every night was measured twice.
+    :ivar steps: several changes instead of one, each with the fewest and most nights since the one
+        before it (the first: since the beginning) and its size.
+    :ivar digits: significant digits of the values, of levels spread over a decade; 0: all.
     """
 
     noise: str = "gaussian"
@@ -49,6 +52,8 @@ class Plan:
     better: str = "higher"
     earliest: int = 40
     latest: int = 150
+    steps: tuple[tuple[int, int, float], ...] = ()
+    digits: int = 0
 
     def but(self, **fields: object) -> Plan:
         return replace(self, **fields)
@@ -60,13 +65,18 @@ class Nights:
 
     :ivar values: series x nights; NaN is a gap.
     :ivar second: the second measurement, NaN where there is none.
-    :ivar start: first changed night of each series; -1 without a change.
+    :ivar starts: series x changes: first night of each.
     """
 
     plan: Plan
     values: np.ndarray
     second: np.ndarray
-    start: np.ndarray
+    starts: np.ndarray
+
+    @property
+    def start(self) -> np.ndarray:
+        """First night of each series' last change; -1 without a change."""
+        return np.column_stack([np.full(len(self.values), -1), self.starts])[:, -1]
 
 
 def make(plan: Plan, count: int, seed: int) -> Nights:
@@ -74,15 +84,28 @@ def make(plan: Plan, count: int, seed: int) -> Nights:
     rng = np.random.default_rng(seed)
     shape = count, plan.nights
     truth = LEVEL * np.exp(_slow(plan, shape, rng))
-    start = np.full(count, -1)
+    starts = np.empty((count, 0), dtype=int)
     if plan.change:
-        start = rng.integers(plan.earliest, min(plan.latest, plan.nights - 20) + 1, count)
-        truth = truth * (1 + plan.size * _course(plan, start, shape))
+        starts = rng.integers(plan.earliest, min(plan.latest, plan.nights - 20) + 1, (count, 1))
+        truth = truth * (1 + plan.size * _course(plan, starts[:, 0], shape))
+    elif plan.steps:
+        apart = [rng.integers(low, high + 1, count) for low, high, _ in plan.steps]
+        starts = np.cumsum(apart, axis=0).T
+        for start, (*_, size) in zip(starts.T, plan.steps, strict=True):
+            truth = truth * np.where(np.arange(plan.nights) < start[:, None], 1, 1 + size)
     values = truth * _noise(plan, shape, rng)
     second = truth * _noise(plan, shape, rng) if plan.retest else np.full(shape, np.nan)
     missing = rng.random(shape) < plan.gaps
     values[missing] = second[missing] = np.nan
-    return Nights(plan, values, second, start)
+    if plan.digits:
+        scale = 10 ** rng.random((count, 1))
+        values, second = (_rounded(part * scale, plan.digits) / scale for part in (values, second))
+    return Nights(plan, values, second, starts)
+
+
+def _rounded(values: np.ndarray, digits: int) -> np.ndarray:
+    unit = 10.0 ** (np.floor(np.log10(values)) + 1 - digits)
+    return np.round(values / unit) * unit
 
 
 def _course(plan: Plan, start: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
