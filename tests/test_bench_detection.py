@@ -1,0 +1,68 @@
+"""The bench of detection: its series of several changes, and what it counts."""
+
+from __future__ import annotations
+
+import nights
+import numpy as np
+import pytest
+from bench.detection import Report, beyond_upgrades, known_by, of_last_loss
+from nights import LEVEL, Plan
+
+
+def test_series_of_several_changes():
+    plan = Plan(level=0, nights=100, steps=((40, 60, 0.10), (5, 5, -0.05)))
+    made = nights.make(plan, 20, 1)
+    assert len(set(made.start)) > 1
+    for values, (first, last), start in zip(made.values, made.starts, made.start, strict=True):
+        assert (40 <= first <= 60, last, start) == (True, first + 5, first + 5)
+        lengths = [first, 5, 100 - last]
+        expected = LEVEL * np.repeat([1, 1.10, 1.10 * 0.95], lengths)
+        np.testing.assert_allclose(values, expected)
+
+
+def test_values_of_few_digits_are_ties():
+    exact, rounded = (nights.make(Plan(level=0.001, digits=n), 20, 1).values for n in (15, 3))
+    np.testing.assert_allclose(rounded, exact, rtol=0.005)
+    assert max(len(set(values)) for values in rounded) < 12 < len(set(exact[0]))
+
+
+@pytest.mark.parametrize(
+    ("report", "counts"),
+    [
+        (Report("lasting", 100, 113, -0.05), True),
+        (Report("lasting", 100, 114, -0.05), False),
+        (Report("lasting", 105, 110, -0.05), True),
+        (Report("lasting", 94, 110, -0.05), False),
+        (Report("lasting", 99, 99, -0.05), False),
+        (Report("lasting", 100, 101, 0.05), False),
+        (Report("transient", 100, 101, -0.05, 108), False),
+        (Report("drift", 60, 70, -0.10, 113), True),
+        (Report("drift", 60, 70, -0.10, 99), False),
+        (Report("lasting", 60, 70, -0.10, 110), False),
+    ],
+)
+def test_the_last_loss_counts_if_reported_soon(report, counts):
+    assert of_last_loss([report], 100) == counts
+
+
+@pytest.mark.parametrize(
+    ("reports", "false"),
+    [
+        ([], 0),
+        ([Report("lasting", 60, 61, 0.05), Report("lasting", 80, 90, 0.05)], 0),
+        ([Report("lasting", 55, 61, 0.05)], 0),
+        ([Report("lasting", 58, 59, 0.05)], 1),
+        ([Report("lasting", 60, 61, 0.05), Report("lasting", 70, 72, 0.05)], 1),
+        ([Report("lasting", 60, 61, -0.05)], 1),
+        ([Report("transient", 60, 61, 0.05)], 1),
+        ([Report("drift", 45, 64, 0.10, 90)], 0),
+    ],
+)
+def test_one_report_of_an_upgrade_is_not_false(reports, false):
+    assert beyond_upgrades(reports, np.array([60, 80])) == false
+
+
+@pytest.mark.parametrize(("size", "share"), [(-0.10, 1.0), (-0.04, 0.0)])
+def test_a_bound_knows_a_loss_on_its_first_night(size, share):
+    plan = Plan(nights=90, latest=70, change="step", size=size, level=0.001)
+    assert known_by("ReFrame, ±5 %", plan, 5, 1) == [share, share]
