@@ -1,0 +1,266 @@
+r"""Optimal partitioning of nightly series, as it was known on each night.
+
+A series of logarithms :math:`y_t` is a level that changes on some nights, plus noise:
+
+.. math:: y_t = \mu_t + n_t + \varepsilon_t, \qquad n_t = \varphi n_{t-1} + \eta_t
+
+:math:`\varepsilon` is white with variance :math:`\sigma^2`; :math:`n` is autocorrelated noise with
+variance :math:`s \sigma^2`. Each pair :math:`(\varphi, s)` of :data:`NOISES` is tried. On a night
+with probability :math:`\epsilon` the value is an outlier, anywhere within :data:`WIDE` sigma.
+
+For each noise and each night on which the present level may have begun, a Kalman filter predicts
+the next night from those before. The cost of a partition is the sum over its nights of the negative
+logarithm of the predicted density (nats), plus that of each change (:func:`_cost_of_change`) and
+each night of autocorrelated noise (:data:`DOUBT`). Dynamic programming (optimal partitioning,
+Jackson et al. 2005) finds the partition of least cost on each night:
+
+.. math:: F_t = \min_{\tau < t} \{ F_\tau + C(\tau, t) + \beta(\tau) \}
+
+The density of an outlier bounds what one night can cost (Fearnhead and Rigaill 2019), and the
+autocorrelated noise is part of the cost (as in DeCAFS, Romano et al. 2022). Sigma and the share of
+outliers are those of the nights before. So nothing of an earlier night changes when one is added,
+and any number of changes is natural.
+
+Many series are computed at once. A candidate to replace the rules of ``plumbline trend``: see
+``docs/roadmap.md``. What it means for an operator is in :mod:`bench.reading`.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import special
+
+#: First measured nights, from which the noise is known; no change is looked for in them.
+WARM_UP = 20
+#: Autocorrelated noise that is tried: correlation from one night to the next, and variance as a
+#: multiple of the white noise's. The first is none.
+NOISES = ((0.0, 0.0), (0.6, 4.0), (0.9, 1.0), (0.9, 4.0), (0.95, 0.3), (0.95, 1.0), (0.95, 4.0))
+#: Nats that the first change costs; a later one costs less, see :func:`_cost_of_change`.
+CHANGE, AGAIN = 5.6, 0.8
+#: Nats that each night of autocorrelated noise costs: noise that explains less is ignored.
+DOUBT = 0.065
+#: Sigma over which outliers and new levels are spread: 30 % at a noise of 0.6 %.
+WIDE = 50.0
+#: Outliers among so many nights that are assumed before any night is known.
+PRIOR = 0.5, 60.0
+#: Nights whose noise counts; it may change slowly.
+MEMORY = 100
+#: Partitions that are kept for each noise.
+KEPT = 24
+#: Least relative standard deviation of a night: that of values with three digits.
+FLOOR = 0.001
+#: Nights of a level at least; a single night is an outlier.
+SHORTEST = 2
+#: A level is certain with so many nights that are no outliers.
+CONFIRMED = 1.8
+
+
+@dataclass(frozen=True)
+class Partitions:
+    """The best partition of each series on each night: arrays of series x nights.
+
+    :ivar start: first night of the last level. :ivar noise: index into :data:`NOISES`.
+    :ivar weight: nights of that level that are no outliers.
+    :ivar evidence: nats by which it is better than all without the last change.
+    :ivar expected: prediction of the night from those before; ``sigma``: its standard deviation.
+    :ivar outliers: estimated share of outliers.
+    :ivar before: series x nights x noises: first night of the level before one that begins there.
+    """
+
+    start: np.ndarray
+    noise: np.ndarray
+    weight: np.ndarray
+    evidence: np.ndarray
+    expected: np.ndarray
+    sigma: np.ndarray
+    outliers: np.ndarray
+    before: np.ndarray
+
+    def changes(self, series: int, night: int) -> list[int]:
+        """Return the first nights of all levels but the first, as they were known on a night."""
+        noise, start = int(self.noise[series, night]), int(self.start[series, night])
+        found: list[int] = []
+        while start > 0:
+            found.append(start)
+            start = int(self.before[series, start, noise])
+        return found[::-1]
+
+
+@functools.cache
+def _gains(count: int) -> np.ndarray:
+    """Return the filter's gains for a level's nights: (later or first level) x noise x 3 x night.
+
+    The three are the gain of the level, that of the noise, and the variance of the prediction, in
+    units of the white noise's. The variance of a level's first night is without that of the level.
+    """
+    found = np.empty((2, len(NOISES), 3, count))
+    for number, (memory, share) in enumerate(NOISES):
+        fresh = share * (1 - memory**2)
+        known = share
+        for _ in range(200):
+            known = memory**2 * known / (known + 1) + fresh
+        for first, noise in enumerate((known, share)):
+            # The level is not known at all: it is what the first night shows.
+            level, both, rest = noise + 1.0, -noise * memory, noise * memory**2 + fresh
+            found[first, number, :, 0] = 1.0, 0.0, noise + 1.0
+            for night in range(1, count):
+                variance = level + 2 * both + rest + 1.0
+                up, down = (level + both) / variance, (both + rest) / variance
+                found[first, number, :, night] = up, down, variance
+                level, both, rest = (
+                    level - up * up * variance,
+                    memory * (both - up * down * variance),
+                    memory**2 * (rest - down * down * variance) + fresh,
+                )
+    return found
+
+
+def _cost_of_change(age: np.ndarray, first: np.ndarray) -> np.ndarray:
+    """Return the nats that a change costs after a level of so many nights.
+
+    Changes come in groups: after one, the next is as likely in nights 1 to 2 as in 10 to 20, so its
+    chance on a night falls as 1 / age (a scale-free prior).
+    """
+    return np.where(first, CHANGE, np.minimum(CHANGE, AGAIN + np.log(age)))
+
+
+def best(values: np.ndarray) -> Partitions:
+    """Return the best partitions of series, from the nights up to each.
+
+    :arg values: logarithms, series x nights; NaN after the last night of a shorter series.
+    """
+    return _Search(values).run()
+
+
+class _Search:
+    """The partitions that are kept, as arrays of series x noises x :data:`KEPT`.
+
+    :ivar cost: nats. :ivar level: of the last level; ``drift``: the autocorrelated noise predicted
+        for the next night. :ivar variance: of the white noise. :ivar outliers: number until now.
+    :ivar weight: nights of the last level that are no outliers. :ivar start: its first night.
+    """
+
+    def __init__(self, values: np.ndarray):
+        self.values = np.nan_to_num(values)
+        self.series, self.nights = values.shape
+        self.memory = np.array([memory for memory, _ in NOISES])
+        self.gains = _gains(self.nights + 1)
+        shape = self.series, len(NOISES), KEPT
+        self.cost = np.full(shape, np.inf)
+        self.level, self.drift, self.outliers, self.weight = (np.zeros(shape) for _ in range(4))
+        self.variance = np.ones(shape)
+        self.start = np.zeros(shape, dtype=np.intp)
+        with np.errstate(invalid="ignore"):
+            steps = np.nanmedian(np.abs(np.diff(values[:, :WARM_UP])), axis=1)
+        # Of normal values: 1.4826 is the standard deviation per median absolute deviation.
+        usual = np.maximum(1.4826 * steps / math.sqrt(2), FLOOR)
+        rough = [1 + share * (1 - memory) for memory, share in NOISES]
+        self.usual = usual[:, None] ** 2 / np.array(rough)
+
+    def run(self) -> Partitions:
+        each = np.arange(self.series)
+        shape = self.series, self.nights
+        start, noise = np.zeros(shape, dtype=np.intp), np.zeros(shape, dtype=np.intp)
+        weight, evidence, expected, sigma, share = (np.zeros(shape) for _ in range(5))
+        before = np.full((*shape, len(NOISES)), -1, dtype=np.intp)
+        for night in range(self.nights):
+            if night:
+                # A level of one night may be an outlier: what it was before is expected.
+                firm = (self.weight >= CONFIRMED) | (self.start == 0)
+                top = self._least(np.where(firm, self.cost, np.inf))
+                expected[:, night] = self.level[top] + self.drift[top]
+                spread = self.gains[(self.start[top] == 0) * 1, top[1], 2, night - self.start[top]]
+                sigma[:, night] = np.sqrt(self.variance[top] * spread)
+            newest = self._newest(night)
+            before[:, night] = newest.pop("before")
+            if night:
+                self._see(night)
+            self._insert(night, newest)
+            top = self._least(self.cost)
+            start[:, night], noise[:, night] = self.start[top], top[1]
+            weight[:, night] = self.weight[top]
+            share[:, night] = (PRIOR[0] + self.outliers[top]) / (PRIOR[1] + night)
+            last = before[each, self.start[top], top[1]]
+            without = np.where(self.start <= last[:, None, None], self.cost, np.inf)
+            evidence[:, night] = without.reshape(self.series, -1).min(axis=1) - self.cost[top]
+        return Partitions(start, noise, weight, evidence, expected, sigma, share, before)
+
+    def _least(self, cost: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return where each series has its partition of least cost."""
+        flat = cost.reshape(self.series, -1).argmin(axis=1)
+        return np.arange(self.series), flat // KEPT, flat % KEPT
+
+    def _newest(self, night: int) -> dict[str, np.ndarray]:
+        """Return, for each series and noise, the partition whose last level begins tonight."""
+        value = self.values[:, night, None]
+        if not night:
+            none = np.zeros_like(self.usual)
+            return {"before": np.full(none.shape, -1), "cost": np.log(self.usual) / 2,
+                    "level": value - none, "drift": none, "variance": self.usual,
+                    "outliers": none}  # fmt: skip
+        age, first = night - self.start, self.start == 0
+        cost = self.cost + _cost_of_change(age, first)
+        cost[(age < SHORTEST) & ~first] = np.inf
+        parent = cost.argmin(axis=2)[:, :, None]
+
+        def of(field: np.ndarray) -> np.ndarray:
+            return np.take_along_axis(field, parent, axis=2)[:, :, 0]
+
+        drift, variance = of(self.drift), of(self.variance)
+        spread = variance * self.gains[0, :, 2, 0]
+        return {
+            "before": of(self.start),
+            "cost": of(cost) + math.log(WIDE) + np.log(spread) / 2,
+            "level": value - drift,
+            "drift": self.memory * drift,
+            "variance": variance,
+            "outliers": of(self.outliers),
+        }
+
+    def _see(self, night: int) -> None:
+        """Let all partitions see tonight's value as a further night of their last level."""
+        age, first = night - self.start, (self.start == 0) * 1
+        where = (first * len(NOISES) + np.arange(len(NOISES))[:, None]) * 3
+        flat = self.gains.reshape(-1)
+        at = where * self.gains.shape[-1] + age
+        up, down = flat[at], flat[at + self.gains.shape[-1]]
+        spread = flat[at + 2 * self.gains.shape[-1]]
+        known = min(night + 5.0, MEMORY)
+        off = self.values[:, night, None, None] - self.level - self.drift
+        square = off * off / spread
+        share = (PRIOR[0] + self.outliers) / (PRIOR[1] + night)
+        # Student's t, since the variance is that of so many nights; less its constant.
+        usual = np.log1p(-share) - (known + 1) / 2 * np.log1p(square / self.variance / known)
+        outlier = np.log(share) - math.log(WIDE) - _height(known)
+        seen = np.logaddexp(usual, outlier)
+        weight = np.exp(usual - seen)
+        doubt = DOUBT * (self.memory > 0)[:, None]
+        self.cost += np.log(self.variance * spread) / 2 - seen - _height(known) + doubt
+        off *= weight
+        self.level += up * off
+        self.drift = self.memory[:, None] * (self.drift + down * off)
+        self.variance += weight * (square - self.variance) / known
+        np.maximum(self.variance, FLOOR**2, out=self.variance)
+        self.outliers += 1 - weight
+        self.weight += weight
+
+    def _insert(self, night: int, newest: dict[str, np.ndarray]) -> None:
+        """Replace the worst partition of each noise; young ones had no chance yet."""
+        young = night - self.start < 4
+        worst = np.where(young & np.isfinite(self.cost), -np.inf, self.cost).argmax(axis=2)
+        where = (*np.ogrid[: self.series, : len(NOISES)], worst)
+        for name, field in newest.items():
+            getattr(self, name)[where] = field
+        self.weight[where], self.start[where] = 1.0, night
+
+
+def _height(known: float) -> float:
+    """Return the logarithm of Student's t density at zero."""
+    return float(
+        special.gammaln((known + 1) / 2) - special.gammaln(known / 2)
+        - math.log(known * math.pi) / 2
+    )  # fmt: skip
