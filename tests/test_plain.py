@@ -305,7 +305,7 @@ def test_a_busy_machine_is_shown(busy: Done):
     (skipped,) = next(case.result for case in suite if case.name == "beyond")
     assert "figure.busy" in skipped.message
     _, _, unasserted = exported(busy, "markdown").partition("nothing asserted")
-    (line,) = re.findall(r"^- beyond .*", unasserted, re.M)
+    (line,) = re.findall(r"^- `beyond.*", unasserted, re.M)
     assert "figure.busy" in line
     # ReFrame's own report has a figure without a reference.
     report = json.loads((busy.session / "report.json").read_text())
