@@ -27,7 +27,7 @@ _DRAWS = 4000
 
 
 @dataclass
-class Figure:
+class FigureTrack:
     """One figure of all units, nights x units; NaN where a unit has none. Fields as the arguments
     of :func:`plumbline.analysis.screen.detection.judge`."""
 
@@ -37,7 +37,9 @@ class Figure:
     floor: float
 
 
-def combine(figures: list[Figure], known: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def combine(
+    figures: list[FigureTrack], known: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return one value for each night and unit, its variance factor, and the scores of its figures.
 
     A value is the mean relative difference from what is expected, negative if it is slow; NaN with
