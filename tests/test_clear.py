@@ -20,9 +20,9 @@ from bench.clear import Site, outcomes
 from conftest import ROOT, Done, asked
 from login_node import LoginNode
 from plumbline.analysis import clear
-from plumbline.analysis.clear import Clearance
+from plumbline.analysis.clear import Clearance, comparison
 from plumbline.core.errors import Fault
-from plumbline.history.history import NodeRow
+from plumbline.history.rows import NodeRow
 from plumbline.operate import clear as operating
 from plumbline.operate import sweep as sweeps
 from plumbline.operate.sweep import due
@@ -286,8 +286,8 @@ def test_what_cannot_be_judged_is_refused(fleet: Fleet, words: list[str], code: 
 
 
 def test_holm_corrects_for_the_number_of_tests():
-    assert clear.holm(np.array([0.01, 0.04, 0.03])) == pytest.approx([0.03, 0.06, 0.06])
-    assert clear.holm(np.array([0.5, 0.9])) == pytest.approx([1.0, 1.0])
+    assert comparison.holm(np.array([0.01, 0.04, 0.03])) == pytest.approx([0.03, 0.06, 0.06])
+    assert comparison.holm(np.array([0.5, 0.9])) == pytest.approx([1.0, 1.0])
 
 
 def test_repeats_that_vary_together_do_not_count_as_independent():
@@ -298,9 +298,9 @@ def test_repeats_that_vary_together_do_not_count_as_independent():
     def error(now: np.ndarray) -> float:
         inside = float(np.sum((now - now.mean()) ** 2)), len(now) - 1
         recent = np.arange(20) >= 18
-        made = [clear.NodeFigure(values, np.ones(values.shape), recent, -1, now, inside=inside,
+        made = [comparison.NodeFigure(values, np.ones(values.shape), recent, -1, now, inside=inside,
                              family=f"{family}") for family in range(20)]  # fmt: skip
-        own, _ = clear.judge(made)[0]
+        own, _ = comparison.compare(made)[0]
         assert own is not None
         return own.error
 

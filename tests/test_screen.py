@@ -21,7 +21,7 @@ from plumbline.analysis.screen import (
     rounds,
     screen,
 )
-from plumbline.analysis.screen.combination import FigureTrack, combine
+from plumbline.analysis.screen.combination import FigureTable, combine
 from plumbline.core.errors import Fault
 from plumbline.core.text import WIDTH
 from plumbline.history.series import Key, Series
@@ -468,7 +468,7 @@ def test_an_outlier_of_one_figure_is_no_loss_in_several(figures):
     values = random.normal(0, 0.02, (figures, 10, 100))
     values[0, -1, :10] = -0.5
     values[:, -1, 50] = -0.08
-    tables = [FigureTrack(rows, np.ones((10, 100)), np.zeros(100, int), 1e-3) for rows in values]
+    tables = [FigureTable(rows, np.ones((10, 100)), np.zeros(100, int), 1e-3) for rows in values]
     combined, _, scores = combine(tables, np.zeros((10, 100), bool))
     noise = 1.4826 * np.median(np.abs(combined[:-1]))
     assert np.median(combined[-1, :10]) > -noise > combined[-1, 50] / 3
@@ -479,7 +479,7 @@ def test_figures_that_say_the_same_count_as_one():
     random = np.random.default_rng(2)
     same, other = random.normal(0, 0.02, (2, 1, 10, 500))
     values = [*(same + random.normal(0, 1e-3, (3, 10, 500))), *other, *random.permuted(other)]
-    tables = [FigureTrack(rows, np.ones((10, 500)), np.zeros(500, int), 1e-3) for rows in values]
+    tables = [FigureTable(rows, np.ones((10, 500)), np.zeros(500, int), 1e-3) for rows in values]
     combined, _, scores = combine(tables, np.zeros((10, 500), bool))
     with_same = np.corrcoef(combined.ravel(), scores[0].ravel())[0, 1]
     with_other = np.corrcoef(combined.ravel(), scores[3].ravel())[0, 1]

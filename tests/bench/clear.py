@@ -2,7 +2,7 @@
 
     python -m bench.clear   # in tests/; prints the page, --write keeps it
 
-Seeded. What judges is the code that judges real nodes (plumbline.analysis.clear).
+Seeded. What judges is the code that judges real nodes (plumbline.analysis.clear.comparison).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 
 import numpy as np
-from plumbline.analysis import clear
+from plumbline.analysis.clear import comparison
 from plumbline.core import paths
 
 from bench.compare import table
@@ -51,7 +51,7 @@ class Site:
     heavy: bool = False
 
 
-def figures(site: Site, chance: np.random.Generator) -> list[clear.NodeFigure]:
+def figures(site: Site, chance: np.random.Generator) -> list[comparison.NodeFigure]:
     """The figures of one healthy node."""
     found = []
     columns, rows = site.peers + 1, site.nights + (site.tonight > 0)
@@ -76,7 +76,7 @@ def figures(site: Site, chance: np.random.Generator) -> list[clear.NodeFigure]:
         inside = float(np.sum((now - now.mean()) ** 2)), site.repeats - 1
         recent = np.arange(rows) >= rows - 2
         found.append(
-            clear.NodeFigure(
+            comparison.NodeFigure(
                 values, np.ones(values.shape), recent, rows - 1 if site.tonight else -1, now,
                 inside=inside, family=f"{number // 3}",
             )
@@ -98,12 +98,14 @@ def outcomes(site: Site, slow: dict[int, int], seed: int = SEED) -> dict[int, Co
     found: dict[int, Counter] = {lost: Counter() for lost in slow}
     for number in range(max(slow.values())):
         made = figures(site, np.random.default_rng((seed, number)))
-        fleets = [clear.fleet_of(figure) for figure in made]
+        fleets = [comparison.fleet_of(figure) for figure in made]
         for lost, count in slow.items():
             if number < count:
                 now = [replace(figure, now=figure.now + np.log1p(-LOSS) * (n < lost))
                        for n, figure in enumerate(made)]  # fmt: skip
-                names, _ = clear.verdicts(clear.judge(now, fleets), ["higher"] * len(now))
+                names, _ = comparison.verdicts(
+                    comparison.compare(now, fleets), ["higher"] * len(now)
+                )
                 found[lost][_whole(names)] += 1
     return found
 
@@ -156,7 +158,7 @@ figures have to exclude the loss. Repeats in one job cannot show what differs fr
 this is why more of them help less than more nights. A new node without nights of its own is
 compared with its peers alone, so a loss of one that would be faster than they are may pass: more
 than 5 % do. Peers that are measured now cancel what moves all nodes from night to night, and with
-it most of what is not known.
+it most of the uncertainty.
 """
 _VERDICTS = ["no-go", "not enough data", "go"]
 HEADS = ["what", *(f"{of}: {name}" for of in ("healthy", "one of 12", "all") for name in _VERDICTS)]

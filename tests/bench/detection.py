@@ -3,7 +3,7 @@
 ``python -m bench.detection`` in ``tests/`` prints the tables; ``--write`` also writes
 ``docs/detection.md``. Seeds from 460,000 on are used nowhere else: nothing was tuned to them.
 
-Apache Otava needs versions of its own of our libraries, and is left out if it is not installed:
+Apache Otava needs versions of its own of our libraries, and is skipped if it is not installed:
 ``python3 -m venv .tools/otava && .tools/otava/bin/pip install apache-otava``
 """
 

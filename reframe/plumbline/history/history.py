@@ -9,7 +9,6 @@ from __future__ import annotations
 import datetime
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from plumbline.core import files, paths
 from plumbline.core.errors import Fault
 from plumbline.core.text import suggest
 from plumbline.history import index
+from plumbline.history.rows import CaseRow, Measured, NodeRow, SessionRow
 from plumbline.history.series import ALL, Key, Selection, Series
 from plumbline.reference import tables
 
@@ -32,8 +32,6 @@ _AT_ONCE = 50_000
 
 #: Results of cases with measurements.
 MEASURED = ("pass", "fail", "waived")
-#: All results, the worst first.
-WORST_FIRST = ("invalid", "error", "fail", "waived", "skip", "pass")
 
 #: Field of a selection -> columns of ``flat`` that it may match. A check may be named with or
 #: without its parameters, as in a waiver.
@@ -141,100 +139,6 @@ SELECT * EXCLUDE (file, state, missing)
         back::VARCHAR AS back, near_bound::VARCHAR AS near_bound)
 FROM flat WHERE WANTED ORDER BY {_ORDER}, metric, size, location
 """
-
-
-@dataclass
-class SessionRow:
-    """One session.
-
-    :ivar start: when its first case ended, UTC.
-    :ivar end: when its last case ended, UTC.
-    :ivar planned: number of planned cases; without a plan, of those that ended.
-    :ivar results: number of cases by result.
-    :ivar verdicts: number of figures by verdict.
-    :ivar ended: number of cases with a record.
-    :ivar seconds: time of all its cases, from set-up to verdict, without waiting in a queue;
-        ``None`` if no record has it.
-    """
-
-    session: str
-    system: str
-    start: np.datetime64
-    end: np.datetime64
-    extras: dict[str, str]
-    planned: int
-    results: dict[str, int]
-    verdicts: dict[str, int]
-    ended: int
-    seconds: float | None
-
-
-@dataclass
-class CaseRow:
-    """One test case of one session, from its record.
-
-    :ivar time: when it ended, UTC.
-    :ivar check: name with parameters, without the node of ``--distribute``.
-    :ivar node: the node of ``--distribute``, or empty.
-    :ivar build: short hash of the build, equal for equal builds.
-    """
-
-    session: str
-    time: np.datetime64
-    system: str
-    partition: str
-    environment: str
-    check: str
-    case: str
-    attempt: int
-    benchmark: str
-    placement: str
-    result: str
-    reason: str
-    waiver: str
-    nodes: list[str]
-    node: str
-    build: str
-    output: str
-
-
-@dataclass
-class NodeRow:
-    """A node that was measured by itself, by a sweep or ``--distribute``.
-
-    :ivar sessions: number of sessions that measured it.
-    :ivar session: the last one. :ivar time: when its last case ended, UTC.
-    :ivar results: number of that session's cases by result.
-    """
-
-    system: str
-    partition: str
-    node: str
-    sessions: int
-    session: str
-    time: np.datetime64
-    results: dict[str, int]
-
-    @property
-    def result(self) -> str:
-        """The worst result of the last session."""
-        return next((r for r in WORST_FIRST if r in self.results), "")
-
-
-@dataclass(frozen=True)
-class Measured:
-    """How much was measured by a check of a system.
-
-    :ivar series: number of series.
-    :ivar values: number of values of all series.
-    :ivar most: number of values of the longest series.
-    """
-
-    system: str
-    check: str
-    series: int
-    values: int
-    most: int
 
 
 class History:

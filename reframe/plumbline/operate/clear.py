@@ -19,7 +19,8 @@ from plumbline.core import files, paths
 from plumbline.core.errors import Fault
 from plumbline.core.process import one_line
 from plumbline.core.text import pluralize, shorten
-from plumbline.history.history import History, NodeRow
+from plumbline.history.history import History
+from plumbline.history.rows import NodeRow
 from plumbline.operate import sweep as sweeps
 from plumbline.operate.sweep import Sweep
 from plumbline.operate.sweep.nodes import available, is_valid_name

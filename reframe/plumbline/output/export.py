@@ -20,7 +20,8 @@ from plumbline.check.record import FigureRecord, Record, Seconds
 from plumbline.core import files, suites
 from plumbline.core.errors import Fault
 from plumbline.core.text import pluralize, printable, quote_markdown, shorten
-from plumbline.history.history import History, SessionRow
+from plumbline.history.history import History
+from plumbline.history.rows import SessionRow
 from plumbline.history.series import ALL, Selection
 from plumbline.reference.lookup import format_bound
 from plumbline.session import summary

@@ -14,7 +14,8 @@ import numpy as np
 
 from plumbline.core.errors import Fault
 from plumbline.core.text import pluralize, shorten, suggest
-from plumbline.history.history import MEASURED, CaseRow, History, SessionRow
+from plumbline.history.history import MEASURED, History
+from plumbline.history.rows import CaseRow, SessionRow
 from plumbline.history.series import Selection, Series, moment
 
 #: Most sessions before BEFORE that are used for the noise.

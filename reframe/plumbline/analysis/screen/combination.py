@@ -27,7 +27,7 @@ _DRAWS = 4000
 
 
 @dataclass
-class FigureTrack:
+class FigureTable:
     """One figure of all units, nights x units; NaN where a unit has none. Fields as the arguments
     of :func:`plumbline.analysis.screen.detection.judge`."""
 
@@ -38,7 +38,7 @@ class FigureTrack:
 
 
 def combine(
-    figures: list[FigureTrack], known: np.ndarray
+    figures: list[FigureTable], known: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return one value for each night and unit, its variance factor, and the scores of its figures.
 

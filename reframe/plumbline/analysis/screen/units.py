@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from plumbline.analysis.screen import detection, links
-from plumbline.analysis.screen.combination import FigureTrack, combine
+from plumbline.analysis.screen.combination import FigureTable, combine
 from plumbline.analysis.screen.finding import Flag
 from plumbline.analysis.screen.input import Group, natural
 from plumbline.analysis.screen.links import PairFit
@@ -189,7 +189,7 @@ class UnitGroup(PeerGroup):
     """
 
     units: list[Name]
-    table: FigureTrack
+    table: FigureTable
     repeated: bool
 
     def run(self) -> None:
@@ -205,7 +205,7 @@ class UnitGroup(PeerGroup):
         values, factors = detection.repeats(cells, len(self.nights), len(self.units))
         kinds = self.kinds(self.units, values)
         values = detection.relative(values, kinds, self.group.better)
-        self.table = FigureTrack(values, factors, kinds, self.floor)
+        self.table = FigureTable(values, factors, kinds, self.floor)
         of_gpus = any(len(unit) > 1 for unit in self.units)
         for row in np.flatnonzero(np.isfinite(values).any(axis=1)):
             measured = np.isfinite(values[row])
@@ -273,7 +273,7 @@ class CombinedGroup(UnitGroup):
         def values_of(row: int, tracker: Tracker) -> None:
             window = slice(max(0, row - detection.MEMORY + 1), row + 1)
             tables = [
-                FigureTrack(one.values[window], one.factors[window], one.kinds, one.floor)
+                FigureTable(one.values[window], one.factors[window], one.kinds, one.floor)
                 for one in figures
             ]
             values, factors, scores = combine(tables, tracker.known[window])
@@ -283,7 +283,7 @@ class CombinedGroup(UnitGroup):
         kinds = np.zeros(len(self.units), int)
         self.track_units(empty, np.ones(empty.shape), kinds, values_of)
 
-    def widened(self, part: UnitGroup) -> FigureTrack:
+    def widened(self, part: UnitGroup) -> FigureTable:
         """Return a figure's table with a column for each unit of all figures."""
         place = {unit: i for i, unit in enumerate(self.units)}
         columns = [place[unit] for unit in part.units]
@@ -292,7 +292,7 @@ class CombinedGroup(UnitGroup):
         kinds = np.zeros(len(self.units), int)
         values[:, columns], factors[:, columns] = part.table.values, part.table.factors
         kinds[columns] = part.table.kinds
-        return FigureTrack(values, factors, kinds, part.floor)
+        return FigureTable(values, factors, kinds, part.floor)
 
     def flag(
         self,

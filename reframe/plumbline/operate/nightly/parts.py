@@ -19,7 +19,8 @@ from plumbline.core import paths, suites
 from plumbline.core.errors import Fault
 from plumbline.core.text import pluralize, printable, quote_markdown, shorten
 from plumbline.history import retention
-from plumbline.history.history import History, SessionRow
+from plumbline.history.history import History
+from plumbline.history.rows import SessionRow
 from plumbline.history.series import Selection
 from plumbline.output import export, report
 from plumbline.site import configuration

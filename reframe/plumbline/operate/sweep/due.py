@@ -10,7 +10,8 @@ import numpy as np
 
 from plumbline.core import paths
 from plumbline.core.errors import Fault
-from plumbline.history.history import History, NodeRow
+from plumbline.history.history import History
+from plumbline.history.rows import NodeRow
 from plumbline.history.series import Selection
 from plumbline.operate import sweep as sweeps
 from plumbline.operate.sweep import Sweep

@@ -19,7 +19,8 @@ import numpy as np
 from plumbline.check.record import FigureRecord
 from plumbline.core import paths, units
 from plumbline.core.text import pluralize
-from plumbline.history.history import CaseRow, History, SessionRow
+from plumbline.history.history import History
+from plumbline.history.rows import CaseRow, SessionRow
 from plumbline.history.series import Key, Selection, Series
 from plumbline.output import query
 from plumbline.output.report import figures, findings, provenance, published, site, status, text

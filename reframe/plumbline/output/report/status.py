@@ -13,7 +13,8 @@ import numpy as np
 
 from plumbline.check.record import FigureRecord, NoticeRecord
 from plumbline.core.errors import Fault
-from plumbline.history.history import CaseRow, History, SessionRow
+from plumbline.history.history import History
+from plumbline.history.rows import CaseRow, SessionRow
 from plumbline.history.series import Selection
 from plumbline.output.report import text
 from plumbline.site import inventory

@@ -1,0 +1,104 @@
+"""What queries of the history return: sessions, test cases, nodes, and how much was measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+#: All results, the worst first.
+WORST_FIRST = ("invalid", "error", "fail", "waived", "skip", "pass")
+
+
+@dataclass
+class SessionRow:
+    """One session.
+
+    :ivar start: when its first case ended, UTC.
+    :ivar end: when its last case ended, UTC.
+    :ivar planned: number of planned cases; without a plan, of those that ended.
+    :ivar results: number of cases by result.
+    :ivar verdicts: number of figures by verdict.
+    :ivar ended: number of cases with a record.
+    :ivar seconds: time of all its cases, from set-up to verdict, without waiting in a queue;
+        ``None`` if no record has it.
+    """
+
+    session: str
+    system: str
+    start: np.datetime64
+    end: np.datetime64
+    extras: dict[str, str]
+    planned: int
+    results: dict[str, int]
+    verdicts: dict[str, int]
+    ended: int
+    seconds: float | None
+
+
+@dataclass
+class CaseRow:
+    """One test case of one session, from its record.
+
+    :ivar time: when it ended, UTC.
+    :ivar check: name with parameters, without the node of ``--distribute``.
+    :ivar node: the node of ``--distribute``, or empty.
+    :ivar build: short hash of the build, equal for equal builds.
+    """
+
+    session: str
+    time: np.datetime64
+    system: str
+    partition: str
+    environment: str
+    check: str
+    case: str
+    attempt: int
+    benchmark: str
+    placement: str
+    result: str
+    reason: str
+    waiver: str
+    nodes: list[str]
+    node: str
+    build: str
+    output: str
+
+
+@dataclass
+class NodeRow:
+    """A node that was measured by itself, by a sweep or ``--distribute``.
+
+    :ivar sessions: number of sessions that measured it.
+    :ivar session: the last one. :ivar time: when its last case ended, UTC.
+    :ivar results: number of that session's cases by result.
+    """
+
+    system: str
+    partition: str
+    node: str
+    sessions: int
+    session: str
+    time: np.datetime64
+    results: dict[str, int]
+
+    @property
+    def result(self) -> str:
+        """The worst result of the last session."""
+        return next((r for r in WORST_FIRST if r in self.results), "")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """How much was measured by a check of a system.
+
+    :ivar series: number of series.
+    :ivar values: number of values of all series.
+    :ivar most: number of values of the longest series.
+    """
+
+    system: str
+    check: str
+    series: int
+    values: int
+    most: int
