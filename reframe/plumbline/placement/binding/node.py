@@ -7,7 +7,8 @@ numbers of the NUMA domains, which ``numactl`` takes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import functools
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -62,23 +63,29 @@ def _node(facts: dict[str, list[str]]) -> NodeReport:
     numa = dict(word.split("=") for word in facts.get("numa", []))
     gpus = [word.split("=") for word in facts.get("gpus", [])]
     return NodeReport(
-        frozenset(_groups(facts.get("packages", []))),
-        frozenset(_groups(facts.get("cores", []))),
-        dict(zip(map(int, numa), _groups(numa.values()), strict=True)),
+        frozenset(_groups(tuple(facts.get("packages", [])))),
+        frozenset(_groups(tuple(facts.get("cores", [])))),
+        dict(zip(map(int, numa), _groups(tuple(numa.values())), strict=True)),
         # The kernel reports -1 if the firmware does not give the domain.
         tuple((bus, int(domain) if domain.isdigit() else None) for bus, domain in gpus),
     )
 
 
-def _groups(lists: Iterable[str]) -> list[frozenset[int]]:
-    """Return the CPUs of each list.
+@functools.lru_cache(maxsize=8)
+def _groups(lists: tuple[str, ...]) -> list[frozenset[int]]:
+    """Return the CPUs of each list. The nodes of a job are alike, so the last ones are kept.
 
     :raises ValueError: if a list cannot be read, or they have CPUs in common.
     """
-    lists = list(lists)
     if lists:
         ranges_of_list(",".join(lists))
     return [frozenset(cpus_of_list(cpus)) for cpus in lists]
+
+
+@functools.cache
+def _described(mask: str) -> frozenset[int]:
+    """Return the CPUs of a mask in a system file."""
+    return frozenset(cpus_of_mask(mask))
 
 
 @dataclass(frozen=True)
@@ -92,7 +99,7 @@ class NodeDescription:
     def groups(self, level: str) -> list[frozenset[int]]:
         """Return the CPUs of each of ``processor.topology.<level>``."""
         masks = self.processor.get("topology", {}).get(level, [])
-        return [frozenset(cpus_of_mask(mask)) for mask in masks]
+        return [_described(mask) for mask in masks]
 
     @property
     def numa_numbers(self) -> list[int]:
