@@ -18,6 +18,7 @@ from plumbline.analysis.screen import (
     of_file,
     of_series,
     of_topology,
+    repeats,
     rounds,
     screen,
 )
@@ -566,10 +567,10 @@ def test_what_repeats_have_in_common_does_not_shrink():
     for night, unit in itertools.product(range(20), range(100)):
         shared = random.normal(0, 0.02)
         cells[night, unit] = (shared + random.normal(0, 0.005, 5)).tolist()
-    _, factors = detection.repeats(cells, 20, 100)
+    _, factors = repeats.combine(cells, 20, 100)
     assert factors[0, 0] == pytest.approx(1, abs=0.1)
     apart = {cell: random.normal(0, 0.02, 5).tolist() for cell in cells}
-    _, factors = detection.repeats(apart, 20, 100)
+    _, factors = repeats.combine(apart, 20, 100)
     assert factors[0, 0] == pytest.approx(0.2, abs=0.05)
 
 

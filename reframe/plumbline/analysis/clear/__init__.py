@@ -30,7 +30,7 @@ from plumbline.analysis.clear.comparison import (
     compare,
     verdicts,
 )
-from plumbline.analysis.screen import detection
+from plumbline.analysis.screen import detection, repeats
 from plumbline.analysis.screen.input import NIGHT_HOURS, Group, natural, of_series
 from plumbline.core.errors import Fault
 from plumbline.core.text import pluralize
@@ -237,7 +237,7 @@ def _figure(
         if of == unit and (slow[0] <= night <= slow[1] or night >= (before or NOW)):
             continue
         cells[row[night], column[of]] = [sign * math.log(value) for value in listed]
-    values, factors = detection.repeats(cells, len(ordered), len(units))
+    values, factors = repeats.combine(cells, len(ordered), len(units))
     squares, df = float(np.sum((now - now.mean()) ** 2)), len(now) - 1
     for listed in cells.values():
         # The first of several values may be what caused the repeats.

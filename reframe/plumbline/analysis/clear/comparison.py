@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import stats
 
-from plumbline.analysis.screen import detection
+from plumbline.analysis.screen import detection, repeats
 from plumbline.analysis.stats import MAD_TO_STD
 
 #: Fewest earlier nights that make a usual level of the node.
@@ -247,7 +247,7 @@ def _expectations(
     count = len(figure.now)
     if fleet is None:
         return _alone(figure), None
-    now = float(detection.middle(figure.now[None], math.sqrt(fleet.noise))[0])
+    now = float(repeats.middle(figure.now[None], math.sqrt(fleet.noise))[0])
     factor = common + (1 - common) / count
     distance = now - fleet.level
     error = fleet.noise * factor
@@ -278,7 +278,7 @@ def _alone(figure: NodeFigure) -> Expected | None:
     if len(own) < NIGHTS:
         return None
     middle = float(np.median(own))
-    now = float(detection.middle(figure.now[None], None)[0])
+    now = float(repeats.middle(figure.now[None], None)[0])
     variance = max(float(np.var(own, ddof=1)), figure.floor**2) * (1 + 1 / len(own))
     return _expected(middle, len(own), now - middle, [(variance, len(own) - 1)])
 

@@ -41,7 +41,7 @@ LEAST_NOISE = 1e-3
 USUAL_NOISE = 0.01
 #: Variance of a median over that of a mean; its inverse, nearly, for a standard deviation by MAD.
 MEDIAN = np.pi / 2
-_MAD_EFFICIENCY = 0.37
+MAD_EFFICIENCY = 0.37
 #: Two means this many standard deviations apart (Ashman's D) are two groups.
 _DISTANCE = 4.0
 _FEW = 50
@@ -171,8 +171,8 @@ def fit(
     peers = np.where(out, np.nan, values)
     common, count = common_mode(peers, kinds, passes=2)
     residual = values - common[:, kinds]
-    steps, worth = _steps(peers - common[:, kinds], factors)
-    noise, freedom = _noise(steps, worth, floor)
+    steps, worth = steps_of(peers - common[:, kinds], factors)
+    noise, freedom = noise_of(steps, worth, floor)
     scale, freedoms = _by_others(steps, worth, count, noise, freedom, floor)
     own = np.where(known, np.nan, residual)
     precise = np.where(np.isfinite(own), 1 / factors, 0.0)
@@ -246,22 +246,6 @@ def _tests(nights: int) -> list[tuple[int, float]]:
     return [(0, 1 - sum(shorter.values())), *((nights - n, share) for n, share in shorter.items())]
 
 
-def middle(rows: np.ndarray, scale: float | None = None) -> np.ndarray:
-    """Return the mean of repeats (the last axis), clipped about their median.
-
-    The upper median of an even number is used, so a healthy repeat refutes a slow first one.
-
-    :arg scale: standard deviation of one repeat; without it, the median is returned.
-    """
-    ordered = np.sort(rows, axis=-1)
-    count = ordered.shape[-1]
-    centre = ordered[..., count // 2 : count // 2 + 1]
-    if scale is None:
-        return centre[..., 0] if count % 2 or count == 2 else ordered[
-            ..., count // 2 - 1 : count // 2 + 1].mean(axis=-1)  # fmt: skip
-    return np.clip(ordered, centre - 2.5 * scale, centre + 2.5 * scale).mean(axis=-1)
-
-
 def median(values: np.ndarray, axis: int) -> np.ndarray:
     """Return the median of the values that are not missing; NaN if all are."""
     if not np.isnan(values).any():
@@ -304,7 +288,7 @@ def floor_of(values: list[float]) -> float:
     return max(0.5 * 10.0**-places / float(np.median(values)), LEAST_NOISE)
 
 
-def _steps(residual: np.ndarray, factors: np.ndarray) -> tuple[np.ndarray, float]:
+def steps_of(residual: np.ndarray, factors: np.ndarray) -> tuple[np.ndarray, float]:
     """Return differences as wide as the noise, and how many independent ones each is worth.
 
     They are of successive nights, which do not contain the units' levels; of a single night they
@@ -318,7 +302,7 @@ def _steps(residual: np.ndarray, factors: np.ndarray) -> tuple[np.ndarray, float
     return steps, 2 * count / (3 * count - 1)
 
 
-def _noise(steps: np.ndarray, worth: float, floor: float = LEAST_NOISE) -> tuple[float, float]:
+def noise_of(steps: np.ndarray, worth: float, floor: float = LEAST_NOISE) -> tuple[float, float]:
     """Return the standard deviation of a single measurement by the median of all differences, and
     its degrees of freedom."""
     known = np.abs(steps[np.isfinite(steps)])
@@ -328,7 +312,7 @@ def _noise(steps: np.ndarray, worth: float, floor: float = LEAST_NOISE) -> tuple
     if scale < LEAST_NOISE and len(known) >= _MANY:
         # Most values are equal: use the others. Of a few, these may be one slow unit.
         scale = np.quantile(known, 0.9) / 1.645
-    return max(float(scale), floor), max(_MAD_EFFICIENCY * worth * len(known), 1.0)
+    return max(float(scale), floor), max(MAD_EFFICIENCY * worth * len(known), 1.0)
 
 
 def _by_others(
@@ -343,7 +327,7 @@ def _by_others(
     and its degrees of freedom, of each unit.
 
     A unit that is far off does not hide itself so, and the few of a small fleet are used as well
-    as they can be. Differences are clipped by their median (:func:`_noise`).
+    as they can be. Differences are clipped by their median (:func:`noise_of`).
     """
     most = stats.t.isf(_FAR, freedom) * noise
     squares = np.nan_to_num(np.clip(steps, -most, most)) ** 2
@@ -449,62 +433,3 @@ def relative(logarithms: np.ndarray, kinds: np.ndarray, better: str) -> np.ndarr
     common, _ = common_mode(logarithms, kinds)
     above = logarithms - common[:, kinds]
     return np.expm1(above) if better == "higher" else above
-
-
-def repeats(
-    cells: dict[tuple[int, int], list[float]], nights: int, units: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return values and variance factors, nights x units, of single and repeated measurements.
-
-    :arg cells: night and unit -> logarithms, in the order of measuring.
-    """
-    values = np.full((nights, units), np.nan)
-    factors = np.ones((nights, units))
-    by_count: dict[int, list[tuple[int, int]]] = {}
-    for cell, rows in cells.items():
-        by_count.setdefault(len(rows), []).append(cell)
-        values[cell] = rows[0]
-    if set(by_count) <= {1}:
-        return values, factors
-    usual = max(by_count, key=lambda count: len(by_count[count]))
-    inside = _inside(cells, by_count, usual)
-    kinds = np.zeros(units, int)
-    typical = np.full((nights, units), np.nan)
-    for cell in by_count[usual]:
-        typical[cell] = np.mean(cells[cell])
-    level, _ = common_mode(typical, kinds)
-    noise, _ = _noise(*_steps(typical - level[:, kinds], factors))
-    scale, common = noise, 0.0
-    if len(inside) >= 20:
-        within = max(MAD_TO_STD * float(np.median(np.abs(inside))), LEAST_NOISE)
-        common = max(noise**2 - within**2 / usual, 0.0) / (
-            max(noise**2 - within**2 / usual, 0.0) + within**2)  # fmt: skip
-        scale = within
-        # The common part of repeats is only used if it is larger than its uncertainty.
-        if common < 2 * np.sqrt(2 / (_MAD_EFFICIENCY * len(inside))):
-            common = 0.0
-    for count, listed in by_count.items():
-        if count > 1:
-            where = tuple(np.transpose(listed))
-            values[where] = middle(np.array([cells[cell] for cell in listed]), scale)
-            factors[where] = common + (1 - common) / count
-    return values, factors
-
-
-def _inside(
-    cells: dict[tuple[int, int], list[float]],
-    by_count: dict[int, list[tuple[int, int]]],
-    usual: int,
-) -> np.ndarray:
-    """Return differences of repeats from their mean, as wide as single ones.
-
-    If most units are measured once, the first of several values caused the repeat, and is skipped.
-    """
-    found = []
-    for count, listed in by_count.items():
-        skip = 1 if usual == 1 else 0
-        if count - skip >= 2:
-            rows = np.array([cells[cell][skip:] for cell in listed])
-            wide = np.sqrt((count - skip) / (count - skip - 1))
-            found.append(((rows - rows.mean(axis=1, keepdims=True)) * wide).ravel())
-    return np.concatenate(found) if found else np.zeros(0)

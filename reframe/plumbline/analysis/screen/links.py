@@ -16,7 +16,7 @@ import numpy as np
 from scipy import sparse, stats
 from scipy.sparse.linalg import lsmr
 
-from plumbline.analysis.screen import detection
+from plumbline.analysis.screen.repeats import middle
 from plumbline.analysis.stats import MAD_TO_STD
 
 #: Fewest partners in a night from which a node can be distinguished.
@@ -55,7 +55,7 @@ def fit(first: np.ndarray, second: np.ndarray, values: np.ndarray, nodes: int) -
     keys, where = np.unique(low * nodes + high, return_inverse=True)
     low, high = keys // nodes, keys % nodes
     repeats = np.bincount(where)
-    values = np.array([detection.middle(values[where == k]) for k in range(len(keys))]) if (
+    values = np.array([middle(values[where == k]) for k in range(len(keys))]) if (
         len(keys) < len(values)) else values[np.argsort(where)]  # fmt: skip
     return _fit(low, high, values, repeats, nodes)
 

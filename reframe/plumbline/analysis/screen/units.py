@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from plumbline.analysis.screen import detection, links
+from plumbline.analysis.screen import detection, links, repeats
 from plumbline.analysis.screen.combination import FigureTable, combine
 from plumbline.analysis.screen.finding import Flag
 from plumbline.analysis.screen.input import Group, natural
@@ -202,7 +202,7 @@ class UnitGroup(PeerGroup):
             for (night, unit), rows in self.values.items()
         }
         self.repeated = len({len(rows) for rows in cells.values()}) > 1
-        values, factors = detection.repeats(cells, len(self.nights), len(self.units))
+        values, factors = repeats.combine(cells, len(self.nights), len(self.units))
         kinds = self.kinds(self.units, values)
         values = detection.relative(values, kinds, self.group.better)
         self.table = FigureTable(values, factors, kinds, self.floor)
