@@ -144,8 +144,9 @@ def test_the_version_is_the_same_everywhere():
     version = PROJECT["version"]
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert citation["version"] == version
-    newest = re.search(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.M)[1]
-    assert newest == f"{version} — {citation['date-released']}"
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    released = re.search(r"^## (?!Unreleased$)(.*)$", changes, re.M)[1]
+    assert released == f"{version} — {citation['date-released']}"
     assert f'version("{version}", tag="v{version}")' in RECIPE.read_text(encoding="utf-8")
     shown = subprocess.run([BIN / "plumbline", "--version"], capture_output=True, text=True)
     assert shown.stdout.split()[-1] == version
