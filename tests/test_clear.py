@@ -497,7 +497,7 @@ def test_a_node_is_measured_again_in_a_reservation_and_judged(site: LoginNode):
                           "--format=json")  # fmt: skip
     site.there.run("scontrol", "delete", "reservationname=clear-n1")
     assert done.returncode == 2, done.stdout + done.stderr
-    (found,) = json.loads(done.stdout[done.stdout.index("[\n") :])
+    (found,) = json.loads(done.stdout)
     assert found["verdict"] == "not enough data"
     assert {row["values"] for row in found["figures"]} == {3}
     nodes = json.loads(site.plumbline("history", "nodes", "--format=json").stdout)

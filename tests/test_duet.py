@@ -171,13 +171,14 @@ class Bench:
 
     def measure(self, first: str, second: str, *arguments: object) -> Done:
         few = ["--repeat=3", "--samples=2"]
-        return self.compare(first, second, *PINGPONG, *few, "--format=json", "-o", "found.json",
-                            *arguments)  # fmt: skip
+        done = self.compare(first, second, *PINGPONG, *few, "--format=json", *arguments)
+        self.printed = done.out
+        return done
 
     @property
     def found(self) -> dict:
-        """The comparison that was written."""
-        return json.loads((self.bed.folder / "found.json").read_text())
+        """The comparison, which is alone on standard output."""
+        return json.loads(self.printed)
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ import click
 from plumbline.cli.common import (
     output_option,
     say,
+    session_output,
     system_option,
     table_format_option,
     warn,
@@ -96,8 +97,9 @@ def clear(system, partition, repeat, with_peers, reservation, minutes, no_measur
     place = operating.place_of(names, known, system or "", partition)
     sweep = None
     if not no_measure:
-        sweep = _measured(names, place, known, list(arguments) or ["--mode=smoke"], repeat,
-                          reservation, minutes, with_peers)  # fmt: skip
+        with session_output(form, output):
+            sweep = _measured(names, place, known, list(arguments) or ["--mode=smoke"], repeat,
+                              reservation, minutes, with_peers)  # fmt: skip
     rules = clearing.ClearRules(margin=margin / 100, allow_inconclusive=allow_inconclusive / 100)
     found, code = [], 0
     for node in names:

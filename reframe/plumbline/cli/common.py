@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
-from collections.abc import Callable, Iterable
+import sys
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import click
@@ -213,6 +215,27 @@ def warn_damaged(faults: Iterable[str]) -> int:
         warn(with_code(f"skipped: {fault}", "history.damaged"))
         code = 2
     return code
+
+
+@contextlib.contextmanager
+def session_output(form: str, output: Path | None) -> Iterator[None]:
+    """Print what a session prints on standard error, where JSON or CSV follows on standard output.
+
+    :arg form: of the command's result; text may follow the session's.
+    :arg output: the file that the result is written to.
+    """
+    if form == "text" or output is not None:
+        yield
+        return
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 def write(text: str, output: Path | None) -> None:

@@ -9,7 +9,14 @@ from pathlib import Path
 
 import click
 
-from plumbline.cli.common import output_option, selection_options, warn, warn_skipped, write
+from plumbline.cli.common import (
+    output_option,
+    selection_options,
+    session_output,
+    warn,
+    warn_skipped,
+    write,
+)
 from plumbline.core.errors import Fault
 
 _WRONG = "input.wrong-option"
@@ -85,7 +92,8 @@ def compare(before: str, after: str, arguments: tuple[str, ...], duet: bool,
         before, after = (str(Side.of(side, to_run=bool(names))) for side in (before, after))
         if names:
             often = [f"--repeat={repeat or 5}", f"--setvar=num_samples={samples or 6}"]
-            select = _measured(before, after, names, [*often, *arguments], select, source)
+            with session_output(form, output):
+                select = _measured(before, after, names, [*often, *arguments], select, source)
         elif arguments or repeat or samples:
             raise Fault("--duet: name the check to measure with -n", _WRONG)
     elif names or arguments or repeat or samples:
