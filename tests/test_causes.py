@@ -97,13 +97,14 @@ def test_what_fails_is_first_and_then_what_is_certainly_largest():
         row_of("unsure", size=-0.3, low=-0.5, high=0.01),
         row_of("small", size=-0.05),
         row_of("large", size=-0.2),
+        row_of("wide", size=-0.25, low=-0.45, high=-0.06),
         row_of("failing", size=-0.02, low=-0.03, high=-0.01),
     ]
     found = causes.of(rows, rows[-1:], {})
     assert [cause.title for cause in found] == [
-        "failing", "large", "small", "unsure", "over", "improved",
+        "failing", "large", "wide", "small", "unsure", "over", "improved",
     ]  # fmt: skip
-    assert [cause.marked for cause in found] == [True] + [False] * 5
+    assert [cause.marked for cause in found] == [True] + [False] * 6
 
 
 def test_half_and_double_are_alike():
