@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from plumbline.analysis import stats
+from plumbline.analysis.trend.episode import Episode
 
 from bench import partition
 from bench.partition import CONFIRMED, NOISES, WARM_UP, Partitions
@@ -46,35 +47,17 @@ DRIFTED = 3.0
 
 
 @dataclass
-class Episode:
-    """Something that happened.
+class Change(Episode):
+    """An episode whose start later nights may date anew.
 
-    :ivar kind: ``step``, ``pulse`` (a transient), ``ramp`` (a drift) or ``suspect`` (a night far
-        off, in a series with outliers).
-    :ivar detected: night of the first report; ``known``: night whose values showed the change.
-    :ivar evidence: nats against no such change.
-    :ivar end: last night of a transient, or the last on which a drift went on.
-    :ivar first: the kind first reported, if it was revised; ``revised``: the night of that.
-    :ivar confirmed: whether a second value agrees. :ivar regime: first night of the level before.
-    :ivar before: that level. :ivar dated: first changed night, from all nights.
+    :ivar moved: the first changed night, as it is known from all nights.
     """
 
-    kind: str
-    start: int
-    detected: int
-    size: float
-    evidence: float
-    end: int | None = None
-    first: str = ""
-    revised: int | None = None
-    confirmed: bool = True
-    regime: int = 0
-    before: float = 0.0
-    known: int = field(init=False)
-    dated: int = field(init=False)
+    moved: int = field(init=False)
 
     def __post_init__(self) -> None:
-        self.known, self.dated = self.detected, self.start
+        super().__post_init__()
+        self.moved = self.start
 
 
 @dataclass
@@ -97,10 +80,10 @@ class Reader:
         self, values: np.ndarray, nights: np.ndarray, found: Partitions, series: int
     ) -> None:
         self.x, self.nights, self.found, self.series = values, nights, found, series
-        self.episodes: list[Episode] = []
+        self.episodes: list[Change] = []
         self.outliers: list[tuple[int, int]] = []
         #: First nights of changes that are known, with the episode that reported each.
-        self.known: dict[int, Episode | None] = {}
+        self.known: dict[int, Change | None] = {}
         self.alert: _Alert | None = None
 
     def read(self) -> Reader:
@@ -108,10 +91,8 @@ class Reader:
         starts, noise = self.found.start[self.series], self.found.noise[self.series]
         for night in range(WARM_UP - 1, len(self.x)):
             changes = None
-            if night < WARM_UP or (starts[night], noise[night]) != (
-                starts[night - 1],
-                noise[night - 1],
-            ):
+            last = slice(night - 1, night + 1)
+            if night < WARM_UP or np.ptp(starts[last]) or np.ptp(noise[last]):
                 changes = self.found.changes(self.series, night)
                 self._follow(changes, night)
             start = int(starts[night])
@@ -130,23 +111,25 @@ class Reader:
 
     def _follow(self, changes: list[int], night: int) -> None:
         """Date the known changes anew, and take note of others before the last without a report."""
-        known: dict[int, Episode | None] = {}
+        known: dict[int, Change | None] = {}
         for start in changes:
-            near = [k for k in self.known if abs(k - start) <= LONGEST]
-            near = [k for k in near if self._same_side(self.known[k], start, changes, night)]
-            if near:
-                old = min(near, key=lambda k: abs(k - start))
-                known[start] = self.known.pop(old)
+            before = [
+                k for k, episode in self.known.items()
+                if abs(k - start) <= LONGEST and self._same_side(episode, start, changes, night)
+            ]  # fmt: skip
+            if before:
+                nearest = min(before, key=lambda k: abs(k - start))
+                known[start] = self.known.pop(nearest)
             elif start != changes[-1]:
                 known[start] = None
         for start, episode in known.items():
             if episode is not None and episode.kind == "step":
-                episode.dated = start
+                episode.moved = start
         lost = {k: e for k, e in self.known.items() if e is not None and k not in known}
         self.known = known | {k: e for k, e in lost.items() if night - k <= 10 * LONGEST}
 
     def _same_side(
-        self, episode: Episode | None, start: int, changes: list[int], night: int
+        self, episode: Change | None, start: int, changes: list[int], night: int
     ) -> bool:
         if episode is None:
             return True
@@ -175,7 +158,7 @@ class Reader:
             return
         if night - start > LATE and self.found.evidence[at] < LATE_EVIDENCE:
             return
-        episode = Episode("step", start, night, size, self._evidence(night), regime=before,
+        episode = Change("step", start, night, size, self._evidence(night), regime=before,
                           before=self._level(before, start))  # fmt: skip
         self._of_alert(episode)
         self.known[start] = episode
@@ -185,7 +168,7 @@ class Reader:
         # Without any other partition kept, as much as 20 sigma.
         return float(min(self.found.evidence[self.series, night], 200.0))
 
-    def _of_alert(self, episode: Episode) -> None:
+    def _of_alert(self, episode: Change) -> None:
         """Date the report to the night that was reported at once."""
         alert = self.alert
         if alert and alert.off * episode.size > 0 and abs(alert.night - episode.start) <= 1:
@@ -208,7 +191,7 @@ class Reader:
         if abs(gone) < max(LEAST, LEAST_SIGMAS * self.found.sigma[self.series, night]):
             return True
         if episode is None:
-            episode = Episode("pulse", begin, night, gone, self._evidence(night),
+            episode = Change("pulse", begin, night, gone, self._evidence(night),
                               regime=max(regime, 0), before=before)  # fmt: skip
             self._of_alert(episode)
             self.episodes.append(episode)
@@ -230,7 +213,7 @@ class Reader:
             or abs(lasts) < BACK * abs(last.size)
         ):
             return False
-        last.kind, last.end, last.known = "step", None, night
+        last.kind, last.end, last.dated = "step", None, night
         last.first, last.revised = "", None
         self.known[start] = last
         return True
@@ -238,20 +221,20 @@ class Reader:
     def _drift(self, night: int) -> None:
         """Make a drift of the last change, if a ramp explains all nights since better."""
         last = next((e for e in reversed(self.episodes) if e.kind in ("step", "ramp")), None)
-        if last is None or night - last.known > STAIRS or last.dated < last.regime + 2:
+        if last is None or night - last.dated > STAIRS or last.moved < last.regime + 2:
             return
-        if night - last.dated < 3 * EVERY:
+        if night - last.moved < 3 * EVERY:
             return
         nights, part = _usual(self.x[last.regime : night + 1])
-        step = last.dated - last.regime
+        step = last.moved - last.regime
         ramp, begin = _ramp(nights, part, step + LONGEST)
         if last.kind == "step" and len(part) * math.log(ramp / _levels(nights, part, step)) > -RAMP:
             return
         if last.kind == "step":
             last.kind, last.first, last.revised = "ramp", "step", night
-            last.start = last.dated = min(last.regime + begin, last.detected)
+            last.start = last.moved = min(last.regime + begin, last.detected)
         elif self._went_on(last, night):
-            last.end, last.known = night, night
+            last.end, last.dated = night, night
         last.end = last.end or night
 
     def _slow(self, night: int) -> None:
@@ -272,12 +255,12 @@ class Reader:
         nights, part = _usual(self.x[regime : night + 1])
         begin = regime + _ramp(nights, part, len(part))[1]
         evidence = (size / spread) ** 2 / 2
-        self.episodes.append(Episode("ramp", begin, night, size, evidence, end=night,
+        self.episodes.append(Change("ramp", begin, night, size, evidence, end=night,
                                      regime=regime, before=before))  # fmt: skip
 
-    def _went_on(self, drift: Episode, night: int) -> bool:
+    def _went_on(self, drift: Change, night: int) -> bool:
         """Return whether the value moved further since the drift was last seen to go on."""
-        end = drift.end or drift.known
+        end = drift.end or drift.dated
         if night - end < 2 * EVERY:
             return False
         further = self._level(end, night + 1) - self._level(max(drift.start, end - 14), end)
@@ -299,7 +282,7 @@ class Reader:
         off = self.x[night] - self.found.expected[at]
         sigma = float(self.found.sigma[at])
         far = abs(off) >= FAR * sigma and (abs(off) >= FAR_SIZE or abs(off) >= CERTAIN * sigma)
-        reported = any(night in (e.known, e.revised) for e in self.episodes)
+        reported = any(night in (e.dated, e.revised) for e in self.episodes)
         if night >= WARM_UP and far and abs(off) >= LEAST and not reported:
             self.alert = _Alert(night, float(off), float(self.found.expected[at]), sigma)
 
@@ -307,25 +290,25 @@ class Reader:
         if self.alert:
             alert = self.alert
             dirty = self.found.outliers[self.series, alert.night - 1] > CLEAN
-            episode = Episode("suspect" if dirty else "step", alert.night, alert.night, alert.off,
+            episode = Change("suspect" if dirty else "step", alert.night, alert.night, alert.off,
                               (alert.off / alert.sigma) ** 2 / 2, confirmed=False,
                               before=alert.expected)  # fmt: skip
             self.episodes.append(episode)
         for episode in self.episodes:
-            last = self.found.start[self.series] == episode.dated
+            last = self.found.start[self.series] == episode.moved
             if last.any() and episode.kind != "pulse":
                 best = float(self.found.evidence[self.series][last].max())
                 episode.evidence = max(episode.evidence, min(best, 200.0))
             # Later nights may date it later, but it had begun when it was first reported.
             episode.start = min(episode.start, episode.detected)
-            episode.dated = min(episode.dated, episode.detected)
+            episode.moved = min(episode.moved, episode.detected)
         self.episodes.sort(key=lambda episode: (episode.start, episode.detected))
         self.episodes = merged(self.x, self.episodes)
 
 
-def merged(x: np.ndarray, episodes: list[Episode]) -> list[Episode]:
+def merged(x: np.ndarray, episodes: list[Change]) -> list[Change]:
     """Return the episodes; changes to the same side that one slow drift explains become one."""
-    found: list[Episode] = []
+    found: list[Change] = []
     for episode in episodes:
         last = next((e for e in reversed(found) if e.kind != "pulse"), None)
         if last is None or episode.kind == "pulse" or not one_drift(x, last, episode):
@@ -389,12 +372,12 @@ def _ramp(nights: np.ndarray, values: np.ndarray, last: int) -> tuple[float, int
 TOGETHER = 32
 
 
-def read_all(series: Sequence[tuple[np.ndarray, np.ndarray | None]]) -> list[list[Episode]]:
+def read_all(series: Sequence[tuple[np.ndarray, np.ndarray | None]]) -> list[list[Change]]:
     """Return the episodes of series: values and second measurements, NaN where there is none.
 
     Nights of episodes are indices of the values given.
     """
-    found: list[list[Episode]] = [[] for _ in series]
+    found: list[list[Change]] = [[] for _ in series]
     rows = [_in_order(np.asarray(values, dtype=float), second) for values, second in series]
     long = [i for i, (_, nights) in enumerate(rows) if len(set(nights.tolist())) > WARM_UP]
     # Of like length, since all of a group take as long as the longest.
