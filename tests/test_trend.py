@@ -15,8 +15,8 @@ import pytest
 from conftest import Done, asked
 from nights import Plan
 from plumbline.analysis import stats, trend
-from plumbline.analysis.trend import following, table, watch
-from plumbline.analysis.trend.episode import Episode
+from plumbline.analysis.trend import following, partition, reading, table
+from plumbline.analysis.trend.reading import Episode
 from plumbline.core.errors import Fault
 from plumbline.history.series import Key, Series
 from scipy import stats as distributions
@@ -29,11 +29,9 @@ KNOWN = {"nights": 220, "earliest": 100, "latest": 180}
 
 def judged(plan: Plan, count: int, seed: int, **options) -> tuple[nights.Nights, list]:
     made = nights.make(plan, count, SEED + seed)
-    found = [
-        trend.judge(values, plan.better, second, **options).findings
-        for values, second in zip(made.values, made.second, strict=True)
-    ]
-    return made, found
+    work = [(values, plan.better, second)
+            for values, second in zip(made.values, made.second, strict=True)]  # fmt: skip
+    return made, [one.findings for one in trend.judge_all(work, **options)]
 
 
 def at_least(hits: int, count: int, aim: float) -> bool:
@@ -196,13 +194,13 @@ def test_a_regression_that_comes_back_becomes_a_transient():
 
 def test_a_change_that_slowly_came_back_is_not_active():
     # Too slowly for an improvement to be detected.
-    noise = np.random.default_rng(1).standard_normal(200)
+    noise = np.random.default_rng(8).standard_normal(180)
     values = 100 * np.exp(0.02 * noise)
-    values[100:125] *= 0.94
-    values[125:175] *= 0.94 + 0.06 * np.arange(50) / 50
+    values[100:115] *= 0.94
+    values[115:165] *= 0.94 + 0.06 * np.arange(50) / 50
     (found,) = trend.judge(values, "higher").findings
     assert (found.kind, found.start, found.active) == ("regression", 100, False)
-    (before,) = trend.judge(values[:125], "higher").findings
+    (before,) = trend.judge(values[:115], "higher").findings
     assert before.active
 
 
@@ -294,13 +292,65 @@ def test_early_outliers_cost_no_small_step():
     assert found[1] >= 0.95 * found[0]
 
 
+@pytest.mark.parametrize("apart", [4, 8, 25])
+def test_a_second_loss_is_a_second_finding(apart):
+    values = stepped(60, 0.95)
+    values[60 + apart :] *= 0.95
+    first, second = trend.judge(values, "higher", hindsight=False).findings
+    assert (first.kind, second.kind) == ("regression", "regression")
+    assert (first.start, second.start) == (60, 60 + apart)
+    assert second.detected <= 60 + apart + 5
+
+
+def test_a_loss_after_upgrades_is_found():
+    values = flat(140)
+    for start in (30, 45, 58, 74):
+        values[start:] *= 1.04
+    values[90:] *= 0.95
+    *upgrades, loss = trend.judge(values, "higher").findings
+    assert {f.kind for f in upgrades} == {"improvement"} and len(upgrades) == 4
+    assert (loss.kind, loss.start, loss.active) == ("regression", 90, True)
+
+
+def test_a_drift_does_not_absorb_a_later_loss():
+    values = flat(200, level=0.005)
+    values[40:120] *= 1 - 0.06 * np.arange(80) / 80
+    values[120:] *= 0.94
+    values[150:] *= 0.95
+    *drifts, loss = trend.judge(values, "higher").findings
+    assert [f.kind for f in drifts] == ["drift"]
+    assert (loss.kind, loss.start) == ("regression", 150)
+
+
+@pytest.mark.parametrize("level", [0, 0.001, 0.003])
+def test_values_of_three_digits(level):
+    """A change of one digit is none; a loss of 5 % is reported at once and confirmed next night."""
+    values = np.round(11.94 * flat(120, level=level) / 100, 1)
+    assert len(set(values)) <= 3
+    assert not trend.judge(values, "higher").findings
+    values[60:] = np.round(0.95 * values[60:], 1)
+    (first,) = trend.judge(values[:61], "higher").findings
+    (second,) = trend.judge(values[:62], "higher").findings
+    assert (first.kind, first.detected) == (second.kind, second.detected) == ("regression", 60)
+    assert second.confirmed
+
+
+def test_what_autocorrelated_noise_cannot_be_is_a_change():
+    """It is 3 % at most: levels that are further apart are reported."""
+    values = flat(140, level=0.02)
+    for start in (40, 55, 70, 85):
+        values[start:] *= 1.08
+    found = trend.judge(values, "higher").findings
+    assert [f.start for f in found] == pytest.approx([40, 55, 70, 85], abs=1)
+
+
 def test_two_steps_of_which_one_is_noise_are_no_drift():
     walked = np.log(np.r_[np.full(60, 100.0), np.full(60, 95.0)]) + np.log(flat()) - np.log(100)
     first, noise = (Episode("step", start, start + 5, size, 20.0) for start, size in
                     ((60, -0.05), (75, -0.01)))  # fmt: skip
-    assert not watch._one_drift(walked, first, noise)
+    assert not reading._one_drift(walked, first, noise)
     slope = walked - walked + np.linspace(0, -0.1, 120) + np.log(flat()) - np.log(100)
-    assert watch._one_drift(slope, first, noise)
+    assert reading._one_drift(slope, first, noise)
 
 
 def test_a_loss_that_is_fixed_later_is_two_findings():
@@ -350,7 +400,7 @@ def test_a_series_is_judged_from_the_21st_measured_night_on():
     values = flat(60)
     values[5:30] = np.nan
     values[45:] *= 0.5
-    assert np.isfinite(values[:45]).sum() == watch.WARM_UP
+    assert np.isfinite(values[:45]).sum() == partition.WARM_UP
     assert not trend.judge(values[:45], "higher").judged
     (found,) = trend.judge(values[:46], "higher").findings
     assert found.start == 45
@@ -370,6 +420,45 @@ def test_values_that_never_vary():
     values[60:] = 4.5
     (found,) = trend.judge(values, "higher").findings
     assert (found.kind, found.start) == ("regression", 60)
+
+
+# -- why -------------------------------------------------------------------------------------------
+
+
+def test_why_has_the_levels_and_the_evidence(tmp_path, broken):
+    path = write_nights(tmp_path / "n.csv", {"a": flat(), "b": broken}, dates=True)
+    done = run("--input", path, "--why", "b")
+    first, second = json.loads(done.out)
+    assert done.code == 0
+    assert (first["start"], second["start"], second["end"]) == (
+        "2026-01-01", "2026-03-02", "2026-04-30",
+    )  # fmt: skip
+    assert first["values"] == second["values"] == 60
+    assert second["change"] == pytest.approx(-0.07, abs=0.01)
+    assert (first["change"], first["evidence"]) == (None, None)
+    assert second["evidence"] >= second["needed"] > 0
+    assert second["sigma"] == pytest.approx(0.01, rel=0.3)
+    rows = [*csv.DictReader(run("--input", path, "--why", "b", "--format", "csv").out.splitlines())]
+    assert [row["start"] for row in rows] == ["2026-01-01", "2026-03-02"]
+    text = run("--input", path, "--why", "", "--format", "text").out
+    assert max(map(len, text.splitlines())) <= 100 and {"a", "b"} <= {*text.splitlines()}
+
+
+def test_why_names_the_autocorrelated_noise(tmp_path):
+    made = nights.make(Plan(nights=300, level=0.003, slow=0.02, memory=0.95), 1, SEED)
+    path = write_nights(tmp_path / "n.csv", {"a": made.values[0]})
+    (level, *_) = json.loads(run("--input", path, "--why", "a").out)
+    assert level["memory"] >= 0.9 and level["slow"] > 2 * 0.003
+
+
+@pytest.mark.parametrize("arguments", [["c"], ["b", "--new"], ["b", "--active"], ["b", "--online"]])
+def test_why_refuses_what_it_cannot_explain(tmp_path, broken, arguments):
+    path = write_nights(tmp_path / "n.csv", {"b": broken, "c": flat(15)})
+    done = run("--input", path, "--why", *arguments)
+    assert (done.code, done.out, done.codes) == (2, "", ["input.wrong-option"])
+    many = write_nights(tmp_path / "m.csv", {f"b{n}": broken for n in range(21)})
+    assert run("--input", many, "--why", "b").codes == ["input.wrong-option"]
+    assert run("--input", many, "--why", "nothing").codes == ["input.wrong-option"]
 
 
 # -- statistics ------------------------------------------------------------------------------------
@@ -603,18 +692,18 @@ def of_history(values: np.ndarray, per_night: int = 1) -> Series:
 
 def test_findings_of_the_history_are_indices_of_its_values():
     values = stepped(60, 1.08)
-    (found,) = trend.findings(of_history(values))
+    ((found,),) = trend.findings([of_history(values)])
     assert (found.kind, found.start, found.worse) == ("regression", 60, True)
-    (early,) = trend.findings(of_history(values), hindsight=False)
+    ((early,),) = trend.findings([of_history(values)], hindsight=False)
     assert (early.detected, early.kind) == (found.detected, found.kind)
-    assert not trend.findings(of_history(values[60:79]))
+    assert trend.findings([of_history(values[60:79])]) == [[]]
 
 
 def test_sessions_of_a_night_are_one_value():
     values = np.repeat(flat(), 3)
     values[180:] *= 1.08
     values[100] *= 5
-    (found,) = trend.findings(of_history(values, 3))
+    ((found,),) = trend.findings([of_history(values, 3)])
     assert (found.start, found.detected % 3) == (180, 2)
 
 

@@ -33,8 +33,6 @@ from plumbline.analysis import stats, trend
 from plumbline.core import paths
 from tabulate import tabulate
 
-from bench import reading
-
 DOCS = paths.ROOT / "docs"
 SEED = 460_000
 PLAIN = Plan(nights=180)
@@ -61,7 +59,7 @@ class Report:
 
 def judged(made: nights.Nights) -> list[trend.SeriesJudgement]:
     pairs = zip(made.values, made.second, strict=True)
-    return [trend.judge(values, "higher", second, hindsight=False) for values, second in pairs]
+    return trend.judge_all([(values, "higher", second) for values, second in pairs], False)
 
 
 def ours(made: nights.Nights) -> list[list[Report]]:
@@ -73,17 +71,6 @@ def ours(made: nights.Nights) -> list[list[Report]]:
         ]
         for one in judged(made)
     ]
-
-
-def partitions(made: nights.Nights) -> list[list[Report]]:
-    """The candidate of :mod:`bench.reading`."""
-    kinds = {"step": "lasting", "pulse": "transient", "ramp": "drift"}
-    pairs = list(zip(made.values, made.second, strict=True))
-    return [
-        [Report(kinds.get(e.kind, e.kind), e.start, e.detected, e.size, e.revised, e.confirmed)
-         for e in episodes]
-        for episodes in reading.read_all(pairs)
-    ]  # fmt: skip
 
 
 def taken_back(plan: Plan, series: int, seed: int) -> float:
@@ -173,7 +160,6 @@ METHODS = {
     "ReFrame, ±10 %": fixed(0.10),
     "KernelCPD, 3 BIC": each(kernel),
     **({"Otava": otava} if otava_version() else {}),
-    "partitions (candidate)": partitions,
     OURS: ours,
 }
 #: They judge fewer series.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import itertools
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -45,11 +46,14 @@ _MAX_FIGURES, _MAX_NODES = 12, 8
                    "same.")  # fmt: skip
 @click.option("--suspects", is_flag=True,
               help="Also report nights that stood out and came back unconfirmed.")  # fmt: skip
+@click.option("--why", metavar="SERIES",
+              help="Explain the series with this text in their names: their levels, the noise, "
+                   "and the evidence for each change. Exits with 0.")  # fmt: skip
 @click.option("--format", "form", type=click.Choice(["text", "json", "csv"]),
               help="[default: json with --input, else text]")  # fmt: skip
 @output_option
 def trend(select, source: Path | None, since, new, active: bool, file: Path | None, online: bool,
-          suspects: bool, form: str | None, output: Path | None):  # fmt: skip
+          suspects: bool, why: str | None, form: str | None, output: Path | None):  # fmt: skip
     """Find lasting changes, transients that came back, and slow drifts, series by series.
 
     Each night is judged from the nights up to it, from the 21st measured night on. A finding's
@@ -61,7 +65,13 @@ def trend(select, source: Path | None, since, new, active: bool, file: Path | No
     """
     from plumbline.analysis import causes
     from plumbline.analysis.trend import following
+    from plumbline.analysis.trend import why as explaining
 
+    if why is not None and (since or new or active or suspects or online):
+        raise Fault(
+            "--why explains whole series: omit --since, --new, --active, --suspects and --online",
+            code="input.wrong-option",
+        )
     if file is not None:
         if source is not None or since or new or select != type(select)():
             raise Fault(
@@ -69,6 +79,9 @@ def trend(select, source: Path | None, since, new, active: bool, file: Path | No
                 "options that select sessions",
                 code="input.wrong-option",
             )
+        if why is not None:
+            write(_explained(explaining.of_file(file, why), form or "json"), output)
+            return
         found, series, code = following.of_file(file, online), {}, 0
     else:
         from plumbline.history.history import History
@@ -76,6 +89,9 @@ def trend(select, source: Path | None, since, new, active: bool, file: Path | No
         with History(source, say=warn) as history:
             listed = history.series(select, samples=False)
             code = warn_skipped(history)
+        if why is not None:
+            write(_explained(explaining.of_history(listed, why), form or "text"), output)
+            return
         found = following.of_history(listed, online)
         series = {following.name_of(item): item for item in listed}
     rows = [
@@ -162,6 +178,48 @@ def _details(cause) -> list[str]:
         "build ": first.build,
     }
     return [fill(f"{word}{detail}", "  ", "  ") for word, detail in details.items() if detail]
+
+
+def _explained(levels: list, form: str) -> str:
+    """Return the levels of series; as text, one table for each series."""
+    from plumbline.analysis.trend import why
+
+    if form != "text":
+        rows = [asdict(level) for level in levels]
+        names = [*why.Level.__dataclass_fields__]
+        return formats.as_json(rows) if form == "json" else formats.as_csv(names, rows)
+    lines = []
+    for name, several in itertools.groupby(levels, key=lambda level: level.series):
+        of_one = list(several)
+        noise = of_one[0]
+        lines += [fill(name), fill(_noise(noise), "  ", "  ")]
+        head, body = table_lines(map(_level_cells, of_one), _LEVEL_HEADS)
+        lines += [f"  {line}" for line in [*head, *(line for row in body for line in row)]]
+        lines.append("")
+    return "\n".join(lines[:-1])
+
+
+def _noise(level) -> str:
+    text = f"a night is within {level.sigma:.2%} (1 sigma) of its prediction"
+    if not level.slow:
+        return f"{text}; no autocorrelated noise"
+    return (
+        f"{text}; autocorrelated noise of {level.slow:.2%} ({level.memory:g} from one night to the "
+        "next) explains the nights best: smaller changes are hidden in it"
+    )
+
+
+def _level_cells(level) -> list[str]:
+    cells = [str(level.start), str(level.end), str(level.values), f"{level.level:.5g}"]
+    if level.change is None:
+        return [*cells, "", "", ""]
+    evidence = ["", ""]
+    if level.evidence is not None:
+        evidence = [f"{level.evidence:.1f}", f"{level.needed:.1f}"]
+    return [*cells, f"{level.change:+.1%}", *evidence]
+
+
+_LEVEL_HEADS = ("from", "to", "values", "level", "change", "evidence", "needed")
 
 
 _FORMATS = {"text": _text, "json": _json, "csv": _csv}

@@ -431,7 +431,8 @@ def _comparable_past(past: Series, before: Series) -> Series | None:
     if len(past.values) < judge.LEAST_PAST:
         return None
     start, keep = 0, np.ones(len(past.values), bool)
-    for finding in trend.findings(past):
+    (found,) = trend.findings([past])
+    for finding in found:
         if finding.end is not None and finding.kind == "transient":
             keep[finding.start : finding.end + 1] = False
         elif finding.confirmed:

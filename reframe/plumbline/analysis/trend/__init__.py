@@ -1,23 +1,27 @@
 """Findings in a figure's history: lasting changes, transients that came back, slow drifts.
 
 :func:`judge` takes the nights of one series; :func:`findings` takes a series of the history.
-The walk over the nights is in :mod:`plumbline.analysis.trend.watch`.
+The levels of a series are found in :mod:`plumbline.analysis.trend.partition`, and read as
+episodes in :mod:`plumbline.analysis.trend.reading`.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from scipy import stats as distributions
 
 from plumbline.analysis import stats
-from plumbline.analysis.trend import watch
-from plumbline.analysis.trend.episode import Episode
-from plumbline.analysis.trend.watch import NIGHTS
+from plumbline.analysis.trend import reading
+from plumbline.analysis.trend.partition import WARM_UP
+from plumbline.analysis.trend.reading import Episode, Reading
 from plumbline.history.series import Series
 
+#: Fewest measured nights of a series that is judged.
+NIGHTS = WARM_UP + 1
 #: Nights before a change, and last ones until the next, that its size is computed from.
 WINDOW = 30
 #: Approximate number of independent chances per night to look like a change.
@@ -78,31 +82,39 @@ class SeriesJudgement:
     judged: bool
 
 
+#: Values, better side (``higher``, ``lower`` or ``neither``) and second measurements of a series.
+Work = tuple[np.ndarray, str, np.ndarray | None]
+
+
 def judge(
     values: np.ndarray, better: str, second: np.ndarray | None = None, hindsight: bool = True
 ) -> SeriesJudgement:
-    """Judge a series night by night, in the order given.
+    """Judge a series night by night, in the order given: see :func:`judge_all`."""
+    return judge_all([(values, better, second)], hindsight)[0]
 
-    :arg values: positive, one a night; NaN is a missing night.
-    :arg better: ``higher``, ``lower`` or ``neither``.
-    :arg second: second measurements of the same nights, NaN where there is no such value.
+
+def judge_all(series: Sequence[Work], hindsight: bool = True) -> list[SeriesJudgement]:
+    """Judge series night by night, in the order given; many at once are faster than one by one.
+
+    :arg series: positive values, one a night, NaN for a missing night; the better side; second
+        measurements of the same nights, NaN where there is no such value.
     :arg hindsight: start and size from the whole series, instead of from what was known when the
         finding was first certain. Which findings there are, and when, is the same.
     """
-    values = np.asarray(values, dtype=float)
-    measured = np.flatnonzero(~np.isnan(values))
-    if len(measured) < NIGHTS:
-        return SeriesJudgement([], [], False)
-    first = np.log(values[measured])
-    retests = np.full(len(values), np.nan) if second is None else np.asarray(second, dtype=float)
-    retests = np.log(retests[measured])
-    logs = watch.combine(first, retests)
-    episodes, outliers = watch.walk(logs, first, retests)
-    if hindsight:
-        _redate(logs, episodes)
+    read = reading.read([(values, second) for values, _, second in series])
+    return [
+        SeriesJudgement([], [], False) if one is None else _judgement(one, better, hindsight)
+        for one, (_, better, _) in zip(read, series, strict=True)
+    ]
+
+
+def _judgement(read: Reading, better: str, hindsight: bool) -> SeriesJudgement:
+    logs, episodes, measured = read.values, read.episodes, read.nights
+    for episode in episodes if hindsight else ():
+        episode.start = episode.moved
     usual = np.ones(len(logs), dtype=bool)
     for transient in (e for e in episodes if e.kind == "pulse"):
-        usual[transient.start : transient.last + 1] = False
+        usual[transient.start : (transient.end or 0) + 1] = False
     bounds = [0, *(e.start for e in episodes if e.kind != "pulse"), len(logs)]
     findings = []
     for episode in episodes:
@@ -118,22 +130,8 @@ def judge(
         )
         if finding.active and not later:
             finding.active = not _slowly_came_back(logs, usual, episodes[number])
-    runs = [(int(measured[a]), int(measured[b])) for a, b in outliers]
+    runs = [(int(measured[a]), int(measured[b])) for a, b in read.outliers]
     return SeriesJudgement(findings, runs, True)
-
-
-def _redate(logs: np.ndarray, episodes: list[Episode]) -> None:
-    """Date steps again with the later nights: the best split between the neighbours."""
-    for number, episode in enumerate(episodes):
-        if episode.kind != "step" or episode.detected == episode.start:
-            continue
-        low = max(episodes[number - 1].start if number else 0, episode.start - WINDOW)
-        high = episodes[number + 1].start if number + 1 < len(episodes) else len(logs)
-        part = stats.hampel(logs[low : min(high, episode.start + WINDOW)])
-        if len(part) >= 2 * watch.SAME:
-            start = low + stats.split(part, 2)
-            if abs(start - episode.start) <= watch.LONGEST and start <= episode.detected:
-                episode.start = start
 
 
 def _slowly_came_back(logs: np.ndarray, usual: np.ndarray, episode: Episode) -> bool:
@@ -178,7 +176,7 @@ def _nights_of_size(episode: Episode, following: int | None) -> list[slice]:
         return [slice(start, (episode.end or start) + 1)]
     drifts = episode.kind == "ramp"
     if following is None:
-        following = (episode.last if drifts else episode.dated) + 1
+        following = ((episode.end or 0) if drifts else episode.dated) + 1
     last = max(following, start + 1)
     late = slice(max(last - (RECENT if drifts else WINDOW), start), last)
     return [late] if drifts else [late, slice(start, min(last, start + WINDOW))]
@@ -221,6 +219,11 @@ class Nightly:
     first: np.ndarray
     last: np.ndarray
 
+    @property
+    def days(self) -> list[int | str]:
+        """The dates as text."""
+        return [str(date) for date in self.dates]
+
 
 def nightly(series: Series) -> Nightly:
     """Return one value for each date (UTC) that has a positive one."""
@@ -239,13 +242,16 @@ def nightly(series: Series) -> Nightly:
     )
 
 
-def findings(series: Series, hindsight: bool = True) -> list[Finding]:
-    """Return the findings of a series of the history; indices are into its values."""
-    nights = nightly(series)
-    found = judge(nights.values, series.better, hindsight=hindsight).findings
-    for finding in found:
-        finding.start = int(nights.first[finding.start])
-        finding.detected = int(nights.last[finding.detected])
-        finding.end = None if finding.end is None else int(nights.last[finding.end])
-        finding.revised = None if finding.revised is None else int(nights.last[finding.revised])
+def findings(every: Sequence[Series], hindsight: bool = True) -> list[list[Finding]]:
+    """Return the findings of series of the history; indices are into the values of each."""
+    dated = [nightly(series) for series in every]
+    work = [(night.values, one.better, None) for night, one in zip(dated, every, strict=True)]
+    found = [judgement.findings for judgement in judge_all(work, hindsight)]
+    for nights, several in zip(dated, found, strict=True):
+        for finding in several:
+            finding.start = int(nights.first[finding.start])
+            finding.detected = int(nights.last[finding.detected])
+            finding.end = None if finding.end is None else int(nights.last[finding.end])
+            if finding.revised is not None:
+                finding.revised = int(nights.last[finding.revised])
     return found

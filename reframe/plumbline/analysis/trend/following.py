@@ -5,18 +5,17 @@ from __future__ import annotations
 import functools
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from plumbline.analysis import trend
-from plumbline.analysis.trend import table, watch
+from plumbline.analysis.trend import table
 from plumbline.history.series import Series
 
-#: Fewest series that are judged in several processes.
-MANY = 40
+#: Fewest series that are judged in several processes, so many in each at once.
+MANY = 128
 
 Night = int | str
 
@@ -70,7 +69,7 @@ class Found:
     @property
     def unjudged(self) -> str:
         """A message about series with too few nights; empty if there are none."""
-        short = f"{self.too_short} series with fewer than {watch.NIGHTS} nights"
+        short = f"{self.too_short} series with fewer than {trend.NIGHTS} nights"
         return f"not judged: {short}" if self.too_short else ""
 
     def add(
@@ -102,9 +101,9 @@ def of_file(path: Path, online: bool) -> Found:
     :raises Fault: if the file is faulty.
     """
     series = table.read(path)
-    work = [(item.values, item.better, item.second, not online) for item in series]
+    work = [(item.values, item.better, item.second) for item in series]
     found = Found()
-    for item, judgement in zip(series, _judge_all(work), strict=True):
+    for item, judgement in zip(series, _judge_all(work, not online), strict=True):
         found.add(item.name, item.nights, judgement)
     return found
 
@@ -112,12 +111,12 @@ def of_file(path: Path, online: bool) -> Found:
 def of_history(every: list[Series], online: bool) -> Found:
     """Return the findings of series of the history, one value a date."""
     dated = [trend.nightly(series) for series in every]
-    work = [(nightly.values, series.better, None, not online)
-            for series, nightly in zip(every, dated, strict=True)]  # fmt: skip
+    work = [(night.values, series.better, None)
+            for series, night in zip(every, dated, strict=True)]  # fmt: skip
     found = Found()
-    for series, nightly, judgement in zip(every, dated, _judge_all(work), strict=True):
-        nights: list[Night] = [str(date) for date in nightly.dates]
-        found.add(name_of(series), nights, judgement, functools.partial(_context, series, nightly))
+    for series, night, judgement in zip(every, dated, _judge_all(work, not online), strict=True):
+        context = functools.partial(_context, series, night)
+        found.add(name_of(series), night.days, judgement, context)
     return found
 
 
@@ -130,16 +129,14 @@ def name_of(series: Series) -> str:
     return " ".join([where, *filter(None, what)])
 
 
-def _judge_all(work: list[tuple[Any, ...]]) -> list[trend.SeriesJudgement]:
+def _judge_all(work: Sequence[trend.Work], hindsight: bool) -> list[trend.SeriesJudgement]:
     cores = len(os.sched_getaffinity(0))
     if len(work) < MANY or cores < 2:
-        return [_judge(item) for item in work]
+        return trend.judge_all(work, hindsight)
+    parts = [work[begin : begin + MANY] for begin in range(0, len(work), MANY)]
     with ProcessPoolExecutor(min(cores, 8)) as pool:
-        return list(pool.map(_judge, work, chunksize=max(1, min(50, len(work) // cores // 4))))
-
-
-def _judge(item: tuple[Any, ...]) -> trend.SeriesJudgement:
-    return trend.judge(*item)
+        found = pool.map(functools.partial(trend.judge_all, hindsight=hindsight), parts)
+        return [judgement for part in found for judgement in part]
 
 
 def _row(name: str, nights: list[Night], found: trend.Finding, context: dict[str, str]) -> FoundRow:

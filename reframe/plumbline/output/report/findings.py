@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from plumbline.analysis import causes, trend
-from plumbline.analysis.trend.watch import NIGHTS
+from plumbline.analysis.trend import NIGHTS
 from plumbline.history.series import Key, Series
 
 #: Number of series from which further processes are worth their start.
 MANY = 200
 #: At most so many processes, since the report may run on a login node.
 PROCESSES = 2
-_CHUNK = 50
+_CHUNK = 64
 
 
 @dataclass(frozen=True)
@@ -167,8 +167,8 @@ def _in_processes(chunks: Iterable[list[Series]]) -> Iterator[dict[Key, list[Ser
 
 def _of_chunk(series: list[Series]) -> dict[Key, list[SeriesChange]]:
     found = {}
-    for item in series:
-        changes = [_change(item, finding) for finding in trend.findings(item)]
+    for item, several in zip(series, trend.findings(series), strict=True):
+        changes = [_change(item, finding) for finding in several]
         if changes:
             found[item.key] = sorted(changes, key=lambda change: change.start)
     return found

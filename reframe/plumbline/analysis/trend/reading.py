@@ -1,8 +1,7 @@
 """What the best partitions of a series mean: changes, transients, drifts, nights that stood out.
 
-Nights are indices of values, and sizes are differences of logarithms. What is reported on a night
-depends on the nights up to it. A candidate to replace the rules of ``plumbline trend``: see
-``docs/roadmap.md``.
+Nights are indices of the measured values, and sizes are differences of logarithms. What is reported
+on a night depends on the nights up to it. :func:`read` is the entry.
 """
 
 from __future__ import annotations
@@ -12,19 +11,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from plumbline.analysis import stats
-from plumbline.analysis.trend.episode import Episode
 
-from bench import partition
-from bench.partition import CONFIRMED, NOISES, WARM_UP, Partitions
+from plumbline.analysis import stats
+from plumbline.analysis.trend import partition
+from plumbline.analysis.trend.partition import CONFIRMED, NOISES, WARM_UP, Partitions
 
 #: Against a division by zero where values never vary.
 TINY = 1e-12
 #: Least size of a change: relative, and in sigma of a night.
 LEAST, LEAST_SIGMAS = 0.008, 1.2
-#: A change that shows only after so many nights is small, and autocorrelated noise looks like it:
-#: it needs so many nats more.
-LATE, LATE_EVIDENCE = 15, 8.0
+#: Evidence (nats) that a change needs beside its cost: from the fourth night on; before, when two
+#: outliers look like it; and after so many nights, when autocorrelated noise does.
+EVIDENCE, EARLY, LATE = 0.5, 4.0, 8.0
+FOURTH, LATEST = 3.8, 15
+#: Evidence where no other partition is kept: as much as 20 sigma.
+CERTAINTY = 200.0
 #: A night is reported at once if it is so many sigma off, and off by so much or by so many sigma.
 FAR, FAR_SIZE, CERTAIN = 3.2, 0.045, 7.0
 #: The report holds while the value is so many sigma off, or off by half of it.
@@ -40,24 +41,50 @@ WINDOW = 30
 #: Most nights between two changes to the same side that may be one drift.
 STAIRS = 60
 #: A change is a drift if a ramp explains it better by so much (twice the nats), asked on every
-#: so many nights, for so long.
-RAMP, EVERY = 5.0, 5
+#: so many nights.
+RAMP, EVERY = 15.0, 5
 #: Autocorrelated noise moves the level of two weeks by so many standard deviations at most.
 DRIFTED = 3.0
+#: Series that are read at once: more do not fit the processor's cache.
+TOGETHER = 32
 
 
 @dataclass
-class Change(Episode):
-    """An episode whose start later nights may date anew.
+class Episode:
+    """Something that happened.
 
-    :ivar moved: the first changed night, as it is known from all nights.
+    :ivar kind: ``step``, ``pulse`` (a transient), ``ramp`` (a drift) or ``suspect`` (a night far
+        off, in a series with outliers).
+    :ivar detected: night of the first report; ``dated``: night whose value confirmed it.
+    :ivar end: last night of a transient, or the last on which a drift went on.
+    :ivar first: the kind first reported, if it was revised; ``revised``: the night of that.
+    :ivar regime: first night of the level before; ``before``: that level.
+    :ivar moved: first changed night, as later nights date it.
     """
 
+    kind: str
+    start: int
+    detected: int
+    size: float
+    evidence: float
+    end: int | None = None
+    first: str = ""
+    revised: int | None = None
+    confirmed: bool = True
+    regime: int = 0
+    before: float = 0.0
+    dated: int = field(init=False)
     moved: int = field(init=False)
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        self.moved = self.start
+        self.dated, self.moved = self.detected, self.start
+
+
+def needed(found: Partitions, series: int, start: int, night: int) -> float:
+    """Return the evidence (nats) that the last change needs on a night to be reported."""
+    if found.weight[series, night] < FOURTH:
+        return EARLY
+    return LATE if night - start > LATEST else EVIDENCE
 
 
 @dataclass
@@ -80,10 +107,10 @@ class Reader:
         self, values: np.ndarray, nights: np.ndarray, found: Partitions, series: int
     ) -> None:
         self.x, self.nights, self.found, self.series = values, nights, found, series
-        self.episodes: list[Change] = []
+        self.episodes: list[Episode] = []
         self.outliers: list[tuple[int, int]] = []
         #: First nights of changes that are known, with the episode that reported each.
-        self.known: dict[int, Change | None] = {}
+        self.known: dict[int, Episode | None] = {}
         self.alert: _Alert | None = None
 
     def read(self) -> Reader:
@@ -111,7 +138,7 @@ class Reader:
 
     def _follow(self, changes: list[int], night: int) -> None:
         """Date the known changes anew, and take note of others before the last without a report."""
-        known: dict[int, Change | None] = {}
+        known: dict[int, Episode | None] = {}
         for start in changes:
             before = [
                 k for k, episode in self.known.items()
@@ -129,7 +156,7 @@ class Reader:
         self.known = known | {k: e for k, e in lost.items() if night - k <= 10 * LONGEST}
 
     def _same_side(
-        self, episode: Change | None, start: int, changes: list[int], night: int
+        self, episode: Episode | None, start: int, changes: list[int], night: int
     ) -> bool:
         if episode is None:
             return True
@@ -147,34 +174,36 @@ class Reader:
     def _last_change(self, start: int, night: int) -> None:
         """Report the last change, once it is confirmed and large enough."""
         at = self.series, night
-        if self.found.weight[at] < CONFIRMED:
+        if self.found.weight[at] < CONFIRMED or self.found.evidence[at] < needed(
+            self.found, self.series, start, night
+        ):
             return
         before = int(self.found.before[self.series, start, self.found.noise[at]])
         size = self._size(before, start, night + 1)
         if self._continues(start, size, night) or self._returned(before, start, night):
             self.alert = None
-            return
-        if abs(size) < max(LEAST, LEAST_SIGMAS * self.found.sigma[at]):
-            return
-        if night - start > LATE and self.found.evidence[at] < LATE_EVIDENCE:
-            return
-        episode = Change("step", start, night, size, self._evidence(night), regime=before,
-                          before=self._level(before, start))  # fmt: skip
-        self._of_alert(episode)
-        self.known[start] = episode
-        self.episodes.append(episode)
+        elif not self._small(size, night):
+            episode = Episode("step", start, night, size, self._evidence(night), regime=before,
+                              before=self._level(before, start))  # fmt: skip
+            self._of_alert(episode)
+            self.known[start] = episode
+            self.episodes.append(episode)
+
+    def _small(self, size: float, night: int) -> bool:
+        return abs(size) < max(LEAST, LEAST_SIGMAS * self.found.sigma[self.series, night])
 
     def _evidence(self, night: int) -> float:
-        # Without any other partition kept, as much as 20 sigma.
-        return float(min(self.found.evidence[self.series, night], 200.0))
+        return float(min(self.found.evidence[self.series, night], CERTAINTY))
 
-    def _of_alert(self, episode: Change) -> None:
+    def _of_alert(self, episode: Episode) -> None:
         """Date the report to the night that was reported at once."""
         alert = self.alert
-        if alert and alert.off * episode.size > 0 and abs(alert.night - episode.start) <= 1:
+        if alert is None or abs(alert.night - episode.start) > 1 or alert.off * episode.size < 0:
+            return
+        if abs(alert.off - episode.size) <= BACK * abs(alert.off) + HOLDS * alert.sigma:
             episode.detected = min(episode.detected, alert.night)
             episode.start = min(episode.start, alert.night)
-            self.alert = None
+        self.alert = None
 
     def _returned(self, begin: int, start: int, night: int) -> bool:
         """Make a transient of the change before, if the level is back to that before it."""
@@ -188,10 +217,10 @@ class Reader:
             return False
         self.known[start] = None
         episode = self.known.get(begin)
-        if abs(gone) < max(LEAST, LEAST_SIGMAS * self.found.sigma[self.series, night]):
+        if self._small(gone, night):
             return True
         if episode is None:
-            episode = Change("pulse", begin, night, gone, self._evidence(night),
+            episode = Episode("pulse", begin, night, gone, self._evidence(night),
                               regime=max(regime, 0), before=before)  # fmt: skip
             self._of_alert(episode)
             self.episodes.append(episode)
@@ -255,10 +284,10 @@ class Reader:
         nights, part = _usual(self.x[regime : night + 1])
         begin = regime + _ramp(nights, part, len(part))[1]
         evidence = (size / spread) ** 2 / 2
-        self.episodes.append(Change("ramp", begin, night, size, evidence, end=night,
+        self.episodes.append(Episode("ramp", begin, night, size, evidence, end=night,
                                      regime=regime, before=before))  # fmt: skip
 
-    def _went_on(self, drift: Change, night: int) -> bool:
+    def _went_on(self, drift: Episode, night: int) -> bool:
         """Return whether the value moved further since the drift was last seen to go on."""
         end = drift.end or drift.dated
         if night - end < 2 * EVERY:
@@ -273,7 +302,8 @@ class Reader:
         alert, at = self.alert, (self.series, night)
         if alert:
             left = (self.x[night] - alert.expected) * np.sign(alert.off)
-            if left >= min(BACK * abs(alert.off), HOLDS * alert.sigma):
+            half, noise = BACK * abs(alert.off), HOLDS * alert.sigma
+            if left >= max(half - noise, min(half, noise)):
                 return
             # Refuted by the second value of its own night, it was never reported.
             if self.nights[alert.night] < self.nights[night]:
@@ -290,7 +320,7 @@ class Reader:
         if self.alert:
             alert = self.alert
             dirty = self.found.outliers[self.series, alert.night - 1] > CLEAN
-            episode = Change("suspect" if dirty else "step", alert.night, alert.night, alert.off,
+            episode = Episode("suspect" if dirty else "step", alert.night, alert.night, alert.off,
                               (alert.off / alert.sigma) ** 2 / 2, confirmed=False,
                               before=alert.expected)  # fmt: skip
             self.episodes.append(episode)
@@ -298,20 +328,20 @@ class Reader:
             last = self.found.start[self.series] == episode.moved
             if last.any() and episode.kind != "pulse":
                 best = float(self.found.evidence[self.series][last].max())
-                episode.evidence = max(episode.evidence, min(best, 200.0))
+                episode.evidence = max(episode.evidence, min(best, CERTAINTY))
             # Later nights may date it later, but it had begun when it was first reported.
             episode.start = min(episode.start, episode.detected)
             episode.moved = min(episode.moved, episode.detected)
         self.episodes.sort(key=lambda episode: (episode.start, episode.detected))
-        self.episodes = merged(self.x, self.episodes)
+        self.episodes = _merged(self.x, self.episodes)
 
 
-def merged(x: np.ndarray, episodes: list[Change]) -> list[Change]:
+def _merged(x: np.ndarray, episodes: list[Episode]) -> list[Episode]:
     """Return the episodes; changes to the same side that one slow drift explains become one."""
-    found: list[Change] = []
+    found: list[Episode] = []
     for episode in episodes:
         last = next((e for e in reversed(found) if e.kind != "pulse"), None)
-        if last is None or episode.kind == "pulse" or not one_drift(x, last, episode):
+        if last is None or episode.kind == "pulse" or not _one_drift(x, last, episode):
             found.append(episode)
             continue
         if last.kind != "ramp":
@@ -322,17 +352,21 @@ def merged(x: np.ndarray, episodes: list[Change]) -> list[Change]:
     return found
 
 
-def one_drift(x: np.ndarray, first: Episode, then: Episode) -> bool:
-    """Return whether one ramp explains two changes as well as two steps do (Bayes' criterion)."""
+def _one_drift(x: np.ndarray, first: Episode, then: Episode) -> bool:
+    """Return whether two changes to the same side are one slow drift.
+
+    A drift absorbs steps that are no larger than what it moves in four weeks; of two steps, a ramp
+    explains them as well (Bayes' criterion).
+    """
     if first.size * then.size <= 0 or not (first.confirmed and then.confirmed):
         return False
-    if then.kind == "ramp" and then.start - first.start <= LONGEST:
+    if then.kind == "ramp" and then.start <= (first.end or first.start) + 2 * LONGEST:
         return True
-    if (
-        not 2 * LONGEST
-        <= then.start - first.start
-        <= STAIRS + (first.end or first.start) - first.start
-    ):
+    if first.kind == "ramp" and first.end:
+        reached = np.median(x[first.end - LONGEST : first.end + 1]) - first.before
+        month = abs(reached) / max(first.end - first.start, 1) * 4 * LONGEST
+        return then.start - first.end <= STAIRS and abs(then.size) <= month
+    if not 2 * LONGEST <= then.start - first.start <= STAIRS:
         return False
     nights, part = _usual(x[first.regime : then.detected + 1])
     a, b, n = first.start - first.regime, then.start - first.regime, len(part)
@@ -368,16 +402,29 @@ def _ramp(nights: np.ndarray, values: np.ndarray, last: int) -> tuple[float, int
     return max(float(centred @ centred - gain[best]), 0.0) + TINY, 3 * best
 
 
-#: Series that are judged at once: more do not fit the processor's cache.
-TOGETHER = 32
+@dataclass(frozen=True)
+class Reading:
+    """What happened in a series.
 
-
-def read_all(series: Sequence[tuple[np.ndarray, np.ndarray | None]]) -> list[list[Change]]:
-    """Return the episodes of series: values and second measurements, NaN where there is none.
-
-    Nights of episodes are indices of the values given.
+    :ivar values: logarithms of all measurements, in order; ``nights``: the night of each.
+    :ivar outliers: first and last value of each run that stood out and came back unconfirmed.
     """
-    found: list[list[Change]] = [[] for _ in series]
+
+    values: np.ndarray
+    nights: np.ndarray
+    episodes: list[Episode]
+    outliers: list[tuple[int, int]]
+    partitions: Partitions
+    row: int
+
+
+def read(series: Sequence[tuple[np.ndarray, np.ndarray | None]]) -> list[Reading | None]:
+    """Return what happened in each series; none in one with no more than :data:`WARM_UP` nights.
+
+    :arg series: positive values and second measurements of the same nights, NaN where there is
+        none.
+    """
+    found: list[Reading | None] = [None] * len(series)
     rows = [_in_order(np.asarray(values, dtype=float), second) for values, second in series]
     long = [i for i, (_, nights) in enumerate(rows) if len(set(nights.tolist())) > WARM_UP]
     # Of like length, since all of a group take as long as the longest.
@@ -389,12 +436,8 @@ def read_all(series: Sequence[tuple[np.ndarray, np.ndarray | None]]) -> list[lis
             table[number, : len(rows[i][0])] = rows[i][0]
         partitions = partition.best(table)
         for number, i in enumerate(group):
-            found[i] = Reader(*rows[i], partitions, number).read().episodes
-            for episode in found[i]:
-                for name in ("start", "detected", "end", "revised"):
-                    night = getattr(episode, name)
-                    if night is not None:
-                        setattr(episode, name, int(rows[i][1][min(night, len(rows[i][1]) - 1)]))
+            reader = Reader(*rows[i], partitions, number).read()
+            found[i] = Reading(*rows[i], reader.episodes, reader.outliers, partitions, number)
     return found
 
 

@@ -6,7 +6,7 @@ A series of logarithms :math:`y_t` is a level that changes on some nights, plus 
 
 :math:`\varepsilon` is white with variance :math:`\sigma^2`; :math:`n` is autocorrelated noise with
 variance :math:`s \sigma^2`. Each pair :math:`(\varphi, s)` of :data:`NOISES` is tried. On a night
-with probability :math:`\epsilon` the value is an outlier, anywhere within :data:`WIDE` sigma.
+with probability :math:`\epsilon` the value is an outlier, anywhere within :data:`OUTLIERS`.
 
 For each noise and each night on which the present level may have begun, a Kalman filter predicts
 the next night from those before. The cost of a partition is the sum over its nights of the negative
@@ -21,8 +21,7 @@ autocorrelated noise is part of the cost (as in DeCAFS, Romano et al. 2022). Sig
 outliers are those of the nights before. So nothing of an earlier night changes when one is added,
 and any number of changes is natural.
 
-Many series are computed at once. A candidate to replace the rules of ``plumbline trend``: see
-``docs/roadmap.md``. What it means for an operator is in :mod:`bench.reading`.
+Many series are computed at once. :mod:`plumbline.analysis.trend.reading` makes episodes of it.
 """
 
 from __future__ import annotations
@@ -34,25 +33,34 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import special
 
+from plumbline.analysis import stats
+
 #: First measured nights, from which the noise is known; no change is looked for in them.
 WARM_UP = 20
 #: Autocorrelated noise that is tried: correlation from one night to the next, and variance as a
 #: multiple of the white noise's. The first is none.
 NOISES = ((0.0, 0.0), (0.6, 4.0), (0.9, 1.0), (0.9, 4.0), (0.95, 0.3), (0.95, 1.0), (0.95, 4.0))
 #: Nats that the first change costs; a later one costs less, see :func:`_cost_of_change`.
-CHANGE, AGAIN = 5.6, 0.8
-#: Nats that each night of autocorrelated noise costs: noise that explains less is ignored.
-DOUBT = 0.065
-#: Sigma over which outliers and new levels are spread: 30 % at a noise of 0.6 %.
+CHANGE, AGAIN = 5.1, 0.8
+#: Nats that each of the first so many nights of autocorrelated noise costs: until it is known well,
+#: it explains changes too easily.
+DOUBT, DOUBTED = 0.065, 70
+#: Most autocorrelated noise (relative standard deviation); a nat for each night that has more. What
+#: moves further is a change.
+SLOW = 0.03
+#: New levels are spread over so many sigma.
 WIDE = 50.0
+#: Outliers are spread over so much (relative), and over so many sigma at least.
+OUTLIERS = 0.30, 7.0
 #: Outliers among so many nights that are assumed before any night is known.
 PRIOR = 0.5, 60.0
 #: Nights whose noise counts; it may change slowly.
 MEMORY = 100
 #: Partitions that are kept for each noise.
 KEPT = 24
-#: Least relative standard deviation of a night: that of values with three digits.
-FLOOR = 0.001
+#: Least standard deviation of a night: relative, and in units of the last printed digit, so that
+#: one digit is no change (:data:`~plumbline.analysis.trend.reading.LEAST_SIGMAS`).
+FLOOR, DIGIT = 0.001, 0.85
 #: Nights of a level at least; a single night is an outlier.
 SHORTEST = 2
 #: A level is certain with so many nights that are no outliers.
@@ -147,7 +155,7 @@ class _Search:
     def __init__(self, values: np.ndarray):
         self.values = np.nan_to_num(values)
         self.series, self.nights = values.shape
-        self.memory = np.array([memory for memory, _ in NOISES])
+        self.memory, self.share = np.array(NOISES).T
         self.gains = _gains(self.nights + 1)
         shape = self.series, len(NOISES), KEPT
         self.cost = np.full(shape, np.inf)
@@ -156,8 +164,9 @@ class _Search:
         self.start = np.zeros(shape, dtype=np.intp)
         with np.errstate(invalid="ignore"):
             steps = np.nanmedian(np.abs(np.diff(values[:, :WARM_UP])), axis=1)
-        # Of normal values: 1.4826 is the standard deviation per median absolute deviation.
-        usual = np.maximum(1.4826 * steps / math.sqrt(2), FLOOR)
+        floor = np.maximum(FLOOR, [DIGIT * _resolution(row) for row in values[:, :WARM_UP]])
+        self.floor = floor[:, None, None] ** 2
+        usual = np.maximum(stats.MAD_TO_STD * steps / math.sqrt(2), floor)
         rough = [1 + share * (1 - memory) for memory, share in NOISES]
         self.usual = usual[:, None] ** 2 / np.array(rough)
 
@@ -232,19 +241,22 @@ class _Search:
         known = min(night + 5.0, MEMORY)
         off = self.values[:, night, None, None] - self.level - self.drift
         square = off * off / spread
-        share = (PRIOR[0] + self.outliers) / (PRIOR[1] + night)
+        often = (PRIOR[0] + self.outliers) / (PRIOR[1] + night)
+        sigma = np.log(self.variance * spread) / 2
         # Student's t, since the variance is that of so many nights; less its constant.
-        usual = np.log1p(-share) - (known + 1) / 2 * np.log1p(square / self.variance / known)
-        outlier = np.log(share) - math.log(WIDE) - _height(known)
-        seen = np.logaddexp(usual, outlier)
+        usual = np.log1p(-often) - (known + 1) / 2 * np.log1p(square / self.variance / known)
+        wide = np.maximum(math.log(OUTLIERS[0]) - sigma, math.log(OUTLIERS[1]))
+        seen = np.logaddexp(usual, np.log(often) - wide - _height(known))
         weight = np.exp(usual - seen)
-        doubt = DOUBT * (self.memory > 0)[:, None]
-        self.cost += np.log(self.variance * spread) / 2 - seen - _height(known) + doubt
+        self.cost += sigma - seen - _height(known)
+        if night <= DOUBTED:
+            self.cost[:, self.memory > 0] += DOUBT
+        self.cost[self.share[:, None] * self.variance > SLOW**2] += 1
         off *= weight
         self.level += up * off
         self.drift = self.memory[:, None] * (self.drift + down * off)
         self.variance += weight * (square - self.variance) / known
-        np.maximum(self.variance, FLOOR**2, out=self.variance)
+        np.maximum(self.variance, self.floor, out=self.variance)
         self.outliers += 1 - weight
         self.weight += weight
 
@@ -256,6 +268,12 @@ class _Search:
         for name, field in newest.items():
             getattr(self, name)[where] = field
         self.weight[where], self.start[where] = 1.0, night
+
+
+def _resolution(values: np.ndarray) -> float:
+    """Return the least difference of values: a unit of the last digit, if they have few digits."""
+    differences = np.diff(np.unique(np.round(values[~np.isnan(values)], 9)))
+    return float(differences.min(initial=np.inf)) if len(differences) else 0.0
 
 
 def _height(known: float) -> float:

@@ -1,0 +1,129 @@
+"""Why something in a series was reported, or was not: its levels, the noise, and the evidence."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from plumbline.analysis import trend
+from plumbline.analysis.trend import following, reading, table
+from plumbline.analysis.trend.following import Night
+from plumbline.analysis.trend.partition import NOISES
+from plumbline.core.errors import Fault
+from plumbline.history.series import Series
+
+#: Most series that are explained at once.
+MANY = 20
+
+
+@dataclass(frozen=True)
+class Level:
+    """One level of a series, as all nights together show it.
+
+    :ivar start: first night; ``end``: last night. :ivar values: number of measured values.
+    :ivar level: median, in the series' unit. :ivar change: from the level before, relative.
+    :ivar evidence: nats for that change beyond what it costs, on the first night that had as many
+        as ``needed``, or else on the best one.
+    :ivar sigma: relative standard deviation of a night about its prediction. :ivar slow: that of
+        the autocorrelated noise that explains the series best, with ``memory``, its correlation
+        from one night to the next; 0 without.
+    """
+
+    series: str
+    start: Night
+    end: Night
+    values: int
+    level: float
+    change: float | None
+    evidence: float | None
+    needed: float | None
+    sigma: float
+    slow: float
+    memory: float
+
+
+def of_file(path: Path, wanted: str) -> list[Level]:
+    """Return the levels of the series of a file of nights whose names have that text.
+
+    :raises Fault: if the file is faulty, or the text is in no name or in too many.
+    """
+    series = table.read(path)
+    return _of((item.name, item.nights, item.values, item.second)
+               for item in _chosen(series, [item.name for item in series], wanted))  # fmt: skip
+
+
+def of_history(every: list[Series], wanted: str) -> list[Level]:
+    """Return the levels of the series of the history whose names have that text.
+
+    :raises Fault: if it is in no name or in too many.
+    """
+    chosen = _chosen(every, [following.name_of(series) for series in every], wanted)
+    dated = [(following.name_of(series), trend.nightly(series)) for series in chosen]
+    return _of((name, nights.days, nights.values, None) for name, nights in dated)
+
+
+def _chosen(series: list[Any], names: list[str], wanted: str) -> list[Any]:
+    found = [item for item, name in zip(series, names, strict=True) if wanted in name]
+    if not found:
+        raise Fault(f"--why: no series has {wanted!r} in its name; plumbline trend --format json "
+                    "prints the names of those with a finding", "input.wrong-option")  # fmt: skip
+    if len(found) > MANY:
+        raise Fault(f"--why: {len(found)} series have {wanted!r} in their names, {MANY} at most: "
+                    "give more of the name, or select with --check, --metric ...",
+                    "input.wrong-option")  # fmt: skip
+    return found
+
+
+def _of(
+    series: Iterable[tuple[str, list[Night], np.ndarray, np.ndarray | None]],
+) -> list[Level]:
+    every = list(series)
+    read = reading.read([(values, second) for _, _, values, second in every])
+    levels = []
+    for (name, nights, values, _), one in zip(every, read, strict=True):
+        if one is None:
+            count = int(np.isfinite(values).sum())
+            raise Fault(f"--why: {name}: {count} nights; a series is judged from its "
+                        f"{trend.NIGHTS}th measured night on", "input.wrong-option")  # fmt: skip
+        levels += _levels(name, nights, one)
+    return levels
+
+
+def _levels(name: str, nights: list[Night], read: reading.Reading) -> list[Level]:
+    found, row, last = read.partitions, read.row, len(read.values) - 1
+    memory, share = NOISES[found.noise[row, last]]
+    sigma = float(found.sigma[row, last])
+    # Of the prediction's variance, the white noise is about one part, the fresh noise the rest.
+    slow = sigma * math.sqrt(share / (1 + share * (1 - memory**2)))
+    bounds = [0, *found.changes(row, last), last + 1]
+    levels: list[Level] = []
+    for start, end in itertools.pairwise(bounds):
+        level = float(np.exp(np.median(read.values[start:end])))
+        evidence, needed = _evidence(read, start, last) if start else (None, None)
+        levels.append(Level(
+            series=name, start=nights[read.nights[start]], end=nights[read.nights[end - 1]],
+            values=end - start, level=level,
+            change=round(level / levels[-1].level - 1, 5) if levels else None,
+            evidence=evidence, needed=needed,
+            sigma=round(sigma, 5), slow=round(slow, 5), memory=memory,
+        ))  # fmt: skip
+    return levels
+
+
+def _evidence(
+    read: reading.Reading, start: int, last: int
+) -> tuple[float, float] | tuple[None, None]:
+    """Return the evidence for a change, and what it needed: of the first night that had enough, or
+    of the best one."""
+    found, row = read.partitions, read.row
+    nights = np.flatnonzero(found.start[row, : last + 1] == start)
+    every = [(round(float(min(found.evidence[row, night], reading.CERTAINTY)), 2),
+              reading.needed(found, row, start, int(night))) for night in nights]  # fmt: skip
+    enough = [pair for pair in every if pair[0] >= pair[1]]
+    return enough[0] if enough else max(every, default=(None, None))
