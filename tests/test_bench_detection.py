@@ -5,6 +5,7 @@ from __future__ import annotations
 import nights
 import numpy as np
 import pytest
+from bench import real
 from bench.detection import Report, beyond_upgrades, known_by, of_last_loss
 from nights import LEVEL, Plan
 
@@ -66,3 +67,18 @@ def test_one_report_of_an_upgrade_is_not_false(reports, false):
 def test_a_bound_knows_a_loss_on_its_first_night(size, share):
     plan = Plan(nights=90, latest=70, change="step", size=size, level=0.001)
     assert known_by("ReFrame, ±5 %", plan, 5, 1) == [share, share]
+
+
+def test_labels_are_rows_of_a_file(tmp_path):
+    path = tmp_path / "n.csv"
+    path.write_text(
+        "series,night,value,better,label\na,5,1,higher,\nb,1,1,higher,1\na,6,1,higher,1\n"
+    )
+    assert real.labels(path) == {"a": [1], "b": [0]}
+
+
+@pytest.mark.parametrize(
+    ("start", "night", "found"), [(100, 101, 1), (97, 97, 1), (96, 101, 0), (101, 114, 0)]
+)
+def test_a_label_is_found_near_it_and_soon(start, night, found):
+    assert real.hits([Report("lasting", start, night, 0.05)], [100]) == found

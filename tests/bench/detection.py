@@ -595,7 +595,8 @@ PAGE = """# How well `plumbline trend` finds changes
 Rendered by `make detection`; do not edit.
 
 How often `plumbline trend` finds a change, and how often it reports one that is not there, compared
-with other methods and with the best possible test. The first tables have the main results.
+with other methods and with the best possible test. The first tables have the main results;
+[another page](detection-real.md) has real series.
 
 Measured on {date} with Python {python}, numpy {numpy}, scipy {scipy}, ruptures {ruptures}, in
 synthetic nightly series of 180 nights (`tests/nights.py`), judged night by night: a report depends
