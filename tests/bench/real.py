@@ -1,8 +1,8 @@
 """What is found in real series, beside Otava: reports night by night, and labelled changes.
 
 ``python -m bench.real FILE...`` in ``tests/`` judges series of files that ``plumbline trend
---input`` reads; ``--write`` also writes ``docs/detection-real.md``. A further column ``label`` has a
-1 on the first night of each change that the publishers of a series name. The series are not ours
+--input`` reads; ``--write`` also writes ``docs/detection-real.md``. A further column ``label`` has
+a 1 on the first night of each change that the publishers of a series name. The series are not ours
 to distribute: the page says where they are from.
 """
 
