@@ -280,6 +280,19 @@ def test_a_step_with_a_noisy_first_night_is_not_over_the_next(noise, seed, numbe
     assert (found.kind, found.start) == ("regression", made.start[number])
 
 
+def test_an_outlier_soon_after_a_step_does_not_hide_it():
+    """It looks like a further level for some nights; the step is still to be reported."""
+    plan = Plan(noise="outlier", level=0.02, change="step", size=-0.10, **KNOWN)
+    made = nights.make(plan, 100, 777)
+    for values, start in zip(made.values, made.start, strict=True):
+        values[start + 2] *= 0.92
+    work = [(values, "higher", None) for values in made.values]
+    found = [one.findings for one in trend.judge_all(work)]
+    hits = [any(f.worse and f.confirmed and 0 <= f.detected - start < 14 for f in one)
+            for one, start in zip(found, made.start, strict=True)]  # fmt: skip
+    assert at_least(sum(hits), 100, 0.98)
+
+
 def test_early_outliers_cost_no_small_step():
     """They count as missing nights."""
     plan = Plan(change="step", size=-0.02, nights=90, earliest=60, latest=60)

@@ -137,7 +137,7 @@ class Reader:
     # -- changes -----------------------------------------------------------------------------------
 
     def _follow(self, changes: list[int], night: int) -> None:
-        """Date the known changes anew, and take note of others before the last without a report."""
+        """Date the known changes anew."""
         known: dict[int, Episode | None] = {}
         for start in changes:
             before = [
@@ -147,8 +147,6 @@ class Reader:
             if before:
                 nearest = min(before, key=lambda k: abs(k - start))
                 known[start] = self.known.pop(nearest)
-            elif start != changes[-1]:
-                known[start] = None
         for start, episode in known.items():
             if episode is not None and episode.kind == "step":
                 episode.moved = start
