@@ -454,6 +454,41 @@ def test_a_mark_shows_its_value_and_a_click_opens_its_session(chart):
     page.wait_for_url(f"**/{passed['page'][-1].removeprefix('../')}")
 
 
+#: Of each text of a hint, its contrast with what is painted behind it.
+HINT_CONTRAST = """() => {
+    const pen = document.createElement("canvas").getContext("2d", {willReadFrequently: true});
+    const light = (colours) => {
+        pen.clearRect(0, 0, 1, 1);
+        colours.forEach(colour => { pen.fillStyle = colour; pen.fillRect(0, 0, 1, 1); });
+        const [r, g, b] = [...pen.getImageData(0, 0, 1, 1).data].map(
+            v => v / 255 <= .03928 ? v / 255 / 12.92 : ((v / 255 + .055) / 1.055) ** 2.4);
+        return .2126 * r + .7152 * g + .0722 * b;
+    };
+    return [...document.querySelectorAll(".hint:not([hidden]) div")].map(text => {
+        const grounds = [];
+        for (let part = text; part; part = part.parentElement)
+            grounds.unshift(getComputedStyle(part).backgroundColor);
+        const ink = getComputedStyle(text).color;
+        const [low, high] = [light([...grounds, ink]), light(grounds)].sort((a, b) => a - b);
+        return (high + .05) / (low + .05);
+    });
+}"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("kind", ["history", "nodes", "curve"])
+def test_the_hint_of_a_mark_is_readable(pages, new_window, scheme, kind):
+    window = new_window(color_scheme=scheme, viewport={"width": 1280, "height": 900})
+    page = window.open(kinds(pages)["sizes" if kind == "curve" else "nodes"])
+    chart = page.locator(f'.chart[data-kind="{kind}"]').first
+    chart.scroll_into_view_if_needed()
+    chart.locator(".mark").first.wait_for()
+    mark = chart.locator(".mark").last.bounding_box()
+    page.mouse.move(mark["x"] + mark["width"] / 2, mark["y"] + mark["height"] / 2)
+    contrasts = page.evaluate(HINT_CONTRAST)
+    assert len(contrasts) >= 2 and min(contrasts) >= 4.5
+
+
 @pytest.mark.parametrize("along", ["x", "y", "both"])
 def test_a_drag_zooms_along_the_axes_it_follows_and_a_double_click_goes_back(chart, along):
     home = chart.evaluate("c => c.chart.view()")
