@@ -457,6 +457,80 @@ def test_a_figure_over_nodes_is_the_median_of_each_session():
     assert figure.latest == 4.0
 
 
+def a_change(series: Series, start: int, **fields) -> findings.SeriesChange:
+    """A confirmed loss of a series that lasts."""
+    began = series.times[start]
+    known = {"kind": "regression", "size": -0.05, "worse": True, "active": True, "confirmed": True}
+    return findings.SeriesChange(series.key, confidence=0.99, start=start, began=began,
+                                 detected=began, before="a", after="b", until=None,
+                                 **known | fields)  # fmt: skip
+
+
+def a_fleet(*losses: float) -> tuple[list[Series], dict[Key, list[findings.SeriesChange]]]:
+    """The series of nodes at 100 that lose a share twenty nights ago, and their changes."""
+    series = [
+        a_series([100.0 + place] * 30 + [(100.0 + place) * (1 - loss)] * 20, node=f"n{place}")
+        for place, loss in enumerate(losses)
+    ]
+    changes = {
+        one.key: [a_change(one, 30, size=-loss)]
+        for one, loss in zip(series, losses, strict=True)
+        if loss
+    }
+    return series, changes
+
+
+@pytest.mark.parametrize("losses", [[0.04], [0.04, 0.04, 0.04]])
+def test_usual_is_the_level_before_a_loss_that_lasts(losses: list[float]):
+    (figure,) = figures.grouped(*a_fleet(*losses))
+    assert figure.usual == 100.0 + len(losses) // 2
+    assert figure.difference == pytest.approx(-0.04)
+    (healthy,) = figures.grouped(a_fleet(*losses)[0], {})
+    assert healthy.difference == 0
+
+
+def test_the_badge_of_a_figure_is_its_largest_active_loss():
+    series, changes = a_fleet(0, 0.02, 0.08)
+    changes[series[0].key] = [
+        a_change(series[0], 20, size=-0.3, active=False),
+        a_change(series[0], 30, size=0.4, worse=False, kind="improvement"),
+    ]
+    (figure,) = figures.grouped(series, changes)
+    assert [(change.key.node, change.size) for change in figure.losses] == [
+        ("n2", -0.08), ("n1", -0.02),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("better", "worst", "by_session"),
+    [
+        ("higher", ("a", 1.0), ["b", "a"]),
+        ("lower", ("c", 9.0), ["a", "c"]),
+        ("neither", ("c", 9.0), ["a", "c"]),
+    ],
+)
+def test_the_worst_node_is_beside_the_median(better, worst, by_session):
+    series = [
+        a_series(values, node=node, better=better)
+        for node, values in (("a", [9.0, 1.0]), ("b", [1.0, 3.0]), ("c", [2.0, 9.0]))
+    ]
+    (figure,) = figures.grouped(series, {})
+    assert figure.worst == worst
+    names = figure.data({}, None)["worst"]
+    assert names == figures.runs(by_session)
+    assert figures.grouped(series[:1], {})[0].worst is None
+
+
+def test_tables_have_the_loss_and_the_worst_node(pages):
+    system = one(pages, "systems/alder-*.html").read_text()
+    check = one(pages, "checks/alder-babelstream-cpu*.html").read_text()
+    for content in (system, check):
+        rows = [row for row in content.split("<tr>") if ">triad</a>" in row]
+        assert rows and all("worst" in row and "nid0007" in row for row in rows)
+    latency = next(row for row in system.split("<tr>") if ">latency · 8 B</a>" in row)
+    assert "s-regression" in latency and "since" in latency
+
+
 @pytest.mark.parametrize(
     ("fields", "code"),
     [

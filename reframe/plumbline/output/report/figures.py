@@ -121,9 +121,33 @@ class Panel:
 
     @functools.cached_property
     def usual(self) -> float:
-        """The median of the values before the latest, of one series before a loss that lasts."""
-        before = usual_values(self.history[2], [] if self.several else self.changes)
-        return statistics.median(before.tolist()) if len(before) else math.nan
+        """The level before the latest value, and before a loss that lasts; the median of those of
+        several members, as the latest value is."""
+        before = [usual_values(m.values, self._changes_of.get(m.key, ())) for m in self.now]
+        levels = [statistics.median(values.tolist()) for values in before if len(values)]
+        return statistics.median(levels) if levels else math.nan
+
+    @functools.cached_property
+    def _changes_of(self) -> dict[Key, list[SeriesChange]]:
+        found: dict[Key, list[SeriesChange]] = {}
+        for change in self.changes:
+            found.setdefault(change.key, []).append(change)
+        return found
+
+    @functools.cached_property
+    def losses(self) -> list[SeriesChange]:
+        """The active changes for the worse, the largest first."""
+        active = [change for change in self.changes if change.active and change.worse]
+        return sorted(active, key=lambda change: abs(change.size), reverse=True)
+
+    @functools.cached_property
+    def worst(self) -> tuple[str, float] | None:
+        """Name and latest value of the worst of several members that the last session measured."""
+        if len(self.now) < 2:
+            return None
+        values = np.array([member.values[-1] for member in self.now])
+        place = int(np.argmax(_badness(values, self.latest, self.first.better)))
+        return self.place_of(self.now[place]), float(values[place])
 
     @property
     def difference(self) -> float:
@@ -239,6 +263,7 @@ class Panel:
             letters[place].add(LETTERS.get(str(verdict), "?"))
             builds[place] = str(build)
         return {
+            "worst": runs(self._worst_by_session()),
             "verdict": "".join(next(c for c in "afwn?p" if c in found) for found in letters),
             "low": _short(np.array([part.min() for part in by_session])),
             "high": _short(np.array([part.max() for part in by_session])),
@@ -248,6 +273,18 @@ class Panel:
             **{name: _number_runs(self._common(name)) for name in BOUNDS},
             "build": runs(builds),
         }
+
+    def _worst_by_session(self) -> list[str]:
+        """Return the name of the worst member of each session."""
+        _, _, medians, by_session, which = self._over_members
+        values = self._of_members("values")
+        badness = _badness(values, medians[which], self.first.better)
+        names = [self.place_of(m) for m in self.members for _ in range(len(m.values))]
+        worst = [0] * len(by_session)
+        # The last one written is the worst.
+        for index in np.argsort(badness, kind="stable").tolist():
+            worst[which[index]] = index
+        return [names[index] for index in worst]
 
     def _of_members(self, name: str) -> np.ndarray:
         """Return an array of all members, one after the other."""
@@ -289,6 +326,12 @@ class Panel:
             return None
         names = sorted(values)
         return {"name": names, "value": [values[name] for name in names]}
+
+
+def _badness(values: np.ndarray, median: np.ndarray | float, better: str) -> np.ndarray:
+    """Return numbers of which the largest is that of the worst value: without a better side, of the
+    one farthest from the median."""
+    return {"higher": -values, "lower": values}.get(better, np.abs(values - median))
 
 
 def _spark(values: np.ndarray) -> tuple:

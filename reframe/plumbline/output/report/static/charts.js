@@ -245,13 +245,14 @@
   const tables = {
     history(figure) {
       const count = figure.value.length;
-      const [lower, upper, ceiling, reference, build, hosts] =
-        ["lower", "upper", "ceiling", "reference", "build", "hosts"].map(
+      const [lower, upper, ceiling, reference, build, hosts, worst] =
+        ["lower", "upper", "ceiling", "reference", "build", "hosts", "worst"].map(
           (name) => spread(figure[name], count));
       const several = Boolean(figure.low);
       const heads = [["Ended", false], ["Session", false],
         [several ? `Median, ${figure.unit}` : `Value, ${figure.unit}`, true],
-        ...(several ? [["Minimum", true], ["Maximum", true], ["Count", true]] : []),
+        ...(several ? [["Minimum", true], ["Maximum", true], ["Worst", false], ["Count", true]]
+          : []),
         ["At least", true], ["At most", true], ["Ceiling", true], ["Verdict", false],
         ...(several ? [] : [["Reference", false]]), ["Build", false],
         ...(several ? [] : [["Nodes", false]])];
@@ -261,7 +262,8 @@
         const source = data.references[reference[i]];
         return [stamp(figure.time[i]), page ? link(id, page) : id, number(value),
           ...(several
-            ? [number(figure.low[i]), number(figure.high[i]), String(figure.count[i])] : []),
+            ? [number(figure.low[i]), number(figure.high[i]), worst[i], String(figure.count[i])]
+            : []),
           number(lower[i]), number(upper[i]), number(ceiling[i]), VERDICTS[figure.verdict[i]][0],
           ...(several ? [] : [source ? link(reference[i], source) : reference[i] || ""]),
           build[i] || "", ...(several ? [] : [hosts[i] || ""])];
