@@ -24,6 +24,8 @@ from conftest import COLUMNS
 SIZES = [8, 64, 512, 4096, 32768, 262144, 1048576]
 NODES = [f"nid{number:04d}" for number in range(1, 13)]
 WAIVER = "ost-rebuild"
+#: Number of the last nights with a new firmware.
+FIRMWARE = 13
 
 
 class Demo:
@@ -90,10 +92,7 @@ class Demo:
                 "mpi": "mpich 4.2.3" if system == "alder" else "openmpi 5.0.6",
             },
             "extras": {"maintenance": "2026-09"} if night == int(self.nights * 0.6) else {},
-            "hosts": {
-                node: {"kernel": "6.1.0-31", "governor": "performance", "microcode": "0x2b000603"}
-                for node in nodes
-            },
+            "hosts": {node: self.facts(node, night) for node in nodes},
             "tasks": [],
             "result": result,
             "phase": None,
@@ -167,14 +166,22 @@ class Demo:
             "waiver": WAIVER if verdict == "waived" else None,
         }  # fmt: skip
 
+    def facts(self, node: str, night: int) -> dict[str, str]:
+        """The host facts of a node: a new firmware on all, and one node with a new kernel."""
+        return {
+            "kernel": "6.1.0-32" if node == NODES[2] and night >= self.nights - 6 else "6.1.0-31",
+            "governor": "performance",
+            "microcode": "0x2b000620" if night >= self.nights - FIRMWARE else "0x2b000603",
+        }
+
     # -- what is measured ---------------------------------------------------------------------
 
     def noise(self, share: float) -> float:
         return float(np.exp(self.random.normal(0, share)))
 
     def latency(self, system: str, night: int) -> None:
-        # Since a fortnight, small messages of alder take longer: a firmware, say.
-        slow = 1.13 if system == "alder" and night >= self.nights - 13 else 1.0
+        # Since a fortnight, small messages of alder take longer.
+        slow = 1.13 if system == "alder" and night >= self.nights - FIRMWARE else 1.0
         figures = []
         for size in SIZES:
             base = 0.82 + size / 11000

@@ -5,10 +5,12 @@ from __future__ import annotations
 import csv
 import dataclasses
 import datetime
+import html
 import itertools
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -21,12 +23,13 @@ import pytest
 from bench import history as bench_history
 from bench import report as bench_report
 from conftest import ROOT, Done, asked
+from plumbline.analysis.compare import sides
 from plumbline.core.errors import Fault
 from plumbline.history import history
 from plumbline.history.history import History
 from plumbline.history.series import Key, Selection, Series
 from plumbline.output import report
-from plumbline.output.report import figures, findings, site, status, text
+from plumbline.output.report import around, figures, findings, site, status, text
 from plumbline.site import inventory
 from reports import (  # noqa: F401 - fixtures
     NOW,
@@ -132,6 +135,111 @@ def test_changes_that_began_together_are_one_line(pages):
 
 def test_a_change_that_is_not_confirmed_has_its_reason(pages):
     assert "above-ceiling" in notes(pages / "changes.html")
+
+
+def commands(path: Path) -> list[list[str]]:
+    """The words of each comparison that a page prints."""
+    found = re.findall(r"<code>(plumbline compare [^<]+)</code>", path.read_text())
+    return [shlex.split(html.unescape(command)) for command in found]
+
+
+def test_the_comparison_that_a_change_prints_answers(pages, demo):
+    (words,) = [one for one in commands(pages / "index.html") if "operation=latency" in str(one)]
+    done = asked(*words[1:], "--metric=latency", "--from", demo, "--format=json")
+    found = json.loads(done.out)
+    assert (done.code, found["verdict"]) == (1, "no-go")
+    regressed = {row["size"] for row in found["figures"] if row["verdict"] == "regressed"}
+    assert regressed == {8, 64, 512, 4096}
+
+
+def test_what_changed_in_the_night_of_a_change_is_on_its_card(pages):
+    cards = re.findall(r'<li class="row">.*?</details>',
+                       (pages / "index.html").read_text(), re.S)  # fmt: skip
+    latency, bandwidth, stream = (
+        next(card for card in cards if "plumbline compare --system=alder" in card and name in card)
+        for name in ("operation=latency", "operation=bandwidth", "babelstream_cpu")
+    )
+    fact = r"<li>([^:]*(?:: \w+)?): <code>(\S+)</code> to <code>(\S+)</code> <[^>]*>\(([^)]*)\)"
+    ((name, before, after, node),) = re.findall(fact, latency)
+    assert (name, before, after) == ("microcode", "0x2b000603", "0x2b000620")
+    assert node.startswith(demo_history.NODES[0]) and node.endswith(" and 8 more")
+    builds = [found[0] for found in re.findall(fact, bandwidth)]
+    assert builds == ["osu @gnu-mpich: path", "osu @gnu-mpich: sha256"]
+    assert not re.findall(fact, stream) and 'data-note="no-fact-changed"' in stream
+
+
+def a_history(times: list[str]) -> tuple[Series, list[SimpleNamespace]]:
+    """A series with a session at each of these times, and the rows of the sessions."""
+    moments = np.array(times, "datetime64[s]")
+    series = a_series(range(1, len(times) + 1), times=moments)
+    return series, [
+        SimpleNamespace(session=name, start=start)
+        for name, start in zip(series.sessions.tolist(), moments, strict=True)
+    ]
+
+
+def around_of(
+    series: Series, rows: list[SimpleNamespace], *changes: dict, first: int = 0
+) -> tuple[list[str], list[str], around.Comparison | None]:
+    """The sessions on both sides of one of the changes of a series, and the comparison."""
+    listed = [
+        a_change(series, **change | {"before": str(series.sessions[change["start"] - 1]),
+                                     "after": str(series.sessions[change["start"]])})
+        for change in changes
+    ]  # fmt: skip
+    found = around.Around(None, rows, {series.key: listed})
+    comparison = found.comparison(findings.Event([listed[first]]))
+    if comparison is None:
+        return [], [], None
+    *_, before, after = shlex.split(comparison.command)
+    names = [[row.session for row in sides.sessions_of(side, rows, "side")]
+             for side in (before, after)]  # fmt: skip
+    return *names, comparison
+
+
+NIGHTLY = [f"2026-08-{day:02d}T02:00:00" for day in range(1, 21)]
+
+
+def names_of(*numbers: int) -> list[str]:
+    return [f"s{number}" for number in range(*numbers)]
+
+
+def test_the_sides_of_a_change_are_all_sessions_around_it():
+    before, after, found = around_of(*a_history(NIGHTLY), {"start": 8, "sessions": 12})
+    assert (before, after) == (names_of(8), names_of(8, 20))
+    assert found.command.endswith(" ..2026-08-08 2026-08-09..")
+    assert (found.before, found.after, found.missing) == (8, 12, 0)
+    *_, newest = around_of(*a_history(NIGHTLY), {"start": 19, "sessions": 1})
+    assert newest.missing == 2
+
+
+def test_other_changes_of_a_figure_end_the_sides_of_one():
+    changes = [{"start": 4}, {"start": 9}, {"start": 15}]
+    before, after, found = around_of(*a_history(NIGHTLY), *changes, first=1)
+    assert (before, after) == (names_of(4, 9), names_of(9, 15))
+    assert (found.before, found.after, found.missing) == (5, 6, 0)
+
+
+def test_a_transient_is_compared_until_it_ended():
+    until = np.datetime64("2026-08-12T02:00:00")
+    transient = {"start": 8, "kind": "transient", "until": until, "active": False}
+    before, after, _ = around_of(*a_history(NIGHTLY), transient)
+    assert (before, after) == (names_of(8), names_of(8, 12))
+
+
+def test_sessions_of_one_day_are_told_apart_by_their_times():
+    hourly = [f"2026-08-01T{hour:02d}:00:00" for hour in range(12)]
+    before, after, found = around_of(*a_history(hourly), {"start": 5}, {"start": 9})
+    assert (before, after) == (names_of(5), names_of(5, 9))
+    assert (found.before, found.after) == (5, 4)
+
+
+def test_a_change_without_a_side_has_no_comparison():
+    series, rows = a_history(NIGHTLY[::-1])
+    assert around_of(series, rows, {"start": 8})[2] is None
+    series, rows = a_history(NIGHTLY)
+    change = dataclasses.replace(a_change(series, 0), before="", after="s0")
+    assert around.Around(None, rows, {}).comparison(findings.Event([change])) is None
 
 
 def test_the_papers_figures_stand_beside_ours(pages, demo):
@@ -460,10 +568,10 @@ def test_a_figure_over_nodes_is_the_median_of_each_session():
 def a_change(series: Series, start: int, **fields) -> findings.SeriesChange:
     """A confirmed loss of a series that lasts."""
     began = series.times[start]
-    known = {"kind": "regression", "size": -0.05, "worse": True, "active": True, "confirmed": True}
+    known = {"kind": "regression", "size": -0.05, "worse": True, "active": True, "confirmed": True,
+             "before": "a", "after": "b", "until": None}  # fmt: skip
     return findings.SeriesChange(series.key, confidence=0.99, start=start, began=began,
-                                 detected=began, before="a", after="b", until=None,
-                                 **known | fields)  # fmt: skip
+                                 detected=began, **known | fields)  # fmt: skip
 
 
 def a_fleet(*losses: float) -> tuple[list[Series], dict[Key, list[findings.SeriesChange]]]:

@@ -185,8 +185,13 @@ def _change_tables(around: Surroundings | None) -> list[tuple[list[str], list[li
 
 def _change_cells(change: HostChange) -> list[str]:
     where = f"{len(change.where)}: {shorten(change.where, 4)}"
-    values = (_HASH.sub(r"\1", value) or "-" for value in (change.before, change.after))
+    values = (short_hashes(value) or "-" for value in (change.before, change.after))
     return [change.what, *values, where]
+
+
+def short_hashes(text: str) -> str:
+    """Return a text with the first digits of each hash of a build."""
+    return _HASH.sub(r"\1", text)
 
 
 def _host_lines(around: Surroundings | None) -> list[str]:

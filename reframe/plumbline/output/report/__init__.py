@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from plumbline.analysis.compare import formats
 from plumbline.check.record import FigureRecord
 from plumbline.core import paths, units
 from plumbline.core.text import pluralize
@@ -23,7 +24,17 @@ from plumbline.history.history import History
 from plumbline.history.rows import CaseRow, SessionRow
 from plumbline.history.series import Key, Selection, Series
 from plumbline.output import query
-from plumbline.output.report import figures, findings, provenance, published, site, status, text
+from plumbline.output.report import (
+    around,
+    figures,
+    findings,
+    provenance,
+    published,
+    site,
+    status,
+    text,
+)
+from plumbline.output.report.around import Comparison, Facts
 from plumbline.output.report.figures import Glance, Panel
 from plumbline.output.report.findings import Event, SeriesChange
 from plumbline.output.report.status import CaseState, FigureState
@@ -122,6 +133,7 @@ class _Report:
         self.published = published.Published(references)
         self.waivers = {waiver.id: waiver for waiver in waivers.load(folder)}
         self.events = findings.events([c for listed in self.changes.values() for c in listed])
+        self.around = around.Around(history, self.sessions, self.changes)
         self.paged = self._paged(latest)
 
     def _of_many_nights(self) -> tuple[Iterator[Series], int]:
@@ -206,6 +218,7 @@ class _Report:
             written=int(self.now.timestamp()),
             stale=int(self.stale.total_seconds()),
             statuses=STATUSES,
+            short_hashes=formats.short_hashes,
             counted=pluralize,
             latest=figures.LATEST,
         )
@@ -314,6 +327,14 @@ class _Report:
                 yield _worst_first(case), macros.record(fields, case)
 
     # -- what templates ask -------------------------------------------------------------------
+
+    def comparison(self, event: Event) -> Comparison | None:
+        """Return the comparison of both sides of a change."""
+        return self.around.comparison(event)
+
+    def facts(self, event: Event) -> Facts | None:
+        """Return what else changed in the night of a recent change."""
+        return self.around.facts(event) if self._recent(event) else None
 
     def missing(self, row: SessionRow) -> int:
         """Return the number of planned cases of a session without a record."""

@@ -34,7 +34,7 @@ class SeriesChange:
     :ivar active: it is active: it lasts, and no later change took it back.
     :ivar confirmed: more than the newest session has it.
     :ivar above_ceiling: the figure was above its ceiling when it was found.
-    :ivar sessions: number of sessions since it began.
+    :ivar sessions: number of sessions since it began; of a transient, until it ended.
     """
 
     key: Key
@@ -191,7 +191,7 @@ def _change(series: Series, finding) -> SeriesChange:
         bool(finding.active),
         bool(finding.confirmed),
         str(series.verdicts[detected]) == "above-ceiling",
-        len(series.values) - start,
+        (int(finding.end) + 1 if finding.kind == "transient" else len(series.values)) - start,
     )
 
 
