@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import csv
 import math
 import re
@@ -18,7 +19,7 @@ from plumbline.core.errors import Fault
 from plumbline.reference import lookup
 from plumbline.reference.lookup import References, summarize
 from plumbline.reference.row import Case, Row, key_of
-from plumbline.reference.tables import load
+from plumbline.reference.tables import load, load_valid
 
 SHIPPED = Path(__file__).parents[1] / "reference"
 
@@ -173,6 +174,55 @@ def test_good_rows(folder: Path) -> None:
     assert second.used("percent") == (-3, 0)
     assert tables.where["r2"] == f"{folder / 'paper.csv'}:3"
     assert tables.printed["r1"]["value"] == " 1.5e3 "
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"value": "fast"},
+        {"unit": "furlong"},
+        {"source": "hearsay"},
+        {"metric": "no-such"},
+        {"spread": "2000"},
+        {"id": "r1"},  # of two rows with one id, and
+        {"system": "one"},  # of two with one key, the first is kept.
+    ],
+)
+def test_who_only_shows_references_skips_an_invalid_row(folder: Path, wrong: dict) -> None:
+    write(folder / "paper.csv", {"system": "one"}, {"system": "other"} | wrong, {"system": "two"})
+    with refused("paper.csv:3"):
+        load(folder)
+    tables, faults = load_valid(folder)
+    assert sorted(tables.rows) == ["r1", "r3"]
+    assert len(faults) == 1 and f"{folder / 'paper.csv'}:3: " in faults[0]
+
+
+def test_an_invalid_table_does_not_hide_the_others(folder: Path) -> None:
+    write(folder / "paper.csv", {})
+    (folder / "sys.csv").write_text("id,colour\n")
+    tables, faults = load_valid(folder)
+    assert [*tables.rows] == ["r1"] and f"{folder / 'sys.csv'}:1: " in faults[0]
+
+
+def test_an_exception_of_a_row_that_was_skipped_is_of_no_row(folder: Path) -> None:
+    rules = copy.deepcopy(REGISTERS["tolerance.yaml"])
+    rules["exceptions"] = [{"rows": ["r1"], "variation": "r2", "reason": "printed"}]
+    (folder / "tolerance.yaml").write_text(yaml.safe_dump(rules))
+    write(folder / "paper.csv", {}, {"metric": "share", "value": "x", "unit": "%"})
+    tables, faults = load_valid(folder)
+    found = References(tables)
+    assert len(faults) == 2 and found.rule_of(tables.rows["r1"]) == found.rule(
+        found.fom("bench", "bandwidth")
+    )
+
+
+def test_invalid_registers_are_refused_with_any_table(folder: Path) -> None:
+    (folder / "foms.yaml").write_text(
+        "bench: [{class: no-such, unit: MB/s, metrics: [bandwidth]}]\n"
+    )
+    write(folder / "paper.csv", {})
+    with refused("no-such"):
+        load_valid(folder)
 
 
 def test_every_table_is_read(folder: Path) -> None:

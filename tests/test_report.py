@@ -22,12 +22,13 @@ import numpy as np
 import pytest
 from bench import history as bench_history
 from bench import report as bench_report
-from conftest import ROOT, Done, asked
+from conftest import COLUMNS, ROOT, Done, asked
 from plumbline.analysis.compare import sides
 from plumbline.core.errors import Fault
 from plumbline.history import history
 from plumbline.history.history import History
 from plumbline.history.series import Key, Selection, Series
+from plumbline.operate.nightly import parts
 from plumbline.output import report
 from plumbline.output.report import around, figures, findings, site, status, text
 from plumbline.site import inventory
@@ -484,6 +485,54 @@ def test_a_line_that_is_cut_off_is_on_the_page_and_exit_2(tmp_path):
     assert "records.jsonl:2" in shown(tmp_path / "out" / "index.html", "left")
 
 
+def a_baseline(folder: Path, *rows: dict) -> Path:
+    """Writes a site's own table of references."""
+    path = folder / "reference" / "alder.csv"
+    path.parent.mkdir()
+    usual = {"source": "site", "locator": "baseline", "system": "alder", "statistic": "median",
+             "benchmark": "babelstream", "metric": "triad", "placement": "all-cores",
+             "value": "290", "unit": "GB/s", "kind": "measured"}  # fmt: skip
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS, restval="")
+        writer.writeheader()
+        writer.writerows(usual | row for row in rows)
+    return path
+
+
+def test_one_invalid_row_does_not_cost_the_report(tmp_path):
+    folder = sessions_of(tmp_path, [{"figures": [SLOW]}])
+    name = "alder-babelstream-triad-all-cores"
+    table = a_baseline(folder, {"id": "wrong", "metric": "copy", "value": "fast"}, {"id": name})
+    (folder / "reference" / "waivers.yaml").write_text("- {id: w, reason: no owner}\n")
+    done = run(folder, "--out", tmp_path / "out")
+    assert done.code == 2
+    assert {*done.codes} == {"reference.wrong-table", "input.wrong-file"}
+    assert f"{table}:2" in done.err
+    listed = shown(tmp_path / "out" / "index.html", "wrong")
+    assert "alder.csv:2" in listed and "waivers.yaml" in listed
+    assert count(shown(tmp_path / "out" / "index.html", "red")) == 1
+    assert name in one(tmp_path / "out", "references/site-alder*.html").read_text()
+    assert_links_resolve(tmp_path / "out")
+
+
+def test_invalid_references_are_reported_before_the_slow_work(tmp_path):
+    folder = sessions_of(tmp_path, [{}])
+    a_baseline(folder, {"id": "wrong", "value": "fast"})
+    lines: list[str] = []
+    made = write(folder, tmp_path / "out", now=NOW, say=lines.append, warn=lines.append)
+    assert len(made.faults) == 1 and made.faults[0] in lines[0]
+    assert len(lines) > 1
+
+
+def test_the_part_of_a_nightly_reports_invalid_references(tmp_path, monkeypatch):
+    folder = sessions_of(tmp_path, [{}])
+    a_baseline(folder, {"id": "wrong", "value": "fast"})
+    monkeypatch.setenv("PLUMBLINE_SITE", str(folder))
+    monkeypatch.setenv("PLUMBLINE_RESULTS", str(folder))
+    part = parts.report_site(tmp_path / "out")
+    assert part.code == 2 and "reference.wrong-table" in part.message
+
+
 # -- the folder ---------------------------------------------------------------------------------
 
 
@@ -719,6 +768,7 @@ _PEAK = """
 import sys
 from pathlib import Path
 from plumbline.history import history
+from plumbline.operate.nightly import parts
 from plumbline.output import report
 from plumbline.history.series import Selection
 

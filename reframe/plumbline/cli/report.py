@@ -22,8 +22,8 @@ from plumbline.cli.common import say, selection_options, warn, warn_skipped
 def report(out: Path, stale: int, latest: int, select, source: Path | None):  # fmt: skip
     """Write the history as static pages, which need neither network nor server.
 
-    Exit codes: 0 the report is written, whatever it shows; 2 it is not, or some records could not
-    be read.
+    Exit codes: 0 the report is written, whatever it shows; 2 it is not, or some records, references
+    or waivers could not be read.
     """
     import datetime
 
@@ -32,7 +32,7 @@ def report(out: Path, stale: int, latest: int, select, source: Path | None):  # 
 
     with History(source, warn) as history:
         written = reports.write(history, out, select, stale=datetime.timedelta(hours=stale),
-                             latest=latest, say=say)  # fmt: skip
+                             latest=latest, say=say, warn=warn)  # fmt: skip
         code = warn_skipped(history)
     say(str(written))
-    sys.exit(code)
+    sys.exit(code or (2 if written.faults else 0))

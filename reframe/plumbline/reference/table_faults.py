@@ -1,6 +1,7 @@
 """What is wrong with reference tables whose rows are valid one by one.
 
-Each function yields messages with file and place.
+Each function yields messages with file and place; those of rows with the row's id, which is empty
+if the fault is no row's.
 """
 
 from __future__ import annotations
@@ -22,12 +23,13 @@ def of_registers(tables: Tables, layers: Layers) -> Iterator[str]:
     yield from _of_links(layers.find("links.yaml"), tables)
 
 
-def of_rows(tables: Tables, layers: Layers) -> Iterator[str]:
+def of_rows(tables: Tables, layers: Layers) -> Iterator[tuple[str, str]]:
     """Yield the faults of all rows, and of what ``tolerance.yaml`` has about them."""
     for row in tables.rows.values():
-        yield from (tables.fault(row, *fault) for fault in of_row(row, tables))
+        yield from ((row.id, tables.fault(row, *fault)) for fault in of_row(row, tables))
     yield from _of_pairs(tables)
-    yield from _of_exceptions(layers.find("tolerance.yaml"), tables)
+    for message in _of_exceptions(layers.find("tolerance.yaml"), tables):
+        yield "", message
 
 
 def _of_foms(path: Path, tables: Tables) -> Iterator[str]:
@@ -154,13 +156,13 @@ def _of_exceptions(path: Path, tables: Tables) -> Iterator[str]:
             yield f"{path}: exceptions: {name} matches several of them"
 
 
-def _of_pairs(tables: Tables) -> Iterator[str]:
+def _of_pairs(tables: Tables) -> Iterator[tuple[str, str]]:
     seen: dict[tuple[object, ...], Row] = {}
     for row in tables.rows.values():
         key = (row.source, *key_of(row))
         if key in seen:
             other = tables.where[seen[key].id]
-            yield tables.fault(row, "id", f"the same key as {seen[key].id} ({other})")
+            yield row.id, tables.fault(row, "id", f"the same key as {seen[key].id} ({other})")
         seen.setdefault(key, row)
     published: dict[tuple[str, str, str], Row] = {}
     for row in tables.rows.values():
@@ -170,4 +172,4 @@ def _of_pairs(tables: Tables) -> Iterator[str]:
         shadowed = published.get((row.system, row.benchmark, row.metric))
         if row.source == SITE and shadowed and not units.same(row.unit, shadowed.unit):
             message = f"{row.unit!r}: use {shadowed.unit!r}, as {shadowed.id}, which it overrides"
-            yield tables.fault(row, "unit", message)
+            yield row.id, tables.fault(row, "unit", message)

@@ -7,6 +7,7 @@ the row would assert less than expected.
 from __future__ import annotations
 
 import csv
+import dataclasses
 import functools
 from pathlib import Path
 
@@ -146,6 +147,38 @@ def load(folder: Folder) -> Tables:
 
     :raises Fault: with all faults of all tables, one per line.
     """
+    tables, of_registers, of_cells = _read(folder)
+    of_rows = [message for _, message in table_faults.of_rows(tables, layers_of(folder))]
+    if faults := [*of_registers, *of_cells, *of_rows]:
+        raise Fault("\n".join(faults), code="reference.wrong-table")
+    return tables
+
+
+def load_valid(folder: Folder) -> tuple[Tables, list[str]]:
+    """Return the tables of a folder without invalid rows, and a message about each of these. For
+    those who only show references: a run asserts less without a row.
+
+    :raises Fault: with all faults of the registers, one per line.
+    """
+    tables, of_registers, faults = _read(folder)
+    if of_registers:
+        raise Fault("\n".join(of_registers), code="reference.wrong-table")
+    for name, message in [*table_faults.of_rows(tables, layers_of(folder))]:
+        faults.append(message)
+        tables.rows.pop(name, None)
+    usable = [
+        one for one in tables.rules.exceptions if not one.variation or one.variation in tables.rows
+    ]
+    rules = tables.rules.model_copy(update={"exceptions": usable})
+    return dataclasses.replace(tables, rules=rules), faults
+
+
+def _read(folder: Folder) -> tuple[Tables, list[str], list[str]]:
+    """Return the registers and all rows that are valid one by one, the faults of the registers, and
+    those of the other rows.
+
+    :raises Fault: if a register cannot be read.
+    """
     layers = layers_of(folder)
     foms = read_foms(folder)
     registered = {*foms}
@@ -157,7 +190,8 @@ def load(folder: Folder) -> Tables:
         links=read_layers(folder, "links.yaml", Links),
     )
     # Before the rows, which register what only they have.
-    faults = [*table_faults.of_registers(tables, layers)]
+    of_registers = [*table_faults.of_registers(tables, layers)]
+    faults = []
     for path in layers.files("*.csv"):
         rows, wrong = read_rows(path)
         faults += wrong
@@ -175,7 +209,4 @@ def load(folder: Folder) -> Tables:
                 tolerance = row.conditions.get("class", by_unit)
                 tables.register(row.benchmark, row.metric, row.unit, tolerance)
                 tables.allow(row.conditions)
-    faults += table_faults.of_rows(tables, layers)
-    if faults:
-        raise Fault("\n".join(faults), code="reference.wrong-table")
-    return tables
+    return tables, of_registers, faults

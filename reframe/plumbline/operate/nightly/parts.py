@@ -245,8 +245,9 @@ def report_site(folder: Path) -> Part:
     part = Part("report")
     with _contained(part), History() as history:
         written = report.write(history, folder, Selection())
-        part.message = _joined(str(written), _skipped_lines(history))
-        part.code = 2 if history.faults else 0
+        skipped = f"skipped: {shorten(written.faults, _MAX_LISTED)}" if written.faults else ""
+        part.message = _joined(str(written), _skipped_lines(history), skipped)
+        part.code = 2 if history.faults or written.faults else 0
     return part
 
 

@@ -19,6 +19,7 @@ import numpy as np
 from plumbline.analysis.compare import formats
 from plumbline.check.record import FigureRecord
 from plumbline.core import paths, units
+from plumbline.core.errors import Fault, with_code
 from plumbline.core.text import pluralize
 from plumbline.history.history import History
 from plumbline.history.rows import CaseRow, SessionRow
@@ -38,7 +39,7 @@ from plumbline.output.report.around import Comparison, Facts
 from plumbline.output.report.figures import Glance, Panel
 from plumbline.output.report.findings import Event, SeriesChange
 from plumbline.output.report.status import CaseState, FigureState
-from plumbline.reference import lookup, waivers
+from plumbline.reference import lookup, tables, waivers
 from plumbline.reference.row import Row
 
 #: A change is recent if it was found this long before its system's latest session.
@@ -55,6 +56,7 @@ class Written:
 
     :ivar red: number of test cases that are red.
     :ivar bytes: size of all files.
+    :ivar faults: what of the site's references and waivers was skipped, a line each.
     """
 
     folder: Path
@@ -63,6 +65,7 @@ class Written:
     sessions: int
     red: int
     bytes: int
+    faults: tuple[str, ...]
 
     def __str__(self) -> str:
         return (
@@ -79,19 +82,44 @@ def write(
     stale: datetime.timedelta = datetime.timedelta(hours=48),
     latest: int = 10,
     say: Callable[[str], None] = lambda line: None,
+    warn: Callable[[str], None] = lambda line: None,
 ) -> Written:
     """Write the report of a history to a folder, atomically.
 
     :arg now: the time that ages are relative to.
     :arg stale: age above which the latest session is marked as old.
     :arg latest: number of sessions of each system that get a page.
-    :raises Fault: if there is no session, or the folder cannot be written or is not a report.
+    :arg warn: receives each line of ``faults``, before the slow work.
+    :raises Fault: if there is no session, the folder cannot be written or is not a report, or a
+        register of the references is faulty.
     """
     now = now or datetime.datetime.now(datetime.timezone.utc)
     with site.replaced(out) as folder:
-        report = _Report(history, select, now, stale, latest, say)
+        shown = _References(warn)
+        report = _Report(history, select, shown, now, stale, latest, say)
         written = report.write(folder)
     return dataclasses.replace(written, folder=out)
+
+
+class _References:
+    """The references and waivers that pages show: without those that are invalid, since one of them
+    must not cost the report of a night.
+
+    :ivar faults: what was skipped, a line each.
+    """
+
+    def __init__(self, warn: Callable[[str], None]):
+        folder = paths.reference()
+        valid, faults = tables.load_valid(folder)
+        self.faults = [with_code(fault, "reference.wrong-table") for fault in faults]
+        self.references, self.waivers = lookup.References(valid), []
+        self.misprints = query.misprints(folder)
+        try:
+            self.waivers = waivers.load(folder)
+        except Fault as fault:
+            self.faults += [with_code(line, fault.code) for line in str(fault).splitlines()]
+        for line in self.faults:
+            warn(f"skipped: {line}")
 
 
 class _Report:
@@ -101,6 +129,7 @@ class _Report:
         self,
         history: History,
         select: Selection,
+        shown: _References,
         now: datetime.datetime,
         stale: datetime.timedelta,
         latest: int,
@@ -127,11 +156,12 @@ class _Report:
             for case in listed
             for finding in (*case.findings, *case.near_bound)
         }
-        folder = paths.reference()
-        references = lookup.loaded(folder)
-        self.provenance = provenance.Provenance(references, query.misprints(folder), folder)
-        self.published = published.Published(references)
-        self.waivers = {waiver.id: waiver for waiver in waivers.load(folder)}
+        self.references = shown
+        self.provenance = provenance.Provenance(
+            shown.references, shown.misprints, paths.reference()
+        )
+        self.published = published.Published(shown.references)
+        self.waivers = {waiver.id: waiver for waiver in shown.waivers}
         self.events = findings.events([c for listed in self.changes.values() for c in listed])
         self.around = around.Around(history, self.sessions, self.changes)
         self.paged = self._paged(latest)
@@ -227,9 +257,9 @@ class _Report:
         recent = [event for event in self.events if self._recent(event)]
         writer.page("index.html", "index.html.j2", systems=self.systems, recent=recent)
         writer.page("changes.html", "changes.html.j2", events=self.events)
-        tables = self.published.tables()
-        writer.page("published.html", "published.html.j2", tables=tables)
-        for table in tables:
+        listed = self.published.tables()
+        writer.page("published.html", "published.html.j2", tables=listed)
+        for table in listed:
             writer.table(f"data/published/{table.anchor}.csv", table.columns, table.rows())
         writer.page("about.html", "about.html.j2")
         self._sessions(writer)
@@ -239,7 +269,8 @@ class _Report:
         writer.file(site.MARK, json.dumps({"written": self.now.isoformat(), "sessions":
                   len(self.sessions), "series": self.series}) + "\n")  # fmt: skip
         red = sum(len(system.red) for system in self.systems)
-        return Written(folder, writer.pages, self.series, len(self.sessions), red, writer.bytes)
+        return Written(folder, writer.pages, self.series, len(self.sessions), red, writer.bytes,
+                       tuple(self.references.faults))  # fmt: skip
 
     def _recent(self, event: Event) -> bool:
         latest = [state.latest for state in self.systems if state.system == event.first.key.system]
@@ -456,6 +487,11 @@ class _Report:
     def faults(self) -> list[str]:
         """Lines that were skipped, with paths relative to the results' parent."""
         return [f.removeprefix(f"{self.history.source.parent}/") for f in self.history.faults]
+
+    @property
+    def wrong_references(self) -> list[str]:
+        """References and waivers that were skipped, with paths relative to the site's parent."""
+        return [f.removeprefix(f"{paths.site().parent}/") for f in self.references.faults]
 
 
 def _identity(key: Key) -> tuple:
