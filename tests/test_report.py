@@ -391,6 +391,21 @@ def test_what_is_to_be_looked_at_stands_on_the_start_page_and_the_sessions_own(t
     assert "s-suspicious" in page and "too calm" in page
 
 
+def test_an_older_session_that_is_red_has_a_page_of_its_red_cases(tmp_path):
+    red, well = {"check": "slow", "figures": [SLOW]}, {"check": "well"}
+    folder = sessions_of(tmp_path, [red, well], [well], [red, well], [well, well | {"check": "x"}])
+    set_back(folder, 1)
+    records = min((folder / "sessions").iterdir()) / "records.jsonl"
+    records.write_text(records.read_text().replace("2026-11-02T", "2026-09-20T"))
+    start_page(folder, latest=1)
+    made = sorted(path.name for path in (tmp_path / "out" / "sessions").iterdir())
+    assert [name[:15] for name in made] == ["20261120t020000", "20261120t030000"]
+    older, newest = ((tmp_path / "out" / "sessions" / name) for name in made)
+    assert ("red-only" in notes(older), "red-only" in notes(newest)) == (True, False)
+    content = older.read_text()
+    assert ">slow</a>" in content and ">well</a>" not in content and "1 more test case" in content
+
+
 def test_cases_that_were_not_asked_for_are_not_missing(tmp_path):
     folder = sessions_of(tmp_path, [{"check": "slow"}, {"check": "well"}])
     page = start_page(folder, select=Selection(check="well"))

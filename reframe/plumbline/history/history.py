@@ -89,6 +89,7 @@ SELECT session, time, system, partition, environment, "check", "case", attempt, 
     CASE WHEN nodes = '' THEN [] ELSE string_split(nodes, ',') END, node, build, output
 FROM files JOIN cases USING (file) WHERE WANTED ORDER BY {_ORDER}
 """
+_OF_RESULTS = " AND result IN (SELECT unnest($results))"
 _LINES = """
 SELECT session, list(line) FROM files JOIN cases USING (file) WHERE WANTED
 GROUP BY start, session ORDER BY start, session
@@ -275,9 +276,12 @@ class History:
         columns["samples"] = [samples.tolist() for samples in columns.get("samples", ())]
         return Series(key, benchmark, unit, better, **columns)
 
-    def records(self, select: Selection = ALL) -> Iterator[record.Record]:
+    def records(
+        self, select: Selection = ALL, results: tuple[str, ...] = ()
+    ) -> Iterator[record.Record]:
         """Yield the complete records, in the current schema.
 
+        :arg results: only of cases with one of these results.
         :raises Fault: if none is selected, or the source is a CSV file.
         """
         if self._csv:
@@ -285,7 +289,10 @@ class History:
                 f"{self.source}: a CSV file has no complete records: use a results folder",
                 code="history.csv-only",
             )
-        for session, lines in self._query(_LINES, select):
+        of_results: dict[str, Any] = {}
+        if results:
+            of_results = {"more": _OF_RESULTS, "of": {"results": list(results)}}
+        for session, lines in self._query(_LINES, select, **of_results):
             wanted = set(lines)
             path = self.source / "sessions" / session / "records.jsonl"
             try:
@@ -306,9 +313,11 @@ class History:
 
     # -- queries ----------------------------------------------------------------------------
 
-    def _query(self, question: str, select: Selection, flat: bool = False) -> list[tuple[Any, ...]]:
+    def _query(
+        self, question: str, select: Selection, flat: bool = False, **more: Any
+    ) -> list[tuple[Any, ...]]:
         """Return the rows of a query, and report what it skips."""
-        rows: list[tuple[Any, ...]] = self._fetch(question, select, flat)
+        rows: list[tuple[Any, ...]] = self._fetch(question, select, flat, **more)
         spans = {name: getattr(select, name) for name in ("sessions", "since", "until", "extras")}
         of_sessions = Selection(**spans)
         for session, place, why in self._fetch(_FAULTS, of_sessions):

@@ -164,7 +164,9 @@ class _Report:
         self.waivers = {waiver.id: waiver for waiver in shown.waivers}
         self.events = findings.events([c for listed in self.changes.values() for c in listed])
         self.around = around.Around(history, self.sessions, self.changes)
-        self.paged = self._paged(latest)
+        newest, red, changed = self._chosen(latest)
+        #: Sessions with a page, and those whose page has only their red cases.
+        self.paged, self.red_only = newest | red | changed, red - changed
 
     def _of_many_nights(self) -> tuple[Iterator[Series], int]:
         """Return the series that may have enough nights to be judged, and their number."""
@@ -192,22 +194,25 @@ class _Report:
                         self._found[_identity(member.key)] = figure.glance(member)
             yield check[0], check[1], listed
 
-    def _paged(self, latest: int) -> set[str]:
-        """Return the sessions with a page: the latest of each system, and those of changes."""
+    def _chosen(self, latest: int) -> tuple[set[str], set[str], set[str]]:
+        """Return the sessions that get a page: the latest of each system, the red ones as far back
+        as red cases are followed, and those of changes."""
+        newest, red, changed = set[str](), set[str](), dict[str, None]()
         if self.history.source.is_file():
-            return set()
+            return newest, red, set()
         seen: Counter = Counter()
-        chosen: dict[str, None] = {}
+        oldest = {one.system: one.latest.end - np.timedelta64(status.BACK) for one in self.systems}
         for row in reversed(self.sessions):
             seen[row.system] += 1
             if seen[row.system] <= latest:
-                chosen[row.session] = None
-        changed: dict[str, None] = {}
+                newest.add(row.session)
+            elif row.end >= oldest[row.system] and any(map(row.results.get, status.RED)):
+                red.add(row.session)
         for event in self.events:
             for name in (event.first.before, event.first.after):
-                if name and name not in chosen and len(changed) < CHANGED:
+                if name and name not in newest and len(changed) < CHANGED:
                     changed[name] = None
-        return {*chosen, *changed}
+        return newest, red, {*changed}
 
     # -- addresses ----------------------------------------------------------------------------
 
@@ -339,20 +344,28 @@ class _Report:
             return None
 
     def _sessions(self, writer: site.Site) -> None:
-        """Write the pages of sessions, from their records."""
+        """Write the pages of sessions, from their records: those of the red cases alone of a
+        session that has a page only since it is red."""
         macros = writer.macros("record.html.j2", root="../")
         for row in self.sessions:
             if row.session in self.paged:
-                records = sorted(self._records(row, macros), key=operator.itemgetter(0))
+                whole = row.session not in self.red_only
+                records = sorted(self._records(row, macros, whole), key=operator.itemgetter(0))
                 writer.page(self.session_path(row.session), "session.html.j2", row=row,
-                          records=[record for _, record in records])  # fmt: skip
+                          records=[record for _, record in records],
+                          others=0 if whole else row.ended - len(records))  # fmt: skip
 
-    def _records(self, row: SessionRow, macros: Any) -> Iterator[tuple[tuple, str]]:
+    def _records(self, row: SessionRow, macros: Any, whole: bool) -> Iterator[tuple[tuple, str]]:
         """Yield a sort key, the worst first, and the rendered text of each case of a session. The
         text needs far less memory than the record."""
         chosen = dataclasses.replace(self.select, sessions=(row.session,))
-        rows = {(r.case, r.attempt): r for r in status.cases_of(self.history, chosen)}
-        for fields in self.history.records(chosen) if rows else ():
+        rows = {
+            (r.case, r.attempt): r
+            for r in status.cases_of(self.history, chosen)
+            if whole or r.result in status.RED
+        }
+        results = () if whole else status.RED
+        for fields in self.history.records(chosen, results) if rows else ():
             case = rows.get((fields.case, fields.attempt))
             if case is not None:
                 yield _worst_first(case), macros.record(fields, case)
