@@ -114,6 +114,11 @@ EXPECTED = {
         note="waiver.expired",
         broken=True,
     ),
+    # It measures 10.3 % less than its reference.
+    "smaller": Expected("fail", "fail", waiver={"max_loss": "10 %"}),
+    "larger": Expected("waived", "waived", waiver={"max_loss": "10.5%"}),
+    # Whether a regression is still there is nothing that a session knows.
+    "regressed": Expected("pass", "pass", value=WELL, waiver={"results": ["fail", "regression"]}),
     # It waives no figure, and once the program works it is not needed.
     "works": Expected("fail", "fail", waiver={"results": ["invalid"]}, note="waiver.not-needed"),
 }
@@ -166,6 +171,8 @@ def test_what_a_waiver_covers(session: Done, name: str) -> None:
             f"of-{name} of storage team, until {day(expected.waiver['expires'])}"
             in (fields["reason"])
         )
+    elif name == "smaller":
+        assert "10.3%" in fields["reason"] and "of-smaller of storage team" in fields["reason"]
     else:
         assert "waiver" not in (fields["reason"] or "")
 
@@ -332,6 +339,15 @@ WRONG = [
         "match",
         ["'error'"],
     ),
+    *(
+        ({"match": {"system": "testbed", "max_loss": share}}, "match.max_loss", ["15 %"])
+        for share in (0.15, 15, "15", "-15 %", "much")
+    ),
+    (
+        {"match": {"system": "testbed", "max_loss": "9 %", "results": ["invalid"]}},
+        "match",
+        ["max_loss"],
+    ),
     ({"weather": "hot"}, "weather", ["id, reason, "]),
 ]
 
@@ -415,6 +431,71 @@ def test_what_a_waiver_is_about(match: dict, fits: bool) -> None:
         ("n1", "n2.example.org"), "latency", 8,
     )  # fmt: skip
     assert waivers.applies_to(waivers.Match(system="testbed", **match), subject) is fits
+
+
+@pytest.mark.parametrize(
+    ("loss", "fits"), [(None, True), (-0.5, True), (0.15, True), (0.151, False)]
+)
+def test_a_waiver_covers_losses_up_to_its_own(loss: float | None, fits: bool) -> None:
+    match = waivers.Match(system="testbed", max_loss="15 %")
+    subject = waivers.Subject("testbed", "node", "gnu", "stream", metric="triad", loss=loss)
+    assert waivers.applies_to(match, subject) is fits
+
+
+# -- waivers that a command adds -----------------------------------------------------------------
+
+
+def added(folder: Path, *listed: dict) -> list[str]:
+    """The ids in the file after these waivers were added."""
+    waivers.add(folder, yaml.safe_dump([*listed], sort_keys=False))
+    return [one.id for one in waivers.load(folder)]
+
+
+@pytest.mark.parametrize("text", [None, "", "# no waiver yet\n"])
+def test_the_first_waiver_is_added(tmp_path: Path, text: str | None) -> None:
+    folder = tmp_path / "reference"
+    if text is not None:
+        folder.mkdir()
+        written(folder, text)
+    assert added(folder, waiver()) == ["slow-disk"]
+    assert waivers.path_of(folder).read_text().startswith(text or "- id")
+
+
+def test_a_waiver_is_added_to_what_is_there(tmp_path: Path) -> None:
+    mine = f"# ours\n- {{id: a, reason: r, owner: o, expires: {day(3)}, match: {{system: s}}}}  # !"
+    path = written(tmp_path, mine)
+    assert added(tmp_path, waiver("b"), waiver("c")) == ["a", "b", "c"]
+    assert path.read_text().startswith(f"{mine}\n- id: b\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "change", "code"),
+    [
+        ("  - {id: a, reason: r, owner: o, expires: DAY, match: {system: s}}", {}, "wrong-waiver"),
+        ("[{id: a, reason: r, owner: o, expires: DAY, match: {system: s}}]", {}, "wrong-waiver"),
+        ("- {id: slow-disk, reason: r, owner: o, expires: DAY, match: {system: s}}", {},
+         "wrong-waiver"),
+        ("", {"expires": day(400)}, "wrong-waiver"),
+        ("", {"owner": ""}, "wrong-file"),
+        ("- {id: a}", {}, "wrong-file"),
+    ],
+)  # fmt: skip
+def test_a_file_that_cannot_be_extended_is_left_alone(
+    tmp_path: Path, text: str, change: dict, code: str
+) -> None:
+    path = written(tmp_path, text.replace("DAY", day(3)))
+    before = path.read_text()
+    with pytest.raises(Fault) as fault:
+        added(tmp_path, waiver() | change)
+    assert fault.value.code.endswith(f".{code}") and str(path) in str(fault.value)
+    assert path.read_text() == before
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "reference").write_text("a file")
+    with pytest.raises(Fault) as fault:
+        added(tmp_path / "reference", waiver())
+    assert fault.value.code == "files.not-writable" and "- id: slow-disk" in str(fault.value)
 
 
 #: A key of a waiver -> a name that nothing has, and those that are suggested.

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import datetime
 import math
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
 from plumbline.analysis.trend import following
 from plumbline.analysis.trend.following import FoundRow
 from plumbline.history.series import Key, Series
+from plumbline.reference import waivers
+from plumbline.reference.waivers import Subject, Waiver
 
 T = TypeVar("T")
 
@@ -49,11 +52,13 @@ class Cause:
     :ivar rows: the largest certain change first.
     :ivar keys: of their series; empty for a file of nights.
     :ivar marked: any of them is one of those that the caller marked: failing, or new.
+    :ivar waivers: of the rows that waivers cover, by the id() of the row.
     """
 
     rows: list[FoundRow]
     keys: dict[str, Key]
     marked: bool
+    waivers: dict[int, Waiver]
 
     @property
     def first(self) -> FoundRow:
@@ -80,16 +85,24 @@ class Cause:
 
     @property
     def state(self) -> str:
-        """``unconfirmed``, ``active``, ``until`` a night, or ``over``."""
+        """``unconfirmed``, ``waived``, ``active``, ``until`` a night, or ``over``."""
+        active = [row for row in self.rows if row.active]
+        if active and all(id(row) in self.waivers for row in active):
+            return "waived"
         if not any(row.confirmed for row in self.rows):
             return "unconfirmed"
-        if any(row.active for row in self.rows):
+        if active:
             return "active"
         until = max((row.until for row in self.rows if row.until is not None), default=None)
         return "over" if until is None else f"until {until}"
 
 
-def of(rows: list[FoundRow], marked: list[FoundRow], series: dict[str, Series]) -> list[Cause]:
+def of(
+    rows: list[FoundRow],
+    marked: list[FoundRow],
+    series: dict[str, Series],
+    waived: dict[int, Waiver] | None = None,
+) -> list[Cause]:
     """Return the causes of findings, the most important first: those with a marked finding, those
     that are worse, and then by :func:`certain_size`.
 
@@ -97,6 +110,7 @@ def of(rows: list[FoundRow], marked: list[FoundRow], series: dict[str, Series]) 
 
     :arg marked: some of the findings themselves.
     :arg series: by name, of the history; without them each finding has its own cause.
+    :arg waived: see :func:`waived_rows`.
     """
     keys = {name: item.key for name, item in series.items()}
     marks = {*map(id, marked)}
@@ -115,6 +129,7 @@ def of(rows: list[FoundRow], marked: list[FoundRow], series: dict[str, Series]) 
             sorted(group, key=certain_size, reverse=True),
             keys,
             any(id(row) in marks for row in group),
+            {id(row): waived[id(row)] for row in group if id(row) in waived} if waived else {},
         )
         for group in groups
     ]
@@ -153,6 +168,64 @@ def nodes_of(series: Series, row: FoundRow) -> list[str]:
     if not with_it or not without:
         return []
     return sorted(set.intersection(*with_it) - set.union(*without))
+
+
+class Change(Protocol):
+    """A finding of a series, as far as its loss is concerned."""
+
+    @property
+    def start(self) -> Any: ...
+    @property
+    def size(self) -> float: ...
+    @property
+    def worse(self) -> bool: ...
+    @property
+    def active(self) -> bool: ...
+
+
+C = TypeVar("C", bound=Change)
+
+
+def losses(key: Key, changes: Iterable[C]) -> Iterator[tuple[C, Subject]]:
+    """Yield the active changes of a series for the worse, oldest first, each with its figure as
+    waivers identify it. Its loss is that of all of them so far, so that a second one is a larger
+    loss than the first."""
+    level = 1.0
+    for change in sorted((c for c in changes if c.active and c.worse), key=lambda c: c.start):
+        level *= 1 + change.size
+        yield change, Subject(
+            key.system, key.partition, key.environment, key.check, key.placement,
+            (key.node,) if key.node else (), key.metric, None if key.size < 0 else key.size,
+            key.location, abs(level - 1),
+        )  # fmt: skip
+
+
+def waived(
+    key: Key, changes: Iterable[C], known: Sequence[Waiver], day: datetime.date | None = None
+) -> Iterator[tuple[C, Waiver]]:
+    """Yield the active changes of a series for the worse that a waiver covers on a day, by default
+    today, each with that waiver."""
+    for change, subject in losses(key, changes):
+        waiver = waivers.covering(known, subject, "regression", day)
+        if waiver:
+            yield change, waiver
+
+
+def waived_rows(
+    rows: Iterable[FoundRow], series: dict[str, Series], known: Sequence[Waiver]
+) -> dict[int, Waiver]:
+    """Return the waivers of the findings that are covered today, by the id() of the finding.
+
+    :arg rows: all findings of each series. :arg series: by name.
+    """
+    by_series: dict[str, list[FoundRow]] = {}
+    for row in rows:
+        by_series.setdefault(row.series, []).append(row)
+    return {
+        id(row): waiver
+        for name, own in by_series.items()
+        for row, waiver in waived(series[name].key, own, known)
+    }
 
 
 def new(rows: list[FoundRow], series: dict[str, Series], since: np.datetime64) -> list[FoundRow]:

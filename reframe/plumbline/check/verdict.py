@@ -51,15 +51,15 @@ def waived(
     """
     known = waivers.loaded(paths.reference())
     return {
-        figure: _waived(known, _about(subject, result, figure), judged)
+        figure: _waived(known, _about(subject, result, figure, judged), judged)
         for figure, judged in judgements.items()
     }
 
 
-def _about(subject: Subject, result: CaseResult, figure: Figure) -> Subject:
+def _about(subject: Subject, result: CaseResult, figure: Figure, judged: Judgement) -> Subject:
     """Return a figure of a test case as waivers identify it."""
     placement = result.figures[figure].case.placement
-    return dataclasses.replace(subject, placement=placement, **figure._asdict())
+    return dataclasses.replace(subject, placement=placement, loss=judged.loss, **figure._asdict())
 
 
 def _waived(known: Iterable[Waiver], figure: Subject, judged: Judgement) -> Judgement:
@@ -174,20 +174,25 @@ def _failure(result: CaseResult, subject: Subject, figure: Figure, judged: Judge
     bounds = judged.bounds
     if bounds and judged.verdict in ("fail", "waived"):
         others = f"; also matching: {', '.join(bounds.others)}" if bounds.others else ""
-        expired = "" if judged.waiver else _expired(_about(subject, result, figure))
+        uncovered = "" if judged.waiver else _not_covering(_about(subject, result, figure, judged))
         return (
             f"{value} ({judged.statistic} of {result.samples}) is outside "
             f"[{lookup.format_bound(bounds.lower)}, {lookup.format_bound(bounds.upper)}] "
             f"(reference {bounds.decides}, {bounds.value:.6g} {unit}: {bounds.source}{others})"
-            f"{expired}"
+            f"{uncovered}"
         )
     return ""
 
 
-def _expired(figure: Subject) -> str:
-    """Return the expired waivers that would cover a failed figure, for its message."""
-    expired = waivers.expired(waivers.loaded(paths.reference()), figure, "fail")
-    return "".join(f"; expired waiver {waiver}" for waiver in expired)
+def _not_covering(figure: Subject) -> str:
+    """Return the waivers of a failed figure that do not cover it, for its message: those that have
+    expired, and those of smaller losses."""
+    known = waivers.loaded(paths.reference())
+    expired = "".join(f"; expired waiver {w}" for w in waivers.expired(known, figure, "fail"))
+    return expired + "".join(
+        f"; its loss of {figure.loss:.1%} exceeds the {w.match.max_loss:.1%} of waiver {w}"
+        for w in waivers.exceeded(known, figure, "fail")
+    )
 
 
 def _name_in_reframe(figure: Figure) -> str:

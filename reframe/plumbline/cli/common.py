@@ -178,6 +178,11 @@ selection_options = _selecting(tuple(_SELECTION), _SOURCE)
 #: The same without the first time, for a command that needs all nights.
 long_selection_options = _selecting([name for name in _SELECTION if name != "since"], _SOURCE)
 
+#: The same without times, for a command about today.
+current_selection_options = _selecting(
+    [name for name in _SELECTION if name not in ("since", "until")], _SOURCE
+)
+
 #: Options that select whole sessions.
 session_options = _selecting(("system", "since", "until", "extras"), _RESULTS)
 

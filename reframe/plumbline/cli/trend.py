@@ -60,12 +60,14 @@ def trend(select, source: Path | None, since, new, active: bool, file: Path | No
     night is that of its first report. Findings of one check that began together have one cause;
     the most important cause is first.
 
-    Exits with 1 if a regression or a drift to the worse, of those that are printed, is active, with
-    2 if no series had enough nights.
+    Exits with 1 if a regression or a drift to the worse, of those that are printed, is active and
+    not waived, with 2 if no series had enough nights.
     """
     from plumbline.analysis import causes
     from plumbline.analysis.trend import following
     from plumbline.analysis.trend import why as explaining
+    from plumbline.core import paths
+    from plumbline.reference import waivers
 
     if why is not None and (since or new or active or suspects or online):
         raise Fault(
@@ -82,7 +84,7 @@ def trend(select, source: Path | None, since, new, active: bool, file: Path | No
         if why is not None:
             write(_explained(explaining.of_file(file, why), form or "json"), output)
             return
-        found, series, code = following.of_file(file, online), {}, 0
+        found, series, waived, code = following.of_file(file, online), {}, {}, 0
     else:
         from plumbline.history.history import History
 
@@ -94,6 +96,7 @@ def trend(select, source: Path | None, since, new, active: bool, file: Path | No
             return
         found = following.of_history(listed, online)
         series = {following.name_of(item): item for item in listed}
+        waived = causes.waived_rows(found.rows, series, waivers.load(paths.reference()))
     rows = [
         row
         for row in found.rows
@@ -102,7 +105,8 @@ def trend(select, source: Path | None, since, new, active: bool, file: Path | No
     ]
     if new:
         rows = causes.new(rows, series, _day(new))
-    grouped = causes.of(rows, found.failing, series)
+    failing = [row for row in found.failing if id(row) not in waived]
+    grouped = causes.of(rows, failing, series, waived)
     write(_FORMATS[form or ("json" if file else "text")](grouped, found.judged), output)
     if suspects:
         for name, first, last in found.outliers:
@@ -125,7 +129,8 @@ def _day(time: datetime.datetime):
 def _entries(causes: list) -> list[dict]:
     """Return the findings; those with the same number ``cause`` have one cause."""
     return [
-        asdict(row) | {"cause": number}
+        asdict(row)
+        | {"cause": number, "waiver": cause.waivers[id(row)].id if id(row) in cause.waivers else ""}
         for number, cause in enumerate(causes, 1)
         for row in cause.rows
     ]
@@ -138,7 +143,7 @@ def _json(causes: list, judged: int) -> str:
 def _csv(causes: list, judged: int) -> str:
     from plumbline.analysis.trend.following import FoundRow
 
-    return formats.as_csv([*FoundRow.__dataclass_fields__, "cause"], _entries(causes))
+    return formats.as_csv([*FoundRow.__dataclass_fields__, "cause", "waiver"], _entries(causes))
 
 
 def _text(causes: list, judged: int) -> str:
@@ -168,7 +173,7 @@ def _cells(cause) -> list[str]:
 
 def _details(cause) -> list[str]:
     """Return lines with the figures of a cause, the nodes that explain it, the sessions on both
-    sides of it, and the builds, if they differ."""
+    sides of it, the builds, if they differ, and the waivers."""
     first = min(cause.rows, key=lambda row: row.start)
     more = cause.rows[1:] and [f"{cause.figure(row)} {row.size:+.1%}" for row in cause.rows]
     details = {
@@ -176,6 +181,7 @@ def _details(cause) -> list[str]:
         "on ": shorten(cause.nodes, _MAX_NODES),
         "between ": f"{first.before} and {first.after}" if first.before else "",
         "build ": first.build,
+        "waived by ": "; ".join({str(waiver): "" for waiver in cause.waivers.values()}),
     }
     return [fill(f"{word}{detail}", "  ", "  ") for word, detail in details.items() if detail]
 

@@ -96,6 +96,11 @@ class Judgement:
     suspicious: bool = False
     beyond: tuple[int, ...] = ()
 
+    @property
+    def loss(self) -> float | None:
+        """How much worse the value is than its reference, relative; ``None`` without bounds."""
+        return None if self.bounds is None else loss_of(self.value, self.bounds.value, self.better)
+
 
 @dataclass(frozen=True)
 class Ceiling:
@@ -417,6 +422,14 @@ def evaluate(
     if bounds is None:
         return value, statistic, "not-asserted"
     return value, statistic, "pass" if bounds.contains(value) else "fail"
+
+
+def loss_of(value: float, reference: float, better: str) -> float | None:
+    """Return how much worse a value is than a reference, relative to that; negative if it is
+    better, ``None`` if that is unknown."""
+    if better == "neither" or not reference:
+        return None
+    return (value / reference - 1) * (-1 if better == "higher" else 1)
 
 
 def format_bound(bound: float) -> str:

@@ -9,24 +9,30 @@ from __future__ import annotations
 import datetime
 import fnmatch
 import functools
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pydantic
+import yaml
 
+from plumbline.core import files
 from plumbline.core.errors import Fault, with_code
 from plumbline.core.paths import Folder, layers_of
 from plumbline.core.text import base_name, suggest
-from plumbline.core.yamlfile import read_model
+from plumbline.core.yamlfile import read_model, validated
 from plumbline.placement import placement
 from plumbline.reference.row import Text
 
-#: Results of a test case that a waiver may cover. ``above-ceiling`` cannot be waived: such a
+#: Results of a test case that a waiver may cover, and ``regression``: a lasting change of a figure
+#: for the worse, as `plumbline trend` finds it. ``above-ceiling`` cannot be waived: such a
 #: measurement is wrong and must be fixed.
-Result = Literal["fail", "invalid", "error"]
+Result = Literal["fail", "invalid", "error", "regression"]
+#: Those that single figures have.
+OF_FIGURES = ("fail", "regression")
 
 #: Longest term of a waiver.
 LONGEST = datetime.timedelta(days=366)
@@ -45,12 +51,21 @@ def _check_date(value: object) -> object:
     raise ValueError(f"write {found}")
 
 
+def _read_share(value: object) -> object:
+    """Read ``15 %`` as a share; a bare number could be meant as per cent or as a share."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?%", value) if isinstance(value, str) else None
+    if found or value is None:
+        return float(found[1]) / 100 if found else None
+    raise ValueError(f"{value!r} is not in per cent, such as 15 %")
+
+
 class Match(pydantic.BaseModel):
     """What a waiver covers; empty fields match all, and names may have ``*`` and ``?``.
 
     :ivar check: the check's name, with or without its parameters.
     :ivar node: one of the nodes on which a test case ran.
-    :ivar results: of test cases; only ``fail`` also applies to single figures.
+    :ivar results: of test cases; only those of ``OF_FIGURES`` also apply to single figures.
+    :ivar max_loss: the largest loss of a figure that it covers, as a share: see :class:`Subject`.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True, str_strip_whitespace=True)
@@ -65,13 +80,13 @@ class Match(pydantic.BaseModel):
     location: str = ""
     node: str = ""
     results: Annotated[tuple[Result, ...], pydantic.Field(min_length=1)] = ("fail",)
+    max_loss: Annotated[float | None, pydantic.BeforeValidator(_read_share)] = None
 
     @pydantic.model_validator(mode="after")
-    def _only_failures_have_figures(self) -> Match:
-        of_figures = [
-            n for n in ("metric", "size", "location") if getattr(self, n) not in ("", None)
-        ]
-        others = [result for result in self.results if result != "fail"]
+    def _only_some_results_have_figures(self) -> Match:
+        names = ("metric", "size", "location", "max_loss")
+        of_figures = [n for n in names if getattr(self, n) not in ("", None)]
+        others = [result for result in self.results if result not in OF_FIGURES]
         if of_figures and others:
             raise ValueError(
                 f"a test case with the result {others[0]!r} has no figures: remove "
@@ -84,6 +99,7 @@ class Waiver(pydantic.BaseModel):
     """One known fault: an entry of ``waivers.yaml``.
 
     :ivar expires: the last day (UTC) on which it covers anything.
+    :ivar ticket: where the fault is followed up, if anywhere.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True, str_strip_whitespace=True)
@@ -92,6 +108,7 @@ class Waiver(pydantic.BaseModel):
     reason: Text
     owner: Text
     expires: Annotated[datetime.date, pydantic.BeforeValidator(_check_date)]
+    ticket: str = ""
     match: Match
 
     def expired(self, day: datetime.date | None = None) -> bool:
@@ -99,7 +116,8 @@ class Waiver(pydantic.BaseModel):
         return (day or today()) > self.expires
 
     def __str__(self) -> str:
-        return f"{self.id} of {self.owner}, until {self.expires}: {self.reason}"
+        ticket = f" ({self.ticket})" if self.ticket else ""
+        return f"{self.id} of {self.owner}, until {self.expires}: {self.reason}{ticket}"
 
 
 class _Waivers(pydantic.RootModel[list[Waiver]]):
@@ -118,7 +136,11 @@ class _Waivers(pydantic.RootModel[list[Waiver]]):
 
 @dataclass(frozen=True)
 class Subject:
-    """A test case, or one figure of it, that a waiver may cover."""
+    """A test case, or one figure of it, that a waiver may cover.
+
+    :ivar loss: how much worse the figure is, relative: a failed one than its reference, a regressed
+        one than before its losses that last. ``None`` if any loss is meant.
+    """
 
     system: str
     partition: str
@@ -129,6 +151,7 @@ class Subject:
     metric: str = ""
     size: int | None = None
     location: str = ""
+    loss: float | None = None
 
 
 def today() -> datetime.date:
@@ -151,6 +174,12 @@ def load(folder: Folder) -> list[Waiver]:
     if not path.exists():
         return []
     found = read_model(path, _Waivers, "waiver").root
+    _refuse_faulty(path, found)
+    return found
+
+
+def _refuse_faulty(path: Path, found: list[Waiver]) -> None:
+    """Raise a fault for waivers with the same id, or with a term that is too long."""
     counts = Counter(waiver.id for waiver in found)
     faults = [
         f"{path}: id {name!r} is used {n} times: give each waiver its own id"
@@ -166,7 +195,41 @@ def load(folder: Folder) -> list[Waiver]:
     ]
     if faults:
         raise Fault("\n".join(faults), code="reference.wrong-waiver")
-    return found
+
+
+def add(folder: Folder, text: str) -> Path:
+    """Add waivers to the site's file, which keeps its comments, and return its path.
+
+    :arg folder: of the reference tables.
+    :arg text: the entries, as YAML.
+    :raises Fault: if they are invalid, the file is, or has one of their ids, or cannot be written.
+    """
+    path = layers_of(folder).own / "waivers.yaml"
+    before = files.read_text(path) if path.exists() else ""
+    known = load(folder) if before else []
+    new = validated(yaml.safe_load(text), _Waivers, str(path), "new waiver").root
+    _refuse_faulty(path, [*known, *new])
+    after = f"{before.rstrip()}\n{text}".lstrip("\n")
+    try:
+        whole = _Waivers.model_validate(yaml.safe_load(after)).root
+    except (yaml.YAMLError, pydantic.ValidationError):
+        whole = []
+    if whole != [*known, *new]:
+        raise Fault(
+            f"{path}: cannot be extended, since it is not a list with a dash at the beginning of "
+            f"each entry's line: add these lines by hand:\n{text}",
+            code="reference.wrong-waiver",
+        )
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        files.write_atomically(path, after)
+    except OSError as err:
+        raise Fault(
+            f"{path}: cannot be written: {err.strerror}: correct its permissions, or add these "
+            f"lines by hand:\n{text}",
+            code="files.not-writable",
+        ) from None
+    return path
 
 
 @functools.cache
@@ -187,7 +250,8 @@ def applies_to(match: Match, subject: Subject) -> bool:
     """Return whether a waiver applies to a test case or figure."""
     check = base_name(subject.check)
     return (
-        matches(match.system, subject.system)
+        (match.max_loss is None or subject.loss is None or subject.loss <= match.max_loss)
+        and matches(match.system, subject.system)
         and matches(match.partition, subject.partition)
         and matches(match.environment, subject.environment)
         and (matches(match.check, check) or matches(match.check, check.partition(" ")[0]))
@@ -209,9 +273,17 @@ def relevant(waivers: Iterable[Waiver], subject: Subject, result: str) -> list[W
     return [w for w in waivers if result in w.match.results and applies_to(w.match, subject)]
 
 
-def covering(waivers: Iterable[Waiver], subject: Subject, result: str) -> Waiver | None:
-    """Return the first waiver in force that covers a result, if any."""
-    return next((w for w in relevant(waivers, subject, result) if not w.expired()), None)
+def covering(
+    waivers: Iterable[Waiver], subject: Subject, result: str, day: datetime.date | None = None
+) -> Waiver | None:
+    """Return the first waiver in force on a day, by default today, that covers a result, if any."""
+    return next((w for w in relevant(waivers, subject, result) if not w.expired(day)), None)
+
+
+def exceeded(waivers: Iterable[Waiver], subject: Subject, result: str) -> list[Waiver]:
+    """Return the waivers in force that would cover a result if its loss were smaller."""
+    known = relevant(waivers, replace(subject, loss=None), result)
+    return [w for w in known if not w.expired() and not applies_to(w.match, subject)]
 
 
 def expired(waivers: Iterable[Waiver], subject: Subject, result: str) -> list[Waiver]:
@@ -268,7 +340,8 @@ def about_no_case(waivers: Iterable[Waiver], path: Path, cases: Iterable[str]) -
     for waiver in waivers:
         match = waiver.match
         # A case's name does not contain where it runs and what it measures.
-        blank = {"metric": "", "size": None, "placement": "", "location": "", "node": ""}
+        blank = {"metric": "", "size": None, "placement": "", "location": "", "node": "",
+                 "max_loss": None}  # fmt: skip
         known = match.model_copy(update=blank)
         of_system = any(matches(match.system, subject.system) for subject in subjects)
         if of_system and not any(applies_to(known, subject) for subject in subjects):

@@ -179,7 +179,8 @@ def _short(fields: Record) -> str:
 
 
 def waiver_notes(known: Iterable[Waiver], records: list[Record]) -> list[str]:
-    """Return the waivers that have expired or are no longer needed, a line each."""
+    """Return the waivers that have expired or are no longer needed, a line each. A session cannot
+    tell whether a regression is still there."""
     lines = []
     for waiver in known:
         used, passed = _covered(waiver, records)
@@ -189,7 +190,7 @@ def waiver_notes(known: Iterable[Waiver], records: list[Record]) -> list[str]:
                 f"or remove it"
             )
             lines.append(with_code(message, "waiver.expired"))
-        elif passed and not used:
+        elif passed and not used and "regression" not in waiver.match.results:
             message = (
                 f"waiver {waiver.id} is no longer needed: {passed}, and none failed: remove it"
             )

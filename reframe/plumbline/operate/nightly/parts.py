@@ -23,6 +23,7 @@ from plumbline.history.history import History
 from plumbline.history.rows import SessionRow
 from plumbline.history.series import Selection
 from plumbline.output import export, report
+from plumbline.reference import waivers
 from plumbline.site import configuration
 
 if TYPE_CHECKING:
@@ -116,8 +117,8 @@ def session(title: str, name: str, code: int, errors: list[str]) -> Part:
 
 
 def trend(system: str, name: str) -> Part:
-    """Return the changes for the worse that are active: the new ones, which are faults, and those
-    that the last night has reported.
+    """Return the changes for the worse that are active: the new ones, which are faults, those that
+    the last night has reported, and those that are waived.
 
     :arg name: the session of tonight.
     """
@@ -127,21 +128,26 @@ def trend(system: str, name: str) -> Part:
         listed = history.series(select, samples=False)
         found = following.of_history(listed, online=False)
         series = {following.name_of(item): item for item in listed}
-        new = causes.new(found.failing, series, _reported(history, select, name))
-        shown = causes.of(found.failing, new, series)
+        waived = causes.waived_rows(found.rows, series, waivers.load(paths.reference()))
+        failing = [row for row in found.failing if id(row) not in waived]
+        new = causes.new(failing, series, _reported(history, select, name))
+        shown = causes.of(found.failing, new, series, waived)
         lines, cases = [], []
         for cause in shown:
             lines.append(f"- {_described(cause)}")
             for row in cause.rows:
                 change = f"{row.kind} of {row.size:+.1%} since {row.start}, found {row.night}"
-                outcome = junitparser.Skipped(f"known: {change}", "known")
+                known = "waived" if id(row) in waived else "known"
+                outcome = junitparser.Skipped(f"{known}: {change}", known)
                 if row in new:
                     outcome = junitparser.Failure(change, row.kind)
                 case = f"{row.series}, found {row.night}"
                 cases.append(suites.case(case, part.title, outcome))
         part.page, part.suites = "\n".join(lines), [suites.suite(part.title, cases)]
         fresh = sum(cause.marked for cause in shown)
-        counts = f"{fresh} new, {len(shown) - fresh} known and active"
+        accepted = sum(cause.state == "waived" for cause in shown)
+        counts = f"{fresh} new, {len(shown) - fresh - accepted} known and active"
+        counts += f", {accepted} waived" if accepted else ""
         part.message = _joined(counts, found.unjudged, _skipped_lines(history))
         part.code = 1 if new else 2 if history.faults else 0
         part.skipped = not found.judged and not part.code
@@ -163,7 +169,7 @@ def _reported(history: History, select: Selection, name: str) -> np.datetime64:
 def _described(cause: causes.Cause) -> str:
     """Return a cause in one line of Markdown."""
     first = cause.first
-    mark = "**new** " if cause.marked else ""
+    mark = "**new** " if cause.marked else "waived: " if cause.state == "waived" else ""
     figures = shorten(filter(None, map(cause.figure, cause.rows)), _MAX_LISTED)
     nodes = f" on {shorten(cause.nodes, _MAX_LISTED)}" if cause.nodes else ""
     return (

@@ -34,11 +34,13 @@ from plumbline.output.report import (
     site,
     status,
     text,
+    triage,
 )
 from plumbline.output.report.around import Comparison, Facts
 from plumbline.output.report.figures import Glance, Panel
-from plumbline.output.report.findings import Event, SeriesChange
+from plumbline.output.report.findings import Event
 from plumbline.output.report.status import CaseState, FigureState
+from plumbline.output.report.triage import Finding
 from plumbline.reference import lookup, tables, waivers
 from plumbline.reference.row import Row
 
@@ -140,14 +142,17 @@ class _Report:
         self.measured = {(check.system, check.check): check for check in history.measured(select)}
         self.series = sum(check.series for check in self.measured.values())
         say(f"{pluralize(len(self.sessions), 'session')}, {self.series} series")
-        self.systems = status.of_systems(history, self.sessions, select, now, stale)
+        self.triage = triage.Triage(shown.waivers, shown.references, now.date())
+        self.systems = status.of_systems(
+            history, self.sessions, select, now, stale, self.triage.apply
+        )
         self.cases: dict[tuple[str, str], list[CaseState]] = {}
         for case in (case for system in self.systems for case in system.cases):
             self.cases.setdefault((case.system, case.check), []).append(case)
         say("searching for changes")
         self.nights = findings.NIGHTS
         self.judged = False
-        self.changes: dict[Key, list[SeriesChange]] = findings.of_all(*self._of_many_nights())
+        self.changes = self.triage.of_changes(findings.of_all(*self._of_many_nights()))
         #: Figures that other pages show: only one check's figures are in memory at a time.
         self._changed: dict[Key, Glance] = {}
         self._found: dict[tuple, Glance | None] = {
@@ -162,7 +167,10 @@ class _Report:
         )
         self.published = published.Published(shown.references)
         self.waivers = {waiver.id: waiver for waiver in shown.waivers}
-        self.events = findings.events([c for listed in self.changes.values() for c in listed])
+        changes = [change for listed in self.changes.values() for change in listed]
+        #: What a waiver covers has events of its own.
+        self.acknowledged = findings.events([change for change in changes if change.waiver])
+        self.events = findings.events([change for change in changes if not change.waiver])
         self.around = around.Around(history, self.sessions, self.changes)
         newest, red, changed = self._chosen(latest)
         #: Sessions with a page, and those whose page has only their red cases.
@@ -208,7 +216,7 @@ class _Report:
                 newest.add(row.session)
             elif row.end >= oldest[row.system] and any(map(row.results.get, status.RED)):
                 red.add(row.session)
-        for event in self.events:
+        for event in (*self.events, *self.acknowledged):
             for name in (event.first.before, event.first.after):
                 if name and name not in newest and len(changed) < CHANGED:
                     changed[name] = None
@@ -261,7 +269,8 @@ class _Report:
         self._systems(writer)
         recent = [event for event in self.events if self._recent(event)]
         writer.page("index.html", "index.html.j2", systems=self.systems, recent=recent)
-        writer.page("changes.html", "changes.html.j2", events=self.events)
+        every = sorted((*self.events, *self.acknowledged), key=Event.newest, reverse=True)
+        writer.page("changes.html", "changes.html.j2", events=every)
         listed = self.published.tables()
         writer.page("published.html", "published.html.j2", tables=listed)
         for table in listed:
@@ -375,6 +384,14 @@ class _Report:
     def comparison(self, event: Event) -> Comparison | None:
         """Return the comparison of both sides of a change."""
         return self.around.comparison(event)
+
+    def findings(self, listed: list[CaseState]) -> list[Finding]:
+        """Return what can be acknowledged of test cases."""
+        return [one for one in map(self.triage.of_case, listed) if one]
+
+    def losses(self, event: Event) -> list[Finding]:
+        """Return what can be acknowledged of a change."""
+        return self.triage.of_event(event, self.changes)
 
     def facts(self, event: Event) -> Facts | None:
         """Return what else changed in the night of a recent change."""

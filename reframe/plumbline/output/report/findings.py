@@ -34,6 +34,7 @@ class SeriesChange:
     :ivar active: it is active: it lasts, and no later change took it back.
     :ivar confirmed: more than the newest session has it.
     :ivar above_ceiling: the figure was above its ceiling when it was found.
+    :ivar waiver: id of the waiver that covers it, or empty.
     :ivar sessions: number of sessions since it began; of a transient, until it ended.
     """
 
@@ -52,11 +53,12 @@ class SeriesChange:
     confirmed: bool
     above_ceiling: bool = False
     sessions: int = 0
+    waiver: str = ""
 
     @property
     def word(self) -> str:
         """Its kind on pages: a value above the ceiling is not an improvement."""
-        return "above-ceiling" if self.above_ceiling else self.kind
+        return "above-ceiling" if self.above_ceiling else "waived" if self.waiver else self.kind
 
     @property
     def doubt_code(self) -> str:
@@ -125,6 +127,10 @@ class Event:
     def weight(self) -> tuple:
         """Sort key: first active changes for the worse, then other changes for the worse."""
         return self.first.worse and self.active, self.first.worse
+
+    def newest(self) -> tuple:
+        """Sort key: when it began."""
+        return self.first.began, self.detected
 
     @property
     def detected(self) -> np.datetime64:
@@ -199,12 +205,12 @@ def events(changes: list[SeriesChange]) -> list[Event]:
     """Group changes of one cause; newest first."""
     groups = causes.grouped(
         changes,
-        about=lambda change: (*_case(change.key), change.kind, change.worse),
+        about=lambda change: (*_case(change.key), change.kind, change.worse, change.waiver),
         series=lambda change: change.key,
         began=lambda change: change.began,
     )
     events = [Event(group) for group in groups]
-    return sorted(events, key=lambda event: (event.first.began, event.detected), reverse=True)
+    return sorted(events, key=Event.newest, reverse=True)
 
 
 def _case(key: Key) -> tuple[str, ...]:

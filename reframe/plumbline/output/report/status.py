@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -54,6 +54,7 @@ class FigureState:
     reference: str
     waiver: str
     identity: tuple
+    better: str
 
 
 @dataclass
@@ -155,17 +156,20 @@ def of_systems(
     select: Selection,
     now: datetime.datetime,
     stale: datetime.timedelta,
+    waive: Callable[[list[CaseState]], None] = lambda cases: None,
 ) -> list[SystemState]:
     """Return the state of each system, those with something red first.
 
     :arg sessions: those of the selection, oldest first.
     :arg stale: age above which a latest session is old.
+    :arg waive: applies the waivers of today to the cases of a system.
     """
     by_system: dict[str, list[SessionRow]] = {}
     for row in sessions:
         by_system.setdefault(row.system, []).append(row)
     found = [
-        _of_system(history, system, rows, select, now, stale) for system, rows in by_system.items()
+        _of_system(history, system, rows, select, now, stale, waive)
+        for system, rows in by_system.items()
     ]
     return sorted(found, key=lambda state: (not state.red, state.system))
 
@@ -177,6 +181,7 @@ def _of_system(
     select: Selection,
     now: datetime.datetime,
     stale: datetime.timedelta,
+    waive: Callable[[list[CaseState]], None],
 ) -> SystemState:
     latest = max(sessions, key=lambda row: row.end)
     recent = [row.session for row in sessions if row.end >= latest.end - WINDOW]
@@ -205,6 +210,7 @@ def _of_system(
     )
     listed = cases_of(history, chosen)
     _fill_since(cases, listed)
+    waive(cases)
     cases += _vanished(system, cases, listed)
     past = age(latest, now)
     old = past.total_seconds() / 3600 if past > stale else None
@@ -340,8 +346,8 @@ def _finding(fom: FigureRecord) -> FigureState:
         margin = 0.0 if bound is None else (value - bound if low else bound - value)
         distance = margin / abs(bound) if bound else 0.0
     name = text.figure(fom.metric, fom.size, fom.location)
-    return FigureState(name, value, fom.unit, fom.verdict, bound, distance,
-                   fom.reference or "", fom.waiver or "", _identity_of(fom))  # fmt: skip
+    return FigureState(name, value, fom.unit, fom.verdict, bound, distance, fom.reference or "",
+                       fom.waiver or "", _identity_of(fom), fom.better)  # fmt: skip
 
 
 def _identity_of(fom: FigureRecord) -> tuple:

@@ -1,0 +1,136 @@
+"""``plumbline waive``: acknowledges what is red or has regressed, for a limited time."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+
+import click
+
+from plumbline.cli.common import (
+    current_selection_options,
+    echo,
+    say,
+    table_format_option,
+    warn,
+    write,
+)
+from plumbline.core import formats
+from plumbline.core.errors import Fault
+from plumbline.core.text import fill, pluralize, shorten, suggest, table_lines
+
+_HEADS = ("finding", "kind", "since", "loss")
+#: A finding lists at most so many of its figures.
+_MAX_FIGURES = 6
+
+
+@click.command()
+@click.argument("names", metavar="[FINDING]...", nargs=-1)
+@click.option("--owner", metavar="NAME", help="Who follows it up.")
+@click.option("--until", metavar="TIME",
+              help="The last day: a date, or a time from today: 30d, 2w.")  # fmt: skip
+@click.option("--reason", metavar="TEXT", help="Why it is accepted.")
+@click.option("--ticket", metavar="TEXT", default="", help="Where it is followed up.")
+@table_format_option
+@current_selection_options
+def waive(names: tuple[str, ...], owner: str | None, until: str | None, reason: str | None,
+          ticket: str, form: str, select, source: Path | None):  # fmt: skip
+    """Add waivers for these findings to the site's reference/waivers.yaml.
+
+    A FINDING is a red test case, or a regression that is active. The report prints their names.
+    Without any, all are listed. A waiver covers a loss of up to two per cent more than today's: a
+    larger one is red again, as is one whose waiver has ended.
+
+    Exit codes: 0 the waivers are written, or the list is printed; 2 they are not.
+    """
+    from plumbline.core import paths
+    from plumbline.history.history import History
+    from plumbline.output.report import triage
+    from plumbline.reference import waivers
+
+    given = {"--owner": owner, "--until": until, "--reason": reason}
+    wrong = [name for name, value in given.items() if bool(value) != bool(names)]
+    if wrong or (ticket and not names):
+        words = " ".join(wrong or ["--ticket"])
+        state = "is missing" if names else "is of a FINDING, and none is given"
+        raise Fault(f"{words}: {state}; `plumbline waive` lists findings", "input.wrong-option")
+    expires = _day(until) if until else None
+    with History(source, say=warn) as history:
+        now = datetime.datetime.now(datetime.timezone.utc)
+        found = {one.id: one for one in triage.load(history, select, now, warn)}
+    if not names:
+        write(_FORMATS[form](list(found.values())), None)
+        return
+    for name in names:
+        if name not in found:
+            raise Fault(
+                f"no finding {name!r} is red or active: it may be over or waived; "
+                f"{suggest(name, found)}",
+                code="input.unknown-name",
+            )
+    chosen = [found[name] for name in dict.fromkeys(names)]
+    text = "".join(one.yaml(owner or "", reason or "", ticket, expires) for one in chosen)
+    path = waivers.add(paths.reference(), text)
+    echo(text, nl=False)
+    say(f"{path}: {pluralize(len(chosen), 'waiver')} added, until {expires}")
+
+
+def _day(text: str) -> datetime.date:
+    """Return the last day of a waiver.
+
+    :raises Fault: if it is neither a date nor a time from today, or is in the past.
+    """
+    from plumbline.history.series import span
+    from plumbline.reference.waivers import today
+
+    try:
+        found = datetime.date.fromisoformat(text)
+    except ValueError:
+        try:
+            found = today() + span(text)
+        except Fault:
+            raise Fault(
+                f"--until {text}: is neither a date (2026-12-31) nor a time from today (30d, 2w)",
+                code="input.wrong-option",
+            ) from None
+    if found < today():
+        raise Fault(f"--until {text}: is in the past: a waiver would cover nothing",
+                    code="input.wrong-option")  # fmt: skip
+    return found
+
+
+def _fields(one) -> dict:
+    return {
+        "finding": one.id,
+        "kind": one.kind,
+        "since": one.since,
+        "loss": one.loss,
+        "case": one.title,
+        "figures": one.figures,
+    }
+
+
+def _text(found: list) -> str:
+    rows = [
+        (one.id, one.kind, one.since, "" if one.loss is None else f"{one.loss:.1%}")
+        for one in found
+    ]
+    head, body = table_lines(rows, _HEADS)
+    lines = head if found else []
+    for one, row in zip(found, body, strict=True):
+        figures = shorten(one.figures, _MAX_FIGURES)
+        lines += ["", *row, *(fill(line, "  ", "    ") for line in (one.title, figures) if line)]
+    count = f"plumbline: {pluralize(len(found), 'finding')} red or active, and not waived"
+    return "\n".join([*lines, *([""] if found else []), count])
+
+
+def _csv(found: list) -> str:
+    rows = (_fields(one) | {"figures": "; ".join(one.figures)} for one in found)
+    return formats.as_csv(["finding", "kind", "since", "loss", "case", "figures"], rows)
+
+
+_FORMATS = {
+    "text": _text,
+    "json": lambda found: formats.as_json([_fields(one) for one in found]),
+    "csv": _csv,
+}

@@ -1,0 +1,273 @@
+"""What of a report is known and accepted: the waivers that apply by now, and one for each finding.
+
+A record has the waivers of the night in which it was written. The report applies those of today, so
+that what is acknowledged in the morning is not red at noon, and what a waiver no longer covers is.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import hashlib
+import itertools
+import math
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import yaml
+
+from plumbline.analysis import causes
+from plumbline.core import paths, units
+from plumbline.core.text import base_name
+from plumbline.history.history import History
+from plumbline.history.series import Key, Selection
+from plumbline.output.report import findings, status, text
+from plumbline.output.report.findings import Event, SeriesChange
+from plumbline.output.report.status import CaseState, FigureState
+from plumbline.reference import lookup, waivers
+from plumbline.reference.lookup import References, loss_of
+from plumbline.reference.waivers import Subject, Waiver
+
+#: Statuses of a test case that a waiver may cover.
+WAIVABLE = ("fail", "invalid", "error")
+#: A proposed waiver covers a loss that is larger than today's by so much: `plumbline compare` calls
+#: a smaller difference unchanged (``--min-effect``).
+MARGIN = 0.02
+#: Term of a waiver that the pages propose.
+TERM = datetime.timedelta(days=30)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What can be acknowledged: a red test case, or active losses of one of them that began
+    together.
+
+    :ivar id: that names it in ``plumbline waive``, and its waiver.
+    :ivar kind: status of the test case, or kind of the change.
+    :ivar subjects: the test case, or its figures, each with its loss.
+    :ivar since: the day on which it began.
+    :ivar loss: the largest loss; ``None`` if one is unknown, or the case has no figures.
+    """
+
+    id: str
+    kind: str
+    subjects: tuple[Subject, ...]
+    since: str
+    loss: float | None
+
+    @property
+    def title(self) -> str:
+        """The test case."""
+        one = self.subjects[0]
+        nodes = f" on {', '.join(one.nodes)}" if one.nodes else ""
+        return f"{one.check} @{one.system}:{one.partition}+{one.environment}{nodes}"
+
+    @property
+    def figures(self) -> list[str]:
+        """The names of its figures."""
+        return [
+            text.figure(one.metric, one.size, one.location) for one in self.subjects if one.metric
+        ]
+
+    def match(self) -> dict[str, object]:
+        """Return what its waiver covers: what all of its subjects have in common."""
+        found: dict[str, object] = {}
+        for name in ("system", "partition", "environment", "check", "node", "metric", "size",
+                     "placement", "location"):  # fmt: skip
+            values = {_field(one, name) for one in self.subjects}
+            if len(values) == 1 and (value := values.pop()) not in ("", None):
+                found[name] = value
+        if f"={found.get('placement')}" in str(found["check"]):
+            del found["placement"]
+        if self.kind in ("invalid", "error"):
+            return found | {"results": [self.kind]}
+        found["results"] = [*waivers.OF_FIGURES]
+        if self.loss is not None:
+            found["max_loss"] = f"{math.ceil(round(100 * (self.loss + MARGIN), 6))} %"
+        return found
+
+    def yaml(
+        self,
+        owner: str = "",
+        reason: str = "",
+        ticket: str = "",
+        expires: datetime.date | None = None,
+    ) -> str:
+        """Return its waiver as an entry of ``waivers.yaml``; an empty owner and reason are to be
+        filled in."""
+        content = {
+            "id": self.id,
+            "reason": reason,
+            "owner": owner,
+            "expires": expires or waivers.today() + TERM,
+            "ticket": ticket,
+            "match": self.match(),
+        }
+        return yaml.safe_dump([content], sort_keys=False, allow_unicode=True, width=100)
+
+
+def _field(subject: Subject, name: str) -> object:
+    return ",".join(subject.nodes) if name == "node" else getattr(subject, name)
+
+
+class Triage:
+    """Applies the waivers of a day to what a report shows."""
+
+    def __init__(self, known: Sequence[Waiver], references: References, day: datetime.date):
+        self._known, self._references, self._day = known, references, day
+        self._ids = {waiver.id for waiver in known}
+
+    # -- test cases ---------------------------------------------------------------------------
+
+    def apply(self, cases: Iterable[CaseState]) -> None:
+        """Let red test cases be waived if waivers cover them by now, and waived ones fail if their
+        waivers have ended or cover a smaller loss."""
+        for case in cases:
+            judged = [one for one in case.findings if one.verdict in ("fail", "waived")]
+            for figure in judged:
+                self._judge(case, figure)
+            if case.status in ("fail", "waived") and judged:
+                case.counts["fail"] = sum(one.verdict == "fail" for one in judged)
+                case.counts["waived"] = len(judged) - case.counts["fail"]
+                case.status = next(
+                    (one for one in ("fail", "above-ceiling") if case.counts[one]), "waived"
+                )
+                case.waiver = next((one.waiver for one in judged if one.waiver), "")
+            elif case.status in WAIVABLE:
+                waiver = waivers.covering(self._known, _of_case(case), case.status, self._day)
+                if waiver:
+                    case.status, case.waiver = "waived", waiver.id
+
+    def _judge(self, case: CaseState, figure: FigureState) -> None:
+        subject = self._of_figure(case, figure, math.inf)
+        waiver = waivers.covering(self._known, subject, "fail", self._day)
+        if waiver:
+            figure.verdict, figure.waiver = "waived", waiver.id
+        elif figure.waiver in self._ids:
+            figure.verdict, figure.waiver = "fail", ""
+
+    def _of_figure(self, case: CaseState, figure: FigureState, unknown: float | None) -> Subject:
+        """Return a figure as waivers identify it.
+
+        :arg unknown: its loss, if that is not known.
+        """
+        metric, size, location, placement = figure.identity
+        row = self._references.tables.rows.get(figure.reference)
+        loss = None
+        if row is not None:
+            try:
+                loss = loss_of(figure.value, row.used(figure.unit)[0], figure.better)
+            except units.UnitError:
+                loss = None
+        return dataclasses.replace(
+            _of_case(case), placement=placement, metric=metric, location=location,
+            size=None if size < 0 else size, loss=unknown if loss is None else loss,
+        )  # fmt: skip
+
+    def of_case(self, case: CaseState) -> Finding | None:
+        """Return what can be acknowledged of a test case: what is not waived; ``None`` if nothing
+        can."""
+        if case.status not in WAIVABLE:
+            return None
+        failing = [one for one in case.findings if one.verdict == "fail"]
+        subjects = [self._of_figure(case, one, None) for one in failing]
+        if not case.node:
+            # The nodes of a job change from night to night.
+            subjects = [dataclasses.replace(one, nodes=()) for one in subjects or [_of_case(case)]]
+        since = case.time if case.since is None else case.since
+        day = "" if since is None else text.day(since)
+        return _finding(case.status, subjects or [_of_case(case)], day)
+
+    # -- changes ------------------------------------------------------------------------------
+
+    def of_changes(self, found: dict[Key, list[SeriesChange]]) -> dict[Key, list[SeriesChange]]:
+        """Return the changes of series, those with their waiver that one covers."""
+        result = {}
+        for key, changes in found.items():
+            covered = {
+                id(change): waiver.id
+                for change, waiver in causes.waived(key, changes, self._known, self._day)
+            }
+            result[key] = [
+                dataclasses.replace(change, waiver=covered.get(id(change), ""))
+                for change in changes
+            ]
+        return result
+
+    @staticmethod
+    def of_event(event: Event, every: dict[Key, list[SeriesChange]]) -> list[Finding]:
+        """Return what can be acknowledged of changes that began together: the active losses that
+        are not waived, one finding for each node.
+
+        :arg every: all changes of each series.
+        """
+        by_node: dict[str, list[SeriesChange]] = {}
+        for change in event.changes:
+            if change.active and change.worse and not change.above_ceiling and not change.waiver:
+                by_node.setdefault(change.key.node, []).append(change)
+        return [
+            _finding(
+                changes[0].kind,
+                [
+                    subject
+                    for change in changes
+                    for other, subject in causes.losses(change.key, every[change.key])
+                    if other.start == change.start
+                ],
+                text.day(min(change.began for change in changes)),
+            )
+            for changes in by_node.values()
+        ]
+
+
+def load(
+    history: History,
+    select: Selection,
+    now: datetime.datetime,
+    say: Callable[[str], None] = lambda line: None,
+) -> list[Finding]:
+    """Return what can be acknowledged, as on the report's start page: red test cases, and then
+    active losses, the newest first.
+
+    :raises Fault: if nothing is selected, or the references or waivers are invalid.
+    """
+    folder = paths.reference()
+    triage = Triage(waivers.load(folder), lookup.loaded(folder), now.date())
+    systems = status.of_systems(
+        history, history.sessions(select), select, now, datetime.timedelta.max, triage.apply
+    )
+    checks = [check for check in history.measured(select) if check.most >= findings.NIGHTS]
+    count = sum(check.series for check in checks)
+    if count >= findings.MANY:
+        say(f"searching {count} series for losses")
+    series = itertools.chain.from_iterable(history.by_check(checks, select))
+    changes = triage.of_changes(findings.of_all(filter(findings.judged, series), count))
+    events = findings.events(list(itertools.chain.from_iterable(changes.values())))
+    cases = (triage.of_case(case) for system in systems for case in system.cases)
+    losses = (one for event in events for one in triage.of_event(event, changes))
+    return [*filter(None, cases), *losses]
+
+
+def _of_case(case: CaseState) -> Subject:
+    nodes = tuple(case.nodes) or ((case.node,) if case.node else ())
+    return Subject(case.system, case.partition, case.environment, base_name(case.check),
+                   case.placement, nodes)  # fmt: skip
+
+
+def _finding(kind: str, subjects: Sequence[Subject], since: str) -> Finding:
+    one = subjects[0]
+    losses = [subject.loss for subject in subjects]
+    known = [loss for loss in losses if loss is not None]
+    metrics = {subject.metric for subject in subjects}
+    words = (
+        one.system,
+        one.check.partition(" ")[0],
+        *(metrics if len(metrics) == 1 else ()),
+        *one.nodes,
+    )
+    readable = re.sub(r"[^a-z0-9]+", "-", " ".join(words).lower()).strip("-")[:32].rstrip("-")
+    about = (kind, since, one.system, one.partition, one.environment, one.check, *one.nodes)
+    mark = hashlib.sha256("\0".join(about).encode(errors="replace")).hexdigest()[:6]
+    return Finding(f"{readable}-{mark}".lstrip("-"), kind, tuple(subjects), since,
+                   max(known) if known and len(known) == len(losses) else None)  # fmt: skip

@@ -1,0 +1,287 @@
+"""What is acknowledged: it leaves what is red at once, and comes back when its waiver ends or it
+gets worse."""
+
+from __future__ import annotations
+
+import datetime
+import html
+import json
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from conftest import Done, asked
+from plumbline.analysis import causes
+from plumbline.operate.nightly import parts
+from plumbline.reference import waivers
+from reports import NOW, SLOW, UTC, demo_, notes, sessions_of, shown, write  # noqa: F401 - fixtures
+from test_report import a_baseline, a_change, a_series, count, state
+
+GIVEN = ["--owner", "storage team", "--until", "30d", "--reason", "a disk is slow"]
+NAME = "alder-babelstream-triad-all-cores"
+
+
+def day(offset: int) -> datetime.date:
+    return waivers.today() + datetime.timedelta(days=offset)
+
+
+def waive(folder: Path, *arguments: object) -> Done:
+    return asked("waive", *arguments, PLUMBLINE_SITE=folder, PLUMBLINE_RESULTS=folder)
+
+
+def listed(folder: Path, *arguments: object) -> list[dict]:
+    """What can be acknowledged."""
+    return json.loads(waive(folder, "--format=json", *arguments).out)
+
+
+def waived_until(folder: Path, expires: datetime.date, **match: object) -> None:
+    content = {"id": "known", "reason": "a disk is slow", "owner": "storage team",
+               "expires": expires, "match": {"system": "alder", **match}}  # fmt: skip
+    path = folder / "reference" / "waivers.yaml"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(yaml.safe_dump([content]))
+
+
+def red(folder: Path) -> tuple[int, int]:
+    """How many rows of the start page are red, and how many are waived."""
+    write(folder, folder / "out", now=datetime.datetime.now(UTC))
+    page = folder / "out" / "index.html"
+    return count(shown(page, "red")), count(shown(page, "waived"))
+
+
+@pytest.fixture(name="slow")
+def slow_(tmp_path: Path) -> Path:
+    """A history in which one figure is below its bound: it lost 31 % of its reference."""
+    folder = sessions_of(tmp_path, [{"figures": [SLOW]}, {"check": "well"}])
+    a_baseline(folder, {"id": NAME})
+    return folder
+
+
+# -- red test cases ------------------------------------------------------------------------------
+
+
+def test_what_is_acknowledged_is_red_no_longer(slow):
+    (found,) = listed(slow)
+    assert (found["kind"], found["figures"], found["since"]) == ("fail", ["triad"], "2026-11-20")
+    assert found["loss"] == pytest.approx(1 - 200 / 290)
+    assert red(slow) == (1, 0)
+    done = waive(slow, found["finding"], *GIVEN, "--ticket", "4711")
+    assert done.code == 0
+    (one,) = waivers.load(slow / "reference")
+    assert (one.id, one.owner, one.expires, one.reason, one.ticket) == (
+        found["finding"], "storage team", day(30), "a disk is slow", "4711",
+    )  # fmt: skip
+    assert one.match == waivers.Match(
+        system="alder", partition="cpu", environment="gnu-mpich", check="stream", metric="triad",
+        placement="all-cores", results=["fail", "regression"], max_loss="34 %",
+    )  # fmt: skip
+    assert red(slow) == (0, 1)
+    assert listed(slow) == []
+    section = shown(slow / "out" / "index.html", "waived")
+    for value in ("storage team", "a disk is slow", "4711", one.id, f"expires {one.expires}"):
+        assert value in section
+
+
+@pytest.mark.parametrize(
+    ("expires", "match", "expected"),
+    [
+        (0, {}, (0, 1)),
+        (0, {"max_loss": "32 %"}, (0, 1)),
+        (-1, {}, (1, 0)),
+        (0, {"max_loss": "30 %"}, (1, 0)),
+        (0, {"metric": "copy"}, (1, 0)),
+        (0, {"results": ["invalid"]}, (1, 0)),
+    ],
+)
+def test_it_is_red_again_when_its_waiver_ends_or_it_gets_worse(slow, expires, match, expected):
+    waived_until(slow, day(expires), **match)
+    assert red(slow) == expected
+
+
+@pytest.mark.parametrize(("expires", "expected"), [(0, (0, 1)), (-1, (1, 0))])
+def test_what_a_night_recorded_as_waived_is_red_when_that_has_ended(tmp_path, expires, expected):
+    folder = sessions_of(tmp_path, [{"figures": [SLOW | {"waived": True}]}])
+    for path in folder.glob("sessions/*/records.jsonl"):
+        path.write_text(path.read_text().replace("ost-rebuild", "known"))
+    waived_until(folder, day(expires))
+    assert red(folder) == expected
+
+
+def test_one_figure_that_is_not_waived_keeps_its_case_red(tmp_path):
+    folder = sessions_of(tmp_path, [{"figures": [SLOW, SLOW | {"metric": "copy"}]}])
+    waived_until(folder, day(3), metric="copy")
+    assert red(folder) == (1, 1)  # The case is red, and has a waived figure.
+
+
+def test_what_is_above_its_ceiling_cannot_be_acknowledged(tmp_path):
+    folder = sessions_of(tmp_path, [{"figures": [SLOW | {"ceiling": 100.0}]}])
+    waived_until(folder, day(3))
+    assert red(folder) == (1, 0)
+    assert listed(folder) == []
+
+
+def test_a_test_case_without_figures_is_acknowledged_by_its_result(tmp_path):
+    lost = {"result": "error", "reason": "TIMEOUT", "figures": [], "nodes": ["n1", "n2"]}
+    folder = sessions_of(tmp_path, [lost, {"check": "well"}])
+    (found,) = listed(folder)
+    assert (found["kind"], found["loss"], found["figures"]) == ("error", None, [])
+    assert waive(folder, found["finding"], *GIVEN).code == 0
+    (one,) = waivers.load(folder / "reference")
+    assert (one.match.results, one.match.max_loss, one.match.node) == (("error",), None, "")
+    assert red(folder) == (0, 1)
+
+
+def test_a_loss_of_an_unknown_reference_has_no_limit(tmp_path):
+    folder = sessions_of(tmp_path, [{"figures": [SLOW]}])
+    (found,) = listed(folder)
+    assert waive(folder, found["finding"], *GIVEN).code == 0
+    (one,) = waivers.load(folder / "reference")
+    assert one.match.max_loss is None and red(folder) == (0, 1)
+    waived_until(folder, day(3), max_loss="90 %")
+    assert red(folder) == (1, 0)  # Whether it exceeds a limit is not known.
+
+
+def test_the_nodes_of_a_check_have_a_waiver_each(tmp_path):
+    nodes = [
+        {"check": f"stream %.nid=n{n}", "nodes": [f"n{n}"], "figures": [SLOW]} for n in range(3)
+    ]
+    folder = sessions_of(tmp_path, nodes)
+    a_baseline(folder, {"id": NAME})
+    found = [one["finding"] for one in listed(folder)]
+    assert len(found) == 3 and waive(folder, *found[:2], *GIVEN).code == 0
+    assert [one.match.node for one in waivers.load(folder / "reference")] == ["n0", "n1"]
+    assert [case.node for case in state(folder).red] == ["n0", "n1", "n2"]  # As recorded.
+    assert [one["finding"] for one in listed(folder)] == found[2:]
+
+
+def test_the_page_prints_the_waiver_and_the_command(slow):
+    (found,) = listed(slow)
+    write(slow, slow / "out", now=datetime.datetime.now(UTC))
+    for page in (slow / "out" / "index.html", *slow.glob("out/checks/alder-stream*.html")):
+        content = page.read_text()
+        (command,) = re.findall(r"<code>(plumbline waive [^<]+)</code>", content)
+        assert shlex.split(html.unescape(command))[2] == found["finding"]
+        (text,) = re.findall(r"<pre>(.*?)</pre>", content, re.S)
+        (entry,) = yaml.safe_load(html.unescape(text))
+        assert [entry[name] for name in ("owner", "reason", "ticket")] == ["", "", ""]
+        assert entry["expires"] == day(30)
+        assert waive(slow, found["finding"], *GIVEN).code == 0
+        (one,) = yaml.safe_load((slow / "reference" / "waivers.yaml").read_text())
+        assert one["match"] == entry["match"]
+        (slow / "reference" / "waivers.yaml").unlink()
+
+
+# -- changes -------------------------------------------------------------------------------------
+
+LATENCY = ["--check=osu_p2p %operation=latency %placement=on-socket", "--system=alder"]
+
+
+@pytest.fixture(name="seasons")
+def seasons_(demo, tmp_path) -> Path:
+    """A made-up history of its own."""
+    shutil.copytree(demo, tmp_path / "demo", ignore=shutil.ignore_patterns("out"))
+    return tmp_path / "demo"
+
+
+def trend(folder: Path, *arguments: object) -> Done:
+    return asked("trend", "--from", folder, *arguments, PLUMBLINE_SITE=folder)
+
+
+def test_a_regression_that_is_acknowledged_has_not_changed_today(seasons):
+    (found,) = [one for one in listed(seasons, *LATENCY) if one["kind"] == "regression"]
+    assert 0.1 < found["loss"] < 0.16 and len(found["figures"]) == 4
+    done = trend(seasons, *LATENCY, "--active")
+    assert done.code == 1
+    changed = count_of(seasons, "changed")
+    assert waive(seasons, found["finding"], *GIVEN).code == 0
+    assert count_of(seasons, "changed") == changed - 1
+    section = shown(seasons / "out" / "index.html", "waived")
+    assert found["finding"] in section and "a disk is slow" in section
+    # It is the same waiver that covers what failed.
+    assert listed(seasons, *LATENCY) == []
+    done = trend(seasons, *LATENCY, "--active", "--format=json")
+    assert done.code == 0
+    assert {one["waiver"] for one in json.loads(done.out)} == {found["finding"]}
+    assert "waived" in trend(seasons, *LATENCY, "--active").out
+
+
+def count_of(folder: Path, section: str) -> int:
+    write(folder, folder / "out", now=datetime.datetime.now(UTC))
+    return count(shown(folder / "out" / "index.html", section))
+
+
+def test_a_regression_comes_back_when_it_exceeds_its_waiver(seasons):
+    for limit, code in (("20 %", 0), ("5 %", 1)):
+        waived_until(seasons, day(3), check="osu_p2p", results=["regression"], max_loss=limit)
+        assert trend(seasons, *LATENCY, "--active").code == code
+    waived_until(seasons, day(-1), check="osu_p2p", results=["regression"])
+    assert trend(seasons, *LATENCY, "--active").code == 1
+    waived_until(seasons, day(3), check="osu_p2p")  # Of failures alone, as they always were.
+    assert trend(seasons, *LATENCY, "--active").code == 1
+
+
+def test_a_second_loss_counts_with_the_first():
+    series = a_series(np.ones(60))
+    changes = [
+        a_change(series, 40, size=-0.1),
+        a_change(series, 20, size=-0.1),
+        a_change(series, 30, size=-0.5, active=False),
+        a_change(series, 50, size=0.1, worse=False),
+    ]
+    losses = [(change.start, subject.loss) for change, subject in causes.losses(
+        series.key, changes)]  # fmt: skip
+    assert losses == [(20, pytest.approx(0.1)), (40, pytest.approx(0.19))]
+    waiver = waivers.Waiver(
+        id="known", reason="r", owner="o", expires=day(1),
+        match={"system": "alder", "results": ["regression"], "max_loss": "15 %"},
+    )  # fmt: skip
+    covered = causes.waived(series.key, changes, [waiver])
+    assert [change.start for change, _ in covered] == [20]
+
+
+def test_a_regression_that_is_acknowledged_is_no_fault_of_a_night(seasons, monkeypatch):
+    monkeypatch.setenv("PLUMBLINE_SITE", str(seasons))
+    monkeypatch.setenv("PLUMBLINE_RESULTS", str(seasons))
+    last = max(path.name for path in (seasons / "sessions").glob("*"))
+    before = parts.trend("alder", last)
+    waived_until(seasons, day(3), results=["regression"])
+    after = parts.trend("alder", last)
+    assert re.search(r"(\d+) new, (\d+) known", before.message).groups() != ("0", "0")
+    assert (after.code, re.findall(r"\d+", after.message)[:2]) == (0, ["0", "0"])
+    assert "waived: " in after.page and "waived: " not in before.page
+
+
+# -- the command line ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["ID"], "input.wrong-option"),
+        (["ID", *GIVEN[:4]], "input.wrong-option"),
+        (GIVEN, "input.wrong-option"),
+        (["--ticket", "4711"], "input.wrong-option"),
+        (["ID", *GIVEN, "--until", "2020-01-01"], "input.wrong-option"),
+        (["ID", *GIVEN, "--until", "soon"], "input.wrong-option"),
+        (["ID", *GIVEN, "--until", "900d"], "reference.wrong-waiver"),
+        (["alder-nothing", *GIVEN], "input.unknown-name"),
+        (["--system=elsewhere"], "history.nothing-selected"),
+    ],
+)
+def test_what_waive_refuses(slow, arguments, code):
+    (found,) = listed(slow)
+    done = waive(slow, *(found["finding"] if one == "ID" else one for one in arguments))
+    assert (done.code, done.codes) == (2, [code])
+    assert not (slow / "reference" / "waivers.yaml").exists()
+
+
+def test_the_list_fits_a_terminal(seasons):
+    done = waive(seasons)
+    assert done.code == 0
+    assert max(map(len, done.out.splitlines())) <= 100
+    rows = waive(seasons, "--format=csv").out.splitlines()
+    assert len(rows) == 1 + len(listed(seasons))
