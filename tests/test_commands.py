@@ -39,6 +39,7 @@ ELSEWHERE = {
     r".*(larch|birch)": "at made-up sites: tests/test_two_sites.py",
     r"plumbline compare --duet": "measures a system with two sides: tests/test_duet.py and "
     "tests/test_cluster.py",
+    r"plumbline waive \S+ ": "the names change from night to night: tests/test_waive.py",
     r"plumbline site": "in a home folder: tests/test_site_folder.py",
     r"plumbline clear|.*NODE_HOOK": "on a real Slurm: tests/test_clear.py",
     r"plumbline (init|sweep)|.*mycluster": "on a real Slurm: tests/test_onboarding.py and "
@@ -47,7 +48,7 @@ ELSEWHERE = {
 
 #: Commands that read the made-up history. The others run at the facility.
 READS_HISTORY = re.compile(
-    r"plumbline (show|trend|compare|screen|report|export|history)(?! maintenance=)"
+    r"plumbline (show|trend|waive|compare|screen|report|export|history)(?! maintenance=)"
 )
 
 #: Commands that read the checkout only.
