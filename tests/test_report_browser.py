@@ -102,6 +102,121 @@ def test_the_table_of_a_chart_opens_by_keyboard(pages, window):
     assert details.locator("tbody th[scope=row] + td a").first.get_attribute("href")
 
 
+# -- sorting and filtering ----------------------------------------------------------------------
+
+
+def tab_to(page, selector: str, most: int = 200) -> None:
+    """Press Tab until an element has the focus."""
+    for _ in range(most):
+        page.keyboard.press("Tab")
+        if page.evaluate("s => document.activeElement.matches(s)", selector):
+            return
+    raise AssertionError(f"{selector}: the keyboard does not come to it")
+
+
+def cells(page, column: int, table: str = "table") -> list[str]:
+    """The visible texts of a column, without the rows of groups."""
+    return page.evaluate(
+        """([table, column]) => [...document.querySelector(table).tBodies].filter(b => !b.hidden)
+            .flatMap(body => [...body.rows])
+            .filter(row => !row.hidden && !row.classList.contains("group"))
+            .map(row => row.cells[column].textContent.trim())""",
+        [table, column],
+    )
+
+
+def numbers(texts: list[str]) -> list[float]:
+    return [float(text.split("\u202f")[0].replace("\u2212", "-")) for text in texts if text]
+
+
+def test_a_table_is_sorted_with_the_keyboard(pages, window):
+    page = window.open(kinds(pages)["system"])
+    written = numbers(cells(page, 4))
+    assert written != sorted(written)
+    tab_to(page, "th:nth-child(5) .sort")
+    page.keyboard.press("Enter")
+    head = page.locator("thead th").nth(4)
+    assert head.get_attribute("aria-sort") == "descending"
+    page.keyboard.press("Space")
+    assert head.get_attribute("aria-sort") == "ascending"
+    # Within each group; and the groups by their first rows.
+    groups = page.evaluate(
+        """[...document.querySelectorAll("tbody")].map(body => [...body.rows].map(
+            row => row.classList.contains("group") ? null : row.cells[4].textContent.trim()))"""
+    )
+    assert all(rows[0] is None and None not in rows[1:] for rows in groups)
+    sorted_rows = [numbers(rows[1:]) for rows in groups if any(rows[1:])]
+    assert sorted_rows and all(rows == sorted(rows) for rows in sorted_rows)
+    firsts = [rows[0] for rows in sorted_rows if rows]
+    assert firsts == sorted(firsts) and firsts[0] == min(written)
+    assert sorted(numbers(cells(page, 4))) == sorted(written)
+    tab_to(page, "th:nth-child(6) .sort")
+    page.keyboard.press("Enter")
+    assert head.get_attribute("aria-sort") is None
+
+
+def test_a_table_is_filtered_with_the_keyboard(pages, window):
+    page = window.open(kinds(pages)["system"])
+    every = cells(page, 0)
+    tab_to(page, "input[type=search]")
+    page.keyboard.type("OSU_P2P  latency")
+    found = cells(page, 0)
+    assert found and all("latency" in text for text in found) and len(found) < len(every)
+    assert page.locator("[role=status].filter-state").inner_text() == (
+        f"{len(found)} of {len(every)} rows"
+    )
+    assert page.locator("tbody:visible").count() == 1
+    page.keyboard.press("Control+a")
+    page.keyboard.type("no such figure")
+    assert cells(page, 0) == []
+    page.keyboard.press("Control+a")
+    page.keyboard.press("Delete")
+    assert cells(page, 0) == every
+    assert page.locator("[role=status].filter-state").inner_text() == ""
+
+
+def test_a_table_that_is_opened_has_its_controls(pages, window):
+    page = window.open(kinds(pages)["nodes"])
+    summary = page.locator("details[data-table=history] summary").first
+    summary.focus()
+    page.keyboard.press("Enter")
+    page.wait_for_selector("details[data-table=history] td")
+    tab_to(page, "details[data-table=history] th:nth-child(6) .sort")
+    assert page.evaluate("document.activeElement.textContent") == "Worst"
+    page.keyboard.press("Enter")
+    names = cells(page, 5, "details[data-table=history] table")
+    assert names == sorted(names) and "nid0007" in names
+    page = window.open(kinds(pages)["session"])
+    closed = page.locator("main details:not([open]) table").first
+    assert closed.locator(".sort").count() == 0
+    summary = page.locator("main details summary").first
+    summary.focus()
+    page.keyboard.press("Enter")
+    page.wait_for_selector("main details[open] .sort")
+
+
+def test_every_table_is_sorted_and_filtered_and_none_without_scripts(pages, window, chromium):
+    for name, path in kinds(pages).items():
+        page = window.open(path)
+        page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")
+        page.wait_for_timeout(200)
+        rows = page.evaluate(
+            """[...document.querySelectorAll("table")].map(table => [
+                [...table.tBodies].flatMap(b => [...b.rows]).filter(
+                    row => !row.classList.contains("group")).length,
+                table.querySelectorAll(".sort").length,
+                Boolean(table.closest(".scroll").previousElementSibling?.matches(".filter-state")),
+            ])"""
+        )
+        for count, buttons, filtered in rows:
+            assert (buttons > 0, filtered) == (count > 1, count >= 5), name
+    context = chromium.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(kinds(pages)["system"].as_uri())
+    assert page.locator("tbody td").count() and not page.locator("button.sort, input").count()
+    context.close()
+
+
 def test_tab_comes_to_the_content_first(pages, window):
     page = window.open(pages / "index.html")
     page.keyboard.press("Tab")

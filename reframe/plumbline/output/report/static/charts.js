@@ -320,6 +320,7 @@
       const place = details.querySelector(".scroll");
       if (details.open && !place.firstChild) {
         place.append(tables[details.dataset.table](data.figures[Number(details.dataset.index)]));
+        window.tables.enhance(details);
       }
     });
   });
