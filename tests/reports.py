@@ -122,6 +122,7 @@ def kinds(folder: Path) -> dict[str, Path]:
         "sessions": folder / "sessions.html",
         "published": folder / "published.html",
         "about": folder / "about.html",
+        "search": folder / "search.html",
         "system": one(folder, "systems/alder*.html"),
         "nodes": one(folder, "checks/alder-babelstream-cpu*.html"),
         "sizes": one(folder, "checks/alder-osu-p2p-operation-latency*.html"),

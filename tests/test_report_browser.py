@@ -150,8 +150,9 @@ def test_a_table_is_sorted_with_the_keyboard(pages, window):
     firsts = [rows[0] for rows in sorted_rows if rows]
     assert firsts == sorted(firsts) and firsts[0] == min(written)
     assert sorted(numbers(cells(page, 4))) == sorted(written)
-    tab_to(page, "th:nth-child(6) .sort")
+    tab_to(page, "th:nth-child(1) .sort")
     page.keyboard.press("Enter")
+    assert page.locator("th:nth-child(6) .sort").count() == 0  # Of pictures.
     assert head.get_attribute("aria-sort") is None
 
 
@@ -214,6 +215,63 @@ def test_every_table_is_sorted_and_filtered_and_none_without_scripts(pages, wind
     page = context.new_page()
     page.goto(kinds(pages)["system"].as_uri())
     assert page.locator("tbody td").count() and not page.locator("button.sort, input").count()
+    context.close()
+
+
+# -- search --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("query", "kind", "page", "heading"),
+    [
+        ("birch", "Systems", "systems/birch-*.html", "birch"),
+        ("osu latency alder", "Checks", "checks/alder-osu-p2p-operation-latency*.html",
+         "osu_p2p operation=latency"),
+        ("NID0007", "Nodes", "checks/alder-babelstream-cpu*.html", "babelstream_cpu"),
+        ("triad alder", "Figures of merit", "checks/alder-babelstream-cpu*.html",
+         "babelstream_cpu"),
+    ],
+)  # fmt: skip
+def test_a_word_finds_its_page_with_the_keyboard(pages, window, query, kind, page, heading):
+    found = window.open(pages / "search.html")
+    assert found.evaluate("document.activeElement.id") == "query"
+    found.keyboard.type(query)
+    section = found.locator("#results section", has=found.locator(f"h2:text('{kind}')"))
+    target = one(pages, page)
+    assert section.count() == 1 and not found.locator("#every").is_visible()
+    for _ in range(40):
+        found.keyboard.press("Tab")
+        if target.name in (found.evaluate("document.activeElement.href") or ""):
+            break
+    found.keyboard.press("Enter")
+    found.wait_for_url(f"**/{target.name}*")
+    assert found.locator("h1").inner_text() == heading
+    if kind == "Figures of merit":
+        anchor = found.evaluate("location.hash.slice(1)")
+        assert found.locator(f"#{anchor} h2").inner_text().startswith("triad")
+
+
+def test_a_search_is_in_its_address(pages, window):
+    page = window.open(pages / "search.html", "#nid0003%20")
+    assert page.locator("#query").input_value() == "nid0003 "
+    assert page.locator("#results strong").all_inner_texts() == ["nid0003"]
+    assert page.locator("#found").inner_text() == "1 found"
+    page.locator("#query").fill("no such word")
+    assert page.locator("#found").inner_text() == "0 found"
+    assert page.evaluate("location.hash") == "#no%20such%20word"
+    page.locator("#query").fill("")
+    assert page.locator("#every").is_visible() and page.locator("#results a").count() == 0
+    page = window.open(pages / "search.html", "#%E0%A4")
+    assert page.locator("#query").input_value() == ""
+
+
+def test_without_scripts_all_checks_are_listed(pages, chromium):
+    context = chromium.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto((pages / "search.html").as_uri())
+    assert not page.locator("#query").is_visible()
+    checks = page.locator("#every li a").evaluate_all("links => links.map(a => a.href)")
+    assert {Path(link).name for link in checks} == {p.name for p in (pages / "checks").iterdir()}
     context.close()
 
 

@@ -31,6 +31,7 @@ from plumbline.output.report import (
     findings,
     provenance,
     published,
+    search,
     site,
     status,
     text,
@@ -175,6 +176,7 @@ class _Report:
         newest, red, changed = self._chosen(latest)
         #: Sessions with a page, and those whose page has only their red cases.
         self.paged, self.red_only = newest | red | changed, red - changed
+        self.index = search.Index()
 
     def _of_many_nights(self) -> tuple[Iterator[Series], int]:
         """Return the series that may have enough nights to be judged, and their number."""
@@ -276,6 +278,7 @@ class _Report:
         for table in listed:
             writer.table(f"data/published/{table.anchor}.csv", table.columns, table.rows())
         writer.page("about.html", "about.html.j2")
+        self._search(writer)
         self._sessions(writer)
         writer.page("sessions.html", "sessions.html.j2")
         for path, (title, lead, cards) in self.provenance.pages().items():
@@ -302,6 +305,7 @@ class _Report:
             # Records may name a system without a session.
             collections.deque(checks, maxlen=0)
         for state in systems.values():
+            self.index.add_system(state.system, self.system_path(state.system))
             writer.page(self.system_path(state.system), "system.html.j2", one=state, checks=())
 
     def _checks(
@@ -313,6 +317,9 @@ class _Report:
             yield check, listed
 
     def _check(self, writer: site.Site, system: str, check: str, listed: list[Panel]) -> None:
+        number = self.index.add_system(system, self.system_path(system))
+        unmeasured = {case.node for case in self.cases.get((system, check), ()) if case.node}
+        self.index.add_check(number, check, self.check_path(system, check), listed, unmeasured)
         axes: dict[str, int] = {}
         charts = []
         folder = f"data/{text.slug(system, check)}"
@@ -351,6 +358,14 @@ class _Report:
             return row.used(figure.first.unit)[0]
         except units.UnitError:
             return None
+
+    def _search(self, writer: site.Site) -> None:
+        """Write the search page, which lists the checks of each system, and its index."""
+        by_system: dict[str, list[str]] = {state.system: [] for state in self.systems}
+        for system, check in sorted({*self.cases, *self.measured}):
+            by_system.setdefault(system, []).append(check)
+        writer.page("search.html", "search.html.j2", listed=sorted(by_system.items()))
+        writer.file("data/search.js", self.index.script())
 
     def _sessions(self, writer: site.Site) -> None:
         """Write the pages of sessions, from their records: those of the red cases alone of a

@@ -38,8 +38,10 @@ window.tables = (() => {
   function sortable(table) {
     const heads = [...table.tHead.rows[0].cells];
     heads.forEach((head, column) => {
-      // A heading that is a link, or has several lines, stays what it is.
-      if (head.querySelector("a")) return;
+      // A heading that is a link stays what it is, and so does that of pictures.
+      const rows = [...table.tBodies].flatMap((body) => [...body.rows]);
+      const some = rows.some((row) => !isGroup(row) && row.cells[column]?.textContent.trim());
+      if (!some || head.querySelector("a")) return;
       const button = document.createElement("button");
       button.type = "button";
       button.className = "sort";
