@@ -548,6 +548,7 @@ def test_every_chart_has_a_legend_and_leaves_room_for_the_plot(pages, new_window
     window = new_window(viewport={"width": 400, "height": 900})
     page = window.open(kinds(pages)["nodes"])
     chart = page.locator('.chart[data-kind="history"]').first
+    chart.scroll_into_view_if_needed()
     page.wait_for_selector(".legend")
     legend = chart.locator("xpath=following-sibling::ul").inner_text().split("\n")
     assert {"lower bound", "nid0007", "median", "new build"} <= {*legend}
