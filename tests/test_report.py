@@ -391,6 +391,20 @@ def test_what_is_to_be_looked_at_stands_on_the_start_page_and_the_sessions_own(t
     assert "s-suspicious" in page and "too calm" in page
 
 
+@pytest.mark.parametrize(("nodes", "rows"), [(report.FOLD - 1, report.FOLD), (report.FOLD, 2)])
+def test_many_nodes_with_one_result_are_folded(tmp_path, nodes, rows):
+    cases = [{"check": f"stream %.nid=n{n}", "nodes": [f"n{n}"]} for n in range(nodes)]
+    folder = sessions_of(tmp_path, [*cases, {"check": "stream %.nid=bad", "figures": [SLOW]}])
+    start_page(folder)
+    content = one(tmp_path / "out", "sessions/*.html").read_text()
+    unfolded = re.sub(r"<ul class=\"rows plain-rows\">(?=<li).*?</ul></details>", "", content,
+                      flags=re.S)  # fmt: skip
+    assert unfolded.count('<li class="row">') == rows
+    folded = nodes >= report.FOLD
+    assert content.count('<li class="row">') == nodes + 1 + folded and "s-fail" in unfolded
+    assert (f"{nodes} test cases</summary>" in content) == folded
+
+
 def test_an_older_session_that_is_red_has_a_page_of_its_red_cases(tmp_path):
     red, well = {"check": "slow", "figures": [SLOW]}, {"check": "well"}
     folder = sessions_of(tmp_path, [red, well], [well], [red, well], [well, well | {"check": "x"}])

@@ -49,6 +49,8 @@ from plumbline.reference.row import Row
 RECENT = np.timedelta64(30, "D")
 #: At most so many sessions before and after changes get a page.
 CHANGED = 60
+#: So many test cases of one check with the same result are folded on the page of their session.
+FOLD = 13
 #: How long before a waiver's expiry pages announce it.
 SOON = datetime.timedelta(days=14)
 
@@ -375,13 +377,16 @@ class _Report:
             if row.session in self.paged:
                 whole = row.session not in self.red_only
                 records = sorted(self._records(row, macros, whole), key=operator.itemgetter(0))
+                same = itertools.groupby(records, key=lambda record: record[0][:2])
                 writer.page(self.session_path(row.session), "session.html.j2", row=row,
-                          records=[record for _, record in records],
-                          others=0 if whole else row.ended - len(records))  # fmt: skip
+                          groups=[[(case, text) for _, case, text in group] for _, group in same],
+                          fold=FOLD, others=0 if whole else row.ended - len(records))  # fmt: skip
 
-    def _records(self, row: SessionRow, macros: Any, whole: bool) -> Iterator[tuple[tuple, str]]:
-        """Yield a sort key, the worst first, and the rendered text of each case of a session. The
-        text needs far less memory than the record."""
+    def _records(
+        self, row: SessionRow, macros: Any, whole: bool
+    ) -> Iterator[tuple[tuple, CaseRow, str]]:
+        """Yield a sort key, the worst first, the row and the rendered text of each case of a
+        session. These need far less memory than the record."""
         chosen = dataclasses.replace(self.select, sessions=(row.session,))
         rows = {
             (r.case, r.attempt): r
@@ -392,7 +397,7 @@ class _Report:
         for fields in self.history.records(chosen, results) if rows else ():
             case = rows.get((fields.case, fields.attempt))
             if case is not None:
-                yield _worst_first(case), macros.record(fields, case)
+                yield _worst_first(case), case, macros.record(fields, case)
 
     # -- what templates ask -------------------------------------------------------------------
 
