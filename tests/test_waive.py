@@ -175,6 +175,17 @@ def test_the_page_prints_the_waiver_and_the_command(slow):
         (slow / "reference" / "waivers.yaml").unlink()
 
 
+def test_a_waiver_that_is_exceeded_is_changed_where_it_is(slow):
+    (found,) = listed(slow)
+    assert waive(slow, found["finding"], *GIVEN).code == 0
+    path = slow / "reference" / "waivers.yaml"
+    path.write_text(path.read_text().replace("34 %", "20 %"))
+    assert [one["finding"] for one in listed(slow)] == [found["finding"]]
+    done = waive(slow, found["finding"], *GIVEN)
+    assert (done.code, done.codes) == (2, ["reference.wrong-waiver"])
+    assert "max_loss" in done.err and found["finding"] in done.err
+
+
 # -- changes -------------------------------------------------------------------------------------
 
 LATENCY = ["--check=osu_p2p %operation=latency %placement=on-socket", "--system=alder"]

@@ -208,6 +208,12 @@ def add(folder: Folder, text: str) -> Path:
     before = files.read_text(path) if path.exists() else ""
     known = load(folder) if before else []
     new = validated(yaml.safe_load(text), _Waivers, str(path), "new waiver").root
+    for name in sorted({waiver.id for waiver in known} & {waiver.id for waiver in new}):
+        raise Fault(
+            f"{path}: has waiver {name!r} already, which has ended or covers a smaller loss: "
+            f"change its expires or its max_loss there",
+            code="reference.wrong-waiver",
+        )
     _refuse_faulty(path, [*known, *new])
     after = f"{before.rstrip()}\n{text}".lstrip("\n")
     try:
