@@ -17,6 +17,7 @@ import yaml
 from conftest import Done, asked
 from plumbline.analysis import causes
 from plumbline.operate.nightly import parts
+from plumbline.output.report import triage
 from plumbline.reference import waivers
 from reports import NOW, SLOW, UTC, demo_, notes, sessions_of, shown, write  # noqa: F401 - fixtures
 from test_report import a_baseline, a_change, a_series, count, state
@@ -184,6 +185,25 @@ def test_a_waiver_that_is_exceeded_is_changed_where_it_is(slow):
     done = waive(slow, found["finding"], *GIVEN)
     assert (done.code, done.codes) == (2, ["reference.wrong-waiver"])
     assert "max_loss" in done.err and found["finding"] in done.err
+
+
+@pytest.mark.parametrize(
+    ("check", "placement", "expected"),
+    [
+        ("stream", "all-cores", "all-cores"),
+        ("stream %placement=all-cores", "all-cores", None),
+        ("stream %limit=None", "", None),
+    ],
+)
+def test_a_waiver_has_what_its_figures_have_in_common(check, placement, expected):
+    subjects = [
+        waivers.Subject("alder", "cpu", "gnu", check, placement, (), metric, 8, "gpu0", 0.1)
+        for metric in ("copy", "triad")
+    ]
+    match = triage.Finding("id", "fail", tuple(subjects), "2026-11-20", 0.101).match()
+    assert match.get("placement") == expected
+    assert "metric" not in match and (match["size"], match["location"]) == (8, "gpu0")
+    assert match["max_loss"] == "13 %"
 
 
 # -- changes -------------------------------------------------------------------------------------

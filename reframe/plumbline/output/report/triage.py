@@ -78,8 +78,8 @@ class Finding:
             values = {_field(one, name) for one in self.subjects}
             if len(values) == 1 and (value := values.pop()) not in ("", None):
                 found[name] = value
-        if f"={found.get('placement')}" in str(found["check"]):
-            del found["placement"]
+        if f"={found.get('placement', '')}" in str(found["check"]):
+            found.pop("placement", None)  # The check's name has it.
         if self.kind in ("invalid", "error"):
             return found | {"results": [self.kind]}
         found["results"] = [*waivers.OF_FIGURES]
