@@ -218,6 +218,25 @@ def test_every_table_is_sorted_and_filtered_and_none_without_scripts(pages, wind
     context.close()
 
 
+def test_the_order_and_the_filter_of_a_table_are_in_the_address(pages, window):
+    page = window.open(kinds(pages)["system"])
+    tab_to(page, "input[type=search]")
+    page.keyboard.type("osu")
+    tab_to(page, "th:nth-child(4) .sort")
+    page.keyboard.press("Enter")
+    chosen, written = cells(page, 3), page.url
+    assert "filter" in written and "sort" in written
+    page = window.open(pages / "index.html")
+    page.goto(written)
+    assert cells(page, 3) == chosen
+    assert page.locator("thead th").nth(3).get_attribute("aria-sort") == "descending"
+    assert page.locator("input[type=search]").input_value() == "osu"
+    page.locator("input[type=search]").fill("")
+    assert "filter" not in page.url and "sort" in page.url
+    page.goto(written.split("?")[0] + "?sort.Figures+of+merit+of+alder=99&filter.x=%3Cimg%3E")
+    assert len(cells(page, 3)) > len(chosen)
+
+
 # -- search --------------------------------------------------------------------------------------
 
 
@@ -679,6 +698,34 @@ def test_a_drag_zooms_along_the_axes_it_follows_and_a_double_click_goes_back(cha
     assert share["y"] == pytest.approx(1 if along == "x" else 60 / frame["height"], rel=0.05)
     chart.page.mouse.dblclick(left, top + 30)
     assert chart.evaluate("c => c.chart.view()") == home
+
+
+def test_a_zoom_is_in_the_address(chart, window):
+    page = chart.page
+    home = chart.evaluate("c => c.chart.view()")
+    left, top = middle_of(chart)
+    drag(page, (left, top), (left + 100, top + 60))
+    zoomed, written = chart.evaluate("c => c.chart.view()"), page.url
+    page.goto("about:blank")
+    page.goto(written)
+    chart.scroll_into_view_if_needed()
+    page.wait_for_selector('.chart[data-kind="history"] svg .mark')
+    again = chart.evaluate("c => c.chart.view()")
+    assert again["x"] == pytest.approx(zoomed["x"], rel=1e-9)
+    assert again["y"] == pytest.approx(zoomed["y"], rel=1e-5)
+    page.mouse.dblclick(*middle_of(chart))
+    assert chart.evaluate("c => c.chart.view()") == home and "zoom" not in page.url
+    name = written.split("zoom.")[1].split("=")[0]
+    for wrong in ("", "1,2", "a,b,c,d", "2,1,2,1", "NaN,1,1,2"):
+        page.goto("about:blank")
+        page.goto(f"{page_of(written)}?zoom.{name}={wrong}")
+        chart.scroll_into_view_if_needed()
+        page.wait_for_selector('.chart[data-kind="history"] svg .mark')
+        assert chart.evaluate("c => c.chart.view()") == home
+
+
+def page_of(address: str) -> str:
+    return address.split("?")[0]
 
 
 def test_a_zoomed_chart_shows_finer_dates_that_name_the_year(chart):

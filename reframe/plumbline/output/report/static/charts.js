@@ -286,9 +286,21 @@
   // -- drawing ---------------------------------------------------------------------------------
 
   const kinds = { history, nodes, curve };
+  const rounded = (digits) => (end) => Number(end.toPrecision(digits));
   const chart = (place) => {
+    if (place.chart) return place.chart;
     const { kind, index } = place.dataset;
-    return place.chart || kinds[kind](place, (kind === "curve" ? data.curves : data.figures)[index]);
+    const name = `${place.closest(".figure").id}.${kind}`;
+    const made = kinds[kind](place, (kind === "curve" ? data.curves : data.figures)[index]);
+    // Its zoom is in the address of the page: the ends of both axes.
+    const ends = (address.get("zoom", name) ?? "").split(",").map(Number);
+    if (ends.length === 4 && ends.every(Number.isFinite) && ends[0] < ends[1] &&
+        ends[2] < ends[3]) {
+      made.zoom({ x: ends.slice(0, 2), y: ends.slice(2) });
+    }
+    place.addEventListener("zoomed", ({ detail: view }) => address.set("zoom", name,
+      view && [...view.x.map(rounded(13)), ...view.y.map(rounded(7))].join()));
+    return made;
   };
   // The width of the paper is not known yet before the page is printed.
   const printed = (place) => {

@@ -224,6 +224,7 @@ window.plot = (() => {
       svg.select(".zoom").attr("x", left).attr("y", top).attr("width", right - left)
         .attr("height", bottom - top);
     };
+    const zoomed = (detail) => place.dispatchEvent(new CustomEvent("zoomed", { detail }));
     const cancel = () => {
       start = null;
       zoom([[0, 0], [0, 0]]);
@@ -249,6 +250,7 @@ window.plot = (() => {
         view = { x: [left, right].map(across.invert).map(Number),
           y: [bottom, top].map(up.invert) };
         draw();
+        zoomed(view);
       } else if (shown?.page && (event.pointerType === "mouse" || shown === before)) {
         // A finger that has no hint yet asks for that first.
         location.href = shown.page;
@@ -260,10 +262,12 @@ window.plot = (() => {
     }).on("dblclick", () => {
       view = { x: x.range, y: y.range };
       draw();
+      zoomed(null);
     });
 
     place.chart = {
       x, y, traces, areas, rules, frame: () => frame, view: () => view,
+      zoom: (box) => { view = box; },
       resize(width, height) {
         size = { width, height };
         tell(null);

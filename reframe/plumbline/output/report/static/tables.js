@@ -35,7 +35,7 @@ window.tables = (() => {
     table.append(...bodies.map(([, body]) => body));
   }
 
-  function sortable(table) {
+  function sortable(table, name) {
     const heads = [...table.tHead.rows[0].cells];
     heads.forEach((head, column) => {
       // A heading that is a link stays what it is, and so does that of pictures.
@@ -48,12 +48,19 @@ window.tables = (() => {
       button.append(...head.childNodes);
       head.append(button);
       const numeric = head.classList.contains("num");
-      button.addEventListener("click", () => {
-        const up = head.ariaSort === "ascending" || (!head.ariaSort && numeric);
+      const order = (up) => {
         heads.forEach((other) => other.removeAttribute("aria-sort"));
-        head.setAttribute("aria-sort", up ? "descending" : "ascending");
-        sort(table, column, up ? -1 : 1, numeric);
+        head.setAttribute("aria-sort", up ? "ascending" : "descending");
+        sort(table, column, up ? 1 : -1, numeric);
+      };
+      button.addEventListener("click", () => {
+        // Of numbers, the largest are first.
+        const up = head.ariaSort ? head.ariaSort !== "ascending" : !numeric;
+        order(up);
+        address.set("sort", name, `${up ? "" : "-"}${column + 1}`);
       });
+      const chosen = Number(address.get("sort", name));
+      if (Math.abs(chosen) === column + 1) order(chosen > 0);
     });
   }
 
@@ -77,7 +84,7 @@ window.tables = (() => {
     return shown;
   }
 
-  function filterable(table, count) {
+  function filterable(table, name, count) {
     const place = table.closest(".scroll") ?? table;
     const label = document.createElement("label");
     const input = document.createElement("input");
@@ -90,11 +97,17 @@ window.tables = (() => {
     place.before(label);
     label.after(state);
     state.className = "filter-state muted";
-    input.setAttribute("aria-label", `Filter ${place.getAttribute("aria-label") ?? "the table"}`);
-    input.addEventListener("input", () => {
+    input.setAttribute("aria-label", `Filter ${name}`);
+    const show = () => {
       const shown = filter(table, input.value);
       state.textContent = input.value.trim() ? `${shown} of ${count} rows` : "";
+    };
+    input.addEventListener("input", () => {
+      show();
+      address.set("filter", name, input.value.trim());
     });
+    input.value = address.get("filter", name) ?? "";
+    if (input.value) show();
   }
 
   // -- tables -----------------------------------------------------------------------------------
@@ -105,8 +118,9 @@ window.tables = (() => {
       table.dataset.controls = "on";
       const count = [...table.tBodies].flatMap((body) => [...body.rows])
         .filter((row) => !isGroup(row)).length;
-      if (count > 1) sortable(table);
-      if (count >= FEW) filterable(table, count);
+      const name = table.closest(".scroll")?.getAttribute("aria-label") ?? "the table";
+      if (count > 1) sortable(table, name);
+      if (count >= FEW) filterable(table, name, count);
     }
   }
 
