@@ -9,10 +9,12 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import big
 import cluster
+import numpy as np
 import pytest
 import records
 from click.testing import CliRunner, Result
@@ -22,8 +24,9 @@ from plumbline.cli import main
 from plumbline.cli.sweep import expanded
 from plumbline.core import paths
 from plumbline.core.errors import Fault
+from plumbline.history.rows import NodeRow
 from plumbline.operate import sweep
-from plumbline.operate.sweep import nodes
+from plumbline.operate.sweep import due, nodes
 from plumbline.session.plan import plan_cases, reframe
 from plumbline.site import configuration, slurm
 
@@ -52,7 +55,7 @@ def test_every_node_that_is_up_is_measured_once(site: LoginNode):
     """With a cap of two jobs: nodes, cluster's names in the records, and the codes."""
     site.there.run("scontrol", "update", "nodename=n3", "state=drain", "reason=disk $(touch x)")
     done = site.sweep("cpu", "--jobs", "2", *SET)
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.returncode == 2, done.stdout + done.stderr
     assert "3 nodes of virtual:cpu" in done.stdout
     skipped, *again = re.findall(r"^.*\bn3: skipped: (.*)$", done.stdout, re.M)
     assert {*again} <= {skipped}
@@ -278,17 +281,35 @@ def test_the_session_of_a_job_that_was_cut_off_is_not_taken_for_the_next_ones(
     assert (made.state("n1").kind, made.state("n1").session) == ("measured", again.name)
 
 
-@pytest.mark.parametrize("states, code", [
-    ({"n1": ("1", "0"), "n2": ("2", "0")}, 0),
-    ({"n1": ("1", "0"), "n2": ("2", "1"), "n3": ("", "")}, 1),
-    ({"n1": ("1", "0"), "n2": ("2", "2")}, 2),
-    ({"n1": ("1", "0"), "n2": ("2", "")}, 2),
-    ({"n1": ("1", "0"), "n2": ("", "")}, 2),
-    ({}, 2),
+@pytest.mark.parametrize("states, down, code", [
+    ({"n1": ("1", "0"), "n2": ("2", "0")}, [], 0),
+    ({"n1": ("1", "0"), "n2": ("2", "1"), "n3": ("", "")}, [], 1),
+    ({"n1": ("1", "0"), "n2": ("2", "2")}, [], 2),
+    ({"n1": ("1", "0"), "n2": ("2", "")}, [], 2),
+    ({"n1": ("1", "0"), "n2": ("", "")}, [], 2),
+    ({"n1": ("1", "0")}, ["n2"], 2),
+    ({"n1": ("1", "1")}, ["n2"], 1),
+    ({}, ["n2"], 2),
 ])  # fmt: skip
-def test_the_sweeps_exit_code(tmp_path: Path, monkeypatch, states: dict, code: int):
-    lines, found = sweep.report(swept(tmp_path, monkeypatch, **states))
+def test_the_sweeps_exit_code(tmp_path: Path, monkeypatch, states: dict, down: list, code: int):
+    made = swept(tmp_path, monkeypatch, **states)
+    made.skipped = dict.fromkeys(down, "down*: it does not respond")
+    lines, found = sweep.report(made)
     assert found == code, lines
+
+
+@pytest.mark.parametrize("age, skipped", [(timedelta(days=7), ["n3"]), (timedelta(0), ["n2", "n3"])])
+def test_of_the_nodes_that_are_down_those_that_are_due_count(
+    tmp_path: Path, monkeypatch, age: timedelta, skipped: list
+):
+    """Else a node that was measured yesterday would make each sweep by age inconclusive."""
+    made = swept(tmp_path, monkeypatch, n1=("", ""))
+    made.skipped = {"n2": "down", "n3": "down"}
+    yesterday = np.datetime64("now", "s") - np.timedelta64(1, "D")
+    rows = [NodeRow("s", "p", "n2", 1, "", yesterday, {})]
+    monkeypatch.setattr(due, "_history", lambda _: (rows, []))
+    due.select(made, age, 0)
+    assert [*made.skipped] == skipped
 
 
 @pytest.mark.parametrize("output, kind", [

@@ -39,7 +39,8 @@ def sweep(system, reservation, jobs, minutes, nodes, older_than, budget, resume,
 
     ARGUMENTS are ReFrame's own, for the session of each node.  [default: --mode=smoke]
 
-    Exits with 1 if a node's session found a fault, with 2 if a node was not measured.
+    Exits with 1 if a node's session found a fault, with 2 if a node was not measured, such as one
+    that is down.
     """
     from plumbline.operate import sweep as sweeps
     from plumbline.site import host
@@ -72,8 +73,7 @@ def sweep(system, reservation, jobs, minutes, nodes, older_than, budget, resume,
             f"{pluralize(len(found.cases), 'test case')} on each in one job; at most "
             f"{pluralize(found.jobs, 'job')} queued at once and {hours:.2f} node-hours"
         )
-        for node, why in found.skipped.items():
-            say(f"{node}: skipped: {why}")
+        _say_skipped(found)
         if (code := sweeps.run(found, budget.total_seconds() if budget else 0)) == 2:
             say("ReFrame did not run all jobs: see above")
     else:
@@ -106,13 +106,19 @@ def _select(found, older_than: timedelta | None, budget: timedelta | None) -> No
         say(f"left for a later sweep: {pluralize(len(chosen.later), 'node')}: "
             f"{folded(chosen.later)}")  # fmt: skip
     if not total:
-        sys.exit(0)
+        _say_skipped(found)
+        sys.exit(2 if found.skipped else 0)
     if not chosen.nodes:
         raise Fault(
             f"--budget: not even one node fits: {chosen.seconds / 60:.1f} minutes each",
             code="input.wrong-option",
         )
     found.nodes, found.named = chosen.nodes, True
+
+
+def _say_skipped(found) -> None:
+    for node, why in found.skipped.items():
+        say(f"{node}: skipped: {why}")
 
 
 def folded(nodes: list[str]) -> str:

@@ -326,7 +326,7 @@ def report(sweep: Sweep) -> tuple[list[str], int]:
     """Return the state of each node, a line each, and the exit code of the sweep.
 
     The code is 1 if a node's session found a fault, 2 if one is inconclusive or a node was not
-    measured, else 0. Skipped nodes do not count.
+    measured, also if it was skipped, else 0.
     """
     states = {node: sweep.state(node) for node in sweep.nodes}
     lines = [
@@ -341,9 +341,8 @@ def report(sweep: Sweep) -> tuple[list[str], int]:
     }
     summary = [f"{count} {kind}" for kind, count in counts.items() if count or kind == "skipped"]
     lines.append(f"sweep {sweep.name}: {', '.join(summary)}")
-    # If all nodes are skipped, nothing was measured.
-    codes = {state.code if state.measured else 2 for state in states.values()} or {2}
-    return lines, 1 if 1 in codes else 2 if codes - {0} else 0
+    codes = {state.code if state.measured else 2 for state in states.values()}
+    return lines, 1 if 1 in codes else 2 if codes - {0} or sweep.skipped else 0
 
 
 def _text(path: Path) -> str:

@@ -46,14 +46,17 @@ class Due:
 
 
 def select(sweep: Sweep, older_than: timedelta, budget: float) -> Due:
-    """Select the nodes of a sweep that were last measured longer ago than ``older_than``, or never.
+    """Select the nodes of a sweep that were last measured longer ago than ``older_than``, or never,
+    and of the skipped nodes those that are due too.
 
     :arg budget: seconds of wall time; as many nodes are planned as fit in it, with so many jobs at
         once as the sweep has; 0 for no limit.
     """
     rows, durations = _history(sweep)
-    now = np.datetime64("now", "s")
-    found = oldest_first(sweep.nodes, rows, now - np.timedelta64(older_than), sweep.partition)
+    until = np.datetime64("now", "s") - np.timedelta64(older_than)
+    found = oldest_first(sweep.nodes, rows, until, sweep.partition)
+    skipped = {*oldest_first(sweep.skipped, rows, until, sweep.partition).nodes}
+    sweep.skipped = {node: why for node, why in sweep.skipped.items() if node in skipped}
     if budget:
         found.known = len(durations)
         found.seconds = sweep.seconds
