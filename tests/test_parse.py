@@ -522,11 +522,12 @@ def test_zero_is_left_to_the_check() -> None:
 
 @pytest.mark.parametrize(
     ("name", "columns", "bandwidth"),
-    [("imb/pingpong", "400.00", 1 / 400), ("imb/sendrecv", "390.00 400.00 395.00", 2 / 400),
-     ("imb/exchange", "900.00 950.00 925.00", 4 / 950)],
+    [("imb/pingpong", "400.00 0.00", 1 / 400), ("imb/pingpong", "199.00 0.01", 1 / 199),
+     ("imb/pingpong", "0.80 1.25", 1.25), ("imb/sendrecv", "390.00 400.00 395.00 0.01", 2 / 400),
+     ("imb/exchange", "900.00 950.00 925.00 0.00", 4 / 950)],
 )  # fmt: skip
 def test_a_bandwidth_below_imbs_two_decimals(name: str, columns: str, bandwidth: float) -> None:
-    text = changed(text_of(name), r"^( +1 +1000 +).*$", rf"\g<1>{columns} 0.00")
+    text = changed(text_of(name), r"^( +1 +1000 +).*$", rf"\g<1>{columns}")
     found = figures(read(name, text))
     assert found[f"{name.removeprefix('imb/')}_bandwidth_1"] == (bandwidth, "MB/s")
 

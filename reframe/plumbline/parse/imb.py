@@ -41,6 +41,9 @@ REDUCTIONS = {"allreduce", "reduce", "reduce_scatter", "reduce_scatter_block"}
 #: Messages per repetition in the printed bandwidth.
 MESSAGES = {"pingpong": 1, "pingping": 1, "sendrecv": 2, "exchange": 4}
 
+#: Bandwidth in MB/s below which half of the last printed digit, 0.005, is more than 1 %.
+COARSE = 0.5
+
 _VERSION = re.compile(r"^#\s+Intel\(R\) MPI Benchmarks (\S+), MPI-1 part\s*$", re.M)
 _LISTED = re.compile(r"^# List of Benchmarks to run:[ ]*\n((?:[ ]*\n|# \w+[ ]*\n)+)", re.M)
 _LARGEST = re.compile(r"^# Maximum message length in bytes:\s+(\d+)\s*$", re.M)
@@ -129,8 +132,8 @@ def _figures(table: _Table, expected: Callable[[str], list[int] | None]) -> Iter
             raise ParseError(f"{name}: a row without repetitions: {row}")
         values = {column: parse_number(cell, f"{name}: {column}") for column, cell in cells.items()}
         _check_row(name, size, values)
-        if values.get("Mbytes/sec") == 0 and size and name in MESSAGES:
-            # Below 0.005 MB/s, which two decimals cannot show; the time has more digits.
+        if size and name in MESSAGES and values["Mbytes/sec"] < COARSE:
+            # One byte in 199 us is printed as 0.01, and in 201 us as 0.00. The time has more digits.
             values["Mbytes/sec"] = MESSAGES[name] * size / _time(values)
         for column, value in values.items():
             suffix, unit = COLUMNS[column]
