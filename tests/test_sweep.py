@@ -298,7 +298,9 @@ def test_the_sweeps_exit_code(tmp_path: Path, monkeypatch, states: dict, down: l
     assert found == code, lines
 
 
-@pytest.mark.parametrize("age, skipped", [(timedelta(days=7), ["n3"]), (timedelta(0), ["n2", "n3"])])
+@pytest.mark.parametrize(
+    "age, skipped", [(timedelta(days=7), ["n3"]), (timedelta(0), ["n2", "n3"])]
+)
 def test_of_the_nodes_that_are_down_those_that_are_due_count(
     tmp_path: Path, monkeypatch, age: timedelta, skipped: list
 ):

@@ -27,7 +27,17 @@ from reframe.core.backends import getlauncher
 from reframe.core.runtime import emit_loadenv_commands
 
 from plumbline import parse as parsers
-from plumbline.check import declaration, duet, outcomes, reading, samples, scratch, tasks, verdict
+from plumbline.check import (
+    declaration,
+    duet,
+    network,
+    outcomes,
+    reading,
+    samples,
+    scratch,
+    tasks,
+    verdict,
+)
 from plumbline.check.parameters import DEFAULT, references
 from plumbline.check.result import CaseResult, Measurement, subject_of
 from plumbline.check.samples import Run
@@ -347,6 +357,7 @@ class Benchmark(declaration.Declaration):
         self.executable = start
         self.executable_opts = [
             "$sample",
+            *([network.WORD] if self.layout.num_nodes > 1 else []),
             *loop.words,
             shlex.quote(path),
             *first,
@@ -431,6 +442,9 @@ class Benchmark(declaration.Declaration):
     def trusted(self):
         """Check that every sample ended, ran where it was placed, and printed every figure."""
         found = self.read_samples()
+        system = self.current_system.name
+        if busy := reading.check_network(self.result, system, self.current_partition):
+            found = self.of_busy_nodes(found, busy)
         # Reading them may choose the figures that are shown, such as the worst pair.
         shown = {*self.headline}
         self.result.figures = {
@@ -443,6 +457,20 @@ class Benchmark(declaration.Declaration):
             for figure, values in found.items()
         }
         return True
+
+    def of_busy_nodes(
+        self, figures: dict[Figure, list[float]], busy: dict[str, str]
+    ) -> dict[Figure, list[float]]:
+        """Return the figures of a case. They are not compared, as others used the network too.
+
+        :arg busy: node -> a text about it.
+        """
+        if not self.duet_side:
+            # What is common to both sides of a duet cancels.
+            self.result.others = [*busy.values()]
+            self.conditions = {"busy": "yes", **self.conditions}
+            self.result.conditions = {**self.conditions}
+        return figures
 
     def read_samples(self) -> dict[Figure, list[float]]:
         """Return the declared figures of every sample but the warm-ups.
@@ -529,7 +557,9 @@ class Benchmark(declaration.Declaration):
         printed |= {fom.figure: fom for fom in self.derive(printed)}
         wanted = self.figures_of(layout)
         wanted += [figure for figure in self.optional() if figure in printed]
-        return {figure: reading.value_of(self.benchmark, printed, figure) for figure in wanted}
+        found = {figure: reading.value_of(self.benchmark, printed, figure) for figure in wanted}
+        reading.add_traffic(result, found, stderr)
+        return found
 
     def output_files(self, run: Run) -> list[tuple[Path, str]]:
         """Return the outputs of a run, each with its location if the program does not print it."""

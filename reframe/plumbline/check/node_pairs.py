@@ -16,7 +16,7 @@ from typing import ClassVar
 import reframe.core.builtins as builtins
 from reframe.core.backends import getlauncher
 
-from plumbline.check import outcomes, samples
+from plumbline.check import outcomes, samples, states
 from plumbline.check.benchmark import Benchmark
 from plumbline.check.parameters import references
 from plumbline.check.reading import last_line, stderr_of
@@ -191,9 +191,28 @@ class NodePairs(Benchmark):
             )
         # All nodes, not those of the last pair alone.
         self.result.tasks = [*self.task_of_host.values()]
+        self.show_worst(figures)
+        return figures
+
+    def of_busy_nodes(
+        self, figures: dict[Figure, list[float]], busy: dict[str, str]
+    ) -> dict[Figure, list[float]]:
+        """Return the figures of pairs of which others did not use the network; if there are none,
+        those of all pairs."""
+        left = {f: values for f, values in figures.items() if busy.keys().isdisjoint(
+            f.location.split(":"))}  # fmt: skip
+        if not left:
+            return super().of_busy_nodes(figures, busy)
+        for text in busy.values():
+            detail = f"{text}: its pairs are skipped: measure again"
+            self.result.notices.append(states.Notice(states.WARNINGS, "figure.busy", detail))
+        self.show_worst(left)
+        return left
+
+    def show_worst(self, figures: dict[Figure, list[float]]) -> None:
+        """Show the worst pair of each metric in the summary."""
         metrics = dict.fromkeys(figure.metric for figure in self.figures())
         self.headline = [self.worst(figures, metric).variable for metric in metrics]
-        return figures
 
     def worst(self, figures: dict[Figure, list[float]], metric: str) -> Figure:
         """Return the worst pair by a metric, which is in the summary."""

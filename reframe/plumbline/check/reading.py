@@ -14,7 +14,7 @@ from pathlib import Path
 from reframe.utility import nodelist_abbrev
 
 from plumbline import parse
-from plumbline.check import outcomes, samples, states
+from plumbline.check import network, outcomes, samples, states
 from plumbline.check.parameters import references
 from plumbline.check.result import CaseResult
 from plumbline.check.samples import Run
@@ -213,6 +213,44 @@ def value_of(benchmark: str, printed: Mapping[Figure, Fom], figure: Figure) -> f
             code="output.not-positive",
         )
     return fom.value * factor
+
+
+def add_traffic(result: CaseResult, found: Mapping[Figure, float], stderr: str) -> None:
+    """Add what the network interfaces moved in a run to the result.
+
+    :arg found: its figures, in their registered units.
+    """
+    if counters := binding.network_counters(stderr):
+        of = {f: references().fom(result.benchmark or "", f.metric).unit for f in found}
+        result.traffic.add(counters, network.printed_rate(found, of))
+
+
+def check_network(result: CaseResult, system: str, partition) -> dict[str, str]:
+    """Check which network the program used, and add the interface to each node's facts.
+
+    Returns the nodes whose network others used too, each with a text.
+
+    :raises Invalid: if it is not the stated one.
+    """
+    stated = partition.extras.get("fabric_interfaces", [])
+    if wrong := network.wrong_interface(result.traffic, stated, result.hosts):
+        raise outcomes.Invalid(
+            f"{wrong}: set the MPI's interface in the environment (libfabric FI_TCP_IFACE, UCX "
+            f"UCX_NET_DEVICES, Open MPI OMPI_MCA_btl_tcp_if_include), or correct "
+            f"extras.fabric_interfaces of partition {partition.name} in "
+            f"{paths.systems().find(f'{system}.yaml')}",
+            code="network.wrong-interface",
+        )
+    result.notices += network.errors(result.traffic, stated, result.hosts)
+    busy = {}
+    for host in result.traffic.runs:
+        facts = result.hosts.setdefault(host, {})
+        if used := result.traffic.used(host):
+            facts[f"{network.FACT}used"] = ", ".join(sorted(used))
+        of_interest = network.of_interest(result.traffic, stated, host, facts)
+        if others := result.traffic.others(host, of_interest, facts):
+            busy[host] = others
+    return busy
 
 
 def confirm_nodes(result: CaseResult, system: str, partition, layout: Layout, stderr: str) -> None:

@@ -167,6 +167,17 @@ class TaskRecord(_Model):
     ] = None
 
 
+class InterfaceRecord(_Model):
+    """What a network interface moved while the program ran."""
+
+    model_config = _OPEN
+    received: Annotated[int, _about("bytes")]
+    sent: Annotated[int, _about("bytes")]
+    errors: int
+    drops: int
+    idle: Annotated[float, _about("bytes per second before the runs, in the busier direction")]
+
+
 class NoticeRecord(_Model):
     """A warning state. It does not change the result, but fails under strict rules."""
 
@@ -218,6 +229,10 @@ class Record(_Model):
         dict[Name, Texts],
         _about("facts of each node: kernel, firmware, driver, governor, memory ..."),
     ]
+    network: Annotated[
+        dict[Name, dict[Name, InterfaceRecord]],
+        _about("what the network interfaces of each node moved; of cases with several nodes"),
+    ] = {}
     tasks: list[TaskRecord]
     topology: Annotated[
         Literal["confirmed", "unconfirmed"] | None,

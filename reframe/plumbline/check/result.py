@@ -21,6 +21,7 @@ from reframe.core.exceptions import (
 
 from plumbline import parse
 from plumbline.check import outcomes, record
+from plumbline.check.network import NetworkTraffic
 from plumbline.check.states import Notice
 from plumbline.core import paths
 from plumbline.core.errors import Coded
@@ -53,7 +54,9 @@ class CaseResult:
 
     :ivar samples: complete runs that are judged, and ``warmups`` those before them.
     :ivar shared: whether other processes used the cores too.
+    :ivar others: who else used the network, a text for each node.
     :ivar hosts: facts of each node.
+    :ivar traffic: what the network interfaces of each node moved.
     :ivar tasks: where they ran in the last run.
     :ivar confirmed: of each node, whether it showed that it agrees with the system file.
     :ivar seconds: of each run, warm-ups first.
@@ -73,6 +76,8 @@ class CaseResult:
     warmups: int | None = None
     build: dict[str, str] = field(default_factory=dict)
     shared: bool = False
+    others: list[str] = field(default_factory=list)
+    traffic: NetworkTraffic = field(default_factory=NetworkTraffic)
     hosts: dict[str, dict[str, str]] = field(default_factory=dict)
     tasks: list[TaskReport] = field(default_factory=list)
     confirmed: dict[str, bool] = field(default_factory=dict)
@@ -253,6 +258,11 @@ def _of_task(session, task, result: str, measured: CaseResult) -> dict:
     fields["samples"], fields["warmups"] = measured.samples, measured.warmups
     fields["warnings"] = [vars(notice) for notice in measured.notices]
     fields["tasks"] = [vars(task) for task in measured.tasks]
+    moved = {host: measured.traffic.interfaces(host) for host in measured.traffic.runs}
+    if any(moved.values()):
+        fields["network"] = {
+            host: {name: vars(one) for name, one in found.items()} for host, found in moved.items()
+        }
     if measured.topology:
         fields["topology"] = measured.topology
     error = task.exc_info[1]

@@ -24,6 +24,9 @@ BUSY = with_code(
     "other processes ran on this machine's cores: measure again when it is idle", "figure.busy"
 )
 
+#: Why one over a busy network is not.
+BUSY_NETWORK = "others used the network ({}): measure again when they do not"
+
 #: Failed figures in a message; the table and the record have all of them.
 MOST_SHOWN = 5
 
@@ -37,8 +40,11 @@ def judge(result: CaseResult, subject: Subject) -> dict[Figure, Judgement]:
         figure: references().judge(found.case, figure.metric, figure.size, found.samples)
         for figure, found in result.figures.items()
     }
-    if result.shared:
-        return {figure: of_shared(judged) for figure, judged in judgements.items()}
+    if result.shared or result.others:
+        reason = BUSY
+        if not result.shared:
+            reason = with_code(BUSY_NETWORK.format("; ".join(result.others)), "figure.busy")
+        return {figure: of_shared(judged, reason) for figure, judged in judgements.items()}
     return waived(result, subject, judgements)
 
 
@@ -67,8 +73,9 @@ def _waived(known: Iterable[Waiver], figure: Subject, judged: Judgement) -> Judg
     return dataclasses.replace(judged, verdict="waived", waiver=waiver) if waiver else judged
 
 
-def of_shared(judged: Judgement) -> Judgement:
-    """Return the judgement of a figure on shared cores, which is recorded but not compared."""
+def of_shared(judged: Judgement, reason: str = BUSY) -> Judgement:
+    """Return the judgement of a figure on shared cores, or over a shared network, which is recorded
+    but not compared."""
     if judged.verdict not in ("pass", "fail"):
         return judged
     return dataclasses.replace(
@@ -78,7 +85,7 @@ def of_shared(judged: Judgement) -> Judgement:
         near_bound=False,
         suspicious=False,
         beyond=(),
-        reason=BUSY,
+        reason=reason,
     )
 
 

@@ -133,7 +133,7 @@ def _figures(table: _Table, expected: Callable[[str], list[int] | None]) -> Iter
         values = {column: parse_number(cell, f"{name}: {column}") for column, cell in cells.items()}
         _check_row(name, size, values)
         if size and name in MESSAGES and values["Mbytes/sec"] < COARSE:
-            # One byte in 199 us is printed as 0.01, and in 201 us as 0.00. The time has more digits.
+            # One byte in 199 us is printed as 0.01, in 201 us as 0.00; the time has more digits.
             values["Mbytes/sec"] = MESSAGES[name] * size / _time(values)
         for column, value in values.items():
             suffix, unit = COLUMNS[column]

@@ -98,6 +98,44 @@ def host_facts(stderr: str) -> dict[str, dict[str, str]]:
     return facts
 
 
+@dataclass(frozen=True)
+class Counters:
+    """The counters of a network interface at one moment.
+
+    :ivar time: seconds since the node booted.
+    :ivar received: bytes; ``sent`` likewise.
+    """
+
+    time: float
+    received: int
+    sent: int
+    errors: int
+    drops: int
+
+
+#: Counters of the interfaces of one node: moment (``quiet``, ``start``, ``end``) -> interface.
+Moments = dict[str, dict[str, Counters]]
+
+
+def network_counters(stderr: str) -> dict[str, Moments]:
+    """Return the counters of network interfaces that tasks reported, by host (see ``task.sh``).
+
+    A line that is garbled is skipped: what the network moved is then not known.
+    """
+    found: dict[str, Moments] = {}
+    for line in stderr.splitlines():
+        if not line.startswith("plumbline-net "):
+            continue
+        try:
+            _, host, moment, now, interface, *counts = line.split()
+            received, sent, errors, drops = map(int, counts)
+            counters = Counters(float(now), received, sent, errors, drops)
+        except ValueError:
+            continue
+        found.setdefault(host, {}).setdefault(moment, {})[interface] = counters
+    return found
+
+
 def prove(layout: Layout, tasks: list[TaskReport]) -> None:
     """Compare the tasks that ran with the layout.
 

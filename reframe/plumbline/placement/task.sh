@@ -7,6 +7,8 @@
 #                            several tasks in one file would be mixed
 #   PLUMBLINE_PER_NODE=N     tasks on each node: gives the local rank if the launcher does not
 #   PLUMBLINE_CPUS=LIST:LIST the task of local rank n is bound to the CPUs of the n-th list
+#   PLUMBLINE_NETWORK=SECONDS the first task of each node reports what the node's network interfaces
+#                            have moved: so many seconds before the program, at its start and its end
 #   PLUMBLINE_CUDA_VISIBLE_DEVICES=LIST, PLUMBLINE_ROCR_VISIBLE_DEVICES=LIST
 #                            the task of local rank n sees only the n-th GPU of the list
 sample=$1
@@ -20,7 +22,7 @@ do
 done
 # The GPUs that the launcher named. An empty list means none; an unset one means all.
 cuda=${CUDA_VISIBLE_DEVICES--} rocr=${ROCR_VISIBLE_DEVICES--}
-given='' visible='' output='' per_node='' own='' cpu_lists=''
+given='' visible='' output='' per_node='' own='' cpu_lists='' network=''
 while :; do
     # The path of a program may also contain a =.
     case ${1%%=*} in
@@ -28,6 +30,7 @@ while :; do
         PLUMBLINE_OUTPUT) output=${1#*=} ;;
         PLUMBLINE_PER_NODE) per_node=${1#*=} ;;
         PLUMBLINE_CPUS) cpu_lists=${1#*=} ;;
+        PLUMBLINE_NETWORK) network=${1#*=} ;;
         PLUMBLINE_CUDA_VISIBLE_DEVICES | PLUMBLINE_ROCR_VISIBLE_DEVICES) own=${1#PLUMBLINE_} ;;
         CUDA_VISIBLE_DEVICES) given=${cuda:-none} visible=${1#*=} && export "$1" ;;
         ROCR_VISIBLE_DEVICES) given=${rocr:-none} visible=${1#*=} && export "$1" ;;
@@ -140,11 +143,39 @@ if [ "$sample" = 0 ] && [ "${place:-0}" = 0 ]; then
     printf 'plumbline-node %s %s\n' "$host" "packages$packages" "$host" "cores$cores" \
         "$host" "numa$domains" "$host" "gpus$gpus" >&2
     fact() {
-        if [ -r "$2" ] && read -r value <"$2"; then
+        if [ -r "$2" ] && read -r value <"$2" 2>/dev/null; then
             printf 'plumbline-host %s %s %s\n' "$host" "$1" "$value" >&2
         fi
     }
     fact kernel /proc/sys/kernel/osrelease
+    for folder in /sys/class/net/*; do
+        name=${folder##*/}
+        # Bridges, and the interfaces of virtual machines, are the host's own.
+        [ "$name" != lo ] && [ ! -e "$folder/bridge" ] && [ ! -e "$folder/tun_flags" ] || continue
+        fact "net.$name.mtu" "$folder/mtu"
+        fact "net.$name.state" "$folder/operstate"
+        # A virtual interface has a nominal speed: veth(4) always 10 Gbit/s.
+        if [ -e "$folder/device" ] || [ -e "$folder/bonding" ]; then
+            fact "net.$name.speed" "$folder/speed"
+        fi
+        rdma='' lower=''
+        for device in "$folder"/device/infiniband/* "$folder"/lower_*; do
+            [ -e "$device" ] || continue
+            case $device in
+                */lower_*) lower="$lower ${device##*/lower_}" ;;
+                *) rdma="$rdma ${device##*/}" ;;
+            esac
+        done
+        # Of a bond and a VLAN.
+        [ -z "$lower" ] || printf 'plumbline-host %s net.%s.lower%s\n' "$host" "$name" "$lower" >&2
+        [ -z "$rdma" ] || printf 'plumbline-host %s net.%s.rdma%s\n' "$host" "$name" "$rdma" >&2
+    done
+    for folder in /sys/class/infiniband/*/ports/*; do
+        device=${folder#/sys/class/infiniband/}
+        name=${device%%/*}:${folder##*/}
+        fact "net.$name.rate" "$folder/rate"
+        fact "net.$name.state" "$folder/state"
+    done
     fact governor /sys/devices/system/cpu/cpu0/cpufreq/scaling_governor
     fact firmware /sys/class/dmi/id/bios_version
     fact board /sys/class/dmi/id/product_name
@@ -174,4 +205,33 @@ if [ "$sample" = 0 ] && [ "${place:-0}" = 0 ]; then
     fi
 fi
 [ -z "$output" ] || exec >"$output.$rank.out"
-exec "$@"
+[ "$network" ] && [ "${place:-0}" = 0 ] || exec "$@"
+moved() { # MOMENT
+    read -r now _ </proc/uptime
+    line="plumbline-net $host $1 $now"
+    # Of the task's own network namespace; /sys may be another one's.
+    while IFS=': ' read -r name rx _ rx_errors rx_drops _ _ _ _ tx _ tx_errors tx_drops _; do
+        case $name:$rx in
+            lo:* | *: | *:*[!0-9]*) continue ;;
+        esac
+        printf '%s %s %s %s %s %s\n' "$line" "$name" "$rx" "$tx" $((rx_errors + tx_errors)) \
+            $((rx_drops + tx_drops)) >&2
+    done </proc/net/dev
+    for folder in /sys/class/infiniband/*/ports/*/counters; do
+        read -r rx <"$folder/port_rcv_data" && read -r tx <"$folder/port_xmit_data" &&
+            read -r errors <"$folder/port_rcv_errors" && read -r drops <"$folder/port_xmit_discards" ||
+            continue
+        device=${folder#/sys/class/infiniband/} port=${folder%/counters}
+        # In units of 4 bytes: the kernel's Documentation/ABI/stable/sysfs-class-infiniband.
+        printf '%s %s %s %s %s %s\n' "$line" "${device%%/*}:${port##*/}" $((rx * 4)) $((tx * 4)) \
+            "$errors" "$drops" >&3
+    done 3>&2 2>/dev/null
+}
+moved quiet
+sleep "$network"
+moved start
+# Not exec: this shell reports once more.
+"$@"
+status=$?
+moved end
+exit $status

@@ -133,8 +133,8 @@ def uncompared(expected: Inventory | None, records: list[Record]) -> list[str]:
             found[case] |= {figure for figure, _ in expected.bounded(case)} if expected else set()
     return [
         with_code(
-            f"{case}: {pluralize(len(figures), 'figure')} not compared, as other processes ran on "
-            f"the same cores: measure again when the machine is idle",
+            f"{case}: {pluralize(len(figures), 'figure')} not compared, as others used the "
+            f"cores or the network too: measure again when they do not",
             "figure.busy",
         )
         for case, figures in found.items()

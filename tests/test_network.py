@@ -1,0 +1,238 @@
+"""Which network interfaces a test case used: from the counters of each node, by the real task
+wrapper and MPI between two nodes of network namespaces."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterator
+
+import pytest
+import two_nodes
+from conftest import BIN, Done, Testbed
+from plumbline.check import network
+from plumbline.check.network import NetworkTraffic
+from plumbline.parse import Figure
+from plumbline.placement import binding
+from plumbline.placement.binding import Counters
+
+#: Seconds, and received and sent MB/s of each interface, of one run.
+Rates = dict[str, tuple[float, float]]
+
+
+def traffic(*runs: Rates, printed: float = 100e6, idle: Rates | None = None) -> NetworkTraffic:
+    """The traffic of node n1 in runs of two seconds, each after a tenth with that of others."""
+    found, now = NetworkTraffic(), 0.0
+    names = {name for run in runs for name in run}
+    moved = dict.fromkeys(names, (0, 0))
+
+    def counters(seconds: float, rates: Rates) -> dict[str, Counters]:
+        nonlocal now
+        now += seconds
+        for name in names:
+            more = [int(rate * seconds * 1e6) for rate in rates.get(name, (0, 0))]
+            moved[name] = (moved[name][0] + more[0], moved[name][1] + more[1])
+        return {name: Counters(now, *moved[name], 0, 0) for name in names}
+
+    for run in runs:
+        moments = {"quiet": counters(0, {}), "start": counters(0.1, idle or {})}
+        # What others send they send during the runs, too.
+        both = {n: (r + (idle or {}).get(n, (0, 0))[0], s + (idle or {}).get(n, (0, 0))[1])
+                for n, (r, s) in run.items()}  # fmt: skip
+        found.add({"n1": {**moments, "end": counters(2, both)}}, printed)
+    return found
+
+
+FAST, LAUNCH = (45.0, 45.0), (0.3, 0.2)
+
+
+@pytest.mark.parametrize("runs, used", [
+    ([{"fab0": FAST, "eth0": LAUNCH}] * 3, ["fab0"]),
+    # Both are used, as Open MPI does.
+    ([{"fab0": FAST, "eth0": (20, 20)}] * 3, ["fab0", "eth0"]),
+    # What bypasses the kernel is not counted; the first run loads the program over the network.
+    ([{"hsn0": (0, 0), "eth0": (30, 0)}, {"hsn0": (0, 0), "eth0": LAUNCH}], []),
+    # A single run may be the first.
+    ([{"hsn0": (0, 0), "eth0": (30, 0)}], []),
+])  # fmt: skip
+def test_the_interfaces_that_were_used(runs: list[Rates], used: list[str]) -> None:
+    assert traffic(*runs).used("n1") == used
+
+
+def test_what_others_send_is_not_the_programs() -> None:
+    backup = {"eth0": (40.0, 1.0)}
+    found = traffic(*[{"hsn0": (0, 0), "eth0": LAUNCH}] * 3, idle=backup)
+    assert found.used("n1") == []
+    assert traffic(*[{"hsn0": (0, 0), "eth0": LAUNCH}] * 3, printed=0).used("n1") == []
+
+
+BOND = {
+    "net.bond0.lower": "eth0 eth1",
+    "net.bond0.12.lower": "bond0",
+    "net.eth0.mtu": "9000",
+    "net.ib0.rdma": "mlx5_0",
+    "net.mlx5_1:1.rate": "100 Gb/sec (4X EDR)",
+}
+
+
+@pytest.mark.parametrize("stated, members", [
+    (["bond0.12"], {"bond0.12", "bond0", "eth0", "eth1"}),
+    (["ib*"], {"ib0", "mlx5_0"}),
+    (["mlx5_0"], {"ib0", "mlx5_0"}),
+    (["eth9"], set()),
+])  # fmt: skip
+def test_interfaces_that_carry_the_same_traffic(stated: list[str], members: set[str]) -> None:
+    assert network.family(stated, BOND) == members
+    assert network.belongs("mlx5_1:1", network.family(["mlx5_1"], BOND))
+
+
+@pytest.mark.parametrize("stated, wrong", [
+    (["eth0"], False), (["fab0"], True), (["fab*", "eth*"], False), ([], False),
+    # The stated one is not there at all.
+    (["hsn0"], True),
+])  # fmt: skip
+def test_another_interface_than_the_stated_one(stated: list[str], wrong: bool) -> None:
+    found = traffic(*[{"fab0": (0, 0), "eth0": FAST}] * 2)
+    hosts = {"n1": {"net.fab0.mtu": "1500", "net.eth0.mtu": "1500"}}
+    message = network.wrong_interface(found, stated, hosts)
+    assert bool(message) == wrong and (not wrong or {"n1", "eth0"} <= {*message.split()})
+
+
+@pytest.mark.parametrize("idle, facts, busy", [
+    (4.9, {}, False),
+    (5.1, {}, True),
+    # Of a link of 400 Mbit/s.
+    (2.6, {"net.fab0.speed": "400"}, True),
+    (2.6, {"net.fab0.speed": "-1"}, False),
+    (2.6, {"net.fab0.rate": "0.4 Gb/sec (1X SDR)"}, True),
+])  # fmt: skip
+def test_others_on_the_fabric(idle: float, facts: dict[str, str], busy: bool) -> None:
+    found = traffic(*[{"fab0": FAST}] * 3, idle={"fab0": (0.1, idle)})
+    assert bool(found.others("n1", ["fab0"], facts)) == busy
+    assert not found.others("n1", ["eth0"], facts)
+
+
+def test_what_is_printed_of_large_messages() -> None:
+    """A small message shows the latency, not the rate."""
+    of = {Figure("b", 2**20): 3.0, Figure("t", 2**20): 0.5, Figure("t", 8): 1e-6, Figure("w"): 9.0}
+    unit = {figure: {"b": "MB/s", "t": "s", "w": "GB/s"}[figure.metric] for figure in of}
+    assert network.printed_rate(of, unit) == 3e6
+    unit[Figure("t", 2**20)] = "ms"
+    assert network.printed_rate(of, unit) == pytest.approx(2**20 / 0.5e-3)
+    assert network.printed_rate({}, {}) == 0
+
+
+def test_garbled_counters_are_not_known() -> None:
+    good = "plumbline-net n1 end 7.25 fab0 10 20 1 2"
+    found = binding.network_counters(f"{good}\nplumbline-net n1 end 7.25 fab0 10\nplumbline-net\n")
+    assert found == {"n1": {"end": {"fab0": Counters(7.25, 10, 20, 1, 2)}}}
+
+
+def test_the_wrapper_reports_at_start_and_end_and_keeps_the_exit_code() -> None:
+    for shell in (["sh"], ["bash", "--posix"]):
+        words = [*shell, binding.WRAPPER, "1", network.WORD, "sh", "-c", "echo printed; exit 7"]
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout) == (7, "printed\n")
+        ((host, moments),) = binding.network_counters(done.stderr).items() or [("", {})]
+        assert host and [*moments] == ["quiet", "start", "end"]
+        assert "lo" not in moments["end"] and {*moments["end"]} == {*moments["quiet"]}
+
+
+# -- real nodes, MPI and IMB -----------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[two_nodes.TwoNodes]:
+    try:
+        with two_nodes.two_nodes(tmp_path_factory.mktemp("nodes"), "1gbit") as found:
+            yield found
+    except OSError as err:
+        pytest.skip(f"no network namespaces: {err}")
+
+
+class Machine:
+    """A system of the two nodes; sessions run on n0, and Hydra starts tasks on both."""
+
+    def __init__(self, bed: Testbed, nodes: two_nodes.TwoNodes):
+        self.bed, self.nodes = bed, nodes
+        # Of imb_p2p's sizes, those that take a second.
+        self.check = bed.check_file(
+            "pingpong",
+            placement="off-node",
+            executable_opts=["PingPong", "-npmin", "2", "-msglog", "13:16"],
+            wanted=[("pingpong_bandwidth", 2**16)],
+            num_warmups=1,
+            num_samples=1,
+        )
+        for interface in two_nodes.NETWORKS:
+            variables = {**nodes.env, "MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp",
+                         "FI_TCP_IFACE": interface}  # fmt: skip
+            bed.environments.append({
+                "name": interface, "features": ["imb"], "extras": {"provider": "pip"},
+                "env_vars": [*map(list, variables.items())], "target_systems": [bed.name],
+            })  # fmt: skip
+
+    def session(self, interface: str, fabric: str = "") -> Done:
+        extras = {"placements": ["off-node"], **({"fabric_interfaces": [fabric]} if fabric else {})}
+        self.bed.write(extras=extras)
+        words = ["run", "--system", self.bed.name, "-p", f"^{interface}$", "-c", self.check]
+        inside = self.nodes.inside("n0")
+        return self.bed.run(*inside, f"--wdns={self.bed.folder}", BIN / "plumbline", *words)
+
+
+@pytest.fixture(scope="module")
+def machine(make_testbed: Callable[..., Testbed], nodes: two_nodes.TwoNodes) -> Machine:
+    return Machine(make_testbed(), nodes)
+
+
+def test_the_interface_that_mpi_uses_is_recorded(machine: Machine) -> None:
+    (fields,) = machine.session("mgmt0").records
+    assert fields["result"] == "pass", fields["reason"]
+    for node in ("n0", "n1"):
+        assert fields["hosts"][node]["net.used"] == "mgmt0"
+        assert fields["hosts"][node]["net.fab0.mtu"] == "1500"
+        moved = fields["network"][node]["mgmt0"]
+        # 640 messages of 64 KiB each way, in two runs.
+        assert min(moved["received"], moved["sent"]) > 2 * 640 * 2**16
+
+
+def test_the_wrong_network_is_invalid(machine: Machine) -> None:
+    done = machine.session("mgmt0", fabric="fab*")
+    (fields,) = done.records
+    assert (fields["result"], fields["code"]) == ("invalid", "network.wrong-interface")
+    assert done.code == 1
+
+
+def test_foreign_traffic_on_the_fabric_is_busy(machine: Machine) -> None:
+    quiet = machine.session("fab0", fabric="fab0")
+    (fields,) = quiet.records
+    assert fields["result"] == "pass" and fields["conditions"].get("busy") is None, fields
+    with flow(machine.nodes):
+        (fields,) = machine.session("fab0", fabric="fab0").records
+    assert fields["result"] == "pass", fields["reason"]
+    assert fields["conditions"]["busy"] == "yes"
+    assert fields["network"]["n0"]["fab0"]["idle"] > 5e6
+
+
+class flow:
+    """A stream of bytes from n0 to n1 over the fabric."""
+
+    SERVER = "import socket;s=socket.create_server(('10.78.0.2',5999));print('up',flush=True)\n" \
+             "c=s.accept()[0]\nwhile c.recv(1<<20): pass"  # fmt: skip
+    # A fifth of what the link carries.
+    CLIENT = "import socket,time;c=socket.create_connection(('10.78.0.2',5999))\n" \
+             "while True: c.sendall(bytes(250_000)); time.sleep(0.01)"  # fmt: skip
+
+    def __init__(self, nodes: two_nodes.TwoNodes):
+        self.nodes, self.ends = nodes, list[subprocess.Popen]()
+
+    def __enter__(self) -> None:
+        for node, code in (("n1", self.SERVER), ("n0", self.CLIENT)):
+            words = [*self.nodes.inside(node), "python3", "-c", code]
+            self.ends.append(subprocess.Popen(words, stdout=subprocess.PIPE))
+            if node == "n1":
+                assert self.ends[0].stdout.readline() == b"up\n"
+
+    def __exit__(self, *_: object) -> None:
+        for end in self.ends[::-1]:
+            end.kill()
+            end.communicate()
