@@ -21,8 +21,10 @@ from plumbline.analysis.screen import (
     repeats,
     rounds,
     screen,
+    settings,
 )
 from plumbline.analysis.screen.combination import FigureTable, combine
+from plumbline.check.record import Record
 from plumbline.core.errors import Fault
 from plumbline.core.text import WIDTH
 from plumbline.history.series import Key, Series
@@ -806,6 +808,50 @@ def test_sessions_of_the_history_are_screened_up_to_the_one_named(tmp_path):
     assert command(made[4], "--from", tmp_path).code == 0
     done = command(made[6], "--from", tmp_path, "--format", "json")
     assert [(o["night"], o["node"]) for o in json.loads(done.out)] == [(made[6], "n007")]
+
+
+NETWORK = {"net.fab0.mtu": "9000", "net.fab0.speed": "200000", "net.fab0.state": "up",
+           "net.eth1.mtu": "1500", "net.eth1.state": "down", "kernel": "5.14"}  # fmt: skip
+
+
+@pytest.mark.parametrize("changed, flagged", [
+    ({"net.fab0.mtu": "576"}, True),
+    ({"net.fab0.speed": "100000", "net.fab0.state": "down"}, True),
+    ({fact: None for fact in NETWORK if "fab0" in fact}, True),
+    # The others have none, or do not use theirs; and what is no setting of an interface.
+    ({"net.veth1a2b.mtu": "1500", "net.eth1.state": "up", "kernel": "6.1"}, False),
+])  # fmt: skip
+def test_a_node_whose_interfaces_are_not_set_as_those_of_its_peers(
+    tmp_path, changed: dict, flagged: bool
+):
+    fleet = Fleet(66, nodes=8, nights=1, noise=0.01)
+    remember(tmp_path, fleet)
+    (path,) = tmp_path.glob("sessions/*/records.jsonl")
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for fields in lines:
+        (node,) = fields["nodes"]
+        facts = NETWORK | (changed if node == "n003" else {})
+        fields["hosts"] = {node: {name: v for name, v in facts.items() if v is not None}}
+    path.write_text("".join(dumps(fields) + "\n" for fields in lines))
+    done = command("--from", tmp_path, "--format", "json")
+    found = [(entry["kind"], entry["node"], entry["drain"]) for entry in json.loads(done.out)]
+    assert found == [("setting", "n003", False)] * flagged
+    assert done.code == flagged, done.output
+    text = command("--from", tmp_path).out
+    assert ("net" in text or "fab0" in text) == flagged
+    assert max(map(len, text.splitlines())) <= WIDTH
+
+
+def test_a_setting_that_the_peers_do_not_agree_on_is_not_judged():
+    """A partition of two kinds of nodes, or of few."""
+
+    def of(*mtus: str) -> list:
+        hosts = {f"n{i}": {"net.fab0.mtu": mtu} for i, mtu in enumerate(mtus)}
+        return settings.differing([Record.model_validate(case("s", "2026-11-01T00:00:00Z",
+                                                              hosts=hosts))], "1")  # fmt: skip
+
+    assert [flag.name for flag in of("9000", "9000", "9000", "9000", "576")] == [("n4",)]
+    assert of("9000", "9000", "9000", "1500", "1500") == of("9000", "9000", "9000", "576") == []
 
 
 def test_pairs_of_the_history_flag_the_node(tmp_path):

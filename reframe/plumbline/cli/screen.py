@@ -34,7 +34,8 @@ _COLUMNS = ("night", "kind", "name", "size", "confidence", "since", "until", "dr
 @click.option("--retest", type=_FILE, metavar="FILE",
               help="Write the nodes to measure again tonight, one a line.")  # fmt: skip
 def screen(sessions, select, source, file, topology, form, output, drain, retest):
-    """Flag the nodes, GPUs, pairs of nodes, links between switches, and switches that are slow.
+    """Flag the nodes, GPUs, pairs of nodes, links between switches, and switches that are slow, and
+    the nodes whose network interfaces are set in another way than those of their peers.
 
     Each is compared with its peers of the same night and with its own earlier nights, up to
     SESSION, or up to the last session. Suspects are listed but not flagged: measure them again,
@@ -94,7 +95,7 @@ def _text(found) -> str:
     lines = []
     if found.flagged:
         rows = [
-            [flag.kind, ":".join(flag.name), f"{flag.size:.1%}", f"{flag.confidence:.3f}",
+            [flag.kind, ":".join(flag.name), flag.loss, f"{flag.confidence:.3f}",
              _date(flag.since), _date(flag.until or "active"), _date(flag.night)]
             for flag in found.flagged
         ]  # fmt: skip

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from plumbline.analysis.screen import combination, detection, units
+from plumbline.analysis.screen import combination, detection, settings, units
 from plumbline.analysis.screen.finding import Flag
 from plumbline.analysis.screen.input import (
     Group,
@@ -190,6 +190,11 @@ def screen_history(
     night_of = nights(known)
     shown = {night_of[session] for session in sessions or sorted(known)[-1:]}
     found.flagged = [flag for flag in found.flagged if flag.until is None or flag.night in shown]
+    if history.source.is_dir():
+        night = found.nights[-1]
+        tonight = tuple(session for session, of in night_of.items() if of == night)
+        records = history.records(replace(select, sessions=tonight))
+        found.flagged += settings.differing(records, night)
     return found
 
 

@@ -1,4 +1,5 @@
-"""One slow unit: a node, GPU, pair of nodes, link or switch that screening flags."""
+"""What screening flags: a slow node, GPU, pair of nodes, link or switch, or a node whose network
+interfaces are set in another way than those of its peers."""
 
 from __future__ import annotations
 
@@ -11,13 +12,14 @@ class Flag:
     """One slow unit.
 
     :ivar night: on which it was flagged, from what was known then.
-    :ivar kind: ``node``, ``gpu``, ``pair``, ``link`` (between two switches) or ``switch``.
+    :ivar kind: ``node``, ``gpu``, ``pair``, ``link`` (between two switches) or ``switch``; or
+        ``setting`` of a node.
     :ivar name: the node; node and GPU; the two nodes; the two switches; the switch.
-    :ivar size: loss relative to its healthy value.
+    :ivar size: loss relative to its healthy value; 0 of a setting.
     :ivar confidence: 1 less the number of such flags by chance in the fleet and night.
     :ivar since: first slow night, from all nights.
     :ivar until: last slow night; ``None`` while it lasts.
-    :ivar evidence: the figures in which it was slow.
+    :ivar evidence: the figures in which it was slow, or the settings that differ.
     :ivar note: what is uncertain.
     """
 
@@ -32,6 +34,11 @@ class Flag:
     note: str = ""
 
     @property
+    def loss(self) -> str:
+        """The loss for a person; ``-`` of a setting."""
+        return "-" if self.kind == "setting" else f"{self.size:.1%}"
+
+    @property
     def drained(self) -> bool:
         """Whether its node is to be drained: a node or GPU that is still slow. For a pair, link or
         switch it is not known which node that would be."""
@@ -43,7 +50,7 @@ class Flag:
         if self.kind == "gpu":
             name = {"node": self.name[0], "gpu": self.name[1]}
         elif len(self.name) == 1:
-            name = {self.kind: self.name[0]}
+            name = {"node" if self.kind == "setting" else self.kind: self.name[0]}
         return {
             "night": _number(self.night),
             "kind": self.kind,

@@ -228,7 +228,10 @@ def screening(system: str, names: list[str]) -> Part:
         lines, cases = [], []
         for finding in found.flagged:
             name = ":".join(finding.name)
-            message = f"{finding.kind} {name}: slower by {finding.size:.1%} since {finding.since}"
+            what = f"slower by {finding.loss} since {finding.since}"
+            if finding.kind == "setting":
+                what = "; ".join(finding.evidence)
+            message = f"{finding.kind} {name}: {what}"
             lines.append(f"- {quote_markdown(message)}")
             failure = junitparser.Failure(printable(message), "slow")
             cases.append(suites.case(name, f"slow {finding.kind}", failure))

@@ -1,0 +1,70 @@
+"""Settings of network interfaces in which a node differs from its peers: MTU, speed, state.
+
+They are facts of the hosts in the records. A difference needs no statistics: a node whose interface
+has another MTU than the same interface of its peers is flagged on the night on which it is seen.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+
+from plumbline.analysis.screen.detection import FEWEST
+from plumbline.analysis.screen.finding import Flag
+from plumbline.check import network
+from plumbline.check.record import Record
+
+#: The facts that peers have in common: of an Ethernet or InfiniBand interface, and of a bond.
+COMPARED = ("mtu", "speed", "rate", "state", "lower")
+
+#: States of an interface that works: the kernel's Documentation/ABI/testing/sysfs-class-net
+#: (operstate) and stable/sysfs-class-infiniband (state).
+UP = ("up", "4: ACTIVE")
+
+#: Share of the nodes that must agree. As for values, up to a quarter may be wrong at once.
+AGREE = 0.75
+
+
+def differing(records: Iterable[Record], night: str) -> list[Flag]:
+    """Return a flag for each node whose interfaces differ from those of its peers.
+
+    :arg records: of one night, oldest first. Peers are the nodes of one partition, and the last
+        fact of a node counts.
+    """
+    partitions: dict[tuple[str, str], dict[str, dict[str, str]]] = defaultdict(dict)
+    for record in records:
+        for node, facts in record.hosts.items():
+            wanted = {name: value for name, value in facts.items() if _is_compared(name)}
+            if wanted:
+                of_partition = partitions[record.system, record.partition]
+                of_partition.setdefault(node, {}).update(wanted)
+    found = [flag for nodes in partitions.values() for flag in _of_partition(nodes, night)]
+    return sorted(found, key=lambda flag: flag.name)
+
+
+def _is_compared(fact: str) -> bool:
+    return fact.startswith(network.FACT) and fact.rpartition(".")[2] in COMPARED
+
+
+def _of_partition(nodes: Mapping[str, Mapping[str, str]], night: str) -> Iterable[Flag]:
+    usual: dict[str, tuple[str, int]] = {}
+    for fact in sorted({fact for facts in nodes.values() for fact in facts}):
+        ((value, count),) = Counter(facts.get(fact, "") for facts in nodes.values()).most_common(1)
+        works = not fact.endswith(".state") or value in UP
+        # An interface that most nodes do not have, or whose link is down on most, is no fault.
+        if (
+            value not in ("", "-1")
+            and works
+            and count >= AGREE * len(nodes)
+            and count >= FEWEST - 1
+        ):
+            usual[fact] = value, count
+    for node, facts in nodes.items():
+        evidence = [
+            f"{fact.removeprefix(network.FACT)} is {facts.get(fact) or 'missing'}; {value} on "
+            f"{count} of {len(nodes)} nodes"
+            for fact, (value, count) in usual.items()
+            if facts.get(fact, "") != value
+        ]
+        if evidence:
+            yield Flag(night, "setting", (node,), 0.0, 1.0, night, evidence=evidence)
