@@ -15,6 +15,9 @@ class Imb(Benchmark):
     benchmark = "imb"
     program = "IMB-MPI1"
 
+    #: The first row takes a few seconds, also over a slow network.
+    start_seconds = 60
+
     #: Binary logarithm of the largest message size: 4 MiB, IMB's default.
     largest = 22
 
@@ -65,6 +68,7 @@ class imb_node_pairs(NodePairs):
     descr = "IMB between pairs of nodes"
     benchmark = "imb"
     program = "IMB-MPI1"
+    start_seconds = 60
 
     def figures(self) -> list[Figure]:
         return [Figure("pingpong_latency", 8), Figure("pingpong_bandwidth", 2**20)]

@@ -102,6 +102,7 @@ class Osu(Benchmark):
     #: :type: :class:`int`
     iterations = variable(int, value=0)
     first_sample_seconds = 180
+    start_seconds = 60
 
     tags = {"nightly", "maintenance"}
 
@@ -307,4 +308,6 @@ class osu_collective_published(Collective):
     placement = parameter(["one-task-per-node"])
     variant = parameter(variants("library"))
     scale = parameter(published_scales("osu", "one-task-per-node"), fmt=of_scale)
+    #: MPI starts on thousands of nodes.
+    start_seconds = 600
     tags = {"full"}

@@ -18,7 +18,7 @@ from plumbline.site import configuration
 from plumbline.site.inventory import PlannedCase
 
 #: Files of a stage folder that are no part of the job's script; ReFrame's own begin with a dot.
-NOT_SHOWN = {"task.sh", "loaded.sh", "rfm_job.sh"}
+NOT_SHOWN = {"task.sh", "loaded.sh", "started.sh", "rfm_job.sh"}
 
 
 @dataclass(frozen=True)

@@ -171,10 +171,19 @@ class Machine:
                 "env_vars": [*map(list, variables.items())], "target_systems": [bed.name],
             })  # fmt: skip
 
-    def session(self, interface: str, fabric: str = "") -> Done:
+    def session(self, interface: str, *arguments: str, fabric: str = "") -> Done:
         extras = {"placements": ["off-node"], **({"fabric_interfaces": [fabric]} if fabric else {})}
         self.bed.write(extras=extras)
-        words = ["run", "--system", self.bed.name, "-p", f"^{interface}$", "-c", self.check]
+        words = [
+            "run",
+            "--system",
+            self.bed.name,
+            "-p",
+            f"^{interface}$",
+            "-c",
+            self.check,
+            *arguments,
+        ]
         inside = self.nodes.inside("n0")
         return self.bed.run(*inside, f"--wdns={self.bed.folder}", BIN / "plumbline", *words)
 
@@ -211,6 +220,30 @@ def test_foreign_traffic_on_the_fabric_is_busy(machine: Machine) -> None:
     assert fields["result"] == "pass", fields["reason"]
     assert fields["conditions"]["busy"] == "yes"
     assert fields["network"]["n0"]["fab0"]["idle"] > 5e6
+
+
+def test_a_start_without_progress_ends_within_a_bounded_time(machine: Machine) -> None:
+    """Nothing arrives at the other node: MPI waits, and the job's limit is minutes away."""
+    neighbour = ["10.78.0.2", "dev", "fab0"]
+    machine.nodes.do("n0", "ip", "neigh", "replace", *neighbour, "lladdr", "02:00:00:00:00:99",
+                     "nud", "permanent")  # fmt: skip
+    try:
+        done = machine.session("fab0", "-S", "start_seconds=5", fabric="fab0")
+    finally:
+        machine.nodes.do("n0", "ip", "neigh", "del", *neighbour)
+    (fields,) = done.records
+    assert (fields["result"], fields["code"]) == ("invalid", "output.not-started"), fields["reason"]
+    assert "n[0-1]" in fields["reason"] and done.code == 1
+
+
+def test_a_link_that_is_down_is_named(machine: Machine) -> None:
+    machine.nodes.do("n1", "ip", "link", "set", "fab0", "down")
+    try:
+        (fields,) = machine.session("fab0", "-S", "start_seconds=5", fabric="fab0").records
+    finally:
+        machine.nodes.do("n1", "ip", "link", "set", "fab0", "up")
+    assert fields["result"] == "invalid"
+    assert "fab0 is down on n1" in fields["reason"]
 
 
 class flow:

@@ -8,6 +8,7 @@ import math
 import os
 import re
 import shutil
+import signal
 import statistics
 import subprocess
 from collections import Counter
@@ -19,7 +20,7 @@ import yaml
 from conftest import COLUMNS, MPICH, ROOT, codes_in
 from plumbline import parse
 from plumbline.analysis import screen
-from plumbline.check import samples
+from plumbline.check import outcomes, reading, samples
 from plumbline.placement import binding
 from plumbline.placement.binding import BindingError, BindingMismatch, PairBinding, TaskReport
 from plumbline.placement.placement import Layout, feature, fits_one_node, lay_out
@@ -52,6 +53,8 @@ sleep 0.05
 echo "plumbline-task 0 $1 0 0 - - 0 -" >&2
 echo "plumbline-task 1 $2 0 0 - - 0 -" >&2
 echo "$run $(date +%s%N)" >>over
+[[ " $1 $2 " != *" $HANG "* ]] || exec sleep 60
+echo "8 1.25"
 [[ " $1 $2 " != *" $FAIL "* ]] || { echo "bad cable" >&2; exit 3; }
 """
 
@@ -59,7 +62,9 @@ echo "$run $(date +%s%N)" >>over
 class Job:
     """A job script of rounds in a folder of its own, with a launcher that only records."""
 
-    def __init__(self, folder: Path, count: int, rounds=None, listed: str | None = None):
+    def __init__(
+        self, folder: Path, count: int, rounds=None, listed: str | None = None, watch: int = 0
+    ):
         self.folder = folder
         self.names = [f"n{place}" for place in range(count)]
         self.rounds = rounds or rounds_of(count)
@@ -67,17 +72,21 @@ class Job:
         (folder / "launch").chmod(0o755)
         listed = listed or f"printf '%s\\n' {' '.join(self.names)}"
         pair = PairBinding((), ('"$first"', '"$second"'))
-        loop = samples.rounds_loop(self.rounds, count, listed, pair, ["WORD=1"])
+        around = samples.watch(watch) if watch else []
+        shutil.copy(samples.STARTED, folder)
+        loop = samples.rounds_loop(
+            self.rounds, count, listed, pair, ["WORD=1"], around[:1], around[1:]
+        )
         command = " ".join(["./launch", *pair.words, *loop.words, *loop.redirections])
         # The launcher records which run it is part of.
         lines = ["#!/bin/bash", "export run", *loop.before, command, *loop.after, ""]
         (folder / "job.sh").write_text("\n".join(lines))
 
-    def run(self, fail: str = "no node") -> subprocess.CompletedProcess[str]:
+    def run(self, fail: str = "no node", hang: str = "no node") -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             ["bash", "job.sh"],
             cwd=self.folder,
-            env=os.environ | {"FAIL": fail},
+            env=os.environ | {"FAIL": fail, "HANG": hang},
             capture_output=True,
             text=True,
             check=False,
@@ -127,6 +136,19 @@ def test_a_rounds_pairs_run_at_once_and_rounds_one_after_the_other(tmp_path: Pat
         for other in begun
         if one != other and one.split("-")[0] == other.split("-")[0] and begun[other] < begun[one]
     )
+
+
+def test_a_run_whose_start_hangs_is_ended_and_the_others_go_on(tmp_path: Path):
+    job = Job(tmp_path, 4, watch=1)
+    assert job.run(hang="n2").returncode == 128 + signal.SIGTERM
+    ended = samples.ends(tmp_path)
+    hung = {name for name in ended if "n2" in name}
+    assert len(ended) == sum(map(len, job.rounds)) and hung
+    assert {name for name, end in ended.items() if end.status} == hung
+    assert {*samples.not_started(tmp_path)} == hung
+    with pytest.raises(outcomes.Invalid) as refusal:
+        reading.check_started(tmp_path, layout(), 1, [])
+    assert refusal.value.code == "output.not-started" and "n2" in str(refusal.value)
 
 
 def test_after_a_failed_run_the_other_pairs_are_still_measured(tmp_path: Path):

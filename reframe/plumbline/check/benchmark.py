@@ -202,6 +202,7 @@ class Benchmark(declaration.Declaration):
                 self.write_file(name, text)
         shutil.copy(binding.WRAPPER, self.stagedir)
         shutil.copy(tasks.LOADED, self.stagedir)
+        shutil.copy(samples.STARTED, self.stagedir)
         self.prepare_launcher(bindings, launcher_options)
         check = tasks.module_check("./loaded.sh", partition, self.current_environ)
         self.prerun_cmds = [*(f"{command} || exit" for command in check), *self.prerun_cmds]
@@ -337,11 +338,17 @@ class Benchmark(declaration.Declaration):
             bindings,
             self.num_warmups + self.num_samples,
             self.num_warmups,
-            [*duet.waiting(self.duet_side), *self.before_sample],
-            [*self.after_sample, *duet.passing(self.duet_side)],
+            [*duet.waiting(self.duet_side), *self.before_sample, *self.watch[:1]],
+            [*self.watch[1:], *self.after_sample, *duet.passing(self.duet_side)],
             self.output_per_task,
         )
         self.put_command("./task.sh", path, loop)
+
+    @property
+    def watch(self) -> list[str]:
+        """The commands before and after a run that end it if it prints no value."""
+        several = self.layout.num_nodes > 1
+        return samples.watch(self.start_seconds) if self.start_seconds and several else []
 
     def put_command(self, start: str, path: str, loop: samples.Loop) -> None:
         """Write the program's command into a loop.
@@ -505,6 +512,8 @@ class Benchmark(declaration.Declaration):
         :raises Invalid: if none did, or the file that has this is garbled.
         """
         ended = reading.run_ends(Path(self.stagedir), self.submitted)
+        fabric = self.current_partition.extras.get("fabric_interfaces", [])
+        reading.check_started(Path(self.stagedir), self.layout, self.start_seconds, fabric)
         duet.check_ends(self, ended)
         if not ended:
             raise outcomes.Invalid(
@@ -532,7 +541,9 @@ class Benchmark(declaration.Declaration):
         """
         layout, result = run.layout, self.result
         stderr = outputs.read(Path(self.stagedir, run.err), errors="replace")
-        reading.check_end(run, ended, stderr)
+        fabric = self.current_partition.extras.get("fabric_interfaces", [])
+        links = reading.links_down(Path(self.stagedir), fabric) if layout.num_nodes > 1 else ""
+        reading.check_end(run, ended, stderr, links)
         seen = binding.read_tasks(stderr)
         self.check_racks(layout, seen)
         binding.prove(layout, seen)

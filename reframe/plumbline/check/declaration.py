@@ -199,6 +199,10 @@ class Declaration(rfm.RunOnlyRegressionTest):
     #: Additional seconds that the first sample may take (a validation).
     first_sample_seconds = builtins.variable(int, value=0)
 
+    #: Seconds after which a run on several nodes that has printed no value is ended; 0 for a
+    #: program that may print the first one at its end.
+    start_seconds = builtins.variable(int, value=0)
+
     #: Shell commands before and after the program in each run, on the job's first node; ``$run``
     #: is the run's name.
     before_sample = builtins.variable(typ.List[str], value=[])

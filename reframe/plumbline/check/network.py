@@ -26,6 +26,10 @@ WORD = "PLUMBLINE_NETWORK=0.1"
 #: Prefix of facts about network interfaces: ``net.eth0.mtu``.
 FACT = "net."
 
+#: States of an interface that works: the kernel's Documentation/ABI/testing/sysfs-class-net
+#: (operstate) and stable/sysfs-class-infiniband (state).
+UP = ("up", "4: ACTIVE")
+
 #: Smallest size in bytes whose bandwidth, or latency, shows the rate of the network.
 LARGE = 2**16
 
@@ -235,6 +239,26 @@ def of_interest(
     return [
         name for name in traffic.interfaces(host) if belongs(name, members)
     ] if stated else traffic.used(host)  # fmt: skip
+
+
+def down(hosts: Mapping[str, Mapping[str, str]], stated: Sequence[str]) -> list[str]:
+    """Return a text about each interface whose link is down: one of the fabric, or one that is up
+    on another node.
+
+    :arg hosts: facts of each node. :arg stated: the interfaces of the fabric, if any.
+    """
+    states = [
+        (host, fact.removeprefix(FACT).removesuffix(".state"), value)
+        for host, facts in hosts.items()
+        for fact, value in facts.items()
+        if fact.startswith(FACT) and fact.endswith(".state")
+    ]
+    up = {name for _, name, value in states if value in UP}
+    return [
+        f"{name} is {value} on {host}"
+        for host, name, value in states
+        if value not in UP and (name in up or belongs(name, family(stated, hosts[host])))
+    ]
 
 
 def errors(

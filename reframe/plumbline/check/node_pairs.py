@@ -122,8 +122,8 @@ class NodePairs(Benchmark):
             NODES_OF_JOB[self.current_partition.scheduler.registered_name],
             self.on_pair,
             bindings[0].task,
-            self.before_sample,
-            self.after_sample,
+            [*self.before_sample, *self.watch[:1]],
+            [*self.watch[1:], *self.after_sample],
             f"rounds of pairs, seed {self.seed}",
         )
         # The job has more tasks than the launcher is to start.

@@ -8,7 +8,7 @@ import numbers
 import re
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from reframe.utility import nodelist_abbrev
@@ -86,9 +86,49 @@ def run_ends(folder: Path, submitted: tuple[float, float]) -> dict[str, samples.
     return ended
 
 
-def check_end(run: Run, ended: Mapping[str, samples.RunEnd], stderr: str) -> None:
+def check_started(folder: Path, layout: Layout, seconds: int, fabric: Sequence[str]) -> None:
+    """Check that no run was ended since its start made no progress.
+
+    :arg seconds: that it had. :arg fabric: the interfaces of the fabric, if stated.
+    :raises Invalid: with the run, the tasks and nodes that started, and interfaces that are down.
+    """
+    try:
+        runs = samples.not_started(folder)
+    except samples.SampleError as err:
+        raise outcomes.Invalid(str(err), code=err.code) from None
+    if not runs:
+        return
+    stderr = stderr_of(folder / f"sample-{runs[0]}.err")
+    seen = binding.read_tasks(stderr)
+    nodes = list(dict.fromkeys(task.host for task in seen))
+    on = nodelist_abbrev(nodes) if nodes else "no node"
+    if len(seen) < layout.num_tasks:
+        step = f"{len(seen)} of {layout.num_tasks} tasks started, on {on}"
+    else:
+        step = f"all {len(seen)} tasks started, on {on}, and MPI_Init or the first message hangs"
+    others = f" (and {len(runs) - 1} more)" if len(runs) > 1 else ""
+    raise outcomes.Invalid(
+        f"run {runs[0]}{others} printed no value within {seconds} s and was ended: {step}"
+        f"{links_down(folder, fabric)}",
+        code="output.not-started",
+    )
+
+
+def links_down(folder: Path, fabric: Sequence[str]) -> str:
+    """Return a text about the interfaces whose link is down, for the end of a message.
+
+    :arg fabric: the interfaces of the fabric, if stated.
+    """
+    # Only the first run of a job reports the interfaces.
+    first = [binding.host_facts(stderr_of(path)) for path in sorted(folder.glob("sample-0*.err"))]
+    hosts = {host: facts for found in first for host, facts in found.items()}
+    return "".join(f"; {text}" for text in network.down(hosts, fabric))
+
+
+def check_end(run: Run, ended: Mapping[str, samples.RunEnd], stderr: str, links: str = "") -> None:
     """Check that a run ended with exit code 0.
 
+    :arg links: as of :func:`links_down`.
     :raises Invalid: if it did not.
     """
     if run.name not in ended:
@@ -98,7 +138,7 @@ def check_end(run: Run, ended: Mapping[str, samples.RunEnd], stderr: str) -> Non
         )
     if status := ended[run.name].status:
         raise outcomes.Invalid(
-            f"sample {run.name} ended with exit code {status}{last_line(stderr)}",
+            f"sample {run.name} ended with exit code {status}{last_line(stderr)}{links}",
             code="output.exit-code",
         )
 

@@ -23,6 +23,10 @@ from plumbline.placement.placement import Layout
 #: File with name, exit code, start and end of each run (seconds since the epoch).
 ENDS = "samples.txt"
 
+#: Ends a run that prints no value, and the file in which it lists such runs.
+STARTED = Path(__file__).with_name("started.sh")
+NOT_STARTED = "not-started.txt"
+
 #: File with the names of the job's nodes, of a job that runs pairs of them.
 NODES = "nodes.txt"
 
@@ -124,6 +128,26 @@ def loop(
             *done,
         ],
     )
+
+
+def watch(seconds: int) -> list[str]:
+    """Return the shell commands before and after a run that end it if it prints no value.
+
+    :arg seconds: after which.
+    """
+    # In the background command itself, BASHPID would be that of this command.
+    start = f'shell=$BASHPID; ./{STARTED.name} "$run" {seconds} $shell & watch=$!'
+    return [start, "kill $watch 2>/dev/null"]
+
+
+def not_started(folder: Path) -> list[str]:
+    """Return the names of the runs that were ended since they printed no value.
+
+    :raises SampleError: if the file cannot be read.
+    """
+    with _readable(NOT_STARTED):
+        return outputs.read(folder / NOT_STARTED).split()
+    return []
 
 
 def rounds_loop(

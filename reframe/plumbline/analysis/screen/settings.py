@@ -17,10 +17,6 @@ from plumbline.check.record import Record
 #: The facts that peers have in common: of an Ethernet or InfiniBand interface, and of a bond.
 COMPARED = ("mtu", "speed", "rate", "state", "lower")
 
-#: States of an interface that works: the kernel's Documentation/ABI/testing/sysfs-class-net
-#: (operstate) and stable/sysfs-class-infiniband (state).
-UP = ("up", "4: ACTIVE")
-
 #: Share of the nodes that must agree. As for values, up to a quarter may be wrong at once.
 AGREE = 0.75
 
@@ -50,7 +46,7 @@ def _of_partition(nodes: Mapping[str, Mapping[str, str]], night: str) -> Iterabl
     usual: dict[str, tuple[str, int]] = {}
     for fact in sorted({fact for facts in nodes.values() for fact in facts}):
         ((value, count),) = Counter(facts.get(fact, "") for facts in nodes.values()).most_common(1)
-        works = not fact.endswith(".state") or value in UP
+        works = not fact.endswith(".state") or value in network.UP
         # An interface that most nodes do not have, or whose link is down on most, is no fault.
         if (
             value not in ("", "-1")
