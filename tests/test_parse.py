@@ -273,7 +273,7 @@ IMB_PROGRAM = Program(
     IMB_FAILED,
     r"^# All processes entering MPI_Finalize",
     ["osu/osu_bw", "fio/write_end_fsync"],
-    reported="one_process_invalid",
+    reported="one_process_invalid|time_out",
     cells=IMB_CELLS,
     faults=IMB_FAULTS,
     strict=True,

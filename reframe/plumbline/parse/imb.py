@@ -124,6 +124,12 @@ def _figures(table: _Table, expected: Callable[[str], list[int] | None]) -> Iter
         raise ParseError(f"{name}: the table has {len(table.rows)} rows")
     sizes: list[int] = []
     for row in table.rows:
+        if "time-out.;" in row:
+            raise ParseError(
+                f"{name}: IMB reports a time-out at {row[0]} bytes: the machine or the network is "
+                f"too slow for its -time, or others use it too",
+                code="output.program-error",
+            )
         if len(row) != len(table.head):
             raise ParseError(f"{name}: {len(row)} cells for {len(table.head)} columns: {row}")
         cells = dict(zip(table.head, row, strict=True))
