@@ -33,6 +33,7 @@ from plumbline.check import (
     network,
     outcomes,
     reading,
+    rotation,
     samples,
     scratch,
     tasks,
@@ -436,6 +437,15 @@ class Benchmark(declaration.Declaration):
     def note_start(self):
         """Keep the time of submission by two clocks, of which one may be set meanwhile."""
         self.submitted = time.time(), time.monotonic()
+
+    @builtins.run_before("run")
+    def choose_nodes(self):
+        """Request other nodes each day, if the partition is set so, and nodes of several racks
+        where the placement needs them."""
+        if not (self.is_dry_run() or self.duet_side or self.pinned_to):
+            self.job.pin_nodes = rotation.of_job(
+                self.current_partition, self.job, self.layout, self.display_name
+            ) or self.job.pin_nodes  # fmt: skip
 
     @builtins.run_before("run", always_last=True)
     def set_up_other_side(self):

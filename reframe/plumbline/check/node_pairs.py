@@ -133,6 +133,9 @@ class NodePairs(Benchmark):
         self.job.launcher = getlauncher("local")()
         self.put_command(f"{launch} ./task.sh", path, loop)
 
+    def choose_nodes(self):
+        """Leave the choice to the scheduler: the job has all nodes that it wants."""
+
     # -- the output -------------------------------------------------------------------------
 
     def runs(self) -> Iterable[Run]:

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from plumbline.core.errors import Fault
 from plumbline.core.process import capture, is_shell_safe, one_line
 
 #: Fields of sinfo(1), "--format": node, partition, sockets, cores of each, threads of each, MiB of
 #: memory, generic resources, features, state, reason. The last may have any character.
 _FIELDS = "%N|%R|%X|%Y|%Z|%m|%G|%f|%T|%E"
+
+
+#: States of sinfo(1), "NODE STATE CODES", in which a node takes a job now or later. A suffix such
+#: as ``~`` (saving power) does not change that, except ``*``: the node does not respond.
+_UP = frozenset({"allocated", "completing", "idle", "mixed", "planned", "reserved"})
+_FLAGS = "*~#!%$@^+-"
+
+#: Options of sbatch(1).
+_PARTITION = re.compile(r"(?:-p\s*|--partition[= ])(\S+)")
+_CONSTRAINT = re.compile(r"(?:-C\s*|--constraint[= ])(\S+)")
 
 
 @dataclass(frozen=True)
@@ -32,6 +43,21 @@ class SlurmNode:
     features: tuple[str, ...]
     state: str
     reason: str
+
+    @property
+    def base_state(self) -> str:
+        """The state without its flags."""
+        return self.state.rstrip(_FLAGS)
+
+    @property
+    def is_up(self) -> bool:
+        """Whether it takes a job now or later."""
+        return "*" not in self.state and self.base_state in _UP
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it takes a job now."""
+        return self.is_up and self.base_state == "idle"
 
     @property
     def hardware(self) -> tuple:
@@ -87,6 +113,49 @@ def nodes() -> list[SlurmNode] | None:
             )
         )
     return found
+
+
+def members(access: Sequence[str], nodes: Iterable[SlurmNode]) -> dict[str, SlurmNode]:
+    """Return the nodes that options of sbatch(1) select, by name, in natural order.
+
+    :raises Fault: if that is not known.
+    """
+    text = " ".join(access)
+    queue = _queue(text)
+    selected = {node.name: node for node in nodes if node.partition == queue}
+    if not selected:
+        raise Fault(f"Slurm's partition {queue!r} has no node", code="scheduler.no-node")
+    for found in _CONSTRAINT.findall(text):
+        features = re.split("[&,]", found.strip("'\""))
+        if not all(map(is_shell_safe, features)):
+            raise Fault(
+                f"--constraint={found} cannot be resolved to nodes", code="scheduler.unsupported"
+            )
+        selected = {n: node for n, node in selected.items() if {*features} <= {*node.features}}
+    return dict(sorted(selected.items(), key=lambda item: _natural(item[0])))
+
+
+def _queue(access: str) -> str:
+    """Return Slurm's partition for a job with these options."""
+    found = _PARTITION.findall(access)
+    if found:
+        return found[-1].strip("'\"")
+    known = partitions()
+    if known is None:
+        raise Fault(
+            "scontrol does not answer, so partitions are unknown", code="scheduler.no-answer"
+        )
+    for name, fields in known.items():
+        if fields.get("Default") == "YES":
+            return name
+    raise Fault(
+        "Slurm has no default partition: add --partition to `access`",
+        code="scheduler.no-partition",
+    )
+
+
+def _natural(name: str) -> list:
+    return [(int(p), "") if p.isdigit() else (-1, p) for p in re.split(r"(\d+)", name)]
 
 
 def _gpus(gres: str) -> tuple[str, int]:

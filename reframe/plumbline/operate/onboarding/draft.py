@@ -224,6 +224,8 @@ def _partition(
     placements = _placements(queue.hardware, inside, extras)
     if len(queue.nodes) > 1:
         placements += ["off-node", "one-task-per-node"]
+    if batch.launcher == "srun" and len(queue.nodes) > 2:
+        extras["rotate_nodes"] = True
     if os.environ.get("SCRATCH"):
         extras["file_systems"] = {"scratch": {"path_variable": "SCRATCH"}}
     partition |= {

@@ -2,20 +2,9 @@
 
 from __future__ import annotations
 
-import re
-
 from plumbline.core.errors import Fault
 from plumbline.core.process import is_shell_safe, one_line
 from plumbline.site import slurm
-
-#: States of sinfo(1), "NODE STATE CODES", in which a node takes a job now or later. A suffix such
-#: as ``~`` (saving power) does not change that, except ``*``: the node does not respond.
-_UP = frozenset({"allocated", "completing", "idle", "mixed", "planned", "reserved"})
-_FLAGS = "*~#!%$@^+-"
-
-#: Options of sbatch(1).
-_PARTITION = re.compile(r"(?:-p\s*|--partition[= ])(\S+)")
-_CONSTRAINT = re.compile(r"(?:-C\s*|--constraint[= ])(\S+)")
 
 
 def available(partition: dict, reservation: str = "") -> tuple[list[str], dict[str, str]]:
@@ -32,25 +21,12 @@ def available(partition: dict, reservation: str = "") -> tuple[list[str], dict[s
             "sinfo does not answer, so the nodes are unknown: give them with --nodes",
             code="scheduler.no-answer",
         )
-    access = " ".join(partition.get("access", []))
-    queue = _queue(access)
-    selected = {node.name: node for node in every if node.partition == queue}
-    if not selected:
+    try:
+        selected = slurm.members(partition.get("access", []), every)
+    except Fault as err:
         raise Fault(
-            f"partition {partition['name']}: Slurm's partition {queue!r} has no node",
-            code="scheduler.no-node",
-        )
-    for found in _CONSTRAINT.findall(access):
-        features = re.split("[&,]", found.strip("'\""))
-        if not all(map(is_shell_safe, features)):
-            raise Fault(
-                f"partition {partition['name']}: --constraint={found} cannot be resolved to "
-                f"nodes: give the nodes with --nodes",
-                code="scheduler.unsupported",
-            )
-        selected = {
-            name: node for name, node in selected.items() if set(features) <= {*node.features}
-        }
+            f"partition {partition['name']}: {err}; or give the nodes with --nodes", code=err.code
+        ) from None
     reserved = _under_maintenance(reservation)
     if reservation:
         selected = {
@@ -62,7 +38,7 @@ def available(partition: dict, reservation: str = "") -> tuple[list[str], dict[s
                 code="scheduler.reservation",
             )
     up, down = [], {}
-    for name, node in sorted(selected.items(), key=lambda item: _natural(item[0])):
+    for name, node in selected.items():
         reason = _why_not(node, reserved.get(name, ""), reservation)
         if reason:
             down[name] = one_line(reason)
@@ -74,25 +50,6 @@ def available(partition: dict, reservation: str = "") -> tuple[list[str], dict[s
 def is_valid_name(name: str) -> bool:
     """Return whether a node's name is safe in a job script and as a file name."""
     return is_shell_safe(name) and "/" not in name and not name.startswith(".")
-
-
-def _queue(access: str) -> str:
-    """Return Slurm's partition for a job with these options."""
-    found = _PARTITION.findall(access)
-    if found:
-        return found[-1].strip("'\"")
-    known = slurm.partitions()
-    if known is None:
-        raise Fault(
-            "scontrol does not answer, so partitions are unknown: give the nodes with --nodes",
-            code="scheduler.no-answer",
-        )
-    for name, fields in known.items():
-        if fields.get("Default") == "YES":
-            return name
-    raise Fault(
-        "Slurm has no default partition: add --partition to `access`", code="scheduler.no-partition"
-    )
 
 
 def _under_maintenance(reservation: str) -> dict[str, str]:
@@ -128,16 +85,11 @@ def _why_not(node: slurm.SlurmNode, reserved: str, reservation: str) -> str:
     """Return why a node is not available, or an empty text."""
     if not is_valid_name(node.name):
         return "its name is not safe in a job script"
-    state = node.state.rstrip(_FLAGS)
     reason = "" if node.reason in ("", "none") else f" ({node.reason})"
     if "*" in node.state:
         return f"{node.state}: it does not respond{reason}"
     if reserved and not reservation:
         return f"in reservation {reserved} for maintenance: use --reservation {reserved}"
-    if state in _UP or (reservation and state == "maint"):
+    if node.is_up or (reservation and node.base_state == "maint"):
         return ""
     return f"{node.state}{reason}"
-
-
-def _natural(name: str) -> list:
-    return [(int(p), "") if p.isdigit() else (-1, p) for p in re.split(r"(\d+)", name)]
