@@ -14,6 +14,7 @@ from plumbline.check.network import NetworkTraffic
 from plumbline.parse import Figure
 from plumbline.placement import binding
 from plumbline.placement.binding import Counters
+from plumbline.site import load
 
 #: Seconds, and received and sent MB/s of each interface, of one run.
 Rates = dict[str, tuple[float, float]]
@@ -158,14 +159,20 @@ class Machine:
         self.check = bed.check_file(
             "pingpong",
             placement="off-node",
-            executable_opts=["PingPong", "-npmin", "2", "-msglog", "13:16"],
+            executable_opts=["PingPong", "-npmin", "2", "-msglog", "13:16", "-time", "60"],
             wanted=[("pingpong_bandwidth", 2**16)],
             num_warmups=1,
             num_samples=1,
         )
         for interface in two_nodes.NETWORKS:
-            variables = {**nodes.env, "MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp",
-                         "FI_TCP_IFACE": interface}  # fmt: skip
+            # Both ranks are on the first core of their node, which is the same one.
+            variables = {
+                **nodes.env,
+                **load.YIELDING,
+                "MPIR_CVAR_CH4_NETMOD": "ofi",
+                "FI_PROVIDER": "tcp",
+                "FI_TCP_IFACE": interface,
+            }
             bed.environments.append({
                 "name": interface, "features": ["imb"], "extras": {"provider": "pip"},
                 "env_vars": [*map(list, variables.items())], "target_systems": [bed.name],
