@@ -200,7 +200,7 @@ def test_a_waiver_has_what_its_figures_have_in_common(check, placement, expected
         waivers.Subject("alder", "cpu", "gnu", check, placement, (), metric, 8, "gpu0", 0.1)
         for metric in ("copy", "triad")
     ]
-    match = triage.Finding("id", "fail", tuple(subjects), "2026-11-20", 0.101).match()
+    match = triage.OpenFinding("id", "fail", tuple(subjects), "2026-11-20", 0.101).match()
     assert match.get("placement") == expected
     assert "metric" not in match and (match["size"], match["location"]) == (8, "gpu0")
     assert match["max_loss"] == "13 %"

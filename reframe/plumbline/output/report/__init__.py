@@ -37,11 +37,11 @@ from plumbline.output.report import (
     text,
     triage,
 )
-from plumbline.output.report.around import Comparison, Facts
+from plumbline.output.report.around import Facts, ProposedComparison
 from plumbline.output.report.figures import Glance, Panel
 from plumbline.output.report.findings import Event
 from plumbline.output.report.status import CaseState, FigureState
-from plumbline.output.report.triage import Finding
+from plumbline.output.report.triage import OpenFinding
 from plumbline.reference import lookup, tables, waivers
 from plumbline.reference.row import Row
 
@@ -401,15 +401,15 @@ class _Report:
 
     # -- what templates ask -------------------------------------------------------------------
 
-    def comparison(self, event: Event) -> Comparison | None:
+    def comparison(self, event: Event) -> ProposedComparison | None:
         """Return the comparison of both sides of a change."""
         return self.around.comparison(event)
 
-    def findings(self, listed: list[CaseState]) -> list[Finding]:
+    def findings(self, listed: list[CaseState]) -> list[OpenFinding]:
         """Return what can be acknowledged of test cases."""
         return [one for one in map(self.triage.of_case, listed) if one]
 
-    def losses(self, event: Event) -> list[Finding]:
+    def losses(self, event: Event) -> list[OpenFinding]:
         """Return what can be acknowledged of a change."""
         return self.triage.of_event(event, self.changes)
 

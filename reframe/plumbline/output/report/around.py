@@ -22,7 +22,7 @@ _SECOND = np.timedelta64(1, "s")
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ProposedComparison:
     """A comparison of the sessions before a change with those that have it.
 
     :ivar command: that prints it; both sides end where the figures changed before and after.
@@ -65,7 +65,7 @@ class Around:
         self._start = {row.session: row.start for row in sessions}
         self._found: dict[tuple[str, str], tuple[Surroundings, dict[tuple, set[str]]]] = {}
 
-    def comparison(self, event: Event) -> Comparison | None:
+    def comparison(self, event: Event) -> ProposedComparison | None:
         """Return the comparison of both sides of a change, ``None`` if a side has no session of its
         own: nothing was measured before, or other changes of these figures lie between."""
         changes = [change for change in event.changes if change.before]
@@ -94,7 +94,7 @@ class Around:
             for one, (one_before, one_after) in zip(changes, sides, strict=True)
         ]  # fmt: skip
         smallest = (min(side) for side in zip(*spans, strict=True))
-        return Comparison(shlex.join([*command, before, after]), *smallest)
+        return ProposedComparison(shlex.join([*command, before, after]), *smallest)
 
     def _neighbours(self, change: SeriesChange) -> tuple[SeriesChange | None, SeriesChange | None]:
         """Return the last change of the same series that lasted before another one, and the first

@@ -39,7 +39,7 @@ TERM = datetime.timedelta(days=30)
 
 
 @dataclass(frozen=True)
-class Finding:
+class OpenFinding:
     """What can be acknowledged: a red test case, or active losses of one of them that began
     together.
 
@@ -165,7 +165,7 @@ class Triage:
             size=None if size < 0 else size, loss=unknown if loss is None else loss,
         )  # fmt: skip
 
-    def of_case(self, case: CaseState) -> Finding | None:
+    def of_case(self, case: CaseState) -> OpenFinding | None:
         """Return what can be acknowledged of a test case: what is not waived; ``None`` if nothing
         can."""
         if case.status not in WAIVABLE:
@@ -196,7 +196,7 @@ class Triage:
         return result
 
     @staticmethod
-    def of_event(event: Event, every: dict[Key, list[SeriesChange]]) -> list[Finding]:
+    def of_event(event: Event, every: dict[Key, list[SeriesChange]]) -> list[OpenFinding]:
         """Return what can be acknowledged of changes that began together: the active losses that
         are not waived, one finding for each node.
 
@@ -226,7 +226,7 @@ def load(
     select: Selection,
     now: datetime.datetime,
     say: Callable[[str], None] = lambda line: None,
-) -> list[Finding]:
+) -> list[OpenFinding]:
     """Return what can be acknowledged, as on the report's start page: red test cases, and then
     active losses, the newest first.
 
@@ -255,7 +255,7 @@ def _of_case(case: CaseState) -> Subject:
                    case.placement, nodes)  # fmt: skip
 
 
-def _finding(kind: str, subjects: Sequence[Subject], since: str) -> Finding:
+def _finding(kind: str, subjects: Sequence[Subject], since: str) -> OpenFinding:
     one = subjects[0]
     losses = [subject.loss for subject in subjects]
     known = [loss for loss in losses if loss is not None]
@@ -269,5 +269,5 @@ def _finding(kind: str, subjects: Sequence[Subject], since: str) -> Finding:
     readable = re.sub(r"[^a-z0-9]+", "-", " ".join(words).lower()).strip("-")[:32].rstrip("-")
     about = (kind, since, one.system, one.partition, one.environment, one.check, *one.nodes)
     mark = hashlib.sha256("\0".join(about).encode(errors="replace")).hexdigest()[:6]
-    return Finding(f"{readable}-{mark}".lstrip("-"), kind, tuple(subjects), since,
+    return OpenFinding(f"{readable}-{mark}".lstrip("-"), kind, tuple(subjects), since,
                    max(known) if known and len(known) == len(losses) else None)  # fmt: skip
