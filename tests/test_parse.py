@@ -112,6 +112,10 @@ def changed(text: str, pattern: str, replacement: str) -> str:
     return new
 
 
+#: Captures whose sizes were in a file: which ones are missing is known to the check alone.
+CHOSEN = {"imb/pingpong_two_sizes"}
+
+
 def refused(name: str, text: str, what: str) -> bool:
     """Whether a text is refused; if not, all its figures must be the capture's own."""
     try:
@@ -119,7 +123,8 @@ def refused(name: str, text: str, what: str) -> bool:
     except ParseError:
         return True
     assert found.items() <= whole(name).items(), what
-    assert not STRICT.get(name.partition("/")[0]) or found == whole(name), what
+    strict = STRICT.get(name.partition("/")[0]) and name not in CHOSEN
+    assert not strict or found == whole(name), what
     return False
 
 

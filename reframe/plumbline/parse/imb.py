@@ -165,14 +165,14 @@ def _expected(text: str) -> Callable[[str], list[int] | None]:
     They are 0, then doubling up to the largest, or ``None`` if the command line chose others.
     """
     command = single(_COMMAND.findall(text), "the calling sequence")
+    if re.search(r"\s-(?:msglen|msgsize|zero_size|data_type|red_data_type|input)\b", command):
+        # With -msglen IMB prints no maximum either.
+        return lambda name: None
     largest = parse_count(single(_LARGEST.findall(text), "the maximum message length"), "its bytes")
-    chosen = re.search(r"\s-(?:msglen|msgsize|zero_size|data_type|red_data_type|input)\b", command)
     logs = re.search(r"\s-msglog (\d{1,2}):\d", command)
     smallest = 2 ** int(logs[1]) if logs else 1
 
     def sizes(name: str) -> list[int] | None:
-        if chosen:
-            return None
         first = max(smallest, 4) if name in REDUCTIONS else smallest
         powers = itertools.takewhile(lambda size: size <= largest, (first << k for k in range(64)))
         return [0, *powers]
