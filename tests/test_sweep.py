@@ -375,9 +375,14 @@ def test_the_jobs_script_quotes_its_words(testbed: Testbed, tmp_path: Path, monk
     wrong.mkdir()
     program = f"{BIN}/plumbline"
     printing = "printf '%s\\n'"
-    subprocess.run(["bash", "-c", text.replace(program, printing)], cwd=wrong, check=True,
-                   env=os.environ | {"SLURMD_NODENAME": "n1"})  # fmt: skip
+    done = subprocess.run(
+        ["bash", "-c", text.replace(program, f"env; {printing}")], cwd=wrong, check=True,
+        env=os.environ | {"SLURMD_NODENAME": "n1", "SLURM_TASKS_PER_NODE": "1",
+                          "SLURM_CPUS_ON_NODE": "8"}, capture_output=True, text=True,
+    )  # fmt: skip
     assert not [*wrong.glob("[xy]")]
+    # The slots of Open MPI's mpirun, which the session on the node may start.
+    assert "SLURM_TASKS_PER_NODE=8" in done.stdout.splitlines()
     assert (made.claim("n1") / "code").read_text() == "0\n"
     # On another node, and where the node is taken, nothing is run.
     for node, words in (("n2", sweep.WRONG_NODE), ("n1", sweep.CLAIMED)):

@@ -54,6 +54,8 @@ class node_sweep(rfm.RunOnlyRegressionTest):
             # that of all nodes.
             f"unset {configuration.SWEEP} {session.BUDGET}",
             "unset SLURM_NTASKS SLURM_NPROCS SLURM_NTASKS_PER_NODE",
+            # As many as mpirun of Open MPI may start: its ras/slurm module counts no CPUs.
+            'export SLURM_TASKS_PER_NODE="${SLURM_CPUS_ON_NODE:-1}"',
             f'[ "${{SLURMD_NODENAME:-}}" = {shlex.quote(self.node)} ] || '
             f'{{ echo "{sweep.WRONG_NODE}: ${{SLURMD_NODENAME:-?}}"; exit 1; }}',
             # Another job may be left by a sweep that was killed: the first one measures the node.
