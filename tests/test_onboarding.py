@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -333,6 +334,19 @@ def test_modules_of_lmod(monkeypatch, tmp_path: Path):
 )
 def test_plugin_of_srun(mpi: str, types: list[str], option: str):
     assert software.plugin(mpi, types) == option
+
+
+def test_plugin_that_srun_lists_and_cannot_load(monkeypatch, tmp_path: Path):
+    """As Debian's Slurm 22.05 does without the development files of PMIx."""
+    program = tmp_path / "srun"
+    program.write_text(
+        "#!/bin/sh\n[ $1 != --mpi=pmix ] || { echo \"srun: error: Invalid MPI type 'pmix', "
+        '--mpi=list for acceptable types" >&2; exit 1; }\n'
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert not slurm.loads_mpi("pmix")
+    assert slurm.loads_mpi("pmi2")
 
 
 def test_probe_command_asks_as_a_job_does():

@@ -210,6 +210,14 @@ def mpi_types() -> list[str]:
     return ([default] if default not in ("", "none") else ["none"]) + listed
 
 
+def loads_mpi(name: str) -> bool:
+    """Return whether ``srun`` can load an MPI plugin that it lists: the plugin is one library, and
+    PMIx, which it opens, another. Nothing is submitted."""
+    command = 'srun --mpi="$1" --test-only --nodes=1 true 2>&1 || :'
+    output = capture("sh", "-c", command, "srun", name) or ""
+    return "invalid mpi type" not in output.lower()
+
+
 def setting(name: str) -> str:
     """Return a setting of the controller; empty if it is not known."""
     output = capture("scontrol", "show", "config") or ""

@@ -333,6 +333,13 @@ def _environments(drafted: Draft, modules: Modules, batch: Batch | None) -> None
     if is_slurm:
         listed = ", ".join(types[1:]) or "none"
         drafted.messages.append(f"srun --mpi: available: {listed}; default: {types[0]}")
+        broken = [name for name in types[1:] if not slurm.loads_mpi(name)]
+        if broken:
+            types = [name for name in types if name not in broken]
+            drafted.messages.append(
+                f"srun --mpi: cannot be loaded, though listed: {', '.join(broken)}: not used; an "
+                f"MPI that needs it starts by its own mpirun (extras.launcher)"
+            )
     drafted.messages.append(f"MPI on PATH: {mpi_version or 'none'}")
     if software.has_wheels():
         _environment(drafted, "pip", ["imb"], {"provider": "pip"} | (
