@@ -11,6 +11,7 @@ do where a node loses its power.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import secrets
@@ -30,6 +31,7 @@ PATH = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin:/usr/local/sbin"
 PACKAGES = {
     "/usr/share/lmod/lmod/libexec/lmod": "lmod",
     "fio": "fio",
+    "gcc": "gcc",
     "ip": "iproute2",
     "mariadb": "mariadb-client-core",
     "mariadbd": "mariadb-server-core",
@@ -39,6 +41,7 @@ PACKAGES = {
     "slurmctld": "slurmctld",
     "slurmd": "slurmd",
     "slurmdbd": "slurmdbd",
+    "tc": "iproute2",
 }
 
 NODES = ("n0", "n1", "n2", "n3")
@@ -48,7 +51,7 @@ PATIENCE = 600
 
 #: KillWait, MinJobAge and the like in seconds: as short as Slurm takes them.
 SLURM_CONF = """\
-ClusterName=virtual
+ClusterName={host}
 SlurmctldHost={host}
 SlurmUser=root
 SlurmdUser=root
@@ -74,6 +77,10 @@ SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 SchedulerParameters=sched_interval=2,bf_interval=2,batch_sched_delay=0
 MpiDefault=pmi2
+"""
+
+#: The nodes and partitions of this cluster.
+NODES_CONF = """\
 GresTypes=gpu
 {nodes}
 PartitionName=cpu Nodes=n[0-3] Default=YES MaxTime=60 State=UP
@@ -110,14 +117,19 @@ mount -t tmpfs none /run
 mount -t tmpfs none /dev/shm
 mount --bind "$1/hosts" /etc/hosts
 mkdir /run/munge /run/mysqld
-hostname {host}
+hostname "$2"
 ip link set lo up
-ip link add eth0 type veth peer name eth1
-ip address add {address}/24 dev eth0
-ip link set eth1 up
-ip link set eth0 up
+. "$1/network"
 touch "$1/first"
 sleep infinity & wait
+"""
+
+#: The network of a cluster whose nodes share one.
+NETWORK = f"""\
+ip link add eth0 type veth peer name eth1
+ip address add {ADDRESS}/24 dev eth0
+ip link set eth1 up
+ip link set eth0 up
 """
 
 #: The first process of a node; its job is over when slurmd's is.
@@ -149,11 +161,16 @@ def missing() -> str:
 class Cluster:
     """A cluster that is up.
 
+    :cvar host: the name of its login node.
+    :ivar names: its nodes.
     :ivar folder: everything that it writes.
     :ivar env: what a command needs to speak to it.
     """
 
     host = "virtual"
+    #: Longest that one step of bringing it up may take, in seconds.
+    patience: float = PATIENCE
+    names: tuple[str, ...] = NODES
 
     def __init__(self, folder: Path):
         self.folder = folder
@@ -173,9 +190,9 @@ class Cluster:
             self.start_database()
             self.start_accounting()
             self.start_controller()
-            for name in NODES:
+            for name in self.names:
                 self.start_node(name)
-            self._wait(lambda: all(self.state(name) == "idle" for name in NODES))
+            self._wait(self.all_idle)
             self._stack = self._stack.pop_all()
         return self
 
@@ -183,24 +200,33 @@ class Cluster:
         self._stack.close()
 
     def _write(self) -> None:
-        for made in ("state", "database", *(f"spool.{name}" for name in NODES)):
+        for made in ("state", "database", *(f"spool.{name}" for name in self.names)):
             (self.folder / made).mkdir()
         self._file("munge.key", secrets.token_bytes(128))
+        for name, text in self.files().items():
+            self._file(name, text.encode())
+
+    def files(self) -> dict[str, str]:
+        """Name -> text of the files that say what this cluster is."""
         nodes = []
-        for number, name in enumerate(NODES):
-            gpus = self._file(f"gpu.{name}", b"")
+        for number, name in enumerate(self.names):
             more = "Feature=ib,fast" if number % 2 else "Feature=ib"
             more += " Gres=gpu:1" if number >= 2 else ""
             nodes.append(NODE.format(name=name, port=6830 + number, cpus=os.cpu_count(), more=more))
-        conf = SLURM_CONF.format(host=self.host, folder=self.folder, nodes="\n".join(nodes))
-        self._file("slurm.conf", conf.encode())
-        self._file(
-            "slurmdbd.conf", SLURMDBD_CONF.format(host=self.host, folder=self.folder).encode()
-        )
-        gpus = [f"NodeName={name} Name=gpu File={self.folder}/gpu.{name}\n" for name in NODES[2:]]
-        self._file("gres.conf", "".join(gpus).encode())
-        names = f"127.0.0.1 localhost\n{ADDRESS} {' '.join([self.host, *NODES])}\n"
-        self._file("hosts", names.encode())
+        gpus = {name: f"{self.folder}/gpu.{name}" for name in self.names[2:]}
+        lines = [f"NodeName={name} Name=gpu File={file}\n" for name, file in gpus.items()]
+        return {
+            "slurm.conf": self.slurm_conf() + NODES_CONF.format(nodes="\n".join(nodes)),
+            "slurmdbd.conf": SLURMDBD_CONF.format(host=self.host, folder=self.folder),
+            "gres.conf": "".join(lines),
+            "hosts": f"127.0.0.1 localhost\n{ADDRESS} {' '.join([self.host, *self.names])}\n",
+            "network": NETWORK,
+            **{Path(file).name: "" for file in gpus.values()},
+        }
+
+    def slurm_conf(self) -> str:
+        """What slurm.conf has whatever the nodes are."""
+        return SLURM_CONF.format(host=self.host, folder=self.folder)
 
     def _file(self, name: str, data: bytes) -> Path:
         path = self.folder / name
@@ -211,10 +237,9 @@ class Cluster:
 
     def _start_first(self) -> int:
         spaces = ["--mount", "--net", "--pid", "--uts", "--ipc", "--fork", "--kill-child"]
-        script = FIRST.format(host=self.host, address=ADDRESS)
         holder = self._popen(
             "setpriv", "--pdeathsig", "KILL", "unshare", *spaces, "--mount-proc",
-            "bash", "-c", script, "first", self.folder, log="first.log",
+            "bash", "-c", FIRST, "first", self.folder, self.host, log="first.log",
         )  # fmt: skip
         self._stack.callback(_stop, holder)
         return _child(holder)
@@ -223,11 +248,11 @@ class Cluster:
         with (self.folder / log).open("a") as file:
             return subprocess.Popen(
                 [str(word) for word in command],
-                env=_clean() | self.env, stdin=subprocess.DEVNULL, stdout=file, stderr=file,
+                env=clean() | self.env, stdin=subprocess.DEVNULL, stdout=file, stderr=file,
                 start_new_session=True, cwd=self.folder,
             )  # fmt: skip
 
-    @property
+    @functools.cached_property
     def inside(self) -> list[str]:
         """What a command begins with to run within the cluster."""
         spaces = ["--mount", "--net", "--pid", "--uts", "--ipc"]
@@ -240,7 +265,7 @@ class Cluster:
         """
         done = subprocess.run(
             [*self.inside, *map(str, command)],
-            env=_clean() | self.env | env, capture_output=True, text=True, timeout=PATIENCE,
+            env=clean() | self.env | env, capture_output=True, text=True, timeout=PATIENCE,
             check=False,
         )  # fmt: skip
         if check and done.returncode:
@@ -257,14 +282,14 @@ class Cluster:
 
     def _wait(self, ready: Callable[[], bool]) -> None:
         try:
-            wait_for(ready)
+            wait_for(ready, self.patience)
         except TimeoutError:
             raise ClusterError(f"the cluster did not come that far{self.last_lines()}") from None
 
     def _until(self, *command: str) -> None:
         """Waits until a command succeeds."""
         try:
-            wait_for(lambda: self.run(*command, check=False).returncode == 0)
+            wait_for(lambda: self.run(*command, check=False).returncode == 0, self.patience)
         except TimeoutError:
             self.run(*command)
 
@@ -306,20 +331,24 @@ class Cluster:
 
     def start_node(self, name: str) -> None:
         """Starts a node that is off."""
-        spaces = ["--uts", "--pid", "--fork", "--kill-child", "--mount-proc"]
-        # What the tests mount later is there on the nodes too.
-        spaces += ["--mount", "--propagation=slave"]
-        node = self._popen(
-            *self.inside, "unshare", *spaces, "bash", "-c", FIRST_OF_NODE, "node", name,
-            log=f"{name}.log",
-        )  # fmt: skip
+        node = self._popen(*self.node_command(name), log=f"{name}.log")
         self._stack.callback(_stop, node)
         self._nodes[name] = node
 
+    def node_command(self, name: str) -> list[str]:
+        """The command that is a node: its first process, in namespaces within the cluster's."""
+        spaces = ["--uts", "--pid", "--fork", "--kill-child", "--mount-proc"]
+        # What the tests mount later is there on the nodes too.
+        spaces += ["--mount", "--propagation=slave"]
+        return [*self.inside, "unshare", *spaces, "bash", "-c", FIRST_OF_NODE, "node", name]
+
+    def first_of(self, name: str) -> int:
+        """The process id of a node's first process, as whoever is outside sees it."""
+        return _child_of(_child(self._nodes[name]))
+
     def kill_node(self, name: str) -> None:
         """Takes a node its power: slurmd and all of its jobs are gone, and nobody was told."""
-        first = _child_of(_child(self._nodes[name]))
-        os.kill(first, 9)
+        os.kill(self.first_of(name), 9)
         self._nodes.pop(name).wait()
 
     def fill(self, folder: Path) -> None:
@@ -336,6 +365,11 @@ class Cluster:
         """The state of a node, in sinfo's words."""
         return self.run("sinfo", "-h", "-N", "-n", node, "-o", "%T").stdout.split("\n")[0]
 
+    def all_idle(self) -> bool:
+        """Whether every node is there and does nothing."""
+        states = self.run("sinfo", "-h", "-N", "-o", "%N %T").stdout.split("\n")
+        return {f"{name} idle" for name in self.names} <= {*states}
+
     def jobs(self, state: str = "running,pending,completing") -> list[str]:
         """The numbers of the jobs that are in a state."""
         return self.run("squeue", "-h", "-t", state, "-o", "%A").stdout.split()
@@ -350,17 +384,17 @@ class Cluster:
             self.start_controller()
         if self.run("sacctmgr", "-n", "show", "cluster", check=False).returncode:
             self.start_accounting()
-        for name in NODES:
+        for name in self.names:
             if name not in self._nodes:
                 self.start_node(name)
         self.run("scancel", "--user=root")
         self._wait(lambda: not self.jobs())
-        for name in NODES:
+        for name in self.names:
             self.run("scontrol", "update", f"NodeName={name}", "State=RESUME", check=False)
-        self._wait(lambda: all(self.state(name) == "idle" for name in NODES))
+        self._wait(self.all_idle)
 
 
-def _clean() -> dict[str, str]:
+def clean() -> dict[str, str]:
     """The environment without what would override options of Slurm's commands."""
     return {
         key: value

@@ -12,6 +12,9 @@ from conftest import BIN, records_of
 class LoginNode:
     """A system file of the cluster, its results, and its commands there."""
 
+    #: The name of its system.
+    system = "virtual"
+
     def __init__(self, folder: Path, there):
         self.there, self.folder, self.results = there, folder, folder / "results"
         for name in ("systems", "reference", "results"):
@@ -29,7 +32,7 @@ class LoginNode:
         node = subprocess.run(command, capture_output=True, text=True, check=True).stdout
         (self.folder / "node.json").write_text(node)
         done = self.plumbline(
-            "init", "virtual", "-p", "cpu", "--node", f"cpu={self.folder}/node.json"
+            "init", self.system, "-p", "cpu", "--node", f"cpu={self.folder}/node.json"
         )
         assert done.returncode == 0, done.stdout + done.stderr
 
@@ -37,7 +40,7 @@ class LoginNode:
         return self.there.run(BIN / "plumbline", *words, check=False, **self.env)
 
     def sweep(self, *words: str) -> subprocess.CompletedProcess[str]:
-        return self.plumbline("sweep", "--system", "virtual", *words)
+        return self.plumbline("sweep", "--system", self.system, *words)
 
     @property
     def name(self) -> str:
