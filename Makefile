@@ -13,7 +13,7 @@ QUICK := $(addprefix tests/test_,$(addsuffix .py,\
 OURS := PLUMBLINE_SITE=$(CURDIR)
 BENCH := cd tests && ../$(BIN)/python -m bench
 
-.PHONY: help run build check test test-cluster test-all packages cluster-packages lint docs golden inventories lock bench detection setup
+.PHONY: help run build check test test-cluster test-all ground ground-all packages cluster-packages lint docs golden inventories lock bench detection setup
 
 help: ## print this list, as `make` alone does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,6 +40,12 @@ test-cluster: setup cluster-packages ## run the tests on a Slurm cluster of virt
 
 test-all: setup packages cluster-packages ## run all tests, as CI does
 	@$(BIN)/python -m pytest -m '' $(WORKERS) $(ARGS)
+
+ground: setup cluster-packages ## a small machine to play with, whose physics is known; needs root
+	@cd tests && ../$(BIN)/python -m ground
+
+ground-all: setup cluster-packages ## inject the whole list of faults into it: docs/proving-ground.md
+	@cd tests && ../$(BIN)/python -m ground.faults $(ARGS)
 
 packages:
 	@command -v slurmctld munged chromium promtool prometheus-node-exporter | wc -l | grep -qx 5 || { \

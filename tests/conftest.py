@@ -56,7 +56,8 @@ COLUMNS = [
 
 #: The slowest test files, the slowest first.
 SLOWEST = [
-    *("facility", "cluster", "commands", "sweep", "nightly", "onboarding", "facility_faults"),
+    *("facility", "cluster", "ground"),
+    *("commands", "sweep", "nightly", "onboarding", "facility_faults"),
     *("pairs", "kill", "checks", "queues", "site_configuration", "fuzz", "screen", "plain"),
     *("reframe_versions", "trend", "faults", "report_browser", "session", "inventory", "host"),
     *("inventories", "report", "own_benchmark", "compare", "power", "history", "interrupted"),

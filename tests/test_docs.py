@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from bench import harness
+from ground import page as ground
 from plumbline import cli
 from plumbline.core import paths
 
@@ -24,6 +25,10 @@ def test_bench_page_is_rendered_from_its_figures():
     """docs/bench.md holds no figure that the bench did not print."""
     figures = json.loads((DOCS / "bench.json").read_text())
     assert harness.render(figures) == (DOCS / "bench.md").read_text()
+
+
+def test_page_of_the_proving_ground_is_rendered_from_what_was_measured():
+    assert ground.render(json.loads(ground.MEASURED.read_text())) == ground.PAGE.read_text()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -1,0 +1,231 @@
+"""The proving ground: a real small machine on this one, whose physics is known.
+
+Nodes in racks, a management network and a fabric whose links are shaped to declared rates, a
+scratch disk and a share of the CPUs for each node, and real Slurm. What is measured on it is set by
+what :file:`machine.yaml` declares, and a fault is a change of that. It is the cluster of
+:mod:`cluster`, with networks and limits of its own: all of it is in namespaces, and is gone when
+their first process is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import cluster
+import pytest
+import yaml
+from cluster import Cluster, ClusterError
+
+from ground.limits import Limits
+from ground.machine import BUCKET, INTERFACE, SCRATCH, Machine
+
+CONF = """\
+TopologyPlugin=topology/tree
+TaskProlog={folder}/prolog
+{nodes}
+PartitionName=batch Nodes={names} Default=YES MaxTime=60 State=UP
+"""
+
+#: The first process of a node. It stays when slurmd is gone, as a node does.
+FIRST_OF_NODE = f"""\
+set -e
+hostname "$1"
+mkdir -p /run/cgroup
+mount --rbind /sys/fs/cgroup /run/cgroup
+mount -t sysfs none /sys
+mount --rbind /run/cgroup /sys/fs/cgroup
+mount -t tmpfs none /dev/shm
+mount -o loop "$2/disks/$1" {SCRATCH}
+slurmd -D -N "$1" &
+sleep infinity & wait
+"""
+
+#: Enters control groups, and becomes a command that follows them after ``--``.
+ENTER = 'while [ "$1" != -- ]; do echo 0 > "$1"; shift; done; shift; exec "$@"'
+
+
+class Ground(Cluster):
+    """A machine that is up. What sets its physics runs from outside, and from its login node.
+
+    :ivar machine: what was declared.
+    """
+
+    host = "login"
+    patience = 60
+
+    def __init__(self, folder: Path, machine: Machine):
+        super().__init__(folder)
+        self.machine, self.names = machine, machine.names
+        self.limits = Limits(folder.name)
+        self.env |= {"PLUMBLINE_SCRATCH": SCRATCH, "GROUND": str(folder)}
+
+    @classmethod
+    def of_login_node(cls) -> Ground:
+        """The machine on whose login node this process runs.
+
+        :raises KeyError: if it runs elsewhere.
+        """
+        folder = Path(os.environ["GROUND"])
+        fields = yaml.safe_load((folder / "machine.yaml").read_text())
+        found = cls(folder, Machine(**fields))
+        found.inside = []
+        return found
+
+    def __enter__(self) -> Ground:
+        self._stack.callback(self.limits.remove)
+        super().__enter__()
+        return self
+
+    def files(self) -> dict[str, str]:
+        cpus = os.cpu_count() or 1
+        nodes = "\n".join(
+            cluster.NODE.format(name=name, port=6818, cpus=cpus, more="") for name in self.names
+        )
+        conf = CONF.format(folder=self.folder, nodes=nodes, names=",".join(self.names))
+        variables = {**self.machine.mpi, "LD_PRELOAD": self.folder / "nap.so"}
+        exports = [f"echo export {name}={value}\n" for name, value in variables.items()]
+        return {
+            "slurm.conf": self.slurm_conf() + conf,
+            "slurmdbd.conf": cluster.SLURMDBD_CONF.format(host=self.host, folder=self.folder),
+            "machine.yaml": yaml.safe_dump(dataclasses.asdict(self.machine)),
+            "topology.conf": self.machine.topology(),
+            "hosts": self.machine.hosts(self.host),
+            "network": f'mount -t tmpfs none "$1/disks"\n{self.machine.network()}',
+            "prolog": "#!/bin/sh\n" + "".join(exports),
+        }
+
+    def _write(self) -> None:
+        super()._write()
+        (self.folder / "disks").mkdir()
+        (self.folder / "prolog").chmod(0o755)
+        source = Path(__file__).with_name("nap.c")
+        compiled(source, self.folder / "nap.so", "-shared", "-fPIC")
+
+    # -- its nodes ------------------------------------------------------------------------
+
+    def node_command(self, name: str) -> list[str]:
+        spaces = ["--uts", "--pid", "--ipc", "--fork", "--kill-child", "--mount-proc"]
+        spaces += ["--mount", "--propagation=slave"]
+        return [
+            *(*self.inside, *self._entered(name)),
+            *("nsenter", f"--net=/run/netns/{name}", "--", "unshare", *spaces),
+            *("bash", "-c", FIRST_OF_NODE, "node", name, str(self.folder)),
+        ]
+
+    def _entered(self, name: str) -> list[str]:
+        """What a command begins with to run in a control group of the machine."""
+        return ["bash", "-c", ENTER, "enter", *map(str, self.limits.create(name)), "--"]
+
+    @functools.cached_property
+    def inside(self) -> list[str]:
+        return [*self._entered(self.host), *super().inside]
+
+    def start_node(self, name: str) -> None:
+        disk = self.folder / "disks" / name
+        self.run("truncate", f"--size={self.machine.disk_size}M", disk)
+        self.run("mkfs.ext2", "-q", "-F", disk)
+        super().start_node(name)
+        self.cpu(name, 100)
+
+    def on(self, node: str, *command: object, check: bool = True, **env: str):
+        """Runs a command on a node."""
+        spaces = ["--mount", "--net", "--pid", "--uts", "--ipc"]
+        words = ["nsenter", f"--target={self.first_of(node)}", *spaces, "--", *map(str, command)]
+        done = subprocess.run(
+            words,
+            env=cluster._clean() | self.env | env,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if check and done.returncode:
+            raise ClusterError(f"{node}: {' '.join(map(str, command))}: {done.stderr}")
+        return done
+
+    # -- its physics ----------------------------------------------------------------------
+
+    def rate(self, link: str, percent: float) -> None:
+        """Sets both directions of a link to this part of its rate. A link is called as its node,
+        and an uplink as its switch."""
+        mbits = self.machine.rates()[link] * percent / 100
+        for *where, device in self.machine.ends(link):
+            self.run(
+                *("tc", *where, "qdisc", "change", "dev", device, "root", "tbf", "rate"),
+                *(f"{mbits}mbit", *BUCKET.split()),
+            )
+
+    def cable(self, node: str, plugged: bool) -> None:
+        """Unplugs a node's cable to the fabric, or plugs it in."""
+        self.run("ip", "link", "set", f"f-{node}", "up" if plugged else "down")
+
+    def mtu(self, node: str, size: int) -> None:
+        """Sets the MTU of a node's interface on the fabric."""
+        self.run("ip", "-n", node, "link", "set", INTERFACE, "mtu", size)
+
+    def cpu(self, node: str, percent: float) -> None:
+        """Limits a node to this part of its share of the CPUs."""
+        self.limits.cpu(node, self.machine.cpu * percent / 100)
+
+    def disk(self, node: str, percent: float) -> None:
+        """Limits a node's scratch disk to this part of its rate."""
+        self.limits.disk(node, self._device(node), self.machine.disk * percent / 100)
+
+    def _device(self, node: str) -> str:
+        disk = self.folder / "disks" / node
+        return self.run("losetup", "-n", "-O", "MAJ:MIN", "-j", disk).stdout.strip()
+
+    def fill(self, node: str) -> None:
+        """Fills a node's scratch disk."""
+        self.on(node, "dd", "if=/dev/zero", f"of={SCRATCH}/fill", "bs=1M", check=False)
+
+    def empty(self, node: str) -> None:
+        """Empties it again."""
+        self.on(node, "rm", "-f", f"{SCRATCH}/fill")
+
+    def kill_slurmd(self, node: str) -> None:
+        """Kills a node's slurmd; the node itself stays."""
+        self.on(node, "bash", "-c", f'kill -9 "$(cat /run/slurmd.{node}.pid)"')
+        self._wait(lambda: self.state(node).startswith("down"))
+
+    def all_idle(self) -> bool:
+        if not super().all_idle():
+            return False
+        # The disk of a node that answers is mounted.
+        for name in self.names:
+            self.disk(name, 100)
+        return True
+
+
+def compiled(source: Path, program: Path, *options: str) -> None:
+    """Compiles a program or library of one file."""
+    words = ["gcc", "-O2", *options, "-o", str(program), str(source), "-ldl"]
+    subprocess.run(words, check=True)
+
+
+def missing() -> str:
+    """Why there can be no machine here, empty where there can."""
+    return cluster.missing() or Limits.missing()
+
+
+@contextlib.contextmanager
+def ground(**changes: object) -> Iterator[Ground]:
+    """A machine, brought up and taken down; skips, with the reason, where there can be none.
+
+    :arg changes: fields that differ from machine.yaml.
+    """
+    if why := missing():
+        pytest.skip(why)
+    machine = Machine.declared(**changes)
+    # A socket's path has 107 characters at most: too few for a test's own folder.
+    with (
+        tempfile.TemporaryDirectory(prefix="ground-") as folder,
+        Ground(Path(folder), machine) as found,
+    ):
+        yield found

@@ -1,0 +1,66 @@
+"""``python -m ground``: a shell on the login node of a machine. There, ``python -m ground rate r1n3
+90`` changes its physics."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from ground import Ground, Machine, missing
+
+BIN = Path(sys.executable).parent
+
+#: What may be changed, and by what.
+CHANGES = {
+    "rate": "LINK PERCENT", "cable": "NODE 0|1", "mtu": "NODE BYTES", "cpu": "NODE PERCENT",
+    "disk": "NODE PERCENT",
+}  # fmt: skip
+
+HELP = f"""\
+Nodes: {{nodes}}. `cat $GROUND/machine.yaml` has what each link, disk and CPU can do.
+Measure it:   plumbline init ground -p batch --probe, and so on as docs/onboarding.md has it
+Change it:    {", ".join(f"ground {name} {words}" for name, words in CHANGES.items())}
+Take it down: exit
+"""
+
+
+def shell() -> int:
+    """Brings the machine up, opens a shell on its login node, and takes it down again."""
+    if why := missing():
+        print(f"plumbline: no proving ground: {why}", file=sys.stderr)
+        return 2
+    with (
+        tempfile.TemporaryDirectory(prefix="ground-") as folder,
+        Ground(Path(folder), Machine.declared()) as ground,
+    ):
+        site, start = Path(folder, "site"), Path(folder, "bashrc")
+        site.mkdir()
+        start.write_text(
+            f"PS1='login:\\w$ '\nground() {{ PYTHONPATH={Path(__file__).parents[1]} "
+            f'{sys.executable} -m ground "$@"; }}\ncd {site}\n'
+        )
+        env = ground.env | {
+            "PATH": f"{BIN}:{ground.env['PATH']}",
+            "PLUMBLINE_SITE": str(site),
+            "PLUMBLINE_RESULTS": str(site / "results"),
+        }
+        print(HELP.format(nodes=" ".join(ground.names)))
+        words = [*ground.inside, "bash", "--rcfile", str(start)]
+        return subprocess.run(words, env=os.environ | env, check=False).returncode
+
+
+def change(name: str, *words: str) -> None:
+    """Changes the machine on whose login node this runs."""
+    where, value = words
+    getattr(Ground.of_login_node(), name)(where, float(value) if "." in value else int(value))
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 1:
+        sys.exit(shell())
+    if sys.argv[1] not in CHANGES or len(sys.argv) != 4:
+        sys.exit("usage: ground " + "\n       ground ".join(f"{n} {w}" for n, w in CHANGES.items()))
+    change(*sys.argv[1:])

@@ -1,0 +1,233 @@
+"""The list of faults: each is injected for real into a machine that was measured healthy before,
+and the commands of a night must find it by name, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from ground import Ground, Machine, missing, page
+from ground.site import Site
+
+#: Healthy nights before each fault, and nights with it at most.
+BEFORE, NIGHTS = 2, 2
+
+#: The node to which something happens.
+NODE = "r1n3"
+
+
+@dataclass
+class Found:
+    """What a command said of a fault.
+
+    :ivar night: the first night on which it was found, 0 if on none.
+    :ivar named: what was named, kind and name.
+    :ivar false: what else was named.
+    :ivar size: the loss that was reported, as a fraction.
+    :ivar code: exit code of the command on that night, or on the last.
+    :ivar said: reason codes of the records that did not pass.
+    """
+
+    fault: str
+    command: str
+    injected: float | None
+    night: int = 0
+    named: str = ""
+    size: float | None = None
+    false: tuple[str, ...] = ()
+    code: int = 0
+    said: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something that goes wrong.
+
+    :ivar injected: the loss, as a fraction of the healthy rate, where it is one.
+    :ivar measure: which command of a night is to find it: ``pairs`` or ``nodes``, then ``screen``.
+    :ivar expected: what may be named for it, as ``node r1n3``.
+    """
+
+    name: str
+    inject: Callable[[Ground], object]
+    heal: Callable[[Ground], object]
+    measure: str
+    injected: float | None = None
+    expected: tuple[str, ...] = (f"node {NODE}",)
+
+
+def link(percent: float, name: str = NODE, kinds: tuple[str, ...] = ("node",)) -> Fault:
+    """A link at a part of its rate."""
+    kind = "uplink" if kinds != ("node",) else "link"
+    return Fault(
+        f"{kind} of {name} at {percent:g} %",
+        lambda ground: ground.rate(name, percent),
+        lambda ground: ground.rate(name, 100),
+        "pairs",
+        round(1 - percent / 100, 3),
+        tuple(f"{kind} {name}" for kind in kinds),
+    )
+
+
+FAULTS = (
+    *map(link, (95, 90, 80, 50)),
+    link(70, "r1", ("switch", "link")),
+    Fault(
+        "wrong MTU, 576",
+        lambda ground: ground.mtu(NODE, 576),
+        lambda ground: ground.mtu(NODE, ground.machine.mtu),
+        "pairs",
+    ),
+    Fault(
+        "fabric's cable unplugged",
+        lambda ground: ground.cable(NODE, False),
+        lambda ground: ground.cable(NODE, True),
+        "pairs",
+    ),
+    Fault(
+        "scratch disk at 50 %",
+        lambda ground: ground.disk(NODE, 50),
+        lambda ground: ground.disk(NODE, 100),
+        "nodes",
+        0.5,
+    ),
+    Fault(
+        "scratch disk full",
+        lambda ground: ground.fill(NODE),
+        lambda ground: ground.empty(NODE),
+        "nodes",
+    ),
+    Fault(
+        "CPUs at half by quota",
+        lambda ground: ground.cpu(NODE, 50),
+        lambda ground: ground.cpu(NODE, 100),
+        "nodes",
+        0.5,
+    ),
+    Fault(
+        "slurmd killed",
+        lambda ground: ground.kill_slurmd(NODE),
+        lambda ground: ground.kill_node(NODE),
+        "nodes",
+    ),
+    Fault(
+        "node without power",
+        lambda ground: ground.kill_node(NODE),
+        lambda ground: None,
+        "nodes",
+    ),
+)
+
+
+def night(site: Site, fault: Fault, number: int) -> Found:
+    """Measures one night with a fault, and what was said of it."""
+    done = site.pairs(1000 + number) if fault.measure == "pairs" else site.nodes()
+    command = "run, screen" if fault.measure == "pairs" else "sweep, screen"
+    found = Found(fault.name, command, fault.injected)
+    code, flagged = site.screen()
+    names = {name_of(entry): entry["size"] for entry in flagged}
+    known = [name for name in fault.expected if name in names]
+    found.false = tuple(sorted(name for name in names if name not in fault.expected))
+    bad = [r for r in site.tonight() if r["result"] not in ("pass", "skip")]
+    found.said = tuple(sorted({fields["code"] or fields["result"] for fields in bad}))
+    found.code = code
+    if known:
+        found.night, found.named, found.size = number, known[0], names[known[0]]
+        return found
+    # Not slow: the command that measures says it, or no one does.
+    blamed = {n for line in (done.stdout + done.stderr).splitlines() for n in said_of(line, site)}
+    if done.returncode and blamed:
+        found.command, found.code = command.split(",")[0], done.returncode
+        found.night = number if blamed == {NODE} else 0
+        found.named = " ".join(sorted(blamed))
+    return found
+
+
+def name_of(entry: dict) -> str:
+    """Kind and name of what ``plumbline screen`` flags: ``pair r1n1:r1n2``."""
+    name = entry[entry["kind"]]
+    return f"{entry['kind']} {name if isinstance(name, str) else ':'.join(name)}"
+
+
+#: A line that reports what could not be measured, or not trusted.
+REPORTED = re.compile(r"^(plumbline: )?(error|invalid|failed|skipped|not reached|not measured)\b")
+
+
+def said_of(line: str, site: Site) -> set[str]:
+    """The nodes that a line blames."""
+    if not REPORTED.match(line):
+        return set()
+    blame = re.search(r"all of them have (\w+)", line)
+    return {blame[1]} if blame else {n for n in site.there.names if re.search(rf"\b{n}\b", line)}
+
+
+def tried(site: Site, fault: Fault, healthy: Path) -> Found:
+    """Injects a fault, measures nights until it is found, and heals it. A node that does not
+    answer is started again."""
+    site.restore(healthy)
+    fault.inject(site.there)
+    try:
+        for number in range(1, NIGHTS + 1):
+            found = night(site, fault, number)
+            if found.night:
+                break
+            site.day_passes()
+    finally:
+        fault.heal(site.there)
+        site.there.repair()
+    return found
+
+
+def healthy_nights(site: Site, count: int) -> list[dict]:
+    """Measures nights without a fault. Returns what was flagged on them, which should be empty."""
+    flagged = []
+    for number in range(1, count + 1):
+        site.pairs(number)
+        site.nodes()
+        flagged += site.screen()[1]
+        site.day_passes()
+    return flagged
+
+
+def main(wanted: str = "") -> int:
+    """Runs the list, or the faults whose names match, and writes what was measured."""
+    if why := missing():
+        print(f"plumbline: no proving ground: {why}", file=sys.stderr)
+        return 2
+    measured = page.MEASURED
+    known = json.loads(measured.read_text()) if measured.exists() else {"faults": {}}
+    machine = Machine.declared()
+    with (
+        tempfile.TemporaryDirectory(prefix="ground-") as folder,
+        tempfile.TemporaryDirectory(prefix="healthy-") as kept,
+        Ground(Path(folder), machine) as there,
+    ):
+        site = Site(there.folder / "site", there)
+        site.draft()
+        flagged = healthy_nights(site, BEFORE)
+        names = [name_of(entry) for entry in flagged]
+        known["healthy"] = {"nights": BEFORE, "false": names}
+        print(f"healthy: {BEFORE} nights, flagged: {names}", flush=True)
+        healthy = Path(kept, "results")
+        site.keep(healthy)
+        for fault in FAULTS:
+            if not re.search(wanted, fault.name):
+                continue
+            began = time.monotonic()
+            found = tried(site, fault, healthy)
+            known["faults"][fault.name] = asdict(found)
+            known |= {"machine": asdict(machine), "before": BEFORE, "nights": NIGHTS}
+            measured.write_text(json.dumps(known, indent=1) + "\n")
+            page.write()
+            print(f"{time.monotonic() - began:.0f} s: {found}", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
