@@ -47,6 +47,9 @@ slurmd -D -N "$1" &
 sleep infinity & wait
 """
 
+#: Where a node keeps the number of a process that keeps it busy.
+BUSY = "/run/busy"
+
 #: Enters control groups, and becomes a command that follows them after ``--``.
 ENTER = 'while [ "$1" != -- ]; do echo 0 > "$1"; shift; done; shift; exec "$@"'
 
@@ -137,10 +140,11 @@ class Ground(Cluster):
     def on(self, node: str, *command: object, check: bool = True, **env: str):
         """Runs a command on a node."""
         spaces = ["--mount", "--net", "--pid", "--uts", "--ipc"]
-        words = ["nsenter", f"--target={self.first_of(node)}", *spaces, "--", *map(str, command)]
+        entered = [*self._entered(node), "nsenter", f"--target={self.first_of(node)}", *spaces]
+        words = [*entered, "--", *map(str, command)]
         done = subprocess.run(
             words,
-            env=cluster._clean() | self.env | env,
+            env=cluster.clean() | self.env | env,
             capture_output=True,
             text=True,
             check=False,
@@ -151,19 +155,25 @@ class Ground(Cluster):
 
     # -- its physics ----------------------------------------------------------------------
 
-    def rate(self, link: str, percent: float) -> None:
+    def rate(self, link: str, percent: float, bucket: str = BUCKET) -> None:
         """Sets both directions of a link to this part of its rate. A link is called as its node,
-        and an uplink as its switch."""
+        and an uplink as its switch.
+
+        :arg bucket: what may pass at once, and what may wait: the rest is dropped.
+        """
         mbits = self.machine.rates()[link] * percent / 100
         for *where, device in self.machine.ends(link):
             self.run(
                 *("tc", *where, "qdisc", "change", "dev", device, "root", "tbf", "rate"),
-                *(f"{mbits}mbit", *BUCKET.split()),
+                *(f"{mbits}mbit", *bucket.split()),
             )
 
-    def cable(self, node: str, plugged: bool) -> None:
-        """Unplugs a node's cable to the fabric, or plugs it in."""
-        self.run("ip", "link", "set", f"f-{node}", "up" if plugged else "down")
+    def cable(self, node: str, plugged: bool, network: str = "f") -> None:
+        """Unplugs a node's cable to the fabric, or plugs it in.
+
+        :arg network: ``f`` for the fabric, ``m`` for the management network.
+        """
+        self.run("ip", "link", "set", f"{network}-{node}", "up" if plugged else "down")
 
     def mtu(self, node: str, size: int) -> None:
         """Sets the MTU of a node's interface on the fabric."""
@@ -189,9 +199,22 @@ class Ground(Cluster):
         """Empties it again."""
         self.on(node, "rm", "-f", f"{SCRATCH}/fill")
 
+    def busy(self, node: str) -> None:
+        """Starts a process on a node that keeps a core busy."""
+        loop = f"setsid sh -c 'while :; do :; done' >/dev/null 2>&1 & echo $! >{BUSY}.{node}"
+        self.on(node, "sh", "-c", loop)
+
+    def idle(self, node: str) -> None:
+        """Ends it."""
+        self.on(node, "sh", "-c", f'kill "$(cat {BUSY}.{node})"')
+
     def kill_slurmd(self, node: str) -> None:
         """Kills a node's slurmd; the node itself stays."""
         self.on(node, "bash", "-c", f'kill -9 "$(cat /run/slurmd.{node}.pid)"')
+        self.until_down(node)
+
+    def until_down(self, node: str) -> None:
+        """Waits until Slurm takes a node for down."""
         self._wait(lambda: self.state(node).startswith("down"))
 
     def all_idle(self) -> bool:

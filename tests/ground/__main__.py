@@ -15,8 +15,8 @@ BIN = Path(sys.executable).parent
 
 #: What may be changed, and by what.
 CHANGES = {
-    "rate": "LINK PERCENT", "cable": "NODE 0|1", "mtu": "NODE BYTES", "cpu": "NODE PERCENT",
-    "disk": "NODE PERCENT",
+    "rate": "LINK PERCENT", "disk": "NODE PERCENT", "cpu": "NODE PERCENT", "mtu": "NODE BYTES",
+    "cable": "NODE 0|1",
 }  # fmt: skip
 
 HELP = f"""\
@@ -36,26 +36,32 @@ def shell() -> int:
         tempfile.TemporaryDirectory(prefix="ground-") as folder,
         Ground(Path(folder), Machine.declared()) as ground,
     ):
-        site, start = Path(folder, "site"), Path(folder, "bashrc")
-        site.mkdir()
-        start.write_text(
-            f"PS1='login:\\w$ '\nground() {{ PYTHONPATH={Path(__file__).parents[1]} "
-            f'{sys.executable} -m ground "$@"; }}\ncd {site}\n'
+        site, command = Path(folder, "site"), Path(folder, "bin", "ground")
+        for made in (site, command.parent):
+            made.mkdir()
+        command.write_text(
+            f"#!/bin/sh\nPYTHONPATH={Path(__file__).parents[1]} "
+            f'exec {sys.executable} -m ground "$@"\n'
         )
+        command.chmod(0o755)
         env = ground.env | {
-            "PATH": f"{BIN}:{ground.env['PATH']}",
+            "PATH": f"{command.parent}:{BIN}:{ground.env['PATH']}",
             "PLUMBLINE_SITE": str(site),
             "PLUMBLINE_RESULTS": str(site / "results"),
+            "PS1": "login$ ",
         }
-        print(HELP.format(nodes=" ".join(ground.names)))
-        words = [*ground.inside, "bash", "--rcfile", str(start)]
+        print(HELP.format(nodes=" ".join(ground.names)), flush=True)
+        words = [*ground.inside, "env", "-C", str(site), "bash", "--norc"]
         return subprocess.run(words, env=os.environ | env, check=False).returncode
 
 
-def change(name: str, *words: str) -> None:
+def change(name: str, where: str, value: str) -> None:
     """Changes the machine on whose login node this runs."""
-    where, value = words
-    getattr(Ground.of_login_node(), name)(where, float(value) if "." in value else int(value))
+    ground = Ground.of_login_node()
+    known = ground.machine.rates() if name == "rate" else ground.names
+    if where not in known:
+        sys.exit(f"ground: {where}: not one of {' '.join(known)}")
+    getattr(ground, name)(where, float(value) if name in ("rate", "disk", "cpu") else int(value))
 
 
 if __name__ == "__main__":

@@ -75,6 +75,16 @@ def link(percent: float, name: str = NODE, kinds: tuple[str, ...] = ("node",)) -
     )
 
 
+#: A link that loses packets: what exceeds its rate does not wait but is dropped.
+LOSSY = "burst 3kb limit 3kb"
+
+
+def without_management(ground: Ground) -> None:
+    """Unplugs a node's cable to the management network."""
+    ground.cable(NODE, False, "m")
+    ground.until_down(NODE)
+
+
 FAULTS = (
     *map(link, (95, 90, 80, 50)),
     link(70, "r1", ("switch", "link")),
@@ -82,6 +92,12 @@ FAULTS = (
         "wrong MTU, 576",
         lambda ground: ground.mtu(NODE, 576),
         lambda ground: ground.mtu(NODE, ground.machine.mtu),
+        "pairs",
+    ),
+    Fault(
+        "packets lost on a node's link",
+        lambda ground: ground.rate(NODE, 100, LOSSY),
+        lambda ground: ground.rate(NODE, 100),
         "pairs",
     ),
     Fault(
@@ -109,6 +125,18 @@ FAULTS = (
         lambda ground: ground.cpu(NODE, 100),
         "nodes",
         0.5,
+    ),
+    Fault(
+        "process that keeps a core busy",
+        lambda ground: ground.busy(NODE),
+        lambda ground: ground.idle(NODE),
+        "nodes",
+    ),
+    Fault(
+        "management cable unplugged",
+        without_management,
+        lambda ground: ground.cable(NODE, True, "m"),
+        "nodes",
     ),
     Fault(
         "slurmd killed",
