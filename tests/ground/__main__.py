@@ -4,14 +4,14 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 from ground import Ground, Machine, missing
-
-BIN = Path(sys.executable).parent
+from ground.site import NODES, PAIRS, Site
 
 #: What may be changed, and by what.
 CHANGES = {
@@ -19,9 +19,16 @@ CHANGES = {
     "cable": "NODE 0|1",
 }  # fmt: skip
 
+#: As a shell takes them.
+QUOTED = shlex.join(NODES)
+
 HELP = f"""\
-Nodes: {{nodes}}. `cat $GROUND/machine.yaml` has what each link, disk and CPU can do.
-Measure it:   plumbline init ground -p batch --probe, and so on as docs/onboarding.md has it
+Nodes: {{nodes}}. `cat $GROUND/machine.yaml` has what each link, disk and CPU can do, and
+`cat systems/ground.yaml` how Plumbline knows them.
+Measure it:   plumbline run --system ground --mode=smoke -S fio.size=32
+              plumbline run --system ground {" ".join(PAIRS)} -S imb_node_pairs.nodes={{count}}
+              plumbline sweep --system ground batch {QUOTED}
+              plumbline screen
 Change it:    {", ".join(f"ground {name} {words}" for name, words in CHANGES.items())}
 Take it down: exit
 """
@@ -36,22 +43,17 @@ def shell() -> int:
         tempfile.TemporaryDirectory(prefix="ground-") as folder,
         Ground(Path(folder), Machine.declared()) as ground,
     ):
-        site, command = Path(folder, "site"), Path(folder, "bin", "ground")
-        for made in (site, command.parent):
-            made.mkdir()
+        site, command = Site(Path(folder, "site"), ground), Path(folder, "bin", "ground")
+        site.draft()
+        command.parent.mkdir()
         command.write_text(
             f"#!/bin/sh\nPYTHONPATH={Path(__file__).parents[1]} "
             f'exec {sys.executable} -m ground "$@"\n'
         )
         command.chmod(0o755)
-        env = ground.env | {
-            "PATH": f"{command.parent}:{BIN}:{ground.env['PATH']}",
-            "PLUMBLINE_SITE": str(site),
-            "PLUMBLINE_RESULTS": str(site / "results"),
-            "PS1": "login$ ",
-        }
-        print(HELP.format(nodes=" ".join(ground.names)), flush=True)
-        words = [*ground.inside, "env", "-C", str(site), "bash", "--norc"]
+        env = ground.env | site.env | {"PATH": f"{command.parent}:{site.env['PATH']}"}
+        print(HELP.format(nodes=" ".join(ground.names), count=len(ground.names)), flush=True)
+        words = [*ground.inside, "env", "-C", str(site.folder), "PS1=login$ ", "bash", "--norc"]
         return subprocess.run(words, env=os.environ | env, check=False).returncode
 
 

@@ -153,15 +153,18 @@ FAULTS = (
 )
 
 
-def night(site: Site, fault: Fault, number: int) -> Found:
-    """Measures one night with a fault, and what was said of it."""
+def night(site: Site, fault: Fault, number: int, before: set[str]) -> Found:
+    """Measures one night with a fault, and what was said of it.
+
+    :arg before: what was flagged already.
+    """
     done = site.pairs(1000 + number) if fault.measure == "pairs" else site.nodes()
     command = "run, screen" if fault.measure == "pairs" else "sweep, screen"
     found = Found(fault.name, command, fault.injected)
     code, flagged = site.screen()
     names = {name_of(entry): entry["size"] for entry in flagged}
     known = [name for name in fault.expected if name in names]
-    found.false = tuple(sorted(name for name in names if name not in fault.expected))
+    found.false = tuple(sorted(names.keys() - before - {*fault.expected}))
     bad = [r for r in site.tonight() if r["result"] not in ("pass", "skip")]
     found.said = tuple(sorted({fields["code"] or fields["result"] for fields in bad}))
     found.code = code
@@ -199,10 +202,11 @@ def tried(site: Site, fault: Fault, healthy: Path) -> Found:
     """Injects a fault, measures nights until it is found, and heals it. A node that does not
     answer is started again."""
     site.restore(healthy)
+    before = {name_of(entry) for entry in site.screen()[1]}
     fault.inject(site.there)
     try:
         for number in range(1, NIGHTS + 1):
-            found = night(site, fault, number)
+            found = night(site, fault, number, before)
             if found.night:
                 break
             site.day_passes()
@@ -240,8 +244,15 @@ def main(wanted: str = "") -> int:
         site.draft()
         flagged = healthy_nights(site, BEFORE)
         names = [name_of(entry) for entry in flagged]
-        known["healthy"] = {"nights": BEFORE, "false": names}
+        # Those of earlier calls count too.
+        healthy_so_far = known.get("healthy", {"nights": 0, "false": []})
+        healthy_so_far["nights"] += BEFORE
+        healthy_so_far["false"] += names
+        known |= {"healthy": healthy_so_far, "machine": asdict(machine)}
+        known |= {"before": BEFORE, "nights": NIGHTS}
         print(f"healthy: {BEFORE} nights, flagged: {names}", flush=True)
+        measured.write_text(json.dumps(known, indent=1) + "\n")
+        page.write()
         healthy = Path(kept, "results")
         site.keep(healthy)
         for fault in FAULTS:
@@ -250,7 +261,6 @@ def main(wanted: str = "") -> int:
             began = time.monotonic()
             found = tried(site, fault, healthy)
             known["faults"][fault.name] = asdict(found)
-            known |= {"machine": asdict(machine), "before": BEFORE, "nights": NIGHTS}
             measured.write_text(json.dumps(known, indent=1) + "\n")
             page.write()
             print(f"{time.monotonic() - began:.0f} s: {found}", flush=True)
