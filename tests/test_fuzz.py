@@ -195,7 +195,9 @@ def check_output(benchmark: str, output: parse.Output, text: str) -> None:
     stand_there = numbers_in(text)
     for fom in output.foms:
         assert math.isfinite(fom.value), fom
-        assert fom.value in stand_there, f"{fom} stands nowhere in the output"
+        # IMB's bandwidths below 0.5 MB/s are read from the time.
+        derived = benchmark == "imb" and fom.unit == "MB/s" and fom.value < 0.5
+        assert derived or fom.value in stand_there, f"{fom} stands nowhere in the output"
         assert fom.unit in UNITS[benchmark], fom
         assert fom.size is None or fom.size in stand_there, fom
     assert output.tasks is None or output.tasks in stand_there

@@ -445,7 +445,11 @@ def imb_by_eye(text: str) -> dict[str, tuple[float, str]]:
                 for column, what in IMB_SUFFIXES.items():
                     suffix, unit = what.split()
                     if column in row and not (size == "_0" and suffix == "bandwidth"):
-                        found[f"{operation}_{suffix}{size}"] = (float(row[column]), unit)
+                        value = float(row[column])
+                        if suffix == "bandwidth" and value < 0.5 and "t[usec]" in row:
+                            # Of two digits after the point, less than the time has.
+                            value = float(row["#bytes"]) / float(row["t[usec]"])
+                        found[f"{operation}_{suffix}{size}"] = (value, unit)
     return found
 
 

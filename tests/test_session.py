@@ -151,7 +151,7 @@ def test_the_plan_is_written_and_the_cost_is_reported_before_the_first_job(measu
     before, _, _ = measured.out.partition("[ RUN ")
     (cost,) = re.findall(rf"^plumbline: session {measured.session.name}: (.*)$", before, re.M)
     # Jobs, jobs at once, node-hours.
-    assert re.findall(r"\d+(?:\.\d+)?", cost) == ["1", "1", "0.08"]
+    assert re.findall(r"\d+(?:\.\d+)?", cost) == ["1", "1", "0.15"]
 
 
 def test_the_closing_table_has_what_was_and_was_not_asserted(measured: Done):

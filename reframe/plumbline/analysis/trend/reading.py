@@ -21,7 +21,8 @@ TINY = 1e-12
 #: Least size of a change: relative, and in sigma of a night.
 LEAST, LEAST_SIGMAS = 0.008, 1.2
 #: Evidence (nats) that a change needs beside its cost: from the fourth night on; before, when two
-#: outliers look like it; and after so many nights, when autocorrelated noise does.
+#: outliers look like it; and after so many nights, when autocorrelated noise does, or if it began
+#: in the second half of the first nights, from which the noise is known.
 EVIDENCE, EARLY, LATE = 0.5, 4.0, 8.0
 FOURTH, LATEST = 3.8, 15
 #: Evidence where no other partition is kept: as much as 20 sigma.
@@ -84,7 +85,7 @@ def needed(found: Partitions, series: int, start: int, night: int) -> float:
     """Return the evidence (nats) that the last change needs on a night to be reported."""
     if found.weight[series, night] < FOURTH:
         return EARLY
-    return LATE if night - start > LATEST else EVIDENCE
+    return LATE if night - start > LATEST or start < WARM_UP else EVIDENCE
 
 
 @dataclass
@@ -124,7 +125,7 @@ class Reader:
                 self._follow(changes, night)
             start = int(starts[night])
             if night < WARM_UP:
-                self.known = dict.fromkeys(changes or ())
+                self.known = dict.fromkeys(c for c in changes or () if c < WARM_UP // 2)
             elif start and start not in self.known:
                 self._last_change(start, night)
             self._same_night(night)
