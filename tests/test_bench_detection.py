@@ -6,7 +6,8 @@ import nights
 import numpy as np
 import pytest
 from bench import real
-from bench.detection import Report, beyond_upgrades, known_by, of_last_loss
+from bench.detection import beyond_upgrades, known_by, of_last_loss
+from bench.methods import Report
 from nights import LEVEL, Plan
 
 

@@ -2,16 +2,11 @@
 
 ``python -m bench.detection`` in ``tests/`` prints the tables; ``--write`` also writes
 ``docs/detection.md``. Seeds from 460,000 on are used nowhere else: nothing was tuned to them.
-
-Apache Otava needs versions of its own of our libraries, and is skipped if it is not installed:
-``python3 -m venv .tools/otava && .tools/otava/bin/pip install apache-otava``
 """
 
 from __future__ import annotations
 
 import argparse
-import functools
-import json
 import os
 import platform
 import subprocess
@@ -20,7 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import nights
@@ -29,143 +24,16 @@ import oracle
 import ruptures
 import scipy
 from nights import Plan
-from plumbline.analysis import stats, trend
 from plumbline.core import paths
 from tabulate import tabulate
 
+from bench.methods import METHODS, OURS, SLOW, Report, judged, otava_version, run
+
+PAGE = Path(__file__).with_suffix(".md")
 DOCS = paths.ROOT / "docs"
 SEED = 460_000
 PLAIN = Plan(nights=180)
 YEAR = Plan(nights=365, earliest=100, latest=300)
-#: The Python of Apache Otava's environment.
-OTAVA = paths.ROOT / ".tools" / "otava" / "bin" / "python"
-
-
-@dataclass(frozen=True)
-class Report:
-    """One finding of a method.
-
-    :ivar kind: ``lasting``, ``transient``, ``drift`` or ``suspect``. :ivar revised: night on which
-        it became that.
-    """
-
-    kind: str
-    start: int
-    night: int
-    size: float
-    revised: int | None = None
-    confirmed: bool = True
-
-
-def judged(made: nights.Nights) -> list[trend.SeriesJudgement]:
-    pairs = zip(made.values, made.second, strict=True)
-    return trend.judge_all([(values, "higher", second) for values, second in pairs], False)
-
-
-def ours(made: nights.Nights) -> list[list[Report]]:
-    kinds = {"regression": "lasting", "improvement": "lasting"}
-    return [
-        [
-            Report(kinds.get(f.kind, f.kind), f.start, f.detected, f.size, f.revised, f.confirmed)
-            for f in one.findings
-        ]
-        for one in judged(made)
-    ]
-
-
-def taken_back(plan: Plan, series: int, seed: int) -> float:
-    """Return our single nights that were reported and not confirmed, per 1,000 series-nights."""
-    made = nights.make(plan, series, seed)
-    count = 0
-    for one in judged(made):
-        count += len(one.outliers) + sum(not f.confirmed for f in one.findings)
-    return 1000 * count / made.values.size
-
-
-Method = Callable[[nights.Nights], list[list[Report]]]
-
-
-def each(method: Callable[[np.ndarray], list[Report]]) -> Method:
-    """A method that judges series one by one."""
-    return lambda made: [method(values) for values in made.values]
-
-
-def fixed(limit: float) -> Method:
-    """ReFrame's fixed bounds about the reference, which is the true first level here. An episode
-    ends after three nights within the bounds."""
-
-    def method(values: np.ndarray) -> list[Report]:
-        reports, last = [], -9
-        for night in np.flatnonzero(np.abs(values / nights.LEVEL - 1) > limit):
-            if night - last > 3:
-                reports.append(Report("lasting", night, night, values[night] / nights.LEVEL - 1))
-            last = night
-        return reports
-
-    return each(method)
-
-
-def change_points(logs: np.ndarray) -> list[int]:
-    """First index of each new level: KernelCPD at 3 x BIC, which is ``noise² · log n``."""
-    clipped = stats.hampel(logs)
-    penalty = 3 * max(stats.noise(clipped), 1e-9) ** 2 * np.log(len(logs))
-    search = ruptures.KernelCPD(kernel="linear", min_size=2).fit(clipped[:, None])
-    return search.predict(pen=penalty)[:-1]
-
-
-def kernel(values: np.ndarray) -> list[Report]:
-    """KernelCPD at 3 x BIC on Hampel-clipped logarithms of the last 120 nights, every night; a
-    change point further than a week from any reported before is new."""
-    at = np.flatnonzero(~np.isnan(values))
-    logs = np.log(values[at])
-    reports: list[Report] = []
-    for night in range(20, len(logs)):
-        low = max(0, night - 119)
-        for point in change_points(logs[low : night + 1]):
-            start = low + point
-            if all(abs(at[start] - t.start) > 7 for t in reports):
-                size = np.median(logs[start : night + 1]) - np.median(logs[low:start])
-                reports.append(Report("lasting", int(at[start]), int(at[night]), float(size)))
-    return reports
-
-
-def otava(made: nights.Nights) -> list[list[Report]]:
-    """Apache Otava with its defaults on all nights, every night; what is new is as of `kernel`."""
-    at = [np.flatnonzero(~np.isnan(values)) for values in made.values]
-    known = [values[nights].tolist() for values, nights in zip(made.values, at, strict=True)]
-    script = Path(__file__).with_name("otava_nightly.py")
-    done = subprocess.run(
-        [OTAVA, script], input=json.dumps(known), stdout=subprocess.PIPE, text=True, check=True
-    )
-    return [
-        [Report("lasting", int(nights[start]), int(nights[night]), size)
-         for start, night, size in points]
-        for points, nights in zip(json.loads(done.stdout), at, strict=True)
-    ]  # fmt: skip
-
-
-@functools.cache
-def otava_version() -> str:
-    """The version that is installed; empty without."""
-    if not OTAVA.exists():
-        return ""
-    ask = "import importlib.metadata; print(importlib.metadata.version('apache-otava'))"
-    done = subprocess.run([OTAVA, "-c", ask], capture_output=True, text=True, check=False)
-    return done.stdout.strip()
-
-
-OURS = "plumbline trend"
-METHODS = {
-    "ReFrame, ±5 %": fixed(0.05),
-    "ReFrame, ±10 %": fixed(0.10),
-    "KernelCPD, 3 BIC": each(kernel),
-    **({"Otava": otava} if otava_version() else {}),
-    OURS: ours,
-}
-#: They judge fewer series.
-SLOW = "KernelCPD, 3 BIC", "Otava"
-
-
 #: Series of a cell that the oracles judge.
 ORACLE = 2000
 #: Series of a cell with a change, as a share of those of one without.
@@ -183,9 +51,13 @@ def columns(what: str) -> list[str]:
     return [*METHODS, BACK] if what == "alarms" else [*METHODS]
 
 
-def run(method: str, made: nights.Nights) -> list[list[Report]]:
-    """The confirmed findings of each series."""
-    return [[t for t in reports if t.confirmed] for reports in METHODS[method](made)]
+def taken_back(plan: Plan, series: int, seed: int) -> float:
+    """Return our single nights that were reported and not confirmed, per 1,000 series-nights."""
+    made = nights.make(plan, series, seed)
+    count = 0
+    for one in judged(made):
+        count += len(one.outliers) + sum(not f.confirmed for f in one.findings)
+    return 1000 * count / made.values.size
 
 
 def alarms(method: str, plan: Plan, count: int, seed: int) -> float:
@@ -588,122 +460,7 @@ def tables(found: dict) -> dict[str, str]:
 
 
 OTAVA_IS = "Apache Otava {}, with its defaults, judges all nights, and is counted in the same way."
-NO_OTAVA = "Apache Otava was not installed (see `tests/bench/detection.py`), and has no column."
-
-PAGE = """# How well `plumbline trend` finds changes
-
-Rendered by `make detection`; do not edit.
-
-How often `plumbline trend` finds a change, and how often it reports one that is not there, compared
-with other methods and with the best possible test. The first tables have the main results;
-[another page](detection-real.md) has real series.
-
-Measured on {date} with Python {python}, numpy {numpy}, scipy {scipy}, ruptures {ruptures}, in
-synthetic nightly series of 180 nights (`tests/nights.py`), judged night by night: a report depends
-only on the nights up to it. A cell without a change has {count} series, one with a change {part};
-KernelCPD and Otava, which are slow in this use, have a fifth of that. KernelCPD judges the last 120
-nights, and a change point further than a week from those reported before is a finding.
-{otava}
-Seeds start at {seed}; the rules were tuned on others. Steps, transients and drifts go down and
-begin at night 40 to 150. 3 % of the nights are missing (none in transients and steps of 10 %).
-`outlier` is gaussian noise, with 2 % of the nights 5 to 30 % too low; `heavy tails` is Student's t
-with three degrees of freedom. `AR` and `sine` are autocorrelated noise. `4 digits` are values so
-rounded, of levels spread over a decade. One finding in a cell of false alarms is {grain:.4f}.
-
-## The aims, and what is reached
-
-`plumbline trend` alone, at noise of 1 and 2 %: false alarms per 1,000 series-nights; steps in per
-cent, reported in the first / the first 7 / the first 14 changed nights. In brackets is the oracle:
-the likelihood ratio test of a step that knows that the noise is white, and its standard deviation,
-at 0.1 false alarms per 1,000 series-nights. It does not have to consider autocorrelated noise,
-outliers, drifts or missing nights. Each cell has {each} series.
-
-{aims}
-
-## Small steps and autocorrelated noise
-
-Autocorrelated noise, AR(1) with 0.95, that is as large as the white noise makes nights that look
-like a step of 2 %. The second oracle (`tests/oracle.py`) has to distinguish the two at 0.5 false
-alarms per 1,000 series-nights. It knows the white noise, and the size and memory of the
-autocorrelated noise, and that there is no other. The table has the share of the steps of 2 % at 1 %
-noise that are found by night 14, with no night missing:
-
-{apart}
-Where it does not, no limit reaches both aims: a method that has to estimate the noise can find the
-steps that the oracle misses only at the price of false alarms under autocorrelated noise.
-
-## Series of several changes: the last loss is reported within 14 nights
-
-A row has the sizes of the changes, in per cent, of which the first begins at night 40 to 80. Of its
-last one, a loss, a cell has the share (in per cent) that is reported as confirmed in its first 14
-nights, and dated to within five nights, or recognized as a drift in them; for each number of nights
-between the changes. `-5, +5, -5` is a loss that was repaired, and came back. A cell has {each}
-series, {few} for KernelCPD and Otava: the fewer, the lower is a worst cell by chance alone. The
-bounds of ReFrame stay where they were at first.
-
-{several_over_all}
-
-{several}
-
-## Series with upgrades only: false reports per 1,000 series-nights
-
-Aim: at most {upgrades_aim}. An upgrade may be reported once; every other finding is false. Mean of
-`plumbline trend` over the rows: {upgrades_reached}. A cell has as many series as in the table
-above; upgrades are 10 to 20 nights apart.
-
-{upgrades}
-
-## Quiet series: a loss reported on its first night / confirmed on its second
-
-Aim: all losses in noise up to 0.5 %, also from values of few digits, which hardly vary. In its
-worst cell, `plumbline trend` reports {quiet_reached}.
-Its report of the first night may be unconfirmed. Shares are in per cent, of as many series as
-above, of 90 nights; the loss begins at night 40 to 70.
-
-{quiet}
-
-## False alarms: findings of any kind per 1,000 series-nights without a change
-
-Aims: at most 0.1, and 0.5 under autocorrelated noise (white noise of 1 % by default). The last
-column is in addition to that of `plumbline trend`: single nights that were reported at once as
-unconfirmed, or as suspects, and that were not confirmed.
-
-{alarms}
-
-Figures from elsewhere, on such series, as given in the plan, without how they were counted: a fixed
--5 % rule 23; Otava's default 11; clipped KernelCPD at 3 BIC 0.02.
-
-## Steps reported in the first night / the first 7 / the first 14 changed nights
-
-Aims: 5 % at noise 1 and 2 %: 90 % in 7, 98 % in 14; 2 % at noise 1 %: 98 % in 14; 10 %: 95 % in the
-first. Without a retest, the report of the same night is unconfirmed (`confirmed` is false). In
-series with outliers it is a `suspect`, or waits for the next nights.
-
-{steps}
-
-Figures from elsewhere, as given in the plan: Otava's default 85 % by night 14; clipped KernelCPD
-94 %. A fixed bound finds large steps at once, since it also reports every outlier: see its false
-alarms.
-
-## Transients of three nights called `transient`
-
-Aim: 95 %. The other methods have no such kind.
-
-{transients}
-
-## Drifts called `drift`
-
-{drifts}
-
-A drift that is not called one is reported as one or several regressions.
-
-## Speed
-
-`plumbline trend --input FILE --online` on {cores} cores, noise of 1 %, 3 % of the nights missing.
-Other work on the machine increases the seconds. Memory is that of its largest process, in MiB.
-
-{speed}
-"""
+NO_OTAVA = "Apache Otava was not installed (see `tests/bench/methods.py`), and has no column."
 
 
 def main() -> None:
@@ -728,7 +485,7 @@ def main() -> None:
     say(reached)
     apart = small_steps(given.aims, say)
     found = tables(measure(given.series, given.aims, say))
-    page = PAGE.format(
+    page = PAGE.read_text(encoding="utf-8").format(
         **found,
         aims=reached,
         apart=apart,

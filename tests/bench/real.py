@@ -18,8 +18,9 @@ from nights import Nights, Plan
 from plumbline.analysis.trend import partition, table
 from tabulate import tabulate
 
-from bench import detection
-from bench.detection import DOCS, OURS, Report, otava_version
+from bench import methods
+from bench.detection import DOCS
+from bench.methods import OURS, Report, otava_version
 
 #: A label is found by a report that begins so many nights from it, in its first so many nights.
 NEAR, SOON = 3, 14
@@ -96,7 +97,7 @@ def main() -> None:
             wanted = [n for n in named.get(series.name, []) if n >= partition.WARM_UP]
             cells = []
             for method in METHODS:
-                (reports,) = detection.run(method, made)
+                (reports,) = methods.run(method, made)
                 late = [r for r in reports if r.night >= partition.WARM_UP]
                 rows.append([series.name, method, "; ".join(map(text, late)) or "none"])
                 cells.append(f"{hits(late, wanted)} of {len(wanted)}" if wanted else "no labels")
