@@ -36,6 +36,7 @@ from plumbline.output.report import (
     status,
     text,
     triage,
+    views,
 )
 from plumbline.output.report.around import Facts, ProposedComparison
 from plumbline.output.report.figures import Glance, Panel
@@ -43,7 +44,6 @@ from plumbline.output.report.findings import Event
 from plumbline.output.report.status import CaseState, FigureState
 from plumbline.output.report.triage import OpenFinding
 from plumbline.reference import lookup, tables, waivers
-from plumbline.reference.row import Row
 
 #: A change is recent if it was found this long before its system's latest session.
 RECENT = np.timedelta64(30, "D")
@@ -264,7 +264,8 @@ class _Report:
             now=np.datetime64(self.now.replace(tzinfo=None), "s"),
             written=int(self.now.timestamp()),
             stale=int(self.stale.total_seconds()),
-            statuses=STATUSES,
+            statuses=views.STATUSES,
+            views=views,
             short_hashes=formats.short_hashes,
             counted=pluralize,
             latest=figures.LATEST,
@@ -397,7 +398,7 @@ class _Report:
         for fields in self.history.records(chosen, results) if rows else ():
             case = rows.get((fields.case, fields.attempt))
             if case is not None:
-                yield _worst_first(case), case, macros.record(fields, case)
+                yield views.worst_first(case), case, macros.record(fields, case)
 
     # -- what templates ask -------------------------------------------------------------------
 
@@ -441,54 +442,12 @@ class _Report:
         soon = f", in {left.days} days" if left <= SOON else ""
         return f"expires {waiver.expires}{soon}"
 
-    @staticmethod
-    def grouped(cases: list[CaseState]) -> list[list[CaseState]]:
-        """Group cases that differ only in their node, the worst first."""
-        found: dict[tuple, list[CaseState]] = {}
-        for case in cases:
-            group = (case.system, case.partition, case.environment, case.check, case.status)
-            found.setdefault(group, []).append(case)
-        return [sorted(listed, key=_beyond) for listed in found.values()]
-
-    @staticmethod
-    def by_reason(cases: list[CaseState]) -> list[tuple[str, list[CaseState]]]:
-        """Group cases with the same reason, the largest group first."""
-        found: dict[str, list[CaseState]] = {}
-        for case in cases:
-            found.setdefault(case.reason, []).append(case)
-        return sorted(found.items(), key=lambda pair: -len(pair[1]))
-
     def foms(self, listed: list[FigureRecord]) -> Iterator[tuple[str, FigureRecord, str, str]]:
         """Yield the name, the figure, its state and its reference's page, if any."""
         for fom in listed:
             page = self.provenance.path(fom.reference) if fom.reference else ""
             name = text.figure(fom.metric, fom.size, fom.location)
             yield name, fom, "near-bound" if fom.near_bound else fom.verdict, page
-
-    @staticmethod
-    def by_facts(hosts: dict[str, dict]) -> list[tuple[list[str], dict]]:
-        """Group nodes with the same facts."""
-        found: dict[str, tuple[list[str], dict]] = {}
-        for node, facts in sorted(hosts.items()):
-            found.setdefault(repr(sorted(facts.items())), ([], facts))[0].append(node)
-        return list(found.values())
-
-    @staticmethod
-    def pairs(cases: list[CaseState], *verdicts: str) -> list[tuple]:
-        """Return findings with these verdicts and their cases, the worst first."""
-        found = [(case, f) for case in cases for f in case.findings if f.verdict in verdicts]
-        return sorted(found, key=lambda pair: pair[1].beyond)
-
-    @staticmethod
-    def pairs_near_bound(cases: list[CaseState]) -> list[tuple]:
-        """Return figures near their bounds and their cases, the nearest first."""
-        found = [(case, finding) for case in cases for finding in case.near_bound]
-        return sorted(found, key=lambda pair: pair[1].beyond)
-
-    @staticmethod
-    def unasserted(cases: list[CaseState]) -> int:
-        """Return the number of figures that were compared with no reference."""
-        return sum(case.unasserted.total() for case in cases)
 
     def by_status(self, system: str, check: str) -> Counter:
         """Return the number of cases of a check, by status."""
@@ -507,23 +466,6 @@ class _Report:
         chosen = [figure for figure in listed if rank(figure) < 2] or listed
         kept = sorted(chosen, key=rank)[:most]
         return [figure for figure in listed if figure in kept]
-
-    @staticmethod
-    def conditions(row: Row) -> str:
-        """Return the conditions of a published row."""
-        parts = [
-            pluralize(row.nodes, "node") if row.nodes else "",
-            f"{row.ppn} a node" if row.ppn else "",
-            *(f"{key}={value}" for key, value in row.conditions.items()),
-        ]
-        return ", ".join(filter(None, parts))
-
-    @staticmethod
-    def compared(ratio: float, better: str) -> str:
-        """Return whether a ratio to a published value is better or worse, if either."""
-        if better == "neither" or not abs(ratio - 1) >= 0.0005:
-            return ""
-        return "better" if (ratio > 1) == (better == "higher") else "worse"
 
     def figure(self, case: CaseState, finding: FigureState) -> Glance | None:
         """Return the figure of a test case's finding."""
@@ -548,44 +490,3 @@ def _identity(key: Key) -> tuple:
     """Return the identity of a series' test case and figure, as in :mod:`status`."""
     case = (key.system, key.partition, key.environment, key.check, key.node)
     return (*case, key.metric, key.size, key.location, key.placement)
-
-
-def _beyond(case: CaseState) -> float:
-    return min((finding.beyond for finding in [*case.findings, *case.near_bound]), default=0.0)
-
-
-def _worst_first(case: CaseRow) -> tuple:
-    order = ("fail", "invalid", "error", "aborted", "unfinished", "waived", "skip", "pass")
-    return order.index(case.result), case.check, case.node
-
-
-#: Status -> its mark, and its meaning.
-STATUSES = {
-    "pass": ("✓", "every sample can be trusted, and no figure is outside its bounds"),
-    "fail": ("✕", "a figure is outside its bounds"),
-    "above-ceiling": ("▲", "better than the hardware can be: the measurement is wrong"),
-    "invalid": ("!", "the output cannot be trusted"),
-    "error": ("!", "it ended before it was measured: set-up, submission, time limit"),
-    "aborted": ("■", "the session was stopped while it ran"),
-    "unfinished": ("…", "planned, but never ended"),
-    "running": ("▸", "no result yet, its session has not ended"),
-    "vanished": ("∅", "expected, but no recent session ran it"),
-    "never-run": ("◌", "in the inventory, but no session has run it"),
-    "waived": ("~", "a known fault, with reason, owner and expiry; not a pass"),
-    "near-bound": ("△", "passed, but within the warning band near its bound"),
-    "suspicious": ("◇", "a figure is far better than its reference: check what was measured"),
-    "unstable": ("≈", "passed, but single samples are beyond the bound"),
-    "warnings": ("⚠", "its standard error reports a fault"),
-    "skip": ("-", "it cannot run here; nothing was measured"),
-    "not-asserted": ("○", "measured and recorded, but compared with no reference"),
-    "regression": ("↘", "a lasting change for the worse"),
-    "improvement": ("↗", "a lasting change for the better"),
-    "transient": ("↕", "a change that came back after a few sessions"),
-    "change": ("→", "a lasting change of a figure without a better side"),
-    "suspect": (
-        "?",
-        "far off, but not confirmed: the figure has outliers or autocorrelated noise; measure it "
-        "again",
-    ),
-    "drift": ("⇘", "a slow change"),
-}

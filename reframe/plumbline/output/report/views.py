@@ -1,0 +1,107 @@
+"""What the pages show of lists of cases: groups, orders, marks."""
+
+from __future__ import annotations
+
+from plumbline.core.text import pluralize
+from plumbline.history.rows import CaseRow
+from plumbline.output.report.status import CaseState
+from plumbline.reference.row import Row
+
+#: Status -> its mark, and its meaning.
+STATUSES = {
+    "pass": ("✓", "every sample can be trusted, and no figure is outside its bounds"),
+    "fail": ("✕", "a figure is outside its bounds"),
+    "above-ceiling": ("▲", "better than the hardware can be: the measurement is wrong"),
+    "invalid": ("!", "the output cannot be trusted"),
+    "error": ("!", "it ended before it was measured: set-up, submission, time limit"),
+    "aborted": ("■", "the session was stopped while it ran"),
+    "unfinished": ("…", "planned, but never ended"),
+    "running": ("▸", "no result yet, its session has not ended"),
+    "vanished": ("∅", "expected, but no recent session ran it"),
+    "never-run": ("◌", "in the inventory, but no session has run it"),
+    "waived": ("~", "a known fault, with reason, owner and expiry; not a pass"),
+    "near-bound": ("△", "passed, but within the warning band near its bound"),
+    "suspicious": ("◇", "a figure is far better than its reference: check what was measured"),
+    "unstable": ("≈", "passed, but single samples are beyond the bound"),
+    "warnings": ("⚠", "its standard error reports a fault"),
+    "skip": ("-", "it cannot run here; nothing was measured"),
+    "not-asserted": ("○", "measured and recorded, but compared with no reference"),
+    "regression": ("↘", "a lasting change for the worse"),
+    "improvement": ("↗", "a lasting change for the better"),
+    "transient": ("↕", "a change that came back after a few sessions"),
+    "change": ("→", "a lasting change of a figure without a better side"),
+    "suspect": (
+        "?",
+        "far off, but not confirmed: the figure has outliers or autocorrelated noise; measure it "
+        "again",
+    ),
+    "drift": ("⇘", "a slow change"),
+}
+
+
+def grouped(cases: list[CaseState]) -> list[list[CaseState]]:
+    """Group cases that differ only in their node, the worst first."""
+    found: dict[tuple, list[CaseState]] = {}
+    for case in cases:
+        group = (case.system, case.partition, case.environment, case.check, case.status)
+        found.setdefault(group, []).append(case)
+    return [sorted(listed, key=_beyond) for listed in found.values()]
+
+
+def by_reason(cases: list[CaseState]) -> list[tuple[str, list[CaseState]]]:
+    """Group cases with the same reason, the largest group first."""
+    found: dict[str, list[CaseState]] = {}
+    for case in cases:
+        found.setdefault(case.reason, []).append(case)
+    return sorted(found.items(), key=lambda pair: -len(pair[1]))
+
+
+def by_facts(hosts: dict[str, dict]) -> list[tuple[list[str], dict]]:
+    """Group nodes with the same facts."""
+    found: dict[str, tuple[list[str], dict]] = {}
+    for node, facts in sorted(hosts.items()):
+        found.setdefault(repr(sorted(facts.items())), ([], facts))[0].append(node)
+    return list(found.values())
+
+
+def pairs(cases: list[CaseState], *verdicts: str) -> list[tuple]:
+    """Return findings with these verdicts and their cases, the worst first."""
+    found = [(case, f) for case in cases for f in case.findings if f.verdict in verdicts]
+    return sorted(found, key=lambda pair: pair[1].beyond)
+
+
+def pairs_near_bound(cases: list[CaseState]) -> list[tuple]:
+    """Return figures near their bounds and their cases, the nearest first."""
+    found = [(case, finding) for case in cases for finding in case.near_bound]
+    return sorted(found, key=lambda pair: pair[1].beyond)
+
+
+def unasserted(cases: list[CaseState]) -> int:
+    """Return the number of figures that were compared with no reference."""
+    return sum(case.unasserted.total() for case in cases)
+
+
+def conditions(row: Row) -> str:
+    """Return the conditions of a published row."""
+    parts = [
+        pluralize(row.nodes, "node") if row.nodes else "",
+        f"{row.ppn} a node" if row.ppn else "",
+        *(f"{key}={value}" for key, value in row.conditions.items()),
+    ]
+    return ", ".join(filter(None, parts))
+
+
+def compared(ratio: float, better: str) -> str:
+    """Return whether a ratio to a published value is better or worse, if either."""
+    if better == "neither" or not abs(ratio - 1) >= 0.0005:
+        return ""
+    return "better" if (ratio > 1) == (better == "higher") else "worse"
+
+
+def _beyond(case: CaseState) -> float:
+    return min((finding.beyond for finding in [*case.findings, *case.near_bound]), default=0.0)
+
+
+def worst_first(case: CaseRow) -> tuple:
+    order = ("fail", "invalid", "error", "aborted", "unfinished", "waived", "skip", "pass")
+    return order.index(case.result), case.check, case.node
