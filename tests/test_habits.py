@@ -76,3 +76,14 @@ def test_templates_are_the_same_on_both(of_gitlab: str, of_github: str):
     theirs = Path(ROOT, ".github", of_github).read_text(encoding="utf-8")
     ours = Path(ROOT, ".gitlab", of_gitlab).read_text(encoding="utf-8")
     assert re.sub(r"\A---\n.*?\n---\n\n", "", theirs, flags=re.S) == ours
+
+
+def test_no_packages_or_other_large_files_in_the_repository():
+    """A wheel that a tool left in the folder was once committed with `git add -A`."""
+    done = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=False)
+    if done.returncode:
+        pytest.skip("not a git checkout")
+    files = [ROOT / name.decode() for name in done.stdout.split(b"\0") if name]
+    large = {file.name for file in files if file.exists() and file.stat().st_size > 256 * 1024}
+    assert files and not large
+    assert not [file.name for file in files if file.suffix in {".whl", ".gz", ".zip", ".so"}]
