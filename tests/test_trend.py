@@ -196,8 +196,8 @@ def test_a_change_that_slowly_came_back_is_not_active():
     # Too slowly for an improvement to be detected.
     noise = np.random.default_rng(8).standard_normal(180)
     values = 100 * np.exp(0.02 * noise)
-    values[100:115] *= 0.94
-    values[115:165] *= 0.94 + 0.06 * np.arange(50) / 50
+    values[100:115] *= 0.95
+    values[115:165] *= 0.95 + 0.05 * np.arange(50) / 50
     (found,) = trend.judge(values, "higher").findings
     assert (found.kind, found.start, found.active) == ("regression", 100, False)
     (before,) = trend.judge(values[:115], "higher").findings

@@ -39,12 +39,12 @@ from plumbline.analysis import stats
 WARM_UP = 20
 #: Autocorrelated noise that is tried: correlation from one night to the next, and variance as a
 #: multiple of the white noise's. The first is none.
-NOISES = ((0.0, 0.0), (0.6, 4.0), (0.9, 1.0), (0.9, 4.0), (0.95, 0.3), (0.95, 1.0), (0.95, 4.0))
+NOISES = ((0.0, 0.0), (0.6, 4.0), (0.9, 4.0), (0.95, 0.5), (0.95, 4.0))
 #: Nats that the first change costs; a later one costs less, see :func:`_cost_of_change`.
-CHANGE, AGAIN = 5.1, 0.8
+CHANGE, AGAIN = 5.1, 0.65
 #: Nats that each of the first so many nights of autocorrelated noise costs: until it is known well,
 #: it explains changes too easily.
-DOUBT, DOUBTED = 0.065, 70
+DOUBT, DOUBTED = 0.05, 110
 #: Most autocorrelated noise (relative standard deviation); a nat for each night that has more. What
 #: moves further is a change.
 SLOW = 0.03
