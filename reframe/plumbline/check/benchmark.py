@@ -37,6 +37,7 @@ from plumbline.check import (
     samples,
     scratch,
     tasks,
+    throttling,
     verdict,
 )
 from plumbline.check.parameters import DEFAULT, references
@@ -366,6 +367,7 @@ class Benchmark(declaration.Declaration):
         self.executable_opts = [
             "$sample",
             *([network.WORD] if self.layout.num_nodes > 1 else []),
+            *throttling.word(self.layout.vendor, self.num_warmups),
             *loop.words,
             shlex.quote(path),
             *first,
@@ -460,6 +462,7 @@ class Benchmark(declaration.Declaration):
         """Check that every sample ended, ran where it was placed, and printed every figure."""
         found = self.read_samples()
         system = self.current_system.name
+        reading.note_readings(self.result)
         if busy := reading.check_network(self.result, system, self.current_partition):
             found = self.of_busy_nodes(found, busy)
         # Reading them may choose the figures that are shown, such as the worst pair.
@@ -580,6 +583,7 @@ class Benchmark(declaration.Declaration):
         wanted += [figure for figure in self.optional() if figure in printed]
         found = {figure: reading.value_of(self.benchmark, printed, figure) for figure in wanted}
         reading.add_traffic(result, found, stderr)
+        result.readings.add(stderr, seen)
         return found
 
     def output_files(self, run: Run) -> list[tuple[Path, str]]:

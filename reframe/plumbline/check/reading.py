@@ -265,6 +265,13 @@ def add_traffic(result: CaseResult, found: Mapping[Figure, float], stderr: str) 
         result.traffic.add(counters, network.printed_rate(found, of))
 
 
+def note_readings(result: CaseResult) -> None:
+    """Add what the GPUs and CPUs of the nodes reported: facts of the hosts, and warnings."""
+    for host in result.readings.gpus:
+        result.hosts.setdefault(host, {}).update(result.readings.facts(host))
+    result.notices += result.readings.notices()
+
+
 def check_network(result: CaseResult, system: str, partition) -> dict[str, str]:
     """Check which network the program used, and add the interface to each node's facts.
 

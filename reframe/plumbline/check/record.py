@@ -178,6 +178,31 @@ class InterfaceRecord(_Model):
     idle: Annotated[float, _about("bytes per second before the runs, in the busier direction")]
 
 
+class DeviceRecord(_Model):
+    """A GPU during all runs; what is not known is missing."""
+
+    model_config = _OPEN
+    throttled: Annotated[list[Name], _about("reasons for a lower clock, such as hw-thermal")]
+    temperature: Annotated[float, _about("the highest, in degrees Celsius")] = 0
+    clock: Annotated[float, _about("the highest, in MHz")] = 0
+    memory_clock: Annotated[float, _about("the highest, in MHz")] = 0
+    link: Annotated[Text, _about("PCIe link while it worked, such as gen 4 x16")] = ""
+    max_link: Annotated[Text, _about("what the link can be")] = ""
+    corrected: Annotated[int, _about("ECC errors during the runs that were corrected")] = 0
+    uncorrected: Annotated[int, _about("ECC errors during the runs that were not")] = 0
+
+
+class ProcessorsRecord(_Model):
+    """The CPUs of a node during all runs."""
+
+    model_config = _OPEN
+    cores: Annotated[int, _about("times that cores were throttled, being too hot")]
+    packages: Annotated[int, _about("times that packages were throttled")]
+    clock: Annotated[
+        float | None, _about("MHz of the first task's CPU, the lowest at the end of a run")
+    ]
+
+
 class NoticeRecord(_Model):
     """A warning state. It does not change the result, but fails under strict rules."""
 
@@ -232,6 +257,13 @@ class Record(_Model):
     network: Annotated[
         dict[Name, dict[Name, InterfaceRecord]],
         _about("what the network interfaces of each node moved; of cases with several nodes"),
+    ] = {}
+    devices: Annotated[
+        dict[Name, dict[Name, DeviceRecord]],
+        _about("state of the GPUs of each node during the runs, by PCI bus id"),
+    ] = {}
+    processors: Annotated[
+        dict[Name, ProcessorsRecord], _about("state of the CPUs of each node during the runs")
     ] = {}
     tasks: list[TaskRecord]
     topology: Annotated[

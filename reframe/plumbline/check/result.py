@@ -23,6 +23,7 @@ from plumbline import parse
 from plumbline.check import outcomes, record
 from plumbline.check.network import NetworkTraffic
 from plumbline.check.states import Notice
+from plumbline.check.throttling import NodeReadings
 from plumbline.core import paths
 from plumbline.core.errors import Coded
 from plumbline.placement.binding import TaskReport
@@ -57,6 +58,7 @@ class CaseResult:
     :ivar others: who else used the network, a text for each node.
     :ivar hosts: facts of each node.
     :ivar traffic: what the network interfaces of each node moved.
+    :ivar readings: of the GPUs and CPUs of each node.
     :ivar tasks: where they ran in the last run.
     :ivar confirmed: of each node, whether it showed that it agrees with the system file.
     :ivar seconds: of each run, warm-ups first.
@@ -78,6 +80,7 @@ class CaseResult:
     shared: bool = False
     others: list[str] = field(default_factory=list)
     traffic: NetworkTraffic = field(default_factory=NetworkTraffic)
+    readings: NodeReadings = field(default_factory=NodeReadings)
     hosts: dict[str, dict[str, str]] = field(default_factory=dict)
     tasks: list[TaskReport] = field(default_factory=list)
     confirmed: dict[str, bool] = field(default_factory=dict)
@@ -263,6 +266,7 @@ def _of_task(session, task, result: str, measured: CaseResult) -> dict:
         fields["network"] = {
             host: {name: vars(one) for name, one in found.items()} for host, found in moved.items()
         }
+    fields |= _readings(measured.readings)
     if measured.topology:
         fields["topology"] = measured.topology
     error = task.exc_info[1]
@@ -349,6 +353,21 @@ def unfinished(
         "code": "case.unfinished",
     }
     return record.create(fields | ({"time": time} if time else {}))
+
+
+def _readings(measured: NodeReadings) -> dict:
+    """Return the fields of a record about GPUs and CPUs, without those that nothing was read of."""
+    devices = {host: measured.devices(host) for host in measured.gpus}
+    processors = {host: measured.processors(host) for host in measured.cpus}
+    fields = {
+        "devices": {
+            host: {bus: device.recorded() for bus, device in found.items()}
+            for host, found in devices.items()
+            if found
+        },
+        "processors": {host: vars(found) for host, found in processors.items() if found},
+    }
+    return {name: found for name, found in fields.items() if found}
 
 
 def _reason(task) -> str:

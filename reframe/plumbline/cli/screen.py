@@ -35,7 +35,7 @@ _COLUMNS = ("night", "kind", "name", "size", "confidence", "since", "until", "dr
               help="Write the nodes to measure again tonight, one a line.")  # fmt: skip
 def screen(sessions, select, source, file, topology, form, output, drain, retest):
     """Flag the nodes, GPUs, pairs of nodes, links between switches, and switches that are slow, and
-    the nodes whose network interfaces are set in another way than those of their peers.
+    the nodes whose network interfaces or GPUs are set in another way than those of their peers.
 
     Each is compared with its peers of the same night and with its own earlier nights, up to
     SESSION, or up to the last session. Suspects are listed but not flagged: measure them again,

@@ -79,7 +79,9 @@ _SHAPE = json.dumps(
 
 #: Other fields, which DuckDB need not parse.
 _UNUSED: Any = {
-    **dict.fromkeys(("hosts", "network", "tasks", "tags", "extras", "warnings"), True),
+    **dict.fromkeys(
+        ("hosts", "network", "devices", "processors", "tasks", "tags", "extras", "warnings"), True
+    ),
     "foms": {"__all__": {"summary", "others", "statistic", "reason", "headline", "tolerance"}},
 }
 

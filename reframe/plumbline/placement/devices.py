@@ -77,24 +77,25 @@ def _nvidia(usable: set[int]) -> Gpus | None:
 
 
 def _amd(usable: set[int]) -> Gpus | None:
+    return _rocm_smi(usable) or _amd_smi(usable)
+
+
+def _rocm_smi(usable: set[int]) -> Gpus | None:
     words = ("--showbus", "--showproductname", "--showmeminfo", "vram", "--json")
-    try:
-        printed = json.loads(capture("rocm-smi", *words) or "{}")
-    except ValueError:
-        return None
-    cards = [fields for name, fields in sorted(printed.items(), key=_number) if "card" in name]
-    # The CPUs are listed too, as gfx000.
-    listed = re.findall(r"^gfx(?!000)\w+$", capture("rocm_agent_enumerator") or "", re.M)
+    printed = _json(capture("rocm-smi", *words))
+    cards = [
+        # Releases of ROCm differ in the second word's case.
+        {key.lower(): str(value) for key, value in fields.items()}
+        for name, fields in sorted(printed.items(), key=_number)
+        if "card" in name and isinstance(fields, dict)
+    ] if isinstance(printed, dict) else []  # fmt: skip
+    # The CPUs are listed too, as gfx000. Releases since ROCm 6 print the name for each card.
+    listed = [
+        *re.findall(r"^gfx(?!000)\w+$", capture("rocm_agent_enumerator") or "", re.M),
+        *filter(None, (card.get("gfx version") for card in cards)),
+    ]
     if not cards or not listed:
         return None
-    extras: dict[str, Any] = {
-        "gpu_affinity": [_affinity(str(card.get("PCI Bus", "")), usable) for card in cards]
-    }
-    memory = str(cards[0].get("VRAM Total Memory (B)", ""))
-    if memory.isdecimal():
-        extras["gpu_memory"] = int(memory)
-    # Releases of ROCm differ in the second word's case.
-    names = {key.lower(): str(value) for key, value in cards[0].items()}
     pairs = []
     if len(cards) > 1:
         tables = dict(re.findall(
@@ -110,8 +111,64 @@ def _amd(usable: set[int]) -> Gpus | None:
             for pair, weight in weights.items()
             if weight.isdecimal() and pair in kinds
         ]
-    return _found(listed[0], names.get("card series", ""), len(cards), extras, pairs,
+    memory = cards[0].get("vram total memory (b)", "")
+    extras = _amd_extras(
+        [card.get("pci bus", "") for card in cards],
+        int(memory) if memory.isdecimal() else 0,
+        usable,
+    )
+    return _found(listed[0], cards[0].get("card series", ""), len(cards), extras, pairs,
                   "rocm-smi --showtopo")  # fmt: skip
+
+
+def _amd_smi(usable: set[int]) -> Gpus | None:
+    """Return AMD's GPUs by ``amd-smi``, which replaces ``rocm-smi`` from ROCm 7 on."""
+    cards = _entries(capture("amd-smi", "static", "--asic", "--bus", "--vram", "--json"))
+    parts = [{name: card.get(name) or {} for name in ("asic", "bus", "vram")} for card in cards]
+    if not all(isinstance(part, dict) for card in parts for part in card.values()):
+        return None
+    arch = next((str(card["asic"].get("target_graphics_version", "")) for card in parts), "")
+    if not arch.startswith("gfx"):
+        return None
+    pairs = []
+    if len(parts) > 1:
+        pairs = [
+            _LinkedPair(link["weight"], f"{link['link_type']}, weight {link['weight']}",
+                        [row["gpu"], link["gpu"]])
+            for row in _entries(capture("amd-smi", "topology", "--json"))
+            for link in row.get("links") or []
+            if isinstance(link, dict) and row.get("gpu", 0) < link.get("gpu", 0)
+            and isinstance(link.get("weight"), int) and "link_type" in link
+        ]  # fmt: skip
+    size = parts[0]["vram"].get("size")
+    megabytes = size.get("value") if isinstance(size, dict) and size.get("unit") == "MB" else 0
+    extras = _amd_extras(
+        [str(card["bus"].get("bdf", "")) for card in parts],
+        megabytes * 2**20 if isinstance(megabytes, int) else 0,
+        usable,
+    )
+    model = str(parts[0]["asic"].get("market_name", ""))
+    return _found(arch, model, len(parts), extras, pairs, "amd-smi topology")
+
+
+def _amd_extras(buses: list[str], memory: int, usable: set[int]) -> dict[str, Any]:
+    extras: dict[str, Any] = {"gpu_affinity": [_affinity(bus, usable) for bus in buses]}
+    return extras | ({"gpu_memory": memory} if memory else {})
+
+
+def _json(text: str | None) -> Any:
+    try:
+        return json.loads(text or "{}")
+    except (ValueError, RecursionError):
+        return {}
+
+
+def _entries(text: str | None) -> list[dict[str, Any]]:
+    """Return amd-smi's entry of each GPU: releases since ROCm 7 have them in ``gpu_data``."""
+    printed = _json(text)
+    entries = printed.get("gpu_data") if isinstance(printed, dict) else printed
+    every = entries if isinstance(entries, list) else []
+    return [entry for entry in every if isinstance(entry, dict)]
 
 
 def _number(card: tuple[str, Any]) -> int:

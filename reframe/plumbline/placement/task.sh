@@ -9,6 +9,8 @@
 #   PLUMBLINE_CPUS=LIST:LIST the task of local rank n is bound to the CPUs of the n-th list
 #   PLUMBLINE_NETWORK=SECONDS the first task of each node reports what the node's network interfaces
 #                            have moved: so many seconds before the program, at its start and its end
+#   PLUMBLINE_DEVICES=VENDOR:N the node's GPUs (cuda, rocm) are read before the first run and after each,
+#                            and while it runs in the first N runs, which warm up
 #   PLUMBLINE_CUDA_VISIBLE_DEVICES=LIST, PLUMBLINE_ROCR_VISIBLE_DEVICES=LIST
 #                            the task of local rank n sees only the n-th GPU of the list
 sample=$1
@@ -22,7 +24,7 @@ do
 done
 # The GPUs that the launcher named. An empty list means none; an unset one means all.
 cuda=${CUDA_VISIBLE_DEVICES--} rocr=${ROCR_VISIBLE_DEVICES--}
-given='' visible='' output='' per_node='' own='' cpu_lists='' network=''
+given='' visible='' output='' per_node='' own='' cpu_lists='' network='' devices=''
 while :; do
     # The path of a program may also contain a =.
     case ${1%%=*} in
@@ -31,6 +33,7 @@ while :; do
         PLUMBLINE_PER_NODE) per_node=${1#*=} ;;
         PLUMBLINE_CPUS) cpu_lists=${1#*=} ;;
         PLUMBLINE_NETWORK) network=${1#*=} ;;
+        PLUMBLINE_DEVICES) devices=${1#*=} ;;
         PLUMBLINE_CUDA_VISIBLE_DEVICES | PLUMBLINE_ROCR_VISIBLE_DEVICES) own=${1#PLUMBLINE_} ;;
         CUDA_VISIBLE_DEVICES) given=${cuda:-none} visible=${1#*=} && export "$1" ;;
         ROCR_VISIBLE_DEVICES) given=${rocr:-none} visible=${1#*=} && export "$1" ;;
@@ -86,12 +89,12 @@ if [ -z "$given" ]; then
 fi
 # The node's GPUs by bus id, in the order in which programs count them, and those that this task can
 # open: device cgroups hide the others, which programs then do not count.
-gpus='' own_gpus=''
+gpus='' own_gpus='' hidden=''
 gpu() { # BUS_ID DEVICE_FOLDER DEVICE_FILE
     numa='?'
     [ ! -r "$2/numa_node" ] || read -r numa <"$2/numa_node"
     gpus="$gpus $1=$numa"
-    [ ! -r "$3" ] || own_gpus="$own_gpus,$1"
+    [ -r "$3" ] && own_gpus="$own_gpus,$1" || hidden=1
 }
 if [ "$visible" != - ] || [ "$sample" = 0 ]; then
     for folder in /proc/driver/nvidia/gpus/*; do
@@ -176,6 +179,14 @@ if [ "$sample" = 0 ] && [ "${place:-0}" = 0 ]; then
         fact "net.$name.rate" "$folder/rate"
         fact "net.$name.state" "$folder/state"
     done
+    # The CPUs' limits, in kHz: one, or the least and the greatest.
+    least='' most=''
+    for limit in $(grep -hs . /sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_max_freq); do
+        [ "${least:-$limit}" -lt "$limit" ] || least=$limit
+        [ "${most:-$limit}" -gt "$limit" ] || most=$limit
+    done
+    [ "$least" = "$most" ] || least=$least-$most
+    [ -z "$least" ] || printf 'plumbline-host %s cpu.max_frequency %s\n' "$host" "$least" >&2
     fact governor /sys/devices/system/cpu/cpu0/cpufreq/scaling_governor
     fact firmware /sys/class/dmi/id/bios_version
     fact board /sys/class/dmi/id/product_name
@@ -205,7 +216,88 @@ if [ "$sample" = 0 ] && [ "${place:-0}" = 0 ]; then
     fi
 fi
 [ -z "$output" ] || exec >"$output.$rank.out"
-[ "$network" ] && [ "${place:-0}" = 0 ] || exec "$@"
+# What is read around the program: the first task of a node reads it. NVIDIA's GPUs that device cgroups
+# hide from it are read by their own tasks; AMD's are never hidden from amd-smi and rocm-smi.
+throttle=/sys/devices/system/cpu/cpu0/thermal_throttle
+[ -d "$throttle" ] || throttle=''
+[ "$sample" != - ] || network='' throttle='' devices=''
+[ "${place:-0}" = 0 ] || {
+    network='' throttle=''
+    case $devices:$hidden in
+        cuda:*:1) ;;
+        *) devices='' ;;
+    esac
+}
+[ "$network$throttle$devices" ] || exec "$@"
+throttled() { # MOMENT
+    core=0 package=0 now=-
+    for line in $(grep -Hs . /sys/devices/system/cpu/cpu[0-9]*/thermal_throttle/*_throttle_count); do
+        case $line in
+            # Each CPU of a package counts the package's own.
+            */package_*) [ "$package" -gt "${line##*:}" ] || package=${line##*:} ;;
+            */core_*) core=$((core + ${line##*:})) ;;
+        esac
+    done
+    first=${cpus%%[,-]*}
+    [ ! -r "/sys/devices/system/cpu/cpu$first/cpufreq/scaling_cur_freq" ] ||
+        read -r now <"/sys/devices/system/cpu/cpu$first/cpufreq/scaling_cur_freq"
+    printf 'plumbline-cpu %s %s %s %s %s\n' "$host" "$1" "$core" "$package" "$now" >&2
+}
+# Runs a tool, which may hang if a GPU has failed.
+tool() { # COMMAND [ARGUMENT ...]
+    timeout 20 "$@" 2>/dev/null
+}
+printed() { # MOMENT TOOL
+    while IFS= read -r line; do
+        printf 'plumbline-gpu %s %s %s %s\n' "$host" "$1" "$2" "$line" >&2
+    done
+}
+# JSON as lines that a launcher passes on whole.
+folded() {
+    tr -d ' \n' | fold -b -w 2000
+    echo
+}
+devices_at() { # MOMENT
+    case $devices in
+        cuda:*)
+            fields=pci.bus_id,vbios_version,pstate,temperature.gpu,temperature.memory,power.limit
+            fields=$fields,clocks.current.sm,clocks.max.sm,clocks.current.memory,clocks.max.memory
+            fields=$fields,pcie.link.gen.current,pcie.link.gen.max
+            fields=$fields,pcie.link.width.current,pcie.link.width.max,ecc.mode.current
+            fields=$fields,ecc.errors.corrected.volatile.total,ecc.errors.uncorrected.volatile.total
+            counters=clocks_event_reasons_counters
+            # Older drivers have no counters and another name, and refuse names that they do not have.
+            text=$(tool nvidia-smi --format=csv "--query-gpu=$fields,clocks_event_reasons.active,\
+$counters.sw_thermal_slowdown,$counters.hw_thermal_slowdown,$counters.hw_power_brake_slowdown") ||
+                text=$(tool nvidia-smi --format=csv \
+                    "--query-gpu=$fields,clocks_throttle_reasons.active") || return 0
+            printed "$1" nvidia-smi <<TEXT
+$text
+TEXT
+            ;;
+        rocm:*)
+            if command -v amd-smi >/dev/null; then
+                [ "$1" != before ] ||
+                    tool amd-smi static --bus --limit --json | folded | printed "$1" amd-smi-static
+                tool amd-smi metric --json | folded | printed "$1" amd-smi
+            elif command -v rocm-smi >/dev/null; then
+                words='--showbus --showtemp --showclocks --showmaxpower --showvbios --json'
+                # shellcheck disable=SC2086
+                { tool rocm-smi --showmetrics $words || tool rocm-smi $words; } |
+                    folded | printed "$1" rocm-smi
+            fi
+            ;;
+    esac
+}
+# Readings under load: 1, 2, 4 ... seconds after the start.
+while_running() {
+    seconds=0 next=1
+    # Nothing may keep the launcher's pipes open, or run on, after this shell.
+    while sleep 1 >/dev/null 2>&1 && kill -0 $$ 2>/dev/null; do
+        seconds=$((seconds + 1))
+        [ "$seconds" -lt "$next" ] || { devices_at "load-$seconds" && next=$((next * 2)); }
+    done
+}
 moved() { # MOMENT
     read -r now _ </proc/uptime
     line="plumbline-net $host $1 $now"
@@ -227,11 +319,23 @@ moved() { # MOMENT
             "$errors" "$drops" >&3
     done 3>&2 2>/dev/null
 }
-moved quiet
-sleep "$network"
-moved start
+[ -z "$throttle" ] || throttled before
+[ -z "$devices" ] || [ "$sample" != 0 ] || devices_at before
+if [ "$network" ]; then
+    moved quiet
+    sleep "$network"
+    moved start
+fi
+watch=''
+if [ "$devices" ] && [ "$sample" -lt "${devices#*:}" ]; then
+    while_running </dev/null >/dev/null &
+    watch=$!
+fi
 # Not exec: this shell reports once more.
 "$@"
 status=$?
-moved end
+[ -z "$network" ] || moved end
+[ -z "$throttle" ] || throttled after
+[ -z "$watch" ] || { kill "$watch" && wait "$watch"; } 2>/dev/null
+[ -z "$devices" ] || devices_at after
 exit $status

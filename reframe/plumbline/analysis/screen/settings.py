@@ -1,4 +1,5 @@
-"""Settings of network interfaces in which a node differs from its peers: MTU, speed, state.
+"""Settings of network interfaces, GPUs and CPUs in which a node differs from its peers: MTU, speed,
+state; power cap, greatest clock, ECC mode.
 
 They are facts of the hosts in the records. A difference needs no statistics: a node whose interface
 has another MTU than the same interface of its peers is flagged on the night on which it is seen.
@@ -11,11 +12,18 @@ from collections.abc import Iterable, Mapping
 
 from plumbline.analysis.screen.detection import FEWEST
 from plumbline.analysis.screen.finding import Flag
-from plumbline.check import network
+from plumbline.check import network, throttling
 from plumbline.check.record import Record
 
-#: The facts that peers have in common: of an Ethernet or InfiniBand interface, and of a bond.
-COMPARED = ("mtu", "speed", "rate", "state", "lower")
+#: The facts that peers have in common, by their prefix: of an Ethernet or InfiniBand interface, and
+#: of a bond; of a GPU; of the CPUs.
+COMPARED = {
+    network.FACT: ("mtu", "speed", "rate", "state", "lower"),
+    throttling.FACT: (
+        "power_limit", "max_clock", "max_memory_clock", "max_link", "ecc",
+    ),
+    "cpu.": ("max_frequency",),
+}  # fmt: skip
 
 #: Share of the nodes that must agree. As for values, up to a quarter may be wrong at once.
 AGREE = 0.75
@@ -39,7 +47,10 @@ def differing(records: Iterable[Record], night: str) -> list[Flag]:
 
 
 def _is_compared(fact: str) -> bool:
-    return fact.startswith(network.FACT) and fact.rpartition(".")[2] in COMPARED
+    return any(
+        fact.startswith(prefix) and fact.rpartition(".")[2] in names
+        for prefix, names in COMPARED.items()
+    )
 
 
 def _of_partition(nodes: Mapping[str, Mapping[str, str]], night: str) -> Iterable[Flag]:
@@ -47,7 +58,8 @@ def _of_partition(nodes: Mapping[str, Mapping[str, str]], night: str) -> Iterabl
     for fact in sorted({fact for facts in nodes.values() for fact in facts}):
         ((value, count),) = Counter(facts.get(fact, "") for facts in nodes.values()).most_common(1)
         works = not fact.endswith(".state") or value in network.UP
-        # An interface that most nodes do not have, or whose link is down on most, is no fault.
+        # An interface or GPU that most nodes do not have, or a link that is down on most, is no
+        # fault.
         if (
             value not in ("", "-1")
             and works

@@ -1,0 +1,223 @@
+"""Whether GPUs and CPUs ran at the speed that they are built for while a test case was measured.
+
+The task wrapper reads them around each run (``placement/readings.py``). Their settings become facts
+of the host, which peers have in common. A GPU that was throttled, a PCIe link that was slower or
+narrower than it can be, an ECC error that could not be corrected, and CPUs that were too hot are
+warnings: the figures keep their values. Independent of ReFrame.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from plumbline.check.states import WARNINGS, Notice
+from plumbline.placement import readings
+from plumbline.placement.binding import TaskReport
+from plumbline.placement.readings import Cpus, Gpu, Link
+
+#: Prefix of facts about GPUs: ``gpu.0000:18:00.0.power_limit``.
+FACT = "gpu."
+
+
+def word(vendor: str, warmups: int) -> list[str]:
+    """Return the word of the task wrapper by which it reads the GPUs; none without GPUs.
+
+    :arg warmups: the number of first runs during which they may be read, too.
+    """
+    return [f"PLUMBLINE_DEVICES={vendor}:{warmups}"] if vendor else []
+
+
+@dataclass(frozen=True)
+class Device:
+    """A GPU during all runs of a test case.
+
+    :ivar throttled: why it was slower than it should be: reason -> how long, or an empty text if
+        only that is known.
+    :ivar temperature: the highest, in degrees Celsius. :ivar clock: the highest, in MHz;
+        ``memory_clock`` likewise.
+    :ivar link: the best state of its PCIe link while it worked; ``max_link`` what it can be.
+    :ivar corrected: ECC errors during the runs, ``uncorrected`` likewise.
+    """
+
+    throttled: dict[str, str]
+    temperature: float | None
+    clock: float | None
+    memory_clock: float | None
+    link: Link | None
+    max_link: Link | None
+    corrected: int | None
+    uncorrected: int | None
+
+    @property
+    def narrow(self) -> bool:
+        """Whether the link was slower or narrower than it can be."""
+        if self.link is None or self.max_link is None:
+            return False
+        return any(now < most for now, most in zip(self.link, self.max_link, strict=True))
+
+    def recorded(self) -> dict[str, Any]:
+        """Return the fields of its record, without those that are unknown."""
+        links = {name: str(link) for name in ("link", "max_link") if (link := getattr(self, name))}
+        fields = {**vars(self), "throttled": sorted(self.throttled)} | links
+        return {name: value for name, value in fields.items() if value is not None}
+
+
+@dataclass(frozen=True)
+class Processors:
+    """The CPUs of a node during all runs: how often cores and packages were throttled, and the
+    lowest clock in MHz of the first task's CPU at the end of a run."""
+
+    cores: int
+    packages: int
+    clock: float | None
+
+
+@dataclass
+class NodeReadings:
+    """What the nodes of a test case reported of their GPUs and CPUs.
+
+    :ivar used: bus ids of the GPUs that tasks saw, by host.
+    """
+
+    gpus: dict[str, list[dict[str, Gpu]]] = field(default_factory=dict)
+    cpus: dict[str, list[Cpus]] = field(default_factory=dict)
+    used: dict[str, set[str]] = field(default_factory=dict)
+    _static: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def add(self, stderr: str, tasks: Iterable[TaskReport]) -> None:
+        """Add a run.
+
+        :arg stderr: of its tasks.
+        """
+        for host, gpus in readings.gpu_readings(stderr, self._static).items():
+            self.gpus.setdefault(host, []).extend(gpus)
+        for host, cpus in readings.cpu_readings(stderr).items():
+            self.cpus.setdefault(host, []).extend(cpus)
+        for task in tasks:
+            self.used.setdefault(task.host, set()).update(filter(None, task.devices.split(",")))
+
+    def devices(self, host: str) -> dict[str, Device]:
+        """Return the GPUs of a node that its tasks saw; all of it if it does not show that."""
+        of_bus: dict[str, list[Gpu]] = {}
+        for gpus in self.gpus.get(host, []):
+            for bus, gpu in gpus.items():
+                of_bus.setdefault(bus, []).append(gpu)
+        used = self.used.get(host) or of_bus.keys()
+        return {bus: _device(of_bus[bus]) for bus in sorted(of_bus) if bus in used}
+
+    def processors(self, host: str) -> Processors | None:
+        """Return the CPUs of a node; ``None`` if it does not show them."""
+        every = self.cpus.get(host, [])
+        # The counters belong to the node: what happens between the runs is not of the program.
+        pairs = [
+            (one, other) for one, other in itertools.pairwise(every)
+            if one.moment == "before" and other.moment == "after"
+        ]  # fmt: skip
+        if not pairs:
+            return None
+        clocks = [after.clock for _, after in pairs if after.clock is not None]
+        return Processors(
+            sum(max(after.cores - before.cores, 0) for before, after in pairs),
+            sum(max(after.packages - before.packages, 0) for before, after in pairs),
+            min(clocks, default=None),
+        )
+
+    def facts(self, host: str) -> dict[str, str]:
+        """Return the settings of a node's GPUs, as facts of the host."""
+        return {
+            f"{FACT}{bus}.{name}": value
+            for gpus in self.gpus.get(host, [])
+            for bus, gpu in sorted(gpus.items())
+            for name, value in gpu.settings.items()
+        }
+
+    def notices(self) -> list[Notice]:
+        """Return the warnings."""
+        return [
+            *(notice for host in self.gpus for notice in _of_devices(host, self.devices(host))),
+            *(notice for host in self.cpus for notice in self._of_processors(host)),
+        ]
+
+    def _of_processors(self, host: str) -> Iterator[Notice]:
+        found = self.processors(host)
+        if found and (found.cores or found.packages):
+            detail = (
+                f"{host}: the CPUs were too hot and ran slower during the runs: cores "
+                f"{found.cores} times, packages {found.packages} times"
+            )
+            source = "/sys/devices/system/cpu/cpu*/thermal_throttle"
+            yield Notice(WARNINGS, "cpu.throttled", detail, source=source)
+
+
+def _of_devices(host: str, devices: Mapping[str, Device]) -> Iterator[Notice]:
+    for bus, device in devices.items():
+        if device.throttled:
+            reasons = ", ".join(
+                f"{reason} ({long})" if long else reason
+                for reason, long in sorted(device.throttled.items())
+            )
+            hot = "" if device.temperature is None else f"; at most {device.temperature:.0f} C"
+            detail = f"{host}: GPU {bus} was throttled during the runs: {reasons}{hot}"
+            yield Notice(WARNINGS, "device.throttled", detail, source="clock event reasons")
+        if device.narrow:
+            detail = (
+                f"{host}: the PCIe link of GPU {bus} was {device.link} while it worked; it can be "
+                f"{device.max_link}"
+            )
+            yield Notice(WARNINGS, "device.narrow-link", detail, source="PCIe link state")
+        if device.uncorrected:
+            detail = (
+                f"{host}: GPU {bus} counted {device.uncorrected} ECC errors during the runs that "
+                f"could not be corrected"
+            )
+            yield Notice(WARNINGS, "device.uncorrected-errors", detail, source="ECC counters")
+
+
+def _device(every: list[Gpu]) -> Device:
+    """Return what readings of one GPU show."""
+    best = [gpu.link for gpu in every if gpu.link and gpu.active]
+    return Device(
+        _throttled(every),
+        temperature=max((g.temperature for g in every if g.temperature is not None), default=None),
+        clock=max((g.clock for g in every if g.clock is not None), default=None),
+        memory_clock=max(
+            (g.memory_clock for g in every if g.memory_clock is not None), default=None
+        ),
+        # A link that reached its best state once is sound: it is slower when the GPU is not in use.
+        link=Link(max(link.generation for link in best), max(link.width for link in best))
+        if best
+        else None,
+        max_link=every[-1].max_link,
+        corrected=_growth([gpu.corrected for gpu in every]),
+        uncorrected=_growth([gpu.uncorrected for gpu in every]),
+    )
+
+
+def _growth(counts: list[int | None]) -> int | None:
+    """Return by how much a counter grew; ``None`` if that is unknown. It starts again from 0 when
+    the driver does."""
+    known = [count for count in counts if count is not None]
+    if len(known) < 2:
+        return None
+    return sum(max(after - before, 0) for before, after in itertools.pairwise(known))
+
+
+def _throttled(every: list[Gpu]) -> dict[str, str]:
+    """Return why a GPU was throttled: what it reported during the runs, or just after them, and
+    what its counters show."""
+    reasons = {reason for gpu in every if gpu.moment != "before" for reason in gpu.reasons}
+    # It "may be also reported during P-state or clock change" (NVML), as at the end of a program.
+    load = [gpu for gpu in every if gpu.moment == "load"]
+    if not load or not all("hw-slowdown" in gpu.reasons for gpu in load):
+        reasons.discard("hw-slowdown")
+    found = dict.fromkeys(sorted(reasons & readings.THROTTLED), "")
+    for reason in sorted({reason for gpu in every for reason in gpu.slowed}):
+        grew = _growth([gpu.slowed.get(reason) for gpu in every])
+        if grew:
+            # AMD's firmware counts steps whose length it does not print.
+            seconds = reason in ("sw-thermal", "hw-thermal", "power-brake")
+            found[reason] = f"{grew / 1e6:.3g} s" if seconds else ""
+    return found

@@ -1,0 +1,355 @@
+"""What a node's GPUs and CPUs report of themselves around a run: clocks, throttling, temperature,
+power cap, ECC errors, PCIe link.
+
+The task wrapper passes on what ``nvidia-smi``, ``amd-smi`` and ``rocm-smi`` print. A value that a
+tool does not print (``[N/A]``) is unknown, and so is everything in an output that cannot be read.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+#: Why a GPU runs below the clock that was asked for, though it has work: something is wrong with
+#: its cooling or its supply. ``idle``, application clocks, sync boost and the software power cap
+#: are none: NVIDIA's own default cap slows most GPUs under full load ("SW Power Scaling algorithm
+#: is reducing the clocks below requested clocks because the GPU is consuming too much power").
+THROTTLED = frozenset({
+    "sw-thermal", "hw-thermal", "power-brake", "hw-slowdown",
+    "thermal", "vr-hot", "prochot", "socket-thermal", "vr-thermal", "hbm-thermal",
+})  # fmt: skip
+
+#: Bits of ``clocks_event_reasons.active``: NvmlClocksEventReasons in the NVML API Reference.
+_NVIDIA = {
+    0x1: "idle", 0x2: "application-clocks", 0x4: "power-cap", 0x8: "hw-slowdown",
+    0x10: "sync-boost", 0x20: "sw-thermal", 0x40: "hw-thermal", 0x80: "power-brake",
+    0x100: "display-clocks",
+}  # fmt: skip
+
+#: Counters of nvidia-smi in microseconds, ``clocks_event_reasons_counters.*``.
+_NVIDIA_COUNTERS = {
+    "sw_thermal_slowdown": "sw-thermal",
+    "hw_thermal_slowdown": "hw-thermal",
+    "hw_power_brake_slowdown": "power-brake",
+}
+
+#: Bits of amdgpu's ``indep_throttle_status``: SMU_THROTTLER_*_BIT in the kernel's amdgpu_smu.h. The
+#: lower ones are limits of power and current, the higher ones those of a platform.
+_AMD = {
+    **dict.fromkeys(range(32, 44), "thermal"),
+    **dict.fromkeys((44, 45), "vr-hot"),
+    **dict.fromkeys((46, 47), "prochot"),
+}
+
+#: Transfer rate in GT/s of each generation of PCIe.
+_GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
+
+
+class Link(NamedTuple):
+    """A PCIe link: generation and number of lanes."""
+
+    generation: int
+    width: int
+
+    def __str__(self) -> str:
+        return f"gen {self.generation} x{self.width}"
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU at one moment; what is unknown is ``None``.
+
+    :ivar moment: ``before``, ``load`` or ``after`` a run.
+    :ivar reasons: that limit its clock now.
+    :ivar slowed: counters of how long it was throttled, in microseconds (NVIDIA) or in the
+        firmware's steps (AMD): reason -> count.
+    :ivar active: whether it is in a state in which it works, also if it is idle.
+    :ivar temperature: of its hottest sensor, in degrees Celsius. :ivar clock: in MHz;
+        ``memory_clock`` likewise. :ivar link: the PCIe link as it is, ``max_link`` as it can be.
+    :ivar corrected: ECC errors, ``uncorrected`` likewise.
+    :ivar settings: power cap, greatest clocks, ECC mode, firmware: what its peers have in common.
+    """
+
+    moment: str
+    reasons: frozenset[str] = frozenset()
+    slowed: Mapping[str, int] = field(default_factory=dict)
+    active: bool = False
+    temperature: float | None = None
+    clock: float | None = None
+    memory_clock: float | None = None
+    link: Link | None = None
+    max_link: Link | None = None
+    corrected: int | None = None
+    uncorrected: int | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Cpus:
+    """The CPUs of a node at one moment.
+
+    :ivar cores: times that cores were throttled as they were too hot; ``packages`` likewise.
+    :ivar clock: of the task's first CPU, in MHz; ``None`` if unknown.
+    """
+
+    moment: str
+    cores: int
+    packages: int
+    clock: float | None
+
+
+def cpu_readings(stderr: str) -> dict[str, list[Cpus]]:
+    """Return what tasks reported of their hosts' CPUs: host -> readings, in order.
+
+    A line that is garbled is skipped.
+    """
+    found: dict[str, list[Cpus]] = {}
+    for words in _lines(stderr, "plumbline-cpu", 6):
+        _, host, moment, cores, packages, clock = words
+        if cores.isdecimal() and packages.isdecimal():
+            now = int(clock) / 1000 if clock.isdecimal() else None
+            found.setdefault(host, []).append(Cpus(moment, int(cores), int(packages), now))
+    return found
+
+
+def gpu_readings(stderr: str, static: dict[str, dict[str, Any]]) -> dict[str, list[dict[str, Gpu]]]:
+    """Return what tasks reported of their hosts' GPUs: host -> readings, in order: bus id -> GPU.
+
+    :arg static: what ``amd-smi static`` printed in earlier runs, by host and number of the GPU;
+        what it printed in this one is added.
+    """
+    texts: dict[tuple[str, str, str], list[str]] = {}
+    for _, host, moment, tool, text in _lines(stderr, "plumbline-gpu", 5):
+        texts.setdefault((host, moment, tool), []).append(text)
+    found: dict[str, list[dict[str, Gpu]]] = {}
+    for (host, moment, tool), lines in texts.items():
+        moment = moment.partition("-")[0]
+        if tool == "nvidia-smi":
+            gpus = dict(_of_nvidia_smi(lines, moment))
+        elif tool == "amd-smi-static":
+            static[host] = {str(gpu.get("gpu")): gpu for gpu in _of_amd_json(lines)}
+            continue
+        elif tool == "amd-smi":
+            gpus = dict(_of_amd_smi(lines, moment, static.get(host, {})))
+        else:
+            gpus = dict(_of_rocm_smi(lines, moment))
+        if gpus:
+            found.setdefault(host, []).append(gpus)
+    return found
+
+
+def _lines(stderr: str, word: str, count: int) -> Iterator[list[str]]:
+    """Yield the words of each report of one kind; the last one is the rest of its line."""
+    for line in stderr.splitlines():
+        words = line.split(" ", count - 1)
+        if words[0] == word and len(words) == count:
+            yield words
+
+
+def _bus(text: str) -> str:
+    """Return a bus id as the kernel has it: nvidia-smi prints eight digits of the PCI domain."""
+    return text.lower()[-12:]
+
+
+def _number(value: object) -> float | None:
+    """Return the number in a value, also in amd-smi's ``{"value": 5, "unit": "W"}`` and rocm-smi's
+    ``(800Mhz)``; ``None`` if it has none."""
+    if isinstance(value, Mapping):
+        value = value.get("value")
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int | float):
+        return float(value)
+    match = re.match(r"\(?(\d+(\.\d+)?)", value) if isinstance(value, str) else None
+    return float(match[1]) if match else None
+
+
+def _count(value: object) -> int | None:
+    number = _number(value)
+    return None if number is None else int(number)
+
+
+def _link(generation: float | None, width: float | None) -> Link | None:
+    return Link(int(generation), int(width)) if generation and width else None
+
+
+def _hottest(*values: object) -> float | None:
+    return max((number for value in values if (number := _number(value)) is not None), default=None)
+
+
+def _stated(settings: Mapping[str, object]) -> dict[str, str]:
+    """Return the settings whose value is known."""
+    return {
+        name: f"{value:g}" if isinstance(value, float) else str(value)
+        for name, value in settings.items()
+        if value not in (None, "") and not str(value).startswith(("[", "N/A"))
+    }
+
+
+# -- NVIDIA --------------------------------------------------------------------------------------
+
+
+def _of_nvidia_smi(lines: list[str], moment: str) -> Iterator[tuple[str, Gpu]]:
+    """Yield bus id and GPU of each row that ``nvidia-smi --query-gpu`` printed,
+    ``--help-query-gpu`` has the columns."""
+    columns: list[str] = []
+    for line in lines:
+        cells = line.split(", ")
+        if cells[0] == "pci.bus_id":
+            # "power.limit [W]"; the reasons had another name before driver R535.
+            names = (cell.partition(" ")[0] for cell in cells)
+            columns = [name.replace("clocks_throttle_", "clocks_event_") for name in names]
+        elif len(cells) == len(columns):
+            yield _bus(cells[0]), _nvidia(dict(zip(columns, cells, strict=True)), moment)
+
+
+def _nvidia(cells: dict[str, str], moment: str) -> Gpu:
+    values = {name: _number(cell) for name, cell in cells.items()}
+    mask = cells.get("clocks_event_reasons.active", "")
+    bits = int(mask, 16) if re.fullmatch("0x[0-9a-fA-F]+", mask) else 0
+    state = re.fullmatch(r"P(\d+)", cells.get("pstate", ""))
+    counters = {
+        reason: values.get(f"clocks_event_reasons_counters.{name}")
+        for name, reason in _NVIDIA_COUNTERS.items()
+    }
+    link, most = (
+        _link(values.get(f"pcie.link.gen.{which}"), values.get(f"pcie.link.width.{which}"))
+        for which in ("current", "max")
+    )
+    return Gpu(
+        moment,
+        frozenset(reason for bit, reason in _NVIDIA.items() if bits & bit),
+        {reason: int(count) for reason, count in counters.items() if count is not None},
+        # P0 is the maximum performance, P12 the minimum. Compute programs run in P0, or on some
+        # boards in P2; in idle states the link is slower.
+        active=state is not None and int(state[1]) <= 2,
+        temperature=_hottest(cells.get("temperature.gpu"), cells.get("temperature.memory")),
+        clock=values.get("clocks.current.sm"),
+        memory_clock=values.get("clocks.current.memory"),
+        link=link,
+        max_link=most,
+        corrected=_count(cells.get("ecc.errors.corrected.volatile.total")),
+        uncorrected=_count(cells.get("ecc.errors.uncorrected.volatile.total")),
+        settings=_stated({
+            "power_limit": values.get("power.limit"),
+            "max_clock": values.get("clocks.max.sm"),
+            "max_memory_clock": values.get("clocks.max.memory"),
+            "max_link": most,
+            "ecc": cells.get("ecc.mode.current"),
+            "firmware": cells.get("vbios_version"),
+        }),
+    )  # fmt: skip
+
+
+# -- AMD -----------------------------------------------------------------------------------------
+
+
+def _json(lines: list[str]) -> Any:
+    try:
+        return json.loads("".join(lines))
+    except (ValueError, RecursionError):
+        return None
+
+
+def _of_amd_json(lines: list[str]) -> list[dict[str, Any]]:
+    """Return amd-smi's entry of each GPU: releases since ROCm 7 have them in ``gpu_data``."""
+    printed = _json(lines)
+    entries = printed.get("gpu_data") if isinstance(printed, dict) else printed
+    every = entries if isinstance(entries, list) else []
+    return [entry for entry in every if isinstance(entry, dict)]
+
+
+def _part(entry: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Return a section of amd-smi's output; empty if the GPU does not have it ("N/A")."""
+    found = entry.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def _of_amd_smi(
+    lines: list[str], moment: str, static: Mapping[str, Any]
+) -> Iterator[tuple[str, Gpu]]:
+    """Yield bus id and GPU of each that ``amd-smi metric`` printed (amdsmi_commands.py). The bus id
+    is in ``amd-smi static`` alone."""
+    for entry in _of_amd_json(lines):
+        fixed = static.get(str(entry.get("gpu")), {})
+        bus, limit = _part(fixed, "bus"), _part(fixed, "limit")
+        if not isinstance(bus.get("bdf"), str):
+            continue
+        clock, pcie, ecc = (_part(entry, name) for name in ("clock", "pcie", "ecc"))
+        compute, memory = (_part(clock, name) for name in ("gfx_0", "mem_0"))
+        throttle = _part(entry, "throttle") or _part(entry, "violation")
+        speed, most = _number(pcie.get("speed")), _number(bus.get("max_pcie_speed"))
+        max_link = _link(_GENERATIONS.get(most or 0), _number(bus.get("max_pcie_width")))
+        yield _bus(bus["bdf"]), Gpu(
+            moment,
+            frozenset(_active(throttle)),
+            dict(_accumulated(throttle)),
+            active=moment == "load",
+            temperature=_hottest(*_part(entry, "temperature").values()),
+            clock=_number(compute.get("clk")),
+            memory_clock=_number(memory.get("clk")),
+            link=_link(_GENERATIONS.get(speed or 0), _number(pcie.get("width"))),
+            max_link=max_link,
+            corrected=_count(ecc.get("total_correctable_count")),
+            uncorrected=_count(ecc.get("total_uncorrectable_count")),
+            settings=_stated({
+                # "socket_power_limit" in some releases.
+                "power_limit": _number(limit.get("socket_power", limit.get("socket_power_limit"))),
+                "max_clock": _number(compute.get("max_clk")),
+                "max_memory_clock": _number(memory.get("max_clk")),
+                "max_link": max_link,
+            }),
+        )  # fmt: skip
+
+
+def _reason(name: str, ending: str) -> str:
+    """Return the reason in a name such as ``hbm_thermal_accumulated``; empty if it is none."""
+    match = re.fullmatch(rf"(\w+?)(_violation)?_{ending}", name)
+    reason = match[1].replace("_", "-") if match else ""
+    return reason if reason in THROTTLED else ""
+
+
+def _active(throttle: Mapping[str, Any]) -> Iterator[str]:
+    for name, value in throttle.items():
+        if (reason := _reason(name, "status")) and value in ("ACTIVE", "TRUE", True):
+            yield reason
+
+
+def _accumulated(throttle: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
+    for name, value in throttle.items():
+        if (reason := _reason(name, "accumulated")) and (count := _count(value)) is not None:
+            yield reason, count
+
+
+def _of_rocm_smi(lines: list[str], moment: str) -> Iterator[tuple[str, Gpu]]:
+    """Yield bus id and GPU of each that ``rocm-smi --json`` printed (rocm_smi.py). It prints
+    neither ECC errors in this format nor what the link can be."""
+    printed = _json(lines)
+    for card in printed.values() if isinstance(printed, dict) else ():
+        # The wrapper removes blanks. "PCIBus: 0000:C1:00.0".
+        if not (isinstance(card, dict) and isinstance(card.get("PCIBus"), str)):
+            continue
+        # "0 (16.0GT/s x16)", which not all GPUs have; or gpu_metrics, with the speed in 0.1 GT/s.
+        level = re.search(r"\(([\d.]+)GT/sx(\d+)\)", str(card.get("pcieclocklevel")))
+        tenths = _number(card.get("pcie_link_speed(0.1GT/s)")) or 0
+        lanes = card.get("pcie_link_width(Lanes)")
+        speed, width = level.groups() if level else (tenths / 10, lanes)
+        status = str(card.get("indep_throttle_status"))
+        bits = int(status) if status.isdecimal() else 0
+        yield _bus(card["PCIBus"]), Gpu(
+            moment,
+            # All bits are set if the GPU does not report it.
+            frozenset(r for bit, r in _AMD.items() if bits >> bit & 1 and bits < 2**64 - 1),
+            active=moment == "load",
+            temperature=_hottest(*(v for k, v in card.items() if k.startswith("Temperature("))),
+            clock=_number(card.get("sclkclockspeed:")),
+            memory_clock=_number(card.get("mclkclockspeed:")),
+            link=_link(_GENERATIONS.get(float(speed)), _number(width)),
+            settings=_stated({
+                "power_limit": _number(card.get("MaxGraphicsPackagePower(W)")),
+                "firmware": card.get("VBIOSversion"),
+            }),
+        )  # fmt: skip

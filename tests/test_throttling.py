@@ -1,0 +1,448 @@
+"""GPUs and CPUs that were slowed while they were measured: from what the vendors' tools print to
+the warnings of a record."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from conftest import ROOT, STANDINS
+from plumbline.check.throttling import NodeReadings
+from plumbline.placement import binding
+from plumbline.placement.binding import TaskReport
+from plumbline.placement.readings import Link
+from test_node import SHELLS, Elsewhere
+
+SMI = ROOT / "tests" / "captures" / "smi"
+
+#: Reasons of clocks_event_reasons.active, as nvidia-smi prints them.
+IDLE, POWER_CAP, SLOWDOWN, SW_THERMAL, HW_THERMAL, BRAKE = 0x1, 0x4, 0x8, 0x20, 0x40, 0x80
+
+MOMENTS = ("before", "load-1", "after")
+
+#: GPU of the captures of the H200.
+H200 = "0000:83:00.0"
+
+
+def text_of(name: str, **columns: str) -> str:
+    """A capture of nvidia-smi, with other cells in some columns."""
+    head, row = (line.split(", ") for line in (SMI / name).read_text().splitlines())
+    names = [column.partition(" ")[0] for column in head]
+    for column, cell in columns.items():
+        (at,) = [n for n, known in enumerate(names) if known.replace(".", "_") == column]
+        row[at] = cell
+    # The wrapper asks for the bus id first.
+    at = names.index("pci.bus_id")
+    return ", ".join([*head[at:], *head[:at]]) + "\n" + ", ".join([*row[at:], *row[:at]]) + "\n"
+
+
+def reported(text: str, moment: str, tool: str = "nvidia-smi", host: str = "n1") -> str:
+    """What the wrapper reports of a tool's output."""
+    if tool != "nvidia-smi":
+        text = text.replace(" ", "").replace("\n", "")
+    return "".join(f"plumbline-gpu {host} {moment} {tool} {line}\n" for line in text.splitlines())
+
+
+def of(*runs: str, gpus: str = "") -> NodeReadings:
+    found = NodeReadings()
+    for stderr in runs:
+        found.add(stderr, [TaskReport(0, "n1", "0", devices=gpus)])
+    return found
+
+
+def nvidia(model: str = "h200_590", **moments: dict[str, str]) -> NodeReadings:
+    """A run on a GPU of the captures; some of its readings have other cells."""
+    states = {"before": "idle", "load": "load", "after": "idle"}
+    return of("".join(
+        reported(text_of(f"nvidia_{model}_{states[moment]}.csv", **moments.get(moment, {})), moment)
+        for moment in states
+    ))  # fmt: skip
+
+
+def codes(found: NodeReadings) -> list[str]:
+    notices = found.notices()
+    assert all(notice.state == "warnings" and "n1" in notice.detail for notice in notices)
+    return [notice.code for notice in notices]
+
+
+# -- what real GPUs print --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("model, link, clock, hot", [
+    ("h200_590", Link(5, 16), 1980, 52), ("h100_590", Link(5, 16), 1980, 59),
+    ("l40s_595", Link(4, 16), 2520, 63), ("rtx2080_595", Link(3, 16), 2055, 45),
+])  # fmt: skip
+def test_a_sound_gpu_gives_no_warning(model: str, link: Link, clock: float, hot: float) -> None:
+    found = nvidia(model)
+    assert codes(found) == []
+    (device,) = found.devices("n1").values()
+    assert (device.link, device.max_link) == (link, link)
+    assert (device.clock, device.temperature, device.throttled) == (clock, hot, {})
+    errors = None if model == "rtx2080_595" else 0
+    assert (device.corrected, device.uncorrected) == (errors, errors)
+
+
+def test_settings_are_facts_of_the_host() -> None:
+    assert nvidia().facts("n1") == {
+        f"gpu.{H200}.power_limit": "700", f"gpu.{H200}.max_clock": "1980",
+        f"gpu.{H200}.max_memory_clock": "3201", f"gpu.{H200}.max_link": "gen 5 x16",
+        f"gpu.{H200}.ecc": "Enabled", f"gpu.{H200}.firmware": "96.00.A5.00.03",
+    }  # fmt: skip
+    # What a GPU does not have is no fact.
+    assert "gpu.0000:0c:00.0.ecc" not in nvidia("rtx2080_595").facts("n1")
+
+
+def test_the_record_has_what_was_read() -> None:
+    recorded = nvidia(load={"clocks_event_reasons_active": f"{HW_THERMAL:#018x}"}).devices("n1")
+    assert recorded[H200].recorded() == {
+        "throttled": ["hw-thermal"], "temperature": 52, "clock": 1980, "memory_clock": 3201,
+        "link": "gen 5 x16", "max_link": "gen 5 x16", "corrected": 0, "uncorrected": 0,
+    }  # fmt: skip
+
+
+# -- throttled -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("moment, reasons, names", [
+    ("load", SW_THERMAL, ["sw-thermal"]),
+    ("load", HW_THERMAL | SLOWDOWN, ["hw-slowdown", "hw-thermal"]),
+    ("load", BRAKE | POWER_CAP, ["power-brake"]),
+    ("load", SLOWDOWN, ["hw-slowdown"]),
+    ("after", HW_THERMAL, ["hw-thermal"]),
+    # Normal under load, or set by the site.
+    ("load", POWER_CAP, []), ("load", IDLE, []), ("load", 0x2 | 0x10 | 0x100, []),
+    # Also reported when the clock changes, as at the end of a program.
+    ("after", SLOWDOWN, []),
+    # Of whatever ran before.
+    ("before", HW_THERMAL | BRAKE, []),
+])  # fmt: skip
+def test_reasons_for_a_lower_clock(moment: str, reasons: int, names: list[str]) -> None:
+    found = nvidia(**{moment: {"clocks_event_reasons_active": f"{reasons:#018x}"}})
+    assert codes(found) == (["device.throttled"] if names else [])
+    (device,) = found.devices("n1").values()
+    assert sorted(device.throttled) == names
+
+
+def test_counters_show_what_happened_between_two_readings() -> None:
+    counter = "clocks_event_reasons_counters_hw_thermal_slowdown"
+    found = nvidia(**{m: {counter: f"{us} us"} for m, us in
+                      (("before", 500), ("load", 500), ("after", 2000500))})  # fmt: skip
+    assert codes(found) == ["device.throttled"]
+    assert "hw-thermal (2 s)" in found.notices()[0].detail
+    # The driver was loaded anew; the software's power cap is normal.
+    assert codes(nvidia(before={counter: "9000 us"}, load={counter: "9000 us"})) == []
+
+
+def test_an_older_driver_has_other_names(tmp_path: Path) -> None:
+    text = text_of("nvidia_h200_590_load.csv", clocks_event_reasons_active=f"{BRAKE:#018x}")
+    old = [line.split(", ") for line in text.splitlines()]
+    at = next(n for n, name in enumerate(old[0]) if "counters" in name)
+    rest = ["name", "compute_cap", "memory.total [MiB]"]
+    cut = [line[:at] + line[-len(rest) :] for line in old]
+    shown = "\n".join(", ".join(line) for line in cut).replace("_event_", "_throttle_")
+    assert codes(of(reported(shown + "\n", "load-1"))) == ["device.throttled"]
+
+
+def test_only_the_gpus_that_the_tasks_see_matter() -> None:
+    hot = text_of("nvidia_h200_590_load.csv", clocks_event_reasons_active=f"{HW_THERMAL:#018x}")
+    other = hot.replace("00000000:83", "00000000:84")
+    both = reported(hot + other.splitlines()[1] + "\n", "load-1")
+    assert codes(of(both)) == ["device.throttled"] * 2
+    assert codes(of(both, gpus="0000:84:00.0")) == ["device.throttled"]
+    assert codes(of(both, gpus="0000:0a:00.0")) == []
+
+
+# -- links and ECC ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("model, cells, narrow", [
+    ("h200_590", {"pcie_link_width_current": "8"}, True),
+    ("h200_590", {"pcie_link_gen_current": "4"}, True),
+    ("h200_590", {"pcie_link_width_current": "[N/A]"}, False),
+    ("h200_590", {"pcie_link_width_max": "[N/A]"}, False),
+])  # fmt: skip
+def test_a_narrow_link(model: str, cells: dict[str, str], narrow: bool) -> None:
+    found = nvidia(model, before=cells, load=cells, after=cells)
+    assert codes(found) == (["device.narrow-link"] if narrow else [])
+
+
+def test_an_idle_link_is_no_evidence() -> None:
+    idle = text_of("nvidia_rtx2080_595_idle.csv")
+    found = of(reported(idle, "before") + reported(idle, "after"))
+    assert codes(found) == [] and found.devices("n1")["0000:0c:00.0"].link is None
+    # Data-centre boards stay in P0, so that a reading after the run is one.
+    after = reported(text_of("nvidia_h200_590_idle.csv", pcie_link_width_current="4"), "after")
+    assert codes(of(after)) == ["device.narrow-link"]
+
+
+def test_uncorrected_errors_that_grew() -> None:
+    column = "ecc_errors_uncorrected_volatile_total"
+    # Errors of earlier are known to whoever looks after the node.
+    assert codes(nvidia(before={column: "3"}, load={column: "3"}, after={column: "3"})) == []
+    grown = nvidia(after={column: "2"})
+    assert codes(grown) == ["device.uncorrected-errors"]
+    corrected = nvidia(after={"ecc_errors_corrected_volatile_total": "7"})
+    assert codes(corrected) == [] and corrected.devices("n1")[H200].corrected == 7
+
+
+# -- AMD -------------------------------------------------------------------------------------------
+
+
+def amd(*names: str) -> NodeReadings:
+    moments = ("amd-smi-static", "before"), ("amd-smi", "before"), ("amd-smi", "load-1"), \
+        ("amd-smi", "after")  # fmt: skip
+    return of("".join(
+        reported((SMI / f"amd_format_{name}.json").read_text(), moment, tool)
+        for name, (tool, moment) in zip(names, moments, strict=False)
+    ))  # fmt: skip
+
+
+def test_amd_smi() -> None:
+    found = amd("static", "metric_before", "metric_load", "metric_after")
+    # The first one's power cap is normal; the second one was hot, narrow, and had errors.
+    assert codes(found) == [
+        "device.throttled", "device.narrow-link", "device.uncorrected-errors",
+    ]  # fmt: skip
+    sound, ill = found.devices("n1").values()
+    assert (sound.throttled, sound.link, sound.clock, sound.temperature) == (
+        {}, Link(5, 16), 2100, 78
+    )  # fmt: skip
+    assert (sorted(ill.throttled), ill.link, ill.uncorrected) == (["hbm-thermal"], Link(4, 8), 2)
+    facts = found.facts("n1")
+    assert facts["gpu.0000:26:00.0.power_limit"] == "750"
+    assert facts["gpu.0000:05:00.0.max_link"] == "gen 5 x16"
+
+
+def test_amd_smi_without_the_bus_ids_shows_nothing() -> None:
+    text = reported((SMI / "amd_format_metric_load.json").read_text(), "load-1", "amd-smi")
+    assert of(text).gpus == {}
+
+
+def test_rocm_smi() -> None:
+    text = (SMI / "rocm_mi100_602.json").read_text()
+    found = of(reported(text, "before", "rocm-smi") + reported(text, "load-1", "rocm-smi"))
+    assert codes(found) == []
+    assert [*found.devices("n1")] == [f"0000:{bus}3:00.0" for bus in "8ace"]
+    device = found.devices("n1")["0000:a3:00.0"]
+    assert (device.clock, device.memory_clock, device.temperature) == (300, 1200, 58)
+    assert (device.link, device.max_link) == (Link(4, 16), None)
+    assert found.facts("n1")["gpu.0000:e3:00.0.power_limit"] == "290"
+
+
+@pytest.mark.parametrize("bits, names", [
+    (1 << 36, ["thermal"]), (1 << 47 | 1 << 38, ["prochot", "thermal"]), (1 << 44, ["vr-hot"]),
+    # Limits of power and current; and a GPU that does not report it.
+    (1 | 1 << 17, []), (2**64 - 1, []),
+])  # fmt: skip
+def test_throttlers_of_amdgpu(bits: int, names: list[str]) -> None:
+    cards = json.loads((SMI / "rocm_rx6700xt_612.json").read_text())
+    cards["card0"] |= {"indep_throttle_status": str(bits), "pcie_link_speed (0.1 GT/s)": "160"}
+    (device,) = of(reported(json.dumps(cards), "load-1", "rocm-smi")).devices("n1").values()
+    assert sorted(device.throttled) == names
+
+
+@pytest.mark.parametrize("line", [
+    "plumbline-gpu", "plumbline-gpu n1 load-1 nvidia-smi", "plumbline-cpu n1 before 1",
+    "plumbline-gpu n1 after nvidia-smi 00000000:83:00.0, P0", "plumbline-cpu n1 after x y z",
+    "plumbline-gpu n1 after amd-smi {", "plumbline-gpu n1 after rocm-smi [1]",
+    "plumbline-gpu n1 before amd-smi-static null", "plumbline-gpu n1 after amd-smi 7",
+    "plumbline-gpu n1 after rocm-smi " + "[" * 5000,
+])  # fmt: skip
+def test_a_garbled_line_is_not_known(line: str) -> None:
+    found = of(f"{line}\n")
+    assert found.notices() == [] and found.gpus == {} and found.processors("n1") is None
+
+
+# -- CPUs ------------------------------------------------------------------------------------------
+
+
+def test_cpus_that_were_too_hot() -> None:
+    runs = "plumbline-cpu n1 before 3 1 3500000\nplumbline-cpu n1 after {} {} 2100000\n"
+    assert codes(of(runs.format(3, 1))) == []
+    found = of(runs.format(3, 1), runs.format(7, 2))
+    assert codes(found) == ["cpu.throttled"]
+    processors = found.processors("n1")
+    assert processors is not None and vars(processors) == {
+        "cores": 4, "packages": 1, "clock": 2100
+    }  # fmt: skip
+    # What happens between the runs is not of the program.
+    apart = ["plumbline-cpu n1 before 0 0 -\nplumbline-cpu n1 after 0 0 -\n",
+             "plumbline-cpu n1 before 5 5 -\nplumbline-cpu n1 after 5 5 -\n"]  # fmt: skip
+    assert codes(of(*apart)) == []
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_the_wrapper_reads_the_kernels_counters(shell: str, tmp_path: Path) -> None:
+    node = Elsewhere(tmp_path)
+    (cpu, *_) = sorted(os.sched_getaffinity(0))
+    for n in {0, 1, cpu}:
+        folder = f"sys/devices/system/cpu/cpu{n}"
+        node.write(f"{folder}/thermal_throttle/core_throttle_count", "2\n")
+        node.write(f"{folder}/thermal_throttle/package_throttle_count", "5\n")
+        node.write(f"{folder}/cpufreq/scaling_cur_freq", "2100000\n")
+        node.write(f"{folder}/cpufreq/scaling_max_freq", f"{3 if n else 2}500000\n")
+    count = tmp_path / f"sys/devices/system/cpu/cpu{cpu}/thermal_throttle/core_throttle_count"
+    done = subprocess.run(
+        [*shell.split(), node.script, "0", "sh", "-c", f"echo 9 >{count}; exit 7"],
+        env={"PATH": os.environ["PATH"]}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 7
+    (host,) = binding.host_facts(done.stderr)
+    assert binding.host_facts(done.stderr)[host]["cpu.max_frequency"] == "2500000-3500000"
+    found = of(done.stderr)
+    processors = found.processors(host)
+    assert processors is not None and vars(processors) == {
+        "cores": 7, "packages": 0, "clock": 2100
+    }  # fmt: skip
+
+
+# -- the wrapper -----------------------------------------------------------------------------------
+
+#: Ends when its GPU was read so often, which the stand-in counts before it prints.
+WAITS = 'until [ "$(wc -c <"$STANDIN_SMI/$0.calls")" -ge "$1" ]; do sleep 0.05; done; exit 7'
+
+
+class Node:
+    """A node whose tools print captures."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self.env = {"STANDIN_SMI": str(folder), "PATH": os.environ["PATH"]}
+
+    def prints(self, tool: str, *texts: str) -> None:
+        for n, text in enumerate(texts):
+            (self.folder / f"{tool}.{n}").write_text(text)
+        name = "amd-smi" if tool.startswith("amd-smi") else tool
+        programs = self.folder / "bin"
+        programs.mkdir(exist_ok=True)
+        if not (programs / name).exists():
+            (programs / name).symlink_to(STANDINS / "smi" / "smi.py")
+        self.env["PATH"] = f"{programs}:{os.environ['PATH']}"
+
+    def run(self, shell: str, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*shell.split(), binding.WRAPPER, *words], env=self.env | env,
+            capture_output=True, text=True, check=False, timeout=60,
+        )  # fmt: skip
+
+    def calls(self, tool: str) -> int:
+        file = self.folder / f"{tool}.calls"
+        return len(file.read_text()) if file.exists() else 0
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(tmp_path)
+
+
+def moments(stderr: str) -> list[str]:
+    found = re.findall(r"^plumbline-gpu \S+ ([a-z]+)", stderr, re.M)
+    return list(dict.fromkeys(found))
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_the_wrapper_reads_gpus_around_and_during_a_run(shell: str, node: Node) -> None:
+    node.prints("nvidia-smi", *(text_of(f"nvidia_rtx2080_595_{state}.csv")
+                                for state in ("idle", "load", "load", "idle")))  # fmt: skip
+    words = ("PLUMBLINE_DEVICES=cuda:1", "sh", "-c", WAITS, "nvidia-smi", "3")
+    done = node.run(shell, "0", *words)
+    assert done.returncode == 7 and "Terminated" not in done.stderr
+    assert moments(done.stderr) == ["before", "load", "after"]
+    found = of(done.stderr.replace(os.uname().nodename, "n1"))
+    assert codes(found) == []
+    assert found.devices("n1")["0000:0c:00.0"].link == Link(3, 16)
+    # A later run is read at its end alone.
+    assert moments(node.run(shell, "1", "PLUMBLINE_DEVICES=cuda:1", "true").stderr) == ["after"]
+
+
+def test_without_runs_that_warm_up_none_is_read_while_it_runs(node: Node) -> None:
+    node.prints("nvidia-smi", text_of("nvidia_h200_590_idle.csv"))
+    done = node.run("sh", "0", "PLUMBLINE_DEVICES=cuda:0", "sleep", "1.3")
+    assert moments(done.stderr) == ["before", "after"]
+
+
+def test_an_older_nvidia_smi_refuses_the_newer_names(node: Node) -> None:
+    node.prints("nvidia-smi", text_of("nvidia_h200_590_idle.csv"))
+    done = node.run("sh", "0", "PLUMBLINE_DEVICES=cuda:0", "true", STANDIN_OLD="1")
+    assert done.returncode == 0 and "valid field" not in done.stderr
+    ((first, _),) = of(done.stderr).gpus.values()
+    assert first[H200].reasons == {"idle"}
+
+
+@pytest.mark.parametrize("tool", ["amd-smi", "rocm-smi", "old rocm-smi"])
+def test_the_wrapper_reads_amds_gpus(tool: str, node: Node) -> None:
+    if tool == "amd-smi":
+        node.prints("amd-smi-static", (SMI / "amd_format_static.json").read_text())
+        node.prints("amd-smi-metric", (SMI / "amd_format_metric_before.json").read_text())
+    else:
+        node.prints("rocm-smi", (SMI / "rocm_mi100_602.json").read_text())
+    env = {"STANDIN_OLD": "1"} if tool.startswith("old") else {}
+    done = node.run("sh", "0", "PLUMBLINE_DEVICES=rocm:0", "true", **env)
+    assert moments(done.stderr) == ["before", "after"]
+    (readings,) = of(done.stderr).gpus.values()
+    assert len(readings) == 2 and len(readings[1]) == (2 if tool == "amd-smi" else 4)
+    # A launcher passes on lines of less than a page at once.
+    assert max(map(len, done.stderr.splitlines())) < 4096
+
+
+@pytest.mark.parametrize("words", [
+    ("0", "PLUMBLINE_DEVICES=cuda:1"), ("0", "PLUMBLINE_DEVICES=rocm:1"),
+])  # fmt: skip
+def test_a_node_without_the_tools_runs_the_program(words: tuple[str, ...], node: Node) -> None:
+    done = node.run("sh", *words, "sh", "-c", "echo ran; exit 3")
+    assert (done.returncode, done.stdout, moments(done.stderr)) == (3, "ran\n", [])
+    # The tool fails, as it does when the driver is not loaded.
+    node.prints("nvidia-smi")
+    done = node.run("sh", *words, "sh", "-c", "echo ran; exit 3")
+    assert (done.returncode, done.stdout, moments(done.stderr)) == (3, "ran\n", [])
+
+
+def test_one_task_reads_a_node(node: Node) -> None:
+    node.prints("nvidia-smi", text_of("nvidia_h200_590_idle.csv"))
+    words = ("0", "PLUMBLINE_DEVICES=cuda:0", "CUDA_VISIBLE_DEVICES=0,1", "true")
+    assert moments(node.run("sh", *words, PMI_RANK="1", MPI_LOCALRANKID="1").stderr) == []
+    assert node.calls("nvidia-smi") == 0
+    # And with the word for what only makes a folder, none.
+    assert moments(node.run("sh", "-", *words[1:]).stderr) == []
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_task_reads_the_gpu_that_is_hidden_from_others(
+    shell: str, node: Node, tmp_path: Path
+) -> None:
+    machine = Elsewhere(tmp_path / "machine") if (tmp_path / "machine").mkdir() is None else None
+    assert machine is not None
+    for minor, bus in enumerate(("0000:83:00.0", "0000:84:00.0")):
+        machine.write(f"proc/driver/nvidia/gpus/{bus}/information", f"Device Minor: \t {minor}\n")
+    machine.write("dev/nvidia1")
+    node.prints("nvidia-smi", text_of("nvidia_h200_590_idle.csv"))
+    words = ("1", "PLUMBLINE_DEVICES=cuda:0", "CUDA_VISIBLE_DEVICES=0", "true")
+    done = subprocess.run(
+        [*shell.split(), machine.script, *words], capture_output=True, text=True, check=True,
+        env=node.env | {"PMI_RANK": "1", "MPI_LOCALRANKID": "1"},
+    )  # fmt: skip
+    assert moments(done.stderr) == ["after"]
+
+
+def test_nothing_runs_on_after_the_wrapper(node: Node) -> None:
+    """The readings while a program runs end also if the wrapper is killed."""
+    node.prints("nvidia-smi", text_of("nvidia_h200_590_idle.csv"))
+    task = subprocess.Popen(
+        ["sh", binding.WRAPPER, "0", "PLUMBLINE_DEVICES=cuda:1", "sleep", "600"],
+        env=node.env, stderr=subprocess.PIPE, start_new_session=True,
+    )  # fmt: skip
+    try:
+        while node.calls("nvidia-smi") < 2:
+            assert task.poll() is None
+        task.kill()
+        task.wait(timeout=60)
+        subprocess.run(["pkill", "-s", str(task.pid), "-x", "sleep"], check=False)
+        # The pipe ends when the last process that can write to it does.
+        assert task.stderr is not None
+        task.stderr.read()
+    finally:
+        subprocess.run(["pkill", "-9", "-s", str(task.pid)], check=False)
