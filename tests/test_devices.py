@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from conftest import ROOT
 from plumbline.placement import devices
 from plumbline.placement.placement import lay_out
 from plumbline.placement.topology import Topology
@@ -216,3 +217,50 @@ def test_amd(machine: Path) -> None:
     }  # fmt: skip
     assert found.links["gpu-c"] == "PCIE, weight 72 (rocm-smi --showtopo)"
     assert Topology.of_partition(PROCESSOR, *found[:2]).vendor == "rocm"
+
+
+#: What amd-smi prints, by the format of its source.
+AMD_SMI = ROOT / "tests" / "captures" / "smi"
+
+
+def test_amd_without_rocm_smi(machine: Path) -> None:
+    """From ROCm 7 on, amd-smi replaces rocm-smi."""
+    asic, topology = (
+        (AMD_SMI / f"amd_format_{name}.json").read_text() for name in ("asic", "topology")
+    )
+    program = machine / "amd-smi"
+    loop = 'while IFS= read -r line; do echo "$line"; done'
+    program.write_text(
+        f"#!/bin/sh\ncase $1 in topology) {loop} <<'E'\n{topology}E\n;;\n"
+        f"static) {loop} <<'E'\n{asic}E\n;;\nesac\n"
+    )
+    program.chmod(0o755)
+    for bus, cpus in (("0000:05:00.0", "0-1"), ("0000:26:00.0", "2-3")):
+        (machine / "pci" / bus).mkdir()
+        (machine / "pci" / bus / "local_cpulist").write_text(f"{cpus}\n")
+    found = devices.detect(range(4))
+    assert found.devices == [
+        {"type": "gpu", "arch": "gfx942", "model": "AMD Instinct MI300X", "num_devices": 2}
+    ]
+    assert found.extras == {
+        "gpu_affinity": [{"cpus": "0-1"}, {"cpus": "2-3"}],
+        "gpu_memory": 196592 * 2**20,
+        "pair_classes": {"gpu-a": [[0, 1]]},
+    }
+    assert found.links == {"gpu-a": "XGMI, weight 15 (amd-smi topology)"}
+    assert Topology.of_partition(PROCESSOR, *found[:2]).vendor == "rocm"
+
+
+@pytest.mark.parametrize("text", ["", "[]", "7", "[{}]", '[{"asic": 7}]', '{"gpu_data": null}'])
+def test_an_amd_smi_that_is_of_no_use(text: str, machine: Path) -> None:
+    prints(machine, text + "\n", name="amd-smi")
+    assert devices.detect(range(4)) == ([], {}, {})
+
+
+def test_rocm_smi_names_the_architecture(machine: Path) -> None:
+    """As of ROCm 6.1; rocm_agent_enumerator is a program of its own."""
+    prints(machine, (AMD_SMI / "rocm_rx6700xt_612.json").read_text(), name="rocm-smi")
+    (found,) = devices.detect(range(4)).devices
+    assert (found["arch"], found["model"]) == (
+        "gfx1031", "Navi 22 [Radeon RX 6700/6700 XT / 6800M]",
+    )  # fmt: skip
