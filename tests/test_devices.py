@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import facility
 import pytest
+import yaml
 from conftest import ROOT
 from plumbline.placement import devices
 from plumbline.placement.placement import lay_out
@@ -264,3 +266,21 @@ def test_rocm_smi_names_the_architecture(machine: Path) -> None:
     assert (found["arch"], found["model"]) == (
         "gfx1031", "Navi 22 [Radeon RX 6700/6700 XT / 6800M]",
     )  # fmt: skip
+
+
+def test_the_gpus_of_a_node_of_frontier(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its rocm-smi prints the links of the machine, which the system file has as well."""
+    for name, value in facility.environment("frontier", tmp_path).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("FACILITY_JOB", "1")
+    found = devices.detect(range(128))
+    stated = yaml.safe_load((ROOT / "systems" / "frontier.yaml").read_text())
+    (partition,) = (p for p in stated["systems"][0]["partitions"] if p.get("devices"))
+    (device,) = partition["devices"]
+    assert found.devices[0]["arch"] == device["arch"] == "gfx90a"
+    assert found.devices[0]["num_devices"] == device["num_devices"] == 8
+    classes = found.extras["pair_classes"]
+    assert {name: sorted(map(sorted, pairs)) for name, pairs in classes.items()} == {
+        name: sorted(map(sorted, partition["extras"]["pair_classes"][name])) for name in classes
+    }
+    assert len(classes) == 4

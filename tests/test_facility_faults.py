@@ -135,6 +135,10 @@ FAULTS = {
                              "processor.topology.numa_nodes .* 0, .* 1:"),
     "gpu-numa": other_node("perlmutter", "babelstream_gpu.*per-gpu", "gpu-numa",
                            r"extras.gpu_affinity .*GPU 1 .* 2, .*\(\S+\) at 3"),
+    "gpu-throttled": passed("perlmutter", "babelstream_gpu.*all-gpus", "device.throttled",
+                            verdict="not-asserted",
+                            kind="throttled", gpu=2),
+    "gpu-narrow": passed("perlmutter", "commscope_gpu", "device.narrow-link", kind="narrow", gpu=1),
     "gpu-numa-without-gpus": passed("perlmutter", "p2p.*=bw .*host-to-host",
                                     verdict="not-asserted", kind="gpu-numa"),
     # What is too good to be measured.
@@ -316,3 +320,19 @@ def test_commscope_does_not_start_where_it_could_change_the_cpus(tmp_path: Path,
     stopped = run()
     assert (stopped.returncode, stopped.stdout) == (1, "")
     assert str(setting) in stopped.stderr
+
+
+def test_what_gpus_report_is_recorded(record: Records) -> None:
+    """Of the GPUs that are throttled or narrow, and of the others."""
+    fields, _ = record("gpu-throttled")
+    (node,) = fields["nodes"]
+    devices = fields["devices"][node]
+    assert [device["throttled"] for device in devices.values()] == [
+        [], [], ["hw-thermal"], []
+    ]  # fmt: skip
+    assert {device["max_link"] for device in devices.values()} == {"gen 4 x16"}
+    facts = fields["hosts"][node]
+    assert [facts[f"gpu.{bus}.power_limit"] for bus in devices] == ["400"] * 4
+    narrow, _ = record("gpu-narrow")
+    (links,) = ([d["link"] for d in of.values()] for of in narrow["devices"].values())
+    assert links == ["gen 4 x16", "gen 4 x8", "gen 4 x16", "gen 4 x16"]

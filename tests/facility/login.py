@@ -282,22 +282,3 @@ def lay_out_kernel(machine: Machine, sysfs: Path) -> None:
         path = sysfs / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-
-
-def nvidia_smi(words: list[str], machine: Machine) -> int:
-    """nvidia-smi(1), on a node."""
-    if machine.vendor != "cuda" or "FACILITY_JOB" not in os.environ:
-        raise Refused("bash: nvidia-smi: command not found", 127)
-    gpus = range(machine.num_gpus)
-    if words[:2] != ["topo", "-m"]:
-        for bus in machine.facts["pci"]:
-            name, size = machine.facts["gpu_name"], machine.facts["gpu_memory"] * 1024
-            print(f"0000{bus.upper()}, {machine.facts['capability']}, {size}, {name}")
-        return 0
-    links = machine.facts["gpu_links"]
-    print("\t" + "\t".join(f"GPU{n}" for n in gpus) + "\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID")
-    for one in gpus:
-        cells = ["X" if one == n else links[machine.pair_class(one, n)] for n in gpus]
-        print(f"GPU{one}", *(f"{cell:^3}" for cell in cells), "", "", "N/A", sep="\t")
-    print("\nLegend:\n\n  X    = Self")
-    return 0

@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Callable
 
-from . import login
+from . import login, smi
 from .job import current
 from .machine import Machine, here
 from .options import Refused
@@ -76,14 +76,21 @@ def launcher(name: str, machine: Machine) -> Callable | None:
     return found
 
 
+#: Commands of a node, or of any machine, which are neither a launcher nor a program.
+ON_LOGIN_OR_NODE = {
+    "modulecmd": login.modulecmd,
+    "nvidia-smi": smi.nvidia_smi,
+    "rocm-smi": smi.rocm_smi,
+    "rocm_agent_enumerator": smi.rocm_agent_enumerator,
+}
+
+
 def main(name: str, words: list[str]) -> int:
     """Runs a stand-in; its exit code."""
     try:
         machine = here()
-        if name in ("modulecmd", "nvidia-smi"):
-            return {"modulecmd": login.modulecmd, "nvidia-smi": login.nvidia_smi}[name](
-                words, machine
-            )
+        if name in ON_LOGIN_OR_NODE:
+            return ON_LOGIN_OR_NODE[name](words, machine)
         if name == "srun" and words == ["--mpi=list"]:
             return login.mpi_types() or 0
         if name in BATCH and not (name == "flux" and words[:1] == ["run"]):

@@ -7,6 +7,7 @@ import re
 import sys
 from pathlib import Path
 
+from . import smi
 from .faults import Faults
 from .job import Job, Task
 from .launch import RankVariables
@@ -182,10 +183,39 @@ def _task_script(run: Run, command: list[str]) -> list[str]:
             node = _node(run, fault)
             lines += [f"plumbline-node {task.node} {fact} {value}\n" for fact, value in node]
             lines += [f"plumbline-host {task.node} {fact} {value}\n" for fact, value in _facts(run)]
+    lines += _read_gpus(run, words, fault)
     sys.stderr.write("".join(lines))
     sys.stderr.flush()
     run.env = run.env | dict(word.split("=", 1) for word in words if not _OWN_WORD.match(word))
     return rest
+
+
+#: The columns that task.sh asks nvidia-smi for.
+_COLUMNS = [
+    "pci.bus_id", "vbios_version", "pstate", "temperature.gpu", "temperature.memory", "power.limit",
+    *(f"clocks.{which}.{what}" for what in ("sm", "memory") for which in ("current", "max")),
+    *(f"pcie.link.{what}.{which}" for what in ("gen", "width") for which in ("current", "max")),
+    "ecc.mode.current",
+    *(f"ecc.errors.{which}.volatile.total" for which in ("corrected", "uncorrected")),
+    "clocks_event_reasons.active",
+    *(f"clocks_event_reasons_counters.{reason}_slowdown"
+      for reason in ("sw_thermal", "hw_thermal", "hw_power_brake")),
+]  # fmt: skip
+
+
+def _read_gpus(run: Run, words: list[str], fault: Faults) -> list[str]:
+    """What the wrapper reports of the GPUs of each node. NVIDIA's alone."""
+    asked = [word for word in words if word.startswith("PLUMBLINE_DEVICES=cuda:")]
+    if not asked or run.sample is None:
+        return []
+    moments = ["before"] if run.sample == 0 else []
+    moments += ["load-1"] if run.sample < int(asked[0].partition(":")[2]) else []
+    return [
+        f"plumbline-gpu {node} {moment} nvidia-smi {line}\n"
+        for node in run.nodes
+        for moment in [*moments, "after"]
+        for line in smi.rows(run.machine, _COLUMNS, fault, moment)
+    ]
 
 
 #: Words that are for the wrapper itself.
