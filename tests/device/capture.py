@@ -1,0 +1,404 @@
+#!/usr/bin/env python3
+"""Runs Plumbline's GPU checks on a machine with an NVIDIA GPU, and packs what they printed.
+
+    capture.py --list                   what to prepare, for a machine that reaches nothing else
+    capture.py --dry-run FOLDER         what would be done
+    capture.py FOLDER                   builds what is prepared, runs the checks, packs all
+
+FOLDER has the prepared files. Nothing else is needed but Python, a C++ compiler, make, CMake, a
+CUDA toolkit and the driver. Steps that are done are not repeated, so a machine that is lent for
+some minutes at a time can be used up: call it again. The measuring is Plumbline's own: its checks,
+its records.
+
+Exit codes: 0 if all is done, 1 if a step failed (the captures are packed nevertheless), 2 if this
+machine or the folder will not do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import hashlib
+import json
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import sys
+import tarfile
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+
+#: MiB that can be carried to a machine that is lent.
+CARRIED = 64
+
+#: Checks of Plumbline that are run; osu_one_gpu is beside this script.
+CHECKS = ("babelstream_gpu", "commscope_gpu", "commscope_d2d", "osu_gpu", "osu_xccl", "osu_one_gpu")
+
+#: Model as nvidia-smi prints it -> peak of its memory in TB/s, and the document that prints that.
+PEAKS = {
+    "NVIDIA H200": ("4.8", "NVIDIA H200 Tensor Core GPU datasheet, GPU Memory Bandwidth"),
+    "NVIDIA H100 80GB HBM3": ("3.35", "NVIDIA H100 Tensor Core GPU datasheet, H100 SXM"),
+}
+
+
+#: Columns of a reference table.
+COLUMNS = (
+    "id", "source", "locator", "system", "toolchain", "benchmark", "metric", "placement",
+    "message_size", "nodes", "ppn", "conditions", "value", "spread", "unit", "value_used",
+    "unit_used", "statistic", "kind", "note",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Step:
+    """Something that is built of one prepared file.
+
+    :ivar file: pattern of it in the folder. :ivar source: where it is from.
+    :ivar programs: that it gives. Without the file, those of PATH are taken.
+    :ivar script: shell commands in the unpacked folder; PREFIX, CUDA, ARCH, NCCL and JOBS are set.
+    """
+
+    name: str
+    file: str
+    source: str
+    programs: tuple[str, ...]
+    script: str
+
+
+_CONFIGURED = 'make -j"$JOBS" && make install'
+_MODEL = "cmake -B build -DCMAKE_BUILD_TYPE=Release -DCMAKE_CUDA_COMPILER=$CUDA/bin/nvcc"
+
+STEPS = (
+    Step(
+        "ucx", "ucx-*.tar.gz", "https://github.com/openucx/ucx/releases (1.17 or later)",
+        ("ucx_info",),
+        './contrib/configure-release --prefix="$PREFIX" --with-cuda="$CUDA" --disable-doxygen-doc '
+        f"--without-go --without-java && {_CONFIGURED}",
+    ),
+    Step(
+        "openmpi", "openmpi-4.*.tar.*", "https://download.open-mpi.org/release/open-mpi/v4.1",
+        ("mpirun", "mpicc"),
+        './configure --prefix="$PREFIX" --with-cuda="$CUDA" --with-ucx="$PREFIX" '
+        f"--disable-mpi-fortran --disable-oshmem --without-verbs && {_CONFIGURED}",
+    ),
+    Step(
+        "osu", "osu-micro-benchmarks-7.4*.tar.gz", "https://mvapich.cse.ohio-state.edu/benchmarks",
+        ("osu_latency", "osu_bw", "osu_bibw"),
+        './configure CC=mpicc CXX=mpicxx --prefix="$PREFIX" --enable-cuda --with-cuda="$CUDA" '
+        'LDFLAGS="-L$CUDA/lib64 -L$CUDA/lib64/stubs" '
+        '${NCCL:+--enable-ncclomb --with-nccl="$NCCL"} && '
+        f'{_CONFIGURED} && find "$PREFIX/libexec/osu-micro-benchmarks" -type f -name "osu_*" '
+        '-exec ln -sf {} "$PREFIX/bin" ";"',
+    ),
+    Step(
+        "babelstream", "BabelStream-*.tar.gz",
+        "https://github.com/UoB-HPC/BabelStream, the commit of spack-env/repo's recipe",
+        ("cuda-stream",),
+        f'{_MODEL} -DMODEL=cuda -DCUDA_ARCH=sm_$ARCH && cmake --build build -j "$JOBS" && '
+        'install -D build/cuda-stream "$PREFIX/bin/cuda-stream"',
+    ),
+    Step(
+        "commscope", "comm_scope-*.tar.gz",
+        "https://github.com/c3sr/comm_scope, the commit of spack-env/repo's recipe with submodules",
+        ("comm_scope",),
+        f'{_MODEL} -DSCOPE_USE_CUDA=ON -DSCOPE_USE_HIP=OFF -DSCOPE_USE_NVTX=OFF '
+        "-DSCOPE_TRY_DOWNLOAD_NUMA=OFF -DBENCHMARK_DOWNLOAD_DEPENDENCIES=OFF "
+        '-DCMAKE_CUDA_ARCHITECTURES=$ARCH && cmake --build build -j "$JOBS" --target comm_scope && '
+        'install -D build/comm_scope "$PREFIX/bin/comm_scope"',
+    ),
+)  # fmt: skip
+
+#: What is kept of nvidia-smi: file -> arguments.
+NVIDIA_SMI = {
+    "nvidia-smi-q": ["-q"],
+    "nvidia-smi-L": ["-L"],
+    "nvidia-smi-topo": ["topo", "-m"],
+    "nvidia-smi-help-query-gpu": ["--help-query-gpu"],
+    "nvidia-smi-version": ["--version"],
+}
+
+
+class Unsuitable(Exception):
+    """The machine or the folder will not do; the text says why, and what to do."""
+
+
+def printed(*command: str) -> str:
+    """Return what a command prints, standard error behind it; empty if it does not exist."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout + done.stderr
+
+
+def gpus() -> list[list[str]]:
+    """Return name and compute capability of each GPU.
+
+    :raises Unsuitable: if this machine is none of those that this script is for.
+    """
+    if platform.machine() != "x86_64":
+        raise Unsuitable(f"this machine is {platform.machine()}, and the wheels are for x86_64")
+    query = ("--query-gpu=name,compute_cap", "--format=csv,noheader")
+    rows = [line.split(", ") for line in printed("nvidia-smi", *query).splitlines()]
+    found = [row for row in rows if len(row) == 2]
+    if not found:
+        raise Unsuitable(
+            "no NVIDIA GPU: nvidia-smi lists none. Run it on a machine with one; --dry-run shows "
+            "what it would do"
+        )
+    return found
+
+
+class Machine:
+    """A folder of prepared files, and the folder in which this script works."""
+
+    def __init__(self, folder: Path, work: Path):
+        self.folder, self.work = folder, work.absolute()
+        self.prefix = self.work / "prefix"
+        self.python = self.work / "venv" / "bin"
+        nvcc = shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
+        self.cuda = Path(nvcc).resolve().parents[1]
+        self.failed: list[str] = []
+
+    def file(self, step: Step) -> Path | None:
+        """Return the prepared file of a step, the last if there are several."""
+        return max(self.folder.glob(step.file), default=None)
+
+    def env(self, arch: str = "ARCH") -> dict[str, str]:
+        """Return the variables of every step."""
+        libraries = os.environ.get("LD_LIBRARY_PATH", "")
+        path = [self.python, self.prefix / "bin", self.cuda / "bin", os.environ.get("PATH", "")]
+        return {
+            **os.environ,
+            "PREFIX": str(self.prefix), "CUDA": str(self.cuda), "ARCH": arch,
+            "NCCL": str(self.nccl() or ""), "JOBS": str(os.cpu_count() or 1),
+            "PATH": ":".join(map(str, path)),
+            "LD_LIBRARY_PATH": f"{self.prefix}/lib:{self.work}/nccl/lib:{libraries}",
+            "PLUMBLINE_SITE": str(self.work / "site"),
+            "PLUMBLINE_RESULTS": str(self.work / "results"),
+        }  # fmt: skip
+
+    def nccl(self) -> Path | None:
+        """Return a prefix of NCCL: the system's, or links to that of NVIDIA's wheel, which has no
+        unversioned library."""
+        if Path("/usr/include/nccl.h").exists():
+            return Path("/usr")
+        for wheel in map(Path, sys.path):
+            source = wheel / "nvidia" / "nccl"
+            library = max(source.glob("lib/libnccl.so.*"), default=None)
+            if library is None:
+                continue
+            links = self.work / "nccl"
+            (links / "lib").mkdir(parents=True, exist_ok=True)
+            targets = {"include": source / "include", "lib/libnccl.so": library,
+                       f"lib/{library.name}": library}  # fmt: skip
+            for name, target in targets.items():
+                if not (links / name).exists():
+                    (links / name).symlink_to(target)
+            return links
+        return None
+
+    def missing(self, step: Step) -> list[str]:
+        """Return the programs of a step that are not on PATH."""
+        path = self.env()["PATH"]
+        return [name for name in step.programs if not shutil.which(name, path=path)]
+
+    def built(self, step: Step) -> bool:
+        """Return whether a step's programs are built. Those of PATH do not count: an MPI there may
+        not know GPU memory."""
+        return all((self.prefix / "bin" / name).exists() for name in step.programs)
+
+    def do(self, name: str, script: str, folder: Path, arch: str) -> bool:
+        """Run shell commands, once; return whether they succeeded. Their output is in logs/NAME."""
+        done = self.work / "done" / name
+        if done.exists():
+            return True
+        print(f"{name} ...", flush=True)
+        with (self.work / "logs" / f"{name}.log").open("wb") as log:
+            code = subprocess.run(
+                ["bash", "-euxo", "pipefail", "-c", script], cwd=folder, env=self.env(arch),
+                stdout=log, stderr=subprocess.STDOUT, check=False,
+            ).returncode  # fmt: skip
+        if code:
+            self.failed.append(f"{name} ended with exit code {code}: logs/{name}.log")
+            print(self.failed[-1], flush=True)
+        else:
+            done.touch()
+        return not code
+
+    def build(self, step: Step, arch: str) -> None:
+        """Build the programs of a prepared file."""
+        file = self.file(step)
+        if file is None or self.built(step):
+            return
+        folder = self.work / "build" / step.name
+        if not folder.exists():
+            folder.mkdir(parents=True)
+            with tarfile.open(file) as archive:
+                archive.extractall(folder, filter="data")
+        self.do(
+            step.name, step.script, next(path for path in folder.iterdir() if path.is_dir()), arch
+        )
+
+
+def wheels_script(folder: Path) -> str:
+    """Return the commands that install Plumbline and what the machine's Python lacks of its
+    needs."""  # numpy and scipy are large; a machine with a CUDA toolkit often has them.
+    return (
+        '"$PYTHON" -m venv --system-site-packages "$VENV"\n'
+        f'"$VENV/bin/python" -m pip install --no-index --no-deps {shlex.quote(str(folder))}/*.whl\n'
+        '"$VENV/bin/plumbline" --version'
+    )
+
+
+def measure_script() -> str:
+    """Return the commands that measure."""
+    selected = f"^({'|'.join(CHECKS)})"
+    return (
+        "plumbline doctor || true\n"
+        f"plumbline run --system local -p '^path$' -n {shlex.quote(selected)}"
+    )
+
+
+def lay_out_site(machine: Machine, model: str) -> None:
+    """Write the site's folder: the check for one GPU, and the peak of the GPU's memory."""
+    site = machine.work / "site"
+    for name in ("checks", "reference"):
+        (site / name).mkdir(parents=True, exist_ok=True)
+    shutil.copy(HERE / "osu_one_gpu.py", site / "checks")
+    if model not in PEAKS:
+        return
+    peak, locator = PEAKS[model]
+    sources = f"vendor:\n  title: {locator.partition(',')[0]}\n  authors: NVIDIA\n"
+    (site / "reference" / "sources.yaml").write_text(sources)
+    row = {
+        "id": "device-memory-bandwidth-peak", "source": "vendor", "locator": locator,
+        "system": "local", "benchmark": "babelstream", "metric": "memory_bandwidth",
+        "placement": "per-gpu", "conditions": f"host={platform.node()}", "value": peak,
+        "unit": "TB/s", "statistic": "unstated", "kind": "peak",
+    }  # fmt: skip
+    with (site / "reference" / "device.csv").open("w", newline="") as file:
+        table = csv.DictWriter(file, COLUMNS)
+        table.writeheader()
+        table.writerow(row)
+
+
+def keep(machine: Machine, when: str) -> None:
+    """Keep what nvidia-smi prints, before or after the runs."""
+    for name, arguments in NVIDIA_SMI.items():
+        (machine.work / "captures" / f"{name}.{when}.txt").write_text(
+            printed("nvidia-smi", *arguments)
+        )
+
+
+def describe(machine: Machine) -> None:
+    """Write machine.json: the machine, its versions, and the files that programs were built of."""
+    files = sorted(path for path in machine.folder.rglob("*") if path.is_file())
+    facts = {
+        "gpus": gpus(),
+        "uname": " ".join(platform.uname()),
+        "python": sys.version,
+        "nvcc": printed(str(machine.cuda / "bin" / "nvcc"), "--version"),
+        "driver": printed("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"),
+        "prepared": {
+            str(path.relative_to(machine.folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+            for path in files
+        },
+        "failed": machine.failed,
+    }
+    (machine.work / "captures" / "machine.json").write_text(json.dumps(facts, indent=2) + "\n")
+
+
+def run(machine: Machine, out: Path) -> int:
+    """Do all steps, and pack the captures; return the exit code."""
+    found = gpus()
+    model, capability = found[0]
+    arch = capability.replace(".", "")
+    for name in ("logs", "done", "captures", "build"):
+        (machine.work / name).mkdir(parents=True, exist_ok=True)
+    lay_out_site(machine, model)
+    keep(machine, "before")
+    python, venv = map(shlex.quote, (sys.executable, str(machine.python.parent)))
+    script = f"PYTHON={python} VENV={venv}\n{wheels_script(machine.folder)}"
+    if machine.do("wheels", script, machine.work, arch):
+        for step in STEPS:
+            machine.build(step, arch)
+        machine.do("measure", measure_script(), machine.work, arch)
+    keep(machine, "after")
+    describe(machine)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(out, "w:gz") as archive:
+        for name in ("captures", "logs", "results", "site"):
+            if (machine.work / name).exists():
+                archive.add(machine.work / name, name)
+    print(f"captures: {out}")
+    return 1 if machine.failed else 0
+
+
+def listing() -> str:
+    """Return what to prepare."""
+    lines = [
+        f"Put these into one folder, {CARRIED} MiB at most in all:",
+        "",
+        "  *.whl  Plumbline itself and what the machine's Python lacks of its dependencies:",
+        "         pip wheel --no-deps .; pip download --only-binary=:all: -d FOLDER ...",
+    ]
+    for step in STEPS:
+        lines += [f"  {step.file}  gives {', '.join(step.programs)}", f"         {step.source}"]
+    lines += ["", "A program that is not prepared is taken from the machine's PATH. NCCL is the"]
+    return "\n".join([*lines, "system's, or that of NVIDIA's Python wheel."])
+
+
+def plan(machine: Machine) -> str:
+    """Return what would be done, as text."""
+    size = sum(path.stat().st_size for path in machine.folder.rglob("*") if path.is_file())
+    lines = [f"folder: {machine.folder} ({size / 2**20:.1f} MiB of {CARRIED} that can be carried)"]
+    lines += [f"work:   {machine.work}", "", "wheels"]
+    wheels = sorted(path.name for path in machine.folder.glob("*.whl"))
+    lines += [f"    {name}" for name in wheels or ["none: Plumbline cannot be installed"]]
+    for step in STEPS:
+        if (file := machine.file(step)) is not None:
+            state = "built already" if machine.built(step) else f"of {file.name}"
+        elif missing := machine.missing(step):
+            state = f"no {step.file} in the folder, and not on PATH: {', '.join(missing)}"
+        else:
+            state = "taken from PATH"
+        lines += [f"{step.name}: {state}"]
+        lines += [f"    {step.script}"] if file and not machine.built(step) else []
+    lines += ["measure", *(f"    {line}" for line in measure_script().splitlines())]
+    lines += ["keep", *(f"    nvidia-smi {' '.join(words)}" for words in NVIDIA_SMI.values())]
+    return "\n".join(lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folder", nargs="?", type=Path, help="with the prepared files")
+    parser.add_argument("--list", action="store_true", help="print what to prepare")
+    parser.add_argument("--dry-run", action="store_true", help="print the plan")
+    parser.add_argument("--work", type=Path, default=Path(".device"), help="[default: .device]")
+    parser.add_argument("--out", type=Path, help="[default: captures.tar.gz in the work folder]")
+    options = parser.parse_args()
+    if options.list:
+        print(listing())
+        return 0
+    try:
+        if options.folder is None or not options.folder.is_dir():
+            raise Unsuitable(f"{options.folder}: no folder of prepared files; --list says which")
+        machine = Machine(options.folder.resolve(), options.work)
+        if options.dry_run:
+            print(plan(machine))
+            return 0
+        return run(machine, options.out or machine.work / "captures.tar.gz")
+    except Unsuitable as err:
+        print(f"capture.py: {err}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

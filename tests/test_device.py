@@ -1,0 +1,126 @@
+"""``tests/device/capture.py``, which runs the GPU checks on a machine with an NVIDIA GPU.
+
+Here its plan, and a whole run on stand-ins: nvidia-smi replays an H200's, and BabelStream a capture
+that a substitute runtime made. Nothing of this ran on a GPU.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+from conftest import BIN, ROOT, STANDINS, Testbed, plain_path
+
+SCRIPT = ROOT / "tests" / "device" / "capture.py"
+CAPTURES = ROOT / "tests" / "captures"
+STEPS = ("ucx", "openmpi", "osu", "babelstream", "commscope")
+
+
+def capture(*words: object, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, SCRIPT, *map(str, words)], capture_output=True, text=True, check=False,
+        env={"PATH": plain_path(), "HOME": os.environ["HOME"], **env},
+    )  # fmt: skip
+
+
+@pytest.fixture
+def prepared(tmp_path: Path) -> Path:
+    folder = tmp_path / "prepared"
+    folder.mkdir()
+    for name in ("osu-micro-benchmarks-7.4.tar.gz", "BabelStream-5.0.tar.gz", "plumbline-1.whl"):
+        (folder / name).write_bytes(b"")
+    return folder
+
+
+def test_what_to_prepare() -> None:
+    done = capture("--list")
+    assert done.returncode == 0
+    for program in ("osu_latency", "cuda-stream", "comm_scope", "mpirun", "*.whl", "64 MiB"):
+        assert program in done.stdout
+
+
+def test_a_dry_run_prints_the_plan_and_does_nothing(prepared: Path, tmp_path: Path) -> None:
+    done = capture("--dry-run", prepared, "--work", tmp_path / "work")
+    assert (done.returncode, done.stderr) == (0, "")
+    for step in ("wheels", *STEPS, "measure", "keep"):
+        assert re.search(rf"^{step}\b", done.stdout, re.M), step
+    assert "osu: of osu-micro-benchmarks-7.4.tar.gz" in done.stdout
+    assert "plumbline run --system local" in done.stdout and "nvidia-smi -q" in done.stdout
+    assert not (tmp_path / "work").exists()
+
+
+def test_its_checks_exist(prepared: Path) -> None:
+    (pattern,) = re.findall(r"-n '\^\((.*)\)'", capture("--dry-run", prepared).stdout)
+    files = [*(ROOT / "checks").glob("*.py"), SCRIPT.parent / "osu_one_gpu.py"]
+    text = "\n".join(file.read_text() for file in files)
+    # Those of NCCL may be of another branch.
+    known = [name for name in pattern.split("|") if name != "osu_xccl"]
+    assert [name for name in known if not re.search(rf"^class {name}\(", text, re.M)] == []
+
+
+@pytest.mark.parametrize("words", [(), ("/no/such/folder",)])
+def test_without_a_folder_it_refuses(words: tuple[str, ...]) -> None:
+    done = capture(*words)
+    assert done.returncode == 2 and "--list" in done.stderr
+
+
+def test_without_a_gpu_it_refuses(prepared: Path, tmp_path: Path) -> None:
+    done = capture(prepared, "--work", tmp_path / "work")
+    assert done.returncode == 2 and "no NVIDIA GPU" in done.stderr
+    assert not (tmp_path / "work").exists()
+
+
+def test_the_check_for_one_gpu_loads(testbed: Testbed) -> None:
+    testbed.write()
+    done = testbed.reframe("-c", SCRIPT.parent / "osu_one_gpu.py", "-L")
+    assert done.code == 0 and "not loaded" not in done.output
+
+
+def test_a_run_on_stand_ins(tmp_path: Path) -> None:
+    work, programs, answers = (tmp_path / name for name in ("work", "bin", "smi"))
+    for folder in (work / "done", work / "venv", programs, answers, tmp_path / "prepared"):
+        folder.mkdir(parents=True)
+    # Plumbline is installed already.
+    (work / "venv" / "bin").symlink_to(BIN)
+    (work / "done" / "wheels").touch()
+    (programs / "nvidia-smi").symlink_to(STANDINS / "smi" / "smi.py")
+    (answers / "nvidia-smi.0").write_text((CAPTURES / "smi/nvidia_h200_590_idle.csv").read_text())
+    stream = programs / "cuda-stream"
+    stream.write_text(f"#!/bin/sh\ncat {CAPTURES}/babelstream/main_cuda.out\n")
+    stream.chmod(0o755)
+    done = capture(
+        tmp_path / "prepared", "--work", work, "--out", tmp_path / "out.tar.gz",
+        PATH=f"{programs}:{plain_path()}", STANDIN_SMI=str(answers), HOME=str(tmp_path),
+        PLUMBLINE_LOCKS=str(tmp_path), PLUMBLINE_OTHERS="0",
+    )  # fmt: skip
+    log = (work / "logs" / "measure.log").read_text()
+    assert done.returncode == 0, log
+    with tarfile.open(tmp_path / "out.tar.gz") as archive:
+        names = archive.getnames()
+        (records,) = (name for name in names if name.endswith("/records.jsonl"))
+        lines = [json.loads(line) for line in archive.extractfile(records) or ()]
+        machine = json.load(archive.extractfile("captures/machine.json"))  # type: ignore[arg-type]
+    assert machine["gpus"] == [["NVIDIA H200", "9.0"]] and machine["failed"] == []
+    assert {"captures/nvidia-smi-q.before.txt", "captures/nvidia-smi-q.after.txt"} < {*names}
+    assert any(name.endswith("/sample-0.out") for name in names)
+    alone = next(fields for fields in lines if fields["placement"] == "per-gpu")
+    assert (alone["result"], alone["program"]) == ("pass", "cuda-stream")
+    # The vendor's printed peak is the ceiling, and the GPU was read.
+    assert {fom["ceiling"] for fom in alone["foms"] if fom["metric"] == "triad"} == {4800}
+    ((device,),) = (of.values() for of in alone["devices"].values())
+    assert device["max_link"] == "gen 5 x16" and alone["warnings"] == []
+    # What was done is not repeated.
+    calls = (answers / "nvidia-smi.calls").read_text()
+    again = capture(
+        tmp_path / "prepared", "--work", work, PATH=f"{programs}:{plain_path()}",
+        STANDIN_SMI=str(answers), HOME=str(tmp_path),
+    )  # fmt: skip
+    assert again.returncode == 0 and (work / "captures.tar.gz").exists()
+    # The list of GPUs twice, and the version of the driver.
+    assert len((answers / "nvidia-smi.calls").read_text()) - len(calls) <= 3
