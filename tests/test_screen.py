@@ -821,7 +821,10 @@ NETWORK = {"net.fab0.mtu": "9000", "net.fab0.speed": "200000", "net.fab0.state":
     ({"net.fab0.speed": "100000", "net.fab0.state": "down"}, True),
     ({fact: None for fact in NETWORK if "fab0" in fact}, True),
     ({"gpu.0000:83:00.0.power_limit": "500"}, True),
-    ({"gpu.0000:83:00.0.power_limit": None}, True),
+    # One of its GPUs is lost.
+    ({"gpu.0000:83:00.0.power_limit": None, "gpu.0000:84:00.0.ecc": "Enabled"}, True),
+    # No case on GPUs ran there.
+    ({"gpu.0000:83:00.0.power_limit": None, "gpu.0000:83:00.0.firmware": None}, False),
     ({"cpu.max_frequency": "2000000"}, True),
     # A GPU that was replaced.
     ({"gpu.0000:83:00.0.firmware": "96.01"}, False),

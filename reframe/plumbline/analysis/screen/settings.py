@@ -37,42 +37,46 @@ def differing(records: Iterable[Record], night: str) -> list[Flag]:
     """
     partitions: dict[tuple[str, str], dict[str, dict[str, str]]] = defaultdict(dict)
     for record in records:
+        of_partition = partitions[record.system, record.partition]
         for node, facts in record.hosts.items():
-            wanted = {name: value for name, value in facts.items() if _is_compared(name)}
-            if wanted:
-                of_partition = partitions[record.system, record.partition]
-                of_partition.setdefault(node, {}).update(wanted)
+            of_partition.setdefault(node, {}).update(facts)
     found = [flag for nodes in partitions.values() for flag in _of_partition(nodes, night)]
     return sorted(found, key=lambda flag: flag.name)
 
 
-def _is_compared(fact: str) -> bool:
-    return any(
-        fact.startswith(prefix) and fact.rpartition(".")[2] in names
-        for prefix, names in COMPARED.items()
-    )
-
-
 def _of_partition(nodes: Mapping[str, Mapping[str, str]], night: str) -> Iterable[Flag]:
-    usual: dict[str, tuple[str, int]] = {}
-    for fact in sorted({fact for facts in nodes.values() for fact in facts}):
-        ((value, count),) = Counter(facts.get(fact, "") for facts in nodes.values()).most_common(1)
+    differences: dict[str, list[str]] = defaultdict(list)
+    for prefix in COMPARED:
+        for node, text in _of_kind(nodes, prefix):
+            differences[node].append(text)
+    for node, evidence in differences.items():
+        yield Flag(night, "setting", (node,), 0.0, 1.0, night, evidence=evidence)
+
+
+def _of_kind(nodes: Mapping[str, Mapping[str, str]], prefix: str) -> Iterable[tuple[str, str]]:
+    """Yield node and difference, of the facts with a prefix. A node without any of them did not
+    report them: the GPUs are read by cases on GPUs alone."""
+    kind = {
+        node: {
+            name: value for name, value in facts.items()
+            if name.startswith(prefix) and name.rpartition(".")[2] in COMPARED[prefix]
+        }
+        for node, facts in nodes.items()
+    }  # fmt: skip
+    reported = {node: facts for node, facts in kind.items() if facts}
+    for fact in sorted({fact for facts in reported.values() for fact in facts}):
+        values = Counter(facts.get(fact, "") for facts in reported.values())
+        ((value, count),) = values.most_common(1)
         works = not fact.endswith(".state") or value in network.UP
-        # An interface or GPU that most nodes do not have, or a link that is down on most, is no
-        # fault.
-        if (
-            value not in ("", "-1")
-            and works
-            and count >= AGREE * len(nodes)
-            and count >= FEWEST - 1
-        ):
-            usual[fact] = value, count
-    for node, facts in nodes.items():
-        evidence = [
-            f"{fact.removeprefix(network.FACT)} is {facts.get(fact) or 'missing'}; {value} on "
-            f"{count} of {len(nodes)} nodes"
-            for fact, (value, count) in usual.items()
-            if facts.get(fact, "") != value
-        ]
-        if evidence:
-            yield Flag(night, "setting", (node,), 0.0, 1.0, night, evidence=evidence)
+        # An interface or GPU that most nodes do not have, or a link that is down on most, is none.
+        agreed = value not in ("", "-1") and works and count >= AGREE * len(reported)
+        if agreed and count >= FEWEST - 1:
+            for node, facts in reported.items():
+                if (own := facts.get(fact, "")) != value:
+                    yield (
+                        node,
+                        (
+                            f"{fact.removeprefix(network.FACT)} is {own or 'missing'}; {value} on "
+                            f"{count} of {len(reported)} nodes"
+                        ),
+                    )
