@@ -14,7 +14,7 @@ from conftest import ROOT, STANDINS
 from plumbline.check.throttling import NodeReadings
 from plumbline.placement import binding
 from plumbline.placement.binding import TaskReport
-from plumbline.placement.readings import Link
+from plumbline.placement.readings import PcieLink
 from test_node import SHELLS, Elsewhere
 
 SMI = ROOT / "tests" / "captures" / "smi"
@@ -73,10 +73,10 @@ def codes(found: NodeReadings) -> list[str]:
 
 
 @pytest.mark.parametrize("model, link, clock, hot", [
-    ("h200_590", Link(5, 16), 1980, 52), ("h100_590", Link(5, 16), 1980, 59),
-    ("l40s_595", Link(4, 16), 2520, 63), ("rtx2080_595", Link(3, 16), 2055, 45),
+    ("h200_590", PcieLink(5, 16), 1980, 52), ("h100_590", PcieLink(5, 16), 1980, 59),
+    ("l40s_595", PcieLink(4, 16), 2520, 63), ("rtx2080_595", PcieLink(3, 16), 2055, 45),
 ])  # fmt: skip
-def test_a_sound_gpu_gives_no_warning(model: str, link: Link, clock: float, hot: float) -> None:
+def test_a_sound_gpu_gives_no_warning(model: str, link: PcieLink, clock: float, hot: float) -> None:
     found = nvidia(model)
     assert codes(found) == []
     (device,) = found.devices("n1").values()
@@ -209,9 +209,13 @@ def test_amd_smi() -> None:
     ]  # fmt: skip
     sound, ill = found.devices("n1").values()
     assert (sound.throttled, sound.link, sound.clock, sound.temperature) == (
-        {}, Link(5, 16), 2100, 78
+        {}, PcieLink(5, 16), 2100, 78
     )  # fmt: skip
-    assert (sorted(ill.throttled), ill.link, ill.uncorrected) == (["hbm-thermal"], Link(4, 8), 2)
+    assert (sorted(ill.throttled), ill.link, ill.uncorrected) == (
+        ["hbm-thermal"],
+        PcieLink(4, 8),
+        2,
+    )
     facts = found.facts("n1")
     assert facts["gpu.0000:26:00.0.power_limit"] == "750"
     assert facts["gpu.0000:05:00.0.max_link"] == "gen 5 x16"
@@ -229,7 +233,7 @@ def test_rocm_smi() -> None:
     assert [*found.devices("n1")] == [f"0000:{bus}3:00.0" for bus in "8ace"]
     device = found.devices("n1")["0000:a3:00.0"]
     assert (device.clock, device.memory_clock, device.temperature) == (300, 1200, 58)
-    assert (device.link, device.max_link) == (Link(4, 16), None)
+    assert (device.link, device.max_link) == (PcieLink(4, 16), None)
     assert found.facts("n1")["gpu.0000:e3:00.0.power_limit"] == "290"
 
 
@@ -354,7 +358,7 @@ def test_the_wrapper_reads_gpus_around_and_during_a_run(shell: str, node: Node) 
     assert moments(done.stderr) == ["before", "load", "after"]
     found = of(done.stderr.replace(os.uname().nodename, "n1"))
     assert codes(found) == []
-    assert found.devices("n1")["0000:0c:00.0"].link == Link(3, 16)
+    assert found.devices("n1")["0000:0c:00.0"].link == PcieLink(3, 16)
     # A later run is read at its end alone.
     assert moments(node.run(shell, "1", "PLUMBLINE_DEVICES=cuda:1", "true").stderr) == ["after"]
 

@@ -16,7 +16,7 @@ from typing import Any
 from plumbline.check.states import WARNINGS, Notice
 from plumbline.placement import readings
 from plumbline.placement.binding import TaskReport
-from plumbline.placement.readings import Cpus, Gpu, Link
+from plumbline.placement.readings import CpuReading, GpuReading, PcieLink
 
 #: Prefix of facts about GPUs: ``gpu.0000:18:00.0.power_limit``.
 FACT = "gpu."
@@ -46,8 +46,8 @@ class Device:
     temperature: float | None
     clock: float | None
     memory_clock: float | None
-    link: Link | None
-    max_link: Link | None
+    link: PcieLink | None
+    max_link: PcieLink | None
     corrected: int | None
     uncorrected: int | None
 
@@ -82,8 +82,8 @@ class NodeReadings:
     :ivar used: bus ids of the GPUs that tasks saw, by host.
     """
 
-    gpus: dict[str, list[dict[str, Gpu]]] = field(default_factory=dict)
-    cpus: dict[str, list[Cpus]] = field(default_factory=dict)
+    gpus: dict[str, list[dict[str, GpuReading]]] = field(default_factory=dict)
+    cpus: dict[str, list[CpuReading]] = field(default_factory=dict)
     used: dict[str, set[str]] = field(default_factory=dict)
     _static: dict[str, dict[str, Any]] = field(default_factory=dict)
 
@@ -101,7 +101,7 @@ class NodeReadings:
 
     def devices(self, host: str) -> dict[str, Device]:
         """Return the GPUs of a node that its tasks saw; all of it if it does not show that."""
-        of_bus: dict[str, list[Gpu]] = {}
+        of_bus: dict[str, list[GpuReading]] = {}
         for gpus in self.gpus.get(host, []):
             for bus, gpu in gpus.items():
                 of_bus.setdefault(bus, []).append(gpu)
@@ -176,7 +176,7 @@ def _of_devices(host: str, devices: Mapping[str, Device]) -> Iterator[Notice]:
             yield Notice(WARNINGS, "device.uncorrected-errors", detail, source="ECC counters")
 
 
-def _device(every: list[Gpu]) -> Device:
+def _device(every: list[GpuReading]) -> Device:
     """Return what readings of one GPU show."""
     best = [gpu.link for gpu in every if gpu.link and gpu.active]
     return Device(
@@ -187,7 +187,7 @@ def _device(every: list[Gpu]) -> Device:
             (g.memory_clock for g in every if g.memory_clock is not None), default=None
         ),
         # A link that reached its best state once is sound: it is slower when the GPU is not in use.
-        link=Link(max(link.generation for link in best), max(link.width for link in best))
+        link=PcieLink(max(link.generation for link in best), max(link.width for link in best))
         if best
         else None,
         max_link=every[-1].max_link,
@@ -205,7 +205,7 @@ def _growth(counts: list[int | None]) -> int | None:
     return sum(max(after - before, 0) for before, after in itertools.pairwise(known))
 
 
-def _throttled(every: list[Gpu]) -> dict[str, str]:
+def _throttled(every: list[GpuReading]) -> dict[str, str]:
     """Return why a GPU was throttled: what it reported during the runs, or just after them, and
     what its counters show."""
     reasons = {reason for gpu in every if gpu.moment != "before" for reason in gpu.reasons}

@@ -48,7 +48,7 @@ _AMD = {
 _GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
 
 
-class Link(NamedTuple):
+class PcieLink(NamedTuple):
     """A PCIe link: generation and number of lanes."""
 
     generation: int
@@ -59,7 +59,7 @@ class Link(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Gpu:
+class GpuReading:
     """A GPU at one moment; what is unknown is ``None``.
 
     :ivar moment: ``before``, ``load`` or ``after`` a run.
@@ -80,15 +80,15 @@ class Gpu:
     temperature: float | None = None
     clock: float | None = None
     memory_clock: float | None = None
-    link: Link | None = None
-    max_link: Link | None = None
+    link: PcieLink | None = None
+    max_link: PcieLink | None = None
     corrected: int | None = None
     uncorrected: int | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Cpus:
+class CpuReading:
     """The CPUs of a node at one moment.
 
     :ivar cores: times that cores were throttled as they were too hot; ``packages`` likewise.
@@ -101,21 +101,23 @@ class Cpus:
     clock: float | None
 
 
-def cpu_readings(stderr: str) -> dict[str, list[Cpus]]:
+def cpu_readings(stderr: str) -> dict[str, list[CpuReading]]:
     """Return what tasks reported of their hosts' CPUs: host -> readings, in order.
 
     A line that is garbled is skipped.
     """
-    found: dict[str, list[Cpus]] = {}
+    found: dict[str, list[CpuReading]] = {}
     for words in _lines(stderr, "plumbline-cpu", 6):
         _, host, moment, cores, packages, clock = words
         if cores.isdecimal() and packages.isdecimal():
             now = int(clock) / 1000 if clock.isdecimal() else None
-            found.setdefault(host, []).append(Cpus(moment, int(cores), int(packages), now))
+            found.setdefault(host, []).append(CpuReading(moment, int(cores), int(packages), now))
     return found
 
 
-def gpu_readings(stderr: str, static: dict[str, dict[str, Any]]) -> dict[str, list[dict[str, Gpu]]]:
+def gpu_readings(
+    stderr: str, static: dict[str, dict[str, Any]]
+) -> dict[str, list[dict[str, GpuReading]]]:
     """Return what tasks reported of their hosts' GPUs: host -> readings, in order: bus id -> GPU.
 
     :arg static: what ``amd-smi static`` printed in earlier runs, by host and number of the GPU;
@@ -124,7 +126,7 @@ def gpu_readings(stderr: str, static: dict[str, dict[str, Any]]) -> dict[str, li
     texts: dict[tuple[str, str, str], list[str]] = {}
     for _, host, moment, tool, text in _lines(stderr, "plumbline-gpu", 5):
         texts.setdefault((host, moment, tool), []).append(text)
-    found: dict[str, list[dict[str, Gpu]]] = {}
+    found: dict[str, list[dict[str, GpuReading]]] = {}
     for (host, moment, tool), lines in texts.items():
         moment = moment.partition("-")[0]
         if tool == "nvidia-smi":
@@ -172,8 +174,8 @@ def _count(value: object) -> int | None:
     return None if number is None else int(number)
 
 
-def _link(generation: float | None, width: float | None) -> Link | None:
-    return Link(int(generation), int(width)) if generation and width else None
+def _link(generation: float | None, width: float | None) -> PcieLink | None:
+    return PcieLink(int(generation), int(width)) if generation and width else None
 
 
 def _hottest(*values: object) -> float | None:
@@ -192,7 +194,7 @@ def _stated(settings: Mapping[str, object]) -> dict[str, str]:
 # -- NVIDIA --------------------------------------------------------------------------------------
 
 
-def _of_nvidia_smi(lines: list[str], moment: str) -> Iterator[tuple[str, Gpu]]:
+def _of_nvidia_smi(lines: list[str], moment: str) -> Iterator[tuple[str, GpuReading]]:
     """Yield bus id and GPU of each row that ``nvidia-smi --query-gpu`` printed,
     ``--help-query-gpu`` has the columns."""
     columns: list[str] = []
@@ -206,7 +208,7 @@ def _of_nvidia_smi(lines: list[str], moment: str) -> Iterator[tuple[str, Gpu]]:
             yield _bus(cells[0]), _nvidia(dict(zip(columns, cells, strict=True)), moment)
 
 
-def _nvidia(cells: dict[str, str], moment: str) -> Gpu:
+def _nvidia(cells: dict[str, str], moment: str) -> GpuReading:
     values = {name: _number(cell) for name, cell in cells.items()}
     mask = cells.get("clocks_event_reasons.active", "")
     bits = int(mask, 16) if re.fullmatch("0x[0-9a-fA-F]+", mask) else 0
@@ -219,7 +221,7 @@ def _nvidia(cells: dict[str, str], moment: str) -> Gpu:
         _link(values.get(f"pcie.link.gen.{which}"), values.get(f"pcie.link.width.{which}"))
         for which in ("current", "max")
     )
-    return Gpu(
+    return GpuReading(
         moment,
         frozenset(reason for bit, reason in _NVIDIA.items() if bits & bit),
         {reason: int(count) for reason, count in counters.items() if count is not None},
@@ -270,7 +272,7 @@ def _part(entry: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 def _of_amd_smi(
     lines: list[str], moment: str, static: Mapping[str, Any]
-) -> Iterator[tuple[str, Gpu]]:
+) -> Iterator[tuple[str, GpuReading]]:
     """Yield bus id and GPU of each that ``amd-smi metric`` printed (amdsmi_commands.py). The bus id
     is in ``amd-smi static`` alone."""
     for entry in _of_amd_json(lines):
@@ -283,7 +285,7 @@ def _of_amd_smi(
         throttle = _part(entry, "throttle") or _part(entry, "violation")
         speed, most = _number(pcie.get("speed")), _number(bus.get("max_pcie_speed"))
         max_link = _link(_GENERATIONS.get(most or 0), _number(bus.get("max_pcie_width")))
-        yield _bus(bus["bdf"]), Gpu(
+        yield _bus(bus["bdf"]), GpuReading(
             moment,
             frozenset(_active(throttle)),
             dict(_accumulated(throttle)),
@@ -324,7 +326,7 @@ def _accumulated(throttle: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
             yield reason, count
 
 
-def _of_rocm_smi(lines: list[str], moment: str) -> Iterator[tuple[str, Gpu]]:
+def _of_rocm_smi(lines: list[str], moment: str) -> Iterator[tuple[str, GpuReading]]:
     """Yield bus id and GPU of each that ``rocm-smi --json`` printed (rocm_smi.py). It prints
     neither ECC errors in this format nor what the link can be."""
     printed = _json(lines)
@@ -339,7 +341,7 @@ def _of_rocm_smi(lines: list[str], moment: str) -> Iterator[tuple[str, Gpu]]:
         speed, width = level.groups() if level else (tenths / 10, lanes)
         status = str(card.get("indep_throttle_status"))
         bits = int(status) if status.isdecimal() else 0
-        yield _bus(card["PCIBus"]), Gpu(
+        yield _bus(card["PCIBus"]), GpuReading(
             moment,
             # All bits are set if the GPU does not report it.
             frozenset(r for bit, r in _AMD.items() if bits >> bit & 1 and bits < 2**64 - 1),
