@@ -8,13 +8,13 @@ import sys
 
 import click
 
-from plumbline.cli.common import echo, say, warn, warn_skipped
+from plumbline.cli.common import complete_system, echo, say, warn, warn_skipped
 from plumbline.core.errors import Fault, with_code
 from plumbline.core.text import format_table, pluralize, shorten
 
 
 @click.command()
-@click.argument("system")
+@click.argument("system", shell_complete=complete_system)
 @click.option("--accept", is_flag=True, help="Also accept looser bounds and dropped rows.")
 @click.option(
     "--by", metavar="NAME", help="Who accepts the rows, kept in them.  [default: your login]"

@@ -5,14 +5,48 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import click
 
+from plumbline.core import codes, paths
 from plumbline.core.errors import Fault, with_code
 from plumbline.core.text import printable_lines
+
+
+def _completing(found: Callable[[], Iterable[str]]) -> Callable:
+    """Return how a shell completes a name: from those found; from none if they cannot be read."""
+
+    def complete(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+        with contextlib.suppress(Fault, OSError):
+            return [name for name in found() if name.startswith(incomplete)]
+        return []
+
+    return complete
+
+
+def _sessions() -> list[str]:
+    """Return the ids of all sessions, the newest first."""
+    return sorted((path.name for path in (paths.results() / "sessions").iterdir()), reverse=True)
+
+
+def _checks() -> list[str]:
+    """Return the names of the checks, each with its parameters."""
+    files = [file for path in map(Path, paths.checks())
+             for file in (path.glob("*.py") if path.is_dir() else [path])]  # fmt: skip
+    declared = r"^@rfm\.simple_test\nclass (\w+)"
+    return sorted({
+        name for file in files for name in re.findall(declared, file.read_text("utf-8"), re.M)
+    })  # fmt: skip
+
+
+complete_system = _completing(lambda: sorted(path.stem for path in paths.systems().files("*.yaml")))
+complete_session = _completing(_sessions)
+complete_check = _completing(_checks)
+complete_code = _completing(codes.registered)
 
 checks_option = click.option(
     "-c", "--checkpath", "checks", multiple=True, metavar="PATH",
@@ -20,8 +54,9 @@ checks_option = click.option(
     help="A folder or file of your own checks, beside the shipped ones; repeatable.",
 )  # fmt: skip
 system_option = click.option(
-    "--system", metavar="NAME", help="The system; by host name if not given."
-)
+    "--system", metavar="NAME", shell_complete=complete_system,
+    help="The system; by host name if not given.",
+)  # fmt: skip
 format_option = click.option(
     "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True
 )
@@ -111,10 +146,12 @@ def keep_options(command: Callable) -> Callable:
     return keeping
 
 
+_COMPLETED = {"system": complete_system, "check": complete_check}
 _SELECTION = {
     **{
         name: click.option(
-            f"--{name}", default="", metavar="NAME", help=f"Only this {what} (wildcards: * ?)."
+            f"--{name}", default="", metavar="NAME", shell_complete=_COMPLETED.get(name),
+            help=f"Only this {what} (wildcards: * ?)."
         )
         for name, what in [
             ("system", "system"),

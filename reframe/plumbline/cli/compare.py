@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from plumbline.cli.common import (
+    complete_session,
     output_option,
     selection_options,
     session_output,
@@ -23,8 +24,8 @@ _WRONG = "input.wrong-option"
 
 
 @click.command()
-@click.argument("before")
-@click.argument("after")
+@click.argument("before", shell_complete=complete_session)
+@click.argument("after", shell_complete=complete_session)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.option("--duet", is_flag=True,
               help="BEFORE and AFTER are two sides that one job measures in turns, each "

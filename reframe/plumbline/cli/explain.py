@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import click
 
-from plumbline.cli.common import echo, format_option
+from plumbline.cli.common import complete_code, echo, format_option
 from plumbline.core import formats
 from plumbline.core.errors import Fault
 from plumbline.core.text import format_table, suggest
 
 
 @click.command()
-@click.argument("code", required=False)
+@click.argument("code", required=False, shell_complete=complete_code)
 @format_option
 def explain(code: str | None, form: str):
     """Show the cause and the remedy of a reason code. Without CODE, list all codes.

@@ -6,7 +6,14 @@ from pathlib import Path
 
 import click
 
-from plumbline.cli.common import output_option, session_options, warn, warn_skipped, write
+from plumbline.cli.common import (
+    complete_session,
+    output_option,
+    session_options,
+    warn,
+    warn_skipped,
+    write,
+)
 from plumbline.core.errors import Fault
 
 #: Suffix of a file -> format.
@@ -14,7 +21,7 @@ _SUFFIXES = {".prom": "prometheus", ".xml": "junit", ".md": "markdown"}
 
 
 @click.command()
-@click.argument("session", required=False)
+@click.argument("session", required=False, shell_complete=complete_session)
 @click.option("--last", is_flag=True, help="Export the newest session that has ended; the default.")
 @session_options
 @click.option("--format", "form", type=click.Choice([*_SUFFIXES.values()]),

@@ -6,14 +6,14 @@ import sys
 
 import click
 
-from plumbline.cli.common import echo, say, table_format_option, write
+from plumbline.cli.common import complete_system, echo, say, table_format_option, write
 from plumbline.core import formats
 from plumbline.core.text import format_table
 
 
 @click.command()
 @click.argument("words", nargs=-1)
-@click.option("--system")
+@click.option("--system", shell_complete=complete_system)
 @click.option("--benchmark")
 @click.option("--metric")
 @click.option("--placement")

@@ -9,7 +9,14 @@ from pathlib import Path
 
 import click
 
-from plumbline.cli.common import output_option, selection_options, warn, warn_skipped, write
+from plumbline.cli.common import (
+    complete_session,
+    output_option,
+    selection_options,
+    warn,
+    warn_skipped,
+    write,
+)
 from plumbline.core import formats
 from plumbline.core.errors import Fault
 from plumbline.core.text import fill, pluralize, table_lines
@@ -20,7 +27,7 @@ _COLUMNS = ("night", "kind", "name", "size", "confidence", "since", "until", "dr
 
 
 @click.command()
-@click.argument("sessions", nargs=-1, metavar="[SESSION]...")
+@click.argument("sessions", nargs=-1, metavar="[SESSION]...", shell_complete=complete_session)
 @selection_options
 @click.option("--input", "file", type=_FILE, metavar="FILE",
               help="Screen a CSV file instead: night, node, value, better; and gpu, or a and b for "

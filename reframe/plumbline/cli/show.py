@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from plumbline.cli.common import (
+    complete_session,
     output_option,
     selection_options,
     table_format_option,
@@ -19,7 +20,7 @@ from plumbline.cli.common import (
 
 
 @click.command()
-@click.argument("session", required=False)
+@click.argument("session", required=False, shell_complete=complete_session)
 @selection_options
 @click.option("--failed", is_flag=True,
               help="Only figures that are out of their bounds or worse than usual.")  # fmt: skip
