@@ -56,7 +56,7 @@ COLUMNS = [
 
 #: The slowest test files, the slowest first.
 SLOWEST = [
-    *("facility", "cluster", "ground"),
+    *("facility", "cluster", "ground", "tutorial"),
     *("commands", "sweep", "nightly", "onboarding", "facility_faults"),
     *("pairs", "kill", "checks", "queues", "site_configuration", "fuzz", "screen", "plain"),
     *("reframe_versions", "trend", "faults", "report_browser", "session", "inventory", "host"),

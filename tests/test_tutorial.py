@@ -1,0 +1,70 @@
+"""docs/tutorial.md, followed literally; the fault is a real limit of CPU time."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+
+import pytest
+from conftest import ROOT, Testbed, records_of
+from ground.limits import ROOT as GROUPS
+from ground.limits import WEIGHT, Limits
+
+PAGE = ROOT / "docs" / "tutorial.md"
+#: Whether control groups are one hierarchy, version 2.
+UNIFIED = (GROUPS / "cgroup.controllers").exists()
+PARENT = GROUPS if UNIFIED else GROUPS / "cpu"
+#: What the page does with control groups of the other version, and `make setup` with its PATH.
+SKIPPED = r"/cgroup/cpu/" if UNIFIED else r"/cgroup/(slow|cgroup)"
+SKIPPED += r"|^make setup|^export PATH"
+
+
+def commands() -> list[str]:
+    """The commands of the page that belong to this machine, in order."""
+    blocks = re.findall(r"^```console\n(.*?)^```", PAGE.read_text(), re.M | re.S)
+    found = re.findall(r"^\$ (.*)", "".join(blocks), re.M)
+    return [text for text in found if not re.search(SKIPPED, text)]
+
+
+@pytest.fixture
+def groups() -> Iterator[tuple[str, str]]:
+    """Yield the names of two control groups, of the healthy shell and of the slow one. Both have
+    the largest weight, so that what else runs here is not seen."""
+    if missing := Limits.missing():
+        pytest.skip(missing)
+    folders = [PARENT / f"{name}-{os.getpid()}" for name in ("healthy", "slow")]
+    if UNIFIED:
+        (PARENT / "cgroup.subtree_control").write_text("+cpu")
+    name, weight = WEIGHT[UNIFIED]
+    for folder in folders:
+        folder.mkdir()
+        (folder / name).write_text(weight)
+    yield folders[0].name, folders[1].name
+    for folder in folders:
+        for process in (folder / "cgroup.procs").read_text().split():
+            (PARENT / "cgroup.procs").write_text(process)
+        folder.rmdir()
+
+
+def test_the_page(make_testbed: Callable[..., Testbed], groups: tuple[str, str]):
+    """It fails and has regressed while it is slow, and passes before and after."""
+    healthy, slow = groups
+    local = make_testbed("local")
+    script = [f"echo $$ >{PARENT}/{healthy}/cgroup.procs"]
+    steps = commands()
+    for text in steps:
+        text = text.replace("sudo ", "").replace("/slow", f"/{slow}")
+        # Back to where it was healthy.
+        text = text.replace(f"{PARENT}/cgroup.procs", f"{PARENT}/{healthy}/cgroup.procs")
+        script += [text, 'echo "exit code: $?"']
+    done = local.run("bash", "-c", "\n".join(script))
+    codes = [int(code) for code in re.findall(r"^exit code: (\d+)", done.out, re.M)]
+    failed = [text for text, code in zip(steps, codes, strict=True) if code]
+    assert [re.findall("state=[a-z]+", text)[-1:] for text in failed] == [["state=slow"]] * 2
+    assert codes[steps.index(failed[0])] == codes[steps.index(failed[1])] == 1
+    results: dict[str, set] = {}
+    for session in (local.folder / "tutorial" / "results" / "sessions").iterdir():
+        for fields in records_of(session):
+            results.setdefault(fields["extras"]["state"], set()).add(fields["result"])
+    assert results == {"healthy": {"pass"}, "slow": {"fail"}, "repaired": {"pass"}}
