@@ -76,7 +76,9 @@ inventories: setup ## rewrite only the inventories: two minutes on an idle machi
 docs: setup ## render the generated pages, and build the docs as a site: docs/_site
 	$(BIN)/python docs/_tools/pages.py docs
 	$(BIN)/python docs/_tools/power.py docs/power.md
+	$(BIN)/python docs/_tools/pictures.py docs
 	$(BIN)/sphinx-build -nW --keep-going -q -b html docs docs/_site
+	$(BIN)/sphinx-build -nW --keep-going -q -b man docs docs/_site/man
 
 lock: setup ## concretize all Spack environments again: about forty minutes
 	@$(OURS) $(BIN)/plumbline lock --page docs/environments.md $(ARGS)
@@ -86,6 +88,7 @@ bench: setup ## measure Plumbline itself: overhead, history, report, parsing, ki
 	@$(BENCH).history $(ARGS)
 	@$(BENCH).report $(ARGS)
 	@$(BENCH).fuzz $(ARGS)
+	@$(BENCH).questions $(ARGS)
 	@PLUMBLINE_KILLS=100 $(BIN)/python -m pytest -q -s tests/test_kill.py
 
 detection: setup ## measure detection and false alarms of trend, compare, screen and clear: an hour

@@ -2,8 +2,10 @@
 
 import re
 
+from reframe.core.variables import TestVar
+
 project = "Plumbline"
-extensions = ["myst_parser", "sphinx_click"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx_click"]
 exclude_patterns = ["_site", "_tools"]
 
 html_theme = "furo"
@@ -17,8 +19,20 @@ html_theme_options = {"footer_icons": []}
 # Most blocks are commands, or what they print.
 highlight_language = "none"
 myst_heading_anchors = 3
+# The order of the code, which begins with what every check has.
+autodoc_member_order = "bysource"
+autodoc_typehints = "none"
+# Docstrings name what is in their modules, of which only some classes are in the docs.
+nitpick_ignore_regex = [("py:.*", ".*")]
+# `make docs` builds it with the builder man: docs/_site/man.
+man_pages = [("commands", "plumbline", "performance regression testing for HPC systems", [], 1)]
 # Two hyphens before an option are two hyphens.
 smartquotes = False
+
+
+# The default of a variable alone, where ReFrame also prints the kind of object that has it.
+_in_full = TestVar.__repr__
+TestVar.__repr__ = lambda variable: re.sub(r".*value=(.*)\)$", r"\1", _in_full(variable))
 
 
 def setup(app):

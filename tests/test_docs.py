@@ -1,6 +1,7 @@
 """The docs say what is there: figures from the bench, links, commands."""
 
 import html.parser
+import inspect
 import json
 import re
 import socket
@@ -9,10 +10,17 @@ import sys
 import urllib.parse
 from pathlib import Path
 
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    from pip._vendor import tomli as tomllib
+
+import pictures
 import pytest
-from bench import harness
+from bench import harness, questions
 from ground import page as ground
 from plumbline import cli
+from plumbline.check.declaration import Declaration
 from plumbline.core import paths
 
 DOCS = paths.ROOT / "docs"
@@ -29,6 +37,39 @@ def test_bench_page_is_rendered_from_its_figures():
 
 def test_page_of_the_proving_ground_is_rendered_from_what_was_measured():
     assert ground.render(json.loads(ground.MEASURED.read_text())) == ground.PAGE.read_text()
+
+
+def test_page_of_the_questions_is_rendered_from_what_was_measured():
+    measured = json.loads((DOCS / "questions.json").read_text())
+    assert questions.render(measured) == (DOCS / "questions.md").read_text()
+    asked = [found["question"] for found in measured["answers"]]
+    assert asked == [question.text for question in questions.QUESTIONS] and len(asked) == 10
+
+
+def test_pictures_have_the_layers_that_are_enforced():
+    """The contract of import-linter, in its order; a value is passed only between layers."""
+    with (paths.ROOT / "pyproject.toml").open("rb") as file:
+        contract = tomllib.load(file)["tool"]["importlinter"]["contracts"][0]["layers"]
+    shown = (DOCS / "images" / "architecture.svg").read_text()
+    assert re.findall(r'layer-name"[^>]*>(\w+)<', shown) == contract == [*pictures.LAYERS]
+    assert {*re.findall(r">by (\w+)/<", (DOCS / "images" / "value.svg").read_text())} < {*contract}
+    for name, text in pictures.rendered().items():
+        assert (DOCS / "images" / name).read_text() == text, f"{name}: make docs"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_pictures_are_described(page: Path):
+    for described, target in re.findall(r"!\[([^]]*)\]\(([^)]+)\)", page.read_text()):
+        assert len(described.split()) > 3, f"{page}: {target}"
+
+
+@pytest.mark.parametrize("page", [ROOT_PAGES[0], DOCS / "index.md"], ids=lambda page: page.name)
+def test_landing_pages_show_before_they_explain(page: Path):
+    """A session with a red line, and the picture of the report, come before any prose."""
+    title, first, picture, prose = page.read_text().split("\n\n")[:4]
+    assert title.startswith("# ") and picture.startswith("![")
+    assert first.startswith("```\n$ plumbline run") and "\nfail: " in first
+    assert prose.startswith("Performance")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -117,6 +158,35 @@ def test_every_page_is_in_the_site(site: Path):
     commands = (site / "commands.html").read_text(encoding="utf-8")
     for name in cli.main.list_commands(None):
         assert f'id="plumbline-{name}"' in commands, name
+
+
+def test_classes_of_a_check_are_in_the_site(site: Path):
+    """Each variable and method that a check may have, but those of the mixin's own."""
+    page = _Page((site / "api.html").read_text(encoding="utf-8"))
+    own = {"elsewhere", "placed", "declared", "duet_side"}
+    source = Path(inspect.getfile(Declaration)).read_text(encoding="utf-8")
+    body = source[source.index("class Declaration") :]
+    names = re.findall(
+        r"^    (?:def )?(\w+)(?:\(self| = builtins\.variable|: ClassVar)", body, re.M
+    )
+    assert {"benchmark", "foms", "figures", "derive"} < {*names}
+    for name in {*names} - own:
+        assert f"plumbline.check.declaration.Declaration.{name}" in page.anchors, name
+
+
+def test_manual_page(site: Path):
+    """The builder that `make docs` uses; it reads what the site's read."""
+    build = Path(sys.executable).with_name("sphinx-build")
+    trees = site.parent / "doctrees"
+    done = subprocess.run(
+        [build, "-nW", "-q", "-b", "man", "-d", trees, DOCS, site.parent / "man"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    page = (site.parent / "man" / "plumbline.1").read_text(encoding="utf-8")
+    assert page.startswith('.\\"') and '.TH "PLUMBLINE" "1"' in page
+    for name in cli.main.list_commands(None):
+        assert re.search(rf"^\.SS {name}$", page, re.M), name
 
 
 def test_links_to_elsewhere(site: Path):

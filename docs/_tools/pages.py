@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import re
 import sys
+from collections import Counter
 from pathlib import Path
 
 import jinja2
@@ -51,6 +52,7 @@ def rendered(references: References, folder: Path) -> dict[str, str]:
         "placements.md": placements(),
         "launchers.md": launchers(),
         "codes.md": codes(folder),
+        "troubleshooting.md": troubleshooting(folder),
     }
 
 
@@ -82,6 +84,50 @@ plumbline explain placement.too-few-cores
 
 The code is in brackets at the end of a message, in the field `code` of a record and of
 `--format json`, and in JUnit XML. Without a code, `plumbline explain` lists all of them."""
+
+
+def troubleshooting(folder: Path) -> str:
+    """Return the page of symptoms. What a code means is on the page of the codes alone.
+
+    :arg folder: the reference folder.
+    """
+    known = {**registered(), **states.reasons(folder)}
+
+    def code(name: str) -> str:
+        return f"[`{name}`](codes.md#{name.partition('.')[0]})" if known[name] else ""
+
+    rows = Counter(name.partition(".")[0] for name in known)
+    parts = [f"| [`{part}`](codes.md#{part}) | {_ABOUT[part]} | {rows[part]} |" for part in rows]
+    return _from_template("troubleshooting.md.j2", codes=known, code=code, parts=parts)
+
+
+#: Part of the codes -> what those are about.
+_ABOUT = {
+    "input": "the command line, and files that it names",
+    "files": "files and folders that are written",
+    "system": "which system this is, its file and its inventory",
+    "check": "the declaration of a check",
+    "reference": "tables, registers and waivers",
+    "session": "starting a session, and what a killed one left",
+    "duet": "the two sides of a duet",
+    "history": "sessions that are selected or read",
+    "waiver": "waivers that no longer serve",
+    "baseline": "why a figure or session is not in a baseline",
+    "scheduler": "the scheduler and its nodes",
+    "placement": "placements that a node does not have",
+    "binding": "placements that a launcher cannot express",
+    "build": "programs that are not there, or are others than expected",
+    "spack": "Spack: environments, locks, mirrors",
+    "scratch": "scratch folders",
+    "output": "what a program printed",
+    "proof": "tasks that ran elsewhere than requested",
+    "topology": "a node that differs from its system file",
+    "network": "the wrong network, or its errors",
+    "job": "jobs that the scheduler ended",
+    "case": "test cases that did not run to their end",
+    "figure": "verdicts and warnings of figures",
+    "stderr": "faults on standard error",
+}
 
 
 def tolerances(references: References) -> str:
@@ -210,14 +256,15 @@ GPUs.
 
 def launchers() -> str:
     """Return the page of the launchers: what selects each, its options, and what it refuses."""
-    template = Path(__file__).with_name("launchers.md.j2").read_text(encoding="utf-8")
-    markdown = jinja2.Environment(undefined=jinja2.StrictUndefined)  # noqa: S701 no HTML
-    page = markdown.from_string(template).render(
-        selection=_selection,
-        options=_options,
-        refusals=_refusals,
+    return _from_template(
+        "launchers.md.j2", selection=_selection, options=_options, refusals=_refusals
     )
-    return f"{page}\n"
+
+
+def _from_template(name: str, **values: object) -> str:
+    template = Path(__file__).with_name(name).read_text(encoding="utf-8")
+    markdown = jinja2.Environment(undefined=jinja2.StrictUndefined)  # noqa: S701 no HTML
+    return markdown.from_string(template).render(values) + "\n"
 
 
 def _selection() -> str:

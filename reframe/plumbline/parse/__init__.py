@@ -75,7 +75,7 @@ class Fom:
     """One measured :class:`Figure` of one sample.
 
     :ivar value: the printed number.
-    :ivar unit: its unit, in the spelling of :mod:`plumbline.core.units`.
+    :ivar unit: its unit, in the spelling of ``plumbline.core.units``.
     """
 
     metric: str

@@ -1,0 +1,19 @@
+"""Each of the ten questions of docs/questions.md has its answer, in a made-up history of today."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import demo_history
+import pytest
+from bench import questions
+
+
+def test_each_question_is_answered(tmp_path: Path):
+    if shutil.which("chromium") is None:
+        pytest.skip("no chromium: apt-get install chromium")
+    demo_history.write(tmp_path)
+    answers = {question: text for question, _, text in questions.answers(tmp_path)}
+    assert [*answers] == questions.QUESTIONS
+    assert all(answers.values())
