@@ -203,9 +203,11 @@ class Declaration(rfm.RunOnlyRegressionTest):
     #: program that may print the first one at its end.
     start_seconds = builtins.variable(int, value=0)
 
-    #: Shell commands before and after the program in each run, on the job's first node; ``$run``
-    #: is the run's name.
+    #: Shell commands before the program in each run, on the job's first node; ``$run`` is the run's
+    #: name.
     before_sample = builtins.variable(typ.List[str], value=[])
+
+    #: The same after the program.
     after_sample = builtins.variable(typ.List[str], value=[])
 
     #: Figures of this check in the summary: names of performance variables.
