@@ -123,6 +123,8 @@ _ABOUT = {
     "proof": "tasks that ran elsewhere than requested",
     "topology": "a node that differs from its system file",
     "network": "the wrong network, or its errors",
+    "device": "GPUs that were throttled, or have a fault",
+    "cpu": "CPUs that were throttled, or have a fault",
     "job": "jobs that the scheduler ended",
     "case": "test cases that did not run to their end",
     "figure": "verdicts and warnings of figures",
