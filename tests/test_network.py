@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 
 import pytest
 import two_nodes
 from conftest import BIN, Done, Testbed
-from plumbline.check import network
+from plumbline.check import network, reading
 from plumbline.check.network import NetworkTraffic
+from plumbline.check.result import CaseResult
 from plumbline.parse import Figure
 from plumbline.placement import binding
 from plumbline.placement.binding import Counters
@@ -20,9 +22,19 @@ from plumbline.site import load
 Rates = dict[str, tuple[float, float]]
 
 
-def traffic(*runs: Rates, printed: float = 100e6, idle: Rates | None = None) -> NetworkTraffic:
-    """The traffic of node n1 in runs of two seconds, each after a tenth with that of others."""
-    found, now = NetworkTraffic(), 0.0
+def traffic(
+    *runs: Rates,
+    printed: float = 100e6,
+    idle: Rates | None = None,
+    first: Rates | None = None,
+    errors: int = 0,
+) -> NetworkTraffic:
+    """The traffic of node n1 in runs of two seconds, each after a tenth with that of others.
+
+    :arg first: what others send before the first run, if that is different.
+    :arg errors: of each run, on all interfaces; twice as many packets are dropped.
+    """
+    found, now, counted = NetworkTraffic(), 0.0, 0
     names = {name for run in runs for name in run}
     moved = dict.fromkeys(names, (0, 0))
 
@@ -32,10 +44,12 @@ def traffic(*runs: Rates, printed: float = 100e6, idle: Rates | None = None) -> 
         for name in names:
             more = [int(rate * seconds * 1e6) for rate in rates.get(name, (0, 0))]
             moved[name] = (moved[name][0] + more[0], moved[name][1] + more[1])
-        return {name: Counters(now, *moved[name], 0, 0) for name in names}
+        return {name: Counters(now, *moved[name], counted, 2 * counted) for name in names}
 
-    for run in runs:
-        moments = {"quiet": counters(0, {}), "start": counters(0.1, idle or {})}
+    for number, run in enumerate(runs):
+        before = idle or {} if number or first is None else first
+        moments = {"quiet": counters(0, {}), "start": counters(0.1, before)}
+        counted += errors
         # What others send they send during the runs, too.
         both = {n: (r + (idle or {}).get(n, (0, 0))[0], s + (idle or {}).get(n, (0, 0))[1])
                 for n, (r, s) in run.items()}  # fmt: skip
@@ -52,6 +66,8 @@ FAST, LAUNCH = (45.0, 45.0), (0.3, 0.2)
     ([{"fab0": FAST, "eth0": (20, 20)}] * 3, ["fab0", "eth0"]),
     # What bypasses the kernel is not counted; the first run loads the program over the network.
     ([{"hsn0": (0, 0), "eth0": (30, 0)}, {"hsn0": (0, 0), "eth0": LAUNCH}], []),
+    # Both directions of a fabric that carries much more than a tenth of it on the other.
+    ([{"fab0": (90, 90), "eth0": (7, 7)}] * 3, ["fab0"]),
     # A single run may be the first.
     ([{"hsn0": (0, 0), "eth0": (30, 0)}], []),
 ])  # fmt: skip
@@ -70,13 +86,14 @@ BOND = {
     "net.bond0.lower": "eth0 eth1",
     "net.bond0.12.lower": "bond0",
     "net.eth0.mtu": "9000",
+    "net.eth0.rdma": "mlx5_2",
     "net.ib0.rdma": "mlx5_0",
     "net.mlx5_1:1.rate": "100 Gb/sec (4X EDR)",
 }
 
 
 @pytest.mark.parametrize("stated, members", [
-    (["bond0.12"], {"bond0.12", "bond0", "eth0", "eth1"}),
+    (["bond0.12"], {"bond0.12", "bond0", "eth0", "eth1", "mlx5_2"}),
     (["ib*"], {"ib0", "mlx5_0"}),
     (["mlx5_0"], {"ib0", "mlx5_0"}),
     (["eth9"], set()),
@@ -84,6 +101,8 @@ BOND = {
 def test_interfaces_that_carry_the_same_traffic(stated: list[str], members: set[str]) -> None:
     assert network.family(stated, BOND) == members
     assert network.belongs("mlx5_1:1", network.family(["mlx5_1"], BOND))
+    # A port of a device that is known by its interface.
+    assert network.belongs("mlx5_0:1", network.family(["ib*"], BOND))
 
 
 @pytest.mark.parametrize("stated, wrong", [
@@ -110,6 +129,31 @@ def test_others_on_the_fabric(idle: float, facts: dict[str, str], busy: bool) ->
     found = traffic(*[{"fab0": FAST}] * 3, idle={"fab0": (0.1, idle)})
     assert bool(found.others("n1", ["fab0"], facts)) == busy
     assert not found.others("n1", ["eth0"], facts)
+
+
+def test_what_loads_the_program_before_the_first_run_is_not_of_others() -> None:
+    found = traffic(*[{"fab0": FAST}] * 3, first={"fab0": (50, 50)})
+    assert not found.others("n1", ["fab0"], {})
+
+
+@pytest.mark.parametrize("stated, counted", [([], ["fab0"]), (["eth*"], ["eth0"])])
+def test_errors_of_the_fabric_are_warnings(stated: list[str], counted: list[str]) -> None:
+    """Of the stated interfaces, or else of those that the program used."""
+    runs = [{"fab0": FAST, "eth0": LAUNCH}] * 3
+    hosts = {"n1": {"net.fab0.mtu": "1500", "net.eth0.mtu": "1500"}}
+    found = traffic(*runs, errors=2)
+    assert network.of_interest(found, stated, "n1", hosts["n1"]) == counted
+    moved = found.interfaces("n1")["fab0"]
+    assert (moved.errors, moved.drops) == (6, 12)
+    (notice,) = network.errors(found, stated, hosts)
+    assert (notice.state, notice.code) == ("warnings", "network.errors")
+    assert {"n1:", *counted, "6", "12"} <= {*notice.detail.split()}
+    assert network.errors(traffic(*runs), stated, hosts) == []
+    # They are in the record of a case, whose result does not change.
+    result = CaseResult(traffic=found, hosts={})
+    partition = SimpleNamespace(extras={}, name="node")
+    assert reading.check_network(result, "site", partition) == {}
+    assert [one.code for one in result.notices] == ["network.errors"]
 
 
 def test_what_is_printed_of_large_messages() -> None:
@@ -241,6 +285,8 @@ def test_a_start_without_progress_ends_within_a_bounded_time(machine: Machine) -
     (fields,) = done.records
     assert (fields["result"], fields["code"]) == ("invalid", "output.not-started"), fields["reason"]
     assert "n[0-1]" in fields["reason"] and done.code == 1
+    # Both tasks reported, so that it is not the launcher that hangs.
+    assert "MPI_Init" in fields["reason"]
 
 
 def test_a_link_that_is_down_is_named(machine: Machine) -> None:
