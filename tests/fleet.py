@@ -12,6 +12,71 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from plumbline.analysis.screen import Group, rounds
+from plumbline.placement.pairing import sharing
+
+
+@dataclass
+class Racks:
+    """A machine whose racks are joined by uplinks, which carry less than the links of their nodes
+    together.
+
+    :ivar sizes: nodes of each rack. :ivar uplink: of each rack, relative to a node's link.
+    :ivar noise: of a pair within a rack, and ``shared`` of one that shares an uplink.
+    :ivar outliers: share of values that are 10 to 50 % lower.
+    :ivar slow: node, ``r0``, or two nodes -> first slow night, loss.
+    """
+
+    seed: int
+    sizes: tuple[int, ...] = (5, 5)
+    nights: int = 20
+    uplink: float = 2.0
+    noise: float = 0.007
+    shared: float = 0.03
+    outliers: float = 0.0
+    slow: dict[str | tuple[str, str], tuple[int, float]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.random = np.random.default_rng(self.seed)
+        self.racks = {
+            f"r{rack}n{node}": f"r{rack}"
+            for rack, size in enumerate(self.sizes)
+            for node in range(size)
+        }
+
+    def groups(self, arranged: bool = True) -> list[Group]:
+        """The pairs of all nights, within racks and between racks.
+
+        :arg arranged: whether the rounds are arranged by the racks.
+        """
+        within = Group("figure within racks", "higher")
+        between = Group("figure between racks", "higher", within=within)
+        for night in range(self.nights):
+            seed = 1000 * self.seed + night
+            for listed in rounds([*self.racks], seed, self.racks if arranged else None):
+                for pair, across in sharing(listed, self.racks).items():
+                    at = f"{night}", tuple(sorted(pair))
+                    group = between if across else within
+                    group.pairs[at] = [self.value(night, pair, across)]
+                    if across:
+                        group.across[at] = across
+        return [within, between]
+
+    def value(self, night: int, pair: tuple[str, str], across: int) -> float:
+        """What a pair measures that shares an uplink with so many."""
+
+        def left(unit: str | tuple[str, str]) -> float:
+            since, loss = self.slow.get(unit, (np.inf, 0.0))
+            return 1 - loss if night >= since else 1.0
+
+        # A PingPong fills one direction at a time: two of them share what one can carry.
+        rates = [left(node) for node in pair]
+        if across:
+            rates += [2 * self.uplink * left(self.racks[node]) / across for node in pair]
+        spread = self.shared if across else self.noise
+        value = 100 * min(rates) * left(tuple(sorted(pair))) * np.exp(self.random.normal(0, spread))
+        if self.random.random() < self.outliers:
+            value *= 1 - self.random.uniform(0.1, 0.5)
+        return float(value)
 
 
 @dataclass

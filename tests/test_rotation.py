@@ -53,8 +53,7 @@ def job(monkeypatch, racks: int = 1, options: tuple = (), scheduler: str = "slur
         extras=extras,
     )
     of = SimpleNamespace(options=[], cli_options=[*options], pin_nodes=[])
-    layout = SimpleNamespace(num_nodes=2, racks=racks)
-    return rotation.of_job(partition, of, layout, "imb_p2p")
+    return rotation.of_job(partition, of, 2, racks, "imb_p2p")
 
 
 def test_a_job_requests_idle_nodes_if_its_partition_says_so(monkeypatch) -> None:
@@ -84,5 +83,4 @@ def test_without_an_answer_the_scheduler_chooses(monkeypatch) -> None:
     )
     monkeypatch.setattr(slurm, "capture", lambda *_, **__: None)
     of = SimpleNamespace(options=[], cli_options=[], pin_nodes=[])
-    layout = SimpleNamespace(num_nodes=2, racks=1)
-    assert rotation.of_job(partition, of, layout, "imb_p2p") == []
+    assert rotation.of_job(partition, of, 2, 1, "imb_p2p") == []

@@ -5,12 +5,13 @@ from __future__ import annotations
 import csv
 import itertools
 import json
+from collections import Counter
 
 import foreign
 import numpy as np
 import pytest
 from conftest import Done, asked
-from fleet import Fleet
+from fleet import Fleet, Racks
 from plumbline.analysis.screen import (
     Group,
     detection,
@@ -28,6 +29,7 @@ from plumbline.check.record import Record
 from plumbline.core.errors import Fault
 from plumbline.core.text import WIDTH
 from plumbline.history.series import Key, Series
+from plumbline.placement.pairing import sharing
 from records import case, dumps, figure, plan
 
 
@@ -58,6 +60,39 @@ def test_of_an_odd_number_each_node_sits_out_at_most_once_until_all_have():
     names = [f"n{i}" for i in range(9)]
     out = [({*names} - {n for pair in listed for n in pair}).pop() for listed in rounds(names, 1)]
     assert len(out) == len(set(out))
+
+
+SIZES = [(5, 5), (3, 7), (4, 4, 4), (5, 5, 5, 5), (2,) * 10, (1, 1, 1, 1), (16, 16, 3), (20,) * 24]
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+def test_rounds_of_racks_are_within_or_between_them(sizes):
+    racks = {
+        f"r{rack}n{node}": f"r{rack}" for rack, size in enumerate(sizes) for node in range(size)
+    }
+    listed = rounds([*racks], 5, racks)
+    assert listed == rounds([*racks], 5, racks) != rounds([*racks], 6, racks)
+    out = [frozenset(pair) for pairs in listed for pair in pairs]
+    assert len(out) == len(set(out)) and all(len(pair) == 2 for pair in out)
+    carried = []
+    for pairs in listed:
+        assert len({node for pair in pairs for node in pair}) == 2 * len(pairs)
+        across = sharing(pairs, racks)
+        assert {*across} == {*pairs}
+        of = Counter(racks[node] for pair in pairs if across[pair] for node in pair)
+        assert all(across[pair] == max(of[racks[node]] for node in pair)
+                   for pair in pairs if across[pair])  # fmt: skip
+        # A round has pairs of one kind, and each uplink carries as many in each.
+        assert len({number > 0 for number in across.values()}) == 1
+        carried += [of] * bool(of)
+    # One less of one rack, if their number is odd.
+    assert carried
+    for rack in {*racks.values()}:
+        assert max(of[rack] for of in carried) - min(of[rack] for of in carried) <= len(sizes) % 2
+    # All uplinks of equal racks carry the same.
+    if len(sizes) % 2 == 0 and len(set(sizes)) == 1:
+        assert {*carried[0].values()} == {sizes[0]}
+    assert sharing(out and [tuple(out[0])], {}) == {}
 
 
 def test_a_seed_gives_its_pairs_again_and_another_gives_others():
@@ -384,7 +419,9 @@ def test_a_fixed_cable_recovers():
     (one,) = found(group).flagged
     assert (one.kind, one.name) == ("pair", ("n003", "n005"))
     assert (one.since, one.until) == (f"{met[2]}", f"{met[-3]}")
-    group.pairs[f"{met[-1]}", ("n003", "n005")][0] *= 0.8
+    group.pairs[f"{met[-1]}", ("n003", "n005")] = fleet.pair(met[-1], "n003", "n005", 2)
+    for row in range(2):
+        group.pairs[f"{met[-1]}", ("n003", "n005")][row] *= 0.8
     again = found(group).flagged
     assert [(two.since, two.until) for two in again[1:]] == [(f"{met[-1]}", None)]
 
@@ -409,7 +446,12 @@ def test_a_single_cable_is_a_pair_and_both_nodes_are_healthy():
     fleet = Fleet(34, nodes=64, nights=1, noise=0.01)
     pair = rounds(fleet.names, seed=1000 * fleet.seed)[0][0]
     fleet.slow[tuple(sorted(pair))] = 0, 0.15
-    screening = found(fleet.pairs())
+    group = fleet.pairs()
+    # A single value is no evidence; it is repeated in the same night.
+    screening = found(group)
+    assert who(screening) == set() and {*pair} <= {*screening.retest()}
+    fleet.again(group, [("pair", tuple(sorted(pair)), "0")], 1)
+    screening = found(group)
     assert who(screening) == {("pair", tuple(sorted(pair)))}
     assert screening.flagged[0].note == ""
     assert screening.flagged[0].size == pytest.approx(0.15, abs=0.03)
@@ -418,9 +460,75 @@ def test_a_single_cable_is_a_pair_and_both_nodes_are_healthy():
 
 def test_with_one_partner_each_the_node_is_uncertain():
     fleet = Fleet(35, nodes=200, nights=1, noise=0.01, slow={("n007",): (0, 0.2)})
-    (one,) = found(fleet.pairs(only=1)).flagged
+    group = fleet.pairs(only=1)
+    fleet.again(group, [("pair", pair, "0") for _, pair in [*group.pairs] if "n007" in pair], 2)
+    (one,) = found(group).flagged
     assert (one.kind, "n007" in one.name) == ("pair", True)
     assert "partners" in one.note
+
+
+def test_an_outlier_of_one_night_flags_no_pair_and_no_node():
+    """Nor does it one of many nights later, if the pair is healthy otherwise."""
+    machine = Racks(7, nights=6)
+    groups = machine.groups()
+    for group, chosen in zip(groups, (("2", "4"), ("3",)), strict=True):
+        for night in chosen:
+            at = next(at for at in group.pairs if at[0] == night)
+            group.pairs[at][0] *= 0.6
+    screening = screen(groups, machine.racks)
+    assert who(screening) == set()
+
+
+def test_a_value_of_three_samples_is_no_single_measurement():
+    fleet = Fleet(34, nodes=64, nights=1, noise=0.01)
+    pair = tuple(sorted(rounds(fleet.names, seed=1000 * fleet.seed)[0][0]))
+    fleet.slow[pair] = 0, 0.15
+    group = fleet.pairs()
+    group.steady = {*group.pairs}
+    assert who(found(group)) == {("pair", pair)}
+
+
+def test_healthy_racks_that_share_uplinks_flag_nothing():
+    """With rounds that are arranged by the racks, or not."""
+    for arranged in (True, False):
+        machine = Racks(8, nights=10, shared=0.05)
+        assert screen(machine.groups(arranged), machine.racks).flagged == []
+
+
+@pytest.mark.parametrize("sizes, kind, name", [
+    ((5, 5), "link", ("r0", "r1")),
+    ((5, 5, 5), "switch", ("r0",)),
+    ((5, 5, 5, 5), "switch", ("r0",)),
+])  # fmt: skip
+def test_a_slow_uplink_of_few_racks_is_flagged_and_nothing_else(sizes, kind, name):
+    # Of three racks of five nodes, a pair shares an uplink with one less in some rounds.
+    size = 0.24 if len(sizes) % 2 else 0.3
+    machine = Racks(9, sizes, nights=5, slow={"r0": (2, 0.3)})
+    (one,) = screen(machine.groups(), machine.racks).flagged
+    assert (one.kind, one.name, one.night, one.until) == (kind, name, "2", None)
+    assert one.size == pytest.approx(size, abs=0.03)
+    # Two racks do not show which of the two it is.
+    assert bool(one.note) == (kind == "link")
+
+
+def test_an_uplink_that_was_repaired_recovers():
+    machine = Racks(10, nights=7, slow={"r1": (2, 0.3)})
+    groups = machine.groups()
+    healthy = Racks(11, nights=7).groups()
+    for group, good in zip(groups, healthy, strict=True):
+        group.pairs = {at: rows for at, rows in group.pairs.items() if int(at[0]) < 5}
+        group.pairs |= {at: rows for at, rows in good.pairs.items() if int(at[0]) >= 5}
+        group.across |= good.across
+    (one,) = screen(groups, machine.racks).flagged
+    assert (one.kind, one.since, one.until) == ("link", "2", "4")
+
+
+def test_a_slow_node_is_found_by_the_pairs_of_its_rack():
+    """Between racks, the uplink is what limits its pairs."""
+    machine = Racks(12, nights=3, uplink=1.5, slow={"r0n3": (2, 0.1)})
+    (one,) = screen(machine.groups(), machine.racks).flagged
+    assert (one.kind, one.name, one.night) == ("node", ("r0n3",), "2")
+    assert one.size == pytest.approx(0.1, abs=0.02)
 
 
 def test_pairs_of_healthy_machines_flag_nothing():

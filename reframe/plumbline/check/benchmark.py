@@ -445,8 +445,9 @@ class Benchmark(declaration.Declaration):
         """Request other nodes each day, if the partition is set so, and nodes of several racks
         where the placement needs them."""
         if not (self.is_dry_run() or self.duet_side or self.pinned_to):
+            nodes, racks = self.layout.num_nodes, self.layout.racks
             self.job.pin_nodes = rotation.of_job(
-                self.current_partition, self.job, self.layout, self.display_name
+                self.current_partition, self.job, nodes, racks, self.display_name
             ) or self.job.pin_nodes  # fmt: skip
 
     @builtins.run_before("run", always_last=True)
@@ -473,10 +474,15 @@ class Benchmark(declaration.Declaration):
                 self.case_of(figure),
                 references().fom(self.benchmark, figure.metric).unit,
                 bool({figure.variable, figure._replace(location="").variable} & shown),
+                self.across_of(figure),
             )
             for figure, values in found.items()
         }
         return True
+
+    def across_of(self, figure: Figure) -> int | None:
+        """Return the number of pairs of nodes that shared an uplink; ``None`` if it is no pair."""
+        return None
 
     def of_busy_nodes(
         self, figures: dict[Figure, list[float]], busy: dict[str, str]
@@ -599,7 +605,7 @@ class Benchmark(declaration.Declaration):
         if layout.racks == 1:
             return
         pattern = self.current_partition.extras["rack_pattern"]
-        racks = tasks.racks_of([task.host for task in seen], pattern)
+        racks = {*rotation.racks_of([task.host for task in seen], pattern).values()}
         if len(racks) < layout.racks:
             self.skip_case(
                 f"all nodes are in rack {', '.join(racks) or '?'}: request nodes of "

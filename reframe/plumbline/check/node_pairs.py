@@ -1,22 +1,24 @@
 """Checks between pairs of nodes: random pairs of all nodes of one job, round after round.
 
-The pairs are chosen before the job is submitted, as positions in the job's list of nodes; the job
-finds out which nodes these are. All pairs of a round run at once, each as a separate step with its
-own output and exit code.
+The pairs are chosen before the job is submitted, as positions in the job's list of nodes. The job
+finds out which nodes these are, unless it requests them by name: then the rounds are arranged by
+their racks. All pairs of a round run at once, each as a separate step with its own output and exit
+code.
 """
 
 from __future__ import annotations
 
+import shlex
 import statistics
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import ClassVar
 
 import reframe.core.builtins as builtins
 from reframe.core.backends import getlauncher
 
-from plumbline.check import outcomes, samples, states
+from plumbline.check import outcomes, rotation, samples, states
 from plumbline.check.benchmark import Benchmark
 from plumbline.check.parameters import references
 from plumbline.check.reading import last_line, stderr_of
@@ -27,6 +29,7 @@ from plumbline.parse import Figure
 from plumbline.placement import binding
 from plumbline.placement.placement import Layout
 from plumbline.placement.topology import PlacementError, Topology
+from plumbline.site import slurm
 
 #: ReFrame's scheduler -> shell words that print the nodes of a job, one a line: sbatch(1), "OUTPUT
 #: ENVIRONMENT VARIABLES"; qsub(1B) of PBS Professional, "PBS_NODEFILE"; IBM Spectrum LSF
@@ -56,16 +59,30 @@ class NodePairs(Benchmark):
     #: Seed of the random pairs; 0 for the date, ``20261121``.
     pair_seed = builtins.variable(int, value=0)
 
-    def rounds_of_sample(self) -> list[list[tuple[int, int]]]:
-        """Return the rounds of pairs of one sample, as positions in the job's list of nodes."""
+    def rounds_of_sample(self, chosen: Sequence[str] = ()) -> list[list[tuple[int, int]]]:
+        """Return the rounds of pairs of one sample, as positions in the job's list of nodes.
+
+        :arg chosen: the nodes that the job requests, in the order of that list, if any.
+        """
         # Not imported above: it loads NumPy, which takes too long for listing the checks.
         from plumbline.placement import pairing
 
         names = [str(place) for place in range(self.nodes)]
-        return [
-            [(int(first), int(second)) for first, second in pairs]
-            for pairs in pairing.rounds(names, self.seed)
-        ]
+        racks = self.racks_of(chosen)
+        known = {name: racks[node] for name, node in zip(names, chosen, strict=False)
+                 if node in racks}  # fmt: skip
+        found = pairing.rounds(names, self.seed, known if len(known) == len(names) else None)
+        return [[(int(first), int(second)) for first, second in pairs] for pairs in found]
+
+    def racks_of(self, nodes: Iterable[str]) -> dict[str, str]:
+        """Return the rack of each node, by the partition's ``rack_pattern`` or else by Slurm's
+        topology, which has its switch; empty if neither knows it."""
+        partition = self.current_partition
+        if pattern := partition.extras.get("rack_pattern"):
+            return rotation.racks_of(nodes, pattern)
+        if nodes and partition.scheduler.registered_name in ("slurm", "squeue"):
+            return slurm.leaf_switches()
+        return {}
 
     @property
     def seed(self) -> int:
@@ -95,7 +112,11 @@ class NodePairs(Benchmark):
             )
         (bound,) = super().bind_tasks(manager)
         self.on_pair = binding.bind_pair(bound, manager)
-        self.rounds = self.rounds_of_sample() * (self.num_warmups + self.num_samples)
+        self.chosen = [] if self.is_dry_run() else rotation.of_job(
+            self.current_partition, self.job, self.nodes, 1, self.display_name
+        )  # fmt: skip
+        rounds = self.rounds_of_sample(self.chosen)
+        self.rounds = rounds * (self.num_warmups + self.num_samples)
         return [bound]
 
     def limit_time(self, layouts: int) -> None:
@@ -116,10 +137,13 @@ class NodePairs(Benchmark):
     def sample_command(self, path: str, bindings: list[binding.Binding]) -> None:
         if self.duet_side:
             self.skip_case("pairs of nodes run at once, and not in turns", "duet.not-possible")
+        listed = NODES_OF_JOB[self.current_partition.scheduler.registered_name]
+        if self.chosen:
+            listed = f"printf '%s\\n' {shlex.join(self.chosen)}"
         loop = samples.rounds_loop(
             self.rounds,
             self.nodes,
-            NODES_OF_JOB[self.current_partition.scheduler.registered_name],
+            listed,
             self.on_pair,
             bindings[0].task,
             [*self.before_sample, *self.watch[:1]],
@@ -134,7 +158,8 @@ class NodePairs(Benchmark):
         self.put_command(f"{launch} ./task.sh", path, loop)
 
     def choose_nodes(self):
-        """Leave the choice to the scheduler: the job has all nodes that it wants."""
+        """Request the nodes by which the rounds were arranged, if they were."""
+        self.job.pin_nodes = self.chosen or self.job.pin_nodes
 
     # -- the output -------------------------------------------------------------------------
 
@@ -157,6 +182,7 @@ class NodePairs(Benchmark):
                 f"{samples.NODES} lists {len(self.nodes_listed)} nodes, not {self.nodes}",
                 code="output.node-count",
             )
+        self.sharing = self.sharing_of_runs()
         failed = [name for name, end in ended.items() if end.status]
         if len(failed) > 1:
             pairs = dict.fromkeys(name.partition("-")[2] for name in failed)
@@ -173,6 +199,22 @@ class NodePairs(Benchmark):
             )
         return ended
 
+    def sharing_of_runs(self) -> dict[str, int]:
+        """Return how many pairs shared the uplink in each run, the pair of the run included; 0
+        within a rack. It is empty if the racks are not known."""
+        from plumbline.placement import pairing
+
+        racks = self.racks_of(self.nodes_listed)
+        found = {}
+        for number, places in enumerate(self.rounds):
+            pairs = [(self.nodes_listed[one], self.nodes_listed[other]) for one, other in places]
+            for (one, other), share in pairing.sharing(pairs, racks).items():
+                found[f"{number}-{one}:{other}"] = share
+        return found
+
+    def across_of(self, figure: Figure) -> int | None:
+        return self.across.get(figure.location)
+
     def read_run(self, run: Run, ended: dict[str, samples.RunEnd]) -> dict[Figure, float]:
         """Return the figures of one run, at the two nodes that its tasks reported."""
         figures = super().read_run(run, ended)
@@ -181,10 +223,13 @@ class NodePairs(Benchmark):
         for task in self.result.tasks:
             self.task_of_host.setdefault(task.host, task)
         location = ":".join(sorted(task.host for task in self.result.tasks))
+        if run.name in self.sharing:
+            self.across[location] = max(self.sharing[run.name], self.across.get(location, 0))
         return {figure._replace(location=location): value for figure, value in figures.items()}
 
     def read_samples(self) -> dict[Figure, list[float]]:
         self.task_of_host: dict[str, binding.TaskReport] = {}
+        self.across: dict[str, int] = {}
         figures = super().read_samples()
         if len(self.task_of_host) != self.nodes:
             raise outcomes.Invalid(

@@ -139,6 +139,13 @@ class FigureRecord(_Model):
         Name | None,
         _about("class of its tolerance; null if neither a register nor its check has it"),
     ] = None
+    across: Annotated[
+        Count | None,
+        _about(
+            "of a pair of nodes: how many pairs, this one included, used the uplink of a rack at "
+            "the same time; 0 within a rack; null if the racks are not known"
+        ),
+    ] = None
 
     @property
     def figure(self) -> Figure:

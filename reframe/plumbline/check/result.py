@@ -38,12 +38,15 @@ class Measurement:
     :ivar samples: the value of each sample but the warm-ups, in ``unit``.
     :ivar case: its conditions, for the references.
     :ivar headline: whether it is in the summary.
+    :ivar across: of a pair of nodes, how many pairs shared the uplink between racks with it, as in
+        :class:`plumbline.check.record.FigureRecord`.
     """
 
     samples: list[float]
     case: Case
     unit: str
     headline: bool
+    across: int | None = None
 
 
 @dataclass
@@ -328,6 +331,7 @@ def _fom(figure: parse.Figure, measured: Measurement, judged: lookup.Judgement) 
         "ceiling": judged.ceiling,
         "headline": measured.headline,
         "tolerance": entry and entry.tolerance,
+        **({} if measured.across is None else {"across": measured.across}),
     }
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import datetime
 import re
 import zlib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from plumbline.core.errors import Fault
 from plumbline.site import slurm
@@ -52,17 +52,17 @@ def chosen(
     return picked if len(picked) == number else []
 
 
-def of_job(partition, job, layout, check: str) -> list[str]:
+def of_job(partition, job, number: int, racks: int, check: str) -> list[str]:
     """Return the nodes that a job requests; empty if the scheduler is to choose.
 
-    :arg layout: of its tasks. :arg check: the check's name.
+    :arg number: of nodes, in at least so many racks. :arg check: the check's name.
     """
     extras = partition.extras
-    rotates = extras.get("rotate_nodes") or layout.racks > 1
+    rotates = extras.get("rotate_nodes") or racks > 1
     options = [*job.options, *job.cli_options]
     if (
         partition.scheduler.registered_name not in ("slurm", "squeue")
-        or layout.num_nodes < 2
+        or number < 2
         or not rotates
         or job.pin_nodes
         or any(_OWN_CHOICE.match(option) for option in options)
@@ -74,12 +74,12 @@ def of_job(partition, job, layout, check: str) -> list[str]:
         # Then the job itself shows what is wrong.
         return []
     names = [name for name, node in members.items() if node.is_up]
-    pattern = re.compile(extras.get("rack_pattern") or "(.*)")
-
-    def rack_of(name: str) -> str:
-        found = pattern.match(name)
-        return found[1] if found else ""
-
+    rack_of = racks_of(names, extras.get("rack_pattern") or "(.*)")
     ordered = order(names, check, datetime.date.today().toordinal())
     idle = {name for name in names if members[name].is_idle}
-    return chosen(ordered, idle, layout.num_nodes, layout.racks, rack_of)
+    return chosen(ordered, idle, number, racks, lambda name: rack_of.get(name, ""))
+
+
+def racks_of(names: Iterable[str], pattern: str) -> dict[str, str]:
+    """Return the rack of each node by the pattern of ``extras.rack_pattern``, if it matches."""
+    return {name: match[1] for name in names if (match := re.match(pattern, name))}

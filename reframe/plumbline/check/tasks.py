@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
 import shlex
 import shutil
 from collections.abc import Iterable
@@ -170,8 +169,3 @@ def _which_loaded(load: str, program: str) -> str | None:
         )
     path = done.stdout.strip().splitlines()[-1:]
     return path[0] if done.returncode == 0 and path and path[0].startswith("/") else None
-
-
-def racks_of(hosts: Iterable[str], pattern: str) -> set[str]:
-    """Return the racks of hosts by the pattern of ``extras.rack_pattern``."""
-    return {match[1] for host in hosts if (match := re.match(pattern, host))}

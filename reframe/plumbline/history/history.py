@@ -77,7 +77,7 @@ AND (system, "check") IN (SELECT unnest($of_systems), unnest($of_checks))
 _VALUES = f"""
 SELECT session AS sessions, time AS times, value AS "values", coalesce(lower, 'nan') AS lower,
     coalesce(upper, 'nan') AS upper, coalesce(ceiling, 'nan') AS ceiling, verdict AS verdicts,
-    reference AS "references", build AS builds, nodes, SAMPLES unit
+    reference AS "references", build AS builds, nodes, coalesce(across, -1) AS across, SAMPLES unit
 FROM flat WHERE {_MEASUREMENTS} AND WANTED
 ORDER BY {_KEY}, {_ORDER}
 """

@@ -33,11 +33,11 @@ from plumbline.history import intake
 T = TypeVar("T")
 
 #: Increase it when a table changes: an index of another version is rebuilt.
-VERSION = "3"
+VERSION = "4"
 NAME = "history.duckdb"
 
 #: Columns that earlier versions of `plumbline history export` did not write; they may be missing.
-_LATER = ("seconds",)
+_LATER = ("seconds", "across")
 
 #: Bytes of records in one transaction.
 _BATCH = 128 << 20

@@ -41,7 +41,8 @@ CREATE TABLE cases (
 CREATE TABLE figures (
     file INTEGER, line INTEGER, metric VARCHAR, size BIGINT, location VARCHAR, placement VARCHAR,
     value DOUBLE, unit VARCHAR, better VARCHAR, samples DOUBLE[], lower DOUBLE, upper DOUBLE,
-    ceiling DOUBLE, verdict VARCHAR, near_bound BOOLEAN, reference VARCHAR, waiver VARCHAR);
+    ceiling DOUBLE, verdict VARCHAR, near_bound BOOLEAN, reference VARCHAR, waiver VARCHAR,
+    across INTEGER);
 CREATE TABLE faults (file INTEGER, place VARCHAR, why VARCHAR);
 CREATE TABLE aside (session VARCHAR, state VARCHAR, place VARCHAR, why VARCHAR);
 CREATE VIEW flat AS
@@ -69,7 +70,7 @@ _SHAPE = json.dumps(
                 **dict.fromkeys(("metric", "location", "placement", "unit", "better"), "VARCHAR"),
                 **dict.fromkeys(("verdict", "reference", "waiver"), "VARCHAR"),
                 **dict.fromkeys(("value", "lower", "upper", "ceiling"), "DOUBLE"),
-                "size": "BIGINT",
+                **dict.fromkeys(("size", "across"), "BIGINT"),
                 "near_bound": "BOOLEAN",
                 "samples": ["DOUBLE"],
             }
@@ -106,7 +107,7 @@ FROM staged
 INSERT INTO figures
 SELECT file, line, f.metric, coalesce(f.size, -1), f.location, f.placement, f.value, f.unit,
     f.better, f.samples, f.lower, f.upper, f.ceiling, f.verdict, f.near_bound,
-    coalesce(f.reference, ''), coalesce(f.waiver, '')
+    coalesce(f.reference, ''), coalesce(f.waiver, ''), f.across
 FROM (SELECT file, line, unnest(r.foms) AS f FROM staged)
 """,
 )

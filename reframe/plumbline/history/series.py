@@ -80,6 +80,8 @@ class Series:
     nodes: np.ndarray
     #: The single samples of each value.
     samples: list[list[float]]
+    #: Of pairs of nodes: how many pairs shared an uplink between racks; -1 if not known.
+    across: np.ndarray | None = None
 
     def before(self, time: np.datetime64) -> Series:
         """Return the values that were measured before a time."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -235,6 +236,21 @@ def reserved_cpus(node: str) -> str:
 def has_topology() -> bool:
     """Return whether Slurm knows the switches of the nodes."""
     return "SwitchName=" in (capture("scontrol", "show", "topology") or "")
+
+
+@functools.cache
+def leaf_switches() -> dict[str, str]:
+    """Return the leaf switch of each node, by ``scontrol show topology``; empty if it is not
+    known."""
+    # Imported here: ReFrame is slow to load.
+    from reframe.utility import nodelist_expand
+
+    found: dict[str, str] = {}
+    for line in (capture("scontrol", "show", "topology") or "").splitlines():
+        fields = dict(word.partition("=")[::2] for word in line.split())
+        if fields.get("Level") == "0" and "Nodes" in fields:
+            found |= dict.fromkeys(nodelist_expand(fields["Nodes"]), fields["SwitchName"])
+    return found
 
 
 def version() -> str:

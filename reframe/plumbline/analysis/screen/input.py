@@ -20,6 +20,12 @@ from plumbline.history.series import Series
 #: Hours within which sessions belong to one night, such as a retest.
 NIGHT_HOURS = 12
 
+#: Samples whose median does not follow a single outlier.
+STEADY = 3
+
+#: Ends of the labels of pairs.
+_WITHIN, _BETWEEN = " within racks", " between racks"
+
 _Key = tuple[str, ...]
 _FLAGS = {"0", "1", "yes", "no", "true", "false"}
 
@@ -32,6 +38,10 @@ class Group:
     :ivar better: ``higher`` or ``lower``.
     :ivar values: (night, unit) -> measured values in their order. A unit is a node ``(node,)``, a
         GPU ``(node, gpu)``, or, in ``pairs``, two nodes.
+    :ivar across: of pairs, how many of them shared an uplink between racks; 0 within a rack. Empty
+        if that is not known.
+    :ivar within: of pairs between racks, those within racks of the same figure.
+    :ivar steady: values that are the median of three samples or more: no single measurement.
     :ivar unit: of the values; not known of a file.
     """
 
@@ -39,6 +49,9 @@ class Group:
     better: str
     values: dict[tuple[str, tuple[str, ...]], list[float]] = field(default_factory=dict)
     pairs: dict[tuple[str, tuple[str, ...]], list[float]] = field(default_factory=dict)
+    across: dict[tuple[str, tuple[str, ...]], int] = field(default_factory=dict)
+    steady: set[tuple[str, tuple[str, ...]]] = field(default_factory=set)
+    within: Group | None = None
     unit: str = ""
 
     @property
@@ -161,6 +174,9 @@ def of_series(found: Iterable[Series], last: str = "") -> list[Group]:
         for series in listed:
             if series.key.size == size:
                 _add(groups, figure, series, night_of)
+    for of, group in groups.items():
+        if of[-1] == _BETWEEN:
+            group.within = groups.get((*of[:-1], _WITHIN))
     return [group for group in groups.values() if group.values or group.pairs]
 
 
@@ -176,17 +192,27 @@ def _add(groups: dict[_Key, Group], figure: _Key, series: Series, night_of: dict
         f"at {location}" if location else "",
     ]
     label = f"{system}:{partition}+{environment} {check} {placement} {' '.join(filter(None, what))}"
-    for session, nodes, value in zip(series.sessions.tolist(), series.nodes.tolist(),
-                                     series.values.tolist(), strict=True):  # fmt: skip
+    numbers = [-1] * len(series.values) if series.across is None else series.across.tolist()
+    samples = series.samples or [[]] * len(series.values)
+    for session, nodes, value, across, of in zip(
+        series.sessions.tolist(), series.nodes.tolist(), series.values.tolist(), numbers, samples,
+        strict=True,
+    ):  # fmt: skip
         if session not in night_of or not value > 0:
             continue
         node = key.node or ("" if "," in nodes else nodes)
+        # Pairs within racks and between racks are no peers: uplinks may carry less.
+        where = "" if across < 0 else _BETWEEN if across else _WITHIN
         group = groups.setdefault(
-            (*figure, location), Group(label, series.better, unit=series.unit)
+            (*figure, location, where), Group(label + where, series.better, unit=series.unit)
         )
         if pair:
-            unit = tuple(sorted(pair, key=natural))
-            group.pairs.setdefault((night_of[session], unit), []).append(value)
+            at = night_of[session], tuple(sorted(pair, key=natural))
+            group.pairs.setdefault(at, []).append(value)
+            if across > 0:
+                group.across[at] = across
+            if len(of) >= STEADY:
+                group.steady.add(at)
         elif node:
             unit = (node, gpu[0]) if gpu else (node,)
             group.values.setdefault((night_of[session], unit), []).append(value)

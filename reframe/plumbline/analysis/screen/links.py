@@ -143,23 +143,48 @@ class Slow:
     """Pairs that are slow themselves in one night.
 
     :ivar p: of each pair of the night, its p-value; ``size``: of values.
+    :ivar since: row of the first of the nights that show it.
     """
 
     p: np.ndarray
     size: np.ndarray
     flagged: np.ndarray
     suspect: np.ndarray
+    since: np.ndarray
+
+
+@dataclass
+class PairNights:
+    """What is known of a pair from earlier nights.
+
+    :ivar total: sum of its residuals; ``number`` of measurements; ``worst``: the smallest residual
+        that a single measurement shows, 0 if there is none.
+    :ivar p: of the last night; ``left``: its residual; ``row``: which night it was.
+    """
+
+    total: float = 0.0
+    number: float = 0.0
+    worst: float = 0.0
+    p: float = 1.0
+    left: float = 0.0
+    row: int = 0
 
 
 def judge(
     night: PairFit,
-    earlier: dict[tuple[int, int], tuple[float, float]],
+    earlier: dict[tuple[int, int], PairNights],
+    steady: np.ndarray,
+    row: int,
     rate: float,
     least: float,
 ) -> Slow:
     """Judge the pairs of one night, with their residuals on earlier nights.
 
-    :arg earlier: pair -> sum of the residuals, and number of measurements; is updated.
+    A single measurement is no evidence: it counts with that of the night on which the pair was
+    measured before, or with a repetition, and the worst one does not count for the mean of many.
+
+    :arg earlier: is updated. :arg steady: whether each pair's value is of several measurements.
+    :arg row: of the night.
     """
     left = night.residual
     scale = night.noise * np.sqrt(
@@ -172,14 +197,27 @@ def judge(
         # As in detection: clip outliers by how rare they are.
         most = stats.norm.isf(min(rare / len(left), 0.02)) * scale
         left = np.clip(left, -most, most)
+    alone = stats.t.sf(-left * np.sqrt(night.repeats) / scale, night.freedom)
+    # Both nights must be slow: the chance is that of the less certain one, twice.
+    p, size, since = alone.copy(), -left, np.full(len(left), row)
     sums, numbers = left * night.repeats, night.repeats.astype(float)
     for k, pair in enumerate(zip(night.first.tolist(), night.second.tolist(), strict=True)):
-        before = earlier.get(pair, (0.0, 0.0))
-        earlier[pair] = sums[k] + before[0], numbers[k] + before[1]
-        sums[k], numbers[k] = earlier[pair]
-    alone = stats.t.sf(-left * np.sqrt(night.repeats) / scale, night.freedom)
-    long = stats.t.sf(-sums / np.sqrt(numbers) / scale, night.freedom)
-    p = np.minimum(alone / 0.6, long / 0.4)
-    size = np.where(alone / 0.6 <= long / 0.4, -left, -sums / numbers)
+        before = earlier.setdefault(pair, PairNights(row=row))
+        if not steady[k]:
+            p[k] = max(alone[k], before.p) ** 2
+            size[k] = -(left[k] + before.left) / 2
+            since[k] = before.row
+            before.worst = min(before.worst, left[k])
+        before.total += sums[k]
+        before.number += numbers[k]
+        before.p, before.left, before.row = alone[k], left[k], row
+        single = before.worst < 0
+        sums[k], numbers[k] = before.total - before.worst, before.number - single
+    measured = np.maximum(numbers, 1)
+    long = stats.t.sf(-sums / np.sqrt(measured) / scale, night.freedom)
+    many = long / 0.4 < p / 0.6
+    p = np.minimum(p / 0.6, long / 0.4)
+    size = np.where(many, -sums / measured, size)
     flagged = (p < rate) & (size >= least)
-    return Slow(p, size, flagged, (p < 1e-3) & ~flagged)
+    suspect = (np.minimum(p, alone) < 1e-3) & ~flagged
+    return Slow(p, size, flagged, suspect, np.where(many, row, since))

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from plumbline.analysis.screen import detection, links, repeats
+from plumbline.analysis.screen import detection, links, repeats, uplinks
 from plumbline.analysis.screen.combination import FigureTable, combine
 from plumbline.analysis.screen.finding import Flag
 from plumbline.analysis.screen.input import Group, natural
@@ -24,6 +24,8 @@ Name = tuple[str, ...]
 _UNRESOLVED = (
     f"either of the two may be the slow one: each has fewer than {links.PARTNERS} partners"
 )
+#: Note of a link between two racks.
+_WHICH_END = "the uplink of either, or what joins them: its pairs alone do not show which"
 #: Note of a unit that no figure alone shows.
 _TOGETHER = "not certain from any figure alone"
 _PLURAL = {"node": "nodes", "gpu": "GPUs", "link": "links", "switch": "switches"}
@@ -327,6 +329,9 @@ class PairGroup(PeerGroup):
     def run(self) -> None:
         # Nodes, switches, links and pairs share it.
         self.rate /= 4
+        #: Row and link -> what the pairs across it lost together.
+        self.lost: dict[tuple[int, uplinks.Link], float] = {}
+        self.few_links()
         nodes = sorted({node for _, pair in self.values for node in pair}, key=natural)
         number = {node: i for i, node in enumerate(nodes)}
         switches, of_switch = self.switch_of(nodes)
@@ -349,21 +354,103 @@ class PairGroup(PeerGroup):
 
     def fits(self, number: dict[str, int]) -> dict[int, PairFit]:
         """Fit each night's pairs, by row; nights with too few are skipped."""
-        rows: dict[int, list[tuple[int, int, float]]] = collections.defaultdict(list)
-        for (night, (one, other)), values in self.values.items():
-            rows[self.row[night]] += [
-                (number[one], number[other], self.sign * math.log(value)) for value in values
+        rows: dict[int, list[tuple[int, int, float, int]]] = collections.defaultdict(list)
+        for (night, pair), values in self.values.items():
+            row, (one, other) = self.row[night], pair
+            lost = self.lost.get((row, self.link_of(pair)), 0.0)
+            across = self.group.across.get((night, pair), 0)
+            rows[row] += [
+                (number[one], number[other], self.sign * math.log(value) + lost, across)
+                for value in values
             ]
         fits = {}
         for row, listed in sorted(rows.items()):
-            first, second, logs = (np.array(column) for column in zip(*listed, strict=True))
-            count = len({(min(a, b), max(a, b)) for a, b, _ in listed})
+            first, second, logs, shared = (np.array(column) for column in zip(*listed, strict=True))
+            count = len({(min(a, b), max(a, b)) for a, b, *_ in listed})
             if count < detection.FEWEST:
                 self.too_few(row, count, "pair")
-            else:
-                logs = detection.relative(logs[None], np.zeros(len(logs), int), self.group.better)
-                fits[row] = links.fit(first, second, logs[0], len(number))
+                continue
+            # Pairs are peers of those that shared an uplink with as many others.
+            _, kinds = np.unique(shared, return_inverse=True)
+            logs = detection.relative(logs[None], kinds, self.group.better)
+            fits[row] = links.fit(first, second, logs[0], len(number))
         return fits
+
+    def link_of(self, pair: Name) -> uplinks.Link:
+        """Return the switches of a pair's nodes; both are empty if one is not known, or both are
+        the same."""
+        one, other = sorted((self.switches.get(node, "") for node in pair), key=natural)
+        return (one, other) if one and one != other else ("", "")
+
+    def few_links(self) -> None:
+        """Compare each link with its own earlier nights, if there are too few for peers."""
+        names = {self.switches.get(node) for _, pair in self.values for node in pair}
+        if self.group.within is None or len(names) >= detection.FEWEST:
+            return
+        levels: dict[int, list[float]] = collections.defaultdict(list)
+        for (night, _), values in self.group.within.pairs.items():
+            levels[self.row[night]] += [self.sign * math.log(value) for value in values]
+        cells: dict[int, dict[tuple[uplinks.Link, int], list[float]]] = {}
+        for (night, pair), values in self.values.items():
+            row, link = self.row[night], self.link_of(pair)
+            if link[0] and levels[row]:
+                level = float(np.median(levels[row]))
+                of = link, self.group.across.get((night, pair), 0)
+                cell = cells.setdefault(row, {}).setdefault(of, [])
+                cell += [self.sign * math.log(value) - level for value in values]
+        history, active = uplinks.LinkHistory(), dict[Name, tuple[Flag, float]]()
+        for row, night_cells in sorted(cells.items()):
+            losses = history.judge(night_cells)
+            self.judged += len(losses)
+            self.sure |= bool(losses) and row == len(self.nights) - 1
+            slow = {link: one for link, one in losses.items() if self.is_slow(link, one, active)}
+            if slow:
+                # One slow uplink makes several links slow, not all of them as certainly.
+                slow |= {link: one for link, one in losses.items() if uplinks.is_suspect(one)}
+            history.add(night_cells, slow)
+            self.lost |= {(row, link): one.loss for link, one in slow.items()}
+            self.track_links(row, uplinks.explained(slow, losses), losses, active)
+            self.suspects += [
+                (row, ("link", link), one.p)
+                for link, one in losses.items()
+                if link not in slow and uplinks.is_suspect(one)
+            ]
+        for flag, _ in active.values():
+            flag.until = None
+
+    def is_slow(
+        self, link: uplinks.Link, one: uplinks.LinkLoss, active: dict[Name, tuple[Flag, float]]
+    ) -> bool:
+        """Return whether a link is slow tonight, or has not recovered."""
+        lost = max((lost for name, (_, lost) in active.items() if {*name} <= {*link}), default=0.0)
+        if lost:
+            return one.loss > lost / 2
+        return one.p < self.rate and one.loss >= self.least
+
+    def track_links(
+        self,
+        row: int,
+        slow: dict[Name, float],
+        losses: dict[uplinks.Link, uplinks.LinkLoss],
+        active: dict[Name, tuple[Flag, float]],
+    ) -> None:
+        """Flag the switches and links that are slow tonight.
+
+        :arg slow: each with its loss. :arg active: those that were slow before; is updated.
+        """
+        for name in [name for name in active if name not in slow]:
+            if any({*name} <= {*link} for link in losses):
+                del active[name]
+        for name, loss in slow.items():
+            if name in active:
+                active[name][0].until = self.nights[row]
+                continue
+            worst = max(one.p for link, one in losses.items() if {*name} <= {*link})
+            note = "" if len(name) == 1 else _WHICH_END
+            size = loss if self.group.better == "lower" else -math.expm1(-loss)
+            kind = "switch" if len(name) == 1 else "link"
+            flag = self.flag(kind, name, row, size, 1 - worst * len(losses), row, row, note)
+            active[name] = flag, loss
 
     def links(
         self, fits: dict[int, PairFit], of_switch: np.ndarray, switches: list[Name]
@@ -404,17 +491,20 @@ class PairGroup(PeerGroup):
 
     def pairs(self, fits: dict[int, PairFit], nodes: list[str]) -> None:
         """Flag the pairs that are slow themselves, until a measurement shows a recovery."""
-        earlier: dict[tuple[int, int], tuple[float, float]] = {}
+        earlier: dict[tuple[int, int], links.PairNights] = {}
         # With the loss of each. Until it recovers, `until` is the last night on which it was slow.
         active: dict[tuple[int, int], tuple[Flag, float]] = {}
         for row, night in fits.items():
             # The rate is of a node, and a node is in many pairs.
             rate = self.rate * len(nodes) / len(night.values)
-            slow = links.judge(night, earlier, rate, self.least)
+            ends_of = [*zip(night.first.tolist(), night.second.tolist(), strict=True)]
+            named = [(nodes[one], nodes[other]) for one, other in ends_of]
+            of_several = [(self.nights[row], pair) in self.group.steady for pair in named]
+            steady = np.array(of_several) | (night.repeats > 1)
+            slow = links.judge(night, earlier, steady, row, rate, self.least)
             self.judged += len(night.values)
             self.sure |= row == len(self.nights) - 1
-            for k, ends in enumerate(zip(night.first.tolist(), night.second.tolist(), strict=True)):
-                pair = nodes[ends[0]], nodes[ends[1]]
+            for k, (ends, pair) in enumerate(zip(ends_of, named, strict=True)):
                 size, p = float(slow.size[k]), float(slow.p[k])
                 if ends in active:
                     flag, lost = active[ends]
@@ -425,7 +515,8 @@ class PairGroup(PeerGroup):
                 elif slow.flagged[k]:
                     confidence = 1 - min(p * len(night.values), 1.0)
                     note = "" if night.resolved[k] else _UNRESOLVED
-                    flag = self.flag("pair", pair, row, size, confidence, row, row, note)
+                    since = int(slow.since[k])
+                    flag = self.flag("pair", pair, row, size, confidence, since, row, note)
                     active[ends] = flag, size
                 elif slow.suspect[k]:
                     self.suspects.append((row, ("pair", pair), p))
