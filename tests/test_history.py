@@ -124,6 +124,36 @@ def values_of(results: Path, select: Selection | None = None) -> list[float]:
 # -- what is read -----------------------------------------------------------------------------
 
 
+def links_of(*arguments: object) -> dict[tuple[str, str], tuple[str, int]]:
+    """The links that it lists: day and number of sessions."""
+    rows = json.loads(run("links", "--format=json", *arguments).out)
+    return {(row["kind"], row["name"]): (row["last"][:10], row["sessions"]) for row in rows}
+
+
+def test_links_and_when_they_were_last_measured(results: Path, tmp_path: Path):
+    """Of nodes by any case on several, of switches by pairs of their nodes."""
+    pairs = [fom(location=where) for where in ("a1:a2", "a1:b1", "a2:b1")]
+    store(results, line(0, 1, pairs, nodes=["a1", "a2", "b1"]), line(1, 1, nodes=["c1"]))
+    store(results, line(0, 2, nodes=["b1", "c1"]), name="20261102T010000Z-000002")
+    # What failed to run measured nothing.
+    wrong = {"result": "invalid", "reason": "x", "code": "output.garbled", "foms": []}
+    store(results, line(0, 3, nodes=["a1", "c1"], **wrong), name="20261103T010000Z-000003")
+    nodes = {("node", "a1"): ("2026-11-01", 1), ("node", "a2"): ("2026-11-01", 1),
+             ("node", "b1"): ("2026-11-02", 2), ("node", "c1"): ("2026-11-02", 1)}  # fmt: skip
+    assert links_of("--from", results) == nodes
+    topology = tmp_path / "topology.conf"
+    topology.write_text("SwitchName=a Nodes=a[1-2]\nSwitchName=b Nodes=b1\nSwitchName=c Nodes=c1\n")
+    assert links_of("--from", results, "--topology", topology) == nodes | {
+        ("link", "a:b"): ("2026-11-01", 1), ("link", "b:c"): ("2026-11-02", 1)
+    }  # fmt: skip
+    # The longest ago first.
+    done = run("links", "--from", results, "--topology", topology, "--format=csv")
+    names = [row["name"] for row in csv.DictReader(done.out.splitlines())]
+    assert {*names[:3]} == {"a1", "a2", "a:b"} and done.code == 0
+    text = run("links", "--from", results).out
+    assert "c1" in text and max(map(len, text.splitlines())) <= 100
+
+
 def test_a_series_has_what_the_lines_say(results: Path):
     """One series over two sessions, its arrays in the order of time."""
     store(results, line(day=2, foms=[fom(11.0, upper=None, verdict="not-asserted", reference=None,

@@ -106,6 +106,83 @@ def nodes(select, source: Path | None, flags: bool, form: str, output: Path | No
     sys.exit(code)
 
 
+_OF_LINKS = ("kind", "name", "system", "partition", "last", "days", "sessions", "session")
+
+
+@history.command()
+@selection_options
+@click.option("--topology", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+              help="Slurm's topology.conf, for the switch of each node.")  # fmt: skip
+@table_format_option
+@output_option
+def links(select, source: Path | None, topology: Path | None, form: str, output: Path | None):
+    """List the links of nodes and between switches that were measured, the longest ago first.
+
+    A node's link is measured by any case on several nodes, and that between two switches by a pair
+    of their nodes. The switches are by --topology, or else the racks of the systems' rack_pattern.
+    """
+    from plumbline.analysis import screen
+    from plumbline.history.history import History
+
+    with History(source, say=warn) as found:
+        measured = found.together(select)
+        code = warn_skipped(found)
+    nodes = {node for row in measured for node in row.unit}
+    switches = (
+        screen.by_name({row.system for row in measured}, nodes)
+        if topology is None
+        else screen.of_topology(topology)
+    )
+    rows = [_link_cells(*one) for one in _links(measured, switches)]
+    rows.sort(key=lambda row: row["last"])
+    if form == "json":
+        text = formats.as_json(rows)
+    elif form == "csv":
+        text = formats.as_csv(_OF_LINKS, rows)
+    else:
+        shown = [name for name in _OF_LINKS if name != "session"]
+        text = format_table(([row[name] for name in shown] for row in rows), shown)
+        text += f"\nplumbline: {pluralize(len(rows), 'link')}"
+        if not switches and rows:
+            text += ", none between switches: no node's switch is known"
+    write(text, output)
+    sys.exit(code)
+
+
+def _links(measured, switches: dict[str, str]):
+    """Yield kind and name of each link, with its rows: a node, or the pairs across two switches."""
+    of: dict[tuple[str, ...], list] = {}
+    for row in measured:
+        ends = {switches.get(node, "") for node in row.unit}
+        if len(row.unit) == 1:
+            of.setdefault((row.system, row.partition, "node", *row.unit), []).append(row)
+        elif len(ends) == 2 and all(ends):
+            name = ":".join(sorted(ends))
+            of.setdefault((row.system, row.partition, "link", name), []).append(row)
+    for (*_, kind, name), rows in of.items():
+        yield kind, name, rows
+
+
+def _link_cells(kind: str, name: str, rows: list) -> dict:
+    """Return a link as JSON shows it."""
+    last = max(rows, key=lambda row: row.time)
+    sessions = {session for row in rows for session in row.sessions}
+    return {
+        "kind": kind,
+        "name": name,
+        "system": last.system,
+        "partition": last.partition,
+        "last": f"{last.time}Z",
+        "days": _days_since(last.time),
+        "sessions": len(sessions),
+        "session": last.session,
+    }
+
+
+def _days_since(time: np.datetime64) -> float:
+    return round(float((np.datetime64("now", "s") - time) / np.timedelta64(1, "D")), 1)
+
+
 def _flagged(found, select) -> dict[str, str]:
     """Return node -> since when screening flags it, or a GPU of it."""
     from plumbline.analysis import screen
@@ -121,11 +198,10 @@ def _flagged(found, select) -> dict[str, str]:
 
 def _node_cells(row, flagged: dict[str, str]) -> dict:
     """Return a node as JSON shows it."""
-    age = (np.datetime64("now", "s") - row.time) / np.timedelta64(1, "D")
     return {
         **{name: getattr(row, name) for name in _OF_NODES if hasattr(row, name)},
         "last": f"{row.time}Z",
-        "days": round(float(age), 1),
+        "days": _days_since(row.time),
         "flagged": flagged.get(row.node, ""),
     }
 

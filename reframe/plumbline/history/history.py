@@ -20,7 +20,7 @@ from plumbline.core import files, paths
 from plumbline.core.errors import Fault
 from plumbline.core.text import suggest
 from plumbline.history import index
-from plumbline.history.rows import CaseRow, Measured, NodeRow, SessionRow
+from plumbline.history.rows import CaseRow, Measured, NodeRow, SessionRow, TogetherRow
 from plumbline.history.series import ALL, Key, Selection, Series
 from plumbline.reference import tables
 
@@ -119,6 +119,24 @@ SELECT of, partition, name, count(*), arg_max(session, (start, session)), max(st
     arg_max(results, (start, session))
 FROM ended GROUP BY of, partition, name ORDER BY of, partition, name
 """
+#: The nodes that were measured with others, and the pairs of them: those of a case between two
+#: nodes, and those that are a figure's location.
+_TOGETHER = f"""
+WITH chosen AS (
+    SELECT file, line, coalesce(system, session_system) AS of, partition, start, session, time,
+        string_split(nodes, ',') AS names
+    FROM files JOIN cases USING (file)
+    WHERE result IN {MEASURED} AND contains(nodes, ',') AND WANTED),
+units AS (
+    SELECT * EXCLUDE (names), [unnest(names)] AS unit FROM chosen
+    UNION ALL SELECT * EXCLUDE (names), list_sort(names) FROM chosen WHERE len(names) = 2
+    UNION ALL
+    SELECT DISTINCT * EXCLUDE (names, location), list_sort(string_split(location, ':'))
+    FROM chosen JOIN (SELECT file, line, location FROM figures) USING (file, line)
+    WHERE len(names) > 2 AND len(string_split(location, ':')) = 2)
+SELECT of, partition, unit, list(DISTINCT session), arg_max(session, (start, session)), max(time)
+FROM units GROUP BY of, partition, unit ORDER BY of, partition, unit
+"""
 _FAULTS = """
 SELECT session, place, why FROM faults JOIN files USING (file) WHERE WANTED
 ORDER BY start, session, faults.rowid
@@ -215,6 +233,14 @@ class History:
             for system, partition, node, count, session, time, results in self._fetch(
                 _NODES, select
             )
+        ]
+
+    def together(self, select: Selection = ALL) -> list[TogetherRow]:
+        """Return the nodes that were measured with others, and the pairs of them, each with its
+        last session."""
+        return [
+            TogetherRow(system, partition, tuple(unit), {*sessions}, session, _utc_second(time))
+            for system, partition, unit, sessions, session, time in self._fetch(_TOGETHER, select)
         ]
 
     def series(self, select: Selection = ALL, samples: bool = True) -> list[Series]:

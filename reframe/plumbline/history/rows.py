@@ -88,6 +88,23 @@ class NodeRow:
         return next((r for r in WORST_FIRST if r in self.results), "")
 
 
+@dataclass
+class TogetherRow:
+    """A node that was measured with others over the network, or a pair of nodes.
+
+    :ivar unit: the node, or both nodes of the pair.
+    :ivar sessions: those that measured it. :ivar session: the last one.
+    :ivar time: when its last case ended, UTC.
+    """
+
+    system: str
+    partition: str
+    unit: tuple[str, ...]
+    sessions: set[str]
+    session: str
+    time: np.datetime64
+
+
 @dataclass(frozen=True)
 class Measured:
     """How much was measured by a check of a system.
