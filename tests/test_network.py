@@ -158,10 +158,10 @@ def test_errors_of_the_fabric_are_warnings(stated: list[str], counted: list[str]
 
 def test_what_is_printed_of_large_messages() -> None:
     """A small message shows the latency, not the rate."""
-    of = {Figure("b", 2**20): 3.0, Figure("t", 2**20): 0.5, Figure("t", 8): 1e-6, Figure("w"): 9.0}
-    unit = {figure: {"b": "MB/s", "t": "s", "w": "GB/s"}[figure.metric] for figure in of}
+    of = {Figure("b", 2**20): 3.0, Figure("t", 2**20): 0.5e6, Figure("t", 8): 1.0, Figure("w"): 9.0}
+    unit = {figure: {"b": "MB/s", "t": "us", "w": "GB/s"}[figure.metric] for figure in of}
     assert network.printed_rate(of, unit) == 3e6
-    unit[Figure("t", 2**20)] = "ms"
+    unit[Figure("t", 2**20)] = "ns"
     assert network.printed_rate(of, unit) == pytest.approx(2**20 / 0.5e-3)
     assert network.printed_rate({}, {}) == 0
 

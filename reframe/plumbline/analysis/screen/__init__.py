@@ -117,16 +117,21 @@ def screen(
         for group in groups
         if group.values
     ]
-    pairs = [
-        units.PairGroup(group, group.pairs, ordered, switches or {}, rate, least)
-        for group in groups
+    # Those within racks first.
+    pairs = {
+        id(group): units.PairGroup(group, group.pairs, ordered, switches or {}, rate, least)
+        for group in sorted(groups, key=lambda group: group.within is not None)
         if group.pairs
-    ]
+    }
+    for between in pairs.values():
+        within = pairs.get(id(between.group.within))
+        # A list that is filled when those are screened.
+        between.slow_within = within.flagged if within else []
     combined = [
         units.CombinedGroup([part for part in alone if id(part.group) in listed], rate)
         for listed in together
     ]
-    screenings: list[units.PeerGroup] = [*alone, *pairs, *combined]
+    screenings: list[units.PeerGroup] = [*alone, *pairs.values(), *combined]
     for screening in screenings:
         screening.run()
         if screening not in combined:

@@ -324,7 +324,12 @@ class CombinedGroup(UnitGroup):
 
 
 class PairGroup(PeerGroup):
-    """Pairs of nodes, and their nodes, links and switches."""
+    """Pairs of nodes, and their nodes, links and switches.
+
+    :ivar slow_within: of pairs between racks, what those within racks flagged.
+    """
+
+    slow_within: list[Flag]
 
     def run(self) -> None:
         # Nodes, switches, links and pairs share it.
@@ -387,13 +392,14 @@ class PairGroup(PeerGroup):
         names = {self.switches.get(node) for _, pair in self.values for node in pair}
         if self.group.within is None or len(names) >= detection.FEWEST:
             return
+        healthy = self.healthy_nodes()
         levels: dict[int, list[float]] = collections.defaultdict(list)
         for (night, _), values in self.group.within.pairs.items():
             levels[self.row[night]] += [self.sign * math.log(value) for value in values]
         cells: dict[int, dict[tuple[uplinks.Link, int], list[float]]] = {}
         for (night, pair), values in self.values.items():
             row, link = self.row[night], self.link_of(pair)
-            if link[0] and levels[row]:
+            if link[0] and levels[row] and healthy(row, pair):
                 level = float(np.median(levels[row]))
                 of = link, self.group.across.get((night, pair), 0)
                 cell = cells.setdefault(row, {}).setdefault(of, [])
@@ -417,6 +423,21 @@ class PairGroup(PeerGroup):
             ]
         for flag, _ in active.values():
             flag.until = None
+
+    def healthy_nodes(self) -> Callable[[int, Name], bool]:
+        """Return a function of row and pair: whether the pairs within racks flagged neither node by
+        then."""
+        slow = [flag for flag in self.slow_within if flag.kind == "node"]
+
+        def healthy(row: int, pair: Name) -> bool:
+            return not any(
+                flag.name[0] in pair
+                and self.row[flag.night] <= row
+                and (flag.until is None or row <= self.row[flag.until])
+                for flag in slow
+            )
+
+        return healthy
 
     def is_slow(
         self, link: uplinks.Link, one: uplinks.LinkLoss, active: dict[Name, tuple[Flag, float]]

@@ -1,6 +1,6 @@
 """Links between racks of a machine that has too few of them to be each other's peers.
 
-Each link is compared with its own earlier nights: the mean of its pairs, relative to the pairs
+Each link is compared with its own earlier nights: the slower pairs across it, relative to the pairs
 within racks of the same night, so that what moves all of them cancels. Pairs are compared with
 those that shared an uplink with as many others.
 
@@ -17,8 +17,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy import stats
 
-from plumbline.analysis.screen.detection import SUSPECT_LONG, USUAL_NOISE
-from plumbline.analysis.screen.repeats import middle
+from plumbline.analysis.screen.detection import LEAST_NOISE, SUSPECT_LONG, USUAL_NOISE
 from plumbline.analysis.stats import MAD_TO_STD
 
 #: Two racks.
@@ -26,6 +25,9 @@ Link = tuple[str, str]
 
 #: Fewest pairs from which a link has a value in a night.
 FEWEST_PAIRS = 3
+
+#: Standard error of a normal distribution's quartile over that of its mean.
+QUARTILE = 1.36
 
 #: Nights that the usual variation of a link from night to night counts as: as many as there must be
 #: for a loss of 10 % to be flagged against two healthy nights that vary by it. From fewer nights
@@ -69,7 +71,7 @@ class LinkHistory:
         losses = {}
         for link, cells in found.items():
             lost, error, number = np.mean(cells, axis=0)
-            wide = math.hypot(between * math.sqrt(1 + 1 / number), error / math.sqrt(len(cells)))
+            wide = math.hypot(between, error / math.sqrt(len(cells))) * math.sqrt(1 + 1 / number)
             losses[link] = LinkLoss(float(lost), float(stats.t.sf(lost / wide, freedom)))
         return losses
 
@@ -90,10 +92,14 @@ class LinkHistory:
 
 
 def _level(values: list[float]) -> tuple[float, float]:
-    """Return the mean of values without outliers, and its standard error."""
+    """Return the lower quartile of values, and its standard error.
+
+    Pairs that share an uplink do not all send at the same time. The fast ones show for how long
+    they were alone, and the slow ones what the uplink carries.
+    """
     rows = np.array(values)
-    scale = max(MAD_TO_STD * float(np.median(np.abs(rows - np.median(rows)))), 1e-3)
-    return float(middle(rows, scale)), scale / math.sqrt(len(rows))
+    scale = max(MAD_TO_STD * float(np.median(np.abs(rows - np.median(rows)))), LEAST_NOISE)
+    return float(np.quantile(rows, 0.25)), QUARTILE * scale / math.sqrt(len(rows))
 
 
 def explained(
