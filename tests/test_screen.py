@@ -511,6 +511,16 @@ def test_a_slow_uplink_of_few_racks_is_flagged_and_nothing_else(sizes, kind, nam
     assert bool(one.note) == (kind == "link")
 
 
+def test_an_uplink_whose_pairs_vary_is_flagged_by_its_second_slow_night():
+    machine = Racks(604, nights=4, shared=0.15, slow={"r0": (2, 0.3)})
+    groups = machine.groups()
+    (one,) = screen(groups, machine.racks).flagged
+    assert (one.kind, one.name) == ("link", ("r0", "r1")) and one.night in ("2", "3")
+    # One such night alone is none, among healthy ones.
+    healthy = Racks(605, nights=4, shared=0.15).groups()
+    assert screen(healthy, machine.racks).flagged == []
+
+
 def test_an_uplink_that_was_repaired_recovers():
     machine = Racks(10, nights=7, slow={"r1": (2, 0.3)})
     groups = machine.groups()

@@ -124,9 +124,7 @@ def screen(
         if group.pairs
     }
     for between in pairs.values():
-        within = pairs.get(id(between.group.within))
-        # A list that is filled when those are screened.
-        between.slow_within = within.flagged if within else []
+        between.within = pairs.get(id(between.group.within))
     combined = [
         units.CombinedGroup([part for part in alone if id(part.group) in listed], rate)
         for listed in together

@@ -326,10 +326,14 @@ class CombinedGroup(UnitGroup):
 class PairGroup(PeerGroup):
     """Pairs of nodes, and their nodes, links and switches.
 
-    :ivar slow_within: of pairs between racks, what those within racks flagged.
+    :ivar within: of pairs between racks, those within racks, which were screened before.
+    :ivar known: the nodes that had enough partners on some night. Where pairs within racks know a
+        node, those between racks do not judge it: how long a node is alone on an uplink is no
+        property of it.
     """
 
-    slow_within: list[Flag]
+    within: PairGroup | None = None
+    known: frozenset[str] = frozenset()
 
     def run(self) -> None:
         # Nodes, switches, links and pairs share it.
@@ -350,11 +354,18 @@ class PairGroup(PeerGroup):
         factors = np.ones(effects.shape)
         for row, night in fits.items():
             effects[row] = night.effects
+            self.known |= {nodes[k] for k in np.flatnonzero(np.isfinite(night.effects))}
             factors[row] = links.PARTNERS / np.maximum(night.partners, 1)
         if np.isfinite(effects).any():
             units: list[Name] = [(node,) for node in nodes]
             tracker = self.tracker(effects, factors, self.kinds(units, effects))
             self.track_all([("node", units, tracker)], [], of_switch, switches)
+        if self.within:
+            known = self.within.known
+            self.flagged = [f for f in self.flagged if f.kind != "node" or f.name[0] not in known]
+            self.suspects = [
+                s for s in self.suspects if s[1][0] != "node" or s[1][1][0] not in known
+            ]
         self.pairs(fits, nodes)
 
     def fits(self, number: dict[str, int]) -> dict[int, PairFit]:
@@ -413,13 +424,13 @@ class PairGroup(PeerGroup):
             if slow:
                 # One slow uplink makes several links slow, not all of them as certainly.
                 slow |= {link: one for link, one in losses.items() if uplinks.is_suspect(one)}
-            history.add(night_cells, slow)
+            # What another night may show to be slow is no level of a healthy one.
+            suspects = [link for link, one in losses.items() if uplinks.is_suspect(one)]
+            history.add(night_cells, {*slow, *suspects})
             self.lost |= {(row, link): one.loss for link, one in slow.items()}
             self.track_links(row, uplinks.explained(slow, losses), losses, active)
             self.suspects += [
-                (row, ("link", link), one.p)
-                for link, one in losses.items()
-                if link not in slow and uplinks.is_suspect(one)
+                (row, ("link", link), losses[link].p) for link in suspects if link not in slow
             ]
         for flag, _ in active.values():
             flag.until = None
@@ -427,7 +438,8 @@ class PairGroup(PeerGroup):
     def healthy_nodes(self) -> Callable[[int, Name], bool]:
         """Return a function of row and pair: whether the pairs within racks flagged neither node by
         then."""
-        slow = [flag for flag in self.slow_within if flag.kind == "node"]
+        flagged = self.within.flagged if self.within else []
+        slow = [flag for flag in flagged if flag.kind == "node"]
 
         def healthy(row: int, pair: Name) -> bool:
             return not any(

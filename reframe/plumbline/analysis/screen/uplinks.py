@@ -52,9 +52,11 @@ class LinkHistory:
     """The links of a machine, night by night.
 
     :ivar levels: link and number of pairs that shared an uplink -> the levels of healthy nights.
+    :ivar last: link -> its probability on the last night on which it was measured.
     """
 
     levels: dict[tuple[Link, int], list[float]] = field(default_factory=lambda: defaultdict(list))
+    last: dict[Link, float] = field(default_factory=dict)
 
     def judge(self, night: Mapping[tuple[Link, int], list[float]]) -> dict[Link, LinkLoss]:
         """Return the loss of each link that has earlier nights.
@@ -72,7 +74,11 @@ class LinkHistory:
         for link, cells in found.items():
             lost, error, number = np.mean(cells, axis=0)
             wide = math.hypot(between, error / math.sqrt(len(cells))) * math.sqrt(1 + 1 / number)
-            losses[link] = LinkLoss(float(lost), float(stats.t.sf(lost / wide, freedom)))
+            alone = float(stats.t.sf(lost / wide, freedom))
+            # Two nights must both be slow: the chance is that of the less certain one, twice.
+            both = max(alone, self.last.get(link, 1.0)) ** 2
+            self.last[link] = alone
+            losses[link] = LinkLoss(float(lost), 2 * min(alone, both))
         return losses
 
     def add(self, night: Mapping[tuple[Link, int], list[float]], slow: Iterable[Link]) -> None:
