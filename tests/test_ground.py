@@ -4,6 +4,7 @@ them all."""
 from __future__ import annotations
 
 import dataclasses
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from conftest import records_of
 from ground import Ground, faults, ground
 from ground.limits import ROOT, Limits
 from ground.machine import Machine
-from ground.site import Site
+from ground.site import CONGESTION, Site
 
 # -- as declared ---------------------------------------------------------------------------------
 
@@ -156,3 +157,31 @@ def test_a_fault_is_found_by_name(site: Site, healthy: Path, name: str):
     assert (found.night, found.false) == (1, ()), dataclasses.asdict(found)
     if fault.injected:
         assert found.size == pytest.approx(fault.injected, abs=0.05)
+
+
+GPCNET = shutil.which("network_load_test")
+#: Mbit/s of the uplinks: all that the nodes of a rack can send, two fifths, and less than one.
+UPLINKS = (250, 100, 40)
+
+
+@pytest.mark.cluster
+@pytest.mark.skipif(not GPCNET, reason="no network_load_test on PATH: docs/proving-ground.md")
+def test_congestion_factors_rise_when_the_uplinks_are_narrowed():
+    with ground() as there:
+        site = Site(there.folder / "site", there)
+        site.draft()
+        site.add_gpcnet(Path(GPCNET))
+        factors = []
+        for rate in UPLINKS:
+            for switch in there.machine.switches:
+                there.rate(switch, 100 * rate / there.machine.uplink)
+            done = site.plumbline("run", "--system", site.system, *CONGESTION)
+            (record,) = [r for r in site.tonight() if r["foms"]][-1:]
+            assert record["result"] == "pass", done.stdout + done.stderr
+            (factor,) = [
+                fom["value"]
+                for fom in record["foms"]
+                if fom["metric"] == "random_ring_latency_congestion_factor"
+            ]
+            factors.append(factor)
+    assert 1 < factors[0] < factors[1] < factors[2], factors

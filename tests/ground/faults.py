@@ -3,13 +3,15 @@ and the commands of a night must find it by name, and nothing else."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
+import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from ground import Ground, Machine, missing, page
@@ -17,6 +19,9 @@ from ground.site import Site
 
 #: Healthy nights before each fault, and nights with it at most.
 BEFORE, NIGHTS = 2, 2
+
+#: Fields of a machine whose uplinks carry two fifths of what the nodes of a rack can send.
+OVERSUBSCRIBED = {"uplink": 100}
 
 #: The node to which something happens.
 NODE = "r1n3"
@@ -52,6 +57,7 @@ class Fault:
     :ivar injected: the loss, as a fraction of the healthy rate, where it is one.
     :ivar measure: which command of a night is to find it: ``pairs`` or ``nodes``, then ``screen``.
     :ivar expected: what may be named for it, as ``node r1n3``.
+    :ivar machine: fields of the machine that differ from machine.yaml.
     """
 
     name: str
@@ -60,18 +66,24 @@ class Fault:
     measure: str
     injected: float | None = None
     expected: tuple[str, ...] = (f"node {NODE}",)
+    machine: dict[str, float] = field(default_factory=dict)
 
 
-def link(percent: float, name: str = NODE, kinds: tuple[str, ...] = ("node",)) -> Fault:
-    """A link at a part of its rate."""
-    kind = "uplink" if kinds != ("node",) else "link"
+def link(percent: float, name: str = NODE, **machine: float) -> Fault:
+    """A link at a part of its rate, of a node or of a rack to the spine."""
+    kind, expected = "link", (f"node {name}",)
+    if name != NODE:
+        # Two racks do not show which of their uplinks it is.
+        kind, expected = "uplink", ("link r1:r2",)
+    where = ", uplinks oversubscribed" if machine else ""
     return Fault(
-        f"{kind} of {name} at {percent:g} %",
+        f"{kind} of {name} at {percent:g} %{where}",
         lambda ground: ground.rate(name, percent),
         lambda ground: ground.rate(name, 100),
         "pairs",
         round(1 - percent / 100, 3),
-        tuple(f"{kind} {name}" for kind in kinds),
+        expected,
+        machine,
     )
 
 
@@ -87,7 +99,9 @@ def without_management(ground: Ground) -> None:
 
 FAULTS = (
     *map(link, (95, 90, 80, 50)),
-    link(70, "r1", ("switch", "link")),
+    link(70, "r1"),
+    link(90, **OVERSUBSCRIBED),
+    link(70, "r1", **OVERSUBSCRIBED),
     Fault(
         "wrong MTU, 576",
         lambda ground: ground.mtu(NODE, 576),
@@ -187,7 +201,9 @@ def name_of(entry: dict) -> str:
 
 
 #: A line that reports what could not be measured, or not trusted.
-REPORTED = re.compile(r"^(plumbline: )?(error|invalid|failed|skipped|not reached|not measured)\b")
+REPORTED = re.compile(
+    r"^(plumbline: )?(\w+: )?(error|invalid|failed|skipped|not reached|(not )?measured)\b"
+)
 
 
 def said_of(line: str, site: Site) -> set[str]:
@@ -216,56 +232,82 @@ def tried(site: Site, fault: Fault, healthy: Path) -> Found:
     return found
 
 
-def healthy_nights(site: Site, count: int) -> list[dict]:
-    """Measures nights without a fault. Returns what was flagged on them, which should be empty."""
+def healthy_nights(site: Site, count: int, measures: set[str]) -> list[dict]:
+    """Measures nights without a fault. Returns what was flagged on them, which should be empty.
+
+    :arg measures: ``pairs``, ``nodes`` or both.
+    """
     flagged = []
     for number in range(1, count + 1):
-        site.pairs(number)
-        site.nodes()
+        if "pairs" in measures:
+            site.pairs(number)
+        if "nodes" in measures:
+            site.nodes()
         flagged += site.screen()[1]
+        print(f"healthy night {number}, flagged so far: {[*map(name_of, flagged)]}", flush=True)
         site.day_passes()
     return flagged
 
 
-def main(wanted: str = "") -> int:
-    """Runs the list, or the faults whose names match, and writes what was measured."""
+def main(wanted: str = "", nights: str = f"{BEFORE}") -> int:
+    """Runs the list, or the faults whose names match, and writes what was measured.
+
+    :arg nights: healthy nights before them.
+    """
     if why := missing():
         print(f"plumbline: no proving ground: {why}", file=sys.stderr)
         return 2
-    measured = page.MEASURED
-    known = json.loads(measured.read_text()) if measured.exists() else {"faults": {}}
-    machine = Machine.declared()
-    with (
-        tempfile.TemporaryDirectory(prefix="ground-") as folder,
-        tempfile.TemporaryDirectory(prefix="healthy-") as kept,
-        Ground(Path(folder), machine) as there,
-    ):
-        site = Site(there.folder / "site", there)
-        site.draft()
-        flagged = healthy_nights(site, BEFORE)
-        names = [name_of(entry) for entry in flagged]
-        # Those of earlier calls count too.
-        healthy_so_far = known.get("healthy", {"nights": 0, "false": []})
-        healthy_so_far["nights"] += BEFORE
-        healthy_so_far["false"] += names
-        known |= {"healthy": healthy_so_far, "machine": asdict(machine)}
-        known |= {"before": BEFORE, "nights": NIGHTS}
-        print(f"healthy: {BEFORE} nights, flagged: {names}", flush=True)
-        measured.write_text(json.dumps(known, indent=1) + "\n")
-        page.write()
-        healthy = Path(kept, "results")
-        site.keep(healthy)
-        for fault in FAULTS:
-            if not re.search(wanted, fault.name):
-                continue
-            began = time.monotonic()
-            found = tried(site, fault, healthy)
-            known["faults"][fault.name] = asdict(found)
-            measured.write_text(json.dumps(known, indent=1) + "\n")
-            page.write()
-            print(f"{time.monotonic() - began:.0f} s: {found}", flush=True)
+    chosen = [fault for fault in FAULTS if re.search(wanted, fault.name)]
+    for machine in ({}, OVERSUBSCRIBED):
+        if faults := [fault for fault in chosen if fault.machine == machine]:
+            measured_on(machine, faults, int(nights))
     return 0
 
 
+def measured_on(changes: dict[str, float], faults: list[Fault], nights: int) -> None:
+    """Measures healthy nights and faults on one machine, and writes what was found.
+
+    :arg changes: fields of the machine that differ from machine.yaml.
+    """
+    with (
+        tempfile.TemporaryDirectory(prefix="ground-") as folder,
+        tempfile.TemporaryDirectory(prefix="healthy-") as kept,
+        Ground(Path(folder), Machine.declared(**changes)) as there,
+    ):
+        site = Site(there.folder / "site", there)
+        site.draft()
+        flagged = healthy_nights(site, nights, {fault.measure for fault in faults})
+        with measured() as known:
+            # Those of earlier calls count too.
+            place = "oversubscribed" if changes else "healthy"
+            so_far = known.setdefault(place, {"nights": 0, "false": []})
+            so_far["nights"] += nights
+            so_far["false"] += map(name_of, flagged)
+            known["machine"] = asdict(Machine.declared())
+            known |= {"before": BEFORE, "nights": NIGHTS}
+        healthy = Path(kept, "results")
+        site.keep(healthy)
+        for fault in faults:
+            began = time.monotonic()
+            found = tried(site, fault, healthy)
+            with measured() as known:
+                known["faults"][fault.name] = asdict(found)
+            print(f"{time.monotonic() - began:.0f} s: {found}", flush=True)
+
+
+@contextlib.contextmanager
+def measured() -> Iterator[dict]:
+    """What was measured, to be changed; it is written with its page. Faults are in the order of the
+    list."""
+    known = json.loads(page.MEASURED.read_text())
+    yield known
+    order = [fault.name for fault in FAULTS]
+    known["faults"] = {name: known["faults"][name] for name in order if name in known["faults"]}
+    page.MEASURED.write_text(json.dumps(known, indent=1) + "\n")
+    page.write()
+
+
 if __name__ == "__main__":
+    # So that the machine is taken down.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     sys.exit(main(*sys.argv[1:]))

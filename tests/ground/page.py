@@ -27,13 +27,18 @@ def _row(found: dict) -> list[str]:
     ]
 
 
+def _flagged(nights: dict) -> str:
+    return ", ".join(nights["false"]) or "nothing"
+
+
 def render(measured: dict) -> str:
     """The page, from what was measured."""
     heads = ["fault", "command", "night", "named", "injected", "size", "false", "codes"]
     rows = [heads, ["---"] * len(heads), *map(_row, measured["faults"].values())]
     return TEMPLATE.read_text().format(
         **measured,
-        flagged=", ".join(measured["healthy"]["false"]) or "nothing",
+        flagged=_flagged(measured["healthy"]),
+        shared=_flagged(measured.get("oversubscribed", {"false": []})),
         rows="\n".join("| " + " | ".join(row) + " |" for row in rows),
     )
 

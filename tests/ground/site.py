@@ -17,9 +17,10 @@ from login_node import LoginNode
 from ground import compiled
 from ground.machine import SCRATCH
 
-#: IMB's repetitions, of any message and of one of 1 MiB: a fabric of 50 Mbit/s carries five such
-#: messages a second, where IMB's own forty, in both directions, take thirteen seconds.
-REPETITIONS = "400,5"
+#: IMB's repetitions, of any message and of one of 1 MiB: a fabric of 50 Mbit/s carries six such
+#: messages a second, where IMB's own forty, in both directions, take thirteen seconds. Twelve take
+#: four: longer than the steps of a round take to start, so that its pairs send at the same time.
+REPETITIONS = "400,12"
 
 #: Debian's programs. Its Slurm lists a PMIx that it cannot load, and they are without MPI.
 PROGRAMS = {"name": "path", "features": ["fio"], "extras": {"provider": "path"}}
@@ -50,6 +51,13 @@ class cores(rfm.RunOnlyRegressionTest):
 PAIRS = ("-n", "imb_node_pairs", "-S", "imb_node_pairs.num_samples=1")
 NODES = ("-n", "fio|cores", "-S", "fio.size=32", "-S", "fio.num_samples=3", "-S",
          "fio.num_warmups=0")  # fmt: skip
+
+#: GPCNeT under congestion, once, on the fewest nodes that it accepts.
+CONGESTION = ("-n", "gpcnet_load.*scale=10", "-S", "gpcnet_load.num_samples=1", "-S",
+              "gpcnet_load.num_warmups=0")  # fmt: skip
+
+#: Bytes of GPCNeT's messages of bandwidth: of 128 KiB, its own, they take minutes over 50 Mbit/s.
+MESSAGE = 8192
 
 #: The date of a time, as sessions are called and as records have it.
 DATE = re.compile(r"(?<!\d)(\d{4})(-?)(\d{2})\2(\d{2})(?=T\d)")
@@ -94,6 +102,23 @@ class Site(LoginNode):
             ],
             "target_systems": [self.system],
         }
+
+    def add_gpcnet(self, program: Path) -> None:
+        """Adds an environment with GPCNeT, whose messages of bandwidth are of :data:`MESSAGE`."""
+        file = self.folder / "systems" / f"{self.system}.yaml"
+        content = yaml.safe_load(file.read_text())
+        content["environments"].append(
+            {
+                "name": "gpcnet",
+                "features": ["gpcnet"],
+                "extras": {"provider": "path", "gpcnet_message_size": MESSAGE},
+                "env_vars": [["PATH", f"{program.parent}:$PATH"]],
+                "target_systems": [self.system],
+            }
+        )
+        (partition,) = content["systems"][0]["partitions"]
+        partition["environs"].append("gpcnet")
+        file.write_text(yaml.safe_dump(content, sort_keys=False))
 
     def expect(self, code: int, *words: str) -> subprocess.CompletedProcess[str]:
         """Runs a command of Plumbline's.
