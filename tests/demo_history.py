@@ -1,9 +1,7 @@
 """A made-up history that looks like a facility's: two systems, a season of nights, and what
 happens in one: a regression, a transient, a slow node, builds, waivers, skips, a killed job.
 
-As a script, it makes the picture of the README (needs chromium)::
-
-    python tests/demo_history.py FOLDER docs/images/report.png
+As a script, it writes it to a folder; ``tests/pictures.py`` makes pictures of its report.
 """
 
 from __future__ import annotations
@@ -12,9 +10,6 @@ import csv
 import datetime
 import hashlib
 import json
-import os
-import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -344,25 +339,5 @@ def references(folder: Path, demo: Demo, now: datetime.datetime) -> None:
     )
 
 
-def picture(folder: Path, path: Path) -> None:
-    """Makes a report of a made-up history, beside it, and a picture of its start page."""
-    from playwright.sync_api import sync_playwright
-
-    env = os.environ | {"PLUMBLINE_SITE": str(folder)}
-    out = folder / "report"
-    made = ["plumbline", "report", "--from", str(folder), "--out", str(out)]
-    subprocess.run(made, env=env, check=True)
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=shutil.which("chromium"), args=["--no-sandbox"]
-        )
-        page = browser.new_page(viewport={"width": 1120, "height": 800})
-        page.goto((out / "index.html").absolute().as_uri())
-        page.screenshot(path=path)
-        browser.close()
-
-
 if __name__ == "__main__":
     write(Path(sys.argv[1]))
-    if sys.argv[2:]:
-        picture(Path(sys.argv[1]), Path(sys.argv[2]))

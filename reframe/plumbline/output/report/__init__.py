@@ -7,32 +7,34 @@ import dataclasses
 import datetime
 import itertools
 import json
-import operator
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from plumbline.analysis import screen
 from plumbline.analysis.compare import formats
 from plumbline.check.record import FigureRecord
 from plumbline.core import paths, units
-from plumbline.core.errors import Fault, with_code
 from plumbline.core.text import pluralize
 from plumbline.history.history import History
-from plumbline.history.rows import CaseRow, SessionRow
+from plumbline.history.rows import SessionRow
 from plumbline.history.series import Key, Selection, Series
-from plumbline.output import query
 from plumbline.output.report import (
     around,
     figures,
     findings,
+    heat,
     provenance,
     published,
     search,
+    session_pages,
+    shown,
+    sides,
     site,
+    slow,
     status,
     text,
     triage,
@@ -43,14 +45,11 @@ from plumbline.output.report.figures import Glance, Panel
 from plumbline.output.report.findings import Event
 from plumbline.output.report.status import CaseState, FigureState
 from plumbline.output.report.triage import OpenFinding
-from plumbline.reference import lookup, tables, waivers
 
 #: A change is recent if it was found this long before its system's latest session.
 RECENT = np.timedelta64(30, "D")
 #: At most so many sessions before and after changes get a page.
 CHANGED = 60
-#: So many test cases of one check with the same result are folded on the page of their session.
-FOLD = 13
 #: How long before a waiver's expiry pages announce it.
 SOON = datetime.timedelta(days=14)
 
@@ -100,31 +99,10 @@ def write(
     """
     now = now or datetime.datetime.now(datetime.timezone.utc)
     with site.replaced(out) as folder:
-        shown = _References(warn)
-        report = _Report(history, select, shown, now, stale, latest, say)
+        valid = shown.References(warn)
+        report = _Report(history, select, valid, now, stale, latest, say)
         written = report.write(folder)
     return dataclasses.replace(written, folder=out)
-
-
-class _References:
-    """The references and waivers that pages show: without those that are invalid, since one of them
-    must not cost the report of a night.
-
-    :ivar faults: what was skipped, a line each.
-    """
-
-    def __init__(self, warn: Callable[[str], None]):
-        folder = paths.reference()
-        valid, faults = tables.load_valid(folder)
-        self.faults = [with_code(fault, "reference.wrong-table") for fault in faults]
-        self.references, self.waivers = lookup.References(valid), []
-        self.misprints = query.misprints(folder)
-        try:
-            self.waivers = waivers.load(folder)
-        except Fault as fault:
-            self.faults += [with_code(line, fault.code) for line in str(fault).splitlines()]
-        for line in self.faults:
-            warn(f"skipped: {line}")
 
 
 class _Report:
@@ -134,7 +112,7 @@ class _Report:
         self,
         history: History,
         select: Selection,
-        shown: _References,
+        valid: shown.References,
         now: datetime.datetime,
         stale: datetime.timedelta,
         latest: int,
@@ -145,13 +123,16 @@ class _Report:
         self.measured = {(check.system, check.check): check for check in history.measured(select)}
         self.series = sum(check.series for check in self.measured.values())
         say(f"{pluralize(len(self.sessions), 'session')}, {self.series} series")
-        self.triage = triage.Triage(shown.waivers, shown.references, now.date())
+        self.triage = triage.Triage(valid.waivers, valid.references, now.date())
         self.systems = status.of_systems(
             history, self.sessions, select, now, stale, self.triage.apply
         )
         self.cases: dict[tuple[str, str], list[CaseState]] = {}
         for case in (case for system in self.systems for case in system.cases):
             self.cases.setdefault((case.system, case.check), []).append(case)
+        say("screening nodes")
+        self.slow = {one.system: slow.of_system(history, one, select) for one in self.systems}
+        self.night_of = screen.nights(row.session for row in self.sessions)
         say("searching for changes")
         self.nights = findings.NIGHTS
         self.judged = False
@@ -164,12 +145,12 @@ class _Report:
             for case in listed
             for finding in (*case.findings, *case.near_bound)
         }
-        self.references = shown
+        self.references = valid
         self.provenance = provenance.Provenance(
-            shown.references, shown.misprints, paths.reference()
+            valid.references, valid.misprints, paths.reference()
         )
-        self.published = published.Published(shown.references)
-        self.waivers = {waiver.id: waiver for waiver in shown.waivers}
+        self.published = published.Published(valid.references)
+        self.waivers = {waiver.id: waiver for waiver in valid.waivers}
         changes = [change for listed in self.changes.values() for change in listed]
         #: What a waiver covers has events of its own.
         self.acknowledged = findings.events([change for change in changes if change.waiver])
@@ -178,7 +159,7 @@ class _Report:
         newest, red, changed = self._chosen(latest)
         #: Sessions with a page, and those whose page has only their red cases.
         self.paged, self.red_only = newest | red | changed, red - changed
-        self.index = search.Index()
+        self.index, self.sides = search.Index(), sides.Sides()
 
     def _of_many_nights(self) -> tuple[Iterator[Series], int]:
         """Return the series that may have enough nights to be judged, and their number."""
@@ -269,11 +250,15 @@ class _Report:
             short_hashes=formats.short_hashes,
             counted=pluralize,
             latest=figures.LATEST,
+            steps=heat.STEPS,
+            opacity=heat.OPACITY,
         )
         writer.assets()
         self._systems(writer)
         recent = [event for event in self.events if self._recent(event)]
-        writer.page("index.html", "index.html.j2", systems=self.systems, recent=recent)
+        flagged = [one for listed in self.slow.values() for one in listed if one.now]
+        writer.page("index.html", "index.html.j2", systems=self.systems, recent=recent,
+                    slow=flagged)  # fmt: skip
         every = sorted((*self.events, *self.acknowledged), key=Event.newest, reverse=True)
         writer.page("changes.html", "changes.html.j2", events=every)
         listed = self.published.tables()
@@ -282,6 +267,10 @@ class _Report:
             writer.table(f"data/published/{table.anchor}.csv", table.columns, table.rows())
         writer.page("about.html", "about.html.j2")
         self._search(writer)
+        self._nodes(writer)
+        writer.page("compare.html", "compare.html.j2", sides=self.sides.index(self.sessions))
+        for path, script in self.sides.scripts():
+            writer.file(path, script)
         self._sessions(writer)
         writer.page("sessions.html", "sessions.html.j2")
         for path, (title, lead, cards) in self.provenance.pages().items():
@@ -304,12 +293,13 @@ class _Report:
             checks = self._checks(writer, of_system)
             if system in systems:
                 writer.page(self.system_path(system), "system.html.j2", one=systems.pop(system),
-                          checks=checks)  # fmt: skip
+                          checks=checks, slow=self.slow[system])  # fmt: skip
             # Records may name a system without a session.
             collections.deque(checks, maxlen=0)
         for state in systems.values():
             self.index.add_system(state.system, self.system_path(state.system))
-            writer.page(self.system_path(state.system), "system.html.j2", one=state, checks=())
+            writer.page(self.system_path(state.system), "system.html.j2", one=state, checks=(),
+                        slow=())  # fmt: skip
 
     def _checks(
         self, writer: site.Site, of_system: Iterable[tuple[str, str, list[Panel]]]
@@ -322,6 +312,11 @@ class _Report:
     def _check(self, writer: site.Site, system: str, check: str, listed: list[Panel]) -> None:
         number = self.index.add_system(system, self.system_path(system))
         unmeasured = {case.node for case in self.cases.get((system, check), ()) if case.node}
+        own = self.slow.get(system, [])
+        for count, figure in enumerate(listed, self.index.figures):
+            self.sides.add(count, figure)
+            page = f"{self.check_path(system, check)}#{figure.anchor}"
+            slow.add_figure(own, figure, check, page)
         self.index.add_check(number, check, self.check_path(system, check), listed, unmeasured)
         axes: dict[str, int] = {}
         charts = []
@@ -333,6 +328,7 @@ class _Report:
         curves = figures.curves(listed)
         for curve in curves:
             writer.table(f"{folder}/{curve.anchor}.csv", figures.CURVE_COLUMNS, curve.rows())
+        maps = self._maps(writer, folder, listed, own)
         shared = [json.loads(axis) for axis in axes]
         ids = {session: None for axis in shared for session in axis["session"]}
         data = {
@@ -350,7 +346,21 @@ class _Report:
         }
         writer.page(self.check_path(system, check), "check.html.j2", system=system, name=check,
                   figures=listed, cases=self.cases.get((system, check), []), curves=curves,
-                  data=site.script_data(data), folder=folder)  # fmt: skip
+                  data=site.script_data(data), folder=folder, maps=maps)  # fmt: skip
+
+    def _maps(
+        self, writer: site.Site, folder: str, listed: list[Panel], own: list[slow.SlowNode]
+    ) -> dict[str, heat.HeatMap]:
+        """Write the images and the data of the heat maps of a check, and return them by figure."""
+        pages = {name: self.session_path(name) for name in self.paged}
+        found = {figure.anchor: heat.of(figure, self.night_of, own) for figure in listed}
+        maps = {anchor: made for anchor, made in found.items() if made}
+        for anchor, made in maps.items():
+            path = f"{folder}/{anchor}"
+            writer.image(f"{path}.png", made.image())
+            data = json.dumps(made.data(pages), separators=(",", ":"))
+            writer.file(f"{path}.js", f'window.heatMap("{anchor}",{data});\n')
+        return maps
 
     def _target(self, figure: Panel) -> float | None:
         """Return the value of the latest reference, in the figure's unit."""
@@ -371,34 +381,22 @@ class _Report:
         writer.file("data/search.js", self.index.script())
 
     def _sessions(self, writer: site.Site) -> None:
-        """Write the pages of sessions, from their records: those of the red cases alone of a
-        session that has a page only since it is red."""
+        """Write the pages of sessions: of the red cases alone of one that is red and not newest."""
         macros = writer.macros("record.html.j2", root="../")
         for row in self.sessions:
             if row.session in self.paged:
                 whole = row.session not in self.red_only
-                records = sorted(self._records(row, macros, whole), key=operator.itemgetter(0))
-                same = itertools.groupby(records, key=lambda record: record[0][:2])
+                groups = session_pages.groups(self.history, self.select, row, macros, whole)
+                others = 0 if whole else row.ended - sum(map(len, groups))
                 writer.page(self.session_path(row.session), "session.html.j2", row=row,
-                          groups=[[(case, text) for _, case, text in group] for _, group in same],
-                          fold=FOLD, others=0 if whole else row.ended - len(records))  # fmt: skip
+                          groups=groups, fold=session_pages.FOLD, others=others)  # fmt: skip
 
-    def _records(
-        self, row: SessionRow, macros: Any, whole: bool
-    ) -> Iterator[tuple[tuple, CaseRow, str]]:
-        """Yield a sort key, the worst first, the row and the rendered text of each case of a
-        session. These need far less memory than the record."""
-        chosen = dataclasses.replace(self.select, sessions=(row.session,))
-        rows = {
-            (r.case, r.attempt): r
-            for r in status.cases_of(self.history, chosen)
-            if whole or r.result in status.RED
-        }
-        results = () if whole else status.RED
-        for fields in self.history.records(chosen, results) if rows else ():
-            case = rows.get((fields.case, fields.attempt))
-            if case is not None:
-                yield views.worst_first(case), case, macros.record(fields, case)
+    def _nodes(self, writer: site.Site) -> None:
+        """Write the pages of flagged nodes."""
+        for state in self.systems:
+            for one in self.slow[state.system]:
+                past = slow.past_of(self.history, self.select, state, one)
+                writer.page(one.path, "node.html.j2", one=one, past=past)
 
     # -- what templates ask -------------------------------------------------------------------
 

@@ -123,12 +123,16 @@ class Panel:
     def usual(self) -> float:
         """The level before the latest value, and before a loss that lasts; the median of those of
         several members, as the latest value is."""
-        before = [usual_values(m.values, self._changes_of.get(m.key, ())) for m in self.now]
+        before = [usual_values(m.values, self.changes_of(m.key)) for m in self.now]
         levels = [statistics.median(values.tolist()) for values in before if len(values)]
         return statistics.median(levels) if levels else math.nan
 
+    def changes_of(self, key: Key) -> list[SeriesChange]:
+        """Return the changes of a member, oldest first."""
+        return self._by_key.get(key, [])
+
     @functools.cached_property
-    def _changes_of(self) -> dict[Key, list[SeriesChange]]:
+    def _by_key(self) -> dict[Key, list[SeriesChange]]:
         found: dict[Key, list[SeriesChange]] = {}
         for change in self.changes:
             found.setdefault(change.key, []).append(change)
@@ -192,6 +196,12 @@ class Panel:
                               np.cumsum(np.bincount(which))[:-1])  # fmt: skip
         medians = np.array([np.median(part) for part in by_session])
         return names[order], times[first][order], medians, by_session, which
+
+    @functools.cached_property
+    def builds(self) -> dict[str, str]:
+        """Session -> its build."""
+        names = (self._of_members(name).tolist() for name in ("sessions", "builds"))
+        return dict(zip(*names, strict=True))
 
     @property
     def spark(self) -> tuple:

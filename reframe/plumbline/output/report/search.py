@@ -16,7 +16,8 @@ class Index:
         self._systems: dict[str, tuple[int, str]] = {}
         self._checks: list[tuple[int, str, str]] = []
         self._places: dict[str, int] = {}
-        self._figures: list[tuple[int, str, int, str]] = []
+        self._figures: list[tuple[int, str, int, str, int, int]] = []
+        self._units: dict[str, int] = {}
         self._nodes: dict[str, list[int]] = {}
 
     def add_system(self, name: str, path: str) -> int:
@@ -35,10 +36,18 @@ class Index:
         for figure in figures:
             place = text.clean(f"{text.where(figure.key)} {figure.key.placement}")
             number = self._places.setdefault(place, len(self._places))
-            self._figures.append((check, text.clean(figure.name), number, figure.anchor))
+            unit = self._units.setdefault(text.clean(figure.first.unit), len(self._units))
+            better = {"higher": 1, "lower": -1}.get(figure.first.better, 0)
+            name = text.clean(figure.name)
+            self._figures.append((check, name, number, figure.anchor, unit, better))
             nodes = nodes.union(*map(_nodes_of, figure.members))
         for node in nodes:
             self._nodes.setdefault(text.clean(node), []).append(check)
+
+    @property
+    def figures(self) -> int:
+        """Number of figures, and of the next one."""
+        return len(self._figures)
 
     def script(self) -> str:
         """Return the index as a script, since a page on a disk may read no other file."""
@@ -46,6 +55,7 @@ class Index:
             "systems": [(text.clean(name), path) for name, (_, path) in self._systems.items()],
             "checks": self._checks,
             "places": [*self._places],
+            "units": [*self._units],
             "figures": self._figures,
             "nodes": sorted(self._nodes.items()),
         }

@@ -45,8 +45,10 @@ class Site:
             lstrip_blocks=True,
             finalize=_visible,
         )
-        names = ("number", "percent", "size", "day", "minute", "check", "slug", "confidence")
+        names = ("number", "percent", "size", "day", "minute", "check", "slug", "confidence",
+                 "night")  # fmt: skip
         self._templates.filters |= {name: getattr(text, name) for name in names}
+        self._templates.filters["script_data"] = script_data
         self._templates.globals |= common
         # Tables call this macro a million times with few different arguments.
         macros: Any = self._templates.get_template("badge.html.j2").module
@@ -82,6 +84,10 @@ class Site:
         """Write a file."""
         with self._open(path) as file:
             file.write(content)
+
+    def image(self, path: str, content: bytes) -> None:
+        """Write an image."""
+        self.bytes += self._place(path).write_bytes(content)
 
     @contextlib.contextmanager
     def _open(self, path: str) -> Iterator[TextIO]:

@@ -185,7 +185,7 @@ def _of_system(
 ) -> SystemState:
     latest = max(sessions, key=lambda row: row.end)
     recent = [row.session for row in sessions if row.end >= latest.end - WINDOW]
-    chosen = dataclasses.replace(select, system=_literal(system), sessions=tuple(recent))
+    chosen = dataclasses.replace(select, system=literal(system), sessions=tuple(recent))
     order = {name: place for place, name in enumerate(recent)}
     newest: dict[tuple, CaseRow] = {}
     for row in cases_of(history, chosen):
@@ -206,7 +206,7 @@ def _of_system(
     since = (latest.end - np.timedelta64(BACK)).astype(datetime.datetime)
     since = since.replace(tzinfo=datetime.timezone.utc)
     chosen = dataclasses.replace(
-        select, system=_literal(system), since=max(filter(None, (select.since, since)))
+        select, system=literal(system), since=max(filter(None, (select.since, since)))
     )
     listed = cases_of(history, chosen)
     _fill_since(cases, listed)
@@ -292,7 +292,7 @@ def _from_series(history: History, chosen: Selection) -> dict[tuple, list[Figure
     return found
 
 
-def _literal(name: str) -> str:
+def literal(name: str) -> str:
     """Return a pattern that matches only this name."""
     return "".join(f"[{char}]" if char in "*?[" else char for char in name)
 

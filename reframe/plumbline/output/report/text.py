@@ -84,6 +84,12 @@ def day(time: np.datetime64) -> str:
     return str(time.astype("datetime64[D]"))
 
 
+def night(session: str) -> str:
+    """Return the date of a session's name; the name itself if it has none."""
+    digits = session[:8]
+    return f"{digits[:4]}-{digits[4:6]}-{digits[6:]}" if digits.isdigit() else session
+
+
 def minute(time: np.datetime64) -> str:
     """Return date and time, UTC."""
     return str(time.astype("datetime64[m]")).replace("T", " ")

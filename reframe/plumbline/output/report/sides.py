@@ -1,0 +1,87 @@
+"""What the page that compares two nights, sessions or builds reads: a small script for each session
+and build, with the medians of its figures.
+
+Figures are numbers, in the order of the index of the search.
+"""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from plumbline.history.rows import SessionRow
+from plumbline.output.report import text
+from plumbline.output.report.figures import Panel
+
+
+@dataclass
+class Side:
+    """The medians of the figures of a session or build.
+
+    :ivar sessions: of a build, those that used it.
+    """
+
+    figures: array = field(default_factory=lambda: array("I"))
+    medians: array = field(default_factory=lambda: array("d"))
+    counts: array = field(default_factory=lambda: array("I"))
+    sessions: set[str] = field(default_factory=set)
+
+    def add(self, figure: int, values: np.ndarray) -> None:
+        """Add the values of a figure, one of each session."""
+        self.figures.append(figure)
+        self.medians.append(float(np.median(values)))
+        self.counts.append(len(values))
+
+
+class Sides:
+    """Collects the medians while the pages of checks are written."""
+
+    def __init__(self) -> None:
+        self._sessions: dict[str, Side] = {}
+        self._builds: dict[tuple[str, str], Side] = {}
+
+    def add(self, number: int, figure: Panel) -> None:
+        """Add a figure with its number in the index of the search."""
+        sessions, _, values = figure.history
+        for place, session in enumerate(sessions.tolist()):
+            self._sessions.setdefault(session, Side()).add(number, values[place : place + 1])
+        builds = np.array([figure.builds.get(session, "") for session in sessions.tolist()])
+        for build in set(builds.tolist()) - {""}:
+            side = self._builds.setdefault((figure.key.system, build), Side())
+            side.add(number, values[builds == build])
+            side.sessions.update(sessions[builds == build].tolist())
+
+    def index(self, rows: list[SessionRow]) -> dict[str, list]:
+        """Return the sides that can be chosen, the newest first: of a session its name, system and
+        file; of a build also its first and last session, and how many it has."""
+        listed = [row for row in reversed(rows) if row.session in self._sessions]
+        builds = sorted(self._builds.items(), key=lambda one: max(one[1].sessions), reverse=True)
+        return {
+            "sessions": [[row.session, row.system, _file(row.session)] for row in listed],
+            "builds": [
+                [build, system, _file(system, build), sorted(side.sessions)[:: len(side.sessions)
+                 - 1 or 1], len(side.sessions)]
+                for (system, build), side in builds
+            ],
+        }  # fmt: skip
+
+    def scripts(self) -> Iterator[tuple[str, str]]:
+        """Yield the path and the content of each side's script."""
+        sides = [((session,), side) for session, side in self._sessions.items()]
+        for names, side in [*sides, *self._builds.items()]:
+            content: Mapping[str, list] = {
+                "figures": side.figures.tolist(),
+                "medians": [float(f"{value:.6g}") for value in side.medians],
+                "counts": side.counts.tolist() if len(names) > 1 else [],
+            }
+            name = _file(*names)
+            written = json.dumps(content, separators=(",", ":"))
+            yield f"data/sides/{name}.js", f'window.side("{name}",{written});\n'
+
+
+def _file(*names: str) -> str:
+    return text.slug(*names)

@@ -1,0 +1,268 @@
+"""The nodes that ``plumbline screen`` flags, each with a page of its own: its figures, what changed
+on it, the verdict of its last clearance, and the commands that measure it again."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import shlex
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from plumbline.analysis import screen
+from plumbline.analysis.compare import hostfacts
+from plumbline.analysis.compare.hostfacts import HostChange
+from plumbline.analysis.screen import Flag, settings
+from plumbline.analysis.screen.detection import FEWEST, MEMORY
+from plumbline.core import files
+from plumbline.core.errors import Fault
+from plumbline.core.process import one_line
+from plumbline.history.history import History
+from plumbline.history.rows import CaseRow
+from plumbline.history.series import Selection, Series
+from plumbline.output.report import text
+from plumbline.output.report.figures import Panel
+from plumbline.output.report.status import SystemState, cases_of, literal
+from plumbline.output.report.usual import usual_values
+
+#: A node keeps its page for so long after it was slow, and its page has as many nights.
+RECENT = datetime.timedelta(days=30)
+#: At most so many nodes have a page, those that are slow now first.
+PAGES = 60
+#: Nights that screening looks back, and some without a session.
+_SPAN = datetime.timedelta(days=MEMORY + 30)
+
+
+class NodeFigure(NamedTuple):
+    """One figure of a node, beside the same of its peers.
+
+    :ivar check: its check; ``page`` of it, with the figure's anchor.
+    :ivar peers: median of the latest values of the other nodes, NaN without one.
+    """
+
+    check: str
+    page: str
+    name: str
+    unit: str
+    verdict: str
+    latest: float
+    usual: float
+    peers: float
+    time: np.datetime64
+    spark: tuple
+
+    @property
+    def difference(self) -> float:
+        """Relative difference from the usual value."""
+        return self.latest / self.usual - 1 if self.usual else np.nan
+
+    @property
+    def beside(self) -> float:
+        """Relative difference from the peers."""
+        return self.latest / self.peers - 1 if self.peers else np.nan
+
+
+@dataclass
+class SlowNode:
+    """A flagged node.
+
+    :ivar alone: whether ``--distribute`` measured it, so that a selection can name it.
+    :ivar flags: of it, of its GPUs and of pairs with it, the latest first.
+    :ivar figures: filled as the pages of checks are written.
+    """
+
+    system: str
+    partition: str
+    node: str
+    alone: bool
+    flags: list[Flag] = field(default_factory=list)
+    figures: list[NodeFigure] = field(default_factory=list)
+
+    @property
+    def path(self) -> str:
+        """Its page, within the site."""
+        return f"nodes/{text.slug(self.system, self.node)}.html"
+
+    @property
+    def now(self) -> bool:
+        """Whether it is slow on the last night."""
+        return any(flag.until is None for flag in self.flags)
+
+    @property
+    def first(self) -> Flag:
+        """What its row on other pages shows: the largest loss, of those that last if any does."""
+        return max(self.flags, key=lambda flag: (flag.until is None, flag.size))
+
+    def commands(self) -> list[tuple[str, str]]:
+        """Return the commands that measure it again, each with what it is for."""
+        system, partition, node = map(shlex.quote, (self.system, self.partition, self.node))
+        sweep = f"plumbline sweep {partition} --nodes {node} --mode=screen"
+        return [
+            ("measure it now, and judge whether it may take jobs", f"plumbline clear {node}"),
+            ("judge its last night, without measuring", f"plumbline clear {node} --no-measure"),
+            ("measure it for screening", sweep),
+            ("screen its system again", f"plumbline screen --system={system}"),
+        ]
+
+
+def of_system(history: History, state: SystemState, select: Selection) -> list[SlowNode]:
+    """Return the nodes of a system that are slow, or were in the last days, the worst first."""
+    since = (state.latest.end.astype(datetime.datetime) - _SPAN).replace(
+        tzinfo=datetime.timezone.utc
+    )
+    chosen = dataclasses.replace(
+        select, system=literal(state.system), since=max(filter(None, (select.since, since)))
+    )
+    try:
+        series = history.series(chosen, samples=False)
+    except Fault:
+        return []
+    if len({name for one in series for name in _names(one)}) < FEWEST:
+        return []
+    return _nodes(state.system, series, _flags(history, state, chosen, series))
+
+
+def _since(select: Selection, state: SystemState, span: datetime.timedelta) -> Selection:
+    """Return a selection of a system's last days."""
+    since = (state.latest.end.astype(datetime.datetime) - span).replace(
+        tzinfo=datetime.timezone.utc
+    )
+    return dataclasses.replace(
+        select, system=literal(state.system), since=max(filter(None, (select.since, since)))
+    )
+
+
+def _names(series: Series) -> set[str]:
+    return {series.key.node or str(nodes) for nodes in set(series.nodes.tolist())}
+
+
+def _flags(
+    history: History, state: SystemState, chosen: Selection, series: list[Series]
+) -> list[Flag]:
+    groups = screen.of_series(series)
+    if not groups:
+        return []
+    units = {node for peers in groups for _, unit in (*peers.values, *peers.pairs) for node in unit}
+    found = screen.screen(groups, screen.by_name({state.system}, units))
+    night_of = screen.nights({str(name) for one in series for name in one.sessions})
+    oldest = str(state.latest.end - np.timedelta64(RECENT)).replace("-", "").replace(":", "")
+    flags = [flag for flag in found.flagged if flag.until is None or flag.until >= oldest]
+    if history.source.is_dir():
+        night = found.nights[-1]
+        tonight = tuple(session for session, of in night_of.items() if of == night)
+        records = history.records(dataclasses.replace(chosen, sessions=tonight))
+        flags += settings.differing(records, night)
+    return flags
+
+
+def _nodes(system: str, series: list[Series], flags: Iterable[Flag]) -> list[SlowNode]:
+    partitions = {name: one.key.partition for one in series for name in _names(one)}
+    alone = {one.key.node for one in series}
+    found: dict[str, SlowNode] = {}
+    for flag in flags:
+        names = {"node": flag.name, "gpu": flag.name[:1], "pair": flag.name, "setting": flag.name}
+        for node in names.get(flag.kind, ()):
+            one = found.setdefault(
+                node, SlowNode(system, partitions.get(node, ""), node, node in alone)
+            )
+            one.flags.append(flag)
+    for one in found.values():
+        one.flags.sort(key=lambda flag: flag.night, reverse=True)
+    listed = sorted(found.values(), key=lambda one: (one.now, one.first.size), reverse=True)
+    return listed[:PAGES]
+
+
+def add_figure(slow: Iterable[SlowNode], figure: Panel, check: str, page: str) -> None:
+    """Give flagged nodes their values of a figure."""
+    wanted = {one.node: one for one in slow}
+    mine = [m for m in figure.members if (m.key.node or _alone(m)) in wanted] if wanted else []
+    for member in mine:
+        name = member.key.node or _alone(member)
+        peers = [m.values[-1] for m in figure.members if m is not member and m.key.node]
+        usual = usual_values(member.values, figure.changes_of(member.key))
+        shown = text.figure(figure.key.metric, figure.key.size, member.key.location)
+        wanted[name].figures.append(
+            NodeFigure(
+                check, page, shown, member.unit, str(member.verdicts[-1]),
+                float(member.values[-1]), float(np.median(usual)) if len(usual) else np.nan,
+                float(np.median(peers)) if peers else np.nan, member.times[-1],
+                figure.glance(member).spark,
+            )
+        )  # fmt: skip
+
+
+def _alone(series: Series) -> str:
+    """Return the node of a series that was always measured on the same one."""
+    names = set(series.nodes.tolist())
+    return str(names.pop()) if len(names) == 1 else ""
+
+
+@dataclass(frozen=True)
+class Past:
+    """What the records have about a node.
+
+    :ivar cases: of its last sessions, the newest first: session, time, and number by result.
+    :ivar changed: facts of the host between its sessions around the first slow night, and between
+        that and the last one.
+    :ivar verdict: the line of its last clearance, empty without one.
+    """
+
+    cases: list[tuple[str, np.datetime64, Counter[str]]]
+    changed: list[tuple[str, str, list[HostChange]]]
+    verdict: str
+
+
+def past_of(history: History, select: Selection, state: SystemState, one: SlowNode) -> Past:
+    """Return what the records have about a node."""
+    chosen = dataclasses.replace(
+        _since(select, state, RECENT),
+        partition=literal(one.partition),
+        node=literal(one.node) if one.alone else select.node,
+    )
+    by_session: dict[str, list[CaseRow]] = {}
+    for case in cases_of(history, chosen):
+        if one.node in case.nodes:
+            by_session.setdefault(case.session, []).append(case)
+    rows = [
+        (session, max(case.time for case in listed), Counter(case.result for case in listed))
+        for session, listed in sorted(by_session.items(), reverse=True)
+    ]
+    return Past(rows, _changed(history, chosen, one, sorted(by_session)), _verdict(history, one))
+
+
+def _changed(
+    history: History, chosen: Selection, one: SlowNode, sessions: list[str]
+) -> list[tuple[str, str, list[HostChange]]]:
+    if history.source.is_file() or not sessions:
+        return []
+    since = min(flag.since for flag in one.flags)
+    before = [name for name in sessions if name < since]
+    after = [name for name in sessions if name >= since]
+    pairs = [(before[-1:], after[:1]), (after[:1], after[-1:])]
+    found = []
+    for old, new in pairs:
+        if not (old and new) or old == new:
+            continue
+        both = dataclasses.replace(chosen, sessions=(*old, *new))
+        records = [record for record in history.records(both) if one.node in record.hosts]
+        differ = hostfacts.differences(records, {*old}, {*new})
+        found.append((old[0], new[0],
+                      [fact for fact in (*differ.builds, *differ.hosts)
+                       if fact in differ.builds or one.node in fact.where]))  # fmt: skip
+    return found
+
+
+def _verdict(history: History, one: SlowNode) -> str:
+    """Return the line that the last `plumbline clear` left for Slurm."""
+    path = history.source / "verdicts" / one.node
+    if path.name != one.node:
+        return ""
+    try:
+        with files.open_binary(path) as file:
+            return one_line(file.read(2000).decode(errors="replace"))
+    except OSError:
+        return ""

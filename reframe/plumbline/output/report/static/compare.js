@@ -1,0 +1,179 @@
+// The page that compares two nights, sessions or builds: the medians of both sides, figure by figure.
+// What is chosen is in the address.
+"use strict";
+(() => {
+  const MOST = 500; // At most so many figures are listed: those that differ most.
+  const FEW = 8; // A side of at most so many sessions is named by them, else by its days.
+  const LEAST = 3; // Sessions a side that `plumbline compare` needs.
+  const { systems, checks, places, figures, units } = window.searchIndex;
+  const { sessions, builds } = JSON.parse(document.getElementById("sides").textContent);
+  const [kind, a, b] = ["kind", "a", "b"].map((id) => document.getElementById(id));
+  const state = document.getElementById("found");
+  const command = document.getElementById("command");
+
+  const day = (session) => (/^\d{8}T/.test(session)
+    ? `${session.slice(0, 4)}-${session.slice(4, 6)}-${session.slice(6, 8)}` : session);
+  const grouped = (list, key) => list.reduce((found, one) =>
+    found.set(key(one), [...(found.get(key(one)) ?? []), one]), new Map());
+  // The sides of each kind: id, group, text, files, sessions (of a build, the first and the last).
+  const sides = {
+    session: sessions.map(([id, system, file]) =>
+      ({ id, system, text: id, files: [file], sessions: [id], count: 1 })),
+    night: [...grouped(sessions, ([id, system]) => `${day(id)} ${system}`)].map(([id, listed]) =>
+      ({ id, system: listed[0][1], text: day(listed[0][0]), files: listed.map(([, , file]) => file),
+        sessions: listed.map(([name]) => name), count: listed.length })),
+    build: builds.map(([id, system, file, ends, count]) =>
+      ({ id, system, text: `${id}, ${day(ends[0])} to ${day(ends.at(-1))}`, files: [file],
+        sessions: ends, count })),
+  };
+
+  // -- the data of a side ---------------------------------------------------------------------
+
+  const loaded = {};
+  const waiting = {};
+  window.side = (file, data) => waiting[file](data);
+  const load = (file) => {
+    loaded[file] ??= new Promise((done) => {
+      waiting[file] = done;
+      const script = document.createElement("script");
+      script.src = `data/sides/${file}.js`;
+      document.head.append(script);
+    });
+    return loaded[file];
+  };
+  const middle = (values) => {
+    const sorted = [...values].sort((one, other) => one - other);
+    const half = sorted.length >> 1;
+    return sorted.length % 2 ? sorted[half] : (sorted[half - 1] + sorted[half]) / 2;
+  };
+  const medians = async (side) => {
+    const found = new Map();
+    for (const data of await Promise.all(side.files.map(load))) {
+      data.figures.forEach((figure, at) =>
+        found.set(figure, [...(found.get(figure) ?? []), data.medians[at]]));
+    }
+    return new Map([...found].map(([figure, values]) => [figure, middle(values)]));
+  };
+
+  // -- the table --------------------------------------------------------------------------------
+
+  const made = (name, text, className = "") => {
+    const element = document.createElement(name);
+    element.append(text);
+    if (className) element.className = className;
+    return element;
+  };
+  const number = (value) => value.toLocaleString("en-US", { maximumSignificantDigits: 5 });
+  const percent = (share) => `${share > 0 ? "+" : share < 0 ? "\u2212" : ""}` +
+    `${Math.abs(share * 100).toFixed(1)}\u202f%`;
+
+  function row([figure, before, after]) {
+    const [check, name, place, anchor, unit, better] = figures[figure];
+    const [system, title, path] = checks[check];
+    const line = document.createElement("tr");
+    const head = made("th", "");
+    const link = made("a", name);
+    head.scope = "row";
+    link.href = `${path}#${anchor}`;
+    head.append(link);
+    const share = after / before - 1;
+    const side = !better || Math.abs(share) < 0.0005 ? "" : share * better > 0 ? "better" : "worse";
+    line.append(head, made("td", `${title} · ${systems[system][0]} · ${places[place]}`, "muted"),
+      made("td", `${number(before)} ${units[unit]}`, "num"),
+      made("td", `${number(after)} ${units[unit]}`, "num"), made("td", percent(share), "num"),
+      made("td", side));
+    return line;
+  }
+
+  function table(rows) {
+    const place = made("div", "", "scroll");
+    const content = document.createElement("table");
+    const head = content.createTHead().insertRow();
+    place.tabIndex = 0;
+    place.setAttribute("role", "region");
+    place.setAttribute("aria-label", "Figures of both sides");
+    content.createCaption().append(made("span", "Medians of both sides", "hidden"));
+    [["Figure", ""], ["Where", ""], ["A", "num"], ["B", "num"], ["B against A", "num"],
+      ["Side", ""]].forEach(([name, className]) => {
+      const cell = made("th", name, className);
+      cell.scope = "col";
+      head.append(cell);
+    });
+    content.createTBody().append(...rows.map(row));
+    place.append(content);
+    return place;
+  }
+
+  // A side as `plumbline compare` takes it.
+  const named = (side, fine) => {
+    if (side.sessions.length === side.count && side.count <= FEW) return side.sessions.join(",");
+    const [first, last] = [side.sessions[0], side.sessions.at(-1)].sort();
+    return fine ? `${first}..${last}` : `${day(first)}..${day(last)}`;
+  };
+
+  async function show() {
+    const [one, other] = [a, b].map((select) =>
+      sides[kind.value].find((side) => side.id === select.value));
+    document.getElementById("table").replaceChildren();
+    command.hidden = !(one && other) || one === other;
+    if (command.hidden) {
+      state.textContent = one ? "Choose two different sides." : "There is nothing to choose.";
+      return;
+    }
+    address.set("side", "kind", kind.value);
+    address.set("side", "a", one.id);
+    address.set("side", "b", other.id);
+    const [before, after] = await Promise.all([medians(one), medians(other)]);
+    const far = ([, from, to]) => Math.abs(to / from - 1);
+    const rows = [...before].filter(([figure]) => after.has(figure))
+      .map(([figure, value]) => [figure, value, after.get(figure)])
+      .sort((first, second) => far(second) - far(first));
+    const single = [before, after].map((side) => side.size - rows.length);
+    const few = [one, other].some((side) => side.count < LEAST);
+    state.textContent = `${rows.length} figures on both sides` +
+      `${rows.length > MOST ? `, of which the ${MOST} that differ most are listed` : ""}; ` +
+      `${single[0]} only in A, ${single[1]} only in B.` +
+      `${few ? ` A comparison with confidence needs ${LEAST} sessions a side.` : ""}`;
+    const system = one.system === other.system ? ` --system=${one.system}` : "";
+    command.querySelector("code").textContent =
+      `plumbline compare${system} ${named(one)} ${named(other)}`;
+    if (!rows.length) return;
+    document.getElementById("table").append(table(rows.slice(0, MOST)));
+    window.tables.enhance(document.getElementById("table"));
+  }
+
+  // -- choosing -----------------------------------------------------------------------------------
+
+  function fill(chosen) {
+    const listed = sides[kind.value];
+    [a, b].forEach((select, which) => {
+      const groups = [...grouped(listed, (side) => side.system)].map(([system, of]) => {
+        const group = document.createElement("optgroup");
+        group.label = system;
+        group.append(...of.map((side) => new Option(side.text, side.id)));
+        return group;
+      });
+      select.replaceChildren(...groups);
+      // By default the last two of the first system.
+      const first = listed.filter((side) => side.system === listed[0].system);
+      const known = listed.some((side) => side.id === chosen[which]);
+      select.value = known ? chosen[which] : (first[1 - which] ?? first[0])?.id;
+    });
+  }
+
+  const given = ["kind", "a", "b"].map((name) => address.get("side", name));
+  kind.value = given[0] in sides ? given[0] : "night";
+  if (!sides[kind.value].length) kind.value = "session";
+  fill(given.slice(1));
+  kind.addEventListener("change", () => {
+    fill([]);
+    show();
+  });
+  [a, b].forEach((select) => select.addEventListener("change", show));
+  document.getElementById("swap").addEventListener("click", () => {
+    [a.value, b.value] = [b.value, a.value];
+    show();
+  });
+  document.getElementById("choice").hidden = false;
+  show();
+})();
