@@ -123,6 +123,8 @@ def kinds(folder: Path) -> dict[str, Path]:
         "published": folder / "published.html",
         "about": folder / "about.html",
         "search": folder / "search.html",
+        "compare": folder / "compare.html",
+        "node": one(folder, "nodes/alder-nid0007*.html"),
         "system": one(folder, "systems/alder*.html"),
         "nodes": one(folder, "checks/alder-babelstream-cpu*.html"),
         "sizes": one(folder, "checks/alder-osu-p2p-operation-latency*.html"),
@@ -141,6 +143,15 @@ def drawn(page, kind: str = "") -> int:
         f"[...document.querySelectorAll('.chart{kind}')].filter("
         "c => c.querySelector('svg .plot path')).length"
     )
+
+
+def tab_to(page, selector: str, most: int = 200) -> None:
+    """Press Tab until an element has the focus."""
+    for _ in range(most):
+        page.keyboard.press("Tab")
+        if page.evaluate("s => document.activeElement.matches(s)", selector):
+            return
+    raise AssertionError(f"{selector}: the keyboard does not come to it")
 
 
 def shown(path: Path, name: str) -> str:

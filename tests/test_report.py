@@ -391,7 +391,10 @@ def test_what_is_to_be_looked_at_stands_on_the_start_page_and_the_sessions_own(t
     assert "s-suspicious" in page and "too calm" in page
 
 
-@pytest.mark.parametrize(("nodes", "rows"), [(session_pages.FOLD - 1, session_pages.FOLD), (session_pages.FOLD, 2)])
+FOLD = session_pages.FOLD
+
+
+@pytest.mark.parametrize(("nodes", "rows"), [(FOLD - 1, FOLD), (FOLD, 2)])
 def test_many_nodes_with_one_result_are_folded(tmp_path, nodes, rows):
     cases = [{"check": f"stream %.nid=n{n}", "nodes": [f"n{n}"]} for n in range(nodes)]
     folder = sessions_of(tmp_path, [*cases, {"check": "stream %.nid=bad", "figures": [SLOW]}])
@@ -400,7 +403,7 @@ def test_many_nodes_with_one_result_are_folded(tmp_path, nodes, rows):
     unfolded = re.sub(r"<ul class=\"rows plain-rows\">(?=<li).*?</ul></details>", "", content,
                       flags=re.S)  # fmt: skip
     assert unfolded.count('<li class="row">') == rows
-    folded = nodes >= session_pages.FOLD
+    folded = nodes >= FOLD
     assert content.count('<li class="row">') == nodes + 1 + folded and "s-fail" in unfolded
     assert (f"{nodes} test cases</summary>" in content) == folded
 

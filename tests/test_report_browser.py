@@ -28,6 +28,7 @@ from reports import (  # noqa: F401 - fixtures
     one,
     pages_,
     sessions_of,
+    tab_to,
     window_,
     write,
 )
@@ -103,15 +104,6 @@ def test_the_table_of_a_chart_opens_by_keyboard(pages, window):
 
 
 # -- sorting and filtering ----------------------------------------------------------------------
-
-
-def tab_to(page, selector: str, most: int = 200) -> None:
-    """Press Tab until an element has the focus."""
-    for _ in range(most):
-        page.keyboard.press("Tab")
-        if page.evaluate("s => document.activeElement.matches(s)", selector):
-            return
-    raise AssertionError(f"{selector}: the keyboard does not come to it")
 
 
 def cells(page, column: int, table: str = "table") -> list[str]:

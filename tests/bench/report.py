@@ -16,8 +16,10 @@ import shutil
 import subprocess
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
+from bench import fleet
 from bench.history import BIN, DOCS, case, figure, rebuild, write_year
 
 SYSTEMS = 2
@@ -33,6 +35,13 @@ SHAPES = [
     (1000, 365, ("--since", "90d")),
     (50000, 12, ()),
 ]
+
+#: Nodes and nights of the large site.
+SITE = 500, 365
+#: Kind of a page -> its files.
+PAGES = {"start": "index.html", "system": "systems/*.html", "check": "checks/*.html",
+         "node": "nodes/*.html", "session": "sessions/*.html",
+         "compare": "compare.html"}  # fmt: skip
 
 
 def sizes(number: int, system: str) -> dict:
@@ -76,8 +85,13 @@ def measured(words: list) -> dict:
     }
 
 
-def report(folder: Path, chosen: tuple[str, ...]) -> dict:
-    """What a report costs, and what it is made of."""
+def report(
+    folder: Path, chosen: tuple[str, ...], look: Callable[[Path], object] = lambda out: None
+) -> dict:
+    """What a report costs, and what it is made of.
+
+    :arg look: looks at it before it is removed.
+    """
     out = folder / "report"
     found = measured([BIN / "plumbline", "report", "--from", folder, "--out", out, *chosen])
     files = [path for path in out.rglob("*") if path.is_file()]
@@ -90,8 +104,46 @@ def report(folder: Path, chosen: tuple[str, ...]) -> dict:
         found["bytes"][name] += path.stat().st_size
     found["pages"] = sum(path.suffix == ".html" for path in files)
     found["load"] = round(os.getloadavg()[0], 1)
+    look(out)
     shutil.rmtree(out)
     return found
+
+
+def loads(out: Path) -> dict[str, float]:
+    """Seconds until the largest page of each kind is loaded and has drawn what is in sight."""
+    from playwright.sync_api import sync_playwright
+
+    largest = {
+        kind: max(out.glob(pattern), key=lambda path: path.stat().st_size)
+        for kind, pattern in PAGES.items()
+        if [*out.glob(pattern)]
+    }
+    found = {}
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=shutil.which("chromium"), args=["--no-sandbox"]
+        )
+        for kind, path in largest.items():
+            page = browser.new_page(viewport={"width": 1440, "height": 900})
+            began = time.perf_counter()
+            page.goto(path.as_uri(), wait_until="load")
+            page.evaluate(
+                "() => new Promise(done => requestAnimationFrame(() => setTimeout(done)))"
+            )
+            found[kind] = round(time.perf_counter() - began, 2)
+            page.close()
+        browser.close()
+    return found
+
+
+def site(folder: Path, nodes: int, nights: int) -> dict:
+    """What the report of a site costs, and how long its pages load."""
+    fleet.write(folder, nodes, nights)
+    opened: dict[str, float] = {}
+    found = report(folder, (), lambda out: opened.update(loads(out)))
+    return found | {"nodes": nodes, "nights": nights, "figures": fleet.FIGURES * fleet.CHECKS,
+                    "loads": opened, "date": time.strftime("%Y-%m-%d"),
+                    "cpus": os.cpu_count()}  # fmt: skip
 
 
 def measure(folder: Path) -> dict:
@@ -160,8 +212,28 @@ def render(figures: dict) -> str:
             "",
             f"Disk space of the largest: {parts}.",
             "",
+            *_of_site(figures.get("site")),
         ]
     )
+
+
+def _of_site(found: dict | None) -> list[str]:
+    """The lines about the large site, if it was measured."""
+    if not found:
+        return []
+    opened = ", ".join(f"{kind} {seconds}" for kind, seconds in found["loads"].items())
+    return [
+        "## A large site",
+        "",
+        f"{found['nodes']} nodes, each measured by itself on {found['nights']} nights in "
+        f"{found['figures']} figures, on {found['date']} with {found['cpus']} CPUs at a load of "
+        f"{found['load']}: {found['seconds']} s, {found['cpu']} CPU seconds, {found['MiB']} MiB, "
+        f"{found['pages']} pages, {sum(found['bytes'].values()) / 1e6:.0f} MB. The aim, for "
+        f"{SITE[0]} nodes: ≤ 120 s on 2 cores, ≤ 1.5 GiB, each page loads in ≤ 1 s.",
+        "",
+        f"Seconds until the largest page of each kind is loaded in Chromium: {opened}.",
+        "",
+    ]
 
 
 def main() -> None:
@@ -169,12 +241,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--write", action="store_true", help="keep the figures in docs/")
     parser.add_argument("--folder", type=Path, help="where the years are written for a while")
+    parser.add_argument("--site", type=int, nargs="?", const=SITE[0], metavar="NODES",
+                        help=f"only the large site, of {SITE[0]} nodes by default")  # fmt: skip
     options = parser.parse_args()
+    kept = DOCS / "report-speed.json"
+    figures = json.loads(kept.read_text())
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
-        figures = measure(Path(folder))
+        if options.site:
+            figures["site"] = site(Path(folder), options.site, SITE[1])
+        else:
+            figures |= measure(Path(folder))
     print(json.dumps(figures, indent=1))
     if options.write:
-        (DOCS / "report-speed.json").write_text(json.dumps(figures, indent=1) + "\n")
+        kept.write_text(json.dumps(figures, indent=1) + "\n")
         (DOCS / "report-speed.md").write_text(render(figures))
 
 

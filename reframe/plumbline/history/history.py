@@ -47,28 +47,26 @@ _COLUMNS = {
 }
 
 #: The columns that identify a series, in the order of :class:`Key`.
-_KEY = (
-    'system, partition, environment, "check", metric, size, location, placement, conditions, node'
-)
+KEY = 'system, partition, environment, "check", metric, size, location, placement, conditions, node'
 #: The order of sessions, and of the cases within each.
 _ORDER = "start, session, line"
 
 #: Of the measurements that are in series. Those of a duet were made beside another side's, and two
 #: builds of one night are not two values of one series; `plumbline compare --duet` reads them.
-_MEASUREMENTS = f"""result IN {MEASURED} AND metric IS NOT NULL
+MEASUREMENTS = f"""result IN {MEASURED} AND metric IS NOT NULL
     AND NOT coalesce(map_contains(extras, '{record.DUET}-a'), false)"""
 
 _KEYS = f"""
-SELECT {_KEY}, count(*) AS number, count(DISTINCT unit) AS units,
+SELECT {KEY}, count(*) AS number, count(DISTINCT unit) AS units,
     arg_max(struct_pack(benchmark, unit, better), (start, session, line)) AS newest
-FROM flat WHERE {_MEASUREMENTS} AND WANTED
-GROUP BY ALL ORDER BY {_KEY}
+FROM flat WHERE {MEASUREMENTS} AND WANTED
+GROUP BY ALL ORDER BY {KEY}
 """
 #: The number of series and values of each check.
 _MEASURED = f"""
 SELECT system, "check", count(*), sum(number)::BIGINT, max(number) FROM (
-    SELECT {_KEY}, count(*) AS number
-    FROM flat WHERE {_MEASUREMENTS} AND WANTED GROUP BY ALL)
+    SELECT {KEY}, count(*) AS number
+    FROM flat WHERE {MEASUREMENTS} AND WANTED GROUP BY ALL)
 GROUP BY ALL ORDER BY ALL
 """
 _OF_CHECKS = """
@@ -78,8 +76,8 @@ _VALUES = f"""
 SELECT session AS sessions, time AS times, value AS "values", coalesce(lower, 'nan') AS lower,
     coalesce(upper, 'nan') AS upper, coalesce(ceiling, 'nan') AS ceiling, verdict AS verdicts,
     reference AS "references", build AS builds, nodes, coalesce(across, -1) AS across, SAMPLES unit
-FROM flat WHERE {_MEASUREMENTS} AND WANTED
-ORDER BY {_KEY}, {_ORDER}
+FROM flat WHERE {MEASUREMENTS} AND WANTED
+ORDER BY {KEY}, {_ORDER}
 """
 #: Its columns with few different texts.
 _NAMES = ("sessions", "verdicts", "references", "builds", "nodes")
@@ -89,7 +87,7 @@ SELECT session, time, system, partition, environment, "check", "case", attempt, 
     CASE WHEN nodes = '' THEN [] ELSE string_split(nodes, ',') END, node, build, output
 FROM files JOIN cases USING (file) WHERE WANTED ORDER BY {_ORDER}
 """
-_OF_RESULTS = " AND result IN (SELECT unnest($results))"
+_OF_CASES = ' AND ("case", attempt) IN (SELECT unnest($names), unnest($attempts))'
 _LINES = """
 SELECT session, list(line) FROM files JOIN cases USING (file) WHERE WANTED
 GROUP BY start, session ORDER BY start, session
@@ -230,9 +228,7 @@ class History:
         """Return the nodes that were measured by themselves, each with its last session."""
         return [
             NodeRow(system, partition, node, count, session, _utc_second(time), results)
-            for system, partition, node, count, session, time, results in self._fetch(
-                _NODES, select
-            )
+            for system, partition, node, count, session, time, results in self.fetch(_NODES, select)
         ]
 
     def together(self, select: Selection = ALL) -> list[TogetherRow]:
@@ -240,7 +236,7 @@ class History:
         last session."""
         return [
             TogetherRow(system, partition, tuple(unit), {*sessions}, session, _utc_second(time))
-            for system, partition, unit, sessions, session, time in self._fetch(_TOGETHER, select)
+            for system, partition, unit, sessions, session, time in self.fetch(_TOGETHER, select)
         ]
 
     def series(self, select: Selection = ALL, samples: bool = True) -> list[Series]:
@@ -253,7 +249,7 @@ class History:
 
     def measured(self, select: Selection = ALL) -> list[Measured]:
         """Return the checks of each system with measurements, sorted."""
-        return [Measured(*row) for row in self._fetch(_MEASURED, select, flat=True)]
+        return [Measured(*row) for row in self.fetch(_MEASURED, select, flat=True)]
 
     def by_check(
         self, checks: Iterable[Measured], select: Selection = ALL
@@ -267,7 +263,7 @@ class History:
             of = {"of_systems": [check.system for check in batch],
                   "of_checks": [check.check for check in batch]}  # fmt: skip
             found: dict[tuple[str, str], list[Series]] = {}
-            keys = self._fetch(_KEYS, select, flat=True, more=_OF_CHECKS, of=of)
+            keys = self.fetch(_KEYS, select, flat=True, more=_OF_CHECKS, of=of)
             for series in self._all_series(select, False, keys, more=_OF_CHECKS, of=of):
                 found.setdefault((series.key.system, series.key.check), []).append(series)
             for check in batch:
@@ -278,7 +274,7 @@ class History:
     ) -> list[Series]:
         found, end = [], 0
         values = _VALUES.replace("SAMPLES", "samples," if samples else "")
-        columns = self._fetch(values, select, flat=True, how="fetchnumpy", **more)
+        columns = self.fetch(values, select, flat=True, how="fetchnumpy", **more)
         for name in _NAMES:
             # DuckDB returns a new text for each row.
             columns[name] = np.array([*map(sys.intern, columns[name])], object)
@@ -303,11 +299,11 @@ class History:
         return Series(key, benchmark, unit, better, **columns)
 
     def records(
-        self, select: Selection = ALL, results: tuple[str, ...] = ()
+        self, select: Selection = ALL, cases: Iterable[tuple[str, int]] | None = None
     ) -> Iterator[record.Record]:
         """Yield the complete records, in the current schema.
 
-        :arg results: only of cases with one of these results.
+        :arg cases: only of these, each with its attempt.
         :raises Fault: if none is selected, or the source is a CSV file.
         """
         if self._csv:
@@ -315,10 +311,11 @@ class History:
                 f"{self.source}: a CSV file has no complete records: use a results folder",
                 code="history.csv-only",
             )
-        of_results: dict[str, Any] = {}
-        if results:
-            of_results = {"more": _OF_RESULTS, "of": {"results": list(results)}}
-        for session, lines in self._query(_LINES, select, **of_results):
+        of_cases: dict[str, Any] = {}
+        if cases is not None:
+            names, attempts = map(list, zip(*cases, strict=True))
+            of_cases = {"more": _OF_CASES, "of": {"names": names, "attempts": attempts}}
+        for session, lines in self._query(_LINES, select, **of_cases):
             wanted = set(lines)
             path = self.source / "sessions" / session / "records.jsonl"
             try:
@@ -343,13 +340,13 @@ class History:
         self, question: str, select: Selection, flat: bool = False, **more: Any
     ) -> list[tuple[Any, ...]]:
         """Return the rows of a query, and report what it skips."""
-        rows: list[tuple[Any, ...]] = self._fetch(question, select, flat, **more)
+        rows: list[tuple[Any, ...]] = self.fetch(question, select, flat, **more)
         spans = {name: getattr(select, name) for name in ("sessions", "since", "until", "extras")}
         of_sessions = Selection(**spans)
-        for session, place, why in self._fetch(_FAULTS, of_sessions):
+        for session, place, why in self.fetch(_FAULTS, of_sessions):
             _add(self.faults, [f"{self.source / 'sessions' / session / place}: {why}"])
         shown = len(self.notes)
-        _add(self.notes, [f"{name}: {note}" for name, note in self._fetch(_NOTES, of_sessions)])
+        _add(self.notes, [f"{name}: {note}" for name, note in self.fetch(_NOTES, of_sessions)])
         for note in self.notes[shown : shown + _MAX_MESSAGES]:
             self._say(note)
         if len(self.notes) > shown + _MAX_MESSAGES:
@@ -360,7 +357,7 @@ class History:
 
     def _refuse(self, select: Selection) -> None:
         """Raise a fault that explains why nothing is selected."""
-        known = {name for (name,) in self._fetch("SELECT session FROM files", ALL)}
+        known = {name for (name,) in self.fetch("SELECT session FROM files", ALL)}
         for name in select.sessions:
             if name not in known:
                 hint = f"{suggest(name, sorted(known, reverse=True))} (`plumbline history list`)"
@@ -380,17 +377,17 @@ class History:
         for name, columns in _COLUMNS.items():
             pattern = getattr(select, name)
             selection = Selection(**{name: pattern})
-            if not pattern or self._fetch(
+            if not pattern or self.fetch(
                 "SELECT 1 FROM flat WHERE WANTED LIMIT 1", selection, True
             ):
                 continue
             column = columns[-1] if " " in pattern else columns[0]
             names = f"SELECT DISTINCT {column} AS name FROM flat WHERE name != '' ORDER BY name"
-            known = [found for (found,) in self._fetch(names, ALL, True)]
+            known = [found for (found,) in self.fetch(names, ALL, True)]
             if known:
                 yield f"{name} {pattern!r}: {suggest(pattern, known)}"
 
-    def _fetch(
+    def fetch(
         self,
         question: str,
         select: Selection,
@@ -399,8 +396,9 @@ class History:
         more: str = "",
         of: dict[str, Any] | None = None,
     ) -> Any:
-        """Return the result of a query; a damaged index is rebuilt once.
+        """Return the result of a query of the index; a damaged index is rebuilt once.
 
+        :arg question: in it, ``WANTED`` is the condition of the selection.
         :arg how: DuckDB's method for the result.
         :arg more: a further condition.
         :arg of: values of that condition.
@@ -419,7 +417,7 @@ class History:
         self._db.close()
         self._open(rebuild=True)
         self._file = None
-        return self._fetch(question, select, flat, how, more, of)
+        return self.fetch(question, select, flat, how, more, of)
 
 
 def _add(messages: list[str], new: list[str]) -> None:

@@ -21,15 +21,17 @@ from plumbline.core import paths, units
 from plumbline.core.text import pluralize
 from plumbline.history.history import History
 from plumbline.history.rows import SessionRow
-from plumbline.history.series import Key, Selection, Series
+from plumbline.history.series import Key, Selection
 from plumbline.output.report import (
     around,
+    curves,
     figures,
     findings,
     heat,
     provenance,
     published,
     search,
+    searched,
     session_pages,
     shown,
     sides,
@@ -135,8 +137,9 @@ class _Report:
         self.night_of = screen.nights(row.session for row in self.sessions)
         say("searching for changes")
         self.nights = findings.NIGHTS
-        self.judged = False
-        self.changes = self.triage.of_changes(findings.of_all(*self._of_many_nights()))
+        judging = searched.of(history, select, self.measured, self.slow)
+        self.changes = self.triage.of_changes(findings.of_all(judging.series, judging.count))
+        self.judged = judging.judged
         #: Figures that other pages show: only one check's figures are in memory at a time.
         self._changed: dict[Key, Glance] = {}
         self._found: dict[tuple, Glance | None] = {
@@ -161,17 +164,6 @@ class _Report:
         self.paged, self.red_only = newest | red | changed, red - changed
         self.index, self.sides = search.Index(), sides.Sides()
 
-    def _of_many_nights(self) -> tuple[Iterator[Series], int]:
-        """Return the series that may have enough nights to be judged, and their number."""
-        checks = [check for check in self.measured.values() if check.most >= findings.NIGHTS]
-
-        def read() -> Iterator[Series]:
-            for series in itertools.chain.from_iterable(self.history.by_check(checks, self.select)):
-                self.judged = self.judged or findings.judged(series)
-                yield series
-
-        return read(), sum(check.series for check in checks)
-
     def _figures(self) -> Iterator[tuple[str, str, list[Panel]]]:
         """Yield the system, the check and its figures, for each check."""
         read = self.history.by_check(self.measured.values(), self.select)
@@ -180,6 +172,9 @@ class _Report:
             listed = figures.grouped(series, self.changes)
             for figure in listed:
                 self.published.take(figure)
+                whole = figures.over_nodes(figure.key)
+                if figure.several and whole in self.changes:
+                    self._changed[whole] = figure.glance(None)
                 for member in figure.members:
                     if member.key in self.changes:
                         self._changed[member.key] = figure.glance(member)
@@ -325,9 +320,9 @@ class _Report:
             charts.append(figure.data(axes, self._target(figure)))
             path = f"{folder}/{figure.anchor}.csv"
             writer.table(path, figures.CSV_COLUMNS, figures.csv_rows(figure))
-        curves = figures.curves(listed)
-        for curve in curves:
-            writer.table(f"{folder}/{curve.anchor}.csv", figures.CURVE_COLUMNS, curve.rows())
+        over_sizes = curves.curves(listed)
+        for curve in over_sizes:
+            writer.table(f"{folder}/{curve.anchor}.csv", curves.CURVE_COLUMNS, curve.rows())
         maps = self._maps(writer, folder, listed, own)
         shared = [json.loads(axis) for axis in axes]
         ids = {session: None for axis in shared for session in axis["session"]}
@@ -338,14 +333,14 @@ class _Report:
                 name: f"../{self.provenance.path(name)}"
                 for figure in listed
                 for name in sorted(
-                    {str(n) for series in figure.members for n in series.references if n}
+                    set[str]().union(*(m.references.tolist() for m in figure.members)) - {""}
                 )
             },
             "figures": charts,
-            "curves": [curve.data() for curve in curves],
+            "curves": [curve.data() for curve in over_sizes],
         }
         writer.page(self.check_path(system, check), "check.html.j2", system=system, name=check,
-                  figures=listed, cases=self.cases.get((system, check), []), curves=curves,
+                  figures=listed, cases=self.cases.get((system, check), []), curves=over_sizes,
                   data=site.script_data(data), folder=folder, maps=maps)  # fmt: skip
 
     def _maps(
@@ -387,7 +382,7 @@ class _Report:
             if row.session in self.paged:
                 whole = row.session not in self.red_only
                 groups = session_pages.groups(self.history, self.select, row, macros, whole)
-                others = 0 if whole else row.ended - sum(map(len, groups))
+                others = 0 if whole else row.ended - sum(len(group.cases) for group in groups)
                 writer.page(self.session_path(row.session), "session.html.j2", row=row,
                           groups=groups, fold=session_pages.FOLD, others=others)  # fmt: skip
 

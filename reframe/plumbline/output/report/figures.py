@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 import math
@@ -15,7 +16,7 @@ import numpy as np
 
 from plumbline.history.series import Key, Series
 from plumbline.output.report import text
-from plumbline.output.report.findings import SeriesChange
+from plumbline.output.report.findings import FLEET, SeriesChange
 from plumbline.output.report.usual import usual_values
 
 #: Figures of one name share a chart if they have at least so many places (``location``).
@@ -26,6 +27,8 @@ LINES = 5
 LATEST = 10
 #: The value of a job with at most so many nodes is shown at each of them.
 SHARED = 8
+#: The CSV file of a figure of many nodes has so many values of each: those of its heat map.
+KEPT = 90
 #: Number of values in a small chart.
 SPARK = 120
 #: Arrays of a series with limits.
@@ -68,6 +71,11 @@ class Panel:
     @property
     def several(self) -> bool:
         return len(self.members) > 1
+
+    @property
+    def kept(self) -> int:
+        """How many values of each member its CSV file has, 0 for all."""
+        return KEPT if self.key.node and len(self.members) >= FLEET else 0
 
     @property
     def name(self) -> str:
@@ -123,13 +131,19 @@ class Panel:
     def usual(self) -> float:
         """The level before the latest value, and before a loss that lasts; the median of those of
         several members, as the latest value is."""
-        before = [usual_values(m.values, self.changes_of(m.key)) for m in self.now]
+        before = [usual_values(m.values, self.changes_of(m)) for m in self.now]
         levels = [statistics.median(values.tolist()) for values in before if len(values)]
         return statistics.median(levels) if levels else math.nan
 
-    def changes_of(self, key: Key) -> list[SeriesChange]:
-        """Return the changes of a member, oldest first."""
-        return self._by_key.get(key, [])
+    def changes_of(self, member: Series) -> list[SeriesChange]:
+        """Return the changes of a member, or else those of the median over the nodes, oldest
+        first."""
+        if member.key in self._by_key or not member.key.node:
+            return self._by_key.get(member.key, [])
+        return [
+            dataclasses.replace(change, start=int(np.searchsorted(member.sessions, change.after)))
+            for change in self._by_key.get(over_nodes(member.key), ())
+        ]
 
     @functools.cached_property
     def _by_key(self) -> dict[Key, list[SeriesChange]]:
@@ -170,10 +184,10 @@ class Panel:
         """Ids of the latest references, the newest first."""
         found: dict[str, None] = {}
         for member in self.members:
-            for name in member.references[::-1]:
-                if name and len(found) < 4:
-                    found.setdefault(str(name))
-        return list(found)
+            found |= dict.fromkeys(filter(None, member.references[::-1].tolist()))
+            if len(found) >= 4:
+                break
+        return [*found][:4]
 
     @functools.cached_property
     def history(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -185,9 +199,11 @@ class Panel:
     @functools.cached_property
     def _over_members(self) -> tuple:
         """Sessions, times, medians, values by session, and the session's index of each value."""
-        sessions = self._of_members("sessions").astype(str)
+        sessions = self._of_members("sessions").tolist()
         times, values = self._of_members("times"), self._of_members("values")
-        names, first, which = np.unique(sessions, return_index=True, return_inverse=True)
+        place = {name: number for number, name in enumerate(dict.fromkeys(sessions))}
+        which = np.fromiter(map(place.__getitem__, sessions), int, len(sessions))
+        first = np.unique(which, return_index=True)[1]
         order = np.argsort(times[first], kind="stable")
         rank = np.empty(len(order), int)
         rank[order] = np.arange(len(order))
@@ -195,6 +211,7 @@ class Panel:
         by_session = np.split(values[np.argsort(which, kind="stable")],
                               np.cumsum(np.bincount(which))[:-1])  # fmt: skip
         medians = np.array([np.median(part) for part in by_session])
+        names = np.array([*place], object)
         return names[order], times[first][order], medians, by_session, which
 
     @functools.cached_property
@@ -208,9 +225,9 @@ class Panel:
         """Small chart of the history, with a mark at the latest value."""
         return _spark(self.history[2])
 
-    def glance(self, member: Series) -> Glance:
-        """Return what other pages show about one of its members."""
-        spark = _spark(member.values) if member.key.node else self.spark
+    def glance(self, member: Series | None) -> Glance:
+        """Return what other pages show about one of its members, or about the median of all."""
+        spark = _spark(member.values) if member and member.key.node else self.spark
         return Glance(self.name, self.anchor, self.verdict, spark)
 
     # -- data of the charts -------------------------------------------------------------------
@@ -236,7 +253,7 @@ class Panel:
             "unit": self.first.unit,
             "better": self.first.better,
             "axis": axes.setdefault(json.dumps(axis), len(axes)),
-            "value": _short(values),
+            "value": short(values),
             "target": target,
             "changes": [_change_data(change) for change in self.changes],
             "nodes": self.over_nodes,
@@ -263,20 +280,23 @@ class Panel:
         lines = []
         for member in (red + odd)[:LINES]:
             line: list[float | None] = [None] * len(by_session)
-            for session, value in zip(member.sessions, _short(member.values), strict=True):
+            for session, value in zip(member.sessions, short(member.values), strict=True):
                 line[index[str(session)]] = value
             lines.append({"name": self.place_of(member), "value": line})
-        letters: list[set[str]] = [set() for _ in by_session]
-        builds = [""] * len(by_session)
-        for place, verdict, build in zip(which.tolist(), self._of_members("verdicts"),
-                                         self._of_members("builds"), strict=True):  # fmt: skip
-            letters[place].add(LETTERS.get(str(verdict), "?"))
-            builds[place] = str(build)
+        count = len(by_session)
+        verdicts = self._of_members("verdicts")
+        letters = ["p"] * count
+        # The last one written is the worst.
+        for letter, name in [("n", "not-asserted"), ("w", "waived"), ("f", "fail"),
+                             ("a", "above-ceiling")]:  # fmt: skip
+            for place in np.unique(which[verdicts == name]).tolist():
+                letters[place] = letter
+        builds = [self.builds[session] for session in self.history[0].tolist()]
         return {
             "worst": runs(self._worst_by_session()),
-            "verdict": "".join(next(c for c in "afwn?p" if c in found) for found in letters),
-            "low": _short(np.array([part.min() for part in by_session])),
-            "high": _short(np.array([part.max() for part in by_session])),
+            "verdict": "".join(letters),
+            "low": short(np.array([part.min() for part in by_session])),
+            "high": short(np.array([part.max() for part in by_session])),
             "count": [len(part) for part in by_session],
             "lines": lines,
             "hosts": [],
@@ -289,12 +309,12 @@ class Panel:
         _, _, medians, by_session, which = self._over_members
         values = self._of_members("values")
         badness = _badness(values, medians[which], self.first.better)
-        names = [self.place_of(m) for m in self.members for _ in range(len(m.values))]
-        worst = [0] * len(by_session)
+        owners = np.repeat(np.arange(len(self.members)), [len(m.values) for m in self.members])
+        worst = np.zeros(len(by_session), int)
         # The last one written is the worst.
-        for index in np.argsort(badness, kind="stable").tolist():
-            worst[which[index]] = index
-        return [names[index] for index in worst]
+        order = np.argsort(badness, kind="stable")
+        worst[which[order]] = owners[order]
+        return [self.place_of(self.members[owner]) for owner in worst.tolist()]
 
     def _of_members(self, name: str) -> np.ndarray:
         """Return an array of all members, one after the other."""
@@ -369,7 +389,7 @@ def _minutes(time: np.datetime64 | None) -> int | None:
     return None if time is None else int(time.astype("datetime64[m]").astype(int))
 
 
-def _short(values: np.ndarray) -> list[float | None]:
+def short(values: np.ndarray) -> list[float | None]:
     """Return values with six significant digits, ``None`` if not finite."""
     return [float(f"{v:.6g}") if math.isfinite(v) else None for v in values.tolist()]
 
@@ -383,7 +403,12 @@ def _number_runs(values: np.ndarray) -> list[list]:
     """Return :func:`runs` of numbers with six significant digits."""
     bits = values.view(np.int64)
     starts = [0, *(np.flatnonzero(bits[1:] != bits[:-1]) + 1).tolist()]
-    return [[starts[place], value] for place, value in runs(_short(values[starts]))]
+    return [[starts[place], value] for place, value in runs(short(values[starts]))]
+
+
+def over_nodes(key: Key) -> Key:
+    """Return the key of the median over the nodes of a figure."""
+    return dataclasses.replace(key, node="") if key.node else key
 
 
 def grouped(series: list[Series], changes: dict[Key, list[SeriesChange]]) -> list[Panel]:
@@ -403,74 +428,22 @@ def grouped(series: list[Series], changes: dict[Key, list[SeriesChange]]) -> lis
             found.append([member for about in places for member in by_node[about]])
         else:
             found += [by_node[about] for about in places]
-    return [
-        Panel(members, sorted((c for m in members for c in changes.get(m.key, ())),
-                               key=lambda change: change.began))
-        for members in found
-    ]  # fmt: skip
+    panels = []
+    for members in found:
+        keys = {member.key for member in members} | {over_nodes(members[0].key)}
+        mine = [change for key in sorted(keys) for change in changes.get(key, ())]
+        panels.append(Panel(members, sorted(mine, key=lambda change: change.began)))
+    return panels
 
 
-@dataclass
-class Curve:
-    """A metric over message sizes: the latest and the usual value of each size.
-
-    :ivar figures: one for each size, the smallest first.
-    """
-
-    figures: list[Panel]
-
-    @property
-    def name(self) -> str:
-        key = self.figures[0].key
-        return " · ".join(filter(None, (key.metric, key.location)))
-
-    @functools.cached_property
-    def anchor(self) -> str:
-        return f"curve-{self.figures[0].anchor}"
-
-    def rows(self):
-        """Yield the rows of its CSV file."""
-        for figure in self.figures:
-            cells = (figure.key.size, figure.latest, figure.usual, *figure.bounds)
-            yield [text.cell(cell) for cell in cells]
-
-    def data(self) -> dict:
-        """Return the data for the page's script."""
-        columns = list(zip(*(figure.bounds for figure in self.figures), strict=True))
-        return {
-            "unit": self.figures[0].first.unit,
-            "size": [max(figure.key.size, 0.5) for figure in self.figures],
-            "label": [text.size(figure.key.size) for figure in self.figures],
-            "latest": _short(np.array([figure.latest for figure in self.figures])),
-            "usual": _short(np.array([figure.usual for figure in self.figures])),
-            "lower": _short(np.array(columns[0])),
-            "upper": _short(np.array(columns[1])),
-        }
-
-
-def curves(figures: list[Panel]) -> list[Curve]:
-    """Return the metrics that are measured over at least four message sizes."""
-    found: dict[tuple, list[Panel]] = {}
-    for figure in figures:
-        key = figure.key
-        if key.size >= 0:
-            about = (key.partition, key.environment, key.placement, key.conditions, key.metric)
-            found.setdefault((*about, key.location), []).append(figure)
-    return [
-        Curve(sorted(listed, key=lambda figure: figure.key.size))
-        for listed in found.values()
-        if len(listed) >= 4
-    ]
-
-
-CURVE_COLUMNS = ("size", "latest", "usual", "lower", "upper", "ceiling")
 CSV_COLUMNS = ("session", "time", "location", "node", "value", "lower", "upper", "ceiling",
                "verdict", "reference", "build", "nodes")  # fmt: skip
 
 
 def csv_rows(figure: Panel) -> Iterator[tuple]:
-    """Yield the rows of a figure's CSV file."""
-    for member in figure.members:
+    """Yield the rows of a figure's CSV file: of many nodes, those of the last nights."""
+    for whole in figure.members:
+        member = whole.at(np.arange(len(whole.values))[-figure.kept :])
         count = len(member.values)
         about = [[text.name_cell(name)] * count for name in (member.key.location, member.key.node)]
         numbers = (member.values, member.lower, member.upper, member.ceiling)

@@ -20,6 +20,10 @@ MANY = 200
 #: At most so many processes, since the report may run on a login node.
 PROCESSES = 2
 _CHUNK = 64
+#: From so many nodes on, a figure's changes are searched in the median over its nodes, and in the
+#: nodes that are slow now: with 0.1 false alarms in 1,000 nights of a series (docs/detection.md),
+#: 50 nodes with 60 figures each would have a hundred a year.
+FLEET = 50
 
 
 @dataclass(frozen=True)

@@ -17,12 +17,12 @@ from typing import NamedTuple
 import numpy as np
 
 from plumbline.output.report import text
-from plumbline.output.report.figures import Panel
+from plumbline.output.report.figures import KEPT, Panel
 from plumbline.output.report.slow import SlowNode
 from plumbline.output.report.usual import usual_values
 
 #: At most so many nights are shown.
-NIGHTS = 90
+NIGHTS = KEPT
 #: Relative differences at which the colour changes. A difference below the first is usual:
 #: `plumbline screen` flags none.
 STEPS = (0.02, 0.05, 0.10, 0.20)
@@ -150,7 +150,7 @@ def of(figure: Panel, night_of: Mapping[str, str], slow: Iterable[SlowNode] = ()
                 found.setdefault(node, {})[night] = value
                 newest[night] = session
         if member.key.node:
-            usual = usual_values(member.values, figure.changes_of(member.key))
+            usual = usual_values(member.values, figure.changes_of(member))
             levels[member.key.node] = float(np.median(usual)) if len(usual) else math.nan
     if len(found) < 2:
         return None

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import operator
-from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from plumbline.history.history import History
@@ -15,34 +14,42 @@ from plumbline.output.report import status, views
 
 #: So many test cases of one check with the same result are folded on the page of their session.
 FOLD = 13
+#: Of more than so many, the first :data:`FOLD` have their records, and all are a row of a table.
+RECORDS = 100
+
+
+@dataclass(frozen=True)
+class Group:
+    """Cases of one check with the same result.
+
+    :ivar records: rendered, of all cases or of the first.
+    """
+
+    cases: list[CaseRow]
+    records: list[str]
 
 
 def groups(
     history: History, select: Selection, row: SessionRow, macros: Any, whole: bool
-) -> list[list[tuple[CaseRow, str]]]:
-    """Return the cases of a session with their rendered records, the worst first, grouped by result
-    and check.
+) -> list[Group]:
+    """Return the cases of a session, the worst first, grouped by result and check.
 
-    :arg whole: all cases, instead of the red ones alone.
+    :arg macros: that render a record. :arg whole: all cases, instead of the red ones alone.
     """
-    found = sorted(_records(history, select, row, macros, whole), key=operator.itemgetter(0))
-    same = itertools.groupby(found, key=lambda one: one[0][:2])
-    return [[(case, text) for _, case, text in group] for _, group in same]
-
-
-def _records(
-    history: History, select: Selection, row: SessionRow, macros: Any, whole: bool
-) -> Iterator[tuple[tuple, CaseRow, str]]:
-    """Yield a sort key, the row and the rendered text of each case, which need far less memory than
-    the record."""
     chosen = dataclasses.replace(select, sessions=(row.session,))
-    rows = {
-        (case.case, case.attempt): case
-        for case in status.cases_of(history, chosen)
-        if whole or case.result in status.RED
+    cases = [one for one in status.cases_of(history, chosen) if whole or one.result in status.RED]
+    cases.sort(key=views.worst_first)
+    same = itertools.groupby(cases, key=lambda case: views.worst_first(case)[:2])
+    listed = [[*group] for _, group in same]
+    shown = [group[: FOLD if len(group) > RECORDS else None] for group in listed]
+    wanted = {(case.case, case.attempt): case for group in shown for case in group}
+    rendered = {
+        (fields.case, fields.attempt): macros.record(fields, case)
+        for fields in (history.records(chosen, wanted) if wanted else ())
+        if (case := wanted.get((fields.case, fields.attempt)))
     }
-    results = () if whole else status.RED
-    for fields in history.records(chosen, results) if rows else ():
-        case = rows.get((fields.case, fields.attempt))
-        if case is not None:
-            yield views.worst_first(case), case, macros.record(fields, case)
+    return [
+        Group(group, [rendered[name] for case in part
+                      if (name := (case.case, case.attempt)) in rendered])
+        for group, part in zip(listed, shown, strict=True)
+    ]  # fmt: skip

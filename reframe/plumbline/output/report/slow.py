@@ -126,6 +126,15 @@ def of_system(history: History, state: SystemState, select: Selection) -> list[S
     return _nodes(state.system, series, _flags(history, state, chosen, series))
 
 
+def series_of(history: History, select: Selection, one: SlowNode) -> list[Series]:
+    """Return all series of a node."""
+    chosen = dataclasses.replace(select, system=literal(one.system), node=literal(one.node))
+    try:
+        return history.series(chosen, samples=False)
+    except Fault:
+        return []
+
+
 def _since(select: Selection, state: SystemState, span: datetime.timedelta) -> Selection:
     """Return a selection of a system's last days."""
     since = (state.latest.end.astype(datetime.datetime) - span).replace(
@@ -183,7 +192,7 @@ def add_figure(slow: Iterable[SlowNode], figure: Panel, check: str, page: str) -
     for member in mine:
         name = member.key.node or _alone(member)
         peers = [m.values[-1] for m in figure.members if m is not member and m.key.node]
-        usual = usual_values(member.values, figure.changes_of(member.key))
+        usual = usual_values(member.values, figure.changes_of(member))
         shown = text.figure(figure.key.metric, figure.key.size, member.key.location)
         wanted[name].figures.append(
             NodeFigure(

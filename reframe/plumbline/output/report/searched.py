@@ -1,0 +1,66 @@
+"""The series in which changes are searched."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from plumbline.history import fleets
+from plumbline.history.history import History
+from plumbline.history.rows import Measured
+from plumbline.history.series import Selection, Series
+from plumbline.output.report import findings, slow
+from plumbline.output.report.figures import over_nodes
+
+
+@dataclass
+class Search:
+    """Series that may have enough nights to be judged.
+
+    :ivar count: their number, at most. :ivar judged: whether one had enough nights, so far.
+    """
+
+    found: Iterator[Series]
+    count: int
+    judged: bool = False
+
+    @property
+    def series(self) -> Iterator[Series]:
+        """The series."""
+        for series in self.found:
+            self.judged = self.judged or findings.judged(series)
+            yield series
+
+
+def of(
+    history: History,
+    select: Selection,
+    measured: Mapping[tuple[str, str], Measured],
+    flagged: Mapping[str, list[slow.SlowNode]],
+) -> Search:
+    """Return all series; of a figure of many nodes, the median over these, and the nodes that are
+    slow now.
+
+    :arg measured: by system and check. :arg flagged: nodes by system.
+    """
+    medians = fleets.medians(history, select, findings.FLEET)
+    fleet = {series.key for series, _ in medians}
+    nodes: Counter = Counter()
+    for series, number in medians:
+        nodes[series.key.system, series.key.check] += number
+    checks = [
+        check
+        for name, check in measured.items()
+        if check.most >= findings.NIGHTS and check.series > nodes[name]
+    ]
+    others = itertools.chain.from_iterable(history.by_check(checks, select))
+    now = (one for listed in flagged.values() for one in listed if one.now and one.alone)
+    of_slow = itertools.chain.from_iterable(slow.series_of(history, select, one) for one in now)
+    found = itertools.chain(
+        (series for series, _ in medians),
+        (series for series in others if over_nodes(series.key) not in fleet),
+        (series for series in of_slow if fleet and over_nodes(series.key) in fleet),
+    )
+    return Search(found, len(medians) + sum(check.series for check in checks))
