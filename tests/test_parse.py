@@ -1593,6 +1593,7 @@ OSU_FAILED = (
     "|cuda_(?:no_device|no_driver|no_memory|not_built|rocm)"
     "|cuda_no_copy"
     "|mpich_killed_rank"
+    "|nccl_(?:allreduce_c|latency_c|bw_version|error_comm|error_table|no_device|no_memory)"
 )
 OSU_GOOD = good_of("osu", OSU_FAILED)
 
@@ -1741,6 +1742,63 @@ def test_osu_a_title_of_cuda_does_not_say_where_the_buffers_were(name: str) -> N
     inputs = read(f"osu/v74_cuda_{name}").inputs
     assert inputs["accelerator"] == "cuda"
     assert "buffer" not in inputs
+
+
+XCCL_COLLECTIVES = ["allgather", "allreduce", "alltoall", "bcast", "reduce", "reduce_scatter"]
+
+
+@pytest.mark.parametrize("program", XCCL_COLLECTIVES)
+def test_osu_collectives_over_nccl(program: str) -> None:
+    output = read(f"osu/v74_nccl_{program}")
+    assert (output.tasks, output.version) == (4, "7.4")
+    assert output.inputs["program"] == f"osu_xccl_{program}"
+    assert output.inputs["accelerator"] == "cuda"
+    assert {fom.metric for fom in output.foms} == {f"xccl_{program}_latency"}
+
+
+def test_osu_pairs_over_nccl_print_no_title() -> None:
+    latency = read("osu/v74_nccl_latency")
+    expected = {"accelerator": "cuda", "buffer": "device", "validation": "off"}
+    assert latency.inputs == expected | {"program": "osu_xccl_latency"}
+    assert (latency.tasks, latency.version) == (2, "")
+    assert figures(latency)["xccl_latency_4"] == (16.00, "us")
+    # Without a smallest size, the first message is empty.
+    assert read("osu/v74_nccl_latency_plain").foms[0].size == 0
+    for program in ("bw", "bibw"):
+        output = read(f"osu/v74_nccl_{program}")
+        assert output.inputs == expected
+        assert {fom.metric for fom in output.foms} == {"xccl_bandwidth"}
+
+
+@pytest.mark.parametrize("program", ["latency", "bw", "allreduce", "alltoall"])
+def test_osu_over_rccl(program: str) -> None:
+    output = read(f"osu/v74_rccl_{program}")
+    assert output.inputs["accelerator"] == "rocm"
+    assert {fom.metric.partition("_")[0] for fom in output.foms} == {"xccl"}
+
+
+@pytest.mark.parametrize(("tasks", "latency"), [(8, 8955.18), (16, 13482.19)])
+def test_osu_collective_of_real_gpus(tasks: int, latency: float) -> None:
+    output = read(f"osu/v75_nccl_allreduce_{tasks}gpus")
+    assert (output.tasks, output.version) == (tasks, "7.5")
+    assert figures(output) == {"xccl_allreduce_latency_1073741824": (latency, "us")}
+
+
+@pytest.mark.parametrize("name", ["allreduce", "latency"])
+def test_osu_version_of_nccl(name: str) -> None:
+    assert read(f"osu/v74_nccl_{name}_version").tasks == 2
+
+
+@pytest.mark.parametrize("name", ["osu/v74_nccl_allreduce", "osu/v74_nccl_bw"])
+def test_osu_lines_of_ranks_may_come_late(name: str) -> None:
+    """A launcher passes on what the ranks print in any order."""
+    text = text_of(name)
+    late = text.removeprefix("#Using NCCL\n") + "#Using NCCL\n"
+    assert read(name, late) == read(name)
+    assert refusal(name, "#Using RCCL\n" + text) == NOT_PARSED
+    # What NCCL prints of an error stands in the middle.
+    warning = "n1:12:34 [0] init.cc:1234 NCCL WARN Duplicate GPU detected\n"
+    assert refusal(name, changed(text, r"^(# Size.*\n)", rf"\1{warning}")) == NOT_PARSED
 
 
 def test_osu_aprun_says_something_after_the_run() -> None:

@@ -1,4 +1,5 @@
-"""OSU Micro-Benchmarks 5.x to 7.x, MPI programs (times in µs, bandwidths in 10⁶ B/s).
+"""OSU Micro-Benchmarks 5.x to 7.x, the programs over MPI, and those of 7.x over NCCL and RCCL
+(times in µs, bandwidths in 10⁶ B/s).
 
 The title line contains the program; the metrics are
 
@@ -16,7 +17,14 @@ osu_put_latency, osu_put_bw, ...      ``put_latency``, ``put_bandwidth``, ``put_
 osu_latency_persistent, ...           ``persistent_latency``, ``allreduce_persistent_latency``
 osu_init                              ``init_time`` (the mean over the ranks), ``init_time_min``,
                                       ``init_time_max`` (ms)
+osu_xccl_allreduce and others         ``xccl_allreduce_latency`` (the mean over the ranks)
+osu_xccl_latency, osu_xccl_bw,        ``xccl_latency``, ``xccl_bandwidth``
+osu_xccl_bibw
 ====================================  =========================================================
+
+Each rank of a program over NCCL or RCCL first prints ``#Using NCCL``, so that the number of these
+lines is that of the tasks. osu_xccl_latency, osu_xccl_bw and osu_xccl_bibw print no title (7.4), and
+the last two print the same otherwise, so that only the caller knows which of them ran.
 
 The table has no last line: an output that is truncated after a complete row is a shorter table. The
 check, which knows the requested sizes and the exit code, must verify that no size is missing.
@@ -26,7 +34,7 @@ osu_bw_fan_in and osu_bw_fan_out print osu_bw's, osu_neighbor_alltoallw prints o
 osu_ialltoallw prints osu_ialltoallv's in 5.3.
 
 Source: the programs' ``BENCHMARK`` macros, ``osu_util_mpi.c`` (7.4), ``osu_coll.c``,
-``osu_pt2pt.c`` and ``osu_1sc.c`` (5.3).
+``osu_pt2pt.c`` and ``osu_1sc.c`` (5.3); ``osu_util_xccl_interface.c`` (7.4).
 """
 
 from __future__ import annotations
@@ -84,6 +92,12 @@ TITLES = {
     "osu mpi init test": ("osu_init", ""),
     "osu mpi non-blocking all-to-all latency test": ("osu_ialltoall", "ialltoall_"),
 }
+for _title in (
+    *("allgather", "allreduce", "all-to-all personalized exchange", "broadcast", "reduce"),
+    "reduce_scatter",
+):
+    _name = f"xccl_{_COLLECTIVES[_title]}"
+    TITLES[f"osu xccl {_title} latency test"] = (f"osu_{_name}", f"{_name}_")
 for _title, _name in _COLLECTIVES.items():
     TITLES[f"osu mpi {_title} latency test"] = (f"osu_{_name}", f"{_name}_")
     TITLES[f"osu mpi non-blocking {_title} latency test"] = (f"osu_i{_name}", f"i{_name}_")
@@ -141,12 +155,20 @@ _FACTS = {
     r"# \[ pairs: (\d+) \] \[ window size: (\d+) \]": ("pairs", "window_size"),
     r"# Window creation: (\S+)": ("window_creation",),
     r"# Synchronization: (\S+)": ("synchronization",),
+    # With NCCL_DEBUG=VERSION.
+    r"[NR]CCL version \S.*": (),
     r"# Overall = Coll\. Init \+ Compute \+ MPI_Test \+ MPI_Wait": (),
 }
 _BUFFERS = re.compile(
     r"# (?:Send Buffer|Rank 0 Memory) on (HOST|DEVICE|MANAGED) \(M?[HDM]\) and "
     r"(?:Receive Buffer|Rank 1 Memory) on (HOST|DEVICE|MANAGED) \(M?[HDM]\)"
 )
+
+#: Library -> the kind of accelerator of its buffers.
+_ACCELERATORS = {"nccl": "cuda", "rccl": "rocm"}
+
+#: A line that each rank of a program over NCCL or RCCL prints, before MPI_Init.
+_USING = re.compile(r"^#Using ([NR])CCL\n", re.M)
 
 #: A line that a launcher (ALPS) prints on standard output after a successful run.
 _LAUNCHER = re.compile(r"Application \d+ resources: .*")
@@ -158,12 +180,17 @@ def parse(text: str) -> Output:
     :raises ParseError: if it is garbled, of several runs, of an unknown program, ends within a
         line, or a validation failed.
     """
+    if text and not text.endswith("\n"):
+        raise ParseError("the last line is truncated")
+    text, library, tasks = _library(text)
+    if library and not _TITLE.search(text):
+        return _untitled(text.splitlines(), library, tasks)
     title = single(_TITLE.finditer(text), "the title of an OSU program")
     full, version = title.groups()
-    if not text.endswith("\n"):
-        raise ParseError("the last line is truncated")
     accelerator = _ACCELERATOR.search(full)
     key = _ACCELERATOR.sub("", full).lower()
+    if library:
+        key = key.replace(library, "xccl", 1)
     if key not in TITLES:
         raise ParseError(f"unknown program: {full!r}")
     program, stem = TITLES[key]
@@ -178,13 +205,42 @@ def parse(text: str) -> Output:
     lines = text[title.end() :].splitlines()
     if program == "osu_init":
         return _init(lines, version, inputs)
+    foms = _table(program, stem, lines, inputs)
+    return Output(foms, tasks, version, inputs)
+
+
+def _library(text: str) -> tuple[str, str, int | None]:
+    """Return a text without the line of each rank, ``nccl`` or ``rccl``, and the number of ranks;
+    the text, an empty name and ``None`` for a program over MPI."""
+    found = _USING.findall(text)
+    if len(set(found)) > 1:
+        raise ParseError("some ranks use NCCL and others RCCL")
+    return (
+        (_USING.sub("", text), f"{found[0].lower()}ccl", len(found)) if found else (text, "", None)
+    )
+
+
+def _untitled(lines: list[str], library: str, tasks: int | None) -> Output:
+    """Parse the output of a program between two ranks over NCCL or RCCL."""
+    inputs = {"accelerator": _ACCELERATORS[library]}
+    foms = _table("osu_xccl", "xccl_", lines, inputs)
+    # Those between two ranks print where their buffers are; the others have a title.
+    if "buffer" not in inputs:
+        raise ParseError("the title of an OSU program is missing")
+    if foms[0].metric == "xccl_latency":
+        inputs["program"] = "osu_xccl_latency"
+    return Output(foms, tasks, "", inputs)
+
+
+def _table(program: str, stem: str, lines: list[str], inputs: dict[str, str]) -> tuple[Fom, ...]:
+    """Parse the lines behind a title: inputs, header and rows."""
     index = _preamble(lines, inputs)
     head = _head(lines[index])
     if ("barrier" in program) == (head[0] == "# Size"):
         raise ParseError(f"{program}: an unexpected header: {lines[index]!r}")
     inputs["validation"] = "pass" if "Validation" in head else "off"
     rows = list(_rows(lines[index + 1 :], head))
-    return Output(tuple(_figures(program, stem, head, rows)), None, version, inputs)
+    return tuple(_figures(program, stem, head, rows))
 
 
 def _init(lines: list[str], version: str, inputs: dict[str, str]) -> Output:

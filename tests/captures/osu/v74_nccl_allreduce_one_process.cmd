@@ -1,0 +1,1 @@
+mpiexec -n 1 osu_xccl_allreduce -m 4:64

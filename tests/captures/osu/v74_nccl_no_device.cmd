@@ -1,0 +1,1 @@
+mpiexec -n 2 osu_xccl_allreduce -m 4:64

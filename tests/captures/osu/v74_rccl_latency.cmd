@@ -1,0 +1,1 @@
+mpiexec -n 2 osu_xccl_latency -m 1:1024 -i 50
