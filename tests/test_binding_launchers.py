@@ -69,6 +69,10 @@ OPTIONS = [
      "-n 3 -r 1 -a 42 -c 42 -g 0 -d packed -b packed:1"),
     ("jsrun", "summit", "all-gpus", "", {},
      "-n 6 -r 6 -a 1 -c 7 -g 1 -l gpu-cpu -d packed -b packed:7"),
+    ("jsrun", "summit", "gpus-on-node", "", {},
+     "-n 1 -r 1 -a 6 -c 42 -g ALL_GPUS -d packed -b packed:7"),
+    ("jsrun", "summit", "gpus-off-node", "", {"nodes": 3},
+     "-n 3 -r 1 -a 6 -c 42 -g ALL_GPUS -d packed -b packed:7"),
     ("jsrun", "summit", "on-node", "", {}, "-n 2 -r 2 -a 1 -c 21 -g 0 -d packed -b packed:1"),
     ("jsrun", "summit", "per-gpu", "gpu4", {}, f"{WHOLE_NODE.format(1, 1, 'ALL_GPUS')} << 88-171"),
     ("jsrun", "summit", "gpu-a", "gpu3-gpu4", {},
@@ -103,6 +107,10 @@ OPTIONS = [
      "--nodes=1 --ntasks=8 --ntasks-per-node=8 --distribution=block --cpu-bind=mask_cpu:"
      "0xfe000000000000,0xfe00000000000000,0xfe0000,0xfe000000,0xfe,0xfe00,0xfe00000000,"
      "0xfe0000000000 --gpus-per-node=8 --gpu-bind=map_gpu:0,1,2,3,4,5,6,7"),
+    ("srun", "frontier", "gpus-off-node", "", {"nodes": 2},
+     "--nodes=2 --ntasks=16 --ntasks-per-node=8 --distribution=block --cpu-bind=mask_cpu:"
+     "0xfe000000000000,0xfe00000000000000,0xfe0000,0xfe000000,0xfe,0xfe00,0xfe00000000,"
+     "0xfe0000000000 --gpus-per-node=8 --gpu-bind=none"),
     ("srun", "perlmutter", "per-gpu", "gpu0", {},
      "--nodes=1 --ntasks=1 --ntasks-per-node=1 --distribution=block "
      "--cpu-bind=mask_cpu:0xffff000000000000 --gpus-per-node=4 --gpu-bind=none"),
@@ -112,6 +120,8 @@ OPTIONS = [
      "--ppn 2 --cpu-bind list:0-15:16-31"),
     ("pals", "polaris", "gpu-a", "gpu0-gpu1", {}, "--ppn 2 --cpu-bind list:24:16"),
     ("pals", "polaris", "all-gpus", "", {},
+     "--ppn 4 --cpu-bind list:24-31:16-23:8-15:0-7"),
+    ("pals", "polaris", "gpus-off-node", "", {"nodes": 2},
      "--ppn 4 --cpu-bind list:24-31:16-23:8-15:0-7"),
     # Cielo, Theta, Titan
     ("alps", "cielo", "on-node", "", {}, "-cc 0,8"),

@@ -227,6 +227,7 @@ def described(layouts: Iterable[Layout]) -> list:
 
 
 FIRST, SECOND = (0, 1, 2, 3), (4, 5, 6, 7)
+EVERY = (0, 1, 2, 3)
 #: Placement, usable CPUs -> names, CPUs and GPUs of each layout.
 OF_GPUS = [
     ("per-gpu", None, [
@@ -241,6 +242,10 @@ OF_GPUS = [
     ("all-gpus", None, [
         (("gpu0", "gpu1", "gpu2", "gpu3"),
          [(0, (0, 1), (0,)), (0, (2, 3), (1,)), (0, (4, 5), (2,)), (0, (6, 7), (3,))]),
+    ]),
+    # Each sees all GPUs, and takes one by its local rank.
+    ("gpus-on-node", None, [
+        ((), [(0, (0, 1), EVERY), (0, (2, 3), EVERY), (0, (4, 5), EVERY), (0, (6, 7), EVERY)]),
     ]),
     # Both tasks see both GPUs, in the order of the pair, on two cores of the same near set.
     ("gpu-a", None, [
@@ -278,6 +283,19 @@ def test_exact_gpus(name: str, usable: tuple | None, expected: list) -> None:
     assert {(layout.placement, layout.vendor) for layout in layouts} == {(name, "cuda")}
     # Memory is the nearest: the kernel's own choice.
     assert {task.memory for layout in layouts for task in layout.tasks} == {None}
+
+
+def test_every_gpu_of_several_nodes() -> None:
+    (one,) = lay_out("gpus-on-node", with_gpus(), nodes=3)
+    (layout,) = lay_out("gpus-off-node", with_gpus(), nodes=3)
+    assert (one.num_nodes, layout.num_nodes, layout.num_tasks_per_node) == (1, 3, 4)
+    assert [task.node for task in layout.tasks] == [0] * 4 + [1] * 4 + [2] * 4
+    assert {(task.cpus, task.gpus) for task in layout.tasks} == {
+        (task.cpus, task.gpus) for task in one.tasks
+    }
+    assert (layout.placement, layout.vendor, layout.locations) == ("gpus-off-node", "cuda", ())
+    assert placement.features("gpus-off-node") == ("all-gpus", "off-node")
+    assert not placement.fits_one_node("gpus-off-node", 1)
 
 
 def test_host_to_host_is_on_a_socket_of_a_node_with_gpus() -> None:

@@ -101,7 +101,7 @@ def _errors(check, own_parser: bool) -> Iterator[str]:
 
 def features(check) -> list[str]:
     """Return the features that a partition needs for a check: its placement, and its variant."""
-    found = [placement.feature(check.placement)]
+    found = [*placement.features(check.placement)]
     if check.active_variant != DEFAULT:
         found.append(configuration.variant_feature(check.active_variant))
     return found

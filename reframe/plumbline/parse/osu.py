@@ -23,8 +23,8 @@ osu_xccl_bibw
 ====================================  =========================================================
 
 Each rank of a program over NCCL or RCCL first prints ``#Using NCCL``, so that the number of these
-lines is that of the tasks. osu_xccl_latency, osu_xccl_bw and osu_xccl_bibw print no title (7.4), and
-the last two print the same otherwise, so that only the caller knows which of them ran.
+lines is that of the tasks. osu_xccl_latency, osu_xccl_bw and osu_xccl_bibw print no title (7.4).
+The last two print the same otherwise, so that only the caller knows which of them ran.
 
 The table has no last line: an output that is truncated after a complete row is a shorter table. The
 check, which knows the requested sizes and the exit code, must verify that no size is missing.

@@ -167,6 +167,19 @@ def _with_gpus(placement: str, topology: Topology, one_process: bool) -> list[La
     return [replace(layout, vendor=topology.vendor) for layout in layouts]
 
 
+def _every_gpu(topology: Topology, nodes: int) -> list[Task]:
+    """Return a task for each GPU, on its part of the GPU's cores.
+
+    Each sees all GPUs of its node, for the reasons of :func:`_pair`.
+    """
+    _require_gpus(topology)
+    if nodes * len(topology.gpus) < 2:
+        raise PlacementError("needs two GPUs; this node has one", code="placement.no-gpu")
+    numbers = tuple(gpu.number for gpu in topology.gpus)
+    shares = [_share(gpu, topology) for gpu in topology.gpus]
+    return [Task(node, cores, None, numbers) for node in range(nodes) for cores in shares]
+
+
 def _share(gpu: Gpu, topology: Topology) -> tuple[Core, ...]:
     """Return a GPU's part of its cores, which other GPUs may be as near to."""
     cores = set(gpu.cores)
@@ -246,6 +259,8 @@ PLACEMENTS = {
     "host-to-host": "two tasks on two cores of one socket, of a node that has GPUs",
     "per-gpu": "each GPU of the node alone, driven from the cores nearest to it",
     "all-gpus": "all GPUs of the node at once, a task for each on the cores nearest to it",
+    "gpus-on-node": "a task for each GPU of a node, on the cores nearest to it; it sees all GPUs",
+    "gpus-off-node": "a task for each GPU of every node of the job, as in gpus-on-node",
     "off-socket": "each GPU of the node alone, driven from the cores of another socket",
     "gpu-a": "two GPUs of one node, of the nearest class of pairs",
     "gpu-b": "two GPUs of one node, of the second class of pairs",
@@ -269,17 +284,23 @@ _TASKS: dict[str, Callable[[Topology, int, int], list[Task]]] = {
     "full-node": lambda node, nodes, _: _full_node(node, nodes),
     "one-task-per-node": lambda node, nodes, _: _one_task_per_node(node, nodes),
     "tasks-per-node": _tasks_per_node,
+    "gpus-on-node": lambda node, *_: _every_gpu(node, 1),
+    "gpus-off-node": lambda node, nodes, _: _every_gpu(node, nodes),
 }
 
 _OF_GPUS = ("per-gpu", "all-gpus", "off-socket", "gpu-a", "gpu-b", "gpu-c", "gpu-d")
 
-_NEED_TWO_NODES = ("off-node", "off-rack", "node-pairs", "one-task-per-node")
+_NEED_TWO_NODES = ("off-node", "off-rack", "node-pairs", "one-task-per-node", "gpus-off-node")
 
 #: Placements whose number of nodes the check sets.
-_OPEN = ("full-node", "one-task-per-node", "tasks-per-node")
+_OPEN = ("full-node", "one-task-per-node", "tasks-per-node", "gpus-off-node")
 
-#: Placement -> the one that a partition lists if it has this one too.
-_COMES_WITH = {"node-pairs": "off-node"}
+#: Placement -> those that a partition lists if it has this one too.
+_COMES_WITH = {
+    "node-pairs": ("off-node",),
+    "gpus-on-node": ("all-gpus",),
+    "gpus-off-node": ("all-gpus", "off-node"),
+}
 
 #: Placements with numbers: cores of NUMA domain M, memory of NUMA domain N.
 _NUMA = re.compile(r"numa-(\d+)-(\d+)")
@@ -296,9 +317,9 @@ def suggestion(placement: str) -> str:
     return suggest(placement, names, ", ".join(names))
 
 
-def feature(placement: str) -> str:
-    """Return the placement that a partition lists if it has this one."""
-    return _COMES_WITH.get(placement, placement)
+def features(placement: str) -> tuple[str, ...]:
+    """Return the placements that a partition lists if it has this one."""
+    return _COMES_WITH.get(placement, (placement,))
 
 
 def fits_one_node(placement: str, nodes: int) -> bool:
@@ -335,7 +356,9 @@ def lay_out(
             message = f"no such placement; {suggestion(placement)}"
             raise PlacementError(message, code="placement.unknown")
         tasks = tuple(_TASKS[placement](topology, nodes, tasks_per_node))
-        return (Layout(placement, tasks, racks=2 if placement == "off-rack" else 1),)
+        racks = 2 if placement == "off-rack" else 1
+        vendor = topology.vendor if tasks[0].gpus else ""
+        return (Layout(placement, tasks, racks=racks, vendor=vendor),)
     except PlacementError as err:
         raise PlacementError(f"placement {placement!r}: {err}", code=err.code) from None
 
@@ -354,5 +377,5 @@ def of_one_node(topology: Topology) -> list[str]:
     return [
         name
         for name in PLACEMENTS
-        if name not in _NEED_TWO_NODES and why_missing(name, topology) is None
+        if name not in {*_NEED_TWO_NODES, *_COMES_WITH} and why_missing(name, topology) is None
     ]
