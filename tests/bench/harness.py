@@ -19,7 +19,7 @@ from pathlib import Path
 
 import big
 from plumbline import parse
-from plumbline.check import record
+from plumbline.check import record, session_files
 from plumbline.core import paths
 from plumbline.placement import placement
 from plumbline.placement.topology import Topology
@@ -41,7 +41,7 @@ def timed(command: list[str], results: str) -> float:
 
 def last_records(results: str) -> list[record.Record]:
     """The records of the newest session."""
-    return list(record.read(record.sessions(Path(results))[-1] / "records.jsonl"))
+    return list(record.read(session_files.sessions(Path(results))[-1] / "records.jsonl"))
 
 
 def session(results: str, *arguments: str) -> tuple[float, list[record.Record]]:

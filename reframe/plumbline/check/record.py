@@ -1,20 +1,18 @@
-"""Records and plans, which sessions write and the rest of Plumbline reads.
+"""Records, which sessions write and the rest of Plumbline reads.
 
-A record is a JSON line for each finished test case (``schema: 5``). A plan lists the test cases of
-a session before it starts. The types here are their schema. Nothing is converted: a number in
-quotes or 8.7 bytes is refused. Older records are migrated: schema 1 had one figure for each metric
-and size, schema 2 had neither waivers nor a warning band, schema 3 had no warnings, and schema 4
-had other names for two fields of a figure. ``docs/record.schema.json`` is this schema for other
-programs; ``python -m plumbline.check.record`` prints it.
+A record is a JSON line for each finished test case (``schema: 5``). The types here are its schema.
+Nothing is converted: a number in quotes or 8.7 bytes is refused. Older records are migrated: schema
+1 had one figure for each metric and size, schema 2 had neither waivers nor a warning band, schema 3
+had no warnings, and schema 4 had other names for two fields of a figure.
+``docs/record.schema.json`` is this schema for other programs; ``python -m plumbline.check.record``
+prints it. :mod:`plumbline.check.session_files` has the other files of a session.
 """
 
 from __future__ import annotations
 
 import datetime
-import functools
 import json
 import math
-import os
 import statistics
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -25,12 +23,9 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
-    TypeAdapter,
     ValidationError,
-    with_config,
 )
 from pydantic_core import ErrorDetails
-from typing_extensions import NotRequired, TypedDict
 
 from plumbline.core import files, paths
 from plumbline.core.errors import Fault, with_code
@@ -46,12 +41,8 @@ DUET = "duet"
 SIDES = ("a", "b")
 
 
-class RecordError(Exception):
-    """A record could not be written completely."""
-
-
 class Damaged(ValueError):
-    """A line is not a record, or a file is not a plan; the text has the field and the reason."""
+    """A line is not a record, or a file not a plan; the text has the field and the reason."""
 
 
 # -- the schema ----------------------------------------------------------------------------------
@@ -81,12 +72,12 @@ Time = Annotated[
     AfterValidator(_check_date),
 ]
 
-_STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, cache_strings="keys")
-_OPEN = _STRICT | ConfigDict(extra="allow")
+STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, cache_strings="keys")
+_OPEN = STRICT | ConfigDict(extra="allow")
 
 
 class _Model(BaseModel):
-    model_config = _STRICT
+    model_config = STRICT
 
 
 class Summary(_Model):
@@ -311,57 +302,13 @@ class Record(_Model):
         return self.conditions.get("busy") == "yes"
 
 
-@with_config(_STRICT)
-class Planned(TypedDict):
-    """A planned test case; ``hours`` is its time limit. Nodes and hours are 0 if not known."""
-
-    check: Name
-    system: Name
-    partition: Name
-    environment: Name
-    tags: list[Name]
-    nodes: Count
-    hours: float
-
-
-@with_config(_STRICT)
-class Plan(TypedDict):
-    """The test cases that a session was going to run."""
-
-    schema: Annotated[int, Field(ge=1, le=SCHEMA)]
-    session: Annotated[Name, Field(min_length=1)]
-    extras: Texts
-    system: Name
-    schedulers: NotRequired[list[Name]]
-    cases: dict[Name, Planned]
-
-
-@with_config(_STRICT)
-class SessionEnd(TypedDict):
-    """Exit code, notes and faults of a session that has ended."""
-
-    code: Count
-    notes: list[Text]
-    faults: list[Text]
-
-
-@functools.cache
-def _plan_type() -> TypeAdapter[Plan]:
-    return TypeAdapter(Plan)
-
-
-@functools.cache
-def _end_type() -> TypeAdapter[SessionEnd]:
-    return TypeAdapter(SessionEnd)
-
-
 def schema() -> dict[str, Any]:
     """Return the JSON Schema of a record."""
     dialect = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
     return dialect | Record.model_json_schema()
 
 
-def _reason(err: ValidationError) -> str:
+def reason_of(err: ValidationError) -> str:
     """Return the first fault with its field, and the number of further faults."""
     first, *more = err.errors(include_url=False, include_context=False)
     rest = f" (and {pluralize(len(more), 'more fault')})" if more else ""
@@ -401,11 +348,11 @@ def parse(line: bytes) -> Record:
     try:
         fields = json.loads(line)
     except (ValueError, RecursionError):
-        raise Damaged(f"not a complete record: {_reason(error)}") from None
+        raise Damaged(f"not a complete record: {reason_of(error)}") from None
     if not isinstance(fields, dict) or "schema" not in fields:
         raise Damaged("not a record of Plumbline, but perhaps of another tool or of ReFrame")
     if type(fields["schema"]) is not int:
-        raise Damaged(_reason(error))
+        raise Damaged(reason_of(error))
     if fields["schema"] > SCHEMA:
         raise Damaged(f"schema {fields['schema']} is of a newer Plumbline: update this one")
     return validate(migrate(fields))
@@ -419,34 +366,7 @@ def validate(fields: object) -> Record:
     try:
         return Record.model_validate(fields)
     except ValidationError as err:
-        raise Damaged(_reason(err)) from None
-
-
-def read_plan(folder: Path) -> Plan:
-    """Read the plan in a session's folder.
-
-    :raises OSError: if it cannot be read.
-    :raises Damaged: if it is not a plan.
-    """
-    return _read_json(folder / "plan.json", _plan_type())
-
-
-def read_end(folder: Path) -> SessionEnd:
-    """Read how a session ended, from its folder.
-
-    :raises OSError: if the file cannot be read, or does not exist yet.
-    :raises Damaged: if it does not conform to the schema.
-    """
-    return _read_json(folder / "end.json", _end_type())
-
-
-def _read_json(path: Path, kind: TypeAdapter) -> Any:
-    with files.open_binary(path) as file:
-        data = file.read()
-    try:
-        return kind.validator.validate_json(data)
-    except ValidationError as err:
-        raise Damaged(_reason(err)) from None
+        raise Damaged(reason_of(err)) from None
 
 
 def read(path: Path, bad: Callable[[str], None] | None = None) -> Iterator[Record]:
@@ -547,39 +467,12 @@ def _storable(value: object) -> object:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def append(path: Path, line: str) -> None:
-    """Append a line completely or not at all, and wait until it is on the disk.
-
-    :raises RecordError: if that fails. A part that was written is removed again.
-    """
-    data = f"{line}\n".encode()
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        file = files.open_regular(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-        try:
-            before = os.fstat(file).st_size
-            if os.write(file, data) != len(data):
-                os.ftruncate(file, before)
-                raise RecordError(f"{path}: the disk is full")
-            os.fsync(file)
-        finally:
-            os.close(file)
-    except OSError as err:
-        raise RecordError(f"{path}: {err.strerror or err}") from None
-
-
 # -- names ---------------------------------------------------------------------------------------
 
 
 def case_name(check: str, system: str, partition: str, environment: str) -> str:
     """Return the name of a test case in ReFrame's listing, without the hash."""
     return f"{check} @{system}:{partition}+{environment}"
-
-
-def sessions(results: Path) -> list[Path]:
-    """Return the folders of all sessions, oldest first."""
-    folders = (path.parent for path in results.glob("sessions/*/plan.json"))
-    return sorted(folder for folder in folders if not folder.is_symlink())
 
 
 if __name__ == "__main__":

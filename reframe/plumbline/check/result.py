@@ -20,7 +20,7 @@ from reframe.core.exceptions import (
 )
 
 from plumbline import parse
-from plumbline.check import outcomes, record
+from plumbline.check import outcomes, record, session_files
 from plumbline.check.network import NetworkTraffic
 from plumbline.check.states import Notice
 from plumbline.check.throttling import NodeReadings
@@ -341,7 +341,7 @@ KILLED = "started or still planned when the session was killed; never finished"
 
 
 def unfinished(
-    session, case: str, plan: record.Planned, reason: str = ENDED, time: str = ""
+    session, case: str, plan: session_files.Planned, reason: str = ENDED, time: str = ""
 ) -> record.Record:
     """Return the record of a planned case that never ended.
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import duckdb
 
-from plumbline.check import record
+from plumbline.check import record, session_files
 from plumbline.core import files
 
 #: At most so many faulty lines of a file are listed.
@@ -133,11 +133,11 @@ class _Session:
         self.folder, self.file, self.state = folder, file, state
         self.faults: list[tuple[str, str]] = []
         self.lines: dict[tuple[str, int], int] = {}
-        self.plan: record.Plan | None = None
+        self.plan: session_files.Plan | None = None
         self.first: record.Record | None = None
         self.stop, self.back, self.wrong = "", False, 0
         try:
-            self.plan = record.read_plan(folder)
+            self.plan = session_files.read_plan(folder)
         except FileNotFoundError:
             pass
         except record.Damaged as err:

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from plumbline.analysis.clear import Clearance
-from plumbline.check import record
+from plumbline.check import record, session_files
 from plumbline.core import files, paths
 from plumbline.core.errors import Fault
 from plumbline.core.process import one_line
@@ -174,9 +174,9 @@ def nodes_of(source: Path | None) -> list[NodeRow]:
 def sessions_of(sweep: Sweep, node: str) -> list[str]:
     """Return the sessions in which a sweep measured a node."""
     found = []
-    for folder in record.sessions(paths.results()):
+    for folder in session_files.sessions(paths.results()):
         try:
-            extras = record.read_plan(folder).get("extras", {})
+            extras = session_files.read_plan(folder).get("extras", {})
         except (OSError, record.Damaged):
             continue
         if (extras.get("sweep"), extras.get("node")) == (sweep.name, node):

@@ -15,7 +15,7 @@ from pathlib import Path
 import junitparser
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
-from plumbline.check import record
+from plumbline.check import record, session_files
 from plumbline.check.record import FigureRecord, Record, Seconds
 from plumbline.core import files, suites
 from plumbline.core.errors import Fault
@@ -114,13 +114,13 @@ def load(
     return ExportedSession(row.session, row.system, row.extras, records, _faults(folder), unread)
 
 
-def _planned(folder: Path) -> dict[str, record.Planned]:
+def _planned(folder: Path) -> dict[str, session_files.Planned]:
     """Return the planned cases of a session.
 
     :raises Fault: if its plan cannot be read.
     """
     try:
-        return record.read_plan(folder)["cases"]
+        return session_files.read_plan(folder)["cases"]
     except (OSError, record.Damaged) as err:
         path = folder / "plan.json"
         raise Fault(
@@ -131,7 +131,7 @@ def _planned(folder: Path) -> dict[str, record.Planned]:
 
 def _newest(
     history: History, among: Selection, say: Callable[[str], None]
-) -> tuple[SessionRow, dict[str, record.Planned]]:
+) -> tuple[SessionRow, dict[str, session_files.Planned]]:
     """Return the newest session that has ended and has a plan, and its planned cases.
 
     A session that still runs would be exported as unfinished whenever monitoring asks too early.
@@ -166,7 +166,7 @@ def _faults(folder: Path) -> list[str]:
     :raises Fault: if they cannot be read.
     """
     try:
-        return record.read_end(folder)["faults"]
+        return session_files.read_end(folder)["faults"]
     except FileNotFoundError:
         return []
     except (OSError, record.Damaged) as err:
@@ -177,7 +177,7 @@ def _faults(folder: Path) -> list[str]:
         ) from None
 
 
-def _unfinished(planned: record.Planned) -> Record:
+def _unfinished(planned: session_files.Planned) -> Record:
     """Return a record for a planned case that has none."""
     return Record.model_construct(
         system=planned["system"],

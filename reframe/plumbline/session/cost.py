@@ -8,7 +8,7 @@ import reframe.core.runtime as rt
 import reframe.utility.typecheck as typ
 
 from plumbline.check import plain
-from plumbline.check.record import Planned
+from plumbline.check.session_files import Planned
 from plumbline.core.text import pluralize
 from plumbline.placement.topology import PlacementError
 

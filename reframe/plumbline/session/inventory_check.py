@@ -6,7 +6,8 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from plumbline.check import plain
-from plumbline.check.record import FigureRecord, Planned, Record, case_name
+from plumbline.check.record import FigureRecord, Record, case_name
+from plumbline.check.session_files import Planned
 from plumbline.core import paths
 from plumbline.core.errors import Fault, with_code
 from plumbline.core.text import base_name, pluralize

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from plumbline.check import record, result
+from plumbline.check import record, result, session_files
 from plumbline.core import files
 from plumbline.core.errors import Fault
 from plumbline.core.text import shorten
@@ -49,11 +49,11 @@ _SLURM = ("slurm", "squeue")
 def unfinished(results: Path) -> list[str]:
     """Return the sessions with planned cases that have no record, a line each."""
     found = []
-    for folder in record.sessions(results):
+    for folder in session_files.sessions(results):
         if running.is_locked(folder):
             continue
         try:
-            planned = record.read_plan(folder)["cases"]
+            planned = session_files.read_plan(folder)["cases"]
         except (OSError, record.Damaged) as err:
             found.append(f"{folder.name}: {_unreadable(err)}")
             continue
@@ -290,7 +290,7 @@ def _signal(results: Path, session: str, number: int, way: int) -> None:
 # -- jobs ----------------------------------------------------------------------------------------
 
 
-def _jobs(folder: Path, plan: record.Plan) -> tuple[list[str], str]:
+def _jobs(folder: Path, plan: session_files.Plan) -> tuple[list[str], str]:
     """Return the ids of a session's jobs in Slurm, and a message about jobs that are not known.
 
     They are found by their working directory, which is in the session's folder.
@@ -350,7 +350,7 @@ def _clean_up_session(folder: Path, orphans: str, say: Callable[[str], None]) ->
         (folder / running.FILE).unlink(missing_ok=True)
         return
     try:
-        plan = record.read_plan(folder)
+        plan = session_files.read_plan(folder)
         planned, killed = plan["cases"], _Killed(folder.name, plan["extras"])
     except FileNotFoundError:
         # Killed before its plan: nothing was submitted.
@@ -381,7 +381,7 @@ def _clean_up_session(folder: Path, orphans: str, say: Callable[[str], None]) ->
         end = {"code": summary.exit_code(results), "notes": notes, "faults": []}
         files.write_atomically(folder / "end.json", json.dumps(end, indent=1))
         (folder / running.FILE).unlink(missing_ok=True)
-    except (OSError, record.RecordError, Fault) as err:
+    except (OSError, session_files.RecordError, Fault) as err:
         say(f"session {folder.name} was killed, and its unfinished cases cannot be recorded: {err}")
 
 
@@ -401,7 +401,7 @@ def _record_missing(folder: Path, killed: _Killed, planned: dict, say: Callable)
     then = records[-1].time if records else f"{configuration.began(folder):%Y-%m-%dT%H:%M:%SZ}"
     for case in missing:
         missed = result.unfinished(killed, case, planned[case], result.KILLED, then)
-        record.append(path, record.dumps(missed))
+        session_files.append(path, record.dumps(missed))
     say(f"session {folder.name} was killed: {len(ended)} of {len(planned)} test cases had ended; "
         f"{len(missing)} are recorded as never finished")  # fmt: skip
     first = {fields.case: fields.result for fields in reversed(records)}

@@ -24,7 +24,7 @@ from reframe.core.exceptions import what
 from reframe.core.logging import getlogger
 from reframe.frontend import executors
 
-from plumbline.check import duet, plain, record, states
+from plumbline.check import duet, plain, record, session_files, states
 from plumbline.check.result import (
     CaseResult,
     key_of,
@@ -142,7 +142,7 @@ class Session(executors.TaskEventListener):
         self.dry_run = dry_run
         self.extras = extras
         self.folder = paths.results() / "sessions" / name
-        self.planned: dict[str, record.Planned] = {}
+        self.planned: dict[str, session_files.Planned] = {}
         self.records: list[record.Record] = []
         self.preview = DryRun()
         self.notes: list[str] = []
@@ -219,7 +219,9 @@ class Session(executors.TaskEventListener):
                 orphans = os.environ.get(recovery.ORPHANS, "cancel")
                 recovery.clean_up(paths.results(), orphans, self._report)
             self._running = running.claim(self.folder)
-        newest = max((folder.name for folder in record.sessions(paths.results())), default="")
+        newest = max(
+            (folder.name for folder in session_files.sessions(paths.results())), default=""
+        )
         if newest > self.name:
             self.notes.append(
                 f"the clock is behind the start of session {newest}: sessions are sorted by their "
@@ -355,8 +357,8 @@ class Session(executors.TaskEventListener):
         """Append a record to the file, or print it if the disk refuses it."""
         line = record.dumps(fields)
         try:
-            record.append(self.folder / "records.jsonl", line)
-        except record.RecordError as err:
+            session_files.append(self.folder / "records.jsonl", line)
+        except session_files.RecordError as err:
             self.lost += 1
             print(f"plumbline: record not stored ({err}); it follows:")
             print(f"plumbline-record {line}", flush=True)

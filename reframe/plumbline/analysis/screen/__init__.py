@@ -21,6 +21,7 @@ from plumbline.analysis.screen.input import (
     of_series,
     of_topology,
 )
+from plumbline.analysis.screen.pairs import PairGroup
 from plumbline.core.errors import Fault
 from plumbline.core.text import shorten, suggest
 from plumbline.history.history import History
@@ -119,7 +120,7 @@ def screen(
     ]
     # Those within racks first.
     pairs = {
-        id(group): units.PairGroup(group, group.pairs, ordered, switches or {}, rate, least)
+        id(group): PairGroup(group, group.pairs, ordered, switches or {}, rate, least)
         for group in sorted(groups, key=lambda group: group.within is not None)
         if group.pairs
     }

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from plumbline import parse
-from plumbline.check import record
+from plumbline.check import record, session_files
 from plumbline.core import paths
 from plumbline.core.text import pluralize
 from plumbline.operate.onboarding import probing
@@ -117,7 +117,7 @@ def next_step(name: str, content: dict, folders: Sequence[str] = ()) -> str | No
         return "add a benchmark to an environment's features, then run `plumbline lint` again"
     if (paths.reference().own / f"{name}.csv").exists():
         return None
-    sessions = sum(_is_of(folder, name) for folder in record.sessions(paths.results()))
+    sessions = sum(_is_of(folder, name) for folder in session_files.sessions(paths.results()))
     if not sessions:
         # With -c, a session has only the checks that it names.
         named = plan.check_options([*paths.checks(), *folders]) if folders else []
@@ -136,7 +136,7 @@ def next_step(name: str, content: dict, folders: Sequence[str] = ()) -> str | No
 
 def _is_of(folder: Path, name: str) -> bool:
     try:
-        plan = record.read_plan(folder)
+        plan = session_files.read_plan(folder)
     except (OSError, record.Damaged):
         return False
     # The sessions of a sweep are of single nodes.

@@ -21,7 +21,7 @@ from typing import Any
 
 import fasteners
 
-from plumbline.check import record
+from plumbline.check import record, session_files
 from plumbline.core import files, paths
 from plumbline.core.errors import Fault
 from plumbline.core.process import is_shell_safe, one_line
@@ -152,7 +152,7 @@ class Sweep:
         """Return the session of a node in this sweep, and whether it has ended."""
         nodes = self.claim(node).parent
         before = {_text(cut / "session") for cut in nodes.glob(f"{node}.cut-*")}
-        for folder in reversed(record.sessions(paths.results())):
+        for folder in reversed(session_files.sessions(paths.results())):
             # Only the day, since a node's clock may be slow.
             if folder.name[:8] < self.name[:8]:
                 break
@@ -352,8 +352,8 @@ def _text(path: Path) -> str:
         return ""
 
 
-def _plan(folder: Path) -> record.Plan | dict[str, Any]:
+def _plan(folder: Path) -> session_files.Plan | dict[str, Any]:
     try:
-        return record.read_plan(folder)
+        return session_files.read_plan(folder)
     except (OSError, record.Damaged):
         return {}

@@ -101,7 +101,7 @@ def write(
     """
     now = now or datetime.datetime.now(datetime.timezone.utc)
     with site.replaced(out) as folder:
-        valid = shown.References(warn)
+        valid = shown.ValidReferences(warn)
         report = _Report(history, select, valid, now, stale, latest, say)
         written = report.write(folder)
     return dataclasses.replace(written, folder=out)
@@ -114,7 +114,7 @@ class _Report:
         self,
         history: History,
         select: Selection,
-        valid: shown.References,
+        valid: shown.ValidReferences,
         now: datetime.datetime,
         stale: datetime.timedelta,
         latest: int,
@@ -162,7 +162,7 @@ class _Report:
         newest, red, changed = self._chosen(latest)
         #: Sessions with a page, and those whose page has only their red cases.
         self.paged, self.red_only = newest | red | changed, red - changed
-        self.index, self.sides = search.Index(), sides.Sides()
+        self.index, self.sides = search.Index(), sides.ComparedMedians()
 
     def _figures(self) -> Iterator[tuple[str, str, list[Panel]]]:
         """Yield the system, the check and its figures, for each check."""

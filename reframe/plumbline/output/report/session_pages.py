@@ -19,7 +19,7 @@ RECORDS = 100
 
 
 @dataclass(frozen=True)
-class Group:
+class LikeCases:
     """Cases of one check with the same result.
 
     :ivar records: rendered, of all cases or of the first.
@@ -31,7 +31,7 @@ class Group:
 
 def groups(
     history: History, select: Selection, row: SessionRow, macros: Any, whole: bool
-) -> list[Group]:
+) -> list[LikeCases]:
     """Return the cases of a session, the worst first, grouped by result and check.
 
     :arg macros: that render a record. :arg whole: all cases, instead of the red ones alone.
@@ -49,7 +49,7 @@ def groups(
         if (case := wanted.get((fields.case, fields.attempt)))
     }
     return [
-        Group(group, [rendered[name] for case in part
+        LikeCases(group, [rendered[name] for case in part
                       if (name := (case.case, case.attempt)) in rendered])
         for group, part in zip(listed, shown, strict=True)
     ]  # fmt: skip

@@ -10,7 +10,7 @@ from plumbline.output import query
 from plumbline.reference import lookup, tables, waivers
 
 
-class References:
+class ValidReferences:
     """The references and waivers that pages show: without those that are invalid, since one of them
     must not cost the report of a night.
 

@@ -19,7 +19,7 @@ from plumbline.output.report.figures import Panel
 
 
 @dataclass
-class Side:
+class Medians:
     """The medians of the figures of a session or build.
 
     :ivar sessions: of a build, those that used it.
@@ -37,21 +37,21 @@ class Side:
         self.counts.append(len(values))
 
 
-class Sides:
+class ComparedMedians:
     """Collects the medians while the pages of checks are written."""
 
     def __init__(self) -> None:
-        self._sessions: dict[str, Side] = {}
-        self._builds: dict[tuple[str, str], Side] = {}
+        self._sessions: dict[str, Medians] = {}
+        self._builds: dict[tuple[str, str], Medians] = {}
 
     def add(self, number: int, figure: Panel) -> None:
         """Add a figure with its number in the index of the search."""
         sessions, _, values = figure.history
         for place, session in enumerate(sessions.tolist()):
-            self._sessions.setdefault(session, Side()).add(number, values[place : place + 1])
+            self._sessions.setdefault(session, Medians()).add(number, values[place : place + 1])
         builds = np.array([figure.builds.get(session, "") for session in sessions.tolist()])
         for build in set(builds.tolist()) - {""}:
-            side = self._builds.setdefault((figure.key.system, build), Side())
+            side = self._builds.setdefault((figure.key.system, build), Medians())
             side.add(number, values[builds == build])
             side.sessions.update(sessions[builds == build].tolist())
 

@@ -37,7 +37,7 @@ PAGES = 60
 _SPAN = datetime.timedelta(days=MEMORY + 30)
 
 
-class NodeFigure(NamedTuple):
+class SlowFigure(NamedTuple):
     """One figure of a node, beside the same of its peers.
 
     :ivar check: its check; ``page`` of it, with the figure's anchor.
@@ -80,7 +80,7 @@ class SlowNode:
     node: str
     alone: bool
     flags: list[Flag] = field(default_factory=list)
-    figures: list[NodeFigure] = field(default_factory=list)
+    figures: list[SlowFigure] = field(default_factory=list)
 
     @property
     def path(self) -> str:
@@ -195,7 +195,7 @@ def add_figure(slow: Iterable[SlowNode], figure: Panel, check: str, page: str) -
         usual = usual_values(member.values, figure.changes_of(member))
         shown = text.figure(figure.key.metric, figure.key.size, member.key.location)
         wanted[name].figures.append(
-            NodeFigure(
+            SlowFigure(
                 check, page, shown, member.unit, str(member.verdicts[-1]),
                 float(member.values[-1]), float(np.median(usual)) if len(usual) else np.nan,
                 float(np.median(peers)) if peers else np.nan, member.times[-1],

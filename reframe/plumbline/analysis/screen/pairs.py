@@ -1,0 +1,257 @@
+"""Screening of pairs of nodes, and of their nodes, links and switches."""
+
+from __future__ import annotations
+
+import collections
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from plumbline.analysis.screen import detection, links, uplinks
+from plumbline.analysis.screen.finding import Flag
+from plumbline.analysis.screen.input import natural
+from plumbline.analysis.screen.links import PairFit
+from plumbline.analysis.screen.tracking import track
+from plumbline.analysis.screen.units import Name, PeerGroup
+
+#: Note of a pair of which either node may be the slow one.
+_UNRESOLVED = (
+    f"either of the two may be the slow one: each has fewer than {links.PARTNERS} partners"
+)
+#: Note of a link between two racks.
+_WHICH_END = "the uplink of either, or what joins them: its pairs alone do not show which"
+
+
+class PairGroup(PeerGroup):
+    """Pairs of nodes, and their nodes, links and switches.
+
+    :ivar within: of pairs between racks, those within racks, which were screened before.
+    :ivar known: the nodes that had enough partners on some night. Where pairs within racks know a
+        node, those between racks do not judge it: how long a node is alone on an uplink is no
+        property of it.
+    """
+
+    within: PairGroup | None = None
+    known: frozenset[str] = frozenset()
+
+    def run(self) -> None:
+        # Nodes, switches, links and pairs share it.
+        self.rate /= 4
+        #: Row and link -> what the pairs across it lost together.
+        self.lost: dict[tuple[int, uplinks.Link], float] = {}
+        self.few_links()
+        nodes = sorted({node for _, pair in self.values for node in pair}, key=natural)
+        number = {node: i for i, node in enumerate(nodes)}
+        switches, of_switch = self.switch_of(nodes)
+        fits = self.fits(number)
+        known_loss = self.links(fits, of_switch, switches)
+        for row, night in fits.items():
+            # A slow link would be attributed to the nodes that have many pairs across it.
+            if (loss := known_loss(row, night)).any():
+                fits[row] = links.without(night, loss, len(nodes))
+        effects = np.full((len(self.nights), len(nodes)), np.nan)
+        factors = np.ones(effects.shape)
+        for row, night in fits.items():
+            effects[row] = night.effects
+            self.known |= {nodes[k] for k in np.flatnonzero(np.isfinite(night.effects))}
+            factors[row] = links.PARTNERS / np.maximum(night.partners, 1)
+        if np.isfinite(effects).any():
+            units: list[Name] = [(node,) for node in nodes]
+            tracker = self.tracker(effects, factors, self.kinds(units, effects))
+            self.track_all([("node", units, tracker)], [], of_switch, switches)
+        if self.within:
+            known = self.within.known
+            self.flagged = [f for f in self.flagged if f.kind != "node" or f.name[0] not in known]
+            self.suspects = [
+                s for s in self.suspects if s[1][0] != "node" or s[1][1][0] not in known
+            ]
+        self.pairs(fits, nodes)
+
+    def fits(self, number: dict[str, int]) -> dict[int, PairFit]:
+        """Fit each night's pairs, by row; nights with too few are skipped."""
+        rows: dict[int, list[tuple[int, int, float, int]]] = collections.defaultdict(list)
+        for (night, pair), values in self.values.items():
+            row, (one, other) = self.row[night], pair
+            lost = self.lost.get((row, self.link_of(pair)), 0.0)
+            across = self.group.across.get((night, pair), 0)
+            rows[row] += [
+                (number[one], number[other], self.sign * math.log(value) + lost, across)
+                for value in values
+            ]
+        fits = {}
+        for row, listed in sorted(rows.items()):
+            first, second, logs, shared = (np.array(column) for column in zip(*listed, strict=True))
+            count = len({(min(a, b), max(a, b)) for a, b, *_ in listed})
+            if count < detection.FEWEST:
+                self.too_few(row, count, "pair")
+                continue
+            # Pairs are peers of those that shared an uplink with as many others.
+            _, kinds = np.unique(shared, return_inverse=True)
+            logs = detection.relative(logs[None], kinds, self.group.better)
+            fits[row] = links.fit(first, second, logs[0], len(number))
+        return fits
+
+    def link_of(self, pair: Name) -> uplinks.Link:
+        """Return the switches of a pair's nodes; both are empty if one is not known, or both are
+        the same."""
+        one, other = sorted((self.switches.get(node, "") for node in pair), key=natural)
+        return (one, other) if one and one != other else ("", "")
+
+    def few_links(self) -> None:
+        """Compare each link with its own earlier nights, if there are too few for peers."""
+        names = {self.switches.get(node) for _, pair in self.values for node in pair}
+        if self.group.within is None or len(names) >= detection.FEWEST:
+            return
+        healthy = self.healthy_nodes()
+        levels: dict[int, list[float]] = collections.defaultdict(list)
+        for (night, _), values in self.group.within.pairs.items():
+            levels[self.row[night]] += [self.sign * math.log(value) for value in values]
+        cells: dict[int, dict[tuple[uplinks.Link, int], list[float]]] = {}
+        for (night, pair), values in self.values.items():
+            row, link = self.row[night], self.link_of(pair)
+            if link[0] and levels[row] and healthy(row, pair):
+                level = float(np.median(levels[row]))
+                of = link, self.group.across.get((night, pair), 0)
+                cell = cells.setdefault(row, {}).setdefault(of, [])
+                cell += [self.sign * math.log(value) - level for value in values]
+        history, active = uplinks.LinkHistory(), dict[Name, tuple[Flag, float]]()
+        for row, night_cells in sorted(cells.items()):
+            losses = history.judge(night_cells)
+            self.judged += len(losses)
+            self.sure |= bool(losses) and row == len(self.nights) - 1
+            slow = {link: one for link, one in losses.items() if self.is_slow(link, one, active)}
+            if slow:
+                # One slow uplink makes several links slow, not all of them as certainly.
+                slow |= {link: one for link, one in losses.items() if uplinks.is_suspect(one)}
+            # What another night may show to be slow is no level of a healthy one.
+            suspects = [link for link, one in losses.items() if uplinks.is_suspect(one)]
+            history.add(night_cells, {*slow, *suspects})
+            self.lost |= {(row, link): one.loss for link, one in slow.items()}
+            self.track_links(row, uplinks.explained(slow, losses), losses, active)
+            self.suspects += [
+                (row, ("link", link), losses[link].p) for link in suspects if link not in slow
+            ]
+        for flag, _ in active.values():
+            flag.until = None
+
+    def healthy_nodes(self) -> Callable[[int, Name], bool]:
+        """Return a function of row and pair: whether the pairs within racks flagged neither node by
+        then."""
+        flagged = self.within.flagged if self.within else []
+        slow = [flag for flag in flagged if flag.kind == "node"]
+
+        def healthy(row: int, pair: Name) -> bool:
+            return not any(
+                flag.name[0] in pair
+                and self.row[flag.night] <= row
+                and (flag.until is None or row <= self.row[flag.until])
+                for flag in slow
+            )
+
+        return healthy
+
+    def is_slow(
+        self, link: uplinks.Link, one: uplinks.LinkLoss, active: dict[Name, tuple[Flag, float]]
+    ) -> bool:
+        """Return whether a link is slow tonight, or has not recovered."""
+        lost = max((lost for name, (_, lost) in active.items() if {*name} <= {*link}), default=0.0)
+        if lost:
+            return one.loss > lost / 2
+        return one.p < self.rate and one.loss >= self.least
+
+    def track_links(
+        self,
+        row: int,
+        slow: dict[Name, float],
+        losses: dict[uplinks.Link, uplinks.LinkLoss],
+        active: dict[Name, tuple[Flag, float]],
+    ) -> None:
+        """Flag the switches and links that are slow tonight.
+
+        :arg slow: each with its loss. :arg active: those that were slow before; is updated.
+        """
+        for name in [name for name in active if name not in slow]:
+            if any({*name} <= {*link} for link in losses):
+                del active[name]
+        for name, loss in slow.items():
+            if name in active:
+                active[name][0].until = self.nights[row]
+                continue
+            worst = max(one.p for link, one in losses.items() if {*name} <= {*link})
+            note = "" if len(name) == 1 else _WHICH_END
+            size = loss if self.group.better == "lower" else -math.expm1(-loss)
+            kind = "switch" if len(name) == 1 else "link"
+            flag = self.flag(kind, name, row, size, 1 - worst * len(losses), row, row, note)
+            active[name] = flag, loss
+
+    def links(
+        self, fits: dict[int, PairFit], of_switch: np.ndarray, switches: list[Name]
+    ) -> Callable[[int, PairFit], np.ndarray]:
+        """Track the links between switches. Returns a function of a night that returns the known
+        loss of each pair's link."""
+        count = len(switches)
+        residual = np.full((len(self.nights), count * count), np.nan)
+        numbers = np.ones(residual.shape)
+        for row, night in fits.items():
+            if count:
+                residual[row], numbers[row] = links.by_link(night, of_switch, count)
+        used = np.flatnonzero(np.isfinite(residual).any(axis=0))
+        if len(used) < detection.FEWEST:
+            return lambda row, night: np.zeros(len(night.values))
+        tracker = self.tracker(
+            residual[:, used], 1 / np.maximum(numbers[:, used], 1), np.zeros(len(used), int)
+        )
+        track([tracker], [])
+        names: list[Name] = [
+            (switches[k // count][0], switches[k % count][0]) for k in used.tolist()
+        ]
+        self.take("link", names, tracker)
+        self.judged += tracker.judged
+        place = {link: i for i, link in enumerate(used.tolist())}
+
+        def known_loss(row: int, night: PairFit) -> np.ndarray:
+            one, other = of_switch[night.first], of_switch[night.second]
+            link = np.minimum(one, other) * count + np.maximum(one, other)
+            slow = {spell.unit for spell in tracker.spells
+                    if spell.flagged <= row
+                    and (spell.ended is None or row < spell.ended)}  # fmt: skip
+            slow |= {unit for unit, p in tracker.suspects.get(row, ()) if p < 1e-3}
+            units = [place.get(int(k), -1) for k in link]
+            return np.array([residual[row, used[u]] if u in slow else 0.0 for u in units])
+
+        return known_loss
+
+    def pairs(self, fits: dict[int, PairFit], nodes: list[str]) -> None:
+        """Flag the pairs that are slow themselves, until a measurement shows a recovery."""
+        earlier: dict[tuple[int, int], links.PairNights] = {}
+        # With the loss of each. Until it recovers, `until` is the last night on which it was slow.
+        active: dict[tuple[int, int], tuple[Flag, float]] = {}
+        for row, night in fits.items():
+            # The rate is of a node, and a node is in many pairs.
+            rate = self.rate * len(nodes) / len(night.values)
+            ends_of = [*zip(night.first.tolist(), night.second.tolist(), strict=True)]
+            named = [(nodes[one], nodes[other]) for one, other in ends_of]
+            of_several = [(self.nights[row], pair) in self.group.steady for pair in named]
+            steady = np.array(of_several) | (night.repeats > 1)
+            slow = links.judge(night, earlier, steady, row, rate, self.least)
+            self.judged += len(night.values)
+            self.sure |= row == len(self.nights) - 1
+            for k, (ends, pair) in enumerate(zip(ends_of, named, strict=True)):
+                size, p = float(slow.size[k]), float(slow.p[k])
+                if ends in active:
+                    flag, lost = active[ends]
+                    if night.residual[k] > -lost / 2:
+                        del active[ends], earlier[ends]
+                    else:
+                        flag.until = self.nights[row]
+                elif slow.flagged[k]:
+                    confidence = 1 - min(p * len(night.values), 1.0)
+                    note = "" if night.resolved[k] else _UNRESOLVED
+                    since = int(slow.since[k])
+                    flag = self.flag("pair", pair, row, size, confidence, since, row, note)
+                    active[ends] = flag, size
+                elif slow.suspect[k]:
+                    self.suspects.append((row, ("pair", pair), p))
+        for flag, _ in active.values():
+            flag.until = None
