@@ -541,6 +541,14 @@ def test_a_slow_node_is_found_by_the_pairs_of_its_rack():
     assert one.size == pytest.approx(0.1, abs=0.02)
 
 
+def test_a_slow_node_in_a_rack_of_three_is_found_by_all_of_its_pairs():
+    """Two partners in its rack do not show which of them is slow."""
+    machine = Racks(13, (3, 3), nights=3, slow={"r0n2": (1, 0.5)})
+    (one,) = screen(machine.groups(), machine.racks).flagged
+    assert (one.kind, one.name, one.night) == ("node", ("r0n2",), "1")
+    assert one.size == pytest.approx(0.5, abs=0.03)
+
+
 def test_pairs_of_healthy_machines_flag_nothing():
     for seed in range(40, 43):
         fleet = Fleet(seed, nights=4)

@@ -15,6 +15,7 @@ from plumbline.analysis.screen.finding import Flag
 from plumbline.analysis.screen.input import (
     Group,
     by_name,
+    joined,
     natural,
     nights,
     of_file,
@@ -101,7 +102,7 @@ def screen(
     :arg all_suspects: return the suspects of every night, and those first flagged, as
         ``(kind, name, night)``; for simulations.
     """
-    groups = [group for group in groups if group.values or group.pairs]
+    groups = joined(group for group in groups if group.values or group.pairs)
     every = {night for group in groups for night, _ in [*group.values, *group.pairs]}
     ordered = sorted(every, key=natural)
     row = {night: number for number, night in enumerate(ordered)}

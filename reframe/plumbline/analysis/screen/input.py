@@ -6,12 +6,13 @@ import collections
 import math
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
 from plumbline.analysis.screen.detection import MEMORY
+from plumbline.analysis.screen.links import PARTNERS
 from plumbline.core import csvfile, paths
 from plumbline.core.errors import Fault
 from plumbline.core.yamlfile import read_yaml
@@ -178,6 +179,31 @@ def of_series(found: Iterable[Series], last: str = "") -> list[Group]:
         if of[-1] == _BETWEEN:
             group.within = groups.get((*of[:-1], _WITHIN))
     return [group for group in groups.values() if group.values or group.pairs]
+
+
+def joined(groups: Iterable[Group]) -> list[Group]:
+    """Return the groups, with pairs within and between racks as one where no rack has enough nodes
+    for its own pairs to distinguish them. How many shared an uplink is still taken into account."""
+    found = [*groups]
+    for group in list(found):
+        within = group.within
+        if within is None or _partners(within) >= PARTNERS:
+            continue
+        found = [one for one in found if one is not group and one is not within]
+        found.append(replace(
+            within, label=within.label.removesuffix(_WITHIN), pairs=within.pairs | group.pairs,
+            across=group.across, steady=within.steady | group.steady,
+        ))  # fmt: skip
+    return found
+
+
+def _partners(group: Group) -> int:
+    """Return with how many nodes a node was measured, at most."""
+    partners = collections.defaultdict(set)
+    for _, (one, other) in group.pairs:
+        partners[one].add(other)
+        partners[other].add(one)
+    return max(map(len, partners.values()), default=0)
 
 
 def _add(groups: dict[_Key, Group], figure: _Key, series: Series, night_of: dict[str, str]) -> None:
