@@ -1,7 +1,7 @@
 """A made-up history that looks like a facility's: two systems, a season of nights, and what
 happens in one: a regression, a transient, a slow node, builds, waivers, skips, a killed job.
 
-As a script, it writes it to a folder; ``tests/pictures.py`` makes pictures of its report.
+As a script, it writes it to a folder; ``tests/screenshots.py`` makes pictures of its report.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ def test_bash(testbed: Testbed):
         cli.main.list_commands(None),
         ["perlmutter"],
         ["20261125T021059Z-79565a", "20261124T021059Z-4bebf4"],
-        ["export", "list", "nodes", "prune", "rebuild", "recover"],
+        ["export", "links", "list", "nodes", "prune", "rebuild", "recover"],
         ["osu_p2p", "osu_p2p_variant"],
         ["build.not-built"],
         [],

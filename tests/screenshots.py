@@ -1,6 +1,6 @@
 """Makes the pictures of the report in the README and the docs (needs chromium)::
 
-    python tests/pictures.py docs/images
+    python tests/screenshots.py docs/images
 
 The history is a made-up one. They have a palette of 255 colours, so that each is small.
 """
