@@ -23,7 +23,7 @@ from plumbline.analysis import screen
 from plumbline.check import outcomes, reading, samples
 from plumbline.placement import binding
 from plumbline.placement.binding import BindingError, BindingMismatch, PairBinding, TaskReport
-from plumbline.placement.placement import Layout, feature, fits_one_node, lay_out
+from plumbline.placement.placement import Layout, features, fits_one_node, lay_out
 from plumbline.placement.topology import Topology
 
 NODES = ["nid001000", "nid001001", "nid001002", "nid001003"]
@@ -319,8 +319,8 @@ def test_a_task_on_another_node_is_refused(hosts: list[str], ran_elsewhere: bool
 
 
 def test_what_fits_one_node():
-    assert feature("node-pairs") == "off-node"
-    assert feature("on-socket") == "on-socket"
+    assert features("node-pairs") == ("off-node",)
+    assert features("on-socket") == ("on-socket",)
     assert not fits_one_node("node-pairs", 2)
     assert not fits_one_node("off-node", 1)
     assert not fits_one_node("one-task-per-node", 0)

@@ -438,7 +438,7 @@ EMPTY = {
     "noticed": "no-warning",
     "skipped": "nothing-skipped",
     "unasserted": "all-asserted",
-    "slow-nodes": "no-slow-node",
+    "slow": "no-slow-node",
 }
 
 

@@ -85,14 +85,14 @@ class NodeReadings:
     gpus: dict[str, list[dict[str, GpuReading]]] = field(default_factory=dict)
     cpus: dict[str, list[CpuReading]] = field(default_factory=dict)
     used: dict[str, set[str]] = field(default_factory=dict)
-    _static: dict[str, dict[str, Any]] = field(default_factory=dict)
+    static: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def add(self, stderr: str, tasks: Iterable[TaskReport]) -> None:
         """Add a run.
 
         :arg stderr: of its tasks.
         """
-        for host, gpus in readings.gpu_readings(stderr, self._static).items():
+        for host, gpus in readings.gpu_readings(stderr, self.static).items():
             self.gpus.setdefault(host, []).extend(gpus)
         for host, cpus in readings.cpu_readings(stderr).items():
             self.cpus.setdefault(host, []).extend(cpus)
