@@ -72,6 +72,10 @@ GROUP BY ALL ORDER BY ALL
 _OF_CHECKS = """
 AND (system, "check") IN (SELECT unnest($of_systems), unnest($of_checks))
 """
+#: Of single nodes, and of pairs of nodes.
+_OF_UNITS = """
+AND (node != '' OR NOT contains(nodes, ',') OR contains(location, ':'))
+"""
 _VALUES = f"""
 SELECT session AS sessions, time AS times, value AS "values", coalesce(lower, 'nan') AS lower,
     coalesce(upper, 'nan') AS upper, coalesce(ceiling, 'nan') AS ceiling, verdict AS verdicts,
@@ -250,6 +254,12 @@ class History:
     def measured(self, select: Selection = ALL) -> list[Measured]:
         """Return the checks of each system with measurements, sorted."""
         return [Measured(*row) for row in self.fetch(_MEASURED, select, flat=True)]
+
+    def of_units(self, select: Selection = ALL) -> list[Series]:
+        """Return the series of single nodes and of pairs of nodes, sorted by key and without
+        samples: of those, screening can tell which is slow."""
+        keys = self.fetch(_KEYS, select, flat=True, more=_OF_UNITS)
+        return self._all_series(select, False, keys, more=_OF_UNITS)
 
     def by_check(
         self, checks: Iterable[Measured], select: Selection = ALL

@@ -117,10 +117,7 @@ def of_system(history: History, state: SystemState, select: Selection) -> list[S
     chosen = dataclasses.replace(
         select, system=literal(state.system), since=max(filter(None, (select.since, since)))
     )
-    try:
-        series = history.series(chosen, samples=False)
-    except Fault:
-        return []
+    series = history.of_units(chosen)
     if len({name for one in series for name in _names(one)}) < FEWEST:
         return []
     return _nodes(state.system, series, _flags(history, state, chosen, series))
