@@ -79,7 +79,8 @@ class Processors:
 class NodeReadings:
     """What the nodes of a test case reported of their GPUs and CPUs.
 
-    :ivar used: bus ids of the GPUs that tasks saw, by host. :ivar static: what amd-smi reports once.
+    :ivar used: bus ids of the GPUs that tasks saw, by host.
+    :ivar static: what amd-smi reports once, by host.
     """
 
     gpus: dict[str, list[dict[str, GpuReading]]] = field(default_factory=dict)
