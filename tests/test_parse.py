@@ -1796,7 +1796,7 @@ def test_osu_lines_of_ranks_may_come_late(name: str) -> None:
     late = text.removeprefix("#Using NCCL\n") + "#Using NCCL\n"
     assert read(name, late) == read(name)
     assert refusal(name, "#Using RCCL\n" + text) == NOT_PARSED
-    # What NCCL prints of an error stands in the middle.
+    # NCCL prints an error between the lines.
     warning = "n1:12:34 [0] init.cc:1234 NCCL WARN Duplicate GPU detected\n"
     assert refusal(name, changed(text, r"^(# Size.*\n)", rf"\1{warning}")) == NOT_PARSED
 

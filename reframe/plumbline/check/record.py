@@ -177,7 +177,7 @@ class InterfaceRecord(_Model):
 
 
 class DeviceRecord(_Model):
-    """A GPU during all runs; what is not known is missing."""
+    """A GPU during all runs, with the fields that its readings had."""
 
     model_config = _OPEN
     throttled: Annotated[list[Name], _about("reasons for a lower clock, such as hw-thermal")]

@@ -93,16 +93,8 @@ def nodes(select, source: Path | None, flags: bool, form: str, output: Path | No
         flagged = _flagged(found, select) if flags else {}
         rows = [_node_cells(row, flagged) for row in found.nodes(select)]
         code = warn_skipped(found)
-    rows.sort(key=lambda row: row["last"])
-    if form == "json":
-        text = formats.as_json(rows)
-    elif form == "csv":
-        text = formats.as_csv(_OF_NODES, rows)
-    else:
-        shown = _OF_NODES[:-2] if flags else [*_OF_NODES[:6], "session"]
-        text = format_table(([row[name] for name in shown] for row in rows), shown)
-        text += f"\nplumbline: {pluralize(len(rows), 'node')}"
-    write(text, output)
+    shown = _OF_NODES[:-2] if flags else (*_OF_NODES[:6], "session")
+    write(_table(rows, _OF_NODES, shown, form, pluralize(len(rows), "node")), output)
     sys.exit(code)
 
 
@@ -134,19 +126,25 @@ def links(select, source: Path | None, topology: Path | None, form: str, output:
         else screen.of_topology(topology)
     )
     rows = [_link_cells(*one) for one in _links(measured, switches)]
-    rows.sort(key=lambda row: row["last"])
-    if form == "json":
-        text = formats.as_json(rows)
-    elif form == "csv":
-        text = formats.as_csv(_OF_LINKS, rows)
-    else:
-        shown = [name for name in _OF_LINKS if name != "session"]
-        text = format_table(([row[name] for name in shown] for row in rows), shown)
-        text += f"\nplumbline: {pluralize(len(rows), 'link')}"
-        if not switches and rows:
-            text += ", none between switches: no node's switch is known"
-    write(text, output)
+    note = pluralize(len(rows), "link")
+    if not switches and rows:
+        note += ", none between switches: no node's switch is known"
+    write(_table(rows, _OF_LINKS, _OF_LINKS[:-1], form, note), output)
     sys.exit(code)
+
+
+def _table(
+    rows: list[dict], columns: tuple[str, ...], shown: tuple[str, ...], form: str, note: str
+) -> str:
+    """Return rows, the longest ago first, in a format; the text has some columns and a note."""
+    rows = sorted(rows, key=lambda row: row["last"])
+    if form == "json":
+        return formats.as_json(rows)
+    if form == "csv":
+        return formats.as_csv(columns, rows)
+    return (
+        f"{format_table(([row[name] for name in shown] for row in rows), shown)}\nplumbline: {note}"
+    )
 
 
 def _links(measured, switches: dict[str, str]):
