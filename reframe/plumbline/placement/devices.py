@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from plumbline.core.process import capture
+from plumbline.placement.readings import amd_smi_entries, read_json
 from plumbline.placement.topology import cpus_of_list
 
 #: nvidia-smi(1), "--query-gpu".
@@ -82,7 +82,7 @@ def _amd(usable: set[int]) -> Gpus | None:
 
 def _rocm_smi(usable: set[int]) -> Gpus | None:
     words = ("--showbus", "--showproductname", "--showmeminfo", "vram", "--json")
-    printed = _json(capture("rocm-smi", *words))
+    printed = read_json(capture("rocm-smi", *words) or "")
     cards = [
         # Releases of ROCm differ in the second word's case.
         {key.lower(): str(value) for key, value in fields.items()}
@@ -123,7 +123,9 @@ def _rocm_smi(usable: set[int]) -> Gpus | None:
 
 def _amd_smi(usable: set[int]) -> Gpus | None:
     """Return AMD's GPUs by ``amd-smi``, which replaces ``rocm-smi`` from ROCm 7 on."""
-    cards = _entries(capture("amd-smi", "static", "--asic", "--bus", "--vram", "--json"))
+    cards = amd_smi_entries(
+        capture("amd-smi", "static", "--asic", "--bus", "--vram", "--json") or ""
+    )
     parts = [{name: card.get(name) or {} for name in ("asic", "bus", "vram")} for card in cards]
     if not all(isinstance(part, dict) for card in parts for part in card.values()):
         return None
@@ -135,7 +137,7 @@ def _amd_smi(usable: set[int]) -> Gpus | None:
         pairs = [
             _LinkedPair(link["weight"], f"{link['link_type']}, weight {link['weight']}",
                         [row["gpu"], link["gpu"]])
-            for row in _entries(capture("amd-smi", "topology", "--json"))
+            for row in amd_smi_entries(capture("amd-smi", "topology", "--json") or "")
             for link in row.get("links") or []
             if isinstance(link, dict) and row.get("gpu", 0) < link.get("gpu", 0)
             and isinstance(link.get("weight"), int) and "link_type" in link
@@ -154,21 +156,6 @@ def _amd_smi(usable: set[int]) -> Gpus | None:
 def _amd_extras(buses: list[str], memory: int, usable: set[int]) -> dict[str, Any]:
     extras: dict[str, Any] = {"gpu_affinity": [_affinity(bus, usable) for bus in buses]}
     return extras | ({"gpu_memory": memory} if memory else {})
-
-
-def _json(text: str | None) -> Any:
-    try:
-        return json.loads(text or "{}")
-    except (ValueError, RecursionError):
-        return {}
-
-
-def _entries(text: str | None) -> list[dict[str, Any]]:
-    """Return amd-smi's entry of each GPU: releases since ROCm 7 have them in ``gpu_data``."""
-    printed = _json(text)
-    entries = printed.get("gpu_data") if isinstance(printed, dict) else printed
-    every = entries if isinstance(entries, list) else []
-    return [entry for entry in every if isinstance(entry, dict)]
 
 
 def _number(card: tuple[str, Any]) -> int:

@@ -132,7 +132,7 @@ def gpu_readings(
         if tool == "nvidia-smi":
             gpus = dict(_of_nvidia_smi(lines, moment))
         elif tool == "amd-smi-static":
-            static[host] = {str(gpu.get("gpu")): gpu for gpu in _of_amd_json(lines)}
+            static[host] = {str(gpu.get("gpu")): gpu for gpu in amd_smi_entries("".join(lines))}
             continue
         elif tool == "amd-smi":
             gpus = dict(_of_amd_smi(lines, moment, static.get(host, {})))
@@ -249,16 +249,17 @@ def _nvidia(cells: dict[str, str], moment: str) -> GpuReading:
 # -- AMD -----------------------------------------------------------------------------------------
 
 
-def _json(lines: list[str]) -> Any:
+def read_json(text: str) -> Any:
+    """Return what a text in JSON has; ``None`` if it is not JSON."""
     try:
-        return json.loads("".join(lines))
+        return json.loads(text)
     except (ValueError, RecursionError):
         return None
 
 
-def _of_amd_json(lines: list[str]) -> list[dict[str, Any]]:
+def amd_smi_entries(text: str) -> list[dict[str, Any]]:
     """Return amd-smi's entry of each GPU: releases since ROCm 7 have them in ``gpu_data``."""
-    printed = _json(lines)
+    printed = read_json(text)
     entries = printed.get("gpu_data") if isinstance(printed, dict) else printed
     every = entries if isinstance(entries, list) else []
     return [entry for entry in every if isinstance(entry, dict)]
@@ -275,7 +276,7 @@ def _of_amd_smi(
 ) -> Iterator[tuple[str, GpuReading]]:
     """Yield bus id and GPU of each that ``amd-smi metric`` printed (amdsmi_commands.py). The bus id
     is in ``amd-smi static`` alone."""
-    for entry in _of_amd_json(lines):
+    for entry in amd_smi_entries("".join(lines)):
         fixed = static.get(str(entry.get("gpu")), {})
         bus, limit = _part(fixed, "bus"), _part(fixed, "limit")
         if not isinstance(bus.get("bdf"), str):
@@ -329,7 +330,7 @@ def _accumulated(throttle: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
 def _of_rocm_smi(lines: list[str], moment: str) -> Iterator[tuple[str, GpuReading]]:
     """Yield bus id and GPU of each that ``rocm-smi --json`` printed (rocm_smi.py). It prints
     neither ECC errors in this format nor what the link can be."""
-    printed = _json(lines)
+    printed = read_json("".join(lines))
     for card in printed.values() if isinstance(printed, dict) else ():
         # The wrapper removes blanks. "PCIBus: 0000:C1:00.0".
         if not (isinstance(card, dict) and isinstance(card.get("PCIBus"), str)):
