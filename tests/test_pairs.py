@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import statistics
 import subprocess
 from collections import Counter
@@ -222,11 +223,12 @@ def test_how_a_launcher_is_kept_to_a_pair(manager: str):
         assert not re.search(r"rankfile[^ ]*\$run", word)
 
 
-#: Stands in for ssh: a host is a name in a namespace of its own on this machine.
+#: Stands in for ssh: a host is a name in a namespace of its own on this machine, and a /tmp.
 SSH = """\
 #!/bin/bash
 while [ "${1#-}" != "$1" ]; do case $1 in -x|-q|-T|-n) shift;; *) shift 2;; esac; done
 host=n${1##*.}; shift
+export TMPDIR=${0%/*}/$host; mkdir -p "$TMPDIR"
 exec unshare -u sh -c "hostname $host; $*"
 """
 
@@ -281,6 +283,9 @@ def test_real_launchers_keep_to_their_pairs(manager: str, tmp_path: Path):
     script = "\n".join(["#!/bin/bash", *loop.before, command, *loop.after, ""])
     (tmp_path / "job.sh").write_text(script)
     env = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM_", "PBS_", "OMPI_"))}
+    # The folder that all mpirun of Open MPI 4 on a node share cannot be made.
+    (tmp_path / f"ompi.{socket.gethostname()}.{os.getuid()}").touch()
+    env["TMPDIR"] = str(tmp_path)
     done = subprocess.run(
         ["bash", "job.sh"], cwd=tmp_path, env=env, capture_output=True, check=False, timeout=120
     )

@@ -81,7 +81,22 @@ def _bind_pair(bound: Binding) -> PairBinding:
     return PairBinding((edit,), words)
 
 
-OPENMPI = Launcher("mpirun of Open MPI 4", "mpirun", "launcher", openmpi, (OWN_GPUS,), _bind_pair)
+def _bind_pair_of_4(bound: Binding) -> PairBinding:
+    """Give each ``mpirun`` a session folder of its own.
+
+    All that one user runs at once on a node make and remove the same ``/tmp/ompi.HOST.UID``, and
+    one that loses the race ends with "orte_session_dir failed" (open-mpi/ompi#8510).
+    """
+    pair = _bind_pair(bound)
+    own = "session=$(mktemp -d) || exit; trap 'rm -rf \"$session\"' EXIT"
+    return PairBinding(
+        (own, *pair.before), ("--mca", "orte_local_tmpdir_base", '"$session"', *pair.words)
+    )
+
+
+OPENMPI = Launcher(
+    "mpirun of Open MPI 4", "mpirun", "launcher", openmpi, (OWN_GPUS,), _bind_pair_of_4
+)
 
 OPENMPI5 = Launcher(
     "mpirun of Open MPI 5",
