@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import datetime
 import itertools
 import json
 import re
+import shutil
 import struct
 import zlib
 from pathlib import Path
@@ -14,7 +16,9 @@ from pathlib import Path
 import demo_history
 import numpy as np
 import pytest
-from plumbline.output.report import heat, session_pages
+from playwright.sync_api import expect
+from plumbline.analysis.screen import Flag
+from plumbline.output.report import findings, heat, session_pages, slow
 from reports import (  # noqa: F401 - fixtures
     NOW,
     chromium_,
@@ -65,12 +69,10 @@ def test_the_cells_of_a_heat_map_are_read_with_the_keyboard(pages, window, triad
     page = window.open(kinds(pages)["nodes"])
     tab_to(page, f'.heat-map[data-name="{triad}"]')
     cell = page.locator(f"#{triad} .heat-cell")
-    page.wait_for_function(f"document.querySelector('#{triad} .heat-cursor').hidden === false")
+    expect(page.locator(f"#{triad} .heat-cursor")).to_be_visible()
     for _ in range(6):
         page.keyboard.press("ArrowDown")
-    page.wait_for_function(
-        f"document.querySelector('#{triad} .heat-cell').textContent.startsWith('nid0007')"
-    )
+    expect(page.locator(f"#{triad} .heat-cell")).to_contain_text(re.compile("^nid0007"))
     shown = cell.inner_text()
     path = one(pages, f"data/alder-babelstream-cpu*/{triad}.csv")
     last = [row for row in csv.DictReader(path.open()) if row["node"] == "nid0007"][-1]
@@ -82,9 +84,7 @@ def test_the_cells_of_a_heat_map_are_read_with_the_keyboard(pages, window, triad
     assert "cell." in written
     page.goto("about:blank")
     page.goto(written)
-    page.wait_for_function(
-        f"document.querySelector('#{triad} .heat-cell').textContent.startsWith('nid0007')"
-    )
+    expect(page.locator(f"#{triad} .heat-cell")).to_contain_text(re.compile("^nid0007"))
     page.locator(f'.heat-map[data-name="{triad}"]').focus()
     page.keyboard.press("Enter")
     page.wait_for_url("**/nodes/*nid0007*")
@@ -96,9 +96,7 @@ def test_a_pointer_shows_a_cell(pages, window, triad):
     place.scroll_into_view_if_needed()
     box = place.bounding_box()
     page.mouse.move(box["x"] + 2, box["y"] + box["height"] - 2)
-    page.wait_for_function(
-        f"document.querySelector('#{triad} .heat-cell').textContent.startsWith('nid0012')"
-    )
+    expect(page.locator(f"#{triad} .heat-cell")).to_contain_text(re.compile("^nid0012"))
 
 
 def test_without_scripts_the_heat_map_is_a_picture_with_its_text(pages, chromium, triad):
@@ -107,7 +105,7 @@ def test_without_scripts_the_heat_map_is_a_picture_with_its_text(pages, chromium
     page.goto(kinds(pages)["nodes"].as_uri())
     image = page.locator(f"#{triad} .heat-map img")
     image.scroll_into_view_if_needed()
-    page.wait_for_function(f"document.querySelector('#{triad} .heat-map img').complete")
+    expect(image).to_have_js_property("complete", True)
     assert image.evaluate("i => i.naturalHeight") == len(demo_history.NODES)
     assert "nid0007 flagged" in image.get_attribute("alt")
     assert page.locator(f"#{triad} .heat-flags a").all_inner_texts() == ["nid0007"]
@@ -183,7 +181,7 @@ def test_two_sessions_are_compared_with_the_keyboard(pages, window):
     page.wait_for_selector("#table td")
     tab_to(page, "#a")
     page.keyboard.press("End")
-    page.wait_for_function("document.querySelector('#found').textContent.includes('figures')")
+    expect(page.locator("#found")).to_contain_text("figures")
     first, second = page.locator("#a").input_value(), page.locator("#b").input_value()
     assert first != second
     command = page.locator("#command code").inner_text()
@@ -204,8 +202,8 @@ def test_a_comparison_shows_the_medians_of_both_sides_and_is_in_the_address(page
     assert share == pytest.approx(100 * (values[new] / values[old] - 1), abs=0.06)
     assert cells[5] == "worse"
     page.locator("#swap").press("Enter")
-    page.wait_for_function("document.querySelector('#table td:last-child').textContent === 'better'"
-                           " || document.querySelector('#table tr td:last-child')")  # fmt: skip
+    row = page.locator("#table tr", has_text="latency · 8 B ")
+    expect(row.locator("td").last).to_have_text("better")
     assert f"side.a={new}" in page.url
     page.goto("about:blank")
     page.goto(page_url := (pages / "compare.html").as_uri() + f"?side.kind=session&side.a={new}"
@@ -230,6 +228,19 @@ def test_an_address_of_a_comparison_that_is_wrong_does_no_harm(pages, window):
     assert page.locator("#kind").input_value() == "night"
 
 
+def test_a_file_that_is_missing_from_the_site_is_named(pages, tmp_path, chromium, triad):
+    shutil.copytree(pages, tmp_path / "out")
+    shutil.rmtree(tmp_path / "out" / "data" / "sides")
+    one(tmp_path / "out", f"data/alder-babelstream-cpu*/{triad}.js").unlink()
+    with contextlib.closing(chromium.new_context()) as context:
+        page = context.new_page()
+        page.goto((tmp_path / "out" / "compare.html").as_uri() + "?side.kind=session")
+        expect(page.locator("#found")).to_contain_text("data/sides/")
+        page.goto(one(tmp_path / "out", "checks/alder-babelstream-cpu*.html").as_uri())
+        page.locator(f'.heat-map[data-name="{triad}"]').focus()
+        expect(page.locator(f"#{triad} .heat-cell")).to_contain_text(f"{triad}.js")
+
+
 # -- large sessions ----------------------------------------------------------------------------
 
 
@@ -243,13 +254,65 @@ def test_a_session_of_many_nodes_has_a_table_and_the_first_records(tmp_path):
     assert table.count('<tr><th scope="row">') == count
 
 
-def test_the_median_of_many_nodes_is_searched_for_changes(tmp_path, monkeypatch):
-    from plumbline.output.report import findings
+@pytest.mark.parametrize("fleet", [12, 13])
+def test_a_step_of_many_nodes_is_found_in_their_median(fleet, tmp_path, monkeypatch):
+    """Nodes that are fewer than a fleet are searched one by one; a slow node is found in both."""
+    case = demo_history.Demo.case
 
-    monkeypatch.setattr(findings, "FLEET", 12)
-    folder = tmp_path / "site"
-    demo_history.write(folder, nights=45)
-    end = datetime.datetime.now(datetime.timezone.utc)
-    write(folder, tmp_path / "out", now=end)
+    def slower(demo, system, night, check, benchmark, placement, figures, **fields):
+        if benchmark == "babelstream" and system == "alder" and night >= 30:
+            figures = [one | {"value": one["value"] * 0.9} for one in figures]
+        return case(demo, system, night, check, benchmark, placement, figures, **fields)
+
+    monkeypatch.setattr(demo_history.Demo, "case", slower)
+    monkeypatch.setattr(findings, "FLEET", fleet)
+    demo_history.write(tmp_path / "site", nights=45)
+    write(tmp_path / "site", tmp_path / "out", now=datetime.datetime.now(datetime.timezone.utc))
     content = one(tmp_path / "out", "checks/alder-babelstream-cpu*.html").read_text()
-    assert "on nid0007" in content
+    (changes, *_) = re.findall(r'<ul class="plain changes">(.*?)</ul>', content, re.S)
+    shown = [re.sub("<[^>]*>", "", item) for item in changes.split("<li>")[1:]]
+    sizes = [float(size) for size in re.findall(r"\u2212([\d.]+).%", " ".join(shown))]
+    assert any(size == pytest.approx(10, abs=0.5) for size in sizes)
+    assert any("nid0007" in item for item in shown)
+    assert any("nid" not in item and "since" in item for item in shown) == (fleet == 12)
+
+
+# -- what screening flags ------------------------------------------------------------------------
+
+
+def flag(kind: str, *name: str, size: float = 0.1, until: str | None = None) -> Flag:
+    return Flag("20261120", kind, name, size, 1.0, "20261118", until)
+
+
+def test_what_screening_flags_without_a_page_is_counted():
+    flags = [flag("node", f"n{n:03}", size=0.1 + n / 1000) for n in range(slow.PAGES + 1)]
+    flags += [flag("link", "r1", "r2"), flag("link", "r1", "r3", until="20261119")]
+    flags += [flag("switch", "r1"), flag("pair", "n060", "n059")]
+    found = slow.screened("alder", [], flags)
+    assert (len(found.nodes), found.omitted) == (slow.PAGES, 1)
+    # The one with the smallest loss has no page.
+    assert "n000" not in {one.node for one in found.nodes}
+    assert [(one.kind, one.name) for one in found.links] == [
+        ("link", ("r1", "r2")),
+        ("switch", ("r1",)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("screened", "notes"),
+    [
+        (slow.Screened(), {"no-slow-node"}),
+        (slow.Screened(links=[flag("link", "r1", "<r2>")]), {"slow-link"}),
+        (slow.Screened(omitted=3), {"more-slow-nodes", "no-slow-node"}),
+    ],
+)
+def test_slow_links_and_nodes_without_a_page_are_on_the_first_page(
+    screened, notes, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(slow, "of_system", lambda *_: screened)
+    write(sessions_of(tmp_path, [{}]), tmp_path / "out", now=NOW)
+    content = (tmp_path / "out" / "index.html").read_text()
+    section = content[content.index('aria-labelledby="slow"') :]
+    found = set(re.findall(r'data-note="([^"]*)"', section[: section.index("</section>")]))
+    assert found == notes
+    assert "<r2>" not in content

@@ -133,7 +133,8 @@ class _Report:
         for case in (case for system in self.systems for case in system.cases):
             self.cases.setdefault((case.system, case.check), []).append(case)
         say("screening nodes")
-        self.slow = {one.system: slow.of_system(history, one, select) for one in self.systems}
+        self.screened = {one.system: slow.of_system(history, one, select) for one in self.systems}
+        self.slow = {system: found.nodes for system, found in self.screened.items()}
         self.night_of = screen.nights(row.session for row in self.sessions)
         say("searching for changes")
         self.nights = findings.NIGHTS
@@ -253,7 +254,7 @@ class _Report:
         recent = [event for event in self.events if self._recent(event)]
         flagged = [one for listed in self.slow.values() for one in listed if one.now]
         writer.page("index.html", "index.html.j2", systems=self.systems, recent=recent,
-                    slow=flagged)  # fmt: skip
+                    slow=flagged, screened=self.screened)  # fmt: skip
         every = sorted((*self.events, *self.acknowledged), key=Event.newest, reverse=True)
         writer.page("changes.html", "changes.html.j2", events=every)
         listed = self.published.tables()

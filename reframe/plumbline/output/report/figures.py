@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 
 from plumbline.history.series import Key, Series
-from plumbline.output.report import text
-from plumbline.output.report.findings import FLEET, SeriesChange
+from plumbline.output.report import findings, text
+from plumbline.output.report.findings import SeriesChange
 from plumbline.output.report.usual import usual_values
 
 #: Figures of one name share a chart if they have at least so many places (``location``).
@@ -75,7 +75,7 @@ class Panel:
     @property
     def kept(self) -> int:
         """How many values of each member its CSV file has, 0 for all."""
-        return KEPT if self.key.node and len(self.members) >= FLEET else 0
+        return KEPT if self.key.node and len(self.members) >= findings.FLEET else 0
 
     @property
     def name(self) -> str:

@@ -109,18 +109,26 @@ class SlowNode:
         ]
 
 
-def of_system(history: History, state: SystemState, select: Selection) -> list[SlowNode]:
-    """Return the nodes of a system that are slow, or were in the last days, the worst first."""
-    since = (state.latest.end.astype(datetime.datetime) - _SPAN).replace(
-        tzinfo=datetime.timezone.utc
-    )
-    chosen = dataclasses.replace(
-        select, system=literal(state.system), since=max(filter(None, (select.since, since)))
-    )
+@dataclass(frozen=True)
+class Screened:
+    """What screening flags of a system.
+
+    :ivar nodes: that are slow, or were in the last days, the worst first. :ivar omitted: how many
+        more there are. :ivar links: flags of links and switches that are slow on the last night.
+    """
+
+    nodes: list[SlowNode] = field(default_factory=list)
+    omitted: int = 0
+    links: list[Flag] = field(default_factory=list)
+
+
+def of_system(history: History, state: SystemState, select: Selection) -> Screened:
+    """Screen a system as it is on its last night."""
+    chosen = _since(select, state, _SPAN)
     series = history.of_units(chosen)
     if len({name for one in series for name in _names(one)}) < FEWEST:
-        return []
-    return _nodes(state.system, series, _flags(history, state, chosen, series))
+        return Screened()
+    return screened(state.system, series, _flags(history, state, chosen, series))
 
 
 def series_of(history: History, select: Selection, one: SlowNode) -> list[Series]:
@@ -165,7 +173,8 @@ def _flags(
     return flags
 
 
-def _nodes(system: str, series: list[Series], flags: Iterable[Flag]) -> list[SlowNode]:
+def screened(system: str, series: list[Series], flags: list[Flag]) -> Screened:
+    """Return the flags of a system's series by node, and those of no node."""
     partitions = {name: one.key.partition for one in series for name in _names(one)}
     alone = {one.key.node for one in series}
     found: dict[str, SlowNode] = {}
@@ -179,7 +188,8 @@ def _nodes(system: str, series: list[Series], flags: Iterable[Flag]) -> list[Slo
     for one in found.values():
         one.flags.sort(key=lambda flag: flag.night, reverse=True)
     listed = sorted(found.values(), key=lambda one: (one.now, one.first.size), reverse=True)
-    return listed[:PAGES]
+    links = [flag for flag in flags if flag.kind in ("link", "switch") and flag.until is None]
+    return Screened(listed[:PAGES], len(listed[PAGES:]), links)
 
 
 def add_figure(slow: Iterable[SlowNode], figure: Panel, check: str, page: str) -> None:

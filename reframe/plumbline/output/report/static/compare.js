@@ -33,10 +33,11 @@
   const waiting = {};
   window.side = (file, data) => waiting[file](data);
   const load = (file) => {
-    loaded[file] ??= new Promise((done) => {
+    loaded[file] ??= new Promise((done, failed) => {
       waiting[file] = done;
       const script = document.createElement("script");
       script.src = `data/sides/${file}.js`;
+      script.onerror = () => failed(script.src);
       document.head.append(script);
     });
     return loaded[file];
@@ -111,6 +112,8 @@
     return fine ? `${first}..${last}` : `${day(first)}..${day(last)}`;
   };
 
+  let turns = 0;
+
   async function show() {
     const [one, other] = [a, b].map((select) =>
       sides[kind.value].find((side) => side.id === select.value));
@@ -123,7 +126,18 @@
     address.set("side", "kind", kind.value);
     address.set("side", "a", one.id);
     address.set("side", "b", other.id);
-    const [before, after] = await Promise.all([medians(one), medians(other)]);
+    const turn = ++turns;
+    state.textContent = "Reading both sides.";
+    let both;
+    try {
+      both = await Promise.all([medians(one), medians(other)]);
+    } catch (source) {
+      state.textContent = `${source} cannot be read. Copy the whole site, or make it again.`;
+      return;
+    }
+    // Other sides may have been chosen meanwhile.
+    if (turn !== turns) return;
+    const [before, after] = both;
     const far = ([, from, to]) => Math.abs(to / from - 1);
     const rows = [...before].filter(([figure]) => after.has(figure))
       .map(([figure, value]) => [figure, value, after.get(figure)])

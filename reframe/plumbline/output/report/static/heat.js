@@ -17,6 +17,10 @@
       waiting[name] = done;
       const script = document.createElement("script");
       script.src = source;
+      script.onerror = () => {
+        place.closest(".heat").querySelector(".heat-cell").textContent =
+          `${script.src} cannot be read. Copy the whole site, or make it again.`;
+      };
       document.head.append(script);
     });
     return place.loading;
