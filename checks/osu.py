@@ -1,4 +1,8 @@
-"""OSU Micro-Benchmarks: latency, bandwidth and collectives of MPI, on CPUs and GPUs."""
+"""OSU Micro-Benchmarks: latency, bandwidth and collectives of MPI, on CPUs and GPUs, and of NCCL
+and RCCL."""
+
+import dataclasses
+from collections.abc import Iterator
 
 import reframe as rfm
 from plumbline.check.benchmark import Benchmark, Figure
@@ -10,7 +14,7 @@ from plumbline.check.parameters import (
     published_scales,
     variants,
 )
-from plumbline.parse import Output, ParseError
+from plumbline.parse import Fom, Output, ParseError
 from reframe.core.builtins import parameter, variable
 from reframe.utility import typecheck as typ
 
@@ -49,6 +53,20 @@ NON_BLOCKING = ["iallgather", "iallreduce", "ialltoall", "ibarrier", "ibcast"]
 
 #: Reductions work on 4-byte floats.
 REDUCTIONS = {"allreduce", "reduce", "reduce_scatter", "iallreduce"}
+
+#: Tests between two tasks over NCCL or RCCL -> metric.
+XCCL_PAIRS = {
+    "latency": "xccl_latency",
+    "bw": "xccl_bandwidth",
+    "bibw": "xccl_bibandwidth",
+}
+
+#: Collectives over NCCL or RCCL -> the largest size in bytes: what each rank sends to each other
+#: one in the first two, and the whole vector of a rank in the others.
+XCCL_COLLECTIVES = {
+    **dict.fromkeys(("allgather", "alltoall"), 4 * 2**20),
+    **dict.fromkeys(("allreduce", "bcast", "reduce", "reduce_scatter"), 64 * 2**20),
+}
 
 
 def powers_of_two(smallest: int, largest: int) -> list[int]:
@@ -230,6 +248,141 @@ class osu_gpu(Osu):
     def prepare(self):
         super().prepare()
         self.executable_opts += ["-d", self.topology.vendor, "D", "D"]
+
+
+@rfm.simple_test
+class osu_xccl_gpu(Osu):
+    """Two tasks as in osu_gpu, with messages over NCCL or RCCL."""
+
+    descr = "OSU between GPUs over NCCL or RCCL"
+    program = "osu_xccl_{test}"
+    test = parameter(list(XCCL_PAIRS))
+    placement = parameter(["gpu-a", "gpu-b", "gpu-c", "gpu-d"])
+    conditions = {"buffer": "device"}
+    environ_features = ["xccl"]
+    # These programs validate nothing, although they have the option.
+    validate = False
+    num_samples = 3
+    sample_seconds = 20
+    headline = ["{headline_figure}"]
+    tags_where = {"screen": {"test": ["latency"]}}
+
+    @property
+    def headline_figure(self) -> str:
+        """The figure of the test in the summary."""
+        return Figure(XCCL_PAIRS[self.test], 8 if self.test == "latency" else 2**20).variable
+
+    def figures(self) -> list[Figure]:
+        return [Figure(XCCL_PAIRS[self.test], size) for size in powers_of_two(1, self.largest)]
+
+    def parse(self, text: str) -> Output:
+        output = super().parse(text)
+        if self.test != "bibw":
+            return output
+        # The program prints what osu_xccl_bw prints.
+        foms = (dataclasses.replace(fom, metric=XCCL_PAIRS["bibw"]) for fom in output.foms)
+        return dataclasses.replace(output, foms=tuple(foms))
+
+    def verify(self, output: Output) -> None:
+        check_inputs(output, self.program, self.topology.vendor, "device")
+
+    def prepare(self):
+        super().prepare()
+        # Without a smallest size, osu_xccl_latency begins with an empty message.
+        self.executable_opts[:2] = ["-m", f"1:{self.largest}"]
+
+
+class XcclCollective(Osu):
+    """A collective operation of NCCL or RCCL between all GPUs, as the mean over the ranks.
+
+    From 1 MiB on, two bandwidths are computed of each latency, as NVIDIA's nccl-tests define them
+    (doc/PERFORMANCE.md). The algorithm's is S / t, where S is all that a rank has at the end
+    (allgather), or at the start (the others). The bus bandwidth is that times a factor for n ranks:
+    2(n - 1)/n of an allreduce, (n - 1)/n of allgather, reduce_scatter and alltoall, and 1 of bcast
+    and reduce. It is what each GPU sends at least, and can be compared with a link's rate whatever
+    n is.
+
+    OSU prints the bytes that a rank sends to each other one in allgather and alltoall, an nth of S.
+    In reduce_scatter it prints S, of which each rank gets whole floats (osu_xccl_*.c of 7.4).
+    """
+
+    program = "osu_xccl_{test}"
+    test = parameter(list(XCCL_COLLECTIVES))
+    conditions = {"buffer": "device"}
+    environ_features = ["xccl"]
+    # These programs have no option for it.
+    validate = False
+    largest = 64 * 2**20
+    num_samples = 3
+    sample_seconds = 60
+    start_seconds = 120
+    headline = ["xccl_{test}_latency_{smallest}", "xccl_{test}_bus_bandwidth_{largest_of_test}"]
+
+    @property
+    def smallest(self) -> int:
+        """The smallest size in bytes. A reduce_scatter of fewer floats than ranks moves nothing."""
+        return 4096 if self.test == "reduce_scatter" else 8
+
+    @property
+    def largest_of_test(self) -> int:
+        """The largest size in bytes."""
+        return min(self.largest, XCCL_COLLECTIVES[self.test])
+
+    def figures(self) -> list[Figure]:
+        sizes = powers_of_two(self.smallest, self.largest_of_test)
+        found = [Figure(f"xccl_{self.test}_latency", size) for size in sizes]
+        return found + [
+            Figure(f"xccl_{self.test}_{which}", size)
+            for which in ("bandwidth", "bus_bandwidth")
+            for size in sizes
+            if size >= 2**20
+        ]
+
+    def verify(self, output: Output) -> None:
+        check_inputs(output, self.program, self.topology.vendor, "device")
+
+    def derive(self, printed: dict[Figure, Fom]) -> Iterator[Fom]:
+        ranks = self.layout.num_tasks
+        factor = {"allreduce": 2 * (ranks - 1) / ranks, "bcast": 1.0, "reduce": 1.0}
+        for figure, fom in printed.items():
+            if figure.metric != f"xccl_{self.test}_latency" or not (size := figure.size):
+                continue
+            if fom.value <= 0:
+                raise ParseError(f"{figure.variable} is {fom.value} {fom.unit}")
+            if self.test in ("allgather", "alltoall"):
+                size *= ranks
+            elif self.test == "reduce_scatter":
+                size = size // 4 // ranks * ranks * 4
+            # Bytes in a microsecond are 10^6 bytes a second.
+            bandwidth = size / fom.value
+            bus = bandwidth * factor.get(self.test, (ranks - 1) / ranks)
+            for which, value in (("bandwidth", bandwidth), ("bus_bandwidth", bus)):
+                yield Fom(f"xccl_{self.test}_{which}", value, "MB/s", figure.size)
+
+    def prepare(self):
+        super().prepare()
+        largest = self.largest_of_test
+        # The limit of memory would otherwise end the table earlier on many nodes.
+        memory = str(max(2**29, largest * self.layout.num_tasks))
+        self.executable_opts[:2] = ["-m", f"{self.smallest}:{largest}", "-M", memory]
+
+
+@rfm.simple_test
+class osu_xccl_node(XcclCollective):
+    """All GPUs of a node."""
+
+    descr = "OSU collective over NCCL or RCCL within a node"
+    placement = parameter(["gpus-on-node"])
+    tags_where = {"screen": {"test": ["allreduce"]}}
+
+
+@rfm.simple_test
+class osu_xccl_nodes(XcclCollective):
+    """All GPUs of several nodes."""
+
+    descr = "OSU collective over NCCL or RCCL between nodes"
+    placement = parameter(["gpus-off-node"])
+    nodes = 0
 
 
 @rfm.simple_test

@@ -150,6 +150,9 @@ FAULTS = {
     "commscope-over-nvlink": above_ceiling("summit", "commscope_d2d.*gpu-a", TOO_GOOD,
                                            factor=1 / 3),
     "osu-over-nvlink": above_ceiling("summit", "osu_gpu.*=bw .*=gpu-a %", factor=1 / 3),
+    "xccl-over-nvlink": above_ceiling("summit", "osu_xccl_gpu.*=bw .*=gpu-a %", factor=1 / 3),
+    "xccl-over-the-network": above_ceiling("summit", "osu_xccl_nodes.*=allreduce",
+                                           factor=1 / 9),
     "osu-over-the-network": above_ceiling("summit", "p2p .*=bw .*off-node.*spectrum",
                                           factor=1 / 9),
     "osu-ten-times-faster": passed("perlmutter", "p2p.*=latency .*host-to-host", TOO_GOOD,
@@ -200,6 +203,10 @@ ITERATIONS = {
 SOUND = {
     **{
         f"gpus-{system}": Wrong(system, "osu_gpu.*=latency .*=gpu-a %", [], "pass")
+        for system in WITHOUT_LOCAL_RANK
+    },
+    **{
+        f"xccl-{system}": Wrong(system, "osu_xccl_nodes.*=alltoall", [], "pass", "not-asserted")
         for system in WITHOUT_LOCAL_RANK
     },
     **{

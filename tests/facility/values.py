@@ -187,6 +187,23 @@ class Values:
             value = base * steps * 1.2 + size * steps / (self.links["core"] * 1e3)
         return value * loose
 
+    def gpu_collective(self, metric: str, size: int) -> float:
+        """Average latency in us of a collective over NCCL or RCCL: a ring of the ranks in their
+        order, which is as fast as its slowest link (nccl-tests, doc/PERFORMANCE.md)."""
+        tasks = self.run.tasks
+        ranks = len(tasks)
+        ring = list(zip(tasks, [*tasks[1:], tasks[0]], strict=True))
+        link = min(self._link(self.place(one, other, True), True) for one, other in ring)
+        share = (ranks - 1) / ranks
+        moved = {
+            "allreduce": 2 * share * size,
+            "reduce_scatter": share * (size // 4 // ranks * ranks * 4),
+            "allgather": (ranks - 1) * size,
+            "alltoall": (ranks - 1) * size,
+        }.get(metric, size)
+        steps = math.log2(ranks)
+        return (12 + 4 * steps + moved / (link * 1e3)) * self.looseness(tasks, True)
+
     def _near(self) -> str:
         return "host-to-host" if self._has("host-to-host") else "on-socket"
 

@@ -1,5 +1,5 @@
-"""The OSU Micro-Benchmarks 7.4 (c/util/osu_util_options.h, osu_util_mpi.c): the programs and the
-options that the checks use."""
+"""The OSU Micro-Benchmarks 7.4 (c/util/osu_util_options.h, osu_util_mpi.c, c/xccl): the programs
+and the options that the checks use."""
 
 from __future__ import annotations
 
@@ -62,6 +62,14 @@ TESTS: dict[str, Test] = {
     "osu_ialltoall": Test("MPI{} Non-blocking All-to-All Latency", "nbc"),
     "osu_ibarrier": Test("MPI{} Non-blocking Barrier Latency", "nbc-barrier"),
     "osu_ibcast": Test("MPI{} Non-Blocking Broadcast Latency", "nbc"),
+    # print_header() of osu_util.c prints no title.
+    "osu_xccl_latency": Test("", "xccl-lat"),
+    "osu_xccl_bw": Test("", "xccl-bw"),
+    "osu_xccl_bibw": Test("", "xccl-bw"),
+    **{
+        f"osu_xccl_{name}": Test(f"{{}} {_COLLECTIVES[name]} Latency", "xccl-coll")
+        for name in ("allgather", "allreduce", "alltoall", "bcast", "reduce", "reduce_scatter")
+    },
 }
 
 #: Options of each kind, as getopt(3) takes them.
@@ -75,6 +83,9 @@ _OPTIONS = {
     "nbc-barrier": "x:i:d:",
     "one-lat": "m:x:i:d:",
     "one-bw": "m:x:i:d:",
+    "xccl-lat": "m:x:i:c::d:",
+    "xccl-bw": "m:x:i:c::d:",
+    "xccl-coll": "m:x:i:M:d:",
 }
 
 _DEVICES = {"cuda": "-CUDA", "rocm": "-ROCM"}
@@ -95,6 +106,9 @@ def play(run: Run) -> Iterator[tuple[int, str, int]]:
         print(f"{bad}\n", file=sys.stderr, flush=True)
         yield 0, "", 1
         return
+    if test.kind.startswith("xccl"):
+        yield from _over_library(run, test, options)
+        return
     title = f"# OSU {test.title.format(_DEVICES.get(accelerator, ''))} Test v{VERSION}\n"
     complaint = _too_few(run, test.kind)
     if complaint:
@@ -110,6 +124,32 @@ def play(run: Run) -> Iterator[tuple[int, str, int]]:
         run.tasks = [task._replace(gpus=(device_of(run, task),)) for task in run.tasks]
     table = _Table(run, test.kind, options, bool(accelerator) and "H" not in rest[:2])
     yield 0, table.tables[test.kind](title), 0
+
+
+#: Vendor -> library, and the title's word.
+_LIBRARIES = {"cuda": ("NCCL", "NCCL-CUDA"), "rocm": ("RCCL", "RCCL-ROCM")}
+
+
+def _over_library(run: Run, test: Test, options: dict[str, str]) -> Iterator[tuple[int, str, int]]:
+    """A program over NCCL or RCCL, which takes GPUs whether it is told to or not."""
+    library, word = _LIBRARIES[run.machine.vendor]
+    for task in run.tasks[1:]:
+        yield task.rank, f"#Using {library}\n", 0
+    using = f"#Using {library}\n"
+    complaint = _too_few(run, test.kind)
+    if not complaint and any(not task.gpus for task in run.tasks):
+        complaint = "[osu_util_mpi.c] no device is visible"
+    if not complaint:
+        run.tasks = [task._replace(gpus=(device_of(run, task),)) for task in run.tasks]
+        if len({(task.node, task.gpus) for task in run.tasks}) < len(run.tasks):
+            # init.cc: "Duplicate GPU detected".
+            complaint = f"Failed: {library} Error osu_util_nccl_impl.c: 53 'invalid usage'"
+    if complaint:
+        print(complaint, file=sys.stderr, flush=True)
+        yield 0, using, 1
+        return
+    title = f"# OSU {test.title.format(word)} Test v{VERSION}\n"
+    yield 0, using + _Table(run, test.kind, options, True).tables[test.kind](title), 0
 
 
 def _read(words: list[str], table: str) -> tuple[dict[str, str], list[str]]:
@@ -132,7 +172,8 @@ def _read(words: list[str], table: str) -> tuple[dict[str, str], list[str]]:
 
 def _too_few(run: Run, kind: str) -> str:
     number = len(run.tasks)
-    if run.program != "osu_multi_lat" and kind in ("lat", "bw", "one-lat", "one-bw"):
+    pairs = ("lat", "bw", "one-lat", "one-bw", "xccl-lat", "xccl-bw")
+    if run.program != "osu_multi_lat" and kind in pairs:
         return "" if number == 2 else "This test requires exactly two processes"
     return "" if number > 1 else "This test requires at least two processes"
 
@@ -213,6 +254,9 @@ class _Table:
             "nbc-barrier": self.nonblocking,
             "one-lat": self.one_sided,
             "one-bw": self.one_sided,
+            "xccl-lat": self.xccl_pair,
+            "xccl-bw": self.xccl_pair,
+            "xccl-coll": self.xccl_collective,
         }
 
     # -- pieces -----------------------------------------------------------------------------
@@ -320,6 +364,38 @@ class _Table:
             return "".join(f"{cell:18.2f}" for cell in cells(size))
 
         return self.rows(["Overall(us)", *columns], self._collective_sizes(metric), value, note)
+
+    def xccl_pair(self, title: str) -> str:
+        """No title, and no column for the validation whose head ``-c`` prints."""
+        is_latency = self.kind == "xccl-lat"
+        head = "Latency (us)" if is_latency else "Bandwidth (MB/s)"
+        text = "# Send Buffer on DEVICE (D) and Receive Buffer on DEVICE (D)\n"
+        checked = f"{'Validation':>18}" if "c" in self.options else ""
+        text += f"{'# Size':<10}{head:>18}{checked}\n"
+        for size in self.sizes(0 if is_latency else 1):
+            if is_latency:
+                value = self.values.latency(self.first, self.last, size, True) + 8
+            else:
+                value = self.values.bandwidth(self.first, self.last, size, True)
+                value *= 1.7 if "bibw" in self.run.program else 1
+            value = self.measured(value, is_latency, self.run.program[4:], size)
+            text += f"{size:<10d}{value:18.2f}\n"
+        return text
+
+    def xccl_collective(self, title: str) -> str:
+        metric = self.run.program[4:]
+        limit = _number(self.options.get("M", ""), 512 << 20)
+        if metric in ("xccl_allgather", "xccl_alltoall"):
+            limit //= len(self.run.tasks)
+        least = 4 if "reduce" in metric else 1
+        sizes = [size for size in self.sizes(1, 1 << 20) if least <= size <= limit]
+        text = f"\n{title}{'# Size':<10}{'Avg Latency(us)':>18}\n"
+        gpus = [gpu for task in self.run.tasks for gpu in task.gpus]
+        for size in sizes:
+            us = self.values.gpu_collective(metric[5:], size)
+            us = self.values.measured(us, True, metric=metric, size=size, gpus=gpus)
+            text += f"{size:<10d}{us:18.2f}\n"
+        return text
 
     def one_sided(self, title: str) -> str:
         program, is_bandwidth = self.run.program, self.kind == "one-bw"
