@@ -57,8 +57,20 @@ PROGRAMS = {
     "stream": ("stream_c.exe",),
 }
 
+#: Executables of OSU's build with NCCL or RCCL, beside that without.
+XCCL = tuple(
+    f"osu_xccl_{test}"
+    for test in (
+        *("latency", "bw", "bibw", "allgather", "allreduce", "alltoall", "bcast", "reduce"),
+        "reduce_scatter",
+    )
+)
+
 #: Folders of executables in a view.
-_BIN = ("bin", "*/bin", "libexec/osu-micro-benchmarks/mpi/*")
+_BIN = (
+    *("bin", "*/bin", "libexec/osu-micro-benchmarks/mpi/*"),
+    "*/libexec/osu-micro-benchmarks/xccl/*",
+)
 
 
 @dataclass(frozen=True)
@@ -125,6 +137,8 @@ def programs_of(lock: Lock) -> list[tuple[str, PackageNode]]:
         wanted: Iterable[str] = PROGRAMS.get(node.name, ())
         if node.name == "babelstream":
             wanted = [MODELS[model] for model in MODELS if node.parameters.get(model) is True]
+        if node.parameters.get("xccl") is True:
+            wanted = XCCL
         found += [(program, node) for program in wanted]
     return found
 

@@ -120,6 +120,8 @@ def _not_provided(environment: Environment, of_reframe: dict, packages: dict) ->
     for model in sorted(features & set(MODELS)) if "babelstream" in features else []:
         if not any(root.startswith("babelstream") and f"+{model}" in root for root in roots):
             yield f"feature {model} of its ReFrame environment needs a root babelstream+{model}"
+    if "xccl" in features and not any("+xccl" in root for root in roots):
+        yield "feature xccl of its ReFrame environment needs a root osu-micro-benchmarks+xccl"
     externals = [one for package in packages.values() for one in package.get("externals", [])]
     modules = {module for external in externals for module in external.get("modules", [])}
     for module in of_reframe.get("modules", []):
