@@ -167,8 +167,9 @@ class Elsewhere:
         self.folder = folder
         self.script = folder / "task.sh"
         text = TASK.read_text()
-        places = r"(?<!/proc)/sys/|/proc/driver/|/dev/(?=nvidia|dri/)"
+        places = r"(?<!/proc)/sys/|/proc/(?=driver/|self/cgroup)|/dev/(?=nvidia|dri/)"
         self.script.write_text(re.sub(places, lambda found: f"{folder}{found[0]}", text))
+        self.write("proc/self/cgroup")
 
     def write(self, path: str, text: str = "") -> None:
         file = self.folder / path

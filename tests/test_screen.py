@@ -939,7 +939,7 @@ def test_sessions_of_the_history_are_screened_up_to_the_one_named(tmp_path):
 NETWORK = {"net.fab0.mtu": "9000", "net.fab0.speed": "200000", "net.fab0.state": "up",
            "net.eth1.mtu": "1500", "net.eth1.state": "down", "kernel": "5.14",
            "gpu.0000:83:00.0.power_limit": "700", "gpu.0000:83:00.0.firmware": "96.00",
-           "cpu.max_frequency": "3500000"}  # fmt: skip
+           "cpu.max_frequency": "3500000", "cpu.quota": "none"}  # fmt: skip
 
 
 @pytest.mark.parametrize("changed, flagged", [
@@ -952,6 +952,7 @@ NETWORK = {"net.fab0.mtu": "9000", "net.fab0.speed": "200000", "net.fab0.state":
     # No case on GPUs ran there.
     ({"gpu.0000:83:00.0.power_limit": None, "gpu.0000:83:00.0.firmware": None}, False),
     ({"cpu.max_frequency": "2000000"}, True),
+    ({"cpu.quota": "50 %"}, True),
     # A GPU that was replaced.
     ({"gpu.0000:83:00.0.firmware": "96.01"}, False),
     # The others have none, or do not use theirs; and what is no setting of an interface.
@@ -974,7 +975,7 @@ def test_a_node_whose_interfaces_are_not_set_as_those_of_its_peers(
     assert found == [("setting", "n003", False)] * flagged
     assert done.code == flagged, done.output
     text = command("--from", tmp_path).out
-    assert any(name in text for name in ("fab0.", "power_limit", "max_frequency")) == flagged
+    assert any(name in text for name in ("fab0.", "power_limit", "cpu.")) == flagged
     assert max(map(len, text.splitlines())) <= WIDTH
 
 

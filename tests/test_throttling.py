@@ -279,6 +279,41 @@ def test_cpus_that_were_too_hot() -> None:
     assert codes(of(*apart)) == []
 
 
+#: What the kernel has of a task's control groups, and the fact.
+V1, V2 = "3:cpu,cpuacct:/job/step\n2:cpuset:/\n1:name=systemd:/", "0::/job/step"
+QUOTAS = {
+    "no-controller": ("2:cpuset:/", {}, None),
+    "root": ("0::/", {}, None),
+    "v2-none": (V2, {"job/step/cpu.max": "max 100000", "job/cpu.max": "max 100000"}, "none"),
+    "v2-above": (V2, {"job/step/cpu.max": "max 100000", "job/cpu.max": "50000 100000"}, "50 %"),
+    "v2-least": (V2, {"job/step/cpu.max": "300000 100000", "job/cpu.max": "5000 10000"}, "50 %"),
+    "v1-none": (V1, {"cpu/job/cpu.cfs_quota_us": "-1", "cpu/job/cpu.cfs_period_us": "9"}, "none"),
+    "v1": (
+        V1,
+        {"cpu/job/step/cpu.cfs_quota_us": "2500", "cpu/job/step/cpu.cfs_period_us": "10000"},
+        "25 %",
+    ),
+}
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize(("groups", "files", "quota"), QUOTAS.values(), ids=QUOTAS)
+def test_a_limit_of_cpu_time_is_a_fact_of_the_host(
+    groups: str, files: dict[str, str], quota: str | None, shell: str, tmp_path: Path
+) -> None:
+    node = Elsewhere(tmp_path)
+    node.write("proc/self/cgroup", groups)
+    for name, text in files.items():
+        node.write(f"sys/fs/cgroup/{name}", text)
+    done = subprocess.run(
+        [*shell.split(), node.script, "0", "true"],
+        env={"PATH": os.environ["PATH"]}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    (facts,) = binding.host_facts(done.stderr).values()
+    assert facts.get("cpu.quota") == quota
+    assert "cgroup" not in done.stderr
+
+
 @pytest.mark.parametrize("shell", SHELLS)
 def test_the_wrapper_reads_the_kernels_counters(shell: str, tmp_path: Path) -> None:
     node = Elsewhere(tmp_path)

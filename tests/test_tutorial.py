@@ -63,6 +63,8 @@ def test_the_page(make_testbed: Callable[..., Testbed], groups: tuple[str, str])
     failed = [text for text, code in zip(steps, codes, strict=True) if code]
     assert [re.findall("state=[a-z]+", text)[-1:] for text in failed] == [["state=slow"]] * 2
     assert codes[steps.index(failed[0])] == codes[steps.index(failed[1])] == 1
+    # The cause is a fact of the host.
+    assert re.search(r"cpu\.quota.* none .*20 %", done.out)
     results: dict[str, set] = {}
     for session in (local.folder / "tutorial" / "results" / "sessions").iterdir():
         for fields in records_of(session):

@@ -187,6 +187,36 @@ if [ "$sample" = 0 ] && [ "${place:-0}" = 0 ]; then
     done
     [ "$least" = "$most" ] || least=$least-$most
     [ -z "$least" ] || printf 'plumbline-host %s cpu.max_frequency %s\n' "$host" "$least" >&2
+    # The least limit of CPU time of the task's control groups and those above, in percent of a CPU:
+    # version 2 has no controllers' names, and version 1 a hierarchy for each.
+    least='' seen=''
+    while IFS=: read -r _ controllers group; do
+        case ,$controllers, in
+            ,,) top=/sys/fs/cgroup ;;
+            *,cpu,*) top=/sys/fs/cgroup/cpu ;;
+            *) continue ;;
+        esac
+        group=${group%/}/
+        while [ "$group" ]; do
+            group=${group%/*} limit='' period=''
+            if [ -r "$top$group/cpu.max" ]; then
+                read -r limit period <"$top$group/cpu.max"
+            elif [ -r "$top$group/cpu.cfs_quota_us" ]; then
+                read -r limit <"$top$group/cpu.cfs_quota_us"
+                read -r period <"$top$group/cpu.cfs_period_us"
+            fi
+            [ -z "$limit" ] || seen=1
+            case $limit in
+                '' | max | -*) ;;
+                *)
+                    limit=$((limit * 100 / period))
+                    [ "${least:-$limit}" -lt "$limit" ] || least=$limit
+                    ;;
+            esac
+        done
+    done </proc/self/cgroup
+    [ -z "$seen" ] ||
+        printf 'plumbline-host %s cpu.quota %s\n' "$host" "${least:-none}${least:+ %}" >&2
     fact governor /sys/devices/system/cpu/cpu0/cpufreq/scaling_governor
     fact firmware /sys/class/dmi/id/bios_version
     fact board /sys/class/dmi/id/product_name

@@ -1,5 +1,5 @@
 """Settings of network interfaces, GPUs and CPUs in which a node differs from its peers: MTU, speed,
-state; power cap, greatest clock, ECC mode.
+state; power cap, greatest clock, ECC mode; limit of CPU time.
 
 They are facts of the hosts in the records. A difference needs no statistics: a node whose interface
 has another MTU than the same interface of its peers is flagged on the night on which it is seen.
@@ -22,7 +22,7 @@ COMPARED = {
     throttling.FACT: (
         "power_limit", "max_clock", "max_memory_clock", "max_link", "ecc",
     ),
-    "cpu.": ("max_frequency",),
+    "cpu.": ("max_frequency", "quota"),
 }  # fmt: skip
 
 #: Share of the nodes that must agree. As for values, up to a quarter may be wrong at once.
