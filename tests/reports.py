@@ -203,13 +203,19 @@ def assert_links_resolve(folder: Path) -> int:
     return count
 
 
-def sessions_of(folder: Path, *listed: list[dict], planned: int = 0) -> Path:
-    """A history of sessions, each a list of changes to a usual record; one hour apart."""
+def sessions_of(
+    folder: Path,
+    *listed: list[dict],
+    planned: int = 0,
+    apart: datetime.timedelta = datetime.timedelta(hours=1),
+) -> Path:
+    """A history of sessions, each a list of changes to a usual record."""
     demo = demo_history.Demo(1, datetime.datetime(2026, 11, 20, tzinfo=UTC), 1)
     figure = {"metric": "triad", "value": 300.0, "unit": "GB/s", "better": "higher",
               "reference": 290.0}  # fmt: skip
     for number, changes in enumerate(listed):
-        session = f"20261120T{number:02d}0000Z-{number:06x}"
+        start = datetime.datetime(2026, 11, 20, tzinfo=UTC) + number * apart
+        session = f"{start:%Y%m%dT%H%M%SZ}-{number:06x}"
         made = folder / "sessions" / session
         made.mkdir(parents=True)
         lines = []
@@ -219,13 +225,17 @@ def sessions_of(folder: Path, *listed: list[dict], planned: int = 0) -> Path:
             attempt = changed.get("attempt", 0)
             demo.sessions.clear()
             fields = demo.case("alder", 0, check, "babelstream", "all-cores", figures_of)
-            fields |= {"session": session, "time": f"2026-11-20T{number:02d}:00:00Z"}
+            fields |= {"session": session, "time": f"{start:%Y-%m-%dT%H:%M:%SZ}"}
             fields["attempt"] = attempt
             lines.append(json.dumps(valid(fields | changed)))
         (made / "records.jsonl").write_text("\n".join(lines) + "\n")
         cases = [json.loads(line)["case"] for line in lines]
         cases += [f"more {more}" for more in range(planned)]
-        (made / "plan.json").write_text(records.plan(session, cases, system="alder"))
+        (made / "plan.json").write_text(
+            records.plan(
+                session, cases, system="alder", extras=fields["extras"] | changed.get("extras", {})
+            )
+        )
     return folder
 
 

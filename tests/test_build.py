@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 import yaml
 from conftest import BIN, ROOT, STANDINS, Done, Testbed, empty_caches, stop
+from plumbline.parse import osu
 from plumbline.software import build, debian, environments, externals, mirror, providers, spack
 
 CAPTURES = ROOT / "tests" / "captures" / "spack"
@@ -817,3 +818,11 @@ def test_detected_settings_are_spacks():
             (external,) = package["externals:"]
             assert external["spec"].startswith(f"{name}@")
             assert package["buildable"] is False
+
+
+def test_every_program_of_the_one_sided_checks_has_a_hash():
+    """A view without one of them is incomplete, and one that was exchanged is noticed."""
+    known = {program for program, _ in osu.TITLES.values()}
+    wanted = {name for name in known if re.match("osu_(put|get|acc|cas|fop)_", name)}
+    assert len(wanted) == 9
+    assert wanted <= {*build.PROGRAMS["osu-micro-benchmarks"]}

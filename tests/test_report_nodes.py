@@ -18,7 +18,11 @@ import numpy as np
 import pytest
 from playwright.sync_api import expect
 from plumbline.analysis.screen import Flag
-from plumbline.output.report import findings, heat, session_pages, slow
+from plumbline.core.errors import Fault
+from plumbline.history import fleets
+from plumbline.history.history import History
+from plumbline.history.series import Selection
+from plumbline.output.report import figures, findings, heat, session_pages, slow
 from reports import (  # noqa: F401 - fixtures
     NOW,
     chromium_,
@@ -159,7 +163,7 @@ def test_the_last_clearance_and_changed_facts_are_on_the_page_of_a_node(demo, tm
 def test_without_slow_nodes_there_is_no_page_of_one(tmp_path):
     write(sessions_of(tmp_path, [{}]), tmp_path / "out", now=NOW)
     assert not (tmp_path / "out" / "nodes").exists()
-    assert 'data-note="no-slow-node"' in (tmp_path / "out" / "index.html").read_text()
+    assert 'data-note="not-screened"' in (tmp_path / "out" / "index.html").read_text()
 
 
 # -- comparing ---------------------------------------------------------------------------------
@@ -280,6 +284,166 @@ def test_a_step_of_many_nodes_is_found_in_their_median(fleet, tmp_path, monkeypa
 # -- what screening flags ------------------------------------------------------------------------
 
 
+def of_nodes(values: dict[str, float], **figure) -> list[dict]:
+    """The cases of nodes of which each was measured by itself."""
+    usual = {"metric": "triad", "unit": "GB/s", "better": "higher", "reference": 290.0}
+    return [
+        {
+            "check": f"stream %.nid={node}",
+            "nodes": [node],
+            "figures": [usual | {"value": value} | figure],
+        }
+        for node, value in values.items()
+    ]
+
+
+DAY = datetime.timedelta(days=1)
+
+
+def losses_of(folder: Path, out: Path, nights: int) -> list[str]:
+    """The changes that the page of the one check has."""
+    write(folder, out, now=NOW + nights * DAY)
+    content = one(out, "checks/*.html").read_text()
+    found = "".join(re.findall(r'<ul class="plain changes">(.*?)</ul>', content, re.S))
+    return [re.sub("<[^>]*>", "", item) for item in found.split("<li>")[1:]]
+
+
+def test_a_loss_at_one_of_many_places_of_nodes_is_found(tmp_path, monkeypatch):
+    """Neither is the report lost, nor does another place hide a value in the heat map."""
+    monkeypatch.setattr(findings, "FLEET", 5)
+    random = np.random.default_rng(11)
+    nights = []
+    for night in range(26):
+        cases = of_nodes({f"n{n}": 300.0 for n in range(5)})
+        for case in cases:
+            (usual,) = case["figures"]
+            case["figures"] = [
+                usual
+                | {"location": f"gpu0-gpu{place + 1:02}"}
+                | {
+                    "value": 300
+                    * random.normal(1, 0.003)
+                    * (0.8 if night > 17 and not place else 1)
+                }
+                for place in range(13)
+            ]
+        nights.append(cases)
+    folder = sessions_of(tmp_path / "site", *nights, apart=DAY)
+    (found, *_) = losses_of(folder, tmp_path / "out", 26)
+    assert re.search("\u2212(19|20)", found)
+    maps = sorted((tmp_path / "out" / "data").glob("*/*.png"))
+    assert len(maps) == 13
+    worse = [np.isin(pixels(path)[:, -3:], range(1, 1 + len(heat.STEPS))).all() for path in maps]
+    assert worse.count(True) == 1
+
+
+def test_a_loss_is_found_of_a_check_that_also_ran_on_each_node(tmp_path, monkeypatch):
+    monkeypatch.setattr(findings, "FLEET", 5)
+    random = np.random.default_rng(12)
+    nights = []
+    for night in range(26):
+        usual = {"metric": "triad", "unit": "GB/s", "better": "higher"}
+        value = 300 * random.normal(1, 0.004) * (0.8 if night > 17 else 1)
+        cases = [{"nodes": ["n0", "n1"], "figures": [usual | {"value": value}]}]
+        if night % 5 == 0:
+            cases += of_nodes({f"n{n}": 300 * random.normal(1, 0.004) for n in range(5)})
+        nights.append(cases)
+    folder = sessions_of(tmp_path / "site", *nights, apart=DAY)
+    assert any(
+        re.search("\u2212(19|20)", found) for found in losses_of(folder, tmp_path / "out", 26)
+    )
+    content = one(tmp_path / "out", "checks/*.html").read_text()
+    ids = re.findall(r'<section[^>]* id="(triad[^"]*)"', content)
+    assert len(ids) == len({*ids}) == 2
+
+
+def test_a_suspect_that_is_measured_again_is_not_the_fleet(tmp_path, monkeypatch):
+    monkeypatch.setattr(findings, "FLEET", 5)
+    random = np.random.default_rng(13)
+    sessions = []
+    for night in range(26):
+        factor = {"n7": 0.8 if night > 17 else 1.0}
+        sessions.append(of_nodes(
+            {f"n{n}": 300 * random.normal(1, 0.003) * factor.get(f"n{n}", 1) for n in range(8)}
+        ))  # fmt: skip
+        for _ in range(3):
+            again = {"n7": 300 * random.normal(1, 0.003) * factor["n7"]}
+            sessions.append(of_nodes(again if night > 17 else {"n0": again["n7"]}))
+    folder = sessions_of(tmp_path / "site", *sessions, apart=DAY / 4)
+    with History(folder) as history:
+        ((series, number),) = fleets.medians(history, Selection(), 5)
+    assert (number, len(series.values)) == (8, 26)
+    assert series.values.min() > 295
+
+
+def test_a_later_session_of_one_node_does_not_hide_that_another_failed(tmp_path):
+    nodes = {f"n{n}": 300.0 for n in range(6)}
+    folder = sessions_of(
+        tmp_path / "site", of_nodes(nodes | {"n3": 200.0}), of_nodes({"n5": 300.0})
+    )
+    write(folder, tmp_path / "out", now=NOW)
+    content = one(tmp_path / "out", "systems/*.html").read_text()
+    assert re.search(r"1 of 6[^<]*fail|1 of 6", content)
+    assert "200" in content
+
+
+def test_each_node_of_a_sweep_keeps_its_result(tmp_path):
+    def swept(node: str, value: float) -> list[dict]:
+        figure = {"metric": "triad", "value": value, "unit": "GB/s", "better": "higher",
+                  "reference": 290.0}  # fmt: skip
+        return [{"nodes": [node], "extras": {"sweep": "w1", "node": node}, "figures": [figure]}]
+
+    values = {"n1": 300.0, "n2": 200.0, "n3": 300.0}
+    folder = sessions_of(tmp_path / "site", *[swept(*one) for one in values.items()])
+    write(folder, tmp_path / "out", now=NOW)
+    content = (tmp_path / "out" / "index.html").read_text()
+    assert '<strong class="t-red">1 red</strong> of 3 test cases' in content
+    (row,) = re.findall(r'<li class="row">.*?</li>', content[content.index('id="red"') :], re.S)[:1]
+    assert "n2" in row
+    # Measured again, it is red no longer.
+    folder = sessions_of(
+        tmp_path / "more", *[swept(*one) for one in values.items()], swept("n2", 300)
+    )
+    write(folder, tmp_path / "again", now=NOW)
+    assert "None red of 3 test cases" in (tmp_path / "again" / "index.html").read_text()
+
+
+def test_a_node_above_its_ceiling_has_a_line_of_its_own(tmp_path):
+    nights = [
+        of_nodes({f"n{n}": 300.0 if n else 500.0 for n in range(6)}, ceiling=460.8)
+        for _ in range(3)
+    ]
+    folder = sessions_of(tmp_path / "site", *nights)
+    with History(folder) as history:
+        (panel,) = figures.grouped(history.series(Selection()), {})
+    assert [line["name"] for line in panel.data({}, None)["lines"]] == ["n0"]
+
+
+def test_a_fault_of_the_history_is_not_taken_for_no_cases(tmp_path, monkeypatch):
+    def cases(*_):
+        raise Fault("no memory", code="history.not-indexed")
+
+    folder = sessions_of(tmp_path / "site", [{}])
+    monkeypatch.setattr(History, "cases", cases)
+    with pytest.raises(Fault) as refused:
+        write(folder, tmp_path / "out", now=NOW)
+    assert refused.value.code == "history.not-indexed"
+
+
+@pytest.mark.parametrize(("expires", "red"), [("2026-11-19", 1), ("2026-11-21", 0)])
+def test_an_invalid_case_is_red_again_when_its_waiver_has_ended(expires, red, tmp_path):
+    waived = {"result": "waived", "reason": "truncated", "waiver": "hang", "figures": []}
+    folder = sessions_of(tmp_path / "site", [waived])
+    (folder / "reference").mkdir()
+    (folder / "reference" / "waivers.yaml").write_text(
+        f"- {{id: hang, reason: it hangs, owner: me, expires: {expires}, "
+        "match: {system: alder, check: stream, results: [invalid]}}\n"
+    )
+    write(folder, tmp_path / "out", now=NOW)
+    content = (tmp_path / "out" / "index.html").read_text()
+    assert f'<h2 id="red">Red now <span class="count">{red}</span></h2>' in content
+
+
 def flag(kind: str, *name: str, size: float = 0.1, until: str | None = None) -> Flag:
     return Flag("20261120", kind, name, size, 1.0, "20261118", until)
 
@@ -301,9 +465,10 @@ def test_what_screening_flags_without_a_page_is_counted():
 @pytest.mark.parametrize(
     ("screened", "notes"),
     [
-        (slow.Screened(), {"no-slow-node"}),
-        (slow.Screened(links=[flag("link", "r1", "<r2>")]), {"slow-link"}),
-        (slow.Screened(omitted=3), {"more-slow-nodes", "no-slow-node"}),
+        (slow.Screened(), {"not-screened"}),
+        (slow.Screened(judged=True), {"no-slow-node"}),
+        (slow.Screened(links=[flag("link", "r1", "<r2>")], judged=True), {"slow-link"}),
+        (slow.Screened(omitted=3, judged=True), {"more-slow-nodes", "no-slow-node"}),
     ],
 )
 def test_slow_links_and_nodes_without_a_page_are_on_the_first_page(

@@ -12,22 +12,24 @@ from plumbline.history.series import Key, Selection, Series
 
 _OF_FLEET = ", ".join(name for name in KEY.split(", ") if name != "node")
 _MEDIANS = f"""
-WITH alone AS (SELECT * FROM flat WHERE {MEASUREMENTS} AND WANTED AND node != ''),
+WITH alone AS (SELECT * FROM flat WHERE {MEASUREMENTS} AND WANTED),
 fleets AS (
     SELECT {_OF_FLEET}, arg_max(unit, start) AS unit, count(DISTINCT node) AS number
-    FROM alone GROUP BY ALL HAVING count(DISTINCT node) >= $least)
+    FROM alone GROUP BY ALL HAVING count(DISTINCT node) >= $least AND bool_and(node != ''))
 SELECT {_OF_FLEET}, any_value(benchmark), unit, any_value(better), session,
     max(time), median(value), bool_or(verdict = 'above-ceiling'), any_value(number)
 FROM alone JOIN fleets USING ({_OF_FLEET}, unit) GROUP BY {_OF_FLEET}, unit, session, start
+HAVING 2 * count(DISTINCT node) >= any_value(number)
 ORDER BY {_OF_FLEET}, start, session
 """
 
 
 def medians(history: History, select: Selection, least: int) -> list[tuple[Series, int]]:
-    """Return a series for each figure that at least so many nodes measured by themselves, without
-    bounds, builds and nodes; and the number of nodes.
+    """Return a series for each figure that at least so many nodes measured, each by itself and none
+    otherwise, without bounds, builds and nodes; and the number of nodes.
 
-    Values in another unit than the newest are not used.
+    Values in another unit than the newest are not used, nor sessions of fewer than half of the
+    nodes, such as those that measure a suspect again.
     """
     rows = history.fetch(_MEDIANS, select, flat=True, of={"least": least})
     count = len(_OF_FLEET.split(", "))

@@ -52,6 +52,8 @@ PROGRAMS = {
         *("osu_latency", "osu_bw", "osu_bibw", "osu_mbw_mr", "osu_multi_lat"),
         *("osu_allgather", "osu_allreduce", "osu_alltoall", "osu_barrier", "osu_bcast"),
         *("osu_gather", "osu_reduce", "osu_reduce_scatter", "osu_scatter"),
+        *("osu_put_latency", "osu_put_bw", "osu_put_bibw", "osu_get_latency", "osu_get_bw"),
+        *("osu_acc_latency", "osu_get_acc_latency", "osu_cas_latency", "osu_fop_latency"),
         *("osu_iallgather", "osu_iallreduce", "osu_ialltoall", "osu_ibarrier", "osu_ibcast"),
     ),
     "stream": ("stream_c.exe",),

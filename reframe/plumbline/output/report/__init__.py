@@ -173,12 +173,10 @@ class _Report:
             listed = figures.grouped(series, self.changes)
             for figure in listed:
                 self.published.take(figure)
-                whole = figures.over_nodes(figure.key)
-                if figure.several and whole in self.changes:
-                    self._changed[whole] = figure.glance(None)
+                members = {member.key: member for member in figure.members}
+                for change in figure.changes:
+                    self._changed[change.key] = figure.glance(members.get(change.key))
                 for member in figure.members:
-                    if member.key in self.changes:
-                        self._changed[member.key] = figure.glance(member)
                     if _identity(member.key) in self._found:
                         self._found[_identity(member.key)] = figure.glance(member)
             yield check[0], check[1], listed

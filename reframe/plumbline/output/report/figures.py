@@ -17,6 +17,7 @@ import numpy as np
 from plumbline.history.series import Key, Series
 from plumbline.output.report import findings, text
 from plumbline.output.report.findings import SeriesChange
+from plumbline.output.report.status import WINDOW
 from plumbline.output.report.usual import usual_values
 
 #: Figures of one name share a chart if they have at least so many places (``location``).
@@ -84,7 +85,10 @@ class Panel:
     @functools.cached_property
     def anchor(self) -> str:
         key = self.key
-        names = (key.partition, key.environment, key.placement, key.conditions)
+        names = [key.partition, key.environment, key.placement, key.conditions]
+        if key.node:
+            # A check may run both with and without --distribute.
+            names.append("nodes")
         return text.slug(key.metric, str(key.size), self._location, *names)
 
     @property
@@ -97,17 +101,15 @@ class Panel:
 
     @functools.cached_property
     def latest(self) -> float:
-        """The latest value, or the median over the members of the last session."""
+        """The latest value, or the median over the members that were measured lately."""
         return float(statistics.median(member.values[-1] for member in self.now))
 
     @functools.cached_property
     def now(self) -> list[Series]:
-        """The members that the last session measured."""
-        if not self.several:
-            return self.members
+        """The members that were measured lately: a later session of some hides none of the
+        others."""
         last = max(member.times[-1] for member in self.members)
-        session = next(member.sessions[-1] for member in self.members if member.times[-1] == last)
-        return [member for member in self.members if member.sessions[-1] == session]
+        return [member for member in self.members if member.times[-1] >= last - WINDOW]
 
     @functools.cached_property
     def verdicts(self) -> Counter:
@@ -273,7 +275,7 @@ class Panel:
         """Return the range over the members, and lines for those that are red or changed."""
         _, _, _, by_session, which = self._over_members
         changed = {change.key for change in self.changes if change.worse}
-        bad = ("fail", "waived")
+        bad = ("above-ceiling", "fail", "waived")
         red = [member for member in self.members if member.verdicts[-1] in bad]
         odd = [m for m in self.members if m.key in changed and m.verdicts[-1] not in bad]
         index = {str(name): place for place, name in enumerate(self.history[0])}
@@ -412,8 +414,8 @@ def over_nodes(key: Key) -> Key:
 
 
 def grouped(series: list[Series], changes: dict[Key, list[SeriesChange]]) -> list[Panel]:
-    """Return the figures of one check, sorted by name. All nodes of a figure are one panel, and all
-    its places (``location``) if they are many."""
+    """Return the figures of one check, sorted by name. All nodes of a figure are one panel, or else
+    all its places (``location``) if they are many."""
     by_node: dict[tuple, list[Series]] = {}
     for member in series:
         key = member.key
@@ -424,13 +426,15 @@ def grouped(series: list[Series], changes: dict[Key, list[SeriesChange]]) -> lis
         by_place.setdefault(about[:-1], []).append(about)
     found = []
     for places in by_place.values():
-        if len(places) >= PLACES:
+        # Nodes are the members of their panels, so that their places have panels of their own.
+        if len(places) >= PLACES and not by_node[places[0]][0].key.node:
             found.append([member for about in places for member in by_node[about]])
         else:
             found += [by_node[about] for about in places]
     panels = []
+    alone = {member.key for member in series}
     for members in found:
-        keys = {member.key for member in members} | {over_nodes(members[0].key)}
+        keys = {member.key for member in members} | ({over_nodes(members[0].key)} - alone)
         mine = [change for key in sorted(keys) for change in changes.get(key, ())]
         panels.append(Panel(members, sorted(mine, key=lambda change: change.began)))
     return panels

@@ -115,11 +115,14 @@ class Screened:
 
     :ivar nodes: that are slow, or were in the last days, the worst first. :ivar omitted: how many
         more there are. :ivar links: flags of links and switches that are slow on the last night.
+    :ivar judged: whether the last night could be judged: enough nodes were measured, and not too
+        many fell at once.
     """
 
     nodes: list[SlowNode] = field(default_factory=list)
     omitted: int = 0
     links: list[Flag] = field(default_factory=list)
+    judged: bool = False
 
 
 def of_system(history: History, state: SystemState, select: Selection) -> Screened:
@@ -128,7 +131,8 @@ def of_system(history: History, state: SystemState, select: Selection) -> Screen
     series = history.of_units(chosen)
     if len({name for one in series for name in _names(one)}) < FEWEST:
         return Screened()
-    return screened(state.system, series, _flags(history, state, chosen, series))
+    flags, judged = _flags(history, state, chosen, series)
+    return dataclasses.replace(screened(state.system, series, flags), judged=judged)
 
 
 def series_of(history: History, select: Selection, one: SlowNode) -> list[Series]:
@@ -156,10 +160,11 @@ def _names(series: Series) -> set[str]:
 
 def _flags(
     history: History, state: SystemState, chosen: Selection, series: list[Series]
-) -> list[Flag]:
+) -> tuple[list[Flag], bool]:
+    """Return the flags, and whether the last night could be judged."""
     groups = screen.of_series(series)
     if not groups:
-        return []
+        return [], False
     units = {node for peers in groups for _, unit in (*peers.values, *peers.pairs) for node in unit}
     found = screen.screen(groups, screen.by_name({state.system}, units))
     night_of = screen.nights({str(name) for one in series for name in one.sessions})
@@ -170,7 +175,7 @@ def _flags(
         tonight = tuple(session for session, of in night_of.items() if of == night)
         records = history.records(dataclasses.replace(chosen, sessions=tonight))
         flags += settings.differing(records, night)
-    return flags
+    return flags, not found.unsure
 
 
 def screened(system: str, series: list[Series], flags: list[Flag]) -> Screened:

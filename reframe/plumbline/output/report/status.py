@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -66,6 +66,7 @@ class CaseState:
     :ivar since: when the first of the sessions in a row in which it is red ended.
     :ivar sessions: number of those sessions.
     :ivar late: its system's latest session did not run it.
+    :ivar swept: the node, if its session is one of a sweep.
     """
 
     system: str
@@ -89,6 +90,7 @@ class CaseState:
     since: np.datetime64 | None = None
     sessions: int = 0
     late: bool = False
+    swept: str = ""
 
     @property
     def identity(self) -> CaseId:
@@ -187,13 +189,16 @@ def _of_system(
     recent = [row.session for row in sessions if row.end >= latest.end - WINDOW]
     chosen = dataclasses.replace(select, system=literal(system), sessions=tuple(recent))
     order = {name: place for place, name in enumerate(recent)}
+    # Each session of a sweep measures one node.
+    swept = {row.session: row.extras.get("node", "") for row in sessions if "sweep" in row.extras}
     newest: dict[tuple, CaseRow] = {}
     for row in cases_of(history, chosen):
         # The first attempt of a session counts.
         rank = (order[row.session], -row.attempt)
-        known = newest.get(_identity(row))
+        place = (*_identity(row), swept.get(row.session, ""))
+        known = newest.get(place)
         if known is None or rank > (order[known.session], -known.attempt):
-            newest[_identity(row)] = row
+            newest[place] = row
     rows = {(row.session, row.case, row.attempt): row for row in newest.values()}
     states = {key: of_row(row, [], []) for key, row in rows.items()}
     chosen = dataclasses.replace(chosen, sessions=tuple({session for session, *_ in rows}))
@@ -202,14 +207,15 @@ def _of_system(
             states[key] = of_row(rows[key], foms, warnings)
     cases = list(states.values())
     for case in cases:
-        case.late = case.session != latest.session
+        case.swept = swept.get(case.session, "")
+        case.late = case.session != latest.session and not case.swept
     since = (latest.end - np.timedelta64(BACK)).astype(datetime.datetime)
     since = since.replace(tzinfo=datetime.timezone.utc)
     chosen = dataclasses.replace(
         select, system=literal(system), since=max(filter(None, (select.since, since)))
     )
     listed = cases_of(history, chosen)
-    _fill_since(cases, listed)
+    _fill_since(cases, listed, swept)
     waive(cases)
     cases += _vanished(system, cases, listed)
     past = age(latest, now)
@@ -245,7 +251,9 @@ def cases_of(history: History, chosen: Selection) -> list[CaseRow]:
     """Return the cases of a selection, which may be none."""
     try:
         return history.cases(chosen)
-    except Fault:
+    except Fault as err:
+        if err.code != "history.nothing-selected":
+            raise
         return []
 
 
@@ -269,7 +277,9 @@ def _from_series(history: History, chosen: Selection) -> dict[tuple, list[Figure
     found: dict[tuple, list[FigureRecord]] = {}
     try:
         series = history.series(chosen, samples=False)
-    except Fault:
+    except Fault as err:
+        if err.code != "history.nothing-selected":
+            raise
         return found
     for member in series:
         key = member.key
@@ -354,16 +364,20 @@ def _identity_of(fom: FigureRecord) -> tuple:
     return (fom.metric, -1 if fom.size is None else fom.size, fom.location, fom.placement)
 
 
-def _fill_since(cases: list[CaseState], listed: list[CaseRow]) -> None:
-    """Set since when each red case is red without interruption."""
+def _fill_since(cases: list[CaseState], listed: list[CaseRow], swept: Mapping[str, str]) -> None:
+    """Set since when each red case is red without interruption.
+
+    :arg swept: the node of each session of a sweep.
+    """
     by_case: dict[tuple, list[CaseRow]] = {}
     for row in listed:
         if not row.attempt and row.result != "skip":
-            by_case.setdefault(_identity(row), []).append(row)
+            place = (*_identity(row), swept.get(row.session, ""))
+            by_case.setdefault(place, []).append(row)
     for case in cases:
         if not case.red:
             continue
-        rows = sorted(by_case.get(case.identity, ()), key=lambda row: row.time)
+        rows = sorted(by_case.get((*case.identity, case.swept), ()), key=lambda row: row.time)
         for row in reversed(rows):
             if row.result not in RED:
                 break

@@ -134,10 +134,20 @@ class Triage:
                     (one for one in ("fail", "above-ceiling") if case.counts[one]), "waived"
                 )
                 case.waiver = next((one.waiver for one in judged if one.waiver), "")
+            elif case.status == "waived" and not self._still_waived(case):
+                case.status = "invalid"
             elif case.status in WAIVABLE:
                 waiver = waivers.covering(self._known, _of_case(case), case.status, self._day)
                 if waiver:
                     case.status, case.waiver = "waived", waiver.id
+
+    def _still_waived(self, case: CaseState) -> bool:
+        """Whether a case without figures, which a waiver covered when it ran, is waived today: the
+        history does not have whether it was invalid or ended with an error."""
+        return case.waiver not in self._ids or any(
+            waivers.covering(self._known, _of_case(case), result, self._day)
+            for result in ("invalid", "error")
+        )
 
     def _judge(self, case: CaseState, figure: FigureState) -> None:
         subject = self._of_figure(case, figure, math.inf)
