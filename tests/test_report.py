@@ -293,6 +293,23 @@ def test_a_case_that_passes_again_is_red_no_longer(tmp_path):
     assert state(sessions_of(tmp_path, [{"figures": [SLOW]}], [{}])).red == []
 
 
+@pytest.mark.parametrize("name", ["a*b", "a?b", "x[1]", "[*]"])
+def test_a_system_is_selected_by_its_exact_name(name, tmp_path):
+    folder = sessions_of(tmp_path, [{"system": name}, {"system": "axb", "check": "other"}])
+    with History(folder) as history:
+        found = history.cases(Selection(system=status.literal(name)))
+    assert [case.system for case in found] == [name]
+
+
+def test_attempts_of_one_case_count_once(tmp_path):
+    """On the page of an old red session, which has only the red cases."""
+    failed = [{"figures": [SLOW], "attempt": attempt, "result": "fail"} for attempt in range(4)]
+    sessions = [[*failed, {"check": "well"}], *[[{"check": "well"}]] * 3]
+    write(sessions_of(tmp_path, *sessions), tmp_path / "out", now=NOW, latest=1)
+    content = one(tmp_path / "out", "sessions/*000000*.html").read_text()
+    assert "1 more test case" in content
+
+
 def test_a_retry_does_not_replace_the_first_verdict(tmp_path):
     found = state(sessions_of(tmp_path, [{"figures": [SLOW]}, {"attempt": 1}]))
     assert [case.status for case in found.cases] == ["fail"]

@@ -22,7 +22,7 @@ from plumbline.core.errors import Fault
 from plumbline.history import fleets
 from plumbline.history.history import History
 from plumbline.history.series import Selection
-from plumbline.output.report import figures, findings, heat, session_pages, slow
+from plumbline.output.report import figures, findings, heat, session_pages, slow, triage
 from reports import (  # noqa: F401 - fixtures
     NOW,
     chromium_,
@@ -374,6 +374,27 @@ def test_a_suspect_that_is_measured_again_is_not_the_fleet(tmp_path, monkeypatch
         ((series, number),) = fleets.medians(history, Selection(), 5)
     assert (number, len(series.values)) == (8, 26)
     assert series.values.min() > 295
+
+
+def test_the_terminal_acknowledges_what_the_page_proposes(tmp_path, monkeypatch):
+    """The loss of a fleet's median, and not that of each node."""
+    monkeypatch.setattr(findings, "FLEET", 5)
+    random = np.random.default_rng(14)
+    nights = [
+        of_nodes(
+            {f"n{n}": 300 * random.normal(1, 0.003) * (0.9 if night > 17 else 1) for n in range(6)},
+            reference=200.0,
+        )
+        for night in range(26)
+    ]
+    folder = sessions_of(tmp_path / "site", *nights, apart=DAY)
+    monkeypatch.setenv("PLUMBLINE_SITE", str(folder))
+    write(folder, tmp_path / "out", now=NOW + 26 * DAY)
+    content = (tmp_path / "out" / "changes.html").read_text()
+    (proposed,) = {*re.findall(r"plumbline waive ([\w-]+)", content)}
+    with History(folder) as history:
+        found = triage.load(history, Selection(), NOW + 26 * DAY)
+    assert [one.id for one in found] == [proposed]
 
 
 def test_a_later_session_of_one_node_does_not_hide_that_another_failed(tmp_path):

@@ -7,6 +7,7 @@ file of ``plumbline history export`` can replace both.
 from __future__ import annotations
 
 import datetime
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -476,8 +477,9 @@ def _wanted(select: Selection, flat: bool) -> tuple[str, dict[str, Any]]:
 
 
 def _pattern(text: str) -> str:
-    """Return a pattern for DuckDB's GLOB, in which only ``*`` and ``?`` are wildcards."""
-    return text.replace("[", "[[]")
+    """Return a pattern for DuckDB's GLOB, in which only ``*`` and ``?`` are wildcards, and neither
+    as ``[*]`` and ``[?]``."""
+    return re.sub(r"\[(?![*?]\])", "[[]", text)
 
 
 def _utc(time: datetime.datetime) -> datetime.datetime:

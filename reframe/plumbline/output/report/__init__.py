@@ -381,7 +381,9 @@ class _Report:
             if row.session in self.paged:
                 whole = row.session not in self.red_only
                 groups = session_pages.groups(self.history, self.select, row, macros, whole)
-                others = 0 if whole else row.ended - sum(len(group.cases) for group in groups)
+                # A case has a row for each attempt.
+                shown = {case.case for group in groups for case in group.cases}
+                others = 0 if whole else row.ended - len(shown)
                 writer.page(self.session_path(row.session), "session.html.j2", row=row,
                           groups=groups, fold=session_pages.FOLD, others=others)  # fmt: skip
 

@@ -304,7 +304,7 @@ def _from_series(history: History, chosen: Selection) -> dict[tuple, list[Figure
 
 def literal(name: str) -> str:
     """Return a pattern that matches only this name."""
-    return "".join(f"[{char}]" if char in "*?[" else char for char in name)
+    return "".join(f"[{char}]" if char in "*?" else char for char in name)
 
 
 def _order(case: CaseState) -> tuple:

@@ -22,7 +22,7 @@ from plumbline.core import paths, units
 from plumbline.core.text import base_name
 from plumbline.history.history import History
 from plumbline.history.series import Key, Selection
-from plumbline.output.report import findings, status, text
+from plumbline.output.report import findings, searched, slow, status, text
 from plumbline.output.report.findings import Event, SeriesChange
 from plumbline.output.report.status import CaseState, FigureState
 from plumbline.reference import lookup, waivers
@@ -247,12 +247,12 @@ def load(
     systems = status.of_systems(
         history, history.sessions(select), select, now, datetime.timedelta.max, triage.apply
     )
-    checks = [check for check in history.measured(select) if check.most >= findings.NIGHTS]
-    count = sum(check.series for check in checks)
-    if count >= findings.MANY:
-        say(f"searching {count} series for losses")
-    series = itertools.chain.from_iterable(history.by_check(checks, select))
-    changes = triage.of_changes(findings.of_all(filter(findings.judged, series), count))
+    measured = {(check.system, check.check): check for check in history.measured(select)}
+    flagged = {one.system: slow.of_system(history, one, select).nodes for one in systems}
+    search = searched.of(history, select, measured, flagged)
+    if search.count >= findings.MANY:
+        say(f"searching {search.count} series for losses")
+    changes = triage.of_changes(findings.of_all(search.series, search.count))
     events = findings.events(list(itertools.chain.from_iterable(changes.values())))
     cases = (triage.of_case(case) for system in systems for case in system.cases)
     losses = (one for event in events for one in triage.of_event(event, changes))
