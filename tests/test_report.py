@@ -455,7 +455,7 @@ EMPTY = {
     "noticed": "no-warning",
     "skipped": "nothing-skipped",
     "unasserted": "all-asserted",
-    "slow": "no-slow-node",
+    "slow": "not-screened",
 }
 
 
@@ -466,7 +466,7 @@ def test_a_session_in_which_all_was_skipped(tmp_path):
     assert (made.series, made.red) == (0, 0)
     page = tmp_path / "out" / "index.html"
     assert notes(page) == {
-        *("nothing-measured", "nothing-waived", "nothing-near-bound", "no-warning", "no-slow-node"),
+        *("nothing-measured", "nothing-waived", "nothing-near-bound", "no-warning", "not-screened"),
     }
     assert count(shown(page, "skipped")) == 1 and "no network" in shown(page, "skipped")
     assert notes(one(tmp_path / "out", "checks/alder-stream*.html")) == {"nothing-measured"}

@@ -12,16 +12,17 @@ from plumbline.history.series import Key, Selection, Series
 
 _OF_FLEET = ", ".join(name for name in KEY.split(", ") if name != "node")
 _MEDIANS = f"""
-WITH alone AS (SELECT * FROM flat WHERE {MEASUREMENTS} AND WANTED),
+WITH alone AS (SELECT * FROM flat WHERE {MEASUREMENTS} AND WANTED AND node != ''),
 fleets AS (
     SELECT {_OF_FLEET}, arg_max(unit, start) AS unit, count(DISTINCT node) AS number
-    FROM alone GROUP BY ALL HAVING count(DISTINCT node) >= $least AND bool_and(node != ''))
+    FROM alone GROUP BY ALL HAVING count(DISTINCT node) >= $least)
 SELECT {_OF_FLEET}, any_value(benchmark), unit, any_value(better), session,
     max(time), median(value), bool_or(verdict = 'above-ceiling'), any_value(number)
 FROM alone JOIN fleets USING ({_OF_FLEET}, unit) GROUP BY {_OF_FLEET}, unit, session, start
 HAVING 2 * count(DISTINCT node) >= any_value(number)
 ORDER BY {_OF_FLEET}, start, session
 """
+_OTHERWISE = f"SELECT DISTINCT {_OF_FLEET} FROM flat WHERE {MEASUREMENTS} AND WANTED AND node = ''"
 
 
 def medians(history: History, select: Selection, least: int) -> list[tuple[Series, int]]:
@@ -33,9 +34,11 @@ def medians(history: History, select: Selection, least: int) -> list[tuple[Serie
     """
     rows = history.fetch(_MEDIANS, select, flat=True, of={"least": least})
     count = len(_OF_FLEET.split(", "))
+    otherwise = {*history.fetch(_OTHERWISE, select, flat=True)} if rows else set()
     return [
         _series(Key(*key), [row[count:] for row in group])
         for key, group in itertools.groupby(rows, key=lambda row: row[:count])
+        if key not in otherwise
     ]
 
 
