@@ -74,10 +74,9 @@ def powers_of_two(smallest: int, largest: int) -> list[int]:
     return [2**k for k in range(largest.bit_length()) if smallest <= 2**k <= largest]
 
 
-def headline_of(test: str) -> str:
+def headline_of(metric: str) -> str:
     """Return the headline figure of a test between two tasks: the latency at 8 bytes, or the
     bandwidth at 1 MiB."""
-    metric = POINT_TO_POINT[test][0]
     return Figure(metric, 8 if "lat" in metric else 2**20).variable
 
 
@@ -152,7 +151,7 @@ class PointToPoint(Osu):
     @property
     def headline_figure(self) -> str:
         """The figure of the test in the summary."""
-        return headline_of(self.test)
+        return headline_of(POINT_TO_POINT[self.test][0])
 
     def figures(self) -> list[Figure]:
         sizes = powers_of_two(1, self.largest)
@@ -217,16 +216,14 @@ class osu_p2p_variant(PointToPoint):
     variant = parameter(of_variants("tag_matching"))
 
 
-@rfm.simple_test
-class osu_gpu(Osu):
+class BetweenGpus(Osu):
     """Two tasks, each on the CPU nearest to its GPU, with messages in GPU memory."""
 
-    descr = "OSU between GPUs"
-    test = parameter(["latency", "bw", "bibw"])
+    #: Test -> metric.
+    metrics_of: dict[str, str]
+    test = parameter()
     placement = parameter(["gpu-a", "gpu-b", "gpu-c", "gpu-d"])
-    variant = parameter(gpu_variants())
     conditions = {"buffer": "device"}
-    environ_features = ["cuda", "hip"]
     # One job measures all pairs of a class: on Frontier, 16 of the most distant class.
     num_samples = 3
     sample_seconds = 20
@@ -236,14 +233,25 @@ class osu_gpu(Osu):
     @property
     def headline_figure(self) -> str:
         """The figure of the test in the summary."""
-        return headline_of(self.test)
+        return headline_of(self.metrics_of[self.test])
 
     def figures(self) -> list[Figure]:
-        metric = POINT_TO_POINT[self.test][0]
+        metric = self.metrics_of[self.test]
         return [Figure(metric, size) for size in powers_of_two(1, self.largest)]
 
     def verify(self, output: Output) -> None:
         check_inputs(output, self.program, self.topology.vendor, "device")
+
+
+@rfm.simple_test
+class osu_gpu(BetweenGpus):
+    """With messages over MPI."""
+
+    descr = "OSU between GPUs"
+    metrics_of = {test: POINT_TO_POINT[test][0] for test in ("latency", "bw", "bibw")}
+    test = parameter(["latency", "bw", "bibw"])
+    variant = parameter(gpu_variants())
+    environ_features = ["cuda", "hip"]
 
     def prepare(self):
         super().prepare()
@@ -251,29 +259,16 @@ class osu_gpu(Osu):
 
 
 @rfm.simple_test
-class osu_xccl_gpu(Osu):
-    """Two tasks as in osu_gpu, with messages over NCCL or RCCL."""
+class osu_xccl_gpu(BetweenGpus):
+    """With messages over NCCL or RCCL."""
 
     descr = "OSU between GPUs over NCCL or RCCL"
     program = "osu_xccl_{test}"
+    metrics_of = XCCL_PAIRS
     test = parameter(list(XCCL_PAIRS))
-    placement = parameter(["gpu-a", "gpu-b", "gpu-c", "gpu-d"])
-    conditions = {"buffer": "device"}
     environ_features = ["xccl"]
     # These programs validate nothing, although they have the option.
     validate = False
-    num_samples = 3
-    sample_seconds = 20
-    headline = ["{headline_figure}"]
-    tags_where = {"screen": {"test": ["latency"]}}
-
-    @property
-    def headline_figure(self) -> str:
-        """The figure of the test in the summary."""
-        return Figure(XCCL_PAIRS[self.test], 8 if self.test == "latency" else 2**20).variable
-
-    def figures(self) -> list[Figure]:
-        return [Figure(XCCL_PAIRS[self.test], size) for size in powers_of_two(1, self.largest)]
 
     def parse(self, text: str) -> Output:
         output = super().parse(text)
@@ -282,9 +277,6 @@ class osu_xccl_gpu(Osu):
         # The program prints what osu_xccl_bw prints.
         foms = (dataclasses.replace(fom, metric=XCCL_PAIRS["bibw"]) for fom in output.foms)
         return dataclasses.replace(output, foms=tuple(foms))
-
-    def verify(self, output: Output) -> None:
-        check_inputs(output, self.program, self.topology.vendor, "device")
 
     def prepare(self):
         super().prepare()

@@ -19,7 +19,16 @@ import pytest
 import yaml
 from conftest import BIN, ROOT, STANDINS, Done, Testbed, empty_caches, stop
 from plumbline.parse import osu
-from plumbline.software import build, debian, environments, externals, mirror, providers, spack
+from plumbline.software import (
+    build,
+    debian,
+    environments,
+    externals,
+    mirror,
+    programs,
+    providers,
+    spack,
+)
 
 CAPTURES = ROOT / "tests" / "captures" / "spack"
 PINS = yaml.safe_load((ROOT / "spack-env" / "pins.yaml").read_text())
@@ -825,4 +834,4 @@ def test_every_program_of_the_one_sided_checks_has_a_hash():
     known = {program for program, _ in osu.TITLES.values()}
     wanted = {name for name in known if re.match("osu_(put|get|acc|cas|fop)_", name)}
     assert len(wanted) == 9
-    assert wanted <= {*build.PROGRAMS["osu-micro-benchmarks"]}
+    assert wanted <= {*programs.PROGRAMS["osu-micro-benchmarks"]}

@@ -223,7 +223,7 @@ def test_how_a_launcher_is_kept_to_a_pair(manager: str):
         assert not re.search(r"rankfile[^ ]*\$run", word)
 
 
-#: Stands in for ssh: a host is a name in a namespace of its own on this machine, and a /tmp.
+#: Used as ssh: a host is a name in a namespace of its own on this machine, with its own /tmp.
 SSH = """\
 #!/bin/bash
 while [ "${1#-}" != "$1" ]; do case $1 in -x|-q|-T|-n) shift;; *) shift 2;; esac; done

@@ -16,6 +16,7 @@ from plumbline.placement.topology import Topology
 from plumbline.session import plan, recovery
 from plumbline.site import configuration
 from plumbline.software import build, environments, providers, spack
+from plumbline.software.programs import programs_of
 
 
 def examine(system: str | None, checks: Sequence[str] = ()) -> dict:
@@ -109,7 +110,7 @@ def _programs(system: str, needed: dict[str, list[str]]) -> dict[str, str]:
 def _provides(environment: str, program: str) -> bool:
     """Return whether a Spack environment has a program once it is built."""
     lock = environments.Environment(*environment.split(":")).lock()
-    return lock is not None and program in dict(build.programs_of(lock))
+    return lock is not None and program in dict(programs_of(lock))
 
 
 def _sources(system: str) -> list[tuple[str, str]]:

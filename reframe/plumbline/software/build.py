@@ -12,7 +12,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,54 +25,17 @@ from plumbline.software import debian, environments, externals, spack
 from plumbline.software.environments import (
     LOCK,
     MANIFEST,
-    MODELS,
     STAMP,
     Environment,
     Lock,
     PackageNode,
 )
+from plumbline.software.programs import program_in, programs_of
 
 MARK = "built.json"
 
 #: The system whose externals are detected.
 HERE = "local"
-
-#: Spack's package -> its executables in a complete view; BabelStream has one for each model.
-PROGRAMS = {
-    "comm-scope": ("comm_scope",),
-    "fio": ("fio",),
-    "gpcnet": ("network_test", "network_load_test"),
-    "hpcc": ("hpcc",),
-    "hpcg": ("xhpcg",),
-    "hpl": ("xhpl",),
-    "intel-mpi-benchmarks": ("IMB-MPI1",),
-    "ior": ("ior", "mdtest"),
-    "mpigraph": ("mpiGraph",),
-    "osu-micro-benchmarks": (
-        *("osu_latency", "osu_bw", "osu_bibw", "osu_mbw_mr", "osu_multi_lat"),
-        *("osu_allgather", "osu_allreduce", "osu_alltoall", "osu_barrier", "osu_bcast"),
-        *("osu_gather", "osu_reduce", "osu_reduce_scatter", "osu_scatter"),
-        *("osu_put_latency", "osu_put_bw", "osu_put_bibw", "osu_get_latency", "osu_get_bw"),
-        *("osu_acc_latency", "osu_get_acc_latency", "osu_cas_latency", "osu_fop_latency"),
-        *("osu_iallgather", "osu_iallreduce", "osu_ialltoall", "osu_ibarrier", "osu_ibcast"),
-    ),
-    "stream": ("stream_c.exe",),
-}
-
-#: Executables of OSU's build with NCCL or RCCL, beside that without.
-XCCL = tuple(
-    f"osu_xccl_{test}"
-    for test in (
-        *("latency", "bw", "bibw", "allgather", "allreduce", "alltoall", "bcast", "reduce"),
-        "reduce_scatter",
-    )
-)
-
-#: Folders of executables in a view.
-_BIN = (
-    *("bin", "*/bin", "libexec/osu-micro-benchmarks/mpi/*"),
-    "*/libexec/osu-micro-benchmarks/xccl/*",
-)
 
 
 @dataclass(frozen=True)
@@ -129,29 +92,6 @@ class Built:
         if node.prefix:
             return Path(node.prefix)
         return spack.store() / f"{node.name}-{node.version}-{node.hash[:7]}"
-
-
-def programs_of(lock: Lock) -> list[tuple[str, PackageNode]]:
-    """Return the programs that an environment should have, each with its package."""
-    found = []
-    for digest in lock.roots:
-        node = lock.nodes[digest]
-        wanted: Iterable[str] = PROGRAMS.get(node.name, ())
-        if node.name == "babelstream":
-            wanted = [MODELS[model] for model in MODELS if node.parameters.get(model) is True]
-        if node.parameters.get("xccl") is True:
-            wanted = XCCL
-        found += [(program, node) for program in wanted]
-    return found
-
-
-def program_in(view: Path, program: str) -> Path | None:
-    """Return the path of an executable in a view, or ``None``."""
-    for pattern in _BIN:
-        for path in sorted(view.glob(f"{pattern}/{program}")):
-            if path.is_file() and os.access(path, os.X_OK):
-                return path
-    return None
 
 
 def find_built(environment: Environment) -> Built | None:

@@ -32,6 +32,7 @@ from plumbline.core.errors import Coded, Fault
 from plumbline.core.text import suggest
 from plumbline.software import build as builds
 from plumbline.software import debian, environments
+from plumbline.software.programs import program_in, programs_of
 
 #: Program -> the Debian packages that contain it.
 DEBIAN = {"hpcc": ("hpcc", "libopenblas0-serial"), "fio": ("fio",)}
@@ -117,8 +118,8 @@ def installed(provider: str, environment: str, programs: Iterable[str]) -> list[
     if found is None:
         return []
     # Also what is lost or out of date: its case is then skipped with a reason, and does not vanish.
-    known = {program for program, _ in builds.programs_of(found.lock)}
-    return [p for p in programs if p in known or builds.program_in(found.view, p)]
+    known = {program for program, _ in programs_of(found.lock)}
+    return [p for p in programs if p in known or program_in(found.view, p)]
 
 
 def find_in(folder: Path, program: str) -> Program:
@@ -126,7 +127,7 @@ def find_in(folder: Path, program: str) -> Program:
 
     :raises NotProvided: if it is not there, or no launcher of its MPI is.
     """
-    path = builds.program_in(folder, program) or shutil.which(program, path=folder)
+    path = program_in(folder, program) or shutil.which(program, path=folder)
     if path is None:
         raise NotProvided(f"{program} is not in {folder}", code="build.not-in-folder")
 
@@ -275,9 +276,9 @@ def _from_spack(program: str, which: Callable[[str], str | None], environment: s
             f"{program}: {reason or 'it is not built'}: run `plumbline build {known.name}`",
             code="build.not-built",
         )
-    path = builds.program_in(found.view, program)
+    path = program_in(found.view, program)
     if path is None:
-        package = dict(builds.programs_of(found.lock)).get(program)
+        package = dict(programs_of(found.lock)).get(program)
         reason = f"add its package to {known.manifest}"
         if package:
             failed = found.mark["missing"].get(package.hash)

@@ -131,7 +131,7 @@ _LIBRARIES = {"cuda": ("NCCL", "NCCL-CUDA"), "rocm": ("RCCL", "RCCL-ROCM")}
 
 
 def _over_library(run: Run, test: Test, options: dict[str, str]) -> Iterator[tuple[int, str, int]]:
-    """A program over NCCL or RCCL, which takes GPUs whether it is told to or not."""
+    """A program over NCCL or RCCL, which takes GPUs also without ``-d``."""
     library, word = _LIBRARIES[run.machine.vendor]
     for task in run.tasks[1:]:
         yield task.rank, f"#Using {library}\n", 0

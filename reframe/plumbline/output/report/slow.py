@@ -19,14 +19,13 @@ from plumbline.analysis.compare.hostfacts import HostChange
 from plumbline.analysis.screen import Flag, settings
 from plumbline.analysis.screen.detection import FEWEST, MEMORY
 from plumbline.core import files
-from plumbline.core.errors import Fault
 from plumbline.core.process import one_line
 from plumbline.history.history import History
 from plumbline.history.rows import CaseRow
 from plumbline.history.series import Selection, Series
 from plumbline.output.report import text
 from plumbline.output.report.figures import Panel
-from plumbline.output.report.status import SystemState, cases_of, literal
+from plumbline.output.report.status import SystemState, cases_of, literal, selected
 from plumbline.output.report.usual import usual_values
 
 #: A node keeps its page for so long after it was slow, and its page has as many nights.
@@ -138,10 +137,7 @@ def of_system(history: History, state: SystemState, select: Selection) -> Screen
 def series_of(history: History, select: Selection, one: SlowNode) -> list[Series]:
     """Return all series of a node."""
     chosen = dataclasses.replace(select, system=literal(one.system), node=literal(one.node))
-    try:
-        return history.series(chosen, samples=False)
-    except Fault:
-        return []
+    return selected(lambda: history.series(chosen, samples=False))
 
 
 def _since(select: Selection, state: SystemState, span: datetime.timedelta) -> Selection:

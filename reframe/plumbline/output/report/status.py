@@ -7,7 +7,7 @@ import datetime
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -249,8 +249,16 @@ def running(history: History, row: SessionRow, select: Selection, now: datetime.
 
 def cases_of(history: History, chosen: Selection) -> list[CaseRow]:
     """Return the cases of a selection, which may be none."""
+    return selected(lambda: history.cases(chosen))
+
+
+def selected(read: Callable[[], list[Any]]) -> list[Any]:
+    """Return what is read of a history, nothing if nothing is selected.
+
+    :raises Fault: if the history cannot be read.
+    """
     try:
-        return history.cases(chosen)
+        return read()
     except Fault as err:
         if err.code != "history.nothing-selected":
             raise
@@ -275,13 +283,7 @@ def _from_series(history: History, chosen: Selection) -> dict[tuple, list[Figure
     """Return the figures of a CSV file, which has neither headlines nor the warning band."""
     cases = {(row.session, *_identity(row)): row for row in history.cases(chosen)}
     found: dict[tuple, list[FigureRecord]] = {}
-    try:
-        series = history.series(chosen, samples=False)
-    except Fault as err:
-        if err.code != "history.nothing-selected":
-            raise
-        return found
-    for member in series:
+    for member in selected(lambda: history.series(chosen, samples=False)):
         key = member.key
         case = (key.system, key.partition, key.environment, key.check, key.node)
         for index, session in enumerate(member.sessions):
