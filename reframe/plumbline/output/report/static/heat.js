@@ -69,25 +69,21 @@
       if (page) location.href = `../${page}`;
       else if (data.pages[at[1]]) location.href = `../${data.pages[at[1]]}`;
     };
-    const cell = (data, event) => {
+    // Where the map is now: charts may move it while its data are read.
+    const atPointer = async (event, keep) => {
       const box = place.getBoundingClientRect();
+      const data = await load(place);
       const of = (value, length, count) => Math.floor((value / length) * count);
-      return [of(event.clientY - box.top, box.height, data.nodes.length),
-        of(event.clientX - box.left, box.width, data.nights.length)];
+      show(data, of(event.clientY - box.top, box.height, data.nodes.length),
+        of(event.clientX - box.left, box.width, data.nights.length), keep);
     };
 
     place.addEventListener("focus", async () => {
       const data = await load(place);
       if (!at) show(data, 0, data.nights.length - 1, false);
     });
-    place.addEventListener("pointermove", async (event) => {
-      const data = await load(place);
-      show(data, ...cell(data, event), false);
-    });
-    place.addEventListener("click", async (event) => {
-      const data = await load(place);
-      show(data, ...cell(data, event), true);
-    });
+    place.addEventListener("pointermove", (event) => atPointer(event, false));
+    place.addEventListener("click", (event) => atPointer(event, true));
     place.addEventListener("dblclick", async () => open(await load(place)));
     place.addEventListener("keydown", async (event) => {
       const step = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1],
