@@ -131,7 +131,7 @@ class babelstream_model(BabelStream):
 
     descr = "BabelStream by programming model"
     program = "{model}-stream"
-    environ_features = ["{model}"]
+    environ_features = ["{model} -gpu"]
     model = parameter(["kokkos", "sycl"])
     placement = parameter(["all-cores"])
 

@@ -135,6 +135,7 @@ class Osu(Benchmark):
         if self.sized:
             if self.validate:
                 self.first_sample_opts = ["-c"]
+                self.first_sample_inputs = {"validation": "pass"}
             # A single number is the largest size. The smallest depends on OSU's version.
             self.executable_opts = ["-m", str(self.largest)]
         if self.iterations:

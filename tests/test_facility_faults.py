@@ -114,6 +114,8 @@ FAULTS = {
                                            "device-managed"),
     "osu-accelerator-on-hosts": printed_instead("eagle", "p2p.*=latency .*on-socket", "MPI Latency",
                                                 "MPI-CUDA Latency", "cuda"),
+    "osu-not-validated": printed_instead("perlmutter", "osu_p2p.*=multi_lat .*off-node",
+                                         " +(Validation|Pass)$", "", "validation: pass"),
     "gpcnet-nodes": printed_instead("summit", "gpcnet_network", r"\(2 nodes\)", "(1 nodes)",
                                     r"\b1\b"),
     "mdtest-items": printed_instead("summit", "mdtest_building_block", r"^(\d+ tasks), \d+ files",

@@ -579,6 +579,8 @@ class Benchmark(declaration.Declaration):
         for path, location in self.output_files(run):
             output = reading.parse_output(path, self.parse, layout, result)
             self.verify(output)
+            if run.sample == 0:
+                reading.confirm_inputs(output, self.first_sample_inputs)
             result.version = output.version
             foms = [
                 dataclasses.replace(fom, location=fom.location or location) for fom in output.foms

@@ -129,11 +129,15 @@ def systems(check) -> list[str]:
 
 def environments(check) -> list[str]:
     """Return ReFrame's ``valid_prog_environs``: those that the check names itself, or else those
-    that have the benchmark and one choice of ``environ_features``."""
+    that have the benchmark and one choice of ``environ_features``, without those that it excludes
+    with ``-``."""
     if (named := getattr(check, "valid_prog_environs", None)) is not None:
         return named
     return [
-        " ".join(f"+{feature}" for feature in [check.benchmark, *features.split()])
+        " ".join(
+            feature if feature.startswith("-") else f"+{feature}"
+            for feature in [check.benchmark, *features.split()]
+        )
         for features in check.environ_features
     ]
 
@@ -162,7 +166,8 @@ class Declaration(rfm.RunOnlyRegressionTest):
     conditions = builtins.variable(typ.Dict[str, str], value={})
 
     #: Features that the environment must have besides the benchmark's name. Each entry is one
-    #: alternative: a feature, or several separated by spaces.
+    #: alternative: a feature, or several separated by spaces. With ``-`` before it, the environment
+    #: must not have a feature.
     environ_features = builtins.variable(typ.List[str], value=[""])
 
     #: Nodes of the job, in placements that do not determine them; 0 means two if the partition has
@@ -183,6 +188,9 @@ class Declaration(rfm.RunOnlyRegressionTest):
 
     #: Additional options of the first sample.
     first_sample_opts = builtins.variable(typ.List[str], value=[])
+
+    #: Inputs that the first sample's output must report: proof that its options had their effect.
+    first_sample_inputs = builtins.variable(typ.Dict[str, str], value={})
 
     #: Complete runs of the program that are judged, all in one job.
     num_samples = builtins.variable(int, value=5)

@@ -189,6 +189,20 @@ def parse_output(path: Path, parser: Parser, layout: Layout, result: CaseResult)
     return found
 
 
+def confirm_inputs(output: Output, expected: Mapping[str, str]) -> None:
+    """Check that a program reports these inputs.
+
+    :raises ParseError: if it reports others or none, so that the options had no effect.
+    """
+    for name, value in expected.items():
+        reported = output.inputs.get(name, "nothing")
+        if reported != value:
+            raise parse.ParseError(
+                f"the first sample must report {name}: {value}, but reports {reported}",
+                code="output.other-inputs",
+            )
+
+
 def _parsed(parser: Parser, text: str) -> Output:
     """Return what a parser finds, which may be a site's own.
 
