@@ -915,6 +915,29 @@ def test_a_csv_with_other_columns_is_refused(mixed: Path, tmp_path: Path):
     assert run("list", "--from", path).code == 2
 
 
+def test_words_that_plumbline_does_not_write_are_reported(mixed: Path, tmp_path: Path):
+    """The rows of an edited file that have them are skipped, and the report is still made."""
+    rows = list(csv.DictReader(run("export", "--from", mixed).out.splitlines()))
+    measured = [row for row in rows if row["metric"]]
+    measured[0]["verdict"], measured[1]["result"] = "passed", "ok"
+    path = tmp_path / "edited.csv"
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)
+    with History(path) as edited, History(mixed) as whole:
+        assert len(edited.faults) == 2
+        assert [("'ok'" in fault, "'passed'" in fault) for fault in edited.faults] == [
+            (True, False),
+            (False, True),
+        ]
+        of_file, of_records = (
+            sum(len(s.values) for s in found.series()) for found in (edited, whole)
+        )
+        assert of_file == of_records - 2
+    assert run("report", "--from", path, "-o", tmp_path / "site").code == 2
+
+
 def test_records_of_the_tests_keep_to_the_schema():
     """What these tests write is what Plumbline writes."""
     valid(json.loads(records.dumps(line())))

@@ -27,7 +27,7 @@ from plumbline.analysis.compare import sides
 from plumbline.core.errors import Fault
 from plumbline.history import history
 from plumbline.history.history import History
-from plumbline.history.series import Key, Selection, Series
+from plumbline.history.series import ALL, Key, Selection, Series
 from plumbline.operate.nightly import parts
 from plumbline.output import report
 from plumbline.output.report import around, figures, findings, session_pages, site, status, text
@@ -99,20 +99,20 @@ def test_what_passed_and_asserts_nothing_is_no_pass(demo):
     assert statuses["mdtest_easy"] == "pass"
 
 
-def _standings(history, folder: Path, now: datetime.datetime | None = None):
+def _standings(history, folder: Path, now: datetime.datetime | None = None, select=ALL):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PLUMBLINE_SITE", str(folder))
         now = now or datetime.datetime.now(UTC)
         found = status.of_systems(
-            history, history.sessions(), Selection(), now, datetime.timedelta(hours=48)
+            history, history.sessions(), select, now, datetime.timedelta(hours=48)
         )
     return sorted(found, key=lambda one: one.system), now
 
 
-def state(folder: Path) -> status.SystemState:
-    """The state of the one system of a history."""
+def state(folder: Path, select: Selection = ALL) -> status.SystemState:
+    """The state of the one system of a history, of which a part may be selected."""
     with History(folder) as history:
-        (found,), _ = _standings(history, folder, NOW)
+        (found,), _ = _standings(history, folder, NOW, select)
     return found
 
 
@@ -130,7 +130,7 @@ def test_the_page_of_a_system_lists_its_checks(pages):
 
 def test_changes_that_began_together_are_one_line(pages):
     content = shown(pages / "index.html", "changed")
-    latency = re.search(r"osu_p2p operation=latency alder .*?(?=osu_p2p|babelstream|$)", content)[0]
+    latency = re.search(r"osu_p2p test=latency alder .*?(?=osu_p2p|babelstream|$)", content)[0]
     assert "and 3 more" in latency
 
 
@@ -145,7 +145,7 @@ def commands(path: Path) -> list[list[str]]:
 
 
 def test_the_comparison_that_a_change_prints_answers(pages, demo):
-    (words,) = [one for one in commands(pages / "index.html") if "operation=latency" in str(one)]
+    (words,) = [one for one in commands(pages / "index.html") if "test=latency" in str(one)]
     done = asked(*words[1:], "--metric=latency", "--from", demo, "--format=json")
     found = json.loads(done.out)
     assert (done.code, found["verdict"]) == (1, "no-go")
@@ -158,7 +158,7 @@ def test_what_changed_in_the_night_of_a_change_is_on_its_card(pages):
                        (pages / "index.html").read_text(), re.S)  # fmt: skip
     latency, bandwidth, stream = (
         next(card for card in cards if "plumbline compare --system=alder" in card and name in card)
-        for name in ("operation=latency", "operation=bandwidth", "babelstream_cpu")
+        for name in ("test=latency", "test=bw", "babelstream_cpu")
     )
     fact = r"<li>([^:]*(?:: \w+)?): <code>(\S+)</code> to <code>(\S+)</code> <[^>]*>\(([^)]*)\)"
     ((name, before, after, node),) = re.findall(fact, latency)
@@ -248,7 +248,7 @@ def test_the_papers_figures_stand_beside_ours(pages, demo):
     section = re.search(r'<section id="osu-latency-8-on-socket.*?</section>', content, re.S)[0]
     row = re.search(r"<tr><th[^>]*><a[^>]*>trinity</a>.*?</tr>", section, re.S)[0]
     assert "0.67 ± 0.01 us" in row
-    path = one(pages, "data/alder-osu-p2p-operation-latency*/latency-8-*.csv")
+    path = one(pages, "data/alder-osu-p2p-test-latency*/latency-8-*.csv")
     ours = [float(line["value"]) for line in csv.DictReader(path.open())][-figures.LATEST :]
     ratio = np.median(ours) / 0.67 - 1
     assert f"{ratio:+.1%}".replace("%", "\u202f%") in row
@@ -272,7 +272,11 @@ def test_csv_files_have_every_value(pages, demo):
 def test_a_csv_history_makes_the_same_report_without_session_pages(demo, pages, tmp_path):
     assert asked("history", "export", "--from", demo, "-o", tmp_path / "all.csv").code == 0
     write(demo, tmp_path / "out", source=tmp_path / "all.csv")
-    assert count(shown(tmp_path / "out" / "index.html", "red")) == 5
+    page = tmp_path / "out" / "index.html"
+    for section in ("red", "near-bound"):
+        assert count(shown(page, section)) == count(shown(pages / "index.html", section)) > 0
+    # What a CSV file does not have is not called absent.
+    assert notes(page) & {"warnings-unknown", "no-warning"} == {"warnings-unknown"}
     assert not (tmp_path / "out" / "sessions").exists()
     assert_links_resolve(tmp_path / "out")
 
@@ -340,6 +344,15 @@ def test_a_case_of_the_inventory_that_no_session_has_was_never_run(tmp_path):
     write_inventory(folder, "stream", "gone")
     assert [case.check for case in state(folder).having("never-run")] == ["gone"]
     assert count(shown(start_page(folder), "skipped")) == 1
+
+
+@pytest.mark.parametrize(
+    "select", [{"check": "stream"}, {"since": NOW}, {"placement": "all-cores"}]
+)
+def test_what_was_not_selected_is_not_called_never_run(select, tmp_path):
+    folder = sessions_of(tmp_path, [{}])
+    write_inventory(folder, "stream", "gone")
+    assert state(folder, Selection(**select)).having("never-run") == []
 
 
 def test_a_case_of_the_inventory_that_one_session_had_is_red(tmp_path):

@@ -80,7 +80,8 @@ AND (node != '' OR NOT contains(nodes, ',') OR contains(location, ':'))
 _VALUES = f"""
 SELECT session AS sessions, time AS times, value AS "values", coalesce(lower, 'nan') AS lower,
     coalesce(upper, 'nan') AS upper, coalesce(ceiling, 'nan') AS ceiling, verdict AS verdicts,
-    reference AS "references", build AS builds, nodes, coalesce(across, -1) AS across, SAMPLES unit
+    reference AS "references", build AS builds, nodes, coalesce(across, -1) AS across,
+    coalesce(near_bound, false) AS near_bound, SAMPLES unit
 FROM flat WHERE {MEASUREMENTS} AND WANTED
 ORDER BY {KEY}, {_ORDER}
 """

@@ -18,13 +18,16 @@ import re
 import shutil
 import stat
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import duckdb
+import pydantic
 
+from plumbline.check.record import FigureRecord, Record
 from plumbline.core import files
 from plumbline.core.errors import Fault
 from plumbline.core.text import ESCAPED_FORMULA, pluralize, shorten
@@ -381,6 +384,11 @@ _FROM_CSV = {
     "cases": "DISTINCT CELLS FROM rows WHERE line IS NOT NULL AND time IS NOT NULL",
     "figures": "CELLS FROM rows WHERE metric IS NOT NULL AND isfinite(value)",
 }
+#: Column of words -> the column that is NULL where it is empty, and the model that has the words.
+_WORDS: dict[str, tuple[str, type[pydantic.BaseModel]]] = {
+    "result": ("line", Record),
+    "verdict": ("metric", FigureRecord),
+}
 _LOST = """
 SELECT count(*) FROM rows
 WHERE line IS NOT NULL AND time IS NULL
@@ -446,6 +454,7 @@ def of_csv(path: Path) -> tuple[duckdb.DuckDBPyConnection, list[str]]:
             coalesce(from_json(nullif(samples, ''), '["DOUBLE"]'), [value]) AS samples,
             coalesce(size, -1) AS size) FROM cells"""
         )
+        faults = _drop_unknown(db)
         for name, rows in _FROM_CSV.items():
             described = db.execute(f"DESCRIBE {name}").fetchall()
             listed = ", ".join(f'"{cell}"' for cell, *_ in described)
@@ -456,5 +465,26 @@ def of_csv(path: Path) -> tuple[duckdb.DuckDBPyConnection, list[str]]:
         ((lost,),) = db.execute(_LOST).fetchall()
     except duckdb.Error as err:
         raise Fault(f"{path}: {first_line(err)}", code="input.wrong-file") from None
-    faults = [f"{path}:{line}: {column}: {message}" for line, column, message in rejects]
-    return db, faults + [f"{path}: {pluralize(lost, 'row')} without time or value"] * bool(lost)
+    faults += [f"{pluralize(lost, 'row')} without time or value"] * bool(lost)
+    return db, [
+        *(f"{path}:{line}: {column}: {message}" for line, column, message in rejects),
+        *(f"{path}: {fault}" for fault in faults),
+    ]
+
+
+def _drop_unknown(db: duckdb.DuckDBPyConnection) -> list[str]:
+    """Drop the rows of a CSV file whose result or verdict Plumbline does not write, and return a
+    line for each such word."""
+    found: list[str] = []
+    for name, (where, model) in _WORDS.items():
+        known = get_args(model.model_fields[name].annotation)
+        words = db.execute(
+            f"DELETE FROM rows WHERE {where} IS NOT NULL AND {name} NOT IN (SELECT unnest($1)) "
+            f"RETURNING {name}",
+            [known],
+        ).fetchall()
+        found += [
+            f"{pluralize(count, 'row')} with the {name} {word!r}; available: {', '.join(known)}"
+            for (word,), count in Counter(words).items()
+        ]
+    return found

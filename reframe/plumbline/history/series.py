@@ -82,6 +82,8 @@ class Series:
     samples: list[list[float]]
     #: Of pairs of nodes: how many pairs shared an uplink between racks; -1 if not known.
     across: np.ndarray | None = None
+    #: Whether each passed, but is within the warning band.
+    near_bound: np.ndarray | None = None
 
     def before(self, time: np.datetime64) -> Series:
         """Return the values that were measured before a time."""

@@ -15,7 +15,7 @@ from plumbline.check.record import FigureRecord, NoticeRecord
 from plumbline.core.errors import Fault
 from plumbline.history.history import History
 from plumbline.history.rows import CaseRow, SessionRow
-from plumbline.history.series import Selection
+from plumbline.history.series import ALL, Selection
 from plumbline.output.report import text
 from plumbline.site import inventory
 
@@ -218,6 +218,8 @@ def _of_system(
     _fill_since(cases, listed, swept)
     waive(cases)
     cases += _vanished(system, cases, listed)
+    if dataclasses.replace(select, system="") == ALL:
+        cases += _never_run(system, {case.identity for case in cases} | {*map(_identity, listed)})
     past = age(latest, now)
     old = past.total_seconds() / 3600 if past > stale else None
     return SystemState(
@@ -280,7 +282,7 @@ def _figures(history: History, chosen: Selection) -> Iterator[tuple[tuple, list,
 
 
 def _from_series(history: History, chosen: Selection) -> dict[tuple, list[FigureRecord]]:
-    """Return the figures of a CSV file, which has neither headlines nor the warning band."""
+    """Return the figures of a CSV file, which has no headlines."""
     cases = {(row.session, *_identity(row)): row for row in history.cases(chosen)}
     found: dict[tuple, list[FigureRecord]] = {}
     for member in selected(lambda: history.series(chosen, samples=False)):
@@ -296,7 +298,8 @@ def _from_series(history: History, chosen: Selection) -> dict[tuple, list[Figure
             fom = FigureRecord.model_construct(
                 metric=key.metric, size=None if key.size < 0 else key.size, location=key.location,
                 placement=key.placement, value=float(member.values[index]), unit=member.unit,
-                verdict=str(member.verdicts[index]), better=member.better, near_bound=False,
+                verdict=str(member.verdicts[index]), better=member.better,
+                near_bound=member.near_bound is not None and bool(member.near_bound[index]),
                 reference=str(member.references[index]), waiver=row.waiver, reason="",
                 headline=False, lower=lower, upper=upper, ceiling=ceiling,
             )  # fmt: skip
@@ -393,7 +396,7 @@ def _inventory_name(identity: CaseId) -> str:
 
 
 def _vanished(system: str, cases: list[CaseState], listed: list[CaseRow]) -> list[CaseState]:
-    """Return the cases of the inventory or of earlier sessions that have not run recently."""
+    """Return the cases of earlier sessions that have not run recently."""
     seen: dict[CaseId, list[CaseRow]] = {}
     for row in listed:
         seen.setdefault(_identity(row), []).append(row)
@@ -410,12 +413,17 @@ def _vanished(system: str, cases: list[CaseState], listed: list[CaseRow]) -> lis
             )
             found.append(CaseState(*identity, last.placement, "vanished", reason,
                                    session=last.session, time=last.time, late=True))  # fmt: skip
+    return found
+
+
+def _never_run(system: str, run: set[CaseId]) -> Iterator[CaseState]:
+    """Yield the cases of the inventory that no session ran, which only a whole history tells."""
+    known = inventory.read(system) or inventory.Inventory()
     # Not `every`: cases of published scale run only on request.
-    run = {_inventory_name(identity) for identity in (*seen, *current)}
-    for name in sorted(known.cases.keys() - run):
+    for name in sorted(known.cases.keys() - {*map(_inventory_name, run)}):
         check, _, place = name.rpartition(" @")
         partition, _, environment = place.partition(":")[2].partition("+")
-        found.append(CaseState(system, partition, environment, check, "", "", "never-run",
-                          "the inventory has it, but no session of the last "
-                          f"{BACK.days} days ran it", late=True))  # fmt: skip
-    return found
+        yield CaseState(
+            system, partition, environment, check, "", "", "never-run",
+            f"the inventory has it, but no session of the last {BACK.days} days ran it", late=True,
+        )  # fmt: skip
