@@ -22,6 +22,7 @@ from unittest import mock
 
 import dry_runs
 import forked
+import hypothesis
 import jsonschema
 import pytest
 import yaml
@@ -43,6 +44,10 @@ os.environ["PLUMBLINE_LOCKS"] = tempfile.mkdtemp(prefix="plumbline-locks-")
 # Nor do they see what a developer keeps in site/.
 os.environ["PLUMBLINE_SITE"] = f"{os.environ['PLUMBLINE_LOCKS']}/site"
 atexit.register(shutil.rmtree, os.environ["PLUMBLINE_LOCKS"], ignore_errors=True)
+
+# No test asserts how long something takes: cores may be busy.
+hypothesis.settings.register_profile("plumbline", deadline=None)
+hypothesis.settings.load_profile("plumbline")
 
 #: Seconds after which a command of a test system is stopped, and its test fails.
 PATIENCE = 600

@@ -592,7 +592,7 @@ def layouts_of(topology: Topology) -> list[Layout]:
 
 
 @pytest.mark.parametrize("launcher", READERS)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(machine=machines())
 def test_the_options_name_exactly_the_layouts_cpus(launcher: str, machine: Machine) -> None:
     for layout in layouts_of(machine.topology):
@@ -612,7 +612,7 @@ def test_the_options_name_exactly_the_layouts_cpus(launcher: str, machine: Machi
             taken |= {(node, cpu) for cpu in cpus}
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(machine=machines())
 def test_what_each_launcher_refuses(machine: Machine) -> None:
     """Nothing that it could do: each of these takes any layout with one GPU a task at most."""
@@ -628,7 +628,7 @@ def test_what_each_launcher_refuses(machine: Machine) -> None:
                 bind(layout, launcher, machine.topology)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(machine=machines())
 def test_own_gpus_by_the_launcher_or_the_wrapper(machine: Machine) -> None:
     """Those that give each task a GPU give the layout's, in rank order."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from plumbline.core import paths
 from plumbline.placement import placement
@@ -702,7 +702,6 @@ def nodes(draw) -> Topology:
 
 
 @pytest.mark.parametrize("one_process", [False, True])
-@settings(deadline=None)
 @given(st.data())
 def test_what_holds_on_any_node(one_process: bool, data: st.DataObject) -> None:
     node = data.draw(nodes())
@@ -742,7 +741,6 @@ def test_what_holds_on_any_node(one_process: bool, data: st.DataObject) -> None:
     assert laid_out >= 4
 
 
-@settings(deadline=None)
 @given(nodes(), st.sampled_from(["gpu-a", "gpu-b", "per-gpu", "all-gpus", "off-socket"]))
 def test_a_task_is_near_its_gpu_or_far_where_that_is_asked(node: Topology, name: str) -> None:
     assume(placement.why_missing(name, node) is None)
