@@ -184,7 +184,7 @@ class Demo:
             figures.append({"metric": "latency", "size": size, "value": value, "unit": "us",
                             "better": "lower", "reference": base, "floor": 0.1,
                             "headline": size == 8})  # fmt: skip
-        name = "osu_p2p %operation=latency %placement=on-socket"
+        name = "osu_p2p %test=latency %placement=on-socket"
         self.case(system, night, name, "osu", "on-socket", figures, nodes=NODES[night % 8 :][:1])
 
     def bandwidth(self, system: str, night: int) -> None:
@@ -198,7 +198,7 @@ class Demo:
                             "better": "higher", "reference": base, "ceiling": 25000 * 1.06,
                             "headline": size == SIZES[-1]})  # fmt: skip
         start = night % 6
-        name = "osu_p2p %operation=bandwidth %placement=off-node"
+        name = "osu_p2p %test=bw %placement=off-node"
         self.case(system, night, name, "osu", "off-node", figures, nodes=NODES[start : start + 2])
 
     def stream(self, night: int) -> None:

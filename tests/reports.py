@@ -127,7 +127,7 @@ def kinds(folder: Path) -> dict[str, Path]:
         "node": one(folder, "nodes/alder-nid0007*.html"),
         "system": one(folder, "systems/alder*.html"),
         "nodes": one(folder, "checks/alder-babelstream-cpu*.html"),
-        "sizes": one(folder, "checks/alder-osu-p2p-operation-latency*.html"),
+        "sizes": one(folder, "checks/alder-osu-p2p-test-latency*.html"),
         "nothing measured": one(folder, "checks/alder-fio*.html"),
         "session": max((folder / "sessions").iterdir()),
         "session over nodes": max((folder / "sessions").glob("*t021*")),

@@ -58,7 +58,7 @@ def test_charts_are_drawn_when_they_come_into_sight(pages, window):
 
 
 def test_a_chart_shows_bounds_changes_and_builds(pages, window):
-    page = window.open(one(pages, "checks/alder-osu-p2p-operation-bandwidth*.html"))
+    page = window.open(one(pages, "checks/alder-osu-p2p-test-bw*.html"))
     page.wait_for_selector('.chart[data-kind="history"] svg .mark')
     chart = page.locator('.chart[data-kind="history"]').first
     names, areas = chart.evaluate(
@@ -92,7 +92,7 @@ def test_the_table_of_a_chart_opens_by_keyboard(pages, window):
     page.keyboard.press("Enter")
     page.wait_for_selector("details[data-table=history] td")
     details = page.locator("details[data-table=history]").first
-    path = one(pages, "data/alder-osu-p2p-operation-latency*/latency-8-*.csv")
+    path = one(pages, "data/alder-osu-p2p-test-latency*/latency-8-*.csv")
     rows = list(csv.DictReader(path.open()))
     assert details.locator("tbody tr").count() == len(rows)
     newest = details.locator("tbody tr").first.inner_text()
@@ -236,8 +236,8 @@ def test_the_order_and_the_filter_of_a_table_are_in_the_address(pages, window):
     ("query", "kind", "page", "heading"),
     [
         ("birch", "Systems", "systems/birch-*.html", "birch"),
-        ("osu latency alder", "Checks", "checks/alder-osu-p2p-operation-latency*.html",
-         "osu_p2p operation=latency"),
+        ("osu latency alder", "Checks", "checks/alder-osu-p2p-test-latency*.html",
+         "osu_p2p test=latency"),
         ("NID0007", "Nodes", "checks/alder-babelstream-cpu*.html", "babelstream_cpu"),
         ("triad alder", "Figures of merit", "checks/alder-babelstream-cpu*.html",
          "babelstream_cpu"),
@@ -353,7 +353,7 @@ def test_without_scripts_the_content_is_there(pages, chromium):
     page.goto(kinds(pages)["sizes"].as_uri())
     content = page.locator("main").inner_text()
     assert "latency · 8 B" in content
-    path = one(pages, "data/alder-osu-p2p-operation-latency*/latency-8-*.csv")
+    path = one(pages, "data/alder-osu-p2p-test-latency*/latency-8-*.csv")
     newest = list(csv.DictReader(path.open()))[-1]
     assert f"{float(newest['value']):.5g} us" in content
     href = page.locator("#" + path.stem).locator(".files a").get_attribute("href")
@@ -570,7 +570,7 @@ def test_every_chart_has_a_legend_and_leaves_room_for_the_plot(pages, new_window
 
 
 def test_changes_that_lie_close_are_labelled_in_rows(pages, window, tmp_path):
-    source = one(pages, "checks/alder-osu-p2p-operation-latency*.html").read_text()
+    source = one(pages, "checks/alder-osu-p2p-test-latency*.html").read_text()
     data = json.loads(re.search(r'id="data">(.*?)</script>', source, re.S)[1])
     first = data["figures"][0]["changes"][0]
     transient = first | {
@@ -607,7 +607,7 @@ def test_changes_that_lie_close_are_labelled_in_rows(pages, window, tmp_path):
 @pytest.fixture(name="chart")
 def chart_(pages, window):
     """The first history of a page, in sight."""
-    page = window.open(one(pages, "checks/alder-osu-p2p-operation-bandwidth*.html"))
+    page = window.open(one(pages, "checks/alder-osu-p2p-test-bw*.html"))
     chart = page.locator('.chart[data-kind="history"]').first
     chart.scroll_into_view_if_needed()
     page.wait_for_selector('.chart[data-kind="history"] svg .mark')
@@ -741,7 +741,7 @@ def test_a_chart_follows_the_width_of_the_window(chart):
 
 def test_the_first_tap_on_a_mark_shows_its_hint(pages, new_window):
     window = new_window(has_touch=True, viewport={"width": 400, "height": 900})
-    path = one(pages, "checks/alder-osu-p2p-operation-bandwidth*.html")
+    path = one(pages, "checks/alder-osu-p2p-test-bw*.html")
     page = window.open(path)
     chart = page.locator('.chart[data-kind="history"]').first
     chart.scroll_into_view_if_needed()

@@ -198,7 +198,7 @@ def test_two_sessions_are_compared_with_the_keyboard(pages, window):
 
 
 def test_a_comparison_shows_the_medians_of_both_sides_and_is_in_the_address(pages, window):
-    path = one(pages, "data/alder-osu-p2p-operation-latency*/latency-8-*.csv")
+    path = one(pages, "data/alder-osu-p2p-test-latency*/latency-8-*.csv")
     values = {row["session"]: float(row["value"]) for row in csv.DictReader(path.open())}
     old, new = min(values), max(values)
     chosen = f"?side.kind=session&side.a={old}&side.b={new}"

@@ -208,7 +208,7 @@ def test_a_waiver_has_what_its_figures_have_in_common(check, placement, expected
 
 # -- changes -------------------------------------------------------------------------------------
 
-LATENCY = ["--check=osu_p2p %operation=latency %placement=on-socket", "--system=alder"]
+LATENCY = ["--check=osu_p2p %test=latency %placement=on-socket", "--system=alder"]
 
 
 @pytest.fixture(name="seasons")

@@ -172,6 +172,7 @@ class pages:
 
 def measure() -> dict:
     """All answers with their conditions."""
+    load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as folder:
         demo_history.write(Path(folder))
         found = [
@@ -183,7 +184,7 @@ def measure() -> dict:
     return {
         "date": time.strftime("%Y-%m-%d"),
         "machine": {"cpus": os.cpu_count(), "kernel": platform.release(),
-                    "load": round(os.getloadavg()[0], 1)},
+                    "load": round(load, 1)},
         "python": platform.python_version(),
         "answers": found,
     }  # fmt: skip
@@ -201,21 +202,24 @@ plumbline trend --new 2026-11-23
 Rendered by `make bench ARGS=--write` from `questions.json`, from real commands and pages; do not
 edit. They read a made-up history of two systems with {nights} nights, in which latency was lost
 with a new firmware, one node became slow, a file system is being rebuilt, and a build changed. To
-make one and ask it yourself:
+make one and ask it yourself, in the checkout after `make run`:
 
 ```text
 .venv/bin/python tests/demo_history.py demo
-export PLUMBLINE_SITE=$PWD/demo PLUMBLINE_RESULTS=$PWD/demo
+export PLUMBLINE_SITE=$PWD/demo PLUMBLINE_RESULTS=$PWD/demo PATH=$PWD/.venv/bin:$PATH
+plumbline report --out demo/report
 ```
+
+Its last night is the latest that has ended when it is made, and the days in the commands below move
+with it. Pages are those of `demo/report`.
 
 | question | way | seconds | CPU seconds | answer |
 | --- | --- | ---: | ---: | --- |
 {rows}
 
-Measured on {date}: {cpus} CPUs at a load of {load}, Linux {kernel}, Python {python}. Other work
-used the cores too, which CPU seconds do not include. A command is timed from its start to its end,
-with an index of the history; a page from its address until Chromium shows the answer, from a disk
-and without a cache. The report was made before.
+Measured on {date}: {cpus} CPUs at a load of {load} before, Linux {kernel}, Python {python}. A
+command is timed from its start to its end, with an index of the history; a page from its address
+until Chromium shows the answer, from a disk and without a cache. The report was made before.
 """
 
 

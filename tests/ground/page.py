@@ -33,7 +33,7 @@ def _flagged(nights: dict) -> str:
 
 def render(measured: dict) -> str:
     """The page, from what was measured."""
-    heads = ["fault", "command", "night", "named", "injected", "size", "false", "codes"]
+    heads = ["fault", "command", "night", "flagged", "injected", "size", "false", "codes"]
     rows = [heads, ["---"] * len(heads), *map(_row, measured["faults"].values())]
     return TEMPLATE.read_text().format(
         **measured,
