@@ -1,9 +1,9 @@
 PYTHON ?= python3
 VENV := .venv
 # Tests of one file stay together, since they share slow fixtures. tests/conftest.py runs the slowest
-# files first, so that all workers are busy until the end. Four of them keep two cores busy, since
+# files first, so that all workers are busy until the end. Three of them keep two cores busy, since
 # sessions wait for jobs.
-WORKERS := -n 4 --dist loadfile --no-loadscope-reorder
+WORKERS := -n 3 --dist loadfile --no-loadscope-reorder
 BIN := $(VENV)/bin
 # The tests of the pure layers, which start no processes.
 QUICK := $(addprefix tests/test_,$(addsuffix .py,\

@@ -9,6 +9,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 import pytest
+from plumbline.check import reading
+from plumbline.check.outcomes import Invalid
+from plumbline.check.samples import Run, RunEnd
 from plumbline.placement import binding
 from plumbline.placement.binding import BindingMismatch, TaskReport, prove, read_tasks
 from plumbline.placement.placement import Layout, Task, lay_out
@@ -314,3 +317,16 @@ def test_the_same_gpu_on_two_nodes() -> None:
     # The rank in the whole job is no local rank.
     with refused(LOCAL, "rank 1 on b"):
         prove(layout, report("0 a 0 - 0 0", "1 b 0 - 0 1"))
+
+
+def test_a_failed_run_says_that_two_tasks_had_one_gpu() -> None:
+    """NCCL refuses it, and gives no such reason."""
+    layout = with_gpus((0, 1), (0, 1))
+    stderr = "".join(f"plumbline-task {rank} a {rank} 0 - 0,1 {rank} b,b\n" for rank in range(2))
+    with pytest.raises(BindingMismatch) as shared:
+        prove(layout, read_tasks(stderr))
+    assert shared.value.code == SHARED
+    with pytest.raises(Invalid) as refusal:
+        reading.check_end(Run(0, layout, "0"), {"0": RunEnd(1, 0, 1)}, stderr)
+    assert refusal.value.code == "output.exit-code"
+    assert str(shared.value) in str(refusal.value)

@@ -7,6 +7,9 @@ from pathlib import Path
 import foreign
 import pytest
 import yaml
+from plumbline.core import paths
+from plumbline.reference import lookup
+from plumbline.reference.row import Case
 from plumbline.session import plan
 
 #: Systems with nodes that have several GPUs, and an environment of today.
@@ -74,3 +77,39 @@ def test_bandwidths_of_collectives(tmp_path: Path, placement: str, ranks: int) -
                 assert fom["value"] == pytest.approx(value, rel=1e-9)
                 assert (fom["unit"], fom["verdict"]) == ("MB/s", "not-asserted")
                 assert fom["ceiling"] > fom["value"]
+
+
+@pytest.mark.parametrize("system", ["frontier", "perlmutter", "polaris", "lassen"])
+def test_a_gpus_memory_caps_collectives_on_any_number_of_nodes(system: str) -> None:
+    """Its peak is printed for one node."""
+    references = lookup.loaded(paths.ROOT / "reference")
+    toolchains = {row.toolchain for row in references.rows if row.system == system}
+
+    def ceiling(placement: str, nodes: int) -> float:
+        found = [
+            references.ceiling(
+                Case(system, "", toolchain, "osu", placement, nodes, 4, {}),
+                "xccl_allreduce_bus_bandwidth", 2**20,
+            )
+            for toolchain in toolchains
+        ]  # fmt: skip
+        (value,) = {one.value for one in found if one}
+        return value
+
+    assert ceiling("gpus-off-node", 2) == ceiling("gpus-off-node", 64) == ceiling("gpus-on-node", 1)
+
+
+def test_more_ranks_than_floats_are_not_measured(tmp_path: Path) -> None:
+    many = ["-S", "osu_xccl_nodes.nodes=129", "-n", "osu_xccl_nodes%test=reduce_scatter"]
+    found = foreign.session(tmp_path, *many, fault=None, system="frontier")
+    fields = foreign.only(found)
+    assert fields["result"] == "pass", found.output
+    sizes = {f["size"] for f in fields["foms"] if f["metric"] == "xccl_reduce_scatter_latency"}
+    # 1,032 ranks, and four bytes for each.
+    assert min(sizes) == 8192
+
+
+def test_between_nodes_is_not_within_one(tmp_path: Path) -> None:
+    one = ["-S", "osu_xccl_nodes.nodes=1", "-n", "osu_xccl_nodes%test=bcast"]
+    fields = foreign.only(foreign.session(tmp_path, *one, fault=None, system="summit"))
+    assert (fields["result"], fields["code"]) == ("skip", "placement.too-few-nodes")

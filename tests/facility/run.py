@@ -221,35 +221,40 @@ def _read_gpus(run: Run, words: list[str], fault: Faults) -> list[str]:
 #: Words that are for the wrapper itself.
 _OWN_WORD = re.compile("PLUMBLINE_(?!OUTPUT=)")
 
-#: Of more tasks than a node has GPUs, none chooses one.
-_MOST_WITH_GPUS = 64
+#: Of more tasks, the wrapper runs for one of each local rank, and only if they use GPUs.
+_MANY = 64
 
 
 def _wrap(run: Run, script: str, words: list[str]) -> dict[int, str]:
     """Runs the task wrapper itself for each task where there are GPUs, whose program chooses one by
     what is in its environment. This leaves each task's environment in the run; rank -> the report's
     words on GPUs, with the bus ids of the machine."""
-    if not run.machine.vendor or len(run.tasks) > _MOST_WITH_GPUS:
+    many = len(run.tasks) > _MANY
+    uses_gpus = any(word.startswith("PLUMBLINE_DEVICES=") for word in words)
+    if not run.machine.vendor or (many and not uses_gpus):
         return {}
     import subprocess
 
     buses = ",".join(run.machine.facts["pci"])
     words = [word for word in words if not word.startswith("PLUMBLINE_OUTPUT=")]
-    reports = {}
+    reports: dict[int, str] = {}
+    known: dict[int, tuple[str, dict[str, str]]] = {}
     for task in run.tasks:
-        done = subprocess.run(
-            [script, "-", *words, str(find("env")), "-0"],
-            env=run.env_of(task),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode:
-            raise Refused(done.stderr, done.returncode)
-        given, visible, local = done.stderr.split()[5:8]
-        reports[task.rank] = f"{given} {visible} {local} {'-' if visible == '-' else buses}"
-        pairs = (entry.split("=", 1) for entry in done.stdout.split("\0") if entry)
-        run.wrapped[task.rank] = dict(pairs)
+        key = task.local if many else task.rank
+        if key not in known:
+            done = subprocess.run(
+                [script, "-", *words, str(find("env")), "-0"],
+                env=run.env_of(task),
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            if done.returncode:
+                raise Refused(done.stderr, done.returncode)
+            given, visible, local = done.stderr.split()[5:8]
+            pairs = dict(entry.split("=", 1) for entry in done.stdout.split("\0") if entry)
+            known[key] = f"{given} {visible} {local} {'-' if visible == '-' else buses}", pairs
+        reports[task.rank], run.wrapped[task.rank] = known[key]
     return reports
 
 

@@ -138,9 +138,20 @@ def check_end(run: Run, ended: Mapping[str, samples.RunEnd], stderr: str, links:
         )
     if status := ended[run.name].status:
         raise outcomes.Invalid(
-            f"sample {run.name} ended with exit code {status}{last_line(stderr)}{links}",
+            f"sample {run.name} ended with exit code {status}{last_line(stderr)}"
+            f"{misplaced(run.layout, stderr)}{links}",
             code="output.exit-code",
         )
+
+
+def misplaced(layout: Layout, stderr: str) -> str:
+    """Return, for a message, how the tasks of a failed run were not where they should be: two on
+    one GPU, say, which NCCL and RCCL refuse without such a reason."""
+    try:
+        binding.prove(layout, binding.read_tasks(stderr))
+    except binding.BindingMismatch as err:
+        return f"; {err}"
+    return ""
 
 
 @contextlib.contextmanager

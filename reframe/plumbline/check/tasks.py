@@ -51,6 +51,12 @@ def check_nodes(partition, layout: Layout, program: str) -> None:
             f"only one node: run it on a partition with more",
             code="placement.too-few-nodes",
         )
+    if layout.placement == "gpus-off-node" and layout.num_nodes < 2:
+        raise PlacementError(
+            f"{program} is to run between nodes, and the check's nodes are {layout.num_nodes}: set "
+            f"two or more",
+            code="placement.too-few-nodes",
+        )
     if layout.racks > 1 and not partition.extras.get("rack_pattern"):
         raise PlacementError(
             "the racks of the nodes are unknown: set the partition's extras.rack_pattern",

@@ -27,11 +27,13 @@ class Traffic(pydantic.BaseModel):
 
 
 class LinkRows(pydantic.BaseModel):
-    """Placement and conditions of a link in the rows of its peak."""
+    """Placement, nodes and conditions of a link in the rows of its peak; those of the case by
+    default."""
 
     model_config = _STRICT
 
     placement: str = ""
+    nodes: pydantic.PositiveInt | None = None
     conditions: dict[str, str] = {}
 
 

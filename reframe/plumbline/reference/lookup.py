@@ -330,6 +330,7 @@ class References:
             link_case = dataclasses.replace(
                 case,
                 placement=link.seen_as.placement or case.placement,
+                nodes=link.seen_as.nodes or case.nodes,
                 conditions=case.conditions | link.seen_as.conditions,
             )
             for name in link.peaks:
