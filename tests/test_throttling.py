@@ -127,6 +127,29 @@ def test_reasons_for_a_lower_clock(moment: str, reasons: int, names: list[str]) 
     assert sorted(device.throttled) == names
 
 
+#: The columns of why a GPU is slow.
+REASONS = "clocks_event_reasons_active"
+COUNTERS = [f"clocks_event_reasons_counters_{reason}_slowdown"
+            for reason in ("sw_thermal", "hw_thermal", "hw_power_brake")]  # fmt: skip
+
+
+@pytest.mark.parametrize("moments, known", [
+    ({}, True),
+    ({"before": (REASONS, *COUNTERS), "load": (REASONS, *COUNTERS)}, True),
+    (dict.fromkeys(("before", "load", "after"), (REASONS,)), True),
+    ({"load": (REASONS, *COUNTERS), "after": (REASONS, *COUNTERS)}, False),
+    (dict.fromkeys(("before", "load", "after"), (REASONS, *COUNTERS)), False),
+])  # fmt: skip
+def test_what_a_gpu_does_not_report_is_not_recorded(
+    moments: dict[str, tuple[str, ...]], known: bool
+) -> None:
+    """An empty list says that it was not throttled."""
+    found = nvidia(**{at: dict.fromkeys(columns, "[N/A]") for at, columns in moments.items()})
+    fields = found.devices("n1")[H200].recorded()
+    assert fields.get("throttled") == ([] if known else None)
+    assert fields["clock"] == 1980 and codes(found) == []
+
+
 def test_counters_show_what_happened_between_two_readings() -> None:
     counter = "clocks_event_reasons_counters_hw_thermal_slowdown"
     found = nvidia(**{m: {counter: f"{us} us"} for m, us in
@@ -221,6 +244,20 @@ def test_amd_smi() -> None:
     assert facts["gpu.0000:05:00.0.max_link"] == "gen 5 x16"
 
 
+@pytest.mark.parametrize("status, names", [
+    ("NOT ACTIVE", []), ("ACTIVE", ["vr-thermal"]), ("N/A", None),
+])  # fmt: skip
+def test_the_status_of_a_violation(status: str, names: list[str] | None) -> None:
+    """As of GPUs without counters, and those that report neither."""
+    (metric, *_) = json.loads((SMI / "amd_format_metric_before.json").read_text())
+    metric["throttle"] = {"vr_thermal_accumulated": "N/A", "vr_thermal_violation_status": status}
+    static = reported((SMI / "amd_format_static.json").read_text(), "before", "amd-smi-static")
+    found = of(static + reported(json.dumps([metric]), "after", "amd-smi"))
+    assert codes(found) == (["device.throttled"] if names else [])
+    (device,) = found.devices("n1").values()
+    assert device.recorded().get("throttled") == names
+
+
 def test_amd_smi_without_the_bus_ids_shows_nothing() -> None:
     text = reported((SMI / "amd_format_metric_load.json").read_text(), "load-1", "amd-smi")
     assert of(text).gpus == {}
@@ -233,6 +270,8 @@ def test_rocm_smi() -> None:
     assert [*found.devices("n1")] == [f"0000:{bus}3:00.0" for bus in "8ace"]
     device = found.devices("n1")["0000:a3:00.0"]
     assert (device.clock, device.memory_clock, device.temperature) == (300, 1200, 58)
+    # ROCm 6.0.2 without --showmetrics.
+    assert not any("throttled" in gpu.recorded() for gpu in found.devices("n1").values())
     assert (device.link, device.max_link) == (PcieLink(4, 16), None)
     assert found.facts("n1")["gpu.0000:e3:00.0.power_limit"] == "290"
 
@@ -240,13 +279,13 @@ def test_rocm_smi() -> None:
 @pytest.mark.parametrize("bits, names", [
     (1 << 36, ["thermal"]), (1 << 47 | 1 << 38, ["prochot", "thermal"]), (1 << 44, ["vr-hot"]),
     # Limits of power and current; and a GPU that does not report it.
-    (1 | 1 << 17, []), (2**64 - 1, []),
+    (1 | 1 << 17, []), (2**64 - 1, None),
 ])  # fmt: skip
-def test_throttlers_of_amdgpu(bits: int, names: list[str]) -> None:
+def test_throttlers_of_amdgpu(bits: int, names: list[str] | None) -> None:
     cards = json.loads((SMI / "rocm_rx6700xt_612.json").read_text())
     cards["card0"] |= {"indep_throttle_status": str(bits), "pcie_link_speed (0.1 GT/s)": "160"}
     (device,) = of(reported(json.dumps(cards), "load-1", "rocm-smi")).devices("n1").values()
-    assert sorted(device.throttled) == names
+    assert device.recorded().get("throttled") == names
 
 
 @pytest.mark.parametrize("line", [

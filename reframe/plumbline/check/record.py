@@ -180,7 +180,10 @@ class DeviceRecord(_Model):
     """A GPU during all runs, with the fields that its readings had."""
 
     model_config = _OPEN
-    throttled: Annotated[list[Name], _about("reasons for a lower clock, such as hw-thermal")]
+    throttled: Annotated[
+        list[Name] | None,
+        _about("reasons for a lower clock, such as hw-thermal; missing if it does not report them"),
+    ] = None
     temperature: Annotated[float, _about("the highest, in degrees Celsius")] = 0
     clock: Annotated[float, _about("the highest, in MHz")] = 0
     memory_clock: Annotated[float, _about("the highest, in MHz")] = 0

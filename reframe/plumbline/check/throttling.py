@@ -35,14 +35,14 @@ class Device:
     """A GPU during all runs of a test case.
 
     :ivar throttled: why it was slower than it should be: reason -> how long, or an empty text if
-        only that is known.
+        only that is known; ``None`` if the GPU reported neither reasons nor counters of the runs.
     :ivar temperature: the highest, in degrees Celsius. :ivar clock: the highest, in MHz;
         ``memory_clock`` likewise.
     :ivar link: the best state of its PCIe link while it worked; ``max_link`` what it can be.
     :ivar corrected: ECC errors during the runs, ``uncorrected`` likewise.
     """
 
-    throttled: dict[str, str]
+    throttled: dict[str, str] | None
     temperature: float | None
     clock: float | None
     memory_clock: float | None
@@ -61,7 +61,9 @@ class Device:
     def recorded(self) -> dict[str, Any]:
         """Return the fields of its record, without those that are unknown."""
         links = {name: str(link) for name in ("link", "max_link") if (link := getattr(self, name))}
-        fields = {**vars(self), "throttled": sorted(self.throttled)} | links
+        fields = vars(self) | links
+        if self.throttled is not None:
+            fields["throttled"] = sorted(self.throttled)
         return {name: value for name, value in fields.items() if value is not None}
 
 
@@ -206,17 +208,27 @@ def _growth(counts: list[int | None]) -> int | None:
     return sum(max(after - before, 0) for before, after in itertools.pairwise(known))
 
 
-def _throttled(every: list[GpuReading]) -> dict[str, str]:
+def _throttled(every: list[GpuReading]) -> dict[str, str] | None:
     """Return why a GPU was throttled: what it reported during the runs, or just after them, and
-    what its counters show."""
-    reasons = {reason for gpu in every if gpu.moment != "before" for reason in gpu.reasons}
+    what its counters show; ``None`` if it has neither."""
+    known = [
+        (gpu.moment, gpu.reasons)
+        for gpu in every
+        if gpu.moment != "before" and gpu.reasons is not None
+    ]
+    reasons = {reason for _, active in known for reason in active}
     # It "may be also reported during P-state or clock change" (NVML), as at the end of a program.
-    load = [gpu for gpu in every if gpu.moment == "load"]
-    if not load or not all("hw-slowdown" in gpu.reasons for gpu in load):
+    load = [active for moment, active in known if moment == "load"]
+    if not load or not all("hw-slowdown" in active for active in load):
         reasons.discard("hw-slowdown")
     found = dict.fromkeys(sorted(reasons & readings.THROTTLED), "")
-    for reason in sorted({reason for gpu in every for reason in gpu.slowed}):
-        grew = _growth([gpu.slowed.get(reason) for gpu in every])
+    counted = {reason for gpu in every for reason in gpu.slowed}
+    growth = {
+        reason: _growth([gpu.slowed.get(reason) for gpu in every]) for reason in sorted(counted)
+    }
+    if not known and all(grew is None for grew in growth.values()):
+        return None
+    for reason, grew in growth.items():
         if grew:
             # AMD's firmware counts steps whose length it does not print.
             seconds = reason in ("sw-thermal", "hw-thermal", "power-brake")
