@@ -318,6 +318,20 @@ def test_cpus_that_were_too_hot() -> None:
     assert codes(of(*apart)) == []
 
 
+def test_what_the_kernel_does_not_count_is_not_recorded() -> None:
+    """CPUs without counters, without those of packages, and without a clock."""
+    line = "plumbline-cpu n1 {} {} {} {}\n"
+    for before, after, recorded in (
+        (("-", "-", 3000000), ("-", "-", 2100000), {"clock": 2100}),
+        ((3, "-", "-"), (5, "-", "-"), {"cores": 2}),
+        ((3, 1, "-"), ("-", 1, "-"), {"packages": 0}),
+    ):
+        found = of(line.format("before", *before) + line.format("after", *after)).processors("n1")
+        assert found is not None and found.recorded() == recorded
+    nothing = line.format("before", "-", "-", "-") + line.format("after", "-", "-", "-")
+    assert of(nothing).processors("n1") is None
+
+
 #: What the kernel has of a task's control groups, and the fact.
 V1, V2 = "3:cpu,cpuacct:/job/step\n2:cpuset:/\n1:name=systemd:/", "0::/job/step"
 QUOTAS = {
@@ -376,6 +390,29 @@ def test_the_wrapper_reads_the_kernels_counters(shell: str, tmp_path: Path) -> N
     assert processors is not None and vars(processors) == {
         "cores": 7, "packages": 0, "clock": 2100
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_the_wrapper_reads_the_clock_without_counters(shell: str, tmp_path: Path) -> None:
+    """Of CPUs that are not Intel's; without a clock either, the task becomes the program."""
+    node = Elsewhere(tmp_path)
+    words, env = [*shell.split(), node.script, "1"], {"PATH": os.environ["PATH"]}
+    without = subprocess.run(
+        [*words, "true"], env=env, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert "plumbline-cpu" not in without.stderr
+    (cpu, *_) = sorted(os.sched_getaffinity(0))
+    clock = f"sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_cur_freq"
+    node.write(clock, "3400000")
+    done = subprocess.run(
+        [*words, "sh", "-c", f"echo 2450000 >{tmp_path / clock}; exit 7"],
+        env=env, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 7
+    found = of(done.stderr.replace(os.uname().nodename, "n1"))
+    processors = found.processors("n1")
+    assert processors is not None and processors.recorded() == {"clock": 2450}
+    assert codes(found) == []
 
 
 # -- the wrapper -----------------------------------------------------------------------------------

@@ -194,14 +194,17 @@ class DeviceRecord(_Model):
 
 
 class ProcessorsRecord(_Model):
-    """The CPUs of a node during all runs."""
+    """The CPUs of a node during all runs, with the fields that its readings had."""
 
     model_config = _OPEN
-    cores: Annotated[int, _about("times that cores were throttled, being too hot")]
-    packages: Annotated[int, _about("times that packages were throttled")]
+    cores: Annotated[
+        int | None,
+        _about("times that cores were throttled, being too hot; missing if they are not counted"),
+    ] = None
+    packages: Annotated[int | None, _about("times that packages were throttled; likewise")] = None
     clock: Annotated[
         float | None, _about("MHz of the first task's CPU, the lowest at the end of a run")
-    ]
+    ] = None
 
 
 class NoticeRecord(_Model):

@@ -70,11 +70,15 @@ class Device:
 @dataclass(frozen=True)
 class Processors:
     """The CPUs of a node during all runs: how often cores and packages were throttled, and the
-    lowest clock in MHz of the first task's CPU at the end of a run."""
+    lowest clock in MHz of the first task's CPU at the end of a run; ``None`` if unknown."""
 
-    cores: int
-    packages: int
+    cores: int | None
+    packages: int | None
     clock: float | None
+
+    def recorded(self) -> dict[str, Any]:
+        """Return the fields of its record, without those that are unknown."""
+        return {name: value for name, value in vars(self).items() if value is not None}
 
 
 @dataclass
@@ -119,14 +123,12 @@ class NodeReadings:
             (one, other) for one, other in itertools.pairwise(every)
             if one.moment == "before" and other.moment == "after"
         ]  # fmt: skip
-        if not pairs:
-            return None
-        clocks = [after.clock for _, after in pairs if after.clock is not None]
-        return Processors(
-            sum(max(after.cores - before.cores, 0) for before, after in pairs),
-            sum(max(after.packages - before.packages, 0) for before, after in pairs),
-            min(clocks, default=None),
+        found = Processors(
+            _total([_growth([before.cores, after.cores]) for before, after in pairs]),
+            _total([_growth([before.packages, after.packages]) for before, after in pairs]),
+            min((a.clock for _, a in pairs if a.clock is not None), default=None),
         )
+        return found if found.recorded() else None
 
     def facts(self, host: str) -> dict[str, str]:
         """Return the settings of a node's GPUs, as facts of the host."""
@@ -149,7 +151,7 @@ class NodeReadings:
         if found and (found.cores or found.packages):
             detail = (
                 f"{host}: the CPUs were too hot and ran slower during the runs: cores "
-                f"{found.cores} times, packages {found.packages} times"
+                f"{found.cores or 0} times, packages {found.packages or 0} times"
             )
             source = "/sys/devices/system/cpu/cpu*/thermal_throttle"
             yield Notice(WARNINGS, "cpu.throttled", detail, source=source)
@@ -206,6 +208,12 @@ def _growth(counts: list[int | None]) -> int | None:
     if len(known) < 2:
         return None
     return sum(max(after - before, 0) for before, after in itertools.pairwise(known))
+
+
+def _total(counts: list[int | None]) -> int | None:
+    """Return the sum of the counts that are known; ``None`` without any."""
+    known = [count for count in counts if count is not None]
+    return sum(known) if known else None
 
 
 def _throttled(every: list[GpuReading]) -> dict[str, str] | None:

@@ -92,12 +92,13 @@ class CpuReading:
     """The CPUs of a node at one moment.
 
     :ivar cores: times that cores were throttled as they were too hot; ``packages`` likewise.
+        ``None`` if the kernel does not count them.
     :ivar clock: of the task's first CPU, in MHz; ``None`` if unknown.
     """
 
     moment: str
-    cores: int
-    packages: int
+    cores: int | None
+    packages: int | None
     clock: float | None
 
 
@@ -108,10 +109,11 @@ def cpu_readings(stderr: str) -> dict[str, list[CpuReading]]:
     """
     found: dict[str, list[CpuReading]] = {}
     for words in _lines(stderr, "plumbline-cpu", 6):
-        _, host, moment, cores, packages, clock = words
-        if cores.isdecimal() and packages.isdecimal():
-            now = int(clock) / 1000 if clock.isdecimal() else None
-            found.setdefault(host, []).append(CpuReading(moment, int(cores), int(packages), now))
+        _, host, moment, *numbers = words
+        if all(number == "-" or number.isdecimal() for number in numbers):
+            cores, packages, clock = (None if n == "-" else int(n) for n in numbers)
+            now = None if clock is None else clock / 1000
+            found.setdefault(host, []).append(CpuReading(moment, cores, packages, now))
     return found
 
 

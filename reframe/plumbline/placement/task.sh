@@ -248,8 +248,9 @@ fi
 [ -z "$output" ] || exec >"$output.$rank.out"
 # What is read around the program: the first task of a node reads it. NVIDIA's GPUs that device cgroups
 # hide from it are read by their own tasks; AMD's are never hidden from amd-smi and rocm-smi.
-throttle=/sys/devices/system/cpu/cpu0/thermal_throttle
-[ -d "$throttle" ] || throttle=''
+throttle=1 first=${cpus%%[,-]*}
+cpufreq=/sys/devices/system/cpu/cpu$first/cpufreq/scaling_cur_freq
+[ -d /sys/devices/system/cpu/cpu0/thermal_throttle ] || [ -r "$cpufreq" ] || throttle=''
 [ "$sample" != - ] || network='' throttle='' devices=''
 [ "${place:-0}" = 0 ] || {
     network='' throttle=''
@@ -260,18 +261,17 @@ throttle=/sys/devices/system/cpu/cpu0/thermal_throttle
 }
 [ "$network$throttle$devices" ] || exec "$@"
 throttled() { # MOMENT
-    core=0 package=0 now=-
+    # The kernel counts for Intel's CPUs alone, and not for all of them by package.
+    core='' package='' now=-
     for line in $(grep -Hs . /sys/devices/system/cpu/cpu[0-9]*/thermal_throttle/*_throttle_count); do
         case $line in
             # Each CPU of a package counts the package's own.
-            */package_*) [ "$package" -gt "${line##*:}" ] || package=${line##*:} ;;
-            */core_*) core=$((core + ${line##*:})) ;;
+            */package_*) [ "${package:-0}" -gt "${line##*:}" ] || package=${line##*:} ;;
+            */core_*) core=$((${core:-0} + ${line##*:})) ;;
         esac
     done
-    first=${cpus%%[,-]*}
-    [ ! -r "/sys/devices/system/cpu/cpu$first/cpufreq/scaling_cur_freq" ] ||
-        read -r now <"/sys/devices/system/cpu/cpu$first/cpufreq/scaling_cur_freq"
-    printf 'plumbline-cpu %s %s %s %s %s\n' "$host" "$1" "$core" "$package" "$now" >&2
+    [ ! -r "$cpufreq" ] || read -r now <"$cpufreq"
+    printf 'plumbline-cpu %s %s %s %s %s\n' "$host" "$1" "${core:--}" "${package:--}" "$now" >&2
 }
 # Runs a tool, which may hang if a GPU has failed.
 tool() { # COMMAND [ARGUMENT ...]
