@@ -7,6 +7,7 @@ import json
 import os
 import re
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -176,7 +177,9 @@ def test_only_the_gpus_that_the_tasks_see_matter() -> None:
     both = reported(hot + other.splitlines()[1] + "\n", "load-1")
     assert codes(of(both)) == ["device.throttled"] * 2
     assert codes(of(both, gpus="0000:84:00.0")) == ["device.throttled"]
-    assert codes(of(both, gpus="0000:0a:00.0")) == []
+    # Neither is the one that a task sees.
+    other = of(both, gpus="0000:0a:00.0")
+    assert codes(other) == ["device.not-read"] and other.devices("n1") == {}
 
 
 # -- links and ECC ---------------------------------------------------------------------------------
@@ -260,7 +263,8 @@ def test_the_status_of_a_violation(status: str, names: list[str] | None) -> None
 
 def test_amd_smi_without_the_bus_ids_shows_nothing() -> None:
     text = reported((SMI / "amd_format_metric_load.json").read_text(), "load-1", "amd-smi")
-    assert of(text).gpus == {}
+    found = of(text)
+    assert found.devices("n1") == {} and codes(found) == ["device.not-read"]
 
 
 def test_rocm_smi() -> None:
@@ -297,7 +301,10 @@ def test_throttlers_of_amdgpu(bits: int, names: list[str] | None) -> None:
 ])  # fmt: skip
 def test_a_garbled_line_is_not_known(line: str) -> None:
     found = of(f"{line}\n")
-    assert found.notices() == [] and found.gpus == {} and found.processors("n1") is None
+    assert found.devices("n1") == {} and found.processors("n1") is None
+    # A tool has answered, but not with GPUs.
+    tool = line.startswith("plumbline-gpu") and line.count(" ") > 3
+    assert codes(found) == (["device.not-read"] if tool else [])
 
 
 # -- CPUs ------------------------------------------------------------------------------------------
@@ -510,10 +517,47 @@ def test_the_wrapper_reads_amds_gpus(tool: str, node: Node) -> None:
 def test_a_node_without_the_tools_runs_the_program(words: tuple[str, ...], node: Node) -> None:
     done = node.run("sh", *words, "sh", "-c", "echo ran; exit 3")
     assert (done.returncode, done.stdout, moments(done.stderr)) == (3, "ran\n", [])
-    # The tool fails, as it does when the driver is not loaded.
-    node.prints("nvidia-smi")
-    done = node.run("sh", *words, "sh", "-c", "echo ran; exit 3")
-    assert (done.returncode, done.stdout, moments(done.stderr)) == (3, "ran\n", [])
+    assert codes(of(done.stderr)) == []
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize("tool", ["nvidia-smi", "amd-smi", "rocm-smi"])
+def test_a_tool_that_fails_is_reported(tool: str, shell: str, node: Node) -> None:
+    """As it does when the driver is not loaded."""
+    node.prints(tool)
+    vendor = "cuda" if tool == "nvidia-smi" else "rocm"
+    words = (f"PLUMBLINE_DEVICES={vendor}:0", "sh", "-c", "echo ran; exit 3")
+    done = node.run(shell, "0", *words)
+    assert (done.returncode, done.stdout) == (3, "ran\n")
+    failed = re.findall(r"^plumbline-gpu \S+ (\w+) failed (\S+) 9$", done.stderr, re.M)
+    once = [("before", "amd-smi-static")] if tool == "amd-smi" else []
+    assert failed == [*once, ("before", tool), ("after", tool)]
+    assert codes(of(done.stderr.replace(os.uname().nodename, "n1"))) == ["device.not-read"]
+
+
+@pytest.mark.parametrize("read, gpus, missing", [
+    (["before", "load-1", "after"], H200, None),
+    (["load-1"], H200, None), (["after"], H200, None),
+    # Before the first run it still answered.
+    (["before"], H200, [H200]), ([], H200, [H200]),
+    # It does not list the other one.
+    (MOMENTS, f"{H200},0000:84:00.0", ["0000:84:00.0"]),
+    # The node does not show which GPUs the tasks see.
+    (["after"], "", None), (["after"], "?", None), ([], "", []), ([], "?", []),
+])  # fmt: skip
+def test_a_gpu_that_is_not_read_during_the_runs(
+    read: Sequence[str], gpus: str, missing: list[str] | None
+) -> None:
+    text = text_of("nvidia_h200_590_load.csv")
+    lines = (
+        reported(text, moment) if moment in read else
+        f"plumbline-gpu n1 {moment} failed nvidia-smi 124\nplumbline-gpu n1 {moment} nvidia-smi \n"
+        for moment in MOMENTS
+    )  # fmt: skip
+    found = of("".join(lines), gpus=gpus)
+    assert codes(found) == ([] if missing is None else ["device.not-read"])
+    named = [re.findall(r"0000:\w+:00\.0", notice.detail) for notice in found.notices()]
+    assert named == ([] if missing is None else [missing])
 
 
 def test_one_task_reads_a_node(node: Node) -> None:

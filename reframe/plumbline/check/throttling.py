@@ -85,6 +85,7 @@ class Processors:
 class NodeReadings:
     """What the nodes of a test case reported of their GPUs and CPUs.
 
+    :ivar gpus: by host; empty if it has a tool, of which nothing could be read.
     :ivar used: bus ids of the GPUs that tasks saw, by host.
     :ivar static: what amd-smi reports once, by host.
     """
@@ -143,8 +144,20 @@ class NodeReadings:
         """Return the warnings."""
         return [
             *(notice for host in self.gpus for notice in _of_devices(host, self.devices(host))),
+            *(notice for host in self.gpus for notice in self._not_read(host)),
             *(notice for host in self.cpus for notice in self._of_processors(host)),
         ]
+
+    def _not_read(self, host: str) -> Iterator[Notice]:
+        read = {
+            bus for gpus in self.gpus[host] for bus, gpu in gpus.items() if gpu.moment != "before"
+        }
+        # The wrapper reports a GPU whose bus id the kernel does not show as "?".
+        used = self.used.get(host, set()) - {"?"}
+        if missing := sorted(used - read) or ([] if used or read else ["of unknown bus id"]):
+            detail = f"{host}: nothing was read during the runs of GPU {', '.join(missing)}"
+            source = "nvidia-smi, amd-smi, rocm-smi"
+            yield Notice(WARNINGS, "device.not-read", detail, source=source)
 
     def _of_processors(self, host: str) -> Iterator[Notice]:
         found = self.processors(host)

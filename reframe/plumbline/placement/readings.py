@@ -122,6 +122,8 @@ def gpu_readings(
 ) -> dict[str, list[dict[str, GpuReading]]]:
     """Return what tasks reported of their hosts' GPUs: host -> readings, in order: bus id -> GPU.
 
+    A host whose tool failed is there, too, without that reading.
+
     :arg static: what ``amd-smi static`` printed in earlier runs, by host and number of the GPU;
         what it printed in this one is added.
     """
@@ -131,17 +133,16 @@ def gpu_readings(
     found: dict[str, list[dict[str, GpuReading]]] = {}
     for (host, moment, tool), lines in texts.items():
         moment = moment.partition("-")[0]
+        gpus: dict[str, GpuReading] = {}
         if tool == "nvidia-smi":
             gpus = dict(_of_nvidia_smi(lines, moment))
         elif tool == "amd-smi-static":
             static[host] = {str(gpu.get("gpu")): gpu for gpu in amd_smi_entries("".join(lines))}
-            continue
         elif tool == "amd-smi":
             gpus = dict(_of_amd_smi(lines, moment, static.get(host, {})))
-        else:
+        elif tool == "rocm-smi":
             gpus = dict(_of_rocm_smi(lines, moment))
-        if gpus:
-            found.setdefault(host, []).append(gpus)
+        found.setdefault(host, []).extend([gpus] if gpus else [])
     return found
 
 
