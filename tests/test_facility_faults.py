@@ -141,6 +141,8 @@ FAULTS = {
                             verdict="not-asserted",
                             kind="throttled", gpu=2),
     "gpu-narrow": passed("perlmutter", "commscope_gpu", "device.narrow-link", kind="narrow", gpu=1),
+    "gpu-unread": passed("perlmutter", "osu_xccl_node .*=bcast", "device.not-read",
+                         verdict="not-asserted", kind="unread"),
     "gpu-numa-without-gpus": passed("perlmutter", "p2p.*=bw .*host-to-host",
                                     verdict="not-asserted", kind="gpu-numa"),
     # What is too good to be measured.
@@ -345,3 +347,5 @@ def test_what_gpus_report_is_recorded(record: Records) -> None:
     narrow, _ = record("gpu-narrow")
     (links,) = ([d["link"] for d in of.values()] for of in narrow["devices"].values())
     assert links == ["gen 4 x16", "gen 4 x8", "gen 4 x16", "gen 4 x16"]
+    unread, _ = record("gpu-unread")
+    assert "devices" not in unread

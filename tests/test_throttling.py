@@ -7,6 +7,7 @@ import json
 import os
 import re
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -127,6 +128,29 @@ def test_reasons_for_a_lower_clock(moment: str, reasons: int, names: list[str]) 
     assert sorted(device.throttled) == names
 
 
+#: The columns of why a GPU is slow.
+REASONS = "clocks_event_reasons_active"
+COUNTERS = [f"clocks_event_reasons_counters_{reason}_slowdown"
+            for reason in ("sw_thermal", "hw_thermal", "hw_power_brake")]  # fmt: skip
+
+
+@pytest.mark.parametrize("moments, known", [
+    ({}, True),
+    ({"before": (REASONS, *COUNTERS), "load": (REASONS, *COUNTERS)}, True),
+    (dict.fromkeys(("before", "load", "after"), (REASONS,)), True),
+    ({"load": (REASONS, *COUNTERS), "after": (REASONS, *COUNTERS)}, False),
+    (dict.fromkeys(("before", "load", "after"), (REASONS, *COUNTERS)), False),
+])  # fmt: skip
+def test_what_a_gpu_does_not_report_is_not_recorded(
+    moments: dict[str, tuple[str, ...]], known: bool
+) -> None:
+    """An empty list says that it was not throttled."""
+    found = nvidia(**{at: dict.fromkeys(columns, "[N/A]") for at, columns in moments.items()})
+    fields = found.devices("n1")[H200].recorded()
+    assert fields.get("throttled") == ([] if known else None)
+    assert fields["clock"] == 1980 and codes(found) == []
+
+
 def test_counters_show_what_happened_between_two_readings() -> None:
     counter = "clocks_event_reasons_counters_hw_thermal_slowdown"
     found = nvidia(**{m: {counter: f"{us} us"} for m, us in
@@ -153,7 +177,9 @@ def test_only_the_gpus_that_the_tasks_see_matter() -> None:
     both = reported(hot + other.splitlines()[1] + "\n", "load-1")
     assert codes(of(both)) == ["device.throttled"] * 2
     assert codes(of(both, gpus="0000:84:00.0")) == ["device.throttled"]
-    assert codes(of(both, gpus="0000:0a:00.0")) == []
+    # Neither is the one that a task sees.
+    other = of(both, gpus="0000:0a:00.0")
+    assert codes(other) == ["device.not-read"] and other.devices("n1") == {}
 
 
 # -- links and ECC ---------------------------------------------------------------------------------
@@ -221,9 +247,24 @@ def test_amd_smi() -> None:
     assert facts["gpu.0000:05:00.0.max_link"] == "gen 5 x16"
 
 
+@pytest.mark.parametrize("status, names", [
+    ("NOT ACTIVE", []), ("ACTIVE", ["vr-thermal"]), ("N/A", None),
+])  # fmt: skip
+def test_the_status_of_a_violation(status: str, names: list[str] | None) -> None:
+    """As of GPUs without counters, and those that report neither."""
+    (metric, *_) = json.loads((SMI / "amd_format_metric_before.json").read_text())
+    metric["throttle"] = {"vr_thermal_accumulated": "N/A", "vr_thermal_violation_status": status}
+    static = reported((SMI / "amd_format_static.json").read_text(), "before", "amd-smi-static")
+    found = of(static + reported(json.dumps([metric]), "after", "amd-smi"))
+    assert codes(found) == (["device.throttled"] if names else [])
+    (device,) = found.devices("n1").values()
+    assert device.recorded().get("throttled") == names
+
+
 def test_amd_smi_without_the_bus_ids_shows_nothing() -> None:
     text = reported((SMI / "amd_format_metric_load.json").read_text(), "load-1", "amd-smi")
-    assert of(text).gpus == {}
+    found = of(text)
+    assert found.devices("n1") == {} and codes(found) == ["device.not-read"]
 
 
 def test_rocm_smi() -> None:
@@ -233,6 +274,8 @@ def test_rocm_smi() -> None:
     assert [*found.devices("n1")] == [f"0000:{bus}3:00.0" for bus in "8ace"]
     device = found.devices("n1")["0000:a3:00.0"]
     assert (device.clock, device.memory_clock, device.temperature) == (300, 1200, 58)
+    # ROCm 6.0.2 without --showmetrics.
+    assert not any("throttled" in gpu.recorded() for gpu in found.devices("n1").values())
     assert (device.link, device.max_link) == (PcieLink(4, 16), None)
     assert found.facts("n1")["gpu.0000:e3:00.0.power_limit"] == "290"
 
@@ -240,13 +283,13 @@ def test_rocm_smi() -> None:
 @pytest.mark.parametrize("bits, names", [
     (1 << 36, ["thermal"]), (1 << 47 | 1 << 38, ["prochot", "thermal"]), (1 << 44, ["vr-hot"]),
     # Limits of power and current; and a GPU that does not report it.
-    (1 | 1 << 17, []), (2**64 - 1, []),
+    (1 | 1 << 17, []), (2**64 - 1, None),
 ])  # fmt: skip
-def test_throttlers_of_amdgpu(bits: int, names: list[str]) -> None:
+def test_throttlers_of_amdgpu(bits: int, names: list[str] | None) -> None:
     cards = json.loads((SMI / "rocm_rx6700xt_612.json").read_text())
     cards["card0"] |= {"indep_throttle_status": str(bits), "pcie_link_speed (0.1 GT/s)": "160"}
     (device,) = of(reported(json.dumps(cards), "load-1", "rocm-smi")).devices("n1").values()
-    assert sorted(device.throttled) == names
+    assert device.recorded().get("throttled") == names
 
 
 @pytest.mark.parametrize("line", [
@@ -258,7 +301,10 @@ def test_throttlers_of_amdgpu(bits: int, names: list[str]) -> None:
 ])  # fmt: skip
 def test_a_garbled_line_is_not_known(line: str) -> None:
     found = of(f"{line}\n")
-    assert found.notices() == [] and found.gpus == {} and found.processors("n1") is None
+    assert found.devices("n1") == {} and found.processors("n1") is None
+    # A tool has answered, but not with GPUs.
+    tool = line.startswith("plumbline-gpu") and line.count(" ") > 3
+    assert codes(found) == (["device.not-read"] if tool else [])
 
 
 # -- CPUs ------------------------------------------------------------------------------------------
@@ -277,6 +323,20 @@ def test_cpus_that_were_too_hot() -> None:
     apart = ["plumbline-cpu n1 before 0 0 -\nplumbline-cpu n1 after 0 0 -\n",
              "plumbline-cpu n1 before 5 5 -\nplumbline-cpu n1 after 5 5 -\n"]  # fmt: skip
     assert codes(of(*apart)) == []
+
+
+def test_what_the_kernel_does_not_count_is_not_recorded() -> None:
+    """CPUs without counters, without those of packages, and without a clock."""
+    line = "plumbline-cpu n1 {} {} {} {}\n"
+    for before, after, recorded in (
+        (("-", "-", 3000000), ("-", "-", 2100000), {"clock": 2100}),
+        ((3, "-", "-"), (5, "-", "-"), {"cores": 2}),
+        ((3, 1, "-"), ("-", 1, "-"), {"packages": 0}),
+    ):
+        found = of(line.format("before", *before) + line.format("after", *after)).processors("n1")
+        assert found is not None and found.recorded() == recorded
+    nothing = line.format("before", "-", "-", "-") + line.format("after", "-", "-", "-")
+    assert of(nothing).processors("n1") is None
 
 
 #: What the kernel has of a task's control groups, and the fact.
@@ -337,6 +397,29 @@ def test_the_wrapper_reads_the_kernels_counters(shell: str, tmp_path: Path) -> N
     assert processors is not None and vars(processors) == {
         "cores": 7, "packages": 0, "clock": 2100
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_the_wrapper_reads_the_clock_without_counters(shell: str, tmp_path: Path) -> None:
+    """Of CPUs that are not Intel's; without a clock either, the task becomes the program."""
+    node = Elsewhere(tmp_path)
+    words, env = [*shell.split(), node.script, "1"], {"PATH": os.environ["PATH"]}
+    without = subprocess.run(
+        [*words, "true"], env=env, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert "plumbline-cpu" not in without.stderr
+    (cpu, *_) = sorted(os.sched_getaffinity(0))
+    clock = f"sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_cur_freq"
+    node.write(clock, "3400000")
+    done = subprocess.run(
+        [*words, "sh", "-c", f"echo 2450000 >{tmp_path / clock}; exit 7"],
+        env=env, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 7
+    found = of(done.stderr.replace(os.uname().nodename, "n1"))
+    processors = found.processors("n1")
+    assert processors is not None and processors.recorded() == {"clock": 2450}
+    assert codes(found) == []
 
 
 # -- the wrapper -----------------------------------------------------------------------------------
@@ -434,10 +517,47 @@ def test_the_wrapper_reads_amds_gpus(tool: str, node: Node) -> None:
 def test_a_node_without_the_tools_runs_the_program(words: tuple[str, ...], node: Node) -> None:
     done = node.run("sh", *words, "sh", "-c", "echo ran; exit 3")
     assert (done.returncode, done.stdout, moments(done.stderr)) == (3, "ran\n", [])
-    # The tool fails, as it does when the driver is not loaded.
-    node.prints("nvidia-smi")
-    done = node.run("sh", *words, "sh", "-c", "echo ran; exit 3")
-    assert (done.returncode, done.stdout, moments(done.stderr)) == (3, "ran\n", [])
+    assert codes(of(done.stderr)) == []
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize("tool", ["nvidia-smi", "amd-smi", "rocm-smi"])
+def test_a_tool_that_fails_is_reported(tool: str, shell: str, node: Node) -> None:
+    """As it does when the driver is not loaded."""
+    node.prints(tool)
+    vendor = "cuda" if tool == "nvidia-smi" else "rocm"
+    words = (f"PLUMBLINE_DEVICES={vendor}:0", "sh", "-c", "echo ran; exit 3")
+    done = node.run(shell, "0", *words)
+    assert (done.returncode, done.stdout) == (3, "ran\n")
+    failed = re.findall(r"^plumbline-gpu \S+ (\w+) failed (\S+) 9$", done.stderr, re.M)
+    once = [("before", "amd-smi-static")] if tool == "amd-smi" else []
+    assert failed == [*once, ("before", tool), ("after", tool)]
+    assert codes(of(done.stderr.replace(os.uname().nodename, "n1"))) == ["device.not-read"]
+
+
+@pytest.mark.parametrize("read, gpus, missing", [
+    (["before", "load-1", "after"], H200, None),
+    (["load-1"], H200, None), (["after"], H200, None),
+    # Before the first run it still answered.
+    (["before"], H200, [H200]), ([], H200, [H200]),
+    # It does not list the other one.
+    (MOMENTS, f"{H200},0000:84:00.0", ["0000:84:00.0"]),
+    # The node does not show which GPUs the tasks see.
+    (["after"], "", None), (["after"], "?", None), ([], "", []), ([], "?", []),
+])  # fmt: skip
+def test_a_gpu_that_is_not_read_during_the_runs(
+    read: Sequence[str], gpus: str, missing: list[str] | None
+) -> None:
+    text = text_of("nvidia_h200_590_load.csv")
+    lines = (
+        reported(text, moment) if moment in read else
+        f"plumbline-gpu n1 {moment} failed nvidia-smi 124\nplumbline-gpu n1 {moment} nvidia-smi \n"
+        for moment in MOMENTS
+    )  # fmt: skip
+    found = of("".join(lines), gpus=gpus)
+    assert codes(found) == ([] if missing is None else ["device.not-read"])
+    named = [re.findall(r"0000:\w+:00\.0", notice.detail) for notice in found.notices()]
+    assert named == ([] if missing is None else [missing])
 
 
 def test_one_task_reads_a_node(node: Node) -> None:

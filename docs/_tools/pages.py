@@ -123,7 +123,7 @@ _ABOUT = {
     "proof": "tasks that ran elsewhere than requested",
     "topology": "a node that differs from its system file",
     "network": "the wrong network, or its errors",
-    "device": "GPUs that were throttled, or have a fault",
+    "device": "GPUs that were throttled, have a fault, or were not read",
     "cpu": "CPUs that were throttled, or have a fault",
     "job": "jobs that the scheduler ended",
     "case": "test cases that did not run to their end",

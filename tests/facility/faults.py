@@ -27,6 +27,7 @@ smt        the node has one hardware thread of each core online
 gpu-numa   the node has all its GPUs at its last memory domain
 throttled  nvidia-smi reports that GPU ``gpu``, or each, was throttled as it was too hot
 narrow     nvidia-smi reports that its PCIe link has half of its lanes
+unread     nvidia-smi fails
 binding    tasks run on other cores than the launcher was asked for
 elsewhere  tasks run on the job's first nodes, whichever the launcher was asked for
 singletons each task is alone in its world, as under the wrong MPI
@@ -63,7 +64,7 @@ KINDS = (
         "elsewhere",
         "singletons",
     ),
-    *("package", "numa", "smt", "gpu-numa", "throttled", "narrow"),
+    *("package", "numa", "smt", "gpu-numa", "throttled", "narrow", "unread"),
     *("state", "drain", "misplace"),
 )
 

@@ -210,6 +210,9 @@ def _read_gpus(run: Run, words: list[str], fault: Faults) -> list[str]:
         return []
     moments = ["before"] if run.sample == 0 else []
     moments += ["load-1"] if run.sample < int(asked[0].partition(":")[2]) else []
+    if fault.one("unread"):
+        failed = "failed nvidia-smi 9\n"
+        return [f"plumbline-gpu {n} {at} {failed}" for n in run.nodes for at in [*moments, "after"]]
     return [
         f"plumbline-gpu {node} {moment} nvidia-smi {line}\n"
         for node in run.nodes

@@ -180,7 +180,10 @@ class DeviceRecord(_Model):
     """A GPU during all runs, with the fields that its readings had."""
 
     model_config = _OPEN
-    throttled: Annotated[list[Name], _about("reasons for a lower clock, such as hw-thermal")]
+    throttled: Annotated[
+        list[Name] | None,
+        _about("reasons for a lower clock, such as hw-thermal; missing if it does not report them"),
+    ] = None
     temperature: Annotated[float, _about("the highest, in degrees Celsius")] = 0
     clock: Annotated[float, _about("the highest, in MHz")] = 0
     memory_clock: Annotated[float, _about("the highest, in MHz")] = 0
@@ -191,14 +194,17 @@ class DeviceRecord(_Model):
 
 
 class ProcessorsRecord(_Model):
-    """The CPUs of a node during all runs."""
+    """The CPUs of a node during all runs, with the fields that its readings had."""
 
     model_config = _OPEN
-    cores: Annotated[int, _about("times that cores were throttled, being too hot")]
-    packages: Annotated[int, _about("times that packages were throttled")]
+    cores: Annotated[
+        int | None,
+        _about("times that cores were throttled, being too hot; missing if they are not counted"),
+    ] = None
+    packages: Annotated[int | None, _about("times that packages were throttled; likewise")] = None
     clock: Annotated[
         float | None, _about("MHz of the first task's CPU, the lowest at the end of a run")
-    ]
+    ] = None
 
 
 class NoticeRecord(_Model):

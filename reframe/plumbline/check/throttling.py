@@ -35,14 +35,14 @@ class Device:
     """A GPU during all runs of a test case.
 
     :ivar throttled: why it was slower than it should be: reason -> how long, or an empty text if
-        only that is known.
+        only that is known; ``None`` if the GPU reported neither reasons nor counters of the runs.
     :ivar temperature: the highest, in degrees Celsius. :ivar clock: the highest, in MHz;
         ``memory_clock`` likewise.
     :ivar link: the best state of its PCIe link while it worked; ``max_link`` what it can be.
     :ivar corrected: ECC errors during the runs, ``uncorrected`` likewise.
     """
 
-    throttled: dict[str, str]
+    throttled: dict[str, str] | None
     temperature: float | None
     clock: float | None
     memory_clock: float | None
@@ -61,24 +61,31 @@ class Device:
     def recorded(self) -> dict[str, Any]:
         """Return the fields of its record, without those that are unknown."""
         links = {name: str(link) for name in ("link", "max_link") if (link := getattr(self, name))}
-        fields = {**vars(self), "throttled": sorted(self.throttled)} | links
+        fields = vars(self) | links
+        if self.throttled is not None:
+            fields["throttled"] = sorted(self.throttled)
         return {name: value for name, value in fields.items() if value is not None}
 
 
 @dataclass(frozen=True)
 class Processors:
     """The CPUs of a node during all runs: how often cores and packages were throttled, and the
-    lowest clock in MHz of the first task's CPU at the end of a run."""
+    lowest clock in MHz of the first task's CPU at the end of a run; ``None`` if unknown."""
 
-    cores: int
-    packages: int
+    cores: int | None
+    packages: int | None
     clock: float | None
+
+    def recorded(self) -> dict[str, Any]:
+        """Return the fields of its record, without those that are unknown."""
+        return {name: value for name, value in vars(self).items() if value is not None}
 
 
 @dataclass
 class NodeReadings:
     """What the nodes of a test case reported of their GPUs and CPUs.
 
+    :ivar gpus: by host; empty if it has a tool, of which nothing could be read.
     :ivar used: bus ids of the GPUs that tasks saw, by host.
     :ivar static: what amd-smi reports once, by host.
     """
@@ -117,14 +124,12 @@ class NodeReadings:
             (one, other) for one, other in itertools.pairwise(every)
             if one.moment == "before" and other.moment == "after"
         ]  # fmt: skip
-        if not pairs:
-            return None
-        clocks = [after.clock for _, after in pairs if after.clock is not None]
-        return Processors(
-            sum(max(after.cores - before.cores, 0) for before, after in pairs),
-            sum(max(after.packages - before.packages, 0) for before, after in pairs),
-            min(clocks, default=None),
+        found = Processors(
+            _total([_growth([before.cores, after.cores]) for before, after in pairs]),
+            _total([_growth([before.packages, after.packages]) for before, after in pairs]),
+            min((a.clock for _, a in pairs if a.clock is not None), default=None),
         )
+        return found if found.recorded() else None
 
     def facts(self, host: str) -> dict[str, str]:
         """Return the settings of a node's GPUs, as facts of the host."""
@@ -139,15 +144,27 @@ class NodeReadings:
         """Return the warnings."""
         return [
             *(notice for host in self.gpus for notice in _of_devices(host, self.devices(host))),
+            *(notice for host in self.gpus for notice in self._not_read(host)),
             *(notice for host in self.cpus for notice in self._of_processors(host)),
         ]
+
+    def _not_read(self, host: str) -> Iterator[Notice]:
+        read = {
+            bus for gpus in self.gpus[host] for bus, gpu in gpus.items() if gpu.moment != "before"
+        }
+        # The wrapper reports a GPU whose bus id the kernel does not show as "?".
+        used = self.used.get(host, set()) - {"?"}
+        if missing := sorted(used - read) or ([] if used or read else ["of unknown bus id"]):
+            detail = f"{host}: nothing was read during the runs of GPU {', '.join(missing)}"
+            source = "nvidia-smi, amd-smi, rocm-smi"
+            yield Notice(WARNINGS, "device.not-read", detail, source=source)
 
     def _of_processors(self, host: str) -> Iterator[Notice]:
         found = self.processors(host)
         if found and (found.cores or found.packages):
             detail = (
                 f"{host}: the CPUs were too hot and ran slower during the runs: cores "
-                f"{found.cores} times, packages {found.packages} times"
+                f"{found.cores or 0} times, packages {found.packages or 0} times"
             )
             source = "/sys/devices/system/cpu/cpu*/thermal_throttle"
             yield Notice(WARNINGS, "cpu.throttled", detail, source=source)
@@ -206,17 +223,33 @@ def _growth(counts: list[int | None]) -> int | None:
     return sum(max(after - before, 0) for before, after in itertools.pairwise(known))
 
 
-def _throttled(every: list[GpuReading]) -> dict[str, str]:
+def _total(counts: list[int | None]) -> int | None:
+    """Return the sum of the counts that are known; ``None`` without any."""
+    known = [count for count in counts if count is not None]
+    return sum(known) if known else None
+
+
+def _throttled(every: list[GpuReading]) -> dict[str, str] | None:
     """Return why a GPU was throttled: what it reported during the runs, or just after them, and
-    what its counters show."""
-    reasons = {reason for gpu in every if gpu.moment != "before" for reason in gpu.reasons}
+    what its counters show; ``None`` if it has neither."""
+    known = [
+        (gpu.moment, gpu.reasons)
+        for gpu in every
+        if gpu.moment != "before" and gpu.reasons is not None
+    ]
+    reasons = {reason for _, active in known for reason in active}
     # It "may be also reported during P-state or clock change" (NVML), as at the end of a program.
-    load = [gpu for gpu in every if gpu.moment == "load"]
-    if not load or not all("hw-slowdown" in gpu.reasons for gpu in load):
+    load = [active for moment, active in known if moment == "load"]
+    if not load or not all("hw-slowdown" in active for active in load):
         reasons.discard("hw-slowdown")
     found = dict.fromkeys(sorted(reasons & readings.THROTTLED), "")
-    for reason in sorted({reason for gpu in every for reason in gpu.slowed}):
-        grew = _growth([gpu.slowed.get(reason) for gpu in every])
+    counted = {reason for gpu in every for reason in gpu.slowed}
+    growth = {
+        reason: _growth([gpu.slowed.get(reason) for gpu in every]) for reason in sorted(counted)
+    }
+    if not known and all(grew is None for grew in growth.values()):
+        return None
+    for reason, grew in growth.items():
         if grew:
             # AMD's firmware counts steps whose length it does not print.
             seconds = reason in ("sw-thermal", "hw-thermal", "power-brake")

@@ -63,7 +63,7 @@ class GpuReading:
     """A GPU at one moment; what is unknown is ``None``.
 
     :ivar moment: ``before``, ``load`` or ``after`` a run.
-    :ivar reasons: that limit its clock now.
+    :ivar reasons: that limit its clock now; an empty set if there is none.
     :ivar slowed: counters of how long it was throttled, in microseconds (NVIDIA) or in the
         firmware's steps (AMD): reason -> count.
     :ivar active: whether it is in a state in which it works, also if it is idle.
@@ -74,7 +74,7 @@ class GpuReading:
     """
 
     moment: str
-    reasons: frozenset[str] = frozenset()
+    reasons: frozenset[str] | None = None
     slowed: Mapping[str, int] = field(default_factory=dict)
     active: bool = False
     temperature: float | None = None
@@ -92,12 +92,13 @@ class CpuReading:
     """The CPUs of a node at one moment.
 
     :ivar cores: times that cores were throttled as they were too hot; ``packages`` likewise.
+        ``None`` if the kernel does not count them.
     :ivar clock: of the task's first CPU, in MHz; ``None`` if unknown.
     """
 
     moment: str
-    cores: int
-    packages: int
+    cores: int | None
+    packages: int | None
     clock: float | None
 
 
@@ -108,10 +109,11 @@ def cpu_readings(stderr: str) -> dict[str, list[CpuReading]]:
     """
     found: dict[str, list[CpuReading]] = {}
     for words in _lines(stderr, "plumbline-cpu", 6):
-        _, host, moment, cores, packages, clock = words
-        if cores.isdecimal() and packages.isdecimal():
-            now = int(clock) / 1000 if clock.isdecimal() else None
-            found.setdefault(host, []).append(CpuReading(moment, int(cores), int(packages), now))
+        _, host, moment, *numbers = words
+        if all(number == "-" or number.isdecimal() for number in numbers):
+            cores, packages, clock = (None if n == "-" else int(n) for n in numbers)
+            now = None if clock is None else clock / 1000
+            found.setdefault(host, []).append(CpuReading(moment, cores, packages, now))
     return found
 
 
@@ -119,6 +121,8 @@ def gpu_readings(
     stderr: str, static: dict[str, dict[str, Any]]
 ) -> dict[str, list[dict[str, GpuReading]]]:
     """Return what tasks reported of their hosts' GPUs: host -> readings, in order: bus id -> GPU.
+
+    A host whose tool failed is there, too, without that reading.
 
     :arg static: what ``amd-smi static`` printed in earlier runs, by host and number of the GPU;
         what it printed in this one is added.
@@ -129,17 +133,16 @@ def gpu_readings(
     found: dict[str, list[dict[str, GpuReading]]] = {}
     for (host, moment, tool), lines in texts.items():
         moment = moment.partition("-")[0]
+        gpus: dict[str, GpuReading] = {}
         if tool == "nvidia-smi":
             gpus = dict(_of_nvidia_smi(lines, moment))
         elif tool == "amd-smi-static":
             static[host] = {str(gpu.get("gpu")): gpu for gpu in amd_smi_entries("".join(lines))}
-            continue
         elif tool == "amd-smi":
             gpus = dict(_of_amd_smi(lines, moment, static.get(host, {})))
-        else:
+        elif tool == "rocm-smi":
             gpus = dict(_of_rocm_smi(lines, moment))
-        if gpus:
-            found.setdefault(host, []).append(gpus)
+        found.setdefault(host, []).extend([gpus] if gpus else [])
     return found
 
 
@@ -211,7 +214,7 @@ def _of_nvidia_smi(lines: list[str], moment: str) -> Iterator[tuple[str, GpuRead
 def _nvidia(cells: dict[str, str], moment: str) -> GpuReading:
     values = {name: _number(cell) for name, cell in cells.items()}
     mask = cells.get("clocks_event_reasons.active", "")
-    bits = int(mask, 16) if re.fullmatch("0x[0-9a-fA-F]+", mask) else 0
+    bits = int(mask, 16) if re.fullmatch("0x[0-9a-fA-F]+", mask) else None
     state = re.fullmatch(r"P(\d+)", cells.get("pstate", ""))
     counters = {
         reason: values.get(f"clocks_event_reasons_counters.{name}")
@@ -223,7 +226,7 @@ def _nvidia(cells: dict[str, str], moment: str) -> GpuReading:
     )
     return GpuReading(
         moment,
-        frozenset(reason for bit, reason in _NVIDIA.items() if bits & bit),
+        None if bits is None else frozenset(r for bit, r in _NVIDIA.items() if bits & bit),
         {reason: int(count) for reason, count in counters.items() if count is not None},
         # P0 is the maximum performance, P12 the minimum. Compute programs run in P0, or on some
         # boards in P2; in idle states the link is slower.
@@ -288,7 +291,7 @@ def _of_amd_smi(
         max_link = _link(_GENERATIONS.get(most or 0), _number(bus.get("max_pcie_width")))
         yield _bus(bus["bdf"]), GpuReading(
             moment,
-            frozenset(_active(throttle)),
+            _active(throttle),
             dict(_accumulated(throttle)),
             active=moment == "load",
             temperature=_hottest(*_part(entry, "temperature").values()),
@@ -315,10 +318,15 @@ def _reason(name: str, ending: str) -> str:
     return reason if reason in THROTTLED else ""
 
 
-def _active(throttle: Mapping[str, Any]) -> Iterator[str]:
-    for name, value in throttle.items():
-        if (reason := _reason(name, "status")) and value in ("ACTIVE", "TRUE", True):
-            yield reason
+def _active(throttle: Mapping[str, Any]) -> frozenset[str] | None:
+    """Return the reasons that are active; ``None`` if the GPU reports none as active or not."""
+    known = {
+        reason: value
+        for name, value in throttle.items()
+        if (reason := _reason(name, "status")) and value not in (None, "N/A")
+    }
+    active = {reason for reason, value in known.items() if value in ("ACTIVE", "TRUE", True)}
+    return frozenset(active) if known else None
 
 
 def _accumulated(throttle: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
@@ -341,11 +349,11 @@ def _of_rocm_smi(lines: list[str], moment: str) -> Iterator[tuple[str, GpuReadin
         lanes = card.get("pcie_link_width(Lanes)")
         speed, width = level.groups() if level else (tenths / 10, lanes)
         status = str(card.get("indep_throttle_status"))
-        bits = int(status) if status.isdecimal() else 0
+        # All bits are set if the GPU does not report it.
+        known = status.isdecimal() and int(status) < 2**64 - 1
         yield _bus(card["PCIBus"]), GpuReading(
             moment,
-            # All bits are set if the GPU does not report it.
-            frozenset(r for bit, r in _AMD.items() if bits >> bit & 1 and bits < 2**64 - 1),
+            frozenset(r for bit, r in _AMD.items() if int(status) >> bit & 1) if known else None,
             active=moment == "load",
             temperature=_hottest(*(v for k, v in card.items() if k.startswith("Temperature("))),
             clock=_number(card.get("sclkclockspeed:")),

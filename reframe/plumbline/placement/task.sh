@@ -248,8 +248,9 @@ fi
 [ -z "$output" ] || exec >"$output.$rank.out"
 # What is read around the program: the first task of a node reads it. NVIDIA's GPUs that device cgroups
 # hide from it are read by their own tasks; AMD's are never hidden from amd-smi and rocm-smi.
-throttle=/sys/devices/system/cpu/cpu0/thermal_throttle
-[ -d "$throttle" ] || throttle=''
+throttle=1 first=${cpus%%[,-]*}
+cpufreq=/sys/devices/system/cpu/cpu$first/cpufreq/scaling_cur_freq
+[ -d /sys/devices/system/cpu/cpu0/thermal_throttle ] || [ -r "$cpufreq" ] || throttle=''
 [ "$sample" != - ] || network='' throttle='' devices=''
 [ "${place:-0}" = 0 ] || {
     network='' throttle=''
@@ -260,27 +261,32 @@ throttle=/sys/devices/system/cpu/cpu0/thermal_throttle
 }
 [ "$network$throttle$devices" ] || exec "$@"
 throttled() { # MOMENT
-    core=0 package=0 now=-
+    # The kernel counts for Intel's CPUs alone, and not for all of them by package.
+    core='' package='' now=-
     for line in $(grep -Hs . /sys/devices/system/cpu/cpu[0-9]*/thermal_throttle/*_throttle_count); do
         case $line in
             # Each CPU of a package counts the package's own.
-            */package_*) [ "$package" -gt "${line##*:}" ] || package=${line##*:} ;;
-            */core_*) core=$((core + ${line##*:})) ;;
+            */package_*) [ "${package:-0}" -gt "${line##*:}" ] || package=${line##*:} ;;
+            */core_*) core=$((${core:-0} + ${line##*:})) ;;
         esac
     done
-    first=${cpus%%[,-]*}
-    [ ! -r "/sys/devices/system/cpu/cpu$first/cpufreq/scaling_cur_freq" ] ||
-        read -r now <"/sys/devices/system/cpu/cpu$first/cpufreq/scaling_cur_freq"
-    printf 'plumbline-cpu %s %s %s %s %s\n' "$host" "$1" "$core" "$package" "$now" >&2
+    [ ! -r "$cpufreq" ] || read -r now <"$cpufreq"
+    printf 'plumbline-cpu %s %s %s %s %s\n' "$host" "$1" "${core:--}" "${package:--}" "$now" >&2
 }
 # Runs a tool, which may hang if a GPU has failed.
 tool() { # COMMAND [ARGUMENT ...]
     timeout 20 "$@" 2>/dev/null
 }
-printed() { # MOMENT TOOL
-    while IFS= read -r line; do
-        printf 'plumbline-gpu %s %s %s %s\n' "$host" "$1" "$2" "$line" >&2
-    done
+# Passes on what a tool printed, which is in $text, and that it failed if it did: a GPU that is not
+# read would look like one that nothing slowed.
+printed() { # MOMENT TOOL STATUS FILTER
+    [ "$3" = 0 ] || printf 'plumbline-gpu %s %s failed %s %s\n' "$host" "$1" "$2" "$3" >&2
+    "$4" <<TEXT |
+$text
+TEXT
+        while IFS= read -r line; do
+            printf 'plumbline-gpu %s %s %s %s\n' "$host" "$1" "$2" "$line" >&2
+        done
 }
 # JSON as lines that a launcher passes on whole.
 folded() {
@@ -290,6 +296,7 @@ folded() {
 devices_at() { # MOMENT
     case $devices in
         cuda:*)
+            command -v nvidia-smi >/dev/null || return 0
             fields=pci.bus_id,vbios_version,pstate,temperature.gpu,temperature.memory,power.limit
             fields=$fields,clocks.current.sm,clocks.max.sm,clocks.current.memory,clocks.max.memory
             fields=$fields,pcie.link.gen.current,pcie.link.gen.max
@@ -300,21 +307,22 @@ devices_at() { # MOMENT
             text=$(tool nvidia-smi --format=csv "--query-gpu=$fields,clocks_event_reasons.active,\
 $counters.sw_thermal_slowdown,$counters.hw_thermal_slowdown,$counters.hw_power_brake_slowdown") ||
                 text=$(tool nvidia-smi --format=csv \
-                    "--query-gpu=$fields,clocks_throttle_reasons.active") || return 0
-            printed "$1" nvidia-smi <<TEXT
-$text
-TEXT
+                    "--query-gpu=$fields,clocks_throttle_reasons.active")
+            printed "$1" nvidia-smi $? cat
             ;;
         rocm:*)
             if command -v amd-smi >/dev/null; then
-                [ "$1" != before ] ||
-                    tool amd-smi static --bus --limit --json | folded | printed "$1" amd-smi-static
-                tool amd-smi metric --json | folded | printed "$1" amd-smi
+                if [ "$1" = before ]; then
+                    text=$(tool amd-smi static --bus --limit --json)
+                    printed "$1" amd-smi-static $? folded
+                fi
+                text=$(tool amd-smi metric --json)
+                printed "$1" amd-smi $? folded
             elif command -v rocm-smi >/dev/null; then
                 words='--showbus --showtemp --showclocks --showmaxpower --showvbios --json'
                 # shellcheck disable=SC2086
-                { tool rocm-smi --showmetrics $words || tool rocm-smi $words; } |
-                    folded | printed "$1" rocm-smi
+                text=$(tool rocm-smi --showmetrics $words) || text=$(tool rocm-smi $words)
+                printed "$1" rocm-smi $? folded
             fi
             ;;
     esac
