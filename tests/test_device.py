@@ -22,6 +22,14 @@ CAPTURES = ROOT / "tests" / "captures"
 STEPS = ("ucx", "openmpi", "osu", "babelstream", "commscope")
 
 
+H200 = CAPTURES / "smi" / "nvidia_h200_590_idle.csv"
+
+
+def program(path: Path, script: str) -> None:
+    path.write_text(script)
+    path.chmod(0o755)
+
+
 def capture(*words: object, **env: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, SCRIPT, *map(str, words)], capture_output=True, text=True, check=False,
@@ -80,6 +88,43 @@ def test_the_check_for_one_gpu_loads(testbed: Testbed) -> None:
     testbed.write()
     done = testbed.reframe("-c", SCRIPT.parent / "osu_one_gpu.py", "-L")
     assert done.code == 0 and "not loaded" not in done.output
+
+
+#: OSU's latency of every size, validated if that is asked for.
+LATENCY = """#!/bin/sh
+[ "$PMI_RANK" = 0 ] || exit 0
+case " $* " in *' -c '*) column=Validation cell=Pass ;; esac
+printf '# OSU MPI-CUDA Latency Test v7.4\\n# Size  Avg Latency(us)  %s\\n' "$column"
+for power in $(seq 0 22); do
+    echo "$((1 << power)) 2.50 $cell"
+done
+"""
+
+
+def test_two_tasks_on_one_gpu(testbed: Testbed, tmp_path: Path) -> None:
+    for name in ("bin", "smi"):
+        (tmp_path / name).mkdir()
+    program(tmp_path / "bin" / "osu_latency", LATENCY)
+    (tmp_path / "bin" / "nvidia-smi").symlink_to(STANDINS / "smi" / "smi.py")
+    (tmp_path / "smi" / "nvidia-smi.0").write_text(H200.read_text())
+    testbed.env |= {
+        "PATH": f"{tmp_path}/bin:{testbed.env['PATH']}", "STANDIN_SMI": str(tmp_path / "smi"),
+    }  # fmt: skip
+    testbed.environment("standins", features="osu cuda")
+    testbed.write(devices=[{"type": "gpu", "arch": "sm_90", "num_devices": 1}])
+    done = testbed.reframe("-c", SCRIPT.parent / "osu_one_gpu.py", "-n", "%test=latency", "-r")
+    assert done.code == 0, done.output
+    (record,) = done.records
+    assert record["result"] == "pass" and len(record["tasks"]) == 2
+    assert {task["gpus"] for task in record["tasks"]} == {"0"}
+    # The GPU was read around the runs.
+    ((device,),) = (of.values() for of in record["devices"].values())
+    assert device["max_link"] == "gen 5 x16"
+    # Not validated, the first sample does not count.
+    program(tmp_path / "bin" / "osu_latency", LATENCY.replace("' -c '", "never"))
+    done = testbed.reframe("-c", SCRIPT.parent / "osu_one_gpu.py", "-n", "%test=latency", "-r")
+    (record,) = done.records
+    assert (record["result"], record["code"]) == ("invalid", "output.other-inputs")
 
 
 def test_a_run_on_stand_ins(tmp_path: Path) -> None:
