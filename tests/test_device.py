@@ -59,6 +59,8 @@ def test_a_dry_run_prints_the_plan_and_does_nothing(prepared: Path, tmp_path: Pa
     for step in ("wheels", *STEPS, "measure", "keep"):
         assert re.search(rf"^{step}\b", done.stdout, re.M), step
     assert "osu: of osu-micro-benchmarks-7.4.tar.gz" in done.stdout
+    # With kernels, OSU 7.4 does not compile with CUDA 13.
+    assert re.findall(r"--enable-cuda\S*", done.stdout) == ["--enable-cuda=basic"]
     assert "plumbline run --system local" in done.stdout and "nvidia-smi -q" in done.stdout
     assert not (tmp_path / "work").exists()
 

@@ -70,6 +70,9 @@ class Step:
 
 
 _CONFIGURED = 'make -j"$JOBS" && make install'
+# OSU 7.4's kernels, which serve managed memory alone, do not compile with CUDA 13: its
+# cudaMemPrefetchAsync takes a struct for the place.
+_OSU_CUDA = '--enable-cuda=basic --with-cuda="$CUDA"'
 _MODEL = "cmake -B build -DCMAKE_BUILD_TYPE=Release -DCMAKE_CUDA_COMPILER=$CUDA/bin/nvcc"
 
 STEPS = (
@@ -88,7 +91,7 @@ STEPS = (
     Step(
         "osu", "osu-micro-benchmarks-7.4*.tar.gz", "https://mvapich.cse.ohio-state.edu/benchmarks",
         ("osu_latency", "osu_bw", "osu_bibw"),
-        './configure CC=mpicc CXX=mpicxx --prefix="$PREFIX" --enable-cuda --with-cuda="$CUDA" '
+        f'./configure CC=mpicc CXX=mpicxx --prefix="$PREFIX" {_OSU_CUDA} '
         'LDFLAGS="-L$CUDA/lib64 -L$CUDA/lib64/stubs" '
         '${NCCL:+--enable-ncclomb --with-nccl="$NCCL"} && '
         f'{_CONFIGURED} && find "$PREFIX/libexec/osu-micro-benchmarks" -type f -name "osu_*" '
