@@ -241,8 +241,8 @@ class Machine:
         folder = self.work / "build" / step.name
         if not folder.exists():
             folder.mkdir(parents=True)
-            with tarfile.open(file) as archive:
-                archive.extractall(folder, filter="data")
+            # Python before 3.12 need not have tarfile's filters.
+            shutil.unpack_archive(file, folder)
         self.do(
             step.name, step.script, next(path for path in folder.iterdir() if path.is_dir()), arch
         )
